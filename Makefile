@@ -1,0 +1,58 @@
+# Targets for people and for CI. `make help` lists them.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+SLURM  ?= 24.11
+TESTBED := docker-slurm-testbed/testbed
+
+.PHONY: help venv check format test test-fast test-cluster testbed testbed-down lock clean
+.DEFAULT_GOAL := help
+
+help:  ## Show this help
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# The stamp is rebuilt when the lock file or the project file changes.
+$(VENV)/.installed: requirements-dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "rltuned needs Python 3.11 or later; set PYTHON=python3.11"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "installing python3-venv (Debian and Ubuntu keep it apart)"; apt-get update -qq && apt-get install -y -qq python3-venv; }
+	[ -x $(BIN)/pip ] || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --require-hashes -r requirements-dev.lock
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+venv: $(VENV)/.installed  ## Make .venv with everything for development, from the lock file
+
+check: venv  ## Formatting, lint, types, layer contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: venv  ## Format and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test-fast: check  ## Everything that needs no containers, under 2 minutes
+	$(BIN)/pytest -m "not cluster" --cov --cov-report=term
+
+test-cluster: venv  ## Only the tests on the containerised Slurm clusters
+	docker-slurm-testbed/engine.sh
+	$(BIN)/pytest -m cluster
+
+test: check  ## Everything: gates, tests, and the real Slurm clusters in containers
+	docker-slurm-testbed/engine.sh
+	$(BIN)/pytest --cov --cov-report=term
+
+testbed: venv  ## A real Slurm cluster steered by rltuned (SLURM=22.05, 24.11 or 26.05)
+	docker-slurm-testbed/engine.sh
+	$(TESTBED) demo --slurm $(SLURM)
+
+testbed-down:  ## Remove the cluster of `make testbed`
+	$(TESTBED) down
+
+lock:  ## Resolve the lock files again (needs uv)
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -o requirements.lock pyproject.toml
+	uv pip compile -q --universal --python-version 3.11 --extra dev --generate-hashes --no-header -o requirements-dev.lock pyproject.toml
+
+clean:  ## Remove caches and the virtual environment
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

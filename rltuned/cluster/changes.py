@@ -1,0 +1,158 @@
+"""Changes to jobs, their outcomes, and the record of what rltuned has put on a job. Imports no NumPy (see package)."""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+MAX_PRIORITY: Final = 4_294_967_293
+"""Largest explicit priority that scontrol(1) accepts (measured on 22.05, 24.11, 26.05); 0 would hold the job."""
+
+MAX_FACTOR: Final = 2_147_483_645
+"""Largest absolute SiteFactor or Nice that scontrol(1) accepts."""
+
+
+class ApplyMode(enum.StrEnum):
+    """How a target priority reaches Slurm."""
+
+    SITE_FACTOR = "site-factor"
+    """SiteFactor = target − base: ageing, fair share and the user's nice stay alive, 0 undoes it."""
+    PRIORITY = "priority"
+    """The paper's explicit Priority=: frozen until released; the user's nice is kept in the journal."""
+
+
+class Field(enum.StrEnum):
+    """Fields of a pending job that rltuned writes, by their name in ``scontrol update``."""
+
+    SITE_FACTOR = "SiteFactor"
+    PRIORITY = "Priority"
+    NICE = "Nice"
+    """Only as part of undoing `PRIORITY`, which resets it to 0."""
+    OVERSUBSCRIBE = "OverSubscribe"
+    EXC_NODES = "ExcNodeList"
+
+
+class Outcome(enum.StrEnum):
+    """What became of one change."""
+
+    APPLIED = "applied"
+    UNCHANGED = "unchanged"
+    """The job had the wanted value already."""
+    GONE = "gone"
+    """Started, finished, cancelled or unknown by the time of the write."""
+    HELD = "held"
+    FOREIGN = "foreign"
+    """Somebody else changed the job; their value stands for good."""
+    DENIED = "denied"
+    THROTTLED = "throttled"
+    """Not sent: the write budget of this cycle was spent."""
+    FAILED = "failed"
+
+
+class OverSubscribe(enum.StrEnum):
+    """OverSubscribe of a job as squeue(1) shows it, or of a partition (slurm.conf(5))."""
+
+    OK = "OK"
+    """The default of a job: neither asked to share nor to be alone."""
+    YES = "YES"
+    NO = "NO"
+    USER = "USER"
+    MCS = "MCS"
+    TOPO = "TOPO"
+    FORCE = "FORCE"
+    EXCLUSIVE = "EXCLUSIVE"
+    UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One field of one pending job, from the value that the plan saw to the value that it wants."""
+
+    job_id: int
+    submit_time: int
+    """Epoch seconds. Identifies the job together with its id: ids start over when slurmctld loses its state."""
+    field: Field
+    before: int | str
+    after: int | str
+    position: int
+    """Place in the planned queue, 0 first: when the budget is short, small positions are written first."""
+    nice: int = 0
+    """The user's nice at the time of the plan; written back when an explicit priority is undone."""
+    base: int = 0
+    """Priority that Slurm alone gives the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What rltuned has put on one job, and what is needed to take it back. The journal keeps one per touched job."""
+
+    job_id: int
+    submit_time: int
+    changed_at: float
+    """Epoch seconds of the last write to this job (minimum dwell)."""
+    site_factor: int = 0
+    """SiteFactor that rltuned wrote last; 0 when none."""
+    priority: int | None = None
+    """Explicit priority that rltuned wrote last; None when none."""
+    base: int = 0
+    """Slurm's own priority when rltuned first wrote an explicit one."""
+    nice: int = 0
+    """The user's nice before the first explicit priority."""
+    oversubscribe: OverSubscribe | None = None
+    oversubscribe_before: OverSubscribe | None = None
+    exc_nodes: str | None = None
+    """ExcNodeList that rltuned wrote; None when none."""
+    exc_nodes_before: str = ""
+    foreign: bool = False
+    """Somebody else changed this job since; never touched again."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of rltuned's is left on the job."""
+        return (
+            self.site_factor == 0
+            and self.priority is None
+            and self.oversubscribe is None
+            and self.exc_nodes is None
+            and not self.foreign
+        )
+
+
+def _no_records() -> Mapping[int, Applied]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What earlier cycles left on the queue, as `plan()` needs it. Keyed by job id."""
+
+    applied: Mapping[int, Applied] = field(default_factory=_no_records)
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """The few facts about one job that are re-read right before and right after a write."""
+
+    job_id: int
+    submit_time: int
+    pending: bool
+    held: bool
+    priority: int
+    nice: int
+    site_factor: int | None
+    """None: sprio does not list the job (held, explicit priority, not eligible, or not calculated yet)."""
+    oversubscribe: OverSubscribe
+    exc_nodes: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """What the writer saw while sending one change. The proof is the read-back, not this (SLURM arrays)."""
+
+    change: Change
+    sent: bool
+    outcome: Outcome | None = None
+    """Set where Slurm's answer already settles it (GONE, HELD, DENIED); else None: read back."""
+    message: str = ""

@@ -1,0 +1,267 @@
+"""Job, node and partition tables: NumPy columns with fixed units (see the package page)."""
+
+import enum
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.changes import OverSubscribe
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float64]
+
+
+class JobState(enum.IntEnum):
+    """The three states that a plan distinguishes."""
+
+    PENDING = 0
+    RUNNING = 1
+    """Running, suspended or completing: holds resources."""
+    OTHER = 2
+
+
+@dataclass(frozen=True)
+class Category:
+    """A text column with few distinct values: `names[codes[i]]` is the value of row i. Code −1 is "none"."""
+
+    codes: Codes
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, values: Iterable[str]) -> Self:
+        """Encode `values`; the empty string becomes code −1. Names keep the order of first appearance."""
+        index: dict[str, int] = {"": -1}
+        codes = [index.setdefault(value, len(index) - 1) for value in values]
+        return cls(np.asarray(codes, dtype=np.int32), tuple(name for name in index if name))
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def value(self, row: int) -> str:
+        """The text of one row, "" where there is none."""
+        code = int(self.codes[row])
+        return self.names[code] if code >= 0 else ""
+
+    def take(self, rows: npt.NDArray[np.intp] | Bools) -> "Category":
+        """The rows given by index or mask, with the same names."""
+        return Category(self.codes[rows], self.names)
+
+
+@dataclass(frozen=True)
+class JobTable:
+    """Pending and running jobs, one row each. An array record or a het component is one row.
+
+    All columns have length N.
+    """
+
+    job_id: Ints
+    """The id that scontrol takes for the whole record: the array's or component's own id."""
+    state: npt.NDArray[np.int8]
+    """`JobState`."""
+    array_tasks: Codes
+    """Pending tasks behind this record; 0 when it is no array."""
+    het_job_id: Ints
+    """Id of the leader of a heterogeneous job; 0 otherwise."""
+    user: Category
+    account: Category
+    partition: Category
+    """As Slurm prints it: a comma list for a job that may run in several partitions."""
+    qos: Category
+    reservation: Category
+    reason: Category
+    submit_time: Floats
+    eligible_time: Floats
+    """NaN while a dependency or hold keeps it unknown."""
+    start_time: Floats
+    """Of a running job; NaN for pending ones."""
+    end_time: Floats
+    """Latest end of a running job (start + limit), infinite without a limit; NaN for pending ones."""
+    time_limit: Floats
+    """Seconds, infinite when unlimited."""
+    nodes: Codes
+    """Least number of nodes."""
+    tasks: Codes
+    gpus: Codes
+    """GPUs in all; 0 for a CPU job."""
+    gpus_per_node: Codes
+    """GPUs asked per node, 0 when only a total (or nothing) was asked."""
+    gpu_type: Category
+    """Type asked for; code −1: any."""
+    cpus: Codes
+    mem: Floats
+    """MiB in all. NaN: not given (`--mem=0`, all of a node)."""
+    tmp: Floats
+    """Local disk per node, MiB."""
+    features: Category
+    """Constraint expression as given (sbatch(1) --constraint)."""
+    req_nodes: Category
+    exc_nodes: Category
+    dependent: Bools
+    """Waits for another job."""
+    held: Bools
+    """Priority 0: held by user, admin or BadConstraints."""
+    priority: Ints
+    nice: Ints
+    site_factor: Ints
+    site_known: Bools
+    """Whether sprio lists the job, so that `site_factor` is Slurm's and the priority is multifactor's."""
+    oversubscribe: Category
+    """`OverSubscribe` values."""
+    exclusive: Bools
+    """Asked for whole nodes or for its own user's nodes, as far as the release tells."""
+    node_ptr: Codes
+    """(N+1,) row pointer into `node_idx`: nodes that a running job holds."""
+    node_idx: Codes
+
+    def __len__(self) -> int:
+        return len(self.job_id)
+
+    def take(self, rows: npt.NDArray[np.intp] | Bools) -> "JobTable":
+        """The rows given by index or mask, in that order."""
+        index = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+        counts = np.diff(self.node_ptr)[index]
+        ptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
+        parts = [
+            self.node_idx[self.node_ptr[i] : self.node_ptr[i + 1]]
+            for i in index
+            if self.node_ptr[i + 1] > self.node_ptr[i]
+        ]
+        idx = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
+        columns: dict[str, Any] = {}
+        for column in fields(self):
+            if column.name not in {"node_ptr", "node_idx"}:
+                value = getattr(self, column.name)
+                columns[column.name] = value.take(index) if isinstance(value, Category) else value[index]
+        return JobTable(**columns, node_ptr=ptr, node_idx=idx.astype(np.int32))
+
+    @cached_property
+    def row_of(self) -> dict[int, int]:
+        """Row by job id."""
+        return {int(job): row for row, job in enumerate(self.job_id)}
+
+    @cached_property
+    def pending(self) -> npt.NDArray[np.intp]:
+        """Rows of pending jobs."""
+        return np.flatnonzero(self.state == JobState.PENDING)
+
+    @cached_property
+    def running(self) -> npt.NDArray[np.intp]:
+        """Rows of jobs that hold resources."""
+        return np.flatnonzero(self.state == JobState.RUNNING)
+
+    def nodes_of(self, row: int) -> Codes:
+        """Node rows that running job `row` holds."""
+        return self.node_idx[self.node_ptr[row] : self.node_ptr[row + 1]]
+
+
+@dataclass(frozen=True)
+class NodeTable:
+    """Nodes, one row each; M rows, T GPU types."""
+
+    names: tuple[str, ...]
+    gpu_types: tuple[str, ...]
+    """Types in the order of the columns of `gpus`; an untyped GPU has type "gpu"."""
+    usable: Bools
+    """May take a new job: up, answering, not drained, down, failing, reserved for maintenance or powering."""
+    cpus: Codes
+    cpus_alloc: Codes
+    mem: Floats
+    mem_alloc: Floats
+    tmp: Floats
+    gpus: Codes
+    """(M, T) configured."""
+    gpus_alloc: Codes
+    """(M, T) allocated."""
+    features: tuple[frozenset[str], ...]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @cached_property
+    def row_of(self) -> dict[str, int]:
+        """Row by name."""
+        return {name: row for row, name in enumerate(self.names)}
+
+    @cached_property
+    def gpus_free(self) -> Codes:
+        """(M, T) GPUs that a new job could get now; 0 on unusable nodes."""
+        free = np.maximum(self.gpus - self.gpus_alloc, 0)
+        return np.where(self.usable[:, None], free, 0).astype(np.int32)
+
+    @cached_property
+    def cpus_free(self) -> Codes:
+        """(M,) free CPUs; 0 on unusable nodes."""
+        return np.where(self.usable, np.maximum(self.cpus - self.cpus_alloc, 0), 0).astype(np.int32)
+
+    @cached_property
+    def mem_free(self) -> Floats:
+        """(M,) MiB not allocated; 0 on unusable nodes."""
+        return np.where(self.usable, np.maximum(self.mem - self.mem_alloc, 0.0), 0.0)
+
+    @cached_property
+    def idle(self) -> Bools:
+        """(M,) usable and wholly free."""
+        busy = (self.cpus_alloc > 0) | (self.gpus_alloc.sum(axis=1) > 0) | (self.mem_alloc > 0)
+        return np.asarray(self.usable & ~busy, dtype=np.bool_)
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition (virtual cluster), slurm.conf(5) PartitionName."""
+
+    name: str
+    nodes: Codes
+    """Rows of its nodes."""
+    up: bool
+    priority_tier: int
+    oversubscribe: OverSubscribe
+    """NO, YES, FORCE or EXCLUSIVE."""
+    oversubscribe_count: int
+    """n of YES:n or FORCE:n, 1 otherwise."""
+    max_time: float
+    """Seconds, infinite when unlimited."""
+    max_nodes: float = float("inf")
+    default: bool = False
+
+
+@dataclass(frozen=True)
+class Health:
+    """How slurmctld is doing, from sdiag(1): what load shedding looks at."""
+
+    server_threads: int = 0
+    agent_queue: int = 0
+    cycle_mean_us: int = 0
+    backfill_mean_us: int = 0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One consistent reading of the cluster."""
+
+    time: float
+    """Epoch seconds on the controller host at the start of the read."""
+    release: tuple[int, int]
+    """(24, 11) for Slurm 24.11.x."""
+    jobs: JobTable
+    nodes: NodeTable
+    partitions: tuple[Partition, ...]
+    health: Health = field(default_factory=Health)
+
+    @cached_property
+    def partition_by_name(self) -> dict[str, Partition]:
+        """Partition by name."""
+        return {p.name: p for p in self.partitions}
+
+
+def concatenate_nodes(per_job: Sequence[Sequence[int]]) -> tuple[Codes, Codes]:
+    """Row pointer and flat index (`JobTable.node_ptr`, `node_idx`) from one list of node rows per job."""
+    ptr = np.zeros(len(per_job) + 1, dtype=np.int32)
+    ptr[1:] = np.cumsum([len(nodes) for nodes in per_job])
+    flat = [node for nodes in per_job for node in nodes]
+    return ptr, np.asarray(flat, dtype=np.int32)

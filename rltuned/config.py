@@ -1,0 +1,311 @@
+"""The configuration: its schema with defaults and meaning, and how file, environment and flags become one value.
+
+Precedence, lowest first: built-in default, ``/etc/rltuned/config.toml``, ``RLTUNED_SECTION__KEY`` in the environment,
+command-line flags. Unknown keys and bad values are errors that name the source, the key and, for a file, the line.
+
+This module reads no file and no environment itself: both are passed in. It imports nothing of rltuned but `errors`, so
+every layer may use the sections as its settings.
+"""
+
+import enum
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from rltuned.cluster.changes import ApplyMode
+from rltuned.errors import ConfigError
+
+DEFAULT_PATH: Final = Path("/etc/rltuned/config.toml")
+ENV_PREFIX: Final = "RLTUNED_"
+
+
+class Stage(enum.StrEnum):
+    """Staged autonomy: how much of the plan reaches Slurm."""
+
+    OBSERVE = "observe"
+    """Read and report only; no plan is made."""
+    SHADOW = "shadow"
+    """Plan, record, measure; write nothing (what --dry-run forces)."""
+    CANARY = "canary"
+    """Write only for `scope.canary_partitions` or `scope.canary_percent` of the jobs."""
+    ACTIVE = "active"
+    """Write for every job in scope."""
+
+
+class PlacementApply(enum.StrEnum):
+    """How a placement decision reaches Slurm."""
+
+    OFF = "off"
+    OVERSUBSCRIBE = "oversubscribe"
+    """Spread = OverSubscribe=NO on a job that starts now on an idle node; pack = leave alone."""
+    EXCLUDE_NODES = "exclude-nodes"
+    """ExcNodeList steers the job to the planned nodes; reversible."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+
+Seconds = Annotated[float, Field(gt=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Names = tuple[Annotated[str, Field(min_length=1)], ...]
+
+
+class SlurmSection(_Section):
+    """How Slurm is reached."""
+
+    backend: Literal["cli", "pyslurm"] = "cli"
+    """`cli` (squeue, scontrol, sprio; every release) or `pyslurm` (Slurm 25.11, needs `pip install rltuned[pyslurm]`)."""
+    bin_dir: Path = Path("/usr/bin")
+    """Directory of squeue, scontrol, sprio, sdiag, sacctmgr. Absolute, so that PATH cannot change what is run."""
+    conf: Path | None = None
+    """SLURM_CONF for the commands; unset: Slurm's own default."""
+    timeout: Annotated[float, Field(gt=0, le=300)] = 20.0
+    """Seconds after which a Slurm command and everything it started is killed."""
+
+
+class CycleSection(_Section):
+    """When the daemon works."""
+
+    interval: Annotated[float, Field(ge=1, le=3600)] = 60.0
+    """Seconds from the start of one cycle to the start of the next (fixed rate)."""
+    stage: Stage = Stage.SHADOW
+    """observe, shadow, canary or active. A new installation starts in shadow: look first, then let it write."""
+
+
+class PolicySection(_Section):
+    """Who ranks the jobs."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")] = "model"
+    """`model`, or a plain rule by name: fifo, sjf, saf."""
+    model: str = "base"
+    """Name of a shipped model, or the absolute path of a model's manifest (.json)."""
+
+
+class DecideSection(_Section):
+    """From ranks to changes, and the guards between them."""
+
+    mode: ApplyMode = ApplyMode.SITE_FACTOR
+    """`site-factor` (ageing, fair share and nice stay alive) or `priority` (the paper's explicit priorities)."""
+    authority: Fraction = 1.0
+    """1: the policy's order; 0: Slurm's own; between: a mix of the two ranks."""
+    class_by: tuple[Literal["tier", "qos", "partition", "account"], ...] = ("tier", "qos")
+    """Jobs exchange priorities only with jobs that agree in all of these."""
+    window: Annotated[int, Field(ge=1, le=256)] = 256
+    """Jobs that the policy sees per cycle; the rest keep Slurm's order."""
+    age_bound: Seconds = 7 * 86400.0
+    """A job that has been eligible for longer (seconds) is never moved back."""
+    account_share: Fraction = 1.0
+    """Largest share of the first `head` places of a class that one account may gain by being moved forward; 1: off."""
+    head: Annotated[int, Field(ge=1)] = 32
+    """Places at the front of a class that `account_share` looks at."""
+    dwell: Annotated[float, Field(ge=0)] = 0.0
+    """Seconds for which a job that was just moved keeps its place."""
+    hysteresis: Annotated[int, Field(ge=0)] = 10
+    """Priority points of drift that are left alone as long as the order is right."""
+
+
+class ScopeSection(_Section):
+    """Whose jobs are managed. An empty list of includes means all; excludes win."""
+
+    partitions: Names = ()
+    exclude_partitions: Names = ()
+    qos: Names = ()
+    exclude_qos: Names = ()
+    accounts: Names = ()
+    exclude_accounts: Names = ()
+    users: Names = ()
+    exclude_users: Names = ()
+    exclude_reservations: Names | Literal["all"] = "all"
+    """Reservations whose jobs are left alone, or "all"."""
+    canary_partitions: Names = ()
+    """Partitions that stage `canary` writes to."""
+    canary_percent: Annotated[float, Field(ge=0, le=100)] = 0.0
+    """Per cent of the jobs (by a hash of the job id) that stage `canary` writes to, where no canary partition is named."""
+
+
+class PlacementSection(_Section):
+    """The integer program."""
+
+    apply: PlacementApply = PlacementApply.OVERSUBSCRIBE
+    """`off`, `oversubscribe` or `exclude-nodes`."""
+    top_k: Annotated[int, Field(ge=1, le=256)] = 64
+    """Jobs from the front of the ranking that are placed."""
+    time_limit: Annotated[float, Field(gt=0, le=30)] = 0.5
+    """Seconds that the solver may take; the best solution so far counts."""
+    gap: Annotated[float, Field(ge=0, lt=1)] = 0.01
+    """Relative MILP gap at which the solver may stop."""
+    slots: Annotated[int, Field(ge=1, le=8)] = 3
+    """Start slots: now and the next release times of running jobs."""
+
+
+class WriteSection(_Section):
+    """What may be written, how fast, and when not."""
+
+    burst: Annotated[int, Field(ge=1)] = 24
+    """Most RPCs at once while slurmctld's RPC limiter counts us (its default bucket: 30)."""
+    rate: Annotated[float, Field(gt=0)] = 1.5
+    """RPCs per second that the budget refills while the limiter counts us (its default: 2)."""
+    per_cycle: Annotated[int, Field(ge=1)] = 5000
+    """Most changes of one cycle, limiter or not."""
+    max_server_threads: Annotated[int, Field(ge=1)] = 128
+    """slurmctld server threads (sdiag) above which a cycle writes nothing."""
+    max_agent_queue: Annotated[int, Field(ge=1)] = 500
+    """slurmctld agent queue (sdiag) above which a cycle writes nothing."""
+    breaker_failures: Annotated[int, Field(ge=1)] = 3
+    """Failed cycles in a row that open the circuit breaker."""
+    breaker_max_wait: Seconds = 900.0
+    """Longest back-off of the open breaker, seconds."""
+    demote_after: Annotated[int, Field(ge=1)] = 3
+    """Alarms in a row (breaker opened, half of a cycle's writes failed) after which the stage falls to shadow."""
+
+
+class StateSection(_Section):
+    """Where the journal lives."""
+
+    directory: Path = Path("/var/lib/rltuned")
+    """Journal, decision record, lock. systemd: StateDirectory."""
+    mirror: Path | None = Path("/run/rltuned")
+    """Second copy of the journal on another file system, so that a full or broken disk does not lose the way back."""
+
+
+class MetricsSection(_Section):
+    """Prometheus."""
+
+    enabled: bool = True
+    address: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 9815
+    """0 takes any free port and logs it."""
+
+
+class LogSection(_Section):
+    """Logging to stderr (the journal under systemd)."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "text", "json"] = "auto"
+    """`auto`: text on a terminal, JSON otherwise."""
+
+
+class Config(_Section):
+    """All settings of rltuned."""
+
+    slurm: SlurmSection = SlurmSection()
+    cycle: CycleSection = CycleSection()
+    policy: PolicySection = PolicySection()
+    decide: DecideSection = DecideSection()
+    scope: ScopeSection = ScopeSection()
+    placement: PlacementSection = PlacementSection()
+    write: WriteSection = WriteSection()
+    state: StateSection = StateSection()
+    metrics: MetricsSection = MetricsSection()
+    log: LogSection = LogSection()
+
+    @model_validator(mode="after")
+    def _canary_has_a_target(self) -> "Config":
+        if self.cycle.stage is Stage.CANARY and not self.scope.canary_partitions and self.scope.canary_percent == 0:
+            msg = "stage 'canary' needs scope.canary_partitions or scope.canary_percent"
+            raise ValueError(msg)
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """A configuration and where each value that is not a default came from."""
+
+    config: Config
+    sources: Mapping[str, str]
+    """By dotted key: "config.toml:12", "RLTUNED_CYCLE__STAGE", "--dry-run". Absent: built-in default."""
+
+
+def resolve(
+    text: str | None,
+    name: str,
+    environment: Mapping[str, str],
+    flags: Mapping[str, tuple[Any, str]],
+) -> Effective:
+    """Combine a TOML text (None: no file), the environment and flags (dotted key → value, flag name).
+
+    Raises:
+        ConfigError: names source, key, line and reason; all errors of one source are reported together.
+    """
+    tree: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    lines: dict[str, int] = {}
+    if text is not None:
+        try:
+            parsed = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"{name}: not valid TOML: {error}") from error
+        lines = _key_lines(text)
+        for section, values in parsed.items():
+            if not isinstance(values, dict):
+                raise ConfigError(f"{name}:{lines.get(section, 1)}: '{section}' stands outside any [section]")
+            for key, value in values.items():
+                tree.setdefault(section, {})[key] = value
+                sources[f"{section}.{key}"] = f"{name}:{lines.get(f'{section}.{key}', lines.get(section, 1))}"
+            tree.setdefault(section, {})
+    for variable in sorted(environment):
+        if variable.startswith(ENV_PREFIX) and "__" in variable:
+            section, _, key = variable.removeprefix(ENV_PREFIX).lower().partition("__")
+            tree.setdefault(section, {})[key] = _environment_value(environment[variable], section, key)
+            sources[f"{section}.{key}"] = variable
+    for dotted, (value, flag) in flags.items():
+        section, _, key = dotted.partition(".")
+        tree.setdefault(section, {})[key] = value
+        sources[dotted] = flag
+    try:
+        config = Config.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError("\n".join(_explain(item, name, sources, lines) for item in error.errors())) from error
+    return Effective(config, sources)
+
+
+def _environment_value(raw: str, section: str, key: str) -> Any:
+    """Environment values are TOML values; what is not valid TOML is taken as text, lists may be comma-separated."""
+    try:
+        return tomllib.loads(f"v = {raw}")["v"]
+    except tomllib.TOMLDecodeError:
+        pass
+    model = Config.model_fields.get(section)
+    field = model.annotation.model_fields.get(key) if model and isinstance(model.annotation, type) else None
+    if field is not None and "tuple" in str(field.annotation):
+        return raw if raw == "all" else [part.strip() for part in raw.split(",") if part.strip()]
+    return raw
+
+
+_TABLE = re.compile(r"^\s*\[\s*([A-Za-z0-9_.\-\"']+)\s*\]")
+_KEY = re.compile(r"^\s*([A-Za-z0-9_\-]+|\"[^\"]*\"|'[^']*')\s*=")
+
+
+def _key_lines(text: str) -> dict[str, int]:
+    """Line of each section and key, for error messages; tomllib does not keep positions."""
+    lines: dict[str, int] = {}
+    section = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if match := _TABLE.match(line):
+            section = match.group(1).strip("\"'")
+            lines.setdefault(section, number)
+        elif match := _KEY.match(line):
+            key = match.group(1).strip("\"'")
+            lines.setdefault(f"{section}.{key}" if section else key, number)
+    return lines
+
+
+def _explain(item: Any, name: str, sources: Mapping[str, str], lines: Mapping[str, int]) -> str:
+    path = [str(part) for part in item["loc"]]
+    dotted = ".".join(path[:2])
+    where = sources.get(dotted) or (f"{name}:{lines[path[0]]}" if path and path[0] in lines else name)
+    if item["type"] == "extra_forbidden":
+        known = list(Config.model_fields)
+        if len(path) > 1 and path[0] in Config.model_fields:
+            known = list(Config.model_fields[path[0]].annotation.model_fields)  # type: ignore[union-attr]
+        what = "section" if len(path) == 1 else "key"
+        return f"{where}: unknown {what} '{dotted}'; known here: {', '.join(sorted(known))}"
+    message = str(item["msg"]).removeprefix("Value error, ")
+    value = "" if not path or isinstance(item["input"], dict | BaseModel) else f" (got {item['input']!r})"
+    return f"{where}: {dotted or 'configuration'}: {message}{value}"

@@ -1,0 +1,1 @@
+"""daemon (page to be written by its owner)."""

@@ -1,0 +1,1 @@
+"""decide (page to be written by its owner)."""

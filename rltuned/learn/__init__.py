@@ -1,0 +1,1 @@
+"""learn (page to be written by its owner)."""

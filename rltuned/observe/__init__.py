@@ -1,0 +1,1 @@
+"""observe (page to be written by its owner)."""

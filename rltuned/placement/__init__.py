@@ -1,0 +1,1 @@
+"""placement (page to be written by its owner)."""

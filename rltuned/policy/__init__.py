@@ -1,0 +1,1 @@
+"""policy (page to be written by its owner)."""

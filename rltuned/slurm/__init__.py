@@ -1,0 +1,1 @@
+"""slurm (page to be written by its owner)."""

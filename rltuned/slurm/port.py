@@ -1,0 +1,90 @@
+"""The port: what the rest of rltuned may ask of Slurm. Adapters: `cli`, `pyslurm`; the simulator is a third.
+
+Two protocols, so that a dry run can be given a reader and nothing else: what is not constructed cannot write.
+"""
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from rltuned.cluster.changes import Change, JobStatus, WriteResult
+
+if TYPE_CHECKING:  # restore must work without NumPy, which the snapshot's tables need
+    from rltuned.cluster.tables import Snapshot
+
+
+class Privilege(enum.StrEnum):
+    """What Slurm lets the calling user do."""
+
+    NONE = "none"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+    SLURM_USER = "slurm-user"
+    """root or SlurmUser: exempt from the RPC limiter."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """What `doctor` and the start-up checks need to know; changes only with slurm.conf."""
+
+    version: str
+    """As printed, e.g. "24.11.5"."""
+    release: tuple[int, int]
+    cluster_name: str
+    user: str
+    privilege: Privilege
+    priority_type: str
+    """E.g. "priority/multifactor"."""
+    site_factor_plugin: str
+    """"" when none is configured."""
+    scheduler_type: str
+    scheduler_parameters: Mapping[str, str]
+    rate_limiter: bool
+    """SlurmctldParameters=rl_enable."""
+    rate_bucket: int
+    rate_refill: float
+    """RPCs per second."""
+    accounting: bool
+    """slurmdbd configured."""
+    accounting_reachable: bool
+    accounting_tres: tuple[str, ...]
+    priority_calc_period: float
+    """Seconds."""
+    preempt_type: str = ""
+    select_type: str = ""
+
+
+class SlurmReader(Protocol):
+    """Reads. A fixed number of commands per call, whatever the queue length."""
+
+    def ping(self) -> None:
+        """Return when slurmctld answers.
+
+        Raises:
+            SlurmUnavailableError: it does not.
+        """
+
+    def facts(self) -> ClusterFacts:
+        """Version, plugins, privileges, limiter."""
+
+    def snapshot(self, now: float) -> "Snapshot":
+        """The whole queue and all nodes; `now` (epoch seconds) becomes its time.
+
+        Raises:
+            SlurmUnavailableError: no or late answer.
+            SlurmParseError: truncated, inconsistent or unexpected answer; never an empty queue instead.
+        """
+
+    def status(self, job_ids: Sequence[int] | None = None) -> dict[int, JobStatus]:
+        """Fresh facts of these jobs (None: of every pending one); ids that Slurm no longer knows are absent."""
+
+
+class SlurmWriter(Protocol):
+    """Writes. Never holds, cancels or requeues; releases only to undo an explicit priority."""
+
+    def write(self, changes: Sequence[Change]) -> list[WriteResult]:
+        """Send the changes in order, in one go. One result per change, in order."""
+
+    def release(self, job_ids: Sequence[int]) -> None:
+        """`scontrol release` of jobs that are not held: hands an explicit priority back to multifactor."""
