@@ -1,0 +1,118 @@
+#!/bin/bash
+# Starts one role of the testbed: dbd, ctl, login, node or scale.
+#
+# slurmctld and slurmdbd run as daemons beside this script, which then only follows their logs: a
+# test may stop, freeze or restart them, wipe their state, and the container stays.
+set -euo pipefail
+
+readonly role=$1
+readonly profile=${TESTBED_PROFILE:-paper}
+readonly scale_nodes=${TESTBED_SCALE_NODES:-0}
+version=$(slurmctld -V | grep -oE '[0-9]+\.[0-9]+' | head -1)
+readonly version
+
+write_config() {
+    local conf=/etc/slurm/slurm.conf
+    cp /usr/share/testbed/etc/slurm.conf $conf
+    # The RPC rate limiter exists since 23.02.
+    if [[ $(printf '%s\n' 23.02 "$version" | sort -V | head -1) == 23.02 ]]; then
+        echo 'SlurmctldParameters=rl_enable' >>$conf
+        echo 'CgroupPlugin=disabled' >/etc/slurm/cgroup.conf
+    else
+        printf 'CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n' >/etc/slurm/cgroup.conf
+    fi
+    if [[ $profile == scale ]]; then
+        local last=$((scale_nodes - 1)) i
+        for ((i = 0; i <= last; i++)); do
+            echo "NodeName=n$i NodeHostname=scale NodeAddr=scale Port=$((17000 + i)) CPUs=32 Sockets=2 CoresPerSocket=16 ThreadsPerCore=1 RealMemory=256000 Gres=gpu:p100:4 Feature=p100,gpu State=UNKNOWN"
+        done >>$conf
+        {
+            echo "PartitionName=DEFAULT Nodes=n[0-$last] State=UP DefaultTime=01:00:00 MaxTime=7-00:00:00 DefMemPerCPU=1000"
+            echo "PartitionName=gpu    Default=YES OverSubscribe=NO"
+            echo "PartitionName=share  OverSubscribe=YES:4"
+            echo "PartitionName=urgent PriorityTier=10 OverSubscribe=NO"
+        } >>$conf
+        echo "NodeName=n[0-$last] Name=gpu Type=p100 File=/dev/rlgpu[0-3]" >/etc/slurm/gres.conf
+    else
+        cat /usr/share/testbed/etc/nodes-paper.conf >>$conf
+        cp /usr/share/testbed/etc/gres-paper.conf /etc/slurm/gres.conf
+    fi
+    # What a test changes is put back from this copy.
+    cp $conf /etc/slurm/slurm.conf.testbed
+}
+
+start_munge() {
+    # The key is the image's, made when the package was installed: the same in every container.
+    mkdir -p /run/munge
+    chown munge:munge /run/munge
+    chmod 755 /run/munge
+    runuser -u munge -- munged
+}
+
+wait_for() { # HOST PORT
+    until (exec 3<>"/dev/tcp/$1/$2") 2>/dev/null; do sleep 0.1; done
+}
+
+stub_gpus() { # COUNT
+    local i
+    for ((i = 0; i < $1; i++)); do
+        [[ -e /dev/rlgpu$i ]] || mknod -m 666 "/dev/rlgpu$i" c 1 3
+    done
+}
+
+follow() { # FILE...: the container's own output, for "docker logs"
+    touch "$@"
+    exec tail -q -n +1 -F "$@"
+}
+
+mkdir -p /var/log/slurm /var/spool/slurmctld /var/spool/slurmd
+chown slurm:slurm /var/log/slurm /var/spool/slurmctld
+write_config
+start_munge
+
+case $role in
+dbd)
+    install -o slurm -g slurm -m 600 /usr/share/testbed/etc/slurmdbd.conf /etc/slurm/slurmdbd.conf
+    mkdir -p /run/mysqld
+    chown mysql:mysql /run/mysqld
+    [[ -d /var/lib/mysql/mysql ]] || mariadb-install-db --user=mysql --skip-test-db >/dev/null
+    # Durability is worth nothing here. Slurm wants the snapshot isolation of MariaDB 11.8 off.
+    mariadbd --user=mysql --skip-networking --innodb-buffer-pool-size=64M --innodb-lock-wait-timeout=900 \
+        --innodb-flush-log-at-trx-commit=0 --loose-innodb-snapshot-isolation=OFF &
+    until mariadb -e 'select 1' >/dev/null 2>&1; do sleep 0.1; done
+    mariadb -e "create database if not exists slurm_acct_db;
+        create user if not exists slurm@localhost identified by 'slurm';
+        grant all on slurm_acct_db.* to slurm@localhost;"
+    slurmdbd
+    follow /var/log/slurm/slurmdbd.log
+    ;;
+ctl)
+    wait_for dbd 6819
+    # The cluster and its users are registered before slurmctld asks for them.
+    testbed-accounts
+    slurmctld
+    follow /var/log/slurm/slurmctld.log
+    ;;
+login)
+    exec sleep infinity
+    ;;
+node)
+    stub_gpus "${TESTBED_GPUS:-0}"
+    mkdir -p "/var/spool/slurmd/$(hostname)"
+    wait_for ctl 6817
+    exec slurmd -D
+    ;;
+scale)
+    stub_gpus 4
+    wait_for ctl 6817
+    for ((i = 0; i < scale_nodes; i++)); do
+        mkdir -p "/var/spool/slurmd/n$i"
+        slurmd -N "n$i"
+    done
+    exec sleep infinity
+    ;;
+*)
+    echo "entrypoint: unknown role $role" >&2
+    exit 2
+    ;;
+esac
