@@ -309,3 +309,40 @@ def _explain(item: Any, name: str, sources: Mapping[str, str], lines: Mapping[st
     message = str(item["msg"]).removeprefix("Value error, ")
     value = "" if not path or isinstance(item["input"], dict | BaseModel) else f" (got {item['input']!r})"
     return f"{where}: {dotted or 'configuration'}: {message}{value}"
+
+
+def sample() -> str:
+    """The configuration file with every key, its meaning and its default, all commented out. TOML."""
+    lines = [
+        "# rltuned configuration: every key with its default. Uncomment what you change.",
+        "# Check with `rltuned check-config`, see what is in force with `rltuned show-config`.",
+        "# A running daemon takes changes over on SIGHUP (`systemctl reload rltuned`) after checking them.",
+    ]
+    for name, field in Config.model_fields.items():
+        section = field.annotation
+        if not (isinstance(section, type) and issubclass(section, BaseModel)):  # pragma: no cover
+            continue
+        lines += ["", *(f"# {line}" for line in (section.__doc__ or "").strip().splitlines()), f"[{name}]"]
+        for key, item in section.model_fields.items():
+            if item.description:
+                lines += [f"# {line.strip()}" for line in item.description.strip().splitlines()]
+            lines.append(f"# {key} = {toml_value(item.default)}")
+    return "\n".join(lines) + "\n"
+
+
+def toml_value(value: Any) -> str:
+    """A value as TOML writes it; None as the empty string (an absent key)."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case enum.Enum():
+            return f'"{value.value}"'
+        case int() | float():
+            return repr(value)
+        case tuple() | list():
+            return "[" + ", ".join(toml_value(item) for item in value) + "]"
+        case None:
+            return '""  # unset'
+        case _:
+            escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
+            return f'"{escaped}"'

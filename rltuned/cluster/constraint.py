@@ -16,38 +16,38 @@ def compile_constraint(expression: str) -> Test:
     mean "has one of these". What cannot be understood accepts every node: the test decides which pool a job belongs to,
     and Slurm still has the last word on where it runs.
     """
-    tokens = _TOKEN.findall(expression)
-    if "".join(tokens).replace(" ", "") != re.sub(r"\s", "", expression):
+    symbols = _TOKEN.findall(expression)
+    if "".join(symbols).replace(" ", "") != re.sub(r"\s", "", expression):
         return lambda _features: True
     position = 0
 
     def term(inside: bool) -> Test:
         nonlocal position
-        if position >= len(tokens):
+        if position >= len(symbols):
             raise _UnclearError
-        token = tokens[position]
+        symbol = symbols[position]
         position += 1
-        if token == "!":
+        if symbol == "!":
             inner = term(inside)
             return lambda features: not inner(features)
-        if token in "([":
-            inner = chain(inside=inside or token == "[")
-            if position >= len(tokens) or tokens[position] != (")" if token == "(" else "]"):
+        if symbol in "([":
+            inner = chain(inside=inside or symbol == "[")
+            if position >= len(symbols) or symbols[position] != (")" if symbol == "(" else "]"):
                 raise _UnclearError
             position += 1
-        elif token in "&|)]" or token.startswith("*"):
+        elif symbol in "&|)]" or symbol.startswith("*"):
             raise _UnclearError
         else:
-            inner = _has(token)
-        if position < len(tokens) and tokens[position].startswith("*"):
+            inner = _has(symbol)
+        if position < len(symbols) and symbols[position].startswith("*"):
             position += 1
         return inner
 
     def chain(*, inside: bool) -> Test:
         nonlocal position
         left = term(inside)
-        while position < len(tokens) and tokens[position] in "&|":
-            conjunction = tokens[position] == "&" and not inside
+        while position < len(symbols) and symbols[position] in "&|":
+            conjunction = symbols[position] == "&" and not inside
             position += 1
             left = _both(left, term(inside)) if conjunction else _either(left, term(inside))
         return left
@@ -56,7 +56,7 @@ def compile_constraint(expression: str) -> Test:
         whole = chain(inside="*" in expression and "[" not in expression)
     except (_UnclearError, RecursionError):
         return lambda _features: True
-    return whole if position == len(tokens) else lambda _features: True
+    return whole if position == len(symbols) else lambda _features: True
 
 
 class _UnclearError(Exception):

@@ -1,1 +1,15 @@
-"""decide (page to be written by its owner)."""
+"""From a snapshot to a plan: which pending job goes where in the queue, and what has to be written for that.
+
+`plan()` is the one function that the daemon, the dry run, ``explain`` and the simulator call; it is pure: the time is
+the snapshot's, randomness there is none, and the same values give the same plan. Inside, in this order:
+
+`scope`    whose jobs may be touched at all, and the reason for each one that may not
+`classes`  which jobs exchange priorities with each other
+`ranks`    the policy's order, mixed with Slurm's (authority), then bent by the guards
+`targets`  the class's own priorities handed out in that order, and the least number of changes that gets there
+`plan`     puts it together with the observation and the placement
+`explain`  a typed answer to "why is this job at this rank?"
+
+What may be changed freely: the inside of each step. What must stay: a class keeps its multiset of priorities, a vetoed
+job is never in a change, an old job is never moved back. No clock, no process, no Slurm, no TensorFlow in here.
+"""

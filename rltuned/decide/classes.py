@@ -1,0 +1,52 @@
+"""Classes: the jobs that exchange priorities with each other."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.tables import Ints, Snapshot
+from rltuned.config import DecideSection
+from rltuned.decide.scope import partition_tiers
+
+
+@dataclass(frozen=True)
+class Classes:
+    """C classes of n managed jobs."""
+
+    of: npt.NDArray[np.intp]
+    """(n,) class of each job."""
+    names: tuple[str, ...]
+    """(C,) e.g. "tier=1 qos=normal"."""
+
+    def members(self) -> list[npt.NDArray[np.intp]]:
+        """Positions of each class's jobs."""
+        order = np.argsort(self.of, kind="stable")
+        return np.split(order, np.searchsorted(self.of[order], np.arange(1, len(self.names))))
+
+
+def classify(snapshot: Snapshot, rows: npt.NDArray[np.intp], settings: DecideSection) -> Classes:
+    """Classes of the managed jobs in `rows`: equal in all of `settings.class_by`."""
+    jobs = snapshot.jobs
+    tier = partition_tiers(snapshot)[jobs.partition.codes[rows]]
+    columns: dict[str, tuple[Ints, tuple[str, ...]]] = {
+        "tier": (tier, ()),
+        "qos": (jobs.qos.codes[rows].astype(np.int64), jobs.qos.names),
+        "partition": (jobs.partition.codes[rows].astype(np.int64), jobs.partition.names),
+        "account": (jobs.account.codes[rows].astype(np.int64), jobs.account.names),
+    }
+    key = np.zeros(len(rows), dtype=np.int64)
+    for name in settings.class_by:
+        # Renumber first: tiers may be large numbers, and the key must stay within 64 bits.
+        values, inverse = np.unique(columns[name][0], return_inverse=True)
+        key = key * (len(values) + 1) + inverse
+    _, first, of = np.unique(key, return_index=True, return_inverse=True)
+    names = []
+    for at in first:
+        parts = []
+        for name in settings.class_by:
+            values, texts = columns[name]
+            code = int(values[at])
+            parts.append(f"{name}={texts[code] if texts and code >= 0 else code if not texts else '-'}")
+        names.append(" ".join(parts) or "all")
+    return Classes(of.astype(np.intp), tuple(names))

@@ -1,0 +1,336 @@
+"""`plan()`: one cycle's decision, as a pure function of what was read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.changes import MAX_FACTOR, MAX_PRIORITY, Applied, ApplyMode, Change, Field, History, OverSubscribe
+from rltuned.cluster.hostlist import compress
+from rltuned.cluster.pools import Pools, job_pools
+from rltuned.cluster.tables import Category, Floats, Ints, JobTable, Snapshot
+from rltuned.config import Config, DecideSection, PlacementApply
+from rltuned.decide.classes import Classes, classify
+from rltuned.decide.ranks import (
+    Guard,
+    Order,
+    account_share,
+    age_bound,
+    merge,
+    policy_order,
+    ranks_of,
+    slurm_order,
+)
+from rltuned.decide.scope import Scope, Veto, examine, partition_tiers
+from rltuned.decide.targets import hand_out, settle
+from rltuned.observe import Observation, observe, select_window
+from rltuned.placement import Placement, PlacementProblem, Steer, build, place, steer
+from rltuned.policy.base import Policy
+
+UNLIMITED_ESTIMATE: Final = 30 * 86400.0
+"""Run time assumed for a job without any limit: the top of the features' time scale (DESIGN §4)."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one cycle wants, and why. n managed jobs, in the order of `rows`."""
+
+    snapshot: Snapshot
+    policy: str
+    config: Config
+    scope: Scope
+    rows: npt.NDArray[np.intp]
+    """(n,) rows of the managed jobs."""
+    base: Ints
+    """(n,) priority that Slurm alone gives."""
+    target: Ints
+    """(n,) priority that the job shall have."""
+    classes: Classes
+    base_rank: Order
+    """(n,) rank within its class by Slurm alone, 0 first."""
+    rank: Order
+    """(n,) planned rank within its class."""
+    guards: npt.NDArray[np.int8]
+    """(n,) `Guard` flags."""
+    window: npt.NDArray[np.intp]
+    """(w,) positions (in `rows`) that the policy saw, in the order of `observation.rows`."""
+    observation: Observation
+    scores: Floats
+    """(w,) by the policy."""
+    placement: Placement | None
+    placed_rows: npt.NDArray[np.intp]
+    """(K,) rows of the jobs that the placement is about, in its order."""
+    steers: Mapping[int, Steer]
+    """By row of the job table: what the placement asks for."""
+    changes: tuple[Change, ...]
+    """Head of the queue first."""
+    foreign: tuple[int, ...] = ()
+    """Jobs that the journal claims, but that somebody else changed since; newly found by this plan."""
+    withdraw: tuple[int, ...] = ()
+    """Jobs that carry a value of ours but are out of scope now (or carry it by the other apply mode): to be undone."""
+
+    @property
+    def ranks_changed(self) -> int:
+        """Jobs whose planned rank is not Slurm's own."""
+        return int((self.rank != self.base_rank).sum())
+
+    @property
+    def queue(self) -> npt.NDArray[np.intp]:
+        """Positions of the managed jobs in the planned order of the whole queue: tier, then target priority."""
+        jobs = self.snapshot.jobs
+        return np.lexsort((jobs.job_id[self.rows], -self.target, -_tiers(self.snapshot, self.rows)))
+
+
+def plan(
+    snapshot: Snapshot,
+    policy: Policy,
+    config: Config,
+    history: History | None = None,
+    estimates: Floats | None = None,
+) -> Plan:
+    """Decide one cycle.
+
+    Args:
+        snapshot: the queue and the nodes as read; its `time` is "now".
+        policy: ranks the visible jobs.
+        config: settings; `cycle.stage` matters only for the canary's scope.
+        history: what earlier cycles left on the jobs.
+        estimates: (N,) run-time estimates of all jobs of the table in seconds; default: the time limit.
+    """
+    history = history or History()
+    snapshot = _without_our_node_lists(snapshot, history)
+    jobs = snapshot.jobs
+    pools = job_pools(snapshot, jobs.pending)
+    scope = examine(snapshot, pools, config, history)
+    managed = scope.managed
+    rows, base = scope.rows[managed], scope.base[managed]
+    current = jobs.priority[rows]
+    classes = classify(snapshot, rows, config.decide)
+    window = select_window(rows, current, jobs.job_id[rows], config.decide.window)
+    observation = observe(snapshot, rows[window], _estimates(jobs, estimates))
+    scores = policy.score(observation)
+    if len(scores) != len(window) or not np.isfinite(scores).all():
+        # A policy that fails must not decide: Slurm's own order, through the same path, undoes what is applied.
+        scores = base[window].astype(np.float64)
+    order = _Ordering(snapshot, config.decide, rows, base, current, history)
+    rank, base_rank, target, guards = order.all_classes(classes, window, scores)
+    result = Plan(
+        snapshot=snapshot,
+        policy=policy.name,
+        config=config,
+        scope=scope,
+        rows=rows,
+        base=base,
+        target=target,
+        classes=classes,
+        base_rank=base_rank,
+        rank=rank,
+        guards=guards,
+        window=window,
+        observation=observation,
+        scores=scores,
+        placement=None,
+        placed_rows=np.zeros(0, dtype=np.intp),
+        steers={},
+        changes=(),
+        foreign=_newly_foreign(scope, jobs, history),
+        withdraw=_withdrawn(scope, jobs, history, config.decide.mode),
+    )
+    result = _place(result, pools, managed, config)
+    return replace(result, changes=_changes(result, current, history))
+
+
+def _estimates(jobs: JobTable, given: Floats | None) -> Floats:
+    limit = np.where(np.isfinite(jobs.time_limit), jobs.time_limit, UNLIMITED_ESTIMATE)
+    return limit if given is None else np.minimum(limit, np.where(np.isfinite(given), given, limit))
+
+
+def _tiers(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Ints:
+    return partition_tiers(snapshot)[snapshot.jobs.partition.codes[rows]]
+
+
+def _without_our_node_lists(snapshot: Snapshot, history: History) -> Snapshot:
+    """Where rltuned excluded nodes, plan with the user's own list: our steering must not look like a request."""
+    jobs = snapshot.jobs
+    ours = {
+        row: record.exc_nodes_before
+        for job, record in history.applied.items()
+        if record.exc_nodes is not None and (row := jobs.row_of.get(job)) is not None
+    }
+    if not ours:
+        return snapshot
+    texts = [ours.get(row, jobs.exc_nodes.value(row)) for row in range(len(jobs))]
+    return replace(snapshot, jobs=replace(jobs, exc_nodes=Category.of(texts)))
+
+
+@dataclass(frozen=True)
+class _Ordering:
+    """Ranks and targets of all classes; one object so that the steps share their inputs."""
+
+    snapshot: Snapshot
+    settings: DecideSection
+    rows: npt.NDArray[np.intp]
+    base: Ints
+    current: Ints
+    history: History
+
+    def all_classes(
+        self, classes: Classes, window: npt.NDArray[np.intp], scores: Floats
+    ) -> tuple[Order, Order, Ints, npt.NDArray[np.int8]]:
+        n = len(self.rows)
+        score = np.zeros(n)
+        score[window] = scores
+        visible = np.zeros(n, dtype=np.bool_)
+        visible[window] = True
+        jobs, now = self.snapshot.jobs, self.snapshot.time
+        old = (now - jobs.eligible_time[self.rows]) > self.settings.age_bound
+        ours, dwelling = self._touched()
+        rank, base_rank = np.zeros(n, dtype=np.intp), np.zeros(n, dtype=np.intp)
+        target, guards = self.base.copy(), np.zeros(n, dtype=np.int8)
+        guards[~visible] |= Guard.OUTSIDE_WINDOW
+        for members in classes.members() if n else []:
+            ids, base, current = jobs.job_id[self.rows][members], self.base[members], self.current[members]
+            by_slurm = ranks_of(slurm_order(base, ids))
+            in_force = slurm_order(current, ids)
+            seen = np.flatnonzero(visible[members])
+            wanted = seen[policy_order(score[members][seen], by_slurm[seen], self.settings.authority)]
+            pinned = dwelling[members] & visible[members]
+            free_order = merge(in_force, visible[members], wanted, by_slurm, pinned)
+            guards[members[pinned]] |= Guard.DWELL
+            shared = self._share(free_order, by_slurm, members)
+            guards[members[ranks_of(shared) > ranks_of(free_order)]] |= Guard.ACCOUNT_SHARE
+            bound = age_bound(shared, by_slurm, old[members])
+            guards[members[old[members] & (ranks_of(bound) < ranks_of(shared))]] |= Guard.AGE_BOUND
+            exact = hand_out(bound, base, ids)
+            target[members] = settle(bound, exact, current, ids, ours[members], self.settings.hysteresis)
+            rank[members], base_rank[members] = ranks_of(bound), by_slurm
+        return rank, base_rank, target, guards
+
+    def _share(self, order: Order, base_rank: Order, members: npt.NDArray[np.intp]) -> Order:
+        if self.settings.account_share >= 1.0:
+            return order
+        cap = int(self.settings.account_share * self.settings.head)
+        accounts = self.snapshot.jobs.account.codes[self.rows[members]]
+        return account_share(order, base_rank, accounts, self.settings.head, cap)
+
+    def _touched(self) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Which managed jobs carry a value of ours, and which of them were moved within the dwell time."""
+        ours = np.zeros(len(self.rows), dtype=np.bool_)
+        dwelling = ours.copy()
+        if self.history.applied:
+            for at, job in enumerate(self.snapshot.jobs.job_id[self.rows]):
+                record = self.history.applied.get(int(job))
+                if record is not None and (record.site_factor != 0 or record.priority is not None):
+                    ours[at] = True
+                    dwelling[at] = self.snapshot.time - record.changed_at < self.settings.dwell
+        return ours, dwelling
+
+
+def _place(result: Plan, pools: Pools, managed: npt.NDArray[np.intp], config: Config) -> Plan:
+    """Place the front of the planned queue, as far as the policy saw it."""
+    if config.placement.apply is PlacementApply.OFF or not len(result.rows):
+        return result
+    visible = np.zeros(len(result.rows), dtype=np.bool_)
+    visible[result.window] = True
+    head = result.queue[visible[result.queue]][: config.placement.top_k]
+    # The pools were made for all pending jobs; these are the ones of the jobs to place.
+    mine = Pools(pools.pool_of[managed[head]], pools.nodes, pools.gpu_type)
+    rows = result.rows[head]
+    problem: PlacementProblem = build(result.snapshot, rows, config.placement, mine)
+    placement = place(problem, config.placement)
+    steers = {int(rows[k]): choice for k, choice in steer(placement, problem).items()}
+    return replace(result, placement=placement, placed_rows=rows, steers=steers)
+
+
+def _changes(result: Plan, current: Ints, history: History) -> tuple[Change, ...]:
+    jobs, mode = result.snapshot.jobs, result.config.decide.mode
+    changes: list[Change] = []
+    for position, at in enumerate(result.queue):
+        row = int(result.rows[at])
+        job = int(jobs.job_id[row])
+        if job in result.withdraw:
+            continue
+        record = history.applied.get(job)
+        identity: dict[str, Any] = {
+            "job_id": job,
+            "submit_time": int(jobs.submit_time[row]),
+            "position": position,
+            "nice": int(jobs.nice[row]),
+            "base": int(result.base[at]),
+        }
+        if result.target[at] != current[at]:
+            if mode is ApplyMode.SITE_FACTOR:
+                factor = int(np.clip(result.target[at] - result.base[at], -MAX_FACTOR, MAX_FACTOR))
+                if factor != jobs.site_factor[row]:
+                    before = int(jobs.site_factor[row])
+                    changes.append(Change(field=Field.SITE_FACTOR, before=before, after=factor, **identity))
+            else:
+                value = int(np.clip(result.target[at], 1, MAX_PRIORITY))
+                changes.append(Change(field=Field.PRIORITY, before=int(current[at]), after=value, **identity))
+        changes.extend(_placement_changes(result, row, result.steers.get(row), record, identity))
+    return tuple(changes)
+
+
+def _placement_changes(
+    result: Plan, row: int, choice: Steer | None, record: Applied | None, identity: dict[str, Any]
+) -> list[Change]:
+    jobs, how = result.snapshot.jobs, result.config.placement.apply
+    if how is PlacementApply.OVERSUBSCRIBE and choice is not None and choice.isolate:
+        # One-way in Slurm: only from the default, never on a job whose user asked for something.
+        shown = jobs.oversubscribe.value(row)
+        if _is_default(shown, result.snapshot.release) and not jobs.exclusive[row] and not _was_isolated(record):
+            return [Change(field=Field.OVERSUBSCRIBE, before=shown, after=OverSubscribe.NO.value, **identity)]
+    if how is PlacementApply.EXCLUDE_NODES:
+        own = jobs.exc_nodes.value(row)
+        ours = record.exc_nodes if record is not None else None
+        wanted = own
+        if choice is not None and choice.exclude:
+            names = [result.snapshot.nodes.names[node] for node in choice.exclude]
+            wanted = ",".join(filter(None, (own, compress(names))))
+        present = ours if ours is not None else own
+        if wanted != present:
+            return [Change(field=Field.EXC_NODES, before=present, after=wanted, **identity)]
+    return []
+
+
+def _is_default(shown: str, release: tuple[int, int]) -> bool:
+    """Whether squeue's OverSubscribe is the default: OK, but NO from 25.11 on (measured on 26.05)."""
+    return shown == OverSubscribe.OK or (release >= (25, 11) and shown == OverSubscribe.NO)
+
+
+def _was_isolated(record: Applied | None) -> bool:
+    return record is not None and record.oversubscribe is not None
+
+
+def _newly_foreign(scope: Scope, jobs: JobTable, history: History) -> tuple[int, ...]:
+    rows = scope.vetoed().get(Veto.FOREIGN)
+    if rows is None:
+        return ()
+    ids = (int(jobs.job_id[row]) for row in rows)
+    return tuple(job for job in ids if (record := history.applied.get(job)) is not None and not record.foreign)
+
+
+_HANDS_OFF: Final = frozenset({Veto.FOREIGN, Veto.HELD, Veto.NO_PRIORITY})
+"""Vetoes under which not even our own value is taken back: the job is somebody else's business now."""
+
+
+def _withdrawn(scope: Scope, jobs: JobTable, history: History, mode: ApplyMode) -> tuple[int, ...]:
+    if not history.applied:
+        return ()
+    order = tuple(Veto)
+    withdrawn = []
+    for row, code in zip(scope.rows, scope.veto, strict=True):
+        record = history.applied.get(int(jobs.job_id[row]))
+        if record is None or record.foreign or int(jobs.submit_time[row]) != record.submit_time:
+            continue
+        by_factor, by_priority = record.site_factor != 0, record.priority is not None
+        wrong_mode = by_priority if mode is ApplyMode.SITE_FACTOR else by_factor
+        veto = order[code] if code >= 0 else None
+        # Under site-factor, a job with our explicit priority is vetoed as NO_PRIORITY by that very priority.
+        if veto in _HANDS_OFF and not (wrong_mode and veto is Veto.NO_PRIORITY):
+            continue
+        if (veto is not None and (by_factor or by_priority)) or wrong_mode:
+            withdrawn.append(record.job_id)
+    return tuple(withdrawn)

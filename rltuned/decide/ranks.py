@@ -1,0 +1,114 @@
+"""The order of one class: the policy's, mixed with Slurm's, bent by the guards."""
+
+import enum
+import heapq
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.tables import Bools, Floats, Ints
+
+Order = npt.NDArray[np.intp]
+"""A permutation of the class's members, front of the queue first."""
+
+
+class Guard(enum.IntFlag):
+    """Guards that bent a job's rank."""
+
+    NONE = 0
+    AGE_BOUND = 1
+    """Waited longer than the bound: not moved back."""
+    ACCOUNT_SHARE = 2
+    """Its account had its share of the front already."""
+    DWELL = 4
+    """Moved only a moment ago: keeps its place."""
+    OUTSIDE_WINDOW = 8
+    """Too far back for the policy to see: keeps Slurm's order."""
+
+
+def slurm_order(priority: Ints, job_id: Ints) -> Order:
+    """Slurm's own order within a partition tier: higher priority first, then the lower job id."""
+    return np.lexsort((job_id, -priority))
+
+
+def ranks_of(order: Order) -> Order:
+    """Rank of each member; inverse of the permutation."""
+    ranks = np.empty(len(order), dtype=np.intp)
+    ranks[order] = np.arange(len(order))
+    return ranks
+
+
+def policy_order(score: Floats, base_rank: Order, authority: float) -> Order:
+    """Order of the visible jobs: a·(rank by score) + (1 − a)·(rank by Slurm); ties as Slurm has them."""
+    by_score = ranks_of(np.lexsort((base_rank, -score)))
+    by_slurm = ranks_of(np.argsort(base_rank, kind="stable"))
+    return np.lexsort((base_rank, authority * by_score + (1.0 - authority) * by_slurm))
+
+
+def merge(current: Order, visible: Bools, wanted: Order, base_rank: Order, pinned: Bools) -> Order:
+    """Put the visible jobs in the `wanted` order into the places that they hold now.
+
+    Args:
+        current: order in force now.
+        visible: members that the policy saw.
+        wanted: visible members in the policy's order.
+        base_rank: Slurm's own rank of each member; jobs out of the policy's sight keep that order among themselves.
+        pinned: visible members that keep the very place that they have.
+    """
+    result = current.copy()
+    place_is_visible = visible[current] & ~pinned[current]
+    result[place_is_visible] = wanted[~pinned[wanted]]
+    place_is_hidden = ~visible[current]
+    hidden = current[place_is_hidden]
+    result[place_is_hidden] = hidden[np.argsort(base_rank[hidden], kind="stable")]
+    return result
+
+
+def account_share(order: Order, base_rank: Order, account: npt.NDArray[np.int32], head: int, cap: int) -> Order:
+    """Let at most `cap` jobs of one account be moved forward into the first `head` places.
+
+    The surplus follows right behind the head, in its order.
+    """
+    head = min(head, len(order))
+    gained: dict[int, int] = {}
+    front: list[int] = []
+    surplus: list[int] = []
+    for at, member in enumerate(order):
+        if len(front) == head:
+            rest = order[at:]
+            break
+        if base_rank[member] >= head:
+            count = gained.get(int(account[member]), 0)
+            if count >= cap:
+                surplus.append(int(member))
+                continue
+            gained[int(account[member])] = count + 1
+        front.append(int(member))
+    else:
+        rest = order[:0]
+    return np.array([*front, *surplus, *rest], dtype=np.intp)
+
+
+def age_bound(order: Order, base_rank: Order, old: Bools) -> Order:
+    """The order nearest to `order`, from its back, in which no `old` job stands behind its base rank.
+
+    Fills the places from the last to the first, each with the least wanted job that may stand there (Lawler's backward
+    rule for deadlines). Slurm's own order is always feasible, so this never fails. O(n log n), and O(n) when nothing is
+    violated.
+    """
+    wanted = ranks_of(order)
+    if not (old & (wanted > base_rank)).any():
+        return order
+    n = len(order)
+    result = np.empty(n, dtype=np.intp)
+    deadline = np.where(old, base_rank, n - 1)
+    by_deadline = np.argsort(-deadline, kind="stable")
+    heap: list[tuple[int, int]] = []
+    taken = 0
+    for place in range(n - 1, -1, -1):
+        while taken < n and deadline[by_deadline[taken]] >= place:
+            member = int(by_deadline[taken])
+            heapq.heappush(heap, (-int(wanted[member]), member))
+            taken += 1
+        result[place] = heapq.heappop(heap)[1]
+    return result

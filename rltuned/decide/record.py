@@ -1,0 +1,69 @@
+"""The decision record: a plan as plain data, for the disk, for ``explain`` and for machines.
+
+Columns rather than one object per job, so that 10,000 jobs stay small. No names of users or accounts are kept.
+"""
+
+from typing import Any, Final
+
+from rltuned.decide.plan import Plan
+from rltuned.observe import FEATURES
+
+RECORD_VERSION: Final = 1
+
+
+def record(plan: Plan) -> dict[str, Any]:
+    """The plan as JSON-able data; `explain.explain` is its reader."""
+    jobs, nodes = plan.snapshot.jobs, plan.snapshot.nodes
+    seen = {int(at): index for index, at in enumerate(plan.window)}
+    observation = plan.observation
+    ids = jobs.job_id[plan.rows]
+    position = {int(at): place for place, at in enumerate(plan.queue)}
+    ways = {}
+    if plan.placement is not None:
+        rows = plan.placed_rows
+        for way in plan.placement.ways:
+            ways[str(jobs.job_id[rows[way.job]])] = {
+                "kind": way.kind.value,
+                "slot": way.slot,
+                "nodes": [nodes.names[node] for node in way.nodes],
+            }
+    return {
+        "version": RECORD_VERSION,
+        "time": plan.snapshot.time,
+        "policy": plan.policy,
+        "mode": plan.config.decide.mode.value,
+        "stage": plan.config.cycle.stage.value,
+        "authority": plan.config.decide.authority,
+        "age_bound": plan.config.decide.age_bound,
+        "classes": list(plan.classes.names),
+        "class_sizes": [len(members) for members in plan.classes.members()] if len(plan.rows) else [],
+        "features": list(FEATURES),
+        "columns": list(observation.columns),
+        "jobs": {
+            "id": ids.tolist(),
+            "class": plan.classes.of.tolist(),
+            "base": plan.base.tolist(),
+            "current": jobs.priority[plan.rows].tolist(),
+            "target": plan.target.tolist(),
+            "base_rank": plan.base_rank.tolist(),
+            "rank": plan.rank.tolist(),
+            "guards": plan.guards.tolist(),
+            "seen": [seen.get(at, -1) for at in range(len(ids))],
+            "position": [position[at] for at in range(len(ids))],
+        },
+        "window": {
+            "score": plan.scores.tolist(),
+            "values": observation.features.round(6).tolist(),
+            "run_time": observation.run_time.tolist(),
+            "gpus": observation.gpus.tolist(),
+            "wait": observation.wait.tolist(),
+        },
+        "vetoed": {veto.value: jobs.job_id[rows].tolist() for veto, rows in plan.scope.vetoed().items()},
+        "placement": {
+            "outcome": plan.placement.outcome.value if plan.placement is not None else "off",
+            "apply": plan.config.placement.apply.value,
+            "ways": ways,
+        },
+        "changes": [[change.job_id, change.field.value, change.before, change.after] for change in plan.changes],
+        "outcomes": {},
+    }

@@ -1,0 +1,175 @@
+"""Which pending jobs are managed, and why the others are left alone."""
+
+import enum
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.changes import ApplyMode, History
+from rltuned.cluster.pools import Pools
+from rltuned.cluster.tables import Bools, Category, Ints, JobTable, Snapshot
+from rltuned.config import Config, ScopeSection, Stage
+
+
+class Veto(enum.StrEnum):
+    """Why a pending job is left to Slurm. The first that applies counts, in this order."""
+
+    HELD = "held"
+    FOREIGN = "foreign"
+    DEPENDENCY = "dependency"
+    NOT_ELIGIBLE = "not-eligible"
+    HETEROGENEOUS = "heterogeneous"
+    NO_PRIORITY = "no-priority"
+    PARTITION = "partition"
+    QOS = "qos"
+    ACCOUNT = "account"
+    USER = "user"
+    RESERVATION = "reservation"
+    SEVERAL_TIERS = "several-tiers"
+    NEVER_RUNS = "never-runs"
+    CANARY = "canary"
+
+
+MEANING: dict[Veto, str] = {
+    Veto.HELD: "the job is held (priority 0); only its owner or an admin may release it",
+    Veto.FOREIGN: "somebody else set this job's priority, site factor or placement; their value stands",
+    Veto.DEPENDENCY: "it waits for another job; Slurm gives it a place when it becomes eligible",
+    Veto.NOT_ELIGIBLE: "its begin time lies in the future",
+    Veto.HETEROGENEOUS: "a heterogeneous job starts as a whole through backfill; its components are not reordered",
+    Veto.NO_PRIORITY: (
+        "sprio does not list it: an explicit priority was set by hand, or Slurm has not calculated one yet"
+    ),
+    Veto.PARTITION: "its partition is outside the configured scope",
+    Veto.QOS: "its QOS is outside the configured scope",
+    Veto.ACCOUNT: "its account is outside the configured scope",
+    Veto.USER: "its user opted out or is outside the configured scope",
+    Veto.RESERVATION: "it runs in a reservation",
+    Veto.SEVERAL_TIERS: "it asks for partitions of different priority tiers",
+    Veto.NEVER_RUNS: "no node of its partitions can ever satisfy the request; moving it forward would only block others",
+    Veto.CANARY: "it is not part of the canary",
+}
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The verdict on every pending job. P pending jobs, in the order of `JobTable.pending`."""
+
+    rows: npt.NDArray[np.intp]
+    """(P,) rows of the job table."""
+    veto: npt.NDArray[np.int8]
+    """(P,) index into `list(Veto)`, −1 for a managed job."""
+    base: Ints
+    """(P,) priority that Slurm alone gives; meaningful for managed jobs."""
+
+    @property
+    def managed(self) -> npt.NDArray[np.intp]:
+        """Positions (not rows) of managed jobs."""
+        return np.flatnonzero(self.veto < 0)
+
+    def vetoed(self) -> dict[Veto, npt.NDArray[np.intp]]:
+        """Rows by veto."""
+        return {veto: self.rows[self.veto == code] for code, veto in enumerate(Veto) if (self.veto == code).any()}
+
+
+def examine(snapshot: Snapshot, pools: Pools, config: Config, history: History) -> Scope:
+    """Scope of all pending jobs; `pools` must be those of `snapshot.jobs.pending`."""
+    jobs = snapshot.jobs
+    rows = jobs.pending
+    veto = np.full(len(rows), -1, dtype=np.int8)
+    order = {name: code for code, name in enumerate(Veto)}
+
+    def apply(reason: Veto, where: Bools) -> None:
+        veto[where & (veto < 0)] = order[reason]
+
+    priority, site, known = jobs.priority[rows], jobs.site_factor[rows], jobs.site_known[rows]
+    ours_site, ours_priority, base_of, foreign = _claims(jobs, rows, history)
+    apply(Veto.HELD, jobs.held[rows] | (priority == 0))
+    # Another site factor than ours, our explicit priority replaced or given back: somebody else decided.
+    explicit = ours_priority >= 0
+    changed = known & (site != ours_site)
+    apply(Veto.FOREIGN, foreign | changed | (explicit & (known | (priority != ours_priority))))
+    apply(Veto.DEPENDENCY, jobs.dependent[rows])
+    eligible = jobs.eligible_time[rows]
+    apply(Veto.NOT_ELIGIBLE, ~(eligible <= snapshot.time))
+    apply(Veto.HETEROGENEOUS, jobs.het_job_id[rows] > 0)
+    listed = known | explicit if config.decide.mode is ApplyMode.PRIORITY else known
+    apply(Veto.NO_PRIORITY, ~listed)
+    scope = config.scope
+    apply(Veto.PARTITION, ~_allowed(jobs.partition, rows, scope.partitions, scope.exclude_partitions, several=True))
+    apply(Veto.QOS, ~_allowed(jobs.qos, rows, scope.qos, scope.exclude_qos))
+    apply(Veto.ACCOUNT, ~_allowed(jobs.account, rows, scope.accounts, scope.exclude_accounts))
+    apply(Veto.USER, ~_allowed(jobs.user, rows, scope.users, scope.exclude_users))
+    apply(Veto.RESERVATION, _reserved(jobs, rows, scope))
+    apply(Veto.SEVERAL_TIERS, ~_one_tier(snapshot, rows))
+    capable = pools.nodes.sum(axis=1)
+    apply(Veto.NEVER_RUNS, capable[pools.pool_of] < np.maximum(jobs.nodes[rows], 1))
+    if config.cycle.stage is Stage.CANARY:
+        apply(Veto.CANARY, ~_canary(jobs, rows, scope))
+    base = np.where(explicit, base_of, priority - np.where(known, site, 0))
+    return Scope(rows, veto, base)
+
+
+def _claims(jobs: JobTable, rows: npt.NDArray[np.intp], history: History) -> tuple[Ints, Ints, Ints, Bools]:
+    """What the journal says about these jobs: our site factor (0), our explicit priority (−1), its base, foreign."""
+    site, priority = np.zeros(len(rows), dtype=np.int64), np.full(len(rows), -1, dtype=np.int64)
+    base, foreign = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.bool_)
+    if history.applied:
+        position = {int(job): at for at, job in enumerate(jobs.job_id[rows])}
+        submit = jobs.submit_time[rows]
+        for job, record in history.applied.items():
+            at = position.get(job)
+            if at is None or int(submit[at]) != record.submit_time:
+                continue
+            site[at], foreign[at] = record.site_factor, record.foreign
+            if record.priority is not None:
+                priority[at], base[at] = record.priority, record.base
+    return site, priority, base, foreign
+
+
+def _allowed(
+    column: Category,
+    rows: npt.NDArray[np.intp],
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    *,
+    several: bool = False,
+) -> Bools:
+    """Whether each row's value is in scope; `several`: the value is a comma list and all of it must be."""
+
+    def inside(name: str) -> bool:
+        parts = name.split(",") if several else [name]
+        return all((not include or part in include) and part not in exclude for part in parts)
+
+    verdict = np.array([inside(name) for name in column.names] + [not include], dtype=np.bool_)
+    return verdict[column.codes[rows]]
+
+
+def _reserved(jobs: JobTable, rows: npt.NDArray[np.intp], scope: ScopeSection) -> Bools:
+    codes = jobs.reservation.codes[rows]
+    if scope.exclude_reservations == "all":
+        return np.asarray(codes >= 0, dtype=np.bool_)
+    return ~_allowed(jobs.reservation, rows, (), scope.exclude_reservations)
+
+
+def partition_tiers(snapshot: Snapshot) -> Ints:
+    """Priority tier by partition code of the job table, −1 where the partitions of the list differ or are unknown."""
+    tiers = []
+    for name in snapshot.jobs.partition.names:
+        parts = [snapshot.partition_by_name.get(part) for part in name.split(",")]
+        values = {part.priority_tier if part else -1 for part in parts}
+        tiers.append(values.pop() if len(values) == 1 else -1)
+    return np.array([*tiers, -1], dtype=np.int64)
+
+
+def _one_tier(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Bools:
+    return np.asarray(partition_tiers(snapshot)[snapshot.jobs.partition.codes[rows]] >= 0, dtype=np.bool_)
+
+
+def _canary(jobs: JobTable, rows: npt.NDArray[np.intp], scope: ScopeSection) -> Bools:
+    if scope.canary_partitions:
+        return _allowed(jobs.partition, rows, scope.canary_partitions, (), several=True)
+    # A hash of the id, not of the position: a job stays in or out of the canary for its whole life.
+    percent = [zlib.crc32(str(job).encode()) % 10_000 / 100 < scope.canary_percent for job in jobs.job_id[rows]]
+    return np.array(percent, dtype=np.bool_)
