@@ -1,0 +1,379 @@
+#!/usr/bin/env python3
+"""Real Slurm clusters in containers: build, bring up, load with jobs, look at, take down.
+
+Needs Python 3.11 and nothing else; engine.sh gets the container engine. The nodes are shaped like
+the paper's cluster (2 x 4 P100, 2 x 2 K80, 1 x 1 M40, stub devices), or with --scale N are N nodes
+of 4 GPUs in one container. See docs/testbed.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+
+# Debian's packages decide the release of Slurm.
+SUITES = {"22.05": "bookworm", "24.11": "trixie", "26.05": "forky"}
+DEFAULT_RELEASE = "24.11"
+USERS = ("alice", "bob", "carol", "dave")
+PAPER_NODES = 5
+READY_SECONDS = 180
+
+
+class TestbedError(Exception):
+    """Something outside this program did not do what it should; the text says what."""
+
+
+def say(text: str) -> None:
+    print(f"testbed: {text}", file=sys.stderr, flush=True)
+
+
+def run(
+    command: Sequence[str | Path],
+    *,
+    check: bool = True,
+    env: dict[str, str] | None = None,
+    text_input: str | None = None,
+    timeout: float | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command and keeps its output; a failure becomes a TestbedError with its last words."""
+    done = subprocess.run(
+        [str(part) for part in command],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=env,
+        input=text_input,
+        timeout=timeout,
+    )
+    if check and done.returncode != 0:
+        last_words = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
+        message = f"{shlex.join(str(part) for part in command)} failed ({done.returncode}):\n{last_words}"
+        raise TestbedError(message)
+    return done
+
+
+# --- images ------------------------------------------------------------------------------------
+
+
+def image_name(release: str, target: str = "slurm") -> str:
+    return f"rltuned-testbed:{release}" if target == "slurm" else f"rltuned-testbed:{release}-{target}"
+
+
+def ensure_engine() -> None:
+    done = subprocess.run([HERE / "engine.sh"], check=False)
+    if done.returncode != 0:
+        message = "no container engine (see above)"
+        raise TestbedError(message)
+
+
+def extra_authority() -> bytes:
+    """The CA bundle that this machine's own tools were told to use, or nothing."""
+    for variable in ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"):
+        path = os.environ.get(variable)
+        if path and Path(path).is_file():
+            return Path(path).read_bytes()
+    return b""
+
+
+def build(release: str, target: str = "slurm") -> str:
+    """Builds the image of one release and target; quick when the engine's cache has it. Returns its name."""
+    name = image_name(release, target)
+    run_shown = subprocess.run([HERE / "base-image.sh", SUITES[release]], check=False)
+    if run_shown.returncode != 0:
+        message = f"no base image for Slurm {release}"
+        raise TestbedError(message)
+    with tempfile.TemporaryDirectory(prefix="rltuned-testbed-") as scratch:
+        context = Path(scratch)
+        for part in ("etc", "image"):
+            shutil.copytree(HERE / part, context / part)
+        shutil.copy(HERE / "Dockerfile", context)
+        shutil.copy(ROOT / "requirements.lock", context)
+        # Owner-only scratch files would be another layer on another machine.
+        for path in context.rglob("*"):
+            path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)
+        (context / "extra-ca.crt").write_bytes(extra_authority())
+        command = ["docker", "build", "-t", name, "--target", target]
+        command += ["--build-arg", f"BASE=debian:{SUITES[release]}-slim"]
+        for variable in ("http_proxy", "https_proxy", "no_proxy", "PIP_INDEX_URL"):
+            if os.environ.get(variable):
+                command += ["--build-arg", variable]
+        # The classic builder finds a local base image without asking a registry, on every engine.
+        began = time.monotonic()
+        run([*command, context], env={**os.environ, "DOCKER_BUILDKIT": "0"})
+        took = time.monotonic() - began
+        if took > 5:
+            say(f"built {name} in {took:.0f} s")
+    return name
+
+
+# --- clusters ----------------------------------------------------------------------------------
+
+
+class Project:
+    """One cluster: a compose project of one release."""
+
+    def __init__(self, name: str, release: str, scale: int = 0) -> None:
+        self.name = name
+        self.release = release
+        self.scale = scale
+
+    def compose(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        files = "compose.scale.yaml" if self.scale else "compose.yaml"
+        env = {**os.environ, "RLTUNED_TESTBED_IMAGE": image_name(self.release)}
+        if self.scale:
+            env["RLTUNED_TESTBED_SCALE"] = str(self.scale)
+        return run([HERE / "compose.sh", "-p", self.name, "-f", HERE / files, *arguments], env=env)
+
+    def container(self, service: str = "ctl") -> str:
+        """The id of a service's container, whatever compose called it."""
+        labels = {"com.docker.compose.project": self.name, "com.docker.compose.service": service}
+        filters = [part for key, value in labels.items() for part in ("--filter", f"label={key}={value}")]
+        found = run(["docker", "ps", "-aq", *filters]).stdout.split()
+        if not found:
+            message = f"the cluster {self.name} has no container {service}: is it up?"
+            raise TestbedError(message)
+        return found[0]
+
+    def execute(
+        self, command: str, *, service: str = "ctl", text_input: str | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a shell command as root in a service's container."""
+        return run(
+            ["docker", "exec", "-i", self.container(service), "bash", "-c", command],
+            check=check,
+            text_input=text_input or "",
+        )
+
+    def up(self) -> None:
+        """Starts the cluster and waits until every node is idle."""
+        began = time.monotonic()
+        self.compose("up", "-d")
+        wanted = self.scale or PAPER_NODES
+        idle = "0"
+        while time.monotonic() - began < READY_SECONDS:
+            probe = "sinfo -h -N -o '%N %T' 2>/dev/null | sort -u | grep -c ' idle$'"
+            idle = self.execute(probe, check=False).stdout.strip() or "0"
+            if idle == str(wanted):
+                say(f"{self.name}: Slurm {self.release}, {wanted} nodes idle after {time.monotonic() - began:.1f} s")
+                return
+            time.sleep(0.3)
+        state = self.execute("sinfo -N -l; tail -20 /var/log/slurm/slurmctld.log", check=False)
+        message = f"{self.name}: {idle} of {wanted} nodes idle after {READY_SECONDS} s\n{state.stdout}{state.stderr}"
+        raise TestbedError(message)
+
+    def down(self) -> None:
+        self.compose("down", "-v", "--remove-orphans", "-t", "1")
+
+
+def discover(name: str) -> Project:
+    """The project of that name as it runs now: release and size are read from its containers."""
+    found = run(["docker", "ps", "-aq", "--filter", f"label=com.docker.compose.project={name}"]).stdout.split()
+    if not found:
+        message = f"no cluster of the name {name} is up"
+        raise TestbedError(message)
+    described = json.loads(run(["docker", "inspect", found[0]]).stdout)[0]["Config"]
+    environment = dict(entry.split("=", 1) for entry in described["Env"])
+    release = described["Image"].rpartition(":")[2]
+    return Project(name, release, int(environment.get("TESTBED_SCALE_NODES", "0")))
+
+
+# --- workload ----------------------------------------------------------------------------------
+
+GPU_TYPES = ("p100", "p100", "p100", "k80", "k80", "m40")
+MOST_OF_TYPE = {"p100": 8, "k80": 4, "m40": 1}
+PER_NODE = {"p100": 4, "k80": 2, "m40": 1}
+
+
+def one_job(rng: random.Random, user: str, partitions: Sequence[str], longest: int) -> str:
+    """The sbatch arguments of one job of the mix. Every job can run on the paper's cluster."""
+    arguments = [f"-p {rng.choices(partitions, weights=[6, *[1] * (len(partitions) - 1)])[0]}"]
+    kind = rng.choice(GPU_TYPES)
+    per_node, most = PER_NODE[kind], MOST_OF_TYPE[kind]
+    shape = rng.random()
+    if arguments[0] == "-p k80":
+        kind, per_node, most = "k80", 2, 4
+    if shape < 0.12:  # no GPU at all
+        arguments.append(f"-n {rng.choice((1, 2, 8))}")
+    elif shape < 0.45:  # typed, on one node
+        arguments.append(f"--gres=gpu:{kind}:{rng.randint(1, per_node)}")
+    elif shape < 0.65:  # any type
+        arguments.append(f"--gres=gpu:{rng.randint(1, 2)}")
+    elif shape < 0.8:  # --gpus: Slurm chooses the nodes
+        arguments.append(f"--gpus={kind}:{rng.randint(1, most)}")
+    elif shape < 0.92 and most > per_node:  # two whole nodes
+        arguments.append(f"-N 2 --gres=gpu:{kind}:{per_node}")
+    else:
+        arguments.append(f"-n {rng.choice((1, 2))} --gpus-per-task=1")
+    arguments.append(f"-c {rng.choice((1, 2, 4))}")
+    if rng.random() < 0.3:
+        arguments.append(f"--mem={rng.choice((2000, 8000, 32000))}")
+    arguments.append(f"-t {rng.choice((5, 10, 30, 60, 120, 600, 1440))}")
+    arguments.append(f"--qos={rng.choices(('normal', 'high', 'low'), weights=(6, 2, 2))[0]}")
+    extra = rng.random()
+    if extra < 0.08:
+        arguments.append(f"--array=1-{rng.randint(2, 6)}%2")
+    elif extra < 0.14:
+        arguments.append('${last:+--dependency=afterany:$last}')
+    elif extra < 0.18:
+        arguments.append("--begin=now+1hour")
+    elif extra < 0.24:
+        arguments.append(f"--nice={rng.randint(1, 500)}")
+    elif extra < 0.28:
+        arguments.append("--constraint=gpu")
+    if user == "bob" and rng.random() < 0.1:
+        arguments.append("--account=capped")
+    return " ".join(arguments) + f" --wrap='sleep {rng.randint(max(1, longest // 10), longest)}'"
+
+
+def workload_script(jobs: int, seed: int, *, scale: bool = False, longest: int = 60) -> str:
+    """A shell script (for root, in ctl) that submits the mix, one loop per user side by side.
+
+    The same seed gives the same jobs; which user's job gets which id is up to the scheduler of the
+    operating system. Prints the job ids.
+    """
+    rng = random.Random(seed)
+    partitions = ("gpu", "share", "urgent") if scale else ("gpu", "share", "force", "excl", "urgent", "k80", "endless")
+    scripts: dict[str, list[str]] = {user: ["cd /tmp", "last="] for user in USERS}
+    for number in range(jobs):
+        user = USERS[number % len(USERS)]
+        arguments = one_job(rng, user, partitions, longest)
+        if scale:
+            for kind in ("k80", "m40"):
+                arguments = arguments.replace(f"gpu:{kind}:", "gpu:p100:").replace(f"--gpus={kind}:", "--gpus=p100:")
+        sbatch = f"sbatch --parsable --uid={user} -o /dev/null -J job{number} {arguments}"
+        scripts[user].append(f"last=$({sbatch}) && echo $last")
+    lines = ["set -u"]
+    # Root submits in the users' names: the rate limiter would let each of them have two jobs a second.
+    for script in scripts.values():
+        lines.append(f"bash -c {shlex.quote(chr(10).join(script))} &")
+    return "\n".join([*lines, "wait"]) + "\n"
+
+
+def submit_workload(project: Project, jobs: int, seed: int, longest: int) -> list[int]:
+    """Submits the mix and returns the job ids, ascending. A refused job is an error."""
+    script = workload_script(jobs, seed, scale=bool(project.scale), longest=longest)
+    done = project.execute("bash -s", text_input=script)
+    ids = sorted(int(word.split(";")[0]) for word in done.stdout.split())
+    if len(ids) != jobs:
+        message = f"{len(ids)} of {jobs} jobs were accepted:\n{done.stderr[-2000:]}"
+        raise TestbedError(message)
+    return ids
+
+
+# --- commands ----------------------------------------------------------------------------------
+
+
+def command_build(options: argparse.Namespace) -> int:
+    ensure_engine()
+    for release in [options.slurm] if options.slurm else SUITES:
+        build(release, options.target)
+    return 0
+
+
+def command_up(options: argparse.Namespace) -> int:
+    ensure_engine()
+    release = options.slurm or DEFAULT_RELEASE
+    build(release)
+    Project(options.project, release, options.scale).up()
+    return 0
+
+
+def command_down(options: argparse.Namespace) -> int:
+    try:
+        discover(options.project).down()
+    except TestbedError as error:
+        say(str(error))
+    return 0
+
+
+def command_exec(options: argparse.Namespace) -> int:
+    container = discover(options.project).container(options.service)
+    terminal = ["-t"] if sys.stdin.isatty() and sys.stdout.isatty() else []
+    user = ["-u", options.user] if options.user else []
+    return subprocess.run(
+        ["docker", "exec", "-i", *terminal, *user, container, *(options.command or ["bash"])], check=False
+    ).returncode
+
+
+def command_logs(options: argparse.Namespace) -> int:
+    container = discover(options.project).container(options.service)
+    follow = ["-f"] if options.follow else []
+    return subprocess.run(["docker", "logs", *follow, container], check=False).returncode
+
+
+def command_status(options: argparse.Namespace) -> int:
+    project = discover(options.project)
+    say(f"{project.name}: Slurm {project.release}")
+    show = "sinfo -N -o '%N %T %G %C' | sort -u; echo; squeue -h -o '%T %P %q' | sort | uniq -c"
+    print(project.execute(show).stdout, end="")
+    return 0
+
+
+def command_workload(options: argparse.Namespace) -> int:
+    began = time.monotonic()
+    ids = submit_workload(discover(options.project), options.jobs, options.seed, options.longest)
+    say(f"submitted {len(ids)} jobs in {time.monotonic() - began:.1f} s (ids {ids[0]} to {ids[-1]})")
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="testbed", description=__doc__.split("\n\n", maxsplit=1)[0])
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, function: object, text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(function=function)
+        sub.add_argument("--project", default="rltuned-testbed", help="name of the cluster (default: %(default)s)")
+        return sub
+
+    sub = add("build", command_build, "build the images (of all releases, unless --slurm is given)")
+    sub.add_argument("--slurm", choices=SUITES, help="release")
+    sub.add_argument("--target", choices=("slurm", "systemd", "prometheus"), default="slurm")
+    sub = add("up", command_up, "bring a cluster up and wait until its nodes are idle")
+    sub.add_argument("--slurm", choices=SUITES, help=f"release (default: {DEFAULT_RELEASE})")
+    sub.add_argument("--scale", type=int, default=0, metavar="N", help="N nodes of 4 GPUs in one container instead")
+    add("down", command_down, "remove the cluster and all that is in it")
+    sub = add("exec", command_exec, "run a command in one of its containers (default: a shell in ctl)")
+    sub.add_argument("--service", default="ctl")
+    sub.add_argument("--user", help="user to run it as (default: root)")
+    sub.add_argument("command", nargs=argparse.REMAINDER)
+    sub = add("logs", command_logs, "show what a container wrote (ctl: slurmctld's log)")
+    sub.add_argument("--service", default="ctl")
+    sub.add_argument("-f", "--follow", action="store_true")
+    add("status", command_status, "nodes and queue at a glance")
+    sub = add("workload", command_workload, "submit a mixed workload from several users")
+    sub.add_argument("--jobs", type=int, default=300)
+    sub.add_argument("--seed", type=int, default=1)
+    sub.add_argument("--longest", type=int, default=60, help="longest run time in seconds (default: %(default)s)")
+    return top
+
+
+def main() -> int:
+    options = parser().parse_args()
+    try:
+        return int(options.function(options))
+    except TestbedError as error:
+        say(str(error))
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""Fixtures over docker-slurm-testbed: `cluster` is a real Slurm of each release, clean for each test.
+
+Environment:
+    RLTUNED_TEST_SLURM     releases to test, e.g. `24.11` or `22.05,26.05`; default: all three
+    RLTUNED_TEST_PROJECT   keep the clusters under this project name after the session, and use them
+                           again in the next: much faster while writing tests
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+from pytest_docker.plugin import get_docker_services
+
+from cluster.support import NODES, RELEASES, ROOT, TESTBED, Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def wanted_releases() -> tuple[str, ...]:
+    wanted = tuple(os.environ.get("RLTUNED_TEST_SLURM", ",".join(RELEASES)).split(","))
+    if unknown := set(wanted) - set(RELEASES):
+        raise pytest.UsageError(f"RLTUNED_TEST_SLURM: {sorted(unknown)} not in {RELEASES}")
+    return wanted
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = ROOT / "tests" / "cluster"
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.cluster)
+
+
+class Clusters:
+    """The clusters of a session, each brought up when the first test asks for its release.
+
+    Not a parametrised session fixture: pytest would take one down whenever the next test, in the
+    random order, wants another release.
+    """
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._running: dict[str, Cluster] = {}
+        kept = os.environ.get("RLTUNED_TEST_PROJECT")
+        self._prefix = kept or f"rltuned-test-{os.getpid()}"
+        self._cleanup = [] if kept else ["down -v --remove-orphans -t 1"]
+
+    def get(self, release: str) -> Cluster:
+        if release not in self._running:
+            project = f"{self._prefix}-{release.replace('.', '')}"
+            built = subprocess.run(
+                [str(TESTBED / "testbed"), "build", "--slurm", release], check=False, capture_output=True, text=True
+            )
+            if built.returncode != 0:
+                pytest.fail(f"the image of Slurm {release} could not be made:\n{built.stderr}", pytrace=False)
+            services = self._stack.enter_context(
+                get_docker_services(
+                    docker_compose_command=f"env RLTUNED_TESTBED_IMAGE=rltuned-testbed:{release} {TESTBED}/compose.sh",
+                    docker_compose_file=str(TESTBED / "compose.yaml"),
+                    docker_compose_project_name=project,
+                    docker_setup=["up -d"],
+                    docker_cleanup=self._cleanup,
+                )
+            )
+            cluster = Cluster(release, project)
+
+            def all_nodes_known() -> bool:
+                listed = cluster.sh("sinfo -h -N -o '%N %T'", check=False).stdout
+                return len(set(listed.splitlines())) == len(NODES) and "*" not in listed and "unk" not in listed
+
+            # A kept cluster may have been left stopped or frozen by an interrupted session.
+            if not cluster.slurmctld.running():
+                services.wait_until_responsive(cluster.slurmctld.running, timeout=120, pause=0.5)
+            cluster.sh("pkill -CONT -x slurmctld || true")
+            services.wait_until_responsive(all_nodes_known, timeout=120, pause=0.5)
+            self._running[release] = cluster
+        return self._running[release]
+
+
+@pytest.fixture(scope="session")
+def clusters() -> Iterator[Clusters]:
+    engine = subprocess.run([str(TESTBED / "engine.sh")], check=False, capture_output=True, text=True)
+    if engine.returncode != 0:
+        pytest.skip(f"no container engine can be had here: {engine.stderr.strip()}")
+    with ExitStack() as stack:
+        yield Clusters(stack)
+
+
+@pytest.fixture(params=wanted_releases())
+def cluster(request: pytest.FixtureRequest, clusters: Clusters) -> Iterator[Cluster]:
+    """A real cluster of one release with an empty queue, idle nodes and the testbed's own slurm.conf."""
+    running = clusters.get(request.param)
+    running.reset()
+    yield running
+    # A test that froze or cut something must not leave it so for a person looking at the cluster.
+    running.unblock_network()
+    running.sh("pkill -CONT -x slurmctld || true")

@@ -1,0 +1,484 @@
+"""What the tests on real Slurm clusters share: the `Cluster`, its controller, its ways to break.
+
+A `Cluster` is one compose project of docker-slurm-testbed, of one release of Slurm. Commands run as
+root in the container `ctl` unless told otherwise. Jobs are submitted by root in a user's name
+(`sbatch --uid`), because the RPC rate limiter, which is on, would let a user submit two a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+ROOT = Path(__file__).resolve().parents[2]
+TESTBED = ROOT / "docker-slurm-testbed"
+RELEASES = ("22.05", "24.11", "26.05")
+NODES = ("k80-1", "k80-2", "m40-1", "p100-1", "p100-2")
+USERS = ("alice", "bob", "carol", "dave")
+OPERATOR = "rltuned"
+UNPRIVILEGED = "visitor"
+RLTUNED = "/opt/rltuned/venv/bin/rltuned"
+
+# Slurm settings for Cluster.conf, each a thing that doctor must recognise. None takes a line out.
+PRIORITY_BASIC: Mapping[str, str | None] = {"PriorityType": "priority/basic"}
+SITE_FACTOR_PLUGIN: Mapping[str, str | None] = {"PrioritySiteFactorPlugin": "site_factor/example"}
+# Without slurmdbd Slurm has no gres/gpu TRES, hence no weight on it either.
+NO_SLURMDBD: Mapping[str, str | None] = {
+    "AccountingStorageType": "accounting_storage/none",
+    "AccountingStorageHost": None,
+    "AccountingStorageTRES": None,
+    "AccountingStorageEnforce": None,
+    "PriorityWeightTRES": None,
+    "PriorityWeightFairshare": None,
+}
+
+
+class CommandFailedError(AssertionError):
+    """A command in a container that had to succeed did not."""
+
+
+def wait_until(condition: Callable[[], object], what: str, *, seconds: float = 30, pause: float = 0.1) -> None:
+    """Waits for a condition; a test fails with `what` when it does not come about in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds:.0f} s: {what}")
+        time.sleep(pause)
+
+
+@dataclass
+class Background:
+    """A program running in a container, started by `Cluster.background`."""
+
+    cluster: Cluster
+    service: str
+    stem: str
+
+    @property
+    def pid(self) -> int:
+        """Process id inside the container."""
+        return int(self.cluster.sh(f"cat {self.stem}.pid", service=self.service).stdout)
+
+    def output(self) -> str:
+        """What it has written so far, standard output and error together."""
+        return self.cluster.sh(f"cat {self.stem}.log", service=self.service).stdout
+
+    def returncode(self) -> int | None:
+        """Its exit status (128 + n when signal n ended it); None while it runs."""
+        text = self.cluster.sh(f"cat {self.stem}.rc 2>/dev/null || true", service=self.service).stdout.strip()
+        return int(text) if text else None
+
+    def kill(self, signal: str = "TERM") -> None:
+        """Sends it a signal."""
+        self.cluster.sh(f"kill -{signal} $(cat {self.stem}.pid)", service=self.service, check=False)
+
+    def wait(self, seconds: float = 30) -> int:
+        """Waits for its end and returns the exit status."""
+        wait_until(lambda: self.returncode() is not None, f"{self.stem} ends", seconds=seconds)
+        code = self.returncode()
+        assert code is not None
+        return code
+
+
+@dataclass(frozen=True)
+class RpcCounts:
+    """`sdiag`'s counters since slurmctld's start or `reset_rpc_counts`; Slurm has no table of both."""
+
+    by_type: dict[str, int]
+    by_user: dict[str, int]
+
+    @property
+    def job_updates(self) -> int:
+        """Requests that changed jobs."""
+        writes = ("REQUEST_UPDATE_JOB", "REQUEST_SUSPEND", "REQUEST_CANCEL_JOB_STEP", "REQUEST_KILL_JOB")
+        return sum(self.by_type.get(name, 0) for name in writes)
+
+
+class Controller:
+    """slurmctld: stopped, frozen and started again while its container lives on."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def running(self) -> bool:
+        """Whether the process exists (it may be frozen)."""
+        return self._cluster.sh("pgrep -x slurmctld >/dev/null", check=False).returncode == 0
+
+    def answers(self) -> bool:
+        """Whether it answers a client within two seconds."""
+        return self._cluster.sh("timeout 2 scontrol ping", check=False).returncode == 0
+
+    def stop(self, signal: str = "TERM") -> None:
+        """Ends slurmctld: TERM saves its state, KILL does not."""
+        self._cluster.sh(f"pkill -{signal} -x slurmctld || true")
+        wait_until(lambda: not self.running(), "slurmctld ends")
+
+    def start(self, *, wipe_state: bool = False) -> None:
+        """Starts slurmctld and waits until it answers and every node is back."""
+        if wipe_state:
+            self._cluster.sh("rm -rf /var/spool/slurmctld/*")
+        self._cluster.sh("slurmctld")
+        self.wait_ready()
+
+    def restart(self, *, wipe_state: bool = False) -> None:
+        """Stops and starts it."""
+        self.stop()
+        self.start(wipe_state=wipe_state)
+
+    def freeze(self) -> None:
+        """SIGSTOP: connections are accepted and never answered."""
+        self._cluster.sh("pkill -STOP -x slurmctld")
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        self._cluster.sh("pkill -CONT -x slurmctld")
+
+    def wait_ready(self) -> None:
+        """Waits until it answers and no node is unknown or unresponsive."""
+        ready = "scontrol ping >/dev/null && ! sinfo -h -N -o '%T' | grep -qE 'unk|\\*'"
+        wait_until(lambda: self._cluster.sh(ready, check=False).returncode == 0, "slurmctld and its nodes are back")
+
+
+@dataclass
+class Cluster:
+    """One running cluster of the testbed."""
+
+    release: str
+    project: str
+    _containers: dict[str, str] = field(default_factory=dict)
+    _conf_changed: bool = False
+    _blocked: set[str] = field(default_factory=set)
+    _installed: bool = False
+    _partitions: str = ""
+    _background: int = 0
+
+    def __post_init__(self) -> None:
+        self.slurmctld = Controller(self)
+
+    # --- commands ---
+
+    def container(self, service: str = "ctl") -> str:
+        """The id of a service's container: dbd, ctl, login, or a node's name."""
+        if service not in self._containers:
+            labels = f"label=com.docker.compose.project={self.project}", f"label=com.docker.compose.service={service}"
+            command = ["docker", "ps", "-q", *(part for label in labels for part in ("--filter", label))]
+            found = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+            if len(found) != 1:
+                raise AssertionError(f"{self.project} has {len(found)} containers of the service {service}")
+            self._containers[service] = found[0]
+        return self._containers[service]
+
+    def run(
+        self,
+        args: Sequence[str],
+        *,
+        user: str = "root",
+        service: str = "ctl",
+        input: str | None = None,  # noqa: A002  # subprocess.run's own name
+        env: Mapping[str, str] | None = None,
+        timeout: float = 120,
+        check: bool = True,
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a command in a container; one that fails is a CommandFailedError unless check is False."""
+        command = ["docker", "exec", "-i", "-u", user]
+        for key, value in (env or {}).items():
+            command += ["-e", f"{key}={value}"]
+        command += [self.container(service), *args]
+        done = subprocess.run(
+            command,
+            check=False,
+            capture_output=True,
+            text=True,
+            errors="surrogateescape",
+            input=input or "",
+            timeout=timeout,
+        )
+        if check and done.returncode != 0:
+            shown = shlex.join(args)[:500]
+            raise CommandFailedError(f"{shown} as {user}: {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+        return done
+
+    def sh(
+        self, script: str, *, user: str = "root", service: str = "ctl", check: bool = True, timeout: float = 120
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a shell script (of any length) in a container."""
+        return self.run(["bash", "-s"], user=user, service=service, input=script, check=check, timeout=timeout)
+
+    def background(
+        self,
+        args: Sequence[str],
+        *,
+        user: str = OPERATOR,
+        service: str = "ctl",
+        env: Mapping[str, str] | None = None,
+        cwd: str = "/tmp",
+    ) -> Background:
+        """Starts a program and lets it run; `reset` ends what is left of it."""
+        self._background += 1
+        stem = f"/tmp/background-{user}-{self._background}"
+        inner = f"rm -f {stem}.*; {shlex.join(args)} >{stem}.log 2>&1 & echo $! >{stem}.pid; wait $!; echo $? >{stem}.rc"
+        command = ["docker", "exec", "-d", "-u", user, "-w", cwd]
+        for key, value in (env or {}).items():
+            command += ["-e", f"{key}={value}"]
+        subprocess.run([*command, self.container(service), "bash", "-c", inner], check=True, capture_output=True)
+        started = Background(self, service, stem)
+        wait_until(lambda: self.sh(f"test -s {stem}.pid", service=service, check=False).returncode == 0, "it starts")
+        return started
+
+    def copy_in(self, source: Path, target: str, *, service: str = "ctl", owner: str = "root") -> None:
+        """Copies a file or folder of the host into a container; target is its new path."""
+        subprocess.run(
+            ["docker", "cp", str(source), f"{self.container(service)}:{target}"], check=True, capture_output=True
+        )
+        self.run(["chown", "-R", owner, target], service=service)
+
+    def copy_out(self, source: str, target: Path, *, service: str = "ctl") -> None:
+        """Copies a file or folder of a container to the host."""
+        subprocess.run(
+            ["docker", "cp", f"{self.container(service)}:{source}", str(target)], check=True, capture_output=True
+        )
+
+    def write_file(self, path: str, text: str, *, service: str = "ctl", owner: str = "root", mode: str = "644") -> None:
+        """Writes a text file in a container."""
+        quoted = shlex.quote(path)
+        self.run(["bash", "-c", f"cat >{quoted}"], service=service, input=text)
+        self.sh(f"chown {owner} {quoted} && chmod {mode} {quoted}", service=service)
+
+    def read_file(self, path: str, *, service: str = "ctl") -> str:
+        """The text of a file in a container."""
+        return self.run(["cat", path], service=service).stdout
+
+    # --- jobs ---
+
+    def submit(self, user: str, *args: str, command: str = "sleep 600") -> int:
+        """Submits a batch job in a user's name and returns its id."""
+        return self.submit_many([(user, *args)], command=command)[0]
+
+    def submit_many(self, jobs: Iterable[Sequence[str]], *, command: str = "sleep 600") -> list[int]:
+        """Submits (user, sbatch argument, ...) tuples in that order, and returns the job ids."""
+        lines = ["set -e", "cd /tmp"]
+        for user, *args in jobs:
+            words = ["sbatch", "--parsable", f"--uid={user}", "-o", "/dev/null", *args]
+            lines.append(shlex.join([*words, f"--wrap={command}"]))
+        done = self.sh("\n".join(lines), timeout=300)
+        return [int(word.split(";")[0]) for word in done.stdout.split()]
+
+    def workload(self, jobs: int = 300, seed: int = 1, longest: int = 600) -> None:
+        """Submits the testbed's mix: sizes, types, arrays, dependencies, begin times, users, QOS, partitions."""
+        options = ["--project", self.project, "--jobs", str(jobs), "--seed", str(seed), "--longest", str(longest)]
+        self._testbed("workload", *options)
+
+    def fill(self, user: str = "dave") -> int:
+        """Occupies every node wholly, so that what is submitted next stays pending; returns the job id."""
+        job = self.submit(user, "-p", "urgent", f"-N{len(NODES)}", "--exclusive", "-t", "1-0", command="sleep 86400")
+        self.wait_state(job, "RUNNING")
+        return job
+
+    def wait_state(self, job: int, state: str, seconds: float = 30) -> None:
+        """Waits until a job is in a state, as squeue's %T spells it."""
+        query = f"squeue -h -t all -j {job} -o %T 2>/dev/null"
+        wait_until(
+            lambda: state in self.sh(query, check=False).stdout.split(), f"job {job} is {state}", seconds=seconds
+        )
+
+    def cancel(self, *jobs: int) -> None:
+        """Cancels jobs."""
+        self.run(["scancel", *map(str, jobs)], check=False)
+
+    def cancel_all(self) -> None:
+        """Cancels every job and waits until the queue is empty."""
+        script = """
+            n=0
+            while [ -n "$(squeue -h -o %A | head -1)" ]; do
+                squeue -h -t PD,S -o %A | sort -u | xargs -r -n 500 scancel 2>/dev/null
+                [ $((n++ % 20)) = 0 ] && squeue -h -t R,CG -o %A | sort -u | xargs -r -n 500 scancel -f -s KILL 2>/dev/null
+                sleep 0.1
+                [ $n -lt 600 ] || exit 9
+            done
+        """
+        self.sh(script)
+
+    def _jobs(self, column: str, states: str) -> dict[int, str]:
+        rows = self.sh(f"squeue -h -t {states} -o '%A|{column}'").stdout.splitlines()
+        return {int(row.split("|", 1)[0]): row.split("|", 1)[1] for row in rows}
+
+    def priorities(self) -> dict[int, int]:
+        """Priority of each pending job (an array: of its record)."""
+        return {job: int(value) for job, value in self._jobs("%Q", "PD").items()}
+
+    def nice_values(self) -> dict[int, int]:
+        """Nice of each pending job."""
+        return {job: int(value) for job, value in self._jobs("%y", "PD").items()}
+
+    def states(self) -> dict[int, str]:
+        """State of each job that has not ended."""
+        return self._jobs("%T", "PD,R,CG,S,CF")
+
+    def site_factors(self) -> dict[int, int]:
+        """SiteFactor of the jobs that sprio lists (none held, none with an explicit priority)."""
+        rows = [row.split() for row in self.run(["sprio", "-h", "-o", "%i %S"], check=False).stdout.splitlines()]
+        return {int(job): int(value) for job, value in rows}
+
+    def wait_sprio(self, jobs: Iterable[int], seconds: float = 90) -> None:
+        """Waits until sprio lists the jobs (a new one appears at the next calculation)."""
+        wanted = set(jobs)
+        wait_until(lambda: wanted <= self.site_factors().keys(), f"sprio lists {sorted(wanted)}", seconds=seconds)
+
+    def job(self, job: int) -> dict[str, str]:
+        """`scontrol show job` as a dictionary (values with blanks are cut; no test needs one)."""
+        text = self.run(["scontrol", "-o", "show", "job", str(job)]).stdout.splitlines()[0]
+        return dict(re.findall(r"(\S+?)=(\S*)", text))
+
+    def update(self, job: int | str, *changes: str, user: str = "root") -> None:
+        """`scontrol update JobId=... change...`."""
+        self.run(["scontrol", "update", f"JobId={job}", *changes], user=user)
+
+    # --- diagnostics ---
+
+    def reset_rpc_counts(self) -> None:
+        """Sets sdiag's counters to zero."""
+        self.run(["sdiag", "-r"])
+
+    def sdiag_rpc_counts(self) -> RpcCounts:
+        """Requests that slurmctld has served, by type and by user."""
+        tables: dict[str, dict[str, int]] = {"message type": {}, "user": {}}
+        current: dict[str, int] = {}
+        for line in self.run(["sdiag"]).stdout.splitlines():
+            if heading := re.match(r"Remote Procedure Call statistics by (message type|user)", line):
+                current = tables[heading[1]]
+            elif line and not line.startswith((" ", "\t")):
+                current = {}
+            elif row := re.match(r"\s+(\S+)\s+\(\s*\d+\)\s+count:(\d+)", line):
+                current[row[1]] = int(row[2])
+        return RpcCounts(by_type=tables["message type"], by_user=tables["user"])
+
+    # --- ways to break it ---
+
+    @contextlib.contextmanager
+    def conf(self, changes: Mapping[str, str | None] | None = None, **more: str | None) -> Iterator[None]:
+        """Changes slurm.conf of the controller, restarts slurmctld, and puts both back at the end.
+
+        `None` takes a setting out. The constants above name the usual changes. The queue is kept.
+        """
+        wanted = {**(changes or {}), **more}
+        lines = self.read_file("/etc/slurm/slurm.conf.testbed").splitlines()
+        kept = [line for line in lines if line.split("=", 1)[0] not in wanted]
+        added = [f"{key}={value}" for key, value in wanted.items() if value is not None]
+        self._conf_changed = True
+        self.slurmctld.stop()
+        self.write_file("/etc/slurm/slurm.conf", "\n".join([*added, *kept]) + "\n")
+        self.slurmctld.start()
+        try:
+            yield
+        finally:
+            self._restore_conf()
+
+    def scheduler_parameters(self, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> dict[str, str]:
+        """A `SchedulerParameters` for conf(): the testbed's, with some taken out (by name) and some added."""
+        line = next(
+            line
+            for line in self.read_file("/etc/slurm/slurm.conf.testbed").splitlines()
+            if line.startswith("SchedulerParameters=")
+        )
+        kept = [value for value in line.split("=", 1)[1].split(",") if value.split("=")[0] not in remove]
+        return {"SchedulerParameters": ",".join([*kept, *add])}
+
+    def _restore_conf(self) -> None:
+        self.slurmctld.stop("TERM")
+        self.sh("cp /etc/slurm/slurm.conf.testbed /etc/slurm/slurm.conf")
+        self.slurmctld.start()
+        self._conf_changed = False
+
+    def block_network(self, service: str = "ctl", *, refuse: bool = False) -> None:
+        """Cuts a container's clients off slurmctld: packets vanish, or (refuse) are rejected."""
+        target = "REJECT" if refuse else "DROP"
+        self.sh(f"iptables -I OUTPUT -p tcp --dport 6817 -j {target}", service=service)
+        self._blocked.add(service)
+
+    def unblock_network(self) -> None:
+        """Heals every cut."""
+        for service in self._blocked:
+            self.sh("iptables -F OUTPUT", service=service)
+        self._blocked.clear()
+
+    def drain(self, *nodes: str, reason: str = "test") -> None:
+        """Drains nodes."""
+        self.run(["scontrol", "update", f"NodeName={','.join(nodes)}", "State=DRAIN", f"Reason={reason}"])
+
+    def _testbed(self, *args: str) -> str:
+        done = subprocess.run([str(TESTBED / "testbed"), *args], check=False, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise CommandFailedError(f"testbed {shlex.join(args)}\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    def reset(self) -> None:
+        """As new for the next test: heals, empties the queue, undoes what a test changed."""
+        self.unblock_network()
+        self.sh("pkill -CONT -x slurmctld; pkill -KILL -u rltuned; pkill -KILL -u visitor; rm -f /tmp/background-*; true")
+        self.sh("pkill -KILL -u rltuned; pkill -KILL -u visitor; rm -f /tmp/background-*; true", service="login")
+        if self._conf_changed:
+            self._restore_conf()
+        elif not self.slurmctld.running():
+            self.slurmctld.start()
+        self.cancel_all()
+        undo = r"""
+            scontrol -o show reservation | sed -n 's/^ReservationName=\(\S*\).*/\1/p' | while read -r name; do
+                scontrol delete ReservationName="$name"
+            done
+            sinfo -h -N -o '%N %T' | grep -E ' (drain|down)' | sort -u | while read -r node _; do
+                scontrol update NodeName="$node" State=RESUME
+            done
+            if [ "$(sacctmgr -nP show user rltuned,visitor format=user,admin | tr '\n' ' ')" != 'rltuned|Operator visitor|None ' ]; then
+                sacctmgr -i modify user rltuned set AdminLevel=Operator >/dev/null
+                sacctmgr -i modify user visitor set AdminLevel=None >/dev/null
+            fi
+            scontrol -o show partition | sort
+        """
+        partitions = self.sh(undo).stdout
+        if not self._partitions:
+            self._partitions = partitions
+        elif partitions != self._partitions:
+            # Takes the partitions of slurm.conf again, and drops those that a test made.
+            self.run(["scontrol", "reconfigure"])
+        idle = f"[ $(sinfo -h -N -o '%N %T' | sort -u | grep -c ' idle$') = {len(NODES)} ]"
+        wait_until(lambda: self.sh(idle, check=False).returncode == 0, "every node is idle again", seconds=60)
+
+    # --- the daemon ---
+
+    def install_rltuned(self) -> None:
+        """Installs the current source tree, as a wheel, into the venv of ctl and login. Once per session."""
+        if self._installed:
+            return
+        wheel = built_wheel()
+        for service in ("ctl", "login"):
+            self.copy_in(wheel, f"/tmp/{wheel.name}", service=service)
+            pip = "/opt/rltuned/venv/bin/pip install -q --no-deps --no-index --force-reinstall"
+            self.sh(f"{pip} /tmp/{wheel.name} && rm /tmp/{wheel.name}", service=service)
+        self._installed = True
+
+
+@cache
+def built_wheel() -> Path:
+    """A wheel of the source tree as it is now; built once per test session."""
+    folder = Path(tempfile.mkdtemp(prefix="rltuned-wheel-"))
+    done = subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode != 0:
+        raise CommandFailedError(f"building the wheel failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return next(folder.glob("*.whl"))

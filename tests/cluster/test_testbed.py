@@ -1,0 +1,166 @@
+"""The testbed itself: what the other cluster tests take for granted."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.support import (
+    NO_SLURMDBD,
+    NODES,
+    OPERATOR,
+    PRIORITY_BASIC,
+    SITE_FACTOR_PLUGIN,
+    UNPRIVILEGED,
+    Cluster,
+    wait_until,
+)
+
+
+def test_it_is_the_release_that_was_asked_for(cluster: Cluster):
+    assert cluster.run(["scontrol", "-V"]).stdout.split()[1].startswith(cluster.release)
+
+
+def test_all_five_nodes_are_idle_with_their_gpus(cluster: Cluster):
+    listed = cluster.run(["sinfo", "-h", "-N", "-p", "gpu", "-o", "%N %T %G"]).stdout.split("\n")
+    assert listed[:-1] == [
+        "k80-1 idle gpu:k80:2",
+        "k80-2 idle gpu:k80:2",
+        "m40-1 idle gpu:m40:1",
+        "p100-1 idle gpu:p100:4",
+        "p100-2 idle gpu:p100:4",
+    ]
+
+
+def test_the_rate_limiter_is_on_where_the_release_has_one(cluster: Cluster):
+    configured = cluster.run(["scontrol", "show", "config"]).stdout
+    assert ("rl_enable" in configured) == (cluster.release != "22.05")
+
+
+def test_the_rate_limiter_holds_up_the_operator_but_not_root(cluster: Cluster):
+    if cluster.release == "22.05":
+        pytest.skip("22.05 has no rate limiter")
+    job = cluster.submit("alice", "--hold")
+    # The bucket holds 30; then two a second. The limiter's own log line is the proof, not a stopwatch.
+    limited = "grep -c 'RPC rate limit exceeded by uid 2010' /var/log/slurm/slurmctld.log || true"
+    before = int(cluster.sh(limited).stdout)
+    cluster.run(["scontrol"], input=f"update JobId={job} Comment=x\n" * 40, user="root")
+    assert int(cluster.sh(limited).stdout) == before
+    cluster.run(["scontrol"], input=f"update JobId={job} Comment=x\n" * 40, user=OPERATOR)
+    assert int(cluster.sh(limited).stdout) > before
+
+
+def test_the_operator_may_change_priorities_and_an_ordinary_user_may_not(cluster: Cluster):
+    cluster.fill()
+    job = cluster.submit("alice")
+    for user in ("bob", UNPRIVILEGED):
+        denied = cluster.run(["scontrol", "update", f"JobId={job}", "SiteFactor=5"], user=user, check=False)
+        assert denied.returncode == 1
+        assert "Invalid user id" in denied.stderr or "denied" in denied.stderr
+    cluster.update(job, "SiteFactor=1234", user=OPERATOR)
+    cluster.wait_sprio([job])
+    assert cluster.site_factors()[job] == 1234
+
+
+def test_a_two_gpu_job_gets_two_devices(cluster: Cluster):
+    cluster.submit("alice", "--gres=gpu:p100:2", "-o", "/tmp/devices", command="echo $CUDA_VISIBLE_DEVICES")
+    where = lambda: cluster.sh("cat /tmp/devices 2>/dev/null; rm -f /tmp/devices", service="p100-1", check=False).stdout  # noqa: E731  # read once, where it ran
+    wait_until(lambda: where().strip() == "0,1", "the job sees devices 0 and 1")
+
+
+def test_jobs_of_every_partition_user_and_qos_are_accepted(cluster: Cluster):
+    cluster.fill()
+    cluster.workload(jobs=80, seed=7)
+    rows = cluster.sh("squeue -h -t PD -o '%P %u %q'").stdout.split("\n")[:-1]
+    partitions, users, qos = (set(column) for column in zip(*(row.split() for row in rows), strict=True))
+    assert partitions == {"gpu", "share", "force", "excl", "urgent", "k80", "endless"}
+    assert users == {"alice", "bob", "carol", "dave"}
+    assert qos == {"low", "normal", "high"}
+
+
+def test_slurmctld_can_be_stopped_frozen_and_restarted_and_keeps_its_jobs(cluster: Cluster):
+    cluster.fill()
+    job = cluster.submit("alice")
+    cluster.slurmctld.freeze()
+    assert cluster.slurmctld.running()
+    assert not cluster.slurmctld.answers()
+    cluster.slurmctld.thaw()
+    cluster.slurmctld.stop()
+    assert not cluster.slurmctld.answers()
+    cluster.slurmctld.start()
+    assert job in cluster.priorities()
+
+
+def test_slurmctld_without_its_state_has_forgotten_the_jobs(cluster: Cluster):
+    cluster.fill()
+    job = cluster.submit("alice")
+    cluster.slurmctld.restart(wipe_state=True)
+    assert job not in cluster.states()
+
+
+@pytest.mark.parametrize("service", ["ctl", "login"])
+def test_the_network_between_a_client_and_slurmctld_can_be_cut(cluster: Cluster, service: str):
+    ping = ["timeout", "3", "squeue", "-h"]
+    assert cluster.run(ping, service=service, check=False).returncode == 0
+    cluster.block_network(service)
+    assert cluster.run(ping, service=service, check=False).returncode != 0
+    cluster.unblock_network()
+    assert cluster.run(ping, service=service, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "shown"),
+    [
+        (PRIORITY_BASIC, "priority/basic"),
+        (SITE_FACTOR_PLUGIN, "site_factor/example"),
+        (NO_SLURMDBD, "AccountingStorageType   = (accounting_storage/none|\\(null\\))"),
+    ],
+    ids=["priority/basic", "site-factor plugin", "no slurmdbd"],
+)
+def test_slurm_conf_can_be_changed_and_is_put_back(cluster: Cluster, changes: dict[str, str | None], shown: str):
+    query = f"scontrol show config | grep -E '{shown}'"
+    assert cluster.sh(query, check=False).returncode == 1
+    with cluster.conf(changes):
+        assert cluster.sh(query, check=False).returncode == 0
+        cluster.submit("alice")
+    assert cluster.sh(query, check=False).returncode == 1
+
+
+def test_a_scheduler_parameter_can_be_taken_out(cluster: Cluster):
+    with cluster.conf(cluster.scheduler_parameters(remove=["bf_continue"])):
+        assert "bf_continue" not in cluster.run(["scontrol", "show", "config"]).stdout
+    assert "bf_continue" in cluster.run(["scontrol", "show", "config"]).stdout
+
+
+def test_sdiag_counts_an_update_of_a_job(cluster: Cluster):
+    job = cluster.submit("alice", "--hold")
+    cluster.reset_rpc_counts()
+    cluster.run(["squeue"], user=OPERATOR)
+    assert cluster.sdiag_rpc_counts().job_updates == 0
+    cluster.update(job, "Comment=x", user=OPERATOR)
+    counts = cluster.sdiag_rpc_counts()
+    assert counts.job_updates == 1
+    assert counts.by_user[OPERATOR] >= 2
+
+
+def test_reset_leaves_an_empty_queue_and_idle_nodes(cluster: Cluster):
+    cluster.workload(jobs=40, seed=3)
+    cluster.drain("m40-1")
+    cluster.run(
+        ["scontrol", "create", "reservation", "StartTime=now", "Duration=60", "Users=alice", "Nodes=k80-1", "Flags=ignore_jobs"]
+    )
+    cluster.run(["scontrol", "update", "PartitionName=share", "State=DOWN"])
+    cluster.reset()
+    assert cluster.states() == {}
+    assert "No reservations" in cluster.run(["scontrol", "show", "reservation"]).stdout
+    rows = cluster.run(["sinfo", "-h", "-o", "%R %a %T", "-S", "R"]).stdout.split("\n")[:-1]
+    assert {row.split()[1] for row in rows} == {"up"}
+    assert {row.split()[2] for row in rows} == {"idle"}
+    assert len(NODES) == 5
+
+
+def test_a_program_in_the_background_can_be_watched_and_killed(cluster: Cluster):
+    job = cluster.background(["bash", "-c", "echo begun; sleep 100"])
+    wait_until(lambda: "begun" in job.output(), "it writes")
+    assert job.returncode() is None
+    job.kill("KILL")
+    assert job.wait() == 137
