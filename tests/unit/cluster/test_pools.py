@@ -1,0 +1,97 @@
+"""Feature constraints and pools of capable nodes."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rltuned.cluster.build import job_table, node_table
+from rltuned.cluster.changes import OverSubscribe
+from rltuned.cluster.constraint import compile_constraint
+from rltuned.cluster.pools import job_pools
+from rltuned.cluster.tables import Partition, Snapshot
+
+
+def snapshot(jobs):
+    nodes = node_table(
+        ["p1", "p2", "k1", "k2", "m1"],
+        ["p100", "k80", "m40"],
+        [[4, 0, 0], [4, 0, 0], [0, 2, 0], [0, 2, 0], [0, 0, 1]],
+        features=[frozenset({"p100", "ib"})] * 2 + [frozenset({"k80"})] * 2 + [frozenset({"m40", "ib"})],
+    )
+    parts = (
+        Partition("gpu", np.arange(5, dtype=np.int32), True, 1, OverSubscribe.NO, 1, 1e6),
+        Partition("small", np.array([2, 3], dtype=np.int32), True, 1, OverSubscribe.NO, 1, 1e6),
+    )
+    return Snapshot(0.0, (24, 11), jobs, nodes, parts)
+
+
+def pool_names(snap):
+    pools = job_pools(snap, snap.jobs.pending)
+    return [
+        {snap.nodes.names[node] for node in np.flatnonzero(pools.nodes[pool])} for pool in pools.pool_of
+    ]
+
+
+def test_a_pool_is_what_partition_type_features_and_node_lists_leave():
+    jobs = job_table(
+        9,
+        partition=["gpu", "small", "gpu", "gpu", "gpu", "gpu", "gpu", "small,gpu", "gpu"],
+        gpu_type=["", "", "p100", "", "", "", "v100", "", ""],
+        gpus_per_node=[0, 0, 0, 4, 0, 0, 0, 0, 0],
+        gpus=[1, 1, 1, 4, 1, 0, 1, 1, 1],
+        features=["", "", "", "", "ib", "", "", "", ""],
+        exc_nodes=["", "", "p1", "", "", "", "", "", ""],
+        req_nodes=["", "", "", "", "", "", "", "", "k[1-2]"],
+    )
+    everything = {"p1", "p2", "k1", "k2", "m1"}
+    assert pool_names(snapshot(jobs)) == [
+        everything,
+        {"k1", "k2"},
+        {"p2"},
+        {"p1", "p2"},
+        {"p1", "p2", "m1"},
+        everything,
+        set(),
+        everything,
+        {"k1", "k2"},
+    ]
+
+
+def test_jobs_that_ask_for_the_same_share_a_pool():
+    jobs = job_table(1000, gpu_type=["p100", ""] * 500)
+    pools = job_pools(snapshot(jobs), jobs.pending)
+    assert pools.nodes.shape == (2, 5)
+
+
+@pytest.mark.parametrize(
+    ("expression", "accepts"),
+    [
+        ("ib", {"ib"}),
+        ("p100&ib", set()),
+        ("p100|ib", {"ib"}),
+        ("(p100|k80)&ib", set()),
+        ("p100&k80|ib", {"ib"}),
+        ("ib|p100&k80", set()),
+        ("[p100*2&ib*1]", {"ib"}),
+        ("[p100|ib]", {"ib"}),
+        ("ib*4", {"ib"}),
+        ("!p100", {"ib"}),
+        ("((", {"ib"}),
+        ("a&&b", {"ib"}),
+    ],
+)
+def test_constraints_are_applied_left_to_right_and_unclear_ones_accept(expression, accepts):
+    assert compile_constraint(expression)(frozenset({"ib"})) is bool(accepts)
+
+
+@given(st.text(max_size=100), st.frozensets(st.text(max_size=5)))
+def test_any_constraint_gives_a_verdict(expression, features):
+    assert compile_constraint(expression)(features) in {True, False}
+
+
+def test_rows_taken_from_a_table_keep_the_nodes_they_hold():
+    jobs = job_table(3, held_nodes=[[0, 1], [], [2]])
+    taken = jobs.take(np.array([2, 0]))
+    assert [list(taken.nodes_of(row)) for row in range(2)] == [[2], [0, 1]]
+    assert list(jobs.take(np.array([False, True, True])).job_id) == [2, 3]

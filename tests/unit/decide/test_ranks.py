@@ -1,0 +1,117 @@
+"""Orders, guards and targets of one class, as properties."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rltuned.decide.ranks import account_share, age_bound, merge, policy_order, ranks_of, slurm_order
+from rltuned.decide.targets import hand_out, settle
+
+
+@st.composite
+def classes(draw, max_priority=60):
+    n = draw(st.integers(1, 25))
+    base = np.array(draw(st.lists(st.integers(1, max_priority), min_size=n, max_size=n)), dtype=np.int64)
+    ids = np.array(draw(st.lists(st.integers(1, 500), min_size=n, max_size=n, unique=True)), dtype=np.int64)
+    order = np.array(draw(st.permutations(range(n))), dtype=np.intp)
+    flags = np.array(draw(st.lists(st.booleans(), min_size=n, max_size=n)), dtype=np.bool_)
+    return base, ids, order, flags
+
+
+@given(classes())
+def test_no_old_job_stands_behind_its_base_rank(case):
+    base, ids, order, old = case
+    base_rank = ranks_of(slurm_order(base, ids))
+    bound = age_bound(order, base_rank, old)
+    assert sorted(bound) == list(range(len(base)))
+    assert (ranks_of(bound)[old] <= base_rank[old]).all()
+
+
+@given(classes())
+def test_the_age_bound_changes_nothing_that_needs_no_change(case):
+    base, ids, order, _ = case
+    base_rank = ranks_of(slurm_order(base, ids))
+    assert (age_bound(order, base_rank, np.zeros(len(base), dtype=np.bool_)) == order).all()
+
+
+def test_the_age_bound_keeps_the_wanted_order_of_everybody_else():
+    # Slurm's order 0..5, wanted order reversed, job 2 is old: it may not stand behind place 2.
+    order = np.array([5, 4, 3, 2, 1, 0])
+    bound = age_bound(order, np.arange(6), np.array([False, False, True, False, False, False]))
+    assert list(bound) == [5, 4, 2, 3, 1, 0]
+
+
+@given(classes())
+def test_targets_are_the_classes_own_priorities_in_the_wanted_order(case):
+    base, ids, order, _ = case
+    targets = hand_out(order, base, ids)
+    assert (np.sort(targets)[::-1] <= np.sort(base)[::-1]).all(), "nobody outside the class is overtaken by more"
+    floor = targets[order] <= 1
+    assert (slurm_order(targets, ids)[~floor] == order[~floor]).all()
+
+
+@given(classes(max_priority=10**9))
+def test_without_ties_the_multiset_is_exactly_kept(case):
+    base, ids, order, _ = case
+    if len(set(base.tolist())) == len(base):
+        assert sorted(hand_out(order, base, ids)) == sorted(base)
+
+
+@given(classes())
+def test_slurms_own_order_needs_no_target_but_the_base(case):
+    base, ids, _, _ = case
+    assert (hand_out(slurm_order(base, ids), base, ids) == base).all()
+
+
+@given(classes(), st.integers(0, 20), st.integers(0, 10))
+def test_hysteresis_keeps_the_order_and_moves_nobody_further_than_its_tolerance(case, tolerance, drift):
+    base, ids, order, ours = case
+    target = hand_out(order, base + 100, ids)
+    current = target + np.where(np.arange(len(base)) % 2 == 0, drift, -drift)
+    settled = settle(order, target, current, ids, ours, tolerance)
+    assert (slurm_order(settled, ids) == order).all()
+    assert (np.abs(settled - target) <= tolerance).all()
+    assert (settled[~ours] == target[~ours]).all()
+
+
+def test_hysteresis_leaves_a_drifted_class_alone_while_its_order_is_right():
+    target, ids = np.array([100, 90, 80]), np.array([1, 2, 3])
+    current = np.array([103, 88, 81])
+    everybody = np.ones(3, dtype=np.bool_)
+    assert (settle(np.arange(3), target, current, ids, everybody, 5) == current).all()
+    assert (settle(np.arange(3), target, current, ids, everybody, 2) == [100, 88, 81]).all()
+
+
+@given(classes())
+def test_authority_one_is_the_policy_and_authority_zero_is_slurm(case):
+    base, ids, order, _ = case
+    base_rank = ranks_of(slurm_order(base, ids))
+    score = -ranks_of(order).astype(float)
+    assert (policy_order(score, base_rank, 1.0) == order).all()
+    assert (policy_order(score, base_rank, 0.0) == slurm_order(base, ids)).all()
+
+
+@given(classes(), st.data())
+def test_jobs_that_the_policy_does_not_see_keep_their_places_and_slurms_order(case, data):
+    base, ids, wanted_order, visible = case
+    n = len(base)
+    current = np.array(data.draw(st.permutations(range(n))), dtype=np.intp)
+    pinned = visible & np.array(data.draw(st.lists(st.booleans(), min_size=n, max_size=n)), dtype=np.bool_)
+    base_rank = ranks_of(slurm_order(base, ids))
+    wanted = wanted_order[visible[wanted_order]]
+    merged = merge(current, visible, wanted, base_rank, pinned)
+    assert sorted(merged) == list(range(n))
+    assert (visible[merged] == visible[current]).all(), "no visible job takes a hidden job's place"
+    assert (ranks_of(merged)[pinned] == ranks_of(current)[pinned]).all()
+    hidden = merged[~visible[merged]]
+    assert (np.diff(base_rank[hidden]) > 0).all()
+    free = merged[visible[merged] & ~pinned[merged]]
+    assert list(free) == [member for member in wanted if not pinned[member]]
+
+
+def test_an_account_gains_no_more_than_its_share_of_the_front():
+    # Ten jobs; account 7 has the six at the back and the policy wants all of them first.
+    account = np.array([1, 1, 1, 1, 7, 7, 7, 7, 7, 7], dtype=np.int32)
+    order = np.array([4, 5, 6, 7, 8, 9, 0, 1, 2, 3])
+    shared = account_share(order, np.arange(10), account, head=4, cap=2)
+    assert list(shared) == [4, 5, 0, 1, 6, 7, 8, 9, 2, 3]
