@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -25,12 +26,9 @@ from rltuned.decide.ranks import (
 )
 from rltuned.decide.scope import Scope, Veto, examine, partition_tiers
 from rltuned.decide.targets import hand_out, settle
-from rltuned.observe import Observation, observe, select_window
+from rltuned.observe import Observation, observe
 from rltuned.placement import Placement, PlacementProblem, Steer, build, place, steer
 from rltuned.policy.base import Policy
-
-UNLIMITED_ESTIMATE: Final = 30 * 86400.0
-"""Run time assumed for a job without any limit: the top of the features' time scale (DESIGN §4)."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ class Plan:
         """Jobs whose planned rank is not Slurm's own."""
         return int((self.rank != self.base_rank).sum())
 
-    @property
+    @cached_property
     def queue(self) -> npt.NDArray[np.intp]:
         """Positions of the managed jobs in the planned order of the whole queue: tier, then target priority."""
         jobs = self.snapshot.jobs
@@ -97,7 +95,8 @@ def plan(
         policy: ranks the visible jobs.
         config: settings; `cycle.stage` matters only for the canary's scope.
         history: what earlier cycles left on the jobs.
-        estimates: (N,) run-time estimates of all jobs of the table in seconds; default: the time limit.
+        estimates: (N,) predicted run times of all jobs of the table in seconds, NaN where there is none; the time limit
+            bounds each, and stands in where there is no prediction.
     """
     history = history or History()
     snapshot = _without_our_node_lists(snapshot, history)
@@ -108,8 +107,13 @@ def plan(
     rows, base = scope.rows[managed], scope.base[managed]
     current = jobs.priority[rows]
     classes = classify(snapshot, rows, config.decide)
-    window = select_window(rows, current, jobs.job_id[rows], config.decide.window)
-    observation = observe(snapshot, rows[window], _estimates(jobs, estimates))
+    mine = Pools(pools.pool_of[managed], pools.nodes, pools.gpu_type)
+    if estimates is None:
+        estimates = np.full(len(jobs), np.nan)  # no prediction: the features take the time limit
+    observation = observe(snapshot, rows, estimates, config.decide.window, mine)
+    position = np.zeros(len(jobs), dtype=np.intp)
+    position[rows] = np.arange(len(rows))
+    window = position[observation.rows]
     scores = policy.score(observation)
     if len(scores) != len(window) or not np.isfinite(scores).all():
         # A policy that fails must not decide: Slurm's own order, through the same path, undoes what is applied.
@@ -138,13 +142,8 @@ def plan(
         foreign=_newly_foreign(scope, jobs, history),
         withdraw=_withdrawn(scope, jobs, history, config.decide.mode),
     )
-    result = _place(result, pools, managed, config)
+    result = _place(result, mine, config)
     return replace(result, changes=_changes(result, current, history))
-
-
-def _estimates(jobs: JobTable, given: Floats | None) -> Floats:
-    limit = np.where(np.isfinite(jobs.time_limit), jobs.time_limit, UNLIMITED_ESTIMATE)
-    return limit if given is None else np.minimum(limit, np.where(np.isfinite(given), given, limit))
 
 
 def _tiers(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Ints:
@@ -228,17 +227,16 @@ class _Ordering:
         return ours, dwelling
 
 
-def _place(result: Plan, pools: Pools, managed: npt.NDArray[np.intp], config: Config) -> Plan:
+def _place(result: Plan, pools: Pools, config: Config) -> Plan:
     """Place the front of the planned queue, as far as the policy saw it."""
     if config.placement.apply is PlacementApply.OFF or not len(result.rows):
         return result
     visible = np.zeros(len(result.rows), dtype=np.bool_)
     visible[result.window] = True
     head = result.queue[visible[result.queue]][: config.placement.top_k]
-    # The pools were made for all pending jobs; these are the ones of the jobs to place.
-    mine = Pools(pools.pool_of[managed[head]], pools.nodes, pools.gpu_type)
     rows = result.rows[head]
-    problem: PlacementProblem = build(result.snapshot, rows, config.placement, mine)
+    here = Pools(pools.pool_of[head], pools.nodes, pools.gpu_type)
+    problem: PlacementProblem = build(result.snapshot, rows, config.placement, here)
     placement = place(problem, config.placement)
     steers = {int(rows[k]): choice for k, choice in steer(placement, problem).items()}
     return replace(result, placement=placement, placed_rows=rows, steers=steers)

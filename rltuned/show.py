@@ -1,0 +1,142 @@
+"""Tables and sentences for people: what the commands print when nobody asked for JSON.
+
+Everything that comes from users of the cluster (names of partitions, QOS, nodes) passes through `plain`, so that a
+terminal never sees their control characters.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+PRINTABLE: Final = 0x20
+
+
+def plain(text: object) -> str:
+    """Text without control characters and markup."""
+    return escape(
+        "".join(
+            char if ord(char) >= PRINTABLE and char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in str(text)
+        )
+    )
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as people read them: 45 s, 12 min, 3.5 h, 2.1 d."""
+    if seconds is None:
+        return "-"
+    for limit, unit, name in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / unit:.0f} {name}" if unit < 3600 else f"{seconds / unit:.1f} {name}"
+    return f"{seconds / 86_400:.1f} d"
+
+
+def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]], right: Iterable[str] = ()) -> Table:
+    """A table; the columns named in `right` are numbers."""
+    result = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
+    numbers = set(right)
+    for column in columns:
+        result.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+    for row in rows:
+        result.add_row(*(plain(cell) for cell in row))
+    return result
+
+
+def plan_diff(console: Console, record: Mapping[str, Any], limit: int) -> None:
+    """One plan as a diff against Slurm's own order."""
+    jobs = record["jobs"]
+    order = sorted(range(len(jobs["id"])), key=lambda at: jobs["position"][at])
+    moved = [at for at in order if jobs["rank"][at] != jobs["base_rank"][at]]
+    console.print(
+        f"[bold]{len(order)}[/bold] managed jobs, policy {plain(record['policy'])}, mode {record['mode']}: "
+        f"[bold]{len(moved)}[/bold] would change rank, {len(record['changes'])} changes to write"
+    )
+    for reason, ids in record["vetoed"].items():
+        console.print(f"  {len(ids)} left to Slurm: {reason}")
+    ways = record["placement"]["ways"]
+    rows = []
+    for at in order[:limit]:
+        step = jobs["base_rank"][at] - jobs["rank"][at]
+        arrow = f"↑ {step}" if step > 0 else f"↓ {-step}" if step < 0 else "="
+        way = ways.get(str(jobs["id"][at]))
+        rows.append(
+            (
+                jobs["position"][at] + 1,
+                jobs["id"][at],
+                record["classes"][jobs["class"][at]],
+                arrow,
+                jobs["base_rank"][at] + 1,
+                jobs["rank"][at] + 1,
+                jobs["base"][at],
+                jobs["target"][at],
+                f"{way['kind']} {','.join(way['nodes'])}" if way and way["slot"] == 0 else "",
+            )
+        )
+    columns = ("#", "job", "class", "move", "Slurm rank", "rank", "Slurm prio", "target", "starts now as planned on")
+    console.print(table("", columns, rows, right=("#", "job", "Slurm rank", "rank", "Slurm prio", "target")))
+    if len(order) > limit:
+        console.print(f"… {len(order) - limit} more (--limit)")
+
+
+def explanation(console: Console, answer: Any) -> None:
+    """`decide.explain.Explanation` as a few sentences and a table of features."""
+    console.print(f"[bold]Job {answer.job_id}[/bold]: {answer.verdict.value}")
+    if answer.veto:
+        console.print(f"  Why: {plain(answer.veto)}.")
+        console.print("  rltuned does not touch it; its place is what Slurm gives it.")
+        return
+    if answer.rank is None:
+        console.print("  It is not in the queue: it runs, has ended, or Slurm does not know it.")
+        return
+    console.print(
+        f"  Among the {answer.class_size} jobs it competes with ({plain(answer.class_name)}), Slurm alone would start it "
+        f"as number {answer.slurm_rank} (priority {answer.slurm_priority}); rltuned wants it as number {answer.rank} "
+        f"(priority {answer.target_priority}), number {answer.queue_position} of the whole managed queue."
+    )
+    if answer.score is not None:
+        console.print(
+            f"  Policy '{plain(answer.policy)}' scores it {answer.score:.4g}; {answer.better_scored} jobs of its class score "
+            f"higher. It asks for {answer.gpus:g} GPUs for an estimated {duration(answer.run_time_estimate)} and has "
+            f"waited {duration(answer.wait)}."
+        )
+    for guard in answer.guards:
+        console.print(f"  Guard: {guard}.")
+    if answer.placement:
+        console.print(f"  Placement: {plain(answer.placement)}.")
+    if answer.outcome:
+        console.print(f"  Last write: {plain(answer.outcome)}.")
+    elif answer.stage in {"shadow", "observe"}:
+        console.print(f"  Stage '{answer.stage}': nothing was written to Slurm.")
+    if answer.features:
+        rows = [
+            (item.name, f"{item.value:.3f}", f"{item.median:.3f}", "yes" if item.used else "")
+            for item in answer.features
+        ]
+        console.print(
+            table(
+                "What the policy saw (0 to 1; docs/features.md says what each means)",
+                ("feature", "this job", "median of queue", "in the state"),
+                rows,
+                right=("this job", "median of queue"),
+            )
+        )
+
+
+SYMBOL: Final = {
+    "ok": "[green]ok[/green]",
+    "note": "[cyan]note[/cyan]",
+    "warning": "[yellow]warn[/yellow]",
+    "error": "[red]FAIL[/red]",
+}
+
+
+def findings(console: Console, items: Iterable[Any]) -> None:
+    """Findings of `doctor`: severity, what, and the remedy."""
+    for item in items:
+        console.print(
+            f"{SYMBOL.get(item.severity.value, item.severity.value):>4}  {plain(item.subject)}: {plain(item.cause)}"
+        )
+        if item.remedy:
+            console.print(f"      → {plain(item.remedy)}")
