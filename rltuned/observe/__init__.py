@@ -1,1 +1,45 @@
-"""observe (page to be written by its owner)."""
+"""What the policy sees: the paper's 17 features per pending job, and the 256×8 observation sampled from them.
+
+One way in: `observe(snapshot, rows, estimates)` gives an `Observation`. The daemon, dry run, explain, the simulator and
+training all call it, so the served policy sees what the trained one saw. Its steps are public for tests and `bench`:
+
+- `window`: which ≤ 256 of the eligible jobs are seen this cycle.
+- `supply`: what each pool of nodes offers, now and later (`PoolStats`, computed once per snapshot).
+- `table3`: run time, wait and GPUs of each job (`Demand`), and the 13 numeric features.
+- `sampling`: 13 → 8 columns, the critic's 5, padding and mask.
+
+docs/features.md says for an administrator what each column means; docs/decisions/0010 why the state has the columns it
+has. Everything is vectorised: a loop over jobs does not belong here.
+
+What may be changed freely: how a column is computed, as long as tests/unit/observe still agrees with its loop-by-loop
+reference. What must stay: names, order and ranges of `FEATURES`, `METADATA`, `STATE_COLUMNS` and `CRITIC_COLUMNS`
+(model files refuse others), all values finite in [0, 1], and that permuting the jobs permutes the rows.
+
+What must not be imported: a clock, a disk, a process, `policy` and everything above. Time is `snapshot.time`.
+"""
+
+from rltuned.observe.observation import Observation
+from rltuned.observe.sampling import CRITIC_COLUMNS, STATE_COLUMNS, observe, sample
+from rltuned.observe.supply import PoolStats, expected_ends, pool_stats
+from rltuned.observe.table3 import FEATURES, METADATA, RUN_TIME_HORIZON, Demand, demand, features, num_ways
+from rltuned.observe.window import WINDOW, select_window
+
+__all__ = [
+    "CRITIC_COLUMNS",
+    "FEATURES",
+    "METADATA",
+    "RUN_TIME_HORIZON",
+    "STATE_COLUMNS",
+    "WINDOW",
+    "Demand",
+    "Observation",
+    "PoolStats",
+    "demand",
+    "expected_ends",
+    "features",
+    "num_ways",
+    "observe",
+    "pool_stats",
+    "sample",
+    "select_window",
+]

@@ -1,0 +1,315 @@
+"""Generated queue states: whole snapshots of clusters that never were, for supervised imitation and for tests.
+
+Made to differ as real sites do: node types and sizes, partitions, load, fragmentation, CPU jobs, array-like repeats of
+one request, time limits as people write them, run-time estimates good, bad and absent. Nothing here is taken from a
+trace, so no trace is used up by it.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from rltuned.cluster.changes import OverSubscribe
+from rltuned.cluster.tables import (
+    Category,
+    Codes,
+    Floats,
+    JobState,
+    JobTable,
+    NodeTable,
+    Partition,
+    Snapshot,
+    concatenate_nodes,
+)
+
+WRITTEN_LIMITS: Final = 60.0 * np.array(
+    [10, 30, 60, 120, 240, 480, 720, 1440, 2880, 5760, 10080, 20160, 43200], dtype=np.float64
+)
+"""Seconds: 10, 30 min; 1, 2, 4, 8, 12 h; 1, 2, 4, 7, 14, 30 d: what people write as a time limit."""
+
+_NOW: Final = 1_700_000_000.0
+_TYPES: Final = ("k80", "m40", "p100", "v100", "a100", "h100")
+
+
+@dataclass(frozen=True)
+class QueueSettings:
+    """From which distributions a state is drawn. Pairs are the ends of a range, drawn anew for each state."""
+
+    jobs: tuple[int, int] = (2, 256)
+    """Pending jobs, log-uniform."""
+    pools: tuple[int, int] = (1, 4)
+    """Kinds of node."""
+    nodes: tuple[int, int] = (1, 40)
+    """Nodes of a kind, log-uniform."""
+    load: tuple[float, float] = (0.0, 1.0)
+    """Share of the GPUs that running jobs hold."""
+    run_time: tuple[float, float] = (300.0, 40_000.0)
+    """Median run time, seconds, log-uniform."""
+    run_time_spread: tuple[float, float] = (0.4, 2.5)
+    """σ of ln(run time)."""
+    estimate_error: tuple[float, float] = (0.0, 2.0)
+    """σ of ln(estimate / run time)."""
+    limit_only: float = 0.3
+    """Share of the states in which no job has an estimate and ranking goes by the limit."""
+    cpu_jobs: tuple[float, float] = (0.0, 0.5)
+    """Share of the jobs that ask for no GPU."""
+    repeats: tuple[float, float] = (0.0, 0.5)
+    """Share of the jobs that are copies of another one, as array tasks are."""
+    wait: tuple[float, float] = (60.0, 3e5)
+    """Mean wait so far, seconds, log-uniform."""
+
+
+UNSEEN: Final = QueueSettings(
+    jobs=(40, 256),
+    pools=(1, 6),
+    nodes=(8, 120),
+    load=(0.6, 1.0),
+    run_time=(60.0, 200_000.0),
+    run_time_spread=(0.8, 3.0),
+    estimate_error=(0.5, 1.5),
+    limit_only=0.5,
+    cpu_jobs=(0.0, 0.8),
+    repeats=(0.0, 0.3),
+    wait=(10.0, 2e6),
+)
+"""Another parametrisation, to measure how the imitation carries over to clusters unlike those of the training."""
+
+
+def generate(rng: np.random.Generator, settings: QueueSettings) -> tuple[Snapshot, Floats]:
+    """One snapshot, and (N,) run-time estimates of its jobs in seconds, NaN where there is none.
+
+    Its first rows are running jobs, the rest is pending; the order of the pending ones is random.
+    """
+    nodes, kind, per_node = _cluster(rng, settings)
+    running_nodes, running_gpus, running_type, nodes = _run_jobs(rng, nodes, kind, per_node, settings)
+    pending = _log_uniform_int(rng, settings.jobs)
+    kinds = len(per_node)
+    # A job belongs to one kind of node and asks for its partition, most of the time also for its type.
+    home = rng.integers(kinds, size=pending)
+    size = per_node[home]
+    wants_cpu = (rng.random(pending) < rng.uniform(*settings.cpu_jobs)) | (size == 0)
+    gpus = np.where(wants_cpu, 0, 2 ** rng.binomial(6, rng.uniform(0.05, 0.5), size=pending))
+    gpus = np.where(rng.random(pending) < 0.05, np.minimum(gpus * 3, 48), gpus)
+    in_home = np.bincount(kind, minlength=kinds)[home] * size
+    gpus = np.minimum(gpus, np.maximum(in_home, 0)).astype(np.int32)
+    count = np.maximum(1, -(-gpus // np.maximum(size, 1))).astype(np.int32)
+    divisible = rng.random(pending) < 0.3
+    gpus_per_node = np.where(divisible | (gpus == 0), 0, -(-gpus // count)).astype(np.int32)
+    gpus = np.where(gpus_per_node > 0, gpus_per_node * count, gpus).astype(np.int32)
+    count = np.where(divisible, 1, count).astype(np.int32)
+    cpus = np.where(wants_cpu, 2 ** rng.integers(0, 6, size=pending), gpus * rng.choice((1, 2, 4, 8), size=pending))
+    mem = np.where(rng.random(pending) < 0.1, np.nan, np.maximum(cpus, 1) * rng.choice((1e3, 4e3, 8e3), size=pending))
+
+    median = _log_uniform(rng, settings.run_time)
+    run_time = np.maximum(median * np.exp(rng.uniform(*settings.run_time_spread) * rng.standard_normal(pending)), 10.0)
+    limit = _written_limit(run_time * np.exp(np.abs(1.2 * rng.standard_normal(pending))))
+    limit[rng.random(pending) < 0.02] = np.inf
+    if rng.random() < settings.limit_only:
+        estimate = np.full(pending, np.nan)
+    else:
+        estimate = run_time * np.exp(rng.uniform(*settings.estimate_error) * rng.standard_normal(pending))
+        estimate[rng.random(pending) < 0.1] = np.nan
+    submit = _NOW - np.floor(rng.exponential(_log_uniform(rng, settings.wait), size=pending))
+    eligible = np.where(rng.random(pending) < 0.1, submit + (_NOW - submit) * rng.random(pending), submit)
+    original = np.arange(pending)
+    copies = rng.random(pending) < rng.uniform(*settings.repeats)
+    original[copies] = rng.integers(pending, size=int(copies.sum()))
+
+    running = len(running_nodes)
+    held_for = rng.exponential(_log_uniform(rng, settings.run_time), size=running)
+    running_limit = _written_limit(held_for * np.exp(np.abs(rng.standard_normal(running))) + 60.0)
+    typed = np.where(rng.random(pending) < 0.7, home, -1)
+    return (
+        Snapshot(
+            time=_NOW,
+            release=(24, 11),
+            jobs=_job_table(
+                running_nodes,
+                gpus=np.concatenate((running_gpus, gpus[original])),
+                gpus_per_node=np.concatenate((np.zeros(running, dtype=np.int32), gpus_per_node[original])),
+                gpu_type=np.concatenate((running_type, np.where(gpus > 0, typed, -1)[original])),
+                types=nodes.gpu_types,
+                partition=np.concatenate((running_type, home[original])),
+                partitions=tuple(f"part{index}" for index in range(kinds)),
+                count=np.concatenate(
+                    (np.array([len(held) for held in running_nodes], dtype=np.int32), count[original])
+                ),
+                cpus=np.concatenate((np.maximum(running_gpus, 1), np.maximum(cpus, 1)[original])),
+                mem=np.concatenate((np.full(running, 1e3), mem[original])),
+                limit=np.concatenate((running_limit, limit[original])),
+                submit=np.concatenate((_NOW - held_for, submit)),
+                eligible=np.concatenate((_NOW - held_for, eligible)),
+                start=np.concatenate((_NOW - held_for, np.full(pending, np.nan))),
+                priority=np.concatenate((np.zeros(running), rng.integers(1, 100_000, size=pending))),
+            ),
+            nodes=nodes,
+            partitions=tuple(
+                Partition(
+                    name=f"part{index}",
+                    nodes=np.flatnonzero(kind == index).astype(np.int32),
+                    up=True,
+                    priority_tier=1,
+                    oversubscribe=OverSubscribe.NO,
+                    oversubscribe_count=1,
+                    max_time=np.inf,
+                )
+                for index in range(kinds)
+            ),
+        ),
+        np.concatenate((np.full(running, np.nan), estimate[original])),
+    )
+
+
+def _cluster(rng: np.random.Generator, settings: QueueSettings) -> tuple[NodeTable, Codes, Codes]:
+    """Idle nodes; the kind of each node; GPUs per node of each kind. Kind i has GPU type i, or no GPUs."""
+    kinds = int(rng.integers(settings.pools[0], settings.pools[1] + 1))
+    counts = [_log_uniform_int(rng, settings.nodes) for _ in range(kinds)]
+    per_node = rng.choice(np.array((1, 2, 4, 8), dtype=np.int32), size=kinds)
+    if kinds > 1 and rng.random() < 0.3:
+        per_node[-1] = 0
+    kind = np.repeat(np.arange(kinds, dtype=np.int32), counts)
+    gpus = np.zeros((len(kind), kinds), dtype=np.int32)
+    gpus[np.arange(len(kind)), kind] = per_node[kind]
+    cpus = np.maximum(per_node[kind], 4) * rng.choice((4, 8, 16), size=kinds)[kind]
+    return (
+        NodeTable(
+            names=tuple(f"n{row}" for row in range(len(kind))),
+            gpu_types=_TYPES[:kinds],
+            usable=rng.random(len(kind)) > rng.choice((0.0, 0.05)),
+            cpus=cpus.astype(np.int32),
+            cpus_alloc=np.zeros(len(kind), dtype=np.int32),
+            mem=cpus * 8e3,
+            mem_alloc=np.zeros(len(kind)),
+            tmp=np.zeros(len(kind)),
+            gpus=gpus,
+            gpus_alloc=np.zeros_like(gpus),
+            features=(frozenset[str](),) * len(kind),
+        ),
+        kind,
+        per_node,
+    )
+
+
+def _run_jobs(
+    rng: np.random.Generator, nodes: NodeTable, kind: Codes, per_node: Codes, settings: QueueSettings
+) -> tuple[list[list[int]], Codes, Codes, NodeTable]:
+    """Fill the nodes with running jobs: nodes of each, GPUs of each, kind of each, and the nodes with less free."""
+    load = rng.uniform(*settings.load)
+    scattered = rng.random()
+    cpus_alloc, gpus_alloc = nodes.cpus_alloc.copy(), nodes.gpus_alloc.copy()
+    held: list[list[int]] = []
+    gpus: list[int] = []
+    kinds: list[int] = []
+    for node in range(len(nodes)):
+        size = int(per_node[kind[node]])
+        # Scattered: each node carries the load. Packed: some nodes carry all of theirs, the others nothing.
+        share = load if rng.random() < scattered else float(rng.random() < load)
+        target = int(rng.binomial(size, share)) if 0 < share < 1 else round(size * share)
+        while target > 0:
+            taken = min(target, 2 ** int(rng.integers(0, 4)))
+            target -= taken
+            gpus_alloc[node, kind[node]] += taken
+            cpus_alloc[node] += min(taken * int(rng.integers(1, 5)), int(nodes.cpus[node] - cpus_alloc[node]))
+            # Whole nodes next to each other are sometimes one job.
+            joins = taken == size and held and gpus[-1] == size * len(held[-1]) and kinds[-1] == kind[node]
+            if joins and rng.random() < 0.3:
+                held[-1].append(node)
+                gpus[-1] += taken
+                continue
+            held.append([node])
+            gpus.append(taken)
+            kinds.append(int(kind[node]))
+    filled = NodeTable(
+        names=nodes.names,
+        gpu_types=nodes.gpu_types,
+        usable=nodes.usable,
+        cpus=nodes.cpus,
+        cpus_alloc=cpus_alloc,
+        mem=nodes.mem,
+        mem_alloc=np.asarray(cpus_alloc * rng.uniform(1e3, 8e3), dtype=np.float64),
+        tmp=nodes.tmp,
+        gpus=nodes.gpus,
+        gpus_alloc=gpus_alloc,
+        features=nodes.features,
+    )
+    return held, np.asarray(gpus, dtype=np.int32), np.asarray(kinds, dtype=np.int32), filled
+
+
+def _job_table(
+    running_nodes: list[list[int]],
+    *,
+    gpus: Codes,
+    gpus_per_node: Codes,
+    gpu_type: Codes,
+    types: tuple[str, ...],
+    partition: Codes,
+    partitions: tuple[str, ...],
+    count: Codes,
+    cpus: Codes,
+    mem: Floats,
+    limit: Floats,
+    submit: Floats,
+    eligible: Floats,
+    start: Floats,
+    priority: Floats,
+) -> JobTable:
+    total, running = len(gpus), len(running_nodes)
+    state = np.full(total, JobState.PENDING, dtype=np.int8)
+    state[:running] = JobState.RUNNING
+    pointer, index = concatenate_nodes([*running_nodes, *([[]] * (total - running))])
+    none = Category(np.full(total, -1, dtype=np.int32), ())
+    one = np.zeros(total, dtype=np.int32)
+    no = np.zeros(total, dtype=np.bool_)
+    zero = np.zeros(total, dtype=np.int64)
+    return JobTable(
+        job_id=np.arange(1, total + 1, dtype=np.int64),
+        state=state,
+        array_tasks=one,
+        het_job_id=zero,
+        user=Category(one, ("user",)),
+        account=Category(one, ("account",)),
+        partition=Category(partition.astype(np.int32), partitions),
+        qos=Category(one, ("normal",)),
+        reservation=none,
+        reason=none,
+        submit_time=submit,
+        eligible_time=eligible,
+        start_time=start,
+        end_time=start + limit,
+        time_limit=limit,
+        nodes=count.astype(np.int32),
+        tasks=count.astype(np.int32),
+        gpus=gpus.astype(np.int32),
+        gpus_per_node=gpus_per_node,
+        gpu_type=Category(gpu_type.astype(np.int32), types),
+        cpus=cpus.astype(np.int32),
+        mem=mem,
+        tmp=np.zeros(total),
+        features=none,
+        req_nodes=none,
+        exc_nodes=none,
+        dependent=no,
+        held=no,
+        priority=priority.astype(np.int64),
+        nice=zero,
+        site_factor=zero,
+        site_known=np.ones(total, dtype=np.bool_),
+        oversubscribe=Category(one, ("OK",)),
+        exclusive=no,
+        node_ptr=pointer,
+        node_idx=index,
+    )
+
+
+def _written_limit(seconds: Floats) -> Floats:
+    """The next limit that people write."""
+    return WRITTEN_LIMITS[np.minimum(np.searchsorted(WRITTEN_LIMITS, seconds), len(WRITTEN_LIMITS) - 1)]
+
+
+def _log_uniform(rng: np.random.Generator, ends: tuple[float, float]) -> float:
+    return float(np.exp(rng.uniform(np.log(ends[0]), np.log(ends[1]))))
+
+
+def _log_uniform_int(rng: np.random.Generator, ends: tuple[int, int]) -> int:
+    return min(int(np.exp(rng.uniform(np.log(ends[0]), np.log(ends[1] + 1)))), ends[1])

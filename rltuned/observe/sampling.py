@@ -1,0 +1,99 @@
+"""13 features → the 8 columns of the state, the 5 of the critic, padding and mask; and `observe`, the way in."""
+
+from math import log1p
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.pools import Pools, job_pools
+from rltuned.cluster.tables import Floats, Snapshot
+from rltuned.observe.observation import Observation
+from rltuned.observe.supply import PoolStats, pool_stats
+from rltuned.observe.table3 import FEATURES, RUN_TIME_HORIZON, Demand, demand, features
+from rltuned.observe.window import WINDOW, select_window
+
+STATE_COLUMNS: Final = (
+    "requested_time",
+    "requested_gpus",
+    "demand_supply_ratio",
+    "future_availability",
+    "can_schedule_now",
+    "job_size",
+    "job_urgency",
+    "num_ways_to_schedule",
+)
+"""The sampled columns. Each has its place in every cycle; what changes is the weight of the last three."""
+
+CRITIC_COLUMNS: Final = ("submit_time", "requested_time", "requested_gpus", "can_schedule_now", "job_size")
+"""What the critic sees (paper §4.1): wait, requested time, requested GPUs, can schedule now, job size."""
+
+_STATE_FROM: Final = tuple(FEATURES.index(name) for name in STATE_COLUMNS)
+_CRITIC_FROM: Final = tuple(FEATURES.index(name) for name in CRITIC_COLUMNS)
+_GPUS: Final = STATE_COLUMNS.index("requested_gpus")
+_SIZE: Final = STATE_COLUMNS.index("job_size")
+_URGENCY: Final = STATE_COLUMNS.index("job_urgency")
+_WAYS: Final = STATE_COLUMNS.index("num_ways_to_schedule")
+
+
+def sample(numeric: npt.NDArray[np.float32], asked: Demand, stats: PoolStats) -> npt.NDArray[np.float32]:
+    """(n, 8) `STATE_COLUMNS` from the (n, 13) `FEATURES`; φ is the fragmentation of the whole cluster.
+
+    - requested_gpus and job_size are put on the scale of the whole cluster, because a policy compares jobs of different
+      pools: two jobs of equal GPUs and run time get equal values. A CPU job counts as one GPU in job_size, as it does
+      for the plain rules.
+    - job_size is weighted (1 + φ)/2, job_urgency 1 − φ/2: size counts when free GPUs are scattered, waiting when not.
+    - num_ways_to_schedule is kept where a job has more than one way, else 0: there is nothing to choose.
+    """
+    state = numeric.take(_STATE_FROM, axis=1)
+    total = max(stats.configured_gpus, 1.0)
+    fragmentation = float(stats.fragmentation[-1])
+    state[:, _GPUS] = np.minimum(np.log1p(asked.gpus) / log1p(total), 1.0)
+    size = np.log1p(np.maximum(asked.gpus, 1.0) * asked.run_time) / log1p(total * RUN_TIME_HORIZON)
+    state[:, _SIZE] = np.minimum(size, 1.0) * ((1.0 + fragmentation) / 2.0)
+    state[:, _URGENCY] *= np.float32(1.0 - fragmentation / 2.0)
+    state[:, _WAYS] *= state[:, _WAYS] > 0.5
+    return state
+
+
+def observe(
+    snapshot: Snapshot, rows: npt.NDArray[np.intp], estimates: Floats, size: int = WINDOW, pools: Pools | None = None
+) -> Observation:
+    """What the policy sees of the pending jobs in `rows`.
+
+    Args:
+        snapshot: the cluster.
+        rows: rows of the jobs that may be ranked; when there are more than `size`, `select_window` chooses.
+        estimates: (N,) estimated run time of every job of the snapshot, seconds, NaN where there is no prediction.
+        size: jobs to see, at most `WINDOW`; the arrays have `WINDOW` rows whatever it is.
+        pools: `job_pools(snapshot, rows)` where the caller has them; ignored when the window leaves jobs out.
+    """
+    if len(rows) > min(size, WINDOW):
+        rows, pools = select_window(snapshot.jobs, rows, min(size, WINDOW)), None
+    if pools is None:
+        pools = job_pools(snapshot, rows)
+    stats = pool_stats(snapshot, pools, estimates)
+    asked = demand(snapshot, rows, estimates)
+    numeric = features(snapshot, rows, asked, pools, stats)
+    submit = snapshot.jobs.submit_time[rows]
+    submit[~np.isfinite(submit)] = snapshot.time
+    shown = len(rows)
+    state = np.zeros((WINDOW, len(STATE_COLUMNS)), dtype=np.float32)
+    critic = np.zeros((WINDOW, len(CRITIC_COLUMNS)), dtype=np.float32)
+    mask = np.zeros(WINDOW, dtype=np.bool_)
+    state[:shown] = sample(numeric, asked, stats)
+    critic[:shown] = numeric.take(_CRITIC_FROM, axis=1)
+    mask[:shown] = True
+    return Observation(
+        state=state,
+        critic=critic,
+        mask=mask,
+        rows=rows,
+        columns=STATE_COLUMNS,
+        features=numeric,
+        run_time=asked.run_time,
+        time_limit=snapshot.jobs.time_limit[rows],
+        gpus=asked.gpus,
+        wait=asked.wait,
+        submit=submit - submit.min(initial=np.inf) if shown else submit,
+    )

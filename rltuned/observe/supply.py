@@ -1,0 +1,162 @@
+"""What each pool of nodes offers, now and as running jobs end: computed once per snapshot, shared by all its jobs."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.changes import OverSubscribe
+from rltuned.cluster.pools import Pools
+from rltuned.cluster.tables import Bools, Codes, Floats, Snapshot
+
+MOST_GPUS: Final = 32767
+"""GPUs of a node are counted in 16 bits where jobs and nodes are compared; no node has more."""
+
+
+@dataclass(frozen=True)
+class PoolStats:
+    """P pools of usable nodes, and as row P the whole cluster. C candidate nodes: where a job could start now.
+
+    GPUs are counted of the pool's type only, or all of them where the pool's jobs take any type.
+    """
+
+    gpus: Floats
+    """(P+1,) configured GPUs: G of the formulas."""
+    free_gpus: Floats
+    """(P+1,) F."""
+    free_nodes: Floats
+    """(P+1,) share of the nodes that are wholly idle; 0 where there are none."""
+    cpus: Floats
+    """(P+1,) configured CPUs."""
+    mem: Floats
+    """(P+1,) configured MiB."""
+    fragmentation: Floats
+    """(P+1,) equation 3, in [0, 1]."""
+    configured_gpus: float
+    """GPUs of all nodes, usable or not: a scale that no drained node changes."""
+    release_time: Floats
+    """(E,) expected ends of running jobs, ascending, epoch seconds."""
+    released: Floats
+    """(P+1, E+1) GPUs that the first e of those ends give back."""
+    idle_candidates: int
+    """Candidates 0 … idle_candidates−1 are idle, the others run something."""
+    room_gpus: npt.NDArray[np.int16]
+    """(P, C) free GPUs of one type; −1: not of this pool."""
+    room_cpus: npt.NDArray[np.int32]
+    """(C,)"""
+    room_mem: npt.NDArray[np.float32]
+    """(C,) MiB"""
+    room_tmp: npt.NDArray[np.float32]
+    """(C,) MiB"""
+    exclusive_partition: Bools
+    """By code of `JobTable.partition`, and False for the code −1: runs nothing but whole nodes."""
+
+
+def expected_ends(snapshot: Snapshot, rows: npt.NDArray[np.intp], estimates: Floats) -> Floats:
+    """(R,) when the running jobs in `rows` are expected to end: epoch seconds, infinite when unknown.
+
+    Start plus estimate, but not after the limit. A job that outlived its estimate is expected to run as long again as
+    it has so far. `estimates`: (N,) seconds, NaN where unknown.
+    """
+    elapsed = np.fmax(snapshot.time - snapshot.jobs.start_time[rows], 0.0)
+    left = estimates[rows] - elapsed
+    left = np.where(left > 0, left, elapsed + 0.0 * left)  # stays NaN without an estimate
+    end = np.fmin(snapshot.time + left, snapshot.jobs.end_time[rows])
+    return np.asarray(np.where(np.isnan(end), np.inf, end), dtype=np.float64)
+
+
+def pool_stats(snapshot: Snapshot, pools: Pools, estimates: Floats) -> PoolStats:
+    """Statistics of `pools`. `estimates`: (N,) run time of every job of the snapshot in seconds, NaN where unknown."""
+    nodes = snapshot.nodes
+    members = np.empty((len(pools.nodes) + 1, len(nodes)), dtype=np.bool_)
+    members[:-1] = pools.nodes
+    members[-1] = True
+    members &= nodes.usable
+    # −1, any type, is also the last row of a per-type array; a type that no node has makes an empty pool.
+    kind = np.empty(len(members), dtype=np.intp)
+    kind[:-1] = np.minimum(pools.gpu_type, len(nodes.gpu_types))
+    kind[-1] = -1
+    configured = _by_type(nodes.gpus)
+    gpus_of, free_of = members * configured[kind], members * _by_type(nodes.gpus_free)[kind]
+    free_gpus = free_of.sum(axis=1)
+    per_node = np.empty((len(nodes), 4))
+    per_node[:, 0] = 1.0
+    per_node[:, 1] = nodes.idle
+    per_node[:, 2] = nodes.cpus
+    per_node[:, 3] = nodes.mem
+    count, idle_count, cpus, mem = (members.astype(np.float64) @ per_node).T
+
+    candidates = np.flatnonzero(nodes.cpus_free > 0)
+    idle = nodes.idle[candidates]
+    candidates = np.concatenate((candidates[idle], candidates[~idle]))
+    room = np.empty((len(nodes.gpu_types) + 1, len(candidates)), dtype=np.int16)
+    room[:-1] = np.minimum(nodes.gpus_free[candidates], MOST_GPUS).T
+    room[-1] = room[:-1].max(axis=0, initial=0)
+    release_time, released = _releases(snapshot, members, kind, estimates)
+    return PoolStats(
+        gpus=gpus_of.sum(axis=1),
+        free_gpus=free_gpus,
+        free_nodes=idle_count / np.maximum(count, 1.0),
+        cpus=cpus,
+        mem=mem,
+        fragmentation=_fragmentation(free_gpus, (free_of * free_of).sum(axis=1), gpus_of.max(axis=1, initial=0)),
+        configured_gpus=float(configured[-1].sum()),
+        release_time=release_time,
+        released=released,
+        idle_candidates=int(np.count_nonzero(idle)),
+        room_gpus=np.where(pools.nodes[:, candidates], room[kind[:-1]], np.int16(-1)),
+        room_cpus=nodes.cpus_free[candidates],
+        room_mem=nodes.mem_free[candidates].astype(np.float32),
+        room_tmp=nodes.tmp[candidates].astype(np.float32),
+        exclusive_partition=_exclusive_partitions(snapshot),
+    )
+
+
+def _by_type(gpus: Codes) -> Floats:
+    """(T+1, M) GPUs of each node by type, the last row over all types."""
+    rows = np.empty((gpus.shape[1] + 1, gpus.shape[0]))
+    rows[:-1] = gpus.T
+    gpus.sum(axis=1, out=rows[-1])
+    return rows
+
+
+def _fragmentation(free: Floats, free_squared: Floats, largest: Floats) -> Floats:
+    """Equation 3, normalised so that it stays in [0, 1]: 1 − Σ f² / (F · g_max), 0 where nothing is free.
+
+    f: free GPUs of a node, F = Σ f, g_max: GPUs of the largest node.
+    """
+    whole = free * largest
+    scattered: Floats = whole - free_squared
+    return np.asarray(np.maximum(scattered, 0.0) / np.maximum(whole, 1.0), dtype=np.float64)
+
+
+def _releases(
+    snapshot: Snapshot, members: Bools, kind: npt.NDArray[np.intp], estimates: Floats
+) -> tuple[Floats, Floats]:
+    """`PoolStats.release_time` and `released`. A job's GPUs are taken to be spread evenly over its nodes."""
+    jobs, nodes = snapshot.jobs, snapshot.nodes
+    counts = np.diff(jobs.node_ptr)
+    holders = np.flatnonzero(counts)
+    counts = counts[holders]
+    ends = expected_ends(snapshot, holders, estimates)
+    share = np.repeat(jobs.gpus[holders] / counts, counts)
+    column = {name: index for index, name in enumerate(nodes.gpu_types)}
+    types = np.array([column.get(name, -1) for name in jobs.gpu_type.names] + [-1])
+    type_of = np.repeat(types[jobs.gpu_type.codes[holders]], counts)
+    end_of = np.repeat(ends, counts)
+    # Ties in any order: what is released by then is the same.
+    order = np.argsort(end_of)
+    type_of, node = type_of[order], jobs.node_idx[order]
+    # An untyped job on a typed node holds that node's type; a pool of any type counts all.
+    counted = members[:, node] & ((type_of == -1) | (type_of == kind[:, None]) | (kind == -1)[:, None])
+    released = np.zeros((len(members), len(order) + 1))
+    np.cumsum(counted * share[order], axis=1, out=released[:, 1:])
+    return end_of[order], released
+
+
+def _exclusive_partitions(snapshot: Snapshot) -> Bools:
+    """`PoolStats.exclusive_partition`; a job with several partitions is alone only where all of them say so."""
+    exclusive = {p.name for p in snapshot.partitions if p.oversubscribe is OverSubscribe.EXCLUSIVE}
+    names = snapshot.jobs.partition.names
+    return np.array([exclusive.issuperset(name.split(",")) for name in names] + [False], dtype=np.bool_)

@@ -1,0 +1,171 @@
+"""The 13 numeric features of Table 3, as docs/features.md defines them."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.pools import Pools
+from rltuned.cluster.tables import Bools, Codes, Floats, JobTable, Snapshot
+from rltuned.observe.supply import MOST_GPUS, PoolStats
+
+METADATA: Final = ("job_id", "user", "virtual_cluster", "gpu_type")
+"""The four of Table 3 that are no numbers: they select the pool and feed the run-time estimate."""
+
+FEATURES: Final = (
+    "requested_gpus",
+    "requested_time",
+    "submit_time",
+    "req_cpu",
+    "req_mem",
+    "free_nodes",
+    "can_schedule_now",
+    "num_ways_to_schedule",
+    "demand_supply_ratio",
+    "job_size",
+    "job_urgency",
+    "future_availability",
+    "fragmentation",
+)
+"""The other 13, in the order of the columns."""
+
+RUN_TIME_HORIZON: Final = 30 * 86400.0
+"""Seconds at which the time scales reach 1: 30 days."""
+
+UNLIMITED_RUN_TIME: Final = 365 * 86400.0
+"""Run time of a job that has neither limit nor estimate, seconds: behind every job that has one."""
+
+_LONGEST_WAIT: Final = 100 * 365 * 86400.0
+_TIME_SCALE: Final = float(np.log1p(RUN_TIME_HORIZON))
+_URGENCY_SCALE: Final = float(np.log1p(RUN_TIME_HORIZON / 10.0))
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What n pending jobs ask for, in plain units."""
+
+    run_time: Floats
+    """(n,) r, seconds, finite, at least 1."""
+    wait: Floats
+    """(n,) w, seconds since eligible, finite, not negative."""
+    gpus: Floats
+    """(n,) g, in all."""
+
+
+def demand(snapshot: Snapshot, rows: npt.NDArray[np.intp], estimates: Floats) -> Demand:
+    """r, w and g of the jobs in `rows`.
+
+    r = min(time limit, estimate); `estimates`: (N,) seconds, one per row of the job table, NaN where there is no
+    prediction. w is 0 while a job is not eligible and where a clock is behind.
+    """
+    jobs = snapshot.jobs
+    known = np.fmin(jobs.time_limit[rows], estimates[rows])
+    known[~np.isfinite(known)] = UNLIMITED_RUN_TIME
+    wait = np.fmax(snapshot.time - jobs.eligible_time[rows], 0.0)
+    return Demand(
+        run_time=np.maximum(known, 1.0),
+        wait=np.minimum(wait, _LONGEST_WAIT),
+        gpus=np.maximum(jobs.gpus[rows], 0.0),
+    )
+
+
+def features(
+    snapshot: Snapshot, rows: npt.NDArray[np.intp], asked: Demand, pools: Pools, stats: PoolStats
+) -> npt.NDArray[np.float32]:
+    """(n, 13) float32 in [0, 1]: `FEATURES` of the jobs in `rows` (equations 1–3 of the paper, docs/features.md).
+
+    `asked` and `pools` are of the same rows, `stats` of those pools.
+    """
+    jobs = snapshot.jobs
+    pool = pools.pool_of.astype(np.intp)
+    gpus, run_time, wait = asked.gpus, asked.run_time, asked.wait
+    # Something of a pool that has nothing is more than all of it, and is cut to 1 below.
+    total, free = np.maximum(stats.gpus, 1.0), stats.free_gpus
+    gpu_share = gpus / total[pool]
+    cpus, mem = jobs.cpus[rows], jobs.mem[rows]
+    ways = num_ways(jobs, rows, pools, stats)
+    ratio = gpus / np.maximum(free, 0.5)[pool]
+    ended = np.searchsorted(stats.release_time, snapshot.time + run_time, side="right")
+    future = (free[pool] + stats.released[pool, ended] - gpus) / total[pool]
+    out = np.empty((len(rows), len(FEATURES)), dtype=np.float32)
+    out[:, 0] = np.log1p(gpus) / np.log1p(total)[pool]
+    out[:, 1] = np.log1p(run_time) / _TIME_SCALE
+    out[:, 2] = np.log1p(wait) / _TIME_SCALE
+    out[:, 3] = np.where(cpus > 0, cpus / np.maximum(stats.cpus, 1.0)[pool], gpu_share)
+    out[:, 4] = np.where(mem > 0, mem / np.maximum(stats.mem, 1.0)[pool], gpu_share)  # NaN: not given
+    out[:, 5] = stats.free_nodes[pool]
+    out[:, 6] = ways > 0
+    out[:, 7] = ways / np.float32(3.0)
+    out[:, 8] = ratio / (1.0 + ratio)
+    out[:, 9] = np.log1p(gpus * run_time) / np.log1p(total * RUN_TIME_HORIZON)[pool]
+    out[:, 10] = np.log1p(wait / np.maximum(run_time, 10.0)) / _URGENCY_SCALE
+    out[:, 11] = np.maximum(future + 1.0, 0.0) / 2.0
+    out[:, 12] = stats.fragmentation[pool]
+    return np.minimum(out, np.float32(1.0), out=out)
+
+
+def num_ways(jobs: JobTable, rows: npt.NDArray[np.intp], pools: Pools, stats: PoolStats) -> npt.NDArray[np.int8]:
+    """(n,) distinct kinds of placement that are possible now, 0 … 3, by GPUs, CPUs, memory, disk and pool.
+
+    Pack: all on nodes that run something already. Spread: all on idle nodes. Hierarchical: over several nodes, idle
+    ones and shared ones together, or, where the job lets Slurm split its GPUs, as many from each as it has
+    (`rltuned.placement.base.Kind`).
+    """
+    pool = pools.pool_of
+    count, gpus, per_node, cpus = jobs.nodes[rows], jobs.gpus[rows], jobs.gpus_per_node[rows], jobs.cpus[rows]
+    mem, tmp = jobs.mem[rows], jobs.tmp[rows]
+    # All of a node's memory (NaN) is there only where nobody else is.
+    alone = jobs.exclusive[rows] | stats.exclusive_partition[jobs.partition.codes[rows]] | np.isnan(mem)
+    mem = np.fmax(mem, 0.0)
+    several = np.flatnonzero(count > 1)
+    need_gpus, need_cpus, need_mem = np.where(per_node > 0, per_node, gpus), cpus, mem.astype(np.float32)
+    if len(several):
+        wanted = count[several]
+        even = -(-gpus[several] // wanted)
+        need_gpus[several] = np.where(per_node[several] > 0, per_node[several], even)
+        need_cpus[several] = -(-cpus[several] // wanted)
+        need_mem[several] /= wanted
+    # A job of no GPUs needs a node of the pool, a job of more than can be counted fits nowhere.
+    need_gpus = np.minimum(np.maximum(need_gpus, 0), MOST_GPUS).astype(np.int16)
+    fits = stats.room_gpus.take(pool, axis=0) >= need_gpus[:, None]
+    fits &= stats.room_cpus >= need_cpus[:, None]
+    fits &= stats.room_mem >= need_mem[:, None]
+    if tmp.any():
+        fits &= stats.room_tmp >= tmp.astype(np.float32)[:, None]
+    idle, shared = fits[:, : stats.idle_candidates], fits[:, stats.idle_candidates :]
+    spread = np.logical_or.reduce(idle, axis=1)
+    pack = np.logical_or.reduce(shared, axis=1)
+    ways = np.zeros(len(rows), dtype=np.int8)
+    if len(several):
+        on_idle = idle[several].sum(axis=1)
+        on_shared = np.where(alone[several], 0, shared[several].sum(axis=1))
+        spread[several] = on_idle >= wanted
+        pack[several] = on_shared >= wanted
+        ways[several] = (on_idle > 0) & (on_shared > 0) & (on_idle + on_shared >= wanted)
+    divisible = np.flatnonzero((count <= 1) & (per_node <= 0) & (gpus > 1))
+    if len(divisible):
+        ways[divisible] = _splits(
+            gpus[divisible], cpus[divisible], mem[divisible], alone[divisible], pool[divisible], stats
+        )
+    ways += spread
+    ways += pack & ~alone
+    return ways
+
+
+def _splits(gpus: Codes, cpus: Codes, mem: Floats, alone: Bools, pool: Codes, stats: PoolStats) -> Bools:
+    """(d,) whether a job's GPUs can come from two or more nodes, each giving CPUs and memory in proportion."""
+    room = stats.room_gpus.take(pool, axis=0).astype(np.float32)
+    # How many of the job's GPUs a node has the CPUs and the memory for. The thousandth keeps rounding from taking one
+    # away; the tiny request instead of none keeps the division defined.
+    per_cpu = (gpus / np.maximum(cpus, 1)).astype(np.float32)
+    per_mib = (gpus / np.maximum(mem, 1e-6)).astype(np.float32)
+    enough = np.minimum(stats.room_cpus.astype(np.float32) * per_cpu[:, None], stats.room_mem * per_mib[:, None])
+    enough += np.float32(1e-3)
+    np.minimum(room, np.floor(enough, out=enough), out=room)
+    # At least one GPU is taken elsewhere, so that the job really is on several nodes.
+    np.minimum(room, (gpus - 1).astype(np.float32)[:, None], out=room)
+    np.maximum(room, np.float32(0.0), out=room)
+    if alone.any():
+        room[alone, stats.idle_candidates :] = 0.0
+    return np.asarray(room.sum(axis=1) >= gpus, dtype=np.bool_)
