@@ -76,7 +76,7 @@ class Clusters:
             # A kept cluster may have been left stopped or frozen by an interrupted session.
             if not cluster.slurmctld.running():
                 services.wait_until_responsive(cluster.slurmctld.running, timeout=120, pause=0.5)
-            cluster.sh("pkill -CONT -x slurmctld || true")
+            cluster.sh("pkill -CONT -x 'slurmctld(-wlm)?' || true")
             services.wait_until_responsive(all_nodes_known, timeout=120, pause=0.5)
             self._running[release] = cluster
         return self._running[release]
@@ -99,4 +99,4 @@ def cluster(request: pytest.FixtureRequest, clusters: Clusters) -> Iterator[Clus
     yield running
     # A test that froze or cut something must not leave it so for a person looking at the cluster.
     running.unblock_network()
-    running.sh("pkill -CONT -x slurmctld || true")
+    running.sh("pkill -CONT -x 'slurmctld(-wlm)?' || true")

@@ -114,7 +114,7 @@ class Controller:
 
     def running(self) -> bool:
         """Whether the process exists (it may be frozen)."""
-        return self._cluster.sh("pgrep -x slurmctld >/dev/null", check=False).returncode == 0
+        return self._cluster.sh("pgrep -x 'slurmctld(-wlm)?' >/dev/null", check=False).returncode == 0
 
     def answers(self) -> bool:
         """Whether it answers a client within two seconds."""
@@ -122,7 +122,7 @@ class Controller:
 
     def stop(self, signal: str = "TERM") -> None:
         """Ends slurmctld: TERM saves its state, KILL does not."""
-        self._cluster.sh(f"pkill -{signal} -x slurmctld || true")
+        self._cluster.sh(f"pkill -{signal} -x 'slurmctld(-wlm)?' || true")
         wait_until(lambda: not self.running(), "slurmctld ends")
 
     def start(self, *, wipe_state: bool = False) -> None:
@@ -139,11 +139,11 @@ class Controller:
 
     def freeze(self) -> None:
         """SIGSTOP: connections are accepted and never answered."""
-        self._cluster.sh("pkill -STOP -x slurmctld")
+        self._cluster.sh("pkill -STOP -x 'slurmctld(-wlm)?'")
 
     def thaw(self) -> None:
         """SIGCONT."""
-        self._cluster.sh("pkill -CONT -x slurmctld")
+        self._cluster.sh("pkill -CONT -x 'slurmctld(-wlm)?'")
 
     def wait_ready(self) -> None:
         """Waits until it answers and no node is unknown or unresponsive."""
@@ -426,7 +426,7 @@ class Cluster:
     def reset(self) -> None:
         """As new for the next test: heals, empties the queue, undoes what a test changed."""
         self.unblock_network()
-        self.sh("pkill -CONT -x slurmctld; pkill -KILL -u rltuned; pkill -KILL -u visitor; rm -f /tmp/background-*; true")
+        self.sh("pkill -CONT -x 'slurmctld(-wlm)?'; pkill -KILL -u rltuned; pkill -KILL -u visitor; rm -f /tmp/background-*; true")
         self.sh("pkill -KILL -u rltuned; pkill -KILL -u visitor; rm -f /tmp/background-*; true", service="login")
         if self._conf_changed:
             self._restore_conf()
