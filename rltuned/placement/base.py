@@ -1,19 +1,21 @@
 """What is placed, and the answer."""
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Codes, Floats
+from rltuned.cluster.tables import Bools, Codes, Floats
+from rltuned.errors import PlacementError
 
 
 class Kind(enum.StrEnum):
     """Kinds of placement (paper Algorithm 1: pack and spread; hierarchical for jobs over several nodes)."""
 
     PACK = "pack"
-    """On the node that leaves the least fragmentation, next to others."""
+    """On the nodes that are left least fragmented, next to others."""
     SPREAD = "spread"
     """On idle nodes, which nobody else may join."""
     HIERARCHICAL = "hierarchical"
@@ -30,15 +32,20 @@ class SolveOutcome(enum.StrEnum):
     TIMEOUT = "timeout"
     """Time limit without a solution; the greedy one counts."""
     INFEASIBLE = "infeasible"
+    """No job has any way of being placed within the planned slots."""
     ERROR = "error"
+    """The solver failed (numerically); the greedy solution counts and the message says how."""
 
 
 @dataclass(frozen=True)
 class PlacementProblem:
-    """K jobs in rank order on M nodes. T GPU types, S start slots. All capacities are what is free at a slot."""
+    """K jobs in rank order on M nodes. T GPU types, S start slots. All capacities are what is free at a slot.
+
+    Capacities never shrink from one slot to the next: a slot is a release of running jobs.
+    """
 
     weight: Floats
-    """(K,) worth of starting the job, decreasing with rank."""
+    """(K,) worth per GPU of starting the job, in (0, 1], decreasing with rank."""
     nodes: Codes
     """(K,) least number of nodes."""
     gpus: Codes
@@ -46,12 +53,15 @@ class PlacementProblem:
     gpus_per_node: Codes
     """(K,) exact GPUs per node, 0: any split of the total."""
     gpu_type: Codes
-    """(K,) column of the types, −1 any (but one type per job)."""
+    """(K,) column of the types, −1 any (but one type per job), T or more: a type that no node has."""
     cpus: Codes
+    """(K,) CPUs in all, at least one per node."""
     mem: Floats
     """(K,) MiB in all."""
     tmp: Floats
     """(K,) MiB of local disk per node."""
+    exclusive: Bools
+    """(K,) must have its nodes for itself (asked for whole nodes, or OverSubscribe is NO already)."""
     eligible: npt.NDArray[np.bool_]
     """(K, M) nodes that the job may use: partition, features, node lists."""
     slot_time: Floats
@@ -73,6 +83,62 @@ class PlacementProblem:
     total_mem: Floats
     """(M,)"""
 
+    def __len__(self) -> int:
+        return len(self.weight)
+
+    @cached_property
+    def free(self) -> Floats:
+        """(S, M, T+3) free GPUs by type, CPUs, memory and local disk: all capacities in one array."""
+        columns = [self.free_gpus, self.free_cpus[..., None], self.free_mem[..., None], self.free_tmp[..., None]]
+        return np.concatenate(columns, axis=2, dtype=np.float64)
+
+    @cached_property
+    def size(self) -> Floats:
+        """(K,) GPUs of a job; a CPU job counts as the GPUs that go with its CPUs in this cluster (at least 0.05)."""
+        gpus, cpus = float(self.total_gpus.sum()), float(self.total_cpus.sum())
+        per_cpu = gpus / cpus if gpus > 0 and cpus > 0 else len(self.total_cpus) / max(cpus, 1.0)
+        return np.where(self.gpus > 0, self.gpus, np.maximum(self.cpus * per_cpu, 0.05)).astype(np.float64)
+
+    def validate(self) -> None:
+        """Check shapes and signs.
+
+        Raises:
+            PlacementError: naming the column that is wrong.
+        """
+        k, (slots, m, types) = len(self.weight), self.free_gpus.shape
+        shapes = {
+            "eligible": (k, m),
+            "slot_time": (slots,),
+            "free_gpus": (slots, m, types),
+            "free_cpus": (slots, m),
+            "free_mem": (slots, m),
+            "free_tmp": (slots, m),
+            "idle": (slots, m),
+            "total_gpus": (m, types),
+            "total_cpus": (m,),
+            "total_mem": (m,),
+        }
+        for column in fields(self):
+            value = np.asarray(getattr(self, column.name))
+            shape = shapes.get(column.name, (k,))
+            if value.shape != shape:
+                raise PlacementError(f"placement problem: {column.name} has shape {value.shape}, expected {shape}")
+            if column.name != "gpu_type" and value.dtype != np.bool_ and not bool(np.all((value >= 0) & (value < np.inf))):
+                raise PlacementError(f"placement problem: {column.name} has a negative or non-finite value")
+        if slots == 0 or self.slot_time[0] != 0:
+            raise PlacementError("placement problem: slot 0 must exist and begin now")
+        if np.any(np.diff(self.slot_time) <= 0):
+            raise PlacementError("placement problem: slot_time must increase")
+        if np.any(np.diff(self.free, axis=0) < 0) or np.any(self.idle[:-1] & ~self.idle[1:]):
+            raise PlacementError("placement problem: free capacity shrinks from one slot to the next")
+        if np.any(self.nodes < 1) or np.any(self.cpus < self.nodes):
+            raise PlacementError("placement problem: a job needs at least one node and one CPU per node")
+        fixed = self.gpus_per_node > 0
+        if np.any(self.gpus[fixed] != self.gpus_per_node[fixed] * self.nodes[fixed]):
+            raise PlacementError("placement problem: gpus is not nodes × gpus_per_node")
+        if np.any(np.diff(self.weight) > 0):
+            raise PlacementError("placement problem: weight must not increase with rank")
+
 
 @dataclass(frozen=True)
 class Way:
@@ -87,8 +153,18 @@ class Way:
     gpus: tuple[int, ...]
     """GPUs taken from each of `nodes`."""
     gpu_type: int
+    """Column of the types, −1 for a job without GPUs."""
     cpus: tuple[int, ...]
     mem: tuple[float, ...]
+    whole: tuple[bool, ...] = ()
+    """Which of `nodes` the plan keeps free of others: all for SPREAD, the whole ones for HIERARCHICAL."""
+    value: float = 0.0
+    """weight · size · slot discount."""
+    fragmentation: float = 0.0
+    contention: float = 0.0
+    extra_nodes: float = 0.0
+    isolation: float = 0.0
+    """The four penalties, in the unit of `value` (docs/placement.md)."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +173,15 @@ class Placement:
 
     outcome: SolveOutcome
     ways: tuple[Way, ...]
+    """In rank order of their jobs."""
     objective: float
     bound: float
-    """Best possible objective as far as the solver knows."""
+    """Best possible objective of the model as far as the solver knows."""
     num_ways: Codes
     """(K,) distinct kinds that were on offer for slot 0."""
     message: str = ""
+    greedy: bool = False
+    """Whether the greedy solution was taken, because the solver found none or none better."""
+    columns: int = 0
+    rows: int = 0
+    """Size of the model."""

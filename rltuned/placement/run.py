@@ -1,0 +1,48 @@
+"""Batches → ways → model → solver → mapping: one call."""
+
+import numpy as np
+
+from rltuned.config import PlacementSection
+from rltuned.placement.base import Placement, PlacementProblem, SolveOutcome
+from rltuned.placement.mapping import choose, concrete, worth
+from rltuned.placement.model import formulate
+from rltuned.placement.solve import solve
+from rltuned.placement.ways import enumerate_ways
+
+
+def place(problem: PlacementProblem, settings: PlacementSection) -> Placement:
+    """Place the problem's jobs; the better of the solver's and the greedy solution.
+
+    Uses `settings.time_limit` (s, of the solver alone) and `settings.gap`.
+
+    Raises:
+        PlacementError: the problem is stated wrongly. Never for one that has no solution.
+    """
+    problem.validate()
+    nothing = np.zeros(len(problem), dtype=np.int32)
+    if len(problem) == 0:
+        return Placement(SolveOutcome.OPTIMAL, (), 0.0, 0.0, nothing, "no jobs to place")
+    ways = enumerate_ways(problem)
+    if not ways.columns.patterns:
+        return Placement(SolveOutcome.INFEASIBLE, (), 0.0, 0.0, nothing, "no job fits at any planned slot")
+    model = formulate(ways)
+    solved = solve(model, settings.time_limit, settings.gap)
+    chosen, objective = ways.greedy, worth(ways, ways.greedy)
+    greedy = True
+    if solved.counts is not None:
+        found = choose(ways, solved.counts)
+        value = worth(ways, found)
+        # The solver may stop within its gap of the optimum, on the wrong side of greedy.
+        if value >= objective:
+            chosen, objective, greedy = found, value, False
+    return Placement(
+        outcome=solved.outcome,
+        ways=concrete(ways, chosen),
+        objective=objective,
+        bound=max(solved.bound, objective),
+        num_ways=ways.num_ways,
+        message=solved.message,
+        greedy=greedy,
+        columns=len(model.objective),
+        rows=len(model.rhs),
+    )

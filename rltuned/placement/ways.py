@@ -1,0 +1,655 @@
+"""From a problem to columns: job classes, node classes, and a handful of ways for each job class.
+
+A way names concrete nodes only where it shares them. Nodes that it takes whole it takes from a *class* of equal nodes
+(a token each): which of them is settled after solving, so equal idle nodes cost one row instead of one each.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.tables import Bools, Codes, Floats
+from rltuned.placement.base import Kind, PlacementProblem
+from rltuned.placement.fragmentation import Demand, demand_mix
+
+FRAGMENTATION: Final = 0.1
+"""Most that a way pays, per GPU of the job, for fragmenting its nodes."""
+CONTENTION: Final = 0.1
+"""Most that a way pays, per GPU, for CPU or memory pressure of running co-tenants."""
+EXTRA_NODES: Final = 0.05
+"""Most that a way pays, per GPU, for using more nodes than the job needs."""
+ISOLATION: Final = 0.02
+"""What spread pays per GPU: OverSubscribe=NO cannot be taken back (docs/placement.md), so it must gain something."""
+LATER: Final = 0.75
+"""Discount of any start but now: jobs are not kept waiting for comfort."""
+HALF_DELAY: Final = 4 * 3600.0
+"""Seconds after which a later start is worth half of that."""
+SHORTLIST: Final = 12
+"""Nodes compared by expected fragmentation; the rest are out by best fit already."""
+ALTERNATIVES: Final = 3
+"""Nodes per job class offered beside those of the greedy passes, on the cluster as it is now."""
+
+IDLE_CLASSES: Final = 32
+"""Classes of idle nodes looked at for whole-node ways, the largest first; real clusters have a few."""
+
+_EMPTY: Final[tuple[int, ...]] = ()
+
+
+class Pattern(NamedTuple):
+    """One way of one job class. Shared nodes by row, whole nodes by node class."""
+
+    job_class: int
+    kind: Kind
+    slot: int
+    gpu_type: int
+    nodes: tuple[int, ...]
+    gpus: tuple[int, ...]
+    tokens: tuple[int, ...]
+    """Node class of each node taken whole."""
+    token_gpus: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Equal requests and equal nodes. C job classes, N node classes."""
+
+    job_of: npt.NDArray[np.intp]
+    """(K,) class of each job."""
+    jobs: tuple[npt.NDArray[np.intp], ...]
+    """Rows of each job class, in rank order."""
+    node_of: npt.NDArray[np.intp]
+    """(M,) class of each node."""
+    nodes: tuple[npt.NDArray[np.intp], ...]
+    """Rows of each node class, ascending."""
+
+    @cached_property
+    def first_job(self) -> npt.NDArray[np.intp]:
+        """(C,) the best-ranked job of each class."""
+        return np.array([rows[0] for rows in self.jobs], dtype=np.intp)
+
+    @cached_property
+    def first_node(self) -> npt.NDArray[np.intp]:
+        """(N,)"""
+        return np.array([rows[0] for rows in self.nodes], dtype=np.intp)
+
+
+def _group(columns: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.intp], tuple[npt.NDArray[np.intp], ...]]:
+    """Equal rows: the group of each, and the rows of each group; groups in order of first appearance."""
+    index: dict[bytes, int] = {}
+    of = np.array([index.setdefault(row.tobytes(), len(index)) for row in columns], dtype=np.intp)
+    order = np.argsort(of, kind="stable")
+    cuts = np.flatnonzero(np.diff(of[order])) + 1
+    return of, tuple(np.split(order, cuts)) if len(of) else ()
+
+
+def _bytes(*columns: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
+    rows = [np.ascontiguousarray(column).view(np.uint8).reshape(len(column), -1) for column in columns]
+    return np.ascontiguousarray(np.concatenate(rows, axis=1))
+
+
+def classify(problem: PlacementProblem) -> Classes:
+    """Group equal requests (all columns but the weight) and equal nodes (all capacities and who may use them)."""
+    requests = np.stack(
+        [
+            problem.nodes, problem.gpus, problem.gpus_per_node, problem.gpu_type,
+            problem.cpus, problem.mem, problem.tmp, problem.exclusive,
+        ],
+        axis=1,
+    ).astype(np.float64) + 0.0  # fmt: skip
+    job_of, jobs = _group(_bytes(requests, np.packbits(problem.eligible, axis=1)))
+    first = [rows[0] for rows in jobs]
+    m = problem.free.shape[1]
+    node_of, nodes = _group(
+        _bytes(
+            problem.free.transpose(1, 0, 2).reshape(m, -1) + 0.0,
+            problem.idle.T,
+            problem.total_gpus,
+            problem.total_cpus,
+            problem.total_mem + 0.0,
+            np.packbits(problem.eligible[first].T, axis=1),
+        )
+    )
+    return Classes(job_of, jobs, node_of, nodes)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """All ways on offer: P patterns with what they take and what they cost. D = T + 3 dimensions."""
+
+    patterns: tuple[Pattern, ...]
+    job_class: npt.NDArray[np.intp]
+    """(P,)"""
+    slot: npt.NDArray[np.intp]
+    """(P,)"""
+    part_pattern: npt.NDArray[np.intp]
+    part_node: npt.NDArray[np.intp]
+    part_use: Floats
+    """One row per shared node of a pattern: which pattern, which node, (·, D) what it takes."""
+    token_pattern: npt.NDArray[np.intp]
+    token_class: npt.NDArray[np.intp]
+    """One row per whole node of a pattern."""
+    fragmentation: Floats
+    contention: Floats
+    extra_nodes: Floats
+    isolation: Floats
+    """(P,) penalties."""
+    discount: Floats
+    """(S,) worth of starting at a slot, 1 for now."""
+
+    @cached_property
+    def cost(self) -> Floats:
+        """(P,) sum of the penalties."""
+        return self.fragmentation + self.contention + self.extra_nodes + self.isolation
+
+
+@dataclass(frozen=True)
+class WaySet:
+    """What the model is built from: the ways, and the greedy choice among them."""
+
+    problem: PlacementProblem
+    classes: Classes
+    demand: Demand
+    columns: Columns
+    greedy: npt.NDArray[np.intp]
+    """(K,) pattern that the greedy pass in rank order gives each job, −1 none."""
+    num_ways: Codes
+    """(K,) distinct kinds on offer for slot 0."""
+
+
+def discounts(slot_time: Floats) -> Floats:
+    """(S,) 1 now, then decreasing, never below half of `LATER`."""
+    later = LATER * np.maximum(1.0 / (1.0 + slot_time / HALF_DELAY), 0.5)
+    return np.where(slot_time > 0, later, 1.0)
+
+
+def pressure(problem: PlacementProblem) -> Floats:
+    """(S, M) share of a node's CPUs or memory, whichever is scarcer, that running jobs hold at each slot."""
+    cpus = 1.0 - problem.free_cpus / np.maximum(problem.total_cpus, 1)
+    mem = 1.0 - problem.free_mem / np.maximum(problem.total_mem, 1.0)
+    return np.clip(np.maximum(cpus, mem), 0.0, 1.0)
+
+
+class _Cluster:
+    """Capacity that is left while a greedy pass places jobs. Mutable; lives for one pass."""
+
+    def __init__(self, problem: PlacementProblem, classes: Classes) -> None:
+        self.cap = problem.free.copy()
+        self.avail = problem.free.copy()
+        """(S, M, D) what a job that starts at the slot, and stays, can get."""
+        self.untouched = np.ones(problem.free.shape[1], dtype=np.bool_)
+        self._idle = problem.idle
+        self._classes = classes
+
+    def tokens(self, slot: int, node_class: int) -> npt.NDArray[np.intp]:
+        """Nodes of the class that can still be taken whole at `slot`."""
+        rows = self._classes.nodes[node_class]
+        return rows[self.untouched[rows]] if self._idle[slot, rows[0]] else rows[:0]
+
+    def take(self, pattern: Pattern, uses: list[Floats]) -> None:
+        for node, use in zip(pattern.nodes, uses, strict=True):
+            self.cap[pattern.slot :, node] -= use
+            self.avail[:, node] = np.minimum.accumulate(self.cap[::-1, node], axis=0)[::-1]
+            self.untouched[node] = False
+        for node_class in pattern.tokens:
+            # From the end: shared ways prefer low rows, so that the two rarely want the same node.
+            node = self.tokens(pattern.slot, node_class)[-1]
+            self.avail[:, node] = -1.0
+            self.untouched[node] = False
+
+
+class _Enumerator:
+    """Finds ways for one job class at one slot on a given state of the cluster."""
+
+    def __init__(self, problem: PlacementProblem, classes: Classes, demand: Demand) -> None:
+        self.p = problem
+        self.classes = classes
+        self.demand = demand
+        self.types = problem.free_gpus.shape[2]
+        self.pressure = pressure(problem)
+        first = classes.first_job
+        self.nodes = problem.nodes[first].tolist()
+        self.gpus = problem.gpus[first].tolist()
+        self.per_node = problem.gpus_per_node[first].tolist()
+        self.type = problem.gpu_type[first].tolist()
+        self.cpus = problem.cpus[first].tolist()
+        self.mem = problem.mem[first].tolist()
+        self.tmp = problem.tmp[first].tolist()
+        self.exclusive = problem.exclusive[first].tolist()
+        self.size = problem.size[first].tolist()
+        self.eligible = problem.eligible[first]
+        self.node_gpus = np.maximum(problem.total_gpus.sum(axis=1), 1).astype(np.float64)
+        sizes = np.array([len(rows) for rows in classes.nodes])
+        largest = np.argsort(-sizes, kind="stable")
+        self.idle_classes = [
+            largest[idle[classes.first_node[largest]]][:IDLE_CLASSES].tolist() for idle in problem.idle
+        ]
+        self._types = [
+            ((-1,) if g == 0 else tuple(range(self.types)) if t < 0 else (t,) if t < self.types else _EMPTY)
+            for g, t in zip(self.gpus, self.type, strict=True)
+        ]
+        self._uses: dict[tuple[int, int, int], Floats] = {}
+
+    def types_of(self, c: int) -> tuple[int, ...]:
+        """GPU types that may serve the class; (−1,) for a job without GPUs."""
+        return self._types[c]
+
+    def equal(self, c: int) -> bool:
+        """Whether every node of the job takes the same: a fixed number per node, no GPUs, or one node's worth."""
+        return self.per_node[c] > 0 or self.gpus[c] == 0
+
+    def use(self, c: int, gpu_type: int, gpus: int) -> Floats:
+        """(D,) what class `c` takes from a node that gives it `gpus` GPUs; CPUs and memory in proportion."""
+        key = (c, gpu_type, gpus)
+        found = self._uses.get(key)
+        if found is None:
+            found = np.zeros(self.types + 3)
+            if gpu_type >= 0:
+                found[gpu_type] = gpus
+            if self.equal(c):
+                found[self.types] = -(-self.cpus[c] // self.nodes[c])
+                found[self.types + 1] = self.mem[c] / self.nodes[c]
+            else:
+                found[self.types] = max(1, -(-self.cpus[c] * gpus // self.gpus[c]))
+                found[self.types + 1] = self.mem[c] * gpus / self.gpus[c]
+            found[self.types + 2] = self.tmp[c]
+            self._uses[key] = found
+        return found
+
+    def uses(self, pattern: Pattern) -> list[Floats]:
+        return [self.use(pattern.job_class, pattern.gpu_type, gpus) for gpus in pattern.gpus]
+
+    # -- shared nodes
+
+    def _fits(self, c: int, slot: int, use: Floats, avail: Floats) -> npt.NDArray[np.intp]:
+        """Nodes that have `use` left. Only the dimensions that the job uses are compared."""
+        mask = self.eligible[c].copy()
+        for dimension in np.flatnonzero(use):
+            mask &= avail[slot, :, dimension] >= use[dimension]
+        return np.flatnonzero(mask)
+
+    def _scores(self, c: int, slot: int, use: Floats, nodes: npt.NDArray[np.intp], avail: Floats) -> Floats:
+        """(n,) cost of each node per GPU, best fit as the tie-breaker."""
+        before = avail[slot, nodes]
+        after = before - use
+        fragments = self.demand.fragments(np.concatenate((before, after)))
+        growth = (fragments[len(nodes) :] - fragments[: len(nodes)]) / self.node_gpus[nodes]
+        left = after[:, : self.types].sum(axis=1) + 1e-3 * after[:, self.types]
+        scores = FRAGMENTATION * self.demand.scarcity * growth + CONTENTION * self.pressure[slot, nodes]
+        return np.asarray(scores + 1e-6 * left)
+
+    def _best(
+        self, c: int, slot: int, use: Floats, count: int, avail: Floats
+    ) -> tuple[float, npt.NDArray[np.intp]] | None:
+        """The `count` cheapest nodes for equal parts, ascending, and their mean score."""
+        nodes = self._fits(c, slot, use, avail)
+        if len(nodes) < count:
+            return None
+        if len(nodes) > max(SHORTLIST, 2 * count):
+            left = avail[slot, nodes, : self.types].sum(axis=1) + 1e-3 * avail[slot, nodes, self.types]
+            short = np.argpartition(left, max(SHORTLIST, 2 * count) - 1)[: max(SHORTLIST, 2 * count)]
+            nodes = np.sort(nodes[short])
+        scores = self._scores(c, slot, use, nodes, avail)
+        order = np.argsort(scores, kind="stable")[:count]
+        return float(scores[order].mean()), np.sort(nodes[order])
+
+    def pack(self, c: int, slot: int, avail: Floats) -> Pattern | None:
+        """Best fit next to others; None where it does not fit or must not share."""
+        if self.exclusive[c]:
+            return None
+        best: tuple[float, int, npt.NDArray[np.intp], list[int]] | None = None
+        for t in self._types[c]:
+            count = self.nodes[c] if self.equal(c) else 1
+            gpus = self.per_node[c] if self.per_node[c] > 0 else self.gpus[c]
+            if self.equal(c) or self.nodes[c] == 1:
+                found = self._best(c, slot, self.use(c, t, gpus), count, avail)
+                if found is not None and (best is None or found[0] < best[0]):
+                    best = (found[0], t, found[1], [gpus] * count)
+        if best is None and not self.equal(c):
+            for t in self._types[c]:
+                split = self._split(c, slot, t, avail)
+                if split is not None and (best is None or len(split[0]) < len(best[2])):
+                    best = (0.0, t, split[0], split[1])
+        if best is None:
+            return None
+        return Pattern(c, Kind.PACK, slot, best[1], tuple(best[2].tolist()), tuple(best[3]), _EMPTY, _EMPTY)
+
+    def _most(self, c: int, t: int, free: Floats) -> npt.NDArray[np.int64]:
+        """(n,) GPUs that the job could take from each node, its CPUs and memory going along."""
+        most = free[:, t].copy()
+        most = np.minimum(most, np.floor(free[:, self.types] * self.gpus[c] / self.cpus[c] + 1e-9))
+        if self.mem[c] > 0:
+            most = np.minimum(most, np.floor(free[:, self.types + 1] * self.gpus[c] / self.mem[c] + 1e-9))
+        most = np.where(free[:, self.types + 2] >= self.tmp[c], most, 0.0)
+        # A node must give one CPU even to the smallest share.
+        most = np.where(free[:, self.types] >= 1, most, 0.0)
+        return np.clip(most, 0, self.gpus[c]).astype(np.int64)
+
+    def _split(
+        self, c: int, slot: int, t: int, avail: Floats
+    ) -> tuple[npt.NDArray[np.intp], list[int]] | None:
+        """A total over as few nodes as possible: the fullest shares first, the rest where it fits best."""
+        most = self._most(c, t, avail[slot]) * self.eligible[c]
+        order = np.argsort(-most, kind="stable")
+        order = order[most[order] > 0]
+        least, total = self.nodes[c], self.gpus[c]
+        if len(order) < least or least > total:
+            return None
+        reach = np.cumsum(most[order])
+        enough = int(np.searchsorted(reach, total)) + 1
+        if enough > len(order):
+            return None
+        count = max(enough, least)
+        chosen = order[:count]
+        gpus = _fill(most[chosen], total)
+        rest = gpus[-1]
+        fitting = order[count - 1 :][most[order[count - 1 :]] >= rest]
+        last = fitting[np.argmin(most[fitting])]
+        nodes = np.concatenate((chosen[:-1], [last]))
+        by_row = np.argsort(nodes)
+        return nodes[by_row], [gpus[i] for i in by_row]
+
+    # -- whole nodes
+
+    def _whole(
+        self, c: int, slot: int, t: int, cluster: _Cluster | None
+    ) -> list[tuple[int, int, int]]:
+        """Idle node classes that can host a part of the job: (GPUs a node can give, nodes left, class)."""
+        found = []
+        for n in self.idle_classes[slot]:
+            row = self.classes.first_node[n]
+            if not self.eligible[c, row]:
+                continue
+            free = self.p.free[slot, row]
+            if self.equal(c):
+                gives = self.per_node[c]
+                if np.any(free < self.use(c, t, gives)):
+                    continue
+            else:
+                gives = int(self._most(c, t, free[None, :])[0])
+                if gives == 0:
+                    continue
+            left = len(self.classes.nodes[n]) if cluster is None else len(cluster.tokens(slot, n))
+            if left > 0:
+                found.append((gives, left, n))
+        return found
+
+    def spread(self, c: int, slot: int, cluster: _Cluster | None = None) -> Pattern | None:
+        """Idle nodes for itself: as few as possible, and those on which least is left unused."""
+        best: tuple[float, Pattern] | None = None
+        for t in self._types[c]:
+            classes = self._whole(c, slot, t, cluster)
+            if self.equal(c):
+                classes.sort(key=lambda found: (self.node_gpus[self.classes.first_node[found[2]]], found[2]))
+                tokens = [n for _, left, n in classes for _ in range(min(left, self.nodes[c]))][: self.nodes[c]]
+                gpus = [self.per_node[c]] * len(tokens)
+                if len(tokens) < self.nodes[c]:
+                    continue
+            else:
+                split = self._split_tokens(c, classes)
+                if split is None:
+                    continue
+                tokens, gpus = split
+            waste = sum(float(self.node_gpus[self.classes.first_node[n]]) for n in tokens)
+            if best is None or waste < best[0]:
+                best = (waste, Pattern(c, Kind.SPREAD, slot, t, _EMPTY, _EMPTY, tuple(tokens), tuple(gpus)))
+        return best[1] if best else None
+
+    def _split_tokens(self, c: int, classes: list[tuple[int, int, int]]) -> tuple[list[int], list[int]] | None:
+        total, least = self.gpus[c], self.nodes[c]
+        if least > total:
+            return None
+        classes = sorted(classes, key=lambda found: (-found[0], self.node_gpus[self.classes.first_node[found[2]]], found[2]))
+        gives: list[int] = []
+        tokens: list[int] = []
+        for gpus, left, n in classes:
+            need = max(least - len(tokens), math.ceil((total - sum(gives)) / gpus))
+            take = min(left, max(need, 0))
+            gives += [gpus] * take
+            tokens += [n] * take
+        if sum(gives) < total or len(tokens) < least:
+            return None
+        if len(tokens) == 1:
+            # One node is enough: the smallest that is.
+            enough = [(self.node_gpus[self.classes.first_node[n]], n) for gpus, _, n in classes if gpus >= total]
+            return [min(enough)[1]], [total]
+        return tokens, _fill(np.array(gives), total)
+
+    def hierarchical(
+        self, c: int, slot: int, avail: Floats, cluster: _Cluster | None = None
+    ) -> Pattern | None:
+        """For jobs over several nodes: nodes whose GPUs it uses up first, taken whole, then the rest packed."""
+        if self.exclusive[c] or self.gpus[c] == 0:
+            return None
+        for t in self._types[c]:
+            full = [
+                found for found in self._whole(c, slot, t, cluster)
+                if found[0] == self.node_gpus[self.classes.first_node[found[2]]]
+            ]  # fmt: skip
+            if self.per_node[c] > 0:
+                if self.nodes[c] == 1:
+                    continue
+                tokens = [n for _, left, n in full for _ in range(left)][: self.nodes[c]]
+                if len(tokens) == self.nodes[c]:
+                    gpus = (self.per_node[c],) * len(tokens)
+                    return Pattern(c, Kind.HIERARCHICAL, slot, t, _EMPTY, _EMPTY, tuple(tokens), gpus)
+                continue
+            pattern = self._whole_then_rest(c, slot, t, sorted(full, key=lambda f: (-f[0], f[2])), avail)
+            if pattern is not None:
+                return pattern
+        return None
+
+    def _whole_then_rest(
+        self, c: int, slot: int, t: int, full: list[tuple[int, int, int]], avail: Floats
+    ) -> Pattern | None:
+        rest = self.gpus[c]
+        tokens: list[int] = []
+        gpus: list[int] = []
+        for gives, left, n in full:
+            take = min(left, rest // gives)
+            tokens += [n] * take
+            gpus += [gives] * take
+            rest -= take * gives
+        nodes: tuple[int, ...] = _EMPTY
+        if rest > 0 and tokens:
+            use = self.use(c, t, rest)
+            # Not on a node that is wholly idle: that would be one more whole node.
+            fits = self._fits(c, slot, use, avail)
+            fits = fits[~self.p.idle[slot, fits]]
+            if len(fits) == 0:
+                return None
+            nodes = (int(fits[np.argmin(self._scores(c, slot, use, fits, avail))]),)
+        if len(tokens) + len(nodes) < max(2, self.nodes[c]) or (rest > 0 and not nodes):
+            return None
+        return Pattern(
+            c, Kind.HIERARCHICAL, slot, t, nodes, (rest,) if nodes else _EMPTY, tuple(tokens), tuple(gpus)
+        )
+
+
+def _fill(most: npt.NDArray[np.int64], total: int) -> list[int]:
+    """Split `total` over all nodes of `most`: at least one each, the first ones to the full."""
+    rest = total - len(most)
+    gpus = []
+    for limit in most.tolist():
+        more = min(limit - 1, rest)
+        gpus.append(1 + more)
+        rest -= more
+    return gpus
+
+
+def _greedy(
+    finder: _Enumerator, problem: PlacementProblem, classes: Classes, order: npt.NDArray[np.intp]
+) -> list[Pattern | None]:
+    """Place the jobs one after the other, each at its earliest slot by best fit. One pattern (or None) per job."""
+    cluster = _Cluster(problem, classes)
+    slots = len(problem.slot_time)
+    earliest = [0] * len(classes.jobs)
+    result: list[Pattern | None] = [None] * len(problem)
+    for k in order.tolist():
+        c = int(classes.job_of[k])
+        for slot in range(earliest[c], slots):
+            pattern = finder.pack(c, slot, cluster.avail) or finder.hierarchical(c, slot, cluster.avail, cluster)
+            if pattern is None and finder.exclusive[c]:
+                pattern = finder.spread(c, slot, cluster)
+            if pattern is not None:
+                cluster.take(pattern, finder.uses(pattern))
+                result[k] = pattern
+                break
+            # Capacity only shrinks during a pass: the next job of this class need not look here again.
+            earliest[c] = slot + 1
+    return result
+
+
+def _alone(finder: _Enumerator, problem: PlacementProblem, classes: Classes) -> list[Pattern]:
+    """Ways of each class on the cluster as it is, nobody else of the queue being there."""
+    found: list[Pattern | None] = []
+    every = range(len(classes.jobs))
+    single = [
+        (c, t) for c in every if problem.nodes[classes.first_job[c]] == 1 and not finder.exclusive[c]
+        for t in finder.types_of(c)
+    ]  # fmt: skip
+    for slot in range(len(problem.slot_time)):
+        fresh = _changed(problem, slot)
+        found += _best_nodes(finder, problem, single, slot, fresh)
+        idle = bool(np.any(problem.idle[slot] & fresh))
+        for c in every:
+            if finder.nodes[c] > 1:
+                found.append(finder.pack(c, slot, problem.free))
+            if idle:
+                found.append(finder.spread(c, slot))
+            if idle or finder.nodes[c] > 1:
+                found.append(finder.hierarchical(c, slot, problem.free))
+    return [pattern for pattern in found if pattern is not None]
+
+
+def _changed(problem: PlacementProblem, slot: int) -> Bools:
+    """(M,) nodes that have more free at `slot` than at the slot before; all at slot 0."""
+    if slot == 0:
+        return np.ones(problem.free.shape[1], dtype=np.bool_)
+    changed = (problem.free[slot] != problem.free[slot - 1]).any(axis=1)
+    return np.asarray(changed | (problem.idle[slot] != problem.idle[slot - 1]))
+
+
+def _best_nodes(
+    finder: _Enumerator, problem: PlacementProblem, single: list[tuple[int, int]], slot: int, fresh: Bools
+) -> list[Pattern | None]:
+    """The cheapest nodes for each (job class, GPU type) that needs one node: all classes at once."""
+    nodes = np.flatnonzero(fresh)
+    if not single or len(nodes) == 0:
+        return []
+    free = problem.free[slot, nodes]
+    types = finder.types
+    gpus = [finder.per_node[c] or finder.gpus[c] for c, _ in single]
+    uses = np.stack([finder.use(c, t, g) for (c, t), g in zip(single, gpus, strict=True)])
+    fits = finder.eligible[[c for c, _ in single]][:, nodes]
+    for dimension in np.flatnonzero(uses.any(axis=0)):
+        fits &= (free[:, dimension] >= uses[:, dimension, None]) | (uses[:, dimension, None] == 0)
+    left = free[:, :types].sum(axis=1) + 1e-3 * free[:, types]
+    keys = np.where(fits, left, np.inf)
+    count = min(2 * ALTERNATIVES, len(nodes))
+    short = np.sort(np.argpartition(keys, count - 1, axis=1)[:, :count], axis=1)
+    found: list[Pattern | None] = []
+    flat = short.ravel()
+    before = free[flat]
+    after = before - np.repeat(uses, count, axis=0)
+    growth = (finder.demand.fragments(after) - finder.demand.fragments(before)) / finder.node_gpus[nodes[flat]]
+    scores = FRAGMENTATION * finder.demand.scarcity * growth + CONTENTION * finder.pressure[slot, nodes[flat]]
+    scores = np.where(fits[np.repeat(np.arange(len(single)), count), flat], scores + 1e-6 * left[flat], np.inf)
+    order = np.argsort(scores.reshape(-1, count), axis=1, kind="stable")[:, : ALTERNATIVES if slot == 0 else 1]
+    for row, (c, t) in enumerate(single):
+        for at in order[row]:
+            if np.isfinite(scores[row * count + at]):
+                node = int(nodes[short[row, at]])
+                found.append(Pattern(c, Kind.PACK, slot, t, (node,), (gpus[row],), _EMPTY, _EMPTY))
+    return found
+
+
+def enumerate_ways(problem: PlacementProblem) -> WaySet:
+    """The ways on offer for each job class, with penalties, and the greedy choice among them.
+
+    Two greedy passes (rank order; largest job first) make ways that go together; for each class come the best nodes
+    on the cluster as it is, spread, hierarchical, and the first later slots at which it gets something new.
+    """
+    classes = classify(problem)
+    demand = demand_mix(problem)
+    finder = _Enumerator(problem, classes, demand)
+    ranked = _greedy(finder, problem, classes, np.arange(len(problem)))
+    largest = _greedy(finder, problem, classes, np.argsort(-problem.size, kind="stable"))
+    index: dict[Pattern, int] = {}
+    for pattern in (*ranked, *largest, *_alone(finder, problem, classes)):
+        if pattern is not None:
+            index.setdefault(pattern, len(index))
+    columns = _columns(finder, problem, classes, tuple(index))
+    kinds: list[set[Kind]] = [set() for _ in classes.jobs]
+    for pattern in index:
+        if pattern.slot == 0:
+            kinds[pattern.job_class].add(pattern.kind)
+    return WaySet(
+        problem=problem,
+        classes=classes,
+        demand=demand,
+        columns=columns,
+        greedy=np.array([-1 if p is None else index[p] for p in ranked], dtype=np.intp),
+        num_ways=np.array([len(kinds[c]) for c in classes.job_of], dtype=np.int32),
+    )
+
+
+def _columns(
+    finder: _Enumerator, problem: PlacementProblem, classes: Classes, patterns: tuple[Pattern, ...]
+) -> Columns:
+    count, depth = len(patterns), problem.free.shape[2]
+    slot = np.array([p.slot for p in patterns], dtype=np.intp)
+    job_class = np.array([p.job_class for p in patterns], dtype=np.intp)
+    part_pattern = np.array([j for j, p in enumerate(patterns) for _ in p.nodes], dtype=np.intp)
+    part_node = np.array([node for p in patterns for node in p.nodes], dtype=np.intp)
+    token_pattern = np.array([j for j, p in enumerate(patterns) for _ in p.tokens], dtype=np.intp)
+    token_class = np.array([n for p in patterns for n in p.tokens], dtype=np.intp)
+    uses = [finder.use(p.job_class, p.gpu_type, g) for p in patterns for g in p.gpus]
+    token_uses = [finder.use(p.job_class, p.gpu_type, g) for p in patterns for g in p.token_gpus]
+    part_use = np.stack(uses) if uses else np.zeros((0, depth))
+    token_use = np.stack(token_uses) if token_uses else np.zeros((0, depth))
+
+    size = problem.size[classes.first_job][job_class]
+    spots = np.array([len(p.nodes) + len(p.tokens) for p in patterns], dtype=np.float64)
+    gpus = problem.gpus[classes.first_job][job_class]
+
+    def share(pattern: npt.NDArray[np.intp], use: Floats) -> Floats:
+        taken = use[:, : finder.types].sum(axis=1)
+        return np.asarray(size[pattern] * np.where(gpus[pattern] > 0, taken / np.maximum(gpus[pattern], 1), 1 / spots[pattern]))
+
+    before = problem.free[slot[part_pattern], part_node]
+    fragments = demand_growth(finder.demand, before, before - part_use) / finder.node_gpus[part_node]
+    part_share = share(part_pattern, part_use)
+    first = classes.first_node[token_class]
+    whole = problem.free[slot[token_pattern], first]
+    # Of a node taken whole nobody can use the rest.
+    rest = (whole - token_use)[:, : finder.types].sum(axis=1) - finder.demand.fragments(whole)
+    token_share = share(token_pattern, token_use)
+    growth = np.bincount(part_pattern, part_share * fragments, count)
+    growth += np.bincount(token_pattern, token_share * rest / finder.node_gpus[first], count)
+    tenants = np.bincount(part_pattern, part_share * finder.pressure[slot[part_pattern], part_node], count)
+    least = problem.nodes[classes.first_job][job_class]
+    chosen = np.array([p.kind is Kind.SPREAD and not finder.exclusive[p.job_class] for p in patterns], dtype=np.bool_)
+    return Columns(
+        patterns=patterns,
+        job_class=job_class,
+        slot=slot,
+        part_pattern=part_pattern,
+        part_node=part_node,
+        part_use=part_use,
+        token_pattern=token_pattern,
+        token_class=token_class,
+        fragmentation=FRAGMENTATION * finder.demand.scarcity * growth,
+        contention=CONTENTION * tenants,
+        extra_nodes=EXTRA_NODES * size * (1.0 - least / np.maximum(spots, 1.0)),
+        isolation=np.where(chosen, ISOLATION * size, 0.0),
+        discount=discounts(problem.slot_time),
+    )
+
+
+def demand_growth(demand: Demand, before: Floats, after: Floats) -> Floats:
+    """(n,) growth of the expected fragmentation of each node, in GPUs."""
+    return demand.fragments(after) - demand.fragments(before)
