@@ -1,0 +1,197 @@
+"""Every command line that rltuned can issue to Slurm, in one table: programs, fixed arguments, environment, patience.
+
+Columns are asked for one by one and separated by the byte 0x1f (unit separator), which no partition, account, QOS,
+reservation, feature or node name may hold. Nothing that users write freely is asked for (see the package page).
+"""
+
+import enum
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from rltuned.errors import SlurmError
+
+SEPARATOR: Final = "\x1f"
+
+EXCLUSIVE_SINCE: Final = (26, 5)
+"""First release whose squeue has the column Exclusive, and whose OverSubscribe no longer tells (measured)."""
+
+
+class Access(enum.StrEnum):
+    """Whether a command can change anything in Slurm."""
+
+    READ = "read"
+    WRITE = "write"
+
+
+class Patience(enum.Enum):
+    """How long a command may take, as a factor of ``slurm.timeout``."""
+
+    QUICK = 0.25
+    """A health check: no answer within a quarter of the time-out is an answer."""
+    NORMAL = 1.0
+    LONG = 3.0
+    """Writes: the client itself sleeps, without a word, while slurmctld's RPC limiter says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command line. `argument`, where there is one, is the pattern of the only word that is not fixed."""
+
+    name: str
+    program: str
+    arguments: tuple[str, ...]
+    purpose: str
+    patience: Patience = Patience.NORMAL
+    access: Access = Access.READ
+    argument: re.Pattern[str] | None = None
+    takes_input: bool = False
+
+    def argv(self, bin_dir: Path, argument: str | None = None) -> list[str]:
+        """The words to execute.
+
+        Raises:
+            SlurmError: the variable word is missing, unwanted, or not of the command's pattern.
+        """
+        words = [str(bin_dir / self.program), *self.arguments]
+        if (self.argument is None) != (argument is None):
+            raise SlurmError(f"{self.name}: takes {'no' if self.argument is None else 'one'} argument")
+        if self.argument is not None and argument is not None:
+            if not self.argument.fullmatch(argument):
+                raise SlurmError(f"{self.name}: refusing the argument {argument!r}")
+            words.append(argument)
+        return words
+
+
+JOB_FIELDS: Final = (
+    "JobID",
+    "ArrayJobID",
+    "ArrayTaskID",
+    "HetJobID",
+    "UserName",
+    "Account",
+    "Partition",
+    "QOS",
+    "Reservation",
+    "StateCompact",
+    "Reason",
+    "SubmitTime",
+    "EligibleTime",
+    "StartTime",
+    "EndTime",
+    "TimeLimit",
+    "NumNodes",
+    "NumTasks",
+    "NumCPUs",
+    "MinMemory",
+    "MinTmpDisk",
+    "tres-alloc",
+    "tres-per-job",
+    "tres-per-node",
+    "tres-per-task",
+    "tres-per-socket",
+    "Feature",
+    "ReqNodes",
+    "NodeList",
+    "Dependency",
+    "PriorityLong",
+    "Nice",
+    "OverSubscribe",
+)
+"""Columns of ``squeue -O`` on every release, squeue(1). `tres-alloc` of a pending job is what it asks for."""
+
+STATUS_FIELDS: Final = (
+    "JobID",
+    "ArrayJobID",
+    "ArrayTaskID",
+    "StateCompact",
+    "SubmitTime",
+    "PriorityLong",
+    "Nice",
+    "OverSubscribe",
+    "Reason",
+)
+"""The few columns that are re-read around a write."""
+
+EXCLUSIVE: Final = "Exclusive"
+"""Column of `EXCLUSIVE_SINCE` and later: NO, NODE, USER, MCS, TOPO."""
+
+EXCLUDED_FORMAT: Final = SEPARATOR.join(("%A", "%F", "%K", "%x")) + SEPARATOR
+"""``squeue -o``: id, array id, task id, excluded nodes. `-O` has no excluded nodes before 26.05; `%x` always."""
+
+SITE_FORMAT: Final = SEPARATOR.join(("%i", "%S")) + SEPARATOR
+"""``sprio -o``: id, site factor. A job of several partitions has one row for each."""
+
+_QUEUE = ("--noheader", "--all", "--local")
+# --all: hidden partitions too. --local: in a federation, only what this slurmctld can change. No -t: the default is
+# pending, running, suspended and completing jobs. No -r: a pending array is one record (and one row).
+
+
+def _long(fields: tuple[str, ...]) -> str:
+    """``-O`` argument: each column untruncated, followed by the separator."""
+    return ",".join(f"{field}:{SEPARATOR}" for field in fields)
+
+
+_COMMANDS: Final = (
+    Command("version", "scontrol", ("-V",), "release of the installed commands; asks nobody", Patience.QUICK),
+    Command("ping", "scontrol", ("ping",), "whether slurmctld answers; the cheap health check", Patience.QUICK),
+    Command("config", "scontrol", ("show", "config"), "plugins, parameters, limiter"),
+    Command("jobs", "squeue", (*_QUEUE, "-O", _long(JOB_FIELDS)), "all pending jobs and all that hold resources"),
+    Command(
+        "jobs-exclusive",
+        "squeue",
+        (*_QUEUE, "-O", _long((*JOB_FIELDS, EXCLUSIVE))),
+        "as jobs, with the column that tells exclusivity on 26.05 and later",
+    ),
+    Command("excluded", "squeue", (*_QUEUE, "-o", EXCLUDED_FORMAT), "excluded nodes of each job"),
+    Command("status", "squeue", (*_QUEUE, "-O", _long(STATUS_FIELDS)), "the few facts re-read around a write"),
+    Command(
+        "status-exclusive",
+        "squeue",
+        (*_QUEUE, "-O", _long((*STATUS_FIELDS, EXCLUSIVE))),
+        "as status, on 26.05 and later",
+    ),
+    Command("site-factors", "sprio", ("--noheader", "-o", SITE_FORMAT), "site factor of each job under multifactor"),
+    Command("nodes", "scontrol", ("--all", "--details", "--oneliner", "show", "node"), "nodes: capacity, use, state"),
+    Command("partitions", "scontrol", ("--all", "--oneliner", "show", "partition"), "partitions and their limits"),
+    Command("diagnostics", "sdiag", (), "load of slurmctld", Patience.QUICK),
+    Command(
+        "privilege",
+        "sacctmgr",
+        ("--noheader", "--parsable2", "--readonly", "show", "user", "format=user,adminlevel"),
+        "AdminLevel of the calling user",
+        argument=re.compile(r"user=[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"),
+    ),
+    Command(
+        "update",
+        "scontrol",
+        (),
+        "update and release lines on standard input, many per process",
+        Patience.LONG,
+        Access.WRITE,
+        takes_input=True,
+    ),
+)
+
+REGISTRY: Final[Mapping[str, Command]] = MappingProxyType({command.name: command for command in _COMMANDS})
+"""By name. There is no other way to run anything (`process.Runner.run` takes a name)."""
+
+
+def environment(conf: Path | None) -> dict[str, str]:
+    """The whole environment of every command: nothing of the caller's is passed on.
+
+    No SQUEUE_*, SPRIO_*, SINFO_*, SCONTROL_*, SLURM_CLUSTERS or PATH, so that no administrator's profile changes an answer.
+    """
+    pinned = {
+        "SLURM_TIME_FORMAT": "%s",
+        "LC_ALL": "C",
+        "TZ": "UTC",
+        # Array expressions are cut after 64 bytes by default; longer ones are needed to count the tasks.
+        "SLURM_BITSTR_LEN": "4096",
+    }
+    if conf is not None:
+        pinned["SLURM_CONF"] = str(conf)
+    return pinned

@@ -1,0 +1,38 @@
+"""Builds the adapter that the configuration names. Imports no NumPy (see package)."""
+
+from rltuned.config import SlurmSection
+from rltuned.slurm.cli import CliReader
+from rltuned.slurm.port import SlurmReader, SlurmWriter
+from rltuned.slurm.process import Runner
+from rltuned.slurm.writer import ScontrolWriter
+
+
+def runner(section: SlurmSection) -> Runner:
+    """What runs the commands of the registry, as configured."""
+    return Runner(section.bin_dir, section.conf, section.timeout)
+
+
+def open_reader(section: SlurmSection) -> SlurmReader:
+    """The reader of the configured backend.
+
+    Raises:
+        PrerequisiteError: backend `pyslurm` without a usable pyslurm.
+    """
+    if section.backend == "pyslurm":
+        from rltuned.slurm.pyslurm import PyslurmReader  # noqa: PLC0415 - optional dependency
+
+        return PyslurmReader(runner(section))
+    return CliReader(runner(section))
+
+
+def open_writer(section: SlurmSection) -> SlurmWriter:
+    """The writer of the configured backend. A dry run never calls this.
+
+    Raises:
+        PrerequisiteError: backend `pyslurm` without a usable pyslurm.
+    """
+    if section.backend == "pyslurm":
+        from rltuned.slurm.pyslurm import PyslurmWriter  # noqa: PLC0415 - optional dependency
+
+        return PyslurmWriter(runner(section))
+    return ScontrolWriter(runner(section))

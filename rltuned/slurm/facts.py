@@ -1,0 +1,99 @@
+"""What `doctor` and the start-up checks need to know about a cluster. Imports no NumPy (see package)."""
+
+import os
+import pwd
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from rltuned.errors import SlurmError
+from rltuned.slurm import parse
+from rltuned.slurm.port import ClusterFacts, Privilege
+from rltuned.slurm.process import Runner
+
+_USER = re.compile(r"(?P<name>.*)\((?P<uid>[0-9]{1,10})\)\Z")
+_LEVELS: Final = {
+    "operator": Privilege.OPERATOR,
+    "admin": Privilege.ADMIN,
+    "administrator": Privilege.ADMIN,
+}
+
+
+def read_facts(runner: Runner) -> ClusterFacts:
+    """Version, plugins, limiter from ``scontrol show config``, privilege from ``sacctmgr``.
+
+    A slurmdbd that is missing or does not answer is a fact, not an error.
+
+    Raises:
+        SlurmUnavailableError, SlurmParseError: slurmctld gave no or a strange answer.
+    """
+    return facts_from(parse.config(runner.ask("config")), runner, os.geteuid())
+
+
+def facts_from(config: Mapping[str, str], runner: Runner, uid: int) -> ClusterFacts:
+    """Facts from a parsed configuration, for the user `uid`."""
+    user = _name_of(uid)
+    version, release = parse.version(config["SLURM_VERSION"])
+    limiter = parse.parameters(config.get("SlurmctldParameters", ""))
+    period = _number(limiter, "rl_refill_period", 1.0)
+    storage = config.get("AccountingStorageType", "")
+    accounting = storage.endswith("slurmdbd")
+    level, reachable = _admin_level(runner, user) if accounting else (Privilege.NONE, False)
+    if uid == 0 or _is_slurm_user(config.get("SlurmUser", ""), uid):
+        level = Privilege.SLURM_USER
+    return ClusterFacts(
+        version=version,
+        release=release,
+        cluster_name=config["ClusterName"],
+        user=user,
+        privilege=level,
+        priority_type=config.get("PriorityType", ""),
+        site_factor_plugin=_plugin(config.get("PrioritySiteFactorPlugin", "")),
+        scheduler_type=config.get("SchedulerType", ""),
+        scheduler_parameters=parse.parameters(config.get("SchedulerParameters", "")),
+        rate_limiter="rl_enable" in limiter,
+        rate_bucket=int(_number(limiter, "rl_bucket_size", 30.0)),
+        rate_refill=_number(limiter, "rl_refill_rate", 2.0) / max(period, 1.0),
+        accounting=accounting,
+        accounting_reachable=reachable,
+        accounting_tres=tuple(part for part in config.get("AccountingStorageTRES", "").split(",") if part),
+        priority_calc_period=parse.config_seconds(config.get("PriorityCalcPeriod", "00:05:00")),
+        preempt_type=_plugin(config.get("PreemptType", "")),
+        select_type=config.get("SelectType", ""),
+    )
+
+
+def _admin_level(runner: Runner, user: str) -> tuple[Privilege, bool]:
+    """AdminLevel of the user, and whether slurmdbd answered."""
+    try:
+        answer = runner.ask("privilege", f"user={user}")
+    except SlurmError:
+        return Privilege.NONE, False
+    for line in answer.splitlines():
+        name, _, level = line.partition("|")
+        if name == user:
+            return _LEVELS.get(level.strip().lower(), Privilege.NONE), True
+    return Privilege.NONE, True
+
+
+def _is_slurm_user(configured: str, uid: int) -> bool:
+    """``slurm(64030)``."""
+    match = _USER.match(configured)
+    return match is not None and int(match["uid"]) == uid
+
+
+def _name_of(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _plugin(value: str) -> str:
+    """Empty where none is configured; releases differ in how they say so."""
+    return "" if value.rpartition("/")[2] in {"", "none"} else value
+
+
+def _number(parameters: Mapping[str, str], key: str, default: float) -> float:
+    value = parameters.get(key, "")
+    return float(value) if value.isascii() and value.isdigit() and len(value) <= 9 else default

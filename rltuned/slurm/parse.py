@@ -1,0 +1,656 @@
+"""Understands what Slurm prints. Every function is total: it returns a value or raises `SlurmParseError`, nothing else.
+
+Covers the spellings of 22.05, 24.11 and 26.05. Pure text in, plain Python values out; imports no NumPy (see package).
+All of it is linear in the length of the text.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from rltuned.errors import SlurmParseError
+from rltuned.slurm.commands import SEPARATOR
+
+NOTHING: Final = frozenset({"", "(null)", "N/A", "n/a", "None", "NONE", "(none)"})
+"""How Slurm's programs say that there is no value."""
+
+MAX_COUNT: Final = 2**31 - 1
+"""Largest count (GPUs, CPUs, nodes, tasks) that the tables hold."""
+
+
+def text(value: str) -> str:
+    """The value, "" where Slurm says there is none."""
+    return "" if value in NOTHING else value
+
+
+def _bad(what: str, value: str) -> SlurmParseError:
+    shown = value if len(value) <= 80 else value[:80] + "…"
+    return SlurmParseError(f"{what}: cannot understand {shown!r}")
+
+
+# --- tables ------------------------------------------------------------------------------------------------------
+
+
+def columns(answer: str, fields: tuple[str, ...], command: str) -> list[list[str]]:
+    """The columns of a separated table: ``value 0x1f value 0x1f … 0x1f newline`` per row, no header.
+
+    Proof that nothing is missing: the text ends with separator and newline, the number of values is a multiple of the
+    number of fields, and exactly the first value of each row follows a newline. An empty text is an empty table.
+
+    Raises:
+        SlurmParseError: truncated, or a row with too few or too many fields; names the command and the line.
+    """
+    width = len(fields)
+    if not answer:
+        return [[] for _ in fields]
+    if not answer.endswith(SEPARATOR + "\n"):
+        line = answer.count("\n") + 1
+        raise SlurmParseError(f"{command}, line {line}: the answer is cut short (no separator and newline at its end)")
+    values = answer[:-2].split(SEPARATOR)
+    rows = answer.count("\n")
+    table = [values[index::width] for index in range(width)]
+    # The newline that ends a row sticks to the front of the next row's first value. Rows − 1 of those and the last one
+    # are all newlines there are, so no other value holds one.
+    first = table[0]
+    if len(values) != rows * width or not all(value.startswith("\n") for value in first[1:]):
+        raise _misfit(answer, fields, command)
+    if rows > 1:
+        table[0] = [first[0], *(value[1:] for value in first[1:])]
+    return table
+
+
+def _misfit(answer: str, fields: tuple[str, ...], command: str) -> SlurmParseError:
+    """Which line does not have its number of fields."""
+    for number, line in enumerate(answer[:-1].split("\n"), start=1):
+        count = line.count(SEPARATOR)
+        if count != len(fields):
+            return SlurmParseError(f"{command}, line {number}: {count} fields instead of {len(fields)}")
+    return SlurmParseError(f"{command}: rows and fields do not fit")
+
+
+# --- numbers -----------------------------------------------------------------------------------------------------
+
+_INTEGER = re.compile(r"-?[0-9]{1,19}\Z", re.ASCII)
+_COUNT = re.compile(r"([0-9]{1,15})(\.[0-9]{1,9})?([KMGTP]?)(?:-[0-9]{1,15}(?:\.[0-9]{1,9})?[KMGTP]?)?\Z", re.ASCII)
+_POWER: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
+
+
+def integer(value: str) -> int:
+    """A plain decimal integer of at most 19 digits."""
+    if not _INTEGER.match(value):
+        raise _bad("number", value)
+    return int(value)
+
+
+def job_id(value: str) -> int:
+    """A positive job id; 0 where Slurm says there is none."""
+    if value in NOTHING:
+        return 0
+    number = integer(value)
+    if not 0 <= number < 2**32:
+        raise _bad("job id", value)
+    return number
+
+
+def count(value: str) -> int:
+    """A count as squeue abbreviates it: ``4``, ``4K`` (4096), the lower end of ``1-2``; 0 where there is none."""
+    if value in NOTHING:
+        return 0
+    match = _COUNT.match(value)
+    if match is None:
+        raise _bad("count", value)
+    whole, fraction, unit = match.groups()
+    number = (
+        int(float(whole + (fraction or "")) * 1024 ** _POWER[unit]) if fraction else int(whole) * 1024 ** _POWER[unit]
+    )
+    if number > MAX_COUNT:
+        raise _bad("count", value)
+    return number
+
+
+_MEMORY = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)([KMGTPkmgtp]?)(?:[Bb]?[NCnc]?)\Z", re.ASCII)
+
+
+def memory(value: str) -> float:
+    """Memory or disk in MiB: ``4000M``, ``62.50G``, ``16Gn``, ``16Gc``, a plain number (MiB); NaN where there is none."""
+    if value in NOTHING:
+        return math.nan
+    match = _MEMORY.match(value)
+    if match is None:
+        raise _bad("memory", value)
+    unit = match.group(2).upper()
+    return float(match.group(1)) * 1024.0 ** (_POWER[unit] - 2 if unit else 0)
+
+
+# --- times -------------------------------------------------------------------------------------------------------
+
+_UNLIMITED: Final = frozenset({"UNLIMITED", "INFINITE", "unlimited", "infinite"})
+_UNSET: Final = frozenset({"NOT_SET", "INVALID", "Partition_Limit", "Unknown", "UNKNOWN", "NO_VAL"}) | NOTHING
+_DURATION = re.compile(r"(?:([0-9]{1,9})-)?([0-9]{1,12})(?::([0-9]{1,9}))?(?::([0-9]{1,9}))?\Z", re.ASCII)
+
+
+def duration(value: str) -> float:
+    """Seconds of a Slurm time (squeue(1), sbatch(1) --time).
+
+    ``D-HH``, ``D-HH:MM``, ``D-HH:MM:SS``, ``HH:MM:SS``, ``MM:SS``, ``MM``; infinite for UNLIMITED, NaN for NOT_SET,
+    INVALID, Partition_Limit and the like.
+    """
+    if value in _UNLIMITED:
+        return math.inf
+    if value in _UNSET:
+        return math.nan
+    match = _DURATION.match(value)
+    if match is None:
+        raise _bad("time", value)
+    days, first, second, third = match.groups()
+    if days is not None:
+        hours, minutes, seconds = int(first), int(second or 0), int(third or 0)
+        return float(int(days) * 86400 + hours * 3600 + minutes * 60 + seconds)
+    if third is not None:
+        return float(int(first) * 3600 + int(second) * 60 + int(third))
+    if second is not None:
+        return float(int(first) * 60 + int(second))
+    return float(int(first) * 60)
+
+
+def epoch(value: str) -> float:
+    """Epoch seconds (``SLURM_TIME_FORMAT=%s``); NaN for N/A, Unknown, None."""
+    if value in _UNSET or value in _UNLIMITED:
+        return math.nan
+    if not value.isascii() or not value.isdigit() or len(value) > 12:
+        raise _bad("time stamp", value)
+    return float(value)
+
+
+# --- TRES and GRES -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Tres:
+    """A TRES list as ``cpu=4,mem=4000M,node=2,gres/gpu=8,gres/gpu:p100=8``."""
+
+    cpu: int = 0
+    mem: float = math.nan
+    """MiB."""
+    node: int = 0
+    gpus: int | None = None
+    """All GPUs; None when gres/gpu is not tracked or not asked for."""
+    gpu_types: tuple[tuple[str, int], ...] = ()
+
+
+def tres(value: str) -> Tres:
+    """A TRES list with ``=`` (squeue ``tres-alloc``, scontrol CfgTRES). Unknown resources are skipped."""
+    if value in NOTHING:
+        return Tres()
+    cpu = node = 0
+    mem = math.nan
+    gpus: int | None = None
+    types: dict[str, int] = {}
+    for part in value.split(","):
+        name, equals, amount = part.partition("=")
+        if not equals:
+            raise _bad("TRES", value)
+        if name == "cpu":
+            cpu = count(amount)
+        elif name == "mem":
+            mem = memory(amount)
+        elif name == "node":
+            node = count(amount)
+        elif name == "gres/gpu":
+            gpus = count(amount)
+        elif name.startswith("gres/gpu:"):
+            kind = name.removeprefix("gres/gpu:")
+            types[kind] = types.get(kind, 0) + count(amount)
+    if types:
+        gpus = max(gpus or 0, sum(types.values()))
+    return Tres(cpu, mem, node, gpus, tuple(types.items()))
+
+
+_GRES_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}\Z", re.ASCII)
+_ANY_TYPE: Final = ""
+
+
+def gres(value: str) -> dict[str, int]:
+    """GPUs by type ("" : no type) of a GRES list, summed; other resources are skipped.
+
+    All spellings: ``gpu:p100:4(S:0-1)``, ``gpu:p100:2(IDX:0-1)``, ``gres:gpu:p100:4`` (22.05), ``gres/gpu:p100:4``
+    (24.11), ``gres/gpu:k80=1`` (26.05), ``gpu``, ``gpu:2``, ``gpu(null):2``, ``cpu=4,gres/gpu:1``.
+    """
+    found: dict[str, int] = {}
+    if value in NOTHING:
+        return found
+    for part in _outside_parentheses(value):
+        item = part.strip()
+        if not item:
+            raise _bad("GRES", value)
+        for prefix in ("gres/", "gres:"):
+            item = item.removeprefix(prefix)
+        name, equals, amount = item.partition("=")
+        words = name.split(":")
+        if words[0] != "gpu":
+            continue
+        if equals:
+            words.append(amount)
+        if len(words) > 4 or not all(_GRES_NAME.match(word) for word in words):
+            raise _bad("GRES", value)
+        kind, number = _gpu(words[1:], value)
+        found[kind] = found.get(kind, 0) + number
+    return found
+
+
+def _gpu(words: list[str], whole: str) -> tuple[str, int]:
+    """Type and number of the words after ``gpu``."""
+    # A type may consist of digits only in theory; in Slurm the last word is the count when it can be one.
+    match words:
+        case []:
+            return _ANY_TYPE, 1
+        case [one]:
+            return (_ANY_TYPE, count(one)) if _COUNT.match(one) else (one, 1)
+        case [kind, number]:
+            return kind, count(number)
+    # node GRES may carry a flag: gpu:p100:no_consume:4
+    kind, _, number = words
+    if not _COUNT.match(number):
+        raise _bad("GRES", whole)
+    return kind, count(number)
+
+
+_PARENTHESES = re.compile(r"\([^()]*\)")
+
+
+def _outside_parentheses(value: str) -> list[str]:
+    """Split at commas that are not inside ``(S:0,2)`` or ``(IDX:0-1,3)``, and drop those remarks."""
+    bare = _PARENTHESES.sub("", value)
+    if "(" in bare or ")" in bare:
+        raise _bad("GRES", value)
+    return bare.split(",")
+
+
+# --- arrays, dependencies ----------------------------------------------------------------------------------------
+
+_TASKS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?\Z", re.ASCII)
+
+
+def array_tasks(value: str) -> int:
+    """Number of tasks of ``1-20%5``, ``1,3-5``, ``1-20:4``, ``7``; at least those shown when cut (``1,3,...``); 0 for N/A.
+
+    The id in front and the brackets, as in ``6_[1-20%5]``, may be there or not.
+    """
+    if value in NOTHING:
+        return 0
+    expression = value.rpartition("_")[2] if "_" in value else value
+    expression = expression.removeprefix("[").removesuffix("]").partition("%")[0]
+    total = 0
+    parts = expression.split(",")
+    for number, part in enumerate(parts):
+        if part.endswith("...") and number == len(parts) - 1:
+            # squeue's own cut, possibly in the middle of a number: what is left of it counts as one task at most.
+            total += 1 if part != "..." else 0
+            break
+        match = _TASKS.match(part)
+        if match is None:
+            raise _bad("array tasks", value)
+        low, high, step = int(match.group(1)), int(match.group(2) or match.group(1)), int(match.group(3) or 1)
+        if high < low or step < 1:
+            raise _bad("array tasks", value)
+        total += (high - low) // step + 1
+    if total > MAX_COUNT:
+        raise _bad("array tasks", value)
+    return total
+
+
+def het_offset(value: str) -> tuple[int, int]:
+    """Leader id and offset of a het component's name ``14+1``; (id, 0) of a plain id."""
+    leader, plus, offset = value.partition("+")
+    return job_id(leader), (integer(offset) if plus else 0)
+
+
+def depends(value: str) -> bool:
+    """Whether a dependency (squeue ``Dependency``) is still open: ``afterok:12(unfulfilled)``, ``singleton`` …"""
+    return value not in NOTHING
+
+
+# --- states ------------------------------------------------------------------------------------------------------
+
+PENDING: Final = "PD"
+HOLDING_STATES: Final = frozenset({"R", "S", "CG", "CF", "SO", "ST", "SI", "RS"})
+"""Compact states of jobs that hold resources, squeue(1): running, suspended, completing, configuring, staging out …"""
+
+_STATE_SUFFIX: Final = {
+    "*": "NOT_RESPONDING",
+    "~": "POWERED_DOWN",
+    "#": "POWERING_UP",
+    "!": "POWER_DOWN",
+    "%": "POWERING_DOWN",
+    "$": "MAINT",
+    "@": "REBOOT_REQUESTED",
+    "^": "REBOOT_ISSUED",
+    "-": "PLANNED",
+}
+_USABLE_BASE: Final = frozenset({"IDLE", "MIXED", "ALLOCATED"})
+_HARMLESS: Final = frozenset(
+    {"PLANNED", "COMPLETING", "CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "DYNAMIC", "POWERED_DOWN", "RESUME", "UNDRAIN"}
+)
+"""Flags of a node that may take a job. POWERED_DOWN: power saving; Slurm wakes the node for a job."""
+_STATE = re.compile(r"([A-Za-z_]{1,32})([*~#!%$@^\-]{0,4})((?:\+[A-Za-z_]{1,32}[*~#!%$@^\-]{0,4}){0,16})\Z", re.ASCII)
+_FLAG = re.compile(r"\+([A-Za-z_]+)([*~#!%$@^\-]*)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """A node's base state and flags, e.g. IDLE and {DRAIN}."""
+
+    base: str
+    flags: frozenset[str]
+
+    @property
+    def usable(self) -> bool:
+        """Whether the node may take a new job. Unknown states and flags count as not usable."""
+        return self.base in _USABLE_BASE and self.flags <= _HARMLESS
+
+
+def node_state(value: str) -> NodeState:
+    """A node state as scontrol or sinfo print it: ``IDLE+DRAIN``, ``MIXED*``, ``mixed-``, ``DOWN*+DRAIN``, ``inval``."""
+    match = _STATE.match(value)
+    if match is None:
+        raise _bad("node state", value)
+    base, suffixes, rest = match.groups()
+    flags = {_STATE_SUFFIX[mark] for mark in suffixes}
+    for flag, marks in _FLAG.findall(rest):
+        flags.add(flag.upper())
+        flags.update(_STATE_SUFFIX[mark] for mark in marks)
+    return NodeState(base.upper(), frozenset(flags))
+
+
+# --- scontrol ----------------------------------------------------------------------------------------------------
+
+_FREE_TEXT: Final = (" Reason=", " Comment=", " Extra=")
+"""What administrators write. It comes after everything that is needed, on every release (measured), so the line is cut
+at the first of them: no text in it can pass for a state or a resource."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One line of ``scontrol -d -o show node``."""
+
+    name: str
+    state: NodeState
+    cpus: int
+    """CPUs that jobs may use (CPUEfctv)."""
+    cpus_alloc: int
+    mem: float
+    """MiB that jobs may use: RealMemory less MemSpecLimit."""
+    mem_alloc: float
+    tmp: float
+    features: frozenset[str]
+    gpus: Mapping[str, int]
+    """By type, "gpu" where none is given."""
+    gpus_alloc: Mapping[str, int]
+
+
+def _tokens(line: str) -> dict[str, str]:
+    """``key=value`` words of a line; the first of a key counts; words without ``=`` (the OS) are skipped."""
+    found: dict[str, str] = {}
+    for word in line.split(" "):
+        key, equals, value = word.partition("=")
+        if equals:
+            found.setdefault(key, value)
+    return found
+
+
+def _required(found: Mapping[str, str], key: str, where: str) -> str:
+    try:
+        return found[key]
+    except KeyError:
+        raise SlurmParseError(f"{where}: no {key}=") from None
+
+
+def nodes(answer: str) -> list[Node]:
+    """All nodes of ``scontrol --details --oneliner show node``.
+
+    Raises:
+        SlurmParseError: no node at all, cut short, a line that is not a node, a node twice, a missing key.
+    """
+    command = "scontrol show node"
+    found: list[Node] = []
+    names: set[str] = set()
+    continues = False
+    if not answer.endswith("\n"):
+        raise SlurmParseError(f"{command}: the answer is {'cut short' if answer else 'empty'}")
+    for number, line in enumerate(answer.split("\n")[:-1], start=1):
+        where = f"{command}, line {number}"
+        if not line.startswith("NodeName="):
+            # A blank line, or an administrator's comment that goes on after a newline.
+            if line.strip() and not continues:
+                raise SlurmParseError(f"{where}: not a node: {line[:60]!r}")
+            continue
+        ends = [at for mark in _FREE_TEXT if (at := line.find(mark)) >= 0]
+        continues = bool(ends)
+        node = _node(_tokens(line[: min(ends)] if ends else line), where)
+        if node.name in names:
+            raise SlurmParseError(f"{where}: node {node.name!r} appears twice")
+        names.add(node.name)
+        found.append(node)
+    if not found:
+        raise SlurmParseError(f"{command}: no nodes in the answer")
+    return found
+
+
+def _node(found: Mapping[str, str], where: str) -> Node:
+    try:
+        total = count(_required(found, "CPUTot", where))
+        memory_total = memory(_required(found, "RealMemory", where))
+        reserved = memory(found.get("MemSpecLimit", "0"))
+        configured = _by_type(found.get("Gres", ""))
+        used = _by_type(found.get("GresUsed", ""))
+        allocated = tres(_required(found, "AllocTRES", where))
+        if "GresUsed" not in found and allocated.gpus:
+            used = dict(allocated.gpu_types) or {"gpu": allocated.gpus}
+        features = text(found.get("ActiveFeatures", ""))
+        return Node(
+            name=_required(found, "NodeName", where),
+            state=node_state(_required(found, "State", where)),
+            cpus=count(found.get("CPUEfctv", str(total))),
+            cpus_alloc=count(_required(found, "CPUAlloc", where)),
+            mem=max(_or_zero(memory_total) - _or_zero(reserved), 0.0),
+            mem_alloc=_or_zero(memory(_required(found, "AllocMem", where))),
+            tmp=_or_zero(memory(found.get("TmpDisk", "0"))),
+            features=frozenset(part for part in features.split(",") if part),
+            gpus=configured,
+            gpus_alloc=used,
+        )
+    except SlurmParseError as error:
+        if str(error).startswith(where):
+            raise
+        raise SlurmParseError(f"{where}, node {found.get('NodeName', '?')[:64]!r}: {error}") from None
+
+
+def _or_zero(value: float) -> float:
+    return 0.0 if math.isnan(value) else value
+
+
+def _by_type(value: str) -> dict[str, int]:
+    return {kind or "gpu": number for kind, number in gres(value).items()}
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLine:
+    """One line of ``scontrol -o show partition``."""
+
+    name: str
+    nodes: str
+    """Node list expression."""
+    up: bool
+    priority_tier: int
+    oversubscribe: str
+    """NO, YES, FORCE or EXCLUSIVE."""
+    oversubscribe_count: int
+    max_time: float
+    max_nodes: float
+    default: bool
+
+
+_OVERSUBSCRIBE: Final = frozenset({"NO", "YES", "FORCE", "EXCLUSIVE"})
+
+
+def partitions(answer: str) -> list[PartitionLine]:
+    """All partitions of ``scontrol --oneliner show partition``. 26.05 moved EXCLUSIVE to ``Exclusive=NODE``.
+
+    Raises:
+        SlurmParseError: none at all, cut short, a line that is not a partition, one twice, a missing key.
+    """
+    command = "scontrol show partition"
+    if not answer.endswith("\n"):
+        raise SlurmParseError(f"{command}: the answer is {'cut short' if answer else 'empty'}")
+    found: dict[str, PartitionLine] = {}
+    for number, line in enumerate(answer.split("\n")[:-1], start=1):
+        where = f"{command}, line {number}"
+        if not line.strip():
+            continue
+        if not line.startswith("PartitionName="):
+            raise SlurmParseError(f"{where}: not a partition: {line[:60]!r}")
+        words = _tokens(line)
+        try:
+            partition = _partition(words, where)
+        except SlurmParseError as error:
+            if str(error).startswith(where):
+                raise
+            raise SlurmParseError(f"{where}: {error}") from None
+        if partition.name in found:
+            raise SlurmParseError(f"{where}: partition {partition.name!r} appears twice")
+        found[partition.name] = partition
+    if not found:
+        raise SlurmParseError(f"{command}: no partitions in the answer")
+    return list(found.values())
+
+
+def _partition(words: Mapping[str, str], where: str) -> PartitionLine:
+    mode, _, times = _required(words, "OverSubscribe", where).partition(":")
+    if words.get("Exclusive") == "NODE":
+        mode = "EXCLUSIVE"
+    if mode not in _OVERSUBSCRIBE:
+        raise _bad("OverSubscribe", mode)
+    most = _required(words, "MaxNodes", where)
+    limit = duration(_required(words, "MaxTime", where))
+    return PartitionLine(
+        name=words["PartitionName"],
+        nodes=text(_required(words, "Nodes", where)),
+        up=_required(words, "State", where) == "UP",
+        priority_tier=integer(_required(words, "PriorityTier", where)),
+        oversubscribe=mode,
+        oversubscribe_count=max(count(times), 1),
+        max_time=math.inf if math.isnan(limit) else limit,
+        max_nodes=math.inf if most in _UNLIMITED else float(count(most)),
+        default=words.get("Default") == "YES",
+    )
+
+
+def config(answer: str) -> dict[str, str]:
+    """``scontrol show config``: key → value, "" for ``(null)``; section titles and the ping lines are skipped.
+
+    Raises:
+        SlurmParseError: cut short, or not a configuration.
+    """
+    if not answer.endswith("\n"):
+        raise SlurmParseError("scontrol show config: the answer is cut short or empty")
+    found: dict[str, str] = {}
+    for line in answer.split("\n"):
+        key, equals, value = line.partition("=")
+        name = key.strip()
+        if equals and name and " " not in name:
+            found.setdefault(name, text(value.strip()))
+    if "ClusterName" not in found or "SLURM_VERSION" not in found:
+        raise SlurmParseError("scontrol show config: no ClusterName or SLURM_VERSION in the answer")
+    return found
+
+
+def parameters(value: str) -> dict[str, str]:
+    """``a,b=1,c=x`` as a mapping; a word without ``=`` has the value ""."""
+    found: dict[str, str] = {}
+    for word in text(value).split(","):
+        key, _, setting = word.strip().partition("=")
+        if key:
+            found[key] = setting
+    return found
+
+
+_SECONDS = re.compile(r"([0-9]{1,12}) sec\Z", re.ASCII)
+
+
+def config_seconds(value: str) -> float:
+    """A duration of scontrol show config: ``00:01:00``, ``7-00:00:00``, ``30 sec``."""
+    match = _SECONDS.match(value)
+    return float(match.group(1)) if match else duration(value)
+
+
+_VERSION = re.compile(r"(?:slurm(?:-wlm)?\s+)?([0-9]{2})\.([0-9]{2})\.([0-9A-Za-z.\-]{1,24})\s*\Z", re.ASCII)
+
+
+def version(value: str) -> tuple[str, tuple[int, int]]:
+    """``slurm-wlm 24.11.5`` → ("24.11.5", (24, 11))."""
+    match = _VERSION.match(value)
+    if match is None:
+        raise _bad("version", value)
+    year, month, rest = match.groups()
+    return f"{year}.{month}.{rest}", (int(year), int(month))
+
+
+# --- sdiag, ping -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostics:
+    """What sdiag(1) says about slurmctld."""
+
+    server_threads: int
+    agent_queue: int
+    cycle_mean_us: int
+    backfill_mean_us: int
+    jobs_pending: int
+    """As of `counted_at`: slurmctld counts every half minute."""
+    jobs_running: int
+    counted_at: float
+
+
+_DIAGNOSTIC = re.compile(r"\s*([A-Za-z][A-Za-z ()_]{1,60}):\s*([0-9]{1,15})\s*\Z", re.ASCII)
+_STAMP = re.compile(r"Job states ts:.{1,60}\(([0-9]{1,12})\)\s*\Z", re.ASCII)
+
+
+def diagnostics(answer: str) -> Diagnostics:
+    """The answer of sdiag. Mean cycles are 0 before the first cycle.
+
+    Raises:
+        SlurmParseError: not sdiag's answer.
+    """
+    found: dict[str, int] = {}
+    section = ""
+    counted = math.nan
+    for line in answer.split("\n"):
+        if stamp := _STAMP.match(line):
+            counted = float(stamp.group(1))
+        if match := _DIAGNOSTIC.match(line):
+            found.setdefault(f"{section}{match.group(1)}", int(match.group(2)))
+        elif line.startswith("Main schedule statistics"):
+            section = "main "
+        elif line.startswith("Backfilling stats"):
+            section = "backfill "
+        elif line.startswith("Remote Procedure Call"):
+            break
+    if "Server thread count" not in found or "Agent queue size" not in found:
+        raise SlurmParseError("sdiag: no server thread count or agent queue size in the answer")
+    return Diagnostics(
+        server_threads=found["Server thread count"],
+        agent_queue=found["Agent queue size"],
+        cycle_mean_us=found.get("main Mean cycle", 0),
+        backfill_mean_us=found.get("backfill Mean cycle", 0),
+        jobs_pending=found.get("Jobs pending", 0),
+        jobs_running=found.get("Jobs running", 0),
+        counted_at=counted,
+    )
+
+
+def is_up(answer: str) -> bool:
+    """Whether ``scontrol ping`` found a controller that is up: ``Slurmctld(primary) at ctl is UP``."""
+    return any(line.startswith("Slurmctld(") and line.endswith(" is UP") for line in answer.splitlines())

@@ -1,0 +1,190 @@
+"""Runs one registered command: own session, time-out for it and all it started, bounded output, no shell.
+
+Imports no NumPy (see package).
+"""
+
+import contextlib
+import os
+import re
+import selectors
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rltuned.errors import SlurmDeniedError, SlurmError, SlurmParseError, SlurmUnavailableError
+from rltuned.slurm.commands import REGISTRY, Command, environment
+
+OUTPUT_LIMIT: Final = 256 * 1024 * 1024
+"""Bytes of standard output that are accepted. 10,000 jobs take 4 MB; more than this is a defect, not a queue."""
+
+ERROR_LIMIT: Final = 4 * 1024 * 1024
+"""Bytes of standard error that are kept; the rest is read and dropped."""
+
+_CHUNK: Final = 1 << 16
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+
+
+def printable(text: str, limit: int = 300) -> str:
+    """`text` fit for a log line or a terminal: one line, no control characters or direction marks, at most `limit` long."""
+    cut = text if len(text) <= limit else text[:limit] + "…"
+    return _CONTROL.sub("·", cut.strip())
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command said."""
+
+    command: Command
+    stdout: str
+    stderr: str
+    code: int
+    """Exit status; negative: ended by that signal."""
+    seconds: float
+
+
+class Runner:
+    """Runs commands of the registry, with one configuration."""
+
+    def __init__(
+        self, bin_dir: Path, conf: Path | None = None, timeout: float = 20.0, output_limit: int = OUTPUT_LIMIT
+    ) -> None:
+        self._bin_dir = bin_dir
+        self._environment = environment(conf)
+        self._timeout = timeout
+        self._output_limit = output_limit
+
+    def run(self, name: str, argument: str | None = None, stdin: str = "") -> Answer:
+        """Run one command to its end and return what it said, whatever its exit status.
+
+        Raises:
+            SlurmUnavailableError: not installed, or not finished in time (killed with all it started).
+            SlurmParseError: more output than the limit.
+        """
+        command = REGISTRY[name]
+        if stdin and not command.takes_input:
+            raise SlurmError(f"{name}: takes no input")
+        argv = command.argv(self._bin_dir, argument)
+        patience = command.patience.value * self._timeout
+        started = time.monotonic()
+        try:
+            # Own session: the time-out must reach everything that the command starts.
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE if command.takes_input else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=self._environment,
+                cwd="/",
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise SlurmUnavailableError(
+                f"{argv[0]}: cannot be executed ({error.strerror}); set slurm.bin_dir to where Slurm's commands are"
+            ) from error
+        try:
+            out, err = _communicate(process, stdin.encode(), started + patience, self._output_limit)
+            code = process.wait(timeout=max(started + patience - time.monotonic(), 0.05))
+        except (TimeoutError, subprocess.TimeoutExpired):
+            raise SlurmUnavailableError(
+                f"{command.program} ({name}) gave no complete answer within {patience:g} s; killed"
+            ) from None
+        except OverflowError:
+            raise SlurmParseError(
+                f"{command.program} ({name}): answer longer than {self._output_limit} bytes; killed"
+            ) from None
+        finally:
+            _end(process)
+        return Answer(
+            command,
+            out.decode("utf-8", "replace"),
+            err.decode("utf-8", "replace"),
+            code,
+            time.monotonic() - started,
+        )
+
+    def ask(self, name: str, argument: str | None = None) -> str:
+        """Standard output of a reading command that succeeded.
+
+        Raises:
+            SlurmUnavailableError, SlurmDeniedError, SlurmParseError: see `failure` and `run`.
+        """
+        answer = self.run(name, argument)
+        if answer.code != 0:
+            raise failure(answer)
+        return answer.stdout
+
+
+def failure(answer: Answer) -> SlurmError:
+    """The error that an unsuccessful answer stands for."""
+    said = printable(answer.stderr or answer.stdout) or "no message"
+    ended = f"exit status {answer.code}" if answer.code >= 0 else f"signal {-answer.code}"
+    text = f"{answer.command.program} ({answer.command.name}) failed with {ended}: {said}"
+    lower = said.lower()
+    if "permission denied" in lower or "access denied" in lower:
+        return SlurmDeniedError(text)
+    if "format specification" in lower or "unrecognized option" in lower or "invalid option" in lower:
+        return SlurmParseError(f"{text}; this release of Slurm does not know what rltuned asks for")
+    return SlurmUnavailableError(text)
+
+
+def _communicate(
+    process: subprocess.Popen[bytes], stdin: bytes, deadline: float, limit: int
+) -> tuple[bytearray, bytearray]:
+    """Feed and drain the pipes until both outputs end.
+
+    Raises:
+        TimeoutError: the deadline passed. OverflowError: more than `limit` bytes of output.
+    """
+    out, err = bytearray(), bytearray()
+    if process.stdout is None or process.stderr is None:  # pragma: no cover - both are pipes; tells the type checker
+        raise OSError("no pipes")
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ, out)
+        selector.register(process.stderr, selectors.EVENT_READ, err)
+        view = memoryview(stdin)
+        if process.stdin is not None:
+            os.set_blocking(process.stdin.fileno(), False)
+            selector.register(process.stdin, selectors.EVENT_WRITE)
+        while selector.get_map():
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise TimeoutError
+            for key, _ in selector.select(remaining):
+                if key.data is None:
+                    try:
+                        view = view[os.write(key.fd, view[:_CHUNK]) :] if view else view
+                    except BlockingIOError:
+                        continue
+                    except BrokenPipeError:
+                        view = view[:0]  # it ended without reading all; its exit status tells
+                    if not view:
+                        selector.unregister(key.fileobj)
+                        process.stdin.close()  # type: ignore[union-attr]  # only registered when it is a pipe
+                    continue
+                chunk = os.read(key.fd, _CHUNK)
+                if not chunk:
+                    selector.unregister(key.fileobj)
+                    continue
+                if key.data is err:
+                    err += chunk[: ERROR_LIMIT - len(err)]
+                    continue
+                out += chunk
+                if len(out) > limit:
+                    raise OverflowError
+    return out, err
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill what is left of the command and everything it started; close the pipes; reap it."""
+    if process.returncode is None:
+        # Not reaped yet, so its id cannot have been given to anybody else.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+    process.wait()

@@ -1,0 +1,179 @@
+"""Writes to Slurm: many update lines on the standard input of one scontrol. Imports no NumPy (see package).
+
+What is checked here is that nothing but a few numbers, YES, NO and node names ever reaches scontrol. What became of a
+change is told by reading back; only where Slurm names the job in an error is the outcome settled here. Errors about
+single tasks of an array settle nothing: Slurm reports tasks that have finished although the pending ones were updated.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rltuned.cluster.changes import MAX_FACTOR, MAX_PRIORITY, Change, Field, Outcome, WriteResult
+from rltuned.cluster.hostlist import SAFE
+from rltuned.errors import SlurmDeniedError, SlurmError, SlurmUnavailableError
+from rltuned.slurm.commands import EXCLUSIVE_SINCE
+from rltuned.slurm.process import Answer, Runner, failure, printable
+from rltuned.slurm.status import release as installed_release
+
+MAX_JOB_ID: Final = 2**32 - 2
+MAX_NODE_LIST: Final = 65_536
+"""Characters of an ExcNodeList. scontrol reads lines of any length; this is a bound against defects."""
+
+RELEASE_CHUNK: Final = 100
+"""Ids in one ``release`` line."""
+
+_OVERSUBSCRIBE: Final = frozenset({"YES", "NO"})
+"""The only values that scontrol takes (measured); it has no word for the default."""
+
+
+def update_word(change: Change) -> str:
+    """``Field=value`` of one change.
+
+    Raises:
+        SlurmError: the value is not one that may be written; names the job and the field.
+    """
+    value = change.after
+    if not _legal_id(change.job_id):
+        raise SlurmError(f"refusing the job id {printable(str(change.job_id), 30)!r}")
+    if not _legal(change.field, value):
+        raise SlurmError(f"job {change.job_id}: refusing {change.field}={printable(str(value), 60)!r}")
+    return f"{change.field.value}={value}"
+
+
+def _legal(field: Field, value: int | str) -> bool:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    match field:
+        case Field.PRIORITY:
+            # Never 0: that would hold the job.
+            return whole and 1 <= int(value) <= MAX_PRIORITY
+        case Field.SITE_FACTOR | Field.NICE:
+            return whole and abs(int(value)) <= MAX_FACTOR
+        case Field.OVERSUBSCRIBE:
+            return isinstance(value, str) and str(value) in _OVERSUBSCRIBE
+        case Field.EXC_NODES:
+            return isinstance(value, str) and len(value) <= MAX_NODE_LIST and SAFE.match(value) is not None
+
+
+def _legal_id(job_id: object) -> bool:
+    return isinstance(job_id, int) and not isinstance(job_id, bool) and 1 <= job_id <= MAX_JOB_ID
+
+
+_JOB = re.compile(r"\bfor job ([0-9]{1,10})\s*\Z")
+_VERDICTS: Final = (
+    ("invalid job id specified", Outcome.GONE),
+    ("already finished", Outcome.GONE),
+    ("no longer pending execution", Outcome.GONE),
+    ("in held state", Outcome.HELD),
+    ("permission denied", Outcome.DENIED),
+    ("invalid user id", Outcome.DENIED),
+    ("not persistent", Outcome.DENIED),
+)
+"""Slurm's sentences, the same in all releases tried, and what they settle."""
+
+
+_UNREACHABLE = re.compile(
+    r"unable to contact|socket timed out|unexpected message received|connection refused|getaddrinfo|zero bytes",
+    re.IGNORECASE,
+)
+"""scontrol lost slurmctld on the way ("Unexpected message received" is what it says of a refused connection)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Complaint:
+    outcome: Outcome | None
+    message: str
+
+
+def complaints(stderr: str) -> dict[int, _Complaint]:
+    """What scontrol said about each job that it names, the first sentence of each."""
+    found: dict[int, _Complaint] = {}
+    for line in stderr.splitlines():
+        match = _JOB.search(line)
+        if match is None:
+            continue
+        lower = line.lower()
+        outcome = next((verdict for words, verdict in _VERDICTS if words in lower), None)
+        found.setdefault(int(match.group(1)), _Complaint(outcome, printable(line)))
+    return found
+
+
+class ScontrolWriter:
+    """`SlurmWriter` on scontrol. Never holds, cancels or requeues."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    def write(self, changes: Sequence[Change]) -> list[WriteResult]:
+        """Send the changes, one line per job, jobs in order of first appearance.
+
+        A change whose value may not be written is not sent and FAILED; the others of its job are sent.
+
+        Raises:
+            SlurmUnavailableError: scontrol lost slurmctld or did not finish in time; any of the lines may have been
+                applied.
+        """
+        words: dict[int, list[str]] = {}
+        refused: dict[int, str] = {}
+        for index, change in enumerate(changes):
+            try:
+                word = update_word(change)
+            except SlurmError as error:
+                refused[index] = str(error)
+                continue
+            words.setdefault(change.job_id, []).append(word)
+        said: dict[int, _Complaint] = {}
+        blind = False
+        if words:
+            lines = "".join(f"update JobId={job} {' '.join(parts)}\n" for job, parts in words.items())
+            answer = self._runner.run("update", stdin=lines)
+            said = complaints(answer.stderr)
+            if answer.code != 0 and _UNREACHABLE.search(answer.stderr):
+                raise SlurmUnavailableError(str(failure(answer)))
+            # Since 26.05 a default job and one set to NO look the same: reading back proves nothing there, so that
+            # scontrol's word counts.
+            if answer.code == 0 and any(change.field is Field.OVERSUBSCRIBE for change in changes):
+                blind = installed_release(self._runner) >= EXCLUSIVE_SINCE
+        return [
+            WriteResult(change, sent=False, outcome=Outcome.FAILED, message=refused[index])
+            if index in refused
+            else self._result(change, said.get(change.job_id), blind=blind)
+            for index, change in enumerate(changes)
+        ]
+
+    @staticmethod
+    def _result(change: Change, complaint: _Complaint | None, *, blind: bool) -> WriteResult:
+        if complaint is not None:
+            return WriteResult(change, sent=True, outcome=complaint.outcome, message=complaint.message)
+        settled = Outcome.APPLIED if blind and change.field is Field.OVERSUBSCRIBE else None
+        return WriteResult(change, sent=True, outcome=settled)
+
+    def release(self, job_ids: Sequence[int]) -> None:
+        """``scontrol release``: hands an explicit priority back to multifactor. Only for jobs that are not held.
+
+        Jobs that are gone are passed over.
+
+        Raises:
+            SlurmError: an id that is no job id; nothing was sent.
+            SlurmDeniedError: not an operator.
+            SlurmUnavailableError: no or late answer.
+        """
+        for job in job_ids:
+            if not _legal_id(job):
+                raise SlurmError(f"refusing to release {printable(str(job), 30)!r}: not a job id")
+        if not job_ids:
+            return
+        chunks = [job_ids[start : start + RELEASE_CHUNK] for start in range(0, len(job_ids), RELEASE_CHUNK)]
+        answer = self._runner.run("update", stdin="".join(f"release {','.join(map(str, ids))}\n" for ids in chunks))
+        if answer.code != 0:
+            self._check_release(answer)
+
+    @staticmethod
+    def _check_release(answer: Answer) -> None:
+        lower = answer.stderr.lower()
+        if "permission denied" in lower:
+            raise SlurmDeniedError(f"scontrol release: {printable(answer.stderr)}")
+        passed_over = ("invalid job id", "already finished", "no longer pending", "no error")
+        if _UNREACHABLE.search(lower) or not any(words in lower for words in passed_over):
+            raise SlurmUnavailableError(str(failure(answer)))
