@@ -1,1 +1,21 @@
-"""policy (page to be written by its owner)."""
+"""Who ranks the pending jobs: plain rules, and the actor that was learned.
+
+- `base`: the `Policy` protocol. `heuristics`: FIFO, SJF, SAF, and `by_name`.
+- `actor`: NumPy inference of the learned ranking; no TensorFlow on the controller host.
+- `manifest`: what a model file must be, bytes in, `Actor` out. `files`: the only place here that opens a file.
+
+A model is two files side by side: NAME.json (the manifest: what it is and how it was made) and NAME.safetensors (the
+weights). Both are data: nothing in them is executed, and docs/decisions/0011 lists what is refused and why.
+
+What may be changed freely: a rule's code as long as it stays the right way round (higher score first), the speed of
+the actor. What must stay: scores do not depend on the order of the rows, are finite, and agree with
+`rltuned.learn.network` to 1e-5.
+
+What must not be imported: TensorFlow, a clock, a process, `decide` and everything above; outside `files`, a disk.
+"""
+
+from rltuned.policy.actor import Activation, Actor, Architecture
+from rltuned.policy.base import Policy
+from rltuned.policy.heuristics import RULES, Rule, by_name
+
+__all__ = ["RULES", "Activation", "Actor", "Architecture", "Policy", "Rule", "by_name"]

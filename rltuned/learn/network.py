@@ -1,0 +1,60 @@
+"""The actor in TensorFlow: the twin of `rltuned.policy.actor.Actor`, which tests hold to 1e-5 of it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from rltuned.policy.actor import Activation, Architecture
+
+
+def initial_weights(
+    architecture: Architecture, mean: npt.NDArray[np.float32], scale: npt.NDArray[np.float32], rng: np.random.Generator
+) -> dict[str, npt.NDArray[np.float32]]:
+    """Kernels drawn as He et al. 2015 (normal, variance 2 / inputs), biases 0, and the given normalisers."""
+    weights: dict[str, npt.NDArray[np.float32]] = {}
+    for name, shape in architecture.shapes().items():
+        if name.endswith(".kernel"):
+            weights[name] = (rng.standard_normal(shape) * np.sqrt(2.0 / shape[0])).astype(np.float32)
+        elif name.endswith(".bias"):
+            weights[name] = np.zeros(shape, dtype=np.float32)
+    weights["input.mean"], weights["input.scale"] = mean, scale
+    return weights
+
+
+def variables(weights: Mapping[str, npt.NDArray[np.float32]]) -> dict[str, Any]:
+    """A TensorFlow variable for each array; the normalisers are not trained."""
+    return {
+        name: tf.Variable(value, name=name, trainable=not name.startswith("input.")) for name, value in weights.items()
+    }
+
+
+def network(weights: Mapping[str, Any], architecture: Architecture, state: Any, mask: Any) -> Any:
+    """(B, W) output of the network for (B, W, inputs) states; (B, W) `mask` is 1.0 for jobs, 0.0 for padding.
+
+    Padding has an output too, which means nothing.
+    """
+    value = (state - weights["input.mean"]) / weights["input.scale"]
+    company = None
+    if architecture.context:
+        count = tf.maximum(tf.reduce_sum(mask, axis=1), 1.0)
+        company = tf.reduce_sum(value * mask[:, :, None], axis=1) / count[:, None]
+    for index in range(architecture.layers):
+        if index:
+            value = tf.nn.relu(value) if architecture.activation is Activation.RELU else tf.tanh(value)
+        value = tf.tensordot(value, weights[f"layer{index}.kernel"], 1) + weights[f"layer{index}.bias"]
+        if index == 0 and company is not None:
+            value += tf.matmul(company, weights["context.kernel"])[:, None, :]
+    return value[:, :, 0]
+
+
+def scores(weights: Mapping[str, Any], architecture: Architecture, state: Any, mask: Any, base: Any = None) -> Any:
+    """(B, W) scores; (B, W) `base`: order of the residual's rule in [0, 1] (`rltuned.policy.actor.rule_order`)."""
+    output = network(weights, architecture, state, mask)
+    if architecture.residual is None:
+        return output
+    if base is None:
+        raise ValueError(f"the order of the rule '{architecture.residual}' is missing")
+    return base + architecture.bound * tf.tanh(output)

@@ -1,0 +1,114 @@
+"""The learned ranking, in NumPy: one small network that every row of the window goes through."""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.tables import Floats
+from rltuned.observe.observation import Observation
+from rltuned.policy.heuristics import by_name, places
+
+Weights = Mapping[str, npt.NDArray[np.float32]]
+
+
+class Activation(enum.StrEnum):
+    """Between the layers."""
+
+    RELU = "relu"
+    TANH = "tanh"
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The shape of the network. The paper's: 8 → 32 → 16 → 8 → 1, the same for each job."""
+
+    inputs: int = 8
+    hidden: tuple[int, ...] = (32, 16, 8)
+    activation: Activation = Activation.RELU
+    context: bool = False
+    """Whether the first layer also sees the mean of the window's rows, so that a job is judged among its company."""
+    residual: str | None = None
+    """Name of a rule. Score = the rule's order in [0, 1] + bound · tanh(network): with zero weights it is the rule."""
+    bound: float = 0.25
+    """Largest correction of a residual network, in fractions of the whole queue."""
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name and shape of every tensor: ``layer<i>.kernel`` (in, out), ``layer<i>.bias`` (out,), ``context.kernel``.
+
+        ``input.mean`` and ``input.scale`` (inputs,) are the normalisers: the network sees (x − mean) / scale.
+        """
+        widths = (self.inputs, *self.hidden, 1)
+        shapes: dict[str, tuple[int, ...]] = {"input.mean": (self.inputs,), "input.scale": (self.inputs,)}
+        for index, (before, after) in enumerate(pairwise(widths)):
+            shapes[f"layer{index}.kernel"] = (before, after)
+            shapes[f"layer{index}.bias"] = (after,)
+        if self.context:
+            shapes["context.kernel"] = (self.inputs, widths[1])
+        return shapes
+
+    @property
+    def layers(self) -> int:
+        """Layers with weights."""
+        return len(self.hidden) + 1
+
+    @property
+    def parameters(self) -> int:
+        """Trained numbers, normalisers not counted."""
+        return sum(int(np.prod(shape)) for name, shape in self.shapes().items() if not name.startswith("input."))
+
+
+_NO_WEIGHTS: Final[Weights] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Actor:
+    """A `Policy` that scores with a network. Permutation-equivariant: a row is judged alone, or beside the mean."""
+
+    name: str
+    architecture: Architecture = field(default_factory=Architecture)
+    weights: Weights = _NO_WEIGHTS
+    """float32, with the names and shapes of `Architecture.shapes`."""
+
+    def score(self, observation: Observation) -> Floats:
+        """(n,) scores, higher first.
+
+        Rounded to 1e-6: matrix products may treat equal rows differently in the last bit, and equal jobs must tie.
+        """
+        rule = self.architecture.residual
+        base = rule_order(rule, observation) if rule is not None else None
+        return np.round(self.score_rows(observation.state[: len(observation)], base), 6)
+
+    def score_rows(self, state: npt.NDArray[np.float32], base: Floats | None = None) -> Floats:
+        """(n,) scores of (n, inputs) rows, all of them jobs; `base`: (n,) `rule_order` of the residual's rule."""
+        output = self.network(state)
+        if self.architecture.residual is None:
+            return output
+        if base is None:
+            raise ValueError(f"{self.name} corrects the rule '{self.architecture.residual}': its order is missing")
+        return base + self.architecture.bound * np.tanh(output)
+
+    def network(self, state: npt.NDArray[np.float32]) -> Floats:
+        """(n,) output of the network alone."""
+        weights, architecture = self.weights, self.architecture
+        value = (state - weights["input.mean"]) / weights["input.scale"]
+        company = value.mean(axis=0, dtype=np.float64) if architecture.context and len(value) else None
+        for index in range(architecture.layers):
+            if index:
+                value = np.maximum(value, 0.0) if architecture.activation is Activation.RELU else np.tanh(value)
+            value = value @ weights[f"layer{index}.kernel"]
+            value += weights[f"layer{index}.bias"]
+            if index == 0 and company is not None:
+                value += company.astype(np.float32) @ weights["context.kernel"]
+        return value[:, 0].astype(np.float64)
+
+
+def rule_order(name: str, observation: Observation) -> Floats:
+    """(n,) a rule's order as numbers in [0, 1], 1 for its first job: what a residual network corrects."""
+    place = places(by_name(name).key(observation), observation.submit)
+    return 1.0 - place / max(int(place.max(initial=0)), 1)
