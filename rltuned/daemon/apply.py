@@ -1,0 +1,321 @@
+"""From changes to outcomes: read, judge, journal, write, read back. Imports no NumPy.
+
+The job is read right before and right after the write, because neither the plan's snapshot (seconds old) nor Slurm's
+answer (for arrays, return code and stderr say nothing, SLURM.md §3.3) proves anything. What the pre-read shows decides
+whether the job is still ours to change; what the read-back shows is the outcome.
+"""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from rltuned.cluster.changes import (
+    MAX_FACTOR,
+    MAX_PRIORITY,
+    Change,
+    Field,
+    JobStatus,
+    Outcome,
+    OverSubscribe,
+    WriteResult,
+)
+from rltuned.daemon.budget import STATUS_RPCS, Budget
+from rltuned.daemon.claims import (
+    BAD_CONSTRAINTS,
+    MULTIFACTOR,
+    NOT_ELIGIBLE,
+    Entry,
+    among,
+    blank,
+    estranged,
+    intended,
+    landed,
+    recognised,
+    refused,
+    same,
+    shown,
+)
+from rltuned.daemon.clock import Clock
+from rltuned.daemon.journal import Journal, Settlement
+from rltuned.errors import JournalError, SlurmDeniedError, SlurmError
+from rltuned.slurm.port import SlurmReader, SlurmWriter
+
+
+class Result(NamedTuple):
+    """What became of one change, and a sentence about it (empty when there is nothing to say)."""
+
+    change: Change
+    outcome: Outcome
+    message: str
+
+
+_GONE: Final = "it is not pending any more"
+_HELD: Final = "it is held"
+_EXPLICIT: Final = "somebody set an explicit priority"
+
+
+def apply(
+    changes: Sequence[Change],
+    reader: SlurmReader,
+    writer: SlurmWriter,
+    journal: Journal,
+    budget: Budget,
+    clock: Clock,
+    shares: Mapping[int, OverSubscribe] | None = None,
+) -> list[Result]:
+    """Carry out what may still be carried out, in the order of `Change.position`.
+
+    Args:
+        changes: the plan's.
+        reader: for the reads right before and after.
+        writer: gets one batch.
+        journal: knows what is ours; gets the intents (fsync) before the first write.
+        budget: what does not fit is THROTTLED.
+        clock: for the journal and the budget.
+        shares: OverSubscribe of the job's partition, by job id, for changes of that field.
+
+    Returns:
+        One result per change, in the order of `Change.position`.
+
+    Raises:
+        SlurmError: the jobs could not be read; nothing was written.
+        JournalError: the intents could not be put on disk; nothing was written.
+    """
+    ordered = sorted(changes, key=lambda change: change.position)
+    if not ordered:
+        return []
+    ids = sorted({change.job_id for change in ordered})
+    seen = reader.status(ids)
+    budget.spend(STATUS_RPCS, clock.monotonic())
+    verdicts: list[Result | Change] = []
+    learned: dict[int, Entry] = {}
+    for change in ordered:
+        entry = learned.get(change.job_id) or journal.entry(change.job_id, change.submit_time)
+        outcome, message, entry = _judge(change, seen, entry)
+        if entry is not None:
+            learned[change.job_id] = entry
+        verdicts.append(change if outcome is None else Result(change, outcome, message))
+    if learned:
+        journal.update(entry for job, entry in learned.items() if journal.entries.get(job) != entry)
+    sendable = [verdict for verdict in verdicts if isinstance(verdict, Change)]
+    room = budget.allowance(len(sendable), clock.monotonic(), keep=STATUS_RPCS)
+    outcomes: dict[int, Result] = {
+        id(change): Result(change, Outcome.THROTTLED, "the write budget of this cycle is spent")
+        for change in sendable[room:]
+    }
+    if room:
+        for result in _send(sendable[:room], seen, reader, writer, journal, budget, clock, shares or {}):
+            outcomes[id(result.change)] = result
+    return [verdict if isinstance(verdict, Result) else outcomes[id(verdict)] for verdict in verdicts]
+
+
+def _judge(
+    change: Change, seen: Mapping[int, JobStatus], entry: Entry | None
+) -> tuple[Outcome | None, str, Entry | None]:
+    """Whether the change may be sent (None), or its outcome already; and the entry when it has to change."""
+    status = seen.get(change.job_id)
+    if status is None or not status.pending or status.submit_time != change.submit_time:
+        return Outcome.GONE, _GONE, None
+    if entry is not None and entry.applied.foreign:
+        return Outcome.FOREIGN, "somebody else changed it before", None
+    if problem := _unsendable(change):
+        return Outcome.FAILED, problem, None
+    if status.held and not _rescues(change, status, entry):
+        return Outcome.HELD, _HELD, None
+    match change.field:
+        case Field.SITE_FACTOR:
+            return _judge_factor(change, status, entry, seen)
+        case Field.PRIORITY:
+            return _judge_priority(change, status, entry, seen)
+        case _:
+            return _judge_placement(change, status, entry)
+
+
+def _unsendable(change: Change) -> str:
+    """The last line of defence: values that would hold the job, or that Slurm is known to misread."""
+    match change.field:
+        case Field.PRIORITY if not 1 <= int(change.after) <= MAX_PRIORITY:
+            return f"explicit priority {change.after} is outside 1..{MAX_PRIORITY}"
+        case Field.SITE_FACTOR if abs(int(change.after)) > MAX_FACTOR:
+            return f"site factor {change.after} is outside ±{MAX_FACTOR}"
+        case Field.OVERSUBSCRIBE if change.after != OverSubscribe.NO:
+            return f"OverSubscribe={change.after} is never set by a plan"
+        case Field.NICE:
+            return "nice is only written by restore"
+    return ""
+
+
+def _rescues(change: Change, status: JobStatus, entry: Entry | None) -> bool:
+    """Whether the change takes back a node list of ours that has made the job impossible."""
+    return (
+        change.field is Field.EXC_NODES
+        and status.reason == BAD_CONSTRAINTS
+        and entry is not None
+        and same(Field.EXC_NODES, change.after, entry.applied.exc_nodes_before)
+        and among(Field.EXC_NODES, status.exc_nodes, entry.ours(Field.EXC_NODES))
+    )
+
+
+def others_listed(job_id: int, seen: Mapping[int, JobStatus]) -> bool:
+    """Whether sprio lists any other job: if not, slurmctld has probably just started and not calculated yet."""
+    return any(status.site_factor is not None for job, status in seen.items() if job != job_id)
+
+
+def _judge_factor(
+    change: Change, status: JobStatus, entry: Entry | None, seen: Mapping[int, JobStatus]
+) -> tuple[Outcome | None, str, Entry | None]:
+    of = Field.SITE_FACTOR
+    ours = entry.ours(of) if entry is not None else (0,)
+    if entry is not None and entry.applied.priority is not None:
+        return Outcome.THROTTLED, "it still carries our explicit priority, which has to be taken back first", None
+    if status.site_factor is None:
+        if status.reason in NOT_ELIGIBLE:
+            return Outcome.THROTTLED, "it is not eligible any more", None
+        if not others_listed(change.job_id, seen):
+            return Outcome.THROTTLED, "sprio lists no job at present (slurmctld just started)", None
+        # The plan saw the job in sprio; it is gone from there while others are not.
+        return Outcome.FOREIGN, _EXPLICIT, estranged(entry or blank(change), of, hidden=True)
+    if status.site_factor not in ours:
+        message = f"somebody set SiteFactor={status.site_factor}"
+        return Outcome.FOREIGN, message, estranged(entry or blank(change), of)
+    if status.site_factor == change.after:
+        return Outcome.UNCHANGED, "", None if entry is None else _recognise(entry, of, status.site_factor)
+    return None, "", None
+
+
+def _judge_priority(
+    change: Change, status: JobStatus, entry: Entry | None, seen: Mapping[int, JobStatus]
+) -> tuple[Outcome | None, str, Entry | None]:
+    of = Field.PRIORITY
+    ours = entry.ours(of) if entry is not None else (MULTIFACTOR,)
+    value = shown(status, of)
+    if value == MULTIFACTOR:
+        factors = entry.ours(Field.SITE_FACTOR) if entry is not None else (0,)
+        if status.site_factor not in factors:
+            message = f"somebody set SiteFactor={status.site_factor}"
+            return Outcome.FOREIGN, message, estranged(entry or blank(change), Field.SITE_FACTOR)
+        if MULTIFACTOR not in ours and entry is not None:
+            return Outcome.FOREIGN, "somebody gave it back to multifactor", estranged(entry, of)
+        return None, "", None
+    if value in ours and entry is not None:
+        if value == change.after:
+            return Outcome.UNCHANGED, "", _recognise(entry, of, status.priority)
+        return None, "", None
+    if MULTIFACTOR not in ours and entry is not None:
+        return Outcome.FOREIGN, f"somebody set Priority={value}", estranged(entry, of)
+    if status.reason in NOT_ELIGIBLE:
+        return Outcome.THROTTLED, "it is not eligible any more", None
+    if others_listed(change.job_id, seen):
+        return Outcome.FOREIGN, _EXPLICIT, estranged(entry or blank(change), of)
+    return Outcome.THROTTLED, "sprio lists no job at present: not to be told from an explicit priority", None
+
+
+def _judge_placement(
+    change: Change, status: JobStatus, entry: Entry | None
+) -> tuple[Outcome | None, str, Entry | None]:
+    of = change.field
+    value = shown(status, of)
+    ours = entry.ours(of) if entry is not None else ()
+    if ours and entry is not None:
+        free = entry.applied.exc_nodes_before if of is Field.EXC_NODES else entry.applied.oversubscribe_before
+        unclaimed = entry.applied.exc_nodes is None if of is Field.EXC_NODES else entry.applied.oversubscribe is None
+        if not among(of, value, ours) and not (unclaimed and same(of, value, free)):
+            return Outcome.FOREIGN, f"somebody set {of.value}={value}", estranged(entry, of)
+    elif not same(of, value, change.before):
+        # Nothing of ours is at stake: the user edited their own request, and the plan was about the old one.
+        return Outcome.FOREIGN, f"{of.value} changed since the plan was made", None
+    if same(of, value, change.after) and (ours or of is Field.EXC_NODES):
+        return Outcome.UNCHANGED, "", None if entry is None else _recognise(entry, of, change.after)
+    return None, "", None
+
+
+def _recognise(entry: Entry, of: Field, value: int | str) -> Entry | None:
+    """The entry when a value in doubt turned out to be on the job; None when there is nothing to learn."""
+    return recognised(entry, of, value) if among(of, value, entry.doubts.get(of, ())) else None
+
+
+def _send(
+    changes: Sequence[Change],
+    seen: Mapping[int, JobStatus],
+    reader: SlurmReader,
+    writer: SlurmWriter,
+    journal: Journal,
+    budget: Budget,
+    clock: Clock,
+    shares: Mapping[int, OverSubscribe],
+) -> list[Result]:
+    intents: list[tuple[Change, Entry]] = []
+    pending: dict[int, Entry] = {}
+    for change in changes:
+        entry = pending.get(change.job_id) or journal.entry(change.job_id, change.submit_time)
+        entry = intended(entry, change, clock.time(), shares.get(change.job_id))
+        pending[change.job_id] = entry
+        intents.append((change, entry))
+    journal.intend(intents)
+    answers: Sequence[WriteResult]
+    try:
+        answers = writer.write(changes)
+    except SlurmDeniedError as error:
+        answers = [WriteResult(change, sent=True, outcome=Outcome.DENIED, message=str(error)) for change in changes]
+    except SlurmError as error:
+        answers = [WriteResult(change, sent=True, message=str(error)) for change in changes]
+    finally:
+        budget.spend(0, clock.monotonic(), writes=len(changes))
+    try:
+        now_seen: Mapping[int, JobStatus] | None = reader.status(sorted(pending))
+        budget.spend(STATUS_RPCS, clock.monotonic())
+        trouble = ""
+    except SlurmError as error:
+        now_seen, trouble = None, str(error)
+    results: list[Result] = []
+    settlements: list[Settlement] = []
+    for change, answer in zip(changes, answers, strict=True):
+        entry = pending[change.job_id]
+        if now_seen is None:
+            outcome, message = Outcome.FAILED, f"could not be read back: {trouble}"
+        else:
+            outcome, message, entry = settle(change, answer, seen, now_seen, entry, clock.time())
+        pending[change.job_id] = entry
+        results.append(Result(change, outcome, message))
+        settlements.append(Settlement(change, outcome, message, entry))
+    with contextlib.suppress(JournalError):  # the intents on disk stand in for the outcomes; `journal.alarms` tells
+        journal.settle(settlements)
+    return results
+
+
+def settle(
+    change: Change,
+    answer: WriteResult,
+    before: Mapping[int, JobStatus],
+    after: Mapping[int, JobStatus],
+    entry: Entry,
+    now: float,
+) -> tuple[Outcome, str, Entry]:
+    """The outcome of a sent change by reading the job again, and its entry. What Slurm said only explains a failure."""
+    of, status = change.field, after.get(change.job_id)
+    if status is None or status.submit_time != change.submit_time:
+        return Outcome.GONE, answer.message or _GONE, entry
+    if not status.pending:
+        # It started in between; the value may be on it and would come back with a requeue: stays in doubt.
+        return Outcome.GONE, answer.message or _GONE, entry
+    value = shown(status, of)
+    if same(of, value, change.after):
+        return Outcome.APPLIED, "", landed(entry, of, change.after, now)
+    if of is Field.OVERSUBSCRIBE and answer.outcome is None and answer.sent and not answer.message:
+        # Recent releases show the same for a default job and an isolated one; Slurm took it without a word.
+        return Outcome.APPLIED, "accepted; this release does not show it", landed(entry, of, change.after, now)
+    if status.held and of in {Field.SITE_FACTOR, Field.PRIORITY}:
+        return Outcome.HELD, _HELD, entry
+    if answer.outcome is Outcome.DENIED:
+        return Outcome.DENIED, answer.message, refused(entry, change)
+    was = shown(before[change.job_id], of)
+    if of is Field.SITE_FACTOR and value is None:
+        if others_listed(change.job_id, after) and status.reason not in NOT_ELIGIBLE:
+            return Outcome.FOREIGN, _EXPLICIT, estranged(entry, of, hidden=True)
+        return Outcome.FAILED, answer.message or "sprio does not list it at present", entry
+    if of is Field.PRIORITY and was == MULTIFACTOR and value != MULTIFACTOR and not others_listed(change.job_id, after):
+        return Outcome.FAILED, answer.message or "sprio lists no job at present", entry
+    if same(of, value, was):
+        outcome = answer.outcome or Outcome.FAILED
+        return outcome, answer.message or f"{of.value} is still {value}", entry
+    return Outcome.FOREIGN, f"somebody set {of.value}={value}", estranged(entry, of)

@@ -1,0 +1,74 @@
+"""How many RPCs may be sent: a token bucket below slurmctld's own RPC limiter. Imports no NumPy.
+
+Slurm's limiter (SlurmctldParameters=rl_enable, 23.02 and later) counts every job of an update, and makes the client
+sleep without a word when its bucket is empty; 256 updates then take two minutes. Staying below it keeps each cycle
+short: what does not fit waits for the next one, the head of the queue goes first.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+from rltuned.config import WriteSection
+from rltuned.slurm.port import ClusterFacts, Privilege
+
+STATUS_RPCS: Final = 2
+"""One `SlurmReader.status`: squeue and sprio."""
+SNAPSHOT_RPCS: Final = 6
+"""One `SlurmReader.snapshot`: squeue, sprio, nodes, partitions, sdiag, ping."""
+SHARE: Final = 0.75
+"""Share of the limiter's bucket and refill that rltuned uses at most: other commands of the same user need some too."""
+
+
+@dataclass(slots=True)
+class Budget:
+    """Tokens, one per RPC. Times are monotonic seconds."""
+
+    limited: bool
+    burst: float
+    rate: float
+    """Tokens per second."""
+    per_cycle: int
+    _tokens: float = field(init=False)
+    _at: float = field(init=False, default=0.0)
+    _written: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self._tokens = self.burst
+
+    @classmethod
+    def of(cls, settings: WriteSection, facts: ClusterFacts | None) -> Self:
+        """The budget for this cluster and user; without facts, the careful one."""
+        exempt = facts is not None and (not facts.rate_limiter or facts.privilege is Privilege.SLURM_USER)
+        burst, rate = float(settings.burst), settings.rate
+        if facts is not None and facts.rate_limiter:
+            burst = max(1.0, min(burst, SHARE * facts.rate_bucket))
+            rate = min(rate, SHARE * facts.rate_refill) if facts.rate_refill > 0 else rate
+        return cls(not exempt, burst, rate, settings.per_cycle)
+
+    def start_cycle(self) -> None:
+        """Begin to count the writes of a new cycle."""
+        self._written = 0
+
+    def tokens(self, now: float) -> float:
+        """What is in the bucket; negative after reads that had to be made anyway."""
+        self._tokens = min(self.burst, self._tokens + max(0.0, now - self._at) * self.rate)
+        self._at = now
+        return self._tokens
+
+    def allowance(self, wanted: int, now: float, *, keep: int = 0) -> int:
+        """How many of `wanted` writes may go out now, with `keep` tokens left over (for reading back)."""
+        room = min(wanted, self.per_cycle - self._written)
+        if self.limited:
+            room = min(room, int(self.tokens(now)) - keep)
+        return max(0, room)
+
+    def spend(self, rpcs: int, now: float, *, writes: int = 0) -> None:
+        """Take tokens for what was sent."""
+        self._tokens = max(-self.burst, self.tokens(now) - rpcs - writes)
+        self._written += writes
+
+    def wait(self, rpcs: int, now: float) -> float:
+        """Seconds until so many tokens (at most a full bucket) are there."""
+        if not self.limited:
+            return 0.0
+        return max(0.0, (min(float(rpcs), self.burst) - self.tokens(now)) / self.rate)

@@ -1,0 +1,267 @@
+"""What rltuned may call its own on a job. Pure values; imports no NumPy.
+
+An `Entry` is the journal's knowledge of one job: the claim (`Applied`: what we wrote and saw there) and, per field, the
+*doubts*: values that may still turn out to be ours, because the write was not seen to succeed (crash, time-out; Slurm
+may even carry it out later). A value that is neither claim nor doubt is somebody else's. One exception: slurmctld saves
+its state every few seconds and comes back with the older one when it is killed, so for a while the *previous* value is
+remembered too; it counts only when most of the jobs written last show theirs again (`reconcile`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final
+
+from rltuned.cluster.changes import Applied, Change, Field, JobStatus, OverSubscribe
+from rltuned.cluster.hostlist import expand
+from rltuned.errors import SlurmParseError
+
+Value = int | str
+
+MULTIFACTOR: Final = 0
+"""Stands for "no explicit priority" where explicit priorities are compared; Slurm's 0 means held and is never ours."""
+
+SETTLE_SECONDS: Final = 30.0
+"""slurmctld saves job state at most 5 s after a change (slurm/src/slurmctld/state_save.c, SAVE_MAX_WAIT); with a margin."""
+
+MAX_DOUBTS: Final = 8
+
+NOT_ELIGIBLE: Final = frozenset({"Dependency", "DependencyNeverSatisfied", "BeginTime"})
+"""Reasons for which sprio(1) leaves a job out although its priority is multifactor's."""
+
+BAD_CONSTRAINTS: Final = "BadConstraints"
+"""Reason of a job that Slurm put to priority 0 because no node can satisfy it (SLURM.md: ExcNodeList of all nodes)."""
+
+
+def _none() -> Mapping[Field, tuple[Value, ...]]:
+    return MappingProxyType({})
+
+
+def _no_values() -> Mapping[Field, Value]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The journal's knowledge of one job."""
+
+    applied: Applied
+    doubts: Mapping[Field, tuple[Value, ...]] = field(default_factory=_none)
+    previous: Mapping[Field, Value] = field(default_factory=_no_values)
+    """What the field had before the last write that was seen to succeed, until that is old enough to be safe."""
+    touched: float = 0.0
+    """Epoch seconds of the last intent or outcome."""
+    shares: OverSubscribe | None = None
+    """OverSubscribe of the job's partition when we toggled the job's: decides whether that can be undone."""
+
+    @property
+    def job_id(self) -> int:
+        """The job."""
+        return self.applied.job_id
+
+    @property
+    def submit_time(self) -> int:
+        """Epoch seconds; with the id, the job's identity."""
+        return self.applied.submit_time
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing of ours can be on the job, and we owe it nothing."""
+        return self.applied.is_empty and not self.doubts and not self.owes_nice
+
+    @property
+    def owes_nice(self) -> bool:
+        """Our explicit priority is gone, but the user's nice, which Slurm reset to 0 with it, is not back."""
+        return self.applied.priority is None and self.applied.nice != 0
+
+    def ours(self, of: Field) -> tuple[Value, ...]:
+        """All values of a field that are ours: the claim first, then the doubts."""
+        claim = claimed(self.applied, of)
+        return (*(() if claim is None else (claim,)), *self.doubts.get(of, ()))
+
+
+def claimed(applied: Applied, of: Field) -> Value | None:
+    """What we wrote last; the neutral value where we wrote none, None where the neutral value is the user's own."""
+    match of:
+        case Field.SITE_FACTOR:
+            return applied.site_factor
+        case Field.PRIORITY:
+            return MULTIFACTOR if applied.priority is None else applied.priority
+        case Field.OVERSUBSCRIBE:
+            return None if applied.oversubscribe is None else applied.oversubscribe.value
+        case Field.EXC_NODES:
+            return applied.exc_nodes
+        case Field.NICE:
+            return None
+
+
+def shown(status: JobStatus, of: Field) -> Value | None:
+    """The field's value as read; None where Slurm does not show it (SiteFactor of a job that sprio leaves out)."""
+    match of:
+        case Field.SITE_FACTOR:
+            return status.site_factor
+        case Field.PRIORITY:
+            return status.priority if status.site_factor is None else MULTIFACTOR
+        case Field.OVERSUBSCRIBE:
+            return status.oversubscribe.value
+        case Field.EXC_NODES:
+            return status.exc_nodes
+        case Field.NICE:
+            return status.nice
+
+
+def same(of: Field, left: Value | None, right: Value | None) -> bool:
+    """Whether two values of a field mean the same; node lists are compared as sets."""
+    if left == right:
+        return True
+    if of is not Field.EXC_NODES or left is None or right is None:
+        return False
+    try:
+        return set(expand(str(left))) == set(expand(str(right)))
+    except SlurmParseError:
+        return False
+
+
+def among(of: Field, value: Value | None, values: tuple[Value, ...]) -> bool:
+    """Whether `value` is one of `values`."""
+    return any(same(of, value, other) for other in values)
+
+
+def blank(change: Change) -> Entry:
+    """An entry of a job that was never touched."""
+    return Entry(Applied(change.job_id, change.submit_time, changed_at=0.0))
+
+
+def intended(entry: Entry | None, change: Change, now: float, shares: OverSubscribe | None = None) -> Entry:
+    """The entry to be on disk before `change` is sent: its value is in doubt, and what undoing it needs is kept."""
+    if entry is None or entry.submit_time != change.submit_time:
+        entry = blank(change)
+    applied = entry.applied
+    untouched = claimed(applied, change.field) in {None, MULTIFACTOR} and not entry.doubts.get(change.field)
+    if change.field is Field.PRIORITY and untouched and change.after != MULTIFACTOR:
+        # Slurm resets the nice with the first explicit priority, so a 0 seen later is not the user's.
+        applied = replace(applied, base=change.base, nice=change.nice or applied.nice)
+    elif change.field is Field.OVERSUBSCRIBE and untouched:
+        applied = replace(applied, oversubscribe_before=OverSubscribe(str(change.before)))
+        entry = replace(entry, shares=shares)
+    elif change.field is Field.EXC_NODES and untouched:
+        applied = replace(applied, exc_nodes_before=str(change.before))
+    doubts = (*(v for v in entry.doubts.get(change.field, ()) if v != change.after), change.after)[-MAX_DOUBTS:]
+    return replace(entry, applied=applied, doubts=_with(entry.doubts, change.field, doubts), touched=now)
+
+
+def landed(entry: Entry, of: Field, value: Value, now: float) -> Entry:
+    """The entry once `value` was seen on the job after our write."""
+    previous = _claimed_or_before(entry.applied, of)
+    return replace(
+        entry,
+        applied=replace(take(entry.applied, of, value), changed_at=now),
+        doubts=_with(entry.doubts, of, ()),
+        previous=_remember(entry.previous, of, None if same(of, previous, value) else previous),
+        touched=now,
+    )
+
+
+def recognised(entry: Entry, of: Field, value: Value) -> Entry:
+    """The entry once a value in doubt was seen on the job: it is the claim now."""
+    previous = _claimed_or_before(entry.applied, of)
+    return replace(
+        entry,
+        applied=replace(take(entry.applied, of, value), changed_at=entry.touched),
+        doubts=_with(entry.doubts, of, tuple(v for v in entry.doubts.get(of, ()) if not same(of, v, value))),
+        previous=_remember(entry.previous, of, None if same(of, previous, value) else previous),
+    )
+
+
+def rolled_back(entry: Entry, of: Field) -> Entry:
+    """The entry once slurmctld came back with the state before our last write."""
+    applied = take(entry.applied, of, entry.previous[of])
+    if of is Field.PRIORITY and applied.priority is None:
+        applied = replace(applied, base=0, nice=0)  # the nice came back with the old state
+    return replace(entry, applied=applied, previous=_remember(entry.previous, of, None))
+
+
+def confirmed(entry: Entry, of: Field) -> Entry:
+    """The entry once the claim was seen again, long enough after the write: nothing is in doubt any more."""
+    return replace(entry, doubts=_with(entry.doubts, of, ()), previous=_remember(entry.previous, of, None))
+
+
+def refused(entry: Entry, change: Change) -> Entry:
+    """The entry once Slurm refused the write for certain: the intended value is nobody's."""
+    left = tuple(value for value in entry.doubts.get(change.field, ()) if value != change.after)
+    applied = entry.applied
+    if change.field is Field.PRIORITY and applied.priority is None and not left:
+        applied = replace(applied, base=0, nice=0)  # the nice was never reset
+    return replace(entry, applied=applied, doubts=_with(entry.doubts, change.field, left))
+
+
+def estranged(entry: Entry, of: Field, *, hidden: bool = False) -> Entry:
+    """The entry once somebody else changed the job: never planned again; our claim to that field is dropped.
+
+    `hidden`: our site factor may still lie under an explicit priority that somebody set (it would come back with their
+    release), so the claim stays for `restore`.
+    """
+    applied = replace(entry.applied, foreign=True)
+    doubts = entry.doubts
+    if not hidden:
+        if of is Field.EXC_NODES:
+            applied = replace(applied, exc_nodes=None, exc_nodes_before="")
+        elif of is Field.OVERSUBSCRIBE:
+            applied = replace(applied, oversubscribe=None, oversubscribe_before=None)
+        else:
+            applied = take(applied, of, MULTIFACTOR if of is Field.PRIORITY else 0)
+        doubts = _with(doubts, of, ())
+    return replace(entry, applied=applied, doubts=doubts, previous=_remember(entry.previous, of, None))
+
+
+def take(applied: Applied, of: Field, value: Value) -> Applied:
+    """The claim with `value` in the field; the neutral value (or the user's own) ends the claim to it."""
+    match of:
+        case Field.SITE_FACTOR:
+            return replace(applied, site_factor=int(value))
+        case Field.PRIORITY:
+            return replace(applied, priority=int(value) or None)
+        case Field.OVERSUBSCRIBE:
+            return replace(applied, oversubscribe=OverSubscribe(str(value)))
+        case Field.EXC_NODES:
+            gone = same(of, value, applied.exc_nodes_before)
+            return replace(applied, exc_nodes=None if gone else str(value))
+        case Field.NICE:
+            return replace(applied, nice=0)
+
+
+def requeued(entry: Entry, status: JobStatus) -> Entry | None:
+    """The entry of a job that ran and was requeued: same id, new submit time, our value still on it.
+
+    None when it is another job altogether: ids start over when slurmctld loses its state.
+    """
+    applied = entry.applied
+    carries_factor = applied.site_factor != 0 and status.site_factor == applied.site_factor
+    carries_priority = (
+        applied.priority is not None and status.site_factor is None and status.priority == applied.priority
+    )
+    carries_nodes = bool(applied.exc_nodes) and same(Field.EXC_NODES, status.exc_nodes, applied.exc_nodes)
+    if not (carries_factor or carries_priority or carries_nodes):
+        return None
+    return replace(entry, applied=replace(applied, submit_time=status.submit_time))
+
+
+def _with(
+    doubts: Mapping[Field, tuple[Value, ...]], of: Field, values: tuple[Value, ...]
+) -> Mapping[Field, tuple[Value, ...]]:
+    changed = {name: old for name, old in doubts.items() if name is not of}
+    if values:
+        changed[of] = values
+    return MappingProxyType(changed)
+
+
+def _remember(previous: Mapping[Field, Value], of: Field, value: Value | None) -> Mapping[Field, Value]:
+    changed = {name: old for name, old in previous.items() if name is not of}
+    if value is not None and of is not Field.OVERSUBSCRIBE:  # one-way: after a roll-back there is nothing to undo
+        changed[of] = value
+    return MappingProxyType(changed)
+
+
+def _claimed_or_before(applied: Applied, of: Field) -> Value | None:
+    value = claimed(applied, of)
+    return applied.exc_nodes_before if value is None and of is Field.EXC_NODES else value

@@ -1,0 +1,67 @@
+"""Files that are there whole or not at all, and that belong to the daemon's user even when root writes them."""
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Final
+
+FILE_MODE: Final = 0o640
+
+
+def give_to_owner_of(directory: Path, fd: int) -> None:
+    """Hand a file that root creates to the owner of its directory.
+
+    ``rltuned restore`` is often run by root while the daemon runs as its own user, who must be able to go on with the
+    files afterwards.
+    """
+    if os.geteuid() == 0:
+        status = directory.stat()
+        os.fchown(fd, status.st_uid, status.st_gid)
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of `data`; a short write (disk full) goes on until the error comes.
+
+    Raises:
+        OSError: as write(2).
+    """
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def sync_directory(directory: Path) -> None:
+    """Make a rename in `directory` durable."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_atomic(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Replace `path` by `data`: readers see the old or the new content, also after a crash.
+
+    Raises:
+        OSError: nothing was replaced.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with contextlib.suppress(FileNotFoundError):
+        temporary.unlink()
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(temporary, flags, FILE_MODE)
+    try:
+        try:
+            give_to_owner_of(path.parent, fd)
+            write_all(fd, data)
+            if durable:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        temporary.rename(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    if durable:
+        sync_directory(path.parent)

@@ -1,0 +1,417 @@
+"""The write-ahead journal: what rltuned may have put on which job, on disk before Slurm hears of it. No NumPy.
+
+Format (docs/operations.md): JSON lines, each ``{"crc":"xxxxxxxx","seq":N,"kind":K,…}``; the checksum is CRC-32 of the
+bytes after the first comma. Every line about a job carries the whole `Entry`, so the last readable line of a job says
+all, and a lost line loses no more than itself. Kinds: ``begin`` (a compacted state of `count` entries follows),
+``entry``, ``intent`` (before a write), ``outcome`` (after it), ``forget`` (the job left).
+
+Two copies are kept, the second on another file system. Reading takes the union of the readable lines of both, ordered
+by sequence number. Writing needs one of them: with one copy gone rltuned goes on and raises an alarm; with both gone it
+writes nothing to Slurm. A copy that failed is written anew as soon as its file system takes it again.
+"""
+
+import contextlib
+import json
+import os
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, Self
+
+from rltuned.cluster.changes import Applied, Change, Field, History, Outcome, OverSubscribe
+from rltuned.daemon.claims import Entry, Value
+from rltuned.daemon.files import FILE_MODE, give_to_owner_of, write_all, write_atomic
+from rltuned.errors import JournalError
+
+FORMAT: Final = 1
+FILE_NAME: Final = "journal.jsonl"
+COMPACT_LINES: Final = 4_000
+"""Lines beyond four times the number of entries plus this make a compaction worthwhile."""
+MAX_MESSAGE: Final = 200
+
+_PREFIX: Final = b'{"crc":"'
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """What was wrong with the journal as found. False when nothing was."""
+
+    lines: int = 0
+    """Lines that could not be read (truncated, bad checksum)."""
+    unreadable: tuple[str, ...] = ()
+    """Copies that could not be read at all, each with the reason."""
+    torn_states: int = 0
+    """Compacted states of which some lines are missing: older lines were kept beside them."""
+
+    def __bool__(self) -> bool:
+        return bool(self.lines or self.unreadable or self.torn_states)
+
+    def __str__(self) -> str:
+        parts = []
+        if self.lines:
+            parts.append(f"{self.lines} damaged line{'s' if self.lines > 1 else ''}")
+        if self.torn_states:
+            parts.append("a compacted state with missing lines")
+        parts.extend(self.unreadable)
+        return "; ".join(parts) or "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """The end of one intent: what became of the change, and the entry as it is now."""
+
+    change: Change
+    outcome: Outcome
+    message: str
+    entry: Entry
+
+
+@dataclass(slots=True)
+class _Copy:
+    """One file. `error` is set while it cannot be written."""
+
+    path: Path
+    fd: int = -1
+    error: str = ""
+    size: int = 0
+    """Bytes up to the end of the last whole line."""
+
+    def open(self) -> None:
+        self.path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        self.fd = os.open(self.path, flags, FILE_MODE)
+        give_to_owner_of(self.path.parent, self.fd)
+        self.size = os.fstat(self.fd).st_size
+
+    def append(self, data: bytes) -> None:
+        if self.fd < 0 or os.fstat(self.fd).st_nlink == 0:
+            raise OSError("the file is not there any more")
+        try:
+            write_all(self.fd, data)
+            os.fsync(self.fd)
+        except OSError:
+            # Cut the torn line off (works on a full disk), so that what follows starts on a line of its own.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self.fd, self.size)
+            raise
+        self.size += len(data)
+
+    def replace(self, data: bytes) -> None:
+        self.path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        write_atomic(self.path, data)
+        self.close()
+        self.open()
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+@dataclass(slots=True)
+class Journal:
+    """The journal of one cluster. Make it with `open` (the lock's holder) or `read` (everybody else)."""
+
+    _copies: list[_Copy] = field(default_factory=list)
+    _entries: dict[int, Entry] = field(default_factory=dict)
+    _seq: int = 0
+    _lines: int = 0
+    damage: Damage = field(default_factory=Damage)
+    """As found when it was loaded."""
+
+    @classmethod
+    def read(cls, directory: Path, mirror: Path | None = None) -> Self:
+        """Load without opening for writing; every write raises.
+
+        Raises:
+            JournalError: written by a newer rltuned, or there are copies and none can be read.
+        """
+        journal = cls()
+        journal._load([root / FILE_NAME for root in (directory, mirror) if root is not None])
+        return journal
+
+    @classmethod
+    def open(cls, directory: Path, mirror: Path | None = None) -> Self:
+        """Load and open for writing. Only the holder of the lock may.
+
+        A journal that cannot be *written* opens all the same: see `writable`.
+
+        Raises:
+            JournalError: as `read`.
+        """
+        paths = [root / FILE_NAME for root in (directory, mirror) if root is not None]
+        journal = cls([_Copy(path) for path in paths])
+        journal._load(paths)
+        journal.compact()
+        return journal
+
+    @property
+    def writable(self) -> bool:
+        """Whether at least one copy took the last write."""
+        return any(not copy.error for copy in self._copies)
+
+    @property
+    def alarms(self) -> tuple[str, ...]:
+        """Copies that do not work at present, each with the reason."""
+        return tuple(f"{copy.path}: {copy.error}" for copy in self._copies if copy.error)
+
+    @property
+    def entries(self) -> Mapping[int, Entry]:
+        """What is known, by job id."""
+        return MappingProxyType(self._entries)
+
+    def entry(self, job_id: int, submit_time: int) -> Entry | None:
+        """The entry of this very job; None also when the id now belongs to another one."""
+        entry = self._entries.get(job_id)
+        return entry if entry is not None and entry.submit_time == submit_time else None
+
+    def history(self) -> History:
+        """The claims, as `plan()` needs them."""
+        claims = {job: entry.applied for job, entry in self._entries.items() if not entry.applied.is_empty}
+        return History(MappingProxyType(claims))
+
+    def intend(self, intents: Sequence[tuple[Change, Entry]]) -> None:
+        """Put the intended values on disk. To be called before the first write; nothing may be sent if it raises.
+
+        Raises:
+            JournalError: no copy took it; the journal is unchanged.
+        """
+        self._commit(
+            [
+                {"kind": "intent", "field": change.field.value, "after": change.after, "entry": entry_to_json(entry)}
+                for change, entry in intents
+            ]
+        )
+        self._entries |= {entry.job_id: entry for _, entry in intents}
+
+    def settle(self, settlements: Sequence[Settlement]) -> None:
+        """Record outcomes. When no copy takes them the intents stand in for them.
+
+        Raises:
+            JournalError: no copy took it; in memory the outcomes count nevertheless.
+        """
+        for item in settlements:
+            self._keep(item.entry)
+        self._commit(
+            [
+                {
+                    "kind": "outcome",
+                    "field": item.change.field.value,
+                    "after": item.change.after,
+                    "outcome": item.outcome.value,
+                    "message": item.message[:MAX_MESSAGE],
+                    "entry": entry_to_json(self._entries.get(item.entry.job_id, item.entry)),
+                }
+                for item in settlements
+            ]
+        )
+
+    def update(self, entries: Iterable[Entry] = (), forget: Iterable[int] = ()) -> None:
+        """Record what was learned by reading: changed entries, and jobs that are done with.
+
+        Raises:
+            JournalError: no copy took it; in memory it counts nevertheless.
+        """
+        records: list[dict[str, Any]] = []
+        for entry in entries:
+            self._keep(entry)
+            if not entry.is_empty:
+                records.append({"kind": "entry", "entry": entry_to_json(entry)})
+            else:
+                records.append({"kind": "forget", "job": entry.job_id})
+        known = [job for job in forget if self._entries.pop(job, None) is not None]
+        records += [{"kind": "forget", "job": job} for job in known]
+        self._commit(records)
+
+    def _keep(self, entry: Entry) -> None:
+        if entry.is_empty:
+            self._entries.pop(entry.job_id, None)
+        else:
+            self._entries[entry.job_id] = entry
+
+    def compact(self) -> None:
+        """Write the state anew into each copy. A copy that does not take it keeps its old content."""
+        first = self._seq + 1
+        records = [{"kind": "begin", "format": FORMAT, "count": len(self._entries)}]
+        records += [{"kind": "entry", "entry": entry_to_json(entry)} for entry in self._entries.values()]
+        data = b"".join(_line(first + index, record) for index, record in enumerate(records))
+        for copy in self._copies:
+            self._rewrite(copy, data)
+        self._seq += len(records)
+        self._lines = len(records)
+
+    @staticmethod
+    def _rewrite(copy: _Copy, data: bytes) -> None:
+        try:
+            copy.replace(data)
+            copy.error = ""
+        except OSError as error:
+            copy.error = _reason(error)
+            if copy.fd < 0:
+                with contextlib.suppress(OSError):
+                    copy.open()
+
+    def close(self) -> None:
+        """Close the files."""
+        for copy in self._copies:
+            copy.close()
+
+    def _commit(self, records: Sequence[dict[str, Any]]) -> None:
+        if not records:
+            return
+        if not self._copies:
+            raise JournalError("the journal was opened for reading only")
+        if any(copy.error for copy in self._copies) or self._lines > 4 * len(self._entries) + COMPACT_LINES:
+            self.compact()
+        data = b"".join(_line(self._seq + 1 + index, record) for index, record in enumerate(records))
+        # Sequence numbers are spent even on failure: a line that did get through must not meet its double.
+        self._seq += len(records)
+        self._lines += len(records)
+        for copy in self._copies:
+            if copy.error:
+                continue
+            try:
+                copy.append(data)
+            except OSError as error:
+                copy.error = _reason(error)
+        if not self.writable:
+            raise JournalError("no copy of the journal can be written: " + "; ".join(self.alarms))
+
+    def _load(self, paths: Sequence[Path]) -> None:
+        records: dict[int, dict[str, Any]] = {}
+        lines, readable, unreadable = 0, 0, []
+        for path in paths:
+            try:
+                data = path.read_bytes()
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                unreadable.append(f"{path}: {_reason(error)}")
+                continue
+            readable += 1
+            found, bad = _parse(data, path)
+            lines += bad
+            for seq, record in found:
+                records.setdefault(seq, record)
+        if unreadable and not readable:
+            raise JournalError(
+                "no copy of the journal can be read: " + "; ".join(unreadable) + "; nothing may be changed without it"
+            )
+        torn = 0
+        for seq in sorted(records):
+            record = records[seq]
+            if record["kind"] == "begin":
+                parts = (records.get(seq + 1 + index) for index in range(record["count"]))
+                whole = all(part is not None and part["kind"] == "entry" for part in parts)
+                if whole:
+                    self._entries.clear()
+                else:
+                    torn += 1
+            elif record["kind"] == "forget":
+                self._entries.pop(record["job"], None)
+            else:
+                self._keep(record["entry"])
+        self._seq = max(records, default=0)
+        self._lines = len(records)
+        self.damage = Damage(lines, tuple(unreadable), torn)
+
+
+def _line(seq: int, record: Mapping[str, Any]) -> bytes:
+    body = json.dumps({"seq": seq, **record}, separators=(",", ":"), ensure_ascii=True).encode()[1:]
+    return _PREFIX + f'{zlib.crc32(body):08x}",'.encode() + body + b"\n"
+
+
+def _parse(data: bytes, path: Path) -> tuple[list[tuple[int, dict[str, Any]]], int]:
+    """All readable lines, and the number of the others."""
+    found: list[tuple[int, dict[str, Any]]] = []
+    bad = 0
+    head = len(_PREFIX) + len('00000000",')
+    for line in data.split(b"\n"):
+        if not line:
+            continue
+        body = line[head:]
+        if line[:head] != _PREFIX + f'{zlib.crc32(body):08x}",'.encode():
+            bad += 1
+            continue
+        try:
+            record = json.loads(line)
+            if record["kind"] == "begin" and record["format"] > FORMAT:
+                raise JournalError(
+                    f"{path}: journal format {record['format']} is newer than this rltuned ({FORMAT});"
+                    " restore with the version that wrote it"
+                )
+            if "entry" in record:
+                record["entry"] = entry_from_json(record["entry"])
+            found.append((int(record["seq"]), record))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            # The checksum holds, so this is no torn line but a field that we do not know: as good as damaged.
+            bad += 1
+    return found, bad
+
+
+def entry_to_json(entry: Entry) -> dict[str, Any]:
+    """Plain data; defaults are left out."""
+    applied = entry.applied
+    data: dict[str, Any] = {"job": applied.job_id, "submit": applied.submit_time}
+    optional: dict[str, Any] = {
+        "changed": applied.changed_at,
+        "site_factor": applied.site_factor,
+        "priority": applied.priority,
+        "base": applied.base,
+        "nice": applied.nice,
+        "oversubscribe": applied.oversubscribe,
+        "oversubscribe_before": applied.oversubscribe_before,
+        "exc_nodes_before": applied.exc_nodes_before,
+        "foreign": applied.foreign,
+        "touched": entry.touched,
+        "shares": entry.shares,
+        "doubts": {name.value: list(values) for name, values in entry.doubts.items()},
+        "previous": {name.value: value for name, value in entry.previous.items()},
+    }
+    data |= {name: value for name, value in optional.items() if value}
+    if applied.exc_nodes is not None:
+        data["exc_nodes"] = applied.exc_nodes
+    return data
+
+
+def entry_from_json(data: Mapping[str, Any]) -> Entry:
+    """Inverse of `entry_to_json`.
+
+    Raises:
+        KeyError, ValueError, TypeError: not such data.
+    """
+
+    def share(name: str) -> OverSubscribe | None:
+        return OverSubscribe(data[name]) if data.get(name) else None
+
+    applied = Applied(
+        job_id=int(data["job"]),
+        submit_time=int(data["submit"]),
+        changed_at=float(data.get("changed", 0.0)),
+        site_factor=int(data.get("site_factor", 0)),
+        priority=int(data["priority"]) if "priority" in data else None,
+        base=int(data.get("base", 0)),
+        nice=int(data.get("nice", 0)),
+        oversubscribe=share("oversubscribe"),
+        oversubscribe_before=share("oversubscribe_before"),
+        exc_nodes=str(data["exc_nodes"]) if "exc_nodes" in data else None,
+        exc_nodes_before=str(data.get("exc_nodes_before", "")),
+        foreign=bool(data.get("foreign", False)),
+    )
+    doubts: dict[Field, tuple[Value, ...]] = {
+        Field(name): tuple(values) for name, values in data.get("doubts", {}).items() if values
+    }
+    previous: dict[Field, Value] = {Field(name): value for name, value in data.get("previous", {}).items()}
+    return Entry(
+        applied,
+        MappingProxyType(doubts),
+        MappingProxyType(previous),
+        float(data.get("touched", 0.0)),
+        share("shares"),
+    )
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)

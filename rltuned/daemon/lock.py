@@ -1,0 +1,125 @@
+"""One writer per cluster: an advisory lock on a file of the state directory. Imports no NumPy.
+
+The lock is flock(2): the kernel gives it back when the holder dies, however it dies, so there are no stale locks and
+nothing to clean up. The file's content only says who holds it.
+"""
+
+import fcntl
+import getpass
+import json
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from rltuned.daemon.files import FILE_MODE, give_to_owner_of, write_all
+from rltuned.errors import LockedError
+
+FILE_NAME: Final = "lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds the lock."""
+
+    pid: int
+    host: str
+    user: str
+    since: float
+    """Epoch seconds."""
+    purpose: str
+    """The command, "run" or "restore"."""
+
+    def __str__(self) -> str:
+        return f"rltuned {self.purpose}, process {self.pid} of {self.user} on {self.host}"
+
+
+class Lock:
+    """A held lock; `release` it, or die."""
+
+    def __init__(self, fd: int, path: Path) -> None:
+        self._fd = fd
+        self.path = path
+
+    @classmethod
+    def acquire(cls, directory: Path, purpose: str, now: float) -> Self:
+        """Take the lock of a state directory at once, or not at all.
+
+        Raises:
+            LockedError: somebody has it; the message says who.
+            LockedError: the file cannot be made; the message says why.
+        """
+        path = directory / FILE_NAME
+        try:
+            directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+        except OSError as error:
+            raise LockedError(f"{path}: cannot be opened: {error.strerror}; run as the user that owns it") from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            who = str(_read(path) or "an unknown process")
+            raise LockedError(f"{path}: held by {who}; stop that one first") from error
+        holder = {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "user": _user(),
+            "since": now,
+            "purpose": purpose,
+        }
+        give_to_owner_of(directory, fd)
+        os.ftruncate(fd, 0)
+        try:
+            write_all(fd, json.dumps(holder).encode() + b"\n")
+        except OSError:
+            # A full disk: the lock holds all the same, only its holder stays unnamed.
+            os.ftruncate(fd, 0)
+        return cls(fd, path)
+
+    def release(self) -> None:
+        """Give it back."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def holder(directory: Path) -> Holder | None:
+    """Who holds the lock at this moment; None when it is free."""
+    path = directory / FILE_NAME
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return _read(path) or Holder(0, "?", "?", 0.0, "?")
+    else:
+        return None
+    finally:
+        os.close(fd)
+
+
+def _read(path: Path) -> Holder | None:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return Holder(
+            int(data["pid"]), str(data["host"]), str(data["user"]), float(data["since"]), str(data["purpose"])
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a uid without a name, as in containers
+        return str(os.geteuid())

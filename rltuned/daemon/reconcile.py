@@ -1,0 +1,241 @@
+"""The journal against the queue: at start, after an outage, and in every cycle, always the same way.
+
+What a crash, a time-out, a restart of slurmctld or a person did since the last cycle shows as a difference between what
+the journal claims (with its doubts) and what the jobs carry. This module settles each difference; it writes nothing to
+Slurm.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from rltuned.cluster.changes import Change, Field, JobStatus, OverSubscribe
+from rltuned.daemon.claims import (
+    BAD_CONSTRAINTS,
+    MULTIFACTOR,
+    NOT_ELIGIBLE,
+    SETTLE_SECONDS,
+    Entry,
+    Value,
+    among,
+    confirmed,
+    estranged,
+    recognised,
+    requeued,
+    rolled_back,
+    same,
+    shown,
+)
+from rltuned.daemon.journal import Journal
+
+if TYPE_CHECKING:  # the values come in with the caller; nothing here needs NumPy
+    from rltuned.cluster.tables import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """What one reconciliation found."""
+
+    forgotten: tuple[int, ...] = ()
+    """Jobs that left the queue, or whose id belongs to another job now."""
+    settled: tuple[int, ...] = ()
+    """Jobs on which a write whose outcome was unknown turned out to have succeeded."""
+    foreign: tuple[int, ...] = ()
+    """Jobs that somebody else changed; newly found."""
+    rescues: tuple[Change, ...] = ()
+    """Node lists of ours that made a job impossible (BadConstraints): to be taken back first."""
+    orphans: tuple[int, ...] = ()
+    """Jobs with a SiteFactor that the journal knows nothing about. Reported, never touched."""
+
+
+@dataclass(slots=True)
+class Reconciler:
+    """Reconciles again and again; remembers from one time to the next what needs a second look."""
+
+    _missing: set[int] = field(default_factory=set)
+    """Jobs that were not in the queue last time: forgotten when they are missing again."""
+    _unlisted: dict[int, int] = field(default_factory=dict)
+    """Jobs that sprio left out last time while it listed others, with their priority."""
+
+    def reconcile(self, journal: Journal, seen: Mapping[int, JobStatus], now: float, *, calculated: bool) -> Reconciled:
+        """Settle every difference.
+
+        Args:
+            journal: is updated, in memory and on disk.
+            seen: the jobs of the journal's entries, as far as Slurm knows them.
+            now: epoch seconds of the reading.
+            calculated: sprio lists at least one job of the cluster, so a job that it leaves out is left out on purpose.
+
+        Raises:
+            JournalError: what was learned is not on disk (in memory it counts).
+        """
+        changed: list[Entry] = []
+        forgotten: list[int] = []
+        settled: list[int] = []
+        foreign: list[int] = []
+        rescues: list[Change] = []
+        missing: set[int] = set()
+        unlisted: dict[int, int] = {}
+        rollback = _slurmctld_went_back(journal, seen)
+        for job, entry in journal.entries.items():
+            status = seen.get(job)
+            if status is None:
+                missing.add(job)
+                if job in self._missing:
+                    forgotten.append(job)
+                continue
+            if status.submit_time != entry.submit_time:
+                again = requeued(entry, status) if status.pending else None
+                if again is not None:
+                    changed.append(again)
+                elif status.pending and (status.site_factor is not None or not _may_be_requeued(entry)):
+                    forgotten.append(job)
+                continue
+            if not status.pending:
+                continue
+            if status.site_factor is None and not status.held:
+                unlisted[job] = status.priority
+            explicit = calculated and self._unlisted.get(job) == status.priority
+            after = _settle(entry, status, now, explicit=explicit, rollback=rollback)
+            rescue = _rescue(after, status)
+            if rescue is not None:
+                rescues.append(rescue)
+            if after.applied.foreign and not entry.applied.foreign:
+                foreign.append(job)
+            elif after.applied != entry.applied:
+                settled.append(job)
+            if after != entry:
+                changed.append(after)
+        self._missing = missing
+        self._unlisted = unlisted if calculated else {}
+        report = Reconciled(tuple(forgotten), tuple(settled), tuple(foreign), tuple(rescues))
+        journal.update(changed, forgotten)
+        return report
+
+
+def _slurmctld_went_back(journal: Journal, seen: Mapping[int, JobStatus]) -> bool:
+    """Whether most jobs written last (at least two) carry their previous value: slurmctld lost its latest state.
+
+    A person changes some jobs; a killed slurmctld loses the last seconds of all of them.
+    """
+    back = written = 0
+    for job, entry in journal.entries.items():
+        status = seen.get(job)
+        if status is None or not status.pending or status.held or status.submit_time != entry.submit_time:
+            continue
+        for of, value in entry.previous.items():
+            written += 1
+            back += same(of, shown(status, of), value)
+    return back >= 2 and 2 * back >= written
+
+
+def _may_be_requeued(entry: Entry) -> bool:
+    return entry.applied.site_factor != 0 or entry.applied.priority is not None
+
+
+def _settle(entry: Entry, status: JobStatus, now: float, *, explicit: bool, rollback: bool) -> Entry:
+    """The entry of a pending job after a look at it.
+
+    `explicit`: sprio left it out twice in a row, with the same priority, while it listed others.
+    """
+    if rollback:
+        for of, value in entry.previous.items():
+            if same(of, shown(status, of), value):
+                entry = rolled_back(entry, of)
+    if not status.held:
+        entry = _settle_priority(entry, status, now)
+        entry = _settle_factor(entry, status, now, explicit=explicit)
+    entry = _settle_nodes(entry, status, now)
+    of = Field.OVERSUBSCRIBE
+    if among(of, status.oversubscribe.value, entry.doubts.get(of, ())):
+        entry = confirmed(recognised(entry, of, status.oversubscribe.value), of)
+    elif entry.doubts.get(of) and _old(entry, now):
+        entry = confirmed(entry, of)
+    if entry.owes_nice and not entry.doubts.get(Field.PRIORITY) and status.nice != 0:
+        entry = replace(entry, applied=replace(entry.applied, nice=0))  # the user has one again
+    return entry
+
+
+def _settle_factor(entry: Entry, status: JobStatus, now: float, *, explicit: bool) -> Entry:
+    of = Field.SITE_FACTOR
+    if status.site_factor is not None:
+        return _settle_value(entry, of, status.site_factor, now)
+    at_stake = entry.applied.site_factor != 0 or bool(entry.doubts.get(of))
+    hidden_by_us = entry.applied.priority is not None or bool(entry.doubts.get(Field.PRIORITY))
+    if at_stake and explicit and not hidden_by_us and status.reason not in NOT_ELIGIBLE:
+        return estranged(entry, of, hidden=True)
+    return entry
+
+
+def _settle_priority(entry: Entry, status: JobStatus, now: float) -> Entry:
+    of = Field.PRIORITY
+    value = shown(status, of)
+    at_stake = entry.applied.priority is not None or bool(entry.doubts.get(of))
+    if not at_stake or value is None:
+        return entry
+    if value != MULTIFACTOR and MULTIFACTOR in entry.ours(of) and value not in entry.ours(of):
+        return entry  # explicit by somebody, or not calculated yet: the pre-read before a write decides
+    return _settle_value(entry, of, value, now)
+
+
+def _settle_nodes(entry: Entry, status: JobStatus, now: float) -> Entry:
+    of = Field.EXC_NODES
+    if entry.applied.exc_nodes is None:
+        if among(of, status.exc_nodes, entry.doubts.get(of, ())):
+            return recognised(entry, of, status.exc_nodes)
+        return confirmed(entry, of) if _unsettled(entry, of) and _old(entry, now) else entry
+    return _settle_value(entry, of, status.exc_nodes, now)
+
+
+def _settle_value(entry: Entry, of: Field, value: Value, now: float) -> Entry:
+    ours = entry.ours(of)
+    if ours and same(of, value, ours[0]):
+        return confirmed(entry, of) if _unsettled(entry, of) and _old(entry, now) else entry
+    if among(of, value, ours):
+        return recognised(entry, of, value)
+    return estranged(entry, of)
+
+
+def _unsettled(entry: Entry, of: Field) -> bool:
+    return bool(entry.doubts.get(of)) or of in entry.previous
+
+
+def _old(entry: Entry, now: float) -> bool:
+    return now - entry.touched >= SETTLE_SECONDS
+
+
+def _rescue(entry: Entry, status: JobStatus) -> Change | None:
+    of = Field.EXC_NODES
+    if status.reason != BAD_CONSTRAINTS or entry.applied.exc_nodes is None:
+        return None
+    return Change(entry.job_id, entry.submit_time, of, status.exc_nodes, entry.applied.exc_nodes_before, position=-1)
+
+
+def view(snapshot: "Snapshot", journal: Journal) -> dict[int, JobStatus]:
+    """The snapshot's rows of the jobs that the journal knows, as statuses."""
+    jobs = snapshot.jobs
+    found: dict[int, JobStatus] = {}
+    for job in journal.entries:
+        row = jobs.row_of.get(job)
+        if row is None or int(jobs.state[row]) not in {0, 1}:  # JobState.PENDING, RUNNING
+            continue
+        found[job] = JobStatus(
+            job_id=job,
+            submit_time=int(jobs.submit_time[row]),
+            pending=int(jobs.state[row]) == 0,
+            held=bool(jobs.held[row]) or int(jobs.priority[row]) == 0,
+            priority=int(jobs.priority[row]),
+            nice=int(jobs.nice[row]),
+            site_factor=int(jobs.site_factor[row]) if bool(jobs.site_known[row]) else None,
+            oversubscribe=OverSubscribe(jobs.oversubscribe.value(row) or OverSubscribe.UNKNOWN),
+            exc_nodes=jobs.exc_nodes.value(row),
+            reason=jobs.reason.value(row),
+        )
+    return found
+
+
+def orphans(snapshot: "Snapshot", journal: Journal) -> tuple[int, ...]:
+    """Pending jobs with a SiteFactor that the journal knows nothing about."""
+    jobs = snapshot.jobs
+    suspects = jobs.job_id[(jobs.state == 0) & jobs.site_known & (jobs.site_factor != 0)]
+    return tuple(int(job) for job in suspects if int(job) not in journal.entries)
