@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from rltuned.cluster.changes import MAX_FACTOR, MAX_PRIORITY, Change, Field, Outcome, WriteResult
-from rltuned.cluster.hostlist import SAFE
-from rltuned.errors import SlurmDeniedError, SlurmError, SlurmUnavailableError
+from rltuned.cluster.hostlist import SAFE, expand
+from rltuned.errors import SlurmDeniedError, SlurmError, SlurmParseError, SlurmUnavailableError
 from rltuned.slurm.commands import EXCLUSIVE_SINCE
 from rltuned.slurm.process import Answer, Runner, failure, printable
 from rltuned.slurm.status import release as installed_release
@@ -53,7 +53,17 @@ def _legal(field: Field, value: int | str) -> bool:
         case Field.OVERSUBSCRIBE:
             return isinstance(value, str) and str(value) in _OVERSUBSCRIBE
         case Field.EXC_NODES:
-            return isinstance(value, str) and len(value) <= MAX_NODE_LIST and SAFE.match(value) is not None
+            return isinstance(value, str) and len(value) <= MAX_NODE_LIST and _is_node_list(value)
+
+
+def _is_node_list(value: str) -> bool:
+    if SAFE.match(value) is None:
+        return False
+    try:
+        expand(value)
+    except SlurmParseError:
+        return False
+    return True
 
 
 def _legal_id(job_id: object) -> bool:
@@ -61,6 +71,8 @@ def _legal_id(job_id: object) -> bool:
 
 
 _JOB = re.compile(r"\bfor job ([0-9]{1,10})\s*\Z")
+_TASKS = re.compile(r"\s*([0-9]{1,10})(?:_\S*)?: ")
+"""A complaint about tasks of an array: ``6_21-50: Invalid job id specified``."""
 _VERDICTS: Final = (
     ("invalid job id specified", Outcome.GONE),
     ("already finished", Outcome.GONE),
@@ -82,21 +94,34 @@ _UNREACHABLE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Complaint:
+    """One line of standard error."""
+
     outcome: Outcome | None
     message: str
 
 
 def complaints(stderr: str) -> dict[int, _Complaint]:
-    """What scontrol said about each job that it names, the first sentence of each."""
+    """What scontrol said about each job that it names, the first sentence of each. Job 0: what names no job."""
     found: dict[int, _Complaint] = {}
     for line in stderr.splitlines():
-        match = _JOB.search(line)
-        if match is None:
-            continue
-        lower = line.lower()
-        outcome = next((verdict for words, verdict in _VERDICTS if words in lower), None)
-        found.setdefault(int(match.group(1)), _Complaint(outcome, printable(line)))
+        if match := _JOB.search(line):
+            found.setdefault(int(match.group(1)), _Complaint(verdict(line), printable(line)))
+        elif match := _TASKS.match(line):
+            found.setdefault(int(match.group(1)), _Complaint(None, printable(line)))
+        elif line.strip():
+            found.setdefault(0, _Complaint(None, printable(line)))
     return found
+
+
+def verdict(message: str) -> Outcome | None:
+    """What a sentence of Slurm settles; None: nothing, read back."""
+    lower = message.lower()
+    return next((outcome for words, outcome in _VERDICTS if words in lower), None)
+
+
+def unreachable(message: str) -> bool:
+    """Whether Slurm says that the client lost slurmctld on the way."""
+    return _UNREACHABLE.search(message) is not None
 
 
 class ScontrolWriter:
@@ -129,11 +154,11 @@ class ScontrolWriter:
             lines = "".join(f"update JobId={job} {' '.join(parts)}\n" for job, parts in words.items())
             answer = self._runner.run("update", stdin=lines)
             said = complaints(answer.stderr)
-            if answer.code != 0 and _UNREACHABLE.search(answer.stderr):
+            if answer.code != 0 and unreachable(answer.stderr):
                 raise SlurmUnavailableError(str(failure(answer)))
             # Since 26.05 a default job and one set to NO look the same: reading back proves nothing there, so that
-            # scontrol's word counts.
-            if answer.code == 0 and any(change.field is Field.OVERSUBSCRIBE for change in changes):
+            # scontrol's word counts, as long as each of its complaints names a job.
+            if 0 not in said and any(change.field is Field.OVERSUBSCRIBE for change in changes):
                 blind = installed_release(self._runner) >= EXCLUSIVE_SINCE
         return [
             WriteResult(change, sent=False, outcome=Outcome.FAILED, message=refused[index])
@@ -175,5 +200,5 @@ class ScontrolWriter:
         if "permission denied" in lower:
             raise SlurmDeniedError(f"scontrol release: {printable(answer.stderr)}")
         passed_over = ("invalid job id", "already finished", "no longer pending", "no error")
-        if _UNREACHABLE.search(lower) or not any(words in lower for words in passed_over):
+        if unreachable(lower) or not any(words in lower for words in passed_over):
             raise SlurmUnavailableError(str(failure(answer)))
