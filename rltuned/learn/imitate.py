@@ -4,9 +4,9 @@ A policy that starts as good as the best plain rule needs far less reinforcement
 shipped as it is. The network sees the sampled columns only, never the rule's own key.
 """
 
+import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from itertools import pairwise
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from rltuned.cluster.tables import Floats
 from rltuned.learn.progress import Report, silent
 from rltuned.learn.queues import UNSEEN, QueueSettings, generate
-from rltuned.observe import WINDOW, Observation, observe
+from rltuned.observe import Observation, observe
 from rltuned.policy.actor import Actor, Architecture, rule_order
 from rltuned.policy.files import save
 from rltuned.policy.heuristics import Rule, by_name
@@ -35,18 +35,16 @@ class ImitateSettings:
     name: str = "base"
     """Of the model that is written."""
     seed: int = 7
-    architecture: Architecture = Architecture()
+    architecture: Architecture = field(default_factory=Architecture)
     states: int = 4000
     """Generated queue states to learn from."""
     test_states: int = 400
     """Unseen states to measure on, from each of the two parametrisations."""
-    epochs: int = 40
-    batch: int = 32
-    """States per step."""
+    steps: int = 12_000
+    batch: int = 2048
+    """Pairs of jobs per step; both jobs of a pair wait in the same queue."""
     learning_rate: float = 4e-3
     """Of Adam at the start; falls to 0 as half a cosine."""
-    pairs: int = 24
-    """Random pairings of the jobs of a state per step: each is one comparison per job."""
 
 
 @dataclass(frozen=True)
@@ -77,21 +75,23 @@ class ImitateResult:
     golden_state: npt.NDArray[np.float32]
     golden_base: Floats | None
     loss: float
-    """Mean of the last epoch."""
+    """Mean of the last hundred steps."""
 
 
 @dataclass(frozen=True)
 class _Lesson:
-    """S states as arrays."""
+    """The R jobs of S states, one behind the other."""
 
     state: npt.NDArray[np.float32]
-    """(S, W, 8)"""
-    mask: npt.NDArray[np.float32]
-    """(S, W)"""
+    """(R, 8)"""
     key: npt.NDArray[np.float32]
-    """(S, W) ln(1 + key) of the rule: small first; 0 in the padding."""
+    """(R,) ln(1 + key) of the rule: small first."""
     base: npt.NDArray[np.float32]
-    """(S, W) order of the residual's rule, zeros without one."""
+    """(R,) order of the residual's rule, zeros without one."""
+    first: npt.NDArray[np.intp]
+    """(S+1,) where each state begins."""
+    company: npt.NDArray[np.float32]
+    """(S, 8) mean of each state's jobs."""
 
 
 def imitate(settings: ImitateSettings, progress: Report = silent) -> ImitateResult:
@@ -173,11 +173,11 @@ def kendall(reference: Floats, scores: Floats) -> tuple[float, float] | None:
     upper = np.triu_indices(len(reference), 1)
     wanted = np.sign(reference[:, None] - reference[None, :])[upper]
     got = np.sign(scores[:, None] - scores[None, :])[upper]
-    ordered, distinct = np.count_nonzero(wanted), np.count_nonzero(got)
+    ordered, distinct = int(np.count_nonzero(wanted)), int(np.count_nonzero(got))
     if ordered == 0:
         return None
     concordant = float(wanted @ got)
-    return concordant / ordered, concordant / float(np.sqrt(float(ordered) * max(distinct, 1)))
+    return concordant / ordered, concordant / math.sqrt(ordered * max(distinct, 1))
 
 
 def _observations(
@@ -192,77 +192,55 @@ def _observations(
 
 
 def _lesson(observations: Sequence[Observation], rule: Rule, architecture: Architecture) -> _Lesson:
-    key = np.zeros((len(observations), WINDOW), dtype=np.float32)
-    base = np.zeros_like(key)
-    for index, each in enumerate(observations):
-        key[index, : len(each)] = np.log1p(rule.key(each))
-        if architecture.residual is not None:
-            base[index, : len(each)] = rule_order(architecture.residual, each)
+    """The states with at least two jobs."""
+    taught = [each for each in observations if len(each) > 1]
+    rows = [each.state[: len(each)] for each in taught]
+    residual = architecture.residual
+    base = [np.zeros(len(each)) if residual is None else rule_order(residual, each) for each in taught]
     return _Lesson(
-        state=np.stack([each.state for each in observations]),
-        mask=np.stack([each.mask for each in observations]).astype(np.float32),
-        key=key,
-        base=base,
+        state=np.concatenate(rows),
+        key=np.concatenate([np.log1p(rule.key(each)) for each in taught]).astype(np.float32),
+        base=np.concatenate(base).astype(np.float32),
+        first=np.cumsum([0, *(len(each) for each in taught)]),
+        company=np.stack([each.mean(axis=0) for each in rows]),
     )
 
 
 def _fit(settings: ImitateSettings, lesson: _Lesson, rng: np.random.Generator, progress: Report) -> tuple[Actor, float]:
-    """Adam on the pairwise logistic loss (RankNet, Burges et al. 2005) plus 1 − correlation with −ln key.
-
-    The correlation brings the network near quickly, the pairs make the order right where jobs are close.
-    """
+    """Adam on the pairwise logistic loss (RankNet, Burges et al., ICML 2005): which of two jobs goes first."""
     import tensorflow as tf  # noqa: PLC0415 - takes seconds, and only training needs it
 
     from rltuned.learn import network  # noqa: PLC0415 - imports TensorFlow
 
     tf.config.experimental.enable_op_determinism()
     architecture = settings.architecture
-    jobs = lesson.state[lesson.mask > 0]
-    mean, scale = jobs.mean(axis=0), np.maximum(jobs.std(axis=0), np.float32(1e-3))
+    mean, scale = lesson.state.mean(axis=0), np.maximum(lesson.state.std(axis=0), np.float32(1e-3))
     weights = network.variables(network.initial_weights(architecture, mean, scale, rng))
     trained = [weight for weight in weights.values() if weight.trainable]
-    batches = max(len(lesson.state) // settings.batch, 1)
-    schedule = tf.keras.optimizers.schedules.CosineDecay(settings.learning_rate, settings.epochs * batches)
+    schedule = tf.keras.optimizers.schedules.CosineDecay(settings.learning_rate, settings.steps)
     optimizer = tf.keras.optimizers.Adam(schedule)
 
     @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]  # TensorFlow ships no types
-    def step(state: Any, mask: Any, key: Any, base: Any, partners: Any) -> Any:
+    def step(state: Any, key: Any, base: Any, company: Any) -> Any:
         with tf.GradientTape() as tape:
-            score = network.scores(weights, architecture, state, mask, base)
-            # (B, W, K): each job beside K others of its state; pairs with padding and ties count for nothing.
-            other_score, other_key, other_mask = (tf.gather(each, partners, axis=1) for each in (score, key, mask))
-            wanted = tf.sign(other_key - key[:, :, None])
-            counts = mask[:, :, None] * other_mask * tf.abs(wanted)
-            wrong = tf.nn.softplus(-wanted * (score[:, :, None] - other_score)) * counts
-            pairwise_loss = tf.reduce_sum(wrong) / tf.maximum(tf.reduce_sum(counts), 1.0)
-            loss = pairwise_loss + 1.0 - _correlation(tf, score, -key, mask)
-        gradients = tape.gradient(loss, trained)
-        optimizer.apply_gradients(zip(gradients, trained, strict=True))
+            score = network.correct(architecture, network.network(weights, architecture, state, company), base)
+            sooner = tf.sign(key[:, 1] - key[:, 0])  # of the first job of each pair; 0 for a tie
+            wrong = tf.nn.softplus(-sooner * (score[:, 0] - score[:, 1])) * tf.abs(sooner)
+            loss = tf.reduce_sum(wrong) / tf.maximum(tf.reduce_sum(tf.abs(sooner)), 1.0)
+        optimizer.apply_gradients(zip(tape.gradient(loss, trained), trained, strict=True))
         return loss
 
-    mean_loss = float("nan")
-    for epoch in range(settings.epochs):
-        order = rng.permutation(len(lesson.state))
-        edges = np.linspace(0, len(order), batches + 1).astype(int)
-        losses = []
-        for start, end in pairwise(edges):
-            chosen = order[start:end]
-            partners = rng.integers(1, WINDOW, size=(1, settings.pairs)) + np.arange(WINDOW)[:, None]
-            losses.append(
-                step(
-                    *(each[chosen] for each in (lesson.state, lesson.mask, lesson.key, lesson.base)), partners % WINDOW
-                )
-            )
-        mean_loss = float(np.mean([float(loss) for loss in losses]))
-        progress("training", epoch + 1, settings.epochs)
-    return Actor(settings.name, architecture, {name: value.numpy() for name, value in weights.items()}), mean_loss
-
-
-def _correlation(tf: Any, score: Any, target: Any, mask: Any) -> Any:
-    """Mean Pearson correlation of scores and targets within the states of a batch."""
-    count = tf.maximum(tf.reduce_sum(mask, axis=1, keepdims=True), 1.0)
-    score = (score - tf.reduce_sum(score * mask, axis=1, keepdims=True) / count) * mask
-    target = (target - tf.reduce_sum(target * mask, axis=1, keepdims=True) / count) * mask
-    together = tf.reduce_sum(score * target, axis=1)
-    apart = tf.sqrt(tf.reduce_sum(score * score, axis=1) * tf.reduce_sum(target * target, axis=1) + 1e-9)
-    return tf.reduce_mean(together / apart)
+    lengths = np.diff(lesson.first)
+    losses = []
+    for done in range(1, settings.steps + 1):
+        queue = rng.integers(len(lengths), size=settings.batch)
+        one = rng.integers(lengths[queue])
+        other = (one + rng.integers(1, lengths[queue])) % lengths[queue]
+        pair = lesson.first[queue][:, None] + np.stack((one, other), axis=1)
+        loss = step(lesson.state[pair], lesson.key[pair], lesson.base[pair], lesson.company[queue])
+        if done > settings.steps - 100:
+            losses.append(float(loss))
+        if done % 100 == 0 or done == settings.steps:
+            progress("training", done, settings.steps)
+    actor = Actor(settings.name, architecture, {name: value.numpy() for name, value in weights.items()})
+    return actor, float(np.mean(losses))

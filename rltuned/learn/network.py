@@ -31,28 +31,36 @@ def variables(weights: Mapping[str, npt.NDArray[np.float32]]) -> dict[str, Any]:
     }
 
 
-def network(weights: Mapping[str, Any], architecture: Architecture, state: Any, mask: Any) -> Any:
-    """(B, W) output of the network for (B, W, inputs) states; (B, W) `mask` is 1.0 for jobs, 0.0 for padding.
+def network(weights: Mapping[str, Any], architecture: Architecture, state: Any, company: Any = None) -> Any:
+    """(B, W) output of the network for (B, W, inputs) states.
 
-    Padding has an output too, which means nothing.
+    `company`: (B, inputs) mean of the jobs of each state (`company_of`); needed where the architecture has a context.
+    Rows of padding have an output too, which means nothing.
     """
     value = (state - weights["input.mean"]) / weights["input.scale"]
-    company = None
-    if architecture.context:
-        count = tf.maximum(tf.reduce_sum(mask, axis=1), 1.0)
-        company = tf.reduce_sum(value * mask[:, :, None], axis=1) / count[:, None]
     for index in range(architecture.layers):
         if index:
             value = tf.nn.relu(value) if architecture.activation is Activation.RELU else tf.tanh(value)
         value = tf.tensordot(value, weights[f"layer{index}.kernel"], 1) + weights[f"layer{index}.bias"]
-        if index == 0 and company is not None:
-            value += tf.matmul(company, weights["context.kernel"])[:, None, :]
+        if index == 0 and architecture.context:
+            seen = (company - weights["input.mean"]) / weights["input.scale"]
+            value += tf.matmul(seen, weights["context.kernel"])[:, None, :]
     return value[:, :, 0]
+
+
+def company_of(state: Any, mask: Any) -> Any:
+    """(B, inputs) mean of the jobs' rows of (B, W, inputs) states; (B, W) `mask` is 1.0 for jobs, 0.0 for padding."""
+    count = tf.maximum(tf.reduce_sum(mask, axis=1), 1.0)
+    return tf.reduce_sum(state * mask[:, :, None], axis=1) / count[:, None]
 
 
 def scores(weights: Mapping[str, Any], architecture: Architecture, state: Any, mask: Any, base: Any = None) -> Any:
     """(B, W) scores; (B, W) `base`: order of the residual's rule in [0, 1] (`rltuned.policy.actor.rule_order`)."""
-    output = network(weights, architecture, state, mask)
+    return correct(architecture, network(weights, architecture, state, company_of(state, mask)), base)
+
+
+def correct(architecture: Architecture, output: Any, base: Any = None) -> Any:
+    """Scores from the network's output, of any shape: the output, or the residual's rule corrected by it."""
     if architecture.residual is None:
         return output
     if base is None:

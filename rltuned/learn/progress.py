@@ -15,7 +15,7 @@ class Report(Protocol):
         """`done` of `total` steps of `stage` are over."""
 
 
-def silent(stage: str, done: int, total: int) -> None:  # noqa: ARG001 - the signature of `Report`
+def silent(stage: str, done: int, total: int) -> None:
     """Report nothing."""
 
 

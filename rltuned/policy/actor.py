@@ -2,10 +2,8 @@
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
-from types import MappingProxyType
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -63,16 +61,13 @@ class Architecture:
         return sum(int(np.prod(shape)) for name, shape in self.shapes().items() if not name.startswith("input."))
 
 
-_NO_WEIGHTS: Final[Weights] = MappingProxyType({})
-
-
 @dataclass(frozen=True)
 class Actor:
     """A `Policy` that scores with a network. Permutation-equivariant: a row is judged alone, or beside the mean."""
 
     name: str
-    architecture: Architecture = field(default_factory=Architecture)
-    weights: Weights = _NO_WEIGHTS
+    architecture: Architecture
+    weights: Weights
     """float32, with the names and shapes of `Architecture.shapes`."""
 
     def score(self, observation: Observation) -> Floats:
