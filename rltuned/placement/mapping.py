@@ -5,8 +5,8 @@ import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats
 from rltuned.placement.base import Kind, Placement, PlacementProblem, Way
-from rltuned.placement.model import CROWD, CROWDING, node_sizes
-from rltuned.placement.ways import WaySet
+from rltuned.placement.model import node_sizes
+from rltuned.placement.ways import CROWD, CROWDING, WaySet
 
 
 def choose(ways: WaySet, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:

@@ -12,12 +12,7 @@ import numpy.typing as npt
 
 from rltuned.cluster.tables import Bools, Floats
 from rltuned.placement.base import PlacementProblem
-from rltuned.placement.ways import WaySet
-
-CROWD: float = 0.5
-"""Share of a node's CPUs or memory that planned jobs may take together before each more of it costs."""
-CROWDING = 0.05
-"""Cost of crowding per GPU of the node and share above `CROWD`."""
+from rltuned.placement.ways import CROWD, CROWDING, WaySet
 
 RowName = tuple[str | int, ...]
 
@@ -205,13 +200,17 @@ def _capacity_rows(ways: WaySet, members: Floats, upper: Floats, opened: dict[in
             # The CPU row ties every pattern of a node to its open column: each takes at least one CPU.
             if fits and (open_column is None or d != depth - 3):
                 continue
+            if limit <= 0:
+                upper[pattern[low:end]] = 0.0
+                continue
+            # As shares of what is free: MiB beside GPUs would be badly scaled.
             if open_column is None:
-                rows.add(("capacity", node, s, d), pattern[low:end], amount[low:end], limit)
+                rows.add(("capacity", node, s, d), pattern[low:end], amount[low:end] / limit, 1.0)
             else:
                 rows.add(
                     ("capacity", node, s, d),
                     np.append(pattern[low:end], open_column),
-                    np.append(amount[low:end], -limit),
+                    np.append(amount[low:end] / limit, -1.0),
                     0.0,
                 )
 

@@ -1,11 +1,14 @@
 """Batches → ways → model → solver → mapping: one call."""
 
 import numpy as np
+import numpy.typing as npt
 
+from rltuned.cluster.tables import Floats
 from rltuned.config import PlacementSection
 from rltuned.placement.base import Placement, PlacementProblem, SolveOutcome
 from rltuned.placement.mapping import choose, concrete, worth
 from rltuned.placement.model import formulate
+from rltuned.placement.rounding import round_relaxation
 from rltuned.placement.solve import solve
 from rltuned.placement.ways import enumerate_ways
 
@@ -26,7 +29,12 @@ def place(problem: PlacementProblem, settings: PlacementSection) -> Placement:
     if not ways.columns.patterns:
         return Placement(SolveOutcome.INFEASIBLE, (), 0.0, 0.0, nothing, "no job fits at any planned slot")
     model = formulate(ways)
-    solved = solve(model, settings.time_limit, settings.gap)
+
+    def rounding(relaxed: Floats) -> tuple[npt.NDArray[np.int64], float]:
+        counts = round_relaxation(ways, relaxed)
+        return counts, worth(ways, choose(ways, counts))
+
+    solved = solve(model, settings.time_limit, settings.gap, rounding)
     chosen, objective = ways.greedy, worth(ways, ways.greedy)
     greedy = True
     if solved.counts is not None:

@@ -1,6 +1,8 @@
 """The program's way to GLPK: load, root relaxation, branch and bound, read back. Nothing is printed, nothing leaks."""
 
+import ctypes
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -8,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import swiglpk as glpk
 
+from rltuned.cluster.tables import Floats
 from rltuned.errors import PlacementError
 from rltuned.placement.base import SolveOutcome
 from rltuned.placement.model import Model
@@ -45,8 +48,15 @@ def _check(model: Model) -> None:
         raise PlacementError("placement model: two coefficients share a cell")
 
 
-def solve(model: Model, time_limit: float, gap: float) -> Solved:
+Rounding = Callable[[Floats], tuple[npt.NDArray[np.int64], float]]
+"""From the relaxed (P,) pattern counts to whole ones and their objective."""
+
+
+def solve(model: Model, time_limit: float, gap: float, rounding: Rounding | None = None) -> Solved:
     """Solve `model` with GLPK within `time_limit` seconds, to relative gap `gap`.
+
+    With `rounding`, the rounded root relaxation is the first incumbent; where it is within the gap already, which is
+    the common case, the search tree is not begun.
 
     OPTIMAL: proven within the gap. FEASIBLE: the limit came first, the incumbent counts. TIMEOUT: no incumbent.
     Deterministic unless the limit strikes.
@@ -59,7 +69,7 @@ def solve(model: Model, time_limit: float, gap: float) -> Solved:
     lp = glpk.glp_create_prob()
     try:
         _load(lp, model)
-        return _run(lp, model, max(int(time_limit * GUARD * 1000), 1), gap)
+        return _run(lp, model, max(int(time_limit * GUARD * 1000), 1), gap, rounding)
     finally:
         glpk.glp_delete_prob(lp)
 
@@ -83,15 +93,24 @@ def _load(lp: Any, model: Model) -> None:
         if whole:
             glpk.glp_set_col_kind(lp, j, glpk.GLP_IV)
     if len(model.value):
-        rows_, columns_, values = glpk.intArray(len(model.value) + 1), glpk.intArray(len(model.value) + 1), glpk.doubleArray(len(model.value) + 1)
-        for at, (i, j, value) in enumerate(zip((model.row + 1).tolist(), (model.column + 1).tolist(), model.value.tolist(), strict=True), start=1):
-            rows_[at] = i
-            columns_[at] = j
-            values[at] = value
-        glpk.glp_load_matrix(lp, len(model.value), rows_, columns_, values)
+        glpk.glp_load_matrix(
+            lp,
+            len(model.value),
+            _array(glpk.intArray, model.row + 1, np.dtype(np.intc)),
+            _array(glpk.intArray, model.column + 1, np.dtype(np.intc)),
+            _array(glpk.doubleArray, model.value, np.dtype(np.double)),
+        )
 
 
-def _run(lp: Any, model: Model, limit_ms: int, gap: float) -> Solved:
+def _array(kind: Any, values: npt.NDArray[Any], dtype: np.dtype[Any]) -> Any:
+    """A SWIG array with `values` from element 1 on, filled in one go: element by element costs more than solving."""
+    array = kind(len(values) + 1)
+    source = np.concatenate(([0], values)).astype(dtype)
+    ctypes.memmove(int(array.cast()), source.ctypes.data, source.nbytes)
+    return array
+
+
+def _run(lp: Any, model: Model, limit_ms: int, gap: float, rounding: Rounding | None) -> Solved:
     simplex = glpk.glp_smcp()
     glpk.glp_init_smcp(simplex)
     simplex.msg_lev = glpk.GLP_MSG_OFF
@@ -102,6 +121,11 @@ def _run(lp: Any, model: Model, limit_ms: int, gap: float) -> Solved:
     if code != 0 or glpk.glp_get_status(lp) != glpk.GLP_OPT:
         return Solved(SolveOutcome.ERROR, None, -math.inf, math.inf, f"GLPK simplex: code {code}, status {glpk.glp_get_status(lp)}")
     relaxed = float(glpk.glp_get_obj_val(lp))
+    start, value = None, -math.inf
+    if rounding is not None:
+        start, value = rounding(np.array([glpk.glp_get_col_prim(lp, j + 1) for j in range(model.patterns)]))
+        if relaxed - value <= gap * abs(value):
+            return Solved(SolveOutcome.OPTIMAL, start, value, relaxed)
     branch = glpk.glp_iocp()
     glpk.glp_init_iocp(branch)
     branch.msg_lev = glpk.GLP_MSG_OFF
@@ -110,17 +134,16 @@ def _run(lp: Any, model: Model, limit_ms: int, gap: float) -> Solved:
     branch.tm_lim = max(int(limit_ms * (1.0 - ROOT_SHARE)), 1)
     code = glpk.glp_intopt(lp, branch)
     status = glpk.glp_mip_status(lp)
-    if status not in {glpk.GLP_OPT, glpk.GLP_FEAS}:
-        if code == glpk.GLP_ETMLIM:
-            return Solved(SolveOutcome.TIMEOUT, None, -math.inf, relaxed, "time limit before a first solution")
-        return Solved(SolveOutcome.ERROR, None, -math.inf, relaxed, f"GLPK intopt: code {code}, status {status}")
-    objective = float(glpk.glp_mip_obj_val(lp))
-    counts = np.array([glpk.glp_mip_col_val(lp, j + 1) for j in range(model.patterns)])
-    found = np.rint(counts).astype(np.int64)
-    if code == 0:
+    found, objective = start, value
+    if status in {glpk.GLP_OPT, glpk.GLP_FEAS} and glpk.glp_mip_obj_val(lp) > value:
+        objective = float(glpk.glp_mip_obj_val(lp))
+        found = np.rint([glpk.glp_mip_col_val(lp, j + 1) for j in range(model.patterns)]).astype(np.int64)
+    if code == 0 and found is not None:
         return Solved(SolveOutcome.OPTIMAL, found, objective, objective)
     if code == glpk.GLP_EMIPGAP:
         return Solved(SolveOutcome.OPTIMAL, found, objective, min(relaxed, objective + gap * abs(objective)))
     if code == glpk.GLP_ETMLIM:
+        if found is None:
+            return Solved(SolveOutcome.TIMEOUT, None, -math.inf, relaxed, "time limit before a first solution")
         return Solved(SolveOutcome.FEASIBLE, found, objective, relaxed, "time limit; best solution so far")
-    return Solved(SolveOutcome.ERROR, None, -math.inf, relaxed, f"GLPK intopt: code {code}")
+    return Solved(SolveOutcome.ERROR, found, objective, relaxed, f"GLPK intopt: code {code}, status {status}")

@@ -24,6 +24,10 @@ EXTRA_NODES: Final = 0.05
 """Most that a way pays, per GPU, for using more nodes than the job needs."""
 ISOLATION: Final = 0.02
 """What spread pays per GPU: OverSubscribe=NO cannot be taken back (docs/placement.md), so it must gain something."""
+CROWDING: Final = 0.05
+"""Cost of crowding by planned jobs, per GPU of the node and share of its CPUs or memory above `CROWD`."""
+CROWD: Final = 0.75
+"""Share of a node's CPUs, or memory, that planned jobs may take together before each more of it costs."""
 LATER: Final = 0.75
 """Discount of any start but now: jobs are not kept waiting for comfort."""
 HALF_DELAY: Final = 4 * 3600.0
@@ -33,6 +37,8 @@ SHORTLIST: Final = 12
 ALTERNATIVES: Final = 3
 """Nodes per job class offered beside those of the greedy passes, on the cluster as it is now."""
 
+COLUMN_BUDGET: Final = 1024
+"""Columns that GLPK solves in time; many different jobs get fewer alternatives each (docs/placement.md)."""
 IDLE_CLASSES: Final = 32
 """Classes of idle nodes looked at for whole-node ways, the largest first; real clusters have a few."""
 
@@ -177,9 +183,9 @@ class _Cluster:
     """Capacity that is left while a greedy pass places jobs. Mutable; lives for one pass."""
 
     def __init__(self, problem: PlacementProblem, classes: Classes) -> None:
-        self.cap = problem.free.copy()
-        self.avail = problem.free.copy()
-        """(S, M, D) what a job that starts at the slot, and stays, can get."""
+        self._cap = problem.free.transpose(0, 2, 1).copy()
+        self.avail = self._cap.copy()
+        """(S, D, M) what a job that starts at the slot, and stays, can get."""
         self.untouched = np.ones(problem.free.shape[1], dtype=np.bool_)
         self._idle = problem.idle
         self._classes = classes
@@ -191,13 +197,13 @@ class _Cluster:
 
     def take(self, pattern: Pattern, uses: list[Floats]) -> None:
         for node, use in zip(pattern.nodes, uses, strict=True):
-            self.cap[pattern.slot :, node] -= use
-            self.avail[:, node] = np.minimum.accumulate(self.cap[::-1, node], axis=0)[::-1]
+            self._cap[pattern.slot :, :, node] -= use
+            self.avail[:, :, node] = np.minimum.accumulate(self._cap[::-1, :, node], axis=0)[::-1]
             self.untouched[node] = False
         for node_class in pattern.tokens:
             # From the end: shared ways prefer low rows, so that the two rarely want the same node.
             node = self.tokens(pattern.slot, node_class)[-1]
-            self.avail[:, node] = -1.0
+            self.avail[:, :, node] = -1.0
             self.untouched[node] = False
 
 
@@ -221,11 +227,14 @@ class _Enumerator:
         self.exclusive = problem.exclusive[first].tolist()
         self.size = problem.size[first].tolist()
         self.eligible = problem.eligible[first]
+        with_gpus = problem.total_gpus.sum(axis=1)
+        self.smallest_gpus = int(with_gpus[with_gpus > 0].min(initial=2**30))
         self.node_gpus = np.maximum(problem.total_gpus.sum(axis=1), 1).astype(np.float64)
         sizes = np.array([len(rows) for rows in classes.nodes])
         largest = np.argsort(-sizes, kind="stable")
-        self.idle_classes = [
-            largest[idle[classes.first_node[largest]]][:IDLE_CLASSES].tolist() for idle in problem.idle
+        idle = [largest[idle[classes.first_node[largest]]][:IDLE_CLASSES] for idle in problem.idle]
+        self._idle = [
+            (n, classes.first_node[n], problem.free[slot, classes.first_node[n]].T) for slot, n in enumerate(idle)
         ]
         self._types = [
             ((-1,) if g == 0 else tuple(range(self.types)) if t < 0 else (t,) if t < self.types else _EMPTY)
@@ -266,14 +275,15 @@ class _Enumerator:
 
     def _fits(self, c: int, slot: int, use: Floats, avail: Floats) -> npt.NDArray[np.intp]:
         """Nodes that have `use` left. Only the dimensions that the job uses are compared."""
-        mask = self.eligible[c].copy()
-        for dimension in np.flatnonzero(use):
-            mask &= avail[slot, :, dimension] >= use[dimension]
+        mask = self.eligible[c]
+        for dimension, amount in enumerate(use.tolist()):
+            if amount > 0:
+                mask = mask & (avail[slot, dimension] >= amount)
         return np.flatnonzero(mask)
 
-    def _scores(self, c: int, slot: int, use: Floats, nodes: npt.NDArray[np.intp], avail: Floats) -> Floats:
+    def _scores(self, slot: int, use: Floats, nodes: npt.NDArray[np.intp], avail: Floats) -> Floats:
         """(n,) cost of each node per GPU, best fit as the tie-breaker."""
-        before = avail[slot, nodes]
+        before = avail[slot][:, nodes].T
         after = before - use
         fragments = self.demand.fragments(np.concatenate((before, after)))
         growth = (fragments[len(nodes) :] - fragments[: len(nodes)]) / self.node_gpus[nodes]
@@ -288,11 +298,12 @@ class _Enumerator:
         nodes = self._fits(c, slot, use, avail)
         if len(nodes) < count:
             return None
-        if len(nodes) > max(SHORTLIST, 2 * count):
-            left = avail[slot, nodes, : self.types].sum(axis=1) + 1e-3 * avail[slot, nodes, self.types]
-            short = np.argpartition(left, max(SHORTLIST, 2 * count) - 1)[: max(SHORTLIST, 2 * count)]
-            nodes = np.sort(nodes[short])
-        scores = self._scores(c, slot, use, nodes, avail)
+        short = max(SHORTLIST, 2 * count)
+        if len(nodes) > short:
+            left = avail[slot, : self.types, nodes].sum(axis=1) + 1e-3 * avail[slot, self.types, nodes]
+            # A stable choice among equals: the lowest rows.
+            nodes = np.sort(nodes[np.argsort(left, kind="stable")[:short]])
+        scores = self._scores(slot, use, nodes, avail)
         order = np.argsort(scores, kind="stable")[:count]
         return float(scores[order].mean()), np.sort(nodes[order])
 
@@ -318,21 +329,20 @@ class _Enumerator:
         return Pattern(c, Kind.PACK, slot, best[1], tuple(best[2].tolist()), tuple(best[3]), _EMPTY, _EMPTY)
 
     def _most(self, c: int, t: int, free: Floats) -> npt.NDArray[np.int64]:
-        """(n,) GPUs that the job could take from each node, its CPUs and memory going along."""
-        most = free[:, t].copy()
-        most = np.minimum(most, np.floor(free[:, self.types] * self.gpus[c] / self.cpus[c] + 1e-9))
+        """(n,) GPUs that the job could take from each node, its CPUs and memory going along. `free` is (D, n)."""
+        total, cpus, mem = self.gpus[c], free[self.types], free[self.types + 1]
+        most = np.minimum(free[t], total)
+        most = np.minimum(most, np.floor(cpus * (total / self.cpus[c]) + 1e-9))
         if self.mem[c] > 0:
-            most = np.minimum(most, np.floor(free[:, self.types + 1] * self.gpus[c] / self.mem[c] + 1e-9))
-        most = np.where(free[:, self.types + 2] >= self.tmp[c], most, 0.0)
+            most = np.minimum(most, np.floor(mem * (total / self.mem[c]) + 1e-9))
         # A node must give one CPU even to the smallest share.
-        most = np.where(free[:, self.types] >= 1, most, 0.0)
-        return np.clip(most, 0, self.gpus[c]).astype(np.int64)
+        return np.where((free[self.types + 2] >= self.tmp[c]) & (cpus >= 1), np.maximum(most, 0), 0).astype(np.int64)
 
     def _split(
         self, c: int, slot: int, t: int, avail: Floats
     ) -> tuple[npt.NDArray[np.intp], list[int]] | None:
         """A total over as few nodes as possible: the fullest shares first, the rest where it fits best."""
-        most = self._most(c, t, avail[slot]) * self.eligible[c]
+        most = np.where(self.eligible[c], self._most(c, t, avail[slot]), 0)
         order = np.argsort(-most, kind="stable")
         order = order[most[order] > 0]
         least, total = self.nodes[c], self.gpus[c]
@@ -354,27 +364,22 @@ class _Enumerator:
 
     # -- whole nodes
 
-    def _whole(
-        self, c: int, slot: int, t: int, cluster: _Cluster | None
-    ) -> list[tuple[int, int, int]]:
+    def _whole(self, c: int, slot: int, t: int, cluster: _Cluster | None) -> list[tuple[int, int, int]]:
         """Idle node classes that can host a part of the job: (GPUs a node can give, nodes left, class)."""
+        classes, first, free = self._idle[slot]
+        hosts = self.eligible[c, first]
+        if self.equal(c):
+            gives = np.full(len(first), self.per_node[c], dtype=np.int64)
+            hosts &= (free >= self.use(c, t, self.per_node[c])[:, None]).all(axis=0)
+        else:
+            gives = self._most(c, t, free)
+            hosts &= gives > 0
         found = []
-        for n in self.idle_classes[slot]:
-            row = self.classes.first_node[n]
-            if not self.eligible[c, row]:
-                continue
-            free = self.p.free[slot, row]
-            if self.equal(c):
-                gives = self.per_node[c]
-                if np.any(free < self.use(c, t, gives)):
-                    continue
-            else:
-                gives = int(self._most(c, t, free[None, :])[0])
-                if gives == 0:
-                    continue
+        for at in np.flatnonzero(hosts).tolist():
+            n = int(classes[at])
             left = len(self.classes.nodes[n]) if cluster is None else len(cluster.tokens(slot, n))
             if left > 0:
-                found.append((gives, left, n))
+                found.append((int(gives[at]), left, n))
         return found
 
     def spread(self, c: int, slot: int, cluster: _Cluster | None = None) -> Pattern | None:
@@ -422,7 +427,9 @@ class _Enumerator:
         self, c: int, slot: int, avail: Floats, cluster: _Cluster | None = None
     ) -> Pattern | None:
         """For jobs over several nodes: nodes whose GPUs it uses up first, taken whole, then the rest packed."""
-        if self.exclusive[c] or self.gpus[c] == 0:
+        if self.exclusive[c] or self.gpus[c] == 0 or (self.nodes[c] == 1 and self.per_node[c] > 0):
+            return None
+        if self.nodes[c] == 1 and self.gpus[c] <= self.smallest_gpus:
             return None
         for t in self._types[c]:
             full = [
@@ -430,8 +437,6 @@ class _Enumerator:
                 if found[0] == self.node_gpus[self.classes.first_node[found[2]]]
             ]  # fmt: skip
             if self.per_node[c] > 0:
-                if self.nodes[c] == 1:
-                    continue
                 tokens = [n for _, left, n in full for _ in range(left)][: self.nodes[c]]
                 if len(tokens) == self.nodes[c]:
                     gpus = (self.per_node[c],) * len(tokens)
@@ -461,7 +466,7 @@ class _Enumerator:
             fits = fits[~self.p.idle[slot, fits]]
             if len(fits) == 0:
                 return None
-            nodes = (int(fits[np.argmin(self._scores(c, slot, use, fits, avail))]),)
+            nodes = (int(fits[np.argmin(self._scores(slot, use, fits, avail))]),)
         if len(tokens) + len(nodes) < max(2, self.nodes[c]) or (rest > 0 and not nodes):
             return None
         return Pattern(
@@ -511,17 +516,22 @@ def _alone(finder: _Enumerator, problem: PlacementProblem, classes: Classes) -> 
         (c, t) for c in every if problem.nodes[classes.first_job[c]] == 1 and not finder.exclusive[c]
         for t in finder.types_of(c)
     ]  # fmt: skip
+    free = problem.free.transpose(0, 2, 1).copy()
+    offers = max(1, min(ALTERNATIVES, COLUMN_BUDGET // (4 * len(classes.jobs))))
     for slot in range(len(problem.slot_time)):
         fresh = _changed(problem, slot)
-        found += _best_nodes(finder, problem, single, slot, fresh)
+        if slot == 0 or len(classes.jobs) * 8 <= COLUMN_BUDGET:
+            found += _best_nodes(finder, problem, single, slot, fresh, offers if slot == 0 else 1)
         idle = bool(np.any(problem.idle[slot] & fresh))
         for c in every:
-            if finder.nodes[c] > 1:
-                found.append(finder.pack(c, slot, problem.free))
-            if idle:
+            several = finder.nodes[c] > 1
+            if several:
+                found.append(finder.pack(c, slot, free))
+            # A later spread start steers nothing (steer.py): only jobs that must be alone are offered it.
+            if idle and (slot == 0 or finder.exclusive[c]):
                 found.append(finder.spread(c, slot))
-            if idle or finder.nodes[c] > 1:
-                found.append(finder.hierarchical(c, slot, problem.free))
+            if idle or several:
+                found.append(finder.hierarchical(c, slot, free))
     return [pattern for pattern in found if pattern is not None]
 
 
@@ -534,7 +544,7 @@ def _changed(problem: PlacementProblem, slot: int) -> Bools:
 
 
 def _best_nodes(
-    finder: _Enumerator, problem: PlacementProblem, single: list[tuple[int, int]], slot: int, fresh: Bools
+    finder: _Enumerator, problem: PlacementProblem, single: list[tuple[int, int]], slot: int, fresh: Bools, offers: int
 ) -> list[Pattern | None]:
     """The cheapest nodes for each (job class, GPU type) that needs one node: all classes at once."""
     nodes = np.flatnonzero(fresh)
@@ -549,7 +559,7 @@ def _best_nodes(
         fits &= (free[:, dimension] >= uses[:, dimension, None]) | (uses[:, dimension, None] == 0)
     left = free[:, :types].sum(axis=1) + 1e-3 * free[:, types]
     keys = np.where(fits, left, np.inf)
-    count = min(2 * ALTERNATIVES, len(nodes))
+    count = min(2 * offers, len(nodes))
     short = np.sort(np.argpartition(keys, count - 1, axis=1)[:, :count], axis=1)
     found: list[Pattern | None] = []
     flat = short.ravel()
@@ -558,7 +568,7 @@ def _best_nodes(
     growth = (finder.demand.fragments(after) - finder.demand.fragments(before)) / finder.node_gpus[nodes[flat]]
     scores = FRAGMENTATION * finder.demand.scarcity * growth + CONTENTION * finder.pressure[slot, nodes[flat]]
     scores = np.where(fits[np.repeat(np.arange(len(single)), count), flat], scores + 1e-6 * left[flat], np.inf)
-    order = np.argsort(scores.reshape(-1, count), axis=1, kind="stable")[:, : ALTERNATIVES if slot == 0 else 1]
+    order = np.argsort(scores.reshape(-1, count), axis=1, kind="stable")[:, :offers]
     for row, (c, t) in enumerate(single):
         for at in order[row]:
             if np.isfinite(scores[row * count + at]):
@@ -582,11 +592,12 @@ def enumerate_ways(problem: PlacementProblem) -> WaySet:
     for pattern in (*ranked, *largest, *_alone(finder, problem, classes)):
         if pattern is not None:
             index.setdefault(pattern, len(index))
-    columns = _columns(finder, problem, classes, tuple(index))
     kinds: list[set[Kind]] = [set() for _ in classes.jobs]
     for pattern in index:
         if pattern.slot == 0:
             kinds[pattern.job_class].add(pattern.kind)
+    columns = _worthwhile(_columns(finder, problem, classes, tuple(index)), finder)
+    index = {pattern: j for j, pattern in enumerate(columns.patterns)}
     return WaySet(
         problem=problem,
         classes=classes,
@@ -647,6 +658,39 @@ def _columns(
         extra_nodes=EXTRA_NODES * size * (1.0 - least / np.maximum(spots, 1.0)),
         isolation=np.where(chosen, ISOLATION * size, 0.0),
         discount=discounts(problem.slot_time),
+    )
+
+
+def _worthwhile(columns: Columns, finder: _Enumerator) -> Columns:
+    """Leave out spread where sharing is cheaper however crowded the shared node gets by planned jobs.
+
+    What is left out could not be in a better solution unless every shared node is full; the fewer whole-node ways, the
+    tighter the relaxation.
+    """
+    count = len(columns.patterns)
+    shared = np.full(len(finder.nodes), np.inf)
+    now = (columns.slot == 0) & (columns.isolation == 0)
+    np.minimum.at(shared, columns.job_class[now], columns.cost[now])
+    risk = CROWDING * np.array(finder.size)[columns.job_class]
+    keep = (columns.isolation == 0) | (columns.cost < shared[columns.job_class] + risk)
+    renumber = np.cumsum(keep) - 1
+    parts, tokens = keep[columns.part_pattern], keep[columns.token_pattern]
+    if keep.all() or count == 0:
+        return columns
+    return Columns(
+        patterns=tuple(p for p, kept in zip(columns.patterns, keep.tolist(), strict=True) if kept),
+        job_class=columns.job_class[keep],
+        slot=columns.slot[keep],
+        part_pattern=renumber[columns.part_pattern[parts]],
+        part_node=columns.part_node[parts],
+        part_use=columns.part_use[parts],
+        token_pattern=renumber[columns.token_pattern[tokens]],
+        token_class=columns.token_class[tokens],
+        fragmentation=columns.fragmentation[keep],
+        contention=columns.contention[keep],
+        extra_nodes=columns.extra_nodes[keep],
+        isolation=columns.isolation[keep],
+        discount=columns.discount,
     )
 
 
