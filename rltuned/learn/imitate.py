@@ -6,7 +6,7 @@ shipped as it is. The network sees the sampled columns only, never the rule's ow
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,11 +52,11 @@ class Agreement:
     """How far a ranking agrees with the rule's, over many states."""
 
     tau: float
-    """Mean Kendall τ over the pairs that the rule orders."""
-    tau_b: float
-    """Mean Kendall τ-b, which also asks that the rule's ties be ties."""
+    """Mean Kendall τ with the rule's whole order, in which earlier submission breaks its ties."""
     tau_low: float
     """τ that 95 % of the states exceed."""
+    tau_key: float
+    """Mean Kendall τ over the pairs that the rule's own key orders, ties and how they are broken left out."""
     states: int
 
 
@@ -84,8 +84,8 @@ class _Lesson:
 
     state: npt.NDArray[np.float32]
     """(R, 8)"""
-    key: npt.NDArray[np.float32]
-    """(R,) ln(1 + key) of the rule: small first."""
+    place: npt.NDArray[np.float32]
+    """(R,) place in the rule's order, 0 first; jobs that the rule cannot tell apart share one."""
     base: npt.NDArray[np.float32]
     """(R,) order of the residual's rule, zeros without one."""
     first: npt.NDArray[np.intp]
@@ -151,33 +151,36 @@ def write_model(result: ImitateResult, directory: Path, revision: str = "unknown
 
 
 def agreement(rule: Rule, scores: Sequence[Floats], observations: Sequence[Observation]) -> Agreement:
-    """How far `scores`, one array per observation, rank as `rule` does. States that the rule does not order are left out."""
-    both = [kendall(-rule.key(each), score) for each, score in zip(observations, scores, strict=True)]
-    measured = np.array([pair for pair in both if pair is not None]).reshape(-1, 2)
-    if len(measured) == 0:
-        return Agreement(tau=float("nan"), tau_b=float("nan"), tau_low=float("nan"), states=0)
+    """How far `scores`, one array per observation, rank as `rule` does. States that it does not order do not count."""
+    whole, key = [], []
+    for observation, score in zip(observations, scores, strict=True):
+        tau = kendall(rule.score(observation), score)
+        if tau is not None:
+            whole.append(tau)
+            among_keys = kendall(-rule.key(observation), score)
+            key.append(tau if among_keys is None else among_keys)
+    if not whole:
+        return Agreement(tau=math.nan, tau_low=math.nan, tau_key=math.nan, states=0)
     return Agreement(
-        tau=float(measured[:, 0].mean()),
-        tau_b=float(measured[:, 1].mean()),
-        tau_low=float(np.quantile(measured[:, 0], 0.05)),
-        states=len(measured),
+        tau=float(np.mean(whole)),
+        tau_low=float(np.quantile(whole, 0.05)),
+        tau_key=float(np.mean(key)),
+        states=len(whole),
     )
 
 
-def kendall(reference: Floats, scores: Floats) -> tuple[float, float] | None:
-    """Kendall's τ over the pairs that `reference` orders, and τ-b over all pairs; None when it orders none.
+def kendall(reference: Floats, scores: Floats) -> float | None:
+    """Kendall's τ over the pairs that `reference` orders (Somers' D); None when it orders none. O(n²).
 
-    The first does not punish an order among jobs that are all the same to the reference (Somers' D); the second, τ-b
-    (Kendall 1945), does. O(n²).
+    Without ties in `reference` it is τ itself, a tie in `scores` counting as half agreed. What is not asked for is an
+    order among jobs that are all the same to the reference.
     """
     upper = np.triu_indices(len(reference), 1)
     wanted = np.sign(reference[:, None] - reference[None, :])[upper]
-    got = np.sign(scores[:, None] - scores[None, :])[upper]
-    ordered, distinct = int(np.count_nonzero(wanted)), int(np.count_nonzero(got))
+    ordered = int(np.count_nonzero(wanted))
     if ordered == 0:
         return None
-    concordant = float(wanted @ got)
-    return concordant / ordered, concordant / math.sqrt(ordered * max(distinct, 1))
+    return float(wanted @ np.sign(scores[:, None] - scores[None, :])[upper]) / ordered
 
 
 def _observations(
@@ -199,7 +202,7 @@ def _lesson(observations: Sequence[Observation], rule: Rule, architecture: Archi
     base = [np.zeros(len(each)) if residual is None else rule_order(residual, each) for each in taught]
     return _Lesson(
         state=np.concatenate(rows),
-        key=np.concatenate([np.log1p(rule.key(each)) for each in taught]).astype(np.float32),
+        place=np.concatenate([-rule.score(each) for each in taught]).astype(np.float32),
         base=np.concatenate(base).astype(np.float32),
         first=np.cumsum([0, *(len(each) for each in taught)]),
         company=np.stack([each.mean(axis=0) for each in rows]),
@@ -221,10 +224,10 @@ def _fit(settings: ImitateSettings, lesson: _Lesson, rng: np.random.Generator, p
     optimizer = tf.keras.optimizers.Adam(schedule)
 
     @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]  # TensorFlow ships no types
-    def step(state: Any, key: Any, base: Any, company: Any) -> Any:
+    def step(state: Any, place: Any, base: Any, company: Any) -> Any:
         with tf.GradientTape() as tape:
             score = network.correct(architecture, network.network(weights, architecture, state, company), base)
-            sooner = tf.sign(key[:, 1] - key[:, 0])  # of the first job of each pair; 0 for a tie
+            sooner = tf.sign(place[:, 1] - place[:, 0])  # of the first job of each pair; 0 for a tie
             wrong = tf.nn.softplus(-sooner * (score[:, 0] - score[:, 1])) * tf.abs(sooner)
             loss = tf.reduce_sum(wrong) / tf.maximum(tf.reduce_sum(tf.abs(sooner)), 1.0)
         optimizer.apply_gradients(zip(tape.gradient(loss, trained), trained, strict=True))
@@ -237,10 +240,27 @@ def _fit(settings: ImitateSettings, lesson: _Lesson, rng: np.random.Generator, p
         one = rng.integers(lengths[queue])
         other = (one + rng.integers(1, lengths[queue])) % lengths[queue]
         pair = lesson.first[queue][:, None] + np.stack((one, other), axis=1)
-        loss = step(lesson.state[pair], lesson.key[pair], lesson.base[pair], lesson.company[queue])
+        loss = step(lesson.state[pair], lesson.place[pair], lesson.base[pair], lesson.company[queue])
         if done > settings.steps - 100:
             losses.append(float(loss))
         if done % 100 == 0 or done == settings.steps:
             progress("training", done, settings.steps)
     actor = Actor(settings.name, architecture, {name: value.numpy() for name, value in weights.items()})
-    return actor, float(np.mean(losses))
+    return _rescaled(actor, lesson.state), float(np.mean(losses))
+
+
+def _rescaled(actor: Actor, state: npt.NDArray[np.float32]) -> Actor:
+    """The same order from scores of mean 0 and standard deviation 1.
+
+    The pairwise loss lets scores grow without end; large ones lose digits in float32 and leave reinforcement learning
+    no doubt to start from. A residual's correction is bounded anyway, and its scale matters.
+    """
+    if actor.architecture.residual is not None:
+        return actor
+    scores = actor.network(state)
+    last = actor.architecture.layers - 1
+    spread = max(float(scores.std()), 1e-6)
+    weights = dict(actor.weights)
+    weights[f"layer{last}.kernel"] = (weights[f"layer{last}.kernel"] / spread).astype(np.float32)
+    weights[f"layer{last}.bias"] = ((weights[f"layer{last}.bias"] - scores.mean()) / spread).astype(np.float32)
+    return replace(actor, weights=weights)
