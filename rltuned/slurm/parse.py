@@ -84,6 +84,17 @@ def integer(value: str) -> int:
     return int(value)
 
 
+def plain_integers(values: list[str]) -> list[int] | None:
+    """All of a column as integers, at once, when each is made of 1 to 15 digits; else None: look at each."""
+    if not values:
+        return []
+    joined = "".join(values)
+    if not (joined.isascii() and joined.isdigit()):
+        return None
+    lengths = set(map(len, values))
+    return list(map(int, values)) if 0 not in lengths and max(lengths) <= 15 else None
+
+
 def job_id(value: str) -> int:
     """A positive job id; 0 where Slurm says there is none."""
     if value in NOTHING:
@@ -96,6 +107,8 @@ def job_id(value: str) -> int:
 
 def count(value: str) -> int:
     """A count as squeue abbreviates it: ``4``, ``4K`` (4096), the lower end of ``1-2``; 0 where there is none."""
+    if len(value) < 10 and value.isdigit() and value.isascii():
+        return int(value)
     if value in NOTHING:
         return 0
     match = _COUNT.match(value)

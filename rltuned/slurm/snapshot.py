@@ -6,6 +6,7 @@ little more than splitting the answer.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import numpy as np
@@ -152,7 +153,7 @@ def build_partitions(partitions: Sequence[parse.PartitionLine], nodes: NodeTable
 
 
 class _Columns:
-    """squeue's columns with a job's id in every complaint."""
+    """squeue's columns as arrays: each distinct text is read once, and a complaint names the job."""
 
     def __init__(self, columns: Mapping[str, list[str]], ids: Sequence[int]) -> None:
         self._columns = columns
@@ -161,29 +162,52 @@ class _Columns:
     def __getitem__(self, field: str) -> list[str]:
         return self._columns[field]
 
-    def each(self, field: str, reads: Callable[[str], _T]) -> list[_T]:
-        """`reads` of each value; each distinct text is read once."""
+    def distinct(self, field: str, reads: Callable[[str], _T]) -> tuple[list[_T], Codes]:
+        """What `reads` makes of the distinct texts, in order of first appearance, and which of them each row has."""
         values = self._columns[field]
-        known: dict[str, _T] = {}
-        for value in set(values):
+        # Most columns hold one text only; comparing is much cheaper than looking each up.
+        constant = bool(values) and values.count(values[0]) == len(values)
+        index = {values[0]: 0} if constant else {value: code for code, value in enumerate(dict.fromkeys(values))}
+        found: list[_T] = []
+        for value in index:
             try:
-                known[value] = reads(value)
+                found.append(reads(value))
             except SlurmParseError as error:
                 job = self._ids[values.index(value)]
                 raise SlurmParseError(f"squeue, job {job}, column {field}: {error}") from None
-        return [known[value] for value in values]
+        if constant:
+            return found, np.zeros(len(values), dtype=np.int32)
+        return found, np.fromiter(map(index.__getitem__, values), np.int32, count=len(values))
 
     def floats(self, field: str, reads: Callable[[str], float]) -> Floats:
-        return np.array(self.each(field, reads), dtype=np.float64)
+        found, codes = self.distinct(field, reads)
+        return np.array(found, dtype=np.float64)[codes]
 
     def codes(self, field: str, reads: Callable[[str], int]) -> Codes:
-        return np.array(self.each(field, reads), dtype=np.int32)
+        found, codes = self.distinct(field, reads)
+        return np.array(found, dtype=np.int32)[codes]
+
+    def bools(self, field: str, reads: Callable[[str], bool]) -> npt.NDArray[np.bool_]:
+        found, codes = self.distinct(field, reads)
+        return np.array(found, dtype=np.bool_)[codes]
 
     def ints(self, field: str, reads: Callable[[str], int]) -> Ints:
-        return np.array(self.each(field, reads), dtype=np.int64)
+        plain = parse.plain_integers(self._columns[field])
+        if plain is not None:
+            return np.array(plain, dtype=np.int64)
+        found, codes = self.distinct(field, reads)
+        return np.array(found, dtype=np.int64)[codes]
+
+    def times(self, field: str) -> Floats:
+        plain = parse.plain_integers(self._columns[field])
+        return self.floats(field, parse.epoch) if plain is None else np.array(plain, dtype=np.float64)
 
     def category(self, field: str) -> Category:
-        return Category.of(self.each(field, parse.text))
+        """As `Category.of`."""
+        found, codes = self.distinct(field, parse.text)
+        names = tuple(dict.fromkeys(name for name in found if name))
+        code = {name: number for number, name in enumerate(names)}
+        return Category(np.array([code.get(name, -1) for name in found], dtype=np.int32)[codes], names)
 
 
 def build_jobs(
@@ -202,8 +226,8 @@ def build_jobs(
     table = _Columns(columns, ids)
     state = np.array([_STATES.get(value, int(JobState.OTHER)) for value in table["StateCompact"]], dtype=np.int8)
     running = state == JobState.RUNNING
-    gpus = _gpus(table)
-    end_time = table.floats("EndTime", parse.epoch)
+    requests = _requests(table)
+    end_time = table.times("EndTime")
     node_ptr, node_idx = concatenate_nodes(_nodes_of(table, nodes, ids, running))
     shown = table["OverSubscribe"]
     exclusive = columns.get(EXCLUSIVE)
@@ -211,6 +235,7 @@ def build_jobs(
         [(value, None) for value in shown] if exclusive is None else list(zip(shown, exclusive, strict=True))
     )
     shares = {pair: oversubscribe(*pair) for pair in set(pairs)}
+    alone = {pair: asked_exclusive(value, pair[1]) for pair, value in shares.items()}
     priority = table.ints("PriorityLong", parse.integer)
     site = [factors.get(job) for job in ids]
     return JobTable(
@@ -224,32 +249,32 @@ def build_jobs(
         qos=table.category("QOS"),
         reservation=table.category("Reservation"),
         reason=table.category("Reason"),
-        submit_time=table.floats("SubmitTime", parse.epoch),
-        eligible_time=table.floats("EligibleTime", parse.epoch),
-        start_time=np.where(running, table.floats("StartTime", parse.epoch), np.nan),
+        submit_time=table.times("SubmitTime"),
+        eligible_time=table.times("EligibleTime"),
+        start_time=np.where(running, table.times("StartTime"), np.nan),
         end_time=np.where(running, np.where(np.isnan(end_time), np.inf, end_time), np.nan),
         time_limit=_time_limits(table, partitions),
         nodes=np.maximum(table.codes("NumNodes", parse.count), 1),
         tasks=np.maximum(table.codes("NumTasks", parse.count), 1),
-        gpus=gpus.total,
-        gpus_per_node=gpus.per_node,
-        gpu_type=gpus.kind,
-        cpus=np.maximum(table.codes("NumCPUs", parse.count), gpus.cpus).astype(np.int32),
+        gpus=requests.gpus,
+        gpus_per_node=requests.per_node,
+        gpu_type=requests.gpu_type,
+        cpus=np.maximum(table.codes("NumCPUs", parse.count), requests.cpus).astype(np.int32),
         # --mem=0 asks for all of a node: what tres-alloc says then is a guess made of the largest one.
-        mem=np.where(~running & (table.floats("MinMemory", parse.memory) == 0.0), np.nan, gpus.mem),
+        mem=np.where(~running & (table.floats("MinMemory", parse.memory) == 0.0), np.nan, requests.mem),
         tmp=np.nan_to_num(table.floats("MinTmpDisk", parse.memory)),
         features=table.category("Feature"),
         req_nodes=table.category("ReqNodes"),
         exc_nodes=Category.of([excluded.get(job, "") for job in ids]),
-        dependent=np.array(table.each("Dependency", parse.depends), dtype=np.bool_),
+        dependent=table.bools("Dependency", parse.depends),
         held=(state == JobState.PENDING)
-        & ((priority == 0) | np.array(table.each("Reason", lambda value: value.startswith("JobHeld")), dtype=np.bool_)),
+        & ((priority == 0) | table.bools("Reason", lambda value: value.startswith("JobHeld"))),
         priority=priority,
         nice=table.ints("Nice", parse.integer),
         site_factor=np.array([factor or 0 for factor in site], dtype=np.int64),
         site_known=np.array([factor is not None for factor in site], dtype=np.bool_),
         oversubscribe=Category.of([shares[pair].value for pair in pairs]),
-        exclusive=np.array([asked_exclusive(shares[pair], pair[1]) for pair in pairs], dtype=np.bool_),
+        exclusive=np.array([alone[pair] for pair in pairs], dtype=np.bool_),
         node_ptr=node_ptr,
         node_idx=node_idx,
     )
@@ -261,11 +286,10 @@ def _one_row_per_record(columns: Mapping[str, list[str]]) -> tuple[Mapping[str, 
     The waiting tasks of an array and a running task may share the array's id: the running one then goes by its own
     number, which is the same, so it gives way. Two waiting rows of one array (tasks that were requeued) become one.
     """
-    ids = record_ids(dict(columns))
+    ids = record_ids(columns)
     states, tasks = columns["StateCompact"], columns["ArrayTaskID"]
-    waiting = [
-        parse.array_tasks(task) if state == parse.PENDING else 0 for state, task in zip(states, tasks, strict=True)
-    ]
+    number = {task: parse.array_tasks(task) for task in set(tasks)}
+    waiting = [number[task] if state == parse.PENDING else 0 for state, task in zip(states, tasks, strict=True)]
     if len(set(ids)) == len(ids):
         return columns, ids, waiting
     kept: dict[int, int] = {}
@@ -320,79 +344,62 @@ def _time_limits(table: _Columns, partitions: Sequence[Partition]) -> Floats:
     return limits
 
 
-class _Gpus:
+@dataclass(frozen=True)
+class _Requests:
     """What the jobs ask for, in columns."""
 
-    def __init__(self, rows: Iterable[tuple[int, int, str, int, float]]) -> None:
-        total, per_node, kind, cpus, mem = zip(*rows, strict=True) if (rows := list(rows)) else ((), (), (), (), ())
-        self.total: Codes = np.array(total, dtype=np.int32)
-        self.per_node: Codes = np.array(per_node, dtype=np.int32)
-        self.kind = Category.of(kind)
-        self.cpus: Codes = np.array(cpus, dtype=np.int32)
-        self.mem: Floats = np.array(mem, dtype=np.float64)
+    gpus: Codes
+    per_node: Codes
+    gpu_type: Category
+    cpus: Codes
+    mem: Floats
 
 
-_REQUESTS: Final = (
-    "tres-alloc",
-    "tres-per-job",
-    "tres-per-node",
-    "tres-per-task",
-    "tres-per-socket",
-    "NumNodes",
-    "NumTasks",
-)
+_OPTIONS: Final = ("tres-per-job", "tres-per-node", "tres-per-task", "tres-per-socket")
+"""--gpus, --gpus-per-node and --gres, --gpus-per-task, --gpus-per-socket."""
 
 
-def _gpus(table: _Columns) -> _Gpus:
-    """GPUs, their type, CPUs and memory of each job; each distinct request is worked out once."""
-    parts = (
-        table.each("tres-alloc", parse.tres),
-        table.each("tres-per-job", parse.gres),
-        table.each("tres-per-node", parse.gres),
-        table.each("tres-per-task", parse.gres),
-        table.each("tres-per-socket", parse.gres),
-        table.each("NumNodes", parse.count),
-        table.each("NumTasks", parse.count),
-    )
-    keys = list(zip(*(table[field] for field in _REQUESTS), strict=True))
-    known: dict[tuple[str, ...], tuple[int, int, str, int, float]] = {}
-    found = []
-    for row, key in enumerate(keys):
-        request = known.get(key)
-        if request is None:
-            request = known[key] = gpu_request(*(part[row] for part in parts))  # type: ignore[arg-type]
-        found.append(request)
-    return _Gpus(found)
+def _requests(table: _Columns) -> _Requests:
+    """GPUs, their type, CPUs and memory of each job.
 
-
-def gpu_request(
-    asked: parse.Tres,
-    per_job: Mapping[str, int],
-    per_node: Mapping[str, int],
-    per_task: Mapping[str, int],
-    per_socket: Mapping[str, int],
-    nodes: int,
-    tasks: int,
-) -> tuple[int, int, str, int, float]:
-    """(GPUs in all, GPUs per node or 0, type or "", CPUs, MiB in all or NaN) of one job.
-
-    `asked` counts wherever the site tracks gres/gpu (AccountingStorageTRES). Elsewhere the four options are all there
-    is: --gpus, --gpus-per-node and --gres, --gpus-per-task, --gpus-per-socket; of the last, one socket per node is
-    assumed, which is the least. A request for several types has all of them as its type, which no node has: such a job
-    is never placed.
+    `tres-alloc` counts wherever the site tracks gres/gpu (AccountingStorageTRES). Elsewhere the four options are all
+    there is; of GPUs per socket, one socket per node is assumed, which is the least. A request for several types has
+    all of them as its type, which no node has: such a job is never placed.
     """
-    nodes, tasks = max(nodes, asked.node, 1), max(tasks, 1)
-    total = asked.gpus
-    if total is None:
-        total = max(
-            sum(per_job.values()),
-            sum(per_node.values()) * nodes,
-            sum(per_task.values()) * tasks,
-            sum(per_socket.values()) * nodes,
-        )
-    types = dict(asked.gpu_types)
-    if not types:
-        for request in (per_job, per_node, per_task, per_socket):
-            types.update({kind: number for kind, number in request.items() if kind})
-    kind = ",".join(sorted(types))
-    return min(total, parse.MAX_COUNT), sum(per_node.values()), kind, asked.cpu, asked.mem
+    asked, row = table.distinct("tres-alloc", parse.tres)
+    options = {field: table.distinct(field, parse.gres) for field in _OPTIONS}
+    number = {
+        field: np.array([sum(found.values()) for found in distinct], dtype=np.int64)[codes]
+        for field, (distinct, codes) in options.items()
+    }
+    tracked = np.array([-1 if found.gpus is None else found.gpus for found in asked], dtype=np.int64)[row]
+    nodes = np.maximum(
+        table.codes("NumNodes", parse.count), np.array([found.node for found in asked], dtype=np.int64)[row]
+    )
+    nodes = np.maximum(nodes, 1)
+    total = np.maximum.reduce(
+        [
+            number["tres-per-job"],
+            number["tres-per-node"] * nodes,
+            number["tres-per-task"] * np.maximum(table.codes("NumTasks", parse.count), 1),
+            number["tres-per-socket"] * nodes,
+        ]
+    )
+    return _Requests(
+        gpus=np.minimum(np.where(tracked >= 0, tracked, total), parse.MAX_COUNT).astype(np.int32),
+        per_node=np.minimum(number["tres-per-node"], parse.MAX_COUNT).astype(np.int32),
+        gpu_type=_types([",".join(sorted(dict(found.gpu_types))) for found in asked], row, options.values()),
+        cpus=np.array([found.cpu for found in asked], dtype=np.int32)[row],
+        mem=np.array([found.mem for found in asked], dtype=np.float64)[row],
+    )
+
+
+def _types(tracked: Sequence[str], row: Codes, options: Iterable[tuple[list[dict[str, int]], Codes]]) -> Category:
+    """Type by job: the tracked one, else those that the options name."""
+    kinds = [tracked[code] for code in row.tolist()]
+    named = [[",".join(sorted(kind for kind in found if kind)) for found in distinct] for distinct, _ in options]
+    for names, (_, codes) in zip(named, options, strict=True):
+        if any(names):
+            for at in np.flatnonzero(np.array([bool(name) for name in names], dtype=np.bool_)[codes]).tolist():
+                kinds[at] = kinds[at] or names[codes[at]]
+    return Category.of(kinds)

@@ -1,6 +1,6 @@
 """The few facts about jobs that are re-read right before and right after a write. Imports no NumPy (see package)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rltuned.cluster.changes import JobStatus, OverSubscribe
 from rltuned.errors import SlurmParseError
@@ -24,19 +24,25 @@ def job_columns(runner: Runner, of_release: tuple[int, int], *, brief: bool) -> 
     return dict(zip(fields, table, strict=True))
 
 
-def record_ids(table: dict[str, list[str]], state: str = "StateCompact") -> list[int]:
+def record_ids(table: Mapping[str, list[str]]) -> list[int]:
     """The id that scontrol takes for each row: the array's for its pending tasks, else the job's own.
 
     squeue prints the pending tasks of an array as one row, even when some of them have records of their own; an update
     of the array's id reaches them all, and splits nothing.
     """
-    ids = [parse.job_id(value) for value in table["JobID"]]
-    for row, array in enumerate(table["ArrayJobID"]):
-        if table[state][row] == parse.PENDING and table["ArrayTaskID"][row] not in parse.NOTHING:
-            ids[row] = parse.job_id(array) or ids[row]
+    ids = _ids(table["JobID"])
+    states, arrays = table["StateCompact"], table["ArrayJobID"]
+    for row, tasks in enumerate(table["ArrayTaskID"]):
+        if tasks not in parse.NOTHING and states[row] == parse.PENDING:
+            ids[row] = parse.job_id(arrays[row]) or ids[row]
     if 0 in ids:
         raise SlurmParseError(f"squeue, row {ids.index(0) + 1}: a job without an id")
     return ids
+
+
+def _ids(values: list[str]) -> list[int]:
+    plain = parse.plain_integers(values)
+    return [parse.job_id(value) for value in values] if plain is None else plain
 
 
 def excluded_nodes(runner: Runner) -> dict[int, str]:
@@ -64,7 +70,8 @@ def site_factors(runner: Runner) -> dict[int, int]:
             return {}
         raise failure(answer)
     ids, factors = parse.columns(answer.stdout, ("id", "site"), "sprio")
-    return {parse.job_id(job): parse.integer(factor) for job, factor in zip(ids, factors, strict=True)}
+    value = {factor: parse.integer(factor) for factor in set(factors)}
+    return {job: value[factor] for job, factor in zip(_ids(ids), factors, strict=True)}
 
 
 def _has_no_factors(answer: Answer) -> bool:
