@@ -1,0 +1,350 @@
+"""The command line. Thin: each command gathers its inputs, calls one function below, and prints the answer.
+
+Imports that cost time or memory happen inside the commands: ``restore`` must work where NumPy is broken, ``--help`` must
+be instant.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rltuned import __version__
+from rltuned.config import DEFAULT_PATH, Config, Effective, Stage, resolve, sample, toml_value
+from rltuned.errors import ConfigError, JournalError, ModelError, RltunedError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+EXIT_FINDINGS = 10
+"""`doctor` found an error, `restore` left something (docs/exit-codes.md)."""
+
+config_option = click.option(
+    "--config",
+    "config_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help=f"Configuration file. [default: {DEFAULT_PATH} if it exists]",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON value for machines.")
+
+
+def load(path: Path | None, flags: Mapping[str, tuple[Any, str]] | None = None) -> Effective:
+    """The effective configuration of file, environment and flags.
+
+    Raises:
+        ConfigError: the named file does not exist or anything in it is wrong.
+    """
+    chosen = path if path is not None else DEFAULT_PATH
+    try:
+        text: str | None = chosen.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        if path is not None:
+            raise ConfigError(
+                f"{path}: no such file; `rltuned show-config --sample` prints one to start from"
+            ) from None
+        text = None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{chosen}: cannot be read: {error}") from error
+    return resolve(text, str(chosen), os.environ, flags or {})
+
+
+def console(*, stderr: bool = False) -> "Console":
+    """Where tables go."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False)
+
+
+def emit(value: Any) -> None:
+    """Print one JSON value."""
+    click.echo(json.dumps(value, indent=2, sort_keys=True, default=str))
+
+
+@click.group(
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="rltuned")
+@config_option
+@click.option("--dry-run", is_flag=True, help="Shadow mode: plan, record and measure, but write nothing to Slurm.")
+@click.option("--once", is_flag=True, help="One cycle, then end.")
+@click.pass_context
+def cli(context: click.Context, config_path: Path | None, *, dry_run: bool, once: bool) -> None:
+    """rltuned makes a Slurm GPU cluster finish work sooner.
+
+    A daemon on the slurmctld host that reorders pending jobs by a learned policy, within the priorities that they have,
+    and can always be undone. Without a command it runs: `rltuned --dry-run` is the shadow mode.
+
+    \b
+    First steps:
+      rltuned doctor             is this cluster ready, and what is missing?
+      rltuned plan               what would one cycle change? (writes nothing)
+      rltuned --dry-run          run as the daemon would, without writing
+      rltuned explain JOBID      why is this job at this rank?
+      rltuned restore            undo everything
+    """
+    if context.invoked_subcommand is None:
+        context.invoke(run, config_path=config_path, dry_run=dry_run, once=once, stage=None)
+    elif dry_run or once or config_path is not None:
+        raise click.UsageError(
+            f"give --config, --dry-run and --once after the command: rltuned {context.invoked_subcommand} …"
+        )
+
+
+@cli.command()
+@config_option
+@click.option("--dry-run", is_flag=True, help="Shadow mode whatever the configuration says; no writer is constructed.")
+@click.option("--once", is_flag=True, help="One cycle, then end.")
+@click.option("--stage", type=click.Choice([stage.value for stage in Stage]), help="Override cycle.stage.")
+def run(config_path: Path | None, *, dry_run: bool, once: bool, stage: str | None) -> None:
+    """Run the daemon (what systemd starts)."""
+    from rltuned.daemon.service import serve
+
+    flags: dict[str, tuple[Any, str]] = {}
+    if stage is not None:
+        flags["cycle.stage"] = (stage, "--stage")
+    if dry_run:
+        effective = load(config_path, flags)
+        observing = effective.config.cycle.stage is Stage.OBSERVE
+        flags["cycle.stage"] = (Stage.OBSERVE.value if observing else Stage.SHADOW.value, "--dry-run")
+    serve(lambda: load(config_path, flags), dry_run=dry_run, once=once)
+
+
+@cli.command("check-config")
+@click.argument("path", required=False, type=click.Path(dir_okay=False, path_type=Path))
+def check_config(path: Path | None) -> None:
+    """Validate a configuration file (and the environment) without starting anything."""
+    effective = load(path)
+    from rltuned.daemon.policy import load_policy
+
+    load_policy(effective.config.policy)
+    click.echo(
+        f"{path or DEFAULT_PATH}: ok, stage {effective.config.cycle.stage}, policy {effective.config.policy.name}"
+    )
+
+
+@cli.command("show-config")
+@config_option
+@click.option("--sample", "as_sample", is_flag=True, help="Print a file with every key, its meaning and its default.")
+@json_option
+def show_config(config_path: Path | None, *, as_sample: bool, as_json: bool) -> None:
+    """Print the configuration in force and where each value comes from."""
+    if as_sample:
+        click.echo(sample(), nl=False)
+        return
+    effective = load(config_path)
+    tree = effective.config.model_dump(mode="json")
+    if as_json:
+        emit({"config": tree, "sources": dict(effective.sources)})
+        return
+    for section, values in tree.items():
+        click.echo(f"[{section}]")
+        for key in values:
+            shown = toml_value(getattr(getattr(effective.config, section), key))
+            click.echo(f"{key} = {shown}  # {effective.sources.get(f'{section}.{key}', 'default')}")
+        click.echo("")
+
+
+@cli.group()
+def model() -> None:
+    """Look at model files and check them."""
+
+
+@model.command("info")
+@click.argument("name", default="base")
+@json_option
+def model_info(name: str, *, as_json: bool) -> None:
+    """What a model is, what it was trained on, and how it measured. NAME: a shipped model or a manifest's path."""
+    from rltuned.policy import files
+
+    info = asdict(files.info(name))
+    if as_json:
+        emit(info)
+        return
+    for key, value in info.items():
+        click.echo(f"{key}: {json.dumps(value, default=str) if isinstance(value, Mapping | list | tuple) else value}")
+
+
+@model.command("verify")
+@click.argument("name", default="base")
+@json_option
+def model_verify(name: str, *, as_json: bool) -> None:
+    """Check a model file as the daemon does before it uses it: format, features, weights, golden vector."""
+    from rltuned.policy import files
+
+    result = files.verify(name)
+    if as_json:
+        emit(asdict(result))
+    else:
+        for check in result.checks:
+            click.echo(f"{'ok  ' if check.passed else 'FAIL'}  {check.name}: {check.detail}")
+    if not all(check.passed for check in result.checks):
+        raise click.exceptions.Exit(ModelError.exit_code)
+
+
+@cli.group()
+def train() -> None:
+    """Train a policy (needs `pip install rltuned[train]`)."""
+
+
+@train.command()
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Directory for the model.")
+@click.option("--rule", default="saf", show_default=True, help="Plain rule to imitate.")
+@click.option("--name", default="base", show_default=True, help="Name of the model.")
+@click.option("--seed", default=7, show_default=True, help="The same seed gives the same weights.")
+@click.option("--states", default=None, type=click.IntRange(min=1), help="Generated queue states to learn from.")
+@click.option("--steps", default=None, type=click.IntRange(min=1), help="Gradient steps.")
+@json_option
+def imitate(
+    out: Path, rule: str, name: str, seed: int, states: int | None, steps: int | None, *, as_json: bool
+) -> None:
+    """Warm-start an actor: fit it to a plain rule on a large variety of generated queue states (DL2's first phase)."""
+    try:
+        from rltuned.learn.imitate import ImitateSettings, write_model
+        from rltuned.learn.imitate import imitate as fit
+    except ImportError as error:
+        raise RltunedError(f"training needs TensorFlow: pip install 'rltuned[train]' ({error})") from error
+    from rltuned import show
+
+    settings = ImitateSettings(rule=rule, name=name, seed=seed)
+    given = {"states": states, "steps": steps}
+    settings = replace(settings, **{key: value for key, value in given.items() if value is not None})
+    with show.progress(console(stderr=True)) as report:
+        result = fit(settings, report)
+    path = write_model(result, out, _revision())
+    if as_json:
+        emit({"manifest": str(path), "unseen": asdict(result.unseen), "shifted": asdict(result.shifted)})
+        return
+    click.echo(
+        f"{path}: Kendall tau {result.unseen.tau:.4f} on {result.unseen.states} unseen states, "
+        f"{result.shifted.tau:.4f} on {result.shifted.states} of other clusters"
+    )
+
+
+def _revision() -> str:
+    """Git revision of the code, for the model's manifest; "unknown" outside a checkout."""
+    head = Path(__file__).resolve().parents[1] / ".git"
+    try:
+        reference = (head / "HEAD").read_text(encoding="ascii").strip()
+        if reference.startswith("ref: "):
+            reference = (head / reference.removeprefix("ref: ")).read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return "unknown"
+    return reference
+
+
+@cli.command("plan")
+@config_option
+@click.option("--limit", default=40, show_default=True, help="Jobs to print.")
+@json_option
+def plan_command(config_path: Path | None, limit: int, *, as_json: bool) -> None:
+    """One cycle, printed as a diff against Slurm's own order. Writes nothing."""
+    made = _fresh_record(load(config_path).config)
+    if as_json:
+        emit(made)
+    else:
+        from rltuned import show
+
+        show.plan_diff(console(), made, limit)
+
+
+@cli.command()
+@click.argument("job_id", metavar="JOBID", type=click.IntRange(min=1))
+@config_option
+@click.option("--fresh", is_flag=True, help="Read Slurm now instead of the running daemon's last decision.")
+@json_option
+def explain(job_id: int, config_path: Path | None, *, fresh: bool, as_json: bool) -> None:
+    """Why is this job at this rank? Answers from the daemon's last decision; without one, from a fresh plan."""
+    from rltuned import show
+    from rltuned.daemon.record import read_record
+    from rltuned.decide import explain as explain_job
+
+    config = load(config_path).config
+    made = None if fresh else read_record(config.state.directory)
+    answer = explain_job(made if made is not None else _fresh_record(config), job_id)
+    if as_json:
+        emit(answer.as_dict())
+    else:
+        show.explanation(console(), answer)
+
+
+def _fresh_record(config: Config) -> dict[str, Any]:
+    """The record of a plan made now, with what the journal says about earlier cycles where it may be read."""
+    from rltuned.cluster.changes import History
+    from rltuned.daemon.clock import SystemClock
+    from rltuned.daemon.journal import Journal
+    from rltuned.daemon.policy import load_policy
+    from rltuned.decide import plan, record
+    from rltuned.slurm.connect import open_reader
+
+    try:
+        history = Journal.read(config.state.directory, config.state.mirror).history()
+    except JournalError as error:
+        click.echo(f"rltuned: planning without the journal: {error}", err=True)
+        history = History()
+    snapshot = open_reader(config.slurm).snapshot(SystemClock().time())
+    return record(plan(snapshot, load_policy(config.policy), config, history))
+
+
+@cli.command()
+@config_option
+@json_option
+def doctor(config_path: Path | None, *, as_json: bool) -> None:
+    """Check versions, privileges, plugins, rate limiter, conflicting settings and leftovers; each with its remedy."""
+    from rltuned import show
+    from rltuned.daemon.checks import Severity, examine
+
+    found = examine(load(config_path).config)
+    if as_json:
+        emit([asdict(item) for item in found])
+    else:
+        show.findings(console(), found)
+    if any(item.severity is Severity.ERROR for item in found):
+        raise click.exceptions.Exit(EXIT_FINDINGS)
+
+
+@cli.command()
+@click.option("--repeats", default=200, show_default=True, type=click.IntRange(min=5), help="Calls per stage.")
+@click.option("--seed", default=1, show_default=True, help="Of the synthetic queue.")
+@json_option
+def bench(repeats: int, seed: int, *, as_json: bool) -> None:
+    """Speed of each stage on this machine, each beside a simpler way of doing it, in one run."""
+    from rltuned import bench as benchmark
+    from rltuned import show
+
+    screen = console(stderr=True)
+    with screen.status("") as status:
+        measures, result = benchmark.run(repeats, seed, lambda stage: status.update(stage))
+    if as_json:
+        emit(result)
+    else:
+        show.measures(console(), measures, result)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point: errors raised on purpose become one line and their exit code."""
+    try:
+        code = cli.main(args=arguments, prog_name="rltuned", standalone_mode=False)
+    except click.exceptions.Exit as end:
+        sys.exit(end.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("rltuned: interrupted", err=True)
+        sys.exit(130)
+    except RltunedError as error:
+        for line in str(error).splitlines() or [type(error).__name__]:
+            click.echo(f"rltuned: {line}", err=True)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`); nothing is wrong.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)
