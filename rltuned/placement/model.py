@@ -4,7 +4,7 @@ Columns, in this order: x (how often each pattern is used), open (a node of a cl
 whole), over (CPU or memory crowding of a node by planned jobs), y (the k-th job of a class has started by a slot).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,18 +43,44 @@ class _Rows:
     """Collects blocks of rows."""
 
     def __init__(self) -> None:
-        self.row: list[npt.NDArray[np.intp]] = []
-        self.column: list[npt.NDArray[np.intp]] = []
-        self.value: list[Floats] = []
+        self.row: list[npt.NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
+        self.column: list[npt.NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
+        self.value: list[Floats] = [np.zeros(0)]
         self.rhs: list[float] = []
         self.names: list[RowName] = []
 
-    def add(self, name: RowName, columns: Sequence[int] | npt.NDArray[np.intp], values: Sequence[float] | Floats, rhs: float) -> None:
-        self.row.append(np.full(len(columns), len(self.rhs), dtype=np.intp))
-        self.column.append(np.asarray(columns, dtype=np.intp))
-        self.value.append(np.asarray(values, dtype=np.float64))
-        self.rhs.append(rhs)
+    def add(
+        self,
+        names: Sequence[RowName],
+        row: npt.NDArray[np.intp],
+        column: npt.NDArray[np.intp],
+        value: Floats,
+        rhs: Sequence[float],
+    ) -> None:
+        """One row per name; `row` counts from 0 within the block."""
+        self.row.append(row + len(self.rhs))
+        self.column.append(column)
+        self.value.append(value)
+        self.rhs.extend(rhs)
+        self.names.extend(names)
+
+
+class _Extra:
+    """Collects the columns that are not patterns."""
+
+    def __init__(self, patterns: int) -> None:
+        self._patterns = patterns
+        self.names: list[RowName] = []
+        self.objective: list[float] = []
+        self.upper: list[float] = []
+        self.integer: list[bool] = []
+
+    def add(self, name: RowName, worth: float, most: float, whole: bool) -> int:
         self.names.append(name)
+        self.objective.append(worth)
+        self.upper.append(most)
+        self.integer.append(whole)
+        return self._patterns + len(self.names) - 1
 
 
 def formulate(ways: WaySet) -> Model:
@@ -71,74 +97,53 @@ def formulate(ways: WaySet) -> Model:
             times = np.where(columns.part_use > 0, np.floor(cap / columns.part_use + 1e-9), np.inf).min(axis=1)
         np.minimum.at(upper, columns.part_pattern, np.maximum(times, 0.0))
     objective = -columns.cost
-    rows = _Rows()
-    names: list[RowName] = [("x", j) for j in range(count)]
-    extra_objective: list[float] = []
-    extra_upper: list[float] = []
-    extra_integer: list[bool] = []
-
-    def new_column(name: RowName, worth: float, most: float, whole: bool) -> int:
-        names.append(name)
-        extra_objective.append(worth)
-        extra_upper.append(most)
-        extra_integer.append(whole)
-        return len(names) - 1
-
-    _job_rows(ways, members, objective, rows, new_column)
-    opened = _whole_rows(ways, members, upper, rows, new_column)
+    rows, extra = _Rows(), _Extra(count)
+    _job_rows(ways, members, objective, rows, extra)
+    opened = _whole_rows(ways, members, upper, rows, extra)
     _capacity_rows(ways, members, upper, opened, rows)
-    _crowd_rows(ways, members, upper, rows, new_column)
+    _crowd_rows(ways, members, upper, rows, extra)
     return Model(
-        row=np.concatenate(rows.row) if rows.row else np.zeros(0, dtype=np.intp),
-        column=np.concatenate(rows.column) if rows.column else np.zeros(0, dtype=np.intp),
-        value=np.concatenate(rows.value) if rows.value else np.zeros(0),
-        rhs=np.array(rows.rhs),
-        objective=np.concatenate((objective, extra_objective)),
-        upper=np.concatenate((upper, extra_upper)),
-        integer=np.concatenate((np.ones(count, dtype=np.bool_), np.array(extra_integer, dtype=np.bool_))),
+        row=np.concatenate(rows.row),
+        column=np.concatenate(rows.column),
+        value=np.concatenate(rows.value),
+        rhs=np.array(rows.rhs, dtype=np.float64),
+        objective=np.concatenate((objective, extra.objective)),
+        upper=np.concatenate((upper, extra.upper)),
+        integer=np.concatenate((np.ones(count, dtype=np.bool_), np.array(extra.integer, dtype=np.bool_))),
         patterns=count,
         row_names=tuple(rows.names),
-        column_names=tuple(names),
+        column_names=(*(("x", j) for j in range(count)), *extra.names),
     )
 
 
-NewColumn = Callable[[RowName, float, float, bool], int]
-
-
-def _job_rows(ways: WaySet, members: Floats, objective: Floats, rows: _Rows, new_column: NewColumn) -> None:
+def _job_rows(ways: WaySet, members: Floats, objective: Floats, rows: _Rows, extra: _Extra) -> None:
     """Each job at most once, and what starting it is worth.
 
     Equal jobs differ only in weight, so the best-ranked of them start first: y[k, s] says that at least k+1 of them
     have started by slot s. Their worth falls with k and, being a difference of discounts, is counted slot by slot:
     Σ_s weight_k · size · (d_s − d_next) · y[k, s]. The sum telescopes to weight_k · size · d of the slot it starts at.
     """
-    problem, columns = ways.problem, ways.columns
-    order = np.argsort(columns.job_class, kind="stable")
-    starts = np.searchsorted(columns.job_class[order], np.arange(len(members) + 1))
-    for c, jobs in enumerate(ways.classes.jobs):
-        mine = order[starts[c] : starts[c + 1]]
-        if len(mine) == 0:
-            continue
-        rows.add(("job", c), mine, np.ones(len(mine)), members[c])
-        worth = problem.weight[jobs] * problem.size[jobs[0]]
-        slot = columns.slot[mine]
-        if len(jobs) == 1:
-            objective[mine] += worth[0] * columns.discount[slot]
-            continue
+    problem, columns, first = ways.problem, ways.columns, ways.classes.first_job
+    c, patterns = columns.job_class, np.arange(len(columns.patterns))
+    rows.add([("job", k) for k in range(len(members))], c, patterns, np.ones(len(c)), members.tolist())
+    alone = members[c] == 1
+    worth = problem.weight[first] * problem.size[first]
+    objective[alone] += (worth[c] * columns.discount[columns.slot])[alone]
+    for several in np.flatnonzero(members > 1).tolist():
+        mine = np.flatnonzero(c == several)
+        jobs, slot = ways.classes.jobs[several], columns.slot[mine]
         used = np.unique(slot)
         steps = columns.discount[used] - np.append(columns.discount[used[1:]], 0.0)
         for s, step in zip(used.tolist(), steps.tolist(), strict=True):
             started = mine[slot <= s]
-            units = [new_column(("y", c, k, s), float(worth[k]) * step, 1.0, False) for k in range(len(jobs))]
-            rows.add(
-                ("slot", c, s),
-                np.concatenate((units, started)).astype(np.intp),
-                np.concatenate((np.ones(len(units)), -np.ones(len(started)))),
-                0.0,
-            )
+            worths = problem.weight[jobs] * (problem.size[jobs[0]] * step)
+            units = [extra.add(("y", several, k, s), w, 1.0, False) for k, w in enumerate(worths.tolist())]
+            cells = np.concatenate((units, started)).astype(np.intp)
+            values = np.concatenate((np.ones(len(units)), -np.ones(len(started))))
+            rows.add([("slot", several, s)], np.zeros(len(cells), dtype=np.intp), cells, values, [0.0])
 
 
-def _whole_rows(ways: WaySet, members: Floats, upper: Floats, rows: _Rows, new_column: NewColumn) -> dict[int, int]:
+def _whole_rows(ways: WaySet, members: Floats, upper: Floats, rows: _Rows, extra: _Extra) -> dict[int, int]:
     """Σ nodes taken whole + shared nodes ≤ nodes, for each class of which both might run out. Node → open column."""
     columns, classes = ways.columns, ways.classes
     opened: dict[int, int] = {}
@@ -148,98 +153,103 @@ def _whole_rows(ways: WaySet, members: Floats, upper: Floats, rows: _Rows, new_c
         mine, tokens = np.unique(columns.token_pattern[columns.token_class == n], return_counts=True)
         upper[mine] = np.minimum(upper[mine], size // tokens)
         shared = named[classes.node_of[named] == n]
-        if _most(columns.job_class[mine], tokens.astype(np.float64), upper[mine], members) + len(shared) <= size:
+        most = _most(np.zeros(len(mine), dtype=np.intp), columns.job_class[mine], tokens * 1.0, upper[mine], members)
+        if most.sum() + len(shared) <= size:
             continue
         for node in shared.tolist():
-            opened[node] = new_column(("open", node), 0.0, 1.0, True)
-        cells = [*mine.tolist(), *(opened[node] for node in shared.tolist())]
-        rows.add(("whole", n), cells, [*tokens.tolist(), *([1.0] * len(shared))], size)
+            opened[node] = extra.add(("open", node), 0.0, 1.0, True)
+        cells = np.array([*mine.tolist(), *(opened[node] for node in shared.tolist())], dtype=np.intp)
+        values = np.concatenate((tokens, np.ones(len(shared))))
+        rows.add([("whole", n)], np.zeros(len(cells), dtype=np.intp), cells, values, [float(size)])
     return opened
 
 
-def _most(job_class: npt.NDArray[np.intp], amount: Floats, upper: Floats, members: Floats) -> float:
-    """Upper bound of Σ amount·x, given x ≤ upper and that a class uses no more patterns than it has jobs."""
-    order = np.argsort(job_class, kind="stable")
-    job_class = job_class[order]
-    starts = np.concatenate(([0], np.flatnonzero(np.diff(job_class)) + 1))
+def _most(
+    cell: npt.NDArray[np.intp], job_class: npt.NDArray[np.intp], amount: Floats, upper: Floats, members: Floats
+) -> Floats:
+    """Upper bound of Σ amount·x in each cell (ascending, 0…), given x ≤ upper and that a class uses no more patterns
+    than it has jobs."""
+    if len(cell) == 0:
+        return np.zeros(0)
+    key = cell * len(members) + job_class
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    starts = np.concatenate(([0], np.flatnonzero(np.diff(key)) + 1))
     by_pattern = np.add.reduceat((amount * upper)[order], starts)
-    by_job = np.maximum.reduceat(amount[order], starts) * members[job_class[starts]]
-    return float(np.minimum(by_pattern, by_job).sum())
+    by_job = np.maximum.reduceat(amount[order], starts) * members[job_class[order[starts]]]
+    return np.bincount(key[starts] // len(members), np.minimum(by_pattern, by_job))
 
 
 def _capacity_rows(ways: WaySet, members: Floats, upper: Floats, opened: dict[int, int], rows: _Rows) -> None:
     """What patterns that have started by a slot take from a node ≤ what is free there then, in each dimension.
 
     A job stays once it has started. Between two slots at which nothing can start on a node, usage is the same and
-    free capacity does not shrink: only slots with a start need a row.
+    free capacity does not shrink: only slots with a start need a row. Amounts are shares of what is free: MiB beside
+    GPUs would be badly scaled.
     """
     columns, free = ways.columns, ways.problem.free
-    depth = free.shape[2]
+    slots, nodes, depth = free.shape
+    open_of = np.full(nodes, -1, dtype=np.intp)
+    open_of[list(opened)] = list(opened.values())
     part, dimension = np.nonzero(columns.part_use)
     amount = columns.part_use[part, dimension]
     pattern = columns.part_pattern[part]
     cell = columns.part_node[part] * depth + dimension
     slot = columns.slot[pattern]
-    order = np.lexsort((pattern, slot, cell))
-    pattern, cell, slot, amount = pattern[order], cell[order], slot[order], amount[order]
-    job_class, worst = columns.job_class[pattern], amount * upper[pattern]
-    cuts = np.flatnonzero(np.diff(cell)) + 1
-    total = np.add.reduceat(worst, np.concatenate(([0], cuts))) if len(cell) else np.zeros(0)
-    for low, high, most in zip([0, *cuts.tolist()], [*cuts.tolist(), len(cell)], total.tolist(), strict=True):
-        if low == high:
+    for s in range(slots):
+        # Cells in which something can start at s, with all that can have started by then.
+        here = np.zeros(nodes * depth, dtype=np.bool_)
+        here[cell[slot == s]] = True
+        mine = np.flatnonzero(here[cell] & (slot <= s))
+        if len(mine) == 0:
             continue
-        node, d = divmod(int(cell[low]), depth)
-        open_column = opened.get(node)
-        if open_column is None and most <= free[slot[low], node, d]:
-            continue
-        ends = np.append(np.flatnonzero(np.diff(slot[low:high])) + 1, high - low) + low
-        for end in ends.tolist():
-            s = int(slot[end - 1])
-            limit = float(free[s, node, d])
-            fits = _most(job_class[low:end], amount[low:end], upper[pattern[low:end]], members) <= limit
-            # The CPU row ties every pattern of a node to its open column: each takes at least one CPU.
-            if fits and (open_column is None or d != depth - 3):
-                continue
-            if limit <= 0:
-                upper[pattern[low:end]] = 0.0
-                continue
-            # As shares of what is free: MiB beside GPUs would be badly scaled.
-            if open_column is None:
-                rows.add(("capacity", node, s, d), pattern[low:end], amount[low:end] / limit, 1.0)
-            else:
-                rows.add(
-                    ("capacity", node, s, d),
-                    np.append(pattern[low:end], open_column),
-                    np.append(amount[low:end] / limit, -1.0),
-                    0.0,
-                )
+        cells, row = np.unique(cell[mine], return_inverse=True)
+        node, dim = np.divmod(cells, depth)
+        limit = free[s, node, dim]
+        most = _most(row, columns.job_class[pattern[mine]], amount[mine], upper[pattern[mine]], members)
+        # The CPU row ties every pattern of a node to its open column: each takes at least one CPU.
+        linked = open_of[node] >= 0
+        keep = (most > limit) | (linked & (dim == depth - 3))
+        # Nothing fits where nothing is free.
+        upper[pattern[mine[(limit <= 0)[row]]]] = 0.0
+        keep &= limit > 0
+        index = np.cumsum(keep) - 1
+        kept = keep[row]
+        linked &= keep
+        rows.add(
+            [("capacity", n, s, d) for n, d in zip(node[keep].tolist(), dim[keep].tolist(), strict=True)],
+            np.concatenate((index[row[kept]], index[linked])),
+            np.concatenate((pattern[mine[kept]], open_of[node[linked]])),
+            np.concatenate((amount[mine[kept]] / limit[row[kept]], np.full(int(linked.sum()), -1.0))),
+            np.where(linked, 0.0, 1.0)[keep].tolist(),
+        )
 
 
-def _crowd_rows(ways: WaySet, members: Floats, upper: Floats, rows: _Rows, new_column: NewColumn) -> None:
+def _crowd_rows(ways: WaySet, members: Floats, upper: Floats, rows: _Rows, extra: _Extra) -> None:
     """Planned jobs on one node may take `CROWD` of its CPUs and of its memory; `over` measures what goes beyond."""
     columns, problem = ways.columns, ways.problem
     depth = problem.free.shape[2]
     totals = np.stack([problem.total_cpus, problem.total_mem], axis=1).astype(np.float64)
-    node_size = node_sizes(problem)
     share = columns.part_use[:, depth - 3 : depth - 1] / np.maximum(totals[columns.part_node], 1.0)
-    order = np.argsort(columns.part_node, kind="stable")
-    node = columns.part_node[order]
-    cuts = np.flatnonzero(np.diff(node)) + 1
-    for mine in np.split(order, cuts) if len(order) else []:
-        pattern = columns.part_pattern[mine]
-        at = int(columns.part_node[mine[0]])
-        over: int | None = None
-        for dimension in range(2):
-            if _most(columns.job_class[pattern], share[mine, dimension], upper[pattern], members) <= CROWD:
-                continue
-            if over is None:
-                over = new_column(("over", at), -CROWDING * float(node_size[at]), float(len(problem)), False)
-            rows.add(
-                ("crowd", at, dimension),
-                np.append(pattern, over),
-                np.append(share[mine, dimension], -1.0),
-                CROWD,
-            )
+    pattern = np.repeat(columns.part_pattern, 2)
+    cells, row = np.unique(columns.part_node[:, None] * 2 + np.arange(2), return_inverse=True)
+    row, amount = row.ravel(), share.ravel()
+    keep = _most(row, columns.job_class[pattern], amount, upper[pattern], members) > CROWD
+    if not keep.any():
+        return
+    node = cells[keep] // 2
+    size = node_sizes(problem)
+    most = float(len(problem))
+    over = {n: extra.add(("over", n), -CROWDING * float(size[n]), most, False) for n in np.unique(node).tolist()}
+    index = np.cumsum(keep) - 1
+    kept = keep[row] & (amount > 0)
+    rows.add(
+        [("crowd", int(at) // 2, int(at) % 2) for at in cells[keep]],
+        np.concatenate((index[row[kept]], np.arange(len(node)))),
+        np.concatenate((pattern[kept], [over[n] for n in node.tolist()])).astype(np.intp),
+        np.concatenate((amount[kept], np.full(len(node), -1.0))),
+        [CROWD] * len(node),
+    )
 
 
 def node_sizes(problem: PlacementProblem) -> Floats:

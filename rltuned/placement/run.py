@@ -30,19 +30,21 @@ def place(problem: PlacementProblem, settings: PlacementSection) -> Placement:
         return Placement(SolveOutcome.INFEASIBLE, (), 0.0, 0.0, nothing, "no job fits at any planned slot")
     model = formulate(ways)
 
+    greedy = np.bincount(ways.greedy[ways.greedy >= 0], minlength=model.patterns).astype(np.int64)
+    baseline = worth(ways, ways.greedy)
+
     def rounding(relaxed: Floats) -> tuple[npt.NDArray[np.int64], float]:
         counts = round_relaxation(ways, relaxed)
-        return counts, worth(ways, choose(ways, counts))
+        value = worth(ways, choose(ways, counts))
+        return (counts, value) if value > baseline else (greedy, baseline)
 
     solved = solve(model, settings.time_limit, settings.gap, rounding)
-    chosen, objective = ways.greedy, worth(ways, ways.greedy)
-    greedy = True
+    chosen, objective = ways.greedy, baseline
     if solved.counts is not None:
         found = choose(ways, solved.counts)
         value = worth(ways, found)
-        # The solver may stop within its gap of the optimum, on the wrong side of greedy.
-        if value >= objective:
-            chosen, objective, greedy = found, value, False
+        if value > baseline:
+            chosen, objective = found, value
     return Placement(
         outcome=solved.outcome,
         ways=concrete(ways, chosen),
@@ -50,7 +52,7 @@ def place(problem: PlacementProblem, settings: PlacementSection) -> Placement:
         bound=max(solved.bound, objective),
         num_ways=ways.num_ways,
         message=solved.message,
-        greedy=greedy,
+        greedy=chosen is ways.greedy,
         columns=len(model.objective),
         rows=len(model.rhs),
     )

@@ -32,8 +32,6 @@ LATER: Final = 0.75
 """Discount of any start but now: jobs are not kept waiting for comfort."""
 HALF_DELAY: Final = 4 * 3600.0
 """Seconds after which a later start is worth half of that."""
-SHORTLIST: Final = 12
-"""Nodes compared by expected fragmentation; the rest are out by best fit already."""
 ALTERNATIVES: Final = 3
 """Nodes per job class offered beside those of the greedy passes, on the cluster as it is now."""
 
@@ -173,10 +171,20 @@ def discounts(slot_time: Floats) -> Floats:
 
 
 def pressure(problem: PlacementProblem) -> Floats:
-    """(S, M) share of a node's CPUs or memory, whichever is scarcer, that running jobs hold at each slot."""
+    """(S, M) how hard running jobs press on each node: 0 while they hold at most half of its CPUs and of its memory,
+    1 when they hold all of either."""
     cpus = 1.0 - problem.free_cpus / np.maximum(problem.total_cpus, 1)
     mem = 1.0 - problem.free_mem / np.maximum(problem.total_mem, 1.0)
-    return np.clip(np.maximum(cpus, mem), 0.0, 1.0)
+    return np.clip(2.0 * np.maximum(cpus, mem) - 1.0, 0.0, 1.0)
+
+
+def best_fit(free: Floats) -> Floats:
+    """(n,) order in which best fit takes nodes: fewest free GPUs, then fewest free CPUs. `free` is (D, n)."""
+    types = len(free) - 3
+    key = free[types] * 1e-3
+    for column in range(types):
+        key += free[column]
+    return np.asarray(key)
 
 
 class _Cluster:
@@ -281,31 +289,19 @@ class _Enumerator:
                 mask = mask & (avail[slot, dimension] >= amount)
         return np.flatnonzero(mask)
 
-    def _scores(self, slot: int, use: Floats, nodes: npt.NDArray[np.intp], avail: Floats) -> Floats:
-        """(n,) cost of each node per GPU, best fit as the tie-breaker."""
-        before = avail[slot][:, nodes].T
-        after = before - use
-        fragments = self.demand.fragments(np.concatenate((before, after)))
-        growth = (fragments[len(nodes) :] - fragments[: len(nodes)]) / self.node_gpus[nodes]
-        left = after[:, : self.types].sum(axis=1) + 1e-3 * after[:, self.types]
-        scores = FRAGMENTATION * self.demand.scarcity * growth + CONTENTION * self.pressure[slot, nodes]
-        return np.asarray(scores + 1e-6 * left)
-
     def _best(
         self, c: int, slot: int, use: Floats, count: int, avail: Floats
     ) -> tuple[float, npt.NDArray[np.intp]] | None:
-        """The `count` cheapest nodes for equal parts, ascending, and their mean score."""
+        """Best fit: the `count` nodes with the least left, ascending, and how much that is."""
         nodes = self._fits(c, slot, use, avail)
         if len(nodes) < count:
             return None
-        short = max(SHORTLIST, 2 * count)
-        if len(nodes) > short:
-            left = avail[slot, : self.types, nodes].sum(axis=1) + 1e-3 * avail[slot, self.types, nodes]
-            # A stable choice among equals: the lowest rows.
-            nodes = np.sort(nodes[np.argsort(left, kind="stable")[:short]])
-        scores = self._scores(slot, use, nodes, avail)
-        order = np.argsort(scores, kind="stable")[:count]
-        return float(scores[order].mean()), np.sort(nodes[order])
+        left = best_fit(avail[slot][:, nodes])
+        if count == 1:
+            at = int(np.argmin(left))
+            return float(left[at]), nodes[at : at + 1]
+        order = np.argsort(left, kind="stable")[:count]
+        return float(left[order].sum()), np.sort(nodes[order])
 
     def pack(self, c: int, slot: int, avail: Floats) -> Pattern | None:
         """Best fit next to others; None where it does not fit or must not share."""
@@ -466,7 +462,7 @@ class _Enumerator:
             fits = fits[~self.p.idle[slot, fits]]
             if len(fits) == 0:
                 return None
-            nodes = (int(fits[np.argmin(self._scores(slot, use, fits, avail))]),)
+            nodes = (int(fits[np.argmin(best_fit(avail[slot][:, fits]))]),)
         if len(tokens) + len(nodes) < max(2, self.nodes[c]) or (rest > 0 and not nodes):
             return None
         return Pattern(
@@ -557,7 +553,7 @@ def _best_nodes(
     fits = finder.eligible[[c for c, _ in single]][:, nodes]
     for dimension in np.flatnonzero(uses.any(axis=0)):
         fits &= (free[:, dimension] >= uses[:, dimension, None]) | (uses[:, dimension, None] == 0)
-    left = free[:, :types].sum(axis=1) + 1e-3 * free[:, types]
+    left = best_fit(free.T)
     keys = np.where(fits, left, np.inf)
     count = min(2 * offers, len(nodes))
     short = np.sort(np.argpartition(keys, count - 1, axis=1)[:, :count], axis=1)
@@ -671,7 +667,7 @@ def _worthwhile(columns: Columns, finder: _Enumerator) -> Columns:
     shared = np.full(len(finder.nodes), np.inf)
     now = (columns.slot == 0) & (columns.isolation == 0)
     np.minimum.at(shared, columns.job_class[now], columns.cost[now])
-    risk = CROWDING * np.array(finder.size)[columns.job_class]
+    risk = CROWDING * (1.0 - CROWD) * np.array(finder.size)[columns.job_class]
     keep = (columns.isolation == 0) | (columns.cost < shared[columns.job_class] + risk)
     renumber = np.cumsum(keep) - 1
     parts, tokens = keep[columns.part_pattern], keep[columns.token_pattern]
