@@ -24,7 +24,7 @@ write_config() {
     if [[ $profile == scale ]]; then
         local last=$((scale_nodes - 1)) i
         for ((i = 0; i <= last; i++)); do
-            echo "NodeName=n$i NodeHostname=scale NodeAddr=scale Port=$((17000 + i)) CPUs=32 Sockets=2 CoresPerSocket=16 ThreadsPerCore=1 RealMemory=256000 Gres=gpu:p100:4 Feature=p100,gpu State=UNKNOWN"
+            echo "NodeName=n$i NodeHostname=scale NodeAddr=scale Port=$((17000 + i)) CPUs=32 Sockets=2 CoresPerSocket=16 ThreadsPerCore=1 RealMemory=256000 TmpDisk=400000 Gres=gpu:p100:4 Feature=p100,gpu State=UNKNOWN"
         done >>$conf
         {
             echo "PartitionName=DEFAULT Nodes=n[0-$last] State=UP DefaultTime=01:00:00 MaxTime=7-00:00:00 DefMemPerCPU=1000"

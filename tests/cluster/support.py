@@ -437,7 +437,7 @@ class Cluster:
             scontrol -o show reservation | sed -n 's/^ReservationName=\(\S*\).*/\1/p' | while read -r name; do
                 scontrol delete ReservationName="$name"
             done
-            sinfo -h -N -o '%N %T' | grep -E ' (drain|down)' | sort -u | while read -r node _; do
+            sinfo -h -N -o '%N %T' | grep -E ' (drain|down|fail|unk|inval)' | sort -u | while read -r node _; do
                 scontrol update NodeName="$node" State=RESUME
             done
             if [ "$(sacctmgr -nP show user rltuned,visitor format=user,admin | tr '\n' ' ')" != 'rltuned|Operator visitor|None ' ]; then
