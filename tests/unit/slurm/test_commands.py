@@ -1,0 +1,90 @@
+"""The registry: what rltuned can ask of Slurm at all."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rltuned.errors import SlurmError
+from rltuned.slurm.commands import JOB_FIELDS, REGISTRY, SEPARATOR, STATUS_FIELDS, Access, environment
+
+BIN = Path("/opt/slurm/bin")
+WRITTEN_BY_USERS = {
+    "name",
+    "jobname",
+    "comment",
+    "admincomment",
+    "admin_comment",
+    "system_comment",
+    "extra",
+    "command",
+    "workdir",
+    "stdin",
+    "stdout",
+    "stderr",
+    "wckey",
+    "licenses",
+    "network",
+    "container",
+    "mcslabel",
+    "burstbuffer",
+}
+USER_LETTERS = {"j", "k", "o", "Z", "w", "all"}
+
+
+def test_no_column_that_users_write_freely_is_ever_asked_for():
+    asked = {field.lower() for field in (*JOB_FIELDS, *STATUS_FIELDS)}
+    for command in REGISTRY.values():
+        for word in command.arguments:
+            asked.update(part.partition(":")[0].lower() for part in word.split(",") if SEPARATOR in word)
+            assert not set(re.findall(r"%([A-Za-z])", word)) & USER_LETTERS
+    assert not asked & WRITTEN_BY_USERS
+
+
+def test_job_records_of_scontrol_which_hold_user_text_are_never_asked_for():
+    assert all("job" not in " ".join(command.arguments).lower().split() for command in REGISTRY.values())
+
+
+def test_programs_are_run_by_absolute_path():
+    for command in REGISTRY.values():
+        argv = command.argv(BIN, "user=rltuned" if command.argument else None)
+        assert argv[0] == f"/opt/slurm/bin/{command.program}"
+
+
+def test_only_one_command_can_change_anything_and_it_is_scontrol_with_lines_on_standard_input():
+    writers = [command for command in REGISTRY.values() if command.access is Access.WRITE]
+    assert [(command.program, command.arguments, command.takes_input) for command in writers] == [
+        ("scontrol", (), True)
+    ]
+    assert not [command for command in REGISTRY.values() if command.takes_input and command.access is Access.READ]
+
+
+def test_no_reading_command_has_a_word_that_changes_slurm():
+    words = {word for command in REGISTRY.values() if command.access is Access.READ for word in command.arguments}
+    assert not words & {"update", "hold", "release", "requeue", "cancel", "suspend", "create", "delete", "reconfigure"}
+
+
+@pytest.mark.parametrize(
+    "argument", ["user=a b", "user=", "user=-x", "where", "user=a\nb", "user=a;b", "user=" + "a" * 80]
+)
+def test_a_variable_word_must_fit_its_pattern(argument):
+    with pytest.raises(SlurmError, match="refusing the argument"):
+        REGISTRY["privilege"].argv(BIN, argument)
+
+
+def test_a_command_takes_exactly_the_words_that_it_declares():
+    with pytest.raises(SlurmError, match="takes no argument"):
+        REGISTRY["ping"].argv(BIN, "user=x")
+    with pytest.raises(SlurmError, match="takes one argument"):
+        REGISTRY["privilege"].argv(BIN)
+
+
+def test_the_environment_is_pinned_and_holds_nothing_of_the_callers(monkeypatch):
+    monkeypatch.setenv("SQUEUE_FORMAT", "%j")
+    monkeypatch.setenv("SLURM_CLUSTERS", "other")
+    pinned = environment(Path("/etc/slurm/slurm.conf"))
+    assert pinned["SLURM_TIME_FORMAT"] == "%s"
+    assert pinned["LC_ALL"] == "C"
+    assert pinned["SLURM_CONF"] == "/etc/slurm/slurm.conf"
+    assert set(pinned) == {"SLURM_TIME_FORMAT", "LC_ALL", "TZ", "SLURM_BITSTR_LEN", "SLURM_CONF"}
+    assert "SLURM_CONF" not in environment(None)

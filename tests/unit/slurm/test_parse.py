@@ -1,0 +1,509 @@
+"""What Slurm prints, in the spellings of its releases, and what nobody should have to print."""
+
+import contextlib
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from unit.slurm.standin import CONFIG, DIAGNOSTICS, NODES, PARTITIONS
+
+from rltuned.errors import SlurmParseError
+from rltuned.slurm import parse
+
+S = "\x1f"
+FIELDS = ("a", "b", "c")
+
+
+class TestTables:
+    def test_an_empty_answer_is_an_empty_table(self):
+        assert parse.columns("", FIELDS, "x") == [[], [], []]
+
+    def test_columns_come_out_in_order(self):
+        assert parse.columns(f"1{S}2{S}3{S}\n4{S}{S}6{S}\n", FIELDS, "x") == [["1", "4"], ["2", ""], ["3", "6"]]
+
+    @pytest.mark.parametrize("cut", range(1, len(f"1{S}2{S}3{S}\n4{S}5{S}6{S}\n")))
+    def test_an_answer_cut_anywhere_but_between_rows_is_an_error(self, cut):
+        whole = f"1{S}2{S}3{S}\n4{S}5{S}6{S}\n"
+        if whole[:cut].endswith("\n"):
+            assert parse.columns(whole[:cut], FIELDS, "x")[0] == ["1"]
+        else:
+            with pytest.raises(SlurmParseError, match=r"x, line [12]"):
+                parse.columns(whole[:cut], FIELDS, "x")
+
+    @pytest.mark.parametrize(
+        ("answer", "line"),
+        [
+            (f"1{S}2{S}\n", 1),
+            (f"1{S}2{S}3{S}\n4{S}5{S}6{S}7{S}\n", 2),
+            (f"1{S}2{S}3{S}\n\n4{S}5{S}6{S}\n", 2),
+            (f"squeue: warning\n1{S}2{S}3{S}\n", 1),
+            (f"1{S}2\n2{S}3{S}\n", 1),
+            (f"1{S}2{S}3{S}4{S}5{S}6{S}\n", 1),
+            (f"\n1{S}2{S}3{S}\n", 1),
+        ],
+    )
+    def test_a_row_with_the_wrong_number_of_fields_names_its_line(self, answer, line):
+        with pytest.raises(SlurmParseError, match=f"x, line {line}: "):
+            parse.columns(answer, FIELDS, "x")
+
+    @given(st.lists(st.tuples(*[st.text(st.characters(exclude_characters="\x1f\n"), max_size=8)] * 3), max_size=20))
+    def test_whatever_holds_neither_separator_nor_newline_comes_back(self, rows):
+        answer = "".join("".join(value + S for value in row) + "\n" for row in rows)
+        assert parse.columns(answer, FIELDS, "x") == [[row[i] for row in rows] for i in range(3)]
+
+
+class TestNumbers:
+    @pytest.mark.parametrize(
+        ("text", "value"), [("4", 4), ("4K", 4096), ("1-2", 1), ("1.50K", 1536), ("2M", 2**21), ("N/A", 0), ("", 0)]
+    )
+    def test_counts(self, text, value):
+        assert parse.count(text) == value
+
+    @pytest.mark.parametrize("text", ["-1", "x", "4X", "1e3", "٣", "99999999999999999999", "4P", "1-", "²"])
+    def test_what_is_no_count_is_an_error(self, text):
+        with pytest.raises(SlurmParseError, match="count"):
+            parse.count(text)
+
+    @pytest.mark.parametrize(
+        ("text", "mib"),
+        [
+            ("4000M", 4000.0),
+            ("62.50G", 64000.0),
+            ("16Gn", 16384.0),
+            ("16Gc", 16384.0),
+            ("1T", 1048576.0),
+            ("512K", 0.5),
+            ("4000", 4000.0),
+            ("0", 0.0),
+            ("2g", 2048.0),
+        ],
+    )
+    def test_memory_is_in_mib(self, text, mib):
+        assert parse.memory(text) == mib
+
+    @pytest.mark.parametrize("text", ["N/A", "(null)", ""])
+    def test_memory_that_is_not_given_is_nan(self, text):
+        assert math.isnan(parse.memory(text))
+
+    def test_a_column_of_plain_integers_is_read_at_once_and_others_are_left_to_be_looked_at(self):
+        assert parse.plain_integers(["1", "22"]) == [1, 22]
+        assert parse.plain_integers([]) == []
+        for odd in (["1", ""], ["1", "N/A"], ["-1"], ["1" * 16], ["²"], ["٣"]):
+            assert parse.plain_integers(odd) is None
+
+
+class TestTimes:
+    @pytest.mark.parametrize(
+        ("text", "seconds"),
+        [
+            ("30:00", 1800),
+            ("0:30", 30),
+            ("30", 1800),
+            ("1:02:03", 3723),
+            ("1-00:00:00", 86400),
+            ("2-3", 2 * 86400 + 3 * 3600),
+            ("2-3:4", 2 * 86400 + 3 * 3600 + 240),
+            ("365-23:59:59", 365 * 86400 + 86399),
+            ("UNLIMITED", math.inf),
+            ("INFINITE", math.inf),
+        ],
+    )
+    def test_durations_are_in_seconds(self, text, seconds):
+        assert parse.duration(text) == seconds
+
+    @pytest.mark.parametrize("text", ["NOT_SET", "INVALID", "Partition_Limit", "N/A", ""])
+    def test_a_duration_that_is_not_set_is_nan(self, text):
+        assert math.isnan(parse.duration(text))
+
+    @pytest.mark.parametrize("text", ["1:2:3:4", "-1", "1-2-3", "abc", "1:", ":1", "1 0"])
+    def test_what_is_no_duration_is_an_error(self, text):
+        with pytest.raises(SlurmParseError, match="time"):
+            parse.duration(text)
+
+    def test_time_stamps_are_epoch_seconds_or_nan(self):
+        assert parse.epoch("1795242048") == 1795242048.0
+        assert math.isnan(parse.epoch("N/A"))
+        assert math.isnan(parse.epoch("Unknown"))
+
+    @pytest.mark.parametrize("text", ["2026-11-21T06:20:48", "-1", "1.5", "9" * 13])
+    def test_a_time_stamp_in_another_format_is_an_error(self, text):
+        with pytest.raises(SlurmParseError, match="time stamp"):
+            parse.epoch(text)
+
+
+class TestGres:
+    @pytest.mark.parametrize(
+        ("text", "gpus"),
+        [
+            ("gpu:p100:4", {"p100": 4}),
+            ("gres:gpu:p100:4", {"p100": 4}),
+            ("gres/gpu:p100:4", {"p100": 4}),
+            ("gres/gpu:k80=1", {"k80": 1}),
+            ("gres/gpu=8", {"": 8}),
+            ("gres/gpu", {"": 1}),
+            ("gpu", {"": 1}),
+            ("gpu:2", {"": 2}),
+            ("gpu:k80", {"k80": 1}),
+            ("gpu:2(S:0-1)", {"": 2}),
+            ("gpu:p100:4(S:0,2-3),gpu:k80:2(S:1)", {"p100": 4, "k80": 2}),
+            ("gpu:p100:2(IDX:0-1)", {"p100": 2}),
+            ("gpu:p100:0(IDX:N/A)", {"p100": 0}),
+            ("gpu(null):2", {"": 2}),
+            ("gpu:p100:no_consume:4", {"p100": 4}),
+            ("gres/gpu:2,gres/gpu:2", {"": 4}),
+            ("cpu=4,gres/gpu:k80=1", {"k80": 1}),
+            ("cpu=4", {}),
+            ("gres/shard:8,gpu:1", {"": 1}),
+            ("license/matlab@server:2", {}),
+            ("(null)", {}),
+            ("N/A", {}),
+            ("", {}),
+        ],
+    )
+    def test_every_spelling(self, text, gpus):
+        assert parse.gres(text) == gpus
+
+    @pytest.mark.parametrize(
+        "text", ["gpu:", "gpu:a:b", "gpu:a:b:c:d", "gpu:(", "gpu:a:-1", "gpu:a b:1", ",", "gpu=1=2"]
+    )
+    def test_a_gpu_request_that_cannot_be_counted_is_an_error(self, text):
+        with pytest.raises(SlurmParseError, match=r"GRES|count"):
+            parse.gres(text)
+
+
+class TestTres:
+    def test_a_whole_list(self):
+        found = parse.tres("cpu=4,mem=62.50G,node=2,billing=4,gres/gpu=8,gres/gpu:p100=8,license/x@y=1,bb/z=1G")
+        assert (found.cpu, found.mem, found.node, found.gpus) == (4, 64000.0, 2, 8)
+        assert found.gpu_types == (("p100", 8),)
+
+    def test_gpus_are_unknown_when_they_are_not_tracked(self):
+        assert parse.tres("cpu=4,node=1").gpus is None
+        assert parse.tres("N/A").gpus is None
+
+    def test_types_without_a_total_add_up(self):
+        assert parse.tres("gres/gpu:a=2,gres/gpu:b=3").gpus == 5
+
+    @pytest.mark.parametrize("text", ["cpu", "cpu=", "mem=x", "gres/gpu=-1", ",", "cpu=4,,node=1"])
+    def test_what_is_no_list_is_an_error(self, text):
+        if text == "cpu=":
+            assert parse.tres(text).cpu == 0
+        else:
+            with pytest.raises(SlurmParseError):
+                parse.tres(text)
+
+
+class TestArrays:
+    @pytest.mark.parametrize(
+        ("text", "tasks"),
+        [
+            ("6_[1-20%5]", 20),
+            ("[1-20%5]", 20),
+            ("1-20%5", 20),
+            ("6_[1,3-5]", 4),
+            ("6_[1-20:4]", 5),
+            ("6_7", 1),
+            ("7", 1),
+            ("0-0", 1),
+            ("1-99:7", 15),
+            ("1,3,5,...", 3),
+            ("1,3,5...", 3),
+            ("N/A", 0),
+        ],
+    )
+    def test_tasks_are_counted(self, text, tasks):
+        assert parse.array_tasks(text) == tasks
+
+    @pytest.mark.parametrize("text", ["5-1", "1-5:0", "a", "1,,2", "...,1", "1-2-3", "_"])
+    def test_what_is_no_expression_is_an_error(self, text):
+        with pytest.raises(SlurmParseError, match="array tasks"):
+            parse.array_tasks(text)
+
+    def test_het_components(self):
+        assert parse.het_offset("14+1") == (14, 1)
+        assert parse.het_offset("14") == (14, 0)
+
+    def test_dependencies(self):
+        assert parse.depends("afterok:12(unfulfilled)")
+        assert parse.depends("singleton(unfulfilled)")
+        assert not parse.depends("(null)")
+
+
+class TestNodeStates:
+    @pytest.mark.parametrize(
+        ("text", "usable"),
+        [
+            ("IDLE", True),
+            ("MIXED", True),
+            ("ALLOCATED", True),
+            ("MIXED+PLANNED", True),
+            ("mixed-", True),
+            ("IDLE+CLOUD", True),
+            ("IDLE+CLOUD+POWERED_DOWN", True),
+            ("IDLE~", True),
+            ("ALLOCATED+COMPLETING", True),
+            ("IDLE+DRAIN", False),
+            ("IDLE*", False),
+            ("DOWN*+DRAIN", False),
+            ("DOWN", False),
+            ("MIXED+MAINT", False),
+            ("IDLE$", False),
+            ("IDLE+RESERVED", False),
+            ("IDLE#", False),
+            ("IDLE%", False),
+            ("IDLE!", False),
+            ("IDLE@", False),
+            ("IDLE^", False),
+            ("IDLE+NOT_RESPONDING", False),
+            ("IDLE+FAIL", False),
+            ("FUTURE", False),
+            ("UNKNOWN", False),
+            ("unk*", False),
+            ("inval", False),
+            ("IDLE+SOMETHING_NEW", False),
+            ("SOMETHING_NEW", False),
+        ],
+    )
+    def test_only_known_good_states_are_usable(self, text, usable):
+        assert parse.node_state(text).usable is usable
+
+    def test_suffixes_and_flags_are_the_same_thing(self):
+        assert parse.node_state("IDLE*+DRAIN").flags == {"NOT_RESPONDING", "DRAIN"}
+        assert parse.node_state("idle*").flags == parse.node_state("IDLE+NOT_RESPONDING").flags
+
+    @pytest.mark.parametrize("text", ["", "IDLE DRAIN", "+DRAIN", "IDLE+", "1", "IDLE&"])
+    def test_what_is_no_state_is_an_error(self, text):
+        with pytest.raises(SlurmParseError, match="node state"):
+            parse.node_state(text)
+
+
+class TestNodes:
+    def test_capacity_use_and_state(self):
+        first, second = parse.nodes(NODES)
+        assert (first.name, first.cpus, first.cpus_alloc, first.mem, first.mem_alloc, first.tmp) == (
+            "p100-1",
+            56,
+            4,
+            256000.0,
+            4000.0,
+            900.0,
+        )
+        assert (first.gpus, first.gpus_alloc, first.features) == ({"p100": 4}, {"p100": 2}, {"p100", "gpu"})
+        assert first.state.usable
+        assert (second.gpus, second.gpus_alloc, second.state.usable) == ({"k80": 2}, {"k80": 0}, False)
+
+    def test_what_an_administrator_writes_cannot_pass_for_a_resource_or_a_state(self):
+        second = parse.nodes(NODES)[1]
+        assert (second.name, second.gpus, second.cpus, second.state.base) == ("k80-1", {"k80": 2}, 28, "IDLE")
+
+    def test_a_comment_with_newlines_is_passed_over_unless_it_imitates_a_node(self):
+        assert len(parse.nodes(NODES + "more words\n\n")) == 2
+        with pytest.raises(SlurmParseError, match="line 3"):
+            parse.nodes(NODES + "NodeName=p100-1 State=IDLE\n")
+
+    def test_specialised_cores_and_memory_are_not_for_jobs(self):
+        line = NODES.split("\n", maxsplit=1)[0].replace("CPUEfctv=56", "CPUEfctv=54") + "\n"
+        line = line.replace("Sockets=2", "MemSpecLimit=1000 Sockets=2")
+        node = parse.nodes(line)[0]
+        assert (node.cpus, node.mem) == (54, 255000.0)
+
+    def test_without_gres_used_allocated_tres_count(self):
+        line = NODES.split("\n", maxsplit=1)[0].replace("GresUsed=gpu:p100:2(IDX:0-1) ", "")
+        assert parse.nodes(line + "\n")[0].gpus_alloc == {"gpu": 2}
+        assert parse.nodes(line + ",gres/gpu:p100=2\n")[0].gpus_alloc == {"p100": 2}
+
+    @pytest.mark.parametrize(
+        ("answer", "complaint"),
+        [
+            ("", "empty"),
+            ("\n", "no nodes"),
+            (NODES[:-1], "cut short"),
+            (NODES[:400], "cut short"),
+            ("slurm_load_node error\n", "not a node"),
+            (NODES + NODES, "appears twice"),
+            (NODES.replace(" State=MIXED", ""), "line 1: no State="),
+            (NODES.replace("AllocMem=4000", "AllocMem=lots"), "line 1, node 'p100-1': memory"),
+        ],
+    )
+    def test_an_answer_that_is_cut_or_strange_is_an_error(self, answer, complaint):
+        with pytest.raises(SlurmParseError, match=complaint):
+            parse.nodes(answer)
+
+
+class TestPartitions:
+    def test_a_partition(self):
+        gpu, share = parse.partitions(PARTITIONS)
+        assert (gpu.name, gpu.nodes, gpu.up, gpu.priority_tier, gpu.default) == ("gpu", "k80-1,p100-1", True, 1, True)
+        assert (gpu.oversubscribe, gpu.oversubscribe_count, gpu.max_time, gpu.max_nodes) == (
+            "NO",
+            1,
+            604800.0,
+            math.inf,
+        )
+        assert (share.up, share.oversubscribe, share.oversubscribe_count) == (False, "YES", 4)
+        assert (share.max_time, share.max_nodes, share.default) == (math.inf, 4.0, False)
+
+    def test_26_05_tells_exclusive_partitions_in_a_key_of_their_own(self):
+        line = PARTITIONS.split("\n", maxsplit=1)[0] + " Exclusive=NODE\n"
+        assert parse.partitions(line)[0].oversubscribe == "EXCLUSIVE"
+
+    @pytest.mark.parametrize(
+        ("answer", "complaint"),
+        [
+            ("", "empty"),
+            (PARTITIONS[:-1], "cut short"),
+            (PARTITIONS + PARTITIONS, "appears twice"),
+            ("nonsense\n", "not a partition"),
+            (PARTITIONS.replace(" PriorityTier=1", ""), "line 1: no PriorityTier="),
+            (PARTITIONS.replace("YES:4", "MAYBE"), "line 2: OverSubscribe"),
+        ],
+    )
+    def test_an_answer_that_is_cut_or_strange_is_an_error(self, answer, complaint):
+        with pytest.raises(SlurmParseError, match=complaint):
+            parse.partitions(answer)
+
+
+class TestTheRest:
+    def test_configuration(self):
+        found = parse.config(CONFIG)
+        assert found["PriorityType"] == "priority/multifactor"
+        assert found["PrioritySiteFactorPlugin"] == ""
+        assert not any(" " in key for key in found)
+
+    @pytest.mark.parametrize("answer", ["", "x", "x\n", CONFIG.replace("ClusterName", "Other"), CONFIG[:-1]])
+    def test_what_is_no_configuration_is_an_error(self, answer):
+        with pytest.raises(SlurmParseError, match="show config"):
+            parse.config(answer)
+
+    def test_parameters(self):
+        assert parse.parameters("a,b=1,c=x=y") == {"a": "", "b": "1", "c": "x=y"}
+        assert parse.parameters("(null)") == {}
+
+    def test_durations_of_the_configuration(self):
+        assert parse.config_seconds("30 sec") == 30.0
+        assert parse.config_seconds("00:01:00") == 60.0
+
+    @pytest.mark.parametrize(
+        ("text", "release"),
+        [("slurm-wlm 22.05.8\n", (22, 5)), ("slurm 24.11.5-1\n", (24, 11)), ("26.05.0rc1", (26, 5))],
+    )
+    def test_versions(self, text, release):
+        assert parse.version(text)[1] == release
+
+    def test_what_is_no_version_is_an_error(self):
+        with pytest.raises(SlurmParseError, match="version"):
+            parse.version("slurm 24\n")
+
+    def test_diagnostics(self):
+        found = parse.diagnostics(DIAGNOSTICS)
+        assert (found.server_threads, found.agent_queue, found.cycle_mean_us, found.backfill_mean_us) == (
+            7,
+            3,
+            60,
+            14664,
+        )
+        assert found.counted_at == 1795242025.0
+
+    def test_what_is_no_diagnostics_is_an_error(self):
+        with pytest.raises(SlurmParseError, match="sdiag"):
+            parse.diagnostics("hello\n")
+
+    def test_a_controller_is_up_only_when_it_says_so(self):
+        assert parse.is_up("Slurmctld(primary) at ctl is UP\n")
+        assert parse.is_up("Slurmctld(primary) at a is DOWN\nSlurmctld(backup) at b is UP\n")
+        assert not parse.is_up("Slurmctld(primary) at ctl is DOWN\n")
+        assert not parse.is_up("")
+
+
+TOTAL = [
+    parse.integer,
+    parse.job_id,
+    parse.count,
+    parse.memory,
+    parse.duration,
+    parse.epoch,
+    parse.tres,
+    parse.gres,
+    parse.array_tasks,
+    parse.het_offset,
+    parse.depends,
+    parse.node_state,
+    parse.nodes,
+    parse.partitions,
+    parse.config,
+    parse.parameters,
+    parse.config_seconds,
+    parse.version,
+    parse.diagnostics,
+    parse.is_up,
+    parse.text,
+    lambda text: parse.columns(text, FIELDS, "x"),
+]
+FRAGMENTS = st.sampled_from(
+    [
+        *"0123456789",
+        *",:;=-+*~#!%$@^()[]{}/ \n\t\x1f\x00|.",
+        "gpu",
+        "gres/",
+        "gres:",
+        "K",
+        "G",
+        "N/A",
+        "(null)",
+        "UNLIMITED",
+        "IDLE",
+        "DRAIN",
+        "cpu=",
+        "mem=",
+        "...",
+        "NodeName=",
+        "PartitionName=",
+        " State=",
+        " Reason=",
+        "9" * 20,
+        "²",
+        "٣",
+        "\ud7ff",
+        "é",
+        S + "\n",
+    ]
+)
+
+
+@pytest.mark.parametrize("reads", TOTAL, ids=lambda reads: getattr(reads, "__name__", "columns"))
+@settings(max_examples=150, deadline=None)
+@given(st.one_of(st.text(max_size=60), st.lists(FRAGMENTS, max_size=25).map("".join)))
+def test_anything_parses_or_is_a_named_error(reads, text):
+    try:
+        reads(text)
+    except SlurmParseError as error:
+        assert str(error)  # noqa: PT017 - any other exception fails the test; this one must say something
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_a_damaged_node_or_partition_line_parses_or_is_a_named_error(data):
+    whole = data.draw(st.sampled_from([(NODES, parse.nodes), (PARTITIONS, parse.partitions), (CONFIG, parse.config)]))
+    text, reads = whole
+    at = data.draw(st.integers(0, len(text)))
+    length = data.draw(st.integers(0, 30))
+    damaged = text[:at] + data.draw(st.lists(FRAGMENTS, max_size=6).map("".join)) + text[at + length :]
+    try:
+        reads(damaged)
+    except SlurmParseError as error:
+        assert str(error)  # noqa: PT017 - see above
+
+
+@pytest.mark.parametrize("reads", TOTAL, ids=lambda reads: getattr(reads, "__name__", "columns"))
+@pytest.mark.parametrize(
+    "unit", ["1", "(", "gpu:", "1,", "a=1,", "-", "+A", "1-", "\n", S, "[", " ", "*", "9:", "Job states ts:(1"]
+)
+@pytest.mark.timeout(60)
+def test_a_million_characters_are_read_or_refused(reads, unit):
+    """Work that grows with the square of the length would not end within the time-out."""
+    text = (unit * 1_000_000)[:1_000_000] + "!"
+    with contextlib.suppress(SlurmParseError):
+        reads(text)
+    with contextlib.suppress(SlurmParseError):
+        reads("NodeName=" + text + "\n")

@@ -1,0 +1,167 @@
+"""Running one command: what hangs, floods, dies or lies must not take the daemon with it."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from rltuned.errors import SlurmDeniedError, SlurmError, SlurmParseError, SlurmUnavailableError
+from rltuned.slurm.process import printable
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_dead(pid):
+    for _ in range(500):
+        if not alive(pid):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_a_command_that_hangs_is_killed_with_its_grandchildren(slurm):
+    pids = slurm.folder / "pids"
+    slurm.script(
+        "squeue",
+        f"#!/bin/sh\necho $$ >> {pids}\nsh -c 'echo $$ >> {pids}; sleep 1000' &\necho $! >> {pids}\nsleep 1000\n",
+    )
+    with pytest.raises(SlurmUnavailableError, match=r"squeue \(jobs\) gave no complete answer within 0.5 s; killed"):
+        slurm.runner(timeout=0.5).run("jobs")
+    started = {int(line) for line in pids.read_text().split()}
+    assert len(started) >= 2
+    assert all(wait_dead(pid) for pid in started)
+
+
+def test_a_grandchild_that_keeps_the_output_open_counts_as_hanging_and_is_killed(slurm):
+    pid = slurm.folder / "pid"
+    slurm.script("squeue", f"#!/bin/sh\nsleep 1000 &\necho $! > {pid}\nexit 0\n")
+    with pytest.raises(SlurmUnavailableError, match="killed"):
+        slurm.runner(timeout=0.5).run("jobs")
+    assert wait_dead(int(pid.read_text()))
+
+
+def test_a_command_that_closes_its_output_but_does_not_end_is_killed(slurm):
+    slurm.script("squeue", "#!/bin/sh\nexec >&- 2>&-\nsleep 1000\n")
+    with pytest.raises(SlurmUnavailableError, match="killed"):
+        slurm.runner(timeout=0.5).run("jobs")
+
+
+def test_a_slow_command_that_ends_in_time_is_an_answer(slurm):
+    slurm.script("squeue", "#!/bin/sh\nprintf a; sleep 0.3; printf b\n")
+    assert slurm.runner(timeout=20).ask("jobs") == "ab"
+
+
+def test_a_health_check_has_less_patience_than_a_write(slurm):
+    slurm.script("scontrol", "#!/bin/sh\ncat >/dev/null; sleep 1; echo done\n")
+    with pytest.raises(SlurmUnavailableError, match=r"within 0.2 s"):
+        slurm.runner(timeout=0.8).run("ping")
+    assert slurm.runner(timeout=0.8).run("update", stdin="x\n").stdout == "done\n"
+
+
+def test_output_without_end_is_cut_and_the_command_killed(slurm):
+    slurm.script("squeue", "#!/bin/sh\nwhile :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done\n")
+    with pytest.raises(SlurmParseError, match="longer than 100000 bytes"):
+        slurm.runner(output_limit=100_000).run("jobs")
+
+
+def test_complaints_without_end_are_dropped_not_kept(slurm):
+    slurm.script("squeue", "#!/bin/sh\nhead -c 9000000 /dev/zero >&2\necho fine\n")
+    answer = slurm.runner().run("jobs")
+    assert answer.stdout == "fine\n"
+    assert len(answer.stderr) <= 4 * 1024 * 1024
+
+
+def test_a_large_answer_arrives_whole(slurm):
+    slurm.script("squeue", "#!/bin/sh\nhead -c 3000000 /dev/zero | tr '\\0' x\n")
+    assert len(slurm.runner().ask("jobs")) == 3_000_000
+
+
+def test_a_large_input_arrives_whole_while_the_command_talks(slurm):
+    slurm.script("scontrol", "#!/bin/sh\nexec cat\n")
+    lines = "update JobId=1 Priority=1\n" * 40_000
+    assert slurm.runner().run("update", stdin=lines).stdout == lines
+
+
+def test_a_command_that_ends_without_reading_its_input_is_judged_by_its_exit_status(slurm):
+    slurm.script("scontrol", "#!/bin/sh\nexec <&-\nexit 3\n")
+    assert slurm.runner().run("update", stdin="x\n" * 400_000).code == 3
+
+
+def test_only_writing_commands_take_input(slurm):
+    with pytest.raises(SlurmError, match="takes no input"):
+        slurm.runner().run("ping", stdin="update JobId=1 Priority=0\n")
+
+
+def test_a_command_that_is_not_installed_names_the_remedy(slurm):
+    (slurm.bin_dir / "squeue").unlink()
+    with pytest.raises(SlurmUnavailableError, match=r"slurm\.bin_dir"):
+        slurm.runner().run("jobs")
+
+
+def test_a_command_killed_by_somebody_else_is_a_failure_even_with_a_good_answer(slurm):
+    slurm.script("squeue", "#!/bin/sh\necho fine\nkill -9 $$\n")
+    with pytest.raises(SlurmUnavailableError, match="signal 9"):
+        slurm.runner().ask("jobs")
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", SlurmUnavailableError),
+        ("slurm_load_jobs error: Socket timed out on send/recv operation", SlurmUnavailableError),
+        ("slurm_load_jobs error: Access/permission denied", SlurmDeniedError),
+        ("squeue: error: Invalid job format specification: Exclusive", SlurmParseError),
+        ("squeue: unrecognized option '--local'", SlurmParseError),
+        ("Segmentation fault", SlurmUnavailableError),
+        ("", SlurmUnavailableError),
+    ],
+)
+def test_exit_status_1_is_an_error_that_quotes_what_slurm_said(slurm, said, error):
+    slurm.answer("jobs", "1\x1f\n", said + "\n", code=1)
+    with pytest.raises(error) as caught:
+        slurm.runner().ask("jobs")
+    assert (said or "no message") in str(caught.value) or said in str(caught.value)
+    assert "exit status 1" in str(caught.value) or said
+
+
+def test_garbage_bytes_do_not_raise_and_terminal_escapes_never_reach_a_message(slurm):
+    slurm.answer("jobs", b"\xff\xfe", b"\x1b[31mred\x07\xff\r\nnext \xe2\x80\xaeevil\n", code=1)
+    with pytest.raises(SlurmUnavailableError) as caught:
+        slurm.runner().ask("jobs")
+    message = str(caught.value)
+    assert "red" in message
+    assert "evil" in message
+    assert all(char.isprintable() for char in message)
+
+
+def test_a_printable_text_is_one_bounded_line():
+    assert printable("a\nb\tc\x1b]0;t\x07") == "a·b·c·]0;t·"
+    assert len(printable("x" * 10_000)) <= 301
+
+
+def test_the_command_sees_the_pinned_environment_only_and_no_terminal(slurm, monkeypatch):
+    monkeypatch.setenv("SQUEUE_FORMAT", "%j")
+    slurm.script("squeue", "#!/bin/sh\nexec /usr/bin/env\n")
+    seen = dict(line.split("=", 1) for line in slurm.runner().ask("jobs").splitlines())
+    assert {name for name in seen if name.startswith(("SLURM", "SQUEUE"))} == {"SLURM_TIME_FORMAT", "SLURM_BITSTR_LEN"}
+    assert set(seen) <= {"SLURM_TIME_FORMAT", "SLURM_BITSTR_LEN", "LC_ALL", "TZ", "PWD", "_", "SHLVL", "OLDPWD"}
+
+
+def test_the_command_runs_in_a_session_of_its_own(slurm):
+    slurm.script("squeue", "#!/bin/sh\ncut -d' ' -f6 /proc/$$/stat\n")
+    assert int(slurm.runner().ask("jobs")) != os.getsid(0)
+
+
+def test_no_descriptor_is_left_open_after_failures(slurm):
+    slurm.script("squeue", "#!/bin/sh\nsleep 1000\n")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(3):
+        with pytest.raises(SlurmUnavailableError):
+            slurm.runner(timeout=0.1).run("jobs")
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
