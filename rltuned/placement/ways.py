@@ -635,9 +635,11 @@ def _columns(
     # Of a node taken whole nobody can use the rest.
     rest = (whole - token_use)[:, : finder.types].sum(axis=1) - finder.demand.fragments(whole)
     token_share = share(token_pattern, token_use)
-    growth = np.bincount(part_pattern, part_share * fragments, count)
-    growth += np.bincount(token_pattern, token_share * rest / finder.node_gpus[first], count)
-    tenants = np.bincount(part_pattern, part_share * finder.pressure[slot[part_pattern], part_node], count)
+    growth = np.zeros(count)
+    np.add.at(growth, part_pattern, part_share * fragments)
+    np.add.at(growth, token_pattern, token_share * rest / finder.node_gpus[first])
+    tenants = np.zeros(count)
+    np.add.at(tenants, part_pattern, part_share * finder.pressure[slot[part_pattern], part_node])
     least = problem.nodes[classes.first_job][job_class]
     chosen = np.array([p.kind is Kind.SPREAD and not finder.exclusive[p.job_class] for p in patterns], dtype=np.bool_)
     return Columns(
