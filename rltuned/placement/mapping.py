@@ -137,7 +137,7 @@ def _verify_way(problem: PlacementProblem, way: Way) -> list[str]:
         "has more nodes than it asked for": (fixed > 0 or gpus == 0) and len(way.nodes) != problem.nodes[k],
         "has the wrong number of GPUs": sum(way.gpus) != gpus,
         "has the wrong number of GPUs on a node": fixed > 0 and set(way.gpus) != {fixed},
-        "has a node without a GPU": gpus > 0 and min(way.gpus) < 1,
+        "has a node without a GPU": gpus > 0 and min(way.gpus, default=0) < 1,
         "has the wrong GPU type": (way.gpu_type != asked and asked >= 0 and gpus > 0) or not -1 <= way.gpu_type < types,
         "has GPUs of no type": gpus > 0 and way.gpu_type < 0,
         "has too few CPUs": sum(way.cpus) < problem.cpus[k],

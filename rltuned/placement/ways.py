@@ -24,7 +24,7 @@ EXTRA_NODES: Final = 0.05
 """Most that a way pays, per GPU, for using more nodes than the job needs."""
 ISOLATION: Final = 0.02
 """What spread pays per GPU: OverSubscribe=NO cannot be taken back (docs/placement.md), so it must gain something."""
-CROWDING: Final = 0.05
+CROWDING: Final = 0.1
 """Cost of crowding by planned jobs, per GPU of the node and share of its CPUs or memory above `CROWD`."""
 CROWD: Final = 0.75
 """Share of a node's CPUs, or memory, that planned jobs may take together before each more of it costs."""
@@ -492,7 +492,7 @@ def _greedy(
     for k in order.tolist():
         c = int(classes.job_of[k])
         for slot in range(earliest[c], slots):
-            pattern = finder.pack(c, slot, cluster.avail) or finder.hierarchical(c, slot, cluster.avail, cluster)
+            pattern = finder.hierarchical(c, slot, cluster.avail, cluster) or finder.pack(c, slot, cluster.avail)
             if pattern is None and finder.exclusive[c]:
                 pattern = finder.spread(c, slot, cluster)
             if pattern is not None:
@@ -669,7 +669,14 @@ def _worthwhile(columns: Columns, finder: _Enumerator) -> Columns:
     shared = np.full(len(finder.nodes), np.inf)
     now = (columns.slot == 0) & (columns.isolation == 0)
     np.minimum.at(shared, columns.job_class[now], columns.cost[now])
-    risk = CROWDING * (1.0 - CROWD) * np.array(finder.size)[columns.job_class]
+    # What crowding a job can bring about, itself or by joining: its share of a node, as far as it may lie above CROWD.
+    depth = columns.part_use.shape[1]
+    totals = np.stack([finder.p.total_cpus, finder.p.total_mem], axis=1)[columns.part_node]
+    part = (columns.part_use[:, depth - 3 : depth - 1] / np.maximum(totals, 1.0)).max(axis=1, initial=0.0)
+    own = np.zeros(len(finder.nodes))
+    np.maximum.at(own, columns.job_class[columns.part_pattern], part * finder.node_gpus[columns.part_node])
+    most = float(finder.node_gpus.max(initial=1.0))
+    risk = CROWDING * np.minimum(own, (1.0 - CROWD) * most)[columns.job_class]
     keep = (columns.isolation == 0) | (columns.cost < shared[columns.job_class] + risk)
     renumber = np.cumsum(keep) - 1
     parts, tokens = keep[columns.part_pattern], keep[columns.token_pattern]
