@@ -5,23 +5,14 @@ one request, time limits as people write them, run-time estimates good, bad and 
 trace, so no trace is used up by it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
+from rltuned.cluster.build import job_table, node_table
 from rltuned.cluster.changes import OverSubscribe
-from rltuned.cluster.tables import (
-    Category,
-    Codes,
-    Floats,
-    JobState,
-    JobTable,
-    NodeTable,
-    Partition,
-    Snapshot,
-    concatenate_nodes,
-)
+from rltuned.cluster.tables import Codes, Floats, JobState, NodeTable, Partition, Snapshot
 
 WRITTEN_LIMITS: Final = 60.0 * np.array(
     [10, 30, 60, 120, 240, 480, 720, 1440, 2880, 5760, 10080, 20160, 43200], dtype=np.float64
@@ -120,45 +111,34 @@ def generate(rng: np.random.Generator, settings: QueueSettings) -> tuple[Snapsho
     held_for = rng.exponential(_log_uniform(rng, settings.run_time), size=running)
     running_limit = _written_limit(held_for * np.exp(np.abs(rng.standard_normal(running))) + 60.0)
     typed = np.where(rng.random(pending) < 0.7, home, -1)
-    return (
-        Snapshot(
-            time=_NOW,
-            release=(24, 11),
-            jobs=_job_table(
-                running_nodes,
-                gpus=np.concatenate((running_gpus, gpus[original])),
-                gpus_per_node=np.concatenate((np.zeros(running, dtype=np.int32), gpus_per_node[original])),
-                gpu_type=np.concatenate((running_type, np.where(gpus > 0, typed, -1)[original])),
-                types=nodes.gpu_types,
-                partition=np.concatenate((running_type, home[original])),
-                partitions=tuple(f"part{index}" for index in range(kinds)),
-                count=np.concatenate(
-                    (np.array([len(held) for held in running_nodes], dtype=np.int32), count[original])
-                ),
-                cpus=np.concatenate((np.maximum(running_gpus, 1), np.maximum(cpus, 1)[original])),
-                mem=np.concatenate((np.full(running, 1e3), mem[original])),
-                limit=np.concatenate((running_limit, limit[original])),
-                submit=np.concatenate((_NOW - held_for, submit)),
-                eligible=np.concatenate((_NOW - held_for, eligible)),
-                start=np.concatenate((_NOW - held_for, np.full(pending, np.nan))),
-                priority=np.concatenate((np.zeros(running), rng.integers(1, 100_000, size=pending))),
-            ),
-            nodes=nodes,
-            partitions=tuple(
-                Partition(
-                    name=f"part{index}",
-                    nodes=np.flatnonzero(kind == index).astype(np.int32),
-                    up=True,
-                    priority_tier=1,
-                    oversubscribe=OverSubscribe.NO,
-                    oversubscribe_count=1,
-                    max_time=np.inf,
-                )
-                for index in range(kinds)
-            ),
-        ),
-        np.concatenate((np.full(running, np.nan), estimate[original])),
+    start = _NOW - held_for
+    asked_type = np.where(gpus > 0, typed, -1)
+    # Nameless for −1: any type.
+    type_names = np.array([*nodes.gpu_types, ""])
+    jobs = job_table(
+        running + pending,
+        held_nodes=[*running_nodes, *([()] * pending)],
+        state=np.repeat((JobState.RUNNING, JobState.PENDING), (running, pending)),
+        submit_time=np.concatenate((start, submit)),
+        eligible_time=np.concatenate((start, eligible)),
+        start_time=np.concatenate((start, np.full(pending, np.nan))),
+        end_time=np.concatenate((start + running_limit, np.full(pending, np.nan))),
+        time_limit=np.concatenate((running_limit, limit[original])),
+        nodes=np.concatenate(([len(held) for held in running_nodes], count[original])),
+        gpus=np.concatenate((running_gpus, gpus[original])),
+        gpus_per_node=np.concatenate((np.zeros(running), gpus_per_node[original])),
+        gpu_type=type_names[np.concatenate((running_type, asked_type[original]))].tolist(),
+        partition=[f"part{index}" for index in np.concatenate((running_type, home[original]))],
+        cpus=np.concatenate((np.maximum(running_gpus, 1), np.maximum(cpus, 1)[original])),
+        mem=np.concatenate((np.full(running, 1e3), mem[original])),
+        priority=np.concatenate((np.zeros(running), rng.integers(1, 100_000, size=pending))),
     )
+    partitions = tuple(
+        Partition(f"part{index}", np.flatnonzero(kind == index).astype(np.int32), True, 1, OverSubscribe.NO, 1, np.inf)
+        for index in range(kinds)
+    )
+    snapshot = Snapshot(_NOW, (24, 11), jobs, nodes, partitions)
+    return snapshot, np.concatenate((np.full(running, np.nan), estimate[original]))
 
 
 def _cluster(rng: np.random.Generator, settings: QueueSettings) -> tuple[NodeTable, Codes, Codes]:
@@ -172,23 +152,15 @@ def _cluster(rng: np.random.Generator, settings: QueueSettings) -> tuple[NodeTab
     gpus = np.zeros((len(kind), kinds), dtype=np.int32)
     gpus[np.arange(len(kind)), kind] = per_node[kind]
     cpus = np.maximum(per_node[kind], 4) * rng.choice((4, 8, 16), size=kinds)[kind]
-    return (
-        NodeTable(
-            names=tuple(f"n{row}" for row in range(len(kind))),
-            gpu_types=_TYPES[:kinds],
-            usable=rng.random(len(kind)) > rng.choice((0.0, 0.05)),
-            cpus=cpus.astype(np.int32),
-            cpus_alloc=np.zeros(len(kind), dtype=np.int32),
-            mem=cpus * 8e3,
-            mem_alloc=np.zeros(len(kind)),
-            tmp=np.zeros(len(kind)),
-            gpus=gpus,
-            gpus_alloc=np.zeros_like(gpus),
-            features=(frozenset[str](),) * len(kind),
-        ),
-        kind,
-        per_node,
+    nodes = node_table(
+        [f"n{row}" for row in range(len(kind))],
+        _TYPES[:kinds],
+        gpus,
+        cpus=cpus,
+        mem=cpus * 8e3,
+        usable=rng.random(len(kind)) > rng.choice((0.0, 0.05)),
     )
+    return nodes, kind, per_node
 
 
 def _run_jobs(
@@ -220,86 +192,9 @@ def _run_jobs(
             held.append([node])
             gpus.append(taken)
             kinds.append(int(kind[node]))
-    filled = NodeTable(
-        names=nodes.names,
-        gpu_types=nodes.gpu_types,
-        usable=nodes.usable,
-        cpus=nodes.cpus,
-        cpus_alloc=cpus_alloc,
-        mem=nodes.mem,
-        mem_alloc=np.asarray(cpus_alloc * rng.uniform(1e3, 8e3), dtype=np.float64),
-        tmp=nodes.tmp,
-        gpus=nodes.gpus,
-        gpus_alloc=gpus_alloc,
-        features=nodes.features,
-    )
+    mem_alloc = np.asarray(cpus_alloc * rng.uniform(1e3, 8e3), dtype=np.float64)
+    filled = replace(nodes, cpus_alloc=cpus_alloc, gpus_alloc=gpus_alloc, mem_alloc=mem_alloc)
     return held, np.asarray(gpus, dtype=np.int32), np.asarray(kinds, dtype=np.int32), filled
-
-
-def _job_table(
-    running_nodes: list[list[int]],
-    *,
-    gpus: Codes,
-    gpus_per_node: Codes,
-    gpu_type: Codes,
-    types: tuple[str, ...],
-    partition: Codes,
-    partitions: tuple[str, ...],
-    count: Codes,
-    cpus: Codes,
-    mem: Floats,
-    limit: Floats,
-    submit: Floats,
-    eligible: Floats,
-    start: Floats,
-    priority: Floats,
-) -> JobTable:
-    total, running = len(gpus), len(running_nodes)
-    state = np.full(total, JobState.PENDING, dtype=np.int8)
-    state[:running] = JobState.RUNNING
-    pointer, index = concatenate_nodes([*running_nodes, *([[]] * (total - running))])
-    none = Category(np.full(total, -1, dtype=np.int32), ())
-    one = np.zeros(total, dtype=np.int32)
-    no = np.zeros(total, dtype=np.bool_)
-    zero = np.zeros(total, dtype=np.int64)
-    return JobTable(
-        job_id=np.arange(1, total + 1, dtype=np.int64),
-        state=state,
-        array_tasks=one,
-        het_job_id=zero,
-        user=Category(one, ("user",)),
-        account=Category(one, ("account",)),
-        partition=Category(partition.astype(np.int32), partitions),
-        qos=Category(one, ("normal",)),
-        reservation=none,
-        reason=none,
-        submit_time=submit,
-        eligible_time=eligible,
-        start_time=start,
-        end_time=start + limit,
-        time_limit=limit,
-        nodes=count.astype(np.int32),
-        tasks=count.astype(np.int32),
-        gpus=gpus.astype(np.int32),
-        gpus_per_node=gpus_per_node,
-        gpu_type=Category(gpu_type.astype(np.int32), types),
-        cpus=cpus.astype(np.int32),
-        mem=mem,
-        tmp=np.zeros(total),
-        features=none,
-        req_nodes=none,
-        exc_nodes=none,
-        dependent=no,
-        held=no,
-        priority=priority.astype(np.int64),
-        nice=zero,
-        site_factor=zero,
-        site_known=np.ones(total, dtype=np.bool_),
-        oversubscribe=Category(one, ("OK",)),
-        exclusive=no,
-        node_ptr=pointer,
-        node_idx=index,
-    )
 
 
 def _written_limit(seconds: Floats) -> Floats:

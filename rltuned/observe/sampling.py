@@ -66,10 +66,11 @@ def observe(
         rows: rows of the jobs that may be ranked; when there are more than `size`, `select_window` chooses.
         estimates: (N,) estimated run time of every job of the snapshot, seconds, NaN where there is no prediction.
         size: jobs to see, at most `WINDOW`; the arrays have `WINDOW` rows whatever it is.
-        pools: `job_pools(snapshot, rows)` where the caller has them; ignored when the window leaves jobs out.
+        pools: `job_pools(snapshot, rows)` where the caller has them.
     """
     if len(rows) > min(size, WINDOW):
-        rows, pools = select_window(snapshot.jobs, rows, min(size, WINDOW)), None
+        seen = select_window(snapshot.jobs, rows, min(size, WINDOW))
+        rows, pools = rows[seen], None if pools is None else _of(pools, seen)
     if pools is None:
         pools = job_pools(snapshot, rows)
     stats = pool_stats(snapshot, pools, estimates)
@@ -97,3 +98,9 @@ def observe(
         wait=asked.wait,
         submit=submit - submit.min(initial=np.inf) if shown else submit,
     )
+
+
+def _of(pools: Pools, jobs: npt.NDArray[np.intp]) -> Pools:
+    """The pools of some of the jobs, without those that only the others have."""
+    used, pool_of = np.unique(pools.pool_of[jobs], return_inverse=True)
+    return Pools(pool_of.astype(np.int32), pools.nodes[used], pools.gpu_type[used])

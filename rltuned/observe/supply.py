@@ -13,6 +13,12 @@ from rltuned.cluster.tables import Bools, Codes, Floats, Snapshot
 MOST_GPUS: Final = 32767
 """GPUs of a node are counted in 16 bits where jobs and nodes are compared; no node has more."""
 
+CENTURY: Final = 100 * 365 * 86400.0
+"""Seconds that no job waited or ran for: makes times that are far off, or missing, finite."""
+
+MOST_MIB: Final = 1e15
+"""And memory and disk in 32-bit floats; no node has more."""
+
 
 @dataclass(frozen=True)
 class PoolStats:
@@ -59,9 +65,9 @@ def expected_ends(snapshot: Snapshot, rows: npt.NDArray[np.intp], estimates: Flo
     Start plus estimate, but not after the limit. A job that outlived its estimate is expected to run as long again as
     it has so far. `estimates`: (N,) seconds, NaN where unknown.
     """
-    elapsed = np.fmax(snapshot.time - snapshot.jobs.start_time[rows], 0.0)
+    elapsed = np.minimum(np.fmax(snapshot.time - snapshot.jobs.start_time[rows], 0.0), CENTURY)
     left = estimates[rows] - elapsed
-    left = np.where(left > 0, left, elapsed + 0.0 * left)  # stays NaN without an estimate
+    np.copyto(left, elapsed, where=left <= 0)  # NaN, no estimate, stays
     end = np.fmin(snapshot.time + left, snapshot.jobs.end_time[rows])
     return np.asarray(np.where(np.isnan(end), np.inf, end), dtype=np.float64)
 
@@ -73,10 +79,11 @@ def pool_stats(snapshot: Snapshot, pools: Pools, estimates: Floats) -> PoolStats
     members[:-1] = pools.nodes
     members[-1] = True
     members &= nodes.usable
-    # −1, any type, is also the last row of a per-type array; a type that no node has makes an empty pool.
-    kind = np.empty(len(members), dtype=np.intp)
-    kind[:-1] = np.minimum(pools.gpu_type, len(nodes.gpu_types))
-    kind[-1] = -1
+    # −1, any type, is also the last row of a per-type array. A type that no node has leaves a pool empty, or was named
+    # by jobs of no GPUs.
+    kind = np.full(len(members), -1)
+    kind[:-1] = pools.gpu_type
+    kind[kind >= len(nodes.gpu_types)] = -1
     configured = _by_type(nodes.gpus)
     gpus_of, free_of = members * configured[kind], members * _by_type(nodes.gpus_free)[kind]
     free_gpus = free_of.sum(axis=1)
@@ -107,8 +114,8 @@ def pool_stats(snapshot: Snapshot, pools: Pools, estimates: Floats) -> PoolStats
         idle_candidates=int(np.count_nonzero(idle)),
         room_gpus=np.where(pools.nodes[:, candidates], room[kind[:-1]], np.int16(-1)),
         room_cpus=nodes.cpus_free[candidates],
-        room_mem=nodes.mem_free[candidates].astype(np.float32),
-        room_tmp=nodes.tmp[candidates].astype(np.float32),
+        room_mem=np.minimum(nodes.mem_free[candidates], MOST_MIB).astype(np.float32),
+        room_tmp=np.minimum(nodes.tmp[candidates], MOST_MIB).astype(np.float32),
         exclusive_partition=_exclusive_partitions(snapshot),
     )
 

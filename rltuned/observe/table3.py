@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from rltuned.cluster.pools import Pools
 from rltuned.cluster.tables import Bools, Codes, Floats, JobTable, Snapshot
-from rltuned.observe.supply import MOST_GPUS, PoolStats
+from rltuned.observe.supply import CENTURY, MOST_GPUS, MOST_MIB, PoolStats
 
 METADATA: Final = ("job_id", "user", "virtual_cluster", "gpu_type")
 """The four of Table 3 that are no numbers: they select the pool and feed the run-time estimate."""
@@ -36,7 +36,6 @@ RUN_TIME_HORIZON: Final = 30 * 86400.0
 UNLIMITED_RUN_TIME: Final = 365 * 86400.0
 """Run time of a job that has neither limit nor estimate, seconds: behind every job that has one."""
 
-_LONGEST_WAIT: Final = 100 * 365 * 86400.0
 _TIME_SCALE: Final = float(np.log1p(RUN_TIME_HORIZON))
 _URGENCY_SCALE: Final = float(np.log1p(RUN_TIME_HORIZON / 10.0))
 
@@ -65,7 +64,7 @@ def demand(snapshot: Snapshot, rows: npt.NDArray[np.intp], estimates: Floats) ->
     wait = np.fmax(snapshot.time - jobs.eligible_time[rows], 0.0)
     return Demand(
         run_time=np.maximum(known, 1.0),
-        wait=np.minimum(wait, _LONGEST_WAIT),
+        wait=np.minimum(wait, CENTURY),
         gpus=np.maximum(jobs.gpus[rows], 0.0),
     )
 
@@ -83,7 +82,7 @@ def features(
     # Something of a pool that has nothing is more than all of it, and is cut to 1 below.
     total, free = np.maximum(stats.gpus, 1.0), stats.free_gpus
     gpu_share = gpus / total[pool]
-    cpus, mem = jobs.cpus[rows], jobs.mem[rows]
+    cpus, mem = jobs.cpus[rows], np.minimum(jobs.mem[rows], MOST_MIB)
     ways = num_ways(jobs, rows, pools, stats)
     ratio = gpus / np.maximum(free, 0.5)[pool]
     ended = np.searchsorted(stats.release_time, snapshot.time + run_time, side="right")
@@ -114,10 +113,10 @@ def num_ways(jobs: JobTable, rows: npt.NDArray[np.intp], pools: Pools, stats: Po
     """
     pool = pools.pool_of
     count, gpus, per_node, cpus = jobs.nodes[rows], jobs.gpus[rows], jobs.gpus_per_node[rows], jobs.cpus[rows]
-    mem, tmp = jobs.mem[rows], jobs.tmp[rows]
+    mem, tmp = jobs.mem[rows], np.minimum(jobs.tmp[rows], MOST_MIB)
     # All of a node's memory (NaN) is there only where nobody else is.
     alone = jobs.exclusive[rows] | stats.exclusive_partition[jobs.partition.codes[rows]] | np.isnan(mem)
-    mem = np.fmax(mem, 0.0)
+    mem = np.minimum(np.fmax(mem, 0.0), MOST_MIB)
     several = np.flatnonzero(count > 1)
     need_gpus, need_cpus, need_mem = np.where(per_node > 0, per_node, gpus), cpus, mem.astype(np.float32)
     if len(several):

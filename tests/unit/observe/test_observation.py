@@ -1,0 +1,156 @@
+"""Window, sampling, padding."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from unit.observe.test_features import odd_snapshots, snapshot_of, two_nodes
+
+from rltuned.cluster.build import job_table
+from rltuned.cluster.pools import job_pools
+from rltuned.learn.queues import QueueSettings, generate
+from rltuned.observe import CRITIC_COLUMNS, FEATURES, STATE_COLUMNS, WINDOW, observe, select_window
+
+
+def queue(n):
+    rng = np.random.default_rng(5)
+    return job_table(n, priority=rng.integers(1, 10**6, size=n), job_id=rng.permutation(n) + 1)
+
+
+def generated(seed, **settings):
+    return generate(np.random.default_rng(seed), QueueSettings(**settings))
+
+
+def state(observation, name):
+    return observation.state[: len(observation), STATE_COLUMNS.index(name)]
+
+
+def test_a_queue_that_fits_is_seen_whole_in_slurms_order():
+    jobs = queue(200)
+    seen = select_window(jobs, np.arange(200))
+    assert sorted(seen) == list(range(200))
+    assert (np.diff(jobs.priority[seen]) <= 0).all()
+
+
+def test_of_a_long_queue_the_head_is_seen_and_an_even_sample_of_the_rest():
+    jobs = queue(10_000)
+    place = np.empty(10_000, dtype=int)
+    place[np.argsort(-jobs.priority, kind="stable")] = np.arange(10_000)
+    seen = place[select_window(jobs, np.arange(10_000))]
+    assert len(set(seen)) == WINDOW
+    assert seen[:192].tolist() == list(range(192))
+    distances = np.diff(seen[192:])
+    assert distances.min() >= 153
+    assert distances.max() <= 154
+    assert seen[-1] > 9_900
+
+
+def test_which_jobs_are_seen_does_not_depend_on_their_order_in_the_table():
+    jobs = queue(1000)
+    jobs = replace(jobs, priority=jobs.priority // 100_000)  # many ties
+    shuffled = np.random.default_rng(1).permutation(1000)
+    assert shuffled[select_window(jobs, shuffled)].tolist() == select_window(jobs, np.arange(1000)).tolist()
+
+
+def test_equal_priorities_are_ordered_by_submission_and_then_by_job_id():
+    jobs = job_table(3, priority=7, submit_time=[50.0, 20.0, 20.0], job_id=[1, 9, 4])
+    assert select_window(jobs, np.arange(3)).tolist() == [2, 1, 0]
+
+
+def test_the_state_is_256_by_8_and_the_critic_view_256_by_5_with_zero_padding():
+    snapshot, estimates = generated(1, jobs=(40, 40))
+    seen = observe(snapshot, snapshot.jobs.pending, estimates)
+    assert seen.state.shape == (256, 8)
+    assert seen.critic.shape == (256, 5)
+    assert seen.columns == STATE_COLUMNS
+    assert seen.mask.tolist() == [True] * 40 + [False] * 216
+    assert not seen.state[40:].any()
+    assert not seen.critic[40:].any()
+    assert seen.state[:40].any(axis=1).all()
+    expected = seen.features[:, [FEATURES.index(name) for name in CRITIC_COLUMNS]]
+    assert np.array_equal(seen.critic[:40], expected)
+
+
+def test_a_smaller_window_shows_fewer_jobs_in_arrays_of_the_same_size():
+    snapshot, estimates = generated(1, jobs=(40, 40))
+    seen = observe(snapshot, snapshot.jobs.pending, estimates, size=16)
+    assert len(seen) == 16
+    assert seen.state.shape == (256, 8)
+
+
+@pytest.mark.parametrize("jobs", [60, 900])
+def test_permuting_the_jobs_permutes_the_rows(jobs):
+    snapshot, estimates = generated(2, jobs=(jobs, jobs))
+    running, pending = snapshot.jobs.running, snapshot.jobs.pending
+    order = np.concatenate((running, np.random.default_rng(0).permutation(pending)))
+    shuffled = replace(snapshot, jobs=snapshot.jobs.take(order))
+    one = observe(snapshot, pending, estimates)
+    other = observe(shuffled, shuffled.jobs.pending, estimates[order])
+    one_by_id = dict(zip(snapshot.jobs.job_id[one.rows].tolist(), one.state, strict=False))
+    other_by_id = dict(zip(shuffled.jobs.job_id[other.rows].tolist(), other.state, strict=False))
+    assert one_by_id.keys() == other_by_id.keys()
+    for job, row in one_by_id.items():
+        np.testing.assert_allclose(row, other_by_id[job], atol=1e-6)
+
+
+def test_pools_that_the_caller_has_give_the_same_observation():
+    snapshot, estimates = generated(3, jobs=(700, 700))
+    rows = snapshot.jobs.pending
+    own = observe(snapshot, rows, estimates)
+    given_pools = observe(snapshot, rows, estimates, pools=job_pools(snapshot, rows))
+    assert np.array_equal(own.rows, given_pools.rows)
+    assert np.array_equal(own.features, given_pools.features)
+
+
+def test_two_jobs_of_equal_size_have_equal_columns_whatever_their_pool():
+    snapshot, estimates = generated(4, pools=(4, 4), jobs=(200, 200))
+    seen = observe(snapshot, snapshot.jobs.pending, estimates)
+    area = np.maximum(seen.gpus, 1) * seen.run_time
+    by_size = np.argsort(area)
+    # On the scale of one cluster, the order of the column is the order of the areas.
+    assert (np.diff(state(seen, "job_size")[by_size]) >= -1e-6).all()
+    by_gpus = np.argsort(seen.gpus)
+    assert (np.diff(state(seen, "requested_gpus")[by_gpus]) >= -1e-6).all()
+
+
+def test_size_weighs_more_and_urgency_less_when_free_gpus_are_scattered():
+    jobs = job_table(2, eligible_time=500_000.0)
+    scattered = observe(
+        snapshot_of(jobs, two_nodes(gpus_alloc=[[3], [3]], cpus_alloc=[3, 3])), np.arange(2), np.full(2, np.nan)
+    )
+    whole = observe(snapshot_of(jobs, two_nodes()), np.arange(2), np.full(2, np.nan))
+    assert state(scattered, "job_size")[0] == pytest.approx(1.75 * state(whole, "job_size")[0])
+    assert state(scattered, "job_urgency")[0] == pytest.approx(0.625 * state(whole, "job_urgency")[0])
+    assert state(whole, "job_urgency")[0] > 0
+
+
+def test_the_number_of_ways_is_shown_only_where_there_is_a_choice():
+    nodes = two_nodes(gpus_alloc=[[2], [0]], cpus_alloc=[2, 0])
+    seen = observe(
+        snapshot_of(job_table(3, gpus=[1, 4, 8], gpus_per_node=[1, 4, 8]), nodes), np.arange(3), np.full(3, np.nan)
+    )
+    assert seen.features[:, FEATURES.index("num_ways_to_schedule")].tolist() == pytest.approx([2 / 3, 1 / 3, 0.0])
+    assert state(seen, "num_ways_to_schedule").tolist() == pytest.approx([2 / 3, 0.0, 0.0])
+
+
+def test_an_empty_queue_is_an_empty_observation():
+    snapshot = snapshot_of(job_table(0), two_nodes())
+    seen = observe(snapshot, np.zeros(0, dtype=np.intp), np.zeros(0))
+    assert len(seen) == 0
+    assert not seen.mask.any()
+
+
+@settings(max_examples=200, deadline=None)
+@given(odd_snapshots())
+def test_every_observation_is_finite_and_between_0_and_1(case):
+    snapshot, estimates = case
+    seen = observe(snapshot, snapshot.jobs.pending, estimates)
+    for values in (seen.state, seen.critic):
+        assert np.isfinite(values).all()
+        assert values.min() >= 0.0
+        assert values.max() <= 1.0
+    for plain in (seen.run_time, seen.gpus, seen.wait, seen.submit):
+        assert np.isfinite(plain).all()
+    assert (seen.run_time >= 1.0).all()
+    assert (seen.wait >= 0.0).all()
