@@ -320,7 +320,7 @@ def bench(repeats: int, seed: int, *, as_json: bool) -> None:
 
     screen = console(stderr=True)
     with screen.status("") as status:
-        measures, result = benchmark.run(repeats, seed, lambda stage: status.update(stage))
+        measures, result = benchmark.run(repeats, seed, status.update)
     if as_json:
         emit(result)
     else:

@@ -13,3 +13,10 @@ the snapshot's, randomness there is none, and the same values give the same plan
 What may be changed freely: the inside of each step. What must stay: a class keeps its multiset of priorities, a vetoed
 job is never in a change, an old job is never moved back. No clock, no process, no Slurm, no TensorFlow in here.
 """
+
+from rltuned.decide.explain import Explanation, Verdict, explain
+from rltuned.decide.plan import Plan, plan
+from rltuned.decide.record import record
+from rltuned.decide.scope import Veto
+
+__all__ = ["Explanation", "Plan", "Verdict", "Veto", "explain", "plan", "record"]

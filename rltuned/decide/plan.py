@@ -27,7 +27,10 @@ from rltuned.decide.ranks import (
 from rltuned.decide.scope import Scope, Veto, examine, partition_tiers
 from rltuned.decide.targets import hand_out, settle
 from rltuned.observe import Observation, observe
-from rltuned.placement import Placement, PlacementProblem, Steer, build, place, steer
+from rltuned.placement.base import Placement
+from rltuned.placement.problem import build
+from rltuned.placement.run import place
+from rltuned.placement.steer import steer
 from rltuned.policy.base import Policy
 
 
@@ -60,8 +63,10 @@ class Plan:
     placement: Placement | None
     placed_rows: npt.NDArray[np.intp]
     """(K,) rows of the jobs that the placement is about, in its order."""
-    steers: Mapping[int, Steer]
-    """By row of the job table: what the placement asks for."""
+    isolate: frozenset[int]
+    """Rows of jobs that the placement spreads onto idle nodes now."""
+    exclude: Mapping[int, tuple[int, ...]]
+    """Node rows to keep a job away from, by row of the job table, for jobs that are planned to start now."""
     changes: tuple[Change, ...]
     """Head of the queue first."""
     foreign: tuple[int, ...] = ()
@@ -137,7 +142,8 @@ def plan(
         scores=scores,
         placement=None,
         placed_rows=np.zeros(0, dtype=np.intp),
-        steers={},
+        isolate=frozenset(),
+        exclude={},
         changes=(),
         foreign=_newly_foreign(scope, jobs, history),
         withdraw=_withdrawn(scope, jobs, history, config.decide.mode),
@@ -235,11 +241,16 @@ def _place(result: Plan, pools: Pools, config: Config) -> Plan:
     visible[result.window] = True
     head = result.queue[visible[result.queue]][: config.placement.top_k]
     rows = result.rows[head]
-    here = Pools(pools.pool_of[head], pools.nodes, pools.gpu_type)
-    problem: PlacementProblem = build(result.snapshot, rows, config.placement, here)
+    problem = build(result.snapshot, rows, config.placement, Pools(pools.pool_of[head], pools.nodes, pools.gpu_type))
     placement = place(problem, config.placement)
-    steers = {int(rows[k]): choice for k, choice in steer(placement, problem).items()}
-    return replace(result, placement=placement, placed_rows=rows, steers=steers)
+    wanted = steer(placement, problem)
+    return replace(
+        result,
+        placement=placement,
+        placed_rows=rows,
+        isolate=frozenset(int(rows[k]) for k in wanted.isolate),
+        exclude={int(rows[k]): nodes for k, nodes in wanted.exclude.items()},
+    )
 
 
 def _changes(result: Plan, current: Ints, history: History) -> tuple[Change, ...]:
@@ -267,25 +278,23 @@ def _changes(result: Plan, current: Ints, history: History) -> tuple[Change, ...
             else:
                 value = int(np.clip(result.target[at], 1, MAX_PRIORITY))
                 changes.append(Change(field=Field.PRIORITY, before=int(current[at]), after=value, **identity))
-        changes.extend(_placement_changes(result, row, result.steers.get(row), record, identity))
+        changes.extend(_placement_changes(result, row, record, identity))
     return tuple(changes)
 
 
-def _placement_changes(
-    result: Plan, row: int, choice: Steer | None, record: Applied | None, identity: dict[str, Any]
-) -> list[Change]:
+def _placement_changes(result: Plan, row: int, record: Applied | None, identity: dict[str, Any]) -> list[Change]:
     jobs, how = result.snapshot.jobs, result.config.placement.apply
-    if how is PlacementApply.OVERSUBSCRIBE and choice is not None and choice.isolate:
+    if how is PlacementApply.OVERSUBSCRIBE and row in result.isolate:
         # One-way in Slurm: only from the default, never on a job whose user asked for something.
         shown = jobs.oversubscribe.value(row)
-        if _is_default(shown, result.snapshot.release) and not jobs.exclusive[row] and not _was_isolated(record):
+        if _is_default(shown) and not jobs.exclusive[row] and not _was_isolated(record):
             return [Change(field=Field.OVERSUBSCRIBE, before=shown, after=OverSubscribe.NO.value, **identity)]
     if how is PlacementApply.EXCLUDE_NODES:
         own = jobs.exc_nodes.value(row)
         ours = record.exc_nodes if record is not None else None
         wanted = own
-        if choice is not None and choice.exclude:
-            names = [result.snapshot.nodes.names[node] for node in choice.exclude]
+        if excluded := result.exclude.get(row):
+            names = [result.snapshot.nodes.names[node] for node in excluded]
             wanted = ",".join(filter(None, (own, compress(names))))
         present = ours if ours is not None else own
         if wanted != present:
@@ -293,9 +302,12 @@ def _placement_changes(
     return []
 
 
-def _is_default(shown: str, release: tuple[int, int]) -> bool:
-    """Whether squeue's OverSubscribe is the default: OK, but NO from 25.11 on (measured on 26.05)."""
-    return shown == OverSubscribe.OK or (release >= (25, 11) and shown == OverSubscribe.NO)
+def _is_default(shown: str) -> bool:
+    """Whether the job has OverSubscribe's default. Since 26.05 Slurm shows it as it shows NO: the reader's UNKNOWN.
+
+    Writing NO to a job that has it already changes nothing, so the doubt does no harm.
+    """
+    return shown in {OverSubscribe.OK, OverSubscribe.UNKNOWN}
 
 
 def _was_isolated(record: Applied | None) -> bool:

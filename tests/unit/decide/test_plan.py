@@ -1,0 +1,273 @@
+"""`plan()` as a whole: who is managed, what is written, what is never touched."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rltuned.cluster.changes import Applied, ApplyMode, Field, History
+from rltuned.config import Config, CycleSection, DecideSection, PlacementApply, PlacementSection, ScopeSection, Stage
+from rltuned.decide import Plan, Veto, explain, plan, record
+from rltuned.decide.explain import Verdict
+from rltuned.policy.heuristics import by_name
+
+from .conftest import NOW, make_snapshot, pending
+
+QUIET = Config(placement=PlacementSection(apply=PlacementApply.OFF))
+
+
+def configured(**sections):
+    return replace_config(QUIET, **sections)
+
+
+def replace_config(config, **sections):
+    return config.model_copy(update=sections)
+
+
+def queue_after(result: Plan) -> list[int]:
+    """Job ids in the order in which Slurm would consider them after the changes."""
+    jobs = result.snapshot.jobs
+    priority = {int(job): int(value) for job, value in zip(jobs.job_id, jobs.priority, strict=True)}
+    for change in result.changes:
+        if change.field is Field.SITE_FACTOR:
+            priority[change.job_id] += int(change.after) - int(change.before)
+        elif change.field is Field.PRIORITY:
+            priority[change.job_id] = int(change.after)
+    return sorted(priority, key=lambda job: (-priority[job], job))
+
+
+def apply_to(snapshot, changes):
+    """The snapshot of the next cycle, and the history, after all changes were applied."""
+    jobs = snapshot.jobs
+    priority, site = jobs.priority.copy(), jobs.site_factor.copy()
+    applied = {}
+    for change in changes:
+        row = jobs.row_of[change.job_id]
+        if change.field is Field.SITE_FACTOR:
+            priority[row] += change.after - change.before
+            site[row] = change.after
+            applied[change.job_id] = Applied(change.job_id, change.submit_time, snapshot.time, site_factor=change.after)
+    return replace(snapshot, jobs=replace(jobs, priority=priority, site_factor=site)), History(applied)
+
+
+def test_the_shortest_job_goes_first_under_sjf_and_slurms_values_are_kept():
+    limits = [7200.0, 3600.0, 600.0, 86400.0, 1200.0]
+    snap = make_snapshot(pending(5, time_limit=limits))
+    result = plan(snap, by_name("sjf"), QUIET)
+    assert queue_after(result) == [3, 5, 2, 1, 4]
+    assert sorted(result.target) == sorted(snap.jobs.priority)
+
+
+def test_a_second_cycle_has_nothing_to_write():
+    rng = np.random.default_rng(7)
+    snap = make_snapshot(pending(120, time_limit=rng.integers(600, 90_000, 120), gpus=rng.integers(1, 5, 120)))
+    first = plan(snap, by_name("saf"), QUIET)
+    assert first.changes
+    after, history = apply_to(snap, first.changes)
+    assert plan(after, by_name("saf"), QUIET, history).changes == ()
+
+
+@pytest.mark.parametrize(
+    ("columns", "veto"),
+    [
+        ({"priority": [0], "held": [True]}, Veto.HELD),
+        ({"site_factor": [300]}, Veto.FOREIGN),
+        ({"dependent": [True]}, Veto.DEPENDENCY),
+        ({"eligible_time": [NOW + 60]}, Veto.NOT_ELIGIBLE),
+        ({"eligible_time": [float("nan")]}, Veto.NOT_ELIGIBLE),
+        ({"het_job_id": [1]}, Veto.HETEROGENEOUS),
+        ({"site_known": [False]}, Veto.NO_PRIORITY),
+        ({"partition": ["share"]}, Veto.PARTITION),
+        ({"qos": ["high"]}, Veto.QOS),
+        ({"account": ["secret"]}, Veto.ACCOUNT),
+        ({"user": ["bob"]}, Veto.USER),
+        ({"reservation": ["maint"]}, Veto.RESERVATION),
+        ({"partition": ["gpu,urgent"]}, Veto.SEVERAL_TIERS),
+        ({"gpu_type": ["v100"]}, Veto.NEVER_RUNS),
+        ({"gpus_per_node": [8], "gpus": [8]}, Veto.NEVER_RUNS),
+        ({"nodes": [3], "gpus_per_node": [4], "gpus": [12]}, Veto.NEVER_RUNS),
+    ],
+)
+def test_each_kind_of_job_that_is_left_alone_has_its_reason(columns, veto):
+    # The job in question is the shortest: if it were managed it would be moved to the front.
+    jobs = pending(
+        3, time_limit=[5000.0, 4000.0, 60.0], **{name: _third(name, value) for name, value in columns.items()}
+    )
+    scope = ScopeSection(
+        exclude_partitions=("share",), exclude_qos=("high",), exclude_accounts=("secret",), exclude_users=("bob",)
+    )
+    result = plan(make_snapshot(jobs), by_name("sjf"), configured(scope=scope))
+    assert {reason: list(rows) for reason, rows in result.scope.vetoed().items()} == {veto: [2]}
+    assert 1 in {change.job_id for change in result.changes} <= {1, 2}
+    answer = explain(record(result), 3)
+    assert answer.verdict is Verdict.NOT_MANAGED
+    assert answer.veto.startswith(veto.value)
+
+
+def _third(name, value):
+    plain = {
+        "priority": 9000, "held": False, "site_factor": 0, "dependent": False, "eligible_time": NOW - 60, "het_job_id": 0,
+        "site_known": True, "partition": "gpu", "qos": "normal", "account": "acct", "user": "alice", "reservation": "",
+        "gpu_type": "", "gpus_per_node": 0, "gpus": 1, "nodes": 1,
+    }[name]  # fmt: skip
+    return [plain, plain, *value]
+
+
+def test_partition_tiers_and_qos_are_never_crossed():
+    partition = ["gpu", "urgent", "gpu", "urgent", "gpu", "gpu"]
+    qos = ["normal", "normal", "high", "normal", "normal", "high"]
+    jobs = pending(6, partition=partition, qos=qos, time_limit=[600.0 * (6 - k) for k in range(6)])
+    result = plan(make_snapshot(jobs), by_name("sjf"), QUIET)
+    classes = {"tier": {"gpu": 1, "urgent": 10}}
+    groups = {}
+    for row, (part, q) in enumerate(zip(partition, qos, strict=True)):
+        groups.setdefault((classes["tier"][part], q), []).append(row)
+    for rows in groups.values():
+        assert sorted(result.target[rows]) == sorted(jobs.priority[rows])
+    assert sorted(result.classes.names) == ["tier=1 qos=high", "tier=1 qos=normal", "tier=10 qos=normal"]
+
+
+def test_an_old_job_is_never_moved_back_and_explain_says_so():
+    jobs = pending(4, time_limit=[90_000.0, 600.0, 500.0, 400.0], eligible_time=[NOW - 8 * 86400] + [NOW - 60] * 3)
+    result = plan(make_snapshot(jobs), by_name("sjf"), QUIET)
+    assert queue_after(result)[0] == 1
+    assert "age bound" in " ".join(explain(record(result), 1).guards)
+
+
+def test_a_job_that_was_just_moved_keeps_its_place_for_the_dwell_time():
+    snap = make_snapshot(pending(4, time_limit=[400.0, 300.0, 200.0, 100.0]))
+    first = plan(snap, by_name("sjf"), QUIET)
+    after, history = apply_to(snap, first.changes)
+    changed = replace(after, time=after.time + 60, jobs=replace(after.jobs, time_limit=np.array([1.0, 300, 200, 100])))
+    restless = plan(changed, by_name("sjf"), QUIET, history)
+    calm = plan(changed, by_name("sjf"), configured(decide=DecideSection(dwell=300.0)), history)
+    assert queue_after(restless)[0] == 1
+    assert queue_after(calm) == queue_after(first)
+
+
+def test_our_own_values_do_not_count_as_slurms_own():
+    snap = make_snapshot(pending(3, time_limit=[3000.0, 2000.0, 1000.0]))
+    after, history = apply_to(snap, plan(snap, by_name("sjf"), QUIET).changes)
+    again = plan(after, by_name("fifo"), QUIET, history)
+    assert list(again.base) == list(snap.jobs.priority)
+    assert queue_after(again) == [1, 2, 3]
+    assert all(change.after == 0 for change in again.changes)
+
+
+def test_a_foreign_site_factor_on_a_job_of_ours_is_reported_and_left():
+    snap = make_snapshot(pending(3, time_limit=[3000.0, 2000.0, 1000.0]))
+    after, history = apply_to(snap, plan(snap, by_name("sjf"), QUIET).changes)
+    site = after.jobs.site_factor.copy()
+    site[2] += 5
+    result = plan(replace(after, jobs=replace(after.jobs, site_factor=site)), by_name("sjf"), QUIET, history)
+    assert result.foreign == (3,)
+    assert 3 not in {change.job_id for change in result.changes}
+
+
+def test_a_job_that_left_the_scope_gets_its_value_taken_back():
+    snap = make_snapshot(pending(3, time_limit=[3000.0, 2000.0, 1000.0], user=["alice", "alice", "bob"]))
+    after, history = apply_to(snap, plan(snap, by_name("sjf"), QUIET).changes)
+    result = plan(after, by_name("sjf"), configured(scope=ScopeSection(exclude_users=("bob",))), history)
+    assert result.withdraw == (3,)
+    other_mode = configured(decide=DecideSection(mode=ApplyMode.PRIORITY))
+    assert set(plan(after, by_name("sjf"), other_mode, history).withdraw) == set(history.applied)
+
+
+def test_priority_mode_writes_explicit_priorities_and_remembers_nice_and_base():
+    snap = make_snapshot(pending(3, time_limit=[3000.0, 2000.0, 1000.0], nice=[0, 50, 0]))
+    result = plan(snap, by_name("sjf"), configured(decide=DecideSection(mode=ApplyMode.PRIORITY)))
+    assert [(c.field, c.job_id, c.after, c.nice) for c in result.changes] == [
+        (Field.PRIORITY, 3, 10_000, 0),
+        (Field.PRIORITY, 1, 9_986, 0),
+    ]
+    values = [9_986, 9_993, 10_000]
+    explicit = replace(snap.jobs, priority=np.array(values), site_known=np.array([False, True, False]))
+    history = History(
+        {
+            3: Applied(3, int(snap.jobs.submit_time[2]), NOW, priority=10_000, base=9_986),
+            1: Applied(1, int(snap.jobs.submit_time[0]), NOW, priority=9_986, base=10_000),
+        }
+    )
+    again = plan(replace(snap, jobs=explicit), by_name("sjf"), result.config, history)
+    assert again.changes == ()
+    assert list(again.base) == [10_000, 9_993, 9_986]
+
+
+def test_jobs_behind_the_window_keep_slurms_order():
+    n = 600
+    jobs = pending(n, time_limit=np.linspace(90_000, 600, n))
+    result = plan(make_snapshot(jobs), by_name("sjf"), QUIET)
+    hidden = np.setdiff1d(np.arange(n), result.window)
+    assert len(result.window) == 256
+    assert (result.target[hidden] == jobs.priority[hidden]).all()
+    assert sorted(result.target) == sorted(jobs.priority)
+
+
+def test_the_canary_writes_only_for_its_partitions_or_its_share():
+    jobs = pending(200, partition=["gpu", "share"] * 100, time_limit=np.linspace(90_000, 600, 200))
+    snap = make_snapshot(jobs)
+    canary = CycleSection(stage=Stage.CANARY)
+    named = plan(snap, by_name("sjf"), configured(cycle=canary, scope=ScopeSection(canary_partitions=("share",))))
+    assert {int(row) % 2 for row in named.rows} == {1}
+    share = plan(snap, by_name("sjf"), configured(cycle=canary, scope=ScopeSection(canary_percent=25.0)))
+    assert 20 <= len(share.rows) <= 80
+    again = plan(replace(snap, time=NOW + 600), by_name("sjf"), share.config)
+    assert list(again.rows) == list(share.rows)
+
+
+@dataclass
+class Broken:
+    name: str = "broken"
+
+    def score(self, observation):
+        return np.full(len(observation), np.nan)
+
+
+def test_a_policy_that_returns_nonsense_leaves_slurms_order():
+    snap = make_snapshot(pending(5, time_limit=[5.0, 4.0, 3.0, 2.0, 1.0]))
+    assert plan(snap, Broken(), QUIET).changes == ()
+
+
+def test_an_empty_queue_is_an_empty_plan():
+    result = plan(make_snapshot(pending(0)), by_name("saf"), Config())
+    assert result.changes == ()
+    assert explain(record(result), 17).verdict is Verdict.NOT_PENDING
+
+
+def test_explain_tells_rank_score_and_what_slurm_alone_would_do():
+    snap = make_snapshot(pending(5, time_limit=[7200.0, 3600.0, 600.0, 86400.0, 1200.0]))
+    answer = explain(record(plan(snap, by_name("sjf"), QUIET)), 3)
+    assert (answer.verdict, answer.slurm_rank, answer.rank) == (Verdict.FORWARD, 3, 1)
+    assert (answer.slurm_priority, answer.target_priority, answer.better_scored) == (9_986, 10_000, 0)
+    assert {item.name for item in answer.features} >= {"requested_time", "fragmentation", "job_urgency"}
+    assert answer.run_time_estimate == 600.0
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.sampled_from(["fifo", "sjf", "saf"]))
+def test_for_any_queue_the_order_is_the_policys_and_no_other_job_is_touched(seed, n, rule):
+    rng = np.random.default_rng(seed)
+    jobs = pending(
+        n,
+        job_id=rng.permutation(np.arange(1, n + 1) * 3),
+        priority=rng.integers(1, 40, n) if seed % 2 else rng.integers(1, 10**6, n),
+        time_limit=rng.choice([600.0, 3600.0, 86400.0, np.inf], n),
+        gpus=rng.integers(0, 5, n),
+        qos=rng.choice(["normal", "high"], n).tolist(),
+        partition=rng.choice(["gpu", "urgent", "share", "gpu,share"], n).tolist(),
+        held=rng.random(n) < 0.1,
+        site_known=rng.random(n) < 0.9,
+    )
+    result = plan(make_snapshot(jobs), by_name(rule), QUIET)
+    untouched = {int(jobs.job_id[row]) for rows in result.scope.vetoed().values() for row in rows}
+    assert untouched.isdisjoint({change.job_id for change in result.changes})
+    scores = result.scores[np.argsort(result.window)]
+    for members in result.classes.members() if len(result.rows) else []:
+        by_rank = members[np.argsort(result.rank[members])]
+        assert (np.diff(scores[by_rank]) <= 0).all(), "a better score stands further ahead"
+        assert (np.sort(result.target[members]) <= np.sort(result.base[members])).all()
+        values = np.sort(result.base[members])
+        if len(np.unique(values)) == len(values):
+            assert (np.sort(result.target[members]) == values).all()
