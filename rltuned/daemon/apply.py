@@ -301,8 +301,8 @@ def settle(
     value = shown(status, of)
     if same(of, value, change.after):
         return Outcome.APPLIED, "", landed(entry, of, change.after, now)
-    if of is Field.OVERSUBSCRIBE and answer.outcome is None and answer.sent and not answer.message:
-        # Recent releases show the same for a default job and an isolated one; Slurm took it without a word.
+    if of is Field.OVERSUBSCRIBE and answer.outcome is Outcome.APPLIED and value == OverSubscribe.UNKNOWN:
+        # Recent releases show the same for a default job and an isolated one: scontrol's word counts.
         return Outcome.APPLIED, "accepted; this release does not show it", landed(entry, of, change.after, now)
     if status.held and of in {Field.SITE_FACTOR, Field.PRIORITY}:
         return Outcome.HELD, _HELD, entry

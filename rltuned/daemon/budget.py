@@ -11,10 +11,10 @@ from typing import Final, Self
 from rltuned.config import WriteSection
 from rltuned.slurm.port import ClusterFacts, Privilege
 
-STATUS_RPCS: Final = 2
-"""One `SlurmReader.status`: squeue and sprio."""
-SNAPSHOT_RPCS: Final = 6
-"""One `SlurmReader.snapshot`: squeue, sprio, nodes, partitions, sdiag, ping."""
+STATUS_RPCS: Final = 3
+"""One `SlurmReader.status`: squeue twice and sprio."""
+SNAPSHOT_RPCS: Final = 7
+"""One `SlurmReader.snapshot`: squeue twice, sprio, nodes, partitions, sdiag, ping."""
 SHARE: Final = 0.75
 """Share of the limiter's bucket and refill that rltuned uses at most: other commands of the same user need some too."""
 

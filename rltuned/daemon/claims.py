@@ -66,8 +66,8 @@ class Entry:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing of ours can be on the job, and we owe it nothing."""
-        return self.applied.is_empty and not self.doubts and not self.owes_nice
+        """Nothing of ours is on the job, can come back to it, or is owed to it."""
+        return self.applied.is_empty and not self.doubts and not self.previous and not self.owes_nice
 
     @property
     def owes_nice(self) -> bool:
@@ -147,7 +147,12 @@ def intended(entry: Entry | None, change: Change, now: float, shares: OverSubscr
     elif change.field is Field.EXC_NODES and untouched:
         applied = replace(applied, exc_nodes_before=str(change.before))
     doubts = (*(v for v in entry.doubts.get(change.field, ()) if v != change.after), change.after)[-MAX_DOUBTS:]
-    return replace(entry, applied=applied, doubts=_with(entry.doubts, change.field, doubts), touched=now)
+    previous = entry.previous
+    if same(change.field, previous.get(change.field), change.after):
+        previous = _remember(previous, change.field, None)  # seen again, it will be this write, not an old state
+    return replace(
+        entry, applied=applied, doubts=_with(entry.doubts, change.field, doubts), previous=previous, touched=now
+    )
 
 
 def landed(entry: Entry, of: Field, value: Value, now: float) -> Entry:

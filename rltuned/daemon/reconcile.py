@@ -44,8 +44,9 @@ class Reconciled:
     """Jobs that somebody else changed; newly found."""
     rescues: tuple[Change, ...] = ()
     """Node lists of ours that made a job impossible (BadConstraints): to be taken back first."""
-    orphans: tuple[int, ...] = ()
-    """Jobs with a SiteFactor that the journal knows nothing about. Reported, never touched."""
+    owing: tuple[int, ...] = ()
+    """Jobs whose explicit priority was taken back, but not (an interrupted restore) their user's nice: `restore` first,
+    because their priority without it is not what Slurm alone would give."""
 
 
 @dataclass(slots=True)
@@ -108,9 +109,9 @@ class Reconciler:
                 changed.append(after)
         self._missing = missing
         self._unlisted = unlisted if calculated else {}
-        report = Reconciled(tuple(forgotten), tuple(settled), tuple(foreign), tuple(rescues))
         journal.update(changed, forgotten)
-        return report
+        owing = [job for job, entry in journal.entries.items() if _owes_now(entry, seen.get(job))]
+        return Reconciled(tuple(forgotten), tuple(settled), tuple(foreign), tuple(rescues), tuple(owing))
 
 
 def _slurmctld_went_back(journal: Journal, seen: Mapping[int, JobStatus]) -> bool:
@@ -127,6 +128,12 @@ def _slurmctld_went_back(journal: Journal, seen: Mapping[int, JobStatus]) -> boo
             written += 1
             back += same(of, shown(status, of), value)
     return back >= 2 and 2 * back >= written
+
+
+def _owes_now(entry: Entry, status: JobStatus | None) -> bool:
+    if status is None or not status.pending or status.held or status.submit_time != entry.submit_time:
+        return False
+    return entry.owes_nice and not entry.applied.foreign and not entry.doubts.get(Field.PRIORITY) and status.nice == 0
 
 
 def _may_be_requeued(entry: Entry) -> bool:
@@ -147,8 +154,9 @@ def _settle(entry: Entry, status: JobStatus, now: float, *, explicit: bool, roll
         entry = _settle_factor(entry, status, now, explicit=explicit)
     entry = _settle_nodes(entry, status, now)
     of = Field.OVERSUBSCRIBE
-    if among(of, status.oversubscribe.value, entry.doubts.get(of, ())):
-        entry = confirmed(recognised(entry, of, status.oversubscribe.value), of)
+    if entry.doubts.get(of) and status.oversubscribe in {OverSubscribe.NO, OverSubscribe.UNKNOWN}:
+        # Recent releases do not tell; taking it for ours costs nothing but a line of the report.
+        entry = confirmed(recognised(entry, of, OverSubscribe.NO.value), of)
     elif entry.doubts.get(of) and _old(entry, now):
         entry = confirmed(entry, of)
     if entry.owes_nice and not entry.doubts.get(Field.PRIORITY) and status.nice != 0:

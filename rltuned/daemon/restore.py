@@ -53,6 +53,9 @@ ROUND_PAUSE: Final = 1.0
 YES_PACKS_AGAIN: Final = frozenset({(22, 5), (26, 5)})
 """Releases on which YES was measured to pack in an OverSubscribe=NO partition; on 24.11 it means one job per node."""
 
+ISOLATED: Final = frozenset({OverSubscribe.NO, OverSubscribe.UNKNOWN})
+"""How a job that we isolated shows: recent releases do not tell it from a default one."""
+
 HEARTBEAT_NAME: Final = "heartbeat.json"
 
 Progress = Callable[[int, int], None]
@@ -334,9 +337,9 @@ class _Restore:
 
     def _undo_oversubscribe(self, entry: Entry, status: JobStatus, steps: _Steps) -> None:
         of = Field.OVERSUBSCRIBE
-        if entry.applied.oversubscribe is None and not among(of, status.oversubscribe.value, entry.doubts.get(of, ())):
+        if entry.applied.oversubscribe is None and not entry.doubts.get(of):
             return
-        if status.oversubscribe is not OverSubscribe.NO or self._answers.get((entry.job_id, of)) == "":
+        if status.oversubscribe not in ISOLATED or self._answers.get((entry.job_id, of)) == "":
             return
         if entry.shares is OverSubscribe.NO and self._yes_packs():
             steps.writes.append(_change(entry, of, OverSubscribe.NO.value, OverSubscribe.YES.value))
@@ -542,7 +545,7 @@ def remains(journal: Journal, seen: Mapping[int, JobStatus]) -> Remains:
             (status.site_factor is not None and status.site_factor in factors)
             or (status.site_factor is None and status.priority in priorities)
             or among(Field.EXC_NODES, status.exc_nodes, tuple(nodes))
-            or (entry.applied.oversubscribe is not None and status.oversubscribe is OverSubscribe.NO)
+            or (entry.applied.oversubscribe is not None and status.oversubscribe in ISOLATED)
             or (entry.owes_nice and status.nice == 0)
         )
         if carries:

@@ -1,0 +1,406 @@
+"""A Slurm in memory that does to a pending job what SLURM.md measured on real ones. A model for property tests.
+
+What is modelled: SiteFactor, Priority, Nice (and that Priority resets it), hold and release by users and admins, what
+sprio lists, OverSubscribe's one-way street, ExcNodeList with BadConstraints, requeue, restarts of slurmctld with saved,
+old and lost state, a frozen slurmctld that carries out later what the client gave up on, missing privileges, limits.
+What is not: scheduling. Jobs start when the test says so. The real thing is tested on the clusters.
+"""
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rltuned.cluster.build import job_table, node_table
+from rltuned.cluster.changes import Change, Field, JobStatus, Outcome, OverSubscribe, WriteResult
+from rltuned.cluster.hostlist import expand
+from rltuned.cluster.tables import Health, Partition, Snapshot
+from rltuned.errors import SlurmDeniedError, SlurmUnavailableError
+from rltuned.slurm.port import ClusterFacts, Privilege
+
+NODES = ("n1", "n2", "n3", "n4")
+SHOWS_NO_FOR_DEFAULT = (25, 11)
+
+
+class Killed(BaseException):
+    """kill -9 of the daemon: nothing may catch it."""
+
+
+class VirtualClock:
+    """Time that only passes when somebody waits."""
+
+    def __init__(self, start: float = 1_000_000.0) -> None:
+        self.now = start
+        self.slept: list[float] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now - 900_000.0
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds >= 0
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+@dataclass
+class Job:
+    job_id: int
+    submit_time: int
+    multifactor: int
+    """Sum of the factors without site factor and nice, at submission."""
+    state: str = "PD"
+    nice: int = 0
+    site_factor: int = 0
+    explicit: int | None = None
+    hold: str = ""
+    """"", "user", "admin" or "BadConstraints"."""
+    dependent: bool = False
+    share: str = "default"
+    """"default", "yes", "no" or "exclusive" (the user's own)."""
+    exc_nodes: str = ""
+    partition: str = "gpu"
+    user: str = "alice"
+    account: str = "acct"
+    qos: str = "normal"
+    gpus: int = 1
+    time_limit: float = 3600.0
+
+
+@dataclass
+class ModelSlurm:
+    clock: VirtualClock
+    release: tuple[int, int] = (24, 11)
+    privilege: Privilege = Privilege.OPERATOR
+    shares: OverSubscribe = OverSubscribe.NO
+    """OverSubscribe of partition gpu."""
+    ageing: float = 0.0
+    """Priority points per second."""
+    jobs: dict[int, Job] = field(default_factory=dict)
+    calculated: bool = True
+    """sprio is empty until the first calculation after a start."""
+    up: bool = True
+    frozen: bool = False
+    next_id: int = 1
+    updates: int = 0
+    """Single job updates and releases that reached slurmctld."""
+    reads: int = 0
+    log: list[tuple[int, str, object]] = field(default_factory=list)
+    """(job, field, value) of each update that was carried out."""
+    violations: list[str] = field(default_factory=list)
+    before_update: Callable[[int], None] = lambda _: None
+    """Called before each single update with its number; may raise `Killed` or change the world."""
+    before_read: Callable[[int], None] = lambda _: None
+    writers: int = 0
+    _backlog: list[Callable[[], object]] = field(default_factory=list)
+    _saved: dict[int, Job] = field(default_factory=dict)
+
+    # --- people
+
+    def submit(self, multifactor: int, **values: object) -> Job:
+        job = Job(self.next_id, int(self.clock.time()), multifactor, **values)  # type: ignore[arg-type]
+        self.jobs[job.job_id] = job
+        self.next_id += 1
+        return job
+
+    def hold(self, job_id: int, who: str = "user") -> None:
+        job = self.jobs[job_id]
+        job.hold, job.explicit = who, None
+
+    def user_release(self, job_id: int) -> None:
+        job = self.jobs[job_id]
+        job.hold, job.explicit = "", None
+
+    def admin_priority(self, job_id: int, value: int) -> None:
+        job = self.jobs[job_id]
+        job.explicit, job.nice = value, 0
+
+    def admin_site_factor(self, job_id: int, value: int) -> None:
+        self.jobs[job_id].site_factor = value
+
+    def start(self, job_id: int) -> None:
+        self.jobs[job_id].state = "R"
+
+    def requeue(self, job_id: int) -> None:
+        job = self.jobs[job_id]
+        job.state, job.submit_time = "PD", int(self.clock.time()) + 1
+
+    def leave(self, job_id: int) -> None:
+        del self.jobs[job_id]
+
+    # --- slurmctld
+
+    def save_state(self) -> None:
+        self._saved = copy.deepcopy(self.jobs)
+
+    def restart(self) -> None:
+        """Stopped in order and started: all is kept, sprio is empty until the next calculation."""
+        self.up, self.calculated = True, False
+
+    def crash_and_start(self) -> None:
+        """kill -9 and started: back to the last saved state."""
+        self.jobs = copy.deepcopy(self._saved)
+        self.restart()
+
+    def lose_state(self) -> None:
+        """Started without its state: the jobs are gone, ids start over."""
+        self.jobs, self.next_id = {}, 1
+        self.restart()
+
+    def calculate(self) -> None:
+        self.calculated = True
+
+    def thaw(self) -> None:
+        self.frozen = False
+        backlog, self._backlog = self._backlog, []
+        for act in backlog:
+            act()
+
+    def schedule(self) -> None:
+        """The scheduler looks at the jobs: a job whose nodes are all excluded gets BadConstraints."""
+        for job in self.jobs.values():
+            impossible = set(NODES) <= set(expand(job.exc_nodes))
+            if job.state == "PD" and impossible and not job.hold:
+                job.hold = "BadConstraints"
+
+    # --- what Slurm computes and shows
+
+    def alone(self, job: Job) -> int:
+        """Priority that Slurm alone would give: no explicit one, no site factor, the user's nice."""
+        aged = job.multifactor + int((self.clock.time() - job.submit_time) * self.ageing)
+        return 0 if job.hold else max(1, aged - job.nice)
+
+    def priority(self, job: Job) -> int:
+        if job.hold:
+            return 0
+        if job.explicit is not None:
+            return job.explicit
+        aged = job.multifactor + int((self.clock.time() - job.submit_time) * self.ageing)
+        return max(1, aged + job.site_factor - job.nice)
+
+    def listed(self, job: Job) -> bool:
+        """Whether sprio lists it."""
+        return self.calculated and job.state == "PD" and not job.hold and job.explicit is None and not job.dependent
+
+    def oversubscribe(self, job: Job) -> OverSubscribe:
+        if job.share == "yes":
+            return OverSubscribe.YES
+        if self.release >= SHOWS_NO_FOR_DEFAULT:
+            return OverSubscribe.NO if job.share == "exclusive" else OverSubscribe.UNKNOWN
+        return OverSubscribe.OK if job.share == "default" else OverSubscribe.NO
+
+    def reason(self, job: Job) -> str:
+        held = {"user": "JobHeldUser", "admin": "JobHeldAdmin", "BadConstraints": "BadConstraints"}
+        return held.get(job.hold, "Dependency" if job.dependent else "Priority")
+
+    def order(self) -> list[int]:
+        """Pending jobs as Slurm would look at them."""
+        pending = [job for job in self.jobs.values() if job.state == "PD" and not job.hold]
+        return [job.job_id for job in sorted(pending, key=lambda job: (-self.priority(job), job.job_id))]
+
+    def untouched(self, job: Job) -> bool:
+        """Whether the priority is what Slurm alone computes."""
+        return job.explicit is None and job.site_factor == 0
+
+    def reader(self) -> "ModelReader":
+        return ModelReader(self)
+
+    def writer(self) -> "ModelWriter":
+        self.writers += 1
+        return ModelWriter(self)
+
+    # --- what updates do
+
+    def update(self, job_id: int, changes: Sequence[Change]) -> tuple[Outcome | None, str]:
+        """One line of scontrol: all fields of one job. Slurm's answer; no outcome and no message: taken silently."""
+        job = self.jobs.get(job_id)
+        if job is None:
+            return Outcome.GONE, f"Invalid job id specified for job {job_id}"
+        if self.privilege is Privilege.NONE:
+            return Outcome.DENIED, f"Access/permission denied for job {job_id}"
+        for change in changes:
+            answer = self._set(job, change.field, change.after)
+            if answer[1]:
+                return answer
+            self.log.append((job_id, change.field.value, change.after))
+        return None, ""
+
+    def _set(self, job: Job, of: Field, value: int | str) -> tuple[Outcome | None, str]:
+        match of:
+            case Field.PRIORITY:
+                if value == 0:
+                    self.violations.append(f"job {job.job_id} was held by Priority=0")
+                    job.hold = "admin"
+                elif job.hold:
+                    return Outcome.HELD, f"Job is in held state, pending scheduler release for job {job.job_id}"
+                else:
+                    job.explicit, job.nice = int(value), 0
+            case Field.SITE_FACTOR:
+                job.site_factor = int(value)
+            case Field.NICE:
+                if job.explicit is None:
+                    job.nice = int(value)
+            case Field.OVERSUBSCRIBE | Field.EXC_NODES if job.state != "PD":
+                return Outcome.GONE, f"Job is no longer pending execution for job {job.job_id}"
+            case Field.OVERSUBSCRIBE:
+                if job.share == "exclusive" and value == "YES":
+                    self.violations.append(f"job {job.job_id} lost its --exclusive")
+                job.share = {"YES": "yes", "NO": "no"}[str(value)] if job.share != "exclusive" else job.share
+            case Field.EXC_NODES:
+                job.exc_nodes = str(value)
+                if job.hold == "BadConstraints":
+                    job.hold, job.explicit = "", None
+        return None, ""
+
+    def do_release(self, job_id: int) -> None:
+        job = self.jobs.get(job_id)
+        if job is None or job.state != "PD":
+            return
+        if job.hold:
+            self.violations.append(f"job {job_id} was released from a hold")
+            job.hold = ""
+        job.explicit = None
+        self.log.append((job_id, "release", ""))
+
+
+class ModelReader:
+    """`SlurmReader` on the model."""
+
+    def __init__(self, slurm: ModelSlurm) -> None:
+        self.slurm = slurm
+
+    def _reach(self) -> None:
+        slurm = self.slurm
+        slurm.reads += 1
+        slurm.before_read(slurm.reads)
+        if not slurm.up or slurm.frozen:
+            slurm.clock.sleep(20.0 if slurm.frozen else 9.0)
+            raise SlurmUnavailableError("Unable to contact slurm controller (connect failure)")
+
+    def ping(self) -> None:
+        if not self.slurm.up or self.slurm.frozen:
+            raise SlurmUnavailableError("Slurmctld(primary) at ctl is DOWN")
+
+    def facts(self) -> ClusterFacts:
+        self._reach()
+        slurm = self.slurm
+        return ClusterFacts(
+            version=f"{slurm.release[0]}.{slurm.release[1]:02}.5",
+            release=slurm.release,
+            cluster_name="model",
+            user="rltuned",
+            privilege=slurm.privilege,
+            priority_type="priority/multifactor",
+            site_factor_plugin="",
+            scheduler_type="sched/backfill",
+            scheduler_parameters={"bf_continue": ""},
+            rate_limiter=False,
+            rate_bucket=30,
+            rate_refill=2.0,
+            accounting=True,
+            accounting_reachable=True,
+            accounting_tres=("gres/gpu",),
+            priority_calc_period=60.0,
+        )
+
+    def snapshot(self, now: float) -> Snapshot:
+        self._reach()
+        slurm = self.slurm
+        jobs = list(slurm.jobs.values())
+        table = job_table(
+            len(jobs),
+            job_id=[job.job_id for job in jobs],
+            state=[0 if job.state == "PD" else 1 for job in jobs],
+            held_nodes=[(0,) if job.state == "R" else () for job in jobs],
+            user=[job.user for job in jobs],
+            account=[job.account for job in jobs],
+            partition=[job.partition for job in jobs],
+            qos=[job.qos for job in jobs],
+            reason=[slurm.reason(job) for job in jobs],
+            submit_time=[float(job.submit_time) for job in jobs],
+            eligible_time=[np.nan if job.dependent or job.hold else float(job.submit_time) for job in jobs],
+            time_limit=[job.time_limit for job in jobs],
+            gpus=[job.gpus for job in jobs],
+            exc_nodes=[job.exc_nodes for job in jobs],
+            dependent=[job.dependent for job in jobs],
+            held=[bool(job.hold) for job in jobs],
+            priority=[slurm.priority(job) for job in jobs],
+            nice=[job.nice for job in jobs],
+            site_factor=[job.site_factor if slurm.listed(job) else 0 for job in jobs],
+            site_known=[slurm.listed(job) for job in jobs],
+            oversubscribe=[slurm.oversubscribe(job).value for job in jobs],
+            exclusive=[job.share == "exclusive" for job in jobs],
+        )
+        nodes = node_table(NODES, ("p100",), 4)
+        everything = np.arange(len(NODES), dtype=np.int32)
+        partitions = (Partition("gpu", everything, True, 1, slurm.shares, 1, float("inf"), default=True),)
+        return Snapshot(now, slurm.release, table, nodes, partitions, Health())
+
+    def status(self, job_ids: Sequence[int] | None = None) -> dict[int, JobStatus]:
+        self._reach()
+        slurm = self.slurm
+        return {
+            job.job_id: JobStatus(
+                job_id=job.job_id,
+                submit_time=job.submit_time,
+                pending=job.state == "PD",
+                held=job.state == "PD" and bool(job.hold),
+                priority=slurm.priority(job),
+                nice=job.nice,
+                site_factor=job.site_factor if slurm.listed(job) else None,
+                oversubscribe=slurm.oversubscribe(job),
+                exc_nodes=job.exc_nodes,
+                reason=slurm.reason(job),
+            )
+            for job in slurm.jobs.values()
+            if (job.state == "PD" if job_ids is None else job.job_id in set(job_ids))
+        }
+
+
+class ModelWriter:
+    """`SlurmWriter` on the model."""
+
+    def __init__(self, slurm: ModelSlurm) -> None:
+        self.slurm = slurm
+
+    def write(self, changes: Sequence[Change]) -> list[WriteResult]:
+        slurm = self.slurm
+        said: dict[int, tuple[Outcome | None, str]] = {}
+        lines: dict[int, list[Change]] = {}
+        for change in changes:
+            lines.setdefault(change.job_id, []).append(change)
+        for job_id, line in lines.items():
+            slurm.updates += 1
+            slurm.before_update(slurm.updates)
+            if slurm.frozen:
+                # The request lies in the socket: carried out once slurmctld goes on, long after the client gave up.
+                slurm._backlog.append(lambda job_id=job_id, line=line: slurm.update(job_id, line))
+                slurm.clock.sleep(10.0)
+                raise SlurmUnavailableError("Unexpected message received")
+            if not slurm.up:
+                raise SlurmUnavailableError("Unexpected message received")
+            said[job_id] = slurm.update(job_id, line)
+        blind = slurm.release >= SHOWS_NO_FOR_DEFAULT and not any(message for _, message in said.values())
+        return [
+            WriteResult(
+                change,
+                sent=True,
+                outcome=Outcome.APPLIED if blind and change.field is Field.OVERSUBSCRIBE else said[change.job_id][0],
+                message=said[change.job_id][1],
+            )
+            for change in changes
+        ]
+
+    def release(self, job_ids: Sequence[int]) -> None:
+        slurm = self.slurm
+        for job_id in job_ids:
+            slurm.updates += 1
+            slurm.before_update(slurm.updates)
+            if not slurm.up or slurm.frozen:
+                raise SlurmUnavailableError("Unable to contact slurm controller (connect failure)")
+            if slurm.privilege is Privilege.NONE:
+                raise SlurmDeniedError("Access/permission denied")
+            slurm.do_release(job_id)

@@ -1,0 +1,136 @@
+"""Small helpers of the daemon's tests."""
+
+import contextlib
+import resource
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from unit.daemon.model_slurm import ModelSlurm, VirtualClock
+
+from rltuned.cluster.changes import ApplyMode, Change, Field
+from rltuned.daemon.apply import Result, apply
+from rltuned.daemon.budget import Budget
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.reconcile import Reconciled, Reconciler, view
+from rltuned.daemon.restore import RestoreReport, restore
+
+
+def unlimited() -> Budget:
+    return Budget(limited=False, burst=24, rate=1.5, per_cycle=5000)
+
+
+@contextlib.contextmanager
+def files_no_longer_than(size: int) -> Iterator[None]:
+    """The kernel refuses to write beyond `size` bytes of any file: a full disk, for real."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@dataclass
+class Bench:
+    """A model Slurm, a journal on disk, and the steps of a cycle."""
+
+    slurm: ModelSlurm
+    directory: Path
+    journal: Journal
+    reconciler: Reconciler
+
+    @classmethod
+    def make(cls, directory: Path, priorities: Sequence[int] = (), **values: object) -> "Bench":
+        slurm = ModelSlurm(VirtualClock(), **values)  # type: ignore[arg-type]
+        for priority in priorities:
+            slurm.submit(priority)
+        slurm.save_state()
+        return cls(slurm, directory, Journal.open(directory / "state", directory / "mirror"), Reconciler())
+
+    @property
+    def clock(self) -> VirtualClock:
+        return self.slurm.clock
+
+    def restart_daemon(self) -> None:
+        """What is in memory is gone; what is on disk is loaded."""
+        self.journal.close()
+        self.journal = Journal.open(self.directory / "state", self.directory / "mirror")
+        self.reconciler = Reconciler()
+
+    def reconcile(self) -> Reconciled:
+        snapshot = self.slurm.reader().snapshot(self.clock.time())
+        calculated = bool(snapshot.jobs.site_known.any())
+        return self.reconciler.reconcile(
+            self.journal, view(snapshot, self.journal), self.clock.time(), calculated=calculated
+        )
+
+    def reorder(self, order: Sequence[int], mode: ApplyMode = ApplyMode.SITE_FACTOR) -> list[Change]:
+        """Changes that bring the manageable jobs of `order` into that order, by their own priorities."""
+        slurm, history = self.slurm, self.journal.history().applied
+        jobs = []
+        for job_id in order:
+            job = slurm.jobs.get(job_id)
+            claim = history.get(job_id)
+            if job is None or job.state != "PD" or job.hold or job.dependent or (claim is not None and claim.foreign):
+                continue
+            ours_explicit = claim is not None and claim.priority is not None
+            if not slurm.listed(job) and not (mode is ApplyMode.PRIORITY and ours_explicit):
+                continue
+            if slurm.listed(job) and job.site_factor != (claim.site_factor if claim else 0):
+                continue
+            if ours_explicit and mode is ApplyMode.SITE_FACTOR:
+                continue
+            jobs.append(job)
+
+        def base(job_id: int) -> int:
+            claim = history.get(job_id)
+            if claim is not None and claim.priority is not None:
+                return claim.base
+            return slurm.priority(slurm.jobs[job_id]) - slurm.jobs[job_id].site_factor
+
+        targets = sorted((base(job.job_id) for job in jobs), reverse=True)
+        changes = []
+        for position, (job, target) in enumerate(zip(jobs, targets, strict=True)):
+            common = {"position": position, "nice": job.nice, "base": base(job.job_id)}
+            if mode is ApplyMode.SITE_FACTOR:
+                before, after, of = job.site_factor, target - base(job.job_id), Field.SITE_FACTOR
+            else:
+                before, after, of = slurm.priority(job), target, Field.PRIORITY
+            if before != after:
+                changes.append(Change(job.job_id, job.submit_time, of, before, after, **common))
+        return changes
+
+    def apply(self, changes: Sequence[Change], budget: Budget | None = None, **values: object) -> list[Result]:
+        slurm = self.slurm
+        return apply(
+            changes,
+            slurm.reader(),
+            slurm.writer(),
+            self.journal,
+            budget or unlimited(),
+            self.clock,
+            **values,  # type: ignore[arg-type]
+        )
+
+    def cycle(self, order: Sequence[int], mode: ApplyMode = ApplyMode.SITE_FACTOR) -> list[Result]:
+        owing = self.reconcile().owing
+        if owing:
+            self.restore(job_ids=owing)
+        results = self.apply(self.reorder(order, mode))
+        self.clock.sleep(60.0)
+        return results
+
+    def restore(self, budget: Budget | None = None, **values: object) -> RestoreReport:
+        slurm = self.slurm
+        return restore(
+            self.journal,
+            slurm.reader(),
+            slurm.writer(),
+            budget or unlimited(),
+            self.clock,
+            **values,  # type: ignore[arg-type]
+        )
+
+    def priorities(self) -> dict[int, int]:
+        return {job: self.slurm.priority(self.slurm.jobs[job]) for job in self.slurm.jobs}

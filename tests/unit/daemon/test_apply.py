@@ -1,0 +1,264 @@
+from dataclasses import replace
+
+import pytest
+from unit.daemon.support import Bench, files_no_longer_than
+
+from rltuned.cluster.changes import ApplyMode, Change, Field, Outcome, OverSubscribe
+from rltuned.daemon.budget import STATUS_RPCS, Budget
+from rltuned.errors import JournalError, SlurmUnavailableError
+from rltuned.slurm.port import Privilege
+
+BOTH = pytest.mark.parametrize("mode", list(ApplyMode))
+
+
+@pytest.fixture
+def bench(tmp_path):
+    return Bench.make(tmp_path, [1000, 900, 800, 700])
+
+
+def outcomes(results):
+    return {result.change.job_id: result.outcome for result in results}
+
+
+@BOTH
+def test_the_pending_order_becomes_the_planned_one_by_the_same_priorities(bench, mode):
+    before = sorted(bench.priorities().values())
+    results = bench.cycle([3, 1, 4, 2], mode)
+    assert {result.outcome for result in results} == {Outcome.APPLIED}
+    assert bench.slurm.order() == [3, 1, 4, 2]
+    assert sorted(bench.priorities().values()) == before
+
+
+@BOTH
+def test_a_second_cycle_with_the_same_plan_writes_nothing(bench, mode):
+    bench.cycle([3, 1, 4, 2], mode)
+    written = bench.slurm.updates
+    assert bench.cycle([3, 1, 4, 2], mode) == []
+    assert bench.slurm.updates == written
+
+
+def test_the_intents_are_on_disk_before_the_first_write(bench):
+    from rltuned.daemon.journal import Journal
+
+    seen = []
+
+    def look(_number):
+        seen.append(Journal.read(bench.directory / "state").entries)
+
+    bench.slurm.before_update = look
+    changes = bench.reorder([4, 3, 2, 1])
+    bench.apply(changes)
+    for change in changes:
+        assert change.after in seen[0][change.job_id].ours(Field.SITE_FACTOR)
+
+
+def test_nothing_is_written_when_no_copy_of_the_journal_takes_the_intents(bench):
+    changes = bench.reorder([4, 3, 2, 1])
+    with files_no_longer_than(10), pytest.raises(JournalError, match="no copy"):
+        bench.apply(changes)
+    assert bench.slurm.updates == 0
+    assert bench.journal.entries == {}
+
+
+def test_nothing_is_written_when_the_jobs_cannot_be_read(bench):
+    changes = bench.reorder([4, 3, 2, 1])
+    bench.slurm.up = False
+    with pytest.raises(SlurmUnavailableError):
+        bench.apply(changes)
+    assert bench.slurm.updates == 0
+
+
+def test_a_job_that_started_left_or_lost_its_id_before_the_write_is_gone(bench):
+    changes = bench.reorder([4, 3, 2, 1])
+    bench.slurm.start(1)
+    bench.slurm.leave(2)
+    bench.slurm.jobs[3].submit_time += 5
+    results = outcomes(bench.apply(changes))
+    assert results == {1: Outcome.GONE, 2: Outcome.GONE, 3: Outcome.GONE, 4: Outcome.APPLIED}
+    assert {job for job, _, _ in bench.slurm.log} == {4}
+
+
+def test_a_job_held_before_the_write_is_left_held(bench):
+    changes = bench.reorder([4, 3, 2, 1])
+    bench.slurm.hold(2)
+    assert outcomes(bench.apply(changes))[2] is Outcome.HELD
+    assert bench.slurm.jobs[2].site_factor == 0
+    assert bench.slurm.priority(bench.slurm.jobs[2]) == 0
+
+
+@BOTH
+def test_a_priority_set_by_an_admin_between_read_and_write_stands_for_good(bench, mode):
+    changes = bench.reorder([4, 3, 2, 1], mode)
+    bench.slurm.admin_priority(2, 123456)
+    assert outcomes(bench.apply(changes))[2] is Outcome.FOREIGN
+    for order in ([4, 3, 2, 1], [1, 2, 3, 4], [2, 4, 1, 3]):
+        bench.cycle(order, mode)
+    assert bench.slurm.priority(bench.slurm.jobs[2]) == 123456
+    bench.restart_daemon()
+    bench.cycle([3, 2, 1, 4], mode)
+    bench.restore()
+    assert bench.slurm.priority(bench.slurm.jobs[2]) == 123456
+    assert not [entry for entry in bench.slurm.log if entry[0] == 2]
+
+
+@pytest.mark.parametrize("value", [0, 777, -5])
+def test_a_site_factor_that_somebody_changed_stands_for_good(bench, value):
+    bench.cycle([4, 3, 2, 1])
+    assert bench.slurm.jobs[2].site_factor not in {0, 777, -5}
+    bench.slurm.admin_site_factor(2, value)
+    bench.reconcile()
+    for order in ([3, 4, 1, 2], [1, 2, 3, 4]):
+        bench.cycle(order)
+    assert bench.slurm.jobs[2].site_factor == value
+    assert bench.journal.history().applied[2].foreign
+    bench.restore()
+    assert bench.slurm.jobs[2].site_factor == value
+    assert bench.journal.history().applied[2].foreign, "remembered until the job leaves"
+
+
+def test_an_explicit_priority_that_somebody_replaced_or_gave_back_is_foreign(bench):
+    bench.cycle([4, 3, 2, 1], ApplyMode.PRIORITY)
+    changes = [
+        replace(change, after=int(change.after) + 1) for change in bench.reorder([1, 2, 3, 4], ApplyMode.PRIORITY)
+    ]
+    bench.slurm.admin_priority(1, 5)
+    bench.slurm.hold(2)
+    bench.slurm.user_release(2)
+    results = outcomes(bench.apply(changes))
+    assert results[1] is results[2] is Outcome.FOREIGN
+    assert results[3] is results[4] is Outcome.APPLIED
+
+
+def test_an_admin_who_comes_between_write_and_read_back_wins(bench):
+    changes = bench.reorder([4, 3, 2, 1])
+    reads = []
+
+    def meddle(number):
+        reads.append(number)
+        if len(reads) == 2:
+            bench.slurm.admin_site_factor(1, 4242)
+
+    bench.slurm.before_read = meddle
+    assert outcomes(bench.apply(changes))[1] is Outcome.FOREIGN
+    bench.cycle([2, 1, 3, 4])
+    assert bench.slurm.jobs[1].site_factor == 4242
+
+
+@BOTH
+def test_right_after_a_restart_of_slurmctld_jobs_that_sprio_does_not_list_are_left_for_the_next_cycle(bench, mode):
+    bench.cycle([4, 3, 2, 1])
+    changes = bench.reorder([1, 2, 3, 4])
+    bench.slurm.restart()
+    results = bench.apply(changes)
+    assert {result.outcome for result in results} == {Outcome.THROTTLED}
+    bench.slurm.calculate()
+    assert {result.outcome for result in bench.cycle([1, 2, 3, 4])} == {Outcome.APPLIED}
+
+
+def test_a_denied_write_says_so_and_leaves_nothing_in_the_journal(bench):
+    bench.slurm.privilege = Privilege.NONE
+    results = bench.apply(bench.reorder([4, 3, 2, 1]))
+    assert {result.outcome for result in results} == {Outcome.DENIED}
+    assert "permission denied" in results[0].message
+    assert bench.journal.entries == {}
+
+
+def test_a_frozen_slurmctld_that_carries_the_write_out_later_is_recognised_as_ours(bench):
+    changes = bench.reorder([4, 3, 2, 1])
+
+    def freeze(_number):
+        bench.slurm.frozen = True
+
+    bench.slurm.before_update = freeze
+    results = bench.apply(changes)
+    assert {result.outcome for result in results} == {Outcome.FAILED}
+    bench.slurm.before_update = lambda _: None
+    bench.slurm.thaw()
+    assert any(job.site_factor for job in bench.slurm.jobs.values())
+    report = bench.reconcile()
+    assert report.settled
+    assert not report.foreign
+    bench.cycle([4, 3, 2, 1])
+    assert bench.slurm.order() == [4, 3, 2, 1]
+
+
+def test_when_the_budget_is_short_the_head_of_the_queue_goes_first(bench):
+    budget = Budget(limited=True, burst=2 * STATUS_RPCS + 2, rate=0.01, per_cycle=5000)
+    changes = bench.reorder([4, 3, 2, 1])
+    results = bench.apply(list(reversed(changes)), budget)
+    assert [result.outcome for result in results] == [
+        Outcome.APPLIED,
+        Outcome.APPLIED,
+        Outcome.THROTTLED,
+        Outcome.THROTTLED,
+    ]
+    assert [result.change.position for result in results] == [0, 1, 2, 3]
+
+
+def test_priority_zero_is_never_sent_because_it_would_hold_the_job(bench):
+    job = bench.slurm.jobs[1]
+    bad = Change(1, job.submit_time, Field.PRIORITY, 1000, 0, position=0, base=1000)
+    (result,) = bench.apply([bad])
+    assert result.outcome is Outcome.FAILED
+    assert bench.slurm.updates == 0
+    assert bench.slurm.violations == []
+
+
+def test_nice_survives_site_factor_and_is_kept_in_the_journal_under_explicit_priority(tmp_path):
+    bench = Bench.make(tmp_path)
+    bench.slurm.submit(1000, nice=300)
+    bench.slurm.submit(900, nice=-50)
+    bench.cycle([2, 1])
+    assert [job.nice for job in bench.slurm.jobs.values()] == [300, -50]
+    bench.restore()
+    bench.cycle([2, 1], ApplyMode.PRIORITY)
+    bench.cycle([1, 2], ApplyMode.PRIORITY)
+    assert [job.nice for job in bench.slurm.jobs.values()] == [0, 0], "Slurm resets it"
+    assert {job: claim.nice for job, claim in bench.journal.history().applied.items()} == {1: 300, 2: -50}
+
+
+@pytest.mark.parametrize("release", [(22, 5), (24, 11), (26, 5)])
+def test_isolating_a_job_is_applied_once_and_journalled_with_what_its_partition_allows(tmp_path, release):
+    bench = Bench.make(tmp_path, [1000, 900], release=release)
+    before = bench.slurm.oversubscribe(bench.slurm.jobs[1]).value
+    change = Change(1, bench.slurm.jobs[1].submit_time, Field.OVERSUBSCRIBE, before, "NO", position=0)
+    (result,) = bench.apply([change], shares={1: OverSubscribe.NO})
+    assert result.outcome is Outcome.APPLIED
+    assert bench.slurm.jobs[1].share == "no"
+    bench.restart_daemon()
+    entry = bench.journal.entries[1]
+    assert entry.applied.oversubscribe is OverSubscribe.NO
+    assert entry.applied.oversubscribe_before == before
+    assert entry.shares is OverSubscribe.NO
+
+
+def test_a_users_own_change_of_the_excluded_nodes_wins_but_the_job_stays_managed(bench):
+    submitted = bench.slurm.jobs[1].submit_time
+    change = Change(1, submitted, Field.EXC_NODES, "", "n1,n2", position=0)
+    bench.slurm.jobs[1].exc_nodes = "n4"
+    (result,) = bench.apply([change])
+    assert result.outcome is Outcome.FOREIGN
+    assert bench.slurm.jobs[1].exc_nodes == "n4"
+    assert bench.journal.entries == {}
+
+
+def test_node_lists_are_compared_as_sets_not_as_text(bench):
+    submitted = bench.slurm.jobs[1].submit_time
+    (result,) = bench.apply([Change(1, submitted, Field.EXC_NODES, "", "n[1-2]", position=0)])
+    assert result.outcome is Outcome.APPLIED
+    bench.slurm.jobs[1].exc_nodes = "n2,n1"
+    assert bench.reconcile().foreign == ()
+    (result,) = bench.apply([Change(1, submitted, Field.EXC_NODES, "n1,n2", "n3", position=0)])
+    assert result.outcome is Outcome.APPLIED
+
+
+def test_a_node_list_of_ours_that_made_the_job_impossible_is_taken_back_first(bench):
+    submitted = bench.slurm.jobs[1].submit_time
+    bench.apply([Change(1, submitted, Field.EXC_NODES, "", "n[1-4]", position=0)])
+    bench.slurm.schedule()
+    assert bench.slurm.reason(bench.slurm.jobs[1]) == "BadConstraints"
+    (rescue,) = bench.reconcile().rescues
+    (result,) = bench.apply([rescue])
+    assert result.outcome is Outcome.APPLIED
+    assert bench.slurm.jobs[1].hold == ""
+    assert bench.slurm.jobs[1].exc_nodes == ""

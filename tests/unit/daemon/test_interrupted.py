@@ -1,0 +1,242 @@
+"""Every prefix of every plan, interrupted, is repaired: by restore, and by simply going on."""
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from unit.daemon.model_slurm import Killed
+from unit.daemon.support import Bench
+
+from rltuned.cluster.changes import ApplyMode, Change, Field
+from rltuned.daemon.journal import Journal
+
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
+"""Thousands of fsyncs are made; what they cost on a disk is not the question here."""
+
+NICES = st.sampled_from([0, 0, 300, -20])
+
+
+class Watched(Journal):
+    """A journal that tells when something is about to be, and has been, put on disk."""
+
+    __slots__ = ("on_commit",)
+
+    def _commit(self, records):
+        on_commit = getattr(self, "on_commit", lambda: None)
+        on_commit()
+        super()._commit(records)
+        on_commit()
+
+
+class Interrupted(Bench):
+    """A bench whose daemon is killed at the n-th thing it does: a read, a journal write (before, after), an update."""
+
+    def arm(self, at: int) -> None:
+        count = 0
+
+        def step(_number: int = 0) -> None:
+            nonlocal count
+            count += 1
+            if count == at:
+                raise Killed
+
+        self.slurm.before_read = self.slurm.before_update = step
+        self.journal.on_commit = step
+
+    def disarm(self) -> None:
+        self.slurm.before_read = self.slurm.before_update = lambda _: None
+        self.journal.on_commit = lambda: None
+
+    def restart_daemon(self) -> None:
+        super().restart_daemon()
+        self.journal = watched(self.directory)
+
+    def killed(self, at: int, act) -> bool:
+        self.arm(at)
+        try:
+            act()
+        except Killed:
+            self.disarm()
+            self.restart_daemon()
+            return True
+        self.disarm()
+        return False
+
+
+def watched(directory: Path) -> Watched:
+    return Watched.open(directory / "state", directory / "mirror")
+
+
+@st.composite
+def queues(draw):
+    jobs = draw(st.lists(st.tuples(st.integers(500, 2000), NICES), min_size=2, max_size=5))
+    ids = list(range(1, len(jobs) + 1))
+    orders = draw(st.lists(st.permutations(ids), min_size=1, max_size=3))
+    return jobs, orders
+
+
+def bench_of(directory, jobs, **values):
+    bench = Interrupted.make(Path(directory), **values)
+    bench.journal = watched(bench.directory)
+    for priority, nice in jobs:
+        bench.slurm.submit(priority, nice=nice)
+    bench.slurm.save_state()
+    return bench
+
+
+def assert_returned(bench, jobs):
+    slurm = bench.slurm
+    assert all(slurm.untouched(job) for job in slurm.jobs.values()), slurm.jobs
+    assert [job.nice for job in slurm.jobs.values()] == [nice for _, nice in jobs]
+    assert slurm.violations == []
+
+
+def assert_in_force(bench, order):
+    """The planned order, as far as different priorities allow one."""
+    values = [bench.slurm.priority(bench.slurm.jobs[job]) for job in order]
+    assert values == sorted(values, reverse=True)
+
+
+@settings(max_examples=400, deadline=None)
+@given(queues(), st.sampled_from(ApplyMode), st.integers(1, 40), st.booleans())
+def test_a_cycle_killed_at_any_point_is_undone_by_restore(queue, mode, at, crashed_before):
+    jobs, orders = queue
+    with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
+        bench = bench_of(directory, jobs)
+        for order in orders[:-1]:
+            bench.cycle(order, mode)
+        if crashed_before:
+            bench.killed(at // 2 + 1, lambda: bench.cycle(orders[0], mode))
+        bench.killed(at, lambda: bench.cycle(orders[-1], mode))
+        report = bench.restore()
+        assert report.complete
+        assert report.foreign == ()
+        assert_returned(bench, jobs)
+        assert bench.journal.entries == {}
+
+
+@settings(max_examples=400, deadline=None)
+@given(queues(), st.sampled_from(ApplyMode), st.integers(1, 40), st.integers(1, 40))
+def test_a_cycle_killed_at_any_point_is_repaired_by_going_on_within_two_cycles(queue, mode, first, second):
+    jobs, orders = queue
+    with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
+        bench = bench_of(directory, jobs)
+        for order in orders:
+            bench.killed(first, lambda order=order: bench.cycle(order, mode))
+        bench.killed(second, lambda: bench.cycle(orders[0], mode))
+        multiset = sorted(bench.slurm.alone(job) for job in bench.slurm.jobs.values())
+        bench.cycle(orders[-1], mode)
+        bench.cycle(orders[-1], mode)
+        assert not any(claim.foreign for claim in bench.journal.history().applied.values())
+        assert_in_force(bench, orders[-1])
+        if mode is ApplyMode.SITE_FACTOR or not any(nice for _, nice in jobs):
+            assert sorted(bench.priorities().values()) == multiset
+        bench.restore()
+        assert_returned(bench, jobs)
+
+
+@settings(max_examples=300, deadline=None)
+@given(queues(), st.sampled_from(ApplyMode), st.integers(1, 30), st.integers(1, 30), st.booleans())
+def test_a_restore_killed_at_any_point_is_completed_by_the_next_or_by_going_on(queue, mode, first, second, goes_on):
+    jobs, orders = queue
+    with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
+        bench = bench_of(directory, jobs)
+        for order in orders:
+            bench.cycle(order, mode)
+        bench.killed(first, bench.restore)
+        bench.killed(second, bench.restore)
+        if goes_on:
+            bench.cycle(orders[0], mode)
+            bench.cycle(orders[0], mode)
+            assert not any(claim.foreign for claim in bench.journal.history().applied.values())
+            assert_in_force(bench, orders[0])
+        bench.restore()
+        assert_returned(bench, jobs)
+        assert bench.journal.entries == {}
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    queues(), st.sampled_from(ApplyMode), st.integers(1, 10), st.sampled_from(["crash", "restart", "frozen", "lost"])
+)
+def test_slurmctld_lost_at_any_update_is_repaired_within_two_cycles(queue, mode, at, how):
+    jobs, orders = queue
+    with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
+        bench = bench_of(directory, jobs)
+        bench.cycle(orders[0], mode)
+        bench.slurm.save_state()
+        first = bench.slurm.updates
+
+        def fall(number):
+            if number == first + at:
+                if how == "frozen":
+                    bench.slurm.frozen = True
+                else:
+                    bench.slurm.up = False
+
+        bench.slurm.before_update = fall
+        bench.cycle(orders[-1], mode)
+        bench.slurm.before_update = lambda _: None
+        {
+            "crash": bench.slurm.crash_and_start,
+            "restart": bench.slurm.restart,
+            "frozen": bench.slurm.thaw,
+            "lost": bench.slurm.lose_state,
+        }[how]()
+        if how == "lost":
+            for priority, nice in jobs:
+                bench.slurm.submit(priority, nice=nice)
+        bench.slurm.calculate()
+        bench.cycle(orders[-1], mode)
+        bench.cycle(orders[-1], mode)
+        assert not any(claim.foreign for claim in bench.journal.history().applied.values())
+        assert_in_force(bench, orders[-1])
+        bench.restore()
+        assert_returned(bench, jobs)
+
+
+def test_a_killed_slurmctld_that_comes_back_with_the_state_before_the_last_cycle_is_no_foreign_change(tmp_path):
+    bench = bench_of(tmp_path, [(1000, 0), (900, 0), (800, 0), (700, 0)])
+    for mode in ApplyMode:
+        bench.cycle([4, 3, 2, 1], mode)
+        bench.slurm.save_state()
+        bench.cycle([2, 1, 4, 3], mode)
+        bench.slurm.crash_and_start()
+        bench.slurm.calculate()
+        assert not bench.reconcile().foreign
+        bench.cycle([2, 1, 4, 3], mode)
+        assert bench.slurm.order() == [2, 1, 4, 3]
+        bench.restore()
+        assert_returned(bench, [(1000, 0), (900, 0), (800, 0), (700, 0)])
+
+
+def test_a_first_cycle_lost_by_a_killed_slurmctld_leaves_the_users_nice_alone(tmp_path):
+    jobs = [(1000, 300), (900, 40), (800, 0)]
+    bench = bench_of(tmp_path, jobs)
+    bench.slurm.save_state()
+    bench.cycle([3, 2, 1], ApplyMode.PRIORITY)
+    bench.slurm.crash_and_start()
+    bench.slurm.calculate()
+    bench.reconcile()
+    assert bench.journal.entries == {}
+    assert_returned(bench, jobs)
+
+
+@settings(max_examples=60, deadline=None)
+@given(queues(), st.integers(1, 40))
+def test_excluded_nodes_interrupted_anywhere_are_given_back(queue, at):
+    jobs, orders = queue
+    with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
+        bench = bench_of(directory, jobs)
+        own = {job: ("n4" if job % 2 else "") for job in bench.slurm.jobs}
+        for job, nodes in own.items():
+            bench.slurm.jobs[job].exc_nodes = nodes
+        changes = [
+            Change(job, bench.slurm.jobs[job].submit_time, Field.EXC_NODES, own[job], "n1,n4", position=place)
+            for place, job in enumerate(orders[0])
+        ]
+        bench.killed(at, lambda: bench.apply(changes))
+        bench.restore()
+        assert {job: value.exc_nodes for job, value in bench.slurm.jobs.items()} == own
+        assert bench.journal.entries == {}

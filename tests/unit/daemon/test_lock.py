@@ -1,0 +1,54 @@
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from unit.daemon.support import files_no_longer_than
+
+from rltuned.daemon.lock import Lock, holder
+from rltuned.errors import LockedError
+
+HOLD = (
+    "import sys, time\nfrom pathlib import Path\nfrom rltuned.daemon.lock import Lock\n"
+    "lock = Lock.acquire(Path(sys.argv[1]), 'run', 1.0)\nprint('held', flush=True)\ntime.sleep(600)\n"
+)
+
+
+@pytest.fixture
+def other(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_the_second_daemon_is_refused_and_told_who_holds_the_lock(tmp_path, other):
+    with pytest.raises(LockedError, match=f"held by rltuned run, process {other.pid} of "):
+        Lock.acquire(tmp_path, "run", 2.0)
+    assert holder(tmp_path).pid == other.pid
+
+
+def test_a_killed_holder_leaves_no_stale_lock(tmp_path, other):
+    other.send_signal(signal.SIGKILL)
+    other.wait()
+    assert holder(tmp_path) is None
+    with Lock.acquire(tmp_path, "restore", 2.0):
+        assert holder(tmp_path).purpose == "restore"
+        assert holder(tmp_path).pid == os.getpid()
+    assert holder(tmp_path) is None
+
+
+def test_a_full_disk_does_not_cost_the_lock(tmp_path):
+    with (
+        files_no_longer_than(0),
+        Lock.acquire(tmp_path, "run", 1.0),
+        pytest.raises(LockedError, match="unknown process"),
+    ):
+        Lock.acquire(tmp_path, "run", 2.0)
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LockedError, match="file"):
+        Lock.acquire(tmp_path / "file", "run", 1.0)

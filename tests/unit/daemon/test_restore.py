@@ -1,0 +1,264 @@
+import json
+import subprocess
+import sys
+
+import pytest
+from unit.daemon.support import Bench, files_no_longer_than
+
+from rltuned.cluster.changes import ApplyMode, Change, Field, OverSubscribe
+from rltuned.daemon.budget import Budget
+from rltuned.daemon.restore import is_stale, remains
+from rltuned.slurm.port import Privilege
+
+BOTH = pytest.mark.parametrize("mode", list(ApplyMode))
+
+
+@pytest.fixture
+def bench(tmp_path):
+    return Bench.make(tmp_path, [1000, 900, 800, 700])
+
+
+def returned(bench):
+    return all(bench.slurm.untouched(job) for job in bench.slurm.jobs.values())
+
+
+@BOTH
+def test_every_priority_is_what_slurm_alone_computes_and_it_can_be_proved(bench, mode):
+    bench.cycle([4, 3, 2, 1], mode)
+    assert not remains(bench.journal, bench.slurm.reader().status()).nothing
+    report = bench.restore()
+    assert report.complete
+    assert report.restored == (1, 2, 3, 4)
+    assert bench.priorities() == {1: 1000, 2: 900, 3: 800, 4: 700}
+    assert remains(bench.journal, bench.slurm.reader().status()).nothing
+    assert bench.journal.entries == {}
+
+
+def test_explicit_priorities_are_released_and_the_users_nice_comes_back(tmp_path):
+    bench = Bench.make(tmp_path)
+    nices = {1: 300, 2: 0, 3: -20}
+    for job, nice in nices.items():
+        bench.slurm.submit(1000 + job, nice=nice)
+    alone = bench.priorities()
+    bench.cycle([1, 2, 3], ApplyMode.PRIORITY)
+    assert all(job.nice == 0 for job in bench.slurm.jobs.values())
+    assert bench.restore().complete
+    assert {job.job_id: job.nice for job in bench.slurm.jobs.values()} == nices
+    assert bench.priorities() == alone
+    assert bench.slurm.violations == []
+
+
+@BOTH
+def test_a_second_restore_has_nothing_to_do(bench, mode):
+    bench.cycle([4, 3, 2, 1], mode)
+    bench.restore()
+    written = bench.slurm.updates
+    report = bench.restore()
+    assert report.restored == ()
+    assert bench.slurm.updates == written
+
+
+def test_restore_works_with_the_disk_full_and_with_the_journal_only_in_its_mirror(bench):
+    bench.cycle([4, 3, 2, 1])
+    (bench.directory / "state" / "journal.jsonl").unlink()
+    bench.restart_daemon()
+    with files_no_longer_than(5):
+        report = bench.restore()
+    assert report.complete
+    assert returned(bench)
+    assert "no copy" in report.journal_trouble
+
+
+def test_only_the_given_jobs_are_restored_and_then_left_alone(bench):
+    bench.cycle([4, 3, 2, 1])
+    untouched = bench.slurm.jobs[3].site_factor
+    report = bench.restore(job_ids=[1, 4], hands_off=True)
+    assert report.restored == () or set(report.restored) == {1, 4}
+    assert bench.slurm.jobs[1].site_factor == bench.slurm.jobs[4].site_factor == 0
+    assert bench.slurm.jobs[3].site_factor == untouched
+    for order in ([4, 3, 2, 1], [1, 2, 3, 4]):
+        bench.cycle(order)
+    assert bench.slurm.jobs[1].site_factor == bench.slurm.jobs[4].site_factor == 0
+
+
+def test_beside_a_living_daemon_restore_writes_no_journal_and_the_daemon_leaves_the_jobs_alone(bench):
+    from unit.daemon.support import unlimited
+
+    from rltuned.daemon.journal import Journal
+    from rltuned.daemon.restore import restore
+
+    bench.cycle([4, 3, 2, 1])
+    on_disk = (bench.directory / "state" / "journal.jsonl").read_bytes()
+    other = Journal.read(bench.directory / "state")
+    slurm = bench.slurm
+    report = restore(
+        other, slurm.reader(), slurm.writer(), unlimited(), bench.clock, job_ids=[1], hands_off=True, record=False
+    )
+    assert report.complete
+    assert (bench.directory / "state" / "journal.jsonl").read_bytes() == on_disk
+    assert bench.reconcile().foreign == (1,)
+    bench.cycle([2, 1, 3, 4])
+    assert slurm.jobs[1].site_factor == 0
+
+
+def test_held_jobs_lose_our_site_factor_and_stay_held(bench):
+    bench.cycle([4, 3, 2, 1])
+    bench.slurm.hold(1)
+    bench.slurm.hold(4, "admin")
+    assert bench.restore().complete
+    assert returned(bench)
+    assert [bench.slurm.jobs[job].hold for job in (1, 4)] == ["user", "admin"]
+    assert bench.slurm.violations == []
+
+
+def test_held_jobs_are_never_released_to_undo_an_explicit_priority(tmp_path):
+    bench = Bench.make(tmp_path)
+    bench.slurm.submit(1000, nice=300)
+    bench.slurm.submit(900)
+    bench.cycle([2, 1], ApplyMode.PRIORITY)
+    bench.slurm.hold(1)
+    bench.restore()
+    assert bench.slurm.jobs[1].hold == "user"
+    assert bench.slurm.violations == []
+    bench.slurm.user_release(1)
+    assert bench.slurm.jobs[1].nice == 300
+
+
+def test_running_jobs_are_left_alone_and_restored_when_they_are_requeued(bench):
+    bench.cycle([4, 3, 2, 1])
+    factor = bench.slurm.jobs[1].site_factor
+    bench.slurm.start(1)
+    report = bench.restore()
+    assert report.running == (1,)
+    assert bench.slurm.jobs[1].site_factor == factor
+    bench.slurm.requeue(1)
+    bench.restart_daemon()
+    assert bench.restore().restored == (1,)
+    assert returned(bench)
+
+
+def test_a_requeued_job_is_recognised_by_a_living_daemon_too(bench):
+    bench.cycle([4, 3, 2, 1])
+    bench.slurm.start(1)
+    bench.cycle([4, 3, 2])
+    bench.slurm.requeue(1)
+    bench.cycle([4, 3, 2, 1])
+    bench.cycle([1, 4, 3, 2])
+    assert bench.slurm.order() == [1, 4, 3, 2]
+    assert not any(claim.foreign for claim in bench.journal.history().applied.values())
+
+
+def test_ids_that_start_over_belong_to_other_jobs(bench):
+    bench.cycle([4, 3, 2, 1])
+    bench.slurm.lose_state()
+    bench.clock.sleep(100)
+    for factor in (0, 5):
+        bench.slurm.submit(1000, site_factor=factor)
+    bench.slurm.calculate()
+    report = bench.restore()
+    assert report.restored == ()
+    assert set(report.gone) == {1, 2, 3, 4}
+    assert bench.slurm.jobs[2].site_factor == 5
+
+
+def test_our_factor_under_somebodys_explicit_priority_is_cleared_without_touching_the_priority(bench):
+    bench.cycle([4, 3, 2, 1])
+    bench.slurm.admin_priority(1, 99)
+    report = bench.restore()
+    assert bench.slurm.priority(bench.slurm.jobs[1]) == 99
+    bench.slurm.do_release(1)
+    assert bench.slurm.priority(bench.slurm.jobs[1]) == 1000
+    assert report.complete
+
+
+def test_orphans_are_reported_and_cleared_only_when_asked_for(bench):
+    bench.slurm.admin_site_factor(2, 55)
+    assert bench.restore().orphans == (2,) or bench.restore().orphans == ()
+    assert remains(bench.journal, bench.slurm.reader().status()).orphans == (2,)
+    assert bench.slurm.jobs[2].site_factor == 55
+    report = bench.restore(orphans=True)
+    assert report.cleared_orphans == (2,)
+    assert returned(bench)
+
+
+def test_without_privilege_everything_left_is_named_with_reason_and_remedy(bench):
+    bench.cycle([4, 3, 2, 1])
+    bench.slurm.privilege = Privilege.NONE
+    report = bench.restore()
+    assert not report.complete
+    assert {item.job_id for item in report.left} == {1, 2, 3, 4}
+    assert all("permission denied" in item.reason for item in report.left)
+    assert report.left[0].remedy == "scontrol update JobId=1 SiteFactor=0"
+    json.dumps(report.to_json())
+    bench.slurm.privilege = Privilege.OPERATOR
+    assert bench.restore().complete
+    assert returned(bench)
+
+
+def test_under_the_rpc_limiter_restore_is_slow_but_finishes_and_shows_progress(tmp_path):
+    bench = Bench.make(tmp_path, range(1000, 1120))
+    bench.cycle(range(1, 121))
+    sent, seen = [], []
+    start = bench.clock.now
+    bench.slurm.before_update = lambda _: sent.append(bench.clock.now - start)
+    budget = Budget(limited=True, burst=24, rate=1.5, per_cycle=5000)
+    report = bench.restore(budget, progress=lambda done, total: seen.append((done, total)))
+    assert report.complete
+    assert returned(bench)
+    assert seen[-1] == (120, 120)
+    for number, at in enumerate(sent):
+        assert number + 1 <= 24 + 1.5 * at + 1, "never faster than the bucket allows"
+
+
+ISOLATED_CASES = [
+    ((22, 5), OverSubscribe.NO, True),
+    ((24, 11), OverSubscribe.NO, False),
+    ((26, 5), OverSubscribe.NO, True),
+    ((23, 11), OverSubscribe.NO, False),
+    ((22, 5), OverSubscribe.YES, False),
+    ((24, 11), OverSubscribe.YES, False),
+]
+
+
+@pytest.mark.parametrize(("release", "shares", "packs_again"), ISOLATED_CASES)
+def test_isolation_is_taken_back_only_where_yes_means_packing_and_named_elsewhere(
+    tmp_path, release, shares, packs_again
+):
+    bench = Bench.make(tmp_path, [1000, 900], release=release, shares=shares)
+    shown = bench.slurm.oversubscribe(bench.slurm.jobs[1]).value
+    change = Change(1, bench.slurm.jobs[1].submit_time, Field.OVERSUBSCRIBE, shown, "NO", position=0)
+    bench.apply([change], shares={1: shares})
+    report = bench.restore()
+    assert report.complete is packs_again
+    assert bench.slurm.jobs[1].share == ("yes" if packs_again else "no")
+    if not packs_again:
+        (left,) = report.left
+        assert left.job_id == 1
+        assert left.field == "OverSubscribe"
+        assert "cannot be taken back" in left.reason
+        assert 1 in bench.journal.entries, "named until the job leaves"
+
+
+def test_the_heartbeat_is_stale_when_it_is_missing_or_older_than_several_cycles(tmp_path):
+    assert is_stale(tmp_path, 300, now=1000)
+    (tmp_path / "heartbeat.json").write_text(json.dumps({"time": 1000.0, "stale_after": 600.0, "pid": 1}))
+    assert not is_stale(tmp_path, 300, now=1500)
+    assert is_stale(tmp_path, 300, now=1601)
+    (tmp_path / "heartbeat.json").write_text("{")
+    assert is_stale(tmp_path, 300, now=1000)
+
+
+def test_the_way_back_loads_no_numpy(tmp_path):
+    code = (
+        "import sys\n"
+        "sys.modules['numpy'] = None\n"
+        "from pathlib import Path\n"
+        "import rltuned.daemon.restore, rltuned.daemon.journal, rltuned.daemon.lock, rltuned.daemon.budget\n"
+        "import rltuned.daemon.clock, rltuned.slurm.connect, rltuned.config\n"
+        "rltuned.daemon.journal.Journal.open(Path(sys.argv[1]))\n"
+        "rltuned.slurm.connect.open_writer(rltuned.config.SlurmSection())\n"
+        "print(sorted(name for name in sys.modules if name.split('.')[0] in {'numpy', 'tensorflow', 'swiglpk'}))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "['numpy']"
