@@ -123,7 +123,11 @@ class PlacementProblem:
             shape = shapes.get(column.name, (k,))
             if value.shape != shape:
                 raise PlacementError(f"placement problem: {column.name} has shape {value.shape}, expected {shape}")
-            if column.name != "gpu_type" and value.dtype != np.bool_ and not bool(np.all((value >= 0) & (value < np.inf))):
+            if (
+                column.name != "gpu_type"
+                and value.dtype != np.bool_
+                and not bool(np.all((value >= 0) & (value < np.inf)))
+            ):
                 raise PlacementError(f"placement problem: {column.name} has a negative or non-finite value")
         if slots == 0 or self.slot_time[0] != 0:
             raise PlacementError("placement problem: slot 0 must exist and begin now")

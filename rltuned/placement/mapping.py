@@ -50,7 +50,9 @@ def concrete(ways: WaySet, chosen: npt.NDArray[np.intp]) -> tuple[Way, ...]:
     taken = np.zeros(problem.free.shape[1], dtype=np.bool_)
     counts = np.bincount(chosen[chosen >= 0], minlength=len(columns.patterns))
     taken[columns.part_node[counts[columns.part_pattern] > 0]] = True
-    left = {n: [int(row) for row in classes.nodes[n] if not taken[row]] for n in np.unique(columns.token_class).tolist()}
+    left = {
+        n: [int(row) for row in classes.nodes[n] if not taken[row]] for n in np.unique(columns.token_class).tolist()
+    }
     extra = crowding(ways, chosen)
     tenants = np.bincount(columns.part_node, counts[columns.part_pattern], minlength=len(taken))
     result = []
@@ -85,7 +87,8 @@ def concrete(ways: WaySet, chosen: npt.NDArray[np.intp]) -> tuple[Way, ...]:
 
 def per_node(problem: PlacementProblem, job: int, gpus: int) -> tuple[int, float]:
     """CPUs and MiB that a job takes from a node which gives it `gpus` GPUs: even where its nodes are equal, else in
-    proportion to the GPUs; CPUs rounded up."""
+    proportion to the GPUs; CPUs rounded up.
+    """
     cpus, mem = int(problem.cpus[job]), float(problem.mem[job])
     if problem.gpus_per_node[job] > 0 or problem.gpus[job] == 0:
         nodes = int(problem.nodes[job])
@@ -122,7 +125,10 @@ def verify(problem: PlacementProblem, placement: Placement) -> tuple[str, ...]:
             used[slot, where, types + 2] += problem.tmp[k]
     for slot, node, dimension in np.argwhere(used > problem.free * (1 + 1e-9) + 1e-6).tolist():
         found.append(f"node {node} gives more than it has in dimension {dimension} at slot {slot}")
-    found += [f"node {node} is whole for one job and has others" for node in np.flatnonzero((whole > 0) & (tenants > 1)).tolist()]
+    found += [
+        f"node {node} is whole for one job and has others"
+        for node in np.flatnonzero((whole > 0) & (tenants > 1)).tolist()
+    ]
     return tuple(found)
 
 

@@ -168,7 +168,8 @@ def _most(
     cell: npt.NDArray[np.intp], job_class: npt.NDArray[np.intp], amount: Floats, upper: Floats, members: Floats
 ) -> Floats:
     """Upper bound of Σ amount·x in each cell (ascending, 0…), given x ≤ upper and that a class uses no more patterns
-    than it has jobs."""
+    than it has jobs.
+    """
     if len(cell) == 0:
         return np.zeros(0)
     key = cell * len(members) + job_class

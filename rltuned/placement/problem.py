@@ -25,18 +25,16 @@ def rank_weight(count: int) -> Floats:
     return LEAST_WEIGHT + (1.0 - LEAST_WEIGHT) * HALF_RANK / (HALF_RANK + rank)
 
 
-def build(
-    snapshot: Snapshot, rows: npt.NDArray[np.intp], settings: PlacementSection, pools: Pools
-) -> PlacementProblem:
-    """State the problem for the first `settings.top_k` jobs of `rows` (job-table rows of pending jobs, best first).
+def build(snapshot: Snapshot, rows: npt.NDArray[np.intp], settings: PlacementSection, pools: Pools) -> PlacementProblem:
+    """State the problem of placing the jobs `rows` (job-table rows of pending jobs, best rank first).
 
-    `pools` are the pools of `rows`, in the same order. Row k of the problem is job-table row `rows[k]`.
+    `pools` are the pools of `rows`, in the same order; `settings.slots` is how many start slots to look at. Row k of
+    the problem is job-table row `rows[k]`. The caller decides how much of the queue to place (`settings.top_k`).
     Free capacity at a later slot is today's plus what the running jobs that must have ended by then (time limit) hold:
     their GPUs, CPUs and memory evenly over their nodes, GPUs by type. CPUs and memory that a job did not ask for are
     its GPU share of the leanest node of its pool.
     """
-    rows = rows[: settings.top_k]
-    pool_of = pools.pool_of[: len(rows)]
+    pool_of = pools.pool_of
     jobs, table = snapshot.jobs, snapshot.nodes
     eligible = pools.nodes[pool_of] & table.usable[None, :]
     gpus = jobs.gpus[rows].astype(np.int32)
@@ -85,9 +83,7 @@ def _exclusive(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Bools:
     whole = {p.name for p in snapshot.partitions if p.oversubscribe is OverSubscribe.EXCLUSIVE}
     # A list of partitions counts as exclusive if any of them is: idle nodes satisfy all of them.
     partition = np.array([bool(whole & set(name.split(","))) for name in jobs.partition.names] + [False])
-    return np.asarray(
-        jobs.exclusive[rows] | _alone(jobs)[rows] | partition[jobs.partition.codes[rows]], dtype=np.bool_
-    )
+    return np.asarray(jobs.exclusive[rows] | _alone(jobs)[rows] | partition[jobs.partition.codes[rows]], dtype=np.bool_)
 
 
 def _alone(jobs: JobTable) -> Bools:
@@ -109,11 +105,13 @@ def _shares(
     table = snapshot.nodes
     node_gpus = table.gpus.sum(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = np.stack([
-            np.where(node_gpus > 0, table.cpus / node_gpus, np.inf),
-            np.where(node_gpus > 0, table.mem / node_gpus, np.inf),
-            np.where(table.cpus > 0, table.mem / table.cpus, np.inf),
-        ])
+        ratios = np.stack(
+            [
+                np.where(node_gpus > 0, table.cpus / node_gpus, np.inf),
+                np.where(node_gpus > 0, table.mem / node_gpus, np.inf),
+                np.where(table.cpus > 0, table.mem / table.cpus, np.inf),
+            ]
+        )
     used = pools.nodes & table.usable[None, :]
     # The leanest node of the pool: a share never makes a job that fits by its GPUs not fit.
     lean = np.array([[ratio[mask].min(initial=np.inf) for mask in used] for ratio in ratios]).reshape(3, len(used))
@@ -157,12 +155,14 @@ def _slots(
         # Nobody may join a node whose job has it for itself, however much of it seems free.
         open_ = usable & (closed == 0)
         busy = (held_cpus > 0) | (held_gpus.sum(axis=1) > 0) | (held_mem > 0)
-        columns.append((
-            np.where(open_[:, None], np.maximum(table.gpus - held_gpus, 0), 0),
-            np.where(open_, np.maximum(table.cpus - held_cpus, 0), 0),
-            np.where(open_, np.maximum(table.mem - held_mem, 0.0), 0.0),
-            np.asarray(open_ & ~busy),
-        ))
+        columns.append(
+            (
+                np.where(open_[:, None], np.maximum(table.gpus - held_gpus, 0), 0),
+                np.where(open_, np.maximum(table.cpus - held_cpus, 0), 0),
+                np.where(open_, np.maximum(table.mem - held_mem, 0.0), 0.0),
+                np.asarray(open_ & ~busy),
+            )
+        )
     gpu, cpu, mem, idle = (np.stack(list(column)) for column in zip(*columns, strict=True))
     return slot_time, np.floor(gpu + ROUNDING).astype(np.int32), np.floor(cpu + ROUNDING).astype(np.int32), mem, idle
 

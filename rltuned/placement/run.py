@@ -10,7 +10,7 @@ from rltuned.placement.mapping import choose, concrete, worth
 from rltuned.placement.model import formulate
 from rltuned.placement.rounding import round_relaxation
 from rltuned.placement.solve import solve
-from rltuned.placement.ways import enumerate_ways
+from rltuned.placement.ways import enumerate_ways, greedy_ways
 
 
 def place(problem: PlacementProblem, settings: PlacementSection) -> Placement:
@@ -22,12 +22,11 @@ def place(problem: PlacementProblem, settings: PlacementSection) -> Placement:
         PlacementError: the problem is stated wrongly. Never for one that has no solution.
     """
     problem.validate()
-    nothing = np.zeros(len(problem), dtype=np.int32)
     if len(problem) == 0:
-        return Placement(SolveOutcome.OPTIMAL, (), 0.0, 0.0, nothing, "no jobs to place")
+        return _nothing(problem, SolveOutcome.OPTIMAL, "no jobs to place")
     ways = enumerate_ways(problem)
     if not ways.columns.patterns:
-        return Placement(SolveOutcome.INFEASIBLE, (), 0.0, 0.0, nothing, "no job fits at any planned slot")
+        return _nothing(problem, SolveOutcome.INFEASIBLE, "no job fits at any planned slot")
     model = formulate(ways)
 
     greedy = np.bincount(ways.greedy[ways.greedy >= 0], minlength=model.patterns).astype(np.int64)
@@ -56,3 +55,30 @@ def place(problem: PlacementProblem, settings: PlacementSection) -> Placement:
         columns=len(model.objective),
         rows=len(model.rhs),
     )
+
+
+def greedy(problem: PlacementProblem) -> Placement:
+    """The fallback alone: jobs in rank order, each at its earliest slot by best fit. No solver.
+
+    Raises:
+        PlacementError: the problem is stated wrongly.
+    """
+    problem.validate()
+    if len(problem) == 0:
+        return _nothing(problem, SolveOutcome.OPTIMAL, "no jobs to place")
+    ways = greedy_ways(problem)
+    objective = worth(ways, ways.greedy)
+    outcome = SolveOutcome.FEASIBLE if ways.columns.patterns else SolveOutcome.INFEASIBLE
+    return Placement(
+        outcome,
+        concrete(ways, ways.greedy),
+        objective,
+        np.inf,
+        ways.num_ways,
+        "greedy, without the solver",
+        greedy=True,
+    )
+
+
+def _nothing(problem: PlacementProblem, outcome: SolveOutcome, message: str) -> Placement:
+    return Placement(outcome, (), 0.0, 0.0, np.zeros(len(problem), dtype=np.int32), message)

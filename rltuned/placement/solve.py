@@ -37,7 +37,9 @@ class Solved:
 def _check(model: Model) -> None:
     # GLPK ends the process on wrong data (its manual, "Error handling"): nothing wrong may reach it.
     rows, columns = len(model.rhs), len(model.objective)
-    if len(model.row) and (model.row.max() >= rows or model.column.max() >= columns or model.row.min() < 0 or model.column.min() < 0):
+    if len(model.row) and (
+        model.row.max() >= rows or model.column.max() >= columns or model.row.min() < 0 or model.column.min() < 0
+    ):
         raise PlacementError("placement model: an index lies outside the matrix")
     for part in (model.value, model.rhs, model.objective, model.upper):
         if not np.all(np.isfinite(part)):
@@ -119,7 +121,13 @@ def _run(lp: Any, model: Model, limit_ms: int, gap: float, rounding: Rounding | 
     if code == glpk.GLP_ETMLIM:
         return Solved(SolveOutcome.TIMEOUT, None, -math.inf, math.inf, "time limit in the root relaxation")
     if code != 0 or glpk.glp_get_status(lp) != glpk.GLP_OPT:
-        return Solved(SolveOutcome.ERROR, None, -math.inf, math.inf, f"GLPK simplex: code {code}, status {glpk.glp_get_status(lp)}")
+        return Solved(
+            SolveOutcome.ERROR,
+            None,
+            -math.inf,
+            math.inf,
+            f"GLPK simplex: code {code}, status {glpk.glp_get_status(lp)}",
+        )
     relaxed = float(glpk.glp_get_obj_val(lp))
     start, value = None, -math.inf
     if rounding is not None:

@@ -172,7 +172,8 @@ def discounts(slot_time: Floats) -> Floats:
 
 def pressure(problem: PlacementProblem) -> Floats:
     """(S, M) how hard running jobs press on each node: 0 while they hold at most half of its CPUs and of its memory,
-    1 when they hold all of either."""
+    1 when they hold all of either.
+    """
     cpus = 1.0 - problem.free_cpus / np.maximum(problem.total_cpus, 1)
     mem = 1.0 - problem.free_mem / np.maximum(problem.total_mem, 1.0)
     return np.clip(2.0 * np.maximum(cpus, mem) - 1.0, 0.0, 1.0)
@@ -334,9 +335,7 @@ class _Enumerator:
         # A node must give one CPU even to the smallest share.
         return np.where((free[self.types + 2] >= self.tmp[c]) & (cpus >= 1), np.maximum(most, 0), 0).astype(np.int64)
 
-    def _split(
-        self, c: int, slot: int, t: int, avail: Floats
-    ) -> tuple[npt.NDArray[np.intp], list[int]] | None:
+    def _split(self, c: int, slot: int, t: int, avail: Floats) -> tuple[npt.NDArray[np.intp], list[int]] | None:
         """A total over as few nodes as possible: the fullest shares first, the rest where it fits best."""
         most = np.where(self.eligible[c], self._most(c, t, avail[slot]), 0)
         order = np.argsort(-most, kind="stable")
@@ -403,7 +402,9 @@ class _Enumerator:
         total, least = self.gpus[c], self.nodes[c]
         if least > total:
             return None
-        classes = sorted(classes, key=lambda found: (-found[0], self.node_gpus[self.classes.first_node[found[2]]], found[2]))
+        classes = sorted(
+            classes, key=lambda found: (-found[0], self.node_gpus[self.classes.first_node[found[2]]], found[2])
+        )
         gives: list[int] = []
         tokens: list[int] = []
         for gpus, left, n in classes:
@@ -419,9 +420,7 @@ class _Enumerator:
             return [min(enough)[1]], [total]
         return tokens, _fill(np.array(gives), total)
 
-    def hierarchical(
-        self, c: int, slot: int, avail: Floats, cluster: _Cluster | None = None
-    ) -> Pattern | None:
+    def hierarchical(self, c: int, slot: int, avail: Floats, cluster: _Cluster | None = None) -> Pattern | None:
         """For jobs over several nodes: nodes whose GPUs it uses up first, taken whole, then the rest packed."""
         if self.exclusive[c] or self.gpus[c] == 0 or (self.nodes[c] == 1 and self.per_node[c] > 0):
             return None
@@ -465,9 +464,7 @@ class _Enumerator:
             nodes = (int(fits[np.argmin(best_fit(avail[slot][:, fits]))]),)
         if len(tokens) + len(nodes) < max(2, self.nodes[c]) or (rest > 0 and not nodes):
             return None
-        return Pattern(
-            c, Kind.HIERARCHICAL, slot, t, nodes, (rest,) if nodes else _EMPTY, tuple(tokens), tuple(gpus)
-        )
+        return Pattern(c, Kind.HIERARCHICAL, slot, t, nodes, (rest,) if nodes else _EMPTY, tuple(tokens), tuple(gpus))
 
 
 def _fill(most: npt.NDArray[np.int64], total: int) -> list[int]:
@@ -547,7 +544,6 @@ def _best_nodes(
     if not single or len(nodes) == 0:
         return []
     free = problem.free[slot, nodes]
-    types = finder.types
     gpus = [finder.per_node[c] or finder.gpus[c] for c, _ in single]
     uses = np.stack([finder.use(c, t, g) for (c, t), g in zip(single, gpus, strict=True)])
     fits = finder.eligible[[c for c, _ in single]][:, nodes]
@@ -580,12 +576,28 @@ def enumerate_ways(problem: PlacementProblem) -> WaySet:
     on the cluster as it is, spread, hierarchical, and the first later slots at which it gets something new.
     """
     classes = classify(problem)
-    demand = demand_mix(problem)
-    finder = _Enumerator(problem, classes, demand)
+    finder = _Enumerator(problem, classes, demand_mix(problem))
     ranked = _greedy(finder, problem, classes, np.arange(len(problem)))
     largest = _greedy(finder, problem, classes, np.argsort(-problem.size, kind="stable"))
+    return _collect(finder, problem, classes, ranked, [*largest, *_alone(finder, problem, classes)])
+
+
+def greedy_ways(problem: PlacementProblem) -> WaySet:
+    """Only the ways of the greedy pass in rank order."""
+    classes = classify(problem)
+    finder = _Enumerator(problem, classes, demand_mix(problem))
+    return _collect(finder, problem, classes, _greedy(finder, problem, classes, np.arange(len(problem))), [])
+
+
+def _collect(
+    finder: _Enumerator,
+    problem: PlacementProblem,
+    classes: Classes,
+    ranked: list[Pattern | None],
+    others: list[Pattern | None],
+) -> WaySet:
     index: dict[Pattern, int] = {}
-    for pattern in (*ranked, *largest, *_alone(finder, problem, classes)):
+    for pattern in (*ranked, *others):
         if pattern is not None:
             index.setdefault(pattern, len(index))
     kinds: list[set[Kind]] = [set() for _ in classes.jobs]
@@ -597,7 +609,7 @@ def enumerate_ways(problem: PlacementProblem) -> WaySet:
     return WaySet(
         problem=problem,
         classes=classes,
-        demand=demand,
+        demand=finder.demand,
         columns=columns,
         greedy=np.array([-1 if p is None else index[p] for p in ranked], dtype=np.intp),
         num_ways=np.array([len(kinds[c]) for c in classes.job_of], dtype=np.int32),
@@ -625,7 +637,9 @@ def _columns(
 
     def share(pattern: npt.NDArray[np.intp], use: Floats) -> Floats:
         taken = use[:, : finder.types].sum(axis=1)
-        return np.asarray(size[pattern] * np.where(gpus[pattern] > 0, taken / np.maximum(gpus[pattern], 1), 1 / spots[pattern]))
+        return np.asarray(
+            size[pattern] * np.where(gpus[pattern] > 0, taken / np.maximum(gpus[pattern], 1), 1 / spots[pattern])
+        )
 
     before = problem.free[slot[part_pattern], part_node]
     fragments = demand_growth(finder.demand, before, before - part_use) / finder.node_gpus[part_node]

@@ -220,7 +220,18 @@ def test_an_empty_queue_is_no_problem():
     empty = problem_of([1])
     none = {
         name: getattr(empty, name)[:0]
-        for name in ("weight", "nodes", "gpus", "gpus_per_node", "gpu_type", "cpus", "mem", "tmp", "exclusive", "eligible")
+        for name in (
+            "weight",
+            "nodes",
+            "gpus",
+            "gpus_per_node",
+            "gpu_type",
+            "cpus",
+            "mem",
+            "tmp",
+            "exclusive",
+            "eligible",
+        )
     }
     assert place(dataclasses.replace(empty, **none), SETTINGS).ways == ()
 

@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import pytest
+from unit.placement.instances import random_problem
 
 from rltuned.config import PlacementSection
 from rltuned.placement.base import Placement, SolveOutcome
@@ -14,8 +15,6 @@ from rltuned.placement.run import place
 from rltuned.placement.solve import solve
 from rltuned.placement.spec import Shape, Specification
 from rltuned.placement.ways import WaySet, enumerate_ways
-
-from unit.placement.instances import random_problem
 
 INSTANCES = int(os.environ.get("RLTUNED_TEST_PLACEMENT_INSTANCES", "2000"))
 EXACT = PlacementSection(gap=0.0, time_limit=20.0)
