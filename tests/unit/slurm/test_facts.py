@@ -1,0 +1,116 @@
+"""Facts: version, plugins, privilege, limiter; a missing slurmdbd is one of them, not an error."""
+
+import os
+import pwd
+
+import pytest
+from unit.slurm.standin import CONFIG
+
+from rltuned.errors import SlurmParseError, SlurmUnavailableError
+from rltuned.slurm import parse
+from rltuned.slurm.facts import facts_from, read_facts
+from rltuned.slurm.port import Privilege
+
+NOBODY = 65534
+"""An ordinary user that every system has."""
+
+
+@pytest.fixture
+def nobody():
+    return pwd.getpwuid(NOBODY).pw_name
+
+
+def facts(slurm, config=CONFIG, uid=NOBODY):
+    return facts_from(parse.config(config), slurm.runner(), uid)
+
+
+def test_version_plugins_and_parameters(slurm):
+    slurm.answer("config", CONFIG)
+    found = read_facts(slurm.runner())
+    assert (found.version, found.release, found.cluster_name) == ("24.11.5", (24, 11), "testbed")
+    assert (found.priority_type, found.site_factor_plugin, found.select_type) == (
+        "priority/multifactor",
+        "",
+        "select/cons_tres",
+    )
+    assert found.scheduler_parameters == {"bf_interval": "1", "bf_continue": ""}
+    assert found.priority_calc_period == 60.0
+    assert found.accounting_tres == ("cpu", "mem", "gres/gpu")
+    assert found.user == pwd.getpwuid(os.geteuid()).pw_name
+
+
+def test_the_rate_limiter(slurm):
+    found = facts(slurm)
+    assert (found.rate_limiter, found.rate_bucket, found.rate_refill) == (True, 60, 2.0)
+
+
+def test_the_rate_limiters_defaults_and_its_absence(slurm):
+    on = facts(slurm, CONFIG.replace("rl_enable,rl_bucket_size=60,rl_refill_rate=10,rl_refill_period=5", "rl_enable"))
+    off = facts(slurm, CONFIG.replace("rl_enable,", ""))
+    assert (on.rate_limiter, on.rate_bucket, on.rate_refill) == (True, 30, 2.0)
+    assert not off.rate_limiter
+
+
+@pytest.mark.parametrize(
+    ("level", "privilege"),
+    [
+        ("Operator", Privilege.OPERATOR),
+        ("Administrator", Privilege.ADMIN),
+        ("Admin", Privilege.ADMIN),
+        ("None", Privilege.NONE),
+    ],
+)
+def test_privilege_is_what_slurmdbd_says(slurm, nobody, level, privilege):
+    slurm.answer("privilege", f"{nobody}|{level}\n")
+    found = facts(slurm)
+    assert (found.user, found.privilege, found.accounting_reachable) == (nobody, privilege, True)
+
+
+def test_a_user_that_slurmdbd_does_not_know_has_none(slurm):
+    slurm.answer("privilege", "")
+    assert facts(slurm).privilege is Privilege.NONE
+    slurm.answer("privilege", "somebodyelse|Administrator\n")
+    assert facts(slurm).privilege is Privilege.NONE
+
+
+def test_root_and_slurm_user_need_no_operator_level(slurm):
+    slurm.answer("privilege", "")
+    assert facts(slurm, uid=0).privilege is Privilege.SLURM_USER
+    assert facts(slurm, CONFIG.replace("64030", str(NOBODY))).privilege is Privilege.SLURM_USER
+
+
+def test_a_slurmdbd_that_does_not_answer_is_a_fact(slurm):
+    slurm.answer("privilege", "", "sacctmgr: error: Sending PersistInit msg: Connection refused\n", code=1)
+    found = facts(slurm)
+    assert (found.accounting, found.accounting_reachable, found.privilege) == (True, False, Privilege.NONE)
+
+
+def test_a_slurmdbd_that_hangs_is_a_fact(slurm):
+    slurm.script("sacctmgr", "#!/bin/sh\nsleep 1000\n")
+    found = facts_from(parse.config(CONFIG), slurm.runner(timeout=0.3), NOBODY)
+    assert (found.accounting, found.accounting_reachable) == (True, False)
+
+
+def test_without_slurmdbd_nobody_is_asked(slurm):
+    found = facts(slurm, CONFIG.replace("accounting_storage/slurmdbd", "(null)"))
+    assert (found.accounting, found.accounting_reachable, found.privilege) == (False, False, Privilege.NONE)
+    assert slurm.calls == []
+
+
+def test_plugins_that_matter_are_named_and_none_is_empty(slurm):
+    text = CONFIG.replace("PrioritySiteFactorPlugin = (null)", "PrioritySiteFactorPlugin = site_factor/example")
+    found = facts(slurm, text.replace("PreemptType             = (null)", "PreemptType = preempt/none"))
+    assert (found.site_factor_plugin, found.preempt_type) == ("site_factor/example", "")
+
+
+def test_a_user_without_a_name_is_a_number(slurm):
+    assert facts(slurm, uid=4_000_000).user == "4000000"
+
+
+def test_no_answer_and_a_strange_answer_are_errors(slurm):
+    slurm.answer("config", "what\n")
+    with pytest.raises(SlurmParseError, match="show config"):
+        read_facts(slurm.runner())
+    slurm.answer("config", "", "slurm_load_ctl_conf error: Unable to contact slurm controller\n", code=1)
+    with pytest.raises(SlurmUnavailableError, match="Unable to contact"):
+        read_facts(slurm.runner())

@@ -1,0 +1,266 @@
+"""The optional pyslurm adapter, against a stand-in with the real names and the behaviour recorded of pyslurm 25.11.2.
+
+The one stand-in for a library in these tests: pyslurm builds only where the headers of Slurm 25.11 are.
+"""
+
+import sys
+import types
+
+import pytest
+from unit.slurm.standin import job as row
+
+from rltuned.cluster.changes import Change, Field, Outcome, OverSubscribe
+from rltuned.config import SlurmSection
+from rltuned.errors import PrerequisiteError, SlurmDeniedError, SlurmUnavailableError
+from rltuned.slurm.connect import open_reader, open_writer
+
+
+class RPCError(Exception):
+    def __init__(self, errno=0, msg=""):
+        super().__init__(msg)
+        self.errno = errno
+
+
+class FakeSlurm(types.ModuleType):
+    """pyslurm's names over a dictionary of jobs."""
+
+    def __init__(self):
+        super().__init__("pyslurm")
+        self.__version__ = "25.11.2"
+        self.RPCError = RPCError
+        self.jobs = {}
+        self.down = False
+        module = self
+
+        class JobSubmitDescription:
+            KNOWN = ("priority", "site_factor", "nice", "resource_sharing", "excluded_nodes")
+
+            def __init__(self, **wanted):
+                for name, value in wanted.items():
+                    if name not in self.KNOWN:
+                        raise AttributeError(name)
+                    setattr(self, name, value)
+
+            def sent(self):
+                """What reaches Slurm: a site factor or nice of 0, and an empty list, silently do not (pyslurm's bug)."""
+                wanted = {name: getattr(self, name, None) for name in self.KNOWN}
+                if wanted["resource_sharing"] not in {None, "yes", "no", "user", "mcs", "oversubscribe", "exclusive"}:
+                    raise ValueError("Invalid resource_sharing type")
+                kept = {name: value for name, value in wanted.items() if value}
+                if wanted["priority"] == 0:
+                    kept["priority"] = 0
+                return kept
+
+        class Job:
+            def __init__(self, job_id):
+                self.id = job_id
+
+            def _reach(self):
+                if module.down:
+                    raise RPCError(1702, "Unable to contact slurm controller (connect failure)")
+                if self.id not in module.jobs:
+                    raise RPCError(2017, "Invalid job id specified")
+                if "error" in module.jobs[self.id]:
+                    raise RPCError(*module.jobs[self.id]["error"])
+
+            def modify(self, description):
+                self._reach()
+                module.jobs[self.id].setdefault("sent", []).append(description.sent())
+
+            def release(self):
+                self._reach()
+                module.jobs[self.id]["released"] = True
+
+        class Jobs(dict):
+            @staticmethod
+            def load():
+                if module.down:
+                    raise RPCError(1702, "Unable to contact slurm controller (connect failure)")
+                return Jobs(
+                    {number: types.SimpleNamespace(id=number, **about) for number, about in module.jobs.items()}
+                )
+
+        self.JobSubmitDescription = JobSubmitDescription
+        self.Job = Job
+        self.Jobs = Jobs
+
+    def add(self, number, **about):
+        self.jobs[number] = {
+            "state": "PENDING",
+            "array_id": None,
+            "priority": 100,
+            "nice": 0,
+            "submit_time": 5,
+            "state_reason": "Priority",
+            "resource_sharing": "OK",
+            "excluded_nodes": None,
+        } | about
+
+
+@pytest.fixture
+def pyslurm(monkeypatch):
+    module = FakeSlurm()
+    monkeypatch.setitem(sys.modules, "pyslurm", module)
+    return module
+
+
+@pytest.fixture
+def section(slurm):
+    return SlurmSection(backend="pyslurm", bin_dir=slurm.bin_dir)
+
+
+def change(field, after, job=7, before=0):
+    return Change(job_id=job, submit_time=1, field=field, before=before, after=after, position=0)
+
+
+@pytest.mark.parametrize("opens", [open_reader, open_writer])
+def test_without_pyslurm_the_error_names_the_remedy(monkeypatch, section, opens):
+    monkeypatch.setitem(sys.modules, "pyslurm", None)
+    with pytest.raises(PrerequisiteError, match=r"rltuned\[pyslurm\].*25\.11.*slurm\.backend"):
+        opens(section)
+
+
+@pytest.mark.parametrize("opens", [open_reader, open_writer])
+def test_a_pyslurm_of_before_2023_is_refused(monkeypatch, section, opens):
+    old = types.ModuleType("pyslurm")
+    old.__version__ = "17.11.0"
+    monkeypatch.setitem(sys.modules, "pyslurm", old)
+    with pytest.raises(PrerequisiteError, match=r"pyslurm 17\.11\.0 has no Job, Jobs"):
+        opens(section)
+
+
+def test_the_command_line_backend_never_loads_pyslurm(monkeypatch, slurm):
+    monkeypatch.setitem(sys.modules, "pyslurm", None)
+    open_reader(SlurmSection(bin_dir=slurm.bin_dir)).ping()
+    open_writer(SlurmSection(bin_dir=slurm.bin_dir)).release([])
+
+
+def test_changes_become_one_update_per_job_in_pyslurms_names(pyslurm, section, slurm):
+    pyslurm.add(7)
+    pyslurm.add(8)
+    results = open_writer(section).write(
+        [
+            change(Field.SITE_FACTOR, -5),
+            change(Field.PRIORITY, 4000, job=8),
+            change(Field.OVERSUBSCRIBE, "NO"),
+            change(Field.EXC_NODES, "k80-[1-2],m40-1"),
+            change(Field.NICE, 300, job=8),
+        ]
+    )
+    assert pyslurm.jobs[7]["sent"] == [
+        {"site_factor": -5, "resource_sharing": "no", "excluded_nodes": ["k80-1", "k80-2", "m40-1"]}
+    ]
+    assert pyslurm.jobs[8]["sent"] == [{"priority": 4000, "nice": 300}]
+    assert all(result.sent and result.outcome is None for result in results)
+    assert slurm.stdin is None
+
+
+def test_what_pyslurm_would_silently_drop_goes_through_scontrol(pyslurm, section, slurm):
+    pyslurm.add(7)
+    pyslurm.add(8)
+    changes = [
+        change(Field.SITE_FACTOR, 0, before=9),
+        change(Field.SITE_FACTOR, 3, job=8),
+        change(Field.OVERSUBSCRIBE, "YES"),
+        change(Field.NICE, 0, job=9, before=4),
+        change(Field.EXC_NODES, "", job=10, before="m40-1"),
+    ]
+    results = open_writer(section).write(changes)
+    assert (
+        slurm.stdin
+        == "update JobId=7 SiteFactor=0 OverSubscribe=YES\nupdate JobId=9 Nice=0\nupdate JobId=10 ExcNodeList=\n"
+    )
+    assert pyslurm.jobs[8]["sent"] == [{"site_factor": 3}]
+    assert "sent" not in pyslurm.jobs[7]
+    assert [result.change for result in results] == changes
+    assert all(result.sent for result in results)
+
+
+def test_the_same_values_are_refused_as_by_the_command_line_adapter(pyslurm, section, slurm):
+    pyslurm.add(7)
+    results = open_writer(section).write([change(Field.PRIORITY, 0), change(Field.OVERSUBSCRIBE, "user")])
+    assert [(result.sent, result.outcome) for result in results] == [(False, Outcome.FAILED)] * 2
+    assert "sent" not in pyslurm.jobs[7]
+    assert slurm.stdin is None
+
+
+def test_what_slurm_says_settles_what_became_of_a_job(pyslurm, section):
+    for number, error in enumerate(
+        [
+            (2017, "Invalid job id specified"),
+            (2021, "Job has already finished"),
+            (2042, "Job is in held state, pending scheduler release"),
+            (2002, "Access/permission denied"),
+            (2056, "Job is no longer pending execution"),
+            (1, "something new"),
+        ],
+        start=1,
+    ):
+        pyslurm.add(number, error=error)
+    results = open_writer(section).write([change(Field.SITE_FACTOR, 1, job=number) for number in range(1, 8)])
+    assert [result.outcome for result in results] == [
+        Outcome.GONE,
+        Outcome.GONE,
+        Outcome.HELD,
+        Outcome.DENIED,
+        Outcome.GONE,
+        None,
+        Outcome.GONE,
+    ]
+
+
+def test_losing_slurmctld_is_an_error(pyslurm, section):
+    pyslurm.add(7)
+    writer, reader = open_writer(section), open_reader(section)
+    pyslurm.down = True
+    with pytest.raises(SlurmUnavailableError):
+        writer.write([change(Field.SITE_FACTOR, 1)])
+    with pytest.raises(SlurmUnavailableError):
+        writer.release([7])
+    with pytest.raises(SlurmUnavailableError):
+        reader.status()
+
+
+def test_release_passes_over_what_is_gone_and_stops_at_a_refusal(pyslurm, section):
+    pyslurm.add(7)
+    writer = open_writer(section)
+    writer.release([99, 7])
+    assert pyslurm.jobs[7]["released"]
+    pyslurm.add(8, error=(2002, "Access/permission denied"))
+    with pytest.raises(SlurmDeniedError):
+        writer.release([8])
+
+
+def test_status_is_what_the_command_line_adapter_tells(pyslurm, section, slurm):
+    pyslurm.add(7, nice=30, excluded_nodes="k80-1", state_reason="Resources")
+    pyslurm.add(8, state="RUNNING")
+    pyslurm.add(9, state="COMPLETED")
+    pyslurm.add(10, priority=0, state_reason="JobHeldUser", resource_sharing="NO")
+    slurm.queue([row(7)], factors={7: 12})
+    reader = open_reader(section)
+    found = reader.status()
+    assert set(found) == {7, 10}
+    assert (found[7].priority, found[7].nice, found[7].site_factor, found[7].exc_nodes, found[7].reason) == (
+        100,
+        30,
+        12,
+        "k80-1",
+        "Resources",
+    )
+    assert (found[10].held, found[10].oversubscribe, found[10].site_factor) == (True, OverSubscribe.NO, None)
+    asked = reader.status([7, 8, 9, 99])
+    assert {number: about.pending for number, about in asked.items()} == {7: True, 8: False}
+
+
+def test_the_waiting_tasks_of_an_array_go_by_its_id(pyslurm, section):
+    pyslurm.add(41, array_id=41, state="RUNNING")
+    pyslurm.add(42, array_id=41)
+    pyslurm.add(43, array_id=41)
+    found = open_reader(section).status()
+    assert list(found) == [41]
+    assert found[41].pending
+
+
+def test_the_snapshot_comes_from_the_commands(pyslurm, section, slurm):
+    slurm.queue([row(7)])
+    assert open_reader(section).snapshot(1.0).jobs.gpus.tolist() == [2]

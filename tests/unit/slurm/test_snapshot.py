@@ -1,0 +1,373 @@
+"""The snapshot: one row per record, every number where it belongs, and no queue that only looks empty."""
+
+import math
+
+import numpy as np
+import pytest
+from unit.slurm.standin import DIAGNOSTICS, RUNNING, job
+
+from rltuned.cluster.changes import OverSubscribe
+from rltuned.cluster.tables import JobState
+from rltuned.errors import SlurmParseError, SlurmUnavailableError
+from rltuned.slurm.cli import CliReader
+
+NOW = 1795242100.0
+
+
+def read(slurm, jobs, **others):
+    slurm.queue(jobs, **others)
+    return CliReader(slurm.runner()).snapshot(NOW)
+
+
+def test_a_pending_job(slurm):
+    jobs = read(
+        slurm, [job(7, Nice=-5, MinTmpDisk="10G", Feature="p100&gpu", ReqNodes="p100-1")], factors={7: -30}
+    ).jobs
+    assert (jobs.job_id[0], jobs.state[0], jobs.array_tasks[0], jobs.het_job_id[0]) == (7, JobState.PENDING, 0, 0)
+    assert (jobs.user.value(0), jobs.account.value(0), jobs.partition.value(0), jobs.qos.value(0)) == (
+        "alice",
+        "physics",
+        "gpu",
+        "normal",
+    )
+    assert (jobs.submit_time[0], jobs.eligible_time[0], jobs.time_limit[0]) == (1795242048.0, 1795242048.0, 1800.0)
+    assert math.isnan(jobs.start_time[0])
+    assert math.isnan(jobs.end_time[0])
+    assert (jobs.gpus[0], jobs.gpus_per_node[0], jobs.gpu_type.value(0)) == (2, 2, "p100")
+    assert (jobs.nodes[0], jobs.tasks[0], jobs.cpus[0], jobs.mem[0], jobs.tmp[0]) == (1, 1, 4, 4000.0, 10240.0)
+    assert (jobs.features.value(0), jobs.req_nodes.value(0), jobs.reservation.value(0)) == ("p100&gpu", "p100-1", "")
+    assert (jobs.priority[0], jobs.nice[0], jobs.site_factor[0], jobs.site_known[0]) == (16103, -5, -30, True)
+    assert (jobs.held[0], jobs.dependent[0], jobs.exclusive[0]) == (False, False, False)
+    assert jobs.oversubscribe.value(0) == OverSubscribe.OK
+
+
+def test_a_running_job_holds_nodes_until_its_limit(slurm):
+    snapshot = read(
+        slurm, [job(8, **RUNNING), job(9, **{**RUNNING, "EndTime": "N/A", "TimeLimit": "UNLIMITED"}), job(7)]
+    )
+    jobs = snapshot.jobs
+    assert jobs.state.tolist() == [JobState.RUNNING, JobState.RUNNING, JobState.PENDING]
+    assert jobs.start_time[0] == 1795242060.0
+    assert jobs.end_time[:2].tolist() == [1795243860.0, math.inf]
+    assert math.isnan(jobs.end_time[2])
+    assert [snapshot.nodes.names[row] for row in jobs.nodes_of(0)] == ["p100-1"]
+    assert jobs.nodes_of(2).size == 0
+
+
+@pytest.mark.parametrize("state", ["R", "S", "CG", "CF", "SO", "ST", "SI", "RS"])
+def test_every_state_that_holds_resources_counts_as_running(slurm, state):
+    assert read(slurm, [job(8, **{**RUNNING, "StateCompact": state})]).jobs.state[0] == JobState.RUNNING
+
+
+def test_an_unknown_state_is_neither_pending_nor_running(slurm):
+    assert read(slurm, [job(8, StateCompact="XX")]).jobs.state[0] == JobState.OTHER
+
+
+def test_the_start_that_22_05_expects_of_a_pending_job_is_no_start(slurm):
+    jobs = read(slurm, [job(7, StartTime=1795278048, EndTime=1795279848)]).jobs
+    assert math.isnan(jobs.start_time[0])
+    assert math.isnan(jobs.end_time[0])
+
+
+def test_waiting_tasks_of_an_array_are_one_row_under_the_arrays_id(slurm):
+    jobs = read(
+        slurm,
+        [
+            job(44, ArrayJobID=41, ArrayTaskID="3-20%2"),
+            job(42, **{**RUNNING, "ArrayJobID": "41", "ArrayTaskID": "1"}),
+            job(43, **{**RUNNING, "ArrayJobID": "41", "ArrayTaskID": "2"}),
+        ],
+        excluded={41: "k80-1"},
+        factors={41: 9},
+    ).jobs
+    assert jobs.job_id.tolist() == [41, 42, 43]
+    assert jobs.array_tasks.tolist() == [18, 0, 0]
+    assert jobs.site_factor.tolist() == [9, 0, 0]
+    assert jobs.exc_nodes.value(0) == "k80-1"
+
+
+def test_a_task_that_runs_under_the_arrays_own_id_gives_way_to_the_tasks_that_wait(slurm):
+    running = job(41, **{**RUNNING, "ArrayJobID": "41", "ArrayTaskID": "20"})
+    waiting = job(55, ArrayJobID=41, ArrayTaskID="1-3")
+    for queue in ([running, waiting], [waiting, running]):
+        jobs = read(slurm, queue).jobs
+        assert (jobs.job_id.tolist(), jobs.state.tolist(), jobs.array_tasks.tolist()) == ([41], [JobState.PENDING], [3])
+
+
+def test_waiting_tasks_in_two_rows_become_one(slurm):
+    jobs = read(
+        slurm, [job(55, ArrayJobID=41, ArrayTaskID="1-3"), job(56, ArrayJobID=41, ArrayTaskID="9"), job(7)]
+    ).jobs
+    assert (jobs.job_id.tolist(), jobs.array_tasks.tolist()) == ([41, 7], [4, 0])
+
+
+def test_a_job_that_appears_twice_is_an_error(slurm):
+    with pytest.raises(SlurmParseError, match="job 7 appears twice"):
+        read(slurm, [job(7), job(7)])
+
+
+def test_het_components_know_their_leader(slurm):
+    assert read(slurm, [job(14, HetJobID=14), job(15, HetJobID=14), job(16)]).jobs.het_job_id.tolist() == [14, 14, 0]
+
+
+def test_times_that_are_not_known_are_nan_and_limits_that_are_not_set_are_the_partitions(slurm):
+    jobs = read(
+        slurm,
+        [
+            job(1, EligibleTime="N/A", Dependency="afterok:2(unfulfilled)"),
+            job(2, TimeLimit="UNLIMITED"),
+            job(3, TimeLimit="Partition_Limit"),
+            job(4, TimeLimit="NOT_SET", Partition="gpu,share"),
+        ],
+    ).jobs
+    assert math.isnan(jobs.eligible_time[0])
+    assert jobs.dependent.tolist() == [True, False, False, False]
+    assert jobs.time_limit.tolist() == [1800.0, math.inf, 604800.0, math.inf]
+
+
+def test_held_jobs(slurm):
+    jobs = read(
+        slurm,
+        [
+            job(1, PriorityLong=0, Reason="JobHeldUser"),
+            job(2, PriorityLong=0, Reason="BadConstraints"),
+            job(3, Reason="JobHeldAdmin"),
+            job(4),
+            job(5, **{**RUNNING, "PriorityLong": "0"}),
+        ],
+    ).jobs
+    assert jobs.held.tolist() == [True, True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"tres_alloc": "cpu=4,mem=1G,node=2,gres/gpu=8", "tres_per_node": "gres/gpu:4"}, (8, 4, "")),
+        (
+            {"tres_alloc": "cpu=4,mem=1G,node=1,gres/gpu=3", "tres_per_job": "gres/gpu:3", "tres_per_node": "N/A"},
+            (3, 0, ""),
+        ),
+        ({"tres_alloc": "cpu=4,mem=1G,node=1", "tres_per_node": "N/A"}, (0, 0, "")),
+        # sites that do not track gres/gpu
+        ({"tres_alloc": "cpu=4,node=2", "tres_per_node": "gres:gpu:k80:2", "NumNodes": "2"}, (4, 2, "k80")),
+        ({"tres_alloc": "cpu=4,node=1", "tres_per_job": "gpu:5", "tres_per_node": "N/A"}, (5, 0, "")),
+        (
+            {
+                "tres_alloc": "cpu=4,node=1",
+                "tres_per_task": "cpu=1,gres/gpu:k80=1",
+                "tres_per_node": "N/A",
+                "NumTasks": 3,
+            },
+            (3, 0, "k80"),
+        ),
+        ({"tres_alloc": "cpu=4,node=1", "tres_per_socket": "gpu:2", "tres_per_node": "N/A"}, (2, 0, "")),
+        ({"tres_alloc": "N/A", "tres_per_node": "N/A"}, (0, 0, "")),
+        # asked for without a type on a site that tracks types: the type is not made up
+        ({"tres_alloc": "cpu=1,node=1,gres/gpu=1", "tres_per_node": "gres/gpu"}, (1, 1, "")),
+        (
+            {"tres_alloc": "cpu=1,node=2,gres/gpu=2,gres/gpu:k80=1,gres/gpu:p100=1", "tres_per_node": "N/A"},
+            (2, 0, "k80,p100"),
+        ),
+        ({"tres_alloc": "cpu=1,node=1,gres/gpu=1", "tres_per_node": "gres/gpu:p100:1"}, (1, 1, "p100")),
+    ],
+)
+def test_gpus_of_a_job_whichever_way_it_asked(slurm, fields, expected):
+    jobs = read(slurm, [job(7, **fields)]).jobs
+    assert (jobs.gpus[0], jobs.gpus_per_node[0], jobs.gpu_type.value(0)) == expected
+
+
+def test_all_memory_of_a_node_is_no_number_until_the_job_runs(slurm):
+    jobs = read(
+        slurm, [job(1, MinMemory="0"), job(2, **{**RUNNING, "MinMemory": "0"}), job(3, tres_alloc="cpu=4")]
+    ).jobs
+    assert math.isnan(jobs.mem[0])
+    assert jobs.mem[1] == 4000.0
+    assert math.isnan(jobs.mem[2])
+
+
+def test_jobs_without_a_row_in_sprio_have_no_known_site_factor(slurm):
+    jobs = read(slurm, [job(1), job(2)], factors={2: 5}).jobs
+    assert jobs.site_known.tolist() == [False, True]
+    assert jobs.site_factor.tolist() == [0, 5]
+
+
+def test_a_job_of_two_partitions_is_one_row_with_one_site_factor(slurm):
+    slurm.queue([job(7, Partition="gpu,share")])
+    slurm.answer("site-factors", "7\x1f33\x1f\n7\x1f33\x1f\n")
+    jobs = CliReader(slurm.runner()).snapshot(NOW).jobs
+    assert (len(jobs), jobs.site_factor[0], jobs.partition.value(0)) == (1, 33, "gpu,share")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "sprio: error: You are not running a supported priority plugin",
+        "Unable to find jobs matching user/id(s) specified",
+    ],
+)
+def test_without_multifactor_no_site_factor_is_known(slurm, said):
+    slurm.queue([job(1)])
+    slurm.answer("site-factors", "", said + "\n", code=1)
+    assert not CliReader(slurm.runner()).snapshot(NOW).jobs.site_known.any()
+
+
+@pytest.mark.parametrize(
+    ("shown", "value", "exclusive"),
+    [
+        ("OK", "OK", False),
+        ("YES", "YES", False),
+        ("NO", "NO", True),
+        ("USER", "USER", True),
+        ("MCS", "MCS", True),
+        ("??", "UNKNOWN", False),
+    ],
+)
+def test_exclusivity_is_told_by_oversubscribe_before_26_05(slurm, shown, value, exclusive):
+    jobs = read(slurm, [job(1, OverSubscribe=shown)]).jobs
+    assert (jobs.oversubscribe.value(0), jobs.exclusive[0]) == (value, exclusive)
+
+
+@pytest.mark.parametrize(
+    ("shown", "column", "value", "exclusive"),
+    [
+        ("NO", "NO", "UNKNOWN", False),
+        ("OK", "NO", "OK", False),
+        ("YES", "NO", "YES", False),
+        ("NO", "NODE", "NO", True),
+        ("NO", "USER", "USER", True),
+        ("OK", "USER", "USER", True),
+        ("OK", "TOPO", "TOPO", True),
+        ("YES", "NODE", "NO", True),
+        ("NO", "SOMETHING", "NO", True),
+    ],
+)
+def test_since_26_05_exclusivity_has_its_own_column_and_a_no_says_nothing(slurm, shown, column, value, exclusive):
+    slurm.answer("version", "slurm-wlm 26.05.5\n")
+    jobs = read(slurm, [job(1, OverSubscribe=shown, Exclusive=column)]).jobs
+    assert (jobs.oversubscribe.value(0), jobs.exclusive[0]) == (value, exclusive)
+    assert not [
+        call for call in slurm.calls if call.startswith("squeue") and "Exclusive" not in call and "%x" not in call
+    ]
+
+
+def test_nodes_and_partitions(slurm):
+    snapshot = read(slurm, [])
+    nodes = snapshot.nodes
+    assert (nodes.names, nodes.gpu_types) == (("p100-1", "k80-1"), ("k80", "p100"))
+    assert nodes.gpus.tolist() == [[0, 4], [2, 0]]
+    assert nodes.gpus_alloc.tolist() == [[0, 2], [0, 0]]
+    assert nodes.gpus_free.tolist() == [[0, 2], [0, 0]]
+    assert nodes.usable.tolist() == [True, False]
+    gpu, share = snapshot.partitions
+    assert (gpu.nodes.tolist(), share.nodes.tolist()) == ([0, 1], [0])
+    assert (share.oversubscribe, share.oversubscribe_count, share.up) == (OverSubscribe.YES, 4, False)
+    assert (snapshot.time, snapshot.release) == (NOW, (24, 11))
+    assert (snapshot.health.server_threads, snapshot.health.agent_queue) == (7, 3)
+
+
+def test_a_job_on_a_node_that_scontrol_does_not_list_is_an_inconsistent_answer(slurm):
+    with pytest.raises(SlurmParseError, match=r"job 8 runs on 'elsewhere-1'"):
+        read(slurm, [job(8, **{**RUNNING, "NodeList": "elsewhere-1"})])
+
+
+@pytest.mark.parametrize(
+    ("fields", "column"),
+    [
+        ({"PriorityLong": "high"}, "PriorityLong"),
+        ({"SubmitTime": "2026-11-21T06:20:48"}, "SubmitTime"),
+        ({"tres_alloc": "nonsense"}, "tres-alloc"),
+        ({"TimeLimit": "soon"}, "TimeLimit"),
+        ({**RUNNING, "NodeList": "p100-["}, "NodeList"),
+        ({"NumCPUs": "-3"}, "NumCPUs"),
+    ],
+)
+def test_what_cannot_be_understood_is_an_error_that_names_job_and_column(slurm, fields, column):
+    with pytest.raises(SlurmParseError, match=f"job 8, column {column}"):
+        read(slurm, [job(7), job(8, **fields)])
+
+
+def test_an_empty_queue_is_legal_when_slurmctld_counts_none(slurm):
+    jobs = read(slurm, []).jobs
+    assert len(jobs) == 0
+    assert jobs.pending.size == 0
+    assert jobs.take(np.zeros(0, dtype=np.intp)).node_ptr.tolist() == [0]
+
+
+def test_a_queue_that_looks_empty_although_slurmctld_counts_jobs_is_an_error(slurm):
+    slurm.answer("diagnostics", DIAGNOSTICS.replace("Jobs pending:   0", "Jobs pending:   123"))
+    with pytest.raises(SlurmParseError, match=r"counts 123 pending.*PrivateData"):
+        read(slurm, [])
+
+
+def test_where_sdiag_is_denied_the_load_is_unknown_and_the_queue_is_read_all_the_same(slurm):
+    slurm.answer("diagnostics", "", "slurm_get_statistics: Access/permission denied\n", code=1)
+    snapshot = read(slurm, [job(7)])
+    assert (len(snapshot.jobs), snapshot.health.server_threads) == (1, 0)
+
+
+@pytest.mark.parametrize("name", ["version", "jobs", "excluded", "site-factors", "nodes", "partitions", "diagnostics"])
+@pytest.mark.parametrize(
+    ("stdout", "stderr", "code"),
+    [
+        ("", "slurm_load error: Unable to contact slurm controller (connect failure)\n", 1),
+        ("half an ans", "", 0),
+        ("\x00\x01\x02 garbage \x1f\x1f\n", "", 0),
+    ],
+    ids=["unreachable", "cut short", "garbage"],
+)
+def test_whichever_command_fails_the_snapshot_is_an_error_never_an_empty_queue(slurm, name, stdout, stderr, code):
+    slurm.queue([job(7)])
+    slurm.answer(name, stdout, stderr, code)
+    with pytest.raises((SlurmUnavailableError, SlurmParseError)):
+        CliReader(slurm.runner()).snapshot(NOW)
+
+
+def test_the_number_of_commands_does_not_depend_on_the_length_of_the_queue(slurm):
+    read(slurm, [job(7)])
+    few = len(slurm.calls)
+    read(slurm, [job(number) for number in range(1, 3001)])
+    assert few == len(slurm.calls) - few == 7
+
+
+def test_nothing_is_written_while_reading(slurm):
+    reader = CliReader(slurm.runner())
+    slurm.queue([job(7)])
+    reader.ping()
+    reader.facts()
+    reader.snapshot(NOW)
+    reader.status()
+    assert slurm.stdin is None
+    assert not [call for call in slurm.calls if call.strip() == "scontrol"]
+
+
+def test_ten_thousand_jobs_keep_their_values(slurm):
+    """Column by column against the row-wise reading of the same values."""
+    count = 10_000
+    queue = [
+        job(
+            number,
+            UserName=f"user{number % 300}",
+            SubmitTime=1795242048 + number,
+            EligibleTime="N/A" if number % 50 == 0 else 1795242048 + number,
+            PriorityLong=number * 3,
+            TimeLimit=("30:00", "UNLIMITED", "1-00:00:00")[number % 3],
+            tres_alloc=f"cpu={number % 7 + 1},mem={number}M,node=1,gres/gpu={number % 9}",
+        )
+        for number in range(1, count + 1)
+    ]
+    jobs = read(slurm, queue, factors={number: number % 11 - 5 for number in range(1, count + 1, 2)}).jobs
+    assert jobs.job_id.tolist() == list(range(1, count + 1))
+    assert jobs.priority.tolist() == [number * 3 for number in range(1, count + 1)]
+    assert jobs.gpus.tolist() == [number % 9 for number in range(1, count + 1)]
+    assert jobs.mem.tolist() == [float(number) for number in range(1, count + 1)]
+    assert [jobs.user.value(row) for row in range(count)] == [f"user{number % 300}" for number in range(1, count + 1)]
+    assert np.flatnonzero(np.isnan(jobs.eligible_time)).tolist() == list(range(49, count, 50))
+    assert jobs.site_known.sum() == count / 2
+
+
+def test_ping_needs_a_controller_that_says_it_is_up(slurm):
+    reader = CliReader(slurm.runner())
+    reader.ping()
+    slurm.answer("ping", "Slurmctld(primary) at ctl is DOWN\n", code=1)
+    with pytest.raises(SlurmUnavailableError, match="is DOWN"):
+        reader.ping()

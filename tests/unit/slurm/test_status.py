@@ -1,0 +1,75 @@
+"""Status: the few facts that decide whether a write is allowed and whether it worked."""
+
+import pytest
+from unit.slurm.standin import RUNNING, job
+
+from rltuned.cluster.changes import OverSubscribe
+from rltuned.errors import SlurmParseError
+from rltuned.slurm.cli import CliReader
+
+
+def read(slurm, jobs, ids=None, **others):
+    slurm.queue(jobs, **others)
+    return CliReader(slurm.runner()).status(ids)
+
+
+def test_a_pending_job(slurm):
+    found = read(slurm, [job(7, Nice=300)], excluded={7: "k80-1"}, factors={7: 12})[7]
+    assert (found.job_id, found.submit_time, found.pending, found.held) == (7, 1795242048, True, False)
+    assert (found.priority, found.nice, found.site_factor) == (16103, 300, 12)
+    assert (found.oversubscribe, found.exc_nodes, found.reason) == (OverSubscribe.OK, "k80-1", "Priority")
+
+
+def test_without_ids_every_pending_job_is_told_and_no_other(slurm):
+    assert set(read(slurm, [job(7), job(8, **RUNNING), job(9)])) == {7, 9}
+
+
+def test_with_ids_a_running_one_is_told_not_pending_and_an_unknown_one_is_absent(slurm):
+    found = read(slurm, [job(7), job(8, **RUNNING)], [8, 99])
+    assert set(found) == {8}
+    assert not found[8].pending
+
+
+def test_no_ids_at_all_is_not_the_same_as_all(slurm):
+    assert read(slurm, [job(7)], []) == {}
+
+
+def test_held_jobs_are_told(slurm):
+    found = read(
+        slurm,
+        [job(1, PriorityLong=0), job(2, Reason="JobHeldAdmin"), job(3, **{**RUNNING, "PriorityLong": "0"})],
+        [1, 2, 3],
+    )
+    assert [found[number].held for number in (1, 2, 3)] == [True, True, False]
+
+
+def test_an_array_is_told_under_its_own_id_with_its_excluded_nodes(slurm):
+    queue = [
+        job(41, **{**RUNNING, "ArrayJobID": "41", "ArrayTaskID": "20"}),
+        job(55, ArrayJobID=41, ArrayTaskID="1-3"),
+    ]
+    for order in (queue, queue[::-1]):
+        found = read(slurm, order, [41], excluded={41: "m40-1"})[41]
+        assert (found.pending, found.exc_nodes) == (True, "m40-1")
+
+
+def test_a_job_that_sprio_does_not_list_has_no_known_site_factor(slurm):
+    assert read(slurm, [job(7)])[7].site_factor is None
+
+
+def test_since_26_05_a_no_says_nothing(slurm):
+    slurm.answer("version", "slurm 26.05.5\n")
+    found = read(slurm, [job(7, OverSubscribe="NO", Exclusive="NO"), job(8, OverSubscribe="NO", Exclusive="NODE")])
+    assert [found[number].oversubscribe for number in (7, 8)] == [OverSubscribe.UNKNOWN, OverSubscribe.NO]
+
+
+def test_an_answer_that_cannot_be_understood_names_the_job(slurm):
+    with pytest.raises(SlurmParseError, match="job 7"):
+        read(slurm, [job(7, Nice="kind")])
+
+
+def test_the_number_of_commands_does_not_depend_on_the_number_of_jobs(slurm):
+    read(slurm, [job(7)], [7])
+    few = len(slurm.calls)
+    read(slurm, [job(number) for number in range(1, 2001)], list(range(1, 2001)))
+    assert few == len(slurm.calls) - few == 4

@@ -1,0 +1,222 @@
+"""The writer: nothing but numbers, YES, NO and node names ever reaches scontrol."""
+
+import string
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rltuned.cluster.changes import MAX_FACTOR, MAX_PRIORITY, Change, Field, Outcome
+from rltuned.errors import SlurmDeniedError, SlurmError, SlurmUnavailableError
+from rltuned.slurm.writer import ScontrolWriter, complaints, update_word
+
+
+def change(field, after, job=7, before=0):
+    return Change(job_id=job, submit_time=1, field=field, before=before, after=after, position=0)
+
+
+def write(slurm, *changes):
+    return ScontrolWriter(slurm.runner()).write(changes)
+
+
+def test_all_changes_go_to_one_scontrol_one_line_per_job_in_order(slurm):
+    results = write(
+        slurm,
+        change(Field.SITE_FACTOR, -5, job=9),
+        change(Field.PRIORITY, 4000, job=3),
+        change(Field.OVERSUBSCRIBE, "NO", job=9),
+        change(Field.EXC_NODES, "k80-[1-2],m40-1", job=9),
+        change(Field.NICE, 300, job=12),
+        change(Field.EXC_NODES, "", job=3),
+    )
+    assert slurm.stdin == (
+        "update JobId=9 SiteFactor=-5 OverSubscribe=NO ExcNodeList=k80-[1-2],m40-1\n"
+        "update JobId=3 Priority=4000 ExcNodeList=\n"
+        "update JobId=12 Nice=300\n"
+    )
+    assert [call.strip() for call in slurm.calls if call.startswith("scontrol") and "-V" not in call] == ["scontrol"]
+    assert all(result.sent and result.outcome is None for result in results)
+
+
+def test_no_changes_start_no_process(slurm):
+    assert write(slurm) == []
+    assert slurm.calls == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        (Field.PRIORITY, 0),
+        (Field.PRIORITY, -1),
+        (Field.PRIORITY, MAX_PRIORITY + 1),
+        (Field.PRIORITY, True),
+        (Field.PRIORITY, "5"),
+        (Field.PRIORITY, 1.5),
+        (Field.SITE_FACTOR, MAX_FACTOR + 1),
+        (Field.SITE_FACTOR, -MAX_FACTOR - 1),
+        (Field.SITE_FACTOR, "1\nrelease 9"),
+        (Field.NICE, MAX_FACTOR + 1),
+        (Field.OVERSUBSCRIBE, "OK"),
+        (Field.OVERSUBSCRIBE, "yes"),
+        (Field.OVERSUBSCRIBE, "NO\n"),
+        (Field.OVERSUBSCRIBE, 1),
+        (Field.EXC_NODES, "a b"),
+        (Field.EXC_NODES, "a\nupdate JobId=1 Priority=0"),
+        (Field.EXC_NODES, "a;b"),
+        (Field.EXC_NODES, "a\x00"),
+        (Field.EXC_NODES, "nö"),
+        (Field.EXC_NODES, "a["),
+        (Field.EXC_NODES, "n" * 70_000),
+        (Field.EXC_NODES, 7),
+    ],
+)
+def test_a_value_that_may_not_be_written_is_refused_and_the_others_are_sent(slurm, field, value):
+    results = write(slurm, change(field, value), change(Field.SITE_FACTOR, 1))
+    assert (results[0].sent, results[0].outcome) == (False, Outcome.FAILED)
+    assert "job 7" in results[0].message
+    assert results[0].message.isprintable()
+    assert slurm.stdin == "update JobId=7 SiteFactor=1\n"
+
+
+@pytest.mark.parametrize("job", [0, -1, 2**32, True, "7", "7 Priority=0"])
+def test_an_id_that_is_no_job_id_is_refused(slurm, job):
+    assert write(slurm, change(Field.SITE_FACTOR, 1, job=job))[0].outcome is Outcome.FAILED
+    assert slurm.stdin is None
+    with pytest.raises(SlurmError, match="refusing to release"):
+        ScontrolWriter(slurm.runner()).release([1, job])
+    assert slurm.stdin is None
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from(Field), st.one_of(st.integers(), st.text(max_size=40), st.booleans(), st.none(), st.floats()))
+def test_whatever_the_value_a_word_is_harmless_or_refused(field, value):
+    try:
+        word = update_word(change(field, value))
+    except SlurmError:
+        return
+    assert set(word) <= set(string.ascii_letters + string.digits + "=-_.,[]")
+    assert word.startswith(f"{field.value}=")
+    assert word != "Priority=0"
+
+
+def said(*lines):
+    return "".join(line + "\n" for line in lines)
+
+
+def test_what_slurm_says_about_a_job_settles_what_became_of_it(slurm):
+    slurm.answer(
+        "update",
+        "scontrol: update ...\n",
+        said(
+            "Invalid job id specified for job 1",
+            "Job has already finished for job 2",
+            "Job is no longer pending execution for job 3",
+            "Job is in held state, pending scheduler release for job 4",
+            "Access/permission denied for job 5",
+            "Invalid user id for job 6",
+            "Changes to job priority are not persistent, change nice instead for job 7",
+            "Invalid node name specified for job 8",
+        ),
+        code=1,
+    )
+    results = write(slurm, *(change(Field.SITE_FACTOR, 1, job=number) for number in range(1, 10)))
+    assert [result.outcome for result in results] == [
+        *[Outcome.GONE] * 3,
+        Outcome.HELD,
+        *[Outcome.DENIED] * 3,
+        None,
+        None,
+    ]
+    assert results[7].message == "Invalid node name specified for job 8"
+    assert all(result.sent for result in results)
+
+
+def test_a_complaint_settles_every_field_of_its_job(slurm):
+    slurm.answer("update", "", said("Job is no longer pending execution for job 7"), code=1)
+    results = write(slurm, change(Field.SITE_FACTOR, 1), change(Field.OVERSUBSCRIBE, "NO"))
+    assert [result.outcome for result in results] == [Outcome.GONE, Outcome.GONE]
+
+
+def test_complaints_about_tasks_of_an_array_settle_nothing(slurm):
+    slurm.answer("update", "", said("6_3-5: Job has already finished", "6_1-2,6-20: No error"), code=1)
+    result = write(slurm, change(Field.SITE_FACTOR, 1, job=6))[0]
+    assert (result.outcome, result.message) == (None, "6_3-5: Job has already finished")
+
+
+def test_hostile_text_in_a_complaint_is_neutralised():
+    found = complaints("evil\x1b[2J Access/permission denied for job 5\n")
+    assert found[5].outcome is Outcome.DENIED
+    assert found[5].message.isprintable()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Unexpected message received for job 7",
+        "slurm_update error: Unable to contact slurm controller (connect failure)",
+        "Socket timed out on send/recv operation for job 7",
+    ],
+)
+def test_losing_slurmctld_on_the_way_is_an_error_not_an_outcome(slurm, line):
+    slurm.answer("update", "", said(line), code=1)
+    with pytest.raises(SlurmUnavailableError):
+        write(slurm, change(Field.SITE_FACTOR, 1))
+    with pytest.raises(SlurmUnavailableError):
+        ScontrolWriter(slurm.runner()).release([7])
+
+
+def test_a_scontrol_that_hangs_is_killed(slurm):
+    slurm.script("scontrol", "#!/bin/sh\nsleep 1000\n")
+    with pytest.raises(SlurmUnavailableError, match="killed"):
+        ScontrolWriter(slurm.runner(timeout=0.1)).write([change(Field.SITE_FACTOR, 1)])
+
+
+def test_since_26_05_oversubscribe_cannot_be_read_back_so_that_scontrols_silence_about_the_job_counts(slurm):
+    slurm.answer("version", "slurm 26.05.5\n")
+    changes = [
+        change(Field.OVERSUBSCRIBE, "NO", job=1),
+        change(Field.SITE_FACTOR, 1, job=1),
+        change(Field.OVERSUBSCRIBE, "NO", job=2),
+    ]
+    slurm.answer("update", "", said("Invalid job id specified for job 2"), code=1)
+    assert [result.outcome for result in write(slurm, *changes)] == [Outcome.APPLIED, None, Outcome.GONE]
+
+
+def test_since_26_05_a_complaint_that_names_no_job_leaves_oversubscribe_open(slurm):
+    slurm.answer("version", "slurm 26.05.5\n")
+    slurm.answer("update", "", said("something else went wrong"), code=1)
+    assert write(slurm, change(Field.OVERSUBSCRIBE, "NO"))[0].outcome is None
+
+
+def test_before_26_05_oversubscribe_is_read_back_like_everything_else(slurm):
+    assert write(slurm, change(Field.OVERSUBSCRIBE, "NO"))[0].outcome is None
+
+
+def test_release_names_explicit_ids_only_in_lines_of_bounded_length(slurm):
+    ScontrolWriter(slurm.runner()).release(list(range(1, 251)))
+    lines = slurm.stdin.splitlines()
+    assert [len(line.split(",")) for line in lines] == [100, 100, 50]
+    assert all(line.startswith("release ") for line in lines)
+    assert ",".join(line.removeprefix("release ") for line in lines).split(",") == [str(i) for i in range(1, 251)]
+
+
+def test_releasing_nothing_starts_no_process(slurm):
+    ScontrolWriter(slurm.runner()).release([])
+    assert slurm.calls == []
+
+
+def test_release_passes_over_jobs_that_are_gone(slurm):
+    slurm.answer(
+        "update",
+        "",
+        said("slurm_suspend error: Invalid job id specified", "Invalid job id specified for job 9"),
+        code=1,
+    )
+    ScontrolWriter(slurm.runner()).release([9])
+    assert slurm.stdin == "release 9\n"
+
+
+def test_release_without_privilege_is_an_error(slurm):
+    slurm.answer("update", "", said("Access/permission denied for job 9"), code=1)
+    with pytest.raises(SlurmDeniedError):
+        ScontrolWriter(slurm.runner()).release([9])
