@@ -40,6 +40,7 @@ class TestbedError(Exception):
 
 
 def say(text: str) -> None:
+    """Prints a line about progress."""
     print(f"testbed: {text}", file=sys.stderr, flush=True)
 
 
@@ -72,10 +73,12 @@ def run(
 
 
 def image_name(release: str, target: str = "slurm") -> str:
+    """The name that `build` gives to an image."""
     return f"rltuned-testbed:{release}" if target == "slurm" else f"rltuned-testbed:{release}-{target}"
 
 
 def ensure_engine() -> None:
+    """Installs and starts a container engine where that is possible and needed."""
     done = subprocess.run([HERE / "engine.sh"], check=False)
     if done.returncode != 0:
         message = "no container engine (see above)"
@@ -134,6 +137,7 @@ class Project:
         self.scale = scale
 
     def compose(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Runs compose on this project."""
         files = "compose.scale.yaml" if self.scale else "compose.yaml"
         env = {**os.environ, "RLTUNED_TESTBED_IMAGE": image_name(self.release)}
         if self.scale:
@@ -178,6 +182,7 @@ class Project:
         raise TestbedError(message)
 
     def down(self) -> None:
+        """Removes the containers and all that was in them."""
         self.compose("down", "-v", "--remove-orphans", "-t", "1")
 
 
@@ -229,7 +234,7 @@ def one_job(rng: random.Random, user: str, partitions: Sequence[str], longest: i
     if extra < 0.08:
         arguments.append(f"--array=1-{rng.randint(2, 6)}%2")
     elif extra < 0.14:
-        arguments.append('${last:+--dependency=afterany:$last}')
+        arguments.append("${last:+--dependency=afterany:$last}")
     elif extra < 0.18:
         arguments.append("--begin=now+1hour")
     elif extra < 0.24:
@@ -247,7 +252,7 @@ def workload_script(jobs: int, seed: int, *, scale: bool = False, longest: int =
     The same seed gives the same jobs; which user's job gets which id is up to the scheduler of the
     operating system. Prints the job ids.
     """
-    rng = random.Random(seed)
+    rng = random.Random(seed)  # noqa: S311  # a workload to repeat, no secret
     partitions = ("gpu", "share", "urgent") if scale else ("gpu", "share", "force", "excl", "urgent", "k80", "endless")
     scripts: dict[str, list[str]] = {user: ["cd /tmp", "last="] for user in USERS}
     for number in range(jobs):
@@ -260,8 +265,7 @@ def workload_script(jobs: int, seed: int, *, scale: bool = False, longest: int =
         scripts[user].append(f"last=$({sbatch}) && echo $last")
     lines = ["set -u"]
     # Root submits in the users' names: the rate limiter would let each of them have two jobs a second.
-    for script in scripts.values():
-        lines.append(f"bash -c {shlex.quote(chr(10).join(script))} &")
+    lines += [f"bash -c {shlex.quote(chr(10).join(script))} &" for script in scripts.values()]
     return "\n".join([*lines, "wait"]) + "\n"
 
 
@@ -276,10 +280,91 @@ def submit_workload(project: Project, jobs: int, seed: int, longest: int) -> lis
     return ids
 
 
+# --- the daemon, as an operator installs it ---
+
+METRICS_PORT = 9815
+CONFIGURATION = f"""\
+# The testbed's rltuned. Every key is explained by `rltuned show-config --sample`.
+[cycle]
+interval = 10.0
+stage = "active"
+
+[metrics]
+# Not only the loopback: the machine that runs the containers looks in from outside.
+address = "0.0.0.0"
+port = {METRICS_PORT}
+
+[log]
+format = "text"
+"""
+
+# As the package's unit and its sysusers and tmpfiles entries would do it: a user of its own (it is
+# an operator in slurmdbd), a state directory that only it can read, the daemon started as it.
+INSTALL = """
+set -e
+install -d -m 755 /etc/rltuned
+install -d -o rltuned -g rltuned -m 700 /var/lib/rltuned /run/rltuned
+install -o rltuned -g rltuned -m 640 /dev/null /var/log/rltuned.log
+/opt/rltuned/venv/bin/pip install -q --no-deps --no-index --force-reinstall /tmp/rltuned-*.whl
+rm /tmp/rltuned-*.whl
+ln -sf /opt/rltuned/venv/bin/rltuned /usr/local/bin/rltuned
+cat >/etc/rltuned/config.toml
+runuser -u rltuned -- rltuned check-config
+"""
+START = """
+pkill -TERM -u rltuned -f 'rltuned run' && sleep 2
+runuser -u rltuned -- bash -c 'nohup setsid rltuned run >>/var/log/rltuned.log 2>&1 </dev/null &'
+for attempt in $(seq 100); do
+    curl -sf -o /dev/null http://127.0.0.1:METRICS_PORT/metrics && exit 0
+    sleep 0.2
+done
+tail -30 /var/log/rltuned.log >&2
+exit 1
+""".replace("METRICS_PORT", str(METRICS_PORT))
+
+
+def build_wheel(folder: Path) -> Path:
+    """Builds a wheel of the source tree with the project's .venv (make venv)."""
+    python = ROOT / ".venv" / "bin" / "python"
+    if not python.exists():
+        message = "the project's .venv is missing: run `make venv` first"
+        raise TestbedError(message)
+    run([python, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT])
+    return next(folder.glob("*.whl"))
+
+
+def install_and_start(project: Project) -> str:
+    """Installs the source tree's rltuned in ctl and starts it; returns the address of its metrics."""
+    with tempfile.TemporaryDirectory(prefix="rltuned-wheel-") as scratch:
+        wheel = build_wheel(Path(scratch))
+        run(["docker", "cp", wheel, f"{project.container()}:/tmp/{wheel.name}"])
+    project.execute(INSTALL, text_input=CONFIGURATION)
+    project.execute(START)
+    address = project.execute("hostname -i").stdout.split()[0]
+    return f"http://{address}:{METRICS_PORT}/metrics"
+
+
+HOW_TO_LOOK = """
+A Slurm {release} of five nodes is up, {jobs} jobs of four users are in its queue, and rltuned steers it.
+
+  its sentences       docker-slurm-testbed/testbed exec tail -f /var/log/rltuned.log
+  the queue           docker-slurm-testbed/testbed exec squeue -o '%.8i %.10P %.6u %.8q %.10Q %.4t %R'
+  why is a job there  docker-slurm-testbed/testbed exec --user rltuned rltuned explain {example}
+  the next plan       docker-slurm-testbed/testbed exec --user rltuned rltuned plan
+  is all well         docker-slurm-testbed/testbed exec --user rltuned rltuned doctor
+  undo everything     docker-slurm-testbed/testbed exec --user rltuned rltuned restore
+  metrics             curl {metrics}
+  more jobs           docker-slurm-testbed/testbed workload --jobs 100 --seed 2
+  a shell in it       docker-slurm-testbed/testbed exec
+  take it down        make testbed-down
+"""
+
+
 # --- commands ----------------------------------------------------------------------------------
 
 
 def command_build(options: argparse.Namespace) -> int:
+    """`testbed build`."""
     ensure_engine()
     for release in [options.slurm] if options.slurm else SUITES:
         build(release, options.target)
@@ -287,6 +372,7 @@ def command_build(options: argparse.Namespace) -> int:
 
 
 def command_up(options: argparse.Namespace) -> int:
+    """`testbed up`."""
     ensure_engine()
     release = options.slurm or DEFAULT_RELEASE
     build(release)
@@ -295,6 +381,7 @@ def command_up(options: argparse.Namespace) -> int:
 
 
 def command_down(options: argparse.Namespace) -> int:
+    """`testbed down`; a cluster that is not up is no error."""
     try:
         discover(options.project).down()
     except TestbedError as error:
@@ -303,6 +390,7 @@ def command_down(options: argparse.Namespace) -> int:
 
 
 def command_exec(options: argparse.Namespace) -> int:
+    """`testbed exec`; the exit status is that of the command."""
     container = discover(options.project).container(options.service)
     terminal = ["-t"] if sys.stdin.isatty() and sys.stdout.isatty() else []
     user = ["-u", options.user] if options.user else []
@@ -312,12 +400,14 @@ def command_exec(options: argparse.Namespace) -> int:
 
 
 def command_logs(options: argparse.Namespace) -> int:
+    """`testbed logs`."""
     container = discover(options.project).container(options.service)
     follow = ["-f"] if options.follow else []
     return subprocess.run(["docker", "logs", *follow, container], check=False).returncode
 
 
 def command_status(options: argparse.Namespace) -> int:
+    """`testbed status`."""
     project = discover(options.project)
     say(f"{project.name}: Slurm {project.release}")
     show = "sinfo -N -o '%N %T %G %C' | sort -u; echo; squeue -h -o '%T %P %q' | sort | uniq -c"
@@ -326,13 +416,30 @@ def command_status(options: argparse.Namespace) -> int:
 
 
 def command_workload(options: argparse.Namespace) -> int:
+    """`testbed workload`."""
     began = time.monotonic()
     ids = submit_workload(discover(options.project), options.jobs, options.seed, options.longest)
     say(f"submitted {len(ids)} jobs in {time.monotonic() - began:.1f} s (ids {ids[0]} to {ids[-1]})")
     return 0
 
 
+def command_demo(options: argparse.Namespace) -> int:
+    """`testbed demo`: a cluster with a queue, steered by the source tree's rltuned."""
+    ensure_engine()
+    release = options.slurm or DEFAULT_RELEASE
+    build(release)
+    project = Project(options.project, release)
+    project.up()
+    ids = submit_workload(project, options.jobs, options.seed, options.longest)
+    say(f"submitted {len(ids)} jobs")
+    metrics = install_and_start(project)
+    # The last one is most likely still pending.
+    print(HOW_TO_LOOK.format(release=release, jobs=len(ids), example=ids[-1], metrics=metrics))
+    return 0
+
+
 def parser() -> argparse.ArgumentParser:
+    """The command line."""
     top = argparse.ArgumentParser(prog="testbed", description=__doc__.split("\n\n", maxsplit=1)[0])
     commands = top.add_subparsers(required=True, metavar="COMMAND")
 
@@ -348,6 +455,11 @@ def parser() -> argparse.ArgumentParser:
     sub = add("up", command_up, "bring a cluster up and wait until its nodes are idle")
     sub.add_argument("--slurm", choices=SUITES, help=f"release (default: {DEFAULT_RELEASE})")
     sub.add_argument("--scale", type=int, default=0, metavar="N", help="N nodes of 4 GPUs in one container instead")
+    sub = add("demo", command_demo, "bring a cluster up, submit a workload, install rltuned and let it steer")
+    sub.add_argument("--slurm", choices=SUITES, help=f"release (default: {DEFAULT_RELEASE})")
+    sub.add_argument("--jobs", type=int, default=300)
+    sub.add_argument("--seed", type=int, default=1)
+    sub.add_argument("--longest", type=int, default=120, help="longest run time in seconds (default: %(default)s)")
     add("down", command_down, "remove the cluster and all that is in it")
     sub = add("exec", command_exec, "run a command in one of its containers (default: a shell in ctl)")
     sub.add_argument("--service", default="ctl")
@@ -365,6 +477,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main() -> int:
+    """Runs one command; 0, 1 with the reason on stderr, or the status of what `exec` ran."""
     options = parser().parse_args()
     try:
         return int(options.function(options))

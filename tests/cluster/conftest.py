@@ -14,9 +14,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from pytest_docker.plugin import get_docker_services
-
 from cluster.support import NODES, RELEASES, ROOT, TESTBED, Cluster
+from pytest_docker.plugin import get_docker_services
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,3 +99,27 @@ def cluster(request: pytest.FixtureRequest, clusters: Clusters) -> Iterator[Clus
     # A test that froze or cut something must not leave it so for a person looking at the cluster.
     running.unblock_network()
     running.sh("pkill -CONT -x 'slurmctld(-wlm)?' || true")
+
+
+@pytest.fixture
+def systemd_cluster(clusters: Clusters) -> Iterator[Cluster]:
+    """A cluster of 24.11 with one more host, `systemd`, fresh for each test, whose PID 1 is a real systemd.
+
+    One release is enough for unit files; 24.11 is on Debian 13, whose systemd (257) is the newest one
+    that runs on control groups of version 1 as well as 2.
+    """
+    running = clusters.get("24.11")
+    running.reset()
+    try:
+        running.start_systemd_host()
+        yield running
+    finally:
+        running.remove_host("systemd")
+
+
+@pytest.fixture
+def prometheus_image() -> str:
+    """Name of an image with Debian's prometheus and promtool; see also Cluster.start_prometheus."""
+    command = [str(TESTBED / "testbed"), "build", "--slurm", "24.11", "--target", "prometheus"]
+    subprocess.run(command, check=True, capture_output=True)
+    return "rltuned-testbed:24.11-prometheus"

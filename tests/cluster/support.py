@@ -8,6 +8,7 @@ root in the container `ctl` unless told otherwise. Jobs are submitted by root in
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import shlex
 import subprocess
@@ -160,7 +161,7 @@ class Cluster:
     _containers: dict[str, str] = field(default_factory=dict)
     _conf_changed: bool = False
     _blocked: set[str] = field(default_factory=set)
-    _installed: bool = False
+    _installed: set[str] = field(default_factory=set)
     _partitions: str = ""
     _background: int = 0
 
@@ -207,7 +208,9 @@ class Cluster:
         )
         if check and done.returncode != 0:
             shown = shlex.join(args)[:500]
-            raise CommandFailedError(f"{shown} as {user}: {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+            raise CommandFailedError(
+                f"{shown} as {user}: {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+            )
         return done
 
     def sh(
@@ -228,7 +231,9 @@ class Cluster:
         """Starts a program and lets it run; `reset` ends what is left of it."""
         self._background += 1
         stem = f"/tmp/background-{user}-{self._background}"
-        inner = f"rm -f {stem}.*; {shlex.join(args)} >{stem}.log 2>&1 & echo $! >{stem}.pid; wait $!; echo $? >{stem}.rc"
+        inner = (
+            f"rm -f {stem}.*; {shlex.join(args)} >{stem}.log 2>&1 & echo $! >{stem}.pid; wait $!; echo $? >{stem}.rc"
+        )
         command = ["docker", "exec", "-d", "-u", user, "-w", cwd]
         for key, value in (env or {}).items():
             command += ["-e", f"{key}={value}"]
@@ -423,10 +428,77 @@ class Cluster:
             raise CommandFailedError(f"testbed {shlex.join(args)}\n{done.stdout}{done.stderr}")
         return done.stdout
 
+    def start_host(self, service: str, target: str, *options: str) -> None:
+        """Adds a container of another image of the testbed to this cluster's network, under a name."""
+        self._testbed("build", "--slurm", self.release, "--target", target)
+        command = ["docker", "run", "-d", "--network", f"{self.project}_default", "--hostname", service]
+        command += ["--network-alias", service, *options, f"rltuned-testbed:{self.release}-{target}"]
+        started = subprocess.run(command, check=False, capture_output=True, text=True)
+        if started.returncode != 0:
+            raise CommandFailedError(f"{shlex.join(command)}\n{started.stderr}")
+        self._containers[service] = started.stdout.strip()
+
+    def start_systemd_host(self) -> None:
+        """Adds the host `systemd`: systemd is PID 1, munge runs, slurm.conf is the cluster's, no rltuned yet.
+
+        Control groups are the machine's own (version 1 or 2), not a namespace of them: systemd makes its
+        groups below the container's. Everything that takes `service=` works on it.
+        """
+        self.start_host(
+            "systemd",
+            "systemd",
+            *("--cgroupns=host", "-v", "/sys/fs/cgroup:/sys/fs/cgroup:rw"),
+            *("--tmpfs", "/run", "--tmpfs", "/run/lock"),
+            # Mounting is what a unit's sandbox is made of.
+            *(
+                "--cap-add",
+                "SYS_ADMIN",
+                "--security-opt",
+                "seccomp=unconfined",
+                "--security-opt",
+                "apparmor=unconfined",
+            ),
+        )
+        for path in ("/etc/slurm/slurm.conf", "/etc/slurm/gres.conf", "/etc/slurm/cgroup.conf"):
+            self.write_file(path, self.read_file(path), service="systemd")
+        up = "systemctl is-system-running --wait"
+        wait_until(
+            lambda: self.sh(up, service="systemd", check=False).stdout.strip() == "running", "systemd is up", seconds=60
+        )
+        self.sh("squeue -h", service="systemd")
+
+    def start_prometheus(self, configuration: str) -> None:
+        """Adds the host `prometheus`, running Debian's Prometheus with this configuration."""
+        self.start_host("prometheus", "prometheus")
+        self.write_file("/tmp/prometheus.yml", configuration, service="prometheus")
+        self.background(
+            [
+                *("prometheus", "--config.file=/tmp/prometheus.yml", "--storage.tsdb.path=/tmp/data"),
+                "--web.listen-address=127.0.0.1:9090",
+            ],
+            user="root",
+            service="prometheus",
+        )
+        ready = ["promtool", "check", "ready", "--url=http://127.0.0.1:9090"]
+        wait_until(lambda: self.run(ready, service="prometheus", check=False).returncode == 0, "Prometheus is ready")
+
+    def query_prometheus(self, expression: str) -> list[dict[str, object]]:
+        """The instant vector of an expression: [{"metric": labels, "value": [time, text]}, ...]."""
+        query = ["promtool", "query", "instant", "-o", "json", "http://127.0.0.1:9090", expression]
+        found: list[dict[str, object]] = json.loads(self.run(query, service="prometheus").stdout)
+        return found
+
+    def remove_host(self, service: str) -> None:
+        """Removes what start_host added."""
+        subprocess.run(["docker", "rm", "-f", self._containers.pop(service)], check=False, capture_output=True)
+        self._installed.discard(service)
+
     def reset(self) -> None:
         """As new for the next test: heals, empties the queue, undoes what a test changed."""
         self.unblock_network()
-        self.sh("pkill -CONT -x 'slurmctld(-wlm)?'; pkill -KILL -u rltuned; pkill -KILL -u visitor; rm -f /tmp/background-*; true")
+        self.sh(
+            "pkill -CONT -x 'slurmctld(-wlm)?'; pkill -KILL -u rltuned; pkill -KILL -u visitor; rm -f /tmp/background-*; true"
+        )
         self.sh("pkill -KILL -u rltuned; pkill -KILL -u visitor; rm -f /tmp/background-*; true", service="login")
         if self._conf_changed:
             self._restore_conf()
@@ -457,16 +529,16 @@ class Cluster:
 
     # --- the daemon ---
 
-    def install_rltuned(self) -> None:
-        """Installs the current source tree, as a wheel, into the venv of ctl and login. Once per session."""
-        if self._installed:
-            return
+    def install_rltuned(self, *services: str) -> None:
+        """Installs the current source tree, as a wheel, into the venv of containers (ctl and login). Once each."""
         wheel = built_wheel()
-        for service in ("ctl", "login"):
+        for service in services or ("ctl", "login"):
+            if service in self._installed:
+                continue
             self.copy_in(wheel, f"/tmp/{wheel.name}", service=service)
             pip = "/opt/rltuned/venv/bin/pip install -q --no-deps --no-index --force-reinstall"
             self.sh(f"{pip} /tmp/{wheel.name} && rm /tmp/{wheel.name}", service=service)
-        self._installed = True
+            self._installed.add(service)
 
 
 @cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from cluster.support import (
     NO_SLURMDBD,
     NODES,
@@ -156,7 +155,16 @@ def test_reset_leaves_an_empty_queue_and_idle_nodes(cluster: Cluster):
     cluster.workload(jobs=40, seed=3)
     cluster.drain("m40-1")
     cluster.run(
-        ["scontrol", "create", "reservation", "StartTime=now", "Duration=60", "Users=alice", "Nodes=k80-1", "Flags=ignore_jobs"]
+        [
+            "scontrol",
+            "create",
+            "reservation",
+            "StartTime=now",
+            "Duration=60",
+            "Users=alice",
+            "Nodes=k80-1",
+            "Flags=ignore_jobs",
+        ]
     )
     cluster.run(["scontrol", "update", "PartitionName=share", "State=DOWN"])
     cluster.reset()
@@ -174,3 +182,22 @@ def test_a_program_in_the_background_can_be_watched_and_killed(cluster: Cluster)
     assert job.returncode() is None
     job.kill("KILL")
     assert job.wait() == 137
+
+
+def test_a_unit_runs_under_a_real_systemd_and_reaches_slurm(systemd_cluster: Cluster):
+    unit = "[Service]\nType=oneshot\nUser=rltuned\nProtectSystem=strict\nPrivateTmp=yes\nExecStart=/usr/bin/scontrol ping\n"
+    systemd_cluster.write_file("/etc/systemd/system/probe.service", unit, service="systemd")
+    systemd_cluster.sh("systemctl daemon-reload && systemctl start probe", service="systemd")
+    assert "is UP" in systemd_cluster.sh("journalctl -u probe -o cat --no-pager", service="systemd").stdout
+    assert systemd_cluster.sh("cat /proc/1/comm", service="systemd").stdout.strip() == "systemd"
+
+
+def test_a_prometheus_scrapes_itself(cluster: Cluster):
+    if cluster.release != "24.11":
+        pytest.skip("one Prometheus is enough")
+    own = "scrape_configs: [{job_name: self, scrape_interval: 1s, static_configs: [{targets: ['127.0.0.1:9090']}]}]\n"
+    try:
+        cluster.start_prometheus(own)
+        wait_until(lambda: cluster.query_prometheus("up == 1"), "it has scraped")
+    finally:
+        cluster.remove_host("prometheus")
