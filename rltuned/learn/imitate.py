@@ -40,10 +40,10 @@ class ImitateSettings:
     """Generated queue states to learn from."""
     test_states: int = 400
     """Unseen states to measure on, from each of the two parametrisations."""
-    steps: int = 12_000
-    batch: int = 2048
+    steps: int = 24_000
+    batch: int = 1024
     """Pairs of jobs per step; both jobs of a pair wait in the same queue."""
-    learning_rate: float = 4e-3
+    learning_rate: float = 1e-2
     """Of Adam at the start; falls to 0 as half a cosine."""
 
 

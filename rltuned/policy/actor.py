@@ -3,6 +3,7 @@
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -73,7 +74,7 @@ class Actor:
     def score(self, observation: Observation) -> Floats:
         """(n,) scores, higher first.
 
-        Rounded to 1e-6: matrix products may treat equal rows differently in the last bit, and equal jobs must tie.
+        Rounded to 1e-6: a matrix product may treat equal rows differently in the last bits, and equal jobs must tie.
         """
         rule = self.architecture.residual
         base = rule_order(rule, observation) if rule is not None else None
@@ -89,18 +90,43 @@ class Actor:
         return base + self.architecture.bound * np.tanh(output)
 
     def network(self, state: npt.NDArray[np.float32]) -> Floats:
-        """(n,) output of the network alone."""
-        weights, architecture = self.weights, self.architecture
-        value = (state - weights["input.mean"]) / weights["input.scale"]
-        company = value.mean(axis=0, dtype=np.float64) if architecture.context and len(value) else None
-        for index in range(architecture.layers):
+        """(n,) output of the network alone.
+
+        In double precision: then neither the machine nor the place of a row in the matrix shows in a score.
+        """
+        value = state.astype(np.float64)
+        for index, (kernel, bias) in enumerate(self._layers):
             if index:
-                value = np.maximum(value, 0.0) if architecture.activation is Activation.RELU else np.tanh(value)
-            value = value @ weights[f"layer{index}.kernel"]
-            value += weights[f"layer{index}.bias"]
-            if index == 0 and company is not None:
-                value += company.astype(np.float32) @ weights["context.kernel"]
-        return value[:, 0].astype(np.float64)
+                value = np.maximum(value, 0.0) if self.architecture.activation is Activation.RELU else np.tanh(value)
+            elif self.architecture.context and len(state):
+                bias = bias + value.mean(axis=0) @ self._context  # noqa: PLW2901 - the bias of this window
+            value = value @ kernel
+            value += bias
+        return np.asarray(value[:, 0])
+
+    @cached_property
+    def _layers(self) -> tuple[tuple[Floats, Floats], ...]:
+        """Kernel and bias of each layer, the normalisers folded into the first."""
+        layers = [
+            (
+                self.weights[f"layer{index}.kernel"].astype(np.float64),
+                self.weights[f"layer{index}.bias"].astype(np.float64),
+            )
+            for index in range(self.architecture.layers)
+        ]
+        mean, scale = self.weights["input.mean"].astype(np.float64), self.weights["input.scale"].astype(np.float64)
+        kernel, bias = layers[0][0] / scale[:, None], layers[0][1]
+        bias = bias - mean @ kernel
+        if self.architecture.context:
+            bias = bias - mean @ self._context
+        layers[0] = (kernel, bias)
+        return tuple(layers)
+
+    @cached_property
+    def _context(self) -> Floats:
+        """What the mean row adds to the first layer."""
+        kernel = self.weights["context.kernel"].astype(np.float64)
+        return np.asarray(kernel / self.weights["input.scale"].astype(np.float64)[:, None])
 
 
 def rule_order(name: str, observation: Observation) -> Floats:

@@ -213,7 +213,13 @@ def render(
     """Manifest and weights of `actor`, the same bytes for the same values.
 
     `golden_state`: (k, inputs) rows; `golden_base`: (k,) for a residual actor. Their scores are taken from `actor`.
+
+    Raises:
+        ModelError: a weight or a metric is not finite.
     """
+    for name, value in (*actor.weights.items(), *metrics.items()):
+        if not np.isfinite(np.asarray(value)).all():
+            raise ModelError(f"model '{actor.name}': {name} is not finite")
     weights = safetensors.numpy.save(
         {name: np.ascontiguousarray(actor.weights[name]) for name in _stored(actor.architecture)}
     )

@@ -1,0 +1,128 @@
+"""Inference of the learned ranking."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from unit.policy.conftest import actor_of, observation
+
+from rltuned.observe import Observation
+from rltuned.policy import Activation, Actor, by_name
+
+SHAPES = [
+    {},
+    {"activation": Activation.TANH},
+    {"context": True},
+    {"residual": "saf"},
+    {"context": True, "residual": "fifo", "hidden": (16,)},
+]
+
+
+def permuted(seen: Observation, order):
+    n = len(seen)
+    state = seen.state.copy()
+    state[:n] = state[:n][order]
+    columns = ("rows", "features", "run_time", "time_limit", "gpus", "wait", "submit")
+    return replace(seen, state=state, **{name: getattr(seen, name)[order] for name in columns})
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_permuting_the_jobs_permutes_the_scores(shape, seen):
+    actor = actor_of(**shape)
+    order = np.random.default_rng(3).permutation(len(seen))
+    scores = actor.score(seen)
+    assert np.isfinite(scores).all()
+    assert len(np.unique(scores)) > len(scores) // 2
+    np.testing.assert_allclose(actor.score(permuted(seen, order)), scores[order], atol=2e-6)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_scores_equal_a_layer_by_layer_sum_in_plain_python(shape, seen):
+    actor = actor_of(**shape)
+    weights = {name: value.astype(np.float64) for name, value in actor.weights.items()}
+    architecture = actor.architecture
+    rows = [
+        (row - weights["input.mean"]) / weights["input.scale"] for row in seen.state[: len(seen)].astype(np.float64)
+    ]
+    mean = sum(rows) / len(rows)
+    rule = by_name(architecture.residual).score(seen) if architecture.residual else None
+    expected = []
+    for at, row in enumerate(rows):
+        value = row
+        for layer in range(architecture.layers):
+            if layer:
+                value = np.tanh(value) if architecture.activation is Activation.TANH else np.maximum(value, 0.0)
+            kernel = weights[f"layer{layer}.kernel"]
+            out = [sum(value[i] * kernel[i, o] for i in range(len(value))) for o in range(kernel.shape[1])]
+            value = np.array(out) + weights[f"layer{layer}.bias"]
+            if layer == 0 and architecture.context:
+                value = value + mean @ weights["context.kernel"]
+        score = value[0]
+        if rule is not None:
+            score = 1.0 - rule[at] / rule.min() + architecture.bound * np.tanh(score)
+        expected.append(score)
+    np.testing.assert_allclose(actor.score(seen), expected, atol=1e-5)
+
+
+def test_a_residual_actor_with_zero_weights_is_its_rule(seen):
+    actor = actor_of(residual="saf")
+    zero = {name: np.zeros_like(value) for name, value in actor.weights.items()}
+    zero["input.scale"] = actor.weights["input.scale"]
+    scores = replace(actor, weights=zero).score(seen)
+    rule = by_name("saf").score(seen)
+    assert len(np.unique(scores)) == len(np.unique(rule))
+    assert np.array_equal(np.argsort(-scores, kind="stable"), np.argsort(-rule, kind="stable"))
+
+
+def test_a_residual_moves_no_job_by_more_than_the_bound_allows(seen):
+    actor = actor_of(residual="saf")
+    weights = {name: value * (1000.0 if name.endswith("kernel") else 1.0) for name, value in actor.weights.items()}
+    corrected = replace(actor, weights=weights).score(seen)
+    rule = by_name("saf").score(seen)
+    plain = 1.0 - rule / rule.min()
+    moved = np.abs(corrected - plain)
+    assert moved.max() <= 0.25 + 1e-6
+    assert moved.max() > 0.2
+
+
+def test_equal_jobs_have_equal_scores_wherever_they_stand(seen):
+    actor = actor_of()
+    state = seen.state.copy()
+    state[: len(seen)] = state[0]
+    assert len(set(actor.score(replace(seen, state=state)).tolist())) == 1
+
+
+def test_a_context_makes_the_score_depend_on_the_company(seen):
+    other = observation(seed=1)
+    state = other.state.copy()
+    state[0] = seen.state[0]
+    other = replace(other, state=state)
+    assert actor_of(context=True).score(seen)[0] != actor_of(context=True).score(other)[0]
+    assert actor_of().score(seen)[0] == pytest.approx(actor_of().score(other)[0], abs=2e-6)
+
+
+def test_padding_has_no_score_and_an_empty_queue_none_at_all(seen):
+    actor: Actor = actor_of(context=True, residual="saf")
+    assert actor.score(seen).shape == (len(seen),)
+    empty = permuted(seen, np.zeros(0, dtype=np.intp)) if len(seen) == 0 else observation_of_nothing(seen)
+    assert actor.score(empty).shape == (0,)
+
+
+def observation_of_nothing(seen):
+    columns = ("rows", "features", "run_time", "time_limit", "gpus", "wait", "submit")
+    return replace(
+        seen,
+        state=np.zeros_like(seen.state),
+        mask=np.zeros_like(seen.mask),
+        **{name: getattr(seen, name)[:0] for name in columns},
+    )
+
+
+def test_ranking_imports_no_tensorflow():
+    code = (
+        "import sys, rltuned.observe, rltuned.policy.files; "
+        "sys.exit(any(name.split('.')[0] in {'tensorflow', 'keras', 'scipy'} for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
