@@ -139,7 +139,9 @@ def _run(lp: Any, model: Model, limit_ms: int, gap: float, rounding: Rounding | 
     branch.msg_lev = glpk.GLP_MSG_OFF
     branch.presolve = glpk.GLP_OFF
     branch.mip_gap = gap
-    # Depth first finds incumbents soon, and the root bound is good: best-first gained nothing (docs/placement.md).
+    # Mixed-integer rounding cuts close most of the gap at the root (nodes taken whole in pairs leave halves in the
+    # relaxation), depth first finds incumbents soon. Other cuts, presolve and branching rules measured worse.
+    branch.mir_cuts = glpk.GLP_ON
     branch.bt_tech = glpk.GLP_BT_DFS
     branch.tm_lim = max(int(limit_ms * (1.0 - ROOT_SHARE)), 1)
     code = glpk.glp_intopt(lp, branch)
