@@ -93,6 +93,7 @@ JOB_FIELDS: Final = (
     "tres-per-node",
     "tres-per-task",
     "tres-per-socket",
+    "mem-per-tres",
     "Feature",
     "ReqNodes",
     "NodeList",
@@ -122,8 +123,11 @@ EXCLUSIVE: Final = "Exclusive"
 EXCLUDED_FORMAT: Final = SEPARATOR.join(("%A", "%F", "%K", "%x")) + SEPARATOR
 """``squeue -o``: id, array id, task id, excluded nodes. `-O` has no excluded nodes before 26.05; `%x` always."""
 
-SITE_FORMAT: Final = SEPARATOR.join(("%i", "%S")) + SEPARATOR
-"""``sprio -o``: id, site factor. A job of several partitions has one row for each."""
+SITE_FIELDS: Final = ("%i", "%S", "%Y", "%T", "%N", "%A", "%F", "%J", "%P", "%Q", "%B")
+"""Columns of ``sprio -o``, sprio(1): id, site factor, priority, and the other terms of the sum: TRES, nice, age, fair
+share, job size, partition, QOS, association. A job of several partitions has one row for each."""
+
+SITE_FORMAT: Final = SEPARATOR.join(SITE_FIELDS) + SEPARATOR
 
 _QUEUE = ("--noheader", "--all", "--local")
 # --all: hidden partitions too. --local: in a federation, only what this slurmctld can change. No -t: the default is

@@ -260,8 +260,15 @@ def build_jobs(
         gpus_per_node=requests.per_node,
         gpu_type=requests.gpu_type,
         cpus=np.maximum(table.codes("NumCPUs", parse.count), requests.cpus).astype(np.int32),
-        # --mem=0 asks for all of a node: what tres-alloc says then is a guess made of the largest one.
-        mem=np.where(~running & (table.floats("MinMemory", parse.memory) == 0.0), np.nan, requests.mem),
+        # --mem=0 asks for all of a node: what tres-alloc says then is a guess made of the largest one. (22.05 shows a
+        # MinMemory of 0 for --mem-per-gpu, too.)
+        mem=np.where(
+            ~running
+            & (table.floats("MinMemory", parse.memory) == 0.0)
+            & table.bools("mem-per-tres", lambda value: value in parse.NOTHING),
+            np.nan,
+            requests.mem,
+        ),
         tmp=np.nan_to_num(table.floats("MinTmpDisk", parse.memory)),
         features=table.category("Feature"),
         req_nodes=table.category("ReqNodes"),

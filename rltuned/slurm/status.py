@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from rltuned.cluster.changes import JobStatus, OverSubscribe
 from rltuned.errors import SlurmParseError
 from rltuned.slurm import parse
-from rltuned.slurm.commands import EXCLUSIVE, EXCLUSIVE_SINCE, JOB_FIELDS, STATUS_FIELDS
+from rltuned.slurm.commands import EXCLUSIVE, EXCLUSIVE_SINCE, JOB_FIELDS, SITE_FIELDS, STATUS_FIELDS
 from rltuned.slurm.process import Answer, Runner, failure
 
 
@@ -60,18 +60,26 @@ def excluded_nodes(runner: Runner) -> dict[int, str]:
 
 
 def site_factors(runner: Runner) -> dict[int, int]:
-    """Site factor of each job that sprio lists: pending, eligible, not held, under multifactor.
+    """Site factor of each job that is under multifactor: pending, eligible, not held, no explicit priority.
 
-    Empty where the priority plugin has no factors (priority/basic): then nothing is known, and `facts` says why.
+    sprio lists a job with an explicit priority too, with every term 0 and nothing for TRES (measured on all releases,
+    whatever its stored site factor); such a job is left out. Empty where the priority plugin has no factors
+    (priority/basic): then nothing is known, and `facts` says why.
     """
     answer = runner.run("site-factors")
     if answer.code != 0:
         if _has_no_factors(answer):
             return {}
         raise failure(answer)
-    ids, factors = parse.columns(answer.stdout, ("id", "site"), "sprio")
+    ids, factors, priorities, tres, *terms = parse.columns(answer.stdout, SITE_FIELDS, "sprio")
     value = {factor: parse.integer(factor) for factor in set(factors)}
-    return {job: value[factor] for job, factor in zip(_ids(ids), factors, strict=True)}
+    nothing = ("0",) * (len(terms) + 1)
+    return {
+        job: value[factor]
+        for job, factor, priority, of_tres, *others in zip(_ids(ids), factors, priorities, tres, *terms, strict=True)
+        # With no term at all multifactor gives 1; anything else was set by hand.
+        if of_tres or priority in {"0", "1"} or (factor, *others) != nothing
+    }
 
 
 def _has_no_factors(answer: Answer) -> bool:

@@ -73,6 +73,7 @@ PENDING_JOB = {
     "tres-per-node": "gres/gpu:p100:2",
     "tres-per-task": "N/A",
     "tres-per-socket": "N/A",
+    "mem-per-tres": "N/A",
     "Feature": "(null)",
     "ReqNodes": "",
     "NodeList": "",
@@ -100,6 +101,11 @@ def job(number=7, **fields):
 def rows(jobs, fields=JOB_FIELDS):
     """squeue's answer for these jobs."""
     return "".join("".join(one[name] + SEPARATOR for name in fields) + "\n" for one in jobs)
+
+
+def sprio_row(number, site, priority=16103, tres="cpu=1,mem=0", terms=(0, 0, 10000, 103, 1000, 5000, 0)):
+    """A row of sprio; terms: nice, age, fair share, job size, partition, QOS, association."""
+    return "".join(f"{value}{SEPARATOR}" for value in (number, site, priority, tres, *terms)) + "\n"
 
 
 @dataclass
@@ -146,10 +152,7 @@ class StandIn:
         columns = [(one["JobID"], one["ArrayJobID"], one["ArrayTaskID"]) for one in jobs]
         listed = [(*ids, (excluded or {}).get(int(ids[1]), "")) for ids in columns]
         self.answer("excluded", "".join("".join(f"{value}{SEPARATOR}" for value in one) + "\n" for one in listed))
-        self.answer(
-            "site-factors",
-            "".join(f"{number}{SEPARATOR}{factor}{SEPARATOR}\n" for number, factor in (factors or {}).items()),
-        )
+        self.answer("site-factors", "".join(sprio_row(number, site) for number, site in (factors or {}).items()))
 
     def script(self, program, text):
         """Replace a program by a script."""

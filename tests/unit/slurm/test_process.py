@@ -130,6 +130,12 @@ def test_exit_status_1_is_an_error_that_quotes_what_slurm_said(slurm, said, erro
     assert "exit status 1" in str(caught.value) or said
 
 
+def test_an_unknown_column_is_an_error_although_squeue_says_nothing_by_its_exit_status(slurm):
+    slurm.answer("jobs", "1\x1f\n", "squeue: error: Invalid job format specification: mem-per-tres\n")
+    with pytest.raises(SlurmParseError, match="does not know what rltuned asks for"):
+        slurm.runner().ask("jobs")
+
+
 def test_garbage_bytes_do_not_raise_and_terminal_escapes_never_reach_a_message(slurm):
     slurm.answer("jobs", b"\xff\xfe", b"\x1b[31mred\x07\xff\r\nnext \xe2\x80\xaeevil\n", code=1)
     with pytest.raises(SlurmUnavailableError) as caught:

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from unit.slurm.standin import DIAGNOSTICS, RUNNING, job
+from unit.slurm.standin import DIAGNOSTICS, RUNNING, job, sprio_row
 
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.tables import JobState
@@ -191,9 +191,31 @@ def test_jobs_without_a_row_in_sprio_have_no_known_site_factor(slurm):
     assert jobs.site_factor.tolist() == [0, 5]
 
 
+NO_TERMS = (0,) * 7
+
+
+@pytest.mark.parametrize(
+    ("row", "known"),
+    [
+        (sprio_row(7, 0, 4242, "", NO_TERMS), False),
+        (sprio_row(7, 0, 1, "", NO_TERMS), True),
+        (sprio_row(7, 50, 50, "", NO_TERMS), True),
+        (sprio_row(7, 0, 77, "cpu=77", NO_TERMS), True),
+        (sprio_row(7, 0, 10, "", (-10, 0, 0, 0, 0, 0, 0)), True),
+        (sprio_row(7, 0, 10, "", (0, 0, 0, 0, 0, 0, 10)), True),
+    ],
+)
+def test_a_job_that_sprio_lists_with_an_explicit_priority_is_not_under_multifactor(slurm, row, known):
+    slurm.queue([job(7)])
+    slurm.answer("site-factors", row)
+    reader = CliReader(slurm.runner())
+    assert bool(reader.snapshot(NOW).jobs.site_known[0]) is known
+    assert (reader.status([7])[7].site_factor is not None) is known
+
+
 def test_a_job_of_two_partitions_is_one_row_with_one_site_factor(slurm):
     slurm.queue([job(7, Partition="gpu,share")])
-    slurm.answer("site-factors", "7\x1f33\x1f\n7\x1f33\x1f\n")
+    slurm.answer("site-factors", sprio_row(7, 33) + sprio_row(7, 33))
     jobs = CliReader(slurm.runner()).snapshot(NOW).jobs
     assert (len(jobs), jobs.site_factor[0], jobs.partition.value(0)) == (1, 33, "gpu,share")
 
