@@ -89,8 +89,13 @@ class PlacementProblem:
     @cached_property
     def free(self) -> Floats:
         """(S, M, T+3) free GPUs by type, CPUs, memory and local disk: all capacities in one array."""
-        columns = [self.free_gpus, self.free_cpus[..., None], self.free_mem[..., None], self.free_tmp[..., None]]
-        return np.concatenate(columns, axis=2, dtype=np.float64)
+        slots, nodes, types = self.free_gpus.shape
+        free = np.empty((slots, nodes, types + 3))
+        free[..., :types] = self.free_gpus
+        free[..., types] = self.free_cpus
+        free[..., types + 1] = self.free_mem
+        free[..., types + 2] = self.free_tmp
+        return free
 
     @cached_property
     def size(self) -> Floats:

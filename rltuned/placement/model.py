@@ -153,13 +153,15 @@ def _whole_rows(ways: WaySet, members: Floats, upper: Floats, rows: _Rows, extra
         mine, tokens = np.unique(columns.token_pattern[columns.token_class == n], return_counts=True)
         upper[mine] = np.minimum(upper[mine], size // tokens)
         shared = named[classes.node_of[named] == n]
-        most = _most(np.zeros(len(mine), dtype=np.intp), columns.job_class[mine], tokens * 1.0, upper[mine], members)
+        most = _most(
+            np.zeros(len(mine), dtype=np.intp), columns.job_class[mine], tokens.astype(np.float64), upper[mine], members
+        )
         if most.sum() + len(shared) <= size:
             continue
         for node in shared.tolist():
             opened[node] = extra.add(("open", node), 0.0, 1.0, True)
         cells = np.array([*mine.tolist(), *(opened[node] for node in shared.tolist())], dtype=np.intp)
-        values = np.concatenate((tokens, np.ones(len(shared))))
+        values = np.concatenate((tokens.astype(np.float64), np.ones(len(shared))))
         rows.add([("whole", n)], np.zeros(len(cells), dtype=np.intp), cells, values, [float(size)])
     return opened
 
@@ -178,7 +180,7 @@ def _most(
     starts = np.concatenate(([0], np.flatnonzero(np.diff(key)) + 1))
     by_pattern = np.add.reduceat((amount * upper)[order], starts)
     by_job = np.maximum.reduceat(amount[order], starts) * members[job_class[order[starts]]]
-    return np.bincount(key[starts] // len(members), np.minimum(by_pattern, by_job))
+    return np.bincount(key[starts] // len(members), np.minimum(by_pattern, by_job)).astype(np.float64)
 
 
 def _capacity_rows(ways: WaySet, members: Floats, upper: Floats, opened: dict[int, int], rows: _Rows) -> None:
@@ -255,4 +257,4 @@ def _crowd_rows(ways: WaySet, members: Floats, upper: Floats, rows: _Rows, extra
 
 def node_sizes(problem: PlacementProblem) -> Floats:
     """(M,) GPUs of a node; 1 for a node without."""
-    return np.maximum(problem.total_gpus.sum(axis=1), 1).astype(np.float64)
+    return np.asarray(np.maximum(problem.total_gpus.sum(axis=1), 1), dtype=np.float64)

@@ -15,11 +15,12 @@ from rltuned.errors import PlacementError
 from rltuned.placement.base import SolveOutcome
 from rltuned.placement.model import Model
 
-ROOT_SHARE: Final = 0.5
-"""Share of the time limit that the root relaxation may take. glp_intopt's own presolve solves it without any limit
-(checked in GLPK's source), so the relaxation is solved here first and presolve stays off."""
-GUARD: Final = 0.8
-"""Share of the limit handed to GLPK: it looks at its clock between nodes, not within one (docs/placement.md)."""
+GUARD: Final = 0.15
+"""Share of the limit kept back: GLPK looks at its clock between nodes of the tree and rounds of cuts, not within."""
+ROOT_SHARE: Final = 0.75
+"""Share of what is left that the root relaxation may take: rounding it comes after."""
+LEAST_MS: Final = 2
+"""Time below which a search tree is not begun."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,17 @@ def solve(model: Model, time_limit: float, gap: float, rounding: Rounding | None
     """
     _check(model)
     glpk.glp_term_out(glpk.GLP_OFF)
+    # GLPK's own clock, which its limits are measured on; it decides when to stop and nothing else.
+    began = glpk.glp_time()
+
+    def left() -> int:
+        spent = glpk.glp_difftime(glpk.glp_time(), began)
+        return int((time_limit * (1.0 - GUARD) - spent) * 1000)
+
     lp = glpk.glp_create_prob()
     try:
         _load(lp, model)
-        return _run(lp, model, max(int(time_limit * GUARD * 1000), 1), gap, rounding)
+        return _run(lp, model, left, gap, rounding)
     finally:
         glpk.glp_delete_prob(lp)
 
@@ -112,11 +120,12 @@ def _array(kind: Any, values: npt.NDArray[Any], dtype: np.dtype[Any]) -> Any:
     return array
 
 
-def _run(lp: Any, model: Model, limit_ms: int, gap: float, rounding: Rounding | None) -> Solved:
+def _run(lp: Any, model: Model, left: Callable[[], int], gap: float, rounding: Rounding | None) -> Solved:
     simplex = glpk.glp_smcp()
     glpk.glp_init_smcp(simplex)
     simplex.msg_lev = glpk.GLP_MSG_OFF
-    simplex.tm_lim = max(int(limit_ms * ROOT_SHARE), 1)
+    # glp_intopt's own presolve would solve the relaxation without any limit (so in its source): it is solved here.
+    simplex.tm_lim = max(int(left() * ROOT_SHARE), 1)
     code = glpk.glp_simplex(lp, simplex)
     if code == glpk.GLP_ETMLIM:
         return Solved(SolveOutcome.TIMEOUT, None, -math.inf, math.inf, "time limit in the root relaxation")
@@ -134,6 +143,11 @@ def _run(lp: Any, model: Model, limit_ms: int, gap: float, rounding: Rounding | 
         start, value = rounding(np.array([glpk.glp_get_col_prim(lp, j + 1) for j in range(model.patterns)]))
         if relaxed - value <= gap * abs(value):
             return Solved(SolveOutcome.OPTIMAL, start, value, relaxed)
+    limit = left()
+    if limit < LEAST_MS:
+        if start is None:
+            return Solved(SolveOutcome.TIMEOUT, None, -math.inf, relaxed, "time limit before a first solution")
+        return Solved(SolveOutcome.FEASIBLE, start, value, relaxed, "time limit; rounded relaxation")
     branch = glpk.glp_iocp()
     glpk.glp_init_iocp(branch)
     branch.msg_lev = glpk.GLP_MSG_OFF
@@ -143,7 +157,7 @@ def _run(lp: Any, model: Model, limit_ms: int, gap: float, rounding: Rounding | 
     # relaxation), depth first finds incumbents soon. Other cuts, presolve and branching rules measured worse.
     branch.mir_cuts = glpk.GLP_ON
     branch.bt_tech = glpk.GLP_BT_DFS
-    branch.tm_lim = max(int(limit_ms * (1.0 - ROOT_SHARE)), 1)
+    branch.tm_lim = limit
     code = glpk.glp_intopt(lp, branch)
     status = glpk.glp_mip_status(lp)
     found, objective = start, value

@@ -257,7 +257,7 @@ class _Enumerator:
 
     def equal(self, c: int) -> bool:
         """Whether every node of the job takes the same: a fixed number per node, no GPUs, or one node's worth."""
-        return self.per_node[c] > 0 or self.gpus[c] == 0
+        return bool(self.per_node[c] > 0 or self.gpus[c] == 0)
 
     def use(self, c: int, gpu_type: int, gpus: int) -> Floats:
         """(D,) what class `c` takes from a node that gives it `gpus` GPUs; CPUs and memory in proportion."""

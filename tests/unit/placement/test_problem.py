@@ -1,0 +1,173 @@
+"""From snapshot to problem: free capacity now and later, shares, who may go where."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from rltuned.cluster.build import job_table, node_table
+from rltuned.cluster.changes import OverSubscribe
+from rltuned.cluster.pools import job_pools
+from rltuned.cluster.tables import JobState, Partition, Snapshot
+from rltuned.config import PlacementSection
+from rltuned.placement import build, place, verify
+
+NOW = 1_000_000.0
+PENDING, RUNNING = int(JobState.PENDING), int(JobState.RUNNING)
+INF = float("inf")
+
+
+def snapshot_of(jobs, *, gpus_alloc=0, cpus_alloc=0, mem_alloc=0.0, usable=True, whole_partition=False):
+    """Two p100 nodes of 4 GPUs, one k80 node of 2; 10 CPUs and 1,000 MiB per GPU; partitions gpu and whole."""
+    nodes = node_table(
+        ["p1", "p2", "k1"],
+        ["p100", "k80"],
+        [[4, 0], [4, 0], [0, 2]],
+        gpus_alloc=gpus_alloc,
+        cpus=[40, 40, 20],
+        cpus_alloc=cpus_alloc,
+        mem=[4000.0, 4000.0, 2000.0],
+        mem_alloc=mem_alloc,
+        tmp=500.0,
+        usable=usable,
+    )
+    everywhere = np.arange(3, dtype=np.int32)
+    partitions = (
+        Partition("gpu", everywhere, True, 1, OverSubscribe.NO, 1, INF, default=True),
+        Partition("whole", everywhere, True, 1, OverSubscribe.EXCLUSIVE, 1, INF),
+    )
+    return Snapshot(NOW, (24, 11), jobs, nodes, partitions)
+
+
+def problem_of(snapshot, slots=3):
+    rows = snapshot.jobs.pending
+    return build(snapshot, rows, PlacementSection(slots=slots), job_pools(snapshot, rows))
+
+
+def held(ends, nodes, **columns):
+    """Pending job 0 and one running job for each of `ends` (seconds from now)."""
+    n = len(ends) + 1
+    return job_table(
+        n,
+        [(), *nodes],
+        state=[PENDING] + [RUNNING] * len(ends),
+        end_time=[np.nan, *(NOW + end for end in ends)],
+        **{name: [value[0], *value[1]] for name, value in columns.items()},
+    )
+
+
+def test_releases_give_back_what_running_jobs_hold_evenly_and_by_type():
+    jobs = held([600.0, 1200.0], [(0, 1), (2,)], gpus=(1, [4, 2]), cpus=(1, [8, 10]), mem=(1.0, [600.0, 500.0]))
+    snapshot = snapshot_of(
+        jobs, gpus_alloc=[[2, 0], [2, 0], [0, 2]], cpus_alloc=[4, 4, 10], mem_alloc=[300.0, 300.0, 500.0]
+    )
+    problem = problem_of(snapshot)
+    assert problem.slot_time.tolist() == [0.0, 600.0, 1200.0]
+    assert problem.free_gpus[:, :, 0].tolist() == [[2, 2, 0], [4, 4, 0], [4, 4, 0]]
+    assert problem.free_gpus[:, :, 1].tolist() == [[0, 0, 0], [0, 0, 0], [0, 0, 2]]
+    assert problem.free_cpus.tolist() == [[36, 36, 10], [40, 40, 10], [40, 40, 20]]
+    assert problem.free_mem.tolist() == [[3700, 3700, 1500], [4000, 4000, 1500], [4000, 4000, 2000]]
+    assert problem.idle.tolist() == [[False] * 3, [True, True, False], [True] * 3]
+    problem.validate()
+
+
+def test_releases_within_a_minute_are_one_slot_and_unlimited_jobs_never_release():
+    jobs = held([5.0, 30.0, INF, -10.0], [(0,), (1,), (2,), (0,)], gpus=(1, [1, 1, 1, 1]))
+    problem = problem_of(snapshot_of(jobs, gpus_alloc=[[2, 0], [1, 0], [0, 1]]), slots=4)
+    assert problem.slot_time.tolist() == [0.0, 60.0]
+    assert problem.free_gpus[1].sum(axis=1).tolist() == [4, 4, 1]
+
+
+def test_an_uneven_split_is_gone_when_the_last_job_of_a_node_is():
+    jobs = held([60.0], [(0, 1)], gpus=(1, [5]), cpus=(1, [5]))
+    problem = problem_of(snapshot_of(jobs, gpus_alloc=[[4, 0], [1, 0], [0, 0]], cpus_alloc=[4, 1, 0]))
+    assert problem.free_gpus[1, :, 0].tolist() == [4, 4, 0]
+    assert problem.idle[1].all()
+
+
+@pytest.mark.parametrize("columns", [{"oversubscribe": ("OK", ["NO"])}, {"exclusive": (False, [True])}])
+def test_nobody_may_join_a_running_job_that_has_its_node_for_itself(columns):
+    jobs = held([600.0], [(0,)], gpus=(1, [1]), **columns)
+    problem = problem_of(snapshot_of(jobs, gpus_alloc=[[1, 0], [0, 0], [0, 0]], cpus_alloc=[1, 0, 0]))
+    assert problem.free_gpus[:, 0, 0].tolist() == [0, 4]
+    assert problem.free_cpus[:, 0].tolist() == [0, 40]
+
+
+def test_a_node_that_takes_no_job_offers_nothing_at_any_slot():
+    jobs = held([600.0], [(0,)], gpus=(1, [1]))
+    snapshot = snapshot_of(jobs, gpus_alloc=[[1, 0], [0, 0], [0, 0]], usable=[False, True, True])
+    problem = problem_of(snapshot)
+    assert problem.free[:, 0].max() == 0
+    assert not problem.eligible[0, 0]
+
+
+def test_cpus_and_memory_that_were_not_given_are_the_gpu_share_of_the_leanest_node():
+    jobs = job_table(3, gpus=[2, 0, 4], cpus=[0, 5, 0], mem=[np.nan, np.nan, 7.0])
+    problem = problem_of(snapshot_of(jobs))
+    assert problem.cpus.tolist() == [20, 5, 40]
+    assert problem.mem.tolist() == [2000.0, 500.0, 7.0]
+
+
+def test_a_share_never_keeps_a_job_off_a_node_that_has_its_gpus():
+    jobs = job_table(1, gpus=4, cpus=0, mem=np.nan)
+    problem = problem_of(snapshot_of(jobs))
+    assert len(place(problem, PlacementSection()).ways) == 1
+
+
+def test_node_count_follows_from_gpus_per_node():
+    jobs = job_table(2, gpus=[8, 4], gpus_per_node=[4, 2], nodes=[1, 2])
+    problem = problem_of(snapshot_of(jobs))
+    assert problem.nodes.tolist() == [2, 2]
+    assert problem.gpus.tolist() == [8, 4]
+    problem.validate()
+
+
+def test_jobs_keep_the_rank_order_that_was_given():
+    jobs = job_table(3, gpus=[1, 2, 4])
+    snapshot = snapshot_of(jobs)
+    rows = np.array([2, 0, 1], dtype=np.intp)
+    problem = build(snapshot, rows, PlacementSection(), job_pools(snapshot, rows))
+    assert problem.gpus.tolist() == [4, 1, 2]
+    assert np.all(np.diff(problem.weight) < 0)
+    assert problem.weight.min() > 0.5
+
+
+def test_types_partitions_and_lists_decide_where_a_job_may_go():
+    jobs = job_table(
+        4, gpu_type=["k80", "", "v100", ""], exc_nodes=["", "p1", "", ""], req_nodes=["", "", "", "k1"], gpus=1
+    )
+    problem = problem_of(snapshot_of(jobs))
+    assert problem.gpu_type.tolist() == [1, -1, 2, -1]
+    assert problem.eligible.tolist() == [[False, False, True], [False, True, True], [False] * 3, [False, False, True]]
+    placed = place(problem, PlacementSection())
+    assert sorted(way.job for way in placed.ways) == [0, 1, 3]
+    assert verify(problem, placed) == ()
+
+
+def test_jobs_that_must_be_alone_are_those_that_asked_those_already_isolated_and_those_of_exclusive_partitions():
+    jobs = job_table(
+        4,
+        exclusive=[True, False, False, False],
+        oversubscribe=["OK", "NO", "OK", "OK"],
+        partition=["gpu", "gpu", "whole", "gpu"],
+    )
+    assert problem_of(snapshot_of(jobs)).exclusive.tolist() == [True, True, True, False]
+
+
+def test_a_queue_of_jobs_without_gpus_on_a_cluster_without_gpus_can_be_placed():
+    nodes = node_table(["a", "b"], [], np.zeros((2, 0)), cpus=8, mem=100.0)
+    everywhere = np.arange(2, dtype=np.int32)
+    partition = Partition("gpu", everywhere, True, 1, OverSubscribe.NO, 1, INF)
+    snapshot = Snapshot(NOW, (24, 11), job_table(3, gpus=0, cpus=4, mem=10.0), nodes, (partition,))
+    problem = problem_of(snapshot)
+    placed = place(problem, PlacementSection())
+    assert len(placed.ways) == 3
+    assert verify(problem, placed) == ()
+
+
+def test_capacity_that_shrinks_is_refused():
+    problem = problem_of(snapshot_of(held([60.0], [(0,)], gpus=(1, [1])), gpus_alloc=[[1, 0], [0, 0], [0, 0]]))
+    from rltuned.errors import PlacementError
+
+    with pytest.raises(PlacementError, match="shrinks"):
+        dataclasses.replace(problem, free_cpus=problem.free_cpus - np.arange(2, dtype=np.int32)[:, None]).validate()

@@ -1,0 +1,94 @@
+"""What Slurm is told of a placement."""
+
+import dataclasses
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from unit.placement.instances import random_problem
+
+from rltuned.config import PlacementSection
+from rltuned.placement import Kind, Placement, SolveOutcome, Way, place, steer
+
+SETTINGS = PlacementSection()
+
+
+def _problem(seed=1, jobs=6, nodes=6):
+    problem = random_problem(np.random.default_rng(seed), jobs, nodes, slots=2, types=1, distinct=False)
+    idle = np.ones((2, nodes), dtype=np.bool_)
+    return dataclasses.replace(
+        problem,
+        nodes=np.ones(jobs, dtype=np.int32),
+        gpus=np.ones(jobs, dtype=np.int32),
+        gpus_per_node=np.zeros(jobs, dtype=np.int32),
+        gpu_type=np.zeros(jobs, dtype=np.int32),
+        cpus=np.ones(jobs, dtype=np.int32),
+        exclusive=np.zeros(jobs, dtype=np.bool_),
+        eligible=np.ones((jobs, nodes), dtype=np.bool_),
+        free_gpus=np.full((2, nodes, 1), 2, dtype=np.int32),
+        free_cpus=np.full((2, nodes), 16, dtype=np.int32),
+        total_gpus=np.full((nodes, 1), 2, dtype=np.int32),
+        total_cpus=np.full(nodes, 16, dtype=np.int32),
+        idle=idle,
+    )
+
+
+def _way(job, kind=Kind.PACK, slot=0, nodes=(0,)):
+    return Way(job, kind, slot, nodes, (1,) * len(nodes), 0, (1,) * len(nodes), (1.0,) * len(nodes))
+
+
+def _placed(*ways):
+    return Placement(SolveOutcome.OPTIMAL, ways, 0.0, 0.0, np.zeros(6, dtype=np.int32))
+
+
+def test_only_jobs_that_spread_now_onto_idle_nodes_are_isolated():
+    problem = _problem()
+    busy = problem.idle.copy()
+    busy[0, 3] = False
+    alone = np.array([False] * 5 + [True])
+    problem = dataclasses.replace(problem, idle=busy, exclusive=alone)
+    steering = steer(
+        _placed(
+            _way(0, Kind.SPREAD, 0, (1,)),
+            _way(1, Kind.SPREAD, 1, (2,)),
+            _way(2, Kind.SPREAD, 0, (3,)),
+            _way(3, Kind.PACK, 0, (4,)),
+            _way(4, Kind.HIERARCHICAL, 0, (4, 5)),
+            _way(5, Kind.SPREAD, 0, (0,)),
+        ),
+        problem,
+    )
+    assert steering.isolate == (0,)
+    assert steering.pack == (3, 4)
+    assert 1 not in steering.exclude
+
+
+def test_the_excluded_nodes_are_the_others_that_have_room_now():
+    problem = _problem()
+    free = problem.free_gpus.copy()
+    free[0, 5] = 0
+    problem = dataclasses.replace(problem, free_gpus=free)
+    # Node 5 has no room now: no need to exclude it, and the job may use it should the plan come to nothing.
+    assert steer(_placed(_way(0, nodes=(2,))), problem).exclude == {0: (0, 1, 3, 4)}
+
+
+def test_a_job_whose_planned_nodes_are_all_there_is_needs_no_list():
+    problem = dataclasses.replace(_problem(), eligible=np.eye(6, dtype=np.bool_))
+    assert steer(_placed(_way(0, nodes=(0,))), problem).exclude == {}
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), jobs=st.integers(1, 16), nodes=st.integers(1, 10))
+def test_no_list_covers_every_capable_node_or_a_planned_one(seed, jobs, nodes):
+    problem = random_problem(np.random.default_rng(seed), jobs, nodes)
+    placed = place(problem, SETTINGS)
+    steering = steer(placed, problem)
+    ways = {way.job: way for way in placed.ways}
+    for job, excluded in steering.exclude.items():
+        assert not set(excluded) & set(ways[job].nodes)
+        assert set(excluded) < set(np.flatnonzero(problem.eligible[job]).tolist())
+    for job in (*steering.isolate, *steering.pack, *steering.exclude):
+        assert ways[job].slot == 0
+    for job in steering.isolate:
+        assert problem.idle[0, list(ways[job].nodes)].all()
+    assert not set(steering.isolate) & set(steering.pack)
