@@ -4,13 +4,11 @@ Everything that comes from users of the cluster (names of partitions, QOS, nodes
 terminal never sees their control characters.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress, TaskID
 from rich.table import Table
 
 PRINTABLE: Final = 0x20
@@ -163,17 +161,3 @@ def measures(console: Console, items: Iterable[Any], result: Mapping[str, Any]) 
     console.print(
         f"resident memory with 10,000 pending jobs: {result['rss_mb_10000']} MiB; ready after {result['start_s']} s"
     )
-
-
-@contextmanager
-def progress(console: Console) -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar on a terminal, nothing elsewhere; the value is called with (stage, done, total)."""
-    with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
-        tasks: dict[str, TaskID] = {}
-
-        def report(stage: str, done: int, total: int) -> None:
-            if stage not in tasks:
-                tasks[stage] = bar.add_task(stage, total=total)
-            bar.update(tasks[stage], completed=done)
-
-        yield report
