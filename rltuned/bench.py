@@ -26,7 +26,7 @@ from rltuned.observe import observe
 from rltuned.placement import PlacementProblem, build, greedy, place
 from rltuned.policy.base import Policy
 from rltuned.policy.files import load
-from rltuned.slurm.commands import JOB_FIELDS, REGISTRY, SEPARATOR
+from rltuned.slurm.commands import JOB_FIELDS, REGISTRY, SEPARATOR, SITE_FIELDS
 from rltuned.slurm.process import Answer, Runner
 from rltuned.slurm.snapshot import read_snapshot
 
@@ -168,6 +168,7 @@ def answers(snap: Snapshot) -> dict[str, str]:
         }
         lines.append("".join(f"{values.get(field, 'N/A')}{SEPARATOR}" for field in JOB_FIELDS))
     pending = [int(job) for job in jobs.job_id[jobs.pending]]
+    terms = ["cpu=10" if field == "%T" else "0" if field == "%S" else "100" for field in SITE_FIELDS[1:]]
     each = []
     for row, name in enumerate(nodes.names):
         gres = ",".join(f"gpu:{t}:{nodes.gpus[row, c]}" for c, t in enumerate(nodes.gpu_types) if nodes.gpus[row, c])
@@ -185,7 +186,7 @@ def answers(snap: Snapshot) -> dict[str, str]:
         "version": "slurm-wlm 24.11.5\n",
         "jobs": "".join(line + "\n" for line in lines),
         "excluded": "".join(f"{job}{SEPARATOR}{job}{SEPARATOR}N/A{SEPARATOR}{SEPARATOR}\n" for job in jobs.job_id),
-        "site-factors": "".join(f"{job}{SEPARATOR}0{SEPARATOR}\n" for job in pending),
+        "site-factors": "".join(SEPARATOR.join((str(job), *terms)) + SEPARATOR + "\n" for job in pending),
         "nodes": "".join(line + "\n" for line in each),
         "partitions": "".join(
             f"PartitionName={part.name} MaxNodes=UNLIMITED MaxTime=7-00:00:00 Nodes={','.join(nodes.names)} "
