@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from rltuned.cluster.constraint import compile_constraint
 from rltuned.cluster.hostlist import expand
-from rltuned.cluster.tables import Bools, Codes, JobTable, Snapshot
+from rltuned.cluster.tables import Bools, Codes, Snapshot
 from rltuned.errors import SlurmParseError
 
 
@@ -45,36 +45,42 @@ def job_pools(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Pools:
         (wanted_type + 1, len(types) + 2),
         (per_node.astype(np.int64), int(per_node.max(initial=0)) + 1),
     ):
-        key = key * size + codes
+        if size > 1:
+            key = key * size + codes
     _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    masks = np.zeros((len(first), len(nodes)), dtype=np.bool_)
-    for pool, at in enumerate(first):
-        masks[pool] = _capable(snapshot, jobs, int(rows[at]), int(wanted_type[at]), int(per_node[at]))
+    masks = _capable(snapshot, rows[first], wanted_type[first], per_node[first])
     return Pools(inverse.astype(np.int32), masks, wanted_type[first].astype(np.int32))
 
 
-def _capable(snapshot: Snapshot, jobs: JobTable, row: int, gpu_type: int, per_node: int) -> Bools:
-    nodes = snapshot.nodes
-    mask = np.zeros(len(nodes), dtype=np.bool_)
-    for name in jobs.partition.value(row).split(","):
-        partition = snapshot.partition_by_name.get(name)
-        if partition is not None:
-            mask[partition.nodes] = True
-    if expression := jobs.features.value(row):
-        test = compile_constraint(expression)
-        mask &= np.fromiter((test(features) for features in nodes.features), dtype=np.bool_, count=len(nodes))
-    if wanted := jobs.req_nodes.value(row):
-        mask &= node_mask(snapshot, wanted)
-    if excluded := jobs.exc_nodes.value(row):
-        mask &= ~node_mask(snapshot, excluded)
-    if per_node > 0:
-        if gpu_type >= nodes.gpus.shape[1]:
-            mask[:] = False  # a type that no node has
-        elif gpu_type >= 0:
-            mask &= nodes.gpus[:, gpu_type] >= per_node
-        else:
-            mask &= nodes.gpus.sum(axis=1) >= per_node
-    return mask
+def _capable(
+    snapshot: Snapshot, rows: npt.NDArray[np.intp], gpu_type: npt.NDArray[np.int64], per_node: npt.NDArray[np.int32]
+) -> Bools:
+    """(P, M) nodes that could run the jobs in `rows`, one of each kind."""
+    jobs, nodes = snapshot.jobs, snapshot.nodes
+    # By code; the last row is for the code −1, no partition.
+    of_partition = np.zeros((len(jobs.partition.names) + 1, len(nodes)), dtype=np.bool_)
+    for code, names in enumerate(jobs.partition.names):
+        for name in names.split(","):
+            partition = snapshot.partition_by_name.get(name)
+            if partition is not None:
+                of_partition[code, partition.nodes] = True
+    masks = of_partition[jobs.partition.codes[rows]]
+    # By type, then a type that no node has, then (as −1) any type.
+    offered = np.zeros((len(nodes.gpu_types) + 2, len(nodes)), dtype=np.int32)
+    offered[:-2] = nodes.gpus.T
+    offered[-1] = nodes.gpus.sum(axis=1)
+    masks &= offered[gpu_type] >= per_node[:, None]
+    features, wanted, excluded = (column.codes[rows] for column in (jobs.features, jobs.req_nodes, jobs.exc_nodes))
+    for pool in np.flatnonzero((features >= 0) | (wanted >= 0) | (excluded >= 0)):
+        row = int(rows[pool])
+        if expression := jobs.features.value(row):
+            test = compile_constraint(expression)
+            masks[pool] &= np.fromiter((test(each) for each in nodes.features), dtype=np.bool_, count=len(nodes))
+        if text := jobs.req_nodes.value(row):
+            masks[pool] &= node_mask(snapshot, text)
+        if text := jobs.exc_nodes.value(row):
+            masks[pool] &= ~node_mask(snapshot, text)
+    return masks
 
 
 def node_mask(snapshot: Snapshot, text: str) -> Bools:
