@@ -99,10 +99,14 @@ class PlacementProblem:
 
     @cached_property
     def size(self) -> Floats:
-        """(K,) GPUs of a job; a CPU job counts as the GPUs that go with its CPUs in this cluster (at least 0.05)."""
-        gpus, cpus = float(self.total_gpus.sum()), float(self.total_cpus.sum())
-        per_cpu = gpus / cpus if gpus > 0 and cpus > 0 else len(self.total_cpus) / max(cpus, 1.0)
-        return np.where(self.gpus > 0, self.gpus, np.maximum(self.cpus * per_cpu, 0.05)).astype(np.float64)
+        """(K,) GPUs of a job; a CPU job counts as the GPUs that go with its CPUs or memory, whichever are more, in this
+        cluster (at least 0.05). Without GPUs in the cluster, nodes take their place.
+        """
+        devices = float(self.total_gpus.sum()) or float(len(self.total_cpus))
+        per_cpu = devices / max(float(self.total_cpus.sum()), 1.0)
+        per_mib = devices / max(float(self.total_mem.sum()), 1.0)
+        equivalent = np.maximum(np.maximum(self.cpus * per_cpu, self.mem * per_mib), 0.05)
+        return np.where(self.gpus > 0, self.gpus, equivalent).astype(np.float64)
 
     def validate(self) -> None:
         """Check shapes and signs.
