@@ -571,16 +571,21 @@ class Heartbeat:
     pid: int
 
 
-def read_heartbeat(directory: Path) -> Heartbeat | None:
-    """The last heartbeat; None when there is none or it cannot be understood."""
-    try:
-        data = json.loads((directory / HEARTBEAT_NAME).read_text(encoding="utf-8"))
-        return Heartbeat(float(data["time"]), float(data["stale_after"]), int(data["pid"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+def read_heartbeat(*directories: Path | None) -> Heartbeat | None:
+    """The latest heartbeat in any of the state directories; None when there is none that can be understood."""
+    found: list[Heartbeat] = []
+    for directory in directories:
+        if directory is None:
+            continue
+        try:
+            data = json.loads((directory / HEARTBEAT_NAME).read_text(encoding="utf-8"))
+            found.append(Heartbeat(float(data["time"]), float(data["stale_after"]), int(data["pid"])))
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return max(found, key=lambda heartbeat: heartbeat.time, default=None)
 
 
-def is_stale(directory: Path, max_age: float, now: float) -> bool:
+def is_stale(max_age: float, now: float, *directories: Path | None) -> bool:
     """Whether the daemon shows no sign of life: no heartbeat, or none for `max_age` seconds (several cycles at least)."""
-    heartbeat = read_heartbeat(directory)
+    heartbeat = read_heartbeat(*directories)
     return heartbeat is None or now - heartbeat.time > max(max_age, heartbeat.stale_after)

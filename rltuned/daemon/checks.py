@@ -1,0 +1,196 @@
+"""Can this cluster be steered, by this user, safely? Shared by the daemon's start and ``rltuned doctor``. No NumPy."""
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rltuned.cluster.changes import ApplyMode
+from rltuned.config import Config, Stage
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.lock import holder
+from rltuned.daemon.restore import Remains, read_heartbeat, remains
+from rltuned.errors import JournalError, SlurmError
+from rltuned.slurm.port import ClusterFacts, Privilege, SlurmReader
+
+TRIED = ((22, 5), (24, 11), (26, 5))
+"""Releases on which rltuned is tested."""
+
+
+class Severity(enum.StrEnum):
+    """How bad."""
+
+    OK = "ok"
+    NOTE = "note"
+    """Good to know."""
+    WARNING = "warning"
+    """Works, but not as well as it could."""
+    ERROR = "error"
+    """The daemon stays in shadow mode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that `doctor` says."""
+
+    severity: Severity
+    subject: str
+    cause: str
+    remedy: str = ""
+
+
+def prerequisites(facts: ClusterFacts, config: Config) -> list[Finding]:
+    """What the cluster's configuration means for rltuned. An ERROR keeps the daemon in shadow mode."""
+    return [
+        *_release(facts),
+        *_privilege(facts),
+        *_priority(facts, config),
+        *_scheduler(facts),
+        *_accounting(facts),
+        *_limiter(facts, config),
+    ]
+
+
+def blocking(findings: Sequence[Finding]) -> list[Finding]:
+    """Those that forbid writing."""
+    return [finding for finding in findings if finding.severity is Severity.ERROR]
+
+
+def _release(facts: ClusterFacts) -> list[Finding]:
+    name = f"Slurm {facts.version} ({facts.cluster_name})"
+    if facts.release in TRIED:
+        return [Finding(Severity.OK, "release", name)]
+    tried = ", ".join(f"{major}.{minor:02}" for major, minor in TRIED)
+    return [
+        Finding(Severity.WARNING, "release", f"{name} was not tried; tried are {tried}", "watch it in stage shadow")
+    ]
+
+
+def _privilege(facts: ClusterFacts) -> list[Finding]:
+    if facts.privilege is not Privilege.NONE:
+        return [Finding(Severity.OK, "privilege", f"{facts.user} is {facts.privilege}")]
+    if not facts.accounting:
+        remedy = "without slurmdbd only root and SlurmUser may; run rltuned as SlurmUser"
+    elif not facts.accounting_reachable:
+        remedy = "slurmdbd does not answer, so the privilege is unknown: start it, or run rltuned as SlurmUser"
+    else:
+        remedy = f"sacctmgr modify user {facts.user} set AdminLevel=Operator (or `add user` first)"
+    cause = f"{facts.user} may not change other users' jobs"
+    return [Finding(Severity.ERROR, "privilege", cause, remedy)]
+
+
+def _priority(facts: ClusterFacts, config: Config) -> list[Finding]:
+    if facts.priority_type != "priority/multifactor":
+        cause = f"PriorityType is {facts.priority_type or 'unset'}: there are no priorities to hand out"
+        remedy = "set PriorityType=priority/multifactor in slurm.conf and restart slurmctld"
+        return [Finding(Severity.ERROR, "priority plugin", cause, remedy)]
+    if facts.site_factor_plugin and config.decide.mode is ApplyMode.SITE_FACTOR:
+        cause = f"PrioritySiteFactorPlugin={facts.site_factor_plugin} overwrites the site factors that rltuned sets"
+        remedy = 'remove it from slurm.conf, or set decide.mode = "priority"'
+        return [Finding(Severity.ERROR, "site factor plugin", cause, remedy)]
+    return [Finding(Severity.OK, "priority plugin", f"{facts.priority_type}, {config.decide.mode} mode")]
+
+
+def _scheduler(facts: ClusterFacts) -> list[Finding]:
+    if facts.scheduler_type != "sched/backfill":
+        cause = f"SchedulerType is {facts.scheduler_type or 'unset'}: jobs behind a large one wait although they fit"
+        return [Finding(Severity.WARNING, "scheduler", cause, "set SchedulerType=sched/backfill")]
+    if "bf_continue" not in facts.scheduler_parameters:
+        cause = "SchedulerParameters lacks bf_continue: each update of a job makes backfill start over"
+        remedy = "add bf_continue to SchedulerParameters and run `scontrol reconfigure`"
+        return [Finding(Severity.ERROR, "backfill", cause, remedy)]
+    return [Finding(Severity.OK, "backfill", "sched/backfill with bf_continue")]
+
+
+def _accounting(facts: ClusterFacts) -> list[Finding]:
+    if not facts.accounting:
+        cause = "there is no slurmdbd: no operators, no fair share, and Slurm does not count GPUs as TRES"
+        remedy = "set AccountingStorageType=accounting_storage/slurmdbd and AccountingStorageTRES=gres/gpu"
+        return [Finding(Severity.ERROR, "accounting", cause, remedy)]
+    if not facts.accounting_reachable:
+        return [Finding(Severity.WARNING, "accounting", "slurmdbd does not answer", "look at slurmdbd's log")]
+    if not any(name.startswith("gres/gpu") for name in facts.accounting_tres):
+        cause = "AccountingStorageTRES has no gres/gpu: GPUs are read from each job's request, which is less exact"
+        return [Finding(Severity.WARNING, "accounting", cause, "add gres/gpu to AccountingStorageTRES")]
+    return [Finding(Severity.OK, "accounting", "slurmdbd answers, GPUs are TRES")]
+
+
+def _limiter(facts: ClusterFacts, config: Config) -> list[Finding]:
+    if not facts.rate_limiter:
+        return [Finding(Severity.OK, "RPC limiter", "off")]
+    if facts.privilege is Privilege.SLURM_USER:
+        return [Finding(Severity.OK, "RPC limiter", "on, but SlurmUser and root are exempt")]
+    cause = (
+        f"on (bucket {facts.rate_bucket}, {facts.rate_refill:g}/s): rltuned stays below it with at most"
+        f" {config.write.burst} RPCs at once and {config.write.rate:g}/s, the head of the queue first"
+    )
+    return [Finding(Severity.NOTE, "RPC limiter", cause, "a larger rl_bucket_size lets more changes into one cycle")]
+
+
+def examine(reader: SlurmReader, config: Config, now: float) -> list[Finding]:
+    """Everything that ``rltuned doctor`` reports. Writes nothing, to Slurm or to disk."""
+    findings: list[Finding] = []
+    try:
+        findings += prerequisites(reader.facts(), config)
+        seen = reader.status(None)
+    except SlurmError as error:
+        findings.append(
+            Finding(Severity.ERROR, "slurmctld", str(error), "start it, or look at slurm.bin_dir and slurm.conf")
+        )
+        seen = None
+    findings.append(_daemon(config.state.directory, config.state.mirror, now))
+    if config.cycle.stage not in {Stage.CANARY, Stage.ACTIVE}:
+        findings.append(
+            Finding(Severity.NOTE, "stage", f"{config.cycle.stage}: nothing is written to Slurm", "set cycle.stage")
+        )
+    try:
+        journal = Journal.read(config.state.directory, config.state.mirror)
+    except JournalError as error:
+        return [*findings, Finding(Severity.ERROR, "journal", str(error), "look at the disk")]
+    if journal.damage:
+        remedy = "nothing is lost that the other copy has; the daemon writes it anew when it starts"
+        findings.append(Finding(Severity.WARNING, "journal", str(journal.damage), remedy))
+    else:
+        findings.append(Finding(Severity.OK, "journal", f"{len(journal.entries)} jobs"))
+    if seen is not None:
+        findings += leftovers(remains(journal, seen), running=holder(config.state.directory) is not None)
+    return findings
+
+
+def _daemon(directory: Path, mirror: Path | None, now: float) -> Finding:
+    held = holder(directory)
+    heartbeat = read_heartbeat(directory, mirror)
+    if held is None:
+        return Finding(Severity.NOTE, "daemon", "not running", "systemctl start rltuned")
+    if heartbeat is None or now - heartbeat.time > heartbeat.stale_after:
+        age = "none yet" if heartbeat is None else f"{now - heartbeat.time:.0f} s old"
+        return Finding(Severity.WARNING, "daemon", f"{held}; heartbeat {age}", "systemctl restart rltuned")
+    return Finding(Severity.OK, "daemon", str(held))
+
+
+def leftovers(found: Remains, *, running: bool) -> list[Finding]:
+    """What is still changed on the queue, in words. Without a running daemon nothing should be."""
+    findings: list[Finding] = []
+    if found.nothing:
+        cause = "nothing of rltuned's is on any pending job: each priority is what Slurm alone computes"
+        findings.append(Finding(Severity.OK, "leftovers", cause))
+    else:
+        parts = []
+        if found.jobs:
+            parts.append(f"{len(found.jobs)} pending jobs carry values of rltuned's ({_some(found.jobs)})")
+        if found.unverifiable:
+            parts.append(f"{len(found.unverifiable)} may, but sprio does not list them ({_some(found.unverifiable)})")
+        severity = Severity.OK if running else Severity.ERROR
+        findings.append(Finding(severity, "leftovers", "; ".join(parts), "" if running else "rltuned restore"))
+    if found.foreign:
+        cause = f"{len(found.foreign)} jobs were changed by somebody else and are left alone ({_some(found.foreign)})"
+        findings.append(Finding(Severity.NOTE, "foreign changes", cause))
+    if found.orphans:
+        cause = f"{len(found.orphans)} pending jobs have a SiteFactor that rltuned did not set ({_some(found.orphans)})"
+        remedy = "if nobody else uses SiteFactor: rltuned restore --orphans"
+        findings.append(Finding(Severity.WARNING, "orphans", cause, remedy))
+    return findings
+
+
+def _some(ids: Sequence[int]) -> str:
+    return ", ".join(map(str, ids[:5])) + (", …" if len(ids) > 5 else "")

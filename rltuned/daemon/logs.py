@@ -1,0 +1,114 @@
+"""Structured logs on stderr: one ``cycle.done`` sentence per cycle, one event per changed job at debug.
+
+Names of users, partitions or nodes may hold anything; here they become printable, so that no name can forge a line or
+move a terminal's cursor. Writing a log never fails: a full disk behind stderr must not stop a cycle half-way.
+"""
+
+import contextlib
+import json
+import logging
+from collections.abc import Mapping, MutableMapping
+from typing import Any, Final, Protocol, TextIO
+
+import structlog
+
+MAX_TEXT: Final = 2_000
+
+LEVELS: Final = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+
+
+class Log(Protocol):
+    """What the daemon needs of a logger: an event name and values."""
+
+    def debug(self, event: str, **values: Any) -> Any:
+        """Per job."""
+
+    def info(self, event: str, **values: Any) -> Any:
+        """Per cycle."""
+
+    def warning(self, event: str, **values: Any) -> Any:
+        """Somebody should look."""
+
+    def error(self, event: str, **values: Any) -> Any:
+        """Something does not work."""
+
+    def exception(self, event: str, **values: Any) -> Any:
+        """A defect: with the traceback of the exception that is being handled."""
+
+
+class _Lines:
+    """Writes lines and never fails."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def msg(self, line: str) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(line + "\n")
+            self._stream.flush()
+
+    debug = info = warning = error = msg
+
+
+def make(level: str, form: str, stream: TextIO) -> Log:
+    """A logger on `stream`; `form` is "auto" (text on a terminal, JSON otherwise), "text" or "json"."""
+    as_json = form == "json" or (form == "auto" and not stream.isatty())
+    logger: Log = structlog.wrap_logger(
+        _Lines(stream),
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            _escape,
+            _json if as_json else _text,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        context_class=dict,
+    )
+    return logger
+
+
+def printable(text: str, limit: int = MAX_TEXT) -> str:
+    """`text` with everything that is not printable (control characters, direction marks) as a backslash escape."""
+    if text.isprintable() and len(text) <= limit:
+        return text
+    cut = text if len(text) <= limit else text[:limit] + "…"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return printable(str(value))
+    if isinstance(value, Mapping):
+        return {printable(str(key)): _clean(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_clean(item) for item in value]
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return printable(str(value))
+
+
+def _escape(_logger: Any, _method: str, values: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    trace = values.pop("exception", None)
+    cleaned = {key: _clean(value) for key, value in values.items()}
+    if trace is not None:
+        cleaned["exception"] = [printable(line) for line in str(trace).splitlines()]
+    return cleaned
+
+
+def _json(_logger: Any, _method: str, values: MutableMapping[str, Any]) -> str:
+    return json.dumps(dict(values))
+
+
+def _text(_logger: Any, _method: str, values: MutableMapping[str, Any]) -> str:
+    head = f"{values.pop('timestamp')} {values.pop('level'):7} {values.pop('event')}"
+    sentence = values.pop("sentence", None)
+    trace = values.pop("exception", [])
+    parts = [head, *([f": {sentence}"] if sentence else [])]
+    parts += [f" {key}={json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
+    return "".join(parts) + "".join(f"\n    {line}" for line in trace)

@@ -1,0 +1,605 @@
+"""One cycle: read → reconcile → plan → apply → report. Whatever happens in it, the next one comes.
+
+`Daemon.tick` is what the scheduler calls; `Daemon.cycle` is what happens inside; both run on the clock that they are
+given. Which stage is in force is decided anew in each cycle: the configured one, unless this is a dry run, a
+prerequisite is missing, or alarms have made it fall to shadow.
+"""
+
+import enum
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from rltuned.cluster.changes import Change, Field, History, Outcome, OverSubscribe
+from rltuned.cluster.tables import Snapshot
+from rltuned.config import Config, PolicySection, Stage
+from rltuned.daemon.apply import Result, apply
+from rltuned.daemon.breaker import Breaker
+from rltuned.daemon.budget import SNAPSHOT_RPCS, Budget
+from rltuned.daemon.checks import Finding, blocking, prerequisites
+from rltuned.daemon.clock import Clock
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.logs import Log
+from rltuned.daemon.metrics import Metrics
+from rltuned.daemon.notify import Notifier, beat, stop_beating
+from rltuned.daemon.reconcile import Reconciled, Reconciler, orphans, view
+from rltuned.daemon.record import save, with_outcomes
+from rltuned.daemon.restore import RestoreReport, restore
+from rltuned.decide.plan import Plan, plan
+from rltuned.decide.record import record as record_of
+from rltuned.errors import (
+    JournalError,
+    RltunedError,
+    SlurmDeniedError,
+    SlurmError,
+    SlurmParseError,
+    SlurmUnavailableError,
+)
+from rltuned.policy import Policy, by_name, files
+from rltuned.slurm.port import ClusterFacts, Privilege, SlurmReader, SlurmWriter
+
+WRITING: Final = frozenset({Stage.CANARY, Stage.ACTIVE})
+FACTS_SECONDS: Final = 3600.0
+"""How long facts of the cluster's configuration are taken for true when nothing hints at a change."""
+STALE_SECONDS: Final = 300.0
+"""Least age at which the heartbeat counts as stale."""
+STUCK_TIMEOUTS: Final = 6.0
+"""A step of a cycle that takes so many time-outs of Slurm's commands is stuck: the watchdog may act."""
+
+
+class CycleOutcome(enum.StrEnum):
+    """How a cycle ended."""
+
+    DONE = "done"
+    SHED = "shed"
+    """slurmctld is under load: planned, but wrote nothing."""
+    WAITING = "waiting"
+    """The circuit breaker is open."""
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class CycleReport:
+    """What one cycle did."""
+
+    outcome: CycleOutcome
+    stage: Stage
+    sentence: str
+    pending: int = 0
+    managed: int = 0
+    moved: int = 0
+    planned: int = 0
+    """Changes that the plan wants."""
+    results: tuple[Result, ...] = ()
+    restored: int = 0
+    """Jobs given back to Slurm in this cycle."""
+
+    def count(self, outcome: Outcome) -> int:
+        """Changes with this outcome."""
+        return sum(result.outcome is outcome for result in self.results)
+
+
+class Planner(Protocol):
+    """`rltuned.decide.plan.plan`."""
+
+    def __call__(self, snapshot: Snapshot, policy: Policy, config: Config, history: History) -> Plan:
+        """One cycle's decision."""
+
+
+def load_policy(settings: PolicySection) -> Policy:
+    """The policy that the configuration names.
+
+    Raises:
+        ModelError, ConfigError: the model file was refused, or there is no such rule.
+    """
+    return files.load(settings.model) if settings.name == "model" else by_name(settings.name)
+
+
+@dataclass
+class Daemon:
+    """The loop's state. One per process; `tick` and `reload` may be called from different threads."""
+
+    config: Config
+    policy: Policy
+    reader: SlurmReader
+    writer_factory: Callable[[], SlurmWriter] | None
+    """None is a dry run: there is nothing that could write."""
+    journal: Journal
+    clock: Clock
+    rng: random.Random
+    log: Log
+    metrics: Metrics
+    notifier: Notifier = field(default_factory=Notifier)
+    planner: Planner = plan
+    facts: ClusterFacts | None = None
+    findings: list[Finding] = field(default_factory=list)
+    demoted: str = ""
+    """Why the stage fell to shadow; empty when it did not."""
+
+    def __post_init__(self) -> None:
+        self.budget = Budget.of(self.config.write, None)
+        self.breaker = self._new_breaker()
+        self._reconciler = Reconciler()
+        self._writer: SlurmWriter | None = None
+        self._turn = threading.Lock()
+        self._facts_at = float("-inf")
+        self._wrote = False
+        self._alarms = 0
+        self._unavailable = False
+        self._stuck: set[int] = set()
+        """Jobs that could not be given back: named once, tried again after a reload."""
+        self._orphans: tuple[int, ...] = ()
+        self._journal_alarms: tuple[str, ...] = ()
+        self._in_tick = False
+        self._progress_at = self.clock.monotonic()
+        self._beat_at = float("-inf")
+        self._phases: dict[str, float] = {}
+        self.metrics.interval.set(self.config.cycle.interval)
+        self.metrics.journal_damage.set(self.journal.damage.lines)
+        if self.journal.damage:
+            self.log.error("journal.damaged", detail=str(self.journal.damage))
+        self._beat()
+
+    def _new_breaker(self) -> Breaker:
+        write = self.config.write
+        return Breaker(write.breaker_failures, self.config.cycle.interval, write.breaker_max_wait, self.rng)
+
+    # --- what is in force
+
+    @property
+    def stage(self) -> Stage:
+        """The stage in force."""
+        wanted = self.config.cycle.stage
+        return Stage.SHADOW if wanted in WRITING and self.held_back else wanted
+
+    @property
+    def held_back(self) -> str:
+        """Why the configured stage is not in force; empty when nothing stands against writing."""
+        if self.writer_factory is None:
+            return "dry run"
+        if self.demoted:
+            return f"demoted: {self.demoted}"
+        missing = blocking(self.findings)
+        return "; ".join(finding.cause for finding in missing)
+
+    def healthy(self) -> bool:
+        """Whether the loop moves: not stuck in a step, and not overdue."""
+        idle = self.clock.monotonic() - self._progress_at
+        patience = STUCK_TIMEOUTS * self.config.slurm.timeout
+        return idle < (patience if self._in_tick else 2 * self.config.cycle.interval + patience)
+
+    # --- the scheduler's entry
+
+    def tick(self) -> CycleReport | None:
+        """One cycle with everything around it. Never raises; None when the cycle before still runs."""
+        if not self._turn.acquire(blocking=False):
+            self._overrun("the cycle before still runs")
+            return None
+        began = self.clock.monotonic()
+        try:
+            self._in_tick = True
+            self._progress()
+            report = self._guarded_cycle()
+            self._report(report, self.clock.monotonic() - began)
+        finally:
+            self._in_tick = False
+            self._turn.release()
+        if self.clock.monotonic() - began > self.config.cycle.interval:
+            self._overrun(f"the cycle took longer than its {self.config.cycle.interval:g} s")
+        self._beat()
+        return report
+
+    def _overrun(self, why: str) -> None:
+        self.metrics.overruns.inc()
+        self.log.warning("cycle.overrun", sentence=f"{why}; the next one starts at the next full interval.")
+
+    def _guarded_cycle(self) -> CycleReport:
+        self._phases = {}
+        try:
+            report = self.cycle()
+        except SlurmError as error:
+            self.metrics.errors.labels(_kind(error)).inc()
+            self._unavailable = isinstance(error, SlurmUnavailableError)
+            self._facts_at = float("-inf")
+            self._failed()
+            return CycleReport(CycleOutcome.FAILED, self.stage, f"Slurm could not be used: {error}")
+        except RltunedError as error:
+            return CycleReport(CycleOutcome.FAILED, self.stage, str(error))
+        except Exception as error:
+            self.metrics.errors.labels("other").inc()
+            self.log.exception("cycle.defect", sentence="This is a defect; please report it.")
+            self._failed()
+            return CycleReport(CycleOutcome.FAILED, self.stage, f"{type(error).__name__}: {error}")
+        if report.outcome is not CycleOutcome.WAITING:
+            self._unavailable = False
+            self.breaker.success()
+        return report
+
+    def _failed(self) -> None:
+        if self.breaker.failure(self.clock.monotonic()):
+            self._alarm("the circuit breaker opened")
+
+    def _alarm(self, why: str) -> None:
+        self._alarms += 1
+        if self._alarms >= self.config.write.demote_after and not self.demoted and self.stage in WRITING:
+            self.demoted = f"{self._alarms} alarms in a row, the last: {why}"
+            self.metrics.demotions.inc()
+            self.log.error(
+                "stage.demoted",
+                sentence=f"Fell back to stage shadow after {self.demoted}. The queue is given back to Slurm.",
+                remedy="find the cause, then `systemctl reload rltuned`",
+            )
+
+    # --- the cycle
+
+    def cycle(self) -> CycleReport:
+        """One cycle.
+
+        Raises:
+            SlurmError: the cluster could not be read; nothing was written.
+        """
+        if not self.breaker.allow(self.clock.monotonic()) and not self._answers_again():
+            wait = max(0.0, self.breaker.until - self.clock.monotonic())
+            return CycleReport(CycleOutcome.WAITING, self.stage, f"Slurm is left alone for another {wait:.0f} s")
+        self.budget.start_cycle()
+        with self._phase("read"):
+            self._refresh_facts()
+            snapshot = self.reader.snapshot(self.clock.time())
+            self.budget.spend(SNAPSHOT_RPCS, self.clock.monotonic())
+        with self._phase("reconcile"):
+            found, blocked = self._reconcile(snapshot)
+        pending = len(snapshot.jobs.pending)
+        self.metrics.pending.set(pending)
+        stage = self.stage
+        restored = self._give_all_back(snapshot, blocked) if stage not in WRITING else 0
+        if stage is Stage.OBSERVE:
+            sentence = f"{pending} pending jobs, {len(snapshot.nodes)} nodes"
+            return CycleReport(CycleOutcome.DONE, stage, sentence, pending, restored=restored)
+        with self._phase("plan"):
+            result = self.planner(snapshot, self.policy, self.config, self.journal.history())
+        results: list[Result] = []
+        shed = self._overloaded(snapshot)
+        if stage in WRITING and not blocked and not shed:
+            with self._phase("apply"):
+                try:
+                    restored, results = self._write(snapshot, found, result)
+                except JournalError as error:
+                    blocked = str(error)
+        with self._phase("report"):
+            trouble = save(self.config.state.directory, with_outcomes(record_of(result), results))
+            if trouble:
+                self.log.warning("record.not_written", detail=trouble)
+            self._measure(result)
+        tally = Counter(item.outcome for item in results)
+        why = blocked or shed
+        outcome = CycleOutcome.SHED if shed else CycleOutcome.DONE
+        return CycleReport(
+            outcome=CycleOutcome.FAILED if blocked else outcome,
+            stage=stage,
+            sentence=_sentence(pending, result, stage, self.held_back, tally, why, restored),
+            pending=pending,
+            managed=len(result.rows),
+            moved=result.ranks_changed,
+            planned=len(result.changes),
+            results=tuple(results),
+            restored=restored,
+        )
+
+    def _answers_again(self) -> bool:
+        """Whether slurmctld, whose silence opened the breaker, answers the cheapest question: then wait no longer."""
+        if not self._unavailable:
+            return False
+        try:
+            self.reader.ping()
+        except SlurmError:
+            return False
+        self.breaker.probe()
+        return True
+
+    def _refresh_facts(self) -> None:
+        now = self.clock.monotonic()
+        if now - self._facts_at < FACTS_SECONDS:
+            return
+        facts, old = self.reader.facts(), self.facts
+        if (
+            old is not None
+            and old.privilege is not Privilege.NONE
+            and facts.accounting
+            and not facts.accounting_reachable
+        ):
+            facts = old  # slurmdbd is away for a while; slurmctld remembers the privilege, and so do we
+        before = {finding.cause for finding in blocking(self.findings)}
+        self.facts, self._facts_at = facts, now
+        self.findings = prerequisites(facts, self.config)
+        for finding in blocking(self.findings):
+            if finding.cause not in before:
+                self.log.error(
+                    "prerequisite.missing", subject=finding.subject, cause=finding.cause, remedy=finding.remedy
+                )
+        self.metrics.blocked.set(len(blocking(self.findings)))
+        self._set_budget()
+
+    def _set_budget(self) -> None:
+        fresh = Budget.of(self.config.write, self.facts)
+        same = ("limited", "burst", "rate", "per_cycle")
+        if any(getattr(fresh, name) != getattr(self.budget, name) for name in same):
+            self.budget = fresh
+            self.budget.spend(0, self.clock.monotonic())
+
+    def _reconcile(self, snapshot: Snapshot) -> tuple[Reconciled, str]:
+        """What was found, and why nothing may be written in this cycle ("" when it may)."""
+        blocked = ""
+        found = Reconciled()
+        try:
+            found = self._reconciler.reconcile(
+                self.journal,
+                view(snapshot, self.journal),
+                snapshot.time,
+                calculated=bool(snapshot.jobs.site_known.any()),
+            )
+        except JournalError as error:
+            blocked = str(error)
+        for job in found.foreign:
+            self.log.info("job.foreign", job=job, sentence="Somebody else changed it; it is left alone from now on.")
+        strays = orphans(snapshot, self.journal)
+        if strays != self._orphans and strays:
+            self.log.warning(
+                "jobs.orphaned",
+                sentence=f"{len(strays)} pending jobs have a SiteFactor that is not in the journal.",
+                jobs=strays[:20],
+                remedy="if nobody else uses SiteFactor: rltuned restore --orphans",
+            )
+        self._orphans = strays
+        self.metrics.orphans.set(len(strays))
+        return found, blocked
+
+    def _overloaded(self, snapshot: Snapshot) -> str:
+        health, limits = snapshot.health, self.config.write
+        if health.server_threads > limits.max_server_threads:
+            return f"slurmctld has {health.server_threads} busy threads"
+        if health.agent_queue > limits.max_agent_queue:
+            return f"slurmctld has {health.agent_queue} messages waiting"
+        return ""
+
+    def _write(self, snapshot: Snapshot, found: Reconciled, result: Plan) -> tuple[int, list[Result]]:
+        writer = self._the_writer()
+        self._wrote = True
+        busy = {*found.owing, *result.withdraw}
+        returning = [job for job in (*found.owing, *result.withdraw) if job not in self._stuck]
+        restored = self._give_back(self._as_many_as_fit(returning)) if returning else 0
+        changes = [*found.rescues, *(change for change in result.changes if change.job_id not in busy)]
+        results = apply(
+            changes,
+            self.reader,
+            writer,
+            self.journal,
+            self.budget,
+            self.clock,
+            _partition_shares(snapshot, changes),
+        )
+        for change, outcome, message in results:
+            self.metrics.changes.labels(change.field.value, outcome.value).inc()
+            self.log.debug(
+                "job.changed" if outcome is Outcome.APPLIED else "job.not_changed",
+                job=change.job_id,
+                field=change.field.value,
+                before=change.before,
+                after=change.after,
+                outcome=outcome.value,
+                message=message,
+            )
+        sent = [item for item in results if item.outcome in {Outcome.APPLIED, Outcome.FAILED, Outcome.DENIED}]
+        bad = [item for item in sent if item.outcome is not Outcome.APPLIED]
+        if sent and 2 * len(bad) >= len(sent):
+            self._alarm(f"{len(bad)} of {len(sent)} writes failed ({bad[0].message})")
+        else:
+            self._alarms = 0
+        return restored, results
+
+    def _the_writer(self) -> SlurmWriter:
+        if self.writer_factory is None:
+            raise RltunedError("a dry run has no writer")
+        if self._writer is None:
+            self._writer = self.writer_factory()
+        return self._writer
+
+    def _give_back(self, jobs: Sequence[int]) -> int:
+        report: RestoreReport = restore(
+            self.journal,
+            self.reader,
+            self._the_writer(),
+            self.budget,
+            self.clock,
+            job_ids=jobs,
+            progress=lambda _done, _total: self._progress(),
+        )
+        self.metrics.restored.inc(len(report.restored))
+        for left in report.left:
+            self._stuck.add(left.job_id)
+            self.log.warning(
+                "job.not_restored", job=left.job_id, field=left.field, reason=left.reason, remedy=left.remedy
+            )
+        return len(report.restored)
+
+    def _give_all_back(self, snapshot: Snapshot, blocked: str) -> int:
+        """Once this process has written and may no longer, nothing of it stays on the pending jobs."""
+        if not self._wrote or blocked or self.writer_factory is None:
+            return 0
+        waiting = {int(job) for job in snapshot.jobs.job_id[snapshot.jobs.pending]}
+        ours = [
+            job
+            for job, entry in self.journal.entries.items()
+            if job in waiting and not entry.applied.foreign and job not in self._stuck
+        ]
+        if not ours:
+            self._wrote = False
+            return 0
+        return self._give_back(self._as_many_as_fit(ours))
+
+    def _as_many_as_fit(self, jobs: Sequence[int]) -> Sequence[int]:
+        """Giving back takes up to two writes a job; what does not fit into the budget waits for the next cycle."""
+        return jobs[: self.budget.allowance(2 * len(jobs), self.clock.monotonic()) // 2 or 1]
+
+    # --- what others see
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        began = self.clock.monotonic()
+        try:
+            yield
+        finally:
+            seconds = self.clock.monotonic() - began
+            self._phases[name] = seconds
+            self.metrics.seconds.labels(name).observe(seconds)
+            self._progress()
+
+    def _progress(self) -> None:
+        self._progress_at = self.clock.monotonic()
+        self._beat()
+
+    def _beat(self) -> None:
+        now = self.clock.monotonic()
+        if now - self._beat_at >= 5.0:
+            self._beat_at = now
+            beat(self._directories(), self.clock.time(), max(STALE_SECONDS, 4 * self.config.cycle.interval))
+
+    def _directories(self) -> Sequence[Path]:
+        state = self.config.state
+        return [root for root in (state.directory, state.mirror) if root is not None]
+
+    def _measure(self, result: Plan) -> None:
+        metrics = self.metrics
+        metrics.managed.set(len(result.rows))
+        metrics.moved.set(result.ranks_changed)
+        distance = abs(result.rank - result.base_rank)
+        metrics.displacement.set(float(distance.mean()) if len(distance) else 0.0)
+        metrics.set_vetoes({veto.value: len(rows) for veto, rows in result.scope.vetoed().items()})
+        if result.placement is not None:
+            metrics.placements.labels(result.placement.outcome.value).inc()
+
+    def _report(self, report: CycleReport, seconds: float) -> None:
+        metrics, now = self.metrics, self.clock.time()
+        metrics.cycles.labels(report.outcome.value).inc()
+        metrics.seconds.labels("total").observe(seconds)
+        metrics.last_cycle.set(now)
+        if report.outcome in {CycleOutcome.DONE, CycleOutcome.SHED}:
+            metrics.last_success.set(now)
+        metrics.set_stage(report.stage)
+        metrics.set_breaker(self.breaker.state)
+        metrics.tokens.set(max(0.0, self.budget.tokens(self.clock.monotonic())))
+        metrics.journal_jobs.set(len(self.journal.entries))
+        metrics.foreign.set(sum(entry.applied.foreign for entry in self.journal.entries.values()))
+        alarms = self.journal.alarms
+        metrics.journal_failed.set(len(alarms))
+        if alarms and alarms != self._journal_alarms:
+            self.log.error("journal.degraded", sentence="A copy of the journal cannot be written: " + "; ".join(alarms))
+        self._journal_alarms = alarms
+        say = self.log.warning if report.outcome is CycleOutcome.FAILED else self.log.info
+        say(
+            "cycle.done",
+            sentence=report.sentence + f"; {seconds:.2f} s.",
+            outcome=report.outcome.value,
+            stage=report.stage.value,
+            pending=report.pending,
+            managed=report.managed,
+            moved=report.moved,
+            changes={outcome.value: count for outcome, count in Counter(r.outcome for r in report.results).items()},
+            restored=report.restored,
+            seconds={name: round(value, 4) for name, value in self._phases.items()},
+        )
+        self.notifier.status(f"{report.stage}: {report.sentence}")
+
+    # --- life
+
+    def reload(self, load: Callable[[], Config], policy_of: Callable[[PolicySection], Policy] = load_policy) -> bool:
+        """Swap in a new configuration and policy between two cycles, if both are good; else keep the old ones.
+
+        `slurm`, `state` and `metrics` need a restart; a change there is refused with a warning, the rest is taken.
+        """
+        try:
+            config = load()
+            policy = policy_of(config.policy)
+        except RltunedError as error:
+            self.metrics.reloads.labels("refused").inc()
+            self.log.error(  # noqa: TRY400 - a mistake of the admin's, not a defect: no traceback
+                "reload.refused", sentence="The old configuration stays in force.", reason=str(error)
+            )
+            return False
+        kept = {name: getattr(self.config, name) for name in ("slurm", "state", "metrics")}
+        changed = [name for name, value in kept.items() if getattr(config, name) != value]
+        if changed:
+            self.log.warning("reload.partial", sentence=f"[{'], ['.join(changed)}] change only with a restart.")
+        with self._turn:
+            self.config = config.model_copy(update=kept)
+            self.policy = policy
+            self.demoted, self._alarms = "", 0
+            self._stuck.clear()
+            self._facts_at = float("-inf")
+            if self.facts is not None:
+                self.findings = prerequisites(self.facts, self.config)
+            self.breaker = self._new_breaker()
+            self._set_budget()
+        self.metrics.interval.set(config.cycle.interval)
+        self.metrics.reloads.labels("applied").inc()
+        self.log.info("reload.done", sentence=f"Policy {policy.name}, stage {config.cycle.stage}.")
+        return True
+
+    def stop(self) -> None:
+        """Wait for the running cycle, then close what is open. The queue is given back by ``rltuned restore``."""
+        with self._turn:
+            self.journal.close()
+            stop_beating(self._directories())
+
+
+def _kind(error: SlurmError) -> str:
+    kinds: Mapping[type[SlurmError], str] = {
+        SlurmUnavailableError: "unavailable",
+        SlurmParseError: "parse",
+        SlurmDeniedError: "denied",
+    }
+    return kinds.get(type(error), "other")
+
+
+def _partition_shares(snapshot: Snapshot, changes: Sequence[Change]) -> dict[int, OverSubscribe]:
+    """OverSubscribe of the partitions of the jobs that are to be isolated; UNKNOWN where several differ."""
+    shares: dict[int, OverSubscribe] = {}
+    for change in changes:
+        row = snapshot.jobs.row_of.get(change.job_id)
+        if change.field is not Field.OVERSUBSCRIBE or row is None:
+            continue
+        names = snapshot.jobs.partition.value(row).split(",")
+        found = {part.oversubscribe for name in names if (part := snapshot.partition_by_name.get(name)) is not None}
+        shares[change.job_id] = found.pop() if len(found) == 1 else OverSubscribe.UNKNOWN
+    return shares
+
+
+def _sentence(
+    pending: int,
+    result: Plan,
+    stage: Stage,
+    held_back: str,
+    tally: Mapping[Outcome, int],
+    why: str,
+    restored: int,
+) -> str:
+    """What `cycle.done` says."""
+    head = f"{pending} pending, {len(result.rows)} managed, {result.ranks_changed} at another rank"
+    wanted = len(result.changes)
+    if stage not in WRITING:
+        reason = f" ({held_back})" if held_back else ""
+        tail = f"{wanted} changes not written: stage {stage}{reason}"
+    elif why:
+        tail = f"{wanted} changes not written: {why}"
+    elif not wanted and not tally:
+        tail = "nothing to change"
+    else:
+        others = ", ".join(f"{count} {outcome}" for outcome, count in tally.items() if outcome is not Outcome.APPLIED)
+        tail = f"{tally.get(Outcome.APPLIED, 0)} of {sum(tally.values())} changes applied" + (
+            f" ({others})" if others else ""
+        )
+    return head + "; " + tail + (f"; {restored} given back" if restored else "")

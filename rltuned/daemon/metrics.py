@@ -1,0 +1,141 @@
+"""``rltuned_*`` metrics on a registry of their own. Slurm's own state is the business of the Slurm exporters.
+
+Base units, closed label sets, never a job, a user or an account as a label: the number of series depends on nothing
+that users do. A scrape reads values that the last cycle left here; it never touches Slurm.
+"""
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+
+from rltuned import __version__
+from rltuned.cluster.changes import Field, Outcome
+from rltuned.config import MetricsSection, Stage
+from rltuned.daemon.breaker import BreakerState
+from rltuned.errors import ConfigError
+
+PHASES: Final = ("read", "reconcile", "plan", "apply", "report", "total")
+CYCLES: Final = ("done", "shed", "waiting", "failed")
+ERRORS: Final = ("unavailable", "parse", "denied", "other")
+BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class Metrics:
+    """All metrics. Every label value is there from the start, so that a rate over a rare event works."""
+
+    def __init__(self, vetoes: Iterable[str] = (), placements: Iterable[str] = ()) -> None:
+        registry = self.registry = CollectorRegistry()
+
+        def gauge(name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
+            return Gauge(f"rltuned_{name}", text, labels, registry=registry)
+
+        def counter(name: str, text: str, labels: Sequence[str] = ()) -> Counter:
+            return Counter(f"rltuned_{name}", text, labels, registry=registry)
+
+        self.build = gauge("build_info", "Version of rltuned; always 1.", ["version"])
+        self.build.labels(__version__).set(1)
+        self.cycles = counter("cycles", "Cycles by how they ended.", ["outcome"])
+        self.seconds = Histogram(
+            "rltuned_cycle_duration_seconds",
+            "Duration of a cycle, by phase.",
+            ["phase"],
+            registry=registry,
+            buckets=BUCKETS,
+        )
+        self.overruns = counter("cycle_overruns", "Cycles that were due while the one before still ran.")
+        self.last_cycle = gauge("last_cycle_timestamp_seconds", "When the last cycle ended, however it ended.")
+        self.last_success = gauge("last_success_timestamp_seconds", "When the last cycle ended well.")
+        self.interval = gauge("cycle_interval_seconds", "Configured time from cycle to cycle.")
+        self.changes = counter("changes", "Changes by field and outcome.", ["field", "outcome"])
+        self.pending = gauge("pending_jobs", "Pending jobs at the last reading.")
+        self.managed = gauge("managed_jobs", "Pending jobs that the last plan manages.")
+        self.vetoed = gauge("vetoed_jobs", "Pending jobs that the last plan leaves alone, by reason.", ["reason"])
+        self.moved = gauge("moved_jobs", "Managed jobs whose planned rank is not Slurm's own.")
+        self.displacement = gauge("rank_displacement_mean", "Mean distance between planned and Slurm's own rank.")
+        self.placements = counter("placements", "Placement problems by how the solver ended.", ["outcome"])
+        self.stage = gauge("stage", "Stage in force: 1 for the one, 0 for the others.", ["stage"])
+        self.demotions = counter("demotions", "Times that alarms made the stage fall to shadow.")
+        self.blocked = gauge("prerequisite_errors", "Unmet prerequisites that keep the daemon in shadow mode.")
+        self.breaker = gauge("breaker_state", "Circuit breaker: 1 for its state, 0 for the others.", ["state"])
+        self.errors = counter("slurm_errors", "Failed reads and writes of Slurm, by kind.", ["kind"])
+        self.tokens = gauge("write_budget_tokens", "RPCs that the write budget has left.")
+        self.journal_jobs = gauge("journal_jobs", "Jobs that the journal knows.")
+        self.journal_damage = gauge("journal_damaged_lines", "Journal lines that could not be read at start.")
+        self.journal_failed = gauge("journal_failed_copies", "Copies of the journal that cannot be written now.")
+        self.foreign = gauge("foreign_jobs", "Jobs that somebody else changed and that are left alone.")
+        self.orphans = gauge("orphan_jobs", "Pending jobs with a site factor that the journal does not know.")
+        self.restored = counter("restored_jobs", "Jobs that the running daemon gave back to Slurm.")
+        self.reloads = counter("reloads", "Configuration reloads by result.", ["result"])
+        for labels in CYCLES:
+            self.cycles.labels(labels)
+        for labels in PHASES:
+            self.seconds.labels(labels)
+        for labels in ERRORS:
+            self.errors.labels(labels)
+        for field in Field:
+            for outcome in Outcome:
+                self.changes.labels(field.value, outcome.value)
+        for labels in ("applied", "refused"):
+            self.reloads.labels(labels)
+        self._vetoes = tuple(vetoes)
+        for labels in self._vetoes:
+            self.vetoed.labels(labels)
+        for labels in placements:
+            self.placements.labels(labels)
+        self.set_stage(Stage.SHADOW)
+        self.set_breaker(BreakerState.CLOSED)
+
+    def set_stage(self, stage: Stage) -> None:
+        """The stage in force."""
+        for one in Stage:
+            self.stage.labels(one.value).set(one is stage)
+
+    def set_breaker(self, state: BreakerState) -> None:
+        """The breaker's state."""
+        for one in BreakerState:
+            self.breaker.labels(one.value).set(one is state)
+
+    def set_vetoes(self, counts: dict[str, int]) -> None:
+        """Jobs by the reason why they are left alone; reasons that are not given are 0."""
+        for reason in self._vetoes:
+            self.vetoed.labels(reason).set(counts.get(reason, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """The running HTTP server."""
+
+    server: WSGIServer
+    thread: threading.Thread
+
+    @property
+    def port(self) -> int:
+        """The port, also when any free one was asked for."""
+        return int(self.server.server_port)
+
+    def close(self) -> None:
+        """Stop serving."""
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+def serve(metrics: Metrics, settings: MetricsSection) -> Endpoint | None:
+    """Serve the metrics by HTTP; None when they are switched off.
+
+    Raises:
+        ConfigError: address or port cannot be used.
+    """
+    if not settings.enabled:
+        return None
+    try:
+        server, thread = start_http_server(settings.port, settings.address, metrics.registry)
+    except OSError as error:
+        raise ConfigError(
+            f"metrics.address {settings.address}, metrics.port {settings.port}: {error.strerror or error}"
+        ) from error
+    return Endpoint(server, thread)

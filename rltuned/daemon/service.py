@@ -1,0 +1,169 @@
+"""The process around the loop: lock, journal, policy, metrics endpoint, scheduler, signals, systemd."""
+
+import logging
+import os
+import random
+import select
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+
+import prometheus_client
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.interval import IntervalTrigger
+
+from rltuned import __version__
+from rltuned.config import Effective, SlurmSection
+from rltuned.daemon.clock import Clock, SystemClock
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.lock import Lock
+from rltuned.daemon.logs import make
+from rltuned.daemon.loop import CycleOutcome, Daemon, load_policy
+from rltuned.daemon.metrics import Metrics
+from rltuned.daemon.metrics import serve as serve_metrics
+from rltuned.daemon.notify import Notifier
+from rltuned.decide.scope import Veto
+from rltuned.errors import SlurmUnavailableError
+from rltuned.placement import SolveOutcome
+from rltuned.slurm.connect import open_reader, open_writer
+from rltuned.slurm.port import SlurmReader, SlurmWriter
+
+JOB: str = "cycle"
+
+
+def serve(
+    load: Callable[[], Effective],
+    *,
+    dry_run: bool = False,
+    once: bool = False,
+    connect_reader: Callable[[SlurmSection], SlurmReader] = open_reader,
+    connect_writer: Callable[[SlurmSection], SlurmWriter] = open_writer,
+    clock: Clock | None = None,
+) -> None:
+    """Run until SIGTERM or SIGINT (or, with `once`, for one cycle). SIGHUP reloads.
+
+    Ready as soon as configuration, model, lock and journal are good: a slurmctld that is down is waited for, not died
+    of. What is on the queue at the end stays there; the unit's ExecStopPost runs ``rltuned restore``.
+
+    Args:
+        load: reads the configuration; called again at each reload.
+        dry_run: no writer is constructed.
+        once: one cycle, in the foreground.
+        connect_reader: makes the reader of the configured backend.
+        connect_writer: makes the writer; never called in a dry run.
+        clock: the system's by default.
+
+    Raises:
+        ConfigError, ModelError: nothing was started.
+        LockedError: another rltuned steers this cluster.
+        JournalError: the journal cannot be read.
+        SlurmUnavailableError: `once`, and the cycle failed.
+    """
+    clock = clock or SystemClock()
+    prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # this one has no annotations
+    # Its warning about a cycle that is still running is `cycle.overrun` here.
+    logging.getLogger("apscheduler").setLevel(logging.ERROR)
+    effective = load()
+    config = effective.config
+    policy = load_policy(config.policy)
+    log = make(config.log.level, config.log.format, sys.stderr)
+    notifier = Notifier.of(os.environ, os.getpid())
+    with ExitStack() as stack:
+        stack.enter_context(Lock.acquire(config.state.directory, "run", clock.time()))
+        journal = Journal.open(config.state.directory, config.state.mirror)
+        metrics = Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
+        endpoint = serve_metrics(metrics, config.metrics) if not once else None
+        if endpoint is not None:
+            stack.callback(endpoint.close)
+        daemon = Daemon(
+            config=config,
+            policy=policy,
+            reader=connect_reader(config.slurm),
+            writer_factory=None if dry_run else lambda: connect_writer(config.slurm),
+            journal=journal,
+            clock=clock,
+            rng=random.Random(),  # noqa: S311 - jitter of a back-off
+            log=log,
+            metrics=metrics,
+            notifier=notifier,
+        )
+        stack.callback(daemon.stop)
+        if once:
+            report = daemon.tick()
+            if report is None or report.outcome is CycleOutcome.FAILED:
+                raise SlurmUnavailableError(report.sentence if report is not None else "no cycle was run")
+            return
+        log.info(
+            "daemon.started",
+            sentence=f"rltuned {__version__}: policy {policy.name}, stage {config.cycle.stage}"
+            + (", dry run" if dry_run else "")
+            + (f", metrics on {config.metrics.address}:{endpoint.port}" if endpoint is not None else ""),
+            metrics_port=endpoint.port if endpoint is not None else None,
+        )
+        _run(daemon, load, notifier, clock)
+        log.info("daemon.stopped", sentence="The running cycle was finished. `rltuned restore` gives the queue back.")
+
+
+def _run(daemon: Daemon, load: Callable[[], Effective], notifier: Notifier, clock: Clock) -> None:
+    """Cycles at a fixed rate in a thread of their own; signals and the watchdog here."""
+
+    def trigger() -> IntervalTrigger:
+        return IntervalTrigger(seconds=daemon.config.cycle.interval, timezone=UTC)
+
+    scheduler = BackgroundScheduler(
+        executors={"default": ThreadPoolExecutor(1)},
+        job_defaults={"max_instances": 1, "coalesce": True, "misfire_grace_time": None},
+        timezone=UTC,
+    )
+    with _signals() as wait:
+        scheduler.add_job(daemon.tick, trigger(), id=JOB, next_run_time=datetime.now(UTC))
+        scheduler.start()
+        notifier.ready(f"{daemon.stage}: first cycle runs")
+        pause = min(10.0, notifier.watchdog_seconds / 3) if notifier.watchdog_seconds else 10.0
+        while True:
+            caught = wait(pause)
+            if daemon.healthy():
+                notifier.watchdog()
+            if caught & {signal.SIGTERM, signal.SIGINT}:
+                break
+            if signal.SIGHUP in caught:
+                notifier.reloading(clock.monotonic())
+                interval = daemon.config.cycle.interval
+                if daemon.reload(lambda: load().config):
+                    daemon.log = make(daemon.config.log.level, daemon.config.log.format, sys.stderr)
+                    if daemon.config.cycle.interval != interval:
+                        scheduler.reschedule_job(JOB, trigger=trigger())
+                notifier.ready(f"{daemon.stage}: reloaded")
+        notifier.stopping()
+        scheduler.shutdown(wait=True)
+
+
+@contextmanager
+def _signals() -> Iterator[Callable[[float], set[int]]]:
+    """Collects SIGTERM, SIGINT and SIGHUP; the value waits for so many seconds and returns what came.
+
+    Python runs handlers in the main thread, where taking a lock could deadlock: they only leave a byte in a socket.
+    """
+    receive, send = socket.socketpair()
+    receive.setblocking(False)
+    send.setblocking(False)
+    wanted = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = {number: signal.signal(number, lambda *_: None) for number in wanted}
+    descriptor = signal.set_wakeup_fd(send.fileno(), warn_on_full_buffer=False)
+
+    def wait(seconds: float) -> set[int]:
+        ready, _, _ = select.select([receive], [], [], seconds)
+        return set(receive.recv(4096)) & set(wanted) if ready else set()
+
+    try:
+        yield wait
+    finally:
+        signal.set_wakeup_fd(descriptor)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        receive.close()
+        send.close()
