@@ -46,6 +46,7 @@ trap '"${as_root[@]}" rm -rf --one-file-system "$root"' EXIT
 
 arguments=(--variant=minbase)
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+[[ -r $keyring ]] || keyring=${keyring%.gpg}.pgp
 if [[ -r $keyring ]]; then
     arguments+=("--keyring=$keyring")
 else

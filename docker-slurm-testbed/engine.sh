@@ -21,7 +21,10 @@ fail() {
 
 answers() { command -v docker >/dev/null && timeout 20 docker info >/dev/null 2>&1; }
 has_compose() { "$here/compose.sh" version >/dev/null 2>&1; }
-has_debootstrap() { command -v debootstrap >/dev/null || [[ -x /usr/sbin/debootstrap ]]; }
+has_debootstrap() {
+    { command -v debootstrap >/dev/null || [[ -x /usr/sbin/debootstrap ]]; } &&
+        [[ -r /usr/share/keyrings/debian-archive-keyring.gpg || -r /usr/share/keyrings/debian-archive-keyring.pgp ]]
+}
 
 if answers && has_compose && has_debootstrap; then
     exit 0
@@ -29,7 +32,7 @@ fi
 if [[ $check_only == yes ]]; then
     answers || { say "no container engine answers"; exit 1; }
     has_compose || { say "no compose (neither 'docker compose' nor docker-compose)"; exit 1; }
-    say "no debootstrap"
+    say "no debootstrap, or no keys of the Debian archive"
     exit 1
 fi
 
@@ -98,12 +101,17 @@ if ! answers; then
         # A remote or rootless engine is not ours to replace.
         [[ -z ${DOCKER_HOST:-} ]] || fail "DOCKER_HOST=$DOCKER_HOST does not answer" "start that engine or unset DOCKER_HOST"
         install "the container engine" docker.io
-        command -v docker >/dev/null || install "the engine's client" docker-cli docker.io
     fi
+    # Debian 13 keeps the client apart.
+    command -v docker >/dev/null || install "the engine's client" docker-cli docker.io
     start_dockerd
 fi
 # v2 (the plugin) where there is one; bookworm's docker-compose is v1, which serves as well.
 has_compose || install "compose" docker-compose-v2 docker-compose-plugin docker-compose
 has_compose || fail "compose is installed but does not run" "try: $here/compose.sh version"
-has_debootstrap || install "base images without a registry" debootstrap
+if ! has_debootstrap; then
+    install "base images without a registry" debootstrap
+    # Ubuntu's debootstrap does not bring Debian's keys.
+    install "keys of the Debian archive" debian-archive-keyring
+fi
 say "ready: $(docker version --format '{{.Server.Version}}'), $("$here/compose.sh" version --short 2>/dev/null | head -1)"
