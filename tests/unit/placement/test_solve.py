@@ -1,0 +1,148 @@
+"""GLPK behind its door: limits, outcomes, wrong models, memory."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import swiglpk as glpk
+from unit.placement.instances import random_problem
+
+from rltuned.errors import PlacementError
+from rltuned.placement.base import SolveOutcome
+from rltuned.placement.mapping import choose, worth
+from rltuned.placement.model import Model, formulate
+from rltuned.placement.rounding import round_relaxation
+from rltuned.placement.solve import solve
+from rltuned.placement.ways import enumerate_ways
+
+
+def _ways(seed=3, jobs=24, nodes=10):
+    return enumerate_ways(random_problem(np.random.default_rng(seed), jobs, nodes, slots=3))
+
+
+def _knapsack():
+    """max 5a + 4b + 3c, 2a + 3b + c ≤ 5, 4a + b + 2c ≤ 11, binary: 9 at a = b = 1."""
+    return Model(
+        row=np.array([0, 0, 0, 1, 1, 1]),
+        column=np.array([0, 1, 2, 0, 1, 2]),
+        value=np.array([2.0, 3.0, 1.0, 4.0, 1.0, 2.0]),
+        rhs=np.array([5.0, 11.0]),
+        objective=np.array([5.0, 4.0, 3.0]),
+        upper=np.ones(3),
+        integer=np.ones(3, dtype=np.bool_),
+        patterns=3,
+        row_names=(("first",), ("second",)),
+        column_names=(("x", 0), ("x", 1), ("x", 2)),
+    )
+
+
+def _blocks():
+    """Blocks of GLPK's memory in use."""
+    count = glpk.intArray(1)
+    glpk.glp_mem_usage(count.cast(), None, None, None)
+    return count[0]
+
+
+def test_a_textbook_knapsack_has_its_textbook_answer():
+    solved = solve(_knapsack(), 5.0, 0.0)
+    assert solved.outcome is SolveOutcome.OPTIMAL
+    assert solved.objective == pytest.approx(9.0)
+    assert solved.counts.tolist() == [1, 1, 0]
+    assert solved.bound == pytest.approx(9.0)
+
+
+def test_without_time_there_is_no_solution_and_the_outcome_says_so():
+    ways = enumerate_ways(random_problem(np.random.default_rng(0), 200, 100, slots=3))
+    solved = solve(formulate(ways), 1e-6, 0.0)
+    assert solved.outcome is SolveOutcome.TIMEOUT
+    assert solved.counts is None
+    assert "time limit" in solved.message
+
+
+def test_a_rounded_relaxation_within_the_gap_ends_the_search():
+    model = _knapsack()
+    seen = []
+
+    def rounding(relaxed):
+        seen.append(relaxed)
+        return np.array([1, 0, 1]), 8.0
+
+    solved = solve(model, 5.0, 0.5, rounding)
+    assert solved.counts.tolist() == [1, 0, 1]
+    assert solved.outcome is SolveOutcome.OPTIMAL
+    assert solved.bound >= 9.0
+    assert len(seen) == 1
+    assert solve(model, 5.0, 0.0, rounding).counts.tolist() == [1, 1, 0]
+
+
+def test_a_rounded_relaxation_never_promises_more_than_there_is():
+    better = 0
+    for seed in range(60):
+        ways = _ways(seed)
+        if not ways.columns.patterns:
+            continue
+        model = formulate(ways)
+        found = []
+
+        def rounding(relaxed, ways=ways, found=found):
+            counts = round_relaxation(ways, relaxed)
+            found.append((counts, worth(ways, choose(ways, counts))))
+            return found[0]
+
+        solved = solve(model, 20.0, 0.0, rounding)
+        counts, value = found[0]
+        assert value <= solved.objective + 1e-6
+        cells = model.column < model.patterns
+        rows = np.array([name[0] for name in model.row_names])
+        used = np.bincount(model.row[cells], model.value[cells] * counts[model.column[cells]], len(model.rhs))
+        jobs = rows == "job"
+        assert (used[jobs] <= model.rhs[jobs] + 1e-9).all()
+        better += value > worth(ways, ways.greedy) + 1e-9
+    assert better > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"value": np.array([2.0, np.nan, 1.0, 4.0, 1.0, 2.0])}, "not finite"),
+        ({"objective": np.array([5.0, np.inf, 3.0])}, "not finite"),
+        ({"column": np.array([0, 1, 3, 0, 1, 2])}, "outside the matrix"),
+        ({"row": np.array([0, 0, 0, 1, 1, -1])}, "outside the matrix"),
+        ({"column": np.array([0, 0, 2, 0, 1, 2])}, "share a cell"),
+        ({"upper": np.array([1.0, -1.0, 1.0])}, "negative"),
+    ],
+)
+def test_a_model_that_would_make_glpk_end_the_process_is_refused(changes, reason):
+    with pytest.raises(PlacementError, match=reason):
+        solve(dataclasses.replace(_knapsack(), **changes), 1.0, 0.0)
+
+
+def test_a_model_without_a_solution_is_an_error_and_not_a_crash():
+    solved = solve(dataclasses.replace(_knapsack(), rhs=np.array([-1.0, 11.0])), 1.0, 0.0)
+    assert solved.outcome is SolveOutcome.ERROR
+    assert "GLPK" in solved.message
+
+
+def test_memory_is_freed_on_every_path():
+    model = formulate(_ways())
+    solve(model, 5.0, 0.0)
+    before = _blocks()
+    solve(model, 5.0, 0.0)
+    solve(model, 1e-6, 0.0)
+    solve(dataclasses.replace(model, rhs=model.rhs - 1e6), 1.0, 0.0)
+
+    def failing(_relaxed):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        solve(model, 5.0, 0.0, failing)
+    assert _blocks() == before
+
+
+def test_rows_and_columns_have_names_for_explain():
+    model = formulate(_ways())
+    assert len(model.row_names) == len(model.rhs)
+    assert len(model.column_names) == len(model.objective)
+    assert {name[0] for name in model.row_names} <= {"job", "slot", "capacity", "whole", "crowd"}
+    assert len(set(model.row_names)) == len(model.row_names)
+    assert len(set(model.column_names)) == len(model.column_names)
