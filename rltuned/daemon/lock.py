@@ -61,7 +61,7 @@ class Lock:
         except OSError as error:
             os.close(fd)
             who = str(_read(path) or "an unknown process")
-            raise LockedError(f"{path}: held by {who}; stop that one first") from error
+            raise LockedError(f"{path}: held by {who}") from error
         holder = {
             "pid": os.getpid(),
             "host": socket.gethostname(),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from rltuned.cluster.changes import Change, Field, History, Outcome, OverSubscribe
+from rltuned.cluster.changes import Change, Field, History, JobStatus, Outcome, OverSubscribe, WriteResult
 from rltuned.cluster.tables import Snapshot
 from rltuned.config import Config, PolicySection, Stage
 from rltuned.daemon.apply import Result, apply
@@ -100,6 +100,48 @@ def load_policy(settings: PolicySection) -> Policy:
     return files.load(settings.model) if settings.name == "model" else by_name(settings.name)
 
 
+class _Reader:
+    """The reader, telling after each answer that the loop moves."""
+
+    def __init__(self, reader: SlurmReader, moved: Callable[[], None]) -> None:
+        self._reader, self._moved = reader, moved
+
+    def ping(self) -> None:
+        self._reader.ping()
+        self._moved()
+
+    def facts(self) -> ClusterFacts:
+        answer = self._reader.facts()
+        self._moved()
+        return answer
+
+    def snapshot(self, now: float) -> Snapshot:
+        answer = self._reader.snapshot(now)
+        self._moved()
+        return answer
+
+    def status(self, job_ids: Sequence[int] | None = None) -> dict[int, JobStatus]:
+        answer = self._reader.status(job_ids)
+        self._moved()
+        return answer
+
+
+class _Writer:
+    """The writer, likewise."""
+
+    def __init__(self, writer: SlurmWriter, moved: Callable[[], None]) -> None:
+        self._writer, self._moved = writer, moved
+
+    def write(self, changes: Sequence[Change]) -> list[WriteResult]:
+        answer = self._writer.write(changes)
+        self._moved()
+        return answer
+
+    def release(self, job_ids: Sequence[int]) -> None:
+        self._writer.release(job_ids)
+        self._moved()
+
+
 @dataclass
 class Daemon:
     """The loop's state. One per process; `tick` and `reload` may be called from different threads."""
@@ -125,6 +167,7 @@ class Daemon:
         self.budget = Budget.of(self.config.write, None)
         self.breaker = self._new_breaker()
         self._reconciler = Reconciler()
+        self._reader = _Reader(self.reader, self._progress)
         self._writer: SlurmWriter | None = None
         self._turn = threading.Lock()
         self._facts_at = float("-inf")
@@ -249,7 +292,7 @@ class Daemon:
         self.budget.start_cycle()
         with self._phase("read"):
             self._refresh_facts()
-            snapshot = self.reader.snapshot(self.clock.time())
+            snapshot = self._reader.snapshot(self.clock.time())
             self.budget.spend(SNAPSHOT_RPCS, self.clock.monotonic())
         with self._phase("reconcile"):
             found, blocked = self._reconcile(snapshot)
@@ -295,7 +338,7 @@ class Daemon:
         if not self._unavailable:
             return False
         try:
-            self.reader.ping()
+            self._reader.ping()
         except SlurmError:
             return False
         self.breaker.probe()
@@ -305,7 +348,7 @@ class Daemon:
         now = self.clock.monotonic()
         if now - self._facts_at < FACTS_SECONDS:
             return
-        facts, old = self.reader.facts(), self.facts
+        facts, old = self._reader.facts(), self.facts
         if (
             old is not None
             and old.privilege is not Privilege.NONE
@@ -375,7 +418,7 @@ class Daemon:
         changes = [*found.rescues, *(change for change in result.changes if change.job_id not in busy)]
         results = apply(
             changes,
-            self.reader,
+            self._reader,
             writer,
             self.journal,
             self.budget,
@@ -405,13 +448,13 @@ class Daemon:
         if self.writer_factory is None:
             raise RltunedError("a dry run has no writer")
         if self._writer is None:
-            self._writer = self.writer_factory()
+            self._writer = _Writer(self.writer_factory(), self._progress)
         return self._writer
 
     def _give_back(self, jobs: Sequence[int]) -> int:
         report: RestoreReport = restore(
             self.journal,
-            self.reader,
+            self._reader,
             self._the_writer(),
             self.budget,
             self.clock,

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
 
 import prometheus_client
 from apscheduler.executors.pool import ThreadPoolExecutor
@@ -20,19 +22,21 @@ from rltuned import __version__
 from rltuned.config import Effective, SlurmSection
 from rltuned.daemon.clock import Clock, SystemClock
 from rltuned.daemon.journal import Journal
-from rltuned.daemon.lock import Lock
+from rltuned.daemon.lock import Lock, holder
 from rltuned.daemon.logs import make
 from rltuned.daemon.loop import CycleOutcome, Daemon, load_policy
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.metrics import serve as serve_metrics
 from rltuned.daemon.notify import Notifier
 from rltuned.decide.scope import Veto
-from rltuned.errors import SlurmUnavailableError
+from rltuned.errors import LockedError, SlurmUnavailableError
 from rltuned.placement import SolveOutcome
 from rltuned.slurm.connect import open_reader, open_writer
 from rltuned.slurm.port import SlurmReader, SlurmWriter
 
-JOB: str = "cycle"
+JOB: Final = "cycle"
+RESTORE_WAIT: Final = 40.0
+"""Seconds to wait for a running restore; below TimeoutStartSec of the unit, which tries again."""
 
 
 def serve(
@@ -73,7 +77,7 @@ def serve(
     log = make(config.log.level, config.log.format, sys.stderr)
     notifier = Notifier.of(os.environ, os.getpid())
     with ExitStack() as stack:
-        stack.enter_context(Lock.acquire(config.state.directory, "run", clock.time()))
+        stack.enter_context(_lock(config.state.directory, clock))
         journal = Journal.open(config.state.directory, config.state.mirror)
         metrics = Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
         endpoint = serve_metrics(metrics, config.metrics) if not once else None
@@ -106,6 +110,23 @@ def serve(
         )
         _run(daemon, load, notifier, clock)
         log.info("daemon.stopped", sentence="The running cycle was finished. `rltuned restore` gives the queue back.")
+
+
+def _lock(directory: Path, clock: Clock) -> Lock:
+    """The lock; a restore (the dead-man timer's, say) that holds it is waited for.
+
+    Raises:
+        LockedError: another daemon has it, or the restore takes long.
+    """
+    deadline = clock.monotonic() + RESTORE_WAIT
+    while True:
+        try:
+            return Lock.acquire(directory, "run", clock.time())
+        except LockedError:
+            held = holder(directory)
+            if (held is not None and held.purpose != "restore") or clock.monotonic() > deadline:
+                raise
+        clock.sleep(1.0)
 
 
 def _run(daemon: Daemon, load: Callable[[], Effective], notifier: Notifier, clock: Clock) -> None:

@@ -1,0 +1,105 @@
+"""``rltuned restore`` as a whole: lock, journal, connection, `restore`. Imports no NumPy.
+
+Three callers: an admin, the unit's ExecStopPost, and the dead-man timer (`if_stale`). All do the same; they differ in
+what a living daemon means to them.
+"""
+
+from collections.abc import Callable, Collection
+from contextlib import ExitStack
+
+from rltuned.config import Config, SlurmSection
+from rltuned.daemon.budget import Budget
+from rltuned.daemon.clock import Clock, SystemClock
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.lock import Lock, holder
+from rltuned.daemon.restore import Progress, RestoreReport, is_stale, restore
+from rltuned.errors import JournalError, LockedError, SlurmError
+from rltuned.slurm.connect import open_reader, open_writer
+from rltuned.slurm.port import SlurmReader, SlurmWriter
+
+
+def undo(
+    config: Config,
+    *,
+    job_ids: Collection[int] = (),
+    orphans: bool = False,
+    if_stale: float | None = None,
+    progress: Progress | None = None,
+    clock: Clock | None = None,
+    connect_reader: Callable[[SlurmSection], SlurmReader] = open_reader,
+    connect_writer: Callable[[SlurmSection], SlurmWriter] = open_writer,
+) -> RestoreReport | None:
+    """Give the queue, or some jobs, back to Slurm.
+
+    While a daemon runs, everything can only be restored by stopping it (it would apply its plan again a minute later);
+    single jobs can be restored beside it: the daemon sees that somebody changed them and leaves them alone for good.
+    A daemon that holds the lock but shows no sign of life is no obstacle for `if_stale`.
+
+    Args:
+        config: state directories, backend, write budget.
+        job_ids: only these jobs, and hands off them from now on; empty: all.
+        orphans: also clear site factors that the journal does not know; then even an unreadable journal is no obstacle.
+        if_stale: do nothing unless the daemon's heartbeat is older than so many seconds (and several cycles).
+        progress: told (done, total) after each batch.
+        clock: the system's by default.
+        connect_reader: makes the reader.
+        connect_writer: makes the writer.
+
+    Returns:
+        None when `if_stale` found the daemon alive; else the report.
+
+    Raises:
+        LockedError: a daemon runs (or another restore); the message says who and what to do.
+        JournalError: the journal cannot be read, so that nothing is known.
+        SlurmError: the queue could not be read; try again, nothing is lost.
+    """
+    clock = clock or SystemClock()
+    state = config.state
+    if if_stale is not None and not is_stale(if_stale, clock.time(), state.directory, state.mirror):
+        return None
+    with ExitStack() as stack:
+        record = _locked(config, stack, clock, beside_daemon=bool(job_ids) or if_stale is not None)
+        try:
+            open_journal = Journal.open if record else Journal.read
+            journal = open_journal(state.directory, state.mirror)
+        except JournalError:
+            if not orphans:
+                raise
+            journal, record = Journal(), False
+        stack.callback(journal.close)
+        if not orphans and not any(not job_ids or job in job_ids for job in journal.entries):
+            return RestoreReport()
+        reader = connect_reader(config.slurm)
+        try:
+            facts = reader.facts()
+        except SlurmError:
+            facts = None  # the careful budget; if slurmctld is down, the next read says so
+        return restore(
+            journal,
+            reader,
+            connect_writer(config.slurm),
+            Budget.of(config.write, facts),
+            clock,
+            job_ids=job_ids or None,
+            orphans=orphans,
+            hands_off=bool(job_ids),
+            record=record,
+            progress=progress,
+        )
+
+
+def _locked(config: Config, stack: ExitStack, clock: Clock, *, beside_daemon: bool) -> bool:
+    """Take the lock if it is free. False: work beside the daemon that holds it, without touching its journal."""
+    try:
+        stack.enter_context(Lock.acquire(config.state.directory, "restore", clock.time()))
+    except LockedError as error:
+        held = holder(config.state.directory)
+        if held is None or held.purpose != "run":
+            raise
+        if not beside_daemon:
+            raise LockedError(
+                f"{error}: `systemctl stop rltuned` restores the queue by itself; to give single jobs back and have"
+                " the daemon leave them alone, name them"
+            ) from error
+        return False
+    return True
