@@ -91,12 +91,13 @@ def oversubscribe(shown: str, exclusive: str | None) -> OverSubscribe:
     """The value of a job from squeue's columns OverSubscribe and, since 26.05, Exclusive (None: no such column).
 
     Since 26.05 a job that asked for nothing and one that was set to NO both show NO: that is `UNKNOWN` here. What the
-    user asked for is told by Exclusive: NODE shows as NO, USER, MCS and TOPO as themselves.
+    user asked for is told by Exclusive: NODE shows as NO, USER, MCS and TOPO as themselves. A word that is not known
+    counts as NO, the value that is never touched.
     """
     try:
         value = OverSubscribe(shown.upper())
     except ValueError:
-        return OverSubscribe.UNKNOWN
+        return OverSubscribe.NO
     if exclusive is None or exclusive in parse.NOTHING:
         return value
     if exclusive == "NO":

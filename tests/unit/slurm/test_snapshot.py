@@ -241,7 +241,7 @@ def test_without_multifactor_no_site_factor_is_known(slurm, said):
         ("NO", "NO", True),
         ("USER", "USER", True),
         ("MCS", "MCS", True),
-        ("??", "UNKNOWN", False),
+        ("??", "NO", True),
     ],
 )
 def test_exclusivity_is_told_by_oversubscribe_before_26_05(slurm, shown, value, exclusive):
