@@ -22,6 +22,9 @@ from rltuned.policy.files import save
 from rltuned.policy.heuristics import Rule, by_name
 from rltuned.policy.manifest import TrainingPart
 
+MEASURED_JOBS: Final = 10
+"""Queues shorter than this are not measured on: the τ of two jobs that the rule ties is 1 or −1 by chance."""
+
 GOLDEN_ROWS: Final = 16
 """Rows of the golden vector, taken from states that were not trained on."""
 
@@ -151,11 +154,14 @@ def write_model(result: ImitateResult, directory: Path, revision: str = "unknown
 
 
 def agreement(rule: Rule, scores: Sequence[Floats], observations: Sequence[Observation]) -> Agreement:
-    """How far `scores`, one array per observation, rank as `rule` does. States that it does not order do not count."""
+    """How far `scores`, one array per observation, rank as `rule` does.
+
+    States that the rule does not order, and those of fewer than `MEASURED_JOBS` jobs, do not count.
+    """
     whole, key = [], []
     for observation, score in zip(observations, scores, strict=True):
         tau = kendall(rule.score(observation), score)
-        if tau is not None:
+        if tau is not None and len(observation) >= MEASURED_JOBS:
             whole.append(tau)
             among_keys = kendall(-rule.key(observation), score)
             key.append(tau if among_keys is None else among_keys)

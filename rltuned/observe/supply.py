@@ -66,10 +66,11 @@ def expected_ends(snapshot: Snapshot, rows: npt.NDArray[np.intp], estimates: Flo
     it has so far. `estimates`: (N,) seconds, NaN where unknown.
     """
     elapsed = np.minimum(np.fmax(snapshot.time - snapshot.jobs.start_time[rows], 0.0), CENTURY)
-    left = estimates[rows] - elapsed
+    left: Floats = estimates[rows] - elapsed
     np.copyto(left, elapsed, where=left <= 0)  # NaN, no estimate, stays
-    end = np.fmin(snapshot.time + left, snapshot.jobs.end_time[rows])
-    return np.asarray(np.where(np.isnan(end), np.inf, end), dtype=np.float64)
+    end: Floats = np.fmin(snapshot.time + left, snapshot.jobs.end_time[rows])
+    end[np.isnan(end)] = np.inf
+    return end
 
 
 def pool_stats(snapshot: Snapshot, pools: Pools, estimates: Floats) -> PoolStats:
@@ -94,7 +95,7 @@ def pool_stats(snapshot: Snapshot, pools: Pools, estimates: Floats) -> PoolStats
     per_node[:, 3] = nodes.mem
     count, idle_count, cpus, mem = (members.astype(np.float64) @ per_node).T
 
-    candidates = np.flatnonzero(nodes.cpus_free > 0)
+    candidates = (nodes.cpus_free > 0).nonzero()[0]
     idle = nodes.idle[candidates]
     candidates = np.concatenate((candidates[idle], candidates[~idle]))
     room = np.empty((len(nodes.gpu_types) + 1, len(candidates)), dtype=np.int16)
@@ -134,8 +135,8 @@ def _fragmentation(free: Floats, free_squared: Floats, largest: Floats) -> Float
     f: free GPUs of a node, F = Σ f, g_max: GPUs of the largest node.
     """
     whole = free * largest
-    scattered: Floats = whole - free_squared
-    return np.asarray(np.maximum(scattered, 0.0) / np.maximum(whole, 1.0), dtype=np.float64)
+    scattered: Floats = np.maximum(whole - free_squared, 0.0) / np.maximum(whole, 1.0)
+    return scattered
 
 
 def _releases(
@@ -143,23 +144,25 @@ def _releases(
 ) -> tuple[Floats, Floats]:
     """`PoolStats.release_time` and `released`. A job's GPUs are taken to be spread evenly over its nodes."""
     jobs, nodes = snapshot.jobs, snapshot.nodes
-    counts = np.diff(jobs.node_ptr)
-    holders = np.flatnonzero(counts)
+    counts = jobs.node_ptr[1:] - jobs.node_ptr[:-1]
+    holders = counts.nonzero()[0]
     counts = counts[holders]
-    ends = expected_ends(snapshot, holders, estimates)
-    share = np.repeat(jobs.gpus[holders] / counts, counts)
     column = {name: index for index, name in enumerate(nodes.gpu_types)}
     types = np.array([column.get(name, -1) for name in jobs.gpu_type.names] + [-1])
-    type_of = np.repeat(types[jobs.gpu_type.codes[holders]], counts)
-    end_of = np.repeat(ends, counts)
-    # Ties in any order: what is released by then is the same.
-    order = np.argsort(end_of)
-    type_of, node = type_of[order], jobs.node_idx[order]
+    # One entry per job and node of it, by the job's end. Ties in any order: what is released by then is the same.
+    ends = expected_ends(snapshot, holders, estimates)
+    owner = np.repeat(np.arange(len(holders)), counts)
+    order = ends[owner].argsort()
+    owner, node = owner[order], jobs.node_idx[order]
+    type_of = types[jobs.gpu_type.codes[holders]][owner]
     # An untyped job on a typed node holds that node's type; a pool of any type counts all.
-    counted = members[:, node] & ((type_of == -1) | (type_of == kind[:, None]) | (kind == -1)[:, None])
+    counted = (type_of == kind[:, None]) | (type_of == -1)
+    counted[kind == -1] = True
+    counted &= members[:, node]
     released = np.zeros((len(members), len(order) + 1))
-    np.cumsum(counted * share[order], axis=1, out=released[:, 1:])
-    return end_of[order], released
+    np.multiply(counted, (jobs.gpus[holders] / counts)[owner], out=released[:, 1:])
+    np.cumsum(released, axis=1, out=released)
+    return ends[owner], released
 
 
 def _exclusive_partitions(snapshot: Snapshot) -> Bools:

@@ -85,7 +85,7 @@ def features(
     cpus, mem = jobs.cpus[rows], np.minimum(jobs.mem[rows], MOST_MIB)
     ways = num_ways(jobs, rows, pools, stats)
     ratio = gpus / np.maximum(free, 0.5)[pool]
-    ended = np.searchsorted(stats.release_time, snapshot.time + run_time, side="right")
+    ended = stats.release_time.searchsorted(snapshot.time + run_time, side="right")
     future = (free[pool] + stats.released[pool, ended] - gpus) / total[pool]
     out = np.empty((len(rows), len(FEATURES)), dtype=np.float32)
     out[:, 0] = np.log1p(gpus) / np.log1p(total)[pool]
@@ -121,7 +121,7 @@ def num_ways(jobs: JobTable, rows: npt.NDArray[np.intp], pools: Pools, stats: Po
     # more than can be counted fits nowhere.
     wanted = np.maximum(count, 1)
     need_gpus = np.where(per_node > 0, per_node, np.ceil(gpus / wanted))
-    fits = stats.room_gpus.take(pool, axis=0) >= np.clip(need_gpus, 0, MOST_GPUS).astype(np.int16)[:, None]
+    fits = stats.room_gpus.take(pool, axis=0) >= np.minimum(need_gpus, MOST_GPUS).astype(np.int16)[:, None]
     fits &= stats.room_cpus >= np.ceil(cpus / wanted).astype(np.int32)[:, None]
     fits &= stats.room_mem >= (mem / wanted).astype(np.float32)[:, None]
     if tmp.any():
@@ -132,7 +132,8 @@ def num_ways(jobs: JobTable, rows: npt.NDArray[np.intp], pools: Pools, stats: Po
     on_shared[alone] = 0.0
     spread, pack = on_idle >= wanted, on_shared >= wanted
     together = (count > 1) & (on_idle > 0) & (on_shared > 0) & (on_idle + on_shared >= wanted)
-    divisible = np.flatnonzero((count <= 1) & (per_node <= 0) & (gpus > 1))
+    # Only where the pool has the GPUs at all: on a busy cluster that leaves few.
+    divisible = ((count <= 1) & (per_node <= 0) & (gpus > 1) & (gpus <= stats.free_gpus[pool])).nonzero()[0]
     together[divisible] = _splits(
         gpus[divisible], cpus[divisible], mem[divisible], alone[divisible], pool[divisible], stats
     )

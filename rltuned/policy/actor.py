@@ -97,7 +97,8 @@ class Actor:
         value = state.astype(np.float64)
         for index, (kernel, bias) in enumerate(self._layers):
             if index:
-                value = np.maximum(value, 0.0) if self.architecture.activation is Activation.RELU else np.tanh(value)
+                relu = self.architecture.activation is Activation.RELU
+                value = np.maximum(value, 0.0, out=value) if relu else np.tanh(value, out=value)
             elif self.architecture.context and len(state):
                 bias = bias + value.mean(axis=0) @ self._context  # noqa: PLW2901 - the bias of this window
             value = value @ kernel

