@@ -116,12 +116,55 @@ def run(config_path: Path | None, *, dry_run: bool, once: bool, stage: str | Non
     serve(lambda: load(config_path, flags), dry_run=dry_run, once=once)
 
 
+@cli.command()
+@click.argument("job_ids", metavar="[JOBID]...", nargs=-1, type=click.IntRange(min=1))
+@config_option
+@click.option(
+    "--orphans",
+    is_flag=True,
+    help="Also clear site factors that the journal does not know. Only for sites where nobody else uses SiteFactor.",
+)
+@click.option(
+    "--if-stale",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Do nothing unless the daemon's heartbeat is older (what the dead-man timer runs).",
+)
+@json_option
+def restore(
+    job_ids: tuple[int, ...], config_path: Path | None, *, orphans: bool, if_stale: float | None, as_json: bool
+) -> None:
+    """Undo everything that rltuned has put on the queue, and prove it by reading back.
+
+    With JOBIDs only those jobs, which the daemon then leaves alone for good. Works without the daemon and without a
+    model. Exit code 10: something could not be taken back; each such job is named with the reason and the remedy.
+    """
+    from rltuned.daemon.undo import undo
+
+    def progress(done: int, total: int) -> None:
+        if sys.stderr.isatty():
+            click.echo(f"\rrestoring {done}/{total}", nl=done == total, err=True)
+
+    report = undo(load(config_path).config, job_ids=job_ids, orphans=orphans, if_stale=if_stale, progress=progress)
+    if report is None:
+        click.echo("null" if as_json else "The daemon is alive; nothing was done.")
+        return
+    if as_json:
+        emit(report.to_json())
+    else:
+        click.echo(report.sentence())
+        for left in report.left:
+            click.echo(f"  job {left.job_id}: {left.field}={left.value} stays: {left.reason} → {left.remedy}")
+    if not report.complete:
+        raise click.exceptions.Exit(EXIT_FINDINGS)
+
+
 @cli.command("check-config")
 @click.argument("path", required=False, type=click.Path(dir_okay=False, path_type=Path))
 def check_config(path: Path | None) -> None:
     """Validate a configuration file (and the environment) without starting anything."""
     effective = load(path)
-    from rltuned.daemon.policy import load_policy
+    from rltuned.daemon.loop import load_policy
 
     load_policy(effective.config.policy)
     click.echo(
@@ -283,7 +326,7 @@ def _fresh_record(config: Config) -> dict[str, Any]:
     from rltuned.cluster.changes import History
     from rltuned.daemon.clock import SystemClock
     from rltuned.daemon.journal import Journal
-    from rltuned.daemon.policy import load_policy
+    from rltuned.daemon.loop import load_policy
     from rltuned.decide import plan, record
     from rltuned.slurm.connect import open_reader
 
