@@ -245,9 +245,19 @@ class _Enumerator:
         self._idle = [
             (n, classes.first_node[n], problem.free[slot, classes.first_node[n]].T) for slot, n in enumerate(idle)
         ]
+        # (C, T) types that some eligible node has enough of: an untyped job need not be tried on the others.
+        part = np.where(np.array(self.per_node) > 0, self.per_node, np.minimum(self.gpus, 1))
+        has = [
+            (eligible[:, None] & (problem.total_gpus >= least)).any(axis=0)
+            for eligible, least in zip(self.eligible, part.tolist(), strict=True)
+        ]
         self._types = [
-            ((-1,) if g == 0 else tuple(range(self.types)) if t < 0 else (t,) if t < self.types else _EMPTY)
-            for g, t in zip(self.gpus, self.type, strict=True)
+            (
+                (-1,)
+                if g == 0
+                else tuple(t for t in (range(self.types) if wanted < 0 else (wanted,)) if t < self.types and some[t])
+            )
+            for g, wanted, some in zip(self.gpus, self.type, has, strict=True)
         ]
         self._uses: dict[tuple[int, int, int], Floats] = {}
 
@@ -288,7 +298,7 @@ class _Enumerator:
         for dimension, amount in enumerate(use.tolist()):
             if amount > 0:
                 mask = mask & (avail[slot, dimension] >= amount)
-        return np.flatnonzero(mask)
+        return np.asarray(mask.nonzero()[0], dtype=np.intp)
 
     def _best(
         self, c: int, slot: int, use: Floats, count: int, avail: Floats
