@@ -97,7 +97,7 @@ def apply(
         verdicts.append(change if outcome is None else Result(change, outcome, message))
     if learned:
         journal.update(entry for job, entry in learned.items() if journal.entries.get(job) != entry)
-    sendable = [verdict for verdict in verdicts if isinstance(verdict, Change)]
+    sendable = _urgent_first([verdict for verdict in verdicts if isinstance(verdict, Change)])
     room = budget.allowance(len(sendable), clock.monotonic(), keep=STATUS_RPCS)
     outcomes: dict[int, Result] = {
         id(change): Result(change, Outcome.THROTTLED, "the write budget of this cycle is spent")
@@ -107,6 +107,22 @@ def apply(
         for result in _send(sendable[:room], seen, reader, writer, journal, budget, clock, shares or {}):
             outcomes[id(result.change)] = result
     return [verdict if isinstance(verdict, Result) else outcomes[id(verdict)] for verdict in verdicts]
+
+
+def _urgent_first(changes: Sequence[Change]) -> list[Change]:
+    """The order in which a short budget is spent: jobs that enter or leave the head of the queue first.
+
+    A job moved to the head is only there once the one before it has moved away; so what counts is the better of the
+    planned place and the present one (among the changed jobs).
+    """
+
+    def present(change: Change) -> int:
+        return change.base + int(change.before) if change.field is Field.SITE_FACTOR else int(change.before)
+
+    moves = [change for change in changes if change.field in {Field.SITE_FACTOR, Field.PRIORITY}]
+    by_present = sorted(moves, key=lambda change: (-present(change), change.job_id))
+    place = {id(change): index for index, change in enumerate(by_present)}
+    return sorted(changes, key=lambda change: min(change.position, place.get(id(change), change.position)))
 
 
 def _judge(

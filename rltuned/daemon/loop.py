@@ -190,7 +190,7 @@ class Daemon:
 
     def _new_breaker(self) -> Breaker:
         write = self.config.write
-        return Breaker(write.breaker_failures, self.config.cycle.interval, write.breaker_max_wait, self.rng)
+        return Breaker(write.breaker_failures, 2 * self.config.cycle.interval, write.breaker_max_wait, self.rng)
 
     # --- what is in force
 

@@ -1,0 +1,444 @@
+import io
+import json
+import random
+from dataclasses import dataclass, replace
+
+import pytest
+from prometheus_client import generate_latest
+from unit.daemon.model_slurm import ModelReader, ModelSlurm, VirtualClock
+from unit.daemon.support import files_no_longer_than
+
+from rltuned.cluster.changes import ApplyMode, Outcome
+from rltuned.config import (
+    Config,
+    CycleSection,
+    DecideSection,
+    PolicySection,
+    ScopeSection,
+    Stage,
+    StateSection,
+    WriteSection,
+)
+from rltuned.daemon.breaker import BreakerState
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.logs import make
+from rltuned.daemon.loop import CycleOutcome, Daemon, load_policy
+from rltuned.daemon.metrics import Metrics
+from rltuned.daemon.record import load
+from rltuned.daemon.restore import read_heartbeat
+from rltuned.decide.scope import Veto
+from rltuned.errors import ConfigError, ModelError, RltunedError, SlurmParseError
+from rltuned.placement import SolveOutcome
+from rltuned.slurm.port import Privilege
+
+
+@dataclass
+class House:
+    """A daemon on the model cluster, its log as JSON lines."""
+
+    slurm: ModelSlurm
+    daemon: Daemon
+    stream: io.StringIO
+
+    def tick(self):
+        report = self.daemon.tick()
+        self.slurm.clock.sleep(60.0)
+        return report
+
+    def ticks(self, count):
+        return [self.tick() for _ in range(count)][-1]
+
+    def events(self, name):
+        lines = [json.loads(line) for line in self.stream.getvalue().splitlines()]
+        return [line for line in lines if line["event"] == name]
+
+    def metric(self, name):
+        text = generate_latest(self.daemon.metrics.registry).decode()
+        (value,) = [line.rsplit(" ", 1)[1] for line in text.splitlines() if line.startswith(name + " ")]
+        return float(value)
+
+
+def config(directory, stage=Stage.ACTIVE, **sections):
+    return Config(
+        cycle=CycleSection(stage=stage, interval=60.0),
+        policy=PolicySection(name="sjf"),
+        state=StateSection(directory=directory / "state", mirror=directory / "mirror"),
+        **{"decide": DecideSection(hysteresis=0)} | sections,
+    )
+
+
+def house(directory, *, dry_run=False, jobs=12, reader=None, **values):
+    slurm = ModelSlurm(VirtualClock())
+    # Short jobs come last: sjf turns the queue round.
+    for number in range(jobs):
+        slurm.submit(1000 - number, time_limit=60.0 * (jobs - number))
+    settings = config(directory, **values)
+    stream = io.StringIO()
+    daemon = Daemon(
+        config=settings,
+        policy=load_policy(settings.policy),
+        reader=reader(slurm) if reader else slurm.reader(),
+        writer_factory=None if dry_run else slurm.writer,
+        journal=Journal.open(settings.state.directory, settings.state.mirror),
+        clock=slurm.clock,
+        rng=random.Random(1),
+        log=make("debug", "json", stream),
+        metrics=Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome]),
+    )
+    return House(slurm, daemon, stream)
+
+
+def test_one_cycle_brings_the_queue_into_the_policys_order_with_the_same_priorities(tmp_path):
+    run = house(tmp_path)
+    before = sorted(run.slurm.priority(job) for job in run.slurm.jobs.values())
+    report = run.tick()
+    assert report.outcome is CycleOutcome.DONE
+    assert report.count(Outcome.APPLIED) == report.planned == 12
+    assert run.slurm.order() == list(range(12, 0, -1))
+    assert sorted(run.slurm.priority(job) for job in run.slurm.jobs.values()) == before
+    assert run.tick().planned == 0
+
+
+def test_each_cycle_says_one_sentence_and_each_job_one_event_at_debug(tmp_path):
+    run = house(tmp_path)
+    run.ticks(3)
+    done = run.events("cycle.done")
+    assert len(done) == 3
+    assert "12 pending, 12 managed" in done[0]["sentence"]
+    assert "12 of 12 changes applied" in done[0]["sentence"]
+    assert "nothing to change" in done[2]["sentence"]
+    assert sorted(event["job"] for event in run.events("job.changed")) == list(range(1, 13))
+
+
+def test_a_dry_run_constructs_no_writer_yet_plans_measures_and_records(tmp_path):
+    run = house(tmp_path, dry_run=True)
+    report = run.ticks(3)
+    assert run.slurm.writers == 0
+    assert run.slurm.updates == 0
+    assert report.stage is Stage.SHADOW
+    assert report.planned == 12
+    assert "dry run" in report.sentence
+    record = load(tmp_path / "state")
+    assert len(record["changes"]) == 12
+    assert run.metric("rltuned_managed_jobs") == 12
+    assert run.metric('rltuned_stage{stage="shadow"}') == 1
+
+
+@pytest.mark.parametrize("stage", [Stage.OBSERVE, Stage.SHADOW])
+def test_observe_and_shadow_write_nothing_to_slurm(tmp_path, stage):
+    run = house(tmp_path, stage=stage)
+    report = run.ticks(2)
+    assert run.slurm.updates == run.slurm.writers == 0
+    assert (report.planned == 0) is (stage is Stage.OBSERVE)
+
+
+def test_canary_writes_only_to_its_share_of_the_jobs(tmp_path):
+    run = house(tmp_path, jobs=60, stage=Stage.CANARY, scope=ScopeSection(canary_percent=40.0))
+    report = run.tick()
+    touched = {job for job, _, _ in run.slurm.log}
+    assert 5 < len(touched) < 45
+    assert touched == {result.change.job_id for result in report.results}
+    multiset = sorted(run.slurm.priority(run.slurm.jobs[job]) for job in touched)
+    assert multiset == sorted(run.slurm.alone(run.slurm.jobs[job]) for job in touched)
+
+
+def test_the_decision_record_tells_what_became_of_each_change(tmp_path):
+    run = house(tmp_path)
+    run.slurm.before_read = lambda number: run.slurm.hold(3) if number == 3 else None
+    run.tick()
+    outcomes = load(tmp_path / "state")["outcomes"]
+    assert outcomes["3"] == {"SiteFactor": "held"}
+    assert outcomes["4"] == {"SiteFactor": "applied"}
+
+
+@pytest.mark.parametrize("mode", list(ApplyMode))
+def test_a_change_of_the_apply_mode_takes_the_old_values_back_first(tmp_path, mode):
+    run = house(tmp_path, decide=DecideSection(hysteresis=0, mode=mode))
+    run.ticks(2)
+    other = next(one for one in ApplyMode if one is not mode)
+    fresh = config(tmp_path, decide=DecideSection(hysteresis=0, mode=other))
+    assert run.daemon.reload(lambda: fresh)
+    run.ticks(3)
+    jobs = run.slurm.jobs.values()
+    assert run.slurm.order() == list(range(12, 0, -1))
+    if other is ApplyMode.PRIORITY:
+        assert all(job.site_factor == 0 and job.explicit is not None for job in jobs)
+    else:
+        assert all(job.explicit is None for job in jobs)
+    assert run.slurm.violations == []
+
+
+def test_a_slurmctld_that_is_down_at_the_start_is_waited_for(tmp_path):
+    run = house(tmp_path)
+    run.slurm.up = False
+    assert run.ticks(5).outcome is not CycleOutcome.DONE
+    assert run.daemon.breaker.state is BreakerState.OPEN
+    run.slurm.up = True
+    assert run.tick().outcome is CycleOutcome.DONE, "the cheap question is asked in each cycle"
+    assert run.slurm.order() == list(range(12, 0, -1))
+
+
+@pytest.mark.parametrize("how", ["stopped", "frozen"])
+def test_an_outage_in_the_middle_of_a_write_is_repaired_within_two_cycles(tmp_path, how):
+    run = house(tmp_path)
+
+    def fall(number):
+        if number == 5:
+            run.slurm.frozen, run.slurm.up = how == "frozen", how == "frozen"
+
+    run.slurm.before_update = fall
+    run.tick()
+    run.slurm.before_update = lambda _: None
+    run.tick()
+    run.slurm.thaw() if how == "frozen" else run.slurm.restart()
+    run.slurm.calculate()
+    run.ticks(2)
+    assert run.slurm.order() == list(range(12, 0, -1))
+    assert run.metric("rltuned_foreign_jobs") == 0
+
+
+def test_an_unexpected_error_is_logged_with_its_traceback_and_the_loop_goes_on(tmp_path):
+    run = house(tmp_path)
+    plan, calls = run.daemon.planner, []
+
+    def broken(*arguments):
+        calls.append(1)
+        if len(calls) == 1:
+            raise ZeroDivisionError("nobody foresaw this")
+        return plan(*arguments)
+
+    run.daemon.planner = broken
+    assert run.tick().outcome is CycleOutcome.FAILED
+    (defect,) = run.events("cycle.defect")
+    assert any("nobody foresaw this" in line for line in defect["exception"])
+    assert run.tick().outcome is CycleOutcome.DONE
+
+
+def test_an_answer_that_cannot_be_understood_writes_nothing_and_backs_off(tmp_path):
+    class Garbled(ModelReader):
+        broken = True
+
+        def snapshot(self, now):
+            if self.broken:
+                raise SlurmParseError("squeue, line 7: 3 fields instead of 35")
+            return super().snapshot(now)
+
+    run = house(tmp_path, reader=Garbled, write=WriteSection(breaker_failures=2, breaker_max_wait=600.0))
+    run.ticks(2)
+    assert run.tick().outcome is CycleOutcome.WAITING, "ping answers, but that was not the trouble"
+    assert run.slurm.updates == 0
+    assert run.metric('rltuned_slurm_errors_total{kind="parse"}') == 2
+    Garbled.broken = False
+    assert any(run.tick().outcome is CycleOutcome.DONE for _ in range(4))
+
+
+def test_under_load_a_cycle_plans_but_writes_nothing(tmp_path):
+    class Busy(ModelReader):
+        threads = 500
+
+        def snapshot(self, now):
+            shot = super().snapshot(now)
+            return replace(shot, health=replace(shot.health, server_threads=self.threads))
+
+    run = house(tmp_path, reader=Busy)
+    report = run.tick()
+    assert report.outcome is CycleOutcome.SHED
+    assert report.planned == 12
+    assert run.slurm.updates == 0
+    Busy.threads = 3
+    assert run.tick().count(Outcome.APPLIED) == 12
+
+
+def test_missing_privilege_keeps_it_in_shadow_mode_names_the_remedy_and_is_noticed_when_granted(tmp_path):
+    run = house(tmp_path)
+    run.slurm.privilege = Privilege.NONE
+    report = run.ticks(3)
+    assert report.stage is Stage.SHADOW
+    assert run.slurm.writers == run.slurm.updates == 0
+    (error,) = run.events("prerequisite.missing")
+    assert "AdminLevel=Operator" in error["remedy"]
+    run.slurm.privilege = Privilege.OPERATOR
+    run.slurm.clock.sleep(3600.0)
+    assert run.tick().stage is Stage.ACTIVE
+
+
+def test_alarms_in_a_row_demote_to_shadow_give_the_queue_back_and_a_reload_ends_that(tmp_path):
+    run = house(tmp_path, write=WriteSection(demote_after=2))
+    run.tick()
+    run.slurm.privilege = Privilege.NONE  # behind the daemon's back: every write is denied from now on
+    for number, job in enumerate(run.slurm.jobs.values()):
+        job.time_limit = 60.0 * (number + 1)
+    run.ticks(2)
+    assert run.daemon.stage is Stage.SHADOW
+    (event,) = run.events("stage.demoted")
+    assert "2 alarms in a row" in event["sentence"]
+    run.slurm.privilege = Privilege.OPERATOR
+    run.daemon._stuck.clear()
+    run.ticks(3)
+    assert all(run.slurm.untouched(job) for job in run.slurm.jobs.values())
+    assert run.daemon.reload(lambda: config(tmp_path))
+    assert run.tick().stage is Stage.ACTIVE
+
+
+def test_a_reload_to_shadow_gives_the_queue_back(tmp_path):
+    run = house(tmp_path)
+    run.tick()
+    run.daemon.reload(lambda: config(tmp_path, stage=Stage.SHADOW))
+    run.ticks(2)
+    assert all(run.slurm.untouched(job) for job in run.slurm.jobs.values())
+    written = run.slurm.updates
+    run.ticks(2)
+    assert run.slurm.updates == written
+
+
+def test_jobs_that_leave_the_scope_are_given_back(tmp_path):
+    run = house(tmp_path)
+    run.tick()
+    for job in (1, 2, 3):
+        run.slurm.jobs[job].user = "bob"
+    run.daemon.reload(lambda: config(tmp_path, scope=ScopeSection(exclude_users=("bob",))))
+    run.ticks(2)
+    assert all(run.slurm.untouched(run.slurm.jobs[job]) for job in (1, 2, 3))
+    assert run.slurm.jobs[4].site_factor != 0
+
+
+@pytest.mark.parametrize("error", [ConfigError("config.toml:3: unknown key"), ModelError("golden vector failed")])
+def test_a_bad_configuration_or_model_keeps_the_old_one(tmp_path, error):
+    run = house(tmp_path)
+    old_config, old_policy = run.daemon.config, run.daemon.policy
+
+    def load():
+        if isinstance(error, ConfigError):
+            raise error
+        return config(tmp_path, stage=Stage.SHADOW)
+
+    def policy(_section):
+        raise error
+
+    assert not run.daemon.reload(load, policy)
+    assert run.daemon.config is old_config
+    assert run.daemon.policy is old_policy
+    (event,) = run.events("reload.refused")
+    assert str(error) in event["reason"]
+    assert run.tick().count(Outcome.APPLIED) == 12
+
+
+def test_what_needs_a_restart_is_not_changed_by_a_reload(tmp_path):
+    run = house(tmp_path)
+    elsewhere = StateSection(directory=tmp_path / "elsewhere", mirror=None)
+    fresh = config(tmp_path).model_copy(update={"state": elsewhere, "cycle": CycleSection(stage="shadow")})
+    assert run.daemon.reload(lambda: fresh)
+    assert run.daemon.config.state.directory == tmp_path / "state"
+    assert run.daemon.config.cycle.stage is Stage.SHADOW
+    assert "[state]" in run.events("reload.partial")[0]["sentence"]
+
+
+def test_never_two_cycles_at_once(tmp_path):
+    run = house(tmp_path)
+    inner = []
+    plan = run.daemon.planner
+
+    def nested(*arguments):
+        inner.append(run.daemon.tick())
+        return plan(*arguments)
+
+    run.daemon.planner = nested
+    run.tick()
+    assert inner == [None]
+    assert run.metric("rltuned_cycle_overruns_total") == 1
+
+
+def test_a_cycle_longer_than_its_interval_is_logged_and_counted(tmp_path):
+    run = house(tmp_path)
+    run.slurm.before_read = lambda _: run.slurm.clock.sleep(25.0)
+    run.tick()
+    assert run.metric("rltuned_cycle_overruns_total") == 1
+    assert "longer than its 60 s" in run.events("cycle.overrun")[0]["sentence"]
+
+
+def test_a_full_disk_stops_the_writing_not_the_loop_and_is_over_when_there_is_room(tmp_path):
+    run = house(tmp_path)
+    with files_no_longer_than(5):
+        report = run.tick()
+        assert report.outcome is CycleOutcome.FAILED
+        assert "no copy of the journal can be written" in report.sentence
+        assert run.slurm.updates == 0
+    assert run.tick().count(Outcome.APPLIED) == 12
+    assert run.metric("rltuned_journal_failed_copies") == 0
+
+
+def test_the_heartbeat_goes_on_while_slurm_is_down_and_ends_with_the_daemon(tmp_path):
+    run = house(tmp_path)
+    run.slurm.up = False
+    run.ticks(3)
+    beat = read_heartbeat(tmp_path / "state")
+    assert run.slurm.clock.now - beat.time < 120
+    assert beat.stale_after >= 4 * 60
+    assert read_heartbeat(tmp_path / "mirror") == beat
+    run.daemon.stop()
+    assert read_heartbeat(tmp_path / "state", tmp_path / "mirror") is None
+
+
+def test_the_watchdog_is_fed_only_while_the_loop_moves(tmp_path):
+    run = house(tmp_path)
+    run.tick()
+    assert run.daemon.healthy()
+    run.slurm.clock.sleep(3600.0)
+    assert not run.daemon.healthy()
+    stuck = []
+
+    def hang(_number):
+        run.slurm.clock.sleep(1000.0)
+        stuck.append(run.daemon.healthy())
+
+    run.slurm.before_read = hang
+    run.tick()
+    assert not any(stuck)
+
+
+def test_under_the_rpc_limiter_the_queue_gets_there_in_several_cycles_head_first(tmp_path):
+    class Limited(ModelReader):
+        def facts(self):
+            return replace(super().facts(), rate_limiter=True)
+
+    run = house(tmp_path, jobs=100, reader=Limited)
+    first = run.tick()
+    assert 0 < first.count(Outcome.APPLIED) < 25
+    assert first.count(Outcome.THROTTLED) == 100 - first.count(Outcome.APPLIED)
+    assert run.slurm.order()[:3] == [100, 99, 98]
+    run.ticks(12)
+    assert run.slurm.order() == list(range(100, 0, -1))
+
+
+def test_dry_run_cannot_write_even_by_mistake(tmp_path):
+    run = house(tmp_path, dry_run=True)
+    with pytest.raises(RltunedError, match="no writer"):
+        run.daemon._the_writer()
+
+
+def test_names_of_users_cannot_forge_log_lines_or_move_the_cursor():
+    for form in ("json", "text"):
+        stream = io.StringIO()
+        make("info", form, stream).info("job.changed", user="eve\n2026 root logged in\x1b[2J\u202e")
+        (line,) = stream.getvalue().splitlines()
+        assert "\x1b" not in line
+        assert "\u202e" not in line
+        assert "eve" in line
+
+
+def test_a_log_that_cannot_be_written_stops_nothing(tmp_path):
+    with (tmp_path / "log").open("w") as stream, files_no_longer_than(3):
+        make("info", "text", stream).info("cycle.done", sentence="this does not fit")
+
+
+def test_the_number_of_series_does_not_grow_with_jobs_or_users(tmp_path):
+    def series(jobs):
+        run = house(tmp_path / str(jobs), jobs=jobs)
+        for job in run.slurm.jobs.values():
+            job.user = f"user{job.job_id}"
+        run.ticks(2)
+        text = generate_latest(run.daemon.metrics.registry).decode()
+        return {line.rsplit(" ", 1)[0] for line in text.splitlines() if not line.startswith("#")}
+
+    assert series(3) == series(60)
+    assert all(name.startswith("rltuned_") for name in series(4))
