@@ -45,7 +45,7 @@ def build(snapshot: Snapshot, rows: npt.NDArray[np.intp], settings: PlacementSec
     gpus = np.where(per_node > 0, nodes * per_node, gpus).astype(np.int32)
     cpus, mem = _shares(snapshot, pools, pool_of, gpus, jobs.cpus[rows], jobs.mem[rows])
     slot_time, gpu_free, cpu_free, mem_free, idle = _slots(snapshot, settings.slots)
-    tmp_free = np.where(table.usable, table.tmp, 0.0)
+    tmp_free = np.where(table.usable, np.nan_to_num(table.tmp, nan=0.0), 0.0)
     return PlacementProblem(
         weight=rank_weight(len(rows)),
         nodes=nodes,

@@ -24,6 +24,8 @@ def place(problem: PlacementProblem, settings: PlacementSection) -> Placement:
     problem.validate()
     if len(problem) == 0:
         return _nothing(problem, SolveOutcome.OPTIMAL, "no jobs to place")
+    if problem.free.shape[1] == 0:
+        return _nothing(problem, SolveOutcome.INFEASIBLE, "no nodes to place jobs on")
     ways = enumerate_ways(problem)
     if not ways.columns.patterns:
         return _nothing(problem, SolveOutcome.INFEASIBLE, "no job fits at any planned slot")
@@ -66,6 +68,8 @@ def greedy(problem: PlacementProblem) -> Placement:
     problem.validate()
     if len(problem) == 0:
         return _nothing(problem, SolveOutcome.OPTIMAL, "no jobs to place")
+    if problem.free.shape[1] == 0:
+        return _nothing(problem, SolveOutcome.INFEASIBLE, "no nodes to place jobs on")
     ways = greedy_ways(problem)
     objective = worth(ways, ways.greedy)
     outcome = SolveOutcome.FEASIBLE if ways.columns.patterns else SolveOutcome.INFEASIBLE

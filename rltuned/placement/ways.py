@@ -236,8 +236,6 @@ class _Enumerator:
         self.exclusive = problem.exclusive[first].tolist()
         self.size = problem.size[first].tolist()
         self.eligible = problem.eligible[first]
-        with_gpus = problem.total_gpus.sum(axis=1)
-        self.smallest_gpus = int(with_gpus[with_gpus > 0].min(initial=2**30))
         self.node_gpus = np.maximum(problem.total_gpus.sum(axis=1), 1).astype(np.float64)
         sizes = np.array([len(rows) for rows in classes.nodes])
         largest = np.argsort(-sizes, kind="stable")
@@ -259,6 +257,8 @@ class _Enumerator:
             )
             for g, wanted, some in zip(self.gpus, self.type, has, strict=True)
         ]
+        # A job that fits on one of its nodes is not spread over several on purpose.
+        self._largest = [int(problem.total_gpus[eligible].max(initial=0)) for eligible in self.eligible]
         self._uses: dict[tuple[int, int, int], Floats] = {}
 
     def types_of(self, c: int) -> tuple[int, ...]:
@@ -434,7 +434,7 @@ class _Enumerator:
         """For jobs over several nodes: nodes whose GPUs it uses up first, taken whole, then the rest packed."""
         if self.exclusive[c] or self.gpus[c] == 0 or (self.nodes[c] == 1 and self.per_node[c] > 0):
             return None
-        if self.nodes[c] == 1 and self.gpus[c] <= self.smallest_gpus:
+        if self.nodes[c] == 1 and self.gpus[c] <= self._largest[c]:
             return None
         for t in self._types[c]:
             full = [

@@ -10,7 +10,8 @@ from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.pools import job_pools
 from rltuned.cluster.tables import JobState, Partition, Snapshot
 from rltuned.config import PlacementSection
-from rltuned.placement import build, place, verify
+from rltuned.errors import PlacementError
+from rltuned.placement import SolveOutcome, build, greedy, place, verify
 
 NOW = 1_000_000.0
 PENDING, RUNNING = int(JobState.PENDING), int(JobState.RUNNING)
@@ -167,7 +168,20 @@ def test_a_queue_of_jobs_without_gpus_on_a_cluster_without_gpus_can_be_placed():
 
 def test_capacity_that_shrinks_is_refused():
     problem = problem_of(snapshot_of(held([60.0], [(0,)], gpus=(1, [1])), gpus_alloc=[[1, 0], [0, 0], [0, 0]]))
-    from rltuned.errors import PlacementError
-
     with pytest.raises(PlacementError, match="shrinks"):
         dataclasses.replace(problem, free_cpus=problem.free_cpus - np.arange(2, dtype=np.int32)[:, None]).validate()
+
+
+def test_a_cluster_without_nodes_is_infeasible_and_no_error():
+    nodes = node_table([], ["p100"], np.zeros((0, 1)))
+    partition = Partition("gpu", np.zeros(0, dtype=np.int32), True, 1, OverSubscribe.NO, 1, INF)
+    snapshot = Snapshot(NOW, (24, 11), job_table(2), nodes, (partition,))
+    problem = problem_of(snapshot)
+    assert place(problem, PlacementSection()).outcome is SolveOutcome.INFEASIBLE
+    assert greedy(problem).outcome is SolveOutcome.INFEASIBLE
+
+
+def test_a_snapshot_without_pending_jobs_is_an_empty_problem():
+    problem = problem_of(snapshot_of(job_table(1, [(0,)], state=RUNNING, end_time=NOW + 60.0)))
+    assert len(problem) == 0
+    assert place(problem, PlacementSection()).ways == ()
