@@ -9,7 +9,6 @@ from rltuned.slurm.commands import JOB_FIELDS, REGISTRY, SEPARATOR, STATUS_FIELD
 from rltuned.slurm.process import Runner
 
 RECORDED = Path(__file__).parents[2] / "recorded"
-PROGRAMS = ("squeue", "scontrol", "sprio", "sdiag", "sacctmgr")
 
 VERSION = "slurm-wlm 24.11.5\n"
 PING = "Slurmctld(primary) at ctl is UP\n"
@@ -139,8 +138,7 @@ class StandIn:
             data = text if isinstance(text, bytes) else text.encode()
             (self.folder / f"{name}.{kind}").write_bytes(data)
         self.answers[name] = (command, code)
-        for program in PROGRAMS:
-            self._write(program)
+        self._write(command.program)
 
     def queue(self, jobs, excluded=None, factors=None):
         """The queue that squeue and sprio show."""
