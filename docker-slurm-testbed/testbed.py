@@ -30,6 +30,7 @@ ROOT = HERE.parent
 # Debian's packages decide the release of Slurm.
 SUITES = {"22.05": "bookworm", "24.11": "trixie", "26.05": "forky"}
 DEFAULT_RELEASE = "24.11"
+DEFAULT_PROJECT = "rltuned-testbed"
 USERS = ("alice", "bob", "carol", "dave")
 PAPER_NODES = 5
 READY_SECONDS = 180
@@ -165,20 +166,20 @@ class Project:
         )
 
     def up(self) -> None:
-        """Starts the cluster and waits until every node is idle."""
+        """Starts the cluster and waits until every node is usable: idle, or busy where it was up already."""
         began = time.monotonic()
         self.compose("up", "-d")
         wanted = self.scale or PAPER_NODES
-        idle = "0"
+        usable = "0"
         while time.monotonic() - began < READY_SECONDS:
-            probe = "sinfo -h -N -o '%N %T' 2>/dev/null | sort -u | grep -c ' idle$'"
-            idle = self.execute(probe, check=False).stdout.strip() or "0"
-            if idle == str(wanted):
-                say(f"{self.name}: Slurm {self.release}, {wanted} nodes idle after {time.monotonic() - began:.1f} s")
+            probe = r"sinfo -h -N -o '%N %T' 2>/dev/null | sort -u | grep -cvE ' .*(unk|down|drain|inval|\*)'"
+            usable = self.execute(probe, check=False).stdout.strip() or "0"
+            if usable == str(wanted):
+                say(f"{self.name}: Slurm {self.release}, {wanted} nodes ready after {time.monotonic() - began:.1f} s")
                 return
             time.sleep(0.3)
         state = self.execute("sinfo -N -l; tail -20 /var/log/slurm/slurmctld.log", check=False)
-        message = f"{self.name}: {idle} of {wanted} nodes idle after {READY_SECONDS} s\n{state.stdout}{state.stderr}"
+        message = f"{self.name}: {usable} of {wanted} nodes ready after {READY_SECONDS} s\n{state.stdout}{state.stderr}"
         raise TestbedError(message)
 
     def down(self) -> None:
@@ -286,7 +287,8 @@ METRICS_PORT = 9815
 CONFIGURATION = f"""\
 # The testbed's rltuned. Every key is explained by `rltuned show-config --sample`.
 [cycle]
-interval = 10.0
+# A third of the default: someone is watching. The RPC limiter lets about 30 changes into each.
+interval = 20.0
 stage = "active"
 
 [metrics]
@@ -347,16 +349,16 @@ def install_and_start(project: Project) -> str:
 HOW_TO_LOOK = """
 A Slurm {release} of five nodes is up, {jobs} jobs of four users are in its queue, and rltuned steers it.
 
-  its sentences       docker-slurm-testbed/testbed exec tail -f /var/log/rltuned.log
-  the queue           docker-slurm-testbed/testbed exec squeue -o '%.8i %.10P %.6u %.8q %.10Q %.4t %R'
-  why is a job there  docker-slurm-testbed/testbed exec --user rltuned rltuned explain {example}
-  the next plan       docker-slurm-testbed/testbed exec --user rltuned rltuned plan
-  is all well         docker-slurm-testbed/testbed exec --user rltuned rltuned doctor
-  undo everything     docker-slurm-testbed/testbed exec --user rltuned rltuned restore
+  its sentences       docker-slurm-testbed/testbed exec{name} tail -f /var/log/rltuned.log
+  the queue           docker-slurm-testbed/testbed exec{name} squeue -o '%.8i %.10P %.6u %.8q %.10Q %.4t %R'
+  why is a job there  docker-slurm-testbed/testbed exec{name} --user rltuned rltuned explain {example}
+  the next plan       docker-slurm-testbed/testbed exec{name} --user rltuned rltuned plan
+  is all well         docker-slurm-testbed/testbed exec{name} --user rltuned rltuned doctor
+  undo everything     docker-slurm-testbed/testbed exec{name} --user rltuned rltuned restore
   metrics             curl {metrics}
-  more jobs           docker-slurm-testbed/testbed workload --jobs 100 --seed 2
-  a shell in it       docker-slurm-testbed/testbed exec
-  take it down        make testbed-down
+  more jobs           docker-slurm-testbed/testbed workload{name} --jobs 100 --seed 2
+  a shell in it       docker-slurm-testbed/testbed exec{name}
+  take it down        docker-slurm-testbed/testbed down{name}
 """
 
 
@@ -434,7 +436,8 @@ def command_demo(options: argparse.Namespace) -> int:
     say(f"submitted {len(ids)} jobs")
     metrics = install_and_start(project)
     # The last one is most likely still pending.
-    print(HOW_TO_LOOK.format(release=release, jobs=len(ids), example=ids[-1], metrics=metrics))
+    name = "" if options.project == DEFAULT_PROJECT else f" --project {options.project}"
+    print(HOW_TO_LOOK.format(release=release, jobs=len(ids), example=ids[-1], metrics=metrics, name=name))
     return 0
 
 
@@ -446,7 +449,7 @@ def parser() -> argparse.ArgumentParser:
     def add(name: str, function: object, text: str) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=text, description=text)
         sub.set_defaults(function=function)
-        sub.add_argument("--project", default="rltuned-testbed", help="name of the cluster (default: %(default)s)")
+        sub.add_argument("--project", default=DEFAULT_PROJECT, help="name of the cluster (default: %(default)s)")
         return sub
 
     sub = add("build", command_build, "build the images (of all releases, unless --slurm is given)")
