@@ -1,0 +1,55 @@
+"""A real daemon process on the model cluster: what `test_service` starts. Arguments: config file, then flags."""
+
+import os
+import sys
+from pathlib import Path
+
+from unit.daemon.model_slurm import ModelSlurm
+
+from rltuned.config import resolve
+from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.service import serve
+from rltuned.errors import RltunedError
+
+
+class Hasty(SystemClock):
+    """The real time, but the model's time-outs pass quickly."""
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(min(seconds, 0.05))
+
+
+def say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    path = Path(sys.argv[1])
+    slurm = ModelSlurm(Hasty())
+    slurm.up = "--down" not in sys.argv
+    for number in range(8):
+        slurm.submit(1000 - number, time_limit=60.0 * (8 - number))
+
+    def writer(_section):
+        say("writer constructed")
+        return slurm.writer()
+
+    try:
+        serve(
+            lambda: resolve(path.read_text(), path.name, os.environ, {}),
+            dry_run="--dry-run" in sys.argv,
+            once="--once" in sys.argv,
+            connect_reader=lambda _section: slurm.reader(),
+            connect_writer=writer,
+        )
+    except RltunedError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    finally:
+        say(f"order {slurm.order()}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

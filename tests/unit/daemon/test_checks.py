@@ -1,0 +1,99 @@
+from dataclasses import replace
+
+import pytest
+from unit.daemon.model_slurm import ModelSlurm, VirtualClock
+from unit.daemon.support import Bench
+
+from rltuned.cluster.changes import ApplyMode
+from rltuned.config import Config, DecideSection, StateSection
+from rltuned.daemon.checks import Severity, blocking, examine, prerequisites
+from rltuned.daemon.lock import Lock
+from rltuned.daemon.notify import beat
+from rltuned.slurm.port import Privilege
+
+FACTS = ModelSlurm(VirtualClock()).reader().facts()
+
+
+def test_a_cluster_as_it_should_be_has_no_finding_worse_than_ok():
+    assert {finding.severity for finding in prerequisites(FACTS, Config())} == {Severity.OK}
+
+
+@pytest.mark.parametrize(
+    ("change", "cause", "remedy"),
+    [
+        ({"privilege": Privilege.NONE}, "may not change other users' jobs", "AdminLevel=Operator"),
+        ({"privilege": Privilege.NONE, "accounting": False}, "may not change", "run rltuned as SlurmUser"),
+        ({"accounting": False, "accounting_reachable": False}, "no slurmdbd", "AccountingStorageType"),
+        ({"priority_type": "priority/basic"}, "priority/basic", "PriorityType=priority/multifactor"),
+        ({"site_factor_plugin": "site_factor/example"}, "overwrites the site factors", 'decide.mode = "priority"'),
+        ({"scheduler_parameters": {}}, "lacks bf_continue", "scontrol reconfigure"),
+    ],
+)
+def test_each_missing_prerequisite_is_named_with_cause_and_remedy_and_forbids_writing(change, cause, remedy):
+    findings = blocking(prerequisites(replace(FACTS, **change), Config()))
+    assert any(cause in finding.cause and remedy in finding.remedy for finding in findings)
+
+
+def test_a_site_factor_plugin_does_not_matter_to_explicit_priorities():
+    config = Config(decide=DecideSection(mode=ApplyMode.PRIORITY))
+    assert not blocking(prerequisites(replace(FACTS, site_factor_plugin="site_factor/example"), config))
+
+
+@pytest.mark.parametrize(
+    "change", [{"rate_limiter": True}, {"release": (23, 11)}, {"accounting_tres": ()}, {"accounting_reachable": False}]
+)
+def test_what_is_only_less_good_is_said_but_forbids_nothing(change):
+    findings = prerequisites(replace(FACTS, **change), Config())
+    assert any(finding.severity in {Severity.NOTE, Severity.WARNING} for finding in findings)
+    assert not blocking(findings)
+
+
+@pytest.fixture
+def bench(tmp_path):
+    return Bench.make(tmp_path, [1000, 900, 800])
+
+
+def report(bench):
+    config = Config(state=StateSection(directory=bench.directory / "state", mirror=bench.directory / "mirror"))
+    return {finding.subject: finding for finding in examine(bench.slurm.reader(), config, bench.clock.time())}
+
+
+def test_doctor_proves_that_nothing_is_left_after_restore_and_says_when_something_is(bench):
+    bench.cycle([3, 2, 1])
+    left = report(bench)["leftovers"]
+    assert left.severity is Severity.ERROR
+    assert "2 pending jobs carry values of rltuned's" in left.cause
+    assert left.remedy == "rltuned restore"
+    bench.restore()
+    assert report(bench)["leftovers"].severity is Severity.OK
+    assert bench.slurm.updates == 4
+
+
+def test_doctor_names_orphans_foreign_changes_and_a_damaged_journal(bench):
+    bench.slurm.admin_site_factor(3, 5)
+    bench.cycle([2, 1])
+    bench.slurm.admin_site_factor(1, 7)
+    bench.reconcile()
+    path = bench.directory / "state" / "journal.jsonl"
+    path.write_bytes(path.read_bytes() + b"torn")
+    found = report(bench)
+    assert "1 jobs were changed by somebody else" in found["foreign changes"].cause
+    assert "(3)" in found["orphans"].cause
+    assert "1 damaged line" in found["journal"].cause
+
+
+def test_doctor_says_who_runs_and_whether_it_lives(bench):
+    assert report(bench)["daemon"].cause == "not running"
+    with Lock.acquire(bench.directory / "state", "run", 0.0):
+        assert "heartbeat none yet" in report(bench)["daemon"].cause
+        beat([bench.directory / "state"], bench.clock.time(), 300.0)
+        assert report(bench)["daemon"].severity is Severity.OK
+        bench.clock.sleep(301.0)
+        assert "301 s old" in report(bench)["daemon"].cause
+
+
+def test_doctor_works_while_slurmctld_is_down(bench):
+    bench.slurm.up = False
+    found = report(bench)
+    assert found["slurmctld"].severity is Severity.ERROR
+    assert "journal" in found

@@ -1,0 +1,55 @@
+import re
+import shutil
+import subprocess
+
+import pytest
+from prometheus_client import generate_latest
+
+from rltuned.config import MetricsSection
+from rltuned.daemon.metrics import Metrics, serve
+from rltuned.errors import ConfigError
+
+
+def exposition():
+    metrics = Metrics(["held", "foreign"], ["optimal"])
+    metrics.cycles.labels("done").inc()
+    metrics.seconds.labels("read").observe(0.2)
+    return generate_latest(metrics.registry).decode()
+
+
+def test_promtool_has_nothing_to_say():
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool (Debian package prometheus) is not installed; the cluster tests run it in a container")
+    done = subprocess.run(
+        [promtool, "check", "metrics"], input=exposition(), capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_names_follow_the_conventions_base_units_and_total_only_on_counters():
+    types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", exposition(), re.MULTILINE))
+    types = {name: kind for name, kind in types.items() if not name.endswith("_created")}
+    assert len(types) > 20
+    for name, kind in types.items():
+        assert re.fullmatch(r"rltuned_[a-z][a-z_]*", name)
+        assert name.endswith("_total") is (kind == "counter")
+        assert not re.search(r"_(ms|milliseconds|minutes|hours|mb|kb|percent)(_|$)", name)
+
+
+def test_no_label_can_name_a_job_a_user_or_an_account():
+    labels = set(re.findall(r'[{,](\w+)="', exposition()))
+    assert labels == {"version", "outcome", "phase", "le", "field", "reason", "stage", "state", "kind", "result"}
+
+
+def test_a_port_in_use_is_named():
+    endpoint = serve(Metrics(), MetricsSection(port=0))
+    try:
+        with pytest.raises(ConfigError, match=f"metrics.port {endpoint.port}"):
+            serve(Metrics(), MetricsSection(port=endpoint.port))
+    finally:
+        endpoint.close()
+
+
+def test_switched_off_there_is_no_endpoint():
+    assert serve(Metrics(), MetricsSection(enabled=False)) is None

@@ -1,0 +1,196 @@
+"""The process as systemd sees it: notification socket, signals, exit status, lock, metrics endpoint."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from rltuned.daemon.lock import Lock
+from rltuned.daemon.restore import read_heartbeat
+
+ROOT = Path(__file__).parents[3]
+TURNED = "order [8, 7, 6, 5, 4, 3, 2, 1]"
+
+CONFIG = """
+[cycle]
+interval = 1
+stage = "active"
+[policy]
+name = "sjf"
+[metrics]
+port = 0
+[state]
+directory = "{root}/state"
+mirror = "{root}/mirror"
+"""
+
+
+class Process:
+    """The daemon, its notifications, its log."""
+
+    def __init__(self, root, *flags, abstract=False):
+        self.root = root
+        self.config = root / "config.toml"
+        if not self.config.exists():
+            self.config.write_text(CONFIG.format(root=root))
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.settimeout(60)
+        name = f"@rltuned-test-{os.getpid()}-{root.name}" if abstract else str(root / f"notify-{len(flags)}")
+        self.socket.bind("\0" + name[1:] if abstract else name)
+        environment = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
+            "NOTIFY_SOCKET": name,
+            "WATCHDOG_USEC": "1500000",
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, str(ROOT / "tests/unit/daemon/served.py"), str(self.config), *flags],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def told(self, wanted):
+        """Wait for a notification that contains `wanted`."""
+        while True:
+            message = self.socket.recv(4096).decode()
+            if wanted in message:
+                return message
+
+    def logged(self, event):
+        """Wait for a log event."""
+        for line in self.process.stderr:
+            entry = json.loads(line)
+            if entry["event"] == event:
+                return entry
+        raise AssertionError(f"ended without {event}")
+
+    def end(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=60)
+        return out, err, self.process.returncode
+
+
+@pytest.fixture
+def start(tmp_path):
+    processes = []
+
+    def begin(*flags, **values):
+        processes.append(Process(tmp_path, *flags, **values))
+        return processes[-1]
+
+    yield begin
+    for one in processes:
+        one.process.kill()
+        one.process.communicate()
+        one.socket.close()
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_it_says_ready_feeds_the_watchdog_shows_the_cycle_and_stops_on_sigterm(start, tmp_path, abstract):
+    daemon = start(abstract=abstract)
+    daemon.told("READY=1")
+    daemon.told("WATCHDOG=1")
+    assert "8 pending" in daemon.told("STATUS=active: ")
+    out, _, code = daemon.end()
+    assert code == 0
+    daemon.told("STOPPING=1")
+    assert TURNED in out
+    assert read_heartbeat(tmp_path / "state") is None
+
+
+def test_it_is_ready_while_slurmctld_is_down_and_does_not_crash_loop(start, tmp_path):
+    daemon = start("--down")
+    daemon.told("READY=1")
+    assert daemon.process.poll() is None
+    assert read_heartbeat(tmp_path / "state") is not None
+
+
+def test_metrics_are_served_on_the_loopback_only_and_are_ours_only(start):
+    daemon = start()
+    started = daemon.logged("daemon.started")
+    daemon.logged("cycle.done")
+    with urllib.request.urlopen(f"http://127.0.0.1:{started['metrics_port']}/metrics") as answer:
+        names = [line.split()[2] for line in answer.read().decode().splitlines() if line.startswith("# TYPE")]
+    assert "rltuned_cycles_total" in names
+    assert all(name.startswith("rltuned_") and not name.endswith("_created") for name in names)
+
+
+def test_sighup_takes_a_good_configuration_and_refuses_a_bad_one(start):
+    daemon = start()
+    daemon.logged("cycle.done")
+    text = daemon.config.read_text()
+    daemon.config.write_text(text.replace('"active"', '"actve"'))
+    daemon.process.send_signal(signal.SIGHUP)
+    assert "cycle.stage" in daemon.logged("reload.refused")["reason"]
+    assert daemon.logged("cycle.done")["stage"] == "active"
+    daemon.config.write_text(text.replace('"active"', '"shadow"'))
+    daemon.process.send_signal(signal.SIGHUP)
+    daemon.logged("reload.done")
+    assert daemon.logged("cycle.done")["stage"] == "shadow"
+    message = daemon.told("RELOADING=1")
+    assert "MONOTONIC_USEC=" in message
+    daemon.told("READY=1")
+
+
+def test_the_second_daemon_refuses_and_says_who_holds_the_lock(start):
+    first = start()
+    first.logged("cycle.done")
+    second = start("--second")
+    _, err = second.process.communicate(timeout=60)
+    assert second.process.returncode == 9
+    assert f"process {first.process.pid}" in err
+    assert first.process.poll() is None
+
+
+def test_a_restore_that_holds_the_lock_is_waited_for(start, tmp_path):
+    with Lock.acquire(tmp_path / "state", "restore", 0.0):
+        daemon = start()
+        daemon.socket.settimeout(3)
+        with pytest.raises(TimeoutError):
+            daemon.told("READY=1")
+        assert daemon.process.poll() is None
+    daemon.socket.settimeout(60)
+    daemon.told("READY=1")
+
+
+def test_a_dry_run_constructs_no_writer(start, tmp_path):
+    daemon = start("--dry-run")
+    assert daemon.logged("cycle.done")["stage"] == "shadow"
+    out, _, code = daemon.end()
+    assert code == 0
+    assert "writer constructed" not in out
+    assert "order [1, 2, 3, 4, 5, 6, 7, 8]" in out
+    assert (tmp_path / "state" / "decision.json").exists()
+
+
+def test_once_runs_one_cycle_and_ends(start):
+    out, _ = start("--once").process.communicate(timeout=60)
+    assert TURNED in out
+
+
+def test_once_with_slurmctld_down_ends_with_its_exit_status(start):
+    daemon = start("--once", "--down")
+    _, err = daemon.process.communicate(timeout=60)
+    assert daemon.process.returncode == 5
+    assert "Unable to contact slurm controller" in err
+
+
+def test_killed_it_leaves_a_journal_with_all_that_is_needed_to_undo_it(start, tmp_path):
+    from rltuned.daemon.journal import Journal
+
+    daemon = start()
+    daemon.logged("cycle.done")
+    daemon.end(signal.SIGKILL)
+    for directory in ("state", "mirror"):
+        journal = Journal.read(tmp_path / directory)
+        assert not journal.damage
+        assert {job: entry.applied.site_factor for job, entry in journal.entries.items()}.keys() == set(range(1, 9))
+    assert read_heartbeat(tmp_path / "state") is not None

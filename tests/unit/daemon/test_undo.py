@@ -1,0 +1,115 @@
+"""``rltuned restore`` as a whole, beside dead, living and hung daemons."""
+
+import pytest
+from unit.daemon.support import Bench
+
+from rltuned.config import Config, StateSection
+from rltuned.daemon.lock import Lock
+from rltuned.daemon.notify import beat
+from rltuned.daemon.undo import undo
+from rltuned.errors import JournalError, LockedError, SlurmUnavailableError
+
+
+@pytest.fixture
+def bench(tmp_path):
+    bench = Bench.make(tmp_path, [1000, 900, 800, 700])
+    bench.cycle([4, 3, 2, 1])
+    bench.journal.close()
+    return bench
+
+
+def run(bench, **values):
+    config = Config(state=StateSection(directory=bench.directory / "state", mirror=bench.directory / "mirror"))
+    return undo(
+        config,
+        clock=bench.clock,
+        connect_reader=lambda _section: bench.slurm.reader(),
+        connect_writer=lambda _section: bench.slurm.writer(),
+        **values,
+    )
+
+
+def untouched(bench):
+    return [job.job_id for job in bench.slurm.jobs.values() if bench.slurm.untouched(job)]
+
+
+def test_after_a_dead_daemon_everything_is_given_back(bench):
+    assert run(bench).complete
+    assert untouched(bench) == [1, 2, 3, 4]
+    reads = bench.slurm.reads
+    assert run(bench).restored == ()
+    assert bench.slurm.reads == reads, "with nothing in the journal Slurm is not even asked"
+
+
+def test_beside_a_living_daemon_it_refuses_and_says_what_to_do(bench):
+    with (
+        Lock.acquire(bench.directory / "state", "run", 0.0),
+        pytest.raises(LockedError, match="systemctl stop rltuned"),
+    ):
+        run(bench)
+    assert bench.slurm.updates == 4
+
+
+def test_beside_a_living_daemon_single_jobs_can_be_given_back(bench):
+    with Lock.acquire(bench.directory / "state", "run", 0.0):
+        assert run(bench, job_ids=[2]).restored == (2,)
+    assert untouched(bench) == [2]
+
+
+def test_the_dead_man_does_nothing_while_the_heart_beats(bench):
+    beat([bench.directory / "state"], bench.clock.time(), 300.0)
+    assert run(bench, if_stale=300.0) is None
+    assert untouched(bench) == []
+
+
+@pytest.mark.parametrize("hung", [False, True])
+def test_the_dead_man_restores_once_the_heart_has_stopped_even_if_a_hung_daemon_holds_the_lock(bench, hung):
+    beat([bench.directory / "state"], bench.clock.time(), 300.0)
+    bench.clock.sleep(301.0)
+    lock = Lock.acquire(bench.directory / "state", "run", 0.0) if hung else None
+    assert run(bench, if_stale=300.0).complete
+    assert untouched(bench) == [1, 2, 3, 4]
+    if lock is not None:
+        lock.release()
+
+
+def test_a_hung_daemon_that_wakes_up_after_the_dead_man_does_nothing_that_cannot_be_undone(tmp_path):
+    for settled in (False, True):
+        bench = Bench.make(tmp_path / str(settled), [1000, 900, 800, 700])
+        bench.cycle([4, 3, 2, 1])
+        if settled:
+            bench.reconcile()
+        bench.clock.sleep(1000.0)
+        with Lock.acquire(bench.directory / "state", "run", 0.0):
+            run(bench, if_stale=300.0)
+        bench.cycle([3, 4, 1, 2])
+        bench.cycle([3, 4, 1, 2])
+        # Long after its writes it takes the jobs for somebody else's; right after them, for an old state of slurmctld.
+        assert untouched(bench) == ([1, 2, 3, 4] if settled else [])
+        assert bench.restore().complete
+        assert untouched(bench) == [1, 2, 3, 4]
+
+
+def test_two_restores_do_not_run_at_once(bench):
+    with Lock.acquire(bench.directory / "state", "restore", 0.0), pytest.raises(LockedError, match="rltuned restore"):
+        run(bench, job_ids=[1])
+
+
+def test_with_slurmctld_down_nothing_is_lost_and_the_next_try_restores(bench):
+    bench.slurm.up = False
+    with pytest.raises(SlurmUnavailableError):
+        run(bench)
+    bench.slurm.up = True
+    assert run(bench).complete
+    assert untouched(bench) == [1, 2, 3, 4]
+
+
+def test_with_both_copies_unreadable_it_says_so_and_orphans_is_the_last_resort(bench):
+    for root in ("state", "mirror"):
+        path = bench.directory / root / "journal.jsonl"
+        path.unlink()
+        path.mkdir()
+    with pytest.raises(JournalError, match="no copy of the journal can be read"):
+        run(bench)
+    assert run(bench, orphans=True).cleared_orphans == (1, 2, 3, 4)
+    assert untouched(bench) == [1, 2, 3, 4]
