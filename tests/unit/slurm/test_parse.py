@@ -47,6 +47,7 @@ class TestTables:
         with pytest.raises(SlurmParseError, match=f"x, line {line}: "):
             parse.columns(answer, FIELDS, "x")
 
+    @settings(max_examples=80, deadline=None)
     @given(st.lists(st.tuples(*[st.text(st.characters(exclude_characters="\x1f\n"), max_size=8)] * 3), max_size=20))
     def test_whatever_holds_neither_separator_nor_newline_comes_back(self, rows):
         answer = "".join("".join(value + S for value in row) + "\n" for row in rows)
@@ -472,7 +473,7 @@ FRAGMENTS = st.sampled_from(
 
 
 @pytest.mark.parametrize("reads", TOTAL, ids=lambda reads: getattr(reads, "__name__", "columns"))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.one_of(st.text(max_size=60), st.lists(FRAGMENTS, max_size=25).map("".join)))
 def test_anything_parses_or_is_a_named_error(reads, text):
     try:
@@ -481,7 +482,7 @@ def test_anything_parses_or_is_a_named_error(reads, text):
         assert str(error)  # noqa: PT017 - any other exception fails the test; this one must say something
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_a_damaged_node_or_partition_line_parses_or_is_a_named_error(data):
     whole = data.draw(st.sampled_from([(NODES, parse.nodes), (PARTITIONS, parse.partitions), (CONFIG, parse.config)]))
@@ -500,9 +501,9 @@ def test_a_damaged_node_or_partition_line_parses_or_is_a_named_error(data):
     "unit", ["1", "(", "gpu:", "1,", "a=1,", "-", "+A", "1-", "\n", S, "[", " ", "*", "9:", "Job states ts:(1"]
 )
 @pytest.mark.timeout(60)
-def test_a_million_characters_are_read_or_refused(reads, unit):
+def test_a_very_long_text_is_read_or_refused(reads, unit):
     """Work that grows with the square of the length would not end within the time-out."""
-    text = (unit * 1_000_000)[:1_000_000] + "!"
+    text = (unit * 300_000)[:300_000] + "!"
     with contextlib.suppress(SlurmParseError):
         reads(text)
     with contextlib.suppress(SlurmParseError):
