@@ -1,0 +1,246 @@
+"""The installed rltuned on a test cluster: configured, run and read as an operator would.
+
+`Rltuned(cluster)` installs the source tree's wheel in `ctl`, gives its user an empty state directory and
+writes a configuration; its methods are the commands. `start()` runs the daemon in the background.
+
+    with Rltuned(cluster, decide={"mode": "priority"}) as rltuned:
+        done = rltuned.cycle()                     # `rltuned run --once`
+        assert done.outcomes == {"applied": 12}
+        rltuned.restore()
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from cluster.support import OPERATOR, RLTUNED, Background, Cluster, wait_until
+
+from rltuned.config import toml_value
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Mapping
+
+SLURM_USER = "slurm"
+CONFIG = "/etc/rltuned/config.toml"
+STATE = "/var/lib/rltuned"
+MIRROR = "/run/rltuned"
+Sections = dict[str, dict[str, Any]]
+
+# What every test wants, unless it says otherwise: decisions reach Slurm, and each change is in the log.
+DEFAULTS: Sections = {
+    "cycle": {"stage": "active", "interval": 3600.0},
+    "metrics": {"port": 0},
+    "log": {"format": "json", "level": "debug"},
+}
+
+
+def events(text: str) -> list[dict[str, Any]]:
+    """The JSON lines of a log; a line that is something else is left out."""
+    found: list[dict[str, Any]] = []
+    for line in text.splitlines():
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(value, dict) and "event" in value:
+            found.append(value)
+    return found
+
+
+def named(text: str, event: str) -> list[dict[str, Any]]:
+    """The log's events of one name, e.g. `cycle.done`."""
+    return [value for value in events(text) if value["event"] == event]
+
+
+@dataclass(frozen=True)
+class Record:
+    """A decision record, by job id."""
+
+    data: dict[str, Any]
+
+    @property
+    def managed(self) -> list[int]:
+        """Ids of the managed jobs."""
+        return list(self.data["jobs"]["id"])
+
+    def column(self, name: str) -> dict[int, int]:
+        """A column of the managed jobs: base, current, target, rank, base_rank, position, guards, ..."""
+        return dict(zip(self.data["jobs"]["id"], self.data["jobs"][name], strict=True))
+
+    @property
+    def classes(self) -> dict[str, list[int]]:
+        """Job ids of each class in the planned order, by the class's name."""
+        of, rank = self.column("class"), self.column("rank")
+        members: dict[str, list[int]] = {name: [] for name in self.data["classes"]}
+        for job in sorted(self.managed, key=rank.__getitem__):
+            members[self.data["classes"][of[job]]].append(job)
+        return members
+
+    @property
+    def vetoes(self) -> dict[int, str]:
+        """Why each pending job that is not managed is left alone."""
+        return {job: reason for reason, jobs in self.data["vetoed"].items() for job in jobs}
+
+    @property
+    def changes(self) -> list[tuple[int, str, Any, Any]]:
+        """(job, field, before, after), the head of the queue first."""
+        return [(job, of, before, after) for job, of, before, after in self.data["changes"]]
+
+    @property
+    def outcomes(self) -> Counter[str]:
+        """How many changes ended how."""
+        return Counter(outcome for fields in self.data["outcomes"].values() for outcome in fields.values())
+
+
+@dataclass(frozen=True)
+class Once:
+    """One finished cycle: its `cycle.done` event, the whole log, and the record that it left."""
+
+    done: dict[str, Any]
+    log: str
+    record: Record
+
+    @property
+    def outcomes(self) -> Counter[str]:
+        """Changes by outcome, as the log counts them."""
+        return Counter(self.done["changes"])
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Duration of each phase."""
+        return dict(self.done["seconds"])
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """A running `rltuned run`."""
+
+    program: Background
+    state: str
+
+    def log(self, event: str) -> list[dict[str, Any]]:
+        """Its log's events of one name so far."""
+        return named(self.program.output(), event)
+
+    def cycles(self) -> list[dict[str, Any]]:
+        """The `cycle.done` events so far."""
+        return self.log("cycle.done")
+
+    def wait_cycles(self, count: int, seconds: float = 60) -> list[dict[str, Any]]:
+        """Waits until so many cycles have ended (counted from its start) and returns them all."""
+        try:
+            wait_until(lambda: len(self.cycles()) >= count, f"{count} cycles are done", seconds=seconds, pause=0.3)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.program.output()[-3000:]}") from None
+        return self.cycles()
+
+    def metrics(self) -> dict[str, float]:
+        """What its endpoint says: series (name with labels, as exposed) to value."""
+        port = self.log("daemon.started")[0]["metrics_port"]
+        service = self.program.service
+        text = self.program.cluster.run(["curl", "-sf", f"http://127.0.0.1:{port}/metrics"], service=service).stdout
+        rows = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
+        return {series: float(value) for series, _, value in rows}
+
+    def stop(self, seconds: float = 60) -> int:
+        """SIGTERM; returns the exit status."""
+        self.program.kill("TERM")
+        return self.program.wait(seconds)
+
+
+@dataclass
+class Rltuned:
+    """rltuned as installed in a container: one user, one configuration, one state directory."""
+
+    cluster: Cluster
+    user: str = OPERATOR
+    service: str = "ctl"
+    sections: Sections = field(default_factory=dict)
+    _started: list[Daemon] = field(default_factory=list)
+
+    def __init__(self, cluster: Cluster, *, user: str = OPERATOR, service: str = "ctl", **sections: Any) -> None:
+        """Installs, forgets what an earlier test left, and writes the configuration: DEFAULTS with `sections`."""
+        self.cluster, self.user, self.service, self._started = cluster, user, service, []
+        cluster.install_rltuned(service)
+        cluster.sh(
+            f"""
+            rm -rf {STATE} {MIRROR}
+            install -d -m 755 {CONFIG.rpartition("/")[0]}
+            install -d -o {user} -g {user} -m 700 {STATE} {MIRROR}
+            """,
+            service=service,
+        )
+        self.sections = {name: dict(values) for name, values in DEFAULTS.items()}
+        self.configure(**sections)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def configure(self, **sections: Mapping[str, Any]) -> None:
+        """Changes keys of the configuration file (a running daemon takes them over on SIGHUP)."""
+        for name, values in sections.items():
+            self.sections.setdefault(name, {}).update(values)
+        lines: list[str] = []
+        for name, values in self.sections.items():
+            lines.append(f"[{name}]")
+            lines += [f"{key} = {toml_value(value)}" for key, value in values.items()]
+        self.cluster.write_file(CONFIG, "\n".join(lines) + "\n", service=self.service)
+
+    def run(self, *args: str, check: bool = True, user: str | None = None) -> subprocess.CompletedProcess[str]:
+        """`rltuned ARGS` as its user."""
+        return self.cluster.run([RLTUNED, *args], user=user or self.user, service=self.service, check=check)
+
+    def cycle(self, *options: str) -> Once:
+        """`rltuned run --once`: one cycle in the foreground. One that fails is an error of the test."""
+        log = self.run("run", "--once", *options).stderr
+        done = named(log, "cycle.done")
+        assert len(done) == 1, log[-3000:]
+        return Once(done[0], log, self.record())
+
+    def start(self, *options: str) -> Daemon:
+        """`rltuned run` in the background, once it is ready (or has ended at once)."""
+        program = self.cluster.background([RLTUNED, "run", *options], user=self.user, service=self.service)
+        daemon = Daemon(program, STATE)
+        self._started.append(daemon)
+        wait_until(lambda: program.returncode() is not None or daemon.log("daemon.started"), "rltuned starts")
+        return daemon
+
+    def kill(self) -> None:
+        """Ends every daemon that `start` started and that still runs."""
+        for daemon in self._started:
+            if daemon.program.returncode() is None:
+                daemon.program.kill("KILL")
+        self._started.clear()
+
+    def record(self) -> Record:
+        """The last cycle's decision record."""
+        return Record(json.loads(self.cluster.read_file(f"{STATE}/decision.json", service=self.service)))
+
+    def plan(self) -> Record:
+        """`rltuned plan --json`."""
+        return Record(json.loads(self.run("plan", "--json").stdout))
+
+    def restore(self, *args: str, check: bool = True) -> dict[str, Any]:
+        """`rltuned restore --json`: the report."""
+        report: dict[str, Any] = json.loads(self.run("restore", "--json", *args, check=check).stdout)
+        return report
+
+    def doctor(self) -> dict[str, dict[str, str]]:
+        """`rltuned doctor --json`: subject to {severity, cause, remedy}; its exit status does not matter."""
+        found = json.loads(self.run("doctor", "--json", check=False).stdout)
+        return {item["subject"]: item for item in found}
+
+    def explain(self, *jobs: int) -> dict[int, dict[str, Any]]:
+        """`rltuned explain --json` of each job, in one go."""
+        script = "\n".join(f"{RLTUNED} explain --json {job} | tr '\\n' ' '; echo" for job in jobs)
+        done = self.cluster.sh(script, user=self.user, service=self.service)
+        answers = [json.loads(line) for line in done.stdout.splitlines() if line.strip()]
+        assert len(answers) == len(jobs), done.stderr
+        return dict(zip(jobs, answers, strict=True))
