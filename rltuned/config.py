@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from rltuned.cluster.changes import ApplyMode
 from rltuned.errors import ConfigError
@@ -54,6 +54,8 @@ class _Section(BaseModel):
 Seconds = Annotated[float, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Names = tuple[Annotated[str, Field(min_length=1)], ...]
+# TOML has no null, and an empty path would silently mean the working directory.
+OptionalPath = Annotated[Path | None, BeforeValidator(lambda value: None if value == "" else value)]
 
 
 class SlurmSection(_Section):
@@ -63,8 +65,8 @@ class SlurmSection(_Section):
     """`cli` (squeue, scontrol, sprio; every release) or `pyslurm` (Slurm 25.11, needs `pip install rltuned[pyslurm]`)."""
     bin_dir: Path = Path("/usr/bin")
     """Directory of squeue, scontrol, sprio, sdiag, sacctmgr. Absolute, so that PATH cannot change what is run."""
-    conf: Path | None = None
-    """SLURM_CONF for the commands; unset: Slurm's own default."""
+    conf: OptionalPath = None
+    """SLURM_CONF for the commands; "": Slurm's own default."""
     timeout: Annotated[float, Field(gt=0, le=300)] = 20.0
     """Seconds after which a Slurm command and everything it started is killed."""
 
@@ -170,8 +172,9 @@ class StateSection(_Section):
 
     directory: Path = Path("/var/lib/rltuned")
     """Journal, decision record, lock. systemd: StateDirectory."""
-    mirror: Path | None = Path("/run/rltuned")
-    """Second copy of the journal on another file system, so that a full or broken disk does not lose the way back."""
+    mirror: OptionalPath = Path("/run/rltuned")
+    """Second copy of the journal on another file system, so that a full or broken disk does not lose the way back.
+    "": none."""
 
 
 class MetricsSection(_Section):
@@ -331,7 +334,7 @@ def sample() -> str:
 
 
 def toml_value(value: Any) -> str:
-    """A value as TOML writes it; None as the empty string (an absent key)."""
+    """A value as TOML writes it; None as the empty string, which `OptionalPath` reads as None."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -342,7 +345,7 @@ def toml_value(value: Any) -> str:
         case tuple() | list():
             return "[" + ", ".join(toml_value(item) for item in value) + "]"
         case None:
-            return '""  # unset'
+            return '""'
         case _:
             escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
             return f'"{escaped}"'

@@ -1,0 +1,123 @@
+"""The alert rules speak of metrics, labels and commands that exist. That they fire: tests/cluster/test_prometheus.py."""
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from rltuned.cli import cli
+from rltuned.config import Config
+from rltuned.daemon.metrics import Metrics
+from rltuned.decide.scope import Veto
+from rltuned.placement import SolveOutcome
+
+ROOT = Path(__file__).resolve().parents[3]
+FOLDER = ROOT / "deploy" / "prometheus"
+RULES = (FOLDER / "rltuned.rules.yml").read_text()
+CASES = (FOLDER / "rltuned.rules.test.yml").read_text()
+DOCUMENTED = (ROOT / "docs" / "monitoring.md").read_text()
+
+ALERTS = dict(re.findall(r"- alert: (\w+)\n(.*?)(?=      - alert: |\Z)", RULES, re.DOTALL))
+NOT_OURS = {"up"}
+
+
+def exposition():
+    metrics = Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
+    return list(text_string_to_metric_families(generate_latest(metrics.registry).decode()))
+
+
+def samples():
+    found = {}
+    for family in exposition():
+        for sample in family.samples:
+            if not sample.name.endswith("_created"):  # switched off in the daemon
+                for label, value in sample.labels.items():
+                    found.setdefault(sample.name, {}).setdefault(label, set()).add(value)
+                found.setdefault(sample.name, {})
+    return found
+
+
+def expression(body):
+    return re.search(r"expr: (?:\|-\n)?(.*?)\n        (?:for|labels):", body, re.DOTALL)[1]
+
+
+def annotation(body, key):
+    return " ".join(
+        re.search(rf"          {key}: (?:>-)?(.*?)(?=\n          \w+: |\n\n|\Z)", body, re.DOTALL)[1].split()
+    )
+
+
+def test_the_rules_are_found():
+    assert len(ALERTS) == RULES.count("alert:") > 15
+
+
+@pytest.mark.parametrize("name", sorted(ALERTS))
+def test_each_alert_uses_metrics_and_label_values_that_the_daemon_exposes(name):
+    known = samples()
+    selectors = re.findall(r"\b(rltuned_\w+|up)\b(?:\{([^}]*)\})?", expression(ALERTS[name]))
+    assert selectors
+    for metric, matchers in selectors:
+        if metric in NOT_OURS:
+            assert matchers == 'job="rltuned"'
+            continue
+        assert metric in known, metric
+        for label, operator, value in re.findall(r'(\w+)(=~|=)"([^"]*)"', matchers):
+            wanted = set(value.split("|")) if operator == "=~" else {value}
+            assert wanted <= known[metric][label], (metric, label)
+
+
+@pytest.mark.parametrize("name", sorted(ALERTS))
+def test_each_alert_names_a_remedy_that_exists(name):
+    body = ALERTS[name]
+    assert re.search(r"severity: (info|warning|critical)\n", body)
+    assert annotation(body, "summary").strip('"').endswith(".")
+    remedies = re.findall(r"`([^`]+)`", annotation(body, "description"))
+    programs = {remedy.split()[0] for remedy in remedies}
+    assert programs & {"rltuned", "systemctl", "sacctmgr"}
+    for remedy in remedies:
+        words = shlex.split(remedy)
+        if words[0] != "rltuned":
+            continue
+        command = cli.commands[words[1]]
+        known = {text for parameter in command.params for text in parameter.opts}
+        assert {word for word in words[2:] if word.startswith("-")} <= known, remedy
+        if any(not word.startswith("-") for word in words[2:]):
+            assert any(isinstance(parameter, click.Argument) for parameter in command.params), remedy
+
+
+@pytest.mark.parametrize("name", sorted(ALERTS))
+def test_settings_that_a_remedy_names_exist(name):
+    text = annotation(ALERTS[name], "description")
+    sections = "|".join(Config.model_fields)
+    for section, key in re.findall(rf"\b({sections})\.(\w+)\b", text):
+        assert key in Config.model_fields[section].annotation.model_fields, f"{section}.{key}"
+
+
+@pytest.mark.parametrize("name", sorted(ALERTS))
+def test_each_alert_has_a_case_for_and_a_case_against_it(name):
+    # One alert may be shown both ways in one case ("not before", "until").
+    assert f'alertname="{name}",alertstate="firing"' in CASES
+    assert re.search(rf"name: {name} (does not fire|fires)", CASES)
+    blocks = [block for block in CASES.split("  - name: ") if block.startswith(f"{name} ")]
+    assert any("exp_samples: []" in block for block in blocks)
+
+
+@pytest.mark.parametrize("name", sorted(ALERTS))
+def test_each_alert_is_documented(name):
+    assert f"`{name}`" in DOCUMENTED
+
+
+def test_every_metric_is_documented_with_its_labels_and_no_other_is():
+    rows = dict(re.findall(r"^\| `(rltuned_\w+)` \| ([^|]*) \|", DOCUMENTED, re.MULTILINE))
+    expected = {}
+    for family in exposition():
+        name = family.name + ("_total" if family.type == "counter" else "")
+        if name.endswith("_created"):
+            continue
+        labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+        expected[name] = ", ".join(f"`{label}`" for label in sorted(labels))
+    assert {name: cell.strip() for name, cell in rows.items()} == expected
