@@ -4,6 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 SLURM  ?= 24.11
 TESTBED := docker-slurm-testbed/testbed
+# One worker per core of the smallest machine that we care for. TensorFlow is told to be quiet and small.
+UNIT   := TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/pytest -m "not cluster" -n 2 --dist worksteal --cov
 
 .PHONY: help venv check format test test-fast test-cluster testbed testbed-down lock clean
 .DEFAULT_GOAL := help
@@ -33,7 +35,7 @@ format: venv  ## Format and fix what can be fixed
 	$(BIN)/ruff check --fix .
 
 test-fast: check  ## Everything that needs no containers, under 2 minutes
-	$(BIN)/pytest -m "not cluster" --cov --cov-report=term
+	$(UNIT) --cov-report=term
 
 test-cluster: venv  ## Only the tests on the containerised Slurm clusters
 	docker-slurm-testbed/engine.sh
@@ -41,7 +43,8 @@ test-cluster: venv  ## Only the tests on the containerised Slurm clusters
 
 test: check  ## Everything: gates, tests, and the real Slurm clusters in containers
 	docker-slurm-testbed/engine.sh
-	$(BIN)/pytest --cov --cov-report=term
+	$(UNIT) --cov-report=
+	$(BIN)/pytest -m cluster --cov --cov-append --cov-report=term
 
 testbed: venv  ## A real Slurm cluster steered by rltuned (SLURM=22.05, 24.11 or 26.05)
 	docker-slurm-testbed/engine.sh
