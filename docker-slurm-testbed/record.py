@@ -46,6 +46,8 @@ WORKING_DIRECTORY: Final = "/"
 
 HOSTILE_NAME: Final = "a|b,c=d\x1fe\x1b[31mf\nJobId=1 Priority=0 'x\" $(reboot) \\ é\t"
 
+HOSTILE_NAMES: Final = ("a|b", "we ird;x", "dollar$(id)", "esc\x1b[31m", "tab\tx", "ümlaut", "p%c")
+
 # Running first: (label, user, sbatch arguments). CPUs are counted so that afterwards no node has one left.
 RUNNING: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
     ("running typed", "alice", ("--gres=gpu:p100:2", "-w", "p100-1", "-c", "4", "-t", "120")),
@@ -346,6 +348,46 @@ class Recorder:
             time.sleep(2)
             self.registry("-no-slurmdbd", ("config", "jobs", "nodes", "privilege"))
 
+    def hostile_names(self) -> None:
+        """QOS, accounts, partitions and reservations of names that an administrator can, but should not, give.
+
+        Slurm takes nearly anything, the registry's separator included: that job is recorded apart.
+        """
+        cluster = self.cluster
+        cluster.reset()
+        for suffix, names in (("-hostile-names", HOSTILE_NAMES), ("-separator-in-name", ("us\x1fx",))):
+            for hour, name in enumerate(names, start=1):
+                for entity in (["qos", name], ["account", name, "cluster=testbed"]):
+                    cluster.run(["sacctmgr", "-i", "add", *entity])
+                cluster.run(["sacctmgr", "-i", "add", "user", "alice", f"account={name}", "cluster=testbed"])
+                cluster.run(["sacctmgr", "-i", "modify", "user", "alice", "set", f"qos+={name}"])
+                cluster.run(["scontrol", "create", f"PartitionName={name}", "Nodes=m40-1"])
+                cluster.run(
+                    [
+                        *("scontrol", "create", "reservation", f"ReservationName={name}", f"StartTime=now+{hour}hours"),
+                        *("Duration=1", "Users=alice", "Nodes=m40-1", "Flags=ignore_jobs"),
+                    ]
+                )
+                # slurmdbd tells slurmctld of the new names in its own time.
+                wanted = ("alice", f"--account={name}", f"--qos={name}", f"--partition={name}", f"--reservation={name}")
+                wait_until(lambda wanted=wanted: self._accepted(wanted), f"a job with {name!r} is accepted")
+            self.registry(suffix, ("jobs", "jobs-exclusive", "status", "partitions"))
+            cluster.cancel_all()
+            for name in names:
+                cluster.run(["scontrol", "delete", f"ReservationName={name}"])
+                cluster.run(["scontrol", "delete", f"PartitionName={name}"])
+                cluster.run(["sacctmgr", "-i", "delete", "user", "alice", f"account={name}"], check=False)
+                cluster.run(["sacctmgr", "-i", "delete", "account", name], check=False)
+                cluster.run(["sacctmgr", "-i", "delete", "qos", name], check=False)
+        cluster.reset()
+
+    def _accepted(self, job: tuple[str, ...]) -> bool:
+        try:
+            self.cluster.submit_many([job])
+        except CommandFailedError:
+            return False
+        return True
+
     def record(self) -> None:
         """Everything, from an empty folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -362,6 +404,7 @@ class Recorder:
         self.outage_failures()
         self.node_states()
         self.other_configurations()
+        self.hostile_names()
         (self.folder / "failures.json").write_text(json.dumps(self.failures, indent=1) + "\n")
 
 
