@@ -1,0 +1,158 @@
+"""deploy/Dockerfile: the daemon's container against a real Slurm 24.11, run as deploy/README.md says."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cluster.support import OPERATOR, ROOT, TESTBED, USERS, built_wheel, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cluster.conftest import Clusters
+    from cluster.support import Cluster
+
+IMAGE = "rltuned-test-daemon:24.11"
+SLURM = "rltuned-testbed:24.11"
+# The hardening that the README recommends; its network is the cluster's instead of the host's.
+HARDENED = ("--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges")
+
+ACTIVE = """\
+[cycle]
+stage = "active"
+interval = 2.0
+[policy]
+name = "sjf"
+"""
+
+
+def docker(*args: str, check: bool = True, **more: Any) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(["docker", *args], check=False, capture_output=True, text=True, **more)
+    if check and done.returncode != 0:
+        raise AssertionError(f"docker {' '.join(args)}: {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done
+
+
+def extra_authority() -> bytes:
+    """The CA that this machine's tools were told to use: the testbed's own way to find it."""
+    spec = importlib.util.spec_from_file_location("testbed", TESTBED / "testbed.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found: bytes = module.extra_authority()
+    return found
+
+
+@pytest.fixture(scope="module")
+def trixie(clusters: Clusters) -> Cluster:
+    return clusters.get("24.11")
+
+
+@pytest.fixture(scope="module")
+def image(trixie: Cluster, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The image, built from a context with what .dockerignore lets through; all but the wheel comes from the cache."""
+    subprocess.run([str(TESTBED / "base-image.sh"), "trixie"], check=True, capture_output=True)
+    context = tmp_path_factory.mktemp("context")
+    for part in ("deploy", "dist"):
+        (context / part).mkdir()
+    for name in ("deploy/Dockerfile", "deploy/entrypoint.sh", "requirements.lock"):
+        shutil.copy(ROOT / name, context / name)
+    shutil.copy(built_wheel(), context / "dist")
+    (context / "deploy" / "extra-ca.crt").write_bytes(extra_authority())
+    for path in context.rglob("*"):
+        path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)
+    uid = trixie.sh(f"id -u {OPERATOR}").stdout.strip()
+    command = ["build", "-t", IMAGE, "-f", str(context / "deploy" / "Dockerfile"), "--build-arg", f"UID={uid}"]
+    for variable in ("http_proxy", "https_proxy", "no_proxy", "PIP_INDEX_URL"):
+        if os.environ.get(variable):
+            command += ["--build-arg", variable]
+    before = docker("images", "-q", "--no-trunc", IMAGE).stdout.strip()
+    # The classic builder finds a local base image without asking a registry.
+    docker(*command, str(context), env={**os.environ, "DOCKER_BUILDKIT": "0"})
+    if before not in {"", docker("images", "-q", "--no-trunc", IMAGE).stdout.strip()}:
+        docker("rmi", before, check=False)
+    return IMAGE
+
+
+@pytest.fixture
+def host(trixie: Cluster) -> Iterator[str]:
+    """A container that stands for the host: its munged and its /etc/slurm are what the daemon's container mounts."""
+    trixie.reset()
+    mounted = [part for path in ("/run/munge", "/etc/slurm", "/etc/rltuned") for part in ("-v", path)]
+    entry = ["--entrypoint", "sleep", SLURM, "infinity"]
+    started = docker("run", "-d", "--network", f"{trixie.project}_default", *mounted, *entry).stdout.strip()
+    try:
+        docker("exec", started, "sh", "-c", "chown munge: /run/munge && runuser -u munge -- munged")
+        for name in ("slurm.conf", "gres.conf", "cgroup.conf"):
+            text = trixie.read_file(f"/etc/slurm/{name}")
+            docker("exec", "-i", started, "sh", "-c", f"cat >/etc/slurm/{name}", input=text)
+        yield started
+    finally:
+        docker("rm", "-f", "-v", started, check=False)
+        trixie.reset()
+
+
+def configure(host: str, text: str) -> None:
+    docker("exec", "-i", host, "sh", "-c", "cat >/etc/rltuned/config.toml", input=text)
+
+
+def options(cluster: Cluster, host: str) -> list[str]:
+    return ["--network", f"{cluster.project}_default", "--volumes-from", f"{host}:ro", *HARDENED]
+
+
+def test_the_image_runs_rltuned_as_an_unprivileged_user(trixie: Cluster, image: str):
+    version = docker("run", "--rm", *HARDENED, image, "--version").stdout
+    assert version.startswith("rltuned, version ")
+    assert "ok" in docker("run", "--rm", *HARDENED, image, "model", "verify").stdout
+    who = docker("run", "--rm", "--entrypoint", "id", image).stdout
+    assert who.startswith(f"uid={trixie.sh(f'id -u {OPERATOR}').stdout.strip()}({OPERATOR})")
+
+
+def test_the_image_holds_no_key_and_nothing_of_the_building_network(image: str):
+    script = "test -x /usr/sbin/munged && ls -d /etc/munge/munge.key /tmp/extra-ca.crt /opt/rltuned/venv/bin/pip 2>&1"
+    looked = docker("run", "--rm", "--user", "0", "--entrypoint", "sh", image, "-c", script, check=False)
+    assert looked.stdout.count("No such file") == 3
+    assert looked.stdout.count("\n") == 3
+
+
+def test_doctor_in_the_container_finds_nothing_wrong_with_the_cluster(trixie: Cluster, image: str, host: str):
+    done = docker("run", "--rm", *options(trixie, host), image, "doctor", "--json", check=False)
+    findings = {item["subject"]: item for item in json.loads(done.stdout)}
+    assert [item for item in findings.values() if item["severity"] == "error"] == []
+    assert done.returncode == 0
+    assert findings["privilege"]["cause"] == f"{OPERATOR} is operator"
+    assert "24.11" in findings["release"]["cause"]
+
+
+def test_a_container_that_stops_gives_the_queue_back(trixie: Cluster, image: str, host: str):
+    trixie.fill()
+    # Slurm alone would start them in the order of submission; shortest first is the other way round.
+    jobs = trixie.submit_many([(USERS[n % 4], "-p", "gpu", "--gres=gpu:1", "-t", str(120 - 10 * n)) for n in range(8)])
+    trixie.wait_sprio(jobs)
+    configure(host, ACTIVE)
+    daemon = docker("run", "-d", *options(trixie, host), image).stdout.strip()
+    try:
+        steered = "jobs carry site factors"
+        wait_until(lambda: sum(map(bool, trixie.site_factors().values())) >= 2, steered, seconds=60)
+        assert docker("exec", daemon, "rltuned", "explain", str(jobs[-1])).stdout
+        docker("stop", "-t", "120", daemon)
+        state = json.loads(docker("inspect", daemon).stdout)[0]["State"]
+        log = docker("logs", daemon)
+        assert state["ExitCode"] == 0, log.stdout + log.stderr
+        assert {trixie.site_factors()[job] for job in jobs} == {0}, log.stdout + log.stderr
+    finally:
+        docker("rm", "-f", "-v", daemon, check=False)
+
+
+def test_a_container_without_a_good_configuration_says_so_and_ends(trixie: Cluster, image: str, host: str):
+    configure(host, "[cycle]\nintervall = 1\n")
+    done = docker("run", "--rm", *options(trixie, host), image, check=False)
+    assert done.returncode == 3
+    assert "config.toml:2: unknown key 'cycle.intervall'" in done.stderr

@@ -1,0 +1,74 @@
+"""What the operator's pages tell to type exists, and what they tell to write is a configuration."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rltuned.cli import cli
+from rltuned.config import Stage, resolve
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = {name: (ROOT / name).read_text() for name in ("docs/installation.md", "docs/monitoring.md", "deploy/README.md")}
+
+
+def code(text):
+    blocks = re.findall(r"```\n(.*?)```", text, re.DOTALL)
+    return [line.strip() for block in blocks for line in block.splitlines()] + re.findall(r"`([^`\n]+)`", text)
+
+
+def rltuned_calls(text):
+    for line in code(text):
+        for found in re.finditer(r"(?:^|&& |-- )rltuned ([a-z-]+)((?: [^&>]*)?)", line):
+            yield found[1], found[2].split()
+
+
+@pytest.mark.parametrize("name", sorted(PAGES))
+def test_every_command_of_rltuned_on_the_page_exists(name):
+    calls = list(rltuned_calls(PAGES[name]))
+    assert calls
+    for command, words in calls:
+        assert command in cli.commands, command
+        known = {text for parameter in cli.commands[command].params for text in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= known, (command, words)
+
+
+@pytest.mark.parametrize("name", sorted(PAGES))
+def test_every_file_of_the_source_tree_on_the_page_exists(name):
+    text = PAGES[name]
+    named = set(re.findall(r"(?<![\w/.-])((?:systemd|deploy|docs)/[\w./-]+[\w])", text))
+    named |= {f"docs/{link}" if name.startswith("docs") else f"deploy/{link}" for link in re.findall(r"\]\(([\w./-]+)\)", text)}  # fmt: skip
+    assert named
+    assert sorted(path for path in named if not (ROOT / path).exists()) == []
+
+
+def test_each_stage_of_the_rollout_is_a_valid_configuration():
+    snippets = re.findall(r"```toml\n(.*?)```", PAGES["docs/installation.md"], re.DOTALL)
+    stages = [resolve(text.replace("\n   ", "\n"), "installation.md", {}, {}).config.cycle.stage for text in snippets]
+    assert stages == [Stage.CANARY, Stage.ACTIVE]
+
+
+def rltuned(**environment):
+    program = [sys.executable, "-c", "from rltuned.cli import main; main()"]
+    done = subprocess.run(program, env={**os.environ, **environment}, check=False, capture_output=True, text=True)
+    return done.stdout
+
+
+def complete(*words):
+    answer = rltuned(_RLTUNED_COMPLETE="bash_complete", COMP_WORDS=" ".join(words), COMP_CWORD=str(len(words) - 1))
+    return {line.split(",")[-1] for line in answer.splitlines()}
+
+
+def test_shell_completion_knows_commands_options_and_choices():
+    assert complete("rltuned", "re") == {"restore"}
+    assert "--dry-run" in complete("rltuned", "run", "--")
+    assert complete("rltuned", "run", "--stage", "") == {stage.value for stage in Stage}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_documented_completion_script_is_printed(shell):
+    assert f"_RLTUNED_COMPLETE={shell}_source rltuned" in PAGES["docs/installation.md"]
+    assert f"_RLTUNED_COMPLETE={shell}_complete" in rltuned(_RLTUNED_COMPLETE=f"{shell}_source")
