@@ -108,8 +108,9 @@ class DecideSection(_Section):
     """Places at the front of a class that `account_share` looks at."""
     dwell: Annotated[float, Field(ge=0)] = 0.0
     """Seconds for which a job that was just moved keeps its place."""
-    hysteresis: Annotated[int, Field(ge=0)] = 10
-    """Priority points of drift that are left alone as long as the order is right."""
+    hysteresis: Fraction = 0.05
+    """How far a value that rltuned wrote before may drift while the order is right, as a share of its class's range of
+    priorities. Fair share moves every priority a little all the time; rewriting all for that would only cost RPCs."""
 
 
 class ScopeSection(_Section):

@@ -209,7 +209,8 @@ class _Ordering:
             bound = age_bound(shared, by_slurm, old[members])
             guards[members[old[members] & (ranks_of(bound) < ranks_of(shared))]] |= Guard.AGE_BOUND
             exact = hand_out(bound, base, ids)
-            target[members] = settle(bound, exact, current, ids, ours[members], self.settings.hysteresis)
+            tolerance = int(self.settings.hysteresis * (base.max() - base.min()))
+            target[members] = settle(bound, exact, current, ids, ours[members], tolerance)
             rank[members], base_rank[members] = ranks_of(bound), by_slurm
         return rank, base_rank, target, guards
 
