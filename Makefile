@@ -41,6 +41,7 @@ test-cluster: venv  ## Only the tests on the containerised Slurm clusters
 	docker-slurm-testbed/engine.sh
 	$(BIN)/pytest -m cluster
 
+test: export RLTUNED_TEST_PLACEMENT_INSTANCES ?= 2000
 test: check  ## Everything: gates, tests, and the real Slurm clusters in containers
 	docker-slurm-testbed/engine.sh
 	$(UNIT) --cov-report=
