@@ -101,6 +101,29 @@ def test_a_priority_set_by_an_admin_between_read_and_write_stands_for_good(bench
     assert not [entry for entry in bench.slurm.log if entry[0] == 2]
 
 
+@BOTH
+def test_a_site_factor_set_by_somebody_between_read_and_write_stands_for_good(bench, mode):
+    changes = bench.reorder([4, 3, 2, 1], mode)
+    bench.slurm.admin_site_factor(2, 4242)
+    assert outcomes(bench.apply(changes))[2] is Outcome.FOREIGN
+    bench.cycle([2, 1, 4, 3], mode)
+    assert (bench.slurm.jobs[2].site_factor, bench.slurm.jobs[2].explicit) == (4242, None)
+
+
+def test_jobs_that_left_are_forgotten_but_not_at_the_first_reading_without_them(bench):
+    bench.cycle([4, 3, 2, 1])
+    gone = bench.slurm.jobs.pop(2)
+    assert bench.reconcile().forgotten == ()
+    bench.slurm.jobs[2] = gone
+    assert bench.reconcile().forgotten == ()
+    assert 2 in bench.journal.entries
+    bench.slurm.leave(2)
+    bench.reconcile()
+    assert bench.reconcile().forgotten == (2,)
+    bench.restart_daemon()
+    assert set(bench.journal.entries) == {1, 3, 4}
+
+
 @pytest.mark.parametrize("value", [0, 777, -5])
 def test_a_site_factor_that_somebody_changed_stands_for_good(bench, value):
     bench.cycle([4, 3, 2, 1])

@@ -95,6 +95,7 @@ def test_beside_a_living_daemon_restore_writes_no_journal_and_the_daemon_leaves_
         other, slurm.reader(), slurm.writer(), unlimited(), bench.clock, job_ids=[1], hands_off=True, record=False
     )
     assert report.complete
+    assert report.journal_trouble == ""
     assert (bench.directory / "state" / "journal.jsonl").read_bytes() == on_disk
     assert bench.reconcile().foreign == (1,)
     bench.cycle([2, 1, 3, 4])
@@ -117,7 +118,7 @@ def test_held_jobs_are_never_released_to_undo_an_explicit_priority(tmp_path):
     bench.slurm.submit(900)
     bench.cycle([2, 1], ApplyMode.PRIORITY)
     bench.slurm.hold(1)
-    bench.restore()
+    assert bench.restore().foreign == (), "a hold is nobody's claim to the priority"
     assert bench.slurm.jobs[1].hold == "user"
     assert bench.slurm.violations == []
     bench.slurm.user_release(1)
