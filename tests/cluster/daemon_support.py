@@ -38,6 +38,29 @@ DEFAULTS: Sections = {
 }
 
 
+def recalculate(cluster: Cluster) -> dict[int, int]:
+    """Makes Slurm calculate the priority of every pending job anew, as any update of one does; returns the priorities."""
+    lines = [f"update JobId={job} SiteFactor=0" for job in cluster.priorities()]
+    cluster.run(["scontrol"], input="\n".join(lines) + "\n")
+    return cluster.priorities()
+
+
+def settle(cluster: Cluster) -> dict[int, int]:
+    """Waits until a new calculation changes no priority any more, and returns the priorities.
+
+    Slurm's scheduler refines what a job asks for (CPUs of an exclusive one, nodes) when it first looks at it, and its
+    size counts in the priority from the next calculation on. Needs a configuration without ageing.
+    """
+    seen = [cluster.priorities()]
+
+    def stands_still() -> bool:
+        seen.append(recalculate(cluster))
+        return seen[-1] == seen[-2]
+
+    wait_until(stands_still, "priorities stand still", pause=1.5)
+    return seen[-1]
+
+
 def events(text: str) -> list[dict[str, Any]]:
     """The JSON lines of a log; a line that is something else is left out."""
     found: list[dict[str, Any]] = []

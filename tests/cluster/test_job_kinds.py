@@ -1,0 +1,220 @@
+"""Each row of the table in docs/jobs.md, on real jobs: what rltuned does with them and what `explain` says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from cluster.daemon_support import Rltuned
+from cluster.support import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cluster.support import Cluster
+
+MONTH = 30 * 86400
+SHORTEST_FIRST = {"policy": {"name": "sjf"}, "placement": {"apply": "off"}}
+
+
+@pytest.fixture
+def rltuned(cluster: Cluster) -> Iterator[Rltuned]:
+    """On nodes that are all taken."""
+    with Rltuned(cluster, **SHORTEST_FIRST) as installed:
+        cluster.fill()
+        yield installed
+
+
+def ordinary(cluster: Cluster, *minutes: int) -> list[int]:
+    """Plain jobs of these time limits; each of a nice of its own, so that no two priorities are the same."""
+    jobs = [("alice", "--gres=gpu:1", f"--nice={20 * n + 1}", f"-t{limit}") for n, limit in enumerate(minutes)]
+    return cluster.submit_many(jobs)
+
+
+def task_priorities(cluster: Cluster, array: int) -> dict[str, int]:
+    """Priority of each pending task, one by one."""
+    rows = cluster.sh(f"squeue -h -r -t PD -j {array} -o '%i %Q'").stdout.split("\n")[:-1]
+    return {task: int(priority) for task, priority in (row.split() for row in rows)}
+
+
+def records_of(cluster: Cluster, array: int) -> int:
+    """In how many records slurmctld keeps an array."""
+    return len(cluster.run(["scontrol", "-o", "show", "job", str(array)]).stdout.splitlines())
+
+
+def test_an_array_is_one_unit_with_one_update_and_its_record_is_not_split(cluster: Cluster, rltuned: Rltuned):
+    long = ordinary(cluster, 500, 400)
+    array = cluster.submit("bob", "--gres=gpu:1", "--array=1-20", "--nice=100", "-t5")
+    cluster.wait_sprio([*long, array])
+    before = task_priorities(cluster, array)
+    assert len(before) == 20
+    assert records_of(cluster, array) == 1
+    cluster.reset_rpc_counts()
+
+    cycle = rltuned.cycle()
+    assert [of for job, of, *_ in cycle.record.changes if job == array] == ["SiteFactor"]
+    assert cycle.outcomes == {"applied": len(cycle.record.changes)}
+    assert cluster.sdiag_rpc_counts().job_updates == len(cycle.record.changes)
+    after = task_priorities(cluster, array)
+    assert after.keys() == before.keys()
+    assert len(set(after.values())) == 1
+    assert after[f"{array}_1"] > before[f"{array}_1"]
+    assert records_of(cluster, array) == 1
+    answer = rltuned.explain(array)[array]
+    assert (answer["verdict"], answer["rank"]) == ("moved forward", 1)
+
+    assert rltuned.restore()["complete"]
+    assert records_of(cluster, array) == 1
+    assert cluster.site_factors()[array] == 0
+
+
+def test_the_rest_of_a_partly_started_array_moves_as_one_and_its_running_tasks_are_left_alone(cluster: Cluster):
+    with Rltuned(cluster, **SHORTEST_FIRST) as rltuned:
+        array = cluster.submit("bob", "--exclusive", "--array=1-6", "--gres=gpu:p100:4", "--nice=100", "-t5")
+        running = f"squeue -h -r -t R -j {array} -o '%A %Q'"
+        wait_until(lambda: len(cluster.sh(running).stdout.splitlines()) == 2, "two tasks run")
+        long = cluster.submit("alice", "--gres=gpu:p100:4", "-t500")
+        cluster.wait_sprio([long])
+        before, records = task_priorities(cluster, array), records_of(cluster, array)
+        started = cluster.sh(running).stdout
+        assert len(before) == 4
+
+        cycle = rltuned.cycle()
+        moved = {job: after for job, _, _, after in cycle.record.changes}
+        assert set(moved) == {array, long}
+        assert cycle.outcomes == {"applied": 2}
+        after = task_priorities(cluster, array)
+        assert after.keys() == before.keys()
+        assert len(set(after.values())) == 1
+        assert after.popitem()[1] > before.popitem()[1]
+        assert records_of(cluster, array) == records
+        assert cluster.sh(running).stdout == started
+
+
+def test_what_priority_cannot_start_or_a_person_decided_is_left_to_slurm_and_explain_says_why(
+    cluster: Cluster, rltuned: Rltuned
+):
+    first, *others = ordinary(cluster, 500, 400, 300)
+    reservation = ["ReservationName=kept", "StartTime=now+3600", "Duration=60", "Users=alice", "Nodes=k80-1"]
+    cluster.run(["scontrol", "create", "reservation", *reservation])
+    cluster.run(["scontrol", "create", "PartitionName=shrinking", "Nodes=k80-1,k80-2"])
+    left = {
+        "dependency": [cluster.submit("alice", f"--dependency=afterany:{first}", "-t1")],
+        "not-eligible": [cluster.submit("alice", "--begin=now+1hour", "-t1")],
+        "held": [cluster.submit("alice", "--hold", "-t1")],
+        "several-tiers": [cluster.submit("alice", "-p", "gpu,urgent", "-t1")],
+        "reservation": [cluster.submit("alice", "--reservation=kept", "-t1")],
+        "no-priority": [cluster.submit("alice", "-t1")],
+        "foreign": [cluster.submit("alice", "-t1")],
+        # The feature is gone, the partition has no such type, the partition has too few nodes.
+        "never-runs": [
+            cluster.submit("alice", "-C", "m40", "-t1"),
+            cluster.submit("alice", "--gres=gpu:p100:1", "-t1"),
+            cluster.submit("alice", "-p", "shrinking", "-N2", "-t1"),
+        ],
+    }
+    script = "cd /tmp; sbatch --parsable --uid=alice -o /dev/null -t1 -n1 : -n1 --wrap='sleep 60'"
+    het = int(cluster.sh(script).stdout)
+    left["heterogeneous"] = [het, het + 1]
+    cluster.update(left["no-priority"][0], "Priority=777")
+    cluster.update(left["foreign"][0], "SiteFactor=33")
+    gone, elsewhere, _ = left["never-runs"]
+    cluster.run(["scontrol", "update", "NodeName=m40-1", "ActiveFeatures=gpu", "AvailableFeatures=gpu"])
+    try:
+        cluster.update(elsewhere, "Partition=k80")
+        cluster.run(["scontrol", "update", "PartitionName=shrinking", "Nodes=k80-1"])
+        cluster.wait_sprio([first, *others, gone, elsewhere, left["foreign"][0]])
+        factors = cluster.site_factors()
+
+        cycle = rltuned.cycle()
+        expected = {job: reason for reason, jobs in left.items() for job in jobs}
+        assert cycle.record.vetoes == expected
+        assert cycle.outcomes == {"applied": 2}, "the ordinary ones: the middle one of three stays"
+        assert {job: factor for job, factor in cluster.site_factors().items() if job in expected} == {
+            job: factor for job, factor in factors.items() if job in expected
+        }
+        assert cluster.priorities()[left["no-priority"][0]] == 777
+        assert cluster.priorities()[left["held"][0]] == 0
+        answers = rltuned.explain(*expected, first)
+        assert {job: answers[job]["veto"].split(":")[0] for job in expected} == expected
+        assert {answers[job]["verdict"] for job in expected} == {"not managed"}
+        assert answers[first]["verdict"] == "moved back"
+        shown = rltuned.run("explain", str(gone)).stdout
+        assert "no node of its partitions can ever satisfy the request" in " ".join(shown.split())
+        assert rltuned.restore()["complete"]
+        assert cluster.site_factors()[left["foreign"][0]] == 33, "it is somebody else's"
+    finally:
+        features = "ActiveFeatures=m40,gpu", "AvailableFeatures=m40,gpu"
+        cluster.run(["scontrol", "update", "NodeName=m40-1", *features])
+        cluster.cancel_all()
+        cluster.run(["scontrol", "delete", "PartitionName=shrinking"])
+
+
+def test_a_job_of_several_partitions_of_one_tier_is_ranked_and_each_partitions_order_is_right(
+    cluster: Cluster, rltuned: Rltuned
+):
+    only_gpu = ordinary(cluster, 500, 300)
+    both = cluster.submit("bob", "-p", "gpu,k80", "--gres=gpu:1", "--nice=200", "-t200")
+    only_k80 = cluster.submit_many(
+        [("carol", "-p", "k80", "--gres=gpu:1", f"--nice={n}", f"-t{n}") for n in (400, 600)]
+    )
+    jobs = [*only_gpu, both, *only_k80]
+    cluster.wait_sprio(jobs)
+
+    cycle = rltuned.cycle()
+    assert set(cycle.outcomes) == {"applied"}
+    assert list(cycle.record.classes.values()) == [[both, only_gpu[1], only_k80[0], only_gpu[0], only_k80[1]]]
+    # sprio tells the priority that a job has in each of its partitions.
+    rows = [row.split() for row in cluster.run(["sprio", "-h", "-o", "%i %r %Y"]).stdout.splitlines()]
+    for partition, order in {"gpu": [both, *only_gpu[::-1]], "k80": [both, *only_k80]}.items():
+        found = sorted((-int(value), int(job)) for job, name, value in rows if name == partition)
+        assert [job for _, job in found] == order, partition
+    answer = rltuned.explain(both)[both]
+    assert (answer["verdict"], answer["rank"], answer["veto"]) == ("moved forward", 1, "")
+
+
+def test_jobs_without_gpus_without_a_limit_or_wanting_a_node_alone_are_ranked_with_the_others(
+    cluster: Cluster, rltuned: Rltuned
+):
+    rltuned.configure(placement={"apply": "oversubscribe"})
+    plain = cluster.submit("alice", "--gres=gpu:2", "--nice=1", "-t600")
+    no_gpu = cluster.submit("alice", "--nice=100", "-t60")
+    endless = cluster.submit("alice", "-p", "endless", "--gres=gpu:1", "-tUNLIMITED")
+    asked = cluster.submit_many(
+        [("alice", how, "--gres=gpu:1", "-t30") for how in ("--exclusive", "--exclusive=user", "--oversubscribe")]
+    )
+    jobs = [plain, no_gpu, endless, *asked]
+    cluster.wait_sprio(jobs)
+    columns = "squeue -h -t PD -o '%A %h'"
+    shown = cluster.sh(columns).stdout
+
+    cycle = rltuned.cycle()
+    assert cycle.record.vetoes == {}
+    assert list(cycle.record.classes.values()) == [[*asked, no_gpu, plain, endless]]
+    assert cycle.record.changes
+    assert {of for _, of, *_ in cycle.record.changes} == {"SiteFactor"}
+    assert set(cycle.outcomes) == {"applied"}
+    assert cluster.sh(columns).stdout == shown
+    answers = rltuned.explain(*jobs)
+    assert answers[endless]["run_time_estimate"] == MONTH
+    assert answers[endless]["verdict"] == "moved back"
+    assert (answers[plain]["gpus"], answers[no_gpu]["gpus"]) == (2, 1)
+    assert {answers[job]["verdict"] for job in asked} == {"moved forward"}
+
+    # By size, not having a GPU counts as having one: an hour of it comes before half an hour of two.
+    cluster.update(plain, "TimeLimit=45")
+    rltuned.configure(policy={"name": "saf"})
+    record = rltuned.cycle().record
+    assert list(record.classes.values()) == [[*asked, no_gpu, plain, endless]]
+
+
+def test_running_jobs_are_not_pending_and_never_touched(cluster: Cluster, rltuned: Rltuned):
+    jobs = ordinary(cluster, 500, 400)
+    filler = next(job for job, state in cluster.states().items() if state == "RUNNING")
+    cluster.wait_sprio(jobs)
+    before = cluster.job(filler)["Priority"]
+    cycle = rltuned.cycle()
+    assert cycle.outcomes == {"applied": 2}
+    assert filler not in {*cycle.record.managed, *cycle.record.vetoes}
+    assert cluster.job(filler)["Priority"] == before
+    assert rltuned.explain(filler)[filler]["verdict"] == "not pending"

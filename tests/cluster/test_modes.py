@@ -1,0 +1,138 @@
+"""Both apply modes: what goes on under each, how much they write at once, and what Slurm's limiter makes of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cluster.daemon_support import SLURM_USER, Rltuned
+from cluster.support import OPERATOR, wait_until
+
+if TYPE_CHECKING:
+    from cluster.support import Cluster
+
+# Hours of waiting count in seconds, and so does what a running job uses.
+QUICK: dict[str, str | None] = {
+    "PriorityWeightAge": "1000000",
+    "PriorityMaxAge": "0-02:00",
+    "PriorityWeightFairshare": "1000000",
+    "SlurmctldParameters": None,
+}
+# A bucket that fits into a test: the limiter's default lets 30 requests through, then two a second.
+LIMITED: dict[str, str | None] = {"SlurmctldParameters": "rl_enable,rl_bucket_size=80,rl_refill_rate=10"}
+REVERSE = {"policy": {"name": "sjf"}, "placement": {"apply": "off"}}
+"""Shortest first: turns a queue of ever shorter jobs round."""
+
+
+def ever_shorter(cluster: Cluster, jobs: int) -> list[int]:
+    """One class of plain jobs, each shorter than the one before and behind it; nobody may start."""
+    cluster.fill("dave")
+    # Each behind the one before also by its nice: no two have the same priority.
+    wanted = [("alice", "--gres=gpu:1", f"--nice={10 * n + 1}", f"-t{1000 - n}") for n in range(jobs)]
+    ids = cluster.submit_many(wanted)
+    cluster.wait_sprio(ids)
+    return ids
+
+
+def in_order(cluster: Cluster, jobs: list[int]) -> list[int]:
+    """The jobs as Slurm would try them."""
+    priority = cluster.priorities()
+    return sorted(jobs, key=lambda job: (-priority[job], job))
+
+
+def terms(cluster: Cluster) -> dict[int, tuple[int, int]]:
+    """Ageing and fair share in the priority of each job that multifactor ranks, weighted."""
+    rows = [row.split() for row in cluster.run(["sprio", "-h", "-o", "%i %A %F"]).stdout.splitlines()]
+    return {int(job): (int(float(age)), int(float(share))) for job, age, share in rows}
+
+
+def test_ageing_fair_share_and_nice_go_on_under_site_factor_and_stand_still_under_priority(cluster: Cluster):
+    with cluster.conf(QUICK), Rltuned(cluster, **REVERSE) as rltuned:
+        cluster.run(["sacctmgr", "-i", "modify", "account", "root", "set", "RawUsage=0"])
+        cluster.fill("alice")
+        users = ("alice", "bob", "carol")
+        jobs = cluster.submit_many(
+            [(users[n % 3], f"--nice={100 * n + 1}", "--gres=gpu:1", f"-t{600 - n}") for n in range(12)]
+        )
+        cluster.wait_sprio(jobs)
+        nice = cluster.nice_values()
+        assert set(nice.values()) > {1, 101, 1101}
+
+        record = rltuned.cycle().record
+        assert record.outcomes.keys() == {"applied"}
+        written, factors, before = cluster.priorities(), cluster.site_factors(), terms(cluster)
+        assert any(factors.values())
+        cluster.slurmctld.restart()  # it calculates all priorities as it starts
+        cluster.wait_sprio(jobs)
+        wait_until(lambda: all(terms(cluster)[job][0] > before[job][0] for job in jobs), "every job has aged")
+        # alice's job runs, bob's and carol's do not: her share of the machine is used up.
+        assert terms(cluster)[jobs[0]][1] < before[jobs[0]][1]
+        assert all(cluster.priorities()[job] != written[job] for job in jobs)
+        assert cluster.site_factors() == factors
+        assert cluster.nice_values() == nice
+
+        # The other mode: the daemon takes its site factors back, then sets priorities.
+        rltuned.configure(decide={"mode": "priority"})
+        rltuned.cycle()
+        record = rltuned.cycle().record
+        explicit = {job: after for job, of, _, after in record.changes if of == "Priority"}
+        assert len(explicit) > 6
+        assert set(cluster.site_factors().values()) == {0}
+        before = terms(cluster)
+        cluster.slurmctld.restart()
+        cluster.wait_sprio(jobs)
+        still = [job for job in jobs if job not in explicit]
+        wait_until(lambda: all(terms(cluster)[job][0] > before[job][0] for job in still), "the others have aged")
+        assert {job: cluster.priorities()[job] for job in explicit} == explicit
+        assert {cluster.nice_values()[job] for job in explicit} == {0}
+
+        assert rltuned.restore()["complete"]
+        assert cluster.nice_values() == nice
+        cluster.wait_sprio(jobs)
+        assert all(terms(cluster)[job][0] > before[job][0] for job in explicit), "ageing goes on"
+
+
+def test_256_changes_are_applied_and_read_back_in_one_cycle_as_slurm_user(cluster: Cluster):
+    """How long it takes is measured by docker-slurm-testbed/measure_apply.py."""
+    with Rltuned(cluster, user=SLURM_USER, **REVERSE) as rltuned:
+        jobs = ever_shorter(cluster, 256)
+        for mode, of in (("site-factor", "SiteFactor"), ("priority", "Priority")):
+            rltuned.configure(decide={"mode": mode})
+            cycle = rltuned.cycle()
+            wanted = {job: after for job, field, _, after in cycle.record.changes if field == of}
+            assert len(wanted) == 256
+            assert cycle.outcomes == {"applied": 256}
+            assert cycle.record.outcomes == {"applied": 256}
+            found = cluster.site_factors() if mode == "site-factor" else cluster.priorities()
+            assert {job: found[job] for job in jobs} == wanted
+            assert rltuned.restore()["complete"]
+
+
+def test_an_operator_stays_below_the_rpc_limiter_and_a_few_cycles_finish_the_job(cluster: Cluster):
+    if cluster.release == "22.05":  # it has no limiter: the operator's changes all go out at once
+        with Rltuned(cluster, **REVERSE) as rltuned:
+            ever_shorter(cluster, 120)
+            assert rltuned.cycle().outcomes == {"applied": 120}
+        return
+    limits = {"burst": 60, "rate": 7.5}
+    with (
+        cluster.conf(LIMITED),
+        Rltuned(cluster, cycle={"interval": 6.0}, write=limits, **REVERSE) as rltuned,
+    ):
+        jobs = ever_shorter(cluster, 120)
+        # The limiter says in slurmctld's log whom it makes sleep.
+        limited = f"grep -c 'RPC rate limit exceeded by uid '$(id -u {OPERATOR}) /var/log/slurm/slurmctld.log || true"
+        before = cluster.sh(limited).stdout
+        daemon = rltuned.start()
+        first = daemon.wait_cycles(1)[0]
+        assert first["changes"]["applied"] > 20
+        assert first["changes"]["throttled"] > 20
+        # What the first cycle wrote is the front: the shortest jobs, which were last.
+        assert in_order(cluster, jobs)[:10] == jobs[::-1][:10]
+
+        wait_until(lambda: not daemon.cycles()[-1]["changes"].get("throttled"), "nothing is put off", seconds=60)
+        cycles = daemon.cycles()
+        assert 2 < len(cycles) < 10
+        assert all("failed" not in cycle["changes"] for cycle in cycles)
+        assert in_order(cluster, jobs) == jobs[::-1]
+        assert cluster.sh(limited).stdout == before
+        assert daemon.stop() == 0

@@ -1,0 +1,83 @@
+"""300 jobs of every shape: one cycle puts each class into the plan's order, and restore undoes all of it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from cluster.daemon_support import Record, Rltuned, recalculate, settle
+from cluster.support import Cluster
+
+JOBS = 300
+
+# Slurm's own priorities stand still: no ageing, no recalculation, and the limiter lets all through in one cycle.
+STILL: dict[str, str | None] = {
+    "PriorityCalcPeriod": "60",
+    "PriorityWeightAge": "0",
+    "SlurmctldParameters": None,
+}
+
+
+def queue_order(cluster: Cluster) -> list[int]:
+    """Pending jobs as Slurm would try them within a tier: by priority, then by id."""
+    rows = cluster.sh("squeue -h -t PD -o '%A %Q'").stdout.split("\n")[:-1]
+    jobs = [(int(job), int(priority)) for job, priority in (row.split() for row in rows)]
+    return [job for job, _ in sorted(jobs, key=lambda row: (-row[1], row[0]))]
+
+
+def assert_order_of_the_plan(order: list[int], record: Record) -> None:
+    """Every class is in the plan's order, whatever stands between its jobs."""
+    place = {job: at for at, job in enumerate(order)}
+    for name, planned in record.classes.items():
+        assert sorted(planned, key=place.__getitem__) == planned, name
+
+
+def assert_same_priorities(before: list[int], after: list[int]) -> None:
+    """The same multiset, but that a value may be lowered as far as it takes to stay behind its predecessor."""
+    before, after = sorted(before, reverse=True), sorted(after, reverse=True)
+    assert len(before) == len(after)
+    assert after[0] == before[0]
+    for (ahead, mine), was in zip(pairwise(after), before[1:], strict=True):
+        assert mine == was or (mine < was and ahead - 1 <= mine <= ahead), (mine, was, ahead)
+
+
+def assert_one_cycle_and_restore(cluster: Cluster, rltuned: Rltuned, before: dict[int, int]) -> None:
+    """One cycle brings the plan's order and nothing else; restore brings back what was."""
+    cycle = rltuned.cycle()
+    record, after = cycle.record, cluster.priorities()
+    assert set(cycle.outcomes) == {"applied"}
+    assert cycle.outcomes["applied"] == len(record.changes) > JOBS / 3
+    assert len(record.classes) >= 4, "tiers and QOS"
+    # Every managed class is in the plan's order, with its own priorities.
+    assert_order_of_the_plan(queue_order(cluster), record)
+    for jobs in record.classes.values():
+        assert_same_priorities([before[job] for job in jobs], [after[job] for job in jobs])
+    # The rest is where it was.
+    assert len(record.vetoes) > 10
+    assert set(record.vetoes) | set(record.managed) == set(before) == set(after)
+    assert {job: after[job] for job in record.vetoes} == {job: before[job] for job in record.vetoes}
+    left = rltuned.doctor()["leftovers"]
+    assert (left["severity"], left["remedy"]) == ("error", "rltuned restore")
+
+    report = rltuned.restore()
+    assert report["complete"]
+    assert {*report["restored"]} == {job for job, *_ in record.changes}
+    assert cluster.priorities() == before
+    assert set(cluster.site_factors().values()) == {0}
+    left = rltuned.doctor()["leftovers"]
+    assert left["severity"] == "ok"
+    assert left["cause"].endswith("each priority is what Slurm alone computes")
+
+
+def test_one_cycle_puts_300_jobs_of_mixed_shape_into_the_plans_order_and_restore_gives_all_back(cluster: Cluster):
+    with cluster.conf(STILL), Rltuned(cluster, placement={"apply": "off"}) as rltuned:
+        cluster.fill()
+        cluster.workload(jobs=JOBS, seed=11)
+        before, nice = settle(cluster), cluster.nice_values()
+        assert len(before) == JOBS
+        assert any(nice.values())
+        for mode in ("site-factor", "priority"):
+            rltuned.configure(decide={"mode": mode})
+            assert_one_cycle_and_restore(cluster, rltuned, before)
+            assert cluster.nice_values() == nice, mode
+        # What a new calculation by Slurm gives is no different: nothing was left that it would bring out.
+        assert recalculate(cluster) == before
