@@ -116,7 +116,8 @@ def test_held_jobs_are_never_released_to_undo_an_explicit_priority(tmp_path):
     bench = Bench.make(tmp_path)
     bench.slurm.submit(1000, nice=300)
     bench.slurm.submit(900)
-    bench.cycle([2, 1], ApplyMode.PRIORITY)
+    bench.cycle([1, 2], ApplyMode.PRIORITY)
+    assert bench.slurm.jobs[1].explicit is not None
     bench.slurm.hold(1)
     assert bench.restore().foreign == (), "a hold is nobody's claim to the priority"
     assert bench.slurm.jobs[1].hold == "user"
