@@ -48,6 +48,8 @@ FACTS_SECONDS: Final = 3600.0
 """How long facts of the cluster's configuration are taken for true when nothing hints at a change."""
 STALE_SECONDS: Final = 300.0
 """Least age at which the heartbeat counts as stale."""
+SPREAD: Final = 0.5
+"""Share of the interval over which writes are spread when Slurm's RPC limiter does not take them at once."""
 STUCK_TIMEOUTS: Final = 6.0
 """A step of a cycle that takes so many time-outs of Slurm's commands is stuck: the watchdog may act."""
 
@@ -179,7 +181,9 @@ class Daemon:
         self._orphans: tuple[int, ...] = ()
         self._journal_alarms: tuple[str, ...] = ()
         self._in_tick = False
-        self._progress_at = self.clock.monotonic()
+        self._stopping = threading.Event()
+        self._began = self.clock.monotonic()
+        self._progress_at = self._began
         self._beat_at = float("-inf")
         self._phases: dict[str, float] = {}
         self.metrics.interval.set(self.config.cycle.interval)
@@ -223,7 +227,7 @@ class Daemon:
         if not self._turn.acquire(blocking=False):
             self._overrun("the cycle before still runs")
             return None
-        began = self.clock.monotonic()
+        began = self._began = self.clock.monotonic()
         try:
             self._in_tick = True
             self._progress()
@@ -314,7 +318,9 @@ class Daemon:
                 except JournalError as error:
                     blocked = str(error)
         with self._phase("report"):
-            trouble = save(self.config.state.directory, with_outcomes(record_of(result), results))
+            trouble = save(
+                self.config.state.directory, with_outcomes(record_of(result) | {"stage": stage.value}, results)
+            )
             if trouble:
                 self.log.warning("record.not_written", detail=trouble)
             self._measure(result)
@@ -416,15 +422,12 @@ class Daemon:
         returning = [job for job in (*found.owing, *result.withdraw) if job not in self._stuck]
         restored = self._give_back(self._as_many_as_fit(returning)) if returning else 0
         changes = [*found.rescues, *(change for change in result.changes if change.job_id not in busy)]
-        results = apply(
-            changes,
-            self._reader,
-            writer,
-            self.journal,
-            self.budget,
-            self.clock,
-            _partition_shares(snapshot, changes),
-        )
+        shares = _partition_shares(snapshot, changes)
+
+        def batch(wanted: Sequence[Change]) -> list[Result]:
+            return apply(wanted, self._reader, writer, self.journal, self.budget, self.clock, shares)
+
+        results = self._spread(batch, changes)
         for change, outcome, message in results:
             self.metrics.changes.labels(change.field.value, outcome.value).inc()
             self.log.debug(
@@ -443,6 +446,36 @@ class Daemon:
         else:
             self._alarms = 0
         return restored, results
+
+    def _spread(self, batch: Callable[[Sequence[Change]], list[Result]], changes: Sequence[Change]) -> list[Result]:
+        """Under Slurm's RPC limiter, go on writing as the bucket refills, for at most half of the interval.
+
+        Each batch reads the jobs again right before it writes, so a change by somebody else is seen however late. A
+        bucket holds fewer RPCs than a long queue wants, and waiting for the next cycle would let most of it go to waste.
+        """
+        results = batch(changes)
+        deadline = self._began + SPREAD * self.config.cycle.interval
+        while throttled := [result.change for result in results if result.outcome is Outcome.THROTTLED]:
+            wait = self.budget.wait(int(self.budget.burst), self.clock.monotonic())
+            if wait <= 0 or self.clock.monotonic() + wait > deadline or not self._pause(wait):
+                break
+            done = {id(result.change): result for result in batch(throttled)}
+            results = [done.get(id(result.change), result) for result in results]
+        return results
+
+    def _pause(self, seconds: float) -> bool:
+        """Sleep in small steps; False as soon as the daemon is to stop."""
+        until = self.clock.monotonic() + seconds
+        while (left := until - self.clock.monotonic()) > 0:
+            if self._stopping.is_set():
+                return False
+            self.clock.sleep(min(left, 0.5))
+            self._progress()
+        return not self._stopping.is_set()
+
+    def request_stop(self) -> None:
+        """Let the running cycle end early, between two batches."""
+        self._stopping.set()
 
     def _the_writer(self) -> SlurmWriter:
         if self.writer_factory is None:
@@ -593,7 +626,7 @@ class Daemon:
         return True
 
     def stop(self) -> None:
-        """Wait for the running cycle, then close what is open. The queue is given back by ``rltuned restore``."""
+        """Wait for the running cycle (see `request_stop`), then close what is open. The queue is given back by ``rltuned restore``."""
         with self._turn:
             self.journal.close()
             stop_beating(self._directories())

@@ -160,6 +160,7 @@ def _run(daemon: Daemon, load: Callable[[], Effective], notifier: Notifier, cloc
                         scheduler.reschedule_job(JOB, trigger=trigger())
                 notifier.ready(f"{daemon.stage}: reloaded")
         notifier.stopping()
+        daemon.request_stop()
         scheduler.shutdown(wait=True)
 
 
