@@ -341,7 +341,7 @@ class ModelReader:
 
     def status(self, job_ids: Sequence[int] | None = None) -> dict[int, JobStatus]:
         self._reach()
-        slurm = self.slurm
+        slurm, wanted = self.slurm, None if job_ids is None else set(job_ids)
         return {
             job.job_id: JobStatus(
                 job_id=job.job_id,
@@ -356,7 +356,7 @@ class ModelReader:
                 reason=slurm.reason(job),
             )
             for job in slurm.jobs.values()
-            if (job.state == "PD" if job_ids is None else job.job_id in set(job_ids))
+            if (job.state == "PD" if wanted is None else job.job_id in wanted)
         }
 
 
