@@ -104,7 +104,7 @@ def plan(
             bounds each, and stands in where there is no prediction.
     """
     history = history or History()
-    snapshot = _without_our_node_lists(snapshot, history)
+    snapshot = _as_users_asked(snapshot, history)
     jobs = snapshot.jobs
     pools = job_pools(snapshot, jobs.pending)
     scope = examine(snapshot, pools, config, history)
@@ -156,18 +156,32 @@ def _tiers(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Ints:
     return partition_tiers(snapshot)[snapshot.jobs.partition.codes[rows]]
 
 
-def _without_our_node_lists(snapshot: Snapshot, history: History) -> Snapshot:
-    """Where rltuned excluded nodes, plan with the user's own list: our steering must not look like a request."""
+def _as_users_asked(snapshot: Snapshot, history: History) -> Snapshot:
+    """The snapshot with the users' own node lists, and with our isolation where Slurm does not show it.
+
+    Our steering must not look like a request. And since 26.05 a job that we isolated looks like a default one: the nodes
+    that it runs on would seem open to others.
+    """
     jobs = snapshot.jobs
-    ours = {
-        row: record.exc_nodes_before
-        for job, record in history.applied.items()
-        if record.exc_nodes is not None and (row := jobs.row_of.get(job)) is not None
-    }
-    if not ours:
-        return snapshot
-    texts = [ours.get(row, jobs.exc_nodes.value(row)) for row in range(len(jobs))]
-    return replace(snapshot, jobs=replace(jobs, exc_nodes=Category.of(texts)))
+    lists: dict[int, str] = {}
+    isolated: dict[int, str] = {}
+    for job, record in history.applied.items():
+        row = jobs.row_of.get(job)
+        if row is None:
+            continue
+        if record.exc_nodes is not None:
+            lists[row] = record.exc_nodes_before
+        if record.oversubscribe is OverSubscribe.NO and jobs.oversubscribe.value(row) == OverSubscribe.UNKNOWN:
+            isolated[row] = OverSubscribe.NO.value
+    if lists:
+        jobs = replace(jobs, exc_nodes=_overlaid(jobs.exc_nodes, lists))
+    if isolated:
+        jobs = replace(jobs, oversubscribe=_overlaid(jobs.oversubscribe, isolated))
+    return snapshot if jobs is snapshot.jobs else replace(snapshot, jobs=jobs)
+
+
+def _overlaid(column: Category, values: Mapping[int, str]) -> Category:
+    return Category.of([values.get(row, column.value(row)) for row in range(len(column.codes))])
 
 
 @dataclass(frozen=True)
@@ -240,6 +254,7 @@ def _place(result: Plan, pools: Pools, config: Config) -> Plan:
         return result
     visible = np.zeros(len(result.rows), dtype=np.bool_)
     visible[result.window] = True
+    visible &= _may_start(result.snapshot.jobs, result.rows)
     head = result.queue[visible[result.queue]][: config.placement.top_k]
     rows = result.rows[head]
     problem = build(result.snapshot, rows, config.placement, Pools(pools.pool_of[head], pools.nodes, pools.gpu_type))
@@ -252,6 +267,19 @@ def _place(result: Plan, pools: Pools, config: Config) -> Plan:
         isolate=frozenset(int(rows[k]) for k in wanted.isolate),
         exclude={int(rows[k]): nodes for k, nodes in wanted.exclude.items()},
     )
+
+
+_WAITS_FOR_ROOM: Final = frozenset({"", "None", "Priority", "Resources"})
+"""Reasons of a job that only room or its turn keeps from starting (job_reason_codes.html of Slurm's documentation)."""
+
+
+def _may_start(jobs: JobTable, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
+    """(n,) jobs that Slurm would start if there were room. A limit, a licence or a begin time is none of our business.
+
+    Placing such a job would keep room from others that can use it, and toggle what cannot be taken back for nothing.
+    """
+    free = np.array([name in _WAITS_FOR_ROOM for name in jobs.reason.names] + [True], dtype=np.bool_)
+    return np.asarray(free[jobs.reason.codes[rows]], dtype=np.bool_)
 
 
 def _changes(result: Plan, current: Ints, history: History) -> tuple[Change, ...]:
@@ -285,22 +313,32 @@ def _changes(result: Plan, current: Ints, history: History) -> tuple[Change, ...
 
 def _placement_changes(result: Plan, row: int, record: Applied | None, identity: dict[str, Any]) -> list[Change]:
     jobs, how = result.snapshot.jobs, result.config.placement.apply
-    if how is PlacementApply.OVERSUBSCRIBE and row in result.isolate:
+    # The tasks of an array share one record: what is right for the task that starts now would bind all the others.
+    single = jobs.array_tasks[row] <= 1
+    changes = []
+    if how is PlacementApply.OVERSUBSCRIBE and row in result.isolate and single:
         # One-way in Slurm: only from the default, never on a job whose user asked for something.
         shown = jobs.oversubscribe.value(row)
-        if _is_default(shown) and not jobs.exclusive[row] and not _was_isolated(record):
-            return [Change(field=Field.OVERSUBSCRIBE, before=shown, after=OverSubscribe.NO.value, **identity)]
-    if how is PlacementApply.EXCLUDE_NODES:
+        free = _is_default(shown) and not jobs.exclusive[row] and not _was_isolated(record)
+        if free and _isolation_counts(result.snapshot, jobs.partition.value(row)):
+            changes.append(Change(field=Field.OVERSUBSCRIBE, before=shown, after=OverSubscribe.NO.value, **identity))
+    ours = record.exc_nodes if record is not None else None
+    if how is PlacementApply.EXCLUDE_NODES or ours is not None:
         own = jobs.exc_nodes.value(row)
-        ours = record.exc_nodes if record is not None else None
         wanted = own
-        if excluded := result.exclude.get(row):
+        if how is PlacementApply.EXCLUDE_NODES and single and (excluded := result.exclude.get(row)):
             names = [result.snapshot.nodes.names[node] for node in excluded]
             wanted = ",".join(filter(None, (own, compress(names))))
         present = ours if ours is not None else own
         if wanted != present:
-            return [Change(field=Field.EXC_NODES, before=present, after=wanted, **identity)]
-    return []
+            changes.append(Change(field=Field.EXC_NODES, before=present, after=wanted, **identity))
+    return changes
+
+
+def _isolation_counts(snapshot: Snapshot, partitions: str) -> bool:
+    """Whether OverSubscribe=NO means something in each of these partitions: not under FORCE, nor under EXCLUSIVE."""
+    found = [snapshot.partition_by_name.get(name) for name in partitions.split(",")]
+    return all(part is not None and part.oversubscribe in {OverSubscribe.NO, OverSubscribe.YES} for part in found)
 
 
 def _is_default(shown: str) -> bool:
@@ -342,6 +380,7 @@ def _withdrawn(scope: Scope, jobs: JobTable, history: History, mode: ApplyMode) 
         # Under site-factor, a job with our explicit priority is vetoed as NO_PRIORITY by that very priority.
         if veto in _HANDS_OFF and not (wrong_mode and veto is Veto.NO_PRIORITY):
             continue
-        if (veto is not None and (by_factor or by_priority)) or wrong_mode:
+        ours = by_factor or by_priority or record.exc_nodes is not None
+        if (veto is not None and ours) or wrong_mode:
             withdrawn.append(record.job_id)
     return tuple(withdrawn)

@@ -1,0 +1,193 @@
+"""What of a placement becomes a change: which jobs are isolated or kept off nodes, which never, and how it ends."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rltuned.cluster.build import job_table
+from rltuned.cluster.changes import Applied, ApplyMode, Field, History, OverSubscribe
+from rltuned.cluster.hostlist import expand
+from rltuned.cluster.pools import job_pools
+from rltuned.cluster.tables import JobState, Partition
+from rltuned.config import Config, DecideSection, PlacementApply, PlacementSection, ScopeSection
+from rltuned.decide import plan, record
+from rltuned.policy.heuristics import by_name
+
+from .conftest import NOW, make_snapshot, pending
+
+NODES = ("p100-1", "p100-2", "k80-1", "k80-2", "m40-1")
+
+
+def clustered(jobs, **columns):
+    """The small cluster with a partition of each OverSubscribe setting."""
+    snapshot = make_snapshot(jobs, **columns)
+    everywhere = np.arange(5, dtype=np.int32)
+    extra = (
+        Partition("force", everywhere, True, 1, OverSubscribe.FORCE, 4, 7 * 86400.0),
+        Partition("excl", everywhere, True, 1, OverSubscribe.EXCLUSIVE, 1, 7 * 86400.0),
+    )
+    return replace(snapshot, partitions=(*snapshot.partitions, *extra))
+
+
+def hungry(**columns):
+    """One job that takes most CPUs of a P100 node and one of its GPUs: the integer program gives it a node of its own."""
+    return pending(1, gpus=1, gpu_type="p100", cpus=50, **columns)
+
+
+def decided(snapshot, how=PlacementApply.OVERSUBSCRIBE, history=None, **sections):
+    config = Config(placement=PlacementSection(apply=how), **sections)
+    return plan(snapshot, by_name("fifo"), config, history)
+
+
+def changes_of(result, field):
+    return [(change.job_id, change.before, change.after) for change in result.changes if change.field is field]
+
+
+def remembered(snapshot, row=0, **values):
+    job, submitted = int(snapshot.jobs.job_id[row]), int(snapshot.jobs.submit_time[row])
+    return History({job: Applied(job, submitted, NOW - 60, **values)})
+
+
+@pytest.mark.parametrize("partition", ["gpu", "share", "gpu,share"])
+def test_a_job_that_spreads_now_is_isolated(partition):
+    result = decided(clustered(hungry(partition=[partition])))
+    assert record(result)["placement"]["ways"]["1"]["kind"] == "spread"
+    assert changes_of(result, Field.OVERSUBSCRIBE) == [(1, "OK", "NO")]
+
+
+@pytest.mark.parametrize("partition", ["force", "excl", "gpu,force", "gpu,unknown"])
+def test_nothing_is_written_where_the_partition_gives_it_no_effect(partition):
+    result = decided(clustered(hungry(partition=[partition])))
+    assert changes_of(result, Field.OVERSUBSCRIBE) == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "isolated"),
+    [
+        ("", True),
+        ("None", True),
+        ("Priority", True),
+        ("Resources", True),
+        ("AssocMaxJobsLimit", False),
+        ("QOSMaxJobsPerUserLimit", False),
+        ("Licenses", False),
+        ("ReqNodeNotAvail, UnavailableNodes:p100-1", False),
+        ("a-reason-of-tomorrow", False),
+    ],
+)
+def test_only_a_job_that_waits_for_nothing_but_room_is_placed(reason, isolated):
+    result = decided(clustered(hungry(reason=[reason])))
+    assert len(result.placed_rows) == isolated
+    assert len(changes_of(result, Field.OVERSUBSCRIBE)) == isolated
+    assert (
+        len(changes_of(decided(clustered(hungry(reason=[reason])), PlacementApply.EXCLUDE_NODES), Field.EXC_NODES))
+        == isolated
+    )
+
+
+@pytest.mark.parametrize("how", [PlacementApply.OVERSUBSCRIBE, PlacementApply.EXCLUDE_NODES])
+def test_the_tasks_of_an_array_are_not_bound_by_the_one_that_starts_now(how):
+    fields = {Field.OVERSUBSCRIBE, Field.EXC_NODES}
+    many = decided(clustered(hungry(array_tasks=7)), how)
+    assert fields.isdisjoint(change.field for change in many.changes)
+    last = decided(clustered(hungry(array_tasks=1)), how)
+    assert not fields.isdisjoint(change.field for change in last.changes)
+
+
+def test_a_full_cluster_gets_no_toggle():
+    result = decided(clustered(hungry(), gpus_alloc=[[4, 0, 0], [4, 0, 0], [0, 2, 0], [0, 2, 0], [0, 0, 1]]))
+    assert changes_of(result, Field.OVERSUBSCRIBE) == []
+
+
+@pytest.mark.parametrize("shown", ["YES", "NO", "USER", "MCS", "TOPO", "FORCE"])
+def test_a_value_that_is_not_the_default_is_never_touched(shown):
+    result = decided(clustered(hungry(oversubscribe=[shown])))
+    assert changes_of(result, Field.OVERSUBSCRIBE) == []
+
+
+def test_nodes_of_a_job_that_we_isolated_are_closed_even_where_slurm_does_not_show_it():
+    # Job 2 runs on p100-1 with one of four GPUs; since 26.05 it shows what a default job shows.
+    jobs = job_table(
+        2,
+        [(), (0,)],
+        state=[int(JobState.PENDING), int(JobState.RUNNING)],
+        submit_time=NOW - 600,
+        eligible_time=NOW - 600,
+        start_time=[np.nan, NOW - 60],
+        end_time=[np.nan, NOW + 86_400],
+        gpus=[4, 1],
+        gpu_type="p100",
+        oversubscribe=OverSubscribe.UNKNOWN.value,
+    )
+    snapshot = clustered(jobs, release=(26, 5), gpus_alloc=[[1, 0, 0]] + [[0, 0, 0]] * 4, cpus_alloc=[1, 0, 0, 0, 0])
+    smaller = replace(snapshot, jobs=replace(jobs, gpus=np.array([3, 1], dtype=np.int32)))
+    packed = record(decided(smaller))["placement"]["ways"]["1"]
+    assert packed["nodes"] == ["p100-1"], "beside a default job there is room"
+    history = remembered(smaller, 1, oversubscribe=OverSubscribe.NO, oversubscribe_before=OverSubscribe.UNKNOWN)
+    apart = record(decided(smaller, history=history))["placement"]["ways"]["1"]
+    assert apart["nodes"] == ["p100-2"]
+
+
+def test_a_node_list_of_ours_is_cleared_when_the_plan_does_not_want_it_any_more():
+    full = clustered(
+        hungry(exc_nodes=["m40-1,p100-2"]), gpus_alloc=[[4, 0, 0], [4, 0, 0], [0, 2, 0], [0, 2, 0], [0, 0, 1]]
+    )
+    history = remembered(full, exc_nodes="m40-1,p100-2", exc_nodes_before="m40-1")
+    cleared = [(1, "m40-1,p100-2", "m40-1")]
+    assert changes_of(decided(full, PlacementApply.EXCLUDE_NODES, history), Field.EXC_NODES) == cleared
+    # Nor is it forgotten when the admin asks for another way of applying placement, or for none.
+    assert changes_of(decided(full, PlacementApply.OVERSUBSCRIBE, history), Field.EXC_NODES) == cleared
+    assert changes_of(decided(full, PlacementApply.OFF, history), Field.EXC_NODES) == cleared
+
+
+def test_a_node_list_of_ours_goes_with_the_job_that_leaves_the_scope():
+    snapshot = clustered(hungry(exc_nodes=["p100-2"], user=["bob"]))
+    history = remembered(snapshot, exc_nodes="p100-2")
+    scope = ScopeSection(exclude_users=("bob",))
+    assert decided(snapshot, PlacementApply.EXCLUDE_NODES, history, scope=scope).withdraw == (1,)
+    assert decided(snapshot, PlacementApply.EXCLUDE_NODES, history).withdraw == ()
+
+
+def test_a_planned_job_keeps_its_users_own_exclusions():
+    result = decided(clustered(pending(1, gpus=1, exc_nodes=["k80-[1-2]"])), PlacementApply.EXCLUDE_NODES)
+    ((_, before, after),) = changes_of(result, Field.EXC_NODES)
+    assert before == "k80-[1-2]"
+    assert {"k80-1", "k80-2"} < set(expand(str(after)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.sampled_from(list(ApplyMode)))
+def test_no_plan_ever_excludes_every_capable_node_or_a_planned_one(seed, n, mode):
+    rng = np.random.default_rng(seed)
+    limits = np.array([[4, 0, 0], [4, 0, 0], [0, 2, 0], [0, 2, 0], [0, 0, 1]])
+    alloc = rng.integers(0, limits + 1)
+    jobs = pending(
+        n,
+        gpus=rng.integers(0, 5, n),
+        nodes=rng.choice([1, 1, 1, 2], n),
+        gpu_type=rng.choice(["", "p100", "k80", "m40"], n).tolist(),
+        cpus=rng.choice([1, 4, 20, 50], n),
+        mem=rng.choice([1_000.0, 60_000.0, np.nan], n),
+        exclusive=rng.random(n) < 0.1,
+        array_tasks=rng.choice([0, 0, 0, 5], n),
+        exc_nodes=rng.choice(["", "", "p100-1", "k80-[1-2]", "m40-1,p100-2"], n).tolist(),
+        reason=rng.choice(["", "Priority", "Resources", "AssocMaxJobsLimit"], n).tolist(),
+        partition=rng.choice(["gpu", "share", "force", "excl", "gpu,share"], n).tolist(),
+    )
+    snapshot = clustered(jobs, gpus_alloc=alloc, cpus_alloc=rng.integers(0, 29, 5))
+    result = decided(snapshot, PlacementApply.EXCLUDE_NODES, decide=DecideSection(mode=mode))
+    pools = job_pools(snapshot, jobs.pending)
+    ways = record(result)["placement"]["ways"]
+    for change in result.changes:
+        if change.field is not Field.EXC_NODES:
+            continue
+        row = jobs.row_of[change.job_id]
+        excluded = set(expand(str(change.after)))
+        capable = {NODES[node] for node in np.flatnonzero(pools.nodes[pools.pool_of[row]])}
+        planned = set(ways[str(change.job_id)]["nodes"])
+        assert len(capable - excluded) >= max(int(jobs.nodes[row]), 1)
+        assert planned <= capable - excluded
+        assert set(expand(jobs.exc_nodes.value(row))) <= excluded
