@@ -459,7 +459,12 @@ class Daemon:
             wait = self.budget.wait(int(self.budget.burst), self.clock.monotonic())
             if wait <= 0 or self.clock.monotonic() + wait > deadline or not self._pause(wait):
                 break
-            done = {id(result.change): result for result in batch(throttled)}
+            try:
+                done = {id(result.change): result for result in batch(throttled)}
+            except (SlurmError, JournalError) as error:
+                # What went out before is reported; if the trouble lasts, the next cycle's read says so.
+                self.log.warning("writes.stopped", sentence="The rest waits for the next cycle.", reason=str(error))
+                break
             results = [done.get(id(result.change), result) for result in results]
         return results
 
