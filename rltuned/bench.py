@@ -262,7 +262,7 @@ def whole_cycle(runner: Runner, policy: Policy) -> str:
 
 
 def run(repeats: int, seed: int, progress: Callable[[str], None]) -> tuple[list[Measure], dict[str, Any]]:
-    """All measures, and the object of ``bench --json`` (DESIGN §9)."""
+    """All measures, and the object of ``bench --json``."""
     measures: list[Measure] = []
     policy, settings = load("base"), PlacementSection()
     for pending, loops in ((256, repeats), (10_000, max(repeats // 4, 5))):

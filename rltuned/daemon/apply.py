@@ -1,7 +1,7 @@
 """From changes to outcomes: read, judge, journal, write, read back. Imports no NumPy.
 
 The job is read right before and right after the write, because neither the plan's snapshot (seconds old) nor Slurm's
-answer (for arrays, return code and stderr say nothing, SLURM.md §3.3) proves anything. What the pre-read shows decides
+answer (for arrays, return code and stderr say nothing) proves anything. What the pre-read shows decides
 whether the job is still ours to change; what the read-back shows is the outcome.
 """
 

@@ -30,7 +30,7 @@ NOT_ELIGIBLE: Final = frozenset({"Dependency", "DependencyNeverSatisfied", "Begi
 """Reasons for which sprio(1) leaves a job out although its priority is multifactor's."""
 
 BAD_CONSTRAINTS: Final = "BadConstraints"
-"""Reason of a job that Slurm put to priority 0 because no node can satisfy it (SLURM.md: ExcNodeList of all nodes)."""
+"""Reason of a job that Slurm put to priority 0 because no node can satisfy it (an ExcNodeList of all its nodes, say)."""
 
 
 def _none() -> Mapping[Field, tuple[Value, ...]]:

@@ -8,7 +8,7 @@ SiteFactor     → 0. Also on held jobs and under somebody's explicit priority, 
 Priority       ``scontrol release`` of a job that still carries our value and is not held; then the user's nice, which
                Slurm had reset to 0, is written back
 ExcNodeList    → the user's own
-OverSubscribe  one-way in Slurm (SLURM.md §3.4). NO → YES only where that means packing again, as it does for a job in
+OverSubscribe  one-way in Slurm (docs/placement.md). NO → YES only where that means packing again, as it does for a job in
                an OverSubscribe=NO partition on 22.05 and 26.05; elsewhere the job is left isolated, and named
 =============  ======================================================================================================
 

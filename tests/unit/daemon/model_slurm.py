@@ -1,4 +1,4 @@
-"""A Slurm in memory that does to a pending job what SLURM.md measured on real ones. A model for property tests.
+"""A Slurm in memory that does to a pending job what was measured on real ones. A model for property tests.
 
 What is modelled: SiteFactor, Priority, Nice (and that Priority resets it), hold and release by users and admins, what
 sprio lists, OverSubscribe's one-way street, ExcNodeList with BadConstraints, requeue, restarts of slurmctld with saved,
