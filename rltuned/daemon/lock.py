@@ -10,6 +10,7 @@ import json
 import os
 import socket
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Self
 
@@ -32,7 +33,8 @@ class Holder:
     """The command, "run" or "restore"."""
 
     def __str__(self) -> str:
-        return f"rltuned {self.purpose}, process {self.pid} of {self.user} on {self.host}"
+        began = datetime.fromtimestamp(self.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return f"rltuned {self.purpose}, process {self.pid} of {self.user} on {self.host} since {began}"
 
 
 class Lock:

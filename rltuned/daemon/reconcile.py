@@ -7,7 +7,7 @@ Slurm.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rltuned.cluster.changes import Change, Field, JobStatus, OverSubscribe
 from rltuned.daemon.claims import (
@@ -30,6 +30,9 @@ from rltuned.daemon.journal import Journal
 
 if TYPE_CHECKING:  # the values come in with the caller; nothing here needs NumPy
     from rltuned.cluster.tables import Snapshot
+
+BATCH_SECONDS: Final = 0.5
+"""Entries noted within so many seconds of each other are of one batch; batches are a cycle (a second or more) apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,17 +120,19 @@ class Reconciler:
 def _slurmctld_went_back(journal: Journal, seen: Mapping[int, JobStatus]) -> bool:
     """Whether most jobs written last (at least two) carry their previous value: slurmctld lost its latest state.
 
-    A person changes some jobs; a killed slurmctld loses the last seconds of all of them.
+    A person changes some jobs; a killed slurmctld loses the last seconds of all of them, and nothing of the batches
+    before: so what counts is what was written since the oldest batch of which anything is back.
     """
-    back = written = 0
+    written: list[tuple[float, bool]] = []
     for job, entry in journal.entries.items():
         status = seen.get(job)
         if status is None or not status.pending or status.held or status.submit_time != entry.submit_time:
             continue
         for of, value in entry.previous.items():
-            written += 1
-            back += same(of, shown(status, of), value)
-    return back >= 2 and 2 * back >= written
+            written.append((entry.touched, same(of, shown(status, of), value)))
+    back = [touched for touched, is_back in written if is_back]
+    since = min(back, default=0.0) - BATCH_SECONDS
+    return len(back) >= 2 and 2 * len(back) >= sum(touched >= since for touched, _ in written)
 
 
 def _owes_now(entry: Entry, status: JobStatus | None) -> bool:

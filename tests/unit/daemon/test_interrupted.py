@@ -211,6 +211,30 @@ def test_a_killed_slurmctld_that_comes_back_with_the_state_before_the_last_cycle
         assert_returned(bench, [(1000, 0), (900, 0), (800, 0), (700, 0)])
 
 
+def test_a_killed_slurmctld_takes_back_the_last_batch_only_however_many_were_written_shortly_before(tmp_path):
+    jobs = [(1000 - 100 * at, 0) for at in range(8)]
+    bench = bench_of(tmp_path, jobs)
+    bench.apply(bench.reorder([8, 7, 6, 5, 4, 3, 2, 1]))
+    bench.slurm.save_state()
+    bench.clock.sleep(5.0)  # short cycles: the batch before is not settled for good yet
+    bench.apply(bench.reorder([8, 7, 6, 5, 4, 1, 3, 2]))
+    bench.clock.sleep(1.0)
+    bench.slurm.crash_and_start()
+    bench.slurm.calculate()
+    assert not bench.reconcile().foreign
+    bench.restore()
+    assert_returned(bench, jobs)
+
+
+def test_two_jobs_that_an_admin_set_back_are_the_admins_although_cycles_are_short(tmp_path):
+    bench = bench_of(tmp_path, [(1000 - 100 * at, 0) for at in range(8)])
+    bench.apply(bench.reorder([8, 7, 6, 5, 4, 3, 2, 1]))
+    bench.clock.sleep(5.0)
+    for job in (1, 2):
+        bench.slurm.jobs[job].site_factor = 0
+    assert bench.reconcile().foreign == (1, 2)
+
+
 def test_a_first_cycle_lost_by_a_killed_slurmctld_leaves_the_users_nice_alone(tmp_path):
     jobs = [(1000, 300), (900, 40), (800, 0)]
     bench = bench_of(tmp_path, jobs)

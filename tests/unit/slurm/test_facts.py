@@ -103,6 +103,19 @@ def test_plugins_that_matter_are_named_and_none_is_empty(slurm):
     assert (found.site_factor_plugin, found.preempt_type) == ("site_factor/example", "")
 
 
+def test_a_site_factor_plugin_that_show_config_does_not_show_is_read_from_slurm_conf(slurm, tmp_path):
+    # Every release tried prints (null) with site_factor/example loaded.
+    (tmp_path / "site.conf").write_text("prioritysitefactorplugin = site_factor/example  # ours\n")
+    main = tmp_path / "slurm.conf"
+    main.write_text("ClusterName=testbed\n#PrioritySiteFactorPlugin=site_factor/none\nInclude site.conf\n")
+    config = CONFIG + f"SLURM_CONF = {main}\n"
+    assert facts(slurm, config).site_factor_plugin == "site_factor/example"
+    main.write_text("ClusterName=testbed\nInclude slurm.conf\n")
+    assert facts(slurm, config).site_factor_plugin == ""
+    main.unlink()
+    assert facts(slurm, config).site_factor_plugin == ""
+
+
 def test_a_user_without_a_name_is_a_number(slurm):
     assert facts(slurm, uid=4_000_000).user == "4000000"
 
