@@ -18,7 +18,7 @@ import numpy as np
 
 from rltuned.cluster.build import job_table, node_table
 from rltuned.cluster.changes import OverSubscribe
-from rltuned.cluster.pools import job_pools
+from rltuned.cluster.pools import Pools, job_pools
 from rltuned.cluster.tables import JobState, JobTable, NodeTable, Partition, Snapshot
 from rltuned.config import Config, PlacementSection
 from rltuned.decide import plan, record
@@ -209,10 +209,13 @@ def times(call: Callable[[], object], repeats: int) -> tuple[float, float]:
     return float(np.percentile(taken, 50)), float(np.percentile(taken, 99))
 
 
-def rank(snap: Snapshot, policy: Policy) -> Any:
-    """Window, features and actor: what `rank_*` measures."""
+def rank(snap: Snapshot, policy: Policy, pools: Pools) -> Any:
+    """Window, supply of the pools, features and actor: what `rank_*` measures.
+
+    The pools of capable nodes are the cycle's: scope and placement need them whoever ranks.
+    """
     estimates = np.full(len(snap.jobs), np.nan)
-    return policy.score(observe(snap, snap.jobs.pending, estimates))
+    return policy.score(observe(snap, snap.jobs.pending, estimates, pools=pools))
 
 
 def rank_one_by_one(snap: Snapshot, policy: Policy) -> Any:
@@ -268,7 +271,7 @@ def run(repeats: int, seed: int, progress: Callable[[str], None]) -> tuple[list[
     for pending, loops in ((256, repeats), (10_000, max(repeats // 4, 5))):
         progress(f"ranking {pending} jobs")
         snap = snapshot(pending, 500 if pending > 256 else 36, seed)
-        p50, p99 = times(partial(rank, snap, policy), loops)
+        p50, p99 = times(partial(rank, snap, policy, job_pools(snap, snap.jobs.pending)), loops)
         simple, _ = times(partial(rank_one_by_one, snap, policy), 3)
         what = f"features and actor, {pending} pending"
         measures.append(Measure(f"rank_{pending}_ms", what, p50, p99, "job by job", simple))
