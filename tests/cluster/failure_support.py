@@ -1,0 +1,165 @@
+"""What the tests of failures share beside `daemon_support`: wrappers around Slurm's commands, a daemon that is watched,
+and what the queue and the log say afterwards.
+
+rltuned runs as SlurmUser here: the RPC rate limiter, which holds up an operator, would make each of these tests take
+minutes, and how a short budget is spent is another test's matter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import random
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from cluster.daemon_support import SLURM_USER, STATE, Daemon, Record, Rltuned
+from cluster.support import USERS, Cluster, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+COMMANDS = ("squeue", "scontrol", "sprio", "sdiag", "sacctmgr")
+BIN = "/tmp/slurm-bin"
+
+
+def installed(cluster: Cluster, *, user: str = SLURM_USER, service: str = "ctl", **sections: Any) -> Rltuned:
+    """rltuned with short cycles and a policy whose order is known (SAF), which changes nothing but priorities, exactly."""
+    chosen: dict[str, Any] = {
+        "cycle": {"interval": 1.0, "stage": "active"},
+        "policy": {"name": "saf"},
+        "decide": {"hysteresis": 0.0},
+        "placement": {"apply": "off"},
+        "metrics": {"enabled": False},
+    }
+    return Rltuned(cluster, user=user, service=service, **(chosen | sections))
+
+
+def wrap(rltuned: Rltuned, program: str, script: str) -> None:
+    """Puts a shell script in the place of one of the commands that this rltuned uses."""
+    links = "\n".join(f"ln -s /usr/bin/{name} {BIN}/{name}" for name in COMMANDS if name != program)
+    rltuned.cluster.sh(
+        f"rm -rf {BIN}; install -d -o {rltuned.user} {BIN}\n{links}\ncat >{BIN}/{program} <<'END'\n"
+        f"#!/bin/bash\nPATH=/usr/bin:/bin\n{script}\nEND\nchmod 755 {BIN}/{program}",
+        service=rltuned.service,
+    )
+    rltuned.configure(slurm={"bin_dir": BIN})
+
+
+def arm(rltuned: Rltuned, name: str, text: object = "") -> None:
+    """A file beside the wrapper, which takes it as the order to misbehave (and removes it)."""
+    # Complete before it is there: a daemon may be at work.
+    rltuned.cluster.write_file(f"{BIN}/.{name}", f"{text}\n", service=rltuned.service, owner=rltuned.user)
+    rltuned.cluster.sh(f"mv {BIN}/.{name} {BIN}/{name}", service=rltuned.service)
+
+
+def alive(daemon: Daemon) -> bool:
+    """Whether the process that was started still runs; nothing in these tests would start it again."""
+    return daemon.program.returncode() is None
+
+
+@contextlib.contextmanager
+def running(rltuned: Rltuned) -> Iterator[Daemon]:
+    """The daemon, from its first cycle on. It must be the same process at the end, and stop cleanly."""
+    with rltuned:
+        daemon = rltuned.start()
+        daemon.wait_cycles(1)
+        yield daemon
+        assert alive(daemon), daemon.program.output()[-4000:]
+        assert daemon.stop() == 0, daemon.program.output()[-4000:]
+
+
+def next_cycles(daemon: Daemon, count: int) -> list[dict[str, Any]]:
+    """Waits for so many cycles that begin after now (one may be under way), and returns their reports."""
+    before = len(daemon.cycles()) + 1
+    return daemon.wait_cycles(before + count)[before : before + count]
+
+
+def wait_cycle(daemon: Daemon, condition: Callable[[Mapping[str, Any]], object], what: str) -> dict[str, Any]:
+    """Waits for a cycle, from now on, whose report meets a condition."""
+    before = len(daemon.cycles())
+    found: list[dict[str, Any]] = []
+
+    def seen() -> bool:
+        found[:] = [cycle for cycle in daemon.cycles()[before:] if condition(cycle)]
+        return bool(found)
+
+    wait_until(seen, f"a cycle that {what}", seconds=60, pause=0.3)
+    return found[0]
+
+
+def mixed_jobs(cluster: Cluster, count: int = 40, seed: int = 1) -> list[int]:
+    """Fills the nodes, and submits jobs of mixed size, limit, nice value and user that stay pending."""
+    cluster.fill()
+    return more_jobs(cluster, count, seed)
+
+
+def more_jobs(cluster: Cluster, count: int, seed: int) -> list[int]:
+    """Submits jobs of mixed size, limit, nice value and user."""
+    draw = random.Random(seed)
+    jobs = cluster.submit_many(
+        (
+            draw.choice(USERS),
+            f"--gres=gpu:{draw.randint(1, 2)}",
+            f"-t{draw.randint(1, 300)}",
+            f"--nice={draw.choice((0, 0, 50))}",
+        )
+        for _ in range(count)
+    )
+    cluster.wait_sprio(jobs)
+    return jobs
+
+
+def terms(cluster: Cluster) -> dict[int, tuple[int, int]]:
+    """Per job that sprio lists: site factor, and the sum of all other terms (what Slurm alone computes)."""
+    found: dict[int, tuple[int, int]] = {}
+    for row in cluster.run(["sprio", "-h", "-o", "%i %S %N %A %F %J %P %Q %B %T"], check=False).stdout.splitlines():
+        job, site, nice, *others = row.split()
+        tres = sum(int(part.split("=")[1]) for part in others[6].split(",") if "=" in part) if len(others) > 6 else 0
+        found[int(job)] = int(site), sum(map(int, others[:6])) + tres - int(nice)
+    return found
+
+
+def left_to_slurm(cluster: Cluster, jobs: Iterable[int]) -> list[str]:
+    """What speaks against each job's priority being what Slurm alone computes; empty when it is.
+
+    Nothing is compared with a value from before, because priorities age. Slurm rounds each term that sprio shows, so
+    their sum may be a few points off; an explicit priority has all terms 0.
+    """
+    priorities, computed = cluster.priorities(), terms(cluster)
+    problems = []
+    for job in jobs:
+        site, alone = computed.get(job, (None, 0))
+        if site != 0 or abs(priorities[job] - alone) > 10:
+            problems.append(f"job {job}: priority {priorities[job]}, site factor {site}, alone {alone}")
+    return problems
+
+
+def order_problems(rltuned: Rltuned, jobs: Iterable[int]) -> list[str]:
+    """Where the queue is not in the order of the last plan; empty when it is.
+
+    Also that nothing was inflated: each class's priorities are those that Slurm alone gives its jobs, handed out in
+    another order (ties are spaced by one, and a recalculation between two readings may move each by a few points).
+    """
+    directory = rltuned.sections.get("state", {}).get("directory", STATE)
+    text = rltuned.cluster.read_file(f"{directory}/decision.json", service=rltuned.service)
+    record = Record(json.loads(text))
+    actual, computed = rltuned.cluster.priorities(), terms(rltuned.cluster)
+    problems = [f"job {job} is not in the plan" for job in sorted(set(jobs) - set(record.managed))]
+    for name, members in record.classes.items():
+        ids = [job for job in members if job in actual]
+        for ahead, behind in itertools.pairwise(ids):
+            # Slurm takes the lower id first where priorities are equal.
+            if (-actual[ahead], ahead) > (-actual[behind], behind):
+                problems.append(f"{ahead} ({actual[ahead]}) is not ahead of {behind} ({actual[behind]})")
+        values = sorted(actual[job] for job in ids)
+        alone = sorted(computed[job][1] for job in ids if job in computed)
+        if max((abs(a - b) for a, b in zip(values, alone, strict=True)), default=0) > len(ids) + 10:
+            problems.append(f"{name}: the priorities {values} are not those that Slurm computed, {alone}")
+    return problems
+
+
+def became(log: Iterable[Mapping[str, Any]], job: int) -> Counter[str]:
+    """What became of a job's changes, by the log."""
+    return Counter(event["outcome"] for event in log if event.get("job") == job and "outcome" in event)

@@ -1,0 +1,304 @@
+"""Whatever breaks while rltuned steers a real cluster, it neither crashes nor leaves what nobody can take back."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+from cluster.daemon_support import MIRROR, SLURM_USER, STATE, named
+from cluster.failure_support import (
+    BIN,
+    arm,
+    installed,
+    left_to_slurm,
+    mixed_jobs,
+    more_jobs,
+    next_cycles,
+    order_problems,
+    running,
+    terms,
+    wait_cycle,
+    wrap,
+)
+from cluster.support import NODES, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+    from cluster.daemon_support import Daemon, Rltuned
+    from cluster.support import Cluster
+
+JOBS = 40
+
+KILLS_AFTER = f"""
+[[ $# -gt 0 ]] && exec /usr/bin/scontrol "$@"
+if [[ -e {BIN}/kill ]]; then
+    k=$(<{BIN}/kill)
+    rm {BIN}/kill
+    mapfile -t -n "$k" lines
+    [[ $k -gt 0 ]] && printf '%s\\n' "${{lines[@]}}" | /usr/bin/scontrol
+    kill -KILL $PPID $$
+fi
+exec /usr/bin/scontrol
+"""
+"""scontrol that, once, passes the first k lines on and then kills the daemon, whose child it is, and itself."""
+
+FREEZES_HALF_WAY = f"""
+[[ $# -gt 0 ]] && exec /usr/bin/scontrol "$@"
+if [[ -e {BIN}/freeze ]]; then
+    k=$(<{BIN}/freeze)
+    rm {BIN}/freeze
+    mapfile -t -n "$k" lines
+    printf '%s\\n' "${{lines[@]}}" | /usr/bin/scontrol
+    pkill -STOP -x 'slurmctld(-wlm)?'
+fi
+exec /usr/bin/scontrol
+"""
+"""scontrol that, once, passes the first k lines on, freezes slurmctld, and then sends the rest into the void."""
+
+
+def kill_after(rltuned: Rltuned, writes: int) -> None:
+    """One cycle whose daemon dies by SIGKILL after so many writes."""
+    arm(rltuned, "kill", writes)
+    rltuned.run("run", "--once", check=False)
+    gone = rltuned.cluster.sh(f"test ! -e {BIN}/kill", check=False)
+    assert gone.returncode == 0, "the daemon came to its writes"
+    moved = [job for job, (factor, _) in terms(rltuned.cluster).items() if factor != 0]
+    assert bool(moved) == (writes > 0)
+
+
+def recovers(rltuned: Rltuned, jobs: Collection[int]) -> bool:
+    """Whether the queue is in the plan's order within two cycles.
+
+    One is enough unless slurmctld recalculates the fair share, which it does every minute, just then.
+    """
+    for _ in range(2):
+        rltuned.cycle()
+        if not order_problems(rltuned, jobs):
+            return True
+    return False
+
+
+def test_after_kill_9_at_the_kth_write_the_next_cycle_goes_on_and_restore_brings_every_priority_back(cluster: Cluster):
+    jobs = mixed_jobs(cluster, JOBS)
+    rltuned = installed(cluster)
+    wrap(rltuned, "scontrol", KILLS_AFTER)
+    for writes in (0, 1, JOBS // 2, JOBS):
+        kill_after(rltuned, writes)
+        assert recovers(rltuned, jobs), f"two cycles after {writes} writes: {order_problems(rltuned, jobs)}"
+        rltuned.restore()
+        assert left_to_slurm(cluster, jobs) == [], f"restore after {writes} writes and a cycle"
+
+        kill_after(rltuned, writes)
+        rltuned.restore()
+        assert left_to_slurm(cluster, jobs) == [], f"restore right after {writes} writes"
+    assert rltuned.doctor()["leftovers"]["severity"] == "ok"
+
+
+def outages(cluster: Cluster, host: str) -> dict[str, tuple[Callable[[], None], Callable[[], None]]]:
+    """Ways to lose slurmctld, and the way back of each."""
+    controller = cluster.slurmctld
+    return {
+        "killed": (lambda: controller.stop("KILL"), controller.start),
+        "stopped": (controller.stop, controller.start),
+        "frozen": (controller.freeze, controller.thaw),
+        "cut off, packets vanish": (lambda: cluster.block_network(host), cluster.unblock_network),
+        "cut off, connections refused": (lambda: cluster.block_network(host, refuse=True), cluster.unblock_network),
+    }
+
+
+def recovers_within_two_cycles(rltuned: Rltuned, daemon: Daemon, jobs: Collection[int], after: str) -> None:
+    """At the latest the second cycle that begins after now leaves the whole queue in the plan's order."""
+    for _ in range(2):
+        report = next_cycles(daemon, 1)[0]
+        problems = order_problems(rltuned, jobs)
+        if report["outcome"] == "done" and problems == []:
+            return
+    pytest.fail(f"{after}: {report['sentence']} {problems}")
+
+
+def test_slurmctld_stopped_killed_frozen_or_out_of_reach_the_daemon_lives_on_and_recovers_within_two_cycles(
+    cluster: Cluster,
+):
+    jobs = mixed_jobs(cluster, 20)
+    rltuned = installed(cluster, service="login", slurm={"timeout": 3.0})
+    with running(rltuned) as daemon:
+        for seed, (name, (lose, find)) in enumerate(outages(cluster, "login").items()):
+            lose()
+            failed = wait_cycle(daemon, lambda cycle: cycle["outcome"] == "failed", f"fails: {name}")
+            assert failed["changes"] == {}
+            find()
+            wait_until(
+                lambda: cluster.sh("timeout 2 scontrol ping", service="login", check=False).returncode == 0,
+                "slurmctld answers the daemon's host",
+            )
+            jobs += more_jobs(cluster, 1, seed)
+            recovers_within_two_cycles(rltuned, daemon, jobs, name)
+        assert named(daemon.program.output(), "cycle.defect") == []
+    rltuned.restore()
+    assert left_to_slurm(cluster, jobs) == []
+
+
+def test_slurmctld_frozen_or_restarted_in_the_middle_of_a_write_leaves_a_queue_that_two_cycles_put_right(
+    cluster: Cluster,
+):
+    jobs = mixed_jobs(cluster, 20)
+    rltuned = installed(cluster, slurm={"timeout": 3.0})
+    wrap(rltuned, "scontrol", FREEZES_HALF_WAY)
+    arm(rltuned, "freeze", 7)
+    with running(rltuned) as daemon:
+        assert daemon.cycles()[0]["changes"].get("applied", 0) == 0, "what could not be read back is not claimed"
+        cluster.slurmctld.thaw()
+        recovers_within_two_cycles(rltuned, daemon, jobs, "frozen after 7 of the writes")
+
+        arm(rltuned, "freeze", 7)
+        jobs += more_jobs(cluster, 1, 1)
+        wait_cycle(daemon, lambda cycle: cycle["outcome"] == "failed", "fails")
+        cluster.slurmctld.stop("KILL")  # what it took since it last saved its state is lost
+        cluster.slurmctld.start()
+        recovers_within_two_cycles(rltuned, daemon, jobs, "frozen after 7 of the writes, then killed")
+    rltuned.restore()
+    assert left_to_slurm(cluster, jobs) == []
+
+
+def start_over(cluster: Cluster) -> None:
+    """slurmctld loses its state, the nodes their jobs: ids begin at 1 again."""
+    cluster.slurmctld.stop()
+    for node in NODES:  # else a node would refuse a new job whose id it runs already
+        cluster.sh("pkill -KILL -x slurmstepd; pkill -KILL -x sleep; true", service=node)
+    cluster.slurmctld.start(wipe_state=True)
+
+
+def test_after_a_restart_without_state_nothing_of_the_old_journal_touches_new_jobs_of_the_same_ids(cluster: Cluster):
+    start_over(cluster)
+    old = mixed_jobs(cluster, 10)
+    rltuned = installed(cluster)
+    rltuned.cycle()
+    assert any(factor != 0 for factor, _ in terms(cluster).values())
+
+    start_over(cluster)
+    new = mixed_jobs(cluster, 10, seed=2)
+    assert new == old, "other jobs with the same ids"
+    with running(rltuned) as daemon:
+        recovers_within_two_cycles(rltuned, daemon, new, "lost before the daemon began")
+        start_over(cluster)
+        newer = mixed_jobs(cluster, 10, seed=3)
+        assert newer == new
+        recovers_within_two_cycles(rltuned, daemon, newer, "lost under the running daemon")
+        assert "foreign changes" not in rltuned.doctor()
+    rltuned.restore()
+    assert left_to_slurm(cluster, newer) == []
+
+    rltuned.cycle()
+    start_over(cluster)
+    newest = mixed_jobs(cluster, 10, seed=4)
+    cluster.reset_rpc_counts()
+    assert rltuned.restore()["restored"] == []
+    assert cluster.sdiag_rpc_counts().job_updates == 0
+    assert left_to_slurm(cluster, newest) == []
+
+
+FULL = ("/dev", "/dev/shm")
+"""Two file systems of every container, in memory and of 64 MiB each, that can be filled without any privilege."""
+
+
+@contextlib.contextmanager
+def two_small_disks(cluster: Cluster, user: str) -> Iterator[tuple[str, str]]:
+    """A directory on each of them; what fills them is taken away at the end."""
+    directories = tuple(f"{disk}/rltuned" for disk in FULL)
+    try:
+        for directory in directories:
+            cluster.sh(f"rm -rf {directory}; install -d -o {user} -m 700 {directory}")
+        yield directories[0], directories[1]
+    finally:
+        for disk, directory in zip(FULL, directories, strict=True):
+            cluster.sh(f"rm -rf {directory} {disk}/filler")
+
+
+def fill_up(cluster: Cluster, disk: str) -> None:
+    cluster.sh(
+        f"dd if=/dev/zero of={disk}/filler bs=1M 2>/dev/null; dd if=/dev/zero of={disk}/filler bs=512 oflag=append conv=notrunc 2>/dev/null; true"
+    )
+    left = cluster.sh(f"df --output=avail {disk} | tail -1").stdout
+    assert int(left) == 0
+
+
+def free(cluster: Cluster, disk: str) -> None:
+    cluster.sh(f"rm {disk}/filler")
+
+
+def test_one_full_disk_raises_an_alarm_and_two_stop_all_writes_until_there_is_space_again(cluster: Cluster):
+    jobs = mixed_jobs(cluster, 20)
+    with two_small_disks(cluster, SLURM_USER) as (directory, mirror):
+        rltuned = installed(cluster, state={"directory": directory, "mirror": mirror})
+        with running(rltuned) as daemon:
+            fill_up(cluster, FULL[1])
+            jobs += more_jobs(cluster, 1, seed=5)
+            recovers_within_two_cycles(rltuned, daemon, jobs, "one disk is full")
+            (alarm,) = named(daemon.program.output(), "journal.degraded")
+            assert mirror in alarm["sentence"]
+            assert "No space left" in alarm["sentence"]
+
+            fill_up(cluster, FULL[0])
+            before = terms(cluster)
+            cluster.reset_rpc_counts()
+            jobs += more_jobs(cluster, 1, seed=6)
+            stopped = wait_cycle(daemon, lambda cycle: cycle["outcome"] == "failed", "fails")
+            assert "no copy of the journal can be written" in stopped["sentence"]
+            assert "No space left" in stopped["sentence"]
+            next_cycles(daemon, 1)
+            assert cluster.sdiag_rpc_counts().job_updates == 0
+            after = terms(cluster)
+            assert {job: after[job][0] for job in before} == {job: factor for job, (factor, _) in before.items()}
+
+            free(cluster, FULL[0])
+            free(cluster, FULL[1])
+            recovers_within_two_cycles(rltuned, daemon, jobs, "there is space again")
+            copies = [cluster.read_file(f"{place}/journal.jsonl") for place in (directory, mirror)]
+            assert all(f'"job":{jobs[-1]},' in copy for copy in copies), "both copies are whole again"
+        rltuned.restore()
+        assert left_to_slurm(cluster, jobs) == []
+
+
+def test_a_truncated_journal_is_named_and_what_it_does_not_know_is_not_touched_but_can_be_taken_back(
+    cluster: Cluster,
+):
+    jobs = mixed_jobs(cluster, 20)
+    rltuned = installed(cluster)
+    rltuned.cycle()
+    factors = {job: factor for job, (factor, _) in terms(cluster).items() if factor != 0}
+    size = len(cluster.read_file(f"{STATE}/journal.jsonl"))
+    cluster.sh(f"cp {STATE}/journal.jsonl /tmp/journal-whole")
+    for keep in (0, 150, size // 2 + 1):
+        for place in (STATE, MIRROR):
+            cluster.sh(f"head -c {keep} /tmp/journal-whole >{place}/journal.jsonl")
+        found = rltuned.doctor()
+        if keep:
+            assert "damaged line" in found["journal"]["cause"], keep
+        known = {job for job in factors if f'"job":{job},' in lines_of(cluster, keep)}
+        lost = factors.keys() - known
+        assert bool(lost) == ("orphans" in found), keep
+        if lost:
+            assert f"{len(lost)} pending jobs" in found["orphans"]["cause"]
+            assert "restore --orphans" in found["orphans"]["remedy"]
+
+        once = rltuned.cycle()
+        assert bool(named(once.log, "journal.damaged")) == (keep > 0)
+        now = terms(cluster)
+        assert {job: now[job][0] for job in lost} == {job: factors[job] for job in lost}, keep
+
+        # For the next round: the whole journal, which takes everything back, and the same cycle again.
+        rltuned.restore("--orphans")
+        assert left_to_slurm(cluster, jobs) == [], keep
+        assert "orphans" not in rltuned.doctor()
+        for place in (STATE, MIRROR):
+            cluster.sh(f"rm {place}/journal.jsonl")
+        rltuned.cycle()
+        factors = {job: factor for job, (factor, _) in terms(cluster).items() if factor != 0}
+        cluster.sh(f"cp {STATE}/journal.jsonl /tmp/journal-whole")
+
+
+def lines_of(cluster: Cluster, keep: int) -> str:
+    """The whole lines among the first bytes of the journal."""
+    return cluster.read_file("/tmp/journal-whole")[:keep].rpartition("\n")[0]

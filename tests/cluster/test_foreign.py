@@ -1,0 +1,124 @@
+"""People change jobs while rltuned decides about them: what they did stands, for good, and the record says so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from cluster.failure_support import BIN, arm, installed, left_to_slurm, next_cycles, running, terms, wrap
+
+if TYPE_CHECKING:
+    from cluster.daemon_support import Rltuned
+    from cluster.support import Cluster
+
+ACTS = f"""
+if [[ -e {BIN}/act ]]; then
+    mv {BIN}/act {BIN}/acted
+    bash -e {BIN}/acted >{BIN}/said 2>&1 || touch {BIN}/failed
+fi
+"""
+
+BEFORE_THE_LAST_LOOK = (
+    "squeue",
+    # The columns that are re-read before a write do not have the user; those of the plan's reading do.
+    f"""if [[ $* == *PriorityLong* && $* != *UserName* ]]; then{ACTS}fi
+exec /usr/bin/squeue "$@"
+""",
+)
+"""Somebody acts when the plan has been made and the jobs have not been read again yet."""
+
+AFTER_THE_LAST_LOOK = (
+    "scontrol",
+    f"""if [[ $# == 0 ]]; then{ACTS}fi
+exec /usr/bin/scontrol "$@"
+""",
+)
+"""Somebody acts when the jobs have been read again and the update is on its way."""
+
+BY_HAND = 12_345
+
+
+def once_interrupted_by(rltuned: Rltuned, script: str) -> dict[int, str]:
+    """One cycle in the middle of which people act; returns what became of each job's SiteFactor."""
+    arm(rltuned, "act", f"PATH=/usr/bin:/bin\n{script}")
+    once = rltuned.cycle()
+    said = rltuned.cluster.sh(f"cat {BIN}/said; test ! -e {BIN}/failed", check=False)
+    assert said.returncode == 0, said.stdout
+    return {int(job): fields["SiteFactor"] for job, fields in once.record.data["outcomes"].items()}
+
+
+@pytest.mark.parametrize(
+    "wrapper", [pytest.param(BEFORE_THE_LAST_LOOK, id="before"), pytest.param(AFTER_THE_LAST_LOOK, id="after")]
+)
+def test_what_people_do_between_read_and_write_is_gone_held_or_foreign_and_stands_for_good(
+    cluster: Cluster, wrapper: tuple[str, str]
+):
+    on_m40 = cluster.submit("dave", "-p", "urgent", "-w", "m40-1", "--exclusive", command="sleep 86400")
+    others = ("-p", "urgent", "-N4", "-w", "k80-[1-2],p100-[1-2]", "--exclusive")
+    cluster.wait_state(cluster.submit("dave", *others, command="sleep 86400"), "RUNNING")
+    cluster.wait_state(on_m40, "RUNNING")
+    # Equal jobs but for their limits, the longest first: all but the last have to move back.
+    shapes = [("alice", f"--gres=gpu:{'m40' if at == 0 else 'p100'}:1", f"-t{100 - at}") for at in range(10)]
+    jobs = cluster.submit_many(shapes)
+    cluster.wait_sprio(jobs)
+    starts, prioritised, factored, held, held_by_user, cancelled, niced, let_go, moved, first = jobs
+
+    rltuned = installed(cluster)
+    wrap(rltuned, *wrapper)
+    clobbered = wrapper is AFTER_THE_LAST_LOOK  # a SiteFactor set in that instant cannot be told from none
+    became = once_interrupted_by(
+        rltuned,
+        f"""
+        scontrol update JobId={prioritised} Priority={BY_HAND}
+        {"" if clobbered else f"scontrol update JobId={factored} SiteFactor=777"}
+        scontrol hold {held}
+        scontrol uhold {held_by_user}
+        scancel {cancelled}
+        scontrol update JobId={niced} Nice=200
+        scontrol hold {let_go}
+        scontrol release {let_go}
+        scancel -s KILL {on_m40} || scancel {on_m40}
+        for n in $(seq 100); do
+            [[ $(squeue -h -j {starts} -o %T) == RUNNING ]] && break
+            sleep 0.1
+        done
+        [[ $(squeue -h -j {starts} -o %T) == RUNNING ]]
+        """,
+    )
+    assert became == {
+        starts: "gone",
+        prioritised: "foreign",
+        factored: "applied" if clobbered else "foreign",
+        held: "held",
+        held_by_user: "held",
+        cancelled: "gone",
+        niced: "applied",
+        let_go: "applied",
+        moved: "applied",
+    }
+    assert first not in became
+
+    def what_they_did_stands() -> None:
+        states, priorities, factors = cluster.states(), cluster.priorities(), cluster.site_factors()
+        assert states[starts] == "RUNNING"
+        assert cancelled not in states
+        assert priorities[prioritised] == BY_HAND
+        assert priorities[held] == priorities[held_by_user] == 0
+        assert cluster.job(held)["Reason"] == "JobHeldAdmin"
+        assert cluster.job(held_by_user)["Reason"] == "JobHeldUser"
+        assert cluster.nice_values()[niced] == 200
+        assert clobbered or factors[factored] == 777
+
+    what_they_did_stands()
+    with running(rltuned) as daemon:
+        next_cycles(daemon, 2)
+        what_they_did_stands()
+        assert terms(cluster)[moved][0] != 0, "it goes on with the others"
+        assert set(rltuned.record().vetoes.items()) >= {(prioritised, "foreign"), (held, "held")}
+    rltuned.restore()
+    what_they_did_stands()
+    # Nothing of ours comes to light when they let go.
+    cluster.run(["scontrol", "release", f"{prioritised},{held},{held_by_user}"])
+    left = [prioritised, held, held_by_user, niced, let_go, moved, first, *([factored] if clobbered else [])]
+    cluster.wait_sprio(left)
+    assert left_to_slurm(cluster, left) == []
