@@ -1,0 +1,406 @@
+"""systemd/: the units under a real systemd (257), on a host installed word for word as docs/installation.md says.
+
+The host is one of the 24.11 cluster's network; slurmctld runs in another container, as `ctl`.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cluster.daemon_support import named
+from cluster.support import OPERATOR, RLTUNED, ROOT, USERS, Cluster, built_wheel, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from cluster.conftest import Clusters
+
+HOST = "systemd"
+PAGE = ROOT / "docs" / "installation.md"
+TREE = "/root/rltuned"
+SERVICES = ("rltuned.service", "rltuned-deadman.service")
+UNITS = (*SERVICES, "rltuned-deadman.timer")
+
+# Lines of the page that a test does in another way: the wheel is built once per session, and `-f` never ends.
+ELSEWHERE = ("python3 -m build", "journalctl -f")
+
+STEERING = """\
+[cycle]
+stage = "{stage}"
+interval = 3.0
+[policy]
+name = "{policy}"
+[slurm]
+timeout = 3.0
+"""
+
+
+def page_commands(heading: str) -> list[str]:
+    """The lines to type of the page's sections whose headings start so."""
+    lines: list[str] = []
+    for section in re.split(r"(?m)^## ", PAGE.read_text())[1:]:
+        if section.startswith(heading):
+            lines += [line for block in re.findall(r"```\n(.*?)```", section, re.DOTALL) for line in block.splitlines()]
+    assert lines, heading
+    return lines
+
+
+@dataclass
+class Host:
+    """The machine on which an operator installed rltuned, and eight pending jobs of the cluster."""
+
+    cluster: Cluster
+    jobs: list[int]
+    cursor: str = ""
+
+    def sh(self, script: str, *, check: bool = True) -> str:
+        """Runs a script as root; its standard output."""
+        return self.cluster.sh(script, service=HOST, check=check).stdout
+
+    def systemctl(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        return self.cluster.run(["systemctl", "--no-pager", *words], service=HOST, check=check)
+
+    def show(self, name: str, unit: str = "rltuned.service") -> str:
+        """A property of a unit."""
+        return self.systemctl("show", "-P", name, unit).stdout.strip()
+
+    def journal(self, unit: str = "rltuned.service") -> str:
+        """What a unit has written to the journal since the test began."""
+        words = ["journalctl", "--no-pager", "-o", "cat", "-u", unit, f"--after-cursor={self.cursor}"]
+        return self.cluster.run(words, service=HOST).stdout
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """The daemon's log events of a name since the test began."""
+        return named(self.journal(), name)
+
+    def configure(self, stage: str = "active", policy: str = "sjf", more: str = "") -> None:
+        text = STEERING.format(stage=stage, policy=policy) + more
+        self.cluster.write_file("/etc/rltuned/config.toml", text, service=HOST)
+
+    def drop_in(self, unit: str, text: str) -> None:
+        """What `systemctl edit` does."""
+        self.sh(f"mkdir -p /etc/systemd/system/{unit}.d")
+        self.cluster.write_file(f"/etc/systemd/system/{unit}.d/test.conf", text, service=HOST)
+        self.systemctl("daemon-reload")
+
+    def fast_timer(self) -> None:
+        """The dead-man timer with seconds for minutes."""
+        text = "[Timer]\nOnBootSec=\nOnUnitInactiveSec=\nOnActiveSec=0s\nOnUnitInactiveSec=2s\nAccuracySec=100ms\n"
+        self.drop_in("rltuned-deadman.timer", text)
+
+    def factors(self) -> list[int]:
+        """The jobs' site factors; 0 is what Slurm alone gives."""
+        found = self.cluster.site_factors()
+        return [found[job] for job in self.jobs]
+
+    def steered(self) -> bool:
+        return sum(map(bool, self.factors())) >= 2
+
+    def restored(self) -> bool:
+        return set(self.factors()) == {0}
+
+    def wait(self, condition: str, seconds: float = 60) -> None:
+        """Waits until the queue is `steered` or `restored`."""
+        try:
+            wait_until(getattr(self, condition), f"the queue is {condition}", seconds=seconds, pause=0.3)
+        except AssertionError as error:
+            logs = "\n".join(self.journal(unit)[-2000:] for unit in SERVICES)
+            raise AssertionError(f"{error}\n{self.factors()}\n{logs}") from None
+
+    def start_steering(self) -> None:
+        """`systemctl start rltuned`, and the first writes have been made."""
+        self.systemctl("start", "rltuned")
+        self.wait("steered")
+
+    def clean(self) -> None:
+        """As installed, and the queue as Slurm alone orders it."""
+        self.sh(
+            f"""
+            systemctl stop rltuned-deadman.timer {" ".join(SERVICES)} 2>/dev/null
+            pkill -KILL -u {OPERATOR}
+            rm -rf /etc/systemd/system/rltuned*.d /opt/broken /var/lib/rltuned/* /run/rltuned/*
+            systemctl daemon-reload
+            systemctl reset-failed
+            true
+            """
+        )
+        lines = "".join(f"update JobId={job} SiteFactor=0\n" for job in self.jobs)
+        self.cluster.run(["scontrol"], input=lines)
+        self.wait("restored")
+        shown = self.sh("journalctl -n 0 --show-cursor --no-pager")
+        self.cursor = shown.partition("cursor: ")[2].strip()
+        self.configure()
+
+
+def copy_tree(cluster: Cluster, tree: Path) -> None:
+    """Puts the source tree, as far as the page uses it, on the host, with the wheel that the page lets one build."""
+    for part in ("systemd", "deploy", "docs"):
+        shutil.copytree(ROOT / part, tree / part)
+    (tree / "dist").mkdir()
+    shutil.copy(built_wheel(), tree / "dist")
+    shutil.copy(ROOT / "requirements.lock", tree)
+    cluster.copy_in(tree, TREE, service=HOST)
+
+
+def follow(cluster: Cluster, *headings: str) -> None:
+    """Types what the page says, line by line."""
+    for line in (line for heading in headings for line in page_commands(heading)):
+        if line.startswith(ELSEWHERE):
+            continue
+        # sacctmgr asks whether to commit; the account is one of the testbed's.
+        answer = "echo y | " if line.startswith("sacctmgr") else ""
+        done = cluster.sh(f"cd {TREE}; {answer}{line}", service=HOST, check=False)
+        assert done.returncode == 0 or "Already existing account ops" in done.stdout, (
+            f"{line}: {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+        )
+
+
+def install(cluster: Cluster) -> None:
+    """Follows the page on a host that has never seen rltuned (only the venv's dependencies are there: no network)."""
+    # The testbed's user goes, here and in Slurm; the page makes it again, with the id that slurmctld's host knows it by.
+    cluster.run(["sacctmgr", "-i", "delete", "user", OPERATOR], check=False)
+    fresh = f"userdel -r {OPERATOR} 2>/dev/null; rm -rf /etc/rltuned; mkdir -p /run/sysusers.d; echo 'r - 2010-2010' >/run/sysusers.d/00-site.conf"
+    cluster.sh(fresh, service=HOST)
+    follow(cluster, *(f"{number}. " for number in range(1, 6)))
+
+
+def fill(cluster: Cluster) -> list[int]:
+    """Eight jobs that wait; Slurm alone would start them as submitted, shortest first is the other way round."""
+    cluster.fill()
+    jobs = cluster.submit_many([(USERS[n % 4], "-p", "gpu", "--gres=gpu:1", "-t", str(120 - 10 * n)) for n in range(8)])
+    cluster.wait_sprio(jobs)
+    return jobs
+
+
+@pytest.fixture(scope="module")
+def installed(clusters: Clusters, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    cluster = clusters.get("24.11")
+    cluster.reset()
+    try:
+        # Slurm's RPC limiter would make each of these tests wait for the tokens that the one before has used up.
+        with cluster.conf(SlurmctldParameters=None):
+            host = Host(cluster, fill(cluster))
+            cluster.start_systemd_host()
+            copy_tree(cluster, tmp_path_factory.mktemp("tree") / "rltuned")
+            install(cluster)
+            yield host
+    finally:
+        cluster.remove_host(HOST)
+        cluster.run(["sacctmgr", "-i", "add", "user", OPERATOR, "account=ops", "adminlevel=operator"], check=False)
+        cluster.reset()
+
+
+@pytest.fixture
+def host(installed: Host) -> Iterator[Host]:
+    if not installed.cluster.slurmctld.running():
+        installed.cluster.slurmctld.start()
+    installed.clean()
+    yield installed
+    if not installed.cluster.slurmctld.running():
+        installed.cluster.slurmctld.start()
+
+
+def test_a_host_installed_as_the_page_says_runs_the_daemon_as_its_own_user(host: Host):
+    host.sh(f"cp {TREE}/deploy/config.toml /etc/rltuned/config.toml")
+    assert host.sh(f"getent passwd {OPERATOR}").strip().endswith("rltuned daemon:/var/lib/rltuned:/usr/sbin/nologin")
+    assert host.sh("stat -c '%U %a' /etc/rltuned /var/lib/rltuned /run/rltuned").splitlines() == [
+        "root 755",
+        "rltuned 750",
+        "rltuned 750",
+    ]
+    for unit in ("rltuned.service", "rltuned-deadman.timer"):
+        assert host.systemctl("is-enabled", unit).stdout.strip() == "enabled"
+    # Type=notify: start returns when the daemon has said READY.
+    host.systemctl("start", "rltuned")
+    assert host.show("ActiveState") == "active"
+    assert host.sh(f"ps -o user= -p {host.show('MainPID')}").strip() == OPERATOR
+    wait_until(lambda: host.events("cycle.done"), "the first cycle is in the journal")
+    done = host.events("cycle.done")[0]
+    assert done["outcome"] == "done"
+    assert done["stage"] == "shadow"
+    assert done["pending"] == len(host.jobs)
+    assert host.show("StatusText").startswith(f"shadow: {len(host.jobs)} pending, {len(host.jobs)} managed")
+    assert host.restored()
+
+
+def test_a_started_unit_steers_the_queue_with_the_shipped_model_and_the_integer_program(host: Host):
+    # All the hardening is on: NumPy, GLPK, munge and Slurm's commands must work inside it.
+    host.configure(policy="model", more="[metrics]\nport = 9815\n")
+    host.start_steering()
+    wait_until(lambda: host.events("cycle.done"), "the first cycle is in the journal")
+    done = host.events("cycle.done")[0]
+    assert done["outcome"] == "done"
+    assert set(done["changes"]) == {"applied"}
+    pid = host.show("MainPID")
+    status = dict(re.findall(r"(?m)^(\w+):\s+(\S+)", host.sh(f"cat /proc/{pid}/status")))
+    assert status["NoNewPrivs"] == "1"
+    assert status["Seccomp"] == "2"
+    assert {status[name] for name in ("CapEff", "CapPrm", "CapBnd", "CapAmb")} == {"0" * 16}
+    mounts = {line.split()[1]: line.split()[3] for line in host.sh(f"cat /proc/{pid}/mounts").splitlines()}
+    assert mounts["/"].startswith("ro")
+    assert mounts["/var/lib/rltuned"].startswith("rw")
+    assert "OPENBLAS_NUM_THREADS=1" in host.sh(f"tr '\\0' '\\n' </proc/{pid}/environ").split()
+    metrics = host.sh("curl -sf http://127.0.0.1:9815/metrics")
+    assert 'rltuned_stage{stage="active"} 1.0' in metrics
+    assert re.search(r'rltuned_placements_total\{outcome="optimal"\} [1-9]', metrics), metrics
+
+
+@pytest.mark.parametrize("unit", SERVICES)
+def test_systemd_rates_the_exposure_at_most_two_and_finds_nothing_wrong(host: Host, unit: str):
+    found = re.search(
+        r"Overall exposure level for \S+: ([0-9.]+)", host.sh(f"systemd-analyze --no-pager security {unit}")
+    )
+    assert found is not None
+    assert float(found[1]) <= 2.0
+    done = host.cluster.run(["systemd-analyze", "verify", "--man=no", unit], service=HOST, check=False)
+    assert [line for line in done.stderr.splitlines() if "rltuned" in line] == []
+    assert done.returncode == 0
+
+
+def test_stopping_the_unit_restores_the_queue(host: Host):
+    host.start_steering()
+    host.systemctl("stop", "rltuned")
+    assert host.restored(), host.journal()
+    assert host.show("Result") == "success"
+    assert re.search(r"\d jobs restored", host.journal())
+
+
+def test_a_killed_daemon_is_restored_behind_and_started_again(host: Host):
+    host.start_steering()
+    before = host.show("MainPID")
+    # The new daemon is not to write, so that what the queue looks like is the restore's work.
+    host.configure(stage="shadow")
+    host.systemctl("kill", "-s", "KILL", "rltuned")
+    host.wait("restored")
+    wait_until(lambda: host.show("ActiveState") == "active" and host.show("MainPID") != before, "it is started again")
+    assert host.show("NRestarts") == "1"
+    assert host.show("MainPID") not in {"0", before}
+    assert host.restored()
+
+
+def test_a_hung_daemon_is_killed_by_the_watchdog_and_the_queue_restored(host: Host):
+    host.drop_in("rltuned.service", "[Service]\nWatchdogSec=4\nRestartSec=1\n")
+    host.start_steering()
+    before = host.show("MainPID")
+    wait_until(lambda: len(host.events("cycle.done")) >= 2, "a living daemon outlives its watchdog's time")
+    assert host.show("MainPID") == before
+    host.configure(stage="shadow")
+    host.systemctl("kill", "-s", "STOP", "--kill-whom=main", "rltuned")
+    host.wait("restored")
+    wait_until(lambda: host.show("ActiveState") == "active" and host.show("MainPID") != before, "it is started again")
+    assert "Failed with result 'watchdog'" in host.journal()
+
+
+def test_reload_takes_a_changed_configuration_and_refuses_a_broken_one(host: Host):
+    host.configure(stage="shadow")
+    host.systemctl("start", "rltuned")
+    pid = host.show("MainPID")
+    host.configure(stage="active")
+    host.systemctl("reload", "rltuned")
+    host.wait("steered")
+    assert host.events("reload.done")
+
+    host.cluster.write_file("/etc/rltuned/config.toml", "[cycle]\nstage = 'shadow'\nintervall = 1\n", service=HOST)
+    refused = host.systemctl("reload", "rltuned", check=False)
+    assert refused.returncode != 0
+    assert "config.toml:3: unknown key 'cycle.intervall'" in host.journal()
+    # A signal that did not ask first is no way around it.
+    host.systemctl("kill", "-s", "HUP", "--kill-whom=main", "rltuned")
+    wait_until(lambda: host.events("reload.refused"), "the daemon refuses it too")
+    cycles = len(host.events("cycle.done"))
+    wait_until(lambda: len(host.events("cycle.done")) > cycles, "it goes on")
+    assert host.events("cycle.done")[-1]["stage"] == "active"
+    assert host.show("ActiveState") == "active"
+    assert host.show("MainPID") == pid
+    assert host.steered()
+
+
+def test_the_dead_man_timer_leaves_a_living_daemon_alone_and_restores_behind_a_frozen_one(host: Host):
+    # The unit cannot help: the daemon runs outside of it. Nor can the model or NumPy: they are gone.
+    program = host.cluster.background([RLTUNED, "run"], user=OPERATOR, service=HOST)
+    host.wait("steered")
+    host.sh("mkdir -p /opt/broken && echo 'raise ImportError(\"broken\")' >/opt/broken/numpy.py")
+    host.sh("mv $(echo /opt/rltuned/venv/lib/python3*/site-packages/rltuned/models) /opt/models-taken-away")
+    try:
+        spoilt = ["env", "PYTHONPATH=/opt/broken", RLTUNED, "check-config"]
+        assert "broken" in host.cluster.run(spoilt, service=HOST, user=OPERATOR, check=False).stderr
+        host.drop_in("rltuned-deadman.service", "[Service]\nEnvironment=PYTHONPATH=/opt/broken\n")
+        host.fast_timer()
+        host.systemctl("start", "rltuned-deadman.timer")
+        alive = "The daemon is alive; nothing was done."
+        wait_until(lambda: host.journal("rltuned-deadman.service").count(alive) >= 2, "the timer goes off, and again")
+        assert host.steered()
+
+        program.kill("STOP")
+        # Five minutes pass: no test waits for them, the last sign of life is made older instead.
+        older = "import json,sys; p=sys.argv[1]; d=json.load(open(p)); d['time']-=600; json.dump(d,open(p,'w'))"
+        for folder in ("/var/lib/rltuned", "/run/rltuned"):
+            host.cluster.run(["python3", "-c", older, f"{folder}/heartbeat.json"], service=HOST)
+        host.wait("restored")
+        wait_until(lambda: "8 jobs restored" in host.journal("rltuned-deadman.service"), "the timer's service says so")
+        assert host.show("Result", "rltuned-deadman.service") == "success"
+        assert program.returncode() is None, "the frozen daemon still holds its lock"
+    finally:
+        host.sh("mv /opt/models-taken-away $(echo /opt/rltuned/venv/lib/python3*/site-packages/rltuned)/models")
+
+
+def test_a_queue_that_could_not_be_restored_at_stop_is_restored_by_the_timer_when_slurmctld_is_back(host: Host):
+    host.start_steering()
+    host.cluster.slurmctld.stop()
+    host.systemctl("stop", "rltuned")
+    assert host.show("ActiveState") == "inactive"
+    host.fast_timer()
+    host.systemctl("start", "rltuned-deadman.timer")
+    host.cluster.slurmctld.start()
+    host.wait("restored")
+
+
+def test_a_host_that_boots_without_slurmctld_waits_for_it_and_then_steers(host: Host):
+    host.cluster.slurmctld.stop()
+    restarted = subprocess.run(
+        ["docker", "restart", "-t", "30", host.cluster.container(HOST)], check=False, capture_output=True, text=True
+    )
+    assert restarted.returncode == 0, restarted.stderr
+    booted = "systemctl is-system-running --wait"
+    wait_until(lambda: host.sh(booted, check=False).strip() in {"running", "degraded"}, "the host has booted")
+    # Nobody started it: it is enabled.
+    wait_until(lambda: host.show("ActiveState") == "active", "the unit is up")
+    wait_until(lambda: host.events("cycle.done"), "a cycle says what is wrong")
+    assert host.events("cycle.done")[0]["outcome"] == "failed"
+    host.cluster.slurmctld.start()
+    host.wait("steered", seconds=90)
+    assert host.show("NRestarts") == "0"
+
+
+def test_the_page_s_way_to_upgrade_ends_with_a_running_daemon(host: Host):
+    host.start_steering()
+    before = host.show("MainPID")
+    follow(host.cluster, "Upgrade")
+    assert host.show("ActiveState") == "active"
+    assert host.show("MainPID") not in {"0", before}
+    assert "8 jobs restored" in host.journal()
+
+
+def test_the_page_s_way_to_uninstall_leaves_the_queue_to_slurm_and_nothing_behind(host: Host):
+    host.start_steering()
+    host.sh("cp -a /opt/rltuned /root/kept")
+    try:
+        follow(host.cluster, "Uninstall")
+        assert host.restored()
+        assert (
+            host.sh("find / -xdev -iname '*rltuned*' -not -path '/root/*' -not -path '/sys/*' -not -path '/proc/*'")
+            == ""
+        )
+        assert host.sh("find /run -name '*rltuned*' -not -path '/run/systemd/*'") == ""
+        assert host.sh("systemctl list-unit-files 'rltuned*' --no-legend", check=False) == ""
+        assert host.sh(f"getent passwd {OPERATOR}; getent group {OPERATOR}", check=False) == ""
+        assert host.cluster.run(["sacctmgr", "-nP", "show", "user", OPERATOR]).stdout.strip() == ""
+    finally:
+        host.sh("rm -rf /opt/rltuned && mv /root/kept /opt/rltuned")
+        install(host.cluster)
