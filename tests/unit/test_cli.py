@@ -1,0 +1,145 @@
+"""The command line on recorded answers of real clusters: what it prints, its exit codes, its errors."""
+
+import json
+import re
+
+import pytest
+from unit.slurm.standin import RECORDED, StandIn, releases
+
+from rltuned.cli import main
+
+
+@pytest.fixture(params=releases())
+def site(request, tmp_path):
+    """A configuration whose Slurm answers as the recorded cluster did."""
+    slurm = StandIn(tmp_path / "slurm")
+    slurm.load(RECORDED / request.param)
+    config = tmp_path / "config.toml"
+    config.write_text(
+        f'[slurm]\nbin_dir = "{slurm.bin_dir}"\n[state]\ndirectory = "{tmp_path / "state"}"\nmirror = ""\n'
+        '[policy]\nname = "saf"\n'
+    )
+    (tmp_path / "state").mkdir()
+    return config
+
+
+def run(capsys, *arguments):
+    """Exit code, standard output, standard error."""
+    with pytest.raises(SystemExit) as end:
+        main([str(argument) for argument in arguments])
+    said = capsys.readouterr()
+    return end.value.code, said.out, said.err
+
+
+def test_plan_prints_a_diff_and_json_says_the_same(site, capsys):
+    code, text, _ = run(capsys, "plan", "--config", site)
+    assert code == 0
+    assert "managed jobs, policy saf" in text
+    code, answer, _ = run(capsys, "plan", "--config", site, "--json")
+    record = json.loads(answer)
+    assert code == 0
+    assert record["policy"] == "saf"
+    managed = int(re.match(r"(\d+) managed", text).group(1))
+    assert managed == len(record["jobs"]["id"]) > 10
+
+
+def test_explain_says_rank_and_reason_for_a_managed_job_and_the_veto_for_another(site, capsys):
+    _, answer, _ = run(capsys, "plan", "--config", site, "--json")
+    record = json.loads(answer)
+    code, text, _ = run(capsys, "explain", record["jobs"]["id"][0], "--config", site, "--fresh")
+    assert code == 0
+    assert "Slurm alone would start it as number" in " ".join(text.split())
+    held = record["vetoed"]["held"][0]
+    code, text, _ = run(capsys, "explain", held, "--config", site, "--fresh")
+    assert "not managed" in text
+    assert "only its owner or an admin may release it" in " ".join(text.split())
+    code, answer, _ = run(capsys, "explain", 4_000_000, "--config", site, "--fresh", "--json")
+    assert json.loads(answer)["verdict"] == "not pending"
+
+
+def test_explain_without_a_running_daemon_plans_afresh_and_says_so(site, capsys):
+    _, _, said = run(capsys, "explain", 1, "--config", site)
+    assert "planning afresh" in said
+
+
+def test_doctor_reports_each_finding_and_ends_with_10_only_for_errors(site, capsys):
+    code, answer, _ = run(capsys, "doctor", "--config", site, "--json")
+    found = json.loads(answer)
+    errors = [item for item in found if item["severity"] == "error"]
+    assert code == (10 if errors else 0)
+    assert {"privilege", "leftovers"} <= {item["subject"] for item in found}
+    assert all(item["remedy"] for item in errors)
+
+
+def test_restore_with_an_empty_journal_has_nothing_to_do(site, capsys):
+    code, text, _ = run(capsys, "restore", "--config", site)
+    assert (code, text) == (0, "0 jobs restored\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[cycle]\nintervall = 3\n", r"config.toml:2: unknown key 'cycle.intervall'; known here: interval, stage"),
+        ("[cycle]\ninterval = -1\n", r"config.toml:2: cycle.interval: .*greater than or equal to 1 \(got -1\)"),
+        ('[cycle]\nstage = "canary"\n', r"stage 'canary' needs scope.canary_partitions or scope.canary_percent"),
+        ("[nonsense]\n", r"config.toml:1: unknown section 'nonsense'"),
+        ("x = 1\n", r"config.toml:1: 'x' stands outside any \[section\]"),
+        ("[cycle\n", r"config.toml: not valid TOML"),
+        ('[policy]\nname = "magic"\n', r"magic"),
+    ],
+)
+def test_a_mistake_in_the_configuration_names_file_line_and_reason(text, message, tmp_path, capsys):
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    code, _, said = run(capsys, "check-config", path)
+    assert code == 3
+    assert re.search(message, said), said
+
+
+def test_a_configuration_that_is_not_there_is_an_error_with_a_remedy(tmp_path, capsys):
+    code, _, said = run(capsys, "check-config", tmp_path / "none.toml")
+    assert code == 3
+    assert "show-config --sample" in said
+
+
+def test_the_environment_overrides_the_file_and_show_config_says_where_a_value_comes_from(
+    tmp_path, capsys, monkeypatch
+):
+    path = tmp_path / "config.toml"
+    path.write_text('[cycle]\ninterval = 30\nstage = "active"\n')
+    monkeypatch.setenv("RLTUNED_CYCLE__STAGE", "shadow")
+    _, text, _ = run(capsys, "show-config", "--config", path)
+    assert f"interval = 30.0  # {path}:2" in text
+    assert 'stage = "shadow"  # RLTUNED_CYCLE__STAGE' in text
+    _, answer, _ = run(capsys, "show-config", "--config", path, "--json")
+    assert json.loads(answer)["sources"]["cycle.stage"] == "RLTUNED_CYCLE__STAGE"
+    monkeypatch.setenv("RLTUNED_CYCLE__STAGES", "shadow")
+    code, _, said = run(capsys, "show-config", "--config", path)
+    assert code == 3
+    assert "RLTUNED_CYCLE__STAGES: unknown key" in said
+
+
+def test_model_info_and_verify_know_the_shipped_model_and_refuse_another(tmp_path, capsys):
+    code, answer, _ = run(capsys, "model", "info", "base", "--json")
+    assert code == 0
+    assert json.loads(answer)["name"] == "base"
+    assert run(capsys, "model", "verify", "base")[0] == 0
+    bad = tmp_path / "bad.json"
+    bad.write_text("{}")
+    code, _, said = run(capsys, "model", "verify", bad)
+    assert code == 4
+    assert "bad.json" in said
+
+
+def test_flags_before_a_command_are_not_silently_ignored(capsys):
+    code, _, said = run(capsys, "--dry-run", "plan")
+    assert code == 2
+    assert "after the command" in said
+
+
+def test_slurm_that_cannot_be_found_is_named_with_exit_code_5(tmp_path, capsys):
+    path = tmp_path / "config.toml"
+    path.write_text(f'[slurm]\nbin_dir = "{tmp_path}"\n[state]\ndirectory = "{tmp_path}"\n')
+    code, _, said = run(capsys, "plan", "--config", path)
+    assert code == 5
+    assert str(tmp_path) in said
