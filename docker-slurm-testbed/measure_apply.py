@@ -32,8 +32,9 @@ install -d -o slurm -g slurm -m 700 /var/lib/rltuned /run/rltuned
 scancel --state=PENDING; scancel -s KILL -f --state=RUNNING; scancel --state=RUNNING
 while [ -n "$(squeue -h)" ]; do sleep 0.2; done
 cd /tmp
-sbatch -o /dev/null --uid=dave -p urgent -N5 --exclusive -t 1-0 --wrap='sleep 86400' >/dev/null
-sleep 3
+filler=$(sbatch --parsable -o /dev/null --uid=dave -p urgent -N5 --exclusive -t 1-0 --wrap='sleep 86400')
+for attempt in $(seq 60); do [ "$(squeue -h -j $filler -o %T)" = RUNNING ] && break; sleep 0.5; done
+[ "$(squeue -h -j $filler -o %T)" = RUNNING ]
 for n in $(seq 256); do
     sbatch -o /dev/null --uid=alice --gres=gpu:1 --nice=$((10 * n)) -t $((1000 - n)) --wrap='sleep 60' >/dev/null
 done
