@@ -130,7 +130,8 @@ class Controller:
         """Starts slurmctld and waits until it answers and every node is back."""
         if wipe_state:
             self._cluster.sh("rm -rf /var/spool/slurmctld/*")
-        self._cluster.sh("slurmctld")
+        # -i: 26.05 refuses to start when it was killed before it first saved its usage (five minutes after its start).
+        self._cluster.sh("slurmctld -i")
         self.wait_ready()
 
     def restart(self, *, wipe_state: bool = False) -> None:

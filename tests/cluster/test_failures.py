@@ -157,6 +157,7 @@ def test_slurmctld_frozen_or_restarted_in_the_middle_of_a_write_leaves_a_queue_t
         wait_cycle(daemon, lambda cycle: cycle["outcome"] == "failed", "fails")
         cluster.slurmctld.stop("KILL")  # what it took since it last saved its state is lost
         cluster.slurmctld.start()
+        jobs = [job for job in jobs if job in cluster.priorities()]  # the last one may have been lost as well
         recovers_within_two_cycles(rltuned, daemon, jobs, "frozen after 7 of the writes, then killed")
     rltuned.restore()
     assert left_to_slurm(cluster, jobs) == []
@@ -269,7 +270,7 @@ def test_a_truncated_journal_is_named_and_what_it_does_not_know_is_not_touched_b
     factors = {job: factor for job, (factor, _) in terms(cluster).items() if factor != 0}
     size = len(cluster.read_file(f"{STATE}/journal.jsonl"))
     cluster.sh(f"cp {STATE}/journal.jsonl /tmp/journal-whole")
-    for keep in (0, 150, size // 2 + 1):
+    for keep in (0, 150, size // 4):
         for place in (STATE, MIRROR):
             cluster.sh(f"head -c {keep} /tmp/journal-whole >{place}/journal.jsonl")
         lost = {job: factor for job, factor in factors.items() if f'"job":{job},' not in lines_of(cluster, keep)}
