@@ -1,0 +1,257 @@
+"""Placement on a real Slurm: who is isolated, where jobs land, who may join them, and the way back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from cluster.daemon_support import SLURM_USER, Record, Rltuned
+from cluster.support import NODES, Cluster, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+# Most CPUs of a P100 node beside one of its four GPUs: the integer program gives it a node of its own.
+HUNGRY = ("--gres=gpu:p100:1", "-c50", "-t", "60")
+SMALL = ("--gres=gpu:p100:1", "-c1", "-t", "60")
+MODEST = ("--gres=gpu:k80:1", "-c4", "-t", "60")
+
+# Neither scheduler runs: jobs stay pending while nodes are idle.
+STILL = "defer,sched_interval=-1,bf_interval=10800,bf_continue"
+
+
+def reconfigure(cluster: Cluster, scheduler_parameters: str | None) -> None:
+    """Takes other SchedulerParameters over (None: the testbed's) without a restart, and waits until slurmctld is back."""
+    change = f"s/^SchedulerParameters=.*/SchedulerParameters={scheduler_parameters}/" if scheduler_parameters else ""
+    cluster.sh(f"sed '{change}' /etc/slurm/slurm.conf.testbed >/etc/slurm/slurm.conf && scontrol reconfigure")
+    cluster.slurmctld.wait_ready()
+
+
+@contextlib.contextmanager
+def queue_at_rest(cluster: Cluster) -> Iterator[None]:
+    """While it lasts Slurm starts no job; afterwards it starts what fits, within a second or two."""
+    reconfigure(cluster, STILL)
+    try:
+        yield
+    finally:
+        reconfigure(cluster, None)
+
+
+def expanded(cluster: Cluster, nodes: str) -> tuple[str, ...]:
+    return tuple(cluster.run(["scontrol", "show", "hostnames", nodes]).stdout.split())
+
+
+def where_of(cluster: Cluster, job: int) -> tuple[str, ...]:
+    return expanded(cluster, cluster.sh(f"squeue -h -t R -j {job} -o %N").stdout.strip())
+
+
+def wait_running(cluster: Cluster, jobs: Iterable[int]) -> dict[int, tuple[str, ...]]:
+    """The nodes of the jobs, once all of them run."""
+    wanted = list(jobs)
+    query = f"squeue -h -t R -j {','.join(map(str, wanted))} -o %A"
+    wait_until(lambda: len(cluster.sh(query, check=False).stdout.split()) == len(wanted), f"{wanted} run", seconds=60)
+    return {job: where_of(cluster, job) for job in wanted}
+
+
+def oversubscribe(cluster: Cluster, *jobs: int) -> list[tuple[str, str]]:
+    """OverSubscribe and (26.05; else "") Exclusive of each job, as scontrol shows them."""
+    shown = (cluster.job(job) for job in jobs)
+    return [(job["OverSubscribe"], job.get("Exclusive", "")) for job in shown]
+
+
+def toggled(record: Record) -> dict[int, Any]:
+    """The new OverSubscribe of each job that the plan wants to toggle."""
+    return {job: after for job, field, _, after in record.changes if field == "OverSubscribe"}
+
+
+def ways(record: Record) -> dict[int, dict[str, Any]]:
+    """The planned way of each placed job."""
+    return {int(job): way for job, way in record.data["placement"]["ways"].items()}
+
+
+def wait_considered(cluster: Cluster, jobs: Iterable[int]) -> None:
+    """Waits until Slurm has looked at the jobs and found no room for them."""
+    listed = ",".join(map(str, jobs))
+    query = f"squeue -h -t PD -j {listed} -o %r"
+    wait_until(
+        lambda: (
+            set(cluster.sh(query).stdout.split()) <= {"Resources", "Priority"}
+            and "Resources" in cluster.sh(query).stdout
+        ),
+        f"{listed} wait for room",
+    )
+
+
+def test_spread_gets_an_idle_node_that_nobody_else_may_join_and_pack_lets_it_share(cluster: Cluster) -> None:
+    with Rltuned(cluster, user=SLURM_USER, policy={"name": "fifo"}) as rltuned:
+        with queue_at_rest(cluster):
+            spread = cluster.submit_many([("alice", "-p", "gpu", *HUNGRY), ("bob", "-p", "share", *HUNGRY)])
+            packed = cluster.submit_many([("carol", "-p", "gpu", *MODEST), ("dave", "-p", "share", *MODEST)])
+            cluster.wait_sprio([*spread, *packed])
+            before = oversubscribe(cluster, *packed)
+            cycle = rltuned.cycle()
+            chosen = ways(cycle.record)
+            assert [chosen[job]["kind"] for job in (*spread, *packed)] == ["spread", "spread", "pack", "pack"]
+            assert toggled(cycle.record) == dict.fromkeys(spread, "NO")
+            assert [cycle.record.data["outcomes"][str(job)]["OverSubscribe"] for job in spread] == ["applied"] * 2
+            assert [value for value, _ in oversubscribe(cluster, *spread)] == ["NO", "NO"]
+            assert oversubscribe(cluster, *packed) == before
+        where = wait_running(cluster, [*spread, *packed])
+        assert {where[job] for job in spread} == {("p100-1",), ("p100-2",)}
+        assert where[packed[0]] == where[packed[1]], "packed jobs share a node"
+        # Each P100 node has six CPUs and three GPUs to spare, and nobody gets them.
+        late = cluster.submit_many([("dave", "-p", partition, *SMALL) for partition in ("gpu", "share")])
+        wait_considered(cluster, late)
+        # What the daemon sees agrees: it plans nothing beside them before they end.
+        assert all(ways(rltuned.plan()).get(job, {"slot": 1})["slot"] > 0 for job in late)
+        cluster.cancel(*spread)
+        wait_running(cluster, late)
+        # The same request left alone lets others join.
+        cluster.cancel(*late)
+        alone = cluster.submit("alice", *HUNGRY)
+        (node,) = wait_running(cluster, [alone])[alone]
+        joins = cluster.submit("dave", "-w", node, *SMALL)
+        assert wait_running(cluster, [joins]) == {joins: (node,)}
+
+
+def test_a_users_own_exclusive_or_oversubscribe_is_never_touched_nor_what_has_no_effect_written(
+    cluster: Cluster,
+) -> None:
+    pairs = (
+        (("gpu", "--oversubscribe"), ("share", "--oversubscribe")),
+        (("force",), ("excl",)),
+        (("gpu", "--exclusive=user"), ("share", "--exclusive")),
+    )
+    with Rltuned(cluster, user=SLURM_USER, policy={"name": "fifo"}) as rltuned:
+        with queue_at_rest(cluster):
+            for pair in pairs:
+                jobs = cluster.submit_many(
+                    [("alice", "-p", partition, *options, *HUNGRY) for partition, *options in pair]
+                )
+                cluster.wait_sprio(jobs)
+                before = oversubscribe(cluster, *jobs)
+                cycle = rltuned.cycle()
+                chosen = ways(cycle.record)
+                assert [(chosen[job]["slot"], chosen[job]["kind"]) for job in jobs] == [(0, "spread")] * 2, "candidates"
+                assert toggled(cycle.record) == {}
+                assert rltuned.restore()["complete"]
+                assert oversubscribe(cluster, *jobs) == before
+                if pair != pairs[-1]:
+                    cluster.cancel(*jobs)
+        wait_running(cluster, jobs)
+        assert cluster.job(jobs[1])["NumCPUs"] == "56", "--exclusive still gets the whole node"
+        stranger = cluster.submit("bob", "-p", "gpu", "-w", *where_of(cluster, jobs[0]), *SMALL)
+        wait_considered(cluster, [stranger])
+        cluster.cancel(stranger)
+        friend = cluster.submit("alice", "-p", "gpu", "-w", *where_of(cluster, jobs[0]), *SMALL, "--exclusive=user")
+        wait_running(cluster, [friend])
+
+
+def test_a_queue_on_a_full_cluster_gets_no_toggles(cluster: Cluster) -> None:
+    with Rltuned(cluster, user=SLURM_USER, policy={"name": "fifo"}) as rltuned:
+        cluster.fill()
+        jobs = cluster.submit_many([(user, *HUNGRY) for user in ("alice", "bob", "carol")])
+        cluster.wait_sprio(jobs)
+        before = oversubscribe(cluster, *jobs)
+        cycle = rltuned.cycle()
+        assert {way["slot"] for way in ways(cycle.record).values()} <= {1, 2}
+        assert toggled(cycle.record) == {}
+        assert oversubscribe(cluster, *jobs) == before
+
+
+def test_undo_does_all_that_the_release_allows_and_names_what_it_cannot(cluster: Cluster) -> None:
+    # YES packs in an OverSubscribe=NO partition, but for 24.11, where it means a node for each job.
+    takes_back = cluster.release != "24.11"
+    with Rltuned(cluster, user=SLURM_USER, policy={"name": "fifo"}) as rltuned:
+        with queue_at_rest(cluster):
+            plain, sharing = cluster.submit_many([("alice", "-p", "gpu", *HUNGRY), ("bob", "-p", "share", *HUNGRY)])
+            cluster.wait_sprio([plain, sharing])
+            assert set(toggled(rltuned.cycle().record)) == {plain, sharing}
+            before = rltuned.doctor()["leftovers"]
+            assert before["severity"] == "error"
+
+            done = rltuned.run("restore", "--json", check=False)
+            assert done.returncode == 10
+            report = json.loads(done.stdout)
+            assert report["restored"] == ([plain] if takes_back else [])
+            left = {item["job_id"]: item for item in report["left"]}
+            assert set(left) == ({sharing} if takes_back else {plain, sharing})
+            for item in left.values():
+                assert item["field"] == "OverSubscribe"
+                assert "cannot be taken back" in item["reason"]
+                assert item["remedy"]
+            assert [value for value, _ in oversubscribe(cluster, plain, sharing)] == [
+                "YES" if takes_back else "NO",
+                "NO",
+            ]
+            # People read the same, and doctor names the jobs as long as they wait.
+            said = rltuned.run("restore", check=False)
+            assert said.returncode == 10
+            assert all(str(job) in said.stdout + said.stderr for job in left)
+            assert rltuned.run("doctor", check=False).returncode == 10
+            after = rltuned.doctor()["leftovers"]
+            assert after["severity"] == "error"
+            assert all(str(job) in after["cause"] + after["remedy"] for job in left)
+            assert takes_back is (str(plain) not in after["cause"] + after["remedy"])
+        where = wait_running(cluster, [plain, sharing])
+        joins = cluster.submit("carol", "-p", "gpu", *SMALL)
+        if takes_back:
+            assert wait_running(cluster, [joins])[joins] == where[plain], "it packs again"
+        else:
+            wait_considered(cluster, [joins])
+
+
+def excluded(cluster: Cluster, *jobs: int) -> list[set[str]]:
+    """ExcNodeList of each job."""
+    values = (cluster.job(job)["ExcNodeList"] for job in jobs)
+    return [set() if value in {"", "(null)"} else set(expanded(cluster, value)) for value in values]
+
+
+def test_with_exclude_nodes_the_job_lands_where_planned_and_undo_clears_it(cluster: Cluster) -> None:
+    own = {"p100-1", "m40-1"}
+    requests = [
+        ("alice", "--gres=gpu:1", "-t", "60"),
+        ("bob", "-x", ",".join(sorted(own)), "--gres=gpu:1", "-t", "60"),
+        ("carol", "--gres=gpu:p100:3", "-t", "60"),
+        ("dave", "-p", "share", "--gres=gpu:k80:2", "-t", "60"),
+    ]
+    theirs: list[set[str]] = [set(), own, set(), set()]
+    with Rltuned(cluster, user=SLURM_USER, policy={"name": "fifo"}, placement={"apply": "exclude-nodes"}) as rltuned:
+        with queue_at_rest(cluster):
+            jobs = cluster.submit_many(requests)
+            cluster.wait_sprio(jobs)
+
+            def check_lists() -> list[tuple[str, ...]]:
+                chosen = ways(rltuned.cycle().record)
+                lists = excluded(cluster, *jobs)
+                planned = [tuple(chosen[job]["nodes"]) for job in jobs]
+                assert all(listed for listed in lists), "each could start elsewhere as well"
+                for nodes, listed, theirs_here in zip(planned, lists, theirs, strict=True):
+                    assert theirs_here <= listed < set(NODES)
+                    assert not listed & set(nodes)
+                return planned
+
+            first = check_lists()
+            # Jobs of a higher tier want all GPUs: nothing else starts now, and no list outlives its plan.
+            greedy = ("p100:4", "p100:4", "k80:2", "k80:2", "m40:1")
+            rivals = cluster.submit_many(
+                [("dave", "-p", "urgent", f"--gres=gpu:{gpus}", "-t", "60") for gpus in greedy]
+            )
+            cluster.wait_sprio(rivals)
+            rltuned.cycle()
+            assert excluded(cluster, *jobs) == theirs
+            cluster.cancel(*rivals)
+            assert check_lists() == first
+            # The node planned for the first job goes away: it is planned for another one.
+            cluster.drain(*first[0])
+            assert check_lists()[0] != first[0]
+            cluster.run(["scontrol", "update", f"NodeName={first[0][0]}", "State=RESUME"])
+            # The way back: the user's own list, no more and no less.
+            assert rltuned.run("restore").returncode == 0
+            assert excluded(cluster, *jobs) == theirs
+            assert rltuned.doctor()["leftovers"]["severity"] == "ok"
+            planned = check_lists()
+        where = wait_running(cluster, jobs)
+        assert [where[job] for job in jobs] == planned
+        assert not any("BadConstraints" in reason for reason in cluster.sh("squeue -h -t all -o %r").stdout.split())
