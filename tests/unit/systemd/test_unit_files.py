@@ -1,0 +1,68 @@
+"""What the unit files promise each other and the host; how systemd judges them is in tests/unit/daemon/test_units.py."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rltuned.daemon.loop import STALE_SECONDS
+from rltuned.daemon.service import RESTORE_WAIT
+
+UNITS = Path(__file__).parents[3] / "systemd"
+UNIT_OF_TIME = {"": 1, "s": 1, "min": 60, "h": 3600}
+
+
+def values(name, key):
+    return re.findall(rf"(?m)^{key}=(.*)$", (UNITS / name).read_text())
+
+
+def seconds(name, key):
+    number, unit = re.fullmatch(r"(\d+)(\w*)", values(name, key)[0]).groups()
+    return int(number) * UNIT_OF_TIME[unit]
+
+
+def test_the_watchdog_has_killed_a_hung_daemon_before_the_dead_man_takes_it_for_dead():
+    killed = seconds("rltuned.service", "WatchdogSec") + seconds("rltuned.service", "TimeoutAbortSec")
+    stale_after = float(values("rltuned-deadman.service", "ExecStart")[0].split("--if-stale ")[1])
+    assert killed < min(stale_after, STALE_SECONDS)
+
+
+def test_a_start_that_waits_for_a_running_restore_is_not_cut_off():
+    assert seconds("rltuned.service", "TimeoutStartSec") > RESTORE_WAIT
+
+
+def test_reload_asks_whether_the_configuration_is_good_before_it_signals_the_daemon():
+    check, signal = values("rltuned.service", "ExecReload")
+    assert check == "/opt/rltuned/venv/bin/rltuned check-config"
+    assert signal == "/bin/kill -HUP $MAINPID"
+
+
+def test_a_daemon_that_was_told_why_it_cannot_start_is_not_started_again():
+    # docs/exit-codes.md: 3 configuration, 4 model.
+    assert values("rltuned.service", "RestartPreventExitStatus") == ["3 4"]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="on one processor there is one thread anyway")
+def test_numpy_starts_no_threads_of_its_own_under_the_unit_s_environment():
+    program = "import os, numpy; m = numpy.ones((512, 512)); m @ m; print(len(os.listdir('/proc/self/task')))"
+
+    def threads(**environment):
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True
+        )
+        return int(done.stdout)
+
+    assignments = dict(pair.split("=") for line in values("rltuned.service", "Environment") for pair in line.split())
+    clean = {key: value for key, value in os.environ.items() if not key.endswith("_NUM_THREADS")}
+    assert threads(**clean, OPENBLAS_NUM_THREADS="4", OMP_NUM_THREADS="4") > 1, "this NumPy has no threads at all"
+    assert threads(**clean, **assignments) == 1
+
+
+def test_both_services_are_locked_down_alike():
+    def hardening(name):
+        return (UNITS / name).read_text().partition("\nNoNewPrivileges=")[2].partition("\n[")[0].strip()
+
+    assert hardening("rltuned.service") == hardening("rltuned-deadman.service") != ""
