@@ -4,8 +4,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 SLURM  ?= 24.11
 TESTBED := docker-slurm-testbed/testbed
-# One worker per core of the smallest machine that we care for. TensorFlow is told to be quiet and small.
-UNIT   := TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/pytest -m "not cluster" -n 2 --dist worksteal --cov
+# A worker per release: these tests mostly wait for Slurm.
+CLUSTER := $(BIN)/pytest -m cluster -n 3 --dist loadgroup
+# A worker per core of the smallest machine that we care for. TensorFlow is told to be quiet.
+UNIT    := TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/pytest -m "not cluster" -n 2 --dist worksteal --cov
 
 .PHONY: help venv check format test test-fast test-cluster testbed testbed-down lock clean
 .DEFAULT_GOAL := help
@@ -39,13 +41,13 @@ test-fast: check  ## Everything that needs no containers, under 2 minutes
 
 test-cluster: venv  ## Only the tests on the containerised Slurm clusters
 	docker-slurm-testbed/engine.sh
-	$(BIN)/pytest -m cluster
+	$(CLUSTER)
 
 test: export RLTUNED_TEST_PLACEMENT_INSTANCES ?= 2000
 test: check  ## Everything: gates, tests, and the real Slurm clusters in containers
 	docker-slurm-testbed/engine.sh
 	$(UNIT) --cov-report=
-	$(BIN)/pytest -m cluster --cov --cov-append --cov-report=term
+	$(CLUSTER) --cov --cov-append --cov-report=term
 
 testbed: venv  ## A real Slurm cluster steered by rltuned (SLURM=22.05, 24.11 or 26.05)
 	docker-slurm-testbed/engine.sh
