@@ -148,12 +148,14 @@ def _may_be_requeued(entry: Entry) -> bool:
 def _settle(entry: Entry, status: JobStatus, now: float, *, explicit: bool, rollback: bool) -> Entry:
     """The entry of a pending job after a look at it.
 
+    `rollback`: slurmctld came back with an older state (`_slurmctld_went_back`).
     `explicit`: sprio left it out twice in a row, with the same priority, while it listed others.
     """
-    if rollback:
-        for of, value in entry.previous.items():
-            if same(of, shown(status, of), value):
-                entry = rolled_back(entry, of)
+    for of, value in entry.previous.items():
+        # A former factor or priority of ours is nobody else's choice; a neutral value, or the user's own nodes, may be.
+        unmistakable = of in {Field.SITE_FACTOR, Field.PRIORITY} and value != MULTIFACTOR
+        if (rollback or unmistakable) and same(of, shown(status, of), value):
+            entry = rolled_back(entry, of)
     if not status.held:
         entry = _settle_priority(entry, status, now)
         entry = _settle_factor(entry, status, now, explicit=explicit)

@@ -226,6 +226,20 @@ def test_a_killed_slurmctld_takes_back_the_last_batch_only_however_many_were_wri
     assert_returned(bench, jobs)
 
 
+def test_a_single_write_lost_by_a_killed_slurmctld_is_no_foreign_change_either(tmp_path):
+    jobs = [(1000, 0), (900, 0), (800, 0)]
+    bench = bench_of(tmp_path, jobs)
+    bench.cycle([3, 2, 1])
+    bench.slurm.save_state()
+    change = next(change for change in bench.reorder([3, 1, 2]) if change.before != 0)
+    bench.apply([change])
+    bench.slurm.crash_and_start()
+    bench.slurm.calculate()
+    assert not bench.reconcile().foreign
+    bench.restore()
+    assert_returned(bench, jobs)
+
+
 def test_two_jobs_that_an_admin_set_back_are_the_admins_although_cycles_are_short(tmp_path):
     bench = bench_of(tmp_path, [(1000 - 100 * at, 0) for at in range(8)])
     bench.apply(bench.reorder([8, 7, 6, 5, 4, 3, 2, 1]))
