@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SLURM_USER = "slurm"
+PYTHON = f"{RLTUNED.rpartition('/')[0]}/python"
 CONFIG = "/etc/rltuned/config.toml"
 STATE = "/var/lib/rltuned"
 MIRROR = "/run/rltuned"
@@ -261,9 +262,11 @@ class Rltuned:
         return {item["subject"]: item for item in found}
 
     def explain(self, *jobs: int) -> dict[int, dict[str, Any]]:
-        """`rltuned explain --json` of each job, in one go."""
-        script = "\n".join(f"{RLTUNED} explain --json {job} | tr '\\n' ' '; echo" for job in jobs)
-        done = self.cluster.sh(script, user=self.user, service=self.service)
-        answers = [json.loads(line) for line in done.stdout.splitlines() if line.strip()]
-        assert len(answers) == len(jobs), done.stderr
+        """`rltuned explain --json` of each job, in one process: a start for each would take most of a test's time."""
+        program = (
+            "import sys; from rltuned.cli import cli\n"
+            "for job in sys.argv[1:]: cli.main(['explain', '--json', job], standalone_mode=False); print('\\0')"
+        )
+        done = self.cluster.run([PYTHON, "-c", program, *map(str, jobs)], user=self.user, service=self.service)
+        answers = [json.loads(text) for text in done.stdout.split("\0") if text.strip()]
         return dict(zip(jobs, answers, strict=True))
