@@ -28,9 +28,7 @@ def snapshot(jobs):
 
 def pool_names(snap):
     pools = job_pools(snap, snap.jobs.pending)
-    return [
-        {snap.nodes.names[node] for node in np.flatnonzero(pools.nodes[pool])} for pool in pools.pool_of
-    ]
+    return [{snap.nodes.names[node] for node in np.flatnonzero(pools.nodes[pool])} for pool in pools.pool_of]
 
 
 def test_a_pool_is_what_partition_type_features_and_node_lists_leave():
