@@ -524,7 +524,9 @@ def partitions(answer: str) -> list[PartitionLine]:
             continue
         if not line.startswith("PartitionName="):
             raise SlurmParseError(f"{where}: not a partition: {line[:60]!r}")
-        words = _tokens(line)
+        # The name may hold anything, blanks too; the keys begin behind it. (A name may even hold that key: the last one counts.)
+        head, key, rest = line.rpartition(" AllowGroups=")
+        words = {**_tokens(key + rest), "PartitionName": head.removeprefix("PartitionName=")} if key else _tokens(line)
         try:
             partition = _partition(words, where)
         except SlurmParseError as error:

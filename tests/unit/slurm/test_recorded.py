@@ -261,6 +261,17 @@ def test_a_hostile_job_name_has_no_effect(jobs, row):
     assert jobs.user.value(hostile) == "dave"
 
 
+def test_partitions_keep_their_names_whatever_is_in_them(release):
+    text = (RECORDED / release / "partitions-hostile-names.txt").read_text()
+    found = {partition.name: partition for partition in parse.partitions(text)}
+    assert {"we ird;x", "tab\tx", "a|b", "dollar$(id)", "esc\x1b[31m", "ümlaut", "p%c", "gpu"} <= found.keys()
+    assert found["we ird;x"].nodes == "m40-1"
+    # A name that looks like keys is a name.
+    forged = text.replace("PartitionName=we ird;x ", "PartitionName=x AllowGroups=ALL PriorityTier=9 Nodes=p100-1 ")
+    (one,) = [partition for partition in parse.partitions(forged) if partition.name.startswith("x ")]
+    assert (one.priority_tier, one.nodes) == (1, "m40-1")
+
+
 def test_partitions(snapshot):
     kinds = {partition.name: partition for partition in snapshot.partitions}
     assert {name: kind.oversubscribe for name, kind in kinds.items() if name in {"gpu", "share", "force", "excl"}} == {
