@@ -449,7 +449,10 @@ def parser() -> argparse.ArgumentParser:
     def add(name: str, function: object, text: str) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=text, description=text)
         sub.set_defaults(function=function)
-        sub.add_argument("--project", default=DEFAULT_PROJECT, help="name of the cluster (default: %(default)s)")
+        # compose lowercases the names of its projects
+        sub.add_argument(
+            "--project", type=str.lower, default=DEFAULT_PROJECT, help="name of the cluster (default: %(default)s)"
+        )
         return sub
 
     sub = add("build", command_build, "build the images (of all releases, unless --slurm is given)")

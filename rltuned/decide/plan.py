@@ -103,7 +103,7 @@ def plan(
         estimates: (N,) predicted run times of all jobs of the table in seconds, NaN where there is none; the time limit
             bounds each, and stands in where there is no prediction.
     """
-    history = history or History()
+    history = _of_these_jobs(history or History(), snapshot.jobs)
     snapshot = _as_users_asked(snapshot, history)
     jobs = snapshot.jobs
     pools = job_pools(snapshot, jobs.pending)
@@ -150,6 +150,17 @@ def plan(
     )
     result = _place(result, mine, config)
     return replace(result, changes=_changes(result, current, history))
+
+
+def _of_these_jobs(history: History, jobs: JobTable) -> History:
+    """Without records of other jobs of the same id: ids start over when slurmctld loses its state."""
+    return History(
+        {
+            job: record
+            for job, record in history.applied.items()
+            if (row := jobs.row_of.get(job)) is not None and int(jobs.submit_time[row]) == record.submit_time
+        }
+    )
 
 
 def _tiers(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Ints:

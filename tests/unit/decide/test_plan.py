@@ -166,6 +166,14 @@ def test_a_foreign_site_factor_on_a_job_of_ours_is_reported_and_left():
     assert 3 not in {change.job_id for change in result.changes}
 
 
+def test_what_the_journal_says_about_an_earlier_job_of_the_same_id_is_not_believed():
+    snap = make_snapshot(pending(3, time_limit=[3000.0, 2000.0, 1000.0]))
+    earlier = {job: Applied(job, 5, NOW, site_factor=77, exc_nodes="k80-1", oversubscribe="NO") for job in (1, 2, 3)}
+    assert (
+        plan(snap, by_name("sjf"), Config(), History(earlier)).changes == plan(snap, by_name("sjf"), Config()).changes
+    )
+
+
 def test_a_job_that_left_the_scope_gets_its_value_taken_back():
     snap = make_snapshot(pending(3, time_limit=[3000.0, 2000.0, 1000.0], user=["alice", "alice", "bob"]))
     after, history = apply_to(snap, plan(snap, by_name("sjf"), QUIET).changes)
