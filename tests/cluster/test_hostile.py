@@ -1,0 +1,207 @@
+"""Names that nobody should give to users, accounts, partitions, QOS, reservations and jobs: they change nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+from typing import TYPE_CHECKING, Final
+
+from cluster.daemon_support import SLURM_USER, Rltuned
+from cluster.support import Cluster
+from cluster.test_placement import queue_at_rest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PWNED: Final = "/tmp/pwned"
+# An administrator can give QOS, accounts, partitions and reservations all of these names.
+NAMES: Final = (
+    "a|b",
+    "we ird;x",
+    f"$(touch {PWNED})",
+    "esc\x1b[31m",
+    "tab\tx",
+    "ümlaut\u202eabc",
+    "p%c%n%s",
+    f"`touch {PWNED}`",
+    "x -rf --help",  # one that begins with a dash cannot be given to a user
+    "x" * 200,
+)
+# Users by number; their names are whatever /etc/passwd of the controller says.
+USERS: Final = ("ev il|$(touch " + PWNED + ")", "x -u root", "esc\x1b[2kx", "p%n;x")
+FIRST_UID: Final = 7001
+JOB_NAMES: Final = (
+    "a|b|c",
+    "two\nlines\nJobId=1 Priority=0",
+    "us\x1fus\x1f9999\x1f",
+    "\x1b[31mred\x1b[0m\x1b]0;title\x07",
+    f"$(touch {PWNED}) `touch {PWNED}` ; touch {PWNED}",
+    "%s%n%x",
+    "é\u202e\u2028",
+    "x" * 1_000,
+)
+SEPARATOR: Final = "us\x1fx"
+
+CONTROL: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e]")
+
+
+def admin(cluster: Cluster, *words: str) -> None:
+    cluster.run(["sacctmgr", "-i", *words])
+
+
+@contextlib.contextmanager
+def entities(cluster: Cluster, names: tuple[str, ...]) -> Iterator[None]:
+    """An account, a QOS, a partition and a reservation of each name, all open to alice."""
+    try:
+        # One at a time: sacctmgr would read the bracket of an escape as the beginning of a range.
+        for name in names:
+            admin(cluster, "add", "qos", f"name={name}")
+            admin(cluster, "add", "account", f"name={name}", "cluster=testbed")
+            admin(cluster, "add", "user", "alice", f"account={name}", "cluster=testbed")
+            admin(cluster, "modify", "user", "alice", "set", f"qos+={name}")
+            cluster.run(["scontrol", "create", f"PartitionName={name}", "Nodes=ALL"])
+            reservation = ["scontrol", "create", "reservation", f"ReservationName={name}", "StartTime=now"]
+            cluster.run([*reservation, "Duration=60", "Users=alice", "Nodes=m40-1", "Flags=ignore_jobs,overlap"])
+        yield
+    finally:
+        cluster.cancel_all()
+        for name in names:
+            cluster.run(["scontrol", "delete", f"ReservationName={name}"], check=False)
+            cluster.run(["scontrol", "delete", f"PartitionName={name}"], check=False)
+            for entity in (("user", "alice", f"account={name}"), ("account", f"name={name}"), ("qos", f"name={name}")):
+                cluster.run(["sacctmgr", "-i", "delete", *entity], check=False)
+
+
+@contextlib.contextmanager
+def users(cluster: Cluster) -> Iterator[list[int]]:
+    """Users of hostile names, by number."""
+    lines = [f"{name}:x:{FIRST_UID + n}:{FIRST_UID + n}::/tmp:/bin/sh" for n, name in enumerate(USERS)]
+    cluster.sh("cp /etc/passwd /etc/passwd.before")
+    cluster.run(["tee", "-a", "/etc/passwd"], input="\n".join(lines) + "\n")
+    try:
+        for name in USERS:
+            admin(cluster, "add", "user", f"name={name}", "account=physics", "cluster=testbed")
+        yield [FIRST_UID + n for n in range(len(USERS))]
+    finally:
+        cluster.cancel_all()
+        for name in USERS:
+            cluster.run(["sacctmgr", "-i", "delete", "user", f"name={name}"], check=False)
+        cluster.sh("mv /etc/passwd.before /etc/passwd")
+
+
+def submit(cluster: Cluster, requests: list[list[str]]) -> list[int]:
+    """As Cluster.submit_many, but once slurmctld knows what slurmdbd was just told."""
+    script = ["set -e", "cd /tmp"]
+    for words in requests:
+        one = shlex.join(["sbatch", "--parsable", "-o", "/dev/null", *words, "--wrap=true"])
+        script.append(
+            f"for try in $(seq 100); do {one} 2>/tmp/refused && continue 2; sleep 0.1; done; cat /tmp/refused >&2; exit 1"
+        )
+    # `continue 2` needs a loop around each command.
+    text = "\n".join(script[:2] + [f"for once in 1; do {line}; done" for line in script[2:]])
+    return [int(word) for word in cluster.sh(text).stdout.split()]
+
+
+def order(rltuned: Rltuned, jobs: list[int]) -> list[int]:
+    """Which of the jobs, by number in the list, the plan puts first, second, ..."""
+    record = rltuned.plan()
+    assert set(record.managed) == set(jobs), record.vetoes
+    (planned,) = record.classes.values()
+    return [jobs.index(job) for job in planned]
+
+
+def test_hostile_names_have_no_effect_on_the_plan_and_reach_no_terminal(cluster: Cluster) -> None:
+    sections = {
+        "policy": {"name": "sjf"},
+        "decide": {"class_by": ["tier"]},
+        "scope": {"exclude_reservations": []},
+        "placement": {"apply": "exclude-nodes"},
+    }
+    with (
+        queue_at_rest(cluster),
+        entities(cluster, NAMES),
+        users(cluster) as strangers,
+        Rltuned(cluster, user=SLURM_USER, **sections) as rltuned,
+    ):
+        hostile: list[list[str]] = []
+        for name in NAMES:
+            hostile.append(["--uid=alice", f"--account={name}", f"--qos={name}", f"--partition={name}"])
+            hostile.append(["--uid=alice", f"--account={name}", f"--reservation={name}"])
+        hostile += [[f"--uid={uid}"] for uid in strangers]
+        hostile += [["--uid=bob", f"--job-name={name}", f"--comment={name[:1000]}"] for name in JOB_NAMES]
+        n = len(hostile)
+        shapes = [["-t", str(k * 37 % n + 1), f"--gres=gpu:{k % 2}"] for k in range(n)]
+
+        plain = cluster.submit_many([("alice", *shape) for shape in shapes])
+        cluster.wait_sprio(plain)
+        expected = order(rltuned, plain)
+        assert expected != list(range(n))
+        cluster.cancel_all()
+
+        jobs = submit(cluster, [[*names, *shape] for names, shape in zip(hostile, shapes, strict=True)])
+        cluster.wait_sprio(jobs)
+        assert order(rltuned, jobs) == expected
+        # With a class for each QOS and account their names are shown; and a cycle writes as ever.
+        rltuned.configure(decide={"class_by": ["tier", "qos", "partition", "account"]}, log={"level": "debug"})
+        cycle = rltuned.cycle()
+        assert set(cycle.outcomes) <= {"applied"}
+        shown = [
+            cycle.log,
+            cluster.read_file("/var/lib/rltuned/decision.json"),
+            *(rltuned.run("plan", *options).stdout for options in ((), ("--json",))),
+            *(rltuned.run("explain", str(job)).stdout for job in (jobs[2], jobs[6], jobs[10], jobs[-2])),
+            rltuned.run("explain", "--json", str(jobs[6])).stdout,
+            *(done.stdout + done.stderr for done in (rltuned.run("doctor", check=False), rltuned.run("restore"))),
+        ]
+        for text in shown:
+            found = CONTROL.search(text)
+            assert found is None, text[max(0, found.start() - 200) : found.end() + 50]
+        assert "esc" in rltuned.run("explain", str(jobs[6])).stdout, "the name is shown, made harmless"
+        assert set(cluster.site_factors().values()) == {0}
+        everything = "".join(shown)
+        assert not any(name in everything for name in ("JobId=1 Priority=0", "x" * 1_000)), "no job names"
+        assert cluster.sh(f"test -e {PWNED}", check=False).returncode == 1
+
+
+def test_what_slurm_refuses_of_hostile_requests_is_refused_and_the_rest_harms_nothing(cluster: Cluster) -> None:
+    options = (
+        "--constraint",
+        "--nodelist",
+        "--exclude",
+        "--licenses",
+        "--reservation",
+        "--dependency",
+        "--begin",
+        "--wckey",
+    )
+    values = ("$(id)|x", "a\x1fb", "esc\x1b[31m", "p100&[x*3", "x\ny")
+    with queue_at_rest(cluster), Rltuned(cluster, user=SLURM_USER, policy={"name": "sjf"}) as rltuned:
+        jobs = cluster.submit_many([("alice", "-t", str(limit)) for limit in (9, 3, 6)])
+        tries = [
+            shlex.join(["sbatch", "--uid=bob", "-o", "/dev/null", f"{o}={v}", "--wrap=true"])
+            for o in options
+            for v in values
+        ]
+        # Slurm refuses names of more than 1,024 bytes.
+        tries += [
+            shlex.join(["sbatch", "--uid=bob", "-o", "/dev/null", f"{o}={'x' * 65_536}", "--wrap=true"])
+            for o in ("--job-name", "--comment")
+        ]
+        cluster.sh("cd /tmp\n" + "\n".join(f"{line} >/dev/null 2>&1" for line in tries) + "\ntrue")
+        cluster.wait_sprio(jobs)
+        record = rltuned.plan()
+        (planned,) = [[job for job in members if job in jobs] for members in record.classes.values()]
+        assert planned == [jobs[1], jobs[2], jobs[0]]
+        assert not CONTROL.search(rltuned.run("plan").stdout)
+
+
+def test_a_qos_named_with_the_readers_separator_is_an_error_and_not_a_wrong_queue(cluster: Cluster) -> None:
+    with entities(cluster, (SEPARATOR,)), Rltuned(cluster, user=SLURM_USER) as rltuned, queue_at_rest(cluster):
+        cluster.submit("bob", "-t", "5")
+        assert rltuned.run("plan").returncode == 0
+        submit(cluster, [["--uid=alice", f"--account={SEPARATOR}", f"--qos={SEPARATOR}"]])
+        done = rltuned.run("plan", check=False)
+        assert done.returncode == 5
+        assert "fields instead of" in done.stderr
+        assert not CONTROL.search(done.stderr)
