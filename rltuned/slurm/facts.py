@@ -10,10 +10,12 @@ from typing import Final
 from rltuned.errors import SlurmError
 from rltuned.slurm import parse
 from rltuned.slurm.port import ClusterFacts, Privilege
-from rltuned.slurm.process import Runner
+from rltuned.slurm.process import Runner, failure
 
 _USER = re.compile(r"(?P<name>.*)\((?P<uid>[0-9]{1,10})\)\Z")
 _INCLUDE = re.compile(r"include\s+(\S+)\Z", re.IGNORECASE)
+_PINGED: Final = re.compile(r"^Slurmctld\([^)\n]*\) at .* is (?:UP|DOWN)$", re.MULTILINE)
+"""The last line of ``scontrol show config``."""
 _LEVELS: Final = {
     "operator": Privilege.OPERATOR,
     "admin": Privilege.ADMIN,
@@ -29,7 +31,12 @@ def read_facts(runner: Runner) -> ClusterFacts:
     Raises:
         SlurmUnavailableError, SlurmParseError: slurmctld gave no or a strange answer.
     """
-    return facts_from(parse.config(runner.ask("config")), runner, os.geteuid())
+    answer = runner.run("config")
+    # scontrol asks slurmctld for the configuration, prints it, and only then pings. Where the RPC limiter turns the ping
+    # away (measured on 24.11) it ends with 1, although all of the configuration is there.
+    if answer.code != 0 and _PINGED.search(answer.stdout) is None:
+        raise failure(answer)
+    return facts_from(parse.config(answer.stdout), runner, os.geteuid())
 
 
 def facts_from(config: Mapping[str, str], runner: Runner, uid: int) -> ClusterFacts:

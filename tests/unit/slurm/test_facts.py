@@ -39,6 +39,14 @@ def test_version_plugins_and_parameters(slurm):
     assert found.user == pwd.getpwuid(os.geteuid()).pw_name
 
 
+def test_a_ping_that_the_rate_limiter_turns_away_takes_nothing_from_the_configuration(slurm):
+    slurm.answer("config", CONFIG.replace("is UP", "is DOWN"), code=1)
+    assert read_facts(slurm.runner()).cluster_name == "testbed"
+    slurm.answer("config", CONFIG.partition("Slurmctld(")[0], "slurm_load_ctl_conf error: Unable to contact\n", code=1)
+    with pytest.raises(SlurmUnavailableError):
+        read_facts(slurm.runner())
+
+
 def test_the_rate_limiter(slurm):
     found = facts(slurm)
     assert (found.rate_limiter, found.rate_bucket, found.rate_refill) == (True, 60, 2.0)
