@@ -4,8 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 SLURM  ?= 24.11
 TESTBED := docker-slurm-testbed/testbed
-# A worker per release: these tests mostly wait for Slurm.
-CLUSTER := $(BIN)/pytest -m cluster -n 3 --dist loadgroup
+# These tests mostly wait for Slurm: more workers than cores, each with clusters of its own.
+CLUSTER := $(BIN)/pytest -m cluster -n 3 --dist worksteal
 # A worker per core of the smallest machine that we care for. TensorFlow is told to be quiet.
 UNIT    := TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/pytest -m "not cluster" -n 2 --dist worksteal --cov
 

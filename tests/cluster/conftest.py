@@ -33,9 +33,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.cluster)
-            # With several workers, each cluster belongs to one: the one that has its release, or its file.
-            release = item.callspec.params.get("cluster") if hasattr(item, "callspec") else None
-            item.add_marker(pytest.mark.xdist_group(release or item.path.stem))
 
 
 class Clusters:
