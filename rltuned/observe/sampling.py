@@ -57,7 +57,12 @@ def sample(numeric: npt.NDArray[np.float32], asked: Demand, stats: PoolStats) ->
 
 
 def observe(
-    snapshot: Snapshot, rows: npt.NDArray[np.intp], estimates: Floats, size: int = WINDOW, pools: Pools | None = None
+    snapshot: Snapshot,
+    rows: npt.NDArray[np.intp],
+    estimates: Floats,
+    size: int = WINDOW,
+    pools: Pools | None = None,
+    stats: PoolStats | None = None,
 ) -> Observation:
     """What the policy sees of the pending jobs in `rows`.
 
@@ -67,13 +72,15 @@ def observe(
         estimates: (N,) estimated run time of every job of the snapshot, seconds, NaN where there is no prediction.
         size: jobs to see, at most `WINDOW`; the arrays have `WINDOW` rows whatever it is.
         pools: `job_pools(snapshot, rows)` where the caller has them.
+        stats: `pool_stats` of those pools, likewise; not used when the window leaves jobs out.
     """
     if len(rows) > min(size, WINDOW):
         seen = select_window(snapshot.jobs, rows, min(size, WINDOW))
-        rows, pools = rows[seen], None if pools is None else _of(pools, seen)
+        rows, pools, stats = rows[seen], None if pools is None else _of(pools, seen), None
     if pools is None:
-        pools = job_pools(snapshot, rows)
-    stats = pool_stats(snapshot, pools, estimates)
+        pools, stats = job_pools(snapshot, rows), None
+    if stats is None:
+        stats = pool_stats(snapshot, pools, estimates)
     asked = demand(snapshot, rows, estimates)
     numeric = features(snapshot, rows, asked, pools, stats)
     submit = snapshot.jobs.submit_time[rows]

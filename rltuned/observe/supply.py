@@ -82,8 +82,7 @@ def pool_stats(snapshot: Snapshot, pools: Pools, estimates: Floats) -> PoolStats
     members &= nodes.usable
     # −1, any type, is also the last row of a per-type array. A type that no node has leaves a pool empty, or was named
     # by jobs of no GPUs.
-    kind = np.full(len(members), -1)
-    kind[:-1] = pools.gpu_type
+    kind = np.append(pools.gpu_type, -1)
     kind[kind >= len(nodes.gpu_types)] = -1
     configured = _by_type(nodes.gpus)
     gpus_of, free_of = members * configured[kind], members * _by_type(nodes.gpus_free)[kind]

@@ -10,7 +10,7 @@ from unit.observe.test_features import odd_snapshots, snapshot_of, two_nodes
 from rltuned.cluster.build import job_table
 from rltuned.cluster.pools import job_pools
 from rltuned.learn.queues import QueueSettings, generate
-from rltuned.observe import CRITIC_COLUMNS, FEATURES, STATE_COLUMNS, WINDOW, observe, select_window
+from rltuned.observe import CRITIC_COLUMNS, FEATURES, STATE_COLUMNS, WINDOW, observe, pool_stats, select_window
 
 
 def queue(n):
@@ -101,6 +101,9 @@ def test_pools_that_the_caller_has_give_the_same_observation():
     given_pools = observe(snapshot, rows, estimates, pools=job_pools(snapshot, rows))
     assert np.array_equal(own.rows, given_pools.rows)
     assert np.array_equal(own.features, given_pools.features)
+    pools = job_pools(snapshot, rows)
+    given_stats = observe(snapshot, rows, estimates, pools=pools, stats=pool_stats(snapshot, pools, estimates))
+    assert np.array_equal(own.features, given_stats.features)
 
 
 def test_two_jobs_of_equal_size_have_equal_columns_whatever_their_pool():
