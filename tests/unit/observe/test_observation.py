@@ -101,9 +101,10 @@ def test_pools_that_the_caller_has_give_the_same_observation():
     given_pools = observe(snapshot, rows, estimates, pools=job_pools(snapshot, rows))
     assert np.array_equal(own.rows, given_pools.rows)
     assert np.array_equal(own.features, given_pools.features)
-    pools = job_pools(snapshot, rows)
-    given_stats = observe(snapshot, rows, estimates, pools=pools, stats=pool_stats(snapshot, pools, estimates))
-    assert np.array_equal(own.features, given_stats.features)
+    few = rows[:100]
+    pools = job_pools(snapshot, few)
+    given_stats = observe(snapshot, few, estimates, pools=pools, stats=pool_stats(snapshot, pools, estimates))
+    assert np.array_equal(observe(snapshot, few, estimates).features, given_stats.features)
 
 
 def test_two_jobs_of_equal_size_have_equal_columns_whatever_their_pool():
