@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from rltuned.cluster.changes import Outcome
 from rltuned.decide.ranks import Guard
 from rltuned.decide.record import RECORD_VERSION
 from rltuned.decide.scope import MEANING, Veto
@@ -15,6 +16,16 @@ GUARD_MEANING: Final[Mapping[Guard, str]] = {
     Guard.ACCOUNT_SHARE: "its account already has its share of the places at the front",
     Guard.DWELL: "it was moved a moment ago and keeps its place for the dwell time",
     Guard.OUTSIDE_WINDOW: "it is too far back for the policy to see in this cycle and keeps Slurm's order",
+}
+
+
+OUTCOME_MEANING: Final[Mapping[str, str]] = {
+    Outcome.THROTTLED: "waits: the budget below Slurm's RPC limiter was spent on jobs further ahead; a later cycle",
+    Outcome.GONE: "not written: the job left the queue in between",
+    Outcome.HELD: "not written: the job was held in between",
+    Outcome.FOREIGN: "not written: somebody else changed the job in between",
+    Outcome.DENIED: "refused by Slurm for lack of privilege",
+    Outcome.FAILED: "sent, but not seen on the job; the next cycle settles it",
 }
 
 
@@ -120,7 +131,7 @@ def explain(record: Mapping[str, Any], job_id: int) -> Explanation:
         target_priority=jobs["target"][at],
         guards=guards,
         placement=_placement(record, job_id),
-        outcome=", ".join(f"{name} {outcome}" for name, outcome in outcomes.items()),
+        outcome=", ".join(f"{name} {OUTCOME_MEANING.get(outcome, outcome)}" for name, outcome in outcomes.items()),
         **visible,
         **common,
     )
