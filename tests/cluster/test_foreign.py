@@ -78,7 +78,7 @@ def test_what_people_do_between_read_and_write_is_gone_held_or_foreign_and_stand
         scontrol hold {let_go}
         scontrol release {let_go}
         scancel -s KILL {on_m40} || scancel {on_m40}
-        for n in $(seq 100); do
+        for n in $(seq 150); do
             [[ $(squeue -h -j {starts} -o %T) == RUNNING ]] && break
             sleep 0.1
         done
