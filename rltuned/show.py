@@ -11,16 +11,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-PRINTABLE: Final = 0x20
-
 
 def plain(text: object) -> str:
     """Text without control characters and markup."""
-    return escape(
-        "".join(
-            char if ord(char) >= PRINTABLE and char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in str(text)
-        )
-    )
+    return escape("".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in str(text)))
 
 
 def duration(seconds: float | None) -> str:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from rltuned.cluster.tables import Ints, Snapshot
 from rltuned.config import DecideSection
-from rltuned.decide.scope import partition_tiers
+from rltuned.decide.scope import priority_tiers
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Classes:
 def classify(snapshot: Snapshot, rows: npt.NDArray[np.intp], settings: DecideSection) -> Classes:
     """Classes of the managed jobs in `rows`: equal in all of `settings.class_by`."""
     jobs = snapshot.jobs
-    tier = partition_tiers(snapshot)[jobs.partition.codes[rows]]
+    tier = priority_tiers(snapshot, rows)
     columns: dict[str, tuple[Ints, tuple[str, ...]]] = {
         "tier": (tier, ()),
         "qos": (jobs.qos.codes[rows].astype(np.int64), jobs.qos.names),

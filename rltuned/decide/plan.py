@@ -24,7 +24,7 @@ from rltuned.decide.ranks import (
     ranks_of,
     slurm_order,
 )
-from rltuned.decide.scope import Scope, Veto, examine, partition_tiers
+from rltuned.decide.scope import Scope, Veto, examine, priority_tiers
 from rltuned.decide.targets import hand_out, settle
 from rltuned.observe import Observation, observe
 from rltuned.placement.base import Placement
@@ -83,7 +83,7 @@ class Plan:
     def queue(self) -> npt.NDArray[np.intp]:
         """Positions of the managed jobs in the planned order of the whole queue: tier, then target priority."""
         jobs = self.snapshot.jobs
-        return np.lexsort((jobs.job_id[self.rows], -self.target, -_tiers(self.snapshot, self.rows)))
+        return np.lexsort((jobs.job_id[self.rows], -self.target, -priority_tiers(self.snapshot, self.rows)))
 
 
 def plan(
@@ -163,10 +163,6 @@ def _of_these_jobs(history: History, jobs: JobTable) -> History:
     )
 
 
-def _tiers(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Ints:
-    return partition_tiers(snapshot)[snapshot.jobs.partition.codes[rows]]
-
-
 def _as_users_asked(snapshot: Snapshot, history: History) -> Snapshot:
     """The snapshot with the users' own node lists, and with our isolation where Slurm does not show it.
 
@@ -177,9 +173,7 @@ def _as_users_asked(snapshot: Snapshot, history: History) -> Snapshot:
     lists: dict[int, str] = {}
     isolated: dict[int, str] = {}
     for job, record in history.applied.items():
-        row = jobs.row_of.get(job)
-        if row is None:
-            continue
+        row = jobs.row_of[job]
         if record.exc_nodes is not None:
             lists[row] = record.exc_nodes_before
         if record.oversubscribe is OverSubscribe.NO and jobs.oversubscribe.value(row) == OverSubscribe.UNKNOWN:
@@ -296,10 +290,11 @@ def _may_start(jobs: JobTable, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.boo
 def _changes(result: Plan, current: Ints, history: History) -> tuple[Change, ...]:
     jobs, mode = result.snapshot.jobs, result.config.decide.mode
     changes: list[Change] = []
+    withdrawn = frozenset(result.withdraw)
     for position, at in enumerate(result.queue):
         row = int(result.rows[at])
         job = int(jobs.job_id[row])
-        if job in result.withdraw:
+        if job in withdrawn:
             continue
         record = history.applied.get(job)
         identity: dict[str, Any] = {
@@ -383,7 +378,7 @@ def _withdrawn(scope: Scope, jobs: JobTable, history: History, mode: ApplyMode) 
     withdrawn = []
     for row, code in zip(scope.rows, scope.veto, strict=True):
         record = history.applied.get(int(jobs.job_id[row]))
-        if record is None or record.foreign or int(jobs.submit_time[row]) != record.submit_time:
+        if record is None or record.foreign:
             continue
         by_factor, by_priority = record.site_factor != 0, record.priority is not None
         wrong_mode = by_priority if mode is ApplyMode.SITE_FACTOR else by_factor

@@ -102,7 +102,7 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, history: History) 
     apply(Veto.ACCOUNT, ~_allowed(jobs.account, rows, scope.accounts, scope.exclude_accounts))
     apply(Veto.USER, ~_allowed(jobs.user, rows, scope.users, scope.exclude_users))
     apply(Veto.RESERVATION, _reserved(jobs, rows, scope))
-    apply(Veto.SEVERAL_TIERS, ~_one_tier(snapshot, rows))
+    apply(Veto.SEVERAL_TIERS, priority_tiers(snapshot, rows) < 0)
     capable = pools.nodes.sum(axis=1)
     apply(Veto.NEVER_RUNS, capable[pools.pool_of] < np.maximum(jobs.nodes[rows], 1))
     if config.cycle.stage is Stage.CANARY:
@@ -153,18 +153,15 @@ def _reserved(jobs: JobTable, rows: npt.NDArray[np.intp], scope: ScopeSection) -
     return ~_allowed(jobs.reservation, rows, (), scope.exclude_reservations)
 
 
-def partition_tiers(snapshot: Snapshot) -> Ints:
-    """Priority tier by partition code of the job table, −1 where the partitions of the list differ or are unknown."""
+def priority_tiers(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Ints:
+    """(n,) priority tier of each job; −1 where the partitions that it may run in differ in it, or are unknown."""
+    column = snapshot.jobs.partition
     tiers = []
-    for name in snapshot.jobs.partition.names:
+    for name in column.names:
         parts = [snapshot.partition_by_name.get(part) for part in name.split(",")]
         values = {part.priority_tier if part else -1 for part in parts}
         tiers.append(values.pop() if len(values) == 1 else -1)
-    return np.array([*tiers, -1], dtype=np.int64)
-
-
-def _one_tier(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Bools:
-    return np.asarray(partition_tiers(snapshot)[snapshot.jobs.partition.codes[rows]] >= 0, dtype=np.bool_)
+    return np.array([*tiers, -1], dtype=np.int64)[column.codes[rows]]
 
 
 def _canary(jobs: JobTable, rows: npt.NDArray[np.intp], scope: ScopeSection) -> Bools:
