@@ -22,10 +22,8 @@ def place(problem: PlacementProblem, settings: PlacementSection) -> Placement:
         PlacementError: the problem is stated wrongly. Never for one that has no solution.
     """
     problem.validate()
-    if len(problem) == 0:
-        return _nothing(problem, SolveOutcome.OPTIMAL, "no jobs to place")
-    if problem.free.shape[1] == 0:
-        return _nothing(problem, SolveOutcome.INFEASIBLE, "no nodes to place jobs on")
+    if (settled := _without_a_choice(problem)) is not None:
+        return settled
     ways = enumerate_ways(problem)
     if not ways.columns.patterns:
         return _nothing(problem, SolveOutcome.INFEASIBLE, "no job fits at any planned slot")
@@ -66,10 +64,8 @@ def greedy(problem: PlacementProblem) -> Placement:
         PlacementError: the problem is stated wrongly.
     """
     problem.validate()
-    if len(problem) == 0:
-        return _nothing(problem, SolveOutcome.OPTIMAL, "no jobs to place")
-    if problem.free.shape[1] == 0:
-        return _nothing(problem, SolveOutcome.INFEASIBLE, "no nodes to place jobs on")
+    if (settled := _without_a_choice(problem)) is not None:
+        return settled
     ways = greedy_ways(problem)
     objective = worth(ways, ways.greedy)
     outcome = SolveOutcome.FEASIBLE if ways.columns.patterns else SolveOutcome.INFEASIBLE
@@ -82,6 +78,15 @@ def greedy(problem: PlacementProblem) -> Placement:
         "greedy, without the solver",
         greedy=True,
     )
+
+
+def _without_a_choice(problem: PlacementProblem) -> Placement | None:
+    """The answer to a problem of no jobs or no nodes; None for every other."""
+    if len(problem) == 0:
+        return _nothing(problem, SolveOutcome.OPTIMAL, "no jobs to place")
+    if problem.free.shape[1] == 0:
+        return _nothing(problem, SolveOutcome.INFEASIBLE, "no nodes to place jobs on")
+    return None
 
 
 def _nothing(problem: PlacementProblem, outcome: SolveOutcome, message: str) -> Placement:
