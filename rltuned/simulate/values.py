@@ -1,0 +1,101 @@
+"""Settings, estimates and results of a simulation."""
+
+import enum
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.tables import Bools, Codes, Floats
+
+
+class Backfill(enum.StrEnum):
+    """Which later jobs may start before a blocked one (slurm.conf(5), SchedulerType)."""
+
+    NONE = "none"
+    """Nobody: the main pass only."""
+    EASY = "easy"
+    """Whoever does not delay the first blocked job of a partition (Lifka 1995); it alone has a reservation."""
+    SLURM = "slurm"
+    """sched/backfill: each of the first `bf_max_job_test` jobs that cannot start gets a reservation of whole nodes."""
+
+
+class Fit(enum.StrEnum):
+    """Which of the nodes that have room a job gets."""
+
+    BEST = "best"
+    """The least free GPUs (CPUs for a CPU job) first: fills nodes up. Ties: the first node."""
+    WORST = "worst"
+    """The most free first. Ties: the first node."""
+    SLURM = "slurm"
+    """As select/cons_tres without topology chooses by default (docs/simulator.md)."""
+
+
+@dataclass(frozen=True)
+class SimulationSettings:
+    """How the simulated Slurm is configured. Times in seconds."""
+
+    backfill: Backfill = Backfill.EASY
+    fit: Fit = Fit.BEST
+    bf_interval: float = 30.0
+    """A backfill pass at each multiple of this that follows a change (SchedulerParameters bf_interval); 0: at each event."""
+    bf_max_job_test: int = 500
+    """Jobs that a pass of `Backfill.SLURM` looks at."""
+    bf_window: float = 86_400.0
+    """How far ahead `Backfill.SLURM` plans; a job that would start later gets no reservation."""
+    bf_resolution: float = 60.0
+    """Start times of `Backfill.SLURM` reservations are rounded up to a multiple of this."""
+    refresh: float = 60.0
+    """The policy ranks the queue at multiples of this, as the daemon does."""
+    stale: float = 600.0
+    """A ranking that only the passing of time could change is renewed after this; a change of the queue or of the nodes
+    renews it at the next multiple of `refresh`. Equal to `refresh`: at every one."""
+    contention: float = 0.0
+    """How much co-tenants slow each other: a job's speed on a node is 1 / (1 + contention · share of the node's GPUs that
+    other jobs hold); the slowest node counts. 0: not at all."""
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """What is known about run times before the job has run. (N,) each, by row of the workload."""
+
+    time_limit: Floats
+    """Seconds, ≥ 1, infinite when unlimited: backfill works on it, and the job is killed at it."""
+    run_time: Floats
+    """r, seconds, ≥ 1, ≤ time_limit: what the policy ranks on. Changed in place by a `Predictor` as jobs end."""
+
+
+class JobFate(enum.IntEnum):
+    """What became of a job."""
+
+    WAITING = 0
+    """Not submitted yet, or in the queue."""
+    RUNNING = 1
+    COMPLETED = 2
+    TIMEOUT = 3
+    """Killed at its time limit."""
+    REJECTED = 4
+    """Can never run on this cluster; `SimulationResult.rejected` says why."""
+    CANCELLED = 5
+
+
+@dataclass(frozen=True)
+class SimulationResult:
+    """When and where each job ran. N jobs, by row of the workload."""
+
+    fate: npt.NDArray[np.int8]
+    """`JobFate`."""
+    start: Floats
+    """Seconds on the workload's clock; NaN while it waits."""
+    end: Floats
+    """Seconds; NaN while it has not ended."""
+    rejected: dict[int, str]
+    """Why, by row: jobs that can never run."""
+    node_ptr: Codes
+    """(N+1,) row pointer into `node_idx`: the nodes each job got."""
+    node_idx: Codes
+    backfilled: Bools
+    """(N,) started by the backfill pass, ahead of a blocked job."""
+    passes: int
+    """Main and backfill passes together."""
+    refreshes: int

@@ -1,0 +1,111 @@
+"""`Workload`: the jobs of a trace or a generator, as columns."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.tables import Bools, Category, Codes, Floats, Ints
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a workload comes from."""
+
+    name: str
+    """File name, or name of the generator and its preset."""
+    sha256: str = ""
+    """Of the file as it is on disk (compressed if it is); "" for generated jobs."""
+    form: str = ""
+    """Name of the format."""
+    skipped: int = 0
+    """Rows that could not be read and were counted (`--skip-bad`)."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Jobs in order of submission, one row each; N rows. Nothing here says when or where a job runs: the simulator does.
+
+    In a trace of a CPU machine (SWF) a processor takes the place of a GPU.
+    """
+
+    source: Source
+    job_id: Ints
+    """The trace's own id where that is an integer, else 1, 2, 3 …"""
+    line: Ints
+    """Line of the file (1 is the first), 0 for generated jobs."""
+    submit_time: Floats
+    """Seconds since the first job of the file; never decreases."""
+    run_time: Floats
+    """Seconds the job runs if nobody kills it; ≥ 0, finite."""
+    time_limit: Floats
+    """Seconds that the user asked for; NaN where the trace does not say, infinite for unlimited."""
+    wait_time: Floats
+    """Seconds that the job waited on the machine of the trace; NaN where not known. For `describe` only."""
+    gpus: Codes
+    """GPUs in all; 0 for a CPU job."""
+    nodes: Codes
+    """Nodes asked for; 0 where the trace does not say."""
+    cpus: Codes
+    """CPUs in all; 0 where not given: then CPUs do not limit the job."""
+    mem: Floats
+    """MiB in all; 0 where not given."""
+    tmp: Floats
+    """Local disk per node, MiB; 0 where not given."""
+    user: Category
+    account: Category
+    partition: Category
+    """Partition or virtual cluster; code −1 where the trace has none."""
+    qos: Category
+    gpu_type: Category
+    """Type asked for; code −1: any."""
+
+    def __len__(self) -> int:
+        return len(self.job_id)
+
+    def take(self, rows: npt.NDArray[np.intp] | Bools | slice) -> "Workload":
+        """The rows given by index, mask or slice, in that order; times stay as they are."""
+        index = np.arange(len(self))[rows]
+        columns: dict[str, Any] = {"source": self.source}
+        for column in fields(self):
+            if column.name != "source":
+                value = getattr(self, column.name)
+                columns[column.name] = value.take(index) if isinstance(value, Category) else value[index]
+        return Workload(**columns)
+
+
+def workload(source: Source, submit_time: Any, run_time: Any, gpus: Any, **columns: Any) -> Workload:
+    """A workload from the three required columns and any others, as sequences or one value for all rows.
+
+    Text columns are sequences of strings ("" for none). Rows are put in order of submission, ties as they come.
+
+    Raises:
+        TypeError: a column that does not exist.
+    """
+    submit = np.asarray(submit_time, dtype=np.float64)
+    n = len(submit)
+    number: dict[str, tuple[Any, Any]] = {
+        "job_id": (np.int64, np.arange(1, n + 1)),
+        "line": (np.int64, 0),
+        "submit_time": (np.float64, submit),
+        "run_time": (np.float64, run_time),
+        "time_limit": (np.float64, np.nan),
+        "wait_time": (np.float64, np.nan),
+        "gpus": (np.int32, gpus),
+        "nodes": (np.int32, 0),
+        "cpus": (np.int32, 0),
+        "mem": (np.float64, 0.0),
+        "tmp": (np.float64, 0.0),
+    }
+    text = ("user", "account", "partition", "qos", "gpu_type")
+    unknown = set(columns) - set(number) - set(text)
+    if unknown:
+        raise TypeError(f"unknown workload columns: {', '.join(sorted(unknown))}")
+    built: dict[str, Any] = {"source": source}
+    for name, (kind, default) in number.items():
+        built[name] = np.broadcast_to(np.asarray(columns.get(name, default), dtype=kind), (n,)).copy()
+    for name in text:
+        values = columns.get(name, "")
+        built[name] = Category.of([values] * n if isinstance(values, str) else values)
+    return Workload(**built).take(np.argsort(submit, kind="stable"))
