@@ -115,7 +115,7 @@ def plan(
     mine = Pools(pools.pool_of[managed], pools.nodes, pools.gpu_type)
     if estimates is None:
         estimates = np.full(len(jobs), np.nan)  # no prediction: the features take the time limit
-    observation = observe(snapshot, rows, estimates, config.decide.window, mine)
+    observation = observe(snapshot, rows, estimates, config.decide.window, mine, base=base)
     position = np.zeros(len(jobs), dtype=np.intp)
     position[rows] = np.arange(len(rows))
     window = position[observation.rows]

@@ -37,6 +37,8 @@ class Observation:
     """(n,) seconds since eligible."""
     submit: Floats
     """(n,) seconds since the start of the window (earliest submission among the visible)."""
+    priority: Floats
+    """(n,) what Slurm alone gives: the priority without the site factor."""
 
     def __len__(self) -> int:
         return len(self.rows)

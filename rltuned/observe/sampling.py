@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.pools import Pools, job_pools
-from rltuned.cluster.tables import Floats, Snapshot
+from rltuned.cluster.tables import Floats, Ints, JobTable, Snapshot
 from rltuned.observe.observation import Observation
 from rltuned.observe.supply import PoolStats, pool_stats
 from rltuned.observe.table3 import FEATURES, RUN_TIME_HORIZON, Demand, demand, features
@@ -63,6 +63,7 @@ def observe(
     size: int = WINDOW,
     pools: Pools | None = None,
     stats: PoolStats | None = None,
+    base: Ints | None = None,
 ) -> Observation:
     """What the policy sees of the pending jobs in `rows`.
 
@@ -73,10 +74,13 @@ def observe(
         size: jobs to see, at most `WINDOW`; the arrays have `WINDOW` rows whatever it is.
         pools: `job_pools(snapshot, rows)` where the caller has them.
         stats: `pool_stats` of those pools, likewise; not used when the window leaves jobs out.
+        base: (len(rows),) priority that Slurm alone gives, where the caller knows more than the table: what a priority
+            that rltuned set explicitly has replaced.
     """
     if len(rows) > min(size, WINDOW):
         seen = select_window(snapshot.jobs, rows, min(size, WINDOW))
         rows, pools, stats = rows[seen], None if pools is None else _of(pools, seen), None
+        base = None if base is None else base[seen]
     if pools is None:
         pools, stats = job_pools(snapshot, rows), None
     if stats is None:
@@ -104,7 +108,13 @@ def observe(
         gpus=asked.gpus,
         wait=asked.wait,
         submit=submit - submit.min(initial=np.inf) if shown else submit,
+        priority=(_base(snapshot.jobs, rows) if base is None else base).astype(np.float64),
     )
+
+
+def _base(jobs: JobTable, rows: npt.NDArray[np.intp]) -> Ints:
+    """(n,) priority without the site factor, as far as sprio tells it."""
+    return np.asarray(jobs.priority[rows] - jobs.site_factor[rows] * jobs.site_known[rows])
 
 
 def _of(pools: Pools, jobs: npt.NDArray[np.intp]) -> Pools:

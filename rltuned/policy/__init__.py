@@ -1,6 +1,6 @@
 """Who ranks the pending jobs: plain rules, and the actor that was learned.
 
-- `base`: the `Policy` protocol. `heuristics`: FIFO, SJF, SAF, and `by_name`.
+- `base`: the protocols `Policy` and `Queue`. `heuristics`: FIFO, SJF, SAF, and `by_name`.
 - `actor`: NumPy inference of the learned ranking; no TensorFlow on the controller host.
 - `manifest`: what a model file must be, bytes in, `Actor` out. `files`: the only place here that opens a file.
 
@@ -15,7 +15,7 @@ What must not be imported: TensorFlow, a clock, a process, `decide` and everythi
 """
 
 from rltuned.policy.actor import Activation, Actor, Architecture
-from rltuned.policy.base import Policy
+from rltuned.policy.base import Policy, Queue
 from rltuned.policy.heuristics import RULES, Rule, by_name
 
-__all__ = ["RULES", "Activation", "Actor", "Architecture", "Policy", "Rule", "by_name"]
+__all__ = ["RULES", "Activation", "Actor", "Architecture", "Policy", "Queue", "Rule", "by_name"]

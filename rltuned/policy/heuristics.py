@@ -11,6 +11,7 @@ import numpy.typing as npt
 from rltuned.cluster.tables import Floats
 from rltuned.errors import ConfigError
 from rltuned.observe.observation import Observation
+from rltuned.policy.base import Queue
 
 
 @dataclass(frozen=True)
@@ -22,12 +23,17 @@ class Rule:
     """
 
     name: str
-    key: Callable[[Observation], Floats]
+    key: Callable[[Queue], Floats]
     """(n,) finite; smaller goes first."""
+    ages: bool = False
+    """Whether two jobs that wait may change places by the passing of time alone."""
+    ties_by_submission: bool = True
+    """Whether equal keys go by submission. If not, they share a score, and the plan leaves them as Slurm has them."""
 
     def score(self, observation: Observation) -> Floats:
         """(n,) scores, 0 for the first job, −1 for the next …"""
-        return -places(self.key(observation), observation.submit).astype(np.float64)
+        key = self.key(observation)
+        return -places(key, observation.submit if self.ties_by_submission else np.zeros(len(key))).astype(np.float64)
 
 
 def places(key: Floats, submit: Floats) -> npt.NDArray[np.intp]:
@@ -39,26 +45,42 @@ def places(key: Floats, submit: Floats) -> npt.NDArray[np.intp]:
     return place
 
 
-def submitted(observation: Observation) -> Floats:
+def submitted(queue: Queue) -> Floats:
     """FIFO, first in, first out: the submission time."""
-    return observation.submit
+    return queue.submit
 
 
-def run_time(observation: Observation) -> Floats:
+def run_time(queue: Queue) -> Floats:
     """SJF, shortest job first: r. Optimal for mean completion time on one machine (Smith 1956, as SPT)."""
-    return observation.run_time
+    return queue.run_time
 
 
-def area(observation: Observation) -> Floats:
+def area(queue: Queue) -> Floats:
     """SAF, smallest area first: r · g (Carastan-Santos et al., CCGrid 2019, as "smallest estimated area first").
 
     A CPU job counts as one GPU, so that its run time still orders it.
     """
-    return observation.run_time * np.maximum(observation.gpus, 1.0)
+    return queue.run_time * np.maximum(queue.gpus, 1.0)
+
+
+def own_priority(queue: Queue) -> Floats:
+    """Slurm's own order, priority/multifactor's: the highest priority first (`rltuned.policy.multifactor`).
+
+    In the daemon this leaves the queue as it is, and takes back what another policy has changed.
+    """
+    return -queue.priority
 
 
 RULES: Final[Mapping[str, Rule]] = MappingProxyType(
-    {rule.name: rule for rule in (Rule("fifo", submitted), Rule("sjf", run_time), Rule("saf", area))}
+    {
+        rule.name: rule
+        for rule in (
+            Rule("fifo", submitted),
+            Rule("sjf", run_time),
+            Rule("saf", area),
+            Rule("multifactor", own_priority, ages=True, ties_by_submission=False),
+        )
+    }
 )
 
 

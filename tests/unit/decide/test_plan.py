@@ -203,6 +203,36 @@ def test_priority_mode_writes_explicit_priorities_and_remembers_nice_and_base():
     assert list(again.base) == [10_000, 9_993, 9_986]
 
 
+@pytest.mark.parametrize("mode", list(ApplyMode))
+def test_multifactor_leaves_slurms_order_alone_ties_included(mode):
+    # Job 3 came before 1 and 2 (a requeued array has a low id and a late submission): Slurm's tie-break is the id.
+    jobs = pending(4, priority=[500, 500, 500, 900], submit_time=[NOW - 60, NOW - 60, NOW - 600, NOW - 10])
+    result = plan(make_snapshot(jobs), by_name("multifactor"), configured(decide=DecideSection(mode=mode)))
+    assert result.changes == ()
+    assert list(result.rank) == [1, 2, 3, 0]
+
+
+@pytest.mark.parametrize("mode", list(ApplyMode))
+def test_multifactor_takes_back_what_another_rule_changed(mode):
+    snap = make_snapshot(pending(3, time_limit=[3000.0, 2000.0, 1000.0]))
+    config = configured(decide=DecideSection(mode=mode))
+    if mode is ApplyMode.SITE_FACTOR:
+        after, history = apply_to(snap, plan(snap, by_name("sjf"), config).changes)
+    else:
+        values, known = np.array([9_986, 9_993, 10_000]), np.array([False, True, False])
+        after = replace(snap, jobs=replace(snap.jobs, priority=values, site_known=known))
+        submit = [int(value) for value in snap.jobs.submit_time]
+        history = History(
+            {
+                1: Applied(1, submit[0], NOW, priority=9_986, base=10_000),
+                3: Applied(3, submit[2], NOW, priority=10_000, base=9_986),
+            }
+        )
+    back = plan(after, by_name("multifactor"), config, history)
+    assert queue_after(back) == [1, 2, 3]
+    assert sorted(back.target) == sorted(snap.jobs.priority)
+
+
 def test_jobs_behind_the_window_keep_slurms_order():
     n = 600
     jobs = pending(n, time_limit=np.linspace(90_000, 600, n))

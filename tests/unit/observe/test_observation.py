@@ -94,6 +94,19 @@ def test_permuting_the_jobs_permutes_the_rows(jobs):
         np.testing.assert_allclose(row, other_by_id[job], atol=1e-6)
 
 
+def test_priority_is_what_slurm_alone_gives_without_the_site_factor_where_that_is_known():
+    jobs = job_table(3, priority=[900, 800, 700], site_factor=[-50, 300, 25], site_known=[True, True, False])
+    seen = observe(snapshot_of(jobs, two_nodes()), np.arange(3), np.full(3, np.nan))
+    assert dict(zip(seen.rows.tolist(), seen.priority.tolist(), strict=True)) == {0: 950.0, 1: 500.0, 2: 700.0}
+
+
+def test_a_base_priority_that_the_caller_knows_counts_and_follows_its_job_into_the_window():
+    jobs = queue(300)
+    seen = observe(snapshot_of(jobs, two_nodes()), np.arange(300), np.full(300, np.nan), base=jobs.job_id * 10)
+    assert len(seen) == 256
+    assert seen.priority.tolist() == (10.0 * jobs.job_id[seen.rows]).tolist()
+
+
 def test_pools_that_the_caller_has_give_the_same_observation():
     snapshot, estimates = generated(3, jobs=(700, 700))
     rows = snapshot.jobs.pending

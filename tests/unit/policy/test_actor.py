@@ -24,7 +24,7 @@ def permuted(seen: Observation, order):
     n = len(seen)
     state = seen.state.copy()
     state[:n] = state[:n][order]
-    columns = ("rows", "features", "run_time", "time_limit", "gpus", "wait", "submit")
+    columns = ("rows", "features", "run_time", "time_limit", "gpus", "wait", "submit", "priority")
     return replace(seen, state=state, **{name: getattr(seen, name)[order] for name in columns})
 
 
@@ -111,7 +111,7 @@ def test_padding_has_no_score_and_an_empty_queue_none_at_all(seen):
 
 
 def observation_of_nothing(seen):
-    columns = ("rows", "features", "run_time", "time_limit", "gpus", "wait", "submit")
+    columns = ("rows", "features", "run_time", "time_limit", "gpus", "wait", "submit", "priority")
     return replace(
         seen,
         state=np.zeros_like(seen.state),

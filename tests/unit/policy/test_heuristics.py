@@ -9,6 +9,8 @@ from unit.policy.conftest import observation
 from rltuned.errors import ConfigError
 from rltuned.policy import RULES, by_name
 
+COLUMNS = ("run_time", "time_limit", "gpus", "wait", "submit", "priority")
+
 
 def queue(**columns):
     """Three jobs that differ only in what is given."""
@@ -47,18 +49,16 @@ def test_ties_go_to_the_earlier_submission_and_equal_jobs_share_a_score(name):
 @pytest.mark.parametrize("name", sorted(RULES))
 def test_scores_do_not_depend_on_the_order_of_the_rows(name, seen):
     shuffled = np.random.default_rng(1).permutation(len(seen))
-    moved = replace(
-        seen, **{column: getattr(seen, column)[shuffled] for column in ("run_time", "gpus", "submit", "rows")}
-    )
+    moved = replace(seen, **{column: getattr(seen, column)[shuffled] for column in COLUMNS})
     assert np.array_equal(by_name(name).score(seen)[shuffled], by_name(name).score(moved))
 
 
 @pytest.mark.parametrize("name", sorted(RULES))
 def test_an_empty_queue_has_no_scores(name, seen):
-    nothing = replace(seen, **{column: np.zeros(0) for column in ("run_time", "gpus", "submit")})
+    nothing = replace(seen, **{column: np.zeros(0) for column in COLUMNS})
     assert by_name(name).score(nothing).shape == (0,)
 
 
 def test_an_unknown_rule_is_named_with_those_that_exist():
-    with pytest.raises(ConfigError, match=r"no rule 'lifo'; there are fifo, saf, sjf"):
+    with pytest.raises(ConfigError, match=r"no rule 'lifo'; there are fifo, .*saf, sjf"):
         by_name("lifo")
