@@ -64,3 +64,15 @@ class LockedError(RltunedError):
 
 class PlacementError(RltunedError):
     """A placement problem was stated wrongly (shapes, negative capacity); never raised for infeasible ones."""
+
+
+class WorkloadError(RltunedError):
+    """A trace cannot be read; the message names FILE:LINE and the reason."""
+
+    exit_code = 11
+
+
+class ShapeError(RltunedError):
+    """The description of a cluster (`--cluster`) is wrong; the message names the place and the reason."""
+
+    exit_code = 12

@@ -1,9 +1,39 @@
-"""`ClusterShape`: the hardware and partitions of a cluster without any jobs, and the short way to write one down."""
+"""`ClusterShape`: the hardware and partitions of a cluster without any jobs, and the short ways to write one down.
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+Short form, one pool of equal nodes after the other, separated by commas::
 
+    20x8:p100                    20 nodes with 8 GPUs of type p100
+    240x1                        240 nodes with one GPU of no particular type
+    16x2:p100,20x8:p100          two pools
+    20x8:p100:64c:512g:2000d     64 CPUs, 512 GiB of memory and 2,000 GiB of local disk on each node
+    4x0:32c                      4 nodes without GPUs
+
+that is, ``NODES x GPUS [:TYPE] [:CPUSc] [:MEMORYg] [:DISKd]``. It makes one partition, "main". `from_json` takes the long
+form, with partitions (virtual clusters). What is not given: 8 CPUs and 64 GiB for each GPU (and for a node without GPUs),
+no local disk, no limits. GPU types are compared in lower case.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from rltuned.cluster.build import node_table
+from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.tables import NodeTable, Partition
+from rltuned.errors import ShapeError
+
+CPUS_PER_GPU: Final = 8
+"""CPUs of a node for each of its GPUs, at least once, where a shape does not say."""
+MEM_PER_GPU: Final = 64 * 1024.0
+"""MiB of a node for each of its GPUs, at least once, where a shape does not say."""
+MAX_NODES: Final = 100_000
+MAX_GPUS_PER_NODE: Final = 1024
+MAIN: Final = "main"
+"""The partition of a cluster whose partitions are not named."""
 
 
 @dataclass(frozen=True)
@@ -26,3 +56,455 @@ class ClusterShape:
         """The partition of that name; "" means the default one."""
         matching: Sequence[Partition] = [p for p in self.partitions if p.name == name or (not name and p.default)]
         return matching[0] if matching else None
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Equal nodes."""
+
+    nodes: int
+    gpus: int
+    """Of each node."""
+    gpu_type: str = ""
+    """"" for no particular type."""
+    cpus: int = 0
+    """Of each node; 0: the default."""
+    mem: float = 0.0
+    """MiB of each node; 0: the default."""
+    tmp: float = 0.0
+    """MiB of local disk of each node."""
+    features: frozenset[str] = frozenset()
+
+
+def shape(
+    pools: Sequence[Pool],
+    text: str,
+    partitions: Sequence[tuple[Partition, Sequence[int]]] = (),
+    qos: Sequence[str] = ("normal",),
+) -> ClusterShape:
+    """A cluster of pools.
+
+    Args:
+        pools: nodes are named node1 …, zero-padded, in this order.
+        text: what the shape calls itself.
+        partitions: each with the indices of its pools (`Partition.nodes` is filled in). None: one of all nodes.
+        qos: names of its QOS.
+
+    Raises:
+        ShapeError: no or too many nodes.
+    """
+    total = sum(pool.nodes for pool in pools)
+    if not 1 <= total <= MAX_NODES:
+        raise ShapeError(f"{text}: a cluster has 1 to {MAX_NODES:,} nodes, this one {total:,}")
+    types = tuple(dict.fromkeys(pool.gpu_type or "gpu" for pool in pools if pool.gpus))
+    counts = np.asarray([pool.nodes for pool in pools])
+    first = np.concatenate(([0], np.cumsum(counts)))
+    gpus = np.zeros((len(pools), len(types)), dtype=np.int32)
+    for row, pool in enumerate(pools):
+        if pool.gpus:
+            gpus[row, types.index(pool.gpu_type or "gpu")] = pool.gpus
+
+    def column(values: Iterable[float]) -> Any:
+        return np.repeat(np.asarray(list(values)), counts)
+
+    width = len(str(total))
+    nodes = node_table(
+        [f"node{number:0{width}d}" for number in range(1, total + 1)],
+        types,
+        np.repeat(gpus, counts, axis=0),
+        cpus=column(pool.cpus or CPUS_PER_GPU * max(pool.gpus, 1) for pool in pools),
+        mem=column(pool.mem or MEM_PER_GPU * max(pool.gpus, 1) for pool in pools),
+        tmp=column(pool.tmp for pool in pools),
+        features=[pool.features for pool in pools for _ in range(pool.nodes)],
+    )
+    if not partitions:
+        partitions = ((_partition(MAIN, default=True), range(len(pools))),)
+    filled = tuple(
+        replace(
+            partition,
+            nodes=np.concatenate([np.arange(first[pool], first[pool + 1]) for pool in sorted(rows)]).astype(np.int32),
+        )
+        for partition, rows in partitions
+    )
+    return ClusterShape(nodes, filled, text, tuple(qos))
+
+
+def _partition(name: str, **values: Any) -> Partition:
+    usual: dict[str, Any] = {
+        "nodes": np.zeros(0, dtype=np.int32),
+        "up": True,
+        "priority_tier": 1,
+        "oversubscribe": OverSubscribe.NO,
+        "oversubscribe_count": 1,
+        "max_time": math.inf,
+    }
+    return Partition(name=name, **{**usual, **values})
+
+
+# --- the short form ----------------------------------------------------------------------------------------------
+
+_POOL = re.compile(r"([0-9]{1,9})x([0-9]{1,9})((?::[^:]*)*)\Z", re.ASCII)
+_RESOURCE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([cgd])\Z", re.ASCII)
+_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}\Z", re.ASCII)
+_RESOURCE_NAME: Final = {"c": "CPUs", "g": "memory", "d": "disk"}
+
+
+def parse_shape(text: str) -> ClusterShape:
+    """The cluster that the short form (top of this page) describes.
+
+    Raises:
+        ShapeError: names the pool and what is wrong with it.
+    """
+    return shape([_pool(part.strip(), text) for part in text.split(",")], text)
+
+
+def _pool(part: str, text: str) -> Pool:
+    where = f"cluster {_shown(text)}, pool {_shown(part)}" if part != text else f"cluster {_shown(text)}"
+    match = _POOL.match(part)
+    if match is None:
+        raise ShapeError(f"{where}: expected NODESxGPUS[:TYPE][:CPUSc][:MEMORYg][:DISKd], such as 20x8:p100:64c:512g")
+    found: dict[str, float] = {}
+    gpu_type = ""
+    for position, word in enumerate(match.group(3).split(":")[1:]):
+        resource = _RESOURCE.match(word)
+        if resource is not None:
+            number, unit = float(resource.group(1)), resource.group(2)
+            if unit in found:
+                raise ShapeError(f"{where}: {_RESOURCE_NAME[unit]} are given twice")
+            if unit == "c" and (not number.is_integer() or number < 1):
+                raise ShapeError(f"{where}: {word}: CPUs are a whole number above 0")
+            found[unit] = number
+        elif position == 0 and _TYPE.match(word):
+            gpu_type = word.lower()
+        else:
+            raise ShapeError(f"{where}: cannot understand {_shown(word)}: first the GPU type, then 64c, 512g, 2000d")
+    return _checked(
+        where,
+        Pool(
+            nodes=int(match.group(1)),
+            gpus=int(match.group(2)),
+            gpu_type=gpu_type,
+            cpus=int(found.get("c", 0)),
+            mem=found.get("g", 0.0) * 1024,
+            tmp=found.get("d", 0.0) * 1024,
+        ),
+    )
+
+
+def _checked(where: str, pool: Pool) -> Pool:
+    if not 1 <= pool.nodes <= MAX_NODES:
+        raise ShapeError(f"{where}: {pool.nodes} nodes; a pool has 1 to {MAX_NODES:,}")
+    if not 0 <= pool.gpus <= MAX_GPUS_PER_NODE:
+        raise ShapeError(f"{where}: {pool.gpus} GPUs on a node; it can have 0 to {MAX_GPUS_PER_NODE:,}")
+    return pool if pool.gpus else replace(pool, gpu_type="")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:80] + "…"
+
+
+# --- JSON --------------------------------------------------------------------------------------------------------
+
+_POOL_KEYS: Final = {
+    "cpus": ("cpus", "cpus_per_node"),
+    "mem_mib": ("mem_mib", "mem_mib_per_node", "mem"),
+    "mem_gib": ("mem_gb", "mem_gib", "mem_gb_per_node", "mem_gib_per_node"),
+    "disk_mib": ("disk_mib", "disk_mib_per_node", "disk"),
+    "disk_gib": ("disk_gb", "disk_gib", "disk_gb_per_node", "disk_gib_per_node"),
+}
+_INHERITED: Final = {"gpus_per_node", "gpu_type", "features"} | {key for keys in _POOL_KEYS.values() for key in keys}
+USUAL_GPUS_PER_NODE: Final = 8
+"""GPUs of a virtual cluster's nodes where neither it nor what encloses it says."""
+
+
+def from_json(value: Any, text: str, place: str = "") -> ClusterShape:
+    """A cluster from a JSON value::
+
+        {"pools": [{"name": "new", "nodes": 4, "gpus_per_node": 8, "gpu_type": "a100", "cpus": 128, "mem_gib": 1024,
+                    "disk_gib": 3500, "features": ["nvme"]},
+                   {"name": "old", "nodes": 16, "gpus_per_node": 2, "gpu_type": "p100"}],
+         "partitions": [{"name": "prod", "pools": ["new"], "tier": 2, "max_time": "2-00:00:00", "default": true},
+                        {"name": "all", "max_nodes": 8, "oversubscribe": "NO"},
+                        {"name": "lab", "nodes": 2, "gpus_per_node": 8, "gpu_type": "v100"}],
+         "qos": ["normal"]}
+
+    A partition has the pools that it names, or nodes of its own, or all pools. Without `partitions` there is one,
+    "main". The first is the default one unless another says so. `max_time` is in seconds or as in slurm.conf(5).
+
+    Virtual clusters may be written short, with GPUs per node (8 where nobody says), type and the like beside them:
+    ``{"gpus_per_node": 8, "vc_nodes": {"vcA": 9, "vcB": 5}}``, ``"vc_nodes": [6, 4]``, or
+    ``"vcs": [{"vc": 1, "nodes": 16}]``. Keys that mean nothing here (sources, notes) are skipped; what a key that
+    means something says wrongly is an error.
+
+    Args:
+        value: as `json.loads` gives it; also a list of pools, or an object that maps names to numbers of nodes.
+        text: what the shape calls itself: the file, or the whole reference.
+        place: path of `value` inside the file, for errors.
+
+    Raises:
+        ShapeError: names the place and the reason.
+    """
+    return _from_json(value, {}, text, place)
+
+
+def at(root: Any, pointer: str, text: str) -> ClusterShape:
+    """The cluster at the dotted path `pointer` of a JSON value, as in ``clusters.json#philly.training_slice``.
+
+    GPUs per node, type and the like are looked up in what encloses it as well, so that
+    ``#helios.venus.vc_nodes_2020_09_28`` has the GPUs of ``helios.venus``.
+
+    Raises:
+        ShapeError: no such path (names what there is), or what is there is no cluster.
+    """
+    value, inherited, place = root, dict[str, Any](), ""
+    for key in pointer.split("."):
+        if isinstance(value, Mapping):
+            inherited = {**inherited, **_inherits(value)}
+        if not isinstance(value, Mapping) or key not in value:
+            known = (
+                ", ".join(name for name, below in value.items() if isinstance(below, Mapping | list))
+                if isinstance(value, Mapping)
+                else ""
+            )
+            raise ShapeError(f"{text}: no {key!r} in {place or 'the file'}" + (f"; there is {known}" if known else ""))
+        value, place = value[key], f"{place}.{key}".lstrip(".")
+    return _from_json(value, inherited, text, place)
+
+
+def _inherits(value: Mapping[str, Any]) -> dict[str, Any]:
+    """What an object says for everything inside it."""
+    return {key: below for key, below in value.items() if key in _INHERITED and below is not None}
+
+
+def _from_json(value: Any, inherited: Mapping[str, Any], text: str, place: str) -> ClusterShape:
+    where = f"{text}: {place}" if place and not text.endswith(f"#{place}") else text
+    if isinstance(value, list):
+        value = {"pools": value}
+    if not isinstance(value, Mapping):
+        raise ShapeError(f"{where}: expected an object with pools or partitions, not {_shown(value)}")
+    if (
+        value
+        and all(isinstance(count, int) and not isinstance(count, bool) for count in value.values())
+        and not ({"nodes", "gpus_per_node"} & set(value))
+    ):
+        value = {"vc_nodes": value}
+    inherited = {**inherited, **_inherits(value)}
+    reader = _JsonShape(inherited, where)
+    if "pools" in value:
+        reader.pools(value["pools"])
+    elif not {"partitions", "vcs", "vc_nodes"} & set(value):
+        if "nodes" not in value:
+            raise ShapeError(
+                f"{where}: no pools, partitions, vcs, vc_nodes or nodes in it; it has {', '.join(map(str, value)) or 'nothing'}"
+            )
+        reader.pools([value])
+    for key in ("partitions", "vcs"):
+        if key in value:
+            reader.partitions(value[key], key)
+    if "vc_nodes" in value:
+        reader.vc_nodes(value["vc_nodes"])
+    return reader.finish(text, value.get("qos", ["normal"]))
+
+
+class _JsonShape:
+    """Pools and partitions as they are found."""
+
+    def __init__(self, inherited: Mapping[str, Any], where: str) -> None:
+        self.inherited = inherited
+        self.where = where
+        self.found: list[Pool] = []
+        self.named: dict[str, int] = {}
+        self.shared = 0
+        """Pools that belong to no partition in particular: the first ones."""
+        self.parts: list[tuple[Partition, list[int] | None]] = []
+
+    def pools(self, value: Any) -> None:
+        for number, item in enumerate(self._list(value, "pools"), start=1):
+            where = f"{self.where}: pool {number}"
+            self.found.append(self._pool(self._object(item, where), where))
+            name = item.get("name")
+            if name is not None:
+                if not isinstance(name, str) or name in self.named:
+                    raise ShapeError(
+                        f"{where}: name {_shown(name)} is not a text or there is another pool of that name"
+                    )
+                self.named[name] = len(self.found) - 1
+        self.shared = len(self.found)
+
+    def partitions(self, value: Any, key: str) -> None:
+        for number, item in enumerate(self._list(value, key), start=1):
+            where = f"{self.where}: {key}, entry {number}"
+            entry = self._object(item, where)
+            name = entry.get("name", entry.get("vc"))
+            if not isinstance(name, str | int) or isinstance(name, bool) or not str(name):
+                raise ShapeError(f"{where}: a partition needs a name")
+            where = f"{self.where}: partition {name}"
+            self._add(self._settings(str(name), entry, where), self._rows(entry, where), where)
+
+    def _rows(self, entry: Mapping[str, Any], where: str) -> list[int] | None:
+        """Pools of a partition; None: all shared ones."""
+        if "pools" in entry:
+            rows = []
+            for item in self._list(entry["pools"], "pools", where):
+                if isinstance(item, Mapping):
+                    self.found.append(self._pool(item, where))
+                    rows.append(len(self.found) - 1)
+                elif isinstance(item, str) and item in self.named:
+                    rows.append(self.named[item])
+                else:
+                    raise ShapeError(
+                        f"{where}: no pool is named {_shown(item)}; there is {', '.join(self.named) or 'none'}"
+                    )
+            if len(set(rows)) < len(rows):
+                raise ShapeError(f"{where}: a pool is named twice")
+            return rows
+        if "nodes" in entry:
+            self.found.append(self._pool(entry, where))
+            return [len(self.found) - 1]
+        return None
+
+    def vc_nodes(self, value: Any) -> None:
+        if isinstance(value, list):
+            value = {f"vc{number}": nodes for number, nodes in enumerate(value, start=1)}
+        for name, nodes in self._object(value, f"{self.where}: vc_nodes").items():
+            where = f"{self.where}: vc_nodes, {name}"
+            self.found.append(self._pool({"nodes": nodes}, where))
+            self._add(_partition(name), [len(self.found) - 1], where)
+
+    def _add(self, partition: Partition, rows: list[int] | None, where: str) -> None:
+        if any(partition.name == other.name for other, _ in self.parts):
+            raise ShapeError(f"{where}: there are two partitions of that name")
+        self.parts.append((partition, rows))
+
+    def finish(self, text: str, qos: Any) -> ClusterShape:
+        if not isinstance(qos, list) or not qos or not all(isinstance(name, str) for name in qos):
+            raise ShapeError(f"{self.where}: qos is a list of names, not {_shown(qos)}")
+        chosen = [partition for partition, _ in self.parts if partition.default]
+        if len(chosen) > 1:
+            raise ShapeError(f"{self.where}: two partitions are the default one: {chosen[0].name}, {chosen[1].name}")
+        parts = []
+        for number, (partition, own) in enumerate(self.parts):
+            rows = own if own is not None else list(range(self.shared))
+            if not rows:
+                raise ShapeError(f"{self.where}: partition {partition.name} has no nodes")
+            parts.append((replace(partition, default=partition.default or (not chosen and number == 0)), rows))
+        return shape(self.found, text, parts, qos)
+
+    # -- one pool, one partition
+
+    def _pool(self, item: Mapping[str, Any], where: str) -> Pool:
+        item = {**self.inherited, **{key: below for key, below in item.items() if below is not None}}
+        own = [item[key] for key in ("gpu_type", "type") if item.get(key) is not None]
+        # What follows a blank is a remark: "P100 (Table 4)".
+        gpu_type = own[0].split()[0] if own and isinstance(own[0], str) and own[0].split() else ""
+        if (own and not isinstance(own[0], str)) or (gpu_type and not _TYPE.match(gpu_type)):
+            raise ShapeError(f"{where}: {_shown(own[0])} is not the name of a GPU type")
+        features = item.get("features", [])
+        if not isinstance(features, list) or not all(isinstance(name, str) for name in features):
+            raise ShapeError(f"{where}: features are a list of names, not {_shown(features)}")
+        amount = {kind: self._amount(item, keys, where) for kind, keys in _POOL_KEYS.items()}
+        if not amount["cpus"].is_integer():
+            raise ShapeError(f"{where}: cpus: expected a whole number, not {amount['cpus']}")
+        pool = Pool(
+            nodes=self._whole(item, "nodes", None, where),
+            gpus=self._whole(item, "gpus_per_node", USUAL_GPUS_PER_NODE, where),
+            gpu_type="" if gpu_type == "gpu" else gpu_type.lower(),
+            cpus=int(amount["cpus"]),
+            mem=amount["mem_mib"] or amount["mem_gib"] * 1024,
+            tmp=amount["disk_mib"] or amount["disk_gib"] * 1024,
+            features=frozenset(features),
+        )
+        return _checked(where, pool)
+
+    @staticmethod
+    def _settings(name: str, entry: Mapping[str, Any], where: str) -> Partition:
+        values: dict[str, Any] = {"default": entry.get("default", False)}
+        if not isinstance(values["default"], bool):
+            raise ShapeError(f"{where}: default: expected true or false, not {_shown(values['default'])}")
+        tier = entry.get("tier", entry.get("priority_tier", 1))
+        if not isinstance(tier, int) or isinstance(tier, bool) or not 0 <= tier <= 65533:
+            raise ShapeError(f"{where}: tier: expected a number from 0 to 65533, not {_shown(tier)}")
+        values["priority_tier"] = tier
+        limit = entry.get("max_time")
+        if limit is not None:
+            seconds = duration(limit) if isinstance(limit, str) else limit
+            if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds > 0:
+                raise ShapeError(
+                    f"{where}: max_time: expected seconds or a time such as 1-12:00:00, not {_shown(limit)}"
+                )
+            values["max_time"] = float(seconds)
+        most = entry.get("max_nodes")
+        if most is not None:
+            if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+                raise ShapeError(f"{where}: max_nodes: expected a number above 0, not {_shown(most)}")
+            values["max_nodes"] = float(most)
+        how, _, count = str(entry.get("oversubscribe", "NO")).upper().partition(":")
+        allowed = ("NO", "YES", "FORCE", "EXCLUSIVE")
+        if how not in allowed or (count and not (count.isdigit() and 1 <= int(count[:6]) <= 65533)):
+            raise ShapeError(
+                f"{where}: oversubscribe: {_shown(entry['oversubscribe'])} is none of {', '.join(allowed)}"
+            )
+        values["oversubscribe"] = OverSubscribe[how]
+        # slurm.conf(5): YES and FORCE without a number mean four jobs.
+        values["oversubscribe_count"] = int(count) if count else 4 if how in {"YES", "FORCE"} else 1
+        return _partition(name, **values)
+
+    @staticmethod
+    def _amount(item: Mapping[str, Any], keys: Sequence[str], where: str) -> float:
+        for key in keys:
+            number = item.get(key)
+            if number is not None:
+                if not isinstance(number, int | float) or isinstance(number, bool) or not 0 < number < 2**40:
+                    raise ShapeError(f"{where}: {key}: expected a number above 0, not {_shown(number)}")
+                return float(number)
+        return 0.0
+
+    @staticmethod
+    def _whole(item: Mapping[str, Any], key: str, default: int | None, where: str) -> int:
+        number = item.get(key, default)
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise ShapeError(f"{where}: {key}: expected a whole number, not {_shown(number)}")
+        return number
+
+    def _list(self, value: Any, key: str, where: str = "") -> list[Any]:
+        if not isinstance(value, list) or not value:
+            raise ShapeError(
+                f"{where or self.where}: {key}: expected a list with at least one entry, not {_shown(value)}"
+            )
+        return value
+
+    @staticmethod
+    def _object(value: Any, where: str) -> Mapping[str, Any]:
+        if not isinstance(value, Mapping):
+            raise ShapeError(f"{where}: expected an object, not {_shown(value)}")
+        return value
+
+
+# --- durations ---------------------------------------------------------------------------------------------------
+
+_DURATION = re.compile(
+    r"(?:([0-9]{1,9})-([0-9]{1,9})(?::([0-9]{1,9})(?::([0-9]{1,9}))?)?"
+    r"|([0-9]{1,9})(?::([0-9]{1,9})(?::([0-9]{1,9}))?)?)(\.[0-9]{1,9})?\Z",
+    re.ASCII,
+)
+
+
+def duration(text: str) -> float:
+    """Seconds of a time as Slurm writes it (sbatch(1) --time): minutes, minutes:seconds, hours:minutes:seconds,
+    days-hours, days-hours:minutes, days-hours:minutes:seconds; infinite for UNLIMITED; NaN for anything else.
+    """
+    if text.upper() in {"UNLIMITED", "INFINITE"}:
+        return math.inf
+    match = _DURATION.match(text)
+    if match is None:
+        return math.nan
+    days, hours, minutes, seconds, first, second, third, fraction = (
+        float(group) if group else None for group in match.groups()
+    )
+    rest = fraction or 0.0
+    if days is not None:
+        return days * 86400 + (hours or 0) * 3600 + (minutes or 0) * 60 + (seconds or 0) + rest
+    if third is not None:
+        return (first or 0) * 3600 + (second or 0) * 60 + third + rest
+    return (first or 0) * 60 + (second or 0) + rest

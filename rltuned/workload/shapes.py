@@ -1,0 +1,39 @@
+"""Cluster shapes from files: `read_shape` is what `--cluster` takes."""
+
+import json
+from pathlib import Path
+
+from rltuned.cluster.shape import ClusterShape, at, from_json, parse_shape
+from rltuned.errors import ShapeError
+
+MAX_BYTES = 16 * 2**20
+"""No description of a cluster is larger; a trace given by mistake is."""
+
+
+def read_shape(text_or_path: str | Path) -> ClusterShape:
+    """The cluster that `--cluster` describes: ``20x8:p100`` (`rltuned.cluster.shape`), ``FILE.json``, or a part of a file by
+    its path in it, ``FILE.json#philly.training_slice``. A text that ends in .json, has a ``#``, or names an existing
+    file is a file.
+
+    Raises:
+        ShapeError: names the file and line, or the place, and the reason.
+    """
+    text = str(text_or_path)
+    name, _, pointer = text.partition("#")
+    if not ("#" in text or name.endswith(".json") or isinstance(text_or_path, Path) or Path(name).is_file()):
+        return parse_shape(text)
+    try:
+        with Path(name).open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ShapeError(f"{name}: cannot be read: {error.strerror or error}") from error
+    if len(raw) > MAX_BYTES:
+        raise ShapeError(f"{name}: too large for the description of a cluster")
+    try:
+        value = json.loads(raw.decode("utf-8"))
+    except json.JSONDecodeError as error:
+        raise ShapeError(f"{name}:{error.lineno}: {error.msg} (column {error.colno})") from error
+    except (UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise ShapeError(f"{name}: is no JSON: {error}") from error
+    shown = Path(name).name + (f"#{pointer}" if pointer else "")
+    return at(value, pointer, shown) if pointer else from_json(value, shown)
