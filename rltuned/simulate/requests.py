@@ -1,0 +1,291 @@
+"""What each job of a workload asks of this cluster, and whether it could ever get it (docs/simulator.md, Jobs and Never).
+
+Shared by the compiled engine and the plain-Python reference: the two must mean the same job. A million jobs are a second
+or two, because equal requests are worked out once and nodes of the same kind are counted, not listed.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.shape import ClusterShape
+from rltuned.cluster.tables import Bools, Codes, Floats, Ints
+from rltuned.workload.jobs import Workload
+
+GPU: Final = 0
+CPU: Final = 1
+MEM: Final = 2
+TMP: Final = 3
+_NAMES: Final = ("GPUs", "CPUs", "MiB of memory", "MiB of local disk")
+
+_PLENTY: Final = 2**40
+"""Stands for an amount or a number that has no bound; times any number of units it is still an int64."""
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Requests of N jobs on M nodes. Of a rejected job only the reason means anything (its pool is −1)."""
+
+    per_node: Bools
+    """(N,) `nodes` nodes with the same on each; otherwise so much in all."""
+    nodes: Codes
+    """(N,) exactly so many (per node), at least so many (in all; ≤ its units, each node gives at least one)."""
+    most_nodes: Ints
+    """(N,) the partition's MaxNodes; 2⁴⁰ where it has none. Only a request in all can come near it."""
+    gpus: Ints
+    """(N,) per node or in all, like `cpus` and `mem`. A job of no GPUs counts in CPUs: they are its units."""
+    cpus: Ints
+    """0: do not limit."""
+    mem: Ints
+    """MiB, 0: does not limit."""
+    tmp: Ints
+    """MiB on each node, whatever the kind of request."""
+    gpu_type: Codes
+    """(N,) column of `NodeTable.gpu_types`; −1: any, or a job of no GPUs."""
+    partition: Codes
+    """(N,) index into `ClusterShape.partitions`."""
+    pool: Codes
+    """(N,) row of `pool_nodes`: partition, type, and as many GPUs as the job wants of a node (at least one in all)."""
+    pool_nodes: Bools
+    """(L, M)"""
+    capacity: Ints
+    """(M, 4) GPUs, CPUs, MiB of memory and of disk of an empty node."""
+    rejected: dict[int, str]
+    """Why, by row: jobs that could not run on the empty cluster."""
+
+    def __len__(self) -> int:
+        return len(self.per_node)
+
+
+def capacity(shape: ClusterShape) -> Ints:
+    """(M, 4) what an empty node has: GPUs, CPUs, whole MiB of memory and of disk."""
+    nodes = shape.nodes
+    columns = (nodes.gpus.sum(axis=1), nodes.cpus, np.floor(nodes.mem), np.floor(nodes.tmp))
+    return np.stack([np.minimum(column.astype(np.float64), _PLENTY).astype(np.int64) for column in columns], axis=1)
+
+
+def node_types(shape: ClusterShape) -> Codes:
+    """(M,) column of the type of each node's GPUs, −1 for a node without GPUs."""
+    gpus = shape.nodes.gpus
+    if gpus.shape[1] == 0:
+        return np.full(len(gpus), -1, dtype=np.int32)
+    return np.where(gpus.any(axis=1), gpus.argmax(axis=1), -1).astype(np.int32)
+
+
+def requests(shape: ClusterShape, jobs: Workload, time_limit: Floats) -> Requests:
+    """Requests of all jobs; `time_limit` (N,) seconds is compared with MaxTime."""
+    groups, of = _distinct(jobs)
+    some = _Groups(shape, jobs.take(groups))
+    reason = some.reasons
+    rejected = {int(row): reason[group] for row, group in _rows(of, list(reason))} if reason else {}
+    limits = np.array([partition.max_time for partition in shape.partitions])
+    for row in np.flatnonzero((some.partition >= 0)[of] & (time_limit > limits[some.partition][of])):
+        if int(row) not in rejected:
+            partition = shape.partitions[some.partition[of[row]]]
+            rejected[int(row)] = (
+                f"time limit of {time_limit[row]:g} s is above MaxTime {partition.max_time:g} s of partition "
+                f"{partition.name}"
+            )
+    pool = some.pool[of]
+    pool[list(rejected)] = -1
+    return Requests(
+        per_node=some.per_node[of],
+        nodes=some.nodes[of].astype(np.int32),
+        most_nodes=some.most[of],
+        gpus=some.need[of, GPU],
+        cpus=some.need[of, CPU],
+        mem=some.need[of, MEM],
+        tmp=some.need[of, TMP],
+        gpu_type=some.gpu_type[of],
+        partition=some.partition[of],
+        pool=pool,
+        pool_nodes=some.pool_nodes,
+        capacity=some.capacity,
+        rejected=dict(sorted(rejected.items())),
+    )
+
+
+def _distinct(jobs: Workload) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """First row of each distinct request, and (N,) which of them each job has."""
+    of = np.zeros(len(jobs), dtype=np.intp)
+    columns = (jobs.partition.codes, jobs.gpu_type.codes, jobs.gpus, jobs.nodes, jobs.cpus, jobs.mem, jobs.tmp)
+    for column in columns:
+        values, code = np.unique(column, return_inverse=True)
+        if len(values) > 1:
+            of = np.unique(of * len(values) + code, return_inverse=True)[1]
+    return np.unique(of, return_index=True)[1], of
+
+
+def _rows(of: npt.NDArray[np.intp], groups: list[int]) -> list[tuple[int, int]]:
+    """(row, group) of all rows of these groups."""
+    rows = np.flatnonzero(np.isin(of, groups))
+    return [(int(row), int(of[row])) for row in rows]
+
+
+def _ceil(a: Ints, b: Ints | int) -> Ints:
+    return np.asarray(-(-a // b), dtype=np.int64)
+
+
+class _Groups:
+    """Works out U distinct requests."""
+
+    def __init__(self, shape: ClusterShape, jobs: Workload) -> None:
+        self._shape, self._jobs = shape, jobs
+        self._types = node_types(shape)
+        self.capacity = capacity(shape)
+        u = len(jobs)
+        self.reasons: dict[int, str] = {}
+        self.per_node = np.ones(u, dtype=np.bool_)
+        self.nodes = np.ones(u, dtype=np.int64)
+        self.need = np.zeros((u, 4), dtype=np.int64)
+        self.partition = self._partitions()
+        self.gpu_type = self._gpu_types()
+        caps = np.array([min(partition.max_nodes, _PLENTY) for partition in shape.partitions], dtype=np.int64)
+        self.most = caps[self.partition]
+        self.pool = np.full(u, -1, dtype=np.int32)
+        alive = np.array([group not in self.reasons for group in range(u)], dtype=np.bool_)
+        for partition, gpu_type in sorted(
+            {(int(p), int(t)) for p, t in zip(self.partition[alive], self.gpu_type[alive], strict=True)}
+        ):
+            rows = np.flatnonzero(alive & (self.partition == partition) & (self.gpu_type == gpu_type))
+            self._derive(rows, self._members(partition, gpu_type))
+        self.pool_nodes = self._pools(np.flatnonzero(alive))
+
+    def _partitions(self) -> Codes:
+        """Index of the partition of each request; −1 and a reason where there is none."""
+        shape, jobs = self._shape, self._jobs
+        index = {partition.name: k for k, partition in enumerate(shape.partitions)}
+        default = next((k for k, partition in enumerate(shape.partitions) if partition.default), 0)
+        of_name = np.array([*(index.get(name, -1) for name in jobs.partition.names), default], dtype=np.int32)
+        found = of_name[jobs.partition.codes]
+        for group, partition in enumerate(found):
+            if partition < 0:
+                self.reasons[group] = f"unknown partition {jobs.partition.value(group)!r}"
+            elif not shape.partitions[partition].up:
+                self.reasons[group] = f"partition {shape.partitions[partition].name} is not up"
+        return found
+
+    def _gpu_types(self) -> Codes:
+        """Column of the type of each request; −1: any, and for jobs of no GPUs."""
+        jobs, index = self._jobs, {name: k for k, name in enumerate(self._shape.nodes.gpu_types)}
+        unknown = -2
+        of_name = np.array([*(index.get(name, unknown) for name in jobs.gpu_type.names), -1], dtype=np.int32)
+        found = np.where(jobs.gpus > 0, of_name[jobs.gpu_type.codes], -1).astype(np.int32)
+        for group in np.flatnonzero(found == unknown):
+            self.reasons.setdefault(int(group), f"unknown GPU type {jobs.gpu_type.value(int(group))!r}")
+        return found
+
+    def _members(self, partition: int, gpu_type: int) -> Bools:
+        """(M,) nodes of the partition with GPUs of the type (−1: all)."""
+        mask = np.zeros(len(self._types), dtype=np.bool_)
+        mask[self._shape.partitions[partition].nodes] = True
+        return mask if gpu_type < 0 else mask & (self._types == gpu_type)
+
+    def _derive(self, rows: npt.NDArray[np.intp], members: Bools) -> None:
+        """Kind of request, numbers and feasibility of requests that may use the same nodes."""
+        jobs = self._jobs
+        kinds, count = np.unique(self.capacity[members & self._shape.nodes.usable], axis=0, return_counts=True)
+        named, gpus = jobs.nodes[rows].astype(np.int64), jobs.gpus[rows].astype(np.int64)
+        cpus = jobs.cpus[rows].astype(np.int64)
+        cpus = np.where(gpus > 0, cpus, np.maximum(cpus, np.maximum(named, 1)))  # a CPU job: one on each node
+        total = np.stack([gpus, cpus, np.ceil(jobs.mem[rows]).astype(np.int64), np.zeros_like(gpus)], axis=1)
+        tmp = np.ceil(jobs.tmp[rows]).astype(np.int64)
+        unit = np.where(gpus > 0, GPU, CPU)
+        units = total[np.arange(len(rows)), unit]
+        largest = kinds.max(axis=0)[unit] if len(kinds) else np.ones_like(units)
+        # One node, k equal nodes, or as many as the trace names.
+        k = np.where(named > 0, named, np.maximum(_ceil(units, np.maximum(largest, 1)), 1))
+        need = _ceil(total, k[:, None])
+        need[:, TMP] = tmp
+        enough = ((kinds[None, :, :] >= need[:, None, :]).all(axis=2) * count).sum(axis=1) >= k
+        # Where too few nodes are that large, the same GPUs on more and smaller ones will do.
+        large = ((kinds.T[unit] >= need[np.arange(len(rows)), unit][:, None]) * count).sum(axis=1) >= k
+        per_node = (units % k == 0) & (large | (named > 0) | (k == 1))
+        # In all: each node gives at least one unit, so a job of 2 GPUs named with 4 nodes is one of 2 nodes.
+        least = np.where(per_node, k, np.minimum(np.where(named > 0, named, 1), units))
+        need = np.where(per_node[:, None], need, total)
+        need[:, TMP] = tmp
+        feasible = np.where(
+            per_node,
+            enough & (k <= self.most[rows]),
+            _in_all(kinds, count, need, unit, least, self.most[rows]),
+        )
+        self.per_node[rows], self.nodes[rows], self.need[rows] = per_node, least, need
+        for at in np.flatnonzero(~feasible):
+            self.reasons[int(rows[at])] = self._why(int(rows[at]), kinds, count)
+
+    def _why(self, group: int, kinds: Ints, count: Ints) -> str:
+        """The first thing that this request asks too much of."""
+        partition = self._shape.partitions[self.partition[group]]
+        where = f"partition {partition.name}"
+        if self.gpu_type[group] >= 0:
+            where += f" with GPUs of type {self._shape.nodes.gpu_types[self.gpu_type[group]]}"
+        if not len(kinds):
+            return f"no node in {where}"
+        need, nodes, most = self.need[group], int(self.nodes[group]), self.most[group]
+        if self.per_node[group]:
+            if nodes > most:
+                return f"{nodes} nodes are more than MaxNodes {most} of {where}"
+            for d, name in enumerate(_NAMES):
+                able = int(count[kinds[:, d] >= need[d]].sum())
+                if able < nodes:
+                    have = "no node has" if able == 0 else f"only {able} have"
+                    return f"needs {nodes} {_nodes(nodes)} with {need[d]} {name} in {where}, {have} that many"
+            return f"needs {nodes} {_nodes(nodes)} with {_list(need)} together in {where}, fewer have"
+        for d, name in enumerate(_NAMES[:TMP]):
+            amount = int((kinds[:, d] * count).sum())
+            if amount < need[d]:
+                return f"needs {need[d]} {name}, {where} has {amount}"
+        if (kinds[:, TMP] < need[TMP]).all():
+            return f"no node in {where} has {need[TMP]} {_NAMES[TMP]}"
+        if int(count.sum()) < nodes or nodes > most:
+            return f"needs at least {nodes} nodes, {where} gives {min(int(count.sum()), int(most))}"
+        up_to = f" on at most {most} nodes (MaxNodes)" if most < int(count.sum()) else ""
+        return f"needs {_list(need)} together in {where}{up_to}, which no set of its nodes has"
+
+    def _pools(self, rows: npt.NDArray[np.intp]) -> Bools:
+        """(L, M) distinct sets of capable nodes; sets `pool`."""
+        known: dict[bytes, int] = {}
+        masks: list[Bools] = []
+        of_key: dict[tuple[int, int, int], int] = {}
+        for row in rows:
+            gpus = int(self.need[row, GPU]) if self.per_node[row] else min(int(self.need[row, GPU]), 1)
+            key = (int(self.partition[row]), int(self.gpu_type[row]), gpus)
+            if key not in of_key:
+                mask = self._members(key[0], key[1]) & (self.capacity[:, GPU] >= gpus)
+                of_key[key] = known.setdefault(mask.tobytes(), len(masks))
+                if of_key[key] == len(masks):
+                    masks.append(mask)
+            self.pool[row] = of_key[key]
+        return np.array(masks, dtype=np.bool_).reshape(len(masks), len(self._types))
+
+
+def _in_all(kinds: Ints, count: Ints, need: Ints, unit: npt.NDArray[np.intp], least: Ints, most: Ints) -> Bools:
+    """(U,) whether the nodes, H kinds of them, give the units of each request on `least` to `most` nodes.
+
+    A node gives as many units as it has, and whose share of CPUs and memory, rounded up, it has too.
+    """
+    total = need[np.arange(len(need)), unit][:, None]
+    gives = np.minimum(kinds.T[unit], total)
+    for d in (GPU, CPU, MEM):
+        asked = need[:, d][:, None]
+        gives = np.where(asked > 0, np.minimum(gives, kinds[:, d] * total // np.maximum(asked, 1)), gives)
+    gives = np.where(kinds[:, TMP] >= need[:, TMP][:, None], gives, 0)
+    order = np.argsort(-gives, axis=1, kind="stable")
+    gives = np.take_along_axis(gives, order, axis=1)
+    nodes = np.where(gives > 0, count[order], 0)
+    # The best `most` nodes: what is left of it at each kind.
+    used = np.diff(np.minimum(np.cumsum(nodes, axis=1), most[:, None]), axis=1, prepend=0)
+    together = (gives * used).sum(axis=1)
+    return np.asarray((together >= total[:, 0]) & (nodes.sum(axis=1) >= least) & (least <= most), dtype=np.bool_)
+
+
+def _nodes(n: int) -> str:
+    return "node" if n == 1 else "nodes"
+
+
+def _list(need: Ints) -> str:
+    """What is asked, without what is not."""
+    return ", ".join(f"{amount} {name}" for amount, name in zip(need, _NAMES, strict=True) if amount)
