@@ -84,7 +84,7 @@ class PolicySection(_Section):
     """Who ranks the jobs."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")] = "model"
-    """`model`, or a plain rule by name: fifo, sjf, saf."""
+    """`model`, or a plain rule by name: fifo, sjf, saf, wfp3, unicep, f1, qssf; multifactor: leave Slurm's order alone."""
     model: str = "base"
     """Name of a shipped model, or the absolute path of a model's manifest (.json)."""
 

@@ -45,6 +45,11 @@ def places(key: Floats, submit: Floats) -> npt.NDArray[np.intp]:
     return place
 
 
+def sizes(queue: Queue) -> Floats:
+    """n, the GPUs of each job; a CPU job counts as one, so that its run time and its wait still order it."""
+    return np.maximum(queue.gpus, 1.0)
+
+
 def submitted(queue: Queue) -> Floats:
     """FIFO, first in, first out: the submission time."""
     return queue.submit
@@ -56,11 +61,45 @@ def run_time(queue: Queue) -> Floats:
 
 
 def area(queue: Queue) -> Floats:
-    """SAF, smallest area first: r · g (Carastan-Santos et al., CCGrid 2019, as "smallest estimated area first").
+    """SAF, smallest area first: r · n (Carastan-Santos et al., CCGrid 2019, as "smallest estimated area first")."""
+    return queue.run_time * sizes(queue)
 
-    A CPU job counts as one GPU, so that its run time still orders it.
+
+def wfp3(queue: Queue) -> Floats:
+    """WFP3: −(w/r)³ · n (Tang et al., CLUSTER 2009 and IPDPS 2010): long waits for their length, then large jobs.
+
+    w is the wait until now. Codes that take it from a start time that a pending job does not have yet (−1) rank by
+    submission and run time the wrong way round.
     """
-    return queue.run_time * np.maximum(queue.gpus, 1.0)
+    return -((queue.wait / queue.run_time) ** 3) * sizes(queue)
+
+
+def unicep(queue: Queue) -> Floats:
+    """UNICEP: −w / (log₂ n · r) (Tang et al., CLUSTER 2009, "unicef"): long waits for their size, small jobs.
+
+    log₂ 1 = 0: there the formula divides by nothing. Its authors' machine gave no job less than 64 nodes, and their code
+    (Cobalt's `unicef`) gives that smallest job the divisor 1; RLScheduler's takes log₂(n + 10⁻¹⁵), which puts jobs of one
+    processor before all others whatever they wait. Here log₂ n is at least 1: one GPU counts as two.
+    """
+    return -queue.wait / (np.maximum(np.log2(sizes(queue)), 1.0) * queue.run_time)
+
+
+def f1(queue: Queue) -> Floats:
+    """F1: log₁₀ r · n + 870 · log₁₀ s (Carastan-Santos and de Camargo, SC'17), s the submission time.
+
+    Made by regression on windows that start at 0, so s counts from the start of the window; as a Unix time its
+    logarithm would hardly differ between jobs. The first second counts as second 1: log₁₀ 0 is not a number.
+    """
+    return np.log10(queue.run_time) * sizes(queue) + 870.0 * np.log10(np.maximum(queue.submit, 1.0))
+
+
+def expected_gpu_time(queue: Queue) -> Floats:
+    """QSSF, quasi-shortest service first: expected run time × GPUs (Hu et al., Helios, SC'21).
+
+    The order of SAF: both multiply r by n, and here both have the same r. In the papers they differ in r: SAF has the
+    user's request, QSSF a prediction from the user's earlier jobs, which is what r is wherever there is a prediction.
+    """
+    return area(queue)
 
 
 def own_priority(queue: Queue) -> Floats:
@@ -78,6 +117,10 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
             Rule("fifo", submitted),
             Rule("sjf", run_time),
             Rule("saf", area),
+            Rule("wfp3", wfp3, ages=True),
+            Rule("unicep", unicep, ages=True),
+            Rule("f1", f1),
+            Rule("qssf", expected_gpu_time),
             Rule("multifactor", own_priority, ages=True, ties_by_submission=False),
         )
     }

@@ -11,7 +11,7 @@ from rltuned.cluster.changes import Applied, ApplyMode, Field, History
 from rltuned.config import Config, CycleSection, DecideSection, PlacementApply, PlacementSection, ScopeSection, Stage
 from rltuned.decide import Plan, Veto, explain, plan, record
 from rltuned.decide.explain import Verdict
-from rltuned.policy.heuristics import by_name
+from rltuned.policy.heuristics import RULES, by_name
 
 from .conftest import NOW, make_snapshot, pending
 
@@ -231,6 +231,33 @@ def test_multifactor_takes_back_what_another_rule_changed(mode):
     back = plan(after, by_name("multifactor"), config, history)
     assert queue_after(back) == [1, 2, 3]
     assert sorted(back.target) == sorted(snap.jobs.priority)
+
+
+def test_every_plain_rule_can_be_the_daemons_policy_and_hands_out_the_priorities_that_are_there():
+    # GPU-seconds 8000, 1000, 3000, 2·10⁵; waits 1 h, 1 h, 10 min, 2 h. Slurm's own order is 1, 2, 3, 4.
+    limits, gpus = [2000.0, 1000.0, 3000.0, 50_000.0], [4, 1, 1, 4]
+    since = [NOW - 3600, NOW - 3600, NOW - 600, NOW - 7200]
+    snap = make_snapshot(
+        pending(4, time_limit=limits, gpus=gpus, gpus_per_node=gpus, submit_time=since, eligible_time=since)
+    )
+    expected = {
+        "fifo": [4, 1, 2, 3],
+        "sjf": [2, 1, 3, 4],
+        "saf": [2, 3, 1, 4],
+        "qssf": [2, 3, 1, 4],
+        # (3600/2000)³·4 = 23.3, (3600/1000)³ = 46.7, (600/3000)³ = 0.008, (7200/50000)³·4 = 0.012
+        "wfp3": [2, 1, 4, 3],
+        # 3600/(2·2000) = 0.9, 3600/1000 = 3.6, 600/3000 = 0.2, 7200/(2·50000) = 0.072
+        "unicep": [2, 1, 3, 4],
+        # 4 came first: 18.8; then 870·log10(3600) + …: 1 at 3107.2, 2 at 3097.0; 3 at 870·log10(6600) + 3.5 = 3326.2
+        "f1": [4, 2, 1, 3],
+        "multifactor": [1, 2, 3, 4],
+    }
+    assert set(expected) == set(RULES)
+    for name, order in expected.items():
+        result = plan(snap, by_name(name), QUIET)
+        assert (name, queue_after(result)) == (name, order)
+        assert sorted(result.target) == sorted(snap.jobs.priority)
 
 
 def test_jobs_behind_the_window_keep_slurms_order():
