@@ -1,0 +1,100 @@
+"""What people do to jobs and nodes while a cluster runs: users who hold, release, cancel or are nice; admins who decide.
+
+Values only; `slurm` carries them out as Slurm would. A list of deeds is a script: tests write one by hand, `habits` makes
+one from a seed.
+"""
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rltuned.workload.jobs import Workload
+
+
+class Act(enum.StrEnum):
+    """What somebody does. scontrol(1), scancel(1)."""
+
+    HOLD = "hold"
+    """The owner holds the job."""
+    RELEASE = "release"
+    """The owner releases it; without effect on what an admin holds, and on an explicit priority."""
+    CANCEL = "cancel"
+    NICE = "nice"
+    """The owner sets Nice to `value`."""
+    EXCLUDE = "exclude"
+    """The owner sets ExcNodeList to `value`."""
+    ADMIN_HOLD = "admin-hold"
+    ADMIN_RELEASE = "admin-release"
+    """An operator releases it: also hands an explicit priority back to multifactor."""
+    ADMIN_PRIORITY = "admin-priority"
+    """An operator sets Priority to `value`; 0 holds the job."""
+    ADMIN_SITE_FACTOR = "admin-site-factor"
+    """An operator sets SiteFactor to `value`."""
+    DRAIN = "drain"
+    """An operator drains the node `value`."""
+    RESUME = "resume"
+    """An operator resumes the node `value`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """One act at one time. On a job that is not pending then, it does nothing."""
+
+    time: float
+    """Seconds on the workload's clock."""
+    act: Act
+    row: int = -1
+    """Row of the workload; −1 for a node."""
+    value: int | str = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """How often people do what: shares of the jobs, 0 to 1."""
+
+    hold: float = 0.02
+    """Held by their owner for a while, then released."""
+    cancel: float = 0.01
+    nice: float = 0.02
+    admin_priority: float = 0.004
+    admin_site_factor: float = 0.004
+    admin_hold: float = 0.004
+    delay: float = 900.0
+    """Mean time from submission to the deed, and from hold to release, seconds (exponential)."""
+
+
+NO_ONE = Rates(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+"""Nobody does anything but submit."""
+
+
+def habits(jobs: Workload, seed: int, rates: Rates = Rates()) -> list[Deed]:
+    """Deeds on the jobs of a workload, in order of time. The same seed gives the same deeds, whatever becomes of the jobs."""
+    random = np.random.default_rng([seed, 0x9E09])
+    n = len(jobs)
+    deeds: list[Deed] = []
+
+    def chosen(share: float) -> Sequence[int]:
+        return [int(row) for row in np.flatnonzero(random.random(n) < share)]
+
+    def later() -> float:
+        return float(random.exponential(rates.delay))
+
+    for share, first, second in (
+        (rates.hold, Act.HOLD, Act.RELEASE),
+        (rates.admin_hold, Act.ADMIN_HOLD, Act.ADMIN_RELEASE),
+    ):
+        for row in chosen(share):
+            at = float(jobs.submit_time[row]) + later()
+            deeds += [Deed(at, first, row), Deed(at + later(), second, row)]
+    for row in chosen(rates.cancel):
+        deeds.append(Deed(float(jobs.submit_time[row]) + later(), Act.CANCEL, row))
+    for share, act, values in (
+        (rates.nice, Act.NICE, (1, 2000)),
+        (rates.admin_priority, Act.ADMIN_PRIORITY, (1, 60_000)),
+        (rates.admin_site_factor, Act.ADMIN_SITE_FACTOR, (-5000, 5000)),
+    ):
+        for row in chosen(share):
+            deeds.append(Deed(float(jobs.submit_time[row]) + later(), act, row, int(random.integers(*values))))
+    return sorted(deeds, key=lambda deed: deed.time)
