@@ -1,0 +1,599 @@
+"""docs/simulator.md in plain Python: slow, and meant to be checked by reading it beside that page.
+
+It is the executable specification of `kernel`: tests compare the two job by job. Nothing is kept that could be looked up;
+every pass sorts the queue, every question about the future replays the running jobs' limits.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.changes import OverSubscribe
+from rltuned.cluster.shape import ClusterShape
+from rltuned.cluster.tables import Floats, concatenate_nodes
+from rltuned.simulate.requests import CPU, GPU, MEM, TMP, requests
+from rltuned.simulate.values import Backfill, Estimates, Fit, JobFate, SimulationResult, SimulationSettings
+from rltuned.workload.jobs import Workload
+
+_UNRANKED: Final = math.inf
+_UNFINISHED: Final = 1e-6
+"""Seconds of work that a job killed at its limit must have left to count as timed out, under contention."""
+
+
+class Ranker(Protocol):
+    """What the reference asks of a ranking; `RuleRanker` will do."""
+
+    @property
+    def ages(self) -> bool:
+        """Whether the order may change by the passing of time alone."""
+
+    @property
+    def at_once(self) -> bool:
+        """Whether a job is ranked when it is submitted, not at the next refresh."""
+
+    def keys(self, simulation: "Reference", rows: npt.NDArray[np.intp], /) -> Floats:
+        """(n,) smaller first."""
+
+
+class Predictor(Protocol):
+    """As `engine.Predictor`."""
+
+    def ended(self, rows: npt.NDArray[np.intp], run_times: Floats, /) -> None:
+        """These jobs have ended since the last call."""
+
+    def predict(self, rows: npt.NDArray[np.intp], /) -> Floats:
+        """(n,) r of new jobs."""
+
+
+@dataclass(frozen=True)
+class View:
+    """Pending jobs as a plain rule sees them (`rltuned.policy.base.Queue`)."""
+
+    run_time: Floats
+    time_limit: Floats
+    gpus: Floats
+    wait: Floats
+    submit: Floats
+    priority: Floats
+
+
+@dataclass(eq=False)
+class Job:
+    """A request, and how it fares."""
+
+    row: int
+    submit: float
+    run: float
+    limit: float
+    per_node: bool
+    nodes: int
+    most_nodes: int
+    need: list[int]
+    """GPUs, CPUs, MiB of memory (per node or in all), MiB of disk (per node)."""
+    pool: list[int]
+    partition: int
+    tier: int
+    alone: bool
+    """Starts on idle nodes only, and nobody joins (OverSubscribe=NO)."""
+    whole: bool
+    """Gets whole nodes, and is alone on them (EXCLUSIVE)."""
+    key: float = _UNRANKED
+    fate: JobFate = JobFate.WAITING
+    start: float = math.nan
+    end: float = math.nan
+    holds: dict[int, list[int]] = field(default_factory=dict)
+    """What it has of each of its nodes."""
+    got: list[int] = field(default_factory=list)
+    """Its nodes, also after its end."""
+    backfilled: bool = False
+    work: float = 0.0
+    """Seconds of run time that were left at `as_of`."""
+    speed: float = 1.0
+    as_of: float = 0.0
+
+    @property
+    def unit(self) -> int:
+        """What the job is counted in."""
+        return GPU if self.need[GPU] else CPU
+
+    @property
+    def ends_by(self) -> float:
+        """When its limit ends it."""
+        return self.start + self.limit
+
+
+@dataclass
+class Room:
+    """What the nodes have free at some moment, real or thought."""
+
+    free: list[list[int]]
+    jobs: list[set[int]]
+    """Rows of the jobs on each node."""
+    closed: list[bool]
+    """A job that is alone is on the node."""
+
+    def copy(self) -> "Room":
+        """Another one."""
+        return Room([list(free) for free in self.free], [set(jobs) for jobs in self.jobs], list(self.closed))
+
+    def take(self, job: Job, given: Mapping[int, list[int]]) -> None:
+        """A job starts."""
+        for node, amounts in given.items():
+            self.jobs[node].add(job.row)
+            self.closed[node] = job.alone
+            self.free[node] = [free - amount for free, amount in zip(self.free[node], amounts, strict=True)]
+
+    def give_back(self, job: Job) -> None:
+        """A job ends."""
+        for node, amounts in job.holds.items():
+            self.jobs[node].remove(job.row)
+            self.closed[node] = False
+            self.free[node] = [free + amount for free, amount in zip(self.free[node], amounts, strict=True)]
+
+    def admits(self, job: Job, node: int) -> bool:
+        """Whether the node takes the job, whatever is free on it."""
+        return not self.closed[node] and not (job.alone and self.jobs[node])
+
+
+@dataclass
+class Promise:
+    """What EASY reservations need of a node, from the earliest of them on."""
+
+    since: float
+    amounts: list[int]
+    left: list[int]
+    """What a job that is still there at `since` can have."""
+    alone: bool
+
+
+def next_multiple(time: float, step: float) -> float:
+    """The first multiple of `step` that is not before `time`; `time` itself when the step is 0."""
+    if step <= 0:
+        return time
+    if time == math.inf:
+        return time
+    k = math.floor(time / step) - 1  # the quotient may be rounded either way
+    while k * step < time:
+        k += 1
+    return k * step
+
+
+def share(total: int, part: int, whole: int) -> int:
+    """What `part` of `whole` units carry of a total, rounded up."""
+    return -(-total * part // whole)
+
+
+class Reference:
+    """One simulation."""
+
+    def __init__(
+        self,
+        shape: ClusterShape,
+        jobs: Workload,
+        estimates: Estimates,
+        ranker: Ranker,
+        settings: SimulationSettings | None = None,
+        isolated: Iterable[int] = (),
+        predictor: Predictor | None = None,
+    ) -> None:
+        """`isolated`: rows with OverSubscribe=NO. The rest as for `engine.simulate`."""
+        self.shape, self.jobs, self.estimates, self.ranker = shape, jobs, estimates, ranker
+        self.settings = settings or SimulationSettings()
+        self.predictor = predictor
+        self.asked = asked = requests(shape, jobs, estimates.time_limit)
+        self.now = 0.0
+        apart = frozenset(isolated)
+        self.every = []
+        for row in range(len(jobs)):
+            partition = shape.partitions[max(int(asked.partition[row]), 0)]
+            whole = partition.oversubscribe is OverSubscribe.EXCLUSIVE
+            self.every.append(
+                Job(
+                    row,
+                    float(jobs.submit_time[row]),
+                    float(jobs.run_time[row]),
+                    float(estimates.time_limit[row]),
+                    bool(asked.per_node[row]),
+                    int(asked.nodes[row]),
+                    int(asked.most_nodes[row]),
+                    [int(column[row]) for column in (asked.gpus, asked.cpus, asked.mem, asked.tmp)],
+                    [int(node) for node in np.flatnonzero(asked.pool_nodes[asked.pool[row]])]
+                    if row not in asked.rejected
+                    else [],
+                    max(int(asked.partition[row]), 0),
+                    partition.priority_tier,
+                    alone=whole or row in apart,
+                    whole=whole,
+                    fate=JobFate.REJECTED if row in asked.rejected else JobFate.WAITING,
+                )
+            )
+        self.partition_nodes = [[int(node) for node in partition.nodes] for partition in shape.partitions]
+        nodes = len(shape.nodes)
+        self.full = [[int(amount) for amount in row] for row in asked.capacity]
+        self.usable = [bool(usable) for usable in shape.nodes.usable]
+        self.room = Room([list(row) for row in self.full], [set() for _ in range(nodes)], [False] * nodes)
+        self.to_come = [job for job in self.every if job.fate is JobFate.WAITING]
+        self.queue: list[Job] = []
+        self.running: list[Job] = []
+        self.news: list[Job] = []
+        """Ended since the predictor heard of it."""
+        self.unseen = False
+        """Something was submitted or has ended since the last refresh."""
+        self.changed = False
+        """Something was submitted or has ended, or the order has changed, since the last backfill pass."""
+        self.last_refresh = -math.inf
+        self.passes = self.refreshes = 0
+
+    # --- time
+
+    def run(self) -> SimulationResult:
+        """From the first submission until nothing can happen any more."""
+        while (now := self.next_event()) < math.inf:
+            self.now = now
+            main_due = self.ends() | self.submissions()
+            if main_due:
+                self.unseen = self.changed = True
+            if self.queue and self.refresh_due() <= now and self.refresh():
+                main_due = self.changed = True
+            if main_due:
+                self.main_pass()
+            if self.queue and self.backfill_due() <= now:
+                self.changed = False
+                self.backfill_pass()
+        return self.result()
+
+    def next_event(self) -> float:
+        """When the next thing happens."""
+        times = [self.free_at(job) for job in self.running] + [job.submit for job in self.to_come[:1]]
+        if self.queue:
+            times += [self.refresh_due(), self.backfill_due()]
+        return max(min(times, default=math.inf), self.now)
+
+    def free_at(self, job: Job) -> float:
+        """When a running job's resources are free."""
+        return job.end + self.settings.turnover
+
+    def refresh_due(self) -> float:
+        """When the policy next ranks a queue that is not empty."""
+        if self.unseen:
+            at_once = self.ranker.at_once and any(job.key == _UNRANKED for job in self.queue)
+            return self.now if at_once else next_multiple(self.now, self.settings.refresh)
+        if self.ranker.ages and (self.running or self.to_come):
+            return next_multiple(max(self.last_refresh + self.settings.stale, self.now), self.settings.refresh)
+        return math.inf
+
+    def backfill_due(self) -> float:
+        """When the backfill scheduler next looks at a queue that is not empty."""
+        return next_multiple(self.now, self.settings.bf_interval) if self.changed else math.inf
+
+    def ends(self) -> bool:
+        """Jobs whose time is over leave; whether there were any."""
+        over = sorted(
+            (job for job in self.running if self.free_at(job) <= self.now), key=lambda job: (job.end, job.row)
+        )
+        for job in over:
+            self.room.give_back(job)
+            self.running.remove(job)
+            self.news.append(job)
+            if self.settings.contention > 0:
+                left = job.work - job.speed * (job.end - job.as_of)
+                killed = job.end >= job.ends_by and left > _UNFINISHED
+            else:
+                killed = job.run > job.limit
+            job.fate = JobFate.TIMEOUT if killed else JobFate.COMPLETED
+            self.set_speeds()
+        return bool(over)
+
+    def submissions(self) -> bool:
+        """Jobs whose time has come join the queue; whether there were any."""
+        came = False
+        while self.to_come and self.to_come[0].submit <= self.now:
+            self.queue.append(self.to_come.pop(0))
+            came = True
+        self.sort()
+        return came
+
+    # --- ranking
+
+    def sort(self) -> None:
+        """Tier, then rank, then submission: a job that nobody has ranked is behind the ranked ones of its tier."""
+        self.queue.sort(key=lambda job: (-job.tier, job.key, job.row))
+
+    def refresh(self) -> bool:
+        """The policy ranks the queue; whether the order changed."""
+        self.refreshes += 1
+        self.unseen, self.last_refresh = False, self.now
+        before = list(self.queue)
+        rows = np.array([job.row for job in self.queue], dtype=np.intp)
+        if self.predictor is not None:
+            self.predict(self.predictor)
+        for job, key in zip(before, self.ranker.keys(self, rows), strict=True):
+            job.key = float(key)
+        self.sort()
+        return self.queue != before
+
+    def predict(self, predictor: Predictor) -> None:
+        """The predictor hears of the jobs that have ended and estimates those that it has not seen."""
+        if self.news:
+            self.news.sort(key=lambda job: (job.end, job.row))
+            rows = np.array([job.row for job in self.news], dtype=np.intp)
+            predictor.ended(rows, np.array([job.end - job.start for job in self.news]))
+            self.news = []
+        fresh = np.array(sorted(job.row for job in self.queue if job.key == _UNRANKED), dtype=np.intp)
+        if len(fresh):
+            limit = self.estimates.time_limit[fresh]
+            self.estimates.run_time[fresh] = np.clip(predictor.predict(fresh), 1.0, limit)
+
+    def view(self, rows: npt.NDArray[np.intp]) -> View:
+        """These jobs as a plain rule sees them."""
+        submit = self.jobs.submit_time[rows]
+        return View(
+            run_time=self.estimates.run_time[rows],
+            time_limit=self.estimates.time_limit[rows],
+            gpus=self.jobs.gpus[rows].astype(np.float64),
+            wait=np.maximum(self.now - submit, 0.0),
+            submit=submit - self.jobs.submit_time[0],
+            priority=-rows.astype(np.float64),
+        )
+
+    # --- starting jobs
+
+    def main_pass(self) -> None:
+        """Jobs start in order; the first of a partition that does not fit blocks the partition and keeps its nodes."""
+        self.passes += 1
+        blocked: set[int] = set()
+        kept: set[int] = set()
+        for job in list(self.queue):
+            if job.partition in blocked:
+                continue
+            nodes = [node for node in job.pool if node not in kept and self.usable[node]]
+            given = self.choose(job, self.room, nodes)
+            if given is None:
+                blocked.add(job.partition)
+                kept.update(self.partition_nodes[job.partition])
+            else:
+                self.begin(job, given, backfilled=False)
+
+    def backfill_pass(self) -> None:
+        """Later jobs start before the blocked ones, as far as that does not delay reservations."""
+        if self.settings.backfill is Backfill.EASY:
+            self.passes += 1
+            self.easy()
+        elif self.settings.backfill is Backfill.SLURM:
+            self.passes += 1
+            self.slurm()
+
+    def begin(self, job: Job, given: dict[int, list[int]], *, backfilled: bool) -> None:
+        """A job starts now."""
+        self.room.take(job, given)
+        job.holds, job.got = given, list(given)
+        job.fate, job.start, job.backfilled = JobFate.RUNNING, self.now, backfilled
+        job.end = self.now + min(job.run, job.limit)
+        job.work, job.as_of = job.run, self.now
+        self.queue.remove(job)
+        self.running.append(job)
+        self.set_speeds()
+
+    def set_speeds(self) -> None:
+        """Contention: running jobs slow down or speed up as others come and go."""
+        if self.settings.contention <= 0:
+            return
+        for job in self.running:
+            if job.end <= self.now and job.as_of < self.now:
+                continue  # only its nodes are not free yet
+            job.work = max(0.0, job.work - job.speed * (self.now - job.as_of))
+            job.as_of = self.now
+            job.speed = 1.0
+            for node, amounts in job.holds.items():
+                gpus = self.full[node][GPU]
+                if gpus:
+                    others = gpus - self.room.free[node][GPU] - amounts[GPU]
+                    job.speed = min(job.speed, 1.0 / (1.0 + self.settings.contention * others / gpus))
+            job.end = min(self.now + job.work / job.speed, job.ends_by)
+
+    # --- which nodes
+
+    def choose(
+        self,
+        job: Job,
+        room: Room,
+        nodes: Iterable[int],
+        caps: Mapping[int, list[int]] | None = None,
+    ) -> dict[int, list[int]] | None:
+        """What the job gets of which nodes; None when it does not fit.
+
+        `caps`: on these nodes it may not have more than so much, even where more is free.
+        """
+        offers: dict[int, list[int]] = {}
+        free: dict[int, int] = {}
+        for node in nodes:
+            if room.admits(job, node):
+                cap = caps.get(node) if caps else None
+                offers[node] = (
+                    [min(pair) for pair in zip(room.free[node], cap, strict=True)] if cap else room.free[node]
+                )
+                free[node] = room.free[node][job.unit]
+        given = self.on_each(job, offers, free) if job.per_node else self.in_all(job, offers, free)
+        if given is None or len(given) > job.most_nodes:
+            return None
+        return {node: list(self.full[node]) if job.whole else amounts for node, amounts in given.items()}
+
+    def preferred(self, nodes: Iterable[int], free: Mapping[int, int]) -> list[int]:
+        """Nodes in the order of the rule of fit, by what is free of the unit; equal ones as they stand."""
+        if self.settings.fit is Fit.SLURM:
+            return sorted(nodes)
+        sign = 1 if self.settings.fit is Fit.BEST else -1
+        return sorted(nodes, key=lambda node: (sign * free[node], node))
+
+    def on_each(
+        self, job: Job, offers: Mapping[int, list[int]], free: Mapping[int, int]
+    ) -> dict[int, list[int]] | None:
+        """The same on each of `nodes` nodes."""
+        able = [
+            node
+            for node, offer in offers.items()
+            if all(have >= need for have, need in zip(offer, job.need, strict=True))
+        ]
+        chosen = self.preferred(able, free)[: job.nodes]
+        return {node: list(job.need) for node in chosen} if len(chosen) == job.nodes else None
+
+    def in_all(self, job: Job, offers: Mapping[int, list[int]], free: Mapping[int, int]) -> dict[int, list[int]] | None:
+        """So many units on as few nodes as possible: the nodes that give most, and what is left by the rule of fit.
+
+        At least `nodes` nodes give one unit each.
+        """
+        total = job.need[job.unit]
+        gives = {node: units for node, offer in offers.items() if (units := self.units(job, offer)) > 0}
+        given: dict[int, list[int]] = {}
+        left = total
+        while left > 0:
+            want = left - max(job.nodes - len(given) - 1, 0)  # a unit each for the nodes that must follow
+            enough = [node for node, units in gives.items() if units >= want]
+            if enough:
+                node = self.preferred(enough, free)[0]
+            elif gives:
+                node = min(gives, key=lambda node: (-gives[node], node))
+            else:
+                return None
+            part = min(gives.pop(node), want)
+            given[node] = [*(share(job.need[d], part, total) for d in (GPU, CPU, MEM)), job.need[TMP]]
+            left -= part
+        return given if len(given) >= job.nodes else None
+
+    @staticmethod
+    def units(job: Job, offer: list[int]) -> int:
+        """The most units that a node can give with their share of CPUs and memory."""
+        total = job.need[job.unit]
+        if offer[TMP] < job.need[TMP]:
+            return 0
+        units = min(total, offer[job.unit])
+        while units > 0 and any(share(job.need[d], units, total) > offer[d] for d in (CPU, MEM)):
+            units -= 1
+        return max(units, 0)
+
+    # --- backfill
+
+    def releases(self) -> list[Job]:
+        """Running jobs in the order in which their limits end them; those without a limit never do."""
+        return sorted((job for job in self.running if job.ends_by < math.inf), key=lambda job: job.ends_by)
+
+    def easy(self) -> None:
+        """One reservation for each partition: for its first job that cannot start."""
+        promised: dict[int, Promise] = {}
+        blocked: set[int] = set()
+        for job in list(self.queue):
+            until = self.now + job.limit
+            touched = {node for node in job.pool if node in promised and until > promised[node].since}
+            nodes = [node for node in job.pool if self.usable[node] and not (job.alone and node in touched)]
+            given = self.choose(job, self.room, nodes, {node: promised[node].left for node in touched})
+            if given is not None:
+                for node, amounts in given.items():
+                    if node in touched:
+                        promised[node].left = [a - b for a, b in zip(promised[node].left, amounts, strict=True)]
+                self.begin(job, given, backfilled=job.partition in blocked)
+            elif job.partition not in blocked:
+                blocked.add(job.partition)
+                self.reserve(job, promised)
+
+    def reserve(self, job: Job, promised: dict[int, Promise]) -> None:
+        """The earliest end of a running job's limit at which this job fits, beside what is promised to others."""
+        then = self.room.copy()
+        for node, promise in promised.items():
+            then.free[node] = [a - b for a, b in zip(then.free[node], promise.amounts, strict=True)]
+        nodes = [
+            node
+            for node in job.pool
+            if self.usable[node] and not (node in promised and (job.alone or promised[node].alone))
+        ]
+        releases = self.releases()
+        for time in sorted({other.ends_by for other in releases}):
+            for other in releases:
+                if other.ends_by == time:
+                    then.give_back(other)
+            given = self.choose(job, then, nodes)
+            if given is None:
+                continue
+            for node, amounts in given.items():
+                left = [a - b for a, b in zip(then.free[node], amounts, strict=True)]
+                if node in promised:
+                    old = promised[node]
+                    left = [min(a, b - c) for a, b, c in zip(left, old.left, amounts, strict=True)]
+                    amounts = [a + b for a, b in zip(old.amounts, amounts, strict=True)]  # noqa: PLW2901 - the sum
+                    promised[node] = Promise(min(time, old.since), amounts, left, alone=False)
+                else:
+                    nothing = [0] * len(amounts)
+                    promised[node] = Promise(time, amounts, nothing if job.alone else left, alone=job.alone)
+            return
+
+    def slurm(self) -> None:
+        """Each job that cannot start plans whole nodes, from its earliest start until its limit."""
+        plans: dict[int, list[tuple[float, float]]] = {node: [] for node in range(len(self.usable))}
+        blocked: set[int] = set()
+        for job in self.queue[: self.settings.bf_max_job_test]:
+            given = self.choose(job, self.room, self.unplanned(job, self.now, plans))
+            if given is not None:
+                self.begin(job, given, backfilled=job.partition in blocked)
+                continue
+            blocked.add(job.partition)
+            for time in self.moments(plans):
+                given = self.choose(job, self.room_at(time), self.unplanned(job, time, plans))
+                if given is not None:
+                    for node in given:
+                        plans[node].append((time, time + job.limit))
+                    break
+
+    def unplanned(self, job: Job, time: float, plans: Mapping[int, list[tuple[float, float]]]) -> list[int]:
+        """Nodes of its pool that nobody has planned with, from `time` until the job's limit."""
+        until = time + job.limit
+        return [
+            node
+            for node in job.pool
+            if self.usable[node] and not any(start < until and time < end for start, end in plans[node])
+        ]
+
+    def moments(self, plans: Mapping[int, list[tuple[float, float]]]) -> list[float]:
+        """When a job might start: ends of limits and of plans, rounded up, within `bf_window`."""
+        ends = {job.ends_by for job in self.releases()} | {end for node in plans.values() for _, end in node}
+        rounded = {next_multiple(max(end, self.now), self.settings.bf_resolution) for end in ends if end < math.inf}
+        return sorted(time for time in rounded if time <= self.now + self.settings.bf_window)
+
+    def room_at(self, time: float) -> Room:
+        """What is free at `time` if running jobs go on to their limits."""
+        then = self.room.copy()
+        for job in self.releases():
+            if job.ends_by <= time:
+                then.give_back(job)
+        return then
+
+    def result(self) -> SimulationResult:
+        """What has become of the jobs."""
+        ptr, nodes = concatenate_nodes([job.got for job in self.every])
+        over = {JobFate.COMPLETED, JobFate.TIMEOUT}
+        return SimulationResult(
+            fate=np.array([job.fate for job in self.every], dtype=np.int8),
+            start=np.array([job.start for job in self.every], dtype=np.float64),
+            end=np.array([job.end if job.fate in over else math.nan for job in self.every], dtype=np.float64),
+            rejected=dict(self.asked.rejected),
+            node_ptr=ptr,
+            node_idx=nodes,
+            backfilled=np.array([job.backfilled for job in self.every], dtype=np.bool_),
+            passes=self.passes,
+            refreshes=self.refreshes,
+        )
+
+
+def reference(
+    shape: ClusterShape,
+    jobs: Workload,
+    estimates: Estimates,
+    ranker: Ranker,
+    settings: SimulationSettings | None = None,
+    isolated: Iterable[int] = (),
+    predictor: Predictor | None = None,
+) -> SimulationResult:
+    """As `simulate`, in plain Python; `isolated` are rows with OverSubscribe=NO."""
+    return Reference(shape, jobs, estimates, ranker, settings, isolated, predictor).run()
