@@ -1,0 +1,70 @@
+"""What slurmctld's priority/multifactor makes of a simulated queue: `rltuned.policy.multifactor` with the jobs' usage kept."""
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.tables import Floats, Ints
+from rltuned.policy.multifactor import USUAL, Machine, PendingJobs, Usage, Weights, associations_of_jobs, parts
+from rltuned.simulate.engine import Simulation
+
+Rows = npt.NDArray[np.intp]
+
+
+class MultifactorPriorities:
+    """Priorities of one simulation's jobs, without site factor and nice, and the fair share that goes with them.
+
+    Partitions and QOS of a `ClusterShape` have no priorities of their own, so those two factors are 0.
+    """
+
+    def __init__(self, simulation: Simulation, weights: Weights = USUAL) -> None:
+        jobs, asked, shape = simulation.jobs, simulation.asked, simulation.shape
+        n = len(jobs)
+        self.weights = weights
+        cpus = np.where(jobs.cpus > 0, jobs.cpus, np.maximum(jobs.gpus, 1)).astype(np.float64)
+        self._machine = Machine(max(len(shape.nodes), 1), max(int(shape.nodes.cpus.sum()), 1))
+        tree, association = associations_of_jobs(jobs.user, jobs.account)
+        self._usage = Usage(tree, weights, simulation.now)
+        self._fairshare: Floats = self._usage.factors()
+        self._association = association
+        self._billing = cpus
+        total = np.array(
+            [
+                [shape.nodes.cpus[p.nodes].sum(), shape.nodes.mem[p.nodes].sum(), shape.nodes.gpus[p.nodes].sum()]
+                for p in shape.partitions
+            ],
+            dtype=np.float64,
+        )
+        of = total[np.maximum(asked.partition, 0)]
+        wanted = np.stack((cpus, jobs.mem, jobs.gpus.astype(np.float64)), axis=1)
+        share = np.divide(wanted, of, out=np.zeros((n, 3)), where=of > 0)
+        column = {"cpu": 0, "mem": 1, "gres/gpu": 2}
+        tres = [share[:, column[name]] if name in column else np.zeros(n) for name in weights.tres]
+        self._jobs = PendingJobs.of(
+            n,
+            eligible=jobs.submit_time,
+            association=association,
+            nodes=np.maximum(asked.nodes, 1),
+            cpus=cpus,
+            time_limit=simulation.estimates.time_limit,
+            tres=np.stack(tres, axis=1) if tres else np.zeros((n, 0)),
+        )
+        self._until = simulation.now
+
+    def sums(self, simulation: Simulation, rows: Rows) -> Ints:
+        """(n,) of these jobs now, fractions dropped; the fair share is that of the last calculation."""
+        summands = parts(self.weights, self._machine, simulation.now, self._jobs.take(rows), self._fairshare)
+        total = summands.age + summands.fairshare + summands.job_size + summands.partition + summands.qos
+        return np.asarray(np.floor(total + summands.tres.sum(axis=1)), dtype=np.int64)
+
+    def passed(self, simulation: Simulation) -> None:
+        """Charge what ran since the last call, let all usage decay, and rank the users anew."""
+        now, since = simulation.now, self._until
+        result = simulation.result()
+        end = np.where(np.isnan(result.end), now, np.minimum(result.end, now))
+        seconds = end - np.maximum(result.start, since)
+        ran = np.flatnonzero(seconds > 0.0)  # NaN: not started
+        self._usage.decay(now)
+        if len(ran):
+            self._usage.charge(self._association[ran], self._billing[ran], seconds[ran])
+        self._fairshare = self._usage.factors()
+        self._until = now
