@@ -13,12 +13,9 @@ import numpy as np
 from rltuned.cluster.build import job_table, node_table
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.tables import Codes, Floats, JobState, NodeTable, Partition, Snapshot
+from rltuned.workload.estimates import written_limit
 
-WRITTEN_LIMITS: Final = 60.0 * np.array(
-    [10, 30, 60, 120, 240, 480, 720, 1440, 2880, 5760, 10080, 20160, 43200], dtype=np.float64
-)
-"""Seconds: 10, 30 min; 1, 2, 4, 8, 12 h; 1, 2, 4, 7, 14, 30 d: what people write as a time limit."""
-
+_LONGEST_LIMIT: Final = 30 * 86400.0
 _NOW: Final = 1_700_000_000.0
 _TYPES: Final = ("k80", "m40", "p100", "v100", "a100", "h100")
 
@@ -198,8 +195,8 @@ def _run_jobs(
 
 
 def _written_limit(seconds: Floats) -> Floats:
-    """The next limit that people write."""
-    return WRITTEN_LIMITS[np.minimum(np.searchsorted(WRITTEN_LIMITS, seconds), len(WRITTEN_LIMITS) - 1)]
+    """The next limit that people write; the sites here allow no more than 30 days."""
+    return np.minimum(written_limit(seconds), _LONGEST_LIMIT)
 
 
 def _log_uniform(rng: np.random.Generator, ends: tuple[float, float]) -> float:

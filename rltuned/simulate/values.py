@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Bools, Codes, Floats
+from rltuned.workload.jobs import Estimates as Estimates  # noqa: PLC0414 - re-exported: a value of the simulator, too
 
 
 class Backfill(enum.StrEnum):
@@ -50,19 +51,11 @@ class SimulationSettings:
     stale: float = 600.0
     """A ranking that only the passing of time could change is renewed after this; a change of the queue or of the nodes
     renews it at the next multiple of `refresh`. Equal to `refresh`: at every one."""
+    turnover: float = 0.0
+    """Seconds between the end of a job and the moment at which its resources are free (epilog, completing)."""
     contention: float = 0.0
     """How much co-tenants slow each other: a job's speed on a node is 1 / (1 + contention · share of the node's GPUs that
     other jobs hold); the slowest node counts. 0: not at all."""
-
-
-@dataclass(frozen=True)
-class Estimates:
-    """What is known about run times before the job has run. (N,) each, by row of the workload."""
-
-    time_limit: Floats
-    """Seconds, ≥ 1, infinite when unlimited: backfill works on it, and the job is killed at it."""
-    run_time: Floats
-    """r, seconds, ≥ 1, ≤ time_limit: what the policy ranks on. Changed in place by a `Predictor` as jobs end."""
 
 
 class JobFate(enum.IntEnum):

@@ -21,6 +21,13 @@ class Source:
     """Name of the format."""
     skipped: int = 0
     """Rows that could not be read and were counted (`--skip-bad`)."""
+    left_out: int = 0
+    """Rows that were understood but cannot be replayed: the job never ran, or has not ended (docs/workloads.md)."""
+    unknown: int = 0
+    """Rows without a run time (−1). They are left out as well, unless `read` was asked to keep them."""
+    start: float = 0.0
+    """What `submit_time` counts from, on the file's own clock: the first job's submission as the file has it (a number),
+    or epoch seconds of its wall clock read as UTC."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,16 @@ class Workload:
                 value = getattr(self, column.name)
                 columns[column.name] = value.take(index) if isinstance(value, Category) else value[index]
         return Workload(**columns)
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """What is known about run times before the job has run. (N,) each, by row of the workload."""
+
+    time_limit: Floats
+    """Seconds, ≥ 1, infinite when unlimited: backfill works on it, and the job is killed at it."""
+    run_time: Floats
+    """r, seconds, ≥ 1, ≤ time_limit: what the policy ranks on. Changed in place by a `Predictor` as jobs end."""
 
 
 def workload(source: Source, submit_time: Any, run_time: Any, gpus: Any, **columns: Any) -> Workload:

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from rltuned.cluster.tables import JobState
-from rltuned.learn.queues import UNSEEN, WRITTEN_LIMITS, QueueSettings, generate
+from rltuned.learn.queues import UNSEEN, QueueSettings, generate
 from rltuned.observe import FEATURES, observe
+from rltuned.workload.estimates import WRITTEN_LIMITS
 
 
 @pytest.mark.parametrize("distribution", [QueueSettings(), UNSEEN], ids=["usual", "unseen"])

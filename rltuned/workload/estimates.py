@@ -1,0 +1,171 @@
+"""What is known about run times before a job has run: time limits, and the estimates that policies rank on.
+
+Four ways, by the names that ``rltuned evaluate --estimates`` takes (docs/estimates.md): ``true``, ``noisy:SIGMA``,
+``limit``, ``history``. What is drawn is drawn by a hash of seed and job id, not from a stream: a job has the same limit
+and the same estimate in whichever window, order or number of rows it is found.
+"""
+
+import enum
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.tables import Floats, Ints
+from rltuned.errors import ConfigError
+from rltuned.workload.jobs import Estimates, Workload
+
+WRITTEN_LIMITS: Final = 60.0 * np.array(
+    [10, 30, 60, 120, 240, 480, 720, 1440, 2880, 5760, 10080, 20160, 43200, 86400], dtype=np.float64
+)
+"""Seconds: 10, 30 min; 1, 2, 4, 8, 12 h; 1, 2, 4, 7, 14, 30, 60 d: what people write as a time limit."""
+
+LONGEST: Final = float(WRITTEN_LIMITS[-1])
+"""Estimate of a job that has no limit at all, seconds: finite, and behind every job that has one."""
+
+OVER_ASKING: Final = 1.2
+"""σ of ln(limit / run time), half-normal: people ask for more than they need, by a factor of 2.2 in the median."""
+
+_DAY: Final = 86400.0
+
+_HOW: Final = "true, noisy:SIGMA (for example noisy:1.5), limit or history"
+
+
+class EstimateKind(enum.StrEnum):
+    """Where limit and estimate of a job come from."""
+
+    TRUE = "true"
+    """Both are the run time: nobody is killed, backfill knows everything (the protocol of most papers)."""
+    NOISY = "noisy"
+    """A drawn limit that is never too short, and an estimate that errs both ways."""
+    LIMIT = "limit"
+    """Both are what the user asked for in the trace."""
+    HISTORY = "history"
+    """The limit as asked for, else drawn; the estimate from the jobs that have ended (`rltuned.workload.predict`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateSpec:
+    """What ``--estimates`` says."""
+
+    kind: EstimateKind
+    sigma: float = 0.0
+    """σ of ln(estimate / run time), `EstimateKind.NOISY` only."""
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.sigma:g}" if self.kind is EstimateKind.NOISY else str(self.kind)
+
+
+def parse_estimates(how: str) -> EstimateSpec:
+    """The meaning of ``true``, ``noisy:SIGMA``, ``limit`` or ``history``.
+
+    Raises:
+        ConfigError: anything else, or a SIGMA that is no number from 0 to 10.
+    """
+    name, colon, rest = how.strip().partition(":")
+    try:
+        kind = EstimateKind(name)
+    except ValueError:
+        raise ConfigError(f"estimates: {how!r} is none of {_HOW}") from None
+    if kind is not EstimateKind.NOISY:
+        if colon:
+            raise ConfigError(f"estimates: {how!r}: {name} takes no number; choose {_HOW}")
+        return EstimateSpec(kind)
+    try:
+        sigma = float(rest)
+    except ValueError:
+        sigma = math.nan
+    if not 0.0 <= sigma <= 10.0:
+        raise ConfigError(f"estimates: {how!r}: SIGMA must be a number from 0 to 10; choose {_HOW}")
+    return EstimateSpec(kind, sigma)
+
+
+def estimate(jobs: Workload, how: str, seed: int, time_scale: float = 1.0) -> Estimates:
+    """Time limits and estimates of `jobs` before the first of them runs, made as ``--estimates`` says.
+
+    Jobs that share a job id share their draws. For `history` the estimate is the limit until a
+    `predict.HistoryPredictor`, given to the simulation, knows better.
+
+    Args:
+        jobs: the workload; only job ids, run times and the users' own limits are looked at.
+        how: see `parse_estimates`.
+        seed: another seed draws other limits and errors.
+        time_scale: by how much the times of `jobs` have been divided (a replay 60 times as fast: 60). Limits are
+            written in the original's minutes and hours, and divided like the run times.
+
+    Raises:
+        ConfigError: an unknown `how`; `limit`, and most of the jobs have none; a time scale that is not above 0.
+    """
+    spec = parse_estimates(how)
+    if not (math.isfinite(time_scale) and time_scale > 0):
+        raise ConfigError(f"estimates: the time scale must be above 0, not {time_scale}")
+    run_time = np.maximum(jobs.run_time, 1.0)
+    if spec.kind is EstimateKind.TRUE:
+        return Estimates(time_limit=run_time, run_time=run_time.copy())
+    if spec.kind is EstimateKind.LIMIT:
+        limit = _asked(jobs)
+        return Estimates(time_limit=limit, run_time=np.minimum(limit, LONGEST))
+    over, error = _normals(jobs.job_id, seed)
+    drawn = (
+        written_limit(run_time * time_scale * np.exp(OVER_ASKING * np.abs(over)), run_time * time_scale) / time_scale
+    )
+    drawn = np.maximum(drawn, run_time)  # the division must not make a limit an ulp too short
+    if spec.kind is EstimateKind.NOISY:
+        guess = np.maximum(run_time * np.exp(spec.sigma * error), 1.0)
+        return Estimates(time_limit=drawn, run_time=np.minimum(drawn, guess))
+    limit = np.where(np.isnan(jobs.time_limit), drawn, np.maximum(jobs.time_limit, 1.0))
+    return Estimates(time_limit=limit, run_time=np.minimum(limit, LONGEST))
+
+
+def written_limit(seconds: Floats, at_least: Floats | None = None) -> Floats:
+    """(N,) the next limit that people write, seconds. Beyond the longest: the longest, or `at_least` (the run times),
+    rounded up to whole days, where that is more.
+    """
+    found = WRITTEN_LIMITS[np.minimum(np.searchsorted(WRITTEN_LIMITS, seconds), len(WRITTEN_LIMITS) - 1)]
+    return found if at_least is None else np.where(at_least > found, np.ceil(at_least / _DAY) * _DAY, found)
+
+
+def _asked(jobs: Workload) -> Floats:
+    """(N,) the users' own limits; jobs without one are unlimited, if they are the fewer.
+
+    Raises:
+        ConfigError: half of the jobs or more have no limit.
+    """
+    without = int(np.isnan(jobs.time_limit).sum())
+    if 2 * without >= len(jobs) > 0:
+        raise ConfigError(
+            f"estimates: limit: {without} of {len(jobs)} jobs of {jobs.source.name or 'the workload'} have no time limit "
+            "of their own; use history, noisy:SIGMA or true"
+        )
+    return np.where(np.isnan(jobs.time_limit), np.inf, np.maximum(jobs.time_limit, 1.0))
+
+
+# --- numbers by job and seed -------------------------------------------------------------------------------------
+
+
+def _normals(job_id: Ints, seed: int) -> tuple[Floats, Floats]:
+    """Two (N,) independent standard normal columns, functions of job id and seed alone (Box and Muller 1958)."""
+    first = uniform(job_id, seed, 1)
+    second = uniform(job_id, seed, 2)
+    radius = np.sqrt(-2.0 * np.log(first))
+    return radius * np.cos(2.0 * np.pi * second), radius * np.sin(2.0 * np.pi * second)
+
+
+def uniform(key: Ints, seed: int, stream: int) -> Floats:
+    """(N,) numbers in (0, 1), a function of key, seed and stream: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014) as a
+    hash, its 53 highest bits.
+    """
+    with np.errstate(over="ignore"):  # arithmetic modulo 2^64 is what is meant
+        start = _mix(_mix(np.array([seed % 2**64], dtype=np.uint64)) + np.uint64(stream))
+        bits = _mix(_mix(key.astype(np.int64).view(np.uint64)) ^ start)
+    return ((bits >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+
+
+def _mix(value: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """One step and the output function of SplitMix64."""
+    z = value + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
