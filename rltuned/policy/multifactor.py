@@ -1,0 +1,386 @@
+"""Slurm's own priority: the arithmetic of priority/multifactor, with fair share and its decay.
+
+    priority = age·W_age + fair share·W_fairshare + job size·W_jobsize + partition·W_partition + QOS·W_qos
+             + Σ TRES·W_tres + site factor − nice,   cut to 1 … 2³² − 1, fractions dropped
+
+Source: "Multifactor Priority Plugin", "Fair Tree Fairshare Algorithm" and "Classic Fairshare Algorithm" of Slurm's
+documentation, slurm.conf(5), and where those are silent the answers of sprio(1) and sshare(1) of a real 24.11, which the
+tests compare with. The simulator takes its base priorities from here.
+
+Not here: FairShare=parent, PriorityWeightAssoc, PriorityUsageResetPeriod, the flags DEPTH_OBLIVIOUS, INCR_ONLY and MAX_TRES.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.tables import Bools, Category, Codes, Floats, Ints
+
+DAY: Final = 86_400.0
+
+MOST: Final = 2.0**32 - 1.0
+"""Highest priority that Slurm can store."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """slurm.conf(5), Priority*. The defaults are Slurm's: with them every job has priority 1, and the order is FIFO."""
+
+    age: float = 0.0
+    """PriorityWeightAge."""
+    fairshare: float = 0.0
+    job_size: float = 0.0
+    partition: float = 0.0
+    qos: float = 0.0
+    tres: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    """PriorityWeightTRES, by name: "cpu", "mem", "gres/gpu". A typed GPU is a TRES of its own."""
+    max_age: float = 7 * DAY
+    """PriorityMaxAge, seconds: a job that waited this long has the whole weight of the age."""
+    half_life: float = 7 * DAY
+    """PriorityDecayHalfLife, seconds; 0: usage does not decay."""
+    favor_small: bool = False
+    """PriorityFavorSmall."""
+    relative_to_time: bool = False
+    """PriorityFlags=SMALL_RELATIVE_TO_TIME: the job size is CPUs per minute of its limit."""
+    fair_tree: bool = True
+    """False: PriorityFlags=NO_FAIR_TREE, the classic algorithm."""
+    dampening: float = 1.0
+    """FairShareDampeningFactor, of the classic algorithm."""
+
+
+USUAL: Final = Weights(
+    age=10_000,
+    fairshare=10_000,
+    job_size=1_000,
+    partition=1_000,
+    qos=10_000,
+    tres=MappingProxyType({"cpu": 100.0, "mem": 100.0, "gres/gpu": 1_000.0}),
+    max_age=DAY,
+)
+"""What GPU sites typically have: age, fair share and QOS of the same weight, size an order of magnitude less."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What job sizes are shares of."""
+
+    nodes: int
+    cpus: int
+
+
+@dataclass(frozen=True)
+class PendingJobs:
+    """n pending jobs. All columns but `eligible` stay as they are while a job waits."""
+
+    eligible: Floats
+    """(n,) seconds on the clock of `now`: since when the job gathers age (AccrueTime); NaN while it does not."""
+    association: npt.NDArray[np.intp]
+    """(n,) row in `Associations` of its user in its account."""
+    nodes: Floats
+    """(n,) least number of nodes."""
+    cpus: Floats
+    """(n,) in all."""
+    time_limit: Floats
+    """(n,) seconds, infinite when unlimited."""
+    partition: Floats
+    """(n,) PriorityJobFactor of its partition over the highest of all partitions (`normalised`)."""
+    qos: Floats
+    """(n,) priority of its QOS over the highest of all QOS (`normalised`)."""
+    tres: Floats
+    """(n, T) share of its *partition's* TRES that it asks for, in the order of `Weights.tres`."""
+    nice: Floats
+    """(n,)"""
+    site: Floats
+    """(n,) site factor."""
+
+    @classmethod
+    def of(cls, n: int, **columns: Any) -> "PendingJobs":
+        """From columns of length `n` or one value for all; one node and one CPU each, nothing else, where not given.
+
+        Raises:
+            TypeError: a column that does not exist.
+        """
+        defaults: dict[str, Any] = {"eligible": 0.0, "association": 0, "nodes": 1.0, "cpus": 1.0, "time_limit": np.inf}
+        defaults |= {"partition": 0.0, "qos": 0.0, "tres": np.zeros((n, 0)), "nice": 0.0, "site": 0.0}
+        if unknown := sorted(columns.keys() - defaults.keys()):
+            raise TypeError(f"unknown columns: {', '.join(unknown)}")
+        built: dict[str, Any] = {}
+        for name, default in defaults.items():
+            value = np.asarray(columns.get(name, default), dtype=np.intp if name == "association" else np.float64)
+            built[name] = value if name == "tres" else np.broadcast_to(value, (n,))
+        return cls(**built)
+
+    def __len__(self) -> int:
+        return len(self.eligible)
+
+    def take(self, rows: npt.NDArray[np.intp]) -> "PendingJobs":
+        """The rows given, in that order."""
+        return PendingJobs(**{column.name: getattr(self, column.name)[rows] for column in fields(self)})
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The summands of n priorities, weighted: what ``sprio -l`` prints, before it drops the fractions."""
+
+    age: Floats
+    fairshare: Floats
+    job_size: Floats
+    partition: Floats
+    qos: Floats
+    tres: Floats
+    """(n, T) in the order of `Weights.tres`."""
+    nice: Floats
+    site: Floats
+
+    @property
+    def priority(self) -> Ints:
+        """(n,) 1 … 2³² − 1; 0 is Slurm's mark of a held job."""
+        total = self.age + self.fairshare + self.job_size + self.partition + self.qos
+        total = total + self.tres.sum(axis=1) + self.site - self.nice
+        return np.asarray(np.clip(total, 1.0, MOST), dtype=np.int64)
+
+
+def priorities(weights: Weights, machine: Machine, now: float, jobs: PendingJobs, fairshare: Floats) -> Ints:
+    """(n,) priorities as slurmctld calculates them every PriorityCalcPeriod; `fairshare`: (A,) of `Usage.factors`."""
+    return parts(weights, machine, now, jobs, fairshare).priority
+
+
+def parts(weights: Weights, machine: Machine, now: float, jobs: PendingJobs, fairshare: Floats) -> Parts:
+    """What `priorities` adds up."""
+    waited = np.fmax(now - jobs.eligible, 0.0)  # NaN: not eligible, no age
+    return Parts(
+        age=weights.age * np.minimum(waited / weights.max_age, 1.0),
+        fairshare=weights.fairshare * fairshare[jobs.association],
+        job_size=weights.job_size * _job_size(weights, machine, jobs),
+        partition=weights.partition * jobs.partition,
+        qos=weights.qos * jobs.qos,
+        tres=jobs.tres * np.array(list(weights.tres.values())),
+        nice=jobs.nice,
+        site=jobs.site,
+    )
+
+
+def _job_size(weights: Weights, machine: Machine, jobs: PendingJobs) -> Floats:
+    """(n,) 0 … 1: the mean of the shares of nodes and CPUs, or CPUs (of whole mean nodes) per minute of the limit."""
+    if weights.relative_to_time:
+        cpus = np.maximum(jobs.nodes * machine.cpus / machine.nodes, jobs.cpus)
+        share = cpus / np.maximum(jobs.time_limit / 60.0, 1.0) / machine.cpus
+    else:
+        share = (jobs.nodes / machine.nodes + jobs.cpus / machine.cpus) / 2.0
+    return np.clip(1.0 - share if weights.favor_small else share, 0.0, 1.0)
+
+
+def normalised(values: Floats) -> Floats:
+    """Factors in [0, 1]: each value over the largest, 0 where all are 0. For partitions and for QOS."""
+    highest = float(values.max(initial=0.0))
+    return np.asarray(values / highest) if highest > 0 else np.zeros(len(values))
+
+
+@dataclass(frozen=True)
+class Association:
+    """One line of ``sacctmgr show assoc``: an account, or a user in an account."""
+
+    account: str
+    user: str = ""
+    """ "": the account itself."""
+    parent: str = "root"
+    """Of an account. A user's is his account."""
+    shares: float = 1.0
+    """RawShares (Fairshare=)."""
+
+
+@dataclass(frozen=True)
+class Associations:
+    """The tree of accounts and users; A rows, row 0 is root, parents stand before their children."""
+
+    entries: tuple[Association, ...]
+    parent: npt.NDArray[np.intp]
+    """(A,) row of the parent; root's is itself."""
+
+    @classmethod
+    def of(cls, entries: Iterable[Association]) -> "Associations":
+        """From associations in any order; root itself need not be among them.
+
+        Raises:
+            ValueError: an account is named twice, or has no parent, or its ancestors go in a circle.
+        """
+        listed = [each for each in entries if each.user or each.account != "root"]
+        ordered = [Association("root", shares=0.0)]
+        rows = {("root", ""): 0}
+        parents = [0]
+        while listed:
+            later = []
+            for each in listed:
+                above = rows.get((each.account if each.user else each.parent, ""))
+                if above is None:
+                    later.append(each)
+                    continue
+                if (each.account, each.user) in rows:
+                    raise ValueError(f"association {each.account}/{each.user} is listed twice")
+                rows[each.account, each.user] = len(ordered)
+                ordered.append(each)
+                parents.append(above)
+            if len(later) == len(listed):
+                raise ValueError(f"association {later[0].account}/{later[0].user} hangs in the air")
+            listed = later
+        return cls(tuple(ordered), np.asarray(parents, dtype=np.intp))
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @cached_property
+    def row_of(self) -> dict[tuple[str, str], int]:
+        """Row by account and user ("" for the account itself)."""
+        return {(each.account, each.user): row for row, each in enumerate(self.entries)}
+
+    @cached_property
+    def is_user(self) -> Bools:
+        """(A,)"""
+        return np.array([bool(each.user) for each in self.entries])
+
+    @cached_property
+    def share(self) -> Floats:
+        """(A,) S: the shares over those of all siblings, 0 for root and where no sibling has any."""
+        shares = np.array([each.shares for each in self.entries])
+        siblings = np.zeros(len(self))
+        np.add.at(siblings, self.parent[1:], shares[1:])
+        of_parent = siblings[self.parent]
+        share: Floats = np.divide(shares, of_parent, out=np.zeros(len(self)), where=of_parent > 0)
+        share[0] = 0.0
+        return share
+
+    @cached_property
+    def levels(self) -> tuple[npt.NDArray[np.intp], ...]:
+        """Rows by depth, those right below root first."""
+        depth = np.zeros(len(self), dtype=np.intp)
+        for row in range(1, len(self)):  # parents come first
+            depth[row] = depth[self.parent[row]] + 1
+        return tuple(np.flatnonzero(depth == level) for level in range(1, int(depth.max()) + 1))
+
+    @cached_property
+    def paths(self) -> npt.NDArray[np.intp]:
+        """(U, D) for each user (in the order of `users`) the rows from below root down to him; −1 below him."""
+        paths = np.full((len(self.users), max(len(self.levels), 1)), -1, dtype=np.intp)
+        for at, user in enumerate(self.users):
+            chain = [int(user)]
+            while self.parent[chain[-1]] != 0:
+                chain.append(int(self.parent[chain[-1]]))
+            paths[at, : len(chain)] = chain[::-1]
+        return paths
+
+    @cached_property
+    def users(self) -> npt.NDArray[np.intp]:
+        """(U,) rows of users."""
+        return np.flatnonzero(self.is_user)
+
+
+def associations_of_jobs(user: Category, account: Category) -> tuple[Associations, npt.NDArray[np.intp]]:
+    """A tree of equal shares for jobs of a trace, and (n,) each job's row in it.
+
+    Accounts below root, users below their accounts, one share each. Where a trace has no account, all its users are in
+    one; where it has no user, the account has one.
+    """
+    pairs = np.stack((account.codes, user.codes), axis=1)
+    distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
+    names = [
+        (account.names[a] if a >= 0 else "(none)", user.names[u] if u >= 0 else "(none)") for a, u in distinct.tolist()
+    ]
+    entries = [Association(name) for name in dict.fromkeys(a for a, _ in names)]
+    tree = Associations.of([*entries, *(Association(a, u) for a, u in names)])
+    rows = np.array([tree.row_of[pair] for pair in names], dtype=np.intp)
+    return tree, rows[inverse.ravel()]
+
+
+class Usage:
+    """Who used how much lately: billing-seconds of each association, those of its children included, with decay."""
+
+    def __init__(self, associations: Associations, weights: Weights, time: float = 0.0) -> None:
+        """Nobody has used anything at `time`."""
+        self.associations = associations
+        self.weights = weights
+        self.time = time
+        """Until when `raw` is decayed."""
+        self.raw: Floats = np.zeros(len(associations))
+        """(A,) sshare's RawUsage."""
+
+    @property
+    def _per_second(self) -> float:
+        """What a second leaves: Slurm's first-order form of 2^(−1/half-life)."""
+        return 1.0 - 0.693 / self.weights.half_life if self.weights.half_life > 0 else 1.0
+
+    def decay(self, to: float) -> None:
+        """Let time pass: half of everything is forgotten in every half-life. `to` before `time`: nothing happens."""
+        if to > self.time:
+            self.raw *= self._per_second ** (to - self.time)
+            self.time = to
+
+    def charge(self, association: npt.NDArray[np.intp] | Codes, billing: Floats, seconds: Floats) -> None:
+        """Add what jobs used since the last calculation.
+
+        Args:
+            association: (k,) rows of the jobs' users.
+            billing: (k,) billing TRES, by default the CPUs (slurm.conf(5), TRESBillingWeights), times the UsageFactor
+                of the QOS.
+            seconds: (k,) for which each ran since. As Slurm does, the whole of a period is decayed by its length.
+        """
+        added = np.zeros(len(self.associations))
+        np.add.at(added, association, billing * seconds * self._per_second**seconds)
+        for level in reversed(self.associations.levels):
+            np.add.at(added, self.associations.parent[level], added[level])
+        self.raw += added
+
+    def factors(self) -> Floats:
+        """(A,) fair-share factor of each user, 0 … 1; 0 for accounts."""
+        return fair_tree(self.associations, self.raw) if self.weights.fair_tree else self._classic()
+
+    def _classic(self) -> Floats:
+        tree, raw = self.associations, self.raw
+        used = np.minimum(raw / raw[0], 1.0) if raw[0] > 0 else np.zeros(len(tree))
+        effective, share = used.copy(), tree.share.copy()
+        for level in tree.levels[1:]:
+            above = tree.parent[level]
+            effective[level] = used[level] + (effective[above] - used[level]) * tree.share[level]
+            share[level] *= share[above]
+        factor = np.zeros(len(tree))
+        holds = tree.is_user & (share > 0)
+        factor[holds] = 2.0 ** (-effective[holds] / share[holds] / self.weights.dampening)
+        return factor
+
+
+def fair_tree(tree: Associations, raw: Floats) -> Floats:
+    """(A,) factors of Fair Tree (default since Slurm 19.05): users ranked by a walk down the tree; 0 for accounts.
+
+    At each level siblings stand in the order of S/U, their share over what they used of their parent's usage, and
+    everybody below the first goes before everybody below the second. The factor is the rank over the number of users, 1
+    for the best. Ties: a sibling of equal S/U shares the rank of the one before him; of an account that is its first
+    user; users stand before accounts. The documentation says that accounts of equal S/U are merged, but 24.11 does not
+    do that (tests/recorded): they stay one after the other, here in the order of the rows.
+    """
+    paths, users = tree.paths, tree.users
+    factor = np.zeros(len(tree))
+    if not len(users):
+        return factor
+    above = raw[tree.parent]
+    used = np.divide(raw, above, out=np.zeros(len(tree)), where=above > 0)
+    level_fs = np.divide(tree.share, used, out=np.full(len(tree), np.inf), where=used > 0)
+    level_fs[tree.share == 0] = 0.0
+    way = np.where(paths >= 0, level_fs[paths], -1.0)
+    is_account = (paths >= 0) & ~tree.is_user[paths]
+    keys: list[npt.NDArray[Any]] = []
+    for level in reversed(range(paths.shape[1])):
+        keys += [paths[:, level], is_account[:, level], -way[:, level]]
+    order = np.lexsort(keys)
+    way, paths = way[order], paths[order]
+    # Where the ways of two neighbours part, they are siblings, or below siblings: these tie or do not.
+    parting = (paths[1:] != paths[:-1]).argmax(axis=1)
+    pair = np.arange(len(parting))
+    place = np.arange(len(users))
+    place[1:][way[1:][pair, parting] == way[:-1][pair, parting]] = 0
+    place = np.maximum.accumulate(place)
+    factor[users[order]] = (len(users) - place) / len(users)
+    return factor

@@ -1,0 +1,309 @@
+"""Slurm's own priority, beside what a real slurmctld calculated (tests/recorded/24.11/priorities-*.txt)."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rltuned.cluster.tables import Category
+from rltuned.policy.multifactor import (
+    USUAL,
+    Association,
+    Associations,
+    Machine,
+    PendingJobs,
+    Usage,
+    Weights,
+    associations_of_jobs,
+    fair_tree,
+    normalised,
+    parts,
+    priorities,
+)
+
+RECORDED = Path(__file__).parents[2] / "recorded" / "24.11"
+SITE = replace(USUAL, max_age=1800.0, half_life=600.0)
+"""As tests/recorded/priorities.sh configures the cluster: everything faster than a site would have it."""
+MACHINE = Machine(nodes=5, cpus=196)
+TRES_OF = {
+    "gpu": {"cpu": 196, "mem": 896_000, "gres/gpu": 13},
+    "k80": {"cpu": 56, "mem": 256_000, "gres/gpu": 4},
+}
+JOB_FACTOR = {"gpu": 1, "k80": 10, "share": 5, "force": 1}
+QOS = {"low": 0, "normal": 50, "high": 100}
+MIB = {"M": 1, "G": 1024}
+
+
+@dataclass
+class Recording:
+    """One moment of the real cluster."""
+
+    tree: Associations
+    usage: np.ndarray
+    fairshare: dict
+    rows: list
+    """sprio: one row per job and partition."""
+    asked: dict
+    """squeue: by job id."""
+    time: float
+    """Of slurmctld's last calculation."""
+
+    @property
+    def jobs(self):
+        wanted = [(row, self.asked[row["job"]]) for row in self.rows]
+        highest = {"partition": max(JOB_FACTOR.values()), "qos": max(QOS.values())}
+        return PendingJobs.of(
+            len(wanted),
+            eligible=[float(asked["eligible"]) for _, asked in wanted],
+            association=[self.tree.row_of[row["account"], row["user"]] for row, _ in wanted],
+            nodes=[int(asked["nodes"]) for _, asked in wanted],
+            cpus=[int(asked["cpus"]) for _, asked in wanted],
+            time_limit=[seconds(asked["limit"]) for _, asked in wanted],
+            partition=[JOB_FACTOR[row["partition"]] / highest["partition"] for row, _ in wanted],
+            qos=[QOS[row["qos"]] / highest["qos"] for row, _ in wanted],
+            tres=np.array([shares(asked["tres"], row["partition"]) for row, asked in wanted]),
+            nice=[int(row["nice"]) for row, _ in wanted],
+            site=[int(row["site"]) for row, _ in wanted],
+        )
+
+
+def seconds(text):
+    parts_of = [int(part) for part in text.split(":")]
+    return float(sum(part * 60**power for power, part in enumerate(reversed(parts_of))))
+
+
+def shares(tres, partition):
+    asked = dict(part.split("=") for part in tres.split(","))
+    asked["mem"] = int(asked["mem"][:-1]) * MIB[asked["mem"][-1]]
+    there = TRES_OF.get(partition, TRES_OF["gpu"])
+    return [int(asked.get(name, 0)) / there[name] for name in SITE.tres]
+
+
+def recording(number):
+    sections = {}
+    for line in (RECORDED / f"priorities-{number}.txt").read_text().splitlines():
+        if line.startswith("## "):
+            sections[line[3:]] = lines = []
+        else:
+            lines.append(line)
+    above, entries, raw, fairshare = [], [], {}, {}
+    for line in sections["sshare"][1:]:
+        depth = len(line) - len(line.lstrip())
+        account, user, own, _, used, _, _, factor, _ = line.strip().split("|")
+        above[depth:] = [account]
+        entries.append(Association(account, user, above[depth - 1] if depth else "", float(own or 0)))
+        raw[account, user] = float(used)
+        if user:
+            fairshare[account, user] = float(factor)
+    tree = Associations.of(entries)
+    names = "job partition user account qos priority age age_norm fairshare fs_norm size size_norm part part_norm"
+    sprio = [*names.split(), "qos_part", "qos_norm", "nice", "site", "tres", "tres_norm"]
+    squeue = "job state user account partition qos submit eligible accrue start limit nodes cpus tres nice priority"
+    rows = [dict(zip(sprio, line.split("|"), strict=True)) for line in sections["sprio"]]
+    asked = {line.split("|")[0]: dict(zip(squeue.split(), line.split("|"), strict=True)) for line in sections["squeue"]}
+    first = rows[0]
+    time = float(asked[first["job"]]["eligible"]) + float(first["age_norm"]) * SITE.max_age
+    usage = np.array([raw.get((each.account, each.user), 0.0) for each in tree.entries])
+    return Recording(tree, usage, fairshare, rows, asked, float(round(time)))
+
+
+FLAGS = {
+    1: SITE,
+    2: SITE,
+    3: replace(SITE, fair_tree=False, relative_to_time=True),
+    4: replace(SITE, favor_small=True),
+}
+
+
+@pytest.mark.parametrize("number", sorted(FLAGS))
+def test_every_priority_of_the_real_cluster_is_found_to_the_last_digit(number):
+    now, weights = recording(number), FLAGS[number]
+    usage = Usage(now.tree, weights, now.time)
+    usage.raw = now.usage
+    found = priorities(weights, MACHINE, now.time, now.jobs, usage.factors())
+    assert len(found) > 35
+    assert found.tolist() == [int(row["priority"]) for row in now.rows]
+
+
+@pytest.mark.parametrize("number", sorted(FLAGS))
+def test_every_part_is_the_one_that_sprio_shows(number):
+    now, weights = recording(number), FLAGS[number]
+    usage = Usage(now.tree, weights, now.time)
+    usage.raw = now.usage
+    found = parts(weights, MACHINE, now.time, now.jobs, usage.factors())
+    for name, column in (
+        ("age", "age"),
+        ("fairshare", "fairshare"),
+        ("job_size", "size"),
+        ("partition", "part"),
+        ("qos", "qos_part"),
+    ):  # fmt: skip - one name beside the other
+        assert getattr(found, name) == pytest.approx([int(row[column]) for row in now.rows], abs=0.51), name
+    shown = [[int(part.split("=")[1]) for part in row["tres"].split(",")] for row in now.rows]
+    assert found.tres == pytest.approx(np.array(shown), abs=1.0)
+
+
+@pytest.mark.parametrize("number", [1, 2, 4])
+def test_fair_tree_gives_every_user_of_the_real_cluster_the_factor_that_sshare_shows(number):
+    now = recording(number)
+    found = fair_tree(now.tree, now.usage)
+    assert len(set(now.fairshare.values())) > 6
+    for (account, user), factor in now.fairshare.items():
+        assert found[now.tree.row_of[account, user]] == pytest.approx(factor, abs=1e-6), (account, user)
+
+
+def test_the_classic_algorithm_gives_every_user_the_factor_that_sshare_shows():
+    now = recording(3)
+    usage = Usage(now.tree, FLAGS[3], now.time)
+    usage.raw = now.usage
+    found = usage.factors()
+    assert len(set(now.fairshare.values())) > 5
+    for (account, user), factor in now.fairshare.items():
+        assert found[now.tree.row_of[account, user]] == pytest.approx(factor, abs=2e-5), (account, user)
+
+
+def test_usage_of_the_real_cluster_decays_and_grows_as_sshare_shows_three_minutes_later():
+    before, after = recording(1), recording(2)
+    running = [asked for asked in before.asked.values() if asked["state"] == "R"]
+    assert len(running) == 6
+    leaves = np.array([before.tree.row_of[asked["account"], asked["user"]] for asked in running])
+    cpus = np.array([float(asked["cpus"]) for asked in running])
+    usage = Usage(before.tree, SITE, before.time)
+    usage.raw = before.usage.copy()
+    while usage.time < after.time:
+        usage.decay(usage.time + 60.0)
+        usage.charge(leaves, cpus, np.full(len(cpus), 60.0))
+    assert after.time - before.time == 180.0
+    assert usage.raw == pytest.approx(after.usage, abs=1.5)  # sshare drops fractions
+    assert after.usage.max() > 2 * before.usage.max()
+
+
+def jobs(n=3, **columns):
+    return PendingJobs.of(n, tres=np.zeros((n, 3)), **columns)
+
+
+def test_age_grows_to_its_weight_and_no_further_and_a_job_that_is_not_eligible_has_none():
+    waited = jobs(4, eligible=[1000.0, 1000.0 - USUAL.max_age / 4, -1e7, np.nan])
+    found = parts(USUAL, Machine(10, 100), 1000.0, waited, np.zeros(1))
+    assert found.age.tolist() == [0.0, 2500.0, 10_000.0, 0.0]
+
+
+def test_large_jobs_are_favoured_unless_the_site_says_small():
+    sizes = jobs(nodes=[1, 5, 10], cpus=[10, 50, 100])
+    large = parts(USUAL, Machine(10, 100), 0.0, sizes, np.zeros(1)).job_size
+    small = parts(replace(USUAL, favor_small=True), Machine(10, 100), 0.0, sizes, np.zeros(1)).job_size
+    assert large.tolist() == [100.0, 500.0, 1000.0]
+    assert small.tolist() == [900.0, 500.0, 0.0]
+
+
+def test_priorities_stay_between_one_and_what_32_bits_hold_and_drop_fractions():
+    at_the_ends = jobs(nice=[1e6, -1e10, -0.7])
+    assert priorities(Weights(), Machine(1, 1), 0.0, replace_tres(at_the_ends), np.zeros(1)).tolist() == [
+        1,
+        2**32 - 1,
+        1,
+    ]
+    assert priorities(Weights(), Machine(1, 1), 0.0, replace_tres(jobs(nice=-7.9)), np.zeros(1)).tolist() == [7, 7, 7]
+
+
+def replace_tres(pending):
+    return replace(pending, tres=np.zeros((len(pending), 0)))
+
+
+def test_slurms_own_defaults_make_every_priority_one():
+    some = replace_tres(jobs(eligible=[0.0, 5.0, 9.0], qos=[1.0, 0.5, 0.0]))
+    assert priorities(Weights(), Machine(4, 64), 1e6, some, np.ones(1)).tolist() == [1, 1, 1]
+
+
+def test_the_factor_of_a_partition_or_qos_is_its_priority_over_the_highest():
+    assert normalised(np.array([50.0, 0.0, 200.0])).tolist() == [0.25, 0.0, 1.0]
+    assert normalised(np.zeros(2)).tolist() == [0.0, 0.0]
+
+
+def two_labs():
+    return Associations.of(
+        [
+            Association("a1", parent="a", shares=2),
+            Association("a", shares=3),
+            Association("b"),
+            Association("a1", "ann"),
+            Association("a1", "abe"),
+            Association("a", "amy"),
+            Association("b", "bob"),
+        ]
+    )
+
+
+def test_under_fair_tree_everybody_of_the_account_that_used_less_of_its_share_goes_first():
+    usage = Usage(two_labs(), USUAL)
+    row = usage.associations.row_of
+    # Of 100: a used 60 of its 75, b 40 of its 25. In a: amy used 10 of 60 and has 1/3, a1 50 of 60 and has 2/3.
+    usage.charge(
+        np.array([row["a1", "ann"], row["a", "amy"], row["b", "bob"]]), np.array([50.0, 10.0, 40.0]), np.ones(3)
+    )
+    factors = usage.factors()
+    assert {name: factors[at] for name, at in row.items() if name[1]} == {
+        ("a", "amy"): 1.0,
+        ("a1", "abe"): 0.75,
+        ("a1", "ann"): 0.5,
+        ("b", "bob"): 0.25,
+    }
+
+
+def test_users_who_used_nothing_share_the_highest_factor():
+    assert sorted(Usage(two_labs(), USUAL).factors()) == [0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0]
+
+
+def test_the_classic_factor_is_a_half_for_whoever_used_just_his_share():
+    classic = replace(USUAL, fair_tree=False)
+    tree = Associations.of([Association("x"), Association("y"), Association("x", "u"), Association("y", "v")])
+    usage = Usage(tree, classic)
+    usage.charge(np.array([tree.row_of["x", "u"], tree.row_of["y", "v"]]), np.array([5.0, 5.0]), np.ones(2))
+    assert usage.factors()[tree.is_user] == pytest.approx([0.5, 0.5])
+    usage.charge(np.array([tree.row_of["x", "u"]]), np.array([10.0]), np.ones(1))
+    # x used 15 of 20 with half of the shares: 2^(−0.75/0.5)
+    assert usage.factors()[tree.row_of["x", "u"]] == pytest.approx(2**-1.5, rel=1e-4)
+
+
+def test_half_of_the_usage_is_forgotten_in_a_half_life_and_a_parent_has_what_its_children_have():
+    usage = Usage(two_labs(), USUAL, time=0.0)
+    row = usage.associations.row_of
+    usage.charge(np.array([row["a1", "ann"], row["a", "amy"]]), np.array([600.0, 400.0]), np.ones(2))
+    assert usage.raw[[row["a1", ""], row["a", ""], 0, row["b", ""]]] == pytest.approx([600, 1000, 1000, 0], abs=0.01)
+    usage.decay(USUAL.half_life)
+    assert usage.raw[0] == pytest.approx(500.0, rel=1e-3)
+    usage.decay(0.0)
+    assert usage.raw[0] == pytest.approx(500.0, rel=1e-3)
+
+
+def test_associations_without_a_parent_or_twice_the_same_are_refused_by_name():
+    with pytest.raises(ValueError, match="lab/ hangs in the air"):
+        Associations.of([Association("lab", parent="nowhere")])
+    with pytest.raises(ValueError, match="lab/ann is listed twice"):
+        Associations.of([Association("lab"), Association("lab", "ann"), Association("lab", "ann")])
+
+
+def test_the_jobs_of_a_trace_make_a_tree_of_equal_shares():
+    user = Category.of(["ann", "bob", "ann", "", "ann"])
+    account = Category.of(["x", "x", "y", "x", ""])
+    tree, rows = associations_of_jobs(user, account)
+    named = [(tree.entries[row].account, tree.entries[row].user) for row in rows]
+    assert named == [("x", "ann"), ("x", "bob"), ("y", "ann"), ("x", "(none)"), ("(none)", "ann")]
+    assert tree.share[[tree.row_of["x", ""], tree.row_of["x", "bob"]]] == pytest.approx([1 / 3, 1 / 3])
+
+
+def test_an_empty_queue_has_no_priorities():
+    tree, rows = associations_of_jobs(Category.of([]), Category.of([]))
+    empty = PendingJobs.of(0, tres=np.zeros((0, 3)), association=rows)
+    assert priorities(USUAL, Machine(1, 1), 0.0, empty, Usage(tree, USUAL).factors()).shape == (0,)
+
+
+def test_the_rows_that_are_taken_keep_their_priorities():
+    now = recording(1)
+    factors = fair_tree(now.tree, now.usage)
+    some = np.array([7, 3, 11])
+    assert (
+        priorities(SITE, MACHINE, now.time, now.jobs.take(some), factors).tolist()
+        == priorities(SITE, MACHINE, now.time, now.jobs, factors)[some].tolist()
+    )
