@@ -12,3 +12,29 @@ order of events, backfill on time limits only, determinism, and that nothing her
 What must not be imported: a clock, a disk, a process, `daemon`, `evaluate`, `learn`. Numba is imported here and nowhere
 else.
 """
+
+from rltuned.simulate.engine import Predictor, Ranker, Simulation, simulate
+from rltuned.simulate.rankers import PlanRanker, RuleRanker
+from rltuned.simulate.values import (
+    Backfill,
+    Estimates,
+    Fit,
+    JobFate,
+    SimulationResult,
+    SimulationSettings,
+)
+
+__all__ = [
+    "Backfill",
+    "Estimates",
+    "Fit",
+    "JobFate",
+    "PlanRanker",
+    "Predictor",
+    "Ranker",
+    "RuleRanker",
+    "Simulation",
+    "SimulationResult",
+    "SimulationSettings",
+    "simulate",
+]

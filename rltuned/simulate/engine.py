@@ -1,0 +1,562 @@
+"""`Simulation`: a simulated Slurm that is moved in time, looked at and meddled with."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.changes import OverSubscribe
+from rltuned.cluster.shape import ClusterShape
+from rltuned.cluster.tables import Category, Floats, Ints, JobState, JobTable, Snapshot
+from rltuned.errors import RltunedError
+from rltuned.simulate import kernel as k
+from rltuned.simulate.requests import Requests, requests
+from rltuned.simulate.values import Backfill, Estimates, Fit, JobFate, SimulationResult, SimulationSettings
+from rltuned.workload.jobs import Workload
+
+Rows = npt.NDArray[np.intp]
+
+RELEASE: Final = (24, 11)
+"""The Slurm whose manners a snapshot has."""
+
+_BACKFILL: Final = {
+    Backfill.NONE: k.NO_BACKFILL,
+    Backfill.EASY: k.EASY_BACKFILL,
+    Backfill.SLURM: k.SLURM_BACKFILL,
+}
+_FIT: Final = {Fit.BEST: k.BEST, Fit.WORST: k.WORST, Fit.SLURM: k.SLURM}
+_LARGEST: Final = float(np.finfo(np.float64).max)
+
+
+class Ranker(Protocol):
+    """Orders the pending jobs at each refresh."""
+
+    @property
+    def ages(self) -> bool:
+        """Whether the order may change by the passing of time alone."""
+
+    @property
+    def at_once(self) -> bool:
+        """Whether a job is ranked the moment it is submitted, as by slurmctld itself, not at the next refresh."""
+
+    def fixed(self, simulation: "Simulation") -> Floats | None:
+        """(N,) keys of all jobs of the workload, where they never change; None: `keys` is asked at each refresh."""
+
+    def keys(self, simulation: "Simulation", rows: Rows) -> Floats:
+        """(n,) finite; smaller first, ties by submission. `rows`: the pending jobs (held ones left out), ranked now."""
+
+
+class Predictor(Protocol):
+    """Estimates run times from the jobs that have ended so far."""
+
+    def ended(self, rows: Rows, run_times: Floats) -> None:
+        """These jobs have ended since the last call; (n,) seconds that they ran."""
+
+    def predict(self, rows: Rows) -> Floats:
+        """(n,) r of these new jobs, seconds."""
+
+
+@dataclass(frozen=True)
+class QueueView:
+    """The columns that a plain rule looks at (`rltuned.policy.base.Queue`)."""
+
+    run_time: Floats
+    time_limit: Floats
+    gpus: Floats
+    wait: Floats
+    submit: Floats
+    priority: Floats
+
+
+class Simulation:
+    """One cluster, one workload, from the first submission on. docs/simulator.md says what happens.
+
+    Rows are rows of the workload. Times are seconds on the workload's clock.
+    """
+
+    def __init__(
+        self,
+        shape: ClusterShape,
+        jobs: Workload,
+        estimates: Estimates,
+        settings: SimulationSettings | None = None,
+        predictor: Predictor | None = None,
+        asked: Requests | None = None,
+    ) -> None:
+        """Args:
+        shape: the cluster.
+        jobs: what is submitted, in order of submission.
+        estimates: (N,) time limits and r; r is changed in place when there is a predictor.
+        settings: Slurm's.
+        predictor: estimates r of each job at the first refresh that sees it.
+        asked: `requests(shape, jobs, estimates.time_limit)`, where the caller has it (windows of one trace).
+
+        Raises:
+            RltunedError: estimates of another length, or that are no times.
+        """
+        if not len(estimates.time_limit) == len(estimates.run_time) == len(jobs):
+            raise RltunedError(f"{len(jobs)} jobs, but {len(estimates.time_limit)} time limits")
+        if len(jobs) and not (estimates.time_limit.min() >= 1.0 and estimates.run_time.min() >= 1.0):
+            raise RltunedError("every time limit and every estimate must be at least one second")
+        self.shape, self.jobs, self.estimates = shape, jobs, estimates
+        self.settings = settings or SimulationSettings()
+        self.asked = asked if asked is not None else requests(shape, jobs, estimates.time_limit)
+        self._predictor = predictor
+        self._told = np.zeros(len(jobs), dtype=np.bool_) if predictor is not None else None
+        self._held: set[int] = set()
+        self._excluded: dict[int, frozenset[int]] = {}
+        self._pools: dict[tuple[int, frozenset[int]], int] = {}
+        self._setup = _setup(self.settings)
+        self._state = _state(shape, jobs, estimates, self.asked, self.settings)
+        self._columns: dict[str, Any] | None = None
+        for row in self.asked.rejected:
+            self._state.jobs["fate"][row] = JobFate.REJECTED
+
+    # --- moving
+
+    def run(self, ranker: Ranker, until: float = np.inf) -> None:
+        """Advance to `until`, events at it included, or until nothing can happen any more."""
+        fixed = None if self._predictor is not None else ranker.fixed(self)
+        if fixed is not None:
+            self._state.jobs["fixed"] = np.clip(fixed, -_LARGEST, _LARGEST)
+        ranked = False
+        arguments = (until, fixed is not None, ranker.ages, ranker.at_once)
+        while (
+            k.advance(self._state, self._setup, arguments[0], ranked, arguments[1], arguments[2], arguments[3])
+            == k.REFRESH
+        ):
+            self._rank(ranker)
+            ranked = True
+
+    def _rank(self, ranker: Ranker) -> None:
+        s = self._state
+        rows = self.pending
+        if self._predictor is not None:
+            self._predict(self._predictor, rows)
+        keys = np.clip(np.nan_to_num(ranker.keys(self, rows), nan=_LARGEST), -_LARGEST, _LARGEST)
+        self._sort(rows, keys)
+        s.count[k.UNRANKED] = int((s.jobs["key"][self.pending] == np.inf).sum())
+
+    def _sort(self, rows: Rows, keys: Floats) -> None:
+        """New keys for some pending jobs; a main pass follows when that changes the order."""
+        s, n = self._state, int(self._state.count[k.QUEUED])
+        s.jobs["key"][rows] = keys
+        queue = s.queue[:n]
+        order = np.lexsort((queue, s.jobs["key"][queue], -s.jobs["tier"][queue]))
+        if (order != np.arange(n)).any():
+            s.queue[:n] = queue[order]
+            self._something_changed()
+        s.count[k.MAIN_DUE] = 1
+
+    def _predict(self, predictor: Predictor, rows: Rows) -> None:
+        s = self._state
+        assert self._told is not None
+        news = np.flatnonzero((s.jobs["fate"] >= JobFate.COMPLETED) & (s.jobs["fate"] <= JobFate.TIMEOUT) & ~self._told)
+        if len(news):
+            self._told[news] = True
+            news = news[np.lexsort((news, s.jobs["end"][news]))]
+            predictor.ended(news, s.jobs["end"][news] - s.jobs["start"][news])
+        fresh = np.sort(rows[s.jobs["key"][rows] == np.inf])
+        if len(fresh):
+            predicted = predictor.predict(fresh)
+            self.estimates.run_time[fresh] = np.clip(predicted, 1.0, self.estimates.time_limit[fresh])
+
+    def _something_changed(self) -> None:
+        """Slurm looks at the queue again: now, and in the next backfill pass."""
+        s, now = self._state, float(self._state.clock[k.NOW])
+        s.count[k.MAIN_DUE] = 1
+        s.clock[k.BACKFILL_DUE] = min(s.clock[k.BACKFILL_DUE], k.next_multiple(now, self.settings.bf_interval))
+        s.clock[k.REFRESH_DUE] = min(s.clock[k.REFRESH_DUE], k.next_multiple(now, self.settings.refresh))
+
+    # --- looking
+
+    @property
+    def now(self) -> float:
+        """Seconds on the workload's clock."""
+        return float(self._state.clock[k.NOW])
+
+    @property
+    def pending(self) -> Rows:
+        """Jobs in the queue, in the order of their rank; held ones left out."""
+        return self._state.queue[: self._state.count[k.QUEUED]].astype(np.intp)
+
+    @property
+    def running(self) -> Rows:
+        """Jobs that hold resources, in the order in which their limits end them."""
+        return self._state.holding[: self._state.count[k.HOLDING]].astype(np.intp)
+
+    @property
+    def held(self) -> frozenset[int]:
+        """Jobs that `hold` has taken out of the queue."""
+        return frozenset(self._held)
+
+    @property
+    def fate(self) -> npt.NDArray[np.int8]:
+        """(N,) `JobFate` now; a view, not to be written."""
+        return self._state.jobs["fate"].astype(np.int8)
+
+    @property
+    def start(self) -> Floats:
+        """(N,) seconds, NaN where not started; a view, not to be written."""
+        return self._state.jobs["start"]
+
+    @property
+    def free(self) -> npt.NDArray[np.int64]:
+        """(M, 4) GPUs, CPUs, MiB of memory, MiB of disk that are free; a view, not to be written."""
+        return self._state.amount[k.NOW_FREE]
+
+    @property
+    def done(self) -> bool:
+        """Whether nobody waits (but for held jobs), runs, or is still to be submitted."""
+        s = self._state
+        return not (s.count[k.QUEUED] or s.count[k.HEAP] or s.count[k.NEXT] < len(self.jobs))
+
+    def nodes_of(self, row: int) -> npt.NDArray[np.int32]:
+        """Nodes that a job runs on or ran on."""
+        s = self._state
+        return s.given_node[s.jobs["slot"][row] : s.jobs["slot"][row] + s.jobs["on"][row]].astype(np.int32)
+
+    def view(self, rows: Rows, priority: Floats | None = None) -> QueueView:
+        """These jobs as a plain rule sees them; without `priority`, the earlier submission has the higher one."""
+        submit = self.jobs.submit_time[rows]
+        return QueueView(
+            run_time=self.estimates.run_time[rows],
+            time_limit=self.estimates.time_limit[rows],
+            gpus=self.jobs.gpus[rows].astype(np.float64),
+            wait=np.maximum(self.now - submit, 0.0),
+            submit=submit - self.jobs.submit_time[0],
+            priority=-rows.astype(np.float64) if priority is None else priority,
+        )
+
+    def result(self) -> SimulationResult:
+        """What has become of the jobs so far."""
+        s = self._state
+        started = ~np.isnan(s.jobs["start"])
+        ended = started & (s.jobs["fate"] != JobFate.RUNNING)
+        ptr = np.concatenate(([0], np.cumsum(s.jobs["on"]))).astype(np.int32)
+        index = np.arange(int(ptr[-1])) - np.repeat(ptr[:-1] - s.jobs["slot"], s.jobs["on"])
+        return SimulationResult(
+            fate=s.jobs["fate"].astype(np.int8),
+            start=s.jobs["start"].copy(),
+            end=np.where(ended, s.jobs["end"], np.nan),
+            rejected=dict(self.asked.rejected),
+            node_ptr=ptr,
+            node_idx=s.given_node[index].astype(np.int32),
+            backfilled=s.jobs["backfilled"].astype(np.bool_),
+            passes=int(s.count[k.PASSES]),
+            refreshes=int(s.count[k.REFRESHES]),
+        )
+
+    def snapshot(self, epoch: float = 0.0, priority: Ints | None = None) -> Snapshot:
+        """The moment as the daemon would read it: running jobs, then pending ones in the order of their rank.
+
+        Job ids are rows + 1. Held jobs are not shown.
+
+        Args:
+            epoch: what to add to all times.
+            priority: (N,) of the workload's jobs; without it, the earlier submission has the higher one.
+        """
+        s = self._state
+        rows = np.concatenate((self.running, self.pending))
+        running = len(rows) - int(s.count[k.QUEUED])
+        columns = self._job_columns()
+        counts = np.where(np.arange(len(rows)) < running, s.jobs["on"][rows], 0)
+        ptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
+        index = np.arange(int(ptr[-1])) - np.repeat(ptr[:-1] - s.jobs["slot"][rows], counts)
+        active = np.arange(len(rows)) < running
+        table = JobTable(
+            **{
+                name: value.take(rows) if isinstance(value, Category) else value[rows]
+                for name, value in columns.items()
+            },
+            state=np.where(active, JobState.RUNNING, JobState.PENDING).astype(np.int8),
+            submit_time=self.jobs.submit_time[rows] + epoch,
+            eligible_time=self.jobs.submit_time[rows] + epoch,
+            start_time=np.where(active, s.jobs["start"][rows] + epoch, np.nan),
+            end_time=np.where(active, s.jobs["ends_by"][rows] + epoch, np.nan),
+            time_limit=self.estimates.time_limit[rows],
+            priority=(len(self.jobs) - rows).astype(np.int64) if priority is None else priority[rows],
+            oversubscribe=Category(
+                (s.jobs["alone"][rows] == k.ISOLATED).astype(np.int32), (OverSubscribe.OK.value, OverSubscribe.NO.value)
+            ),
+            exclusive=np.asarray(s.jobs["alone"][rows] == k.WHOLE, dtype=np.bool_),
+            exc_nodes=self._exclusions(rows),
+            node_ptr=ptr,
+            node_idx=s.given_node[index].astype(np.int32),
+        )
+        return Snapshot(self.now + epoch, RELEASE, table, self._nodes(), self.shape.partitions)
+
+    def _job_columns(self) -> dict[str, Any]:
+        """Columns of `JobTable` that never change, by row of the workload."""
+        if self._columns is None:
+            n, jobs, asked = len(self.jobs), self.jobs, self.asked
+            none = np.zeros(n, dtype=np.int32)
+            names = tuple(partition.name for partition in self.shape.partitions)
+            nothing = Category(none - 1, ())
+            per_node = np.asarray(asked.per_node, dtype=np.bool_)
+            self._columns = {
+                "job_id": np.arange(1, n + 1, dtype=np.int64),
+                "array_tasks": none,
+                "het_job_id": np.zeros(n, dtype=np.int64),
+                "user": jobs.user,
+                "account": jobs.account,
+                "partition": Category(np.maximum(asked.partition, 0).astype(np.int32), names),
+                "qos": jobs.qos if jobs.qos.names else Category(none, ("normal",)),
+                "reservation": nothing,
+                "reason": Category(none, ("Priority",)),
+                "nodes": np.maximum(asked.nodes, 1).astype(np.int32),
+                "tasks": none + 1,
+                "gpus": jobs.gpus,
+                "gpus_per_node": np.where(per_node, asked.gpus, 0).astype(np.int32),
+                "gpu_type": Category(asked.gpu_type.astype(np.int32), self.shape.nodes.gpu_types),
+                "cpus": jobs.cpus,
+                "mem": jobs.mem,
+                "tmp": jobs.tmp,
+                "features": nothing,
+                "req_nodes": nothing,
+                "dependent": none.astype(np.bool_),
+                "held": none.astype(np.bool_),
+                "nice": np.zeros(n, dtype=np.int64),
+                "site_factor": np.zeros(n, dtype=np.int64),
+                "site_known": np.ones(n, dtype=np.bool_),
+            }
+        return self._columns
+
+    def _exclusions(self, rows: Rows) -> Category:
+        if not self._excluded:
+            return Category(np.full(len(rows), -1, dtype=np.int32), ())
+        names = self.shape.nodes.names
+        return Category.of(",".join(names[n] for n in sorted(self._excluded.get(int(row), ()))) for row in rows)
+
+    def _nodes(self) -> Any:
+        s, nodes = self._state, self.shape.nodes
+        used = s.amount[k.ROOM] - s.amount[k.NOW_FREE]
+        taken = np.where(nodes.gpus > 0, used[:, k.GPU, None], 0).astype(np.int32)
+        return replace(
+            nodes,
+            gpus_alloc=taken,
+            cpus_alloc=used[:, k.CPU].astype(np.int32),
+            mem_alloc=used[:, 2].astype(np.float64),
+            usable=s.nodes["usable"].astype(np.bool_),
+        )
+
+    # --- meddling, between two runs
+
+    def set_keys(self, rows: Rows, keys: Floats) -> None:
+        """Order these pending jobs by `keys` from now on; the others keep theirs."""
+        self._sort(rows, np.clip(keys, -_LARGEST, _LARGEST))
+
+    def hold(self, row: int) -> None:
+        """Take a pending job out of the queue."""
+        if self._leave_queue(row):
+            self._held.add(row)
+
+    def release(self, row: int) -> None:
+        """Put a held job back into the queue, unranked."""
+        if row in self._held:
+            self._held.remove(row)
+            self._state.jobs["key"][row] = np.inf
+            self._state.count[k.UNRANKED] += 1
+            k.enqueue(self._state, row)
+            self._something_changed()
+
+    def cancel(self, row: int) -> None:
+        """End a job that waits, is held, runs, or is still to be submitted."""
+        s = self._state
+        if s.jobs["fate"][row] == JobFate.RUNNING:
+            s.jobs["end"][row] = self.now
+            gone = np.flatnonzero(s.heap["job"][: s.count[k.HEAP]] == row)
+            k.finish(s, self._setup, row)
+            if self.settings.contention <= 0.0:  # else the heap has just been made anew
+                self._drop_end(int(gone[0]))
+            s.jobs["fate"][row] = JobFate.CANCELLED
+        elif s.jobs["fate"][row] == JobFate.WAITING:
+            self._leave_queue(row)
+            self._held.discard(row)
+            s.jobs["fate"][row] = JobFate.CANCELLED
+        self._something_changed()
+
+    def _drop_end(self, at: int) -> None:
+        s, n = self._state, int(self._state.count[k.HEAP])
+        times, jobs = np.delete(s.heap["time"][:n], at), np.delete(s.heap["job"][:n], at)
+        order = np.lexsort((jobs, times))  # a sorted list is a heap
+        s.heap["time"][: n - 1], s.heap["job"][: n - 1] = times[order], jobs[order]
+        s.count[k.HEAP] = n - 1
+
+    def _leave_queue(self, row: int) -> bool:
+        s, n = self._state, int(self._state.count[k.QUEUED])
+        at = np.flatnonzero(s.queue[:n] == row)
+        if not len(at):
+            return False
+        s.queue[at[0] : n - 1] = s.queue[at[0] + 1 : n]
+        s.count[k.QUEUED] = n - 1
+        s.count[k.UNRANKED] -= int(s.jobs["key"][row] == np.inf)
+        self._something_changed()
+        return True
+
+    def set_isolated(self, row: int, *, isolated: bool) -> None:
+        """OverSubscribe=NO, or the default again, of a job that has not started."""
+        s = self._state
+        if s.jobs["fate"][row] == JobFate.WAITING and s.jobs["alone"][row] != k.WHOLE:
+            s.jobs["alone"][row] = k.ISOLATED if isolated else k.SHARED
+            self._something_changed()
+
+    def set_excluded(self, row: int, nodes: Sequence[int]) -> None:
+        """ExcNodeList of a job that has not started: it stays off these nodes."""
+        s = self._state
+        if s.jobs["fate"][row] != JobFate.WAITING:
+            return
+        without = frozenset(nodes)
+        if without:
+            self._excluded[row] = without
+        else:
+            self._excluded.pop(row, None)
+        s.jobs["pool"][row] = self._pool(int(self.asked.pool[row]), without)
+        self._something_changed()
+
+    def set_usable(self, node: int, *, usable: bool) -> None:
+        """Drain a node (what runs there goes on), or take it back."""
+        self._state.nodes["usable"][node] = usable
+        self._something_changed()
+
+    def _pool(self, pool: int, without: frozenset[int]) -> int:
+        """The number of a pool less some nodes; made when it is new."""
+        if not without:
+            return pool
+        key = (pool, without)
+        if key not in self._pools:
+            s = self._state
+            members = s.pool_nodes[s.pool_ptr[pool] : s.pool_ptr[pool + 1]]
+            left = np.array([node for node in members if node not in without], dtype=np.int64)
+            self._pools[key] = len(s.pool_ptr) - 1
+            self._state = s._replace(
+                pool_ptr=np.append(s.pool_ptr, s.pool_ptr[-1] + len(left)).astype(np.int64),
+                pool_nodes=np.concatenate((s.pool_nodes, left)),
+                known=np.append(s.known, False),  # noqa: FBT003 - a value of the array
+                most=np.vstack((s.most, np.zeros((1, 4), dtype=np.int64))),
+                shadow_range=np.vstack((s.shadow_range, np.zeros((1, 2)))),
+            )
+        return self._pools[key]
+
+
+def simulate(
+    shape: ClusterShape,
+    jobs: Workload,
+    estimates: Estimates,
+    ranker: Ranker,
+    settings: SimulationSettings | None = None,
+    predictor: Predictor | None = None,
+    asked: Requests | None = None,
+) -> SimulationResult:
+    """Run a workload to its end; the arguments are those of `Simulation`."""
+    simulation = Simulation(shape, jobs, estimates, settings, predictor, asked)
+    simulation.run(ranker)
+    return simulation.result()
+
+
+def _setup(settings: SimulationSettings) -> k.Setup:
+    return k.Setup(
+        backfill=int(_BACKFILL[settings.backfill]),
+        fit=_FIT[settings.fit],
+        bf_interval=float(settings.bf_interval),
+        bf_max_job_test=int(settings.bf_max_job_test),
+        bf_window=float(settings.bf_window),
+        bf_resolution=float(settings.bf_resolution),
+        refresh=float(settings.refresh),
+        stale=float(max(settings.stale, settings.refresh)),
+        contention=float(settings.contention),
+        turnover=float(settings.turnover),
+    )
+
+
+def _ragged(rows: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    ptr = np.concatenate(([0], np.cumsum([len(row) for row in rows]))).astype(np.int64)
+    flat = np.concatenate([*rows, np.zeros(0, dtype=np.int64)]).astype(np.int64)
+    return ptr, flat
+
+
+def _state(
+    shape: ClusterShape, jobs: Workload, estimates: Estimates, asked: Requests, settings: SimulationSettings
+) -> k.State:
+    n, m = len(jobs), len(shape.nodes)
+    amount = np.zeros((5, m, k.DIMENSIONS), dtype=np.int64)
+    amount[k.NOW_FREE] = amount[k.ROOM] = asked.capacity
+    records = np.zeros(m, dtype=k.NODE)
+    records["usable"], records["shadow"] = shape.nodes.usable, np.inf
+    pool_ptr, pool_nodes = _ragged([np.flatnonzero(mask) for mask in asked.pool_nodes])
+    part_ptr, part_nodes = _ragged([p.nodes for p in shape.partitions])
+    # A request in all may be spread over as many nodes as it has units, or as its pool has nodes.
+    units = np.where(asked.gpus > 0, asked.gpus, asked.cpus)
+    size_of_pool = np.diff(pool_ptr)[np.maximum(asked.pool, 0)] if len(asked.pool_nodes) else 0
+    width = np.where(asked.per_node, asked.nodes, np.minimum(units, size_of_pool))
+    width[list(asked.rejected)] = 0
+    slot = np.concatenate(([0], np.cumsum(width))).astype(np.int64)
+    planning = settings.backfill is Backfill.SLURM
+    tests = min(settings.bf_max_job_test, n) + 1 if planning else 0
+    given = int(slot[-1])
+    return k.State(
+        jobs=_job_records(jobs, estimates, asked, shape, slot),
+        need=np.stack((asked.gpus, asked.cpus, asked.mem, asked.tmp), axis=1),
+        given_node=np.zeros(given, dtype=np.int64),
+        given=np.zeros((given, k.DIMENSIONS), dtype=np.int64),
+        queue=np.zeros(n, dtype=np.int64),
+        fresh=np.zeros(n, dtype=np.int64),
+        heap=np.zeros(n, dtype=k.END),
+        holding=np.zeros(n, dtype=np.int64),
+        nodes=records,
+        amount=amount,
+        jobs_on=np.zeros((2, m), dtype=np.int64),
+        closed=np.zeros((2, m), dtype=np.bool_),
+        pick=np.zeros((m, k.DIMENSIONS), dtype=np.int64),
+        tally=np.zeros(int(asked.capacity[:, :2].max(initial=0)) + 1, dtype=np.int64),
+        pool_ptr=pool_ptr,
+        pool_nodes=pool_nodes,
+        part_ptr=part_ptr,
+        part_nodes=part_nodes,
+        known=np.zeros(len(asked.pool_nodes), dtype=np.bool_),
+        most=np.zeros((len(asked.pool_nodes), 4), dtype=np.int64),
+        shadow_range=np.zeros((len(asked.pool_nodes), 2)),
+        blocked=np.zeros(len(shape.partitions), dtype=np.bool_),
+        clock=np.array([jobs.submit_time[0] if n else 0.0, np.inf, np.inf, -np.inf]),
+        count=np.zeros(8, dtype=np.int64),
+        release_ptr=np.zeros(m + 1, dtype=np.int64),
+        release_at=np.zeros(given if planning else 0, dtype=np.int64),
+        release_job=np.zeros(given if planning else 0, dtype=np.int64),
+        plan_start=np.zeros((m if planning else 0, tests)),
+        plan_end=np.zeros((m if planning else 0, tests)),
+        moments=np.zeros(given + m * tests if planning else n),
+        spare=np.zeros(k.DIMENSIONS, dtype=np.int64),
+    )
+
+
+def _job_records(
+    jobs: Workload, estimates: Estimates, asked: Requests, shape: ClusterShape, slot: npt.NDArray[np.int64]
+) -> npt.NDArray[Any]:
+    partition = np.maximum(asked.partition, 0)
+    tiers = np.array([p.priority_tier for p in shape.partitions], dtype=np.int64)
+    whole = np.array([p.oversubscribe is OverSubscribe.EXCLUSIVE for p in shape.partitions], dtype=np.bool_)
+    records = np.zeros(len(jobs), dtype=k.JOB)
+    columns: dict[str, Any] = {
+        "submit": jobs.submit_time,
+        "run": jobs.run_time,
+        "limit": estimates.time_limit,
+        "form": np.where(asked.per_node, k.PER_NODE, k.IN_ALL),
+        "least": np.maximum(asked.nodes, 1),
+        "most_nodes": asked.most_nodes,
+        "pool": np.maximum(asked.pool, 0),
+        "partition": partition,
+        "tier": tiers[partition],
+        "alone": np.where(whole[partition], k.WHOLE, k.SHARED),
+        "slot": slot[:-1],
+        "key": np.inf,
+        "start": np.nan,
+        "end": np.nan,
+        "ends_by": np.inf,
+        "speed": 1.0,
+    }
+    for name, values in columns.items():
+        records[name] = values
+    return records
+

@@ -1,0 +1,957 @@
+"""The compiled event loop: slurmctld's main pass and backfill over flat arrays (docs/simulator.md).
+
+Everything that changes is in `State`; `advance` moves it in time. A ranking is a number per job (`key`, smaller first);
+who computes it is not known here: for a ranking that never changes the keys are given beforehand (`fixed`), for any other
+`advance` returns at each refresh and is called again.
+
+Jobs and nodes are record arrays: a compiled function gets a handful of pointers, not seventy, which is what makes calls
+cheap and compilation bearable.
+
+Books that are kept so that nothing is searched for: the queue is sorted at all times, running jobs are in a heap by end and in a
+list by limit (what backfill goes by), `free` is per node. An easy backfill pass over thousands of jobs looks at two
+numbers per pool before it looks at nodes.
+"""
+
+# Loops over arrays are what Numba compiles best; the formatter's and linter's taste for iterators does not apply here.
+# ruff: noqa: PLR1702, C901, PLW2901
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from rltuned.cluster.tables import Floats
+
+Array = npt.NDArray[Any]
+
+INNER: Final = {"cache": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+"""For functions that only compiled code calls: their door to Python would be most of what is compiled."""
+
+GPU: Final = 0
+CPU: Final = 1
+DISK: Final = 3
+DIMENSIONS: Final = 4
+"""GPUs, CPUs, MiB of memory, MiB of local disk."""
+
+PER_NODE: Final = 0
+IN_ALL: Final = 1
+
+SHARED: Final = 0
+ISOLATED: Final = 1
+"""OverSubscribe=NO: starts on idle nodes only, and nobody joins."""
+WHOLE: Final = 2
+"""Whole nodes, all that they have."""
+
+BEST: Final = 0
+WORST: Final = 1
+SLURM: Final = 2
+
+NO_BACKFILL: Final = np.int64(0)
+EASY_BACKFILL: Final = np.int64(1)
+SLURM_BACKFILL: Final = np.int64(2)
+
+WAITING: Final = 0
+RUNNING: Final = 1
+COMPLETED: Final = 2
+TIMEOUT: Final = 3
+
+DONE: Final = 0
+REFRESH: Final = 1
+
+# First index of `State.amount`, `jobs_on` and `closed`. Not plain integers: Numba would compile a function anew for each.
+NOW_FREE: Final = np.int64(0)
+LATER_FREE: Final = np.int64(1)
+"""At the time that is being planned."""
+ROOM: Final = np.int64(2)
+"""Of an empty node."""
+BEYOND: Final = np.int64(3)
+"""What the reservations of this pass leave on a node when they have begun."""
+PROMISED: Final = np.int64(4)
+"""What they take."""
+
+# Places in `State.clock`.
+NOW: Final = 0
+BACKFILL_DUE: Final = 1
+REFRESH_DUE: Final = 2
+LAST_REFRESH: Final = 3
+
+# Places in `State.count`.
+QUEUED: Final = 0
+NEXT: Final = 1
+HEAP: Final = 2
+HOLDING: Final = 3
+PASSES: Final = 4
+REFRESHES: Final = 5
+MAIN_DUE: Final = 6
+UNRANKED: Final = 7
+"""Queued jobs that no refresh has seen."""
+
+
+JOB: Final = np.dtype(
+    [
+        # As it was submitted.
+        ("submit", "f8"),
+        ("run", "f8"),  # seconds of work
+        ("limit", "f8"),
+        ("fixed", "f8"),  # key of a ranking that never changes
+        ("form", "i8"),  # PER_NODE or IN_ALL
+        ("least", "i8"),  # nodes: exactly (per node) or at least (in all)
+        ("most_nodes", "i8"),  # at most, of a request in all
+        ("pool", "i8"),
+        ("partition", "i8"),
+        ("tier", "i8"),
+        ("alone", "i8"),  # SHARED, ISOLATED or WHOLE
+        ("slot", "i8"),  # where its allocation begins in `given_node` and `given`
+        # As it fares.
+        ("key", "f8"),  # infinite while no refresh has seen the job
+        ("start", "f8"),
+        ("end", "f8"),
+        ("ends_by", "f8"),  # start + limit
+        ("fate", "i8"),
+        ("backfilled", "i8"),
+        ("on", "i8"),  # nodes that it got
+        ("work_left", "f8"),
+        ("speed", "f8"),
+        ("as_of", "f8"),  # when `work_left` was true (contention only)
+    ]
+)
+
+NODE: Final = np.dtype(
+    [
+        ("usable", "?"),
+        ("kept", "?"),  # kept from the job that is being looked at
+        ("shadow", "f8"),  # when the first reservation on it begins
+        # Room to work in: chosen nodes, candidates.
+        ("pick_node", "i8"),
+        ("candidate", "i8"),
+        ("candidate_units", "i8"),
+        ("fill", "i8"),
+        ("plans", "i8"),  # of this pass of Backfill.SLURM: how many in `plan_start` and `plan_end`
+    ]
+)
+
+END: Final = np.dtype([("time", "f8"), ("job", "i8")])
+
+
+class State(NamedTuple):
+    """All of a simulation. J jobs in order of submission, M nodes, P partitions, L pools."""
+
+    jobs: Array
+    """(J,) `JOB`."""
+    need: Array
+    """(J, 4) per node, or in all (disk always per node)."""
+    given_node: Array
+    given: Array
+    """(slots, 4)"""
+    queue: Array
+    fresh: Array
+    heap: Array
+    """(J,) `END`: running jobs by their end."""
+    holding: Array
+    """Running jobs by `ends_by`."""
+    nodes: Array
+    """(M,) `NODE`."""
+    amount: Array
+    """(5, M, 4)"""
+    jobs_on: Array
+    """(2, M)"""
+    closed: Array
+    """(2, M) an isolated job is on the node."""
+    pick: Array
+    """(M, 4) of each chosen node."""
+    tally: Array
+    pool_ptr: Array
+    pool_nodes: Array
+    part_ptr: Array
+    part_nodes: Array
+    known: Array
+    """(L,) whether `most` is true now."""
+    most: Array
+    """(L, 4) most GPUs of a node and GPUs in all, now, and past the reservations."""
+    shadow_range: Floats
+    """(L, 2) earliest and latest start of the reservations on a pool's nodes."""
+    blocked: Array
+    """(P,)"""
+    clock: Floats
+    count: Array
+    # Backfill.SLURM only.
+    release_ptr: Array
+    release_at: Array
+    release_job: Array
+    plan_start: Floats
+    """(M, tests + 1)"""
+    plan_end: Floats
+    moments: Floats
+    spare: Array
+
+
+class Setup(NamedTuple):
+    """What does not change in a simulation."""
+
+    backfill: int
+    fit: int
+    bf_interval: float
+    bf_max_job_test: int
+    bf_window: float
+    bf_resolution: float
+    refresh: float
+    stale: float
+    contention: float
+    turnover: float
+
+
+@njit(**INNER)
+def before(s: State, a: int, b: int) -> bool:
+    """Whether job `a` stands before job `b`: tier, then key, then submission."""
+    if s.jobs[a].tier != s.jobs[b].tier:
+        return s.jobs[a].tier > s.jobs[b].tier
+    if s.jobs[a].key != s.jobs[b].key:
+        return s.jobs[a].key < s.jobs[b].key
+    return a < b
+
+
+@njit(cache=True)
+def enqueue(s: State, job: int) -> None:
+    """Put a job into its place in the queue."""
+    n = s.count[QUEUED]
+    low, high = 0, n
+    if n > 0 and before(s, s.queue[n - 1], job):
+        low = n
+    while low < high:
+        middle = (low + high) // 2
+        if before(s, s.queue[middle], job):
+            low = middle + 1
+        else:
+            high = middle
+    for at in range(n, low, -1):
+        s.queue[at] = s.queue[at - 1]
+    s.queue[low] = job
+    s.count[QUEUED] = n + 1
+
+
+@njit(**INNER)
+def push_end(s: State, time: float, job: int) -> None:
+    """Into the heap of ends; ties by job, so that equal ends come in order of submission."""
+    at = s.count[HEAP]
+    s.count[HEAP] = at + 1
+    while at > 0:
+        up = (at - 1) // 2
+        if s.heap[up].time < time or (s.heap[up].time == time and s.heap[up].job < job):
+            break
+        s.heap[at].time, s.heap[at].job = s.heap[up].time, s.heap[up].job
+        at = up
+    s.heap[at].time, s.heap[at].job = time, job
+
+
+@njit(**INNER)
+def pop_end(s: State) -> int:
+    """The job that ends first, out of the heap."""
+    first = s.heap[0].job
+    n = s.count[HEAP] - 1
+    s.count[HEAP] = n
+    time, job = s.heap[n].time, s.heap[n].job
+    at = 0
+    while True:
+        down = 2 * at + 1
+        if down >= n:
+            break
+        other = down + 1
+        if other < n and (
+            s.heap[other].time < s.heap[down].time
+            or (s.heap[other].time == s.heap[down].time and s.heap[other].job < s.heap[down].job)
+        ):
+            down = other
+        if time < s.heap[down].time or (time == s.heap[down].time and job < s.heap[down].job):
+            break
+        s.heap[at].time, s.heap[at].job = s.heap[down].time, s.heap[down].job
+        at = down
+    s.heap[at].time, s.heap[at].job = time, job
+    return first
+
+
+@njit(**INNER)
+def hold_until(s: State, job: int) -> None:
+    """Into the list of running jobs by the time at which their limit ends them."""
+    n = s.count[HOLDING]
+    low, high = 0, n
+    while low < high:
+        middle = (low + high) // 2
+        if s.jobs[s.holding[middle]].ends_by <= s.jobs[job].ends_by:
+            low = middle + 1
+        else:
+            high = middle
+    for at in range(n, low, -1):
+        s.holding[at] = s.holding[at - 1]
+    s.holding[low] = job
+    s.count[HOLDING] = n + 1
+
+
+@njit(**INNER)
+def let_go(s: State, job: int) -> None:
+    """Out of that list."""
+    n = s.count[HOLDING]
+    low, high = 0, n
+    while low < high:
+        middle = (low + high) // 2
+        if s.jobs[s.holding[middle]].ends_by < s.jobs[job].ends_by:
+            low = middle + 1
+        else:
+            high = middle
+    while s.holding[low] != job:
+        low += 1
+    for at in range(low, n - 1):
+        s.holding[at] = s.holding[at + 1]
+    s.count[HOLDING] = n - 1
+
+
+@njit(**INNER)
+def available(s: State, at_time: int, node: int, dimension: int, until: float) -> int:
+    """What a job that may hold it `until` can get of a node: past a reservation only what the reservation leaves."""
+    amount = s.amount[at_time, node, dimension]
+    if until > s.nodes[node].shadow:
+        amount = min(amount, s.amount[BEYOND, node, dimension])
+    return amount
+
+
+@njit(**INNER)
+def open_to(s: State, job: int, node: int, at_time: int, until: float) -> bool:
+    """Whether the node takes the job at all, whatever is free on it."""
+    if s.nodes[node].kept or s.closed[at_time, node] or not s.nodes[node].usable:
+        return False
+    return s.jobs[job].alone == SHARED or (s.jobs_on[at_time, node] == 0 and until <= s.nodes[node].shadow)
+
+
+@njit(**INNER)
+def pick_one(s: State, job: int, at_time: int, until: float, fit: int) -> int:
+    """One node for a job that wants one; 1 when there is one, else 0. The choice is in `pick_node` and `pick`."""
+    unit = GPU if s.need[job, GPU] > 0 else CPU
+    chosen, chosen_units = -1, 0
+    for at in range(s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]):
+        node = s.pool_nodes[at]
+        if not open_to(s, job, node, at_time, until):
+            continue
+        fits = True
+        for d in range(DIMENSIONS):
+            if available(s, at_time, node, d, until) < s.need[job, d]:
+                fits = False
+                break
+        if not fits:
+            continue
+        units = s.amount[at_time, node, unit]
+        if chosen < 0 or (units < chosen_units if fit == BEST else units > chosen_units and fit == WORST):
+            chosen, chosen_units = node, units
+            if fit == SLURM or (fit == BEST and units == s.need[job, unit]):
+                break
+    if chosen < 0:
+        return 0
+    s.nodes[0].pick_node = chosen
+    for d in range(DIMENSIONS):
+        s.pick[0, d] = s.amount[ROOM, chosen, d] if s.jobs[job].alone == WHOLE else s.need[job, d]
+    return 1
+
+
+@njit(**INNER)
+def pick_several(s: State, job: int, at_time: int, until: float, fit: int) -> int:
+    """k nodes, each with the same need; k, or 0 when there are not so many."""
+    wanted = s.jobs[job].least
+    unit = GPU if s.need[job, GPU] > 0 else CPU
+    found, largest = 0, 0
+    for at in range(s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]):
+        node = s.pool_nodes[at]
+        if not open_to(s, job, node, at_time, until):
+            continue
+        fits = True
+        for d in range(DIMENSIONS):
+            if available(s, at_time, node, d, until) < s.need[job, d]:
+                fits = False
+                break
+        if fits:
+            s.nodes[found].candidate = node
+            s.nodes[found].candidate_units = s.amount[at_time, node, unit]
+            largest = max(largest, s.amount[at_time, node, unit])
+            found += 1
+    if found < wanted:
+        return 0
+    picked = 0
+    if fit == SLURM:
+        for at in range(wanted):
+            s.nodes[at].pick_node = s.nodes[at].candidate
+        picked = wanted
+    else:
+        # Counting sort: units are small numbers, and nodes of equal units stay in order.
+        for units in range(largest + 1):
+            s.tally[units] = 0
+        for at in range(found):
+            s.tally[s.nodes[at].candidate_units] += 1
+        for step in range(largest + 1):
+            units = step if fit == BEST else largest - step
+            if s.tally[units] == 0:
+                continue
+            for at in range(found):
+                if s.nodes[at].candidate_units == units:
+                    s.nodes[picked].pick_node = s.nodes[at].candidate
+                    picked += 1
+                    if picked == wanted:
+                        break
+            if picked == wanted:
+                break
+    for at in range(wanted):
+        for d in range(DIMENSIONS):
+            s.pick[at, d] = s.amount[ROOM, s.nodes[at].pick_node, d] if s.jobs[job].alone == WHOLE else s.need[job, d]
+    return wanted
+
+
+@njit(**INNER)
+def share(total: int, part: int, whole: int) -> int:
+    """What `part` of `whole` units carry of a total, rounded up."""
+    return (total * part + whole - 1) // whole
+
+
+@njit(**INNER)
+def pick_in_all(s: State, job: int, at_time: int, until: float, fit: int) -> int:
+    """As few nodes as possible that together have the units of a request in all; their number, or 0."""
+    unit = GPU if s.need[job, GPU] > 0 else CPU
+    total = s.need[job, unit]
+    found, together = 0, 0
+    for at in range(s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]):
+        node = s.pool_nodes[at]
+        if not open_to(s, job, node, at_time, until):
+            continue
+        # CPUs and memory go with the units, rounded up: the most units for which all are there.
+        units = total
+        for d in range(DIMENSIONS):
+            have = available(s, at_time, node, d, until)
+            if d == DISK:
+                units = units if have >= s.need[job, d] else 0
+            elif s.need[job, d] > 0:
+                units = min(units, have * total // s.need[job, d])
+        if units > 0:
+            s.nodes[found].candidate = node
+            s.nodes[found].candidate_units = units
+            found += 1
+            together += units
+    least = max(s.jobs[job].least, 1)
+    if together < total or found < least:
+        return 0
+    picked, left = 0, total
+    while left > 0:
+        still = max(least - picked - 1, 0)  # nodes that must get at least one unit after this one
+        want = left - still
+        chosen = -1
+        for at in range(found):
+            units = s.nodes[at].candidate_units
+            if units <= 0:
+                continue
+            if chosen < 0:
+                chosen = at
+                continue
+            held = s.nodes[chosen].candidate_units
+            if held >= want and units >= want:
+                # Any of them finishes the job: the rule of fit decides, by what is free there.
+                a, b = s.amount[at_time, s.nodes[at].candidate, unit], s.amount[at_time, s.nodes[chosen].candidate, unit]
+                if (a < b and fit == BEST) or (a > b and fit == WORST):
+                    chosen = at
+            elif units > held:
+                chosen = at
+        if chosen < 0 or picked == s.jobs[job].most_nodes:
+            return 0
+        take = min(s.nodes[chosen].candidate_units, want)
+        node = s.nodes[chosen].candidate
+        s.nodes[chosen].candidate_units = 0
+        s.nodes[picked].pick_node = node
+        if s.jobs[job].alone == WHOLE:
+            for d in range(DIMENSIONS):
+                s.pick[picked, d] = s.amount[ROOM, node, d]
+        else:
+            for d in range(DIMENSIONS - 1):
+                s.pick[picked, d] = share(s.need[job, d], take, total)
+            s.pick[picked, 3] = s.need[job, 3]
+        picked += 1
+        left -= take
+    return picked
+
+
+@njit(**INNER)
+def choose(s: State, job: int, at_time: int, until: float, fit: int) -> int:
+    """Nodes for a job: how many, 0 when it does not fit; which and what of each in `pick_node` and `pick`."""
+    if s.jobs[job].form == IN_ALL:
+        return pick_in_all(s, job, at_time, until, fit)
+    if s.jobs[job].least == 1:
+        return pick_one(s, job, at_time, until, fit)
+    return pick_several(s, job, at_time, until, fit)
+
+
+@njit(**INNER)
+def rate(s: State, c: Setup, job: int) -> float:
+    """Speed of a running job among its co-tenants."""
+    slowest = 1.0
+    for at in range(s.jobs[job].slot, s.jobs[job].slot + s.jobs[job].on):
+        node = s.given_node[at]
+        gpus = s.amount[ROOM, node, GPU]
+        if gpus > 0:
+            others = gpus - s.amount[NOW_FREE, node, GPU] - s.given[at, GPU]
+            slowest = min(slowest, 1.0 / (1.0 + c.contention * others / gpus))
+    return slowest
+
+
+@njit(**INNER)
+def set_ends(s: State, c: Setup) -> None:
+    """Ends of all running jobs under contention, after somebody started or ended; the heap is made anew."""
+    now = s.clock[NOW]
+    s.count[HEAP] = 0
+    for at in range(s.count[HOLDING]):
+        job = s.holding[at]
+        if s.jobs[job].end > now or s.jobs[job].as_of == now:
+            s.jobs[job].work_left = max(0.0, s.jobs[job].work_left - s.jobs[job].speed * (now - s.jobs[job].as_of))
+            s.jobs[job].as_of = now
+            s.jobs[job].speed = rate(s, c, job)
+            s.jobs[job].end = min(now + s.jobs[job].work_left / s.jobs[job].speed, s.jobs[job].ends_by)
+        push_end(s, s.jobs[job].end + c.turnover, job)
+
+
+@njit(**INNER)
+def begin(s: State, c: Setup, job: int, nodes: int, backfilled: bool) -> None:
+    """Start a job on the nodes that `choose` has found."""
+    now = s.clock[NOW]
+    at = s.jobs[job].slot
+    for k in range(nodes):
+        node = s.nodes[k].pick_node
+        s.given_node[at + k] = node
+        s.jobs_on[NOW_FREE, node] += 1
+        if s.jobs[job].alone != SHARED:
+            s.closed[NOW_FREE, node] = True
+        for d in range(DIMENSIONS):
+            s.given[at + k, d] = s.pick[k, d]
+            s.amount[NOW_FREE, node, d] -= s.pick[k, d]
+    s.jobs[job].on = nodes
+    s.jobs[job].fate = RUNNING
+    s.jobs[job].start = now
+    s.jobs[job].backfilled = backfilled
+    s.jobs[job].ends_by = now + s.jobs[job].limit
+    s.jobs[job].end = now + min(s.jobs[job].run, s.jobs[job].limit)
+    s.jobs[job].work_left, s.jobs[job].speed, s.jobs[job].as_of = s.jobs[job].run, 1.0, now
+    hold_until(s, job)
+    if c.contention > 0.0:
+        set_ends(s, c)
+    else:
+        push_end(s, s.jobs[job].end + c.turnover, job)
+
+
+@njit(**INNER)
+def give_back(s: State, job: int, at_time: int) -> None:
+    """Return what a job holds."""
+    for at in range(s.jobs[job].slot, s.jobs[job].slot + s.jobs[job].on):
+        node = s.given_node[at]
+        s.jobs_on[at_time, node] -= 1
+        if s.jobs[job].alone != SHARED:
+            s.closed[at_time, node] = False
+        for d in range(DIMENSIONS):
+            s.amount[at_time, node, d] += s.given[at, d]
+
+
+@njit(cache=True)
+def finish(s: State, c: Setup, job: int) -> None:
+    """A running job ends."""
+    give_back(s, job, NOW_FREE)
+    let_go(s, job)
+    s.jobs[job].fate = TIMEOUT if s.jobs[job].end >= s.jobs[job].ends_by and s.jobs[job].run > s.jobs[job].limit else COMPLETED
+    if c.contention > 0.0:
+        if s.jobs[job].end >= s.jobs[job].ends_by and s.jobs[job].work_left - s.jobs[job].speed * (s.jobs[job].end - s.jobs[job].as_of) > 1e-6:
+            s.jobs[job].fate = TIMEOUT
+        set_ends(s, c)
+
+
+@njit(**INNER)
+def look_at_pool(s: State, pool: int) -> None:
+    """Two bounds per pool that spare most jobs a look at the nodes."""
+    most, total, most_beyond, total_beyond = 0, 0, 0, 0
+    first, last = np.inf, -np.inf
+    for at in range(s.pool_ptr[pool], s.pool_ptr[pool + 1]):
+        node = s.pool_nodes[at]
+        if s.closed[NOW_FREE, node] or not s.nodes[node].usable:
+            continue
+        gpus = s.amount[NOW_FREE, node, GPU]
+        most = max(most, gpus)
+        total += gpus
+        if s.nodes[node].shadow < np.inf:
+            first, last = min(first, s.nodes[node].shadow), max(last, s.nodes[node].shadow)
+            gpus = min(gpus, s.amount[BEYOND, node, GPU])
+        most_beyond = max(most_beyond, gpus)
+        total_beyond += gpus
+    s.most[pool, 0], s.most[pool, 1] = most, total
+    s.most[pool, 2], s.most[pool, 3] = most_beyond, total_beyond
+    s.shadow_range[pool, 0], s.shadow_range[pool, 1] = first, last
+    s.known[pool] = True
+
+
+@njit(**INNER)
+def may_fit(s: State, job: int, until: float) -> bool:
+    """False when the pool cannot have room; True promises nothing."""
+    gpus = s.need[job, GPU]
+    if gpus == 0:
+        return True
+    pool = s.jobs[job].pool
+    if not s.known[pool]:
+        look_at_pool(s, pool)
+    past = 2 if until > s.shadow_range[pool, 1] and s.shadow_range[pool, 1] > -np.inf else 0
+    if s.jobs[job].form == PER_NODE:
+        return gpus <= s.most[pool, past] and gpus * s.jobs[job].least <= s.most[pool, past + 1]
+    return gpus <= s.most[pool, past + 1]
+
+
+@njit(**INNER)
+def submit(s: State) -> bool:
+    """Jobs whose time has come join the queue; whether there were any."""
+    now, n = s.clock[NOW], len(s.jobs)
+    came = False
+    while s.count[NEXT] < n and s.jobs[s.count[NEXT]].submit <= now:
+        job = s.count[NEXT]
+        s.count[NEXT] = job + 1
+        if s.jobs[job].fate == WAITING:
+            s.jobs[job].key = np.inf
+            s.count[UNRANKED] += 1
+            enqueue(s, job)
+            came = True
+    return came
+
+
+@njit(**INNER)
+def rank_fixed(s: State) -> None:
+    """Give the jobs that no refresh has seen their fixed key and the place that goes with it."""
+    n, fresh, stay = s.count[QUEUED], 0, 0
+    for at in range(n):
+        job = s.queue[at]
+        if s.jobs[job].key == np.inf:
+            s.fresh[fresh] = job
+            fresh += 1
+        else:
+            s.queue[stay] = job
+            stay += 1
+    s.count[QUEUED] = stay
+    for at in range(fresh):
+        job = s.fresh[at]
+        s.jobs[job].key = s.jobs[job].fixed
+        enqueue(s, job)
+    s.count[UNRANKED] = 0
+
+
+@njit(cache=True)
+def next_multiple(time: float, step: float) -> float:
+    """The first multiple of `step` that is not before `time`; `time` itself when the step is 0."""
+    if step <= 0.0:
+        return time
+    at = np.ceil(time / step) * step
+    return at if at >= time else at + step
+
+
+@njit(**INNER)
+def list_releases(s: State) -> None:
+    """Who gives what back to each node, in the order of the limits: `release_ptr`, `release_at` (places in `given`)."""
+    nodes = len(s.nodes)
+    s.release_ptr[:] = 0
+    for at in range(s.count[HOLDING]):
+        job = s.holding[at]
+        for k in range(s.jobs[job].slot, s.jobs[job].slot + s.jobs[job].on):
+            s.release_ptr[s.given_node[k] + 1] += 1
+    for node in range(nodes):
+        s.release_ptr[node + 1] += s.release_ptr[node]
+        s.nodes[node].fill = s.release_ptr[node]
+    for at in range(s.count[HOLDING]):
+        job = s.holding[at]
+        for k in range(s.jobs[job].slot, s.jobs[job].slot + s.jobs[job].on):
+            node = s.given_node[k]
+            s.release_at[s.nodes[node].fill] = k
+            s.release_job[s.nodes[node].fill] = job
+            s.nodes[node].fill += 1
+
+
+@njit(**INNER)
+def after_plans(s: State, node: int, time: float, length: float, resolution: float) -> float:
+    """The first time from `time` on at which nobody has planned to have the node for `length` seconds."""
+    for k in range(s.nodes[node].plans):  # sorted by start, and they do not overlap
+        if s.plan_start[node, k] < time + length and s.plan_end[node, k] > time:
+            time = next_multiple(s.plan_end[node, k], resolution)
+    return time
+
+
+@njit(**INNER)
+def earliest_on(s: State, c: Setup, job: int, node: int) -> float:
+    """When one node could take the job: enough has been given back, and nobody has planned with it."""
+    now = s.clock[NOW]
+    time = now
+    at, end = s.release_ptr[node], s.release_ptr[node + 1]
+    jobs, closed = s.jobs_on[NOW_FREE, node], s.closed[NOW_FREE, node]
+    for d in range(DIMENSIONS):
+        s.spare[d] = s.amount[NOW_FREE, node, d]
+    while True:
+        fits = not closed and (s.jobs[job].alone == SHARED or jobs == 0)
+        for d in range(DIMENSIONS):
+            fits = fits and s.spare[d] >= s.need[job, d]
+        if fits:
+            break
+        if at == end:
+            return np.inf
+        other = s.release_job[at]
+        time = s.jobs[other].ends_by
+        closed = closed and s.jobs[other].alone == SHARED
+        jobs -= 1
+        for d in range(DIMENSIONS):
+            s.spare[d] += s.given[s.release_at[at], d]
+        at += 1
+    if time == np.inf:
+        return np.inf
+    if time > now:
+        time = next_multiple(time, c.bf_resolution)
+    return after_plans(s, node, time, s.jobs[job].limit, c.bf_resolution)
+
+
+@njit(**INNER)
+def moments_of_limits(s: State, job: int) -> int:
+    """EASY's candidates: when running jobs' limits end them, as soon as the pool then has the units at all."""
+    unit = GPU if s.need[job, GPU] > 0 else CPU
+    wanted = s.need[job, unit] * (s.jobs[job].least if s.jobs[job].form == PER_NODE else 1)
+    have = 0
+    for at in range(s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]):
+        have += s.amount[NOW_FREE, s.pool_nodes[at], unit]
+    count = 0
+    for at in range(s.count[HOLDING]):
+        other = s.holding[at]
+        for k in range(s.jobs[other].slot, s.jobs[other].slot + s.jobs[other].on):
+            have += s.given[k, unit]
+        if have >= wanted:
+            s.moments[count] = s.jobs[other].ends_by
+            count += 1
+    return count
+
+
+@njit(**INNER)
+def moments_of_plans(s: State, c: Setup, job: int) -> int:
+    """sched/backfill's candidates: for one node, the earliest time; for several, all releases and ends of plans on the pool."""
+    count = 0
+    low, high = s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]
+    if s.jobs[job].form == PER_NODE and s.jobs[job].least == 1:
+        time = np.inf
+        for at in range(low, high):
+            if s.nodes[s.pool_nodes[at]].usable:
+                time = min(time, earliest_on(s, c, job, s.pool_nodes[at]))
+        s.moments[0] = time
+        return 1
+    for at in range(low, high):
+        node = s.pool_nodes[at]
+        for k in range(s.release_ptr[node], s.release_ptr[node + 1]):
+            s.moments[count] = next_multiple(s.jobs[s.release_job[k]].ends_by, c.bf_resolution)
+            count += 1
+        for k in range(s.nodes[node].plans):
+            s.moments[count] = next_multiple(s.plan_end[node, k], c.bf_resolution)
+            count += 1
+    s.moments[:count].sort()
+    return count
+
+
+@njit(**INNER)
+def reserve(s: State, job: int, nodes: int, time: float) -> None:
+    """EASY: from `time` on the chosen nodes owe the job what it needs; the rest may be held longer."""
+    for k in range(nodes):
+        node = s.nodes[k].pick_node
+        for d in range(DIMENSIONS):
+            left = 0 if s.jobs[job].alone != SHARED else s.amount[LATER_FREE, node, d] - s.pick[k, d]
+            if s.nodes[node].shadow < np.inf:
+                left = min(left, s.amount[BEYOND, node, d] - s.pick[k, d])
+                s.amount[PROMISED, node, d] += s.pick[k, d]
+            else:
+                s.amount[PROMISED, node, d] = s.pick[k, d]
+            s.amount[BEYOND, node, d] = left
+        s.nodes[node].shadow = min(s.nodes[node].shadow, time)
+
+
+@njit(**INNER)
+def plan_nodes(s: State, job: int, nodes: int, time: float) -> None:
+    """sched/backfill: the chosen nodes are the job's alone from `time` until its limit."""
+    for k in range(nodes):
+        node = s.nodes[k].pick_node
+        place = s.nodes[node].plans
+        while place > 0 and s.plan_start[node, place - 1] > time:
+            s.plan_start[node, place] = s.plan_start[node, place - 1]
+            s.plan_end[node, place] = s.plan_end[node, place - 1]
+            place -= 1
+        s.plan_start[node, place], s.plan_end[node, place] = time, time + s.jobs[job].limit
+        s.nodes[node].plans += 1
+        s.nodes[node].shadow = min(s.nodes[node].shadow, time)
+        for d in range(DIMENSIONS):
+            s.amount[BEYOND, node, d] = 0
+
+
+@njit(**INNER)
+def look_ahead(s: State, c: Setup, job: int, mode: int) -> None:
+    """Reserve for a job that cannot start now: at the first candidate time at which it fits if all go on to their limits."""
+    count = moments_of_limits(s, job) if mode == EASY_BACKFILL else moments_of_plans(s, c, job)
+    latest = np.inf if mode == EASY_BACKFILL else s.clock[NOW] + c.bf_window
+    s.amount[LATER_FREE] = s.amount[NOW_FREE]
+    s.jobs_on[LATER_FREE] = s.jobs_on[NOW_FREE]
+    s.closed[LATER_FREE] = s.closed[NOW_FREE]
+    if mode == EASY_BACKFILL:
+        for node in range(len(s.nodes)):
+            if s.nodes[node].shadow < np.inf:  # what another partition's head was promised stays promised
+                for d in range(DIMENSIONS):
+                    s.amount[LATER_FREE, node, d] -= s.amount[PROMISED, node, d]
+    low, high = s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]
+    gone, last = 0, -np.inf
+    for at in range(count):
+        time = s.moments[at]
+        if time > latest or time == np.inf:
+            return
+        if time == last:
+            continue
+        last = time
+        while gone < s.count[HOLDING] and s.jobs[s.holding[gone]].ends_by <= time:
+            give_back(s, s.holding[gone], LATER_FREE)
+            gone += 1
+        if mode == SLURM_BACKFILL:
+            for k in range(low, high):
+                node = s.pool_nodes[k]
+                s.nodes[node].kept = after_plans(s, node, time, s.jobs[job].limit, 0.0) > time
+        nodes = choose(s, job, LATER_FREE, -np.inf, c.fit)
+        if mode == SLURM_BACKFILL:
+            for k in range(low, high):
+                s.nodes[s.pool_nodes[k]].kept = False
+        if nodes > 0:
+            if mode == EASY_BACKFILL:
+                reserve(s, job, nodes, time)
+            else:
+                plan_nodes(s, job, nodes, time)
+            s.known[:] = False
+            return
+
+
+@njit(**INNER)
+def queue_pass(s: State, c: Setup, mode: int) -> None:
+    """Go through the queue once.
+
+    Main pass (`NO_BACKFILL`): the first job of a partition that does not fit blocks the partition and its nodes. EASY: it gets
+    the one reservation of its partition. sched/backfill: every job that is looked at and cannot start plans its nodes.
+    """
+    s.count[PASSES] += 1
+    now = s.clock[NOW]
+    main = mode == NO_BACKFILL
+    partitions = len(s.part_ptr) - 1
+    open_partitions = partitions
+    s.blocked[:] = False
+    s.known[:] = False
+    for node in range(len(s.nodes)):
+        s.nodes[node].shadow = np.inf
+        s.nodes[node].plans = 0
+    if mode == SLURM_BACKFILL:
+        list_releases(s)
+    n, at, stay = s.count[QUEUED], 0, 0
+    while at < n:
+        if (main and open_partitions == 0) or (mode == SLURM_BACKFILL and at >= c.bf_max_job_test):
+            break
+        job = s.queue[at]
+        at += 1
+        p = s.jobs[job].partition
+        until = now + s.jobs[job].limit
+        looked = not s.blocked[p] if main else may_fit(s, job, until)
+        nodes = 0
+        if looked:
+            nodes = choose(s, job, NOW_FREE, until, c.fit)
+        if nodes > 0:
+            for k in range(nodes):
+                node = s.nodes[k].pick_node
+                if until > s.nodes[node].shadow:
+                    for d in range(DIMENSIONS):
+                        s.amount[BEYOND, node, d] -= s.pick[k, d]
+            s.count[UNRANKED] -= s.jobs[job].key == np.inf
+            begin(s, c, job, nodes, s.blocked[p])
+            s.known[:] = False
+            if mode == SLURM_BACKFILL:
+                list_releases(s)
+            continue
+        s.queue[stay] = job
+        stay += 1
+        if main and looked:
+            open_partitions -= 1
+            if partitions > 1:
+                for k in range(s.part_ptr[p], s.part_ptr[p + 1]):
+                    s.nodes[s.part_nodes[k]].kept = True
+        elif not main and (mode == SLURM_BACKFILL or not s.blocked[p]):
+            look_ahead(s, c, job, mode)
+        s.blocked[p] = True
+    if stay < at:
+        while at < n:
+            s.queue[stay] = s.queue[at]
+            stay += 1
+            at += 1
+        s.count[QUEUED] = stay
+    for node in range(len(s.nodes)):
+        s.nodes[node].shadow = np.inf
+        s.nodes[node].kept = False
+
+
+@njit(cache=True)
+def advance(s: State, c: Setup, until: float, ranked: bool, fixed: bool, ages: bool, at_once: bool) -> int:
+    """Move to the time `until`, events at it included, or to the end of all work.
+
+    Args:
+        s: moved.
+        c: settings.
+        until: seconds.
+        ranked: the caller has just ranked the queue (after `REFRESH`): go on with the same instant.
+        fixed: rank by `State.fixed`, without coming back.
+        ages: the ranking may change by time alone.
+        at_once: a submission is ranked at once, as slurmctld does with its own priorities, not at the next refresh.
+
+    Returns:
+        `DONE`, or `REFRESH`: the queue wants to be ranked now.
+    """
+    jobs = len(s.jobs)
+    while True:
+        if not ranked:
+            time = min(s.clock[BACKFILL_DUE], s.clock[REFRESH_DUE])
+            if s.count[HEAP] > 0:
+                time = min(time, s.heap[0].time)
+            if s.count[NEXT] < jobs:
+                time = min(time, s.jobs[s.count[NEXT]].submit)
+            if s.count[MAIN_DUE]:
+                time = s.clock[NOW]
+            if time > until or time == np.inf:
+                if until < np.inf:
+                    s.clock[NOW] = max(until, s.clock[NOW])
+                return DONE
+            now = max(time, s.clock[NOW])
+            s.clock[NOW] = now
+            changed = False
+            while s.count[HEAP] > 0 and s.heap[0].time <= now:
+                finish(s, c, pop_end(s))
+                changed = True
+            came = submit(s)
+            if changed or came:
+                s.count[MAIN_DUE] = 1
+                if not fixed or s.count[UNRANKED] > 0:
+                    due = now if came and at_once else next_multiple(now, c.refresh)
+                    s.clock[REFRESH_DUE] = min(s.clock[REFRESH_DUE], due)
+            if s.clock[REFRESH_DUE] <= now:
+                s.clock[REFRESH_DUE] = np.inf
+                if s.count[QUEUED] > 0:
+                    s.count[REFRESHES] += 1
+                    s.clock[LAST_REFRESH] = now
+                    if not fixed:
+                        return REFRESH
+                    rank_fixed(s)
+                    s.count[MAIN_DUE] = 1
+        ranked = False
+        now = s.clock[NOW]
+        if s.count[MAIN_DUE]:
+            s.count[MAIN_DUE] = 0
+            s.clock[BACKFILL_DUE] = min(s.clock[BACKFILL_DUE], next_multiple(now, c.bf_interval))
+            if s.count[QUEUED] > 0:
+                queue_pass(s, c, NO_BACKFILL)
+        if s.clock[BACKFILL_DUE] <= now:
+            s.clock[BACKFILL_DUE] = np.inf
+            if s.count[QUEUED] > 0 and c.backfill != NO_BACKFILL:
+                queue_pass(s, c, c.backfill)
+        if s.count[QUEUED] == 0:
+            s.clock[BACKFILL_DUE] = np.inf
+            s.clock[REFRESH_DUE] = np.inf
+        elif ages and s.clock[REFRESH_DUE] == np.inf:
+            s.clock[REFRESH_DUE] = next_multiple(max(s.clock[LAST_REFRESH] + c.stale, now), c.refresh)

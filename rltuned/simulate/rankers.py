@@ -1,0 +1,66 @@
+"""Who ranks the simulated queue: a plain rule, or the plan that the daemon serves."""
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.changes import Field
+from rltuned.cluster.hostlist import expand
+from rltuned.cluster.tables import Floats
+from rltuned.config import Config
+from rltuned.decide import plan
+from rltuned.policy.base import Policy
+from rltuned.policy.heuristics import Rule
+from rltuned.simulate.engine import Simulation
+
+
+class RuleRanker:
+    """A plain rule on r, the limit, the GPUs and the wait of each pending job; no features, no guards."""
+
+    at_once = False
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+
+    @property
+    def ages(self) -> bool:
+        """As the rule says."""
+        return self.rule.ages
+
+    def fixed(self, simulation: Simulation) -> Floats | None:
+        """The rule's keys of all jobs, when they do not depend on the moment."""
+        return None if self.rule.ages else self.rule.key(simulation.view(np.arange(len(simulation.jobs))))
+
+    def keys(self, simulation: Simulation, rows: npt.NDArray[np.intp]) -> Floats:
+        """The rule's keys now."""
+        return self.rule.key(simulation.view(rows))
+
+
+class PlanRanker:
+    """What the daemon would do: `decide.plan()`, features, window, guards and all; with placement on, its steering too."""
+
+    ages = True
+    at_once = False
+
+    def __init__(self, policy: Policy, config: Config) -> None:
+        self.policy, self.config = policy, config
+
+    def fixed(self, simulation: Simulation) -> Floats | None:  # noqa: ARG002 - of the protocol
+        """None: it is planned anew at each refresh."""
+        return None
+
+    def keys(self, simulation: Simulation, rows: npt.NDArray[np.intp]) -> Floats:
+        """Place of each job in the planned queue; a job that the plan leaves alone stands behind, as Slurm has it."""
+        snapshot = simulation.snapshot()
+        running = len(snapshot.jobs) - len(rows)
+        estimates = np.concatenate((simulation.estimates.run_time[simulation.running], simulation.estimates.run_time[rows]))
+        result = plan(snapshot, self.policy, self.config, estimates=estimates)
+        keys = np.full(len(snapshot.jobs), np.inf)
+        keys[running:] = len(rows) + np.arange(len(rows))
+        keys[result.rows[result.queue]] = np.arange(len(result.queue))
+        for change in result.changes:
+            if change.field is Field.OVERSUBSCRIBE:
+                simulation.set_isolated(change.job_id - 1, isolated=True)
+            elif change.field is Field.EXC_NODES:
+                named = expand(str(change.after)) if change.after else []
+                simulation.set_excluded(change.job_id - 1, [snapshot.nodes.row_of[name] for name in named])
+        return keys[running:]
