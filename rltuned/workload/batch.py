@@ -1,0 +1,348 @@
+"""Rows of text into columns of numbers: fast where all is well, exact about the row and the reason where it is not.
+
+A `Batch` converts whole columns; what is wrong with a row is noted beside it and the conversion goes on, so that one code
+serves the strict reader (raises the first note) and `skip_bad` (drops the rows and counts). A `Collector` puts the
+batches together into a `Workload`.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.shape import duration
+from rltuned.cluster.tables import Bools, Category, Floats, Ints
+from rltuned.errors import WorkloadError
+from rltuned.workload.jobs import Source, Workload
+
+MAX_TIME: Final = 1e11
+"""Largest time stamp, seconds: milliseconds since the epoch are beyond it."""
+MAX_DURATION: Final = 100 * 366 * 86400.0
+MAX_GPUS: Final = 1_000_000.0
+MAX_NODES: Final = 1_000_000.0
+MAX_CPUS: Final = 1e9
+MAX_MEM: Final = 1e12
+"""MiB."""
+
+_PLAIN: Final = frozenset("0123456789+-.eE")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?\Z", re.ASCII)
+_STAMP: Final = frozenset("0123456789-: T")
+_STAMP_FORM = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?(?:Z|[+-][0-9]{2}:?[0-9]{2})?\Z",
+    re.ASCII,
+)
+NOTHING: Final = frozenset({"", "None", "Unknown", "null", "NULL", "NaN", "nan", "N/A", "-", "none", "(null)"})
+"""How the publishers write that a text or a time is not known."""
+_NO_LIMIT: Final = NOTHING | {"Partition_Limit", "NOT_SET", "INVALID"}
+_ENDLESS: Final = frozenset({"UNLIMITED", "INFINITE", "INF"})
+
+
+def shown(value: str) -> str:
+    """A value inside a message: quoted, not longer than a line."""
+    return repr(value if len(value) <= 60 else value[:60] + "…")
+
+
+class Batch:
+    """Rows as columns of text; n rows."""
+
+    def __init__(self, lines: Ints, columns: Mapping[str, Sequence[str]]) -> None:
+        """`lines`: (n,) their line numbers. `columns`: by the names that the format uses; absent ones are unknown."""
+        self.lines = lines
+        self.columns = columns
+        self.notes: dict[int, str] = {}
+        """What is wrong, by row; the first thing found."""
+        self.never_ran: Bools = np.zeros(len(lines), dtype=np.bool_)
+        self.unknown: Bools = np.zeros(len(lines), dtype=np.bool_)
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def has(self, name: str) -> bool:
+        """Whether the file has this column."""
+        return name in self.columns
+
+    def note(self, mask: Bools, reason: Callable[[int], str]) -> None:
+        """Say what is wrong with the rows of `mask`."""
+        for row in np.flatnonzero(mask).tolist():
+            self.notes.setdefault(row, reason(row))
+
+    def number(self, name: str, most: float, *, required: bool = False, scale: float = 1.0) -> Floats:
+        """(n,) numbers ≥ 0 times `scale`; NaN where empty, −1 or without this column, which `required` forbids."""
+        if name not in self.columns:
+            return np.full(len(self), np.nan)
+        cells = self.columns[name]
+        values = self._floats(name, cells)
+        unknown = np.isnan(values) | (values == -1)
+        if required:
+            self.note(
+                unknown,
+                lambda row: (
+                    f"{name}: is empty" if not cells[row].strip() else f"{name}: {cells[row].strip()} means not known"
+                ),
+            )
+        with np.errstate(invalid="ignore"):
+            self.note((values < 0) & ~unknown, lambda row: f"{name}: {cells[row].strip()} is below 0")
+            self.note(values > most, lambda row: f"{name}: {shown(cells[row].strip())} is above {most:,.0f}")
+            values = np.where(unknown | (values < 0) | (values > most), np.nan, values * scale)
+        return values
+
+    def _floats(self, name: str, cells: Sequence[str]) -> Floats:
+        if _PLAIN.issuperset("".join(cells)):
+            try:
+                quick: Floats = np.array(list(map(float, cells)), dtype=np.float64)
+            except ValueError:
+                pass
+            else:
+                if np.isfinite(quick).all():
+                    return quick
+        values = np.full(len(cells), np.nan)
+        for row, cell in enumerate(cells):
+            text = cell.strip()
+            if _NUMBER.match(text):
+                number = float(text)
+                if math.isfinite(number):
+                    values[row] = number
+                else:
+                    self.notes.setdefault(row, f"{name}: {shown(text)} is too large a number")
+            elif text.lstrip("+-").lower() in {"nan", "inf", "infinity"}:
+                self.notes.setdefault(row, f"{name}: {text} is not a finite number")
+            elif text:
+                self.notes.setdefault(row, f"{name}: {shown(text)} is not a number")
+        return values
+
+    def count(self, name: str, most: float, *, required: bool = False, scale: float = 1.0) -> Floats:
+        """(n,) whole numbers, rounded up (a share of a device takes the device); NaN as in `number`."""
+        # The small subtraction keeps 3.0000000001 of a division at 3.
+        return np.ceil(self.number(name, most, required=required, scale=scale) - 1e-9) + 0.0
+
+    def limit(self, name: str, scale: float = 1.0) -> Floats:
+        """(n,) time limits, numbers times `scale`: NaN where unknown (empty, −1, 0), infinite for UNLIMITED and above a century."""
+        known: dict[str, float] = {}
+        values = np.full(len(self), np.nan)
+        for row, cell in enumerate(self.columns.get(name, ())):
+            if cell not in known:
+                text = cell.strip()
+                if _NUMBER.match(text):
+                    known[cell] = float(text) * scale
+                elif text.upper() in _ENDLESS:
+                    known[cell] = math.inf
+                elif text in _NO_LIMIT:
+                    known[cell] = -scale
+                else:
+                    known[cell] = math.nan
+            seconds = known[cell]
+            if math.isnan(seconds) or (seconds < 0 and seconds != -scale):
+                self.notes.setdefault(row, f"{name}: {shown(cell.strip())} is no time limit")
+            elif seconds > 0:
+                values[row] = seconds if seconds <= MAX_DURATION else math.inf
+        return values
+
+    def slurm_limit(self, name: str) -> Floats:
+        """(n,) time limits as Slurm writes them, ``1-00:00:00``; NaN where there is none."""
+        cells = self.columns.get(name, ())
+        known: dict[str, float] = {}
+        values = np.full(len(self), np.nan)
+        for row, cell in enumerate(cells):
+            if cell not in known:
+                known[cell] = duration(cell)
+            values[row] = known[cell]
+            if math.isnan(known[cell]) and cell not in _NO_LIMIT:
+                self.notes.setdefault(row, f"{name}: {shown(cell)} is no time limit")
+        return values
+
+    def elapsed(self, name: str) -> Floats:
+        """(n,) durations as Slurm writes them, ``[D-]HH:MM:SS``; a bad one is noted."""
+        values = self.slurm_limit(name)
+        with np.errstate(invalid="ignore"):
+            self.note(~np.isfinite(values), lambda row: f"{name}: {shown(self.columns[name][row])} is no duration")
+        return values
+
+    def stamp(self, name: str, *, required: bool = False) -> Floats:
+        """(n,) times: ``2020-06-09 18:41:01``, with T, fractions or a zone as well, or epoch seconds; NaN where not known.
+
+        A wall clock without a zone is read as if it were UTC: differences are right except across a change of the clock.
+        """
+        if name not in self.columns:
+            return np.full(len(self), np.nan)
+        cells = self.columns[name]
+        if all(map((19).__eq__, map(len, cells))) and _STAMP.issuperset("".join(cells)):
+            try:
+                moments: Floats = np.array(cells, dtype="datetime64[s]").astype(np.float64)
+            except ValueError:
+                pass
+            else:
+                return moments
+        values = np.full(len(cells), np.nan)
+        for row, cell in enumerate(cells):
+            text = cell.strip()
+            if text in NOTHING:
+                continue
+            try:
+                if _STAMP_FORM.match(text):
+                    moment = datetime.fromisoformat(text)
+                    values[row] = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+                elif _NUMBER.match(text) and 0 <= float(text) <= MAX_TIME:
+                    values[row] = float(text)
+                else:
+                    self.notes.setdefault(row, f"{name}: {shown(text)} is no time such as 2020-06-09 18:41:01")
+            except ValueError as error:
+                self.notes.setdefault(row, f"{name}: {shown(text)} is no time: {error}")
+        if required:
+            self.note(np.isnan(values), lambda _: f"{name}: is not known")
+        return values
+
+    def text(self, name: str) -> list[str]:
+        """The n texts, "" where there is none."""
+        if name not in self.columns:
+            return [""] * len(self)
+        return ["" if cell in NOTHING or cell == "-1" else cell for cell in map(str.strip, self.columns[name])]
+
+    def gpu_type(self, name: str) -> list[str]:
+        """The n GPU types in lower case, "" for any: none is named, or several (``a|b``)."""
+        return ["" if "|" in kind or kind in {"gpu", "cpu"} else kind for kind in map(str.lower, self.text(name))]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The jobs of a batch, before bad rows are dropped. Columns as in `Workload`; NaN in any of them: not known."""
+
+    submit_time: Floats
+    run_time: Floats
+    gpus: Floats
+    job_id: Floats | None = None
+    time_limit: Floats | None = None
+    wait_time: Floats | None = None
+    nodes: Floats | None = None
+    cpus: Floats | None = None
+    mem: Floats | None = None
+    tmp: Floats | None = None
+    user: Sequence[str] | None = None
+    account: Sequence[str] | None = None
+    partition: Sequence[str] | None = None
+    qos: Sequence[str] | None = None
+    gpu_type: Sequence[str] | None = None
+
+
+_NUMBERS: Final = {
+    "submit_time": np.float64,
+    "run_time": np.float64,
+    "gpus": np.int32,
+    "job_id": np.int64,
+    "time_limit": np.float64,
+    "wait_time": np.float64,
+    "nodes": np.int32,
+    "cpus": np.int32,
+    "mem": np.float64,
+    "tmp": np.float64,
+}
+_KEEP_NAN: Final = frozenset({"time_limit", "wait_time"})
+_TEXTS: Final = ("user", "account", "partition", "qos", "gpu_type")
+
+
+class Collector:
+    """Gathers the jobs of a file."""
+
+    def __init__(self, name: str, *, skip_bad: bool, keep_unknown: bool) -> None:
+        """`name`: of the file, for messages. `keep_unknown`: rows whose run time is not known count as run time 0."""
+        self.name = name
+        self.skipped = 0
+        self.first_skipped = ""
+        self.left_out = 0
+        self.unknown = 0
+        self._skip_bad = skip_bad
+        self._keep_unknown = keep_unknown
+        self._numbers: dict[str, list[npt.NDArray[Any]]] = {column: [] for column in (*_NUMBERS, "line")}
+        self._codes: dict[str, list[npt.NDArray[np.int32]]] = {column: [] for column in _TEXTS}
+        self._index: dict[str, dict[str, int]] = {column: {"": -1} for column in _TEXTS}
+
+    def bad(self, line: int, reason: str) -> None:
+        """A row that cannot be read.
+
+        Raises:
+            WorkloadError: unless such rows are skipped.
+        """
+        if not self._skip_bad:
+            raise WorkloadError(f"{self.name}:{line}: {reason}")
+        self.skipped += 1
+        self.first_skipped = self.first_skipped or f"line {line}: {reason}"
+
+    def add(self, batch: Batch, rows: Rows) -> None:
+        """Take the good rows of a batch, in its order.
+
+        Raises:
+            WorkloadError: the first row with a note, unless such rows are skipped.
+        """
+        run_time = rows.run_time
+        missing = ~batch.never_ran & ~np.isfinite(run_time)
+        batch.unknown |= missing
+        for row in sorted(batch.notes):
+            self.bad(int(batch.lines[row]), batch.notes[row])
+        good = np.ones(len(batch), dtype=np.bool_)
+        good[list(batch.notes)] = False
+        self.left_out += int((good & batch.never_ran).sum())
+        good &= ~batch.never_ran
+        self.unknown += int((good & batch.unknown).sum())
+        if self._keep_unknown:
+            run_time = np.where(batch.unknown, 0.0, run_time)
+        else:
+            good &= ~batch.unknown
+        keep = np.flatnonzero(good)
+        self._numbers["line"].append(batch.lines[keep])
+        for column, kind in _NUMBERS.items():
+            values = run_time if column == "run_time" else getattr(rows, column)
+            if values is None:
+                values = np.full(len(batch), np.nan)
+            kept = values[keep]
+            if column not in _KEEP_NAN:
+                kept = np.where(np.isnan(kept), 0.0, kept)
+            self._numbers[column].append(kept.astype(kind))
+        for column in _TEXTS:
+            texts = getattr(rows, column)
+            if texts is None:
+                codes = np.full(len(keep), -1, dtype=np.int32)
+            else:
+                index = self._index[column]
+                every = np.fromiter((index.setdefault(text, len(index) - 1) for text in texts), np.int32, len(batch))
+                codes = every[keep]
+            self._codes[column].append(codes)
+
+    def finish(self, source: Source) -> Workload:
+        """The workload, in order of submission.
+
+        Raises:
+            WorkloadError: no jobs.
+        """
+        source = replace(source, skipped=self.skipped, left_out=self.left_out, unknown=self.unknown)
+        columns: dict[str, Any] = {
+            name: np.concatenate(parts) if parts else np.zeros(0) for name, parts in self._numbers.items()
+        }
+        n = len(columns["submit_time"])
+        if not n:
+            raise WorkloadError(f"{self.name}: no jobs in it{self._why_none()}")
+        start = float(columns["submit_time"].min())
+        columns["submit_time"] = columns["submit_time"] - start
+        order = np.argsort(columns["submit_time"], kind="stable")
+        ids = columns["job_id"]
+        if (ids <= 0).any() or len(np.unique(ids)) < n:
+            # Jobs are told apart by their id: what is not unique is numbered.
+            columns["job_id"] = np.zeros(n, dtype=np.int64)
+            columns["job_id"][order] = np.arange(1, n + 1)
+        for column, parts in self._codes.items():
+            columns[column] = Category(np.concatenate(parts), tuple(name for name in self._index[column] if name))
+        whole = Workload(source=replace(source, start=start), **columns)
+        return whole if (order[:-1] < order[1:]).all() else whole.take(order)
+
+    def _why_none(self) -> str:
+        reasons = []
+        if self.skipped:
+            reasons.append(f"{self.skipped:,} lines cannot be read ({self.first_skipped})")
+        if self.left_out:
+            reasons.append(f"{self.left_out:,} jobs never ran or have not ended")
+        if self.unknown and not self._keep_unknown:
+            reasons.append(f"{self.unknown:,} have no run time")
+        return f": {'; '.join(reasons)}" if reasons else ""

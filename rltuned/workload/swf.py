@@ -1,0 +1,93 @@
+"""The Standard Workload Format of the Parallel Workloads Archive: 18 numbers a line, header comments behind ``;``.
+
+https://www.cs.huji.ac.il/labs/parallel/workload/swf.html. A processor takes the place of a GPU.
+"""
+
+import re
+from typing import Final
+
+import numpy as np
+
+from rltuned.workload.batch import MAX_CPUS, MAX_DURATION, MAX_GPUS, MAX_MEM, MAX_TIME, Batch, Collector, Rows
+from rltuned.workload.lines import TextFile
+
+FIELDS: Final = (
+    "job number",
+    "submit time",
+    "wait time",
+    "run time",
+    "allocated processors",
+    "average CPU time",
+    "used memory",
+    "requested processors",
+    "requested time",
+    "requested memory",
+    "status",
+    "user",
+    "group",
+    "executable",
+    "queue",
+    "partition",
+    "preceding job",
+    "think time",
+)
+_QUEUE = re.compile(r";\s*Queue:\s*(\d{1,9})\s+(\S+)", re.ASCII)
+PARTIAL: Final = ("2", "3", "4")
+"""Status of the parts of a job that was swapped out or checkpointed; the whole job has a line of its own."""
+
+
+def read_swf(file: TextFile, collector: Collector) -> None:
+    """Read all jobs of `file`.
+
+    Raises:
+        WorkloadError: a line wrong (unless skipped).
+    """
+    queues: dict[str, str] = {}
+    width = len(FIELDS)
+    for block in file.blocks():
+        numbers, rows = [], []
+        notes: dict[int, str] = {}
+        for index, line in enumerate(block.lines):
+            fields = line.split()
+            if index in block.unreadable:
+                notes[len(rows)] = block.unreadable[index]
+                fields = ["-1"] * width
+            elif not fields:
+                continue
+            elif fields[0][0] == ";":
+                named = _QUEUE.match(line)
+                if named is not None:
+                    queues[named.group(1)] = named.group(2)
+                continue
+            elif len(fields) != width:
+                notes[len(rows)] = f"{len(fields)} fields instead of {width}"
+                fields = ["-1"] * width
+            numbers.append(index)
+            rows.append(fields)
+        if rows:
+            columns = dict(zip(FIELDS, zip(*rows, strict=True), strict=True))
+            batch = Batch(np.asarray(numbers, dtype=np.int64) + block.first, columns)
+            batch.notes.update(notes)
+            collector.add(batch, _rows(batch, queues))
+
+
+def _rows(batch: Batch, queues: dict[str, str]) -> Rows:
+    used, asked = batch.count("allocated processors", MAX_GPUS), batch.count("requested processors", MAX_GPUS)
+    with np.errstate(invalid="ignore"):
+        # The run time is that of the processors the job had.
+        processors = np.where(used > 0, used, asked)
+        batch.note(~(processors > 0), lambda _: "allocated processors and requested processors: neither is known")
+    memory = batch.number("requested memory", MAX_MEM, scale=1 / 1024)
+    batch.never_ran |= np.array([status in PARTIAL for status in batch.columns["status"]], dtype=np.bool_)
+    return Rows(
+        submit_time=batch.number("submit time", MAX_TIME, required=True),
+        run_time=batch.number("run time", MAX_DURATION),
+        gpus=processors,
+        job_id=batch.number("job number", MAX_CPUS),
+        time_limit=batch.limit("requested time"),
+        wait_time=batch.number("wait time", MAX_DURATION),
+        mem=memory * processors,
+        user=batch.text("user"),
+        account=batch.text("group"),
+        partition=[queues.get(queue, queue) for queue in batch.text("queue")],
+    )

@@ -1,0 +1,553 @@
+"""Traces that are separated text: this project's CSV columns, Helios, Alibaba PAI, and sacct(1).
+
+docs/workloads.md says what each column becomes. A row's fields are split on its own line: none of these formats has line
+breaks inside a field, and a quote that is not closed is then an error of one line, not of the rest of the file.
+"""
+
+import csv
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from rltuned.cluster.tables import Bools, Floats
+from rltuned.errors import WorkloadError
+from rltuned.workload.batch import (
+    MAX_CPUS,
+    MAX_DURATION,
+    MAX_GPUS,
+    MAX_MEM,
+    MAX_NODES,
+    MAX_TIME,
+    Batch,
+    Collector,
+    Rows,
+    shown,
+)
+from rltuned.workload.lines import Block, TextFile
+
+
+@dataclass(frozen=True)
+class Table:
+    """A format of separated text with a header line."""
+
+    name: str
+    separator: str
+    aliases: Mapping[str, str]
+    """Other spellings of a column, in lower case, by the name that `convert` uses."""
+    required: Sequence[tuple[str, ...]]
+    """Each a choice of columns of which one must be there."""
+    convert: Callable[[Batch], Rows]
+    steps: Sequence[str] = ()
+    """Rows with a dot in one of these columns are no jobs but steps of one (sacct)."""
+    no_header: Sequence[str] = ()
+    """Names of the columns when the first line is no header."""
+
+
+def read_table(file: TextFile, table: Table, collector: Collector) -> None:
+    """Read all jobs of `file`.
+
+    Raises:
+        WorkloadError: header or (unless skipped) row wrong, with its line.
+    """
+    names: list[str] = []
+    for block in file.blocks():
+        start = 0
+        if not names:
+            # Blank lines may stand before the header.
+            while start < len(block.lines) and not block.lines[start].strip():
+                if start in block.unreadable:
+                    raise WorkloadError(f"{file.name}:{block.first + start}: {block.unreadable[start]}")
+                start += 1
+            if start == len(block.lines):
+                continue
+            names, is_header = header(block.lines[start], table, f"{file.name}:{block.first + start}")
+            start += is_header
+        batch = _batch(block, start, names, table)
+        if len(batch):
+            collector.add(batch, table.convert(batch))
+    if not names:
+        raise WorkloadError(f"{file.name}: is empty")
+
+
+def header(line: str, table: Table, where: str) -> tuple[list[str], bool]:
+    """The columns' names as `table.convert` knows them ("" for one that it does not need), and whether `line` is them.
+
+    Raises:
+        WorkloadError: a column is missing or there twice.
+    """
+    try:
+        found = [name.strip() for name in split(line, table.separator)]
+    except csv.Error as error:
+        raise WorkloadError(f"{where}: {error}") from error
+    lower = [name.lower() for name in found]
+    if table.no_header and len(found) == len(table.no_header) and not set(lower) & set(table.no_header):
+        return list(table.no_header), False
+    names: list[str] = []
+    for name in lower:
+        alias = table.aliases.get(name, name)
+        # What is called by its own name is meant.
+        names.append("" if alias != name and (alias in lower or alias in names) else alias)
+    wanted = {name for choice in table.required for name in choice}
+    for choice in table.required:
+        if not set(choice) & set(names):
+            listed = ", ".join(found) if len(found) > 1 else shown(line)
+            raise WorkloadError(f"{where}: no column {' or '.join(choice)} ({table.name}); there is {listed[:300]}")
+    for name in wanted:
+        if names.count(name) > 1:
+            raise WorkloadError(f"{where}: two columns are called {name}")
+    return names, True
+
+
+def split(line: str, separator: str) -> list[str]:
+    """The fields of a line, with CSV's quotes where the separator is a comma.
+
+    Raises:
+        csv.Error: a quote that is not closed, or text after one.
+    """
+    if separator != "," or '"' not in line:
+        return line.split(separator)
+    return next(csv.reader([line], strict=True))
+
+
+def _batch(block: Block, start: int, names: list[str], table: Table) -> Batch:
+    width, separator = len(names), table.separator
+    numbers = list(range(start, len(block.lines)))
+    texts = block.lines[start:] if start else block.lines
+    if "" in texts or block.unreadable:
+        numbers = [index for index in numbers if block.lines[index].strip() or index in block.unreadable]
+        texts = [block.lines[index] for index in numbers]
+    notes: dict[int, str] = {}
+    quoted = separator == "," and any('"' in text for text in texts)
+    rows = [] if quoted else [text.split(separator) for text in texts]
+    if quoted:
+        for row, text in enumerate(texts):
+            try:
+                rows.append(split(text, separator))
+            except csv.Error as error:
+                notes[row] = f"wrong quotes: {error}"
+                rows.append([])
+    for key in table.steps:
+        column = names.index(key) if key in names else width
+        jobs = [row for row, fields in enumerate(rows) if len(fields) <= column or "." not in fields[column]]
+        if len(jobs) < len(rows):
+            rows, numbers = [rows[row] for row in jobs], [numbers[row] for row in jobs]
+    if set(map(len, rows)) - {width} or notes or block.unreadable:
+        for row, fields in enumerate(rows):
+            if numbers[row] in block.unreadable:
+                notes[row] = block.unreadable[numbers[row]]
+            elif len(fields) != width:
+                notes.setdefault(row, f"{len(fields)} fields instead of {width}")
+            if row in notes:
+                rows[row] = [""] * width
+    columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else {}
+    batch = Batch(np.asarray(numbers, dtype=np.int64) + block.first, {n: c for n, c in columns.items() if n})
+    batch.notes.update(notes)
+    return batch
+
+
+def _at_end_of(start: Floats, end: Floats, batch: Batch, what: str) -> Floats:
+    """Durations; a negative one is noted."""
+    with np.errstate(invalid="ignore"):
+        batch.note(end < start, lambda row: f"{what}: ends {start[row] - end[row]:,.0f} s before it starts")
+        batch.note(end - start > MAX_DURATION, lambda _: f"{what}: lasts more than a century")
+        return np.maximum(end - start, 0.0)
+
+
+def _id(batch: Batch, name: str) -> Floats:
+    """The column as integers; NaN (then the jobs are numbered) where one of them is none. Never wrong: ids may be text."""
+    cells = batch.columns.get(name, ())
+    joined = "".join(cells)
+    if cells and joined.isascii() and joined.isdigit() and max(map(len, cells)) <= 15 and "" not in cells:
+        return np.array(list(map(float, cells)))
+    return np.array(
+        [float(cell) if cell.isascii() and cell.isdigit() and len(cell) <= 15 else np.nan for cell in cells]
+        if cells
+        else [np.nan] * len(batch)
+    )
+
+
+# --- the columns of this project ---------------------------------------------------------------------------------
+
+
+def _csv(batch: Batch) -> Rows:
+    submit = batch.number("submit_time", MAX_TIME, required=True)
+    start, end = batch.number("start_time", MAX_TIME), batch.number("end_time", MAX_TIME)
+    wait = batch.number("wait", MAX_DURATION)
+    if batch.has("run_time"):
+        run = batch.number("run_time", MAX_DURATION)
+    else:
+        run = _at_end_of(start, end, batch, "job")
+        batch.never_ran |= np.isnan(run)
+    if batch.has("start_time") and not batch.has("wait"):
+        with np.errstate(invalid="ignore"):
+            batch.note(start < submit, lambda _: "job: starts before it is submitted")
+            wait = start - submit
+    return Rows(
+        submit_time=submit,
+        run_time=run,
+        gpus=batch.count("num_gpus", MAX_GPUS, required=True),
+        job_id=_id(batch, "job_id"),
+        time_limit=batch.limit("time_limit"),
+        wait_time=wait,
+        nodes=batch.count("num_nodes", MAX_NODES),
+        cpus=batch.count("cpu_milli", MAX_CPUS * 1000, scale=1e-3)
+        if batch.has("cpu_milli")
+        else batch.count("num_cpus", MAX_CPUS),
+        mem=batch.number("mem_gib", MAX_MEM, scale=1024.0)
+        if batch.has("mem_gib")
+        else batch.number("mem_mib", MAX_MEM),
+        tmp=batch.number("tmp_mib", MAX_MEM),
+        user=batch.text("user"),
+        account=batch.text("account"),
+        partition=batch.text("partition"),
+        qos=batch.text("qos"),
+        gpu_type=batch.gpu_type("gpu_type"),
+    )
+
+
+CSV: Final = Table(
+    name="csv",
+    separator=",",
+    aliases={
+        "gpus": "num_gpus",
+        "num_gpu": "num_gpus",
+        "vc": "partition",
+        "nodes": "num_nodes",
+        "cpus": "num_cpus",
+        "cpu": "num_cpus",
+        "num_cpu": "num_cpus",
+        "mem": "mem_mib",
+        "memory_mib": "mem_mib",
+        "mem_gb": "mem_gib",
+        "memory_gib": "mem_gib",
+        "memory_gb": "mem_gib",
+        "gpu_spec": "gpu_type",
+        "wait_time": "wait",
+        "creation_time": "submit_time",
+        "scheduled_time": "start_time",
+        "deletion_time": "end_time",
+    },
+    required=[("submit_time",), ("num_gpus",), ("run_time", "end_time"), ("run_time", "start_time")],
+    convert=_csv,
+)
+
+
+# --- Helios ------------------------------------------------------------------------------------------------------
+
+
+def _helios(batch: Batch) -> Rows:
+    submit, start = batch.stamp("submit_time", required=True), batch.stamp("start_time")
+    end = batch.stamp("end_time")
+    run = batch.number("duration", MAX_DURATION) if batch.has("duration") else _at_end_of(start, end, batch, "job")
+    batch.never_ran |= np.isnan(start)
+    wait = batch.number("queue", MAX_DURATION) if batch.has("queue") else start - submit
+    return Rows(
+        submit_time=submit,
+        run_time=run,
+        gpus=batch.count("gpu_num", MAX_GPUS, required=True),
+        job_id=_id(batch, "job_id"),
+        wait_time=wait,
+        nodes=batch.count("node_num", MAX_NODES),
+        cpus=batch.count("cpu_num", MAX_CPUS),
+        user=batch.text("user"),
+        partition=batch.text("vc"),
+    )
+
+
+HELIOS: Final = Table(
+    name="helios",
+    separator=",",
+    aliases={},
+    required=[("submit_time",), ("gpu_num",), ("start_time",), ("duration", "end_time")],
+    convert=_helios,
+)
+
+
+# --- Alibaba PAI -------------------------------------------------------------------------------------------------
+
+PAI_TASKS: Final = (
+    "job_name",
+    "task_name",
+    "inst_num",
+    "status",
+    "start_time",
+    "end_time",
+    "plan_cpu",
+    "plan_mem",
+    "plan_gpu",
+    "gpu_type",
+)
+PAI_JOBS: Final = ("job_name", "inst_id", "user", "status", "start_time", "end_time")
+
+
+@dataclass(frozen=True)
+class PaiJobs:
+    """pai_job_table: who submitted a job, and when."""
+
+    row: Mapping[str, int]
+    """By job_name."""
+    user: Sequence[str]
+    start: Floats
+
+    def users(self, names: Sequence[str]) -> list[str]:
+        """User of each job, "" where the table does not have it."""
+        return [self.user[self.row[name]] if name in self.row else "" for name in names]
+
+    def submitted(self, names: Sequence[str]) -> Floats:
+        """Submission of each job; NaN where the table does not have it."""
+        return np.array(
+            [self.start[self.row[name]] if name in self.row else np.nan for name in names], dtype=np.float64
+        )
+
+
+def pai(jobs: PaiJobs | None) -> Table:
+    """pai_task_table, joined with pai_job_table where it is given."""
+
+    def convert(batch: Batch) -> Rows:
+        instances = batch.count("inst_num", MAX_GPUS, required=True)
+        started, ended = batch.number("start_time", MAX_TIME), batch.number("end_time", MAX_TIME)
+        # The publishers' own notebook takes a start or end of 0 for "not known".
+        start, end = np.where(started == 0, np.nan, started), np.where(ended == 0, np.nan, ended)
+        run = _at_end_of(start, end, batch, "task")
+        batch.never_ran |= np.isnan(run)
+        submit, wait, user = start, np.full(len(batch), np.nan), None
+        if jobs is not None:
+            user = jobs.users(batch.columns["job_name"])
+            asked = jobs.submitted(batch.columns["job_name"])
+            with np.errstate(invalid="ignore"):
+                # A task cannot have been submitted after it started; where the tables say so its start is all we know.
+                submit = np.where(asked <= start, asked, start)
+                wait = np.where(asked <= start, start - asked, np.nan)
+        per_instance = np.nan_to_num(batch.count("plan_gpu", MAX_GPUS, scale=0.01))
+        gpus = instances * per_instance
+        batch.note(gpus > MAX_GPUS, lambda row: f"task: {gpus[row]:,.0f} GPUs")
+        cpus = instances * batch.number("plan_cpu", MAX_CPUS, scale=0.01)
+        return Rows(
+            submit_time=np.where(batch.never_ran, 0.0, submit),
+            run_time=run,
+            gpus=np.where(gpus > MAX_GPUS, 0, gpus),
+            wait_time=wait,
+            cpus=np.ceil(np.minimum(cpus, MAX_CPUS) - 1e-9),
+            mem=np.minimum(instances * batch.number("plan_mem", MAX_MEM, scale=1024.0), MAX_MEM),
+            user=user,
+            gpu_type=batch.gpu_type("gpu_type"),
+        )
+
+    return Table(
+        name="pai",
+        separator=",",
+        aliases={},
+        required=[("job_name",), ("inst_num",), ("start_time",), ("end_time",), ("plan_gpu",)],
+        convert=convert,
+        no_header=PAI_TASKS,
+    )
+
+
+def read_pai_jobs(file: TextFile, collector: Collector) -> PaiJobs:
+    """Read pai_job_table.
+
+    Raises:
+        WorkloadError: header or row wrong.
+    """
+    index: dict[str, int] = {}
+    users: list[str] = []
+    starts: list[Floats] = []
+
+    def convert(batch: Batch) -> Rows:
+        start = batch.number("start_time", MAX_TIME)
+        kept = np.ones(len(batch), dtype=np.bool_)
+        kept[list(batch.notes)] = False
+        names, owners = batch.columns["job_name"], batch.text("user")
+        for row in np.flatnonzero(kept).tolist():
+            index[names[row]] = len(users)
+            users.append(owners[row])
+        starts.append(np.where(start == 0, np.nan, start)[kept])
+        none = np.zeros(len(batch))
+        return Rows(submit_time=none, run_time=none, gpus=none)
+
+    table = Table(
+        name="pai_job_table",
+        separator=",",
+        aliases={},
+        required=[("job_name",), ("user",), ("start_time",)],
+        convert=convert,
+        no_header=PAI_JOBS,
+    )
+    read_table(file, table, collector)
+    return PaiJobs(index, users, np.concatenate(starts) if starts else np.zeros(0))
+
+
+# --- sacct -------------------------------------------------------------------------------------------------------
+
+_AMOUNT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)([KMGTPE]?)[cn]?\Z", re.ASCII)
+_POWER: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
+
+
+@dataclass(frozen=True)
+class _Tres:
+    """What a TRES list says; NaN or "" for what it does not."""
+
+    gpus: float = np.nan
+    gpu_type: str = ""
+    cpus: float = np.nan
+    mem: float = np.nan
+    nodes: float = np.nan
+
+
+def _amount(text: str, unit: str) -> float:
+    """A TRES amount in units of `unit`; NaN when it is none. Slurm writes memory without a letter in MiB."""
+    match = _AMOUNT.match(text)
+    if match is None:
+        return np.nan
+    letter = match.group(2) or unit
+    return float(match.group(1)) * 1024.0 ** (_POWER[letter] - _POWER[unit])
+
+
+def parse_tres(text: str) -> _Tres | None:
+    """``billing=4,cpu=4,gres/gpu:p100=8,gres/gpu=8,mem=4000M,node=2``, in any order; None when it is no TRES list."""
+    found = {"cpu": np.nan, "mem": np.nan, "node": np.nan, "gres/gpu": np.nan}
+    typed: dict[str, float] = {}
+    for part in text.split(",") if text else ():
+        name, equals, value = part.partition("=")
+        if not equals or not name:
+            return None
+        if name in found or name.startswith("gres/gpu:"):
+            amount = _amount(value, "M" if name == "mem" else "")
+            if np.isnan(amount):
+                return None
+            if name in found:
+                found[name] = amount
+            else:
+                kind = name.removeprefix("gres/gpu:").lower()
+                typed[kind] = typed.get(kind, 0.0) + amount
+    gpus = found["gres/gpu"]
+    if typed:
+        gpus = max(np.nan_to_num(gpus), sum(typed.values()))
+    # Jobs of two types at once cannot be said in one column; they may then take any.
+    only = next(iter(typed)) if len(typed) == 1 and sum(typed.values()) >= gpus else ""
+    return _Tres(gpus, only, found["cpu"], found["mem"], found["node"])
+
+
+def _tres_column(batch: Batch, name: str, known: dict[str, _Tres | None]) -> list[_Tres]:
+    """One list per row; a bad one is noted."""
+    nothing = _Tres()
+    if not batch.has(name):
+        return [nothing] * len(batch)
+    parsed = []
+    for row, cell in enumerate(batch.columns[name]):
+        if cell not in known:
+            if len(known) > 100_000:
+                known.clear()
+            known[cell] = parse_tres(cell)
+        value = known[cell]
+        if value is None:
+            batch.notes.setdefault(row, f"{name}: {shown(cell)} is no TRES list such as cpu=4,mem=4000M,gres/gpu=2")
+        parsed.append(value or nothing)
+    return parsed
+
+
+def sacct_table() -> Table:
+    """``sacct -P`` with its header line, of 22.05, 24.11 and 26.05."""
+    known: dict[str, _Tres | None] = {}
+    return Table(
+        name="sacct",
+        separator="|",
+        aliases={"allocnodes": "nnodes", "alloccpus": "ncpus", "reqcpus": "ncpus"},
+        required=[
+            ("jobid", "jobidraw"),
+            ("submit", "eligible"),
+            ("elapsedraw", "elapsed", "end"),
+            ("reqtres", "alloctres"),
+        ],
+        convert=lambda batch: _sacct(batch, known),
+        steps=("jobid", "jobidraw"),
+    )
+
+
+def _sacct(batch: Batch, known: dict[str, _Tres | None]) -> Rows:
+    submitted, eligible = batch.stamp("submit"), batch.stamp("eligible")
+    start, end = batch.stamp("start"), batch.stamp("end")
+    with np.errstate(invalid="ignore"):
+        # A job counts from when it could have run: dependencies and --begin are no waiting. Held ones are never eligible.
+        submit = np.where(np.isnan(eligible) | (eligible < submitted), submitted, eligible)
+    batch.note(np.isnan(submit), lambda _: "submit: is not known")
+    if batch.has("elapsedraw"):
+        run = batch.number("elapsedraw", MAX_DURATION)
+    elif batch.has("elapsed"):
+        run = batch.elapsed("elapsed")
+    else:
+        run = _at_end_of(start, end, batch, "job")
+    batch.never_ran |= _not_replayable(batch, start, end, run)
+    asked, got = _tres_column(batch, "reqtres", known), _tres_column(batch, "alloctres", known)
+    limit = batch.limit("timelimitraw", scale=60.0) if _numeric_limits(batch) else batch.slurm_limit("timelimit")
+    with np.errstate(invalid="ignore"):
+        wait = np.where(start >= submit, start - submit, np.nan)
+    gpus = [want.gpus if want.gpus > 0 else np.nan_to_num(have.gpus) for want, have in zip(asked, got, strict=True)]
+    ncpus = batch.count("ncpus", MAX_CPUS)
+    cpus = [want.cpus if want.cpus > 0 else have.cpus for want, have in zip(asked, got, strict=True)]
+    mem = [want.mem if want.mem > 0 else have.mem for want, have in zip(asked, got, strict=True)]
+    rows = Rows(
+        submit_time=submit,
+        run_time=run,
+        gpus=np.array(gpus),
+        job_id=_id(batch, "jobidraw" if batch.has("jobidraw") else "jobid"),
+        time_limit=limit,
+        wait_time=wait,
+        nodes=_nodes(batch, asked, got),
+        cpus=np.where(np.isnan(cpus), ncpus, cpus),
+        mem=np.array(mem),
+        user=batch.text("user"),
+        account=batch.text("account"),
+        partition=[name.partition(",")[0] for name in batch.text("partition")],
+        qos=batch.text("qos"),
+        gpu_type=[want.gpu_type for want in asked],
+    )
+    for column, most in (("gpus", MAX_GPUS), ("nodes", MAX_NODES), ("cpus", MAX_CPUS), ("mem", MAX_MEM)):
+        values = getattr(rows, column)
+        with np.errstate(invalid="ignore"):
+            batch.note(values > most, lambda row, c=column, v=values: f"{c}: {v[row]:,.0f} is too large")  # type: ignore[misc] # the defaults bind the loop's values
+    return rows
+
+
+def _numeric_limits(batch: Batch) -> bool:
+    """Whether TimelimitRaw is to be used: it is there, and not the only empty one of the two."""
+    return batch.has("timelimitraw") and not (batch.has("timelimit") and not any(batch.columns["timelimitraw"]))
+
+
+_NOT_ENDED: Final = ("PENDING", "RUNNING", "SUSPENDED", "CONFIGURING", "COMPLETING", "STOPPED")
+
+
+def _not_replayable(batch: Batch, start: Floats, end: Floats, run: Floats) -> Bools:
+    """Jobs that never started or have not ended."""
+    out = np.zeros(len(batch), dtype=np.bool_)
+    if batch.has("start"):
+        out |= np.isnan(start)
+    if batch.has("end"):
+        out |= np.isnan(end)
+    if batch.has("state"):
+        states = batch.columns["state"]
+        if not batch.has("end"):
+            out |= np.array([state.startswith(_NOT_ENDED) for state in states], dtype=np.bool_)
+        # Releases differ in what they print as the start of a job that was cancelled in the queue.
+        out |= np.array([state.startswith("CANCELLED") for state in states], dtype=np.bool_) & ~(run > 0)
+    return out
+
+
+def _nodes(batch: Batch, asked: Sequence[_Tres], got: Sequence[_Tres]) -> Floats:
+    """Nodes that the job asked for; 0 (any number) where it asked for one and got several: it named GPUs or tasks only."""
+    want, have = np.array([tres.nodes for tres in asked]), np.array([tres.nodes for tres in got])
+    have = np.where(np.isnan(have), batch.count("nnodes", MAX_NODES), have)
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isnan(want), have, np.where((want <= 1) & (have > 1), 0.0, want))
+
+
+def fits(line: str, table: Table) -> bool:
+    """Whether a file whose first line this is can be of this format."""
+    try:
+        header(line, table, "")
+    except WorkloadError:
+        return False
+    return True
