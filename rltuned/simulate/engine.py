@@ -136,19 +136,18 @@ class Simulation:
         if self._predictor is not None:
             self._predict(self._predictor, rows)
         keys = np.clip(np.nan_to_num(ranker.keys(self, rows), nan=_LARGEST), -_LARGEST, _LARGEST)
-        self._sort(rows, keys)
+        if self._sort(rows, keys):
+            s.count[k.MAIN_DUE] = 1
         s.count[k.UNRANKED] = int((s.jobs["key"][self.pending] == np.inf).sum())
 
-    def _sort(self, rows: Rows, keys: Floats) -> None:
-        """New keys for some pending jobs; a main pass follows when that changes the order."""
+    def _sort(self, rows: Rows, keys: Floats) -> bool:
+        """New keys for some pending jobs; whether that changes the order."""
         s, n = self._state, int(self._state.count[k.QUEUED])
         s.jobs["key"][rows] = keys
         queue = s.queue[:n]
         order = np.lexsort((queue, s.jobs["key"][queue], -s.jobs["tier"][queue]))
-        if (order != np.arange(n)).any():
-            s.queue[:n] = queue[order]
-            self._something_changed()
-        s.count[k.MAIN_DUE] = 1
+        s.queue[:n] = queue[order]
+        return bool((order != np.arange(n)).any())
 
     def _predict(self, predictor: Predictor, rows: Rows) -> None:
         s = self._state
@@ -346,7 +345,8 @@ class Simulation:
 
     def set_keys(self, rows: Rows, keys: Floats) -> None:
         """Order these pending jobs by `keys` from now on; the others keep theirs."""
-        self._sort(rows, np.clip(keys, -_LARGEST, _LARGEST))
+        if self._sort(rows, np.clip(keys, -_LARGEST, _LARGEST)):
+            self._something_changed()
 
     def hold(self, row: int) -> None:
         """Take a pending job out of the queue."""
@@ -414,6 +414,17 @@ class Simulation:
         else:
             self._excluded.pop(row, None)
         s.jobs["pool"][row] = self._pool(int(self.asked.pool[row]), without)
+        self._something_changed()
+
+    def reconfigure(self, settings: SimulationSettings) -> None:
+        """slurm.conf is changed and read again: `settings` count from now on.
+
+        Raises:
+            RltunedError: `Backfill.SLURM` is wanted, and the simulation did not begin with it (its plans need room).
+        """
+        if settings.backfill is Backfill.SLURM and not len(self._state.plan_start):
+            raise RltunedError("a simulation that is to use Slurm's backfill has to begin with it")
+        self.settings, self._setup = settings, _setup(settings)
         self._something_changed()
 
     def set_usable(self, node: int, *, usable: bool) -> None:
