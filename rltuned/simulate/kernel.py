@@ -576,7 +576,7 @@ def look_at_pool(s: State, pool: int) -> None:
         total += gpus
         if s.nodes[node].shadow < np.inf:
             first, last = min(first, s.nodes[node].shadow), max(last, s.nodes[node].shadow)
-            gpus = min(gpus, s.amount[BEYOND, node, GPU])
+            gpus = max(min(gpus, s.amount[BEYOND, node, GPU]), 0)  # less than nothing where two heads overlap
         most_beyond = max(most_beyond, gpus)
         total_beyond += gpus
     s.most[pool, 0], s.most[pool, 1] = most, total
@@ -617,23 +617,30 @@ def submit(s: State) -> bool:
 
 
 @njit(**INNER)
-def rank_fixed(s: State) -> None:
-    """Give the jobs that no refresh has seen their fixed key and the place that goes with it."""
-    n, fresh, stay = s.count[QUEUED], 0, 0
+def rank_fixed(s: State) -> bool:
+    """Give the jobs that no refresh has seen their fixed key and the place that goes with it; whether that moved any."""
+    n, fresh, stay, moved = s.count[QUEUED], 0, 0, False
+    s.count[UNRANKED] = 0
     for at in range(n):
         job = s.queue[at]
         if s.jobs[job].key == np.inf:
             s.fresh[fresh] = job
             fresh += 1
+            s.jobs[job].key = s.jobs[job].fixed
+        moved = moved or (at > 0 and before(s, job, s.queue[at - 1]))
+    if not moved:
+        return False
+    fresh_left = 0
+    for at in range(n):
+        if fresh_left < fresh and s.queue[at] == s.fresh[fresh_left]:
+            fresh_left += 1
         else:
-            s.queue[stay] = job
+            s.queue[stay] = s.queue[at]
             stay += 1
     s.count[QUEUED] = stay
     for at in range(fresh):
-        job = s.fresh[at]
-        s.jobs[job].key = s.jobs[job].fixed
-        enqueue(s, job)
-    s.count[UNRANKED] = 0
+        enqueue(s, s.fresh[at])
+    return True
 
 
 @njit(cache=True)
@@ -679,7 +686,7 @@ def after_plans(s: State, node: int, time: float, length: float, resolution: flo
 def earliest_on(s: State, c: Setup, job: int, node: int) -> float:
     """When one node could take the job: enough has been given back, and nobody has planned with it."""
     now = s.clock[NOW]
-    time = now
+    time, waits = now, False
     at, end = s.release_ptr[node], s.release_ptr[node + 1]
     jobs, closed = s.jobs_on[NOW_FREE, node], s.closed[NOW_FREE, node]
     for d in range(DIMENSIONS):
@@ -693,7 +700,7 @@ def earliest_on(s: State, c: Setup, job: int, node: int) -> float:
         if at == end:
             return np.inf
         other = s.release_job[at]
-        time = s.jobs[other].ends_by
+        time, waits = max(s.jobs[other].ends_by, now), True
         closed = closed and s.jobs[other].alone == SHARED
         jobs -= 1
         for d in range(DIMENSIONS):
@@ -701,7 +708,7 @@ def earliest_on(s: State, c: Setup, job: int, node: int) -> float:
         at += 1
     if time == np.inf:
         return np.inf
-    if time > now:
+    if waits:
         time = next_multiple(time, c.bf_resolution)
     return after_plans(s, node, time, s.jobs[job].limit, c.bf_resolution)
 
@@ -728,7 +735,7 @@ def moments_of_limits(s: State, job: int) -> int:
 @njit(**INNER)
 def moments_of_plans(s: State, c: Setup, job: int) -> int:
     """sched/backfill's candidates: for one node, the earliest time; for several, all releases and ends of plans on the pool."""
-    count = 0
+    count, now = 0, s.clock[NOW]
     low, high = s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]
     if s.jobs[job].form == PER_NODE and s.jobs[job].least == 1:
         time = np.inf
@@ -740,7 +747,7 @@ def moments_of_plans(s: State, c: Setup, job: int) -> int:
     for at in range(low, high):
         node = s.pool_nodes[at]
         for k in range(s.release_ptr[node], s.release_ptr[node + 1]):
-            s.moments[count] = next_multiple(s.jobs[s.release_job[k]].ends_by, c.bf_resolution)
+            s.moments[count] = next_multiple(max(s.jobs[s.release_job[k]].ends_by, now), c.bf_resolution)
             count += 1
         for k in range(s.nodes[node].plans):
             s.moments[count] = next_multiple(s.plan_end[node, k], c.bf_resolution)
@@ -755,8 +762,11 @@ def reserve(s: State, job: int, nodes: int, time: float) -> None:
     for k in range(nodes):
         node = s.nodes[k].pick_node
         for d in range(DIMENSIONS):
-            left = 0 if s.jobs[job].alone != SHARED else s.amount[LATER_FREE, node, d] - s.pick[k, d]
-            if s.nodes[node].shadow < np.inf:
+            left = s.amount[LATER_FREE, node, d] - s.pick[k, d]
+            if s.jobs[job].alone != SHARED:  # the whole node; nobody else was promised any of it
+                left = 0
+                s.amount[PROMISED, node, d] = s.amount[ROOM, node, d]
+            elif s.nodes[node].shadow < np.inf:
                 left = min(left, s.amount[BEYOND, node, d] - s.pick[k, d])
                 s.amount[PROMISED, node, d] += s.pick[k, d]
             else:
@@ -793,6 +803,7 @@ def look_ahead(s: State, c: Setup, job: int, mode: int) -> None:
     if mode == EASY_BACKFILL:
         for node in range(len(s.nodes)):
             if s.nodes[node].shadow < np.inf:  # what another partition's head was promised stays promised
+                s.nodes[node].kept = s.jobs[job].alone != SHARED
                 for d in range(DIMENSIONS):
                     s.amount[LATER_FREE, node, d] -= s.amount[PROMISED, node, d]
     low, high = s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]
@@ -812,9 +823,6 @@ def look_ahead(s: State, c: Setup, job: int, mode: int) -> None:
                 node = s.pool_nodes[k]
                 s.nodes[node].kept = after_plans(s, node, time, s.jobs[job].limit, 0.0) > time
         nodes = choose(s, job, LATER_FREE, -np.inf, c.fit)
-        if mode == SLURM_BACKFILL:
-            for k in range(low, high):
-                s.nodes[s.pool_nodes[k]].kept = False
         if nodes > 0:
             if mode == EASY_BACKFILL:
                 reserve(s, job, nodes, time)
@@ -876,6 +884,8 @@ def queue_pass(s: State, c: Setup, mode: int) -> None:
                     s.nodes[s.part_nodes[k]].kept = True
         elif not main and (mode == SLURM_BACKFILL or not s.blocked[p]):
             look_ahead(s, c, job, mode)
+            for node in range(len(s.nodes)):
+                s.nodes[node].kept = False
         s.blocked[p] = True
     if stay < at:
         while at < n:
@@ -937,8 +947,8 @@ def advance(s: State, c: Setup, until: float, ranked: bool, fixed: bool, ages: b
                     s.clock[LAST_REFRESH] = now
                     if not fixed:
                         return REFRESH
-                    rank_fixed(s)
-                    s.count[MAIN_DUE] = 1
+                    if rank_fixed(s):
+                        s.count[MAIN_DUE] = 1
         ranked = False
         now = s.clock[NOW]
         if s.count[MAIN_DUE]:
@@ -953,5 +963,6 @@ def advance(s: State, c: Setup, until: float, ranked: bool, fixed: bool, ages: b
         if s.count[QUEUED] == 0:
             s.clock[BACKFILL_DUE] = np.inf
             s.clock[REFRESH_DUE] = np.inf
-        elif ages and s.clock[REFRESH_DUE] == np.inf:
+        elif ages and s.clock[REFRESH_DUE] == np.inf and (s.count[HEAP] > 0 or s.count[NEXT] < jobs):
+            # Nothing runs and nothing comes: whoever still waits cannot start until somebody meddles.
             s.clock[REFRESH_DUE] = next_multiple(max(s.clock[LAST_REFRESH] + c.stale, now), c.refresh)

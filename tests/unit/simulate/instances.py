@@ -98,7 +98,7 @@ class Instance:
 
 def random_cluster(rng: np.random.Generator) -> ClusterShape:
     nodes = int(rng.integers(1, 9))
-    kinds = rng.choice([0, 1, 2, 4, 8], 3)
+    kinds = rng.choice([0, 1, 2, 4, 4, 8, 8], 3)
     pick = rng.integers(0, 3, nodes)
     gpus = kinds[pick]
     types = np.array(["p100", "v100", "p100"])[pick]
@@ -139,19 +139,19 @@ def random_jobs(rng: np.random.Generator, shape: ClusterShape) -> tuple[Workload
     limit = np.maximum(run * rng.choice([0.5, 1.0, 1.0, 1.5, 3.0], n), 1.0)
     limit = np.round(limit) if whole else limit
     limit = np.where(rng.random(n) < 0.05, np.inf, np.maximum(limit, 1.0))
-    some = rng.random(3) < 0.5  # which columns the trace has
+    some = rng.random(3) < 0.4  # which columns the trace has
     names = [part.name for part in shape.partitions]
     jobs = workload(
         Source("at random"),
         submit,
         run,
-        rng.choice([0, 1, 1, 1, 2, 2, 3, 4, 4, 8, 12, 16], n),
+        rng.choice([0, 1, 1, 1, 1, 2, 2, 2, 3, 4, 4, 8, 12, 16], n),
         nodes=np.where(rng.random(n) < 0.2, rng.integers(1, 4, n), 0),
-        cpus=rng.choice([0, 1, 4, 8, 20], n) * some[0],
-        mem=rng.choice([0.0, 10.0, 60.0, 90.0, 250.0], n) * some[1],
-        tmp=rng.choice([0.0, 0.0, 20.0, 40.0], n) * some[2],
+        cpus=rng.choice([0, 1, 2, 4, 8, 20], n) * some[0],
+        mem=rng.choice([0.0, 10.0, 20.0, 60.0, 90.0, 250.0], n) * some[1],
+        tmp=rng.choice([0.0, 0.0, 0.0, 20.0, 40.0], n) * some[2],
         partition=[names[k] for k in rng.integers(0, len(names), n)],
-        gpu_type=[("", "", "", "p100", "v100")[k] for k in rng.integers(0, 5, n)],
+        gpu_type=[("", "", "", "", "p100", "v100")[k] for k in rng.integers(0, 6, n)],
     )
     estimate = np.clip(np.minimum(limit, run * rng.choice([0.5, 1.0, 2.0], n)), 1.0, 1e6)
     return jobs, Estimates(limit, np.round(estimate) if whole else estimate)
