@@ -76,3 +76,9 @@ class ShapeError(RltunedError):
     """The description of a cluster (`--cluster`) is wrong; the message names the place and the reason."""
 
     exit_code = 12
+
+
+class EvaluationError(RltunedError):
+    """An evaluation cannot be made as asked: window longer than the trace, policy without its model, other command resumed."""
+
+    exit_code = 13

@@ -1,0 +1,15 @@
+"""The yardstick: policies on the same jobs, against plain rules and a lower bound, with intervals (docs/evaluation.md).
+
+- `settings`: what is asked for, checked. `windows`: which jobs. `policies`: who ranks them, by name.
+- `case`: one window with its estimates and its past, small enough to be sent to another process or another host.
+- `measure`: one policy on one case. `metrics`, `bound`, `bootstrap`: pure functions over arrays.
+- `run`: all windows and policies, over processes or Slurm array jobs (`executors`), resumable (`state`).
+- `report`: the result as JSON and as a table; `plots`: as box plots. `against`: the simulator beside a replay on a real Slurm.
+
+What may be changed freely: how work is cut and spread, tables and plots. What must stay: every policy sees the same
+jobs, limits and estimates; a seed decides everything; equal command lines give equal bytes but for fields that are
+called `seconds`; the shape of the JSON.
+
+What must not be imported: TensorFlow, `daemon`, `learn`. matplotlib only in `plots`, submitit only in `executors`, and
+both only when they are used: they belong to the extra [simulate].
+"""

@@ -1,0 +1,74 @@
+"""How sure a difference between two policies is: the paired bootstrap over windows (Efron and Tibshirani 1993, ch. 13)."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from rltuned.cluster.tables import Floats
+
+RESAMPLES: Final = 10_000
+LEVEL: Final = 0.95
+DIGITS: Final = 6
+"""Decimals that are kept: a resampled interval has no more, and rounding makes equal runs equal to the last byte."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The mean of one policy over the mean of another on the same windows."""
+
+    ratio: float | None
+    """None where it cannot be told: no windows in common, or the other's mean is 0."""
+    lo: float | None
+    """2.5th percentile; None with a single window, or where it has no end."""
+    hi: float | None
+    """97.5th percentile."""
+
+
+def counts(windows: int, seed: int, resamples: int = RESAMPLES) -> Floats:
+    """(resamples, windows) how often each window is drawn: so many draws with replacement as there are windows."""
+    rng = np.random.default_rng(seed)
+    return rng.multinomial(windows, np.full(windows, 1.0 / windows), size=resamples).astype(np.float64)
+
+
+def compare(values: Floats, drawn: Floats) -> list[list[Comparison]]:
+    """All pairs of policies by one metric.
+
+    Both policies of a pair are resampled alike, so that what makes a window hard for both cancels out.
+
+    Args:
+        values: (P, W) metric of each policy on each window; NaN where a window has none.
+        drawn: (R, W) of `counts`.
+
+    Returns:
+        [a][b]: the mean of a over the mean of b, with the 95 % percentile interval.
+    """
+    here = np.isfinite(values)
+    filled = np.where(here, values, 0.0)
+    sums = filled @ drawn.T  # (P, R)
+    return [[_pair(filled, here, drawn, sums, a, b) for b in range(len(values))] for a in range(len(values))]
+
+
+def _pair(filled: Floats, here: np.ndarray, drawn: Floats, sums: Floats, a: int, b: int) -> Comparison:
+    both = here[a] & here[b]
+    windows = int(both.sum())
+    if windows == len(both):
+        above, below = sums[a], sums[b]
+    else:
+        above, below = drawn[:, both] @ filled[a, both], drawn[:, both] @ filled[b, both]
+    under = float(filled[b, both].sum())
+    if not windows or under <= 0.0:
+        return Comparison(None, None, None)
+    ratio = round(float(filled[a, both].sum()) / under, DIGITS)
+    if windows == 1:
+        return Comparison(ratio, None, None)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        resampled = above / below
+    resampled = np.sort(np.where(np.isnan(resampled), np.inf, resampled))  # 0 of 0: could be anything
+    low, high = _percentile(resampled, (1.0 - LEVEL) / 2.0), _percentile(resampled, (1.0 + LEVEL) / 2.0)
+    return Comparison(ratio, low, high)
+
+
+def _percentile(ordered: Floats, share: float) -> float | None:
+    value = float(ordered[min(int(share * len(ordered)), len(ordered) - 1)])
+    return round(value, DIGITS) if np.isfinite(value) else None

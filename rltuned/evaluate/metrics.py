@@ -1,0 +1,117 @@
+"""What is measured of one policy on one window. Pure functions over arrays; times in seconds."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Final
+
+import numpy as np
+
+from rltuned.cluster.tables import Bools, Category, Floats
+
+BOUND: Final = 10.0
+"""Seconds: a shorter run counts as that long in the slowdown (Feitelson and Rudolph, JSSPP 1998)."""
+
+COMPARED: Final = (
+    "wait_mean",
+    "wait_p50",
+    "wait_p99",
+    "wait_max",
+    "jct_mean",
+    "bsld_mean",
+    "utilization",
+    "makespan",
+    "fairness",
+)
+"""The metrics that policies are compared by, in the order of reports. Scheduling time is none: it is the machine's."""
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Of the jobs of a window that ran; NaN where there is nothing to measure."""
+
+    wait_mean: float
+    """Start − submission."""
+    wait_p50: float
+    wait_p99: float
+    wait_max: float
+    jct_mean: float
+    """End − submission."""
+    bsld_mean: float
+    """Bounded slowdown (`bounded_slowdown`)."""
+    utilization: float
+    """Per cent of the GPU-seconds that the cluster had during the makespan."""
+    makespan: float
+    """Last end − first submission."""
+    fairness: float
+    """Jain's index of the users' mean bounded slowdowns (`fairness`)."""
+
+    def as_dict(self) -> dict[str, float]:
+        """By name."""
+        return asdict(self)
+
+
+def bounded_slowdown(wait: Floats, run_time: Floats) -> Floats:
+    """(n,) max((wait + run) / max(run, 10 s), 1)."""
+    return np.maximum((wait + run_time) / np.maximum(run_time, BOUND), 1.0)
+
+
+def jain(shares: Floats) -> float:
+    """Jain's index (Σx)² / (n Σx²): 1 when all are equal, 1/n when one has everything; NaN for none."""
+    squares = float(np.sum(shares**2))
+    return float(np.sum(shares)) ** 2 / (len(shares) * squares) if squares > 0 else float("nan")
+
+
+def fairness(slowdown: Floats, groups: Category) -> float:
+    """Jain's index of the mean slowdown of each group; jobs of none are left out. NaN for fewer than two groups."""
+    known = groups.codes >= 0
+    counts = np.bincount(groups.codes[known], minlength=len(groups.names))
+    sums = np.bincount(groups.codes[known], weights=slowdown[known], minlength=len(groups.names))
+    there = counts > 0
+    return jain(sums[there] / counts[there]) if there.sum() > 1 else float("nan")
+
+
+def busy(start: Floats, end: Floats, gpus: Floats, first: float, last: float) -> float:
+    """GPU-seconds that jobs hold between two moments; NaN starts and ends belong to jobs that never ran."""
+    held = np.minimum(np.where(np.isnan(end), last, end), last) - np.maximum(start, first)
+    return float(np.nansum(np.maximum(held, 0.0) * gpus))
+
+
+def measure(
+    submit: Floats, start: Floats, end: Floats, gpus: Floats, measured: Bools, groups: Category, capacity: float
+) -> Metrics:
+    """Metrics of one simulation of n jobs. (n,) each.
+
+    Args:
+        submit: seconds.
+        start: seconds, NaN for a job that never ran.
+        end: seconds, NaN as `start`.
+        gpus: GPUs in all.
+        measured: the window's jobs; others (of a warm start) only count as load.
+        groups: user (or partition) of each job.
+        capacity: GPUs of the cluster.
+    """
+    ran = measured & ~np.isnan(start) & ~np.isnan(end)
+    if not ran.any():
+        return Metrics(*[float("nan")] * 9)
+    wait, jct = start[ran] - submit[ran], end[ran] - submit[ran]
+    slowdown = bounded_slowdown(wait, end[ran] - start[ran])
+    first, last = float(submit[ran].min()), float(end[ran].max())
+    supply = capacity * (last - first)
+    middle, high = np.percentile(wait, [50.0, 99.0])
+    return Metrics(
+        wait_mean=float(wait.mean()),
+        wait_p50=float(middle),
+        wait_p99=float(high),
+        wait_max=float(wait.max()),
+        jct_mean=float(jct.mean()),
+        bsld_mean=float(slowdown.mean()),
+        utilization=100.0 * busy(start, end, gpus, first, last) / supply if supply > 0 else float("nan"),
+        makespan=last - first,
+        fairness=fairness(slowdown, groups.take(ran)),
+    )
+
+
+def mean_over_windows(windows: list[Mapping[str, float | None]], name: str) -> float:
+    """Mean of one metric over the windows that have it; NaN when none has."""
+    values = [value for window in windows if (value := window[name]) is not None and np.isfinite(value)]
+    return float(np.mean(values)) if values else float("nan")
