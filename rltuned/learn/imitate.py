@@ -18,7 +18,7 @@ from rltuned.cluster.tables import Floats
 from rltuned.learn.progress import Report, silent
 from rltuned.learn.queues import UNSEEN, QueueSettings, generate
 from rltuned.observe import Observation, observe
-from rltuned.policy.actor import Actor, Architecture, rule_order
+from rltuned.policy.actor import Actor, Architecture, initial_weights, rule_order
 from rltuned.policy.files import save
 from rltuned.policy.heuristics import Rule, by_name
 from rltuned.policy.manifest import TrainingPart
@@ -227,7 +227,7 @@ def _fit(settings: ImitateSettings, lesson: _Lesson, rng: np.random.Generator, p
     tf.config.experimental.enable_op_determinism()
     architecture = settings.architecture
     mean, scale = lesson.state.mean(axis=0), np.maximum(lesson.state.std(axis=0), np.float32(1e-3))
-    weights = network.variables(network.initial_weights(architecture, mean, scale, rng))
+    weights = network.variables(initial_weights(architecture, mean, scale, rng))
     trained = [weight for weight in weights.values() if weight.trainable]
     schedule = tf.keras.optimizers.schedules.CosineDecay(settings.learning_rate, settings.steps)
     optimizer = tf.keras.optimizers.Adam(schedule)

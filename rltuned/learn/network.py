@@ -10,20 +10,6 @@ import tensorflow as tf
 from rltuned.policy.actor import Activation, Architecture
 
 
-def initial_weights(
-    architecture: Architecture, mean: npt.NDArray[np.float32], scale: npt.NDArray[np.float32], rng: np.random.Generator
-) -> dict[str, npt.NDArray[np.float32]]:
-    """Kernels drawn as He et al. 2015 (normal, variance 2 / inputs), biases 0, and the given normalisers."""
-    weights: dict[str, npt.NDArray[np.float32]] = {}
-    for name, shape in architecture.shapes().items():
-        if name.endswith(".kernel"):
-            weights[name] = (rng.standard_normal(shape) * np.sqrt(2.0 / shape[0])).astype(np.float32)
-        elif name.endswith(".bias"):
-            weights[name] = np.zeros(shape, dtype=np.float32)
-    weights["input.mean"], weights["input.scale"] = mean, scale
-    return weights
-
-
 def variables(weights: Mapping[str, npt.NDArray[np.float32]]) -> dict[str, Any]:
     """A TensorFlow variable for each array; the normalisers are not trained."""
     return {

@@ -130,6 +130,26 @@ class Actor:
         return np.asarray(kernel / self.weights["input.scale"].astype(np.float64)[:, None])
 
 
+def initial_weights(
+    architecture: Architecture, mean: npt.NDArray[np.float32], scale: npt.NDArray[np.float32], rng: np.random.Generator
+) -> dict[str, npt.NDArray[np.float32]]:
+    """Kernels drawn as He et al. 2015 (normal, variance 2 / inputs), biases 0, and the given normalisers."""
+    weights: dict[str, npt.NDArray[np.float32]] = {}
+    for name, shape in architecture.shapes().items():
+        if name.endswith(".kernel"):
+            weights[name] = (rng.standard_normal(shape) * np.sqrt(2.0 / shape[0])).astype(np.float32)
+        elif name.endswith(".bias"):
+            weights[name] = np.zeros(shape, dtype=np.float32)
+    weights["input.mean"], weights["input.scale"] = mean, scale
+    return weights
+
+
+def untrained(name: str, architecture: Architecture, seed: int) -> Actor:
+    """An actor that has learned nothing: `initial_weights` of the seed, inputs as they are."""
+    plain = np.zeros(architecture.inputs, dtype=np.float32), np.ones(architecture.inputs, dtype=np.float32)
+    return Actor(name, architecture, initial_weights(architecture, *plain, np.random.default_rng(seed)))
+
+
 def rule_order(name: str, observation: Observation) -> Floats:
     """(n,) a rule's order as numbers in [0, 1], 1 for its first job: what a residual network corrects."""
     place = places(by_name(name).key(observation), observation.submit)

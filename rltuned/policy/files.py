@@ -14,17 +14,21 @@ import numpy.typing as npt
 from rltuned.cluster.tables import Floats
 from rltuned.errors import ModelError
 from rltuned.policy.actor import Actor, Architecture
+from rltuned.policy.heuristics import by_name
 from rltuned.policy.manifest import (
     GOLDEN_TOLERANCE,
     MAX_MANIFEST_BYTES,
     MAX_WEIGHTS_BYTES,
     NAME,
+    Kind,
     Parsed,
     TrainingPart,
     parse,
     parse_manifest,
     render,
 )
+from rltuned.policy.rlscheduler import RLScheduler
+from rltuned.policy.schedinspector import SchedInspector
 
 
 @dataclass(frozen=True)
@@ -99,9 +103,51 @@ def load(name_or_path: str) -> Actor:
     """The actor of a model, after every check.
 
     Raises:
-        ModelError: the model was refused; the message names file and reason.
+        ModelError: the model was refused, or is a learned peer's; the message names file and reason.
     """
-    return _read_model(manifest_path(name_or_path)).actor
+    path = manifest_path(name_or_path)
+    parsed = _read_model(path)
+    if Kind(parsed.manifest.kind) is not Kind.ACTOR:
+        raise ModelError(f"{path}: a network of {parsed.manifest.kind}, for comparison only; the daemon runs actors")
+    return parsed.actor
+
+
+def load_peer(name_or_path: str) -> RLScheduler | SchedInspector:
+    """The learned peer of a model, for comparison, after every check.
+
+    Raises:
+        ModelError: the model was refused, or is an actor; the message names file and reason.
+    """
+    path = manifest_path(name_or_path)
+    parsed = _read_model(path)
+    match Kind(parsed.manifest.kind):
+        case Kind.RLSCHEDULER:
+            return RLScheduler(parsed.actor)
+        case Kind.SCHEDINSPECTOR:
+            return SchedInspector(by_name(str(parsed.manifest.rule)), parsed.actor)
+        case _:
+            raise ModelError(f"{path}: an actor, not a learned peer")
+
+
+def save_peer(
+    peer: RLScheduler | SchedInspector,
+    directory: Path,
+    training: TrainingPart,
+    metrics: Mapping[str, float],
+    golden_inputs: npt.NDArray[np.float32],
+) -> Path:
+    """`save` for a learned peer; `golden_inputs`: (k, inputs) rows of its network.
+
+    Raises:
+        ModelError: as `save`.
+    """
+    if isinstance(peer, RLScheduler):
+        rendered = render(peer.kernel, training, metrics, golden_inputs, kind=Kind.RLSCHEDULER)
+    else:
+        rendered = render(
+            peer.inspector, training, metrics, golden_inputs, kind=Kind.SCHEDINSPECTOR, rule=peer.base.name
+        )
+    return _write(peer.name, directory, *rendered)
 
 
 def info(name_or_path: str) -> ModelInfo:
@@ -169,13 +215,16 @@ def save(
     Raises:
         ModelError: the model would be refused, or cannot be written.
     """
-    manifest, weights = render(actor, training, metrics, golden_state, golden_base)
-    path = directory / f"{actor.name}.json"
+    return _write(actor.name, directory, *render(actor, training, metrics, golden_state, golden_base))
+
+
+def _write(name: str, directory: Path, manifest: bytes, weights: bytes) -> Path:
+    path = directory / f"{name}.json"
     parse(manifest, weights, str(path))
     try:
         directory.mkdir(parents=True, exist_ok=True)
         # Weights first: until the manifest follows, a reader sees a sha256 that does not match, and refuses.
-        _replace(directory / f"{actor.name}.safetensors", weights)
+        _replace(directory / f"{name}.safetensors", weights)
         _replace(path, manifest)
     except OSError as error:
         raise ModelError(f"{path}: cannot be written: {error.strerror}") from error

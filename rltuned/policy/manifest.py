@@ -1,5 +1,6 @@
 """What a model file must be: manifest and weights as bytes in, a checked `Actor` out, and back. Opens no file."""
 
+import enum
 import hashlib
 import json
 import re
@@ -16,6 +17,7 @@ from safetensors import SafetensorError
 from rltuned.cluster.tables import Floats
 from rltuned.errors import ModelError
 from rltuned.observe.sampling import STATE_COLUMNS
+from rltuned.policy import rlscheduler, schedinspector
 from rltuned.policy.actor import Activation, Actor, Architecture
 from rltuned.policy.heuristics import RULES
 
@@ -30,6 +32,25 @@ MAX_WEIGHTS_BYTES: Final = 4 * 1024 * 1024
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 """Model names: also the stem of both files."""
+
+
+class Kind(enum.StrEnum):
+    """What the network in a model file is for."""
+
+    ACTOR = "actor"
+    """The daemon's own."""
+    RLSCHEDULER = "rlscheduler"
+    """The kernel of `rltuned.policy.rlscheduler`, for comparison."""
+    SCHEDINSPECTOR = "schedinspector"
+    """The inspector of `rltuned.policy.schedinspector`, for comparison."""
+
+
+COLUMNS: Final[Mapping[Kind, tuple[str, ...]]] = {
+    Kind.ACTOR: STATE_COLUMNS,
+    Kind.RLSCHEDULER: rlscheduler.COLUMNS,
+    Kind.SCHEDINSPECTOR: schedinspector.COLUMNS,
+}
+"""The inputs of each kind, in order."""
 
 
 class _Part(BaseModel):
@@ -91,8 +112,12 @@ class Manifest(_Part):
     format: Literal["rltuned-model"]
     format_version: int
     name: str
+    kind: Literal["actor", "rlscheduler", "schedinspector"] = "actor"
+    """`Kind`; not written for an actor."""
+    rule: str | None = None
+    """The base rule of a schedinspector, whose picks it inspects; not written for the others."""
     features: list[str]
-    """Columns of the state, in order: `rltuned.observe.STATE_COLUMNS`."""
+    """Columns of the input, in order: `COLUMNS` of the kind."""
     normalisers: NormaliserPart
     architecture: ArchitecturePart
     weights: WeightsPart
@@ -128,9 +153,11 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "manifest"
         raise ModelError(f"{where}: {place}: {first['msg']}") from error
-    if manifest.features != list(STATE_COLUMNS):
+    kind = Kind(manifest.kind)
+    columns = COLUMNS[kind]
+    if manifest.features != list(columns):
         raise ModelError(
-            f"{where}: made for the features {', '.join(manifest.features)}; this release observes {', '.join(STATE_COLUMNS)}"
+            f"{where}: made for the features {', '.join(manifest.features)}; this release observes {', '.join(columns)}"
         )
     if not NAME.fullmatch(manifest.name):
         raise ModelError(f"{where}: name {manifest.name!r} is not lower-case letters, digits, - and _")
@@ -141,7 +168,13 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
     rule = manifest.architecture.residual
     if rule is not None and rule not in RULES:
         raise ModelError(f"{where}: corrects the rule '{rule}', which this release does not have")
-    inputs = len(STATE_COLUMNS)
+    if (manifest.rule is not None) != (kind is Kind.SCHEDINSPECTOR) or manifest.rule not in (None, *RULES):
+        raise ModelError(
+            f"{where}: a base rule that this release has is needed for a schedinspector, and for nothing else"
+        )
+    if kind is not Kind.ACTOR and (rule is not None or manifest.architecture.context):
+        raise ModelError(f"{where}: a {kind} corrects no rule and has no context")
+    inputs = len(columns)
     lengths = {manifest.architecture.inputs, len(manifest.normalisers.mean), len(manifest.normalisers.scale)}
     if lengths | {len(row) for row in manifest.golden.state} != {inputs}:
         raise ModelError(f"{where}: inputs, normalisers and golden rows must all have {inputs} numbers")
@@ -209,10 +242,13 @@ def render(
     metrics: Mapping[str, float],
     golden_state: npt.NDArray[np.float32],
     golden_base: Floats | None = None,
+    kind: Kind = Kind.ACTOR,
+    rule: str | None = None,
 ) -> tuple[bytes, bytes]:
     """Manifest and weights of `actor`, the same bytes for the same values.
 
     `golden_state`: (k, inputs) rows; `golden_base`: (k,) for a residual actor. Their scores are taken from `actor`.
+    `rule`: the base rule of a schedinspector.
 
     Raises:
         ModelError: a weight or a metric is not finite.
@@ -228,7 +264,9 @@ def render(
         format="rltuned-model",
         format_version=FORMAT_VERSION,
         name=actor.name,
-        features=list(STATE_COLUMNS),
+        kind=kind.value,
+        rule=rule,
+        features=list(COLUMNS[kind]),
         normalisers=NormaliserPart(
             mean=actor.weights["input.mean"].tolist(), scale=actor.weights["input.scale"].tolist()
         ),
@@ -249,7 +287,9 @@ def render(
             scores=actor.score_rows(golden_state, golden_base).tolist(),
         ),
     )
-    return (json.dumps(manifest.model_dump(), indent=1, ensure_ascii=False) + "\n").encode(), weights
+    # As before there were kinds: the same actor makes the same bytes.
+    unused = {name for name, default in (("kind", "actor"), ("rule", None)) if getattr(manifest, name) == default}
+    return (json.dumps(manifest.model_dump(exclude=unused), indent=1, ensure_ascii=False) + "\n").encode(), weights
 
 
 def _stored(architecture: Architecture) -> dict[str, tuple[int, ...]]:
