@@ -39,6 +39,7 @@ _STAMP_FORM = re.compile(
 NOTHING: Final = frozenset({"", "None", "Unknown", "null", "NULL", "NaN", "nan", "N/A", "-", "none", "(null)"})
 """How the publishers write that a text or a time is not known."""
 _NO_LIMIT: Final = NOTHING | {"Partition_Limit", "NOT_SET", "INVALID"}
+_ANY_GPU: Final = NOTHING | {"-1", "gpu", "GPU", "cpu", "CPU"}
 _ENDLESS: Final = frozenset({"UNLIMITED", "INFINITE", "INF"})
 
 
@@ -88,8 +89,7 @@ class Batch:
         with np.errstate(invalid="ignore"):
             self.note((values < 0) & ~unknown, lambda row: f"{name}: {cells[row].strip()} is below 0")
             self.note(values > most, lambda row: f"{name}: {shown(cells[row].strip())} is above {most:,.0f}")
-            values = np.where(unknown | (values < 0) | (values > most), np.nan, values * scale)
-        return values
+            return np.where(unknown | (values < 0) | (values > most), np.nan, values * scale)
 
     def _floats(self, name: str, cells: Sequence[str]) -> Floats:
         if _PLAIN.issuperset("".join(cells)):
@@ -122,37 +122,40 @@ class Batch:
 
     def limit(self, name: str, scale: float = 1.0) -> Floats:
         """(n,) time limits, numbers times `scale`: NaN where unknown (empty, −1, 0), infinite for UNLIMITED and above a century."""
-        known: dict[str, float] = {}
-        values = np.full(len(self), np.nan)
-        for row, cell in enumerate(self.columns.get(name, ())):
-            if cell not in known:
-                text = cell.strip()
-                if _NUMBER.match(text):
-                    known[cell] = float(text) * scale
-                elif text.upper() in _ENDLESS:
-                    known[cell] = math.inf
-                elif text in _NO_LIMIT:
-                    known[cell] = -scale
-                else:
-                    known[cell] = math.nan
-            seconds = known[cell]
-            if math.isnan(seconds) or (seconds < 0 and seconds != -scale):
-                self.notes.setdefault(row, f"{name}: {shown(cell.strip())} is no time limit")
-            elif seconds > 0:
-                values[row] = seconds if seconds <= MAX_DURATION else math.inf
-        return values
+
+        def parse(cell: str) -> float | None:
+            text = cell.strip()
+            if text.upper() in _ENDLESS:
+                return math.inf
+            if not _NUMBER.match(text):
+                return math.nan if text in _NO_LIMIT else None
+            number = float(text)
+            if number < 0 and number != -1:
+                return None
+            return math.nan if number <= 0 else number * scale if number * scale <= MAX_DURATION else math.inf
+
+        return self._each(name, parse, "is no time limit")
 
     def slurm_limit(self, name: str) -> Floats:
         """(n,) time limits as Slurm writes them, ``1-00:00:00``; NaN where there is none."""
-        cells = self.columns.get(name, ())
-        known: dict[str, float] = {}
-        values = np.full(len(self), np.nan)
-        for row, cell in enumerate(cells):
-            if cell not in known:
-                known[cell] = duration(cell)
-            values[row] = known[cell]
-            if math.isnan(known[cell]) and cell not in _NO_LIMIT:
-                self.notes.setdefault(row, f"{name}: {shown(cell)} is no time limit")
+
+        def parse(cell: str) -> float | None:
+            seconds = duration(cell)
+            return None if math.isnan(seconds) and cell not in _NO_LIMIT else seconds
+
+        return self._each(name, parse, "is no time limit")
+
+    def _each(self, name: str, parse: Callable[[str], float | None], what: str) -> Floats:
+        """(n,) `parse` of each cell, once per different one; None: note that it `what`. NaN without this column."""
+        if name not in self.columns:
+            return np.full(len(self), np.nan)
+        cells = self.columns[name]
+        known = {cell: parse(cell) for cell in dict.fromkeys(cells)}
+        values: Floats = np.array(list(map(known.__getitem__, cells)), dtype=np.float64)
+        if None in known.values():
+            for row, cell in enumerate(cells):
+                if known[cell] is None:
+                    self.notes.setdefault(row, f"{name}: {shown(cell.strip())} {what}")
         return values
 
     def elapsed(self, name: str) -> Floats:
@@ -196,15 +199,20 @@ class Batch:
             self.note(np.isnan(values), lambda _: f"{name}: is not known")
         return values
 
-    def text(self, name: str) -> list[str]:
-        """The n texts, "" where there is none."""
-        if name not in self.columns:
-            return [""] * len(self)
-        return ["" if cell in NOTHING or cell == "-1" else cell for cell in map(str.strip, self.columns[name])]
+    def text(self, name: str) -> list[str] | None:
+        """The n texts, "" where there is none; None without this column."""
+        return self._texts(name, lambda text: "" if text in NOTHING or text == "-1" else text)
 
-    def gpu_type(self, name: str) -> list[str]:
-        """The n GPU types in lower case, "" for any: none is named, or several (``a|b``)."""
-        return ["" if "|" in kind or kind in {"gpu", "cpu"} else kind for kind in map(str.lower, self.text(name))]
+    def gpu_type(self, name: str) -> list[str] | None:
+        """The n GPU types in lower case, "" for any: none is named, or several (``a|b``). None without this column."""
+        return self._texts(name, lambda text: "" if text in _ANY_GPU or "|" in text else text.lower())
+
+    def _texts(self, name: str, clean: Callable[[str], str]) -> list[str] | None:
+        if name not in self.columns:
+            return None
+        cells = self.columns[name]
+        known = {cell: clean(cell.strip()) for cell in dict.fromkeys(cells)}
+        return list(map(known.__getitem__, cells))
 
 
 @dataclass(frozen=True)
@@ -307,8 +315,9 @@ class Collector:
                 codes = np.full(len(keep), -1, dtype=np.int32)
             else:
                 index = self._index[column]
-                every = np.fromiter((index.setdefault(text, len(index) - 1) for text in texts), np.int32, len(batch))
-                codes = every[keep]
+                for text in dict.fromkeys(texts):
+                    index.setdefault(text, len(index) - 1)
+                codes = np.array(list(map(index.__getitem__, texts)), dtype=np.int32)[keep]
             self._codes[column].append(codes)
 
     def finish(self, source: Source) -> Workload:

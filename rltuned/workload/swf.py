@@ -4,12 +4,13 @@ https://www.cs.huji.ac.il/labs/parallel/workload/swf.html. A processor takes the
 """
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from rltuned.workload.batch import MAX_CPUS, MAX_DURATION, MAX_GPUS, MAX_MEM, MAX_TIME, Batch, Collector, Rows
-from rltuned.workload.lines import TextFile
+from rltuned.workload.lines import Block, TextFile
 
 FIELDS: Final = (
     "job number",
@@ -45,30 +46,42 @@ def read_swf(file: TextFile, collector: Collector) -> None:
     queues: dict[str, str] = {}
     width = len(FIELDS)
     for block in file.blocks():
-        numbers, rows = [], []
+        rows = [line.split() for line in block.lines]
+        numbers: Sequence[int] = range(len(rows))
         notes: dict[int, str] = {}
-        for index, line in enumerate(block.lines):
-            fields = line.split()
-            if index in block.unreadable:
-                notes[len(rows)] = block.unreadable[index]
-                fields = ["-1"] * width
-            elif not fields:
-                continue
-            elif fields[0][0] == ";":
-                named = _QUEUE.match(line)
-                if named is not None:
-                    queues[named.group(1)] = named.group(2)
-                continue
-            elif len(fields) != width:
-                notes[len(rows)] = f"{len(fields)} fields instead of {width}"
-                fields = ["-1"] * width
-            numbers.append(index)
-            rows.append(fields)
+        if set(map(len, rows)) != {width} or block.unreadable or any(fields[0][0] == ";" for fields in rows):
+            numbers, rows, notes = _sorted_out(block, rows, queues)
         if rows:
             columns = dict(zip(FIELDS, zip(*rows, strict=True), strict=True))
             batch = Batch(np.asarray(numbers, dtype=np.int64) + block.first, columns)
             batch.notes.update(notes)
             collector.add(batch, _rows(batch, queues))
+
+
+def _sorted_out(
+    block: Block, lines: list[list[str]], queues: dict[str, str]
+) -> tuple[list[int], list[list[str]], dict[int, str]]:
+    """Indices and fields of the jobs' lines, and what is wrong with which; the comments' names of queues go to `queues`."""
+    numbers, rows = [], []
+    notes: dict[int, str] = {}
+    for index, fields in enumerate(lines):
+        found = fields
+        if index in block.unreadable:
+            notes[len(rows)] = block.unreadable[index]
+            found = ["-1"] * len(FIELDS)
+        elif not fields:
+            continue
+        elif fields[0][0] == ";":
+            named = _QUEUE.match(block.lines[index])
+            if named is not None:
+                queues[named.group(1)] = named.group(2)
+            continue
+        elif len(fields) != len(FIELDS):
+            notes[len(rows)] = f"{len(fields)} fields instead of {len(FIELDS)}"
+            found = ["-1"] * len(FIELDS)
+        numbers.append(index)
+        rows.append(found)
+    return numbers, rows, notes
 
 
 def _rows(batch: Batch, queues: dict[str, str]) -> Rows:
@@ -89,5 +102,5 @@ def _rows(batch: Batch, queues: dict[str, str]) -> Rows:
         mem=memory * processors,
         user=batch.text("user"),
         account=batch.text("group"),
-        partition=[queues.get(queue, queue) for queue in batch.text("queue")],
+        partition=[queues.get(queue, queue) for queue in batch.text("queue") or []],
     )

@@ -360,7 +360,7 @@ def read_pai_jobs(file: TextFile, collector: Collector) -> PaiJobs:
         start = batch.number("start_time", MAX_TIME)
         kept = np.ones(len(batch), dtype=np.bool_)
         kept[list(batch.notes)] = False
-        names, owners = batch.columns["job_name"], batch.text("user")
+        names, owners = batch.columns["job_name"], batch.text("user") or []
         for row in np.flatnonzero(kept).tolist():
             index[names[row]] = len(users)
             users.append(owners[row])
@@ -387,14 +387,26 @@ _POWER: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 
 
 @dataclass(frozen=True)
-class _Tres:
+class TresList:
     """What a TRES list says; NaN or "" for what it does not."""
 
     gpus: float = np.nan
     gpu_type: str = ""
     cpus: float = np.nan
     mem: float = np.nan
+    """MiB."""
     nodes: float = np.nan
+
+
+@dataclass(frozen=True)
+class _Tres:
+    """The same as columns."""
+
+    gpus: Floats
+    gpu_type: Sequence[str]
+    cpus: Floats
+    mem: Floats
+    nodes: Floats
 
 
 def _amount(text: str, unit: str) -> float:
@@ -406,7 +418,7 @@ def _amount(text: str, unit: str) -> float:
     return float(match.group(1)) * 1024.0 ** (_POWER[letter] - _POWER[unit])
 
 
-def parse_tres(text: str) -> _Tres | None:
+def parse_tres(text: str) -> TresList | None:
     """``billing=4,cpu=4,gres/gpu:p100=8,gres/gpu=8,mem=4000M,node=2``, in any order; None when it is no TRES list."""
     found = {"cpu": np.nan, "mem": np.nan, "node": np.nan, "gres/gpu": np.nan}
     typed: dict[str, float] = {}
@@ -428,30 +440,36 @@ def parse_tres(text: str) -> _Tres | None:
         gpus = max(np.nan_to_num(gpus), sum(typed.values()))
     # Jobs of two types at once cannot be said in one column; they may then take any.
     only = next(iter(typed)) if len(typed) == 1 and sum(typed.values()) >= gpus else ""
-    return _Tres(gpus, only, found["cpu"], found["mem"], found["node"])
+    return TresList(gpus, only, found["cpu"], found["mem"], found["node"])
 
 
-def _tres_column(batch: Batch, name: str, known: dict[str, _Tres | None]) -> list[_Tres]:
-    """One list per row; a bad one is noted."""
-    nothing = _Tres()
-    if not batch.has(name):
-        return [nothing] * len(batch)
-    parsed = []
-    for row, cell in enumerate(batch.columns[name]):
-        if cell not in known:
-            if len(known) > 100_000:
-                known.clear()
-            known[cell] = parse_tres(cell)
-        value = known[cell]
-        if value is None:
-            batch.notes.setdefault(row, f"{name}: {shown(cell)} is no TRES list such as cpu=4,mem=4000M,gres/gpu=2")
-        parsed.append(value or nothing)
-    return parsed
+def _tres_column(batch: Batch, name: str) -> _Tres:
+    """The columns of a TRES list; a bad one is noted."""
+    cells = batch.columns.get(name)
+    if cells is None:
+        nothing = np.full(len(batch), np.nan)
+        return _Tres(nothing, [""] * len(batch), nothing, nothing, nothing)
+    known = {cell: parse_tres(cell) for cell in dict.fromkeys(cells)}
+    if None in known.values():
+        for row, cell in enumerate(cells):
+            if known[cell] is None:
+                batch.notes.setdefault(row, f"{name}: {shown(cell)} is no TRES list such as cpu=4,mem=4000M,gres/gpu=2")
+    # Once for each different list, then by row.
+    at = {cell: row for row, cell in enumerate(known)}
+    rows = np.array(list(map(at.__getitem__, cells)), dtype=np.intp)
+    lists = [tres or TresList() for tres in known.values()]
+    types = [tres.gpu_type for tres in lists]
+    return _Tres(
+        gpus=np.array([tres.gpus for tres in lists])[rows],
+        gpu_type=[types[row] for row in rows.tolist()],
+        cpus=np.array([tres.cpus for tres in lists])[rows],
+        mem=np.array([tres.mem for tres in lists])[rows],
+        nodes=np.array([tres.nodes for tres in lists])[rows],
+    )
 
 
 def sacct_table() -> Table:
     """``sacct -P`` with its header line, of 22.05, 24.11 and 26.05."""
-    known: dict[str, _Tres | None] = {}
     return Table(
         name="sacct",
         separator="|",
@@ -462,12 +480,12 @@ def sacct_table() -> Table:
             ("elapsedraw", "elapsed", "end"),
             ("reqtres", "alloctres"),
         ],
-        convert=lambda batch: _sacct(batch, known),
+        convert=_sacct,
         steps=("jobid", "jobidraw"),
     )
 
 
-def _sacct(batch: Batch, known: dict[str, _Tres | None]) -> Rows:
+def _sacct(batch: Batch) -> Rows:
     submitted, eligible = batch.stamp("submit"), batch.stamp("eligible")
     start, end = batch.stamp("start"), batch.stamp("end")
     with np.errstate(invalid="ignore"):
@@ -481,29 +499,30 @@ def _sacct(batch: Batch, known: dict[str, _Tres | None]) -> Rows:
     else:
         run = _at_end_of(start, end, batch, "job")
     batch.never_ran |= _not_replayable(batch, start, end, run)
-    asked, got = _tres_column(batch, "reqtres", known), _tres_column(batch, "alloctres", known)
+    asked, got = _tres_column(batch, "reqtres"), _tres_column(batch, "alloctres")
     limit = batch.limit("timelimitraw", scale=60.0) if _numeric_limits(batch) else batch.slurm_limit("timelimit")
     with np.errstate(invalid="ignore"):
         wait = np.where(start >= submit, start - submit, np.nan)
-    gpus = [want.gpus if want.gpus > 0 else np.nan_to_num(have.gpus) for want, have in zip(asked, got, strict=True)]
-    ncpus = batch.count("ncpus", MAX_CPUS)
-    cpus = [want.cpus if want.cpus > 0 else have.cpus for want, have in zip(asked, got, strict=True)]
-    mem = [want.mem if want.mem > 0 else have.mem for want, have in zip(asked, got, strict=True)]
+        gpus, cpus, mem = (
+            np.where(want > 0, want, have)
+            for want, have in ((asked.gpus, got.gpus), (asked.cpus, got.cpus), (asked.mem, got.mem))
+        )
+    partitions = batch.text("partition")
     rows = Rows(
         submit_time=submit,
         run_time=run,
-        gpus=np.array(gpus),
+        gpus=np.nan_to_num(gpus),
         job_id=_id(batch, "jobidraw" if batch.has("jobidraw") else "jobid"),
         time_limit=limit,
         wait_time=wait,
         nodes=_nodes(batch, asked, got),
-        cpus=np.where(np.isnan(cpus), ncpus, cpus),
-        mem=np.array(mem),
+        cpus=np.where(np.isnan(cpus), batch.count("ncpus", MAX_CPUS), cpus),
+        mem=mem,
         user=batch.text("user"),
         account=batch.text("account"),
-        partition=[name.partition(",")[0] for name in batch.text("partition")],
+        partition=partitions and [name.partition(",")[0] for name in partitions],
         qos=batch.text("qos"),
-        gpu_type=[want.gpu_type for want in asked],
+        gpu_type=asked.gpu_type,
     )
     for column, most in (("gpus", MAX_GPUS), ("nodes", MAX_NODES), ("cpus", MAX_CPUS), ("mem", MAX_MEM)):
         values = getattr(rows, column)
@@ -536,10 +555,10 @@ def _not_replayable(batch: Batch, start: Floats, end: Floats, run: Floats) -> Bo
     return out
 
 
-def _nodes(batch: Batch, asked: Sequence[_Tres], got: Sequence[_Tres]) -> Floats:
+def _nodes(batch: Batch, asked: _Tres, got: _Tres) -> Floats:
     """Nodes that the job asked for; 0 (any number) where it asked for one and got several: it named GPUs or tasks only."""
-    want, have = np.array([tres.nodes for tres in asked]), np.array([tres.nodes for tres in got])
-    have = np.where(np.isnan(have), batch.count("nnodes", MAX_NODES), have)
+    want = asked.nodes
+    have = np.where(np.isnan(got.nodes), batch.count("nnodes", MAX_NODES), got.nodes)
     with np.errstate(invalid="ignore"):
         return np.where(np.isnan(want), have, np.where((want <= 1) & (have > 1), 0.0, want))
 
