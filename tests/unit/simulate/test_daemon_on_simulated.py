@@ -1,0 +1,185 @@
+"""The real daemon on the simulated Slurm, for hundreds of virtual minutes, among users who come, go and meddle."""
+
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from unit.simulate.house import House, busy_slurm, config
+
+from rltuned.cluster.changes import ApplyMode, Field, Outcome
+from rltuned.config import Effective, MetricsSection
+from rltuned.daemon.loop import CycleOutcome
+from rltuned.daemon.restore import read_heartbeat
+from rltuned.daemon.service import serve
+from rltuned.daemon.undo import undo
+from rltuned.decide.scope import Veto
+from rltuned.simulate.people import NO_ONE
+from rltuned.simulate.slurm import Limiter, Profile
+from rltuned.simulate.values import JobFate
+from rltuned.slurm.port import Privilege
+
+MODES = [ApplyMode.SITE_FACTOR, ApplyMode.PRIORITY]
+
+CYCLES = int(os.environ.get("RLTUNED_TEST_SIMULATED_CYCLES", "75"))
+"""Of the longest tests: `make test-fast` has little time, 400 take a quarter of a minute."""
+
+
+def untouchable(slurm):
+    """Jobs that people hold, or have given a priority or (as far as sprio shows it) a site factor of their own."""
+    books, rows = slurm._theirs, slurm._waiting()
+    held = slurm._now.hold[rows] > 0
+    theirs = held | (books.explicit[rows] >= 0) | ((books.site[rows] != 0) & slurm._sprio(rows))
+    return {int(row) + 1 for row in rows[theirs]}
+
+
+def restored(house):
+    """``rltuned restore``."""
+    report = undo(
+        house.config,
+        clock=house.slurm.clock,
+        connect_reader=lambda _: house.slurm.reader(),
+        connect_writer=lambda _: house.slurm.writer(),
+    )
+    assert report is not None
+    return report
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_for_hours_it_permutes_and_touches_nothing_of_others_and_restore_leaves_what_people_left(tmp_path, mode):
+    house = House(busy_slurm(2 * CYCLES), config(tmp_path, mode=mode))
+    slurm = house.slurm
+    vetoes, raced = set(), set()
+    moved = 0
+    for _ in range(CYCLES):
+        house.wait()
+        theirs = untouchable(slurm)
+        began = slurm.simulation.now
+        report = house.cycle()
+        assert report.outcome is CycleOutcome.DONE, report.sentence
+        # Who decides in the very moment of a write cannot be told from who did not: Slurm has no compare-and-set.
+        raced |= {deed.row + 1 for deed in slurm._deeds if began <= deed.time <= slurm.simulation.now}
+        plan = house.plans[-1]
+        moved += plan.ranks_changed
+        vetoes |= set(plan.scope.vetoed())
+        # The same priorities in another order: no place of the sorted list is raised, and equal ones are spaced by one.
+        base, target = np.sort(plan.base)[::-1], np.sort(plan.target)[::-1]
+        assert (target <= base).all()
+        assert (base - target <= len(base)).all()
+        written = {change.job_id for change, outcome, _ in report.results if outcome is Outcome.APPLIED}
+        assert not written & theirs - raced
+    assert moved > 5 * CYCLES
+    assert {Veto.HELD, Veto.FOREIGN} <= vetoes
+    assert house.events("cycle.defect") == []
+    # Whatever it wrote is in the journal, and restore takes all of it back.
+    before = slurm.leftovers()
+    assert len(before) > 5
+    assert {left.job_id for left in before} <= set(house.daemon.journal.entries)
+    house.daemon.stop()
+    report = restored(house)
+    theirs = {*report.foreign, *raced}
+    rows = np.array([row for row in slurm._waiting() if row + 1 not in theirs])
+    assert report.complete
+    assert [left for left in slurm.leftovers() if left.job_id not in theirs] == []
+    assert np.array_equal(slurm.priority(rows), slurm.alone(rows))
+
+
+@pytest.mark.parametrize("placement", ["oversubscribe", "exclude-nodes"])
+def test_with_placement_on_every_job_still_runs_and_the_node_lists_are_taken_back(tmp_path, placement):
+    house = House(busy_slurm(60, seed=4, rates=NO_ONE), config(tmp_path, placement=placement))
+    slurm = house.slurm
+    for _ in range(40):
+        assert house.tick().outcome is CycleOutcome.DONE
+    house.daemon.stop()
+    restored(house)
+    assert {left.field for left in slurm.leftovers()} <= {Field.OVERSUBSCRIBE}
+    slurm.finish()
+    assert set(slurm.simulation.result().fate.tolist()) == {int(JobFate.COMPLETED)}
+
+
+def test_jobs_that_start_between_reading_and_writing_are_gone_not_failed(tmp_path):
+    slow = Profile(latency=replace(Profile().latency, reading=15.0))
+    house = House(busy_slurm(80, profile=slow, rates=NO_ONE), config(tmp_path))
+    outcomes = [result.outcome for _ in range(40) for result in house.tick().results]
+    assert outcomes.count(Outcome.GONE) > 0
+    assert set(outcomes) <= {Outcome.GONE, Outcome.APPLIED, Outcome.UNCHANGED, Outcome.THROTTLED}
+
+
+def test_under_the_limiter_it_stays_below_and_never_makes_the_client_wait(tmp_path):
+    house = House(busy_slurm(80, profile=Profile(limiter=Limiter()), rates=NO_ONE), config(tmp_path))
+    slept = []
+    slurm = house.slurm
+    let_pass = slurm.let_pass
+    slurm.let_pass = lambda seconds: (slept.append(seconds), let_pass(seconds))  # type: ignore[method-assign]
+    for _ in range(40):
+        house.tick()
+    assert slurm.updates > 50
+    assert set(slept) == {slurm.profile.latency.reading, slurm.profile.latency.update}
+
+
+def test_without_the_privilege_it_stays_in_shadow_and_writes_nothing(tmp_path):
+    house = House(busy_slurm(40, profile=Profile(privilege=Privilege.NONE)), config(tmp_path))
+    for _ in range(5):
+        house.tick()
+    assert house.slurm.updates == 0
+    assert house.slurm.leftovers() == []
+
+
+class Hurried:
+    """Real time, sixty times as fast."""
+
+    def __init__(self, epoch):
+        self.epoch, self.began = epoch, time.monotonic()
+
+    def monotonic(self):
+        return 60.0 * (time.monotonic() - self.began)
+
+    def time(self):
+        return self.epoch + self.monotonic()
+
+    def sleep(self, seconds):
+        time.sleep(seconds / 60.0)
+
+
+def served(tmp_path, **values):
+    """`serve` on a cluster whose time passes by itself; what the cluster looked like afterwards."""
+    profile = Profile()
+    clock = Hurried(profile.epoch + 3600)
+    slurm = busy_slurm(120, rates=NO_ONE, profile=profile, outside=clock.time)
+    settings = config(tmp_path).model_copy(update={"metrics": MetricsSection(enabled=False)})
+    settings = settings.model_copy(update={"cycle": settings.cycle.model_copy(update={"interval": 1.0})})
+    serve(
+        lambda: Effective(settings, {}),
+        connect_reader=lambda _: slurm.reader(),
+        connect_writer=lambda _: slurm.writer(),
+        clock=clock,
+        **values,
+    )
+    return slurm
+
+
+def test_serve_once_runs_one_cycle_on_it(tmp_path):
+    slurm = served(tmp_path, once=True)
+    assert slurm.simulation.now >= 3600
+    assert slurm.updates > 0
+
+
+def test_a_dry_run_on_it_writes_nothing(tmp_path):
+    slurm = served(tmp_path, once=True, dry_run=True)
+    assert slurm.updates == 0
+    assert slurm.leftovers() == []
+
+
+def test_serve_runs_on_it_until_it_is_told_to_stop(tmp_path):
+    timer = threading.Timer(1.4, os.kill, (os.getpid(), signal.SIGTERM))
+    timer.start()
+    try:
+        slurm = served(tmp_path)
+    finally:
+        timer.cancel()
+    assert slurm.simulation.now > 3600 + 60
+    assert slurm.updates > 0
+    assert read_heartbeat(tmp_path / "state") is None

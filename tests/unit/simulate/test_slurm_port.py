@@ -1,0 +1,286 @@
+"""The simulated Slurm answers as real ones did; what was measured is cited by the name of the behaviour."""
+
+import itertools
+
+import numpy as np
+import pytest
+from unit.simulate.house import busy_jobs
+
+from rltuned.cluster.changes import Change, Field, Outcome, OverSubscribe
+from rltuned.cluster.shape import parse_shape
+from rltuned.errors import SlurmDeniedError
+from rltuned.simulate.people import NO_ONE, Act, Deed, Rates, habits
+from rltuned.simulate.slurm import NO_LATENCY, Limiter, Profile, SimulatedSlurm
+from rltuned.simulate.values import Estimates
+from rltuned.slurm.port import Privilege
+from rltuned.workload.jobs import Source, workload
+
+
+def cluster(
+    *deeds, text="1x4:a100:64c", submit=(0, 10, 20, 30), run=(7200, 600, 600, 600), gpus=(4, 4, 4, 4), **profile
+):
+    """Job 1 runs and fills the node; jobs 2, 3, 4 wait. Nothing takes time unless it is said."""
+    jobs = workload(Source("test"), submit, run, gpus, user=["ann", "bob", "ann", "bob"][: len(submit)], cpus=4)
+    limits = np.asarray(run, dtype=np.float64)
+    slurm = SimulatedSlurm(
+        parse_shape(text),
+        jobs,
+        Estimates(limits, limits),
+        deeds=deeds,
+        profile=Profile(**{"latency": NO_LATENCY} | profile),
+    )
+    slurm.advance(120.0)
+    return slurm
+
+
+def write(slurm, job, of, value):
+    before = slurm.reader().status([job]).get(job)
+    change = Change(job, before.submit_time if before else 0, of, 0, value, 0)
+    return slurm.writer().write([change])[0]
+
+
+def look(slurm, job):
+    return slurm.reader().status([job])[job]
+
+
+def test_a_site_factor_counts_at_once_ageing_goes_on_and_zero_undoes_it():
+    slurm = cluster()
+    alone = look(slurm, 3).priority
+    write(slurm, 3, Field.SITE_FACTOR, 1000)
+    assert (look(slurm, 3).priority, look(slurm, 3).site_factor) == (alone + 1000, 1000)
+    slurm.advance(1200.0)
+    assert look(slurm, 3).priority > alone + 1000
+    write(slurm, 3, Field.SITE_FACTOR, 0)
+    assert slurm.priority(np.array([2])) == slurm.alone(np.array([2]))
+
+
+def test_the_priority_never_falls_below_one():
+    slurm = cluster()
+    write(slurm, 3, Field.SITE_FACTOR, -2_000_000)
+    assert look(slurm, 3).priority == 1
+
+
+def test_who_has_the_highest_priority_starts_first():
+    slurm = cluster()
+    write(slurm, 4, Field.SITE_FACTOR, 50_000)
+    slurm.advance(7260.0)
+    assert not look(slurm, 4).pending
+    assert look(slurm, 2).pending
+    assert look(slurm, 3).pending
+
+
+def test_an_explicit_priority_is_frozen_takes_the_nice_and_hides_the_job_from_sprio():
+    slurm = cluster(Deed(60.0, Act.NICE, 2, 300))
+    alone = look(slurm, 3).priority
+    assert look(slurm, 3).nice == 300
+    write(slurm, 3, Field.PRIORITY, 77)
+    slurm.advance(1200.0)
+    status = look(slurm, 3)
+    assert (status.priority, status.nice, status.site_factor) == (77, 0, None)
+    slurm.writer().release([3])
+    status = look(slurm, 3)
+    assert status.site_factor == 0
+    assert status.nice == 0
+    assert status.priority >= alone + 300
+    assert [(left.job_id, left.field) for left in slurm.leftovers()] == [(3, Field.NICE)]
+
+
+def test_nice_is_ignored_on_an_explicit_priority():
+    slurm = cluster()
+    write(slurm, 3, Field.PRIORITY, 77)
+    write(slurm, 3, Field.NICE, 5)
+    assert look(slurm, 3).nice == 0
+
+
+def test_a_held_job_has_priority_zero_is_not_listed_and_refuses_a_priority():
+    slurm = cluster(Deed(60.0, Act.HOLD, 2))
+    status = look(slurm, 3)
+    assert (status.held, status.priority, status.site_factor, status.reason) == (True, 0, None, "JobHeldUser")
+    assert write(slurm, 3, Field.PRIORITY, 9).outcome is Outcome.HELD
+    assert write(slurm, 3, Field.SITE_FACTOR, 400).message == ""
+    row = slurm.reader().snapshot(0.0).jobs.row_of[3]
+    assert slurm.reader().snapshot(0.0).jobs.held[row]
+    slurm.advance(30_000.0)
+    assert look(slurm, 3).pending
+
+
+def test_hold_and_release_by_the_owner_undo_an_explicit_priority_but_not_what_an_admin_holds():
+    slurm = cluster(
+        Deed(200.0, Act.HOLD, 1),
+        Deed(260.0, Act.RELEASE, 1),
+        Deed(200.0, Act.ADMIN_HOLD, 2),
+        Deed(260.0, Act.RELEASE, 2),
+        Deed(400.0, Act.ADMIN_RELEASE, 2),
+    )
+    write(slurm, 2, Field.PRIORITY, 77)
+    slurm.advance(300.0)
+    assert look(slurm, 2).priority > 77
+    assert look(slurm, 2).site_factor == 0
+    assert look(slurm, 3).reason == "JobHeldAdmin"
+    slurm.advance(420.0)
+    assert not look(slurm, 3).held
+
+
+def test_sprio_lists_a_job_only_after_the_next_calculation():
+    slurm = cluster(submit=(0, 10, 20, 150))
+    slurm.advance(160.0)
+    assert look(slurm, 4).site_factor is None
+    assert look(slurm, 4).priority > 0
+    slurm.advance(180.0)
+    assert look(slurm, 4).site_factor == 0
+
+
+def test_what_an_admin_sets_is_theirs_not_a_leftover():
+    slurm = cluster(Deed(60.0, Act.ADMIN_PRIORITY, 2, 500), Deed(60.0, Act.ADMIN_SITE_FACTOR, 3, -40))
+    assert look(slurm, 3).priority == 500
+    assert look(slurm, 4).site_factor == -40
+    assert slurm.leftovers() == []
+
+
+def test_running_jobs_take_a_priority_without_effect_and_refuse_placement():
+    slurm = cluster()
+    assert write(slurm, 1, Field.SITE_FACTOR, 5).message == ""
+    assert write(slurm, 1, Field.PRIORITY, 5).message == ""
+    for of, value in ((Field.OVERSUBSCRIBE, "NO"), (Field.EXC_NODES, "")):
+        assert write(slurm, 1, of, value).outcome is Outcome.GONE
+    assert not look(slurm, 1).pending
+    assert slurm.leftovers() == []
+
+
+def test_finished_and_unknown_jobs_are_gone_and_the_values_that_would_hold_a_job_are_not_sent():
+    slurm = cluster()
+    slurm.advance(7300.0)
+    assert 1 not in slurm.reader().status([1])
+    assert write(slurm, 1, Field.SITE_FACTOR, 5).message == "Job has already finished for job 1"
+    assert write(slurm, 999, Field.SITE_FACTOR, 5).outcome is Outcome.GONE
+    refused = write(slurm, 3, Field.PRIORITY, 0)
+    assert (refused.sent, refused.outcome) == (False, Outcome.FAILED)
+    assert not look(slurm, 3).held
+
+
+def test_who_is_no_operator_is_denied():
+    slurm = cluster(privilege=Privilege.NONE)
+    assert write(slurm, 3, Field.SITE_FACTOR, 5).outcome is Outcome.DENIED
+    with pytest.raises(SlurmDeniedError):
+        slurm.writer().release([3])
+    assert look(slurm, 3).site_factor == 0
+
+
+@pytest.mark.parametrize(("release", "packs_again"), [((24, 11), False), ((26, 5), True)])
+def test_no_waits_for_an_idle_node_and_only_some_releases_let_yes_take_it_back(release, packs_again):
+    # Job 1 fills a node, job 2 has half of the other: a default job packs there, an isolated one waits.
+    waits = {"submit": (0, 0, 130, 130), "gpus": (4, 2, 1, 1), "run": (7200, 7200, 600, 600), "text": "2x4:a100:64c"}
+    slurm = cluster(release=release, **waits)
+    slurm.simulation.set_usable(1, usable=False)
+    slurm.advance(140.0)
+    assert write(slurm, 3, Field.OVERSUBSCRIBE, "NO").outcome in {None, Outcome.APPLIED}
+    slurm.simulation.set_usable(1, usable=True)
+    slurm.advance(200.0)
+    assert not look(slurm, 4).pending
+    assert look(slurm, 3).pending
+    shown = look(slurm, 3).oversubscribe
+    assert shown is (OverSubscribe.UNKNOWN if packs_again else OverSubscribe.NO)
+    assert [left.field for left in slurm.leftovers()] == [Field.OVERSUBSCRIBE]
+    write(slurm, 3, Field.OVERSUBSCRIBE, "YES")
+    slurm.advance(300.0)
+    assert look(slurm, 3).pending is not packs_again
+
+
+def test_excluding_every_node_holds_the_job_with_bad_constraints_until_the_list_is_cleared():
+    slurm = cluster(text="2x4:a100:64c", gpus=(4, 4, 4, 4))
+    write(slurm, 4, Field.EXC_NODES, ",".join(slurm.shape.nodes.names))
+    status = look(slurm, 4)
+    assert (status.held, status.priority, status.reason) == (True, 0, "BadConstraints")
+    write(slurm, 4, Field.EXC_NODES, slurm.shape.nodes.names[0])
+    assert not look(slurm, 4).held
+    assert look(slurm, 4).exc_nodes == slurm.shape.nodes.names[0]
+    slurm.finish()
+    assert list(slurm.simulation.nodes_of(3)) == [1]
+
+
+def test_unknown_nodes_are_refused():
+    slurm = cluster()
+    assert "Invalid node name" in write(slurm, 3, Field.EXC_NODES, "nowhere").message
+    assert look(slurm, 3).exc_nodes == ""
+
+
+def test_a_drained_node_takes_no_job_and_is_shown_unusable():
+    name = parse_shape("1x4:a100:64c").nodes.names[0]
+    slurm = cluster(Deed(60.0, Act.DRAIN, value=name), Deed(20_000.0, Act.RESUME, value=name))
+    assert not slurm.reader().snapshot(0.0).nodes.usable.any()
+    slurm.advance(19_000.0)
+    assert look(slurm, 2).pending
+    slurm.advance(20_100.0)
+    assert not look(slurm, 2).pending
+
+
+def test_sixty_updates_under_the_limiter_take_fifteen_seconds_and_slurm_user_is_exempt():
+    for privilege, seconds in ((Privilege.OPERATOR, 15.0), (Privilege.SLURM_USER, 0.0)):
+        slurm = cluster(limiter=Limiter(), privilege=privilege)
+        changes = [Change(3, 0, Field.SITE_FACTOR, 0, value, 0) for value in range(60)]
+        began = slurm.simulation.now
+        for change in changes:
+            slurm.writer().write([change])
+        assert slurm.simulation.now - began == pytest.approx(seconds)
+
+
+def test_answers_take_time_and_the_cluster_goes_on_meanwhile():
+    jobs = busy_jobs(50, 3)
+    slurm = SimulatedSlurm(parse_shape("1x8:a100:64c:512g"), jobs, Estimates(jobs.time_limit, jobs.time_limit))
+    slurm.advance(600.0)
+    before = slurm.time
+    slurm.reader().snapshot(0.0)
+    slurm.reader().status(None)
+    assert slurm.time == pytest.approx(before + 2 * slurm.profile.latency.reading)
+
+
+def test_the_snapshot_shows_the_books_and_whole_seconds():
+    slurm = cluster(Deed(60.0, Act.HOLD, 1))
+    snapshot = slurm.reader().snapshot(0.0)
+    jobs = snapshot.jobs
+    assert jobs.job_id.tolist() == [1, 2, 3, 4]
+    assert jobs.state.tolist() == [1, 0, 0, 0]
+    assert np.isnan(jobs.eligible_time[1])
+    assert jobs.held.tolist() == [False, True, False, False]
+    assert jobs.site_known.tolist() == [False, False, True, True]
+    assert (jobs.submit_time == np.floor(jobs.submit_time)).all()
+    assert jobs.end_time[0] - jobs.start_time[0] == 7200
+    assert snapshot.nodes.gpus_free.sum() == 0
+    assert jobs.nodes_of(0).tolist() == [0]
+    # Ann has used more than her share, so Bob's job stands first and waits for resources, hers for its turn.
+    assert [jobs.reason.value(row) for row in range(4)] == ["", "JobHeldUser", "Priority", "Resources"]
+    everything = slurm.reader().status(None)
+    assert sorted(everything) == [2, 3, 4]
+    for job, status in everything.items():
+        row = jobs.row_of[job]
+        assert (status.priority, status.held, status.submit_time) == (
+            jobs.priority[row],
+            jobs.held[row],
+            jobs.submit_time[row],
+        )
+
+
+def test_people_do_what_they_do_at_their_times_and_the_same_for_a_seed():
+    jobs = busy_jobs(300, 5)
+    assert habits(jobs, 5) == habits(jobs, 5) != habits(jobs, 6)
+    assert habits(jobs, 5, NO_ONE) == []
+    many = habits(jobs, 5, Rates(0.5, 0.5, 0.5, 0.5, 0.5, 0.5))
+    assert {deed.act for deed in many} == {
+        Act.HOLD, Act.RELEASE, Act.CANCEL, Act.NICE, Act.ADMIN_PRIORITY, Act.ADMIN_SITE_FACTOR, Act.ADMIN_HOLD, Act.ADMIN_RELEASE,
+    }  # fmt: skip
+    assert all(a.time <= b.time for a, b in itertools.pairwise(many))
+    slurm = cluster(Deed(60.0, Act.CANCEL, 2), Deed(60.0, Act.CANCEL, 0))
+    assert sorted(slurm.reader().status(None)) == [2, 4]
+    assert 1 in slurm.reader().status([1])  # it ran: a deed on a pending job comes too late
+
+
+def test_the_same_seed_gives_the_same_cluster():
+    starts = []
+    for _ in range(2):
+        jobs = busy_jobs(60, 9)
+        slurm = SimulatedSlurm(
+            parse_shape("1x8:a100:64c:512g"), jobs, Estimates(jobs.time_limit, jobs.time_limit), deeds=habits(jobs, 9)
+        )
+        slurm.finish()
+        starts.append(slurm.simulation.result().start)
+    assert np.array_equal(*starts, equal_nan=True)
