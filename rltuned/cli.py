@@ -377,6 +377,76 @@ def bench(repeats: int, seed: int, *, as_json: bool) -> None:
         show.measures(console(), measures, result)
 
 
+@cli.group()
+def traces() -> None:
+    """Look at job traces: CSV, SWF, Philly, Helios, Alibaba PAI, sacct (docs/workloads.md)."""
+
+
+def _rows(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    first, colon, last = value.partition(":")
+    if not colon or not (first or "0").isdigit() or not (last or "0").isdigit():
+        raise click.BadParameter("expected FIRST:LAST, such as 0:1000")
+    return int(first or 0), int(last) if last else sys.maxsize
+
+
+@traces.command("describe")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--form", metavar="FORMAT", help="csv, swf, philly, helios, pai or sacct. [default: by the first line]")
+@click.option("--skip-bad", is_flag=True, help="Count lines that cannot be read and go on.")
+@click.option("--job-table", type=click.Path(path_type=Path), help="pai_job_table.csv: users and submissions of PAI.")
+@click.option("--from", "start", metavar="TIME", help="Jobs submitted from here on: seconds as in the file, or a date.")
+@click.option("--until", metavar="TIME", help="Jobs submitted before.")
+@click.option(
+    "--rows", metavar="FIRST:LAST", callback=_rows, help="Jobs by order of submission, from 0; LAST excluded."
+)
+@json_option
+def traces_describe(
+    file: Path,
+    form: str | None,
+    start: str | None,
+    until: str | None,
+    rows: tuple[int, int] | None,
+    job_table: Path | None,
+    *,
+    skip_bad: bool,
+    as_json: bool,
+) -> None:
+    """Statistics of a trace: jobs, waits, run times, GPUs, arrivals, demand.
+
+    FILE may be packed with gzip or come from a pipe. Demand is the number of GPUs that the jobs would keep busy if none
+    had to wait: compare it with the cluster. A line that cannot be read ends the command with FILE:LINE and the reason
+    (exit code 11).
+
+    \b
+    Examples:
+      rltuned traces describe philly.csv.gz --from 4062780 --until 6654780
+      rltuned traces describe cluster_log.csv --from 2020-09-01 --json
+      sacct -aPX -S 2026-01-01 -o JobIDRaw,User,Account,Partition,QOS,Submit,Eligible,Start,End,\
+    ElapsedRaw,TimelimitRaw,ReqTRES,AllocTRES,NNodes,State | rltuned traces describe /dev/stdin
+    """
+    import math
+
+    from rltuned import show
+    from rltuned.learn.progress import progress_bar
+    from rltuned.workload import between, describe, moment, read
+
+    with progress_bar() as report:
+        whole = read(file, form=form, skip_bad=skip_bad, progress=report, keep_unknown=True, job_table=job_table)
+    part = between(
+        whole,
+        -math.inf if start is None else moment(start, whole.source),
+        math.inf if until is None else moment(until, whole.source),
+        rows,
+    )
+    described = describe(part).to_json()
+    if as_json:
+        emit(described)
+    else:
+        show.workload(console(), described)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: errors raised on purpose become one line and their exit code."""
     try:

@@ -155,3 +155,47 @@ def measures(console: Console, items: Iterable[Any], result: Mapping[str, Any]) 
     console.print(
         f"resident memory with 10,000 pending jobs: {result['rss_mb_10000']} MiB; ready after {result['start_s']} s"
     )
+
+
+def workload(console: Console, described: Mapping[str, Any]) -> None:
+    """What a trace is like (`Description.to_json`)."""
+
+    def number(key: str, form: str, unit: str = "", factor: float = 1) -> str:
+        value = described[key]
+        return "-" if value is None else f"{value * factor:{form}}{unit}"
+
+    counts = described["gpu_counts"]
+    histogram = ", ".join(f"{gpus}: {jobs:,}" for gpus, jobs in list(counts.items())[:10])
+    rest = sum(list(counts.values())[10:])
+    # What does not occur is not worth a line.
+    rows = [("jobs", number("jobs", ","))]
+    for key, label in (
+        ("cpu_jobs", "  of no GPUs"),
+        ("unknown_run_time", "  of unknown run time (taken as 0; not replayed)"),
+        ("left_out", "not counted: never ran or not ended"),
+        ("skipped", "not counted: lines that cannot be read"),
+    ):
+        if described[key]:
+            rows.append((label, number(key, ",")))
+    rows += [
+        ("span", number("span", ",.1f", " d", 1 / 86_400)),
+        ("mean wait", number("wait_mean", ",.1f", " s")),
+        ("mean run time", number("run_mean", ",.1f", " s")),
+        ("median run time", number("run_median", ",.0f", " s")),
+        ("longest run time", number("run_max", ",.2f", " d", 1 / 86_400)),
+        ("mean GPUs", number("gpus_mean", ".3f")),
+        ("most GPUs", number("gpus_max", ",")),
+        ("GPUs of all jobs", number("gpus_total", ",")),
+        ("jobs of one GPU", number("one_gpu", ".1f", " %", 100)),
+        ("arrivals", number("arrival_rate", ".6f", " jobs/s")),
+        ("demand", number("demand", ",.1f", " GPUs busy if nobody waits")),
+        ("users", number("users", ",") if described["users"] else "-"),
+        ("partitions", number("partitions", ",") if described["partitions"] else "-"),
+        ("jobs with a time limit", number("limit_known", ".1f", " %", 100)),
+    ]
+    if described["limit_used"] is not None:
+        rows.append(("  of which they use", number("limit_used", ".1f", " % on average", 100)))
+        rows.append(("  and reach it", number("limit_reached", ".1f", " % of these jobs", 100)))
+    rows.append(("jobs by GPUs", histogram + (f", other: {rest:,}" if rest else "")))
+    title = f"{plain(described['name'])} ({plain(described['form'])}, sha256 {described['sha256'][:12]})"
+    console.print(table(title, ("", "value"), rows))
