@@ -225,7 +225,7 @@ class Simulation:
             time_limit=self.estimates.time_limit[rows],
             gpus=self.jobs.gpus[rows].astype(np.float64),
             wait=np.maximum(self.now - submit, 0.0),
-            submit=submit - self.jobs.submit_time[0],
+            submit=submit - (self.jobs.submit_time[0] if len(self.jobs) else 0.0),
             priority=-rows.astype(np.float64) if priority is None else priority,
         )
 

@@ -239,7 +239,7 @@ class Reference:
                 self.unseen = self.changed = True
             if self.queue and self.refresh_due() <= now and self.refresh():
                 main_due = self.changed = True
-            if main_due:
+            if self.queue and main_due:
                 self.main_pass()
             if self.queue and self.backfill_due() <= now:
                 self.changed = False
@@ -336,7 +336,7 @@ class Reference:
             time_limit=self.estimates.time_limit[rows],
             gpus=self.jobs.gpus[rows].astype(np.float64),
             wait=np.maximum(self.now - submit, 0.0),
-            submit=submit - self.jobs.submit_time[0],
+            submit=submit - (self.jobs.submit_time[0] if len(self.jobs) else 0.0),
             priority=-rows.astype(np.float64),
         )
 

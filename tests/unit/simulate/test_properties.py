@@ -1,0 +1,247 @@
+"""What holds of every simulation, recomputed from its result alone or from what the engine shows between two events."""
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from unit.simulate.instances import Instance, cluster, compiled, given, jobs_of, random_instance
+
+from rltuned.policy.heuristics import by_name
+from rltuned.simulate.engine import Simulation
+from rltuned.simulate.rankers import RuleRanker
+from rltuned.simulate.requests import Requests, requests
+from rltuned.simulate.values import Backfill, Estimates, JobFate, SimulationResult, SimulationSettings
+
+SEEDS = range(40)
+SIMPLE = {"turnover": 0.0, "contention": 0.0}
+
+
+def asked(instance: Instance) -> Requests:
+    return requests(instance.shape, instance.jobs, instance.estimates.time_limit)
+
+
+def nodes(result: SimulationResult, row: int) -> npt.NDArray[np.int32]:
+    return result.node_idx[result.node_ptr[row] : result.node_ptr[row + 1]]
+
+
+def ran(result: SimulationResult) -> npt.NDArray[np.intp]:
+    return np.flatnonzero(~np.isnan(result.start))
+
+
+def fits(need: npt.NDArray[np.int64], k: int, pool: npt.NDArray[np.bool_], free: npt.NDArray[np.int64]) -> bool:
+    """Whether k nodes of the pool have the need; for requests per node."""
+    return int((free[pool] >= need).all(axis=1).sum()) >= k
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_capacity_is_never_exceeded_in_any_dimension(block):
+    for seed in SEEDS[block::4]:
+        instance = random_instance(seed)
+        result, want = instance.run(compiled), asked(instance)
+        need = np.stack([want.gpus, want.cpus, want.mem, want.tmp], axis=1)
+        rows = ran(result)
+        for time in np.unique(result.start[rows]):
+            at = rows[(result.start[rows] <= time) & (time < result.end[rows])]
+            used = np.zeros_like(want.capacity)
+            for row in at:
+                used[nodes(result, row), 3] += need[row, 3]
+                if want.per_node[row] or len(nodes(result, row)) == 1:
+                    used[nodes(result, row), :3] += need[row, :3]
+                else:  # at least one unit of each node; all of it together on its nodes
+                    used[nodes(result, row), 0 if need[row, 0] else 1] += 1
+            assert (used <= want.capacity).all(), f"seed {seed} at {time}"
+            # In all: no more on any job's nodes than these nodes have.
+            together = sum(need[row, :3] * (len(nodes(result, row)) if want.per_node[row] else 1) for row in at)
+            assert (together <= want.capacity[:, :3].sum(axis=0)).all(), f"seed {seed} at {time}"
+
+
+@pytest.mark.parametrize("seed", SEEDS[:12])
+def test_what_the_engine_calls_free_is_what_running_jobs_leave(seed):
+    instance = random_instance(seed)
+    want = asked(instance)
+    simulation = Simulation(instance.shape, instance.jobs, instance.estimates, instance.settings)
+    ranker, times = RuleRanker(by_name(instance.rule)), np.linspace(0, 1500, 60)
+    need = np.stack([want.gpus, want.cpus, want.mem], axis=1)
+    whole = np.array([part.oversubscribe == "EXCLUSIVE" for part in instance.shape.partitions])
+    for time in times:
+        simulation.run(ranker, until=time)
+        assert (simulation.free >= 0).all()
+        held = (want.capacity - simulation.free).sum(axis=0)[:3]
+        least = np.zeros(3, dtype=np.int64)
+        for row in simulation.running:
+            count = len(simulation.nodes_of(row))
+            if whole[want.partition[row]]:
+                least += want.capacity[simulation.nodes_of(row)].sum(axis=0)[:3]
+            else:
+                least += need[row] * (count if want.per_node[row] else 1)
+        assert held[0] == least[0]  # GPUs are never rounded; CPUs and memory in proportion are, up, once a node
+        assert (held >= least).all()
+        assert (held[1:] <= least[1:] + sum(len(simulation.nodes_of(row)) for row in simulation.running)).all()
+
+
+def test_every_feasible_job_runs_after_it_came_for_its_run_time_or_its_limit_and_all_end():
+    for seed in SEEDS:
+        instance = random_instance(seed, contention=0.0)
+        jobs, limit, result = instance.jobs, instance.estimates.time_limit, instance.run(compiled)
+        rows = ran(result)
+        assert set(rows) | set(result.rejected) == set(range(len(jobs))), f"seed {seed}"
+        assert not set(rows) & set(result.rejected)
+        assert (result.start[rows] >= jobs.submit_time[rows]).all(), f"seed {seed}"
+        expected = np.minimum(jobs.run_time, limit)[rows]
+        np.testing.assert_allclose(result.end[rows] - result.start[rows], expected, atol=1e-6)
+        killed = result.fate[rows] == JobFate.TIMEOUT
+        np.testing.assert_array_equal(killed, (jobs.run_time > limit)[rows])
+        assert (result.fate[rows][~killed] == JobFate.COMPLETED).all()
+
+
+def test_nobody_who_fits_waits_at_the_head_of_a_partition():
+    """Work is conserved: between two events, the first waiting job of each partition has no room.
+
+    Partitions have nodes of their own, or share them when backfill at once lets a head start on nodes that were kept.
+    """
+    heads = 0
+    for seed in SEEDS:
+        instance = random_instance(seed, backfill=Backfill.EASY, bf_interval=0.0, **SIMPLE)
+        if sum(len(part.nodes) for part in instance.shape.partitions) > len(instance.shape.nodes):
+            continue
+        want = asked(instance)
+        need = np.stack([want.gpus, want.cpus, want.mem, want.tmp], axis=1)
+        simulation = Simulation(instance.shape, instance.jobs, instance.estimates, instance.settings)
+        whole = instance.run(compiled)
+        for time in np.unique(np.concatenate((instance.jobs.submit_time, whole.end[~np.isnan(whole.end)]))):
+            simulation.run(RuleRanker(by_name(instance.rule)), until=float(time))
+            seen: set[int] = set()
+            for row in simulation.pending:
+                partition = int(want.partition[row])
+                if partition not in seen and want.per_node[row]:
+                    heads += 1
+                    pool = want.pool_nodes[want.pool[row]]
+                    assert not fits(need[row], int(want.nodes[row]), pool, simulation.free), (
+                        f"seed {seed} at {time}: {row}"
+                    )
+                seen.add(partition)
+    assert heads > 200
+
+
+def head_at(
+    result: SimulationResult, jobs_submit: npt.NDArray[np.float64], rows: npt.NDArray[np.intp], time: float
+) -> int:
+    """First of the rows, in order of submission, that waits at `time` and after it; −1: nobody."""
+    waiting = [int(row) for row in rows if jobs_submit[row] <= time < result.start[row]]
+    return waiting[0] if waiting else -1
+
+
+def test_no_backfilled_job_delays_the_reservation_of_the_head():
+    """First come, first served, so that a head stays the head until it starts.
+
+    At every moment at which somebody is backfilled, the head could start, at the latest, when the jobs that run *without*
+    the backfilled ones are ended by their limits. It must have started by then.
+    """
+    checked = 0
+    for seed in range(120):
+        instance = random_instance(seed, backfill=Backfill.EASY, **SIMPLE)
+        if sum(len(part.nodes) for part in instance.shape.partitions) > len(instance.shape.nodes):
+            continue
+        estimates = instance.estimates
+        simple = asked(instance).per_node  # the others would need a search of their own to tell whether they fit
+        instance = replace(
+            instance,
+            jobs=instance.jobs.take(simple),
+            estimates=Estimates(estimates.time_limit[simple], estimates.run_time[simple]),
+            rule="fifo",
+            isolated=(),
+        )
+        want, result = asked(instance), instance.run(compiled)
+        need = np.stack([want.gpus, want.cpus, want.mem, want.tmp], axis=1)
+        rows, limit = ran(result), instance.estimates.time_limit
+        for time in np.unique(result.start[rows[result.backfilled[rows]]]):
+            for partition in range(len(instance.shape.partitions)):
+                mine = rows[want.partition[rows] == partition]
+                head = head_at(result, instance.jobs.submit_time, mine, float(time))
+                new = mine[(result.start[mine] == time) & result.backfilled[mine]]
+                if head < 0 or not len(new) or new.min() < head:
+                    continue
+                others = mine[(result.start[mine] <= time) & (result.end[mine] > time) & ~np.isin(mine, new)]
+                latest = np.inf
+                for moment in np.unique((result.start + limit)[others]):
+                    free = want.capacity.copy()
+                    for row in others[(result.start + limit)[others] > moment]:
+                        free[nodes(result, row)] -= need[row]
+                    if fits(need[head], int(want.nodes[head]), want.pool_nodes[want.pool[head]], free):
+                        latest = float(moment)
+                        break
+                assert result.start[head] <= latest, f"seed {seed}: job {head} at {time}"
+                checked += np.isfinite(latest)
+    assert checked > 50
+
+
+def test_with_exact_limits_backfill_never_makes_the_first_overtaken_job_later():
+    overtaken = 0
+    for seed in range(100):
+        instance = replace(random_instance(seed, **SIMPLE), rule="fifo", isolated=())
+        if sum(len(part.nodes) for part in instance.shape.partitions) > len(instance.shape.nodes):
+            continue
+        exact = np.maximum(instance.jobs.run_time, 1.0)
+        jobs = replace(instance.jobs, run_time=exact)
+        instance = replace(instance, jobs=jobs, estimates=Estimates(exact, exact))
+        results = {
+            backfill: replace(instance, settings=replace(instance.settings, backfill=backfill)).run(compiled)
+            for backfill in (Backfill.NONE, Backfill.EASY)
+        }
+        easy, none, want = results[Backfill.EASY], results[Backfill.NONE], asked(instance)
+        for partition in range(len(instance.shape.partitions)):
+            mine = np.array([row for row in ran(easy) if want.partition[row] == partition], dtype=np.intp)
+            jumped = mine[easy.backfilled[mine]]
+            if not len(jumped):
+                continue
+            first = float(easy.start[jumped].min())
+            head = head_at(easy, jobs.submit_time, mine, first)
+            if head >= 0:
+                assert easy.start[head] <= none.start[head], f"seed {seed}: job {head}"
+                overtaken += 1
+    assert overtaken > 20
+
+
+def test_a_simulation_is_the_same_again_and_the_same_when_it_is_stopped_on_the_way():
+    for seed in SEEDS[:20]:
+        instance = random_instance(seed)
+        once, again = instance.run(compiled), instance.run(compiled)
+        estimates = Estimates(instance.estimates.time_limit.copy(), instance.estimates.run_time.copy())
+        simulation = Simulation(instance.shape, instance.jobs, estimates, instance.settings)
+        for row in instance.isolated:
+            simulation.set_isolated(row, isolated=True)
+        ranker = RuleRanker(by_name(instance.rule))
+        for time in (10.0, 60.0, 60.0, 333.3, 900.0):
+            simulation.run(ranker, until=time)
+        simulation.run(ranker)
+        for other in (again, simulation.result()):
+            np.testing.assert_array_equal(once.start, other.start, err_msg=f"seed {seed}")
+            np.testing.assert_array_equal(once.end, other.end)
+            np.testing.assert_array_equal(once.node_idx, other.node_idx)
+
+
+def test_jobs_that_come_together_are_ranked_by_the_policy_not_by_their_row():
+    for seed in range(15):
+        rng = np.random.default_rng(seed)
+        shape, n = random_instance(seed).shape, 30
+        run_time, gpus = rng.permutation(n) * 7.0 + 3.0, rng.choice([1, 1, 2, 4], n)
+        settings = SimulationSettings()
+        order = rng.permutation(n)
+        results = []
+        for rows in (np.arange(n), order):
+            jobs = jobs_of(np.zeros(n), run_time[rows], gpus[rows])
+            results.append(compiled(shape, jobs, given(run_time[rows]), RuleRanker(by_name("sjf")), settings))
+        np.testing.assert_array_equal(results[0].start[order], results[1].start)
+
+
+def test_a_drained_node_that_somebody_waits_for_does_not_keep_the_simulation_going_for_ever():
+    simulation = Simulation(cluster([4, 4]), jobs_of([0, 0], [10, 10], [1, 1]), given([10, 10]), SimulationSettings())
+    for node in range(2):
+        simulation.set_usable(node, usable=False)
+    simulation.run(RuleRanker(by_name("wfp3")))
+    assert simulation.result().fate.tolist() == [JobFate.WAITING, JobFate.WAITING]
+    for node in range(2):
+        simulation.set_usable(node, usable=True)
+    simulation.run(RuleRanker(by_name("wfp3")))
+    assert simulation.result().fate.tolist() == [JobFate.COMPLETED, JobFate.COMPLETED]
