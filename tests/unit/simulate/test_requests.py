@@ -1,0 +1,108 @@
+"""What a trace's row asks of a cluster, and whether the empty cluster could give it."""
+
+import numpy as np
+import pytest
+from unit.simulate.instances import cluster, given, jobs_of, partition, random_instance
+
+from rltuned.policy.heuristics import by_name
+from rltuned.simulate.rankers import RuleRanker
+from rltuned.simulate.reference import Reference
+from rltuned.simulate.requests import requests
+
+
+def asked(gpus, shape=None, **columns):
+    shape = shape or cluster([8] * 6)
+    n = len(gpus)
+    return requests(shape, jobs_of([0.0] * n, [10.0] * n, gpus, **columns), np.full(n, 10.0))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "per_node", "nodes", "each"),
+    [
+        (1, True, 1, 1),
+        (8, True, 1, 8),
+        (12, True, 2, 6),  # 2 = ceil(12 / 8) divides 12
+        (16, True, 2, 8),
+        (9, False, 1, 9),  # 2 does not divide 9
+        (24, True, 3, 8),
+        (48, True, 6, 8),
+    ],
+)
+def test_gpus_in_all_become_one_node_or_equal_nodes_or_as_few_as_possible(gpus, per_node, nodes, each):
+    want = asked([gpus])
+    assert not want.rejected
+    assert (want.per_node[0], want.nodes[0], want.gpus[0]) == (per_node, nodes, each)
+
+
+def test_named_nodes_share_the_gpus_evenly_where_they_divide_them_and_give_one_each_at_least_otherwise():
+    want = asked([4, 5, 2], nodes=[2, 2, 4])
+    assert want.per_node.tolist() == [True, False, False]
+    assert want.nodes.tolist() == [2, 2, 2]  # 2 GPUs cannot be on 4 nodes
+    assert want.gpus.tolist() == [2, 5, 2]
+
+
+def test_where_too_few_nodes_are_that_large_the_same_gpus_are_asked_in_all():
+    # 24 GPUs are 3 nodes of 8, but there is one such node: it and 8 small ones have the GPUs.
+    want = asked([24, 25], cluster([8] + [2] * 8))
+    assert (want.per_node[0], want.gpus[0]) == (False, 24)
+    assert want.rejected == {1: "needs 25 GPUs, partition main has 24"}
+
+
+def test_cpus_and_memory_are_shared_out_and_rounded_up():
+    want = asked([16, 3], cpus=[17, 5], mem=[1001.0, 10.0])
+    assert want.cpus.tolist() == [9, 5]
+    assert want.mem.tolist() == [501, 10]
+
+
+def test_a_cpu_job_counts_in_cpus_one_on_each_node_if_none_is_given():
+    want = asked([0, 0, 0, 0], cluster([0, 0, 0], cpus=16), cpus=[0, 20, 0, 17], nodes=[0, 0, 3, 0])
+    assert want.per_node.tolist() == [True, True, True, False]
+    assert want.nodes.tolist() == [1, 2, 3, 1]
+    assert want.cpus.tolist() == [1, 10, 1, 17]
+
+
+def test_the_largest_node_is_that_of_the_partition_and_of_the_type():
+    parts = [partition("all", range(4)), partition("small", [2, 3])]
+    shape = cluster([8, 8, 2, 2], types=["V100", "V100", "t4", "t4"], partitions=parts)
+    want = asked([4, 4, 4], shape, partition=["all", "small", "all"], gpu_type=["", "", "T4"])
+    assert want.nodes.tolist() == [1, 2, 2]
+    assert want.pool_nodes[want.pool].tolist() == [
+        [True, True, False, False],
+        [False, False, True, True],
+        [False, False, True, True],
+    ]
+
+
+def test_a_row_without_a_partition_goes_to_the_default_one():
+    parts = [partition("first", [0]), partition("second", [1])]
+    want = asked([1, 1], cluster([1, 1], partitions=parts), partition=["", "second"])
+    assert want.partition.tolist() == [0, 1]
+
+
+def test_a_partition_that_is_down_takes_nobody():
+    want = asked([1], cluster([1], partitions=[partition("closed", [0], up=False)]))
+    assert want.rejected == {0: "partition closed is not up"}
+
+
+def test_exactly_those_are_rejected_whom_the_reference_finds_no_nodes_for_on_the_empty_cluster():
+    accepted = rejected = 0
+    for seed in range(150):
+        instance = random_instance(seed)
+        unlimited = given([10.0] * len(instance.jobs))
+        idle = Reference(instance.shape, instance.jobs, unlimited, RuleRanker(by_name("fifo")))
+        want = idle.asked
+        types = {name.lower() for name in instance.shape.nodes.gpu_types}
+        for job in idle.every:
+            reason = want.rejected.get(job.row, "")
+            name = instance.jobs.gpu_type.value(job.row)
+            if reason.startswith("unknown"):
+                assert instance.jobs.gpus[job.row] > 0
+                assert name not in types
+                continue
+            part = instance.shape.partitions[job.partition]
+            kind = want.gpu_type[job.row]
+            pool = [int(node) for node in part.nodes if kind < 0 or instance.shape.nodes.gpus[node, kind] > 0]
+            found = idle.choose(job, idle.room, pool) is not None
+            assert found == (not reason), f"seed {seed}, job {job.row}: {reason}"
+            accepted, rejected = accepted + found, rejected + (not found)
+    assert min(accepted, rejected) > 300
