@@ -447,6 +447,126 @@ def traces_describe(
         show.workload(console(), described)
 
 
+@cli.command()
+@click.option("--trace", help="Jobs: CSV, SWF, Philly, Helios, PAI or sacct -P; gzip or not. See `rltuned traces`.")
+@click.option("--cluster", help="20x8:p100 (nodes x GPUs : type), several with commas, or FILE.json[#path.in.it].")
+@click.option("--window", default=1024, show_default=True, help="Consecutive jobs of a window.")
+@click.option("--windows", default=30, show_default=True, help="How many windows.")
+@click.option("--seed", default=7, show_default=True, help="Draws windows, estimates and resamples.")
+@click.option(
+    "--policies",
+    default=None,
+    help="Names with commas: fifo-strict, fifo, sjf, saf, wfp3, unicep, f1, multifactor, qssf, rlscheduler, "
+    "schedinspector, rl, rl+milp. [default: fifo-strict, the plain rules and rl]",
+)
+@click.option(
+    "--estimates",
+    default="true",
+    show_default=True,
+    help="What policies know of run times: true, noisy:SIGMA, limit (the users' own) or history (a predictor).",
+)
+@click.option(
+    "--split",
+    type=click.Choice(["all", "train", "validation", "test"]),
+    default="all",
+    show_default=True,
+    help="Part of the trace, by time: the first 70 % of the jobs, the next 15 %, the last 15 %.",
+)
+@click.option("--backfill", type=click.Choice(["easy", "slurm", "none"]), default="easy", show_default=True)
+@click.option(
+    "--placement",
+    type=click.Choice(["best", "worst", "milp"]),
+    default="best",
+    show_default=True,
+    help="Best fit, worst fit, or planned by the integer program.",
+)
+@click.option(
+    "--start",
+    type=click.Choice(["idle", "warm"]),
+    default="idle",
+    show_default=True,
+    help="warm: the jobs before the window run and queue when it begins, by FIFO + EASY, the same for every policy.",
+)
+@click.option("--warm-jobs", type=click.IntRange(min=1), help="How many jobs before it. [default: as many as --window]")
+@click.option("--model", default="base", show_default=True, help="Of rl and rl+milp: a name, or a manifest's path.")
+@click.option("--rlscheduler", default="rlscheduler", help="Model file (.json) of the policy rlscheduler.")
+@click.option("--schedinspector", default="schedinspector", help="Model file (.json) of the policy schedinspector.")
+@click.option("--form", help="Format of the trace. [default: found out]")
+@click.option("--skip-bad", is_flag=True, help="Count lines that cannot be read and go on.")
+@click.option(
+    "--json", "out", metavar="OUT", help="Write the report there; - for standard output instead of the table."
+)
+@click.option("--plot", type=click.Path(file_okay=False, path_type=Path), help="Write box plots (PNG) into DIR.")
+@click.option("--resume", is_flag=True, help="Go on where an interrupted run with the same --json stopped.")
+@click.option(
+    "--workers", "--jobs", type=click.IntRange(min=1), help="Processes of --executor local. [default: one per core]"
+)
+@click.option(
+    "--executor",
+    type=click.Choice(["local", "slurm"]),
+    default="local",
+    show_default=True,
+    help="slurm: as an array job of the cluster that sbatch reaches (submitit); needs --json on a shared file system.",
+)
+@click.option("--slurm-partition", default="", help="Partition of the array job.")
+@click.option("--slurm-tasks", default=64, show_default=True, type=click.IntRange(min=1), help="Tasks of the array.")
+@click.option(
+    "--slurm-parallel", default=256, show_default=True, type=click.IntRange(min=1), help="Tasks running at a time."
+)
+@click.option("--slurm-minutes", default=60, show_default=True, type=click.IntRange(min=1), help="Limit of each task.")
+@click.option("--slurm-option", multiple=True, metavar="NAME=VALUE", help="More for sbatch, e.g. account=lab. Repeatable.")
+def evaluate(
+    out: str | None, plot: Path | None, *, resume: bool, workers: int | None, executor: str, **options: Any
+) -> None:
+    """Compare policies on the same jobs of a trace, in the simulator, with intervals.
+
+    Windows of consecutive jobs are drawn once and run under every policy. Reported are means over the windows of wait,
+    completion time (JCT), bounded slowdown and more, a lower bound that no schedule can beat, and for each pair of
+    policies the 95 % interval of their ratio. docs/evaluation.md tells how to read them.
+
+    \b
+    Examples:
+      The paper's protocol on Microsoft's trace
+        rltuned evaluate --trace philly.csv.gz --cluster 20x8:p100
+      What a site has: run times are uncertain, the cluster is busy when the window begins
+        rltuned evaluate --trace jobs.sacct --cluster 16x8:a100 --window 256 --estimates history --start warm
+      Two policies, later jobs than a model was trained on, report and plots
+        rltuned evaluate --trace t.csv.gz --cluster 8x8 --policies saf,rl --split test --json r.json --plot plots/
+      Many windows as an array job of a Slurm cluster; go on after an interruption
+        rltuned evaluate --trace t.csv.gz --cluster 8x8 --windows 1000 --json r.json --executor slurm --resume
+    """
+    from rltuned.evaluate import executors, plots, report
+    from rltuned.evaluate.run import evaluate as run_all
+    from rltuned.evaluate.run import prepare
+    from rltuned.evaluate.settings import from_options
+    from rltuned.evaluate.state import state_path
+    from rltuned.learn.progress import progress_bar
+
+    for name in ("trace", "cluster"):
+        if not options[name]:
+            raise click.UsageError(f"Missing option '--{name}'.")
+    path = Path(out) if out not in {None, "-"} and out else None
+    if path is None and (resume or executor == "slurm"):
+        raise click.UsageError(f"{'--resume' if resume else '--executor slurm'} needs --json OUT: work is kept beside it")
+    slurm = {name.removeprefix("slurm_"): options.pop(name) for name in list(options) if name.startswith("slurm_")}
+    settings = from_options(options)
+    if resume and path is not None and not state_path(path).exists():
+        click.echo(f"rltuned: nothing to resume beside {path}: beginning anew", err=True)
+    with progress_bar() as progress:
+        evaluation = prepare(settings, _revision(), progress)
+        chosen = executors.chosen(executor, workers, path, slurm)
+        result = run_all(evaluation, chosen, path, resume=resume, progress=progress)
+    if path is not None:
+        report.write(result, path)
+        state_path(path).unlink(missing_ok=True)
+    if plot is not None:
+        plots.draw(result, plot)
+    if out == "-":
+        click.echo(report.text(result), nl=False)
+    else:
+        report.show(console(), result)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: errors raised on purpose become one line and their exit code."""
     try:

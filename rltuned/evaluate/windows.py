@@ -55,7 +55,11 @@ def draw(jobs: int, length: int, count: int, seed: int, split: Split = Split.ALL
     """
     first, last = bounds(jobs, split)
     beginnings = last - first - length + 1
-    part = f"the trace has {last - first:,} jobs" if split is Split.ALL else f"its part '{split}' has {last - first:,} jobs"
+    part = (
+        f"the trace has {last - first:,} jobs"
+        if split is Split.ALL
+        else f"its part '{split}' has {last - first:,} jobs"
+    )
     if beginnings < 1:
         raise EvaluationError(
             f"a window of {length:,} jobs is longer than what it is drawn from: {part}; use a smaller --window"

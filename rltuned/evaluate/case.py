@@ -1,0 +1,105 @@
+"""One window, cut out of its trace with all that a simulation of it needs."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rltuned.cluster.shape import ClusterShape
+from rltuned.cluster.tables import Bools, Category, Floats
+from rltuned.evaluate.bound import LowerBound, lower_bound
+from rltuned.evaluate.windows import Window
+from rltuned.simulate.requests import requests
+from rltuned.workload.jobs import Estimates, Workload
+from rltuned.workload.predict import PAST_JOBS
+
+
+@dataclass(frozen=True)
+class Case:
+    """A window of a trace on a cluster. Of the size of the window: it is sent to other processes and hosts."""
+
+    window: Window
+    shape: ClusterShape
+    jobs: Workload
+    """The jobs of a warm start, then those of the window, whose first is submitted at 0."""
+    past: int
+    """How many of `jobs` come before the window."""
+    estimates: Estimates
+    """Of `jobs`."""
+    before: Workload
+    """Jobs that were submitted earlier, on the same clock, for estimates by history; else empty."""
+    before_estimates: Estimates
+    """Of `before`."""
+
+    @property
+    def submitted(self) -> Workload:
+        """`jobs` as they are submitted: to the cluster's only partition, where that is none of the trace's."""
+        partitions = self.shape.partitions
+        if len(partitions) > 1 or partitions[0].name in self.jobs.partition.names:
+            return self.jobs
+        return replace(self.jobs, partition=Category(np.full(len(self.jobs), -1, dtype=np.int32), ()))
+
+    @property
+    def measured(self) -> Bools:
+        """The window's own jobs."""
+        return np.arange(len(self.jobs)) >= self.past
+
+    @property
+    def groups(self) -> Category:
+        """Whom fairness is about: users, or partitions where no user is known."""
+        return self.jobs.user if (self.jobs.user.codes[self.past :] >= 0).any() else self.jobs.partition
+
+    @property
+    def rejected(self) -> dict[int, str]:
+        """Reason by row: jobs of the window that can never run on this cluster, whoever ranks them."""
+        found = requests(self.shape, self.submitted, self.estimates.time_limit).rejected
+        return {row: reason for row, reason in found.items() if row >= self.past}
+
+    @property
+    def killed(self) -> Bools:
+        """(n,) jobs that run into their time limit, if nobody slows them."""
+        return np.asarray(self.jobs.run_time > self.estimates.time_limit, dtype=np.bool_)
+
+    def lower_bound(self) -> LowerBound:
+        """Of the jobs of the window that can run, on all GPUs of the cluster."""
+        rows = np.setdiff1d(np.arange(self.past, len(self.jobs)), list(self.rejected))
+        run: Floats = np.minimum(self.jobs.run_time, self.estimates.time_limit)[rows]
+        usable = self.shape.nodes.gpus[self.shape.nodes.usable]
+        gpus = self.jobs.gpus[rows].astype(np.float64)
+        return lower_bound(self.jobs.submit_time[rows], run, gpus, float(usable.sum()))
+
+
+def cases(
+    jobs: Workload,
+    estimates: Estimates,
+    shape: ClusterShape,
+    windows: Sequence[Window],
+    past: int = 0,
+    *,
+    history: bool = False,
+) -> Iterator[Case]:
+    """The windows of a trace; `past`: jobs before each that a warm start simulates, as far as there are any."""
+    for window in windows:
+        first = max(window.start - past, 0)
+        rows, earlier = (
+            slice(first, window.start + window.jobs),
+            slice(max(first - PAST_JOBS, 0), first if history else 0),
+        )
+        zero = float(jobs.submit_time[window.start])
+        yield Case(
+            window=window,
+            shape=shape,
+            jobs=_rebased(jobs.take(rows), zero),
+            past=window.start - first,
+            estimates=_part(estimates, rows),
+            before=_rebased(jobs.take(earlier), zero),
+            before_estimates=_part(estimates, earlier),
+        )
+
+
+def _rebased(jobs: Workload, zero: float) -> Workload:
+    return replace(jobs, submit_time=jobs.submit_time - zero)
+
+
+def _part(estimates: Estimates, rows: slice) -> Estimates:
+    return Estimates(estimates.time_limit[rows].copy(), estimates.run_time[rows].copy())

@@ -1,0 +1,158 @@
+"""Where the work is done: in this process, in several, or in array jobs of a Slurm cluster."""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any, Protocol
+
+from rltuned.errors import EvaluationError
+from rltuned.evaluate.measure import Outcome, Task, work, work_all
+
+
+class Executor(Protocol):
+    """Does tasks in any order."""
+
+    def run(self, tasks: Sequence[Task]) -> Iterator[list[Outcome]]:
+        """The outcomes of each piece of work as it ends."""
+
+
+class Here:
+    """One after the other, in this process."""
+
+    def run(self, tasks: Sequence[Task]) -> Iterator[list[Outcome]]:
+        """See `Executor`."""
+        yield from map(work, tasks)
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Several processes of this machine."""
+
+    workers: int
+
+    def run(self, tasks: Sequence[Task]) -> Iterator[list[Outcome]]:
+        """See `Executor`."""
+        # Spawned, not forked: threads (a progress bar's, a BLAS library's) do not survive a fork.
+        context = multiprocessing.get_context("spawn")
+        pool = ProcessPoolExecutor(self.workers, mp_context=context, initializer=_worker)
+        try:
+            for future in as_completed([pool.submit(work, task) for task in tasks]):
+                yield future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        pool.shutdown()
+
+
+def _worker() -> None:
+    """Ctrl-C is the parent's business; and a worker whose parent was killed has nobody to work for."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_with(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)
+
+
+@dataclass(frozen=True)
+class SlurmArray:
+    """An array job of a Slurm cluster, through submitit: tasks are cut into pieces, each is a task of the array.
+
+    Needs a directory that all nodes see, this Python under the same path on them, and sbatch here. Jobs that are still
+    queued when the evaluation is interrupted are left alone: they end by themselves, and `--resume` submits what is missing.
+    """
+
+    folder: Path
+    """For the work as it is sent, its outcomes and its logs; on a shared file system."""
+    pieces: int = 64
+    """Tasks of the array, at most."""
+    parallel: int = 256
+    """How many may run at a time."""
+    minutes: int = 60
+    """Time limit of each."""
+    partition: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Further options of sbatch(1), by long name."""
+    poll: float = 2.0
+    """Seconds between two looks for results."""
+
+    def run(self, tasks: Sequence[Task]) -> Iterator[list[Outcome]]:
+        """See `Executor`."""
+        try:
+            import submitit  # noqa: PLC0415 - of the extra [simulate], and only this executor needs it
+            from submitit.helpers import as_completed as ended  # noqa: PLC0415 - see above
+        except ImportError as error:
+            raise EvaluationError(
+                f"--executor slurm needs submitit: pip install 'rltuned[simulate]' ({error})"
+            ) from error
+        pieces = min(self.pieces, len(tasks))
+        cut = [list(tasks[piece::pieces]) for piece in range(pieces)]
+        parameters: dict[str, Any] = {
+            "job_name": "rltuned-evaluate",
+            "time": self.minutes,
+            "array_parallelism": self.parallel,
+            "cpus_per_task": 1,
+            "additional_parameters": dict(self.options),
+            # A step of its own would only cost time, and not every site lets batch jobs have one.
+            "use_srun": False,
+        }
+        if self.partition:
+            parameters["partition"] = self.partition
+        try:
+            executor = submitit.SlurmExecutor(folder=self.folder, max_num_timeout=0)
+            executor.update_parameters(**parameters)
+            jobs = executor.map_array(work_all, cut)
+        except (RuntimeError, submitit.core.utils.FailedJobError) as error:
+            raise EvaluationError(f"--executor slurm: {_last_line(error)}") from error
+        for job in ended(jobs, poll_frequency=self.poll):
+            try:
+                yield job.result()
+            except Exception as error:
+                raise EvaluationError(
+                    f"Slurm job {job.job_id} of the evaluation failed: {_last_line(error)}; see {job.paths.stderr}"
+                ) from error
+
+
+def chosen(executor: str, workers: int | None, out: Path | None, slurm: Mapping[str, Any]) -> Executor:
+    """The executor that the command line asks for.
+
+    Args:
+        executor: "local" or "slurm".
+        workers: processes; None: one per core that this process may use.
+        out: where the report goes; pieces of an array job are kept beside it.
+        slurm: partition, tasks, parallel, minutes, and option, a sequence of NAME=VALUE.
+
+    Raises:
+        EvaluationError: an option that is not NAME=VALUE.
+    """
+    if executor == "slurm" and out is not None:
+        options = {}
+        for word in slurm["option"]:
+            name, equals, value = word.partition("=")
+            if not (name and equals):
+                raise EvaluationError(f"--slurm-option: {word!r} is not NAME=VALUE")
+            options[name.removeprefix("--")] = value
+        return SlurmArray(
+            folder=out.with_name(out.name + ".slurm").resolve(),
+            pieces=slurm["tasks"],
+            parallel=slurm["parallel"],
+            minutes=slurm["minutes"],
+            partition=slurm["partition"],
+            options=options,
+        )
+    count = workers if workers is not None else len(os.sched_getaffinity(0))
+    return Processes(count) if count > 1 else Here()
+
+
+def _last_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

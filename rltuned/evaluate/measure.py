@@ -1,0 +1,124 @@
+"""One policy on one window: what a worker does, here, in another process or on a node of a cluster."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from rltuned.cluster.shape import parse_shape
+from rltuned.errors import RltunedError
+from rltuned.evaluate.case import Case
+from rltuned.evaluate.metrics import measure
+from rltuned.evaluate.policies import Contender, contender
+from rltuned.evaluate.settings import EvaluationSettings, Start
+from rltuned.policy.heuristics import by_name
+from rltuned.simulate.engine import Predictor, Ranker, Simulation
+from rltuned.simulate.rankers import RuleRanker
+from rltuned.simulate.values import Backfill, Estimates, JobFate, SimulationSettings
+from rltuned.workload.estimates import EstimateKind, parse_estimates
+from rltuned.workload.jobs import Source, workload
+from rltuned.workload.predict import HistoryPredictor, past
+
+WARMING = SimulationSettings()
+"""Of a warm start's past: EASY and best fit, for every policy."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A window, and policies to try on it."""
+
+    case: Case
+    policies: tuple[str, ...]
+    settings: EvaluationSettings
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one policy on one window; survives JSON unchanged."""
+
+    window: int
+    """`Window.index`."""
+    policy: str
+    metrics: dict[str, float | None]
+    killed: int
+    """Jobs of the window that ran into their time limit."""
+    seconds: float
+    """That the simulation took, ranking included."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**self.metrics, "killed": self.killed, "seconds": self.seconds}
+
+
+def work(task: Task) -> list[Outcome]:
+    """Every policy of a task."""
+    return [evaluate_case(task.case, name, task.settings) for name in task.policies]
+
+
+def work_all(tasks: Sequence[Task]) -> list[Outcome]:
+    """Several tasks, one after the other."""
+    return [outcome for task in tasks for outcome in work(task)]
+
+
+def evaluate_case(case: Case, name: str, settings: EvaluationSettings) -> Outcome:
+    """One policy on one window.
+
+    Raises:
+        RltunedError: a job that can run has not ended: a defect of the simulation.
+    """
+    _compile()
+    chosen = contender(name, settings)
+    begun = time.perf_counter()  # the only clock here: what scheduling costs is a result, too
+    simulation = simulate_case(case, chosen, settings)
+    seconds = time.perf_counter() - begun
+    result, measured = simulation.result(), case.measured
+    over = np.isin(result.fate, (JobFate.COMPLETED, JobFate.TIMEOUT, JobFate.REJECTED))
+    if (measured & ~over).any():
+        row = int(np.flatnonzero(measured & ~over)[0])
+        raise RltunedError(f"window {case.window.index}, {name}: job {case.jobs.job_id[row]} never started")
+    usable = case.shape.nodes.gpus[case.shape.nodes.usable]
+    gpus = case.jobs.gpus.astype(np.float64)
+    capacity = float(usable.sum())
+    found = measure(case.jobs.submit_time, result.start, result.end, gpus, measured, case.groups, capacity)
+    metrics = {key: value if np.isfinite(value) else None for key, value in found.as_dict().items()}
+    killed = int((result.fate[measured] == JobFate.TIMEOUT).sum())
+    return Outcome(case.window.index, name, metrics, killed, seconds)
+
+
+def simulate_case(case: Case, chosen: Contender, settings: EvaluationSettings) -> Simulation:
+    """The simulation of one policy on one window, to its end."""
+    # r changes as a predictor learns: each simulation has its own.
+    estimates = Estimates(case.estimates.time_limit, case.estimates.run_time.copy())
+    predictor: Predictor | None = None
+    if parse_estimates(settings.estimates).kind is EstimateKind.HISTORY:
+        known = past(case.before, case.before_estimates, float(case.jobs.submit_time[0]))
+        predictor = HistoryPredictor(case.jobs, estimates.time_limit, known)
+    simulation = Simulation(case.shape, case.submitted, estimates, chosen.settings, predictor)
+    ranker = chosen.ranker()
+    if settings.start is Start.WARM and case.past:
+        _warm_up(simulation, ranker, chosen.settings)
+    simulation.run(ranker)
+    return simulation
+
+
+def _warm_up(simulation: Simulation, ranker: Ranker, settings: SimulationSettings) -> None:
+    """The past, up to the window's first submission at 0, by FIFO with EASY; then the policy takes over its queue."""
+    simulation.reconfigure(WARMING)
+    simulation.run(RuleRanker(by_name("fifo")), until=float(np.nextafter(0.0, -1.0)))
+    simulation.reconfigure(settings)
+    waiting = simulation.pending
+    keys = ranker.fixed(simulation)
+    simulation.set_keys(waiting, keys[waiting] if keys is not None else ranker.keys(simulation, waiting))
+
+
+@cache
+def _compile() -> None:
+    """Load the compiled simulator before the clock runs: three jobs that start, wait and are backfilled."""
+    jobs = workload(Source("warm-up"), [0.0, 1.0, 2.0], [100.0, 50.0, 10.0], [1, 2, 1])
+    shape = parse_shape("1x2")
+    for backfill in (Backfill.EASY, Backfill.SLURM):
+        estimates = Estimates(jobs.run_time, jobs.run_time.copy())
+        Simulation(shape, jobs, estimates, SimulationSettings(backfill=backfill)).run(RuleRanker(by_name("saf")))

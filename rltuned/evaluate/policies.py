@@ -1,0 +1,138 @@
+"""Who ranks, by name: how each policy that `--policies` takes becomes a ranker and the settings of its simulated Slurm."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.tables import Floats
+from rltuned.config import Config, PlacementApply, PlacementSection
+from rltuned.errors import EvaluationError, ModelError
+from rltuned.evaluate.settings import LEARNED, PEERS, STRICT, EvaluationSettings, Placement
+from rltuned.policy import files
+from rltuned.policy.base import Policy
+from rltuned.policy.heuristics import by_name
+from rltuned.simulate.engine import Ranker, Simulation
+from rltuned.simulate.priorities import MultifactorPriorities
+from rltuned.simulate.rankers import PlanRanker, RuleRanker
+from rltuned.simulate.values import Backfill, Fit, SimulationSettings
+
+SOLVER_SECONDS: Final = 30.0
+"""For each integer program, instead of the daemon's fraction of a second: a solver that the clock cuts short gives another
+answer on another machine. The gap ends it long before."""
+
+
+PRIORITY_CALC_PERIOD: Final = 300.0
+"""Seconds (slurm.conf(5), PriorityCalcPeriod): so often slurmctld adds up usage and lets it decay."""
+
+
+class MultifactorRanker:
+    """Slurm's own order, by `rltuned.policy.multifactor` with the usual weights; a job has its priority when it comes."""
+
+    ages = True
+    at_once = True
+
+    def __init__(self) -> None:
+        self._priorities: MultifactorPriorities | None = None
+        self._charged = 0.0
+
+    def fixed(self, simulation: Simulation) -> Floats | None:  # noqa: ARG002 - of the protocol
+        """None: age and fair share change all the time."""
+        return None
+
+    def keys(self, simulation: Simulation, rows: npt.NDArray[np.intp]) -> Floats:
+        """The priorities now, the highest first."""
+        if self._priorities is None:
+            self._priorities, self._charged = MultifactorPriorities(simulation), simulation.now
+        elif simulation.now >= self._charged + PRIORITY_CALC_PERIOD:
+            self._priorities.passed(simulation)
+            self._charged = simulation.now
+        return -self._priorities.sums(simulation, rows).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A policy of an evaluation."""
+
+    name: str
+    settings: SimulationSettings
+    """Of its simulated Slurm."""
+    placement: bool
+    """Whether the integer program plans its nodes."""
+    policy: Policy | None
+    """A learned one, loaded; None: a plain rule."""
+
+    def ranker(self) -> Ranker:
+        """A new one, for one simulation."""
+        if self.name == "multifactor":
+            return MultifactorRanker()
+        if self.policy is None and not self.placement:
+            return RuleRanker(by_name("fifo" if self.name == STRICT else self.name))
+        return PlanRanker(self.policy or by_name(self.name), plan_config(placement=self.placement))
+
+
+def plan_config(*, placement: bool) -> Config:
+    """The daemon's defaults, but for the integer program: off, or steering by node lists and not cut short by a clock."""
+    how = PlacementApply.EXCLUDE_NODES if placement else PlacementApply.OFF
+    return Config(placement=PlacementSection(apply=how, time_limit=SOLVER_SECONDS))
+
+
+def contender(name: str, settings: EvaluationSettings) -> Contender:
+    """The policy of that name.
+
+    Raises:
+        ModelError: a model was refused.
+        EvaluationError: a peer's model is not there.
+    """
+    if name == STRICT:
+        return Contender(name, SimulationSettings(backfill=Backfill.NONE, fit=Fit.WORST), placement=False, policy=None)
+    # Slurm's own order is Slurm without rltuned, hence without its integer program.
+    planned = settings.placement is Placement.MILP and name != "multifactor"
+    fit = Fit.WORST if settings.placement is Placement.WORST else Fit.BEST
+    return Contender(
+        name,
+        SimulationSettings(backfill=settings.backfill, fit=fit),
+        placement=planned or name == "rl+milp",
+        policy=_learned(name, settings),
+    )
+
+
+def _learned(name: str, settings: EvaluationSettings) -> Policy | None:
+    if name in LEARNED:
+        return files.load(model_name(name, settings))
+    if name in PEERS:
+        chosen = model_name(name, settings)
+        if chosen == name and name not in files.shipped():
+            raise EvaluationError(
+                f"the policy '{name}' needs a trained file, and none is shipped: give one with --{name} PATH.json, "
+                f"or leave it out of --policies"
+            )
+        peer = files.load_peer(chosen)
+        if type(peer).__name__.lower() != name:
+            raise ModelError(f"{chosen}: is a model of {type(peer).__name__}, not of {name}")
+        return peer
+    return None
+
+
+def model_name(name: str, settings: EvaluationSettings) -> str:
+    """The model that a learned policy uses, as `rltuned.policy.files` takes it."""
+    chosen: str = {"rlscheduler": settings.rlscheduler, "schedinspector": settings.schedinspector}.get(
+        name, settings.model
+    )
+    return str(Path(chosen).resolve()) if chosen.endswith(".json") else chosen
+
+
+def described(name: str, settings: EvaluationSettings) -> dict[str, Any]:
+    """What a policy was, for the report."""
+    chosen = contender(name, settings)
+    told: dict[str, Any] = {
+        "backfill": chosen.settings.backfill.value,
+        "fit": chosen.settings.fit.value,
+        "placement": "milp" if chosen.placement else "fit",
+    }
+    if chosen.policy is not None:
+        info = files.info(model_name(name, settings))
+        told["model"] = {"name": info.name, "sha256": info.sha256}
+    return told

@@ -1,0 +1,220 @@
+"""The result of an evaluation, for machines and for people."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from rltuned.errors import EvaluationError
+from rltuned.evaluate.bootstrap import LEVEL, RESAMPLES, compare, counts
+from rltuned.evaluate.case import Case
+from rltuned.evaluate.measure import Outcome
+from rltuned.evaluate.metrics import COMPARED, mean_over_windows
+from rltuned.evaluate.settings import PLAIN, EvaluationSettings
+
+NAMED_JOBS: Final = 20
+"""Rejected or killed jobs of a window that are named; all are counted."""
+
+
+def assemble(
+    meta: Mapping[str, Any], settings: EvaluationSettings, cases: Sequence[Case], outcomes: Sequence[Outcome]
+) -> dict[str, Any]:
+    """The report (docs/evaluation.md says what each number is). Only fields called `seconds` depend on the machine."""
+    by = {(outcome.policy, outcome.window): outcome for outcome in outcomes}
+    windows = [_window(case, [by[name, case.window.index] for name in settings.policies]) for case in cases]
+    policies = {}
+    for name in settings.policies:
+        mine = [window["policies"][name] for window in windows]
+        policies[name] = {metric: _finite(mean_over_windows(mine, metric)) for metric in (*COMPARED, "seconds")}
+        policies[name]["killed"] = sum(window["killed"] for window in mine)
+    bounds = {key: _finite(mean_over_windows([w["lower_bound"] for w in windows], key)) for key in _BOUNDS}
+    best = bounds["larger"]
+    ratios = {
+        name: round(values["jct_mean"] / best, 6) if best and values["jct_mean"] is not None else None
+        for name, values in policies.items()
+    }
+    return {
+        "meta": {
+            **meta,
+            "intervals": f"paired bootstrap over {len(cases)} windows, {RESAMPLES} resamples, {LEVEL:.0%}, percentiles"
+            if len(cases) > 1
+            else "none: there is one window",
+        },
+        "windows": windows,
+        "policies": policies,
+        "lower_bound": {**bounds, "ratio": ratios},
+        "comparisons": comparisons(windows, settings.policies, settings.seed),
+    }
+
+
+_BOUNDS: Final = ("jct_mean", "run_time_mean", "larger")
+
+
+def _window(case: Case, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    jobs, window = case.jobs, case.window
+    rejected = case.rejected
+    killed = np.setdiff1d(np.flatnonzero(case.killed & case.measured), list(rejected))
+    bound = case.lower_bound()
+    return {
+        "index": window.index,
+        "start": window.start,
+        "jobs": window.jobs,
+        "first_job": int(jobs.job_id[case.past]),
+        "last_job": int(jobs.job_id[-1]),
+        "span": float(jobs.submit_time[-1] - jobs.submit_time[case.past]),
+        "warm_jobs": case.past,
+        "rejected": {
+            "count": len(rejected),
+            "jobs": [
+                {"job": int(jobs.job_id[row]), "line": int(jobs.line[row]), "reason": rejected[row]}
+                for row in sorted(rejected)[:NAMED_JOBS]
+            ],
+        },
+        "killed": {"count": len(killed), "jobs": [int(job) for job in jobs.job_id[killed[:NAMED_JOBS]]]},
+        "lower_bound": {
+            "jct_mean": _finite(bound.jct_mean),
+            "run_time_mean": _finite(bound.run_time_mean),
+            "larger": _finite(bound.larger),
+        },
+        "policies": {outcome.policy: outcome.as_dict() for outcome in outcomes},
+    }
+
+
+def comparisons(windows: Sequence[Mapping[str, Any]], policies: Sequence[str], seed: int) -> dict[str, dict[str, Any]]:
+    """Every policy over every other, by each metric."""
+    drawn = counts(len(windows), seed)
+    result: dict[str, dict[str, Any]] = {f"{a}/{b}": {} for a in policies for b in policies if a != b}
+    for metric in COMPARED:
+        values = np.array(
+            [[_number(window["policies"][name][metric]) for window in windows] for name in policies], dtype=np.float64
+        )
+        compared = compare(values, drawn)
+        for i, a in enumerate(policies):
+            for j, b in enumerate(policies):
+                if a != b:
+                    result[f"{a}/{b}"][metric] = asdict(compared[i][j])
+    return result
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else value
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None
+
+
+def text(report: Mapping[str, Any]) -> str:
+    """The report as JSON."""
+    return json.dumps(report, indent=1, allow_nan=False) + "\n"
+
+
+def write(report: Mapping[str, Any], out: Path) -> None:
+    """The report as a file; whole or not at all.
+
+    Raises:
+        EvaluationError: it cannot be written.
+    """
+    part = out.with_name(out.name + ".part")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(text(report), encoding="utf-8")
+        part.replace(out)
+    except OSError as error:
+        raise EvaluationError(f"{out}: cannot be written: {error.strerror or error}") from error
+
+
+# --- for people
+
+WIDTH: Final = 200
+"""Columns of a table that does not go to a terminal."""
+
+_COLUMNS: Final = (
+    ("wait_mean", "wait mean s", 0),
+    ("wait_p50", "p50", 0),
+    ("wait_p99", "p99", 0),
+    ("wait_max", "max", 0),
+    ("jct_mean", "JCT s", 0),
+    ("bsld_mean", "slowdown", 1),
+    ("utilization", "GPU %", 1),
+    ("makespan", "makespan s", 0),
+    ("fairness", "fairness", 2),
+    ("seconds", "took s", 2),
+)
+
+
+def best_plain(report: Mapping[str, Any]) -> str | None:
+    """The plain rule of the least mean wait: what a policy has to beat."""
+    waits = {name: values["wait_mean"] for name, values in report["policies"].items() if name in PLAIN}
+    known = {name: wait for name, wait in waits.items() if wait is not None}
+    return min(known, key=known.__getitem__) if known else None
+
+
+def table(report: Mapping[str, Any]) -> Table:
+    """Means over the windows, and how sure the difference in wait to the best plain rule is."""
+    meta, reference = report["meta"], best_plain(report)
+    windows = report["windows"]
+    shown = Table(
+        title=f"{meta['trace']['name']} on {meta['cluster']['text']}: {len(windows)} windows of {windows[0]['jobs']} jobs, "
+        f"estimates {meta['settings']['estimates']}",
+        caption=_caption(report),
+        caption_justify="left",
+    )
+    shown.add_column("policy")
+    for _, heading, _ in _COLUMNS:
+        shown.add_column(heading, justify="right")
+    shown.add_column("JCT / bound", justify="right")
+    if reference is not None:
+        shown.add_column(f"wait vs {reference}", justify="right")
+    for name, values in report["policies"].items():
+        cells = [_cell(values[metric], digits) for metric, _, digits in _COLUMNS]
+        cells.append(_cell(report["lower_bound"]["ratio"][name], 2))
+        if reference is not None:
+            compared = report["comparisons"].get(f"{name}/{reference}")
+            cells.append(difference(compared["wait_mean"]) if compared is not None else "")
+        shown.add_row(name, *cells, style="bold" if name == reference else "")
+    return shown
+
+
+def show(console: Console, report: Mapping[str, Any]) -> None:
+    """Print the table."""
+    # Into a file or a pipe the table is as wide as it wants to be.
+    console.print(table(report), width=None if console.is_terminal else WIDTH, crop=False)
+
+
+def difference(compared: Mapping[str, float | None]) -> str:
+    """A ratio as a relative difference with its interval: −12.3 % [−15.0, −9.1]."""
+    ratio, low, high = compared["ratio"], compared["lo"], compared["hi"]
+    if ratio is None:
+        return "–"
+    ends = [f"{100 * (end - 1):+.1f}" if end is not None else "?" for end in (low, high)]
+    interval = f" [{', '.join(ends)}]" if (low, high) != (None, None) else ""
+    return f"{100 * (ratio - 1):+.1f} %{interval}".replace("-", "−")
+
+
+def _cell(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:,.{digits}f}"
+
+
+def _caption(report: Mapping[str, Any]) -> str:
+    lines = [f"intervals: {report['meta']['intervals']}"]
+    bound = report["lower_bound"]
+    if bound["larger"] is not None:
+        lines.append(
+            f"lower bound of mean JCT: {bound['larger']:,.0f} s (area-SRPT {bound['jct_mean']:,.0f} s, "
+            f"run times {bound['run_time_mean']:,.0f} s)"
+        )
+    rejected = [job for window in report["windows"] for job in window["rejected"]["jobs"]]
+    if rejected:
+        count = sum(window["rejected"]["count"] for window in report["windows"])
+        first = rejected[0]
+        lines.append(f"{count} jobs can never run here and are left out, e.g. job {first['job']}: {first['reason']}")
+    killed = sum(window["killed"]["count"] for window in report["windows"])
+    if killed:
+        lines.append(f"{killed} jobs run into their time limit")
+    return "\n".join(lines)

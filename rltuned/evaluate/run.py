@@ -1,0 +1,144 @@
+"""A whole evaluation: from a trace and a cluster to the report."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from rltuned import __version__
+from rltuned.cluster.shape import ClusterShape
+from rltuned.errors import RltunedError
+from rltuned.evaluate.case import Case, cases
+from rltuned.evaluate.executors import Executor
+from rltuned.evaluate.measure import Outcome, Task
+from rltuned.evaluate.policies import contender, described
+from rltuned.evaluate.report import assemble
+from rltuned.evaluate.settings import EvaluationSettings
+from rltuned.evaluate.state import State, state_path
+from rltuned.evaluate.windows import draw
+from rltuned.workload.estimates import EstimateKind, estimate, parse_estimates
+from rltuned.workload.jobs import Workload
+from rltuned.workload.readers import read
+from rltuned.workload.shapes import read_shape
+
+
+class Progress(Protocol):
+    """Told by long work after each step."""
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """`done` of `total` steps of `stage` are over."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is evaluated, made ready: windows are drawn, estimates are made, models have been looked at."""
+
+    settings: EvaluationSettings
+    jobs: Workload
+    shape: ClusterShape
+    cases: tuple[Case, ...]
+    meta: Mapping[str, Any]
+    """Of the report: all that the numbers depend on."""
+
+
+def prepare(settings: EvaluationSettings, revision: str, progress: Progress | None = None) -> Evaluation:
+    """Read trace and cluster, draw the windows, and refuse now what would fail later.
+
+    Raises:
+        WorkloadError, ShapeError, ModelError, EvaluationError, ConfigError: each names what is wrong.
+    """
+    shape = read_shape(settings.cluster)
+    for name in settings.policies:
+        contender(name, settings)
+    jobs = read(settings.trace, form=settings.form, skip_bad=settings.skip_bad, progress=progress)
+    return ready(settings, jobs, shape, revision)
+
+
+def ready(settings: EvaluationSettings, jobs: Workload, shape: ClusterShape, revision: str) -> Evaluation:
+    """As `prepare`, of a workload that is there already.
+
+    Raises:
+        EvaluationError, ConfigError, ModelError: as `prepare`.
+    """
+    windows = draw(len(jobs), settings.window, settings.windows, settings.seed, settings.split)
+    estimates = estimate(jobs, settings.estimates, settings.seed)
+    history = parse_estimates(settings.estimates).kind is EstimateKind.HISTORY
+    made = tuple(cases(jobs, estimates, shape, windows, settings.past, history=history))
+    source = jobs.source
+    meta = {
+        "program": "rltuned",
+        "version": __version__,
+        "revision": revision,
+        "command": settings.command,
+        "seed": settings.seed,
+        "trace": {
+            "name": source.name,
+            "sha256": source.sha256,
+            "format": source.form,
+            "jobs": len(jobs),
+            "skipped": source.skipped,
+            "left_out": source.left_out,
+            "unknown": source.unknown,
+        },
+        "cluster": {
+            "text": shape.text,
+            "nodes": len(shape.nodes),
+            "gpus": shape.gpus,
+            "partitions": [partition.name for partition in shape.partitions],
+        },
+        "settings": settings.as_dict(),
+        "policies": {name: described(name, settings) for name in settings.policies},
+    }
+    return Evaluation(settings, jobs, shape, made, meta)
+
+
+def evaluate(
+    evaluation: Evaluation,
+    executor: Executor,
+    out: Path | None = None,
+    *,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """All policies on all windows; the report, as `--json` writes it.
+
+    Args:
+        evaluation: of `prepare`.
+        executor: where the work is done.
+        out: where the report will be written: finished pieces are kept beside it until `finish` is called.
+        resume: go on where an interrupted evaluation stopped.
+        progress: told how many pieces are done.
+
+    Raises:
+        EvaluationError: `resume`, and what was interrupted was something else.
+    """
+    state: AbstractContextManager[State | None] = nullcontext()
+    if out is not None:
+        state = State(state_path(out), evaluation.meta, resume=resume)
+    with state as kept:
+        outcomes = list(kept.outcomes) if kept is not None else []
+        tasks = missing(evaluation, outcomes)
+        total = len(evaluation.cases) * len(evaluation.settings.policies)
+        if progress is not None:
+            progress("simulating", len(outcomes), total)
+        for done in executor.run(tasks):
+            if kept is not None:
+                kept.add(done)
+            outcomes += done
+            if progress is not None:
+                progress("simulating", len(outcomes), total)
+        if len(outcomes) != total:
+            raise RltunedError(f"{total} simulations were wanted, {len(outcomes)} came back")
+    return assemble(evaluation.meta, evaluation.settings, evaluation.cases, outcomes)
+
+
+def missing(evaluation: Evaluation, outcomes: Sequence[Outcome]) -> list[Task]:
+    """What is still to be done: a task for each window and policy, the policies of a window together."""
+    there = {(outcome.window, outcome.policy) for outcome in outcomes}
+    return [
+        Task(case, (name,), evaluation.settings)
+        for case in evaluation.cases
+        for name in evaluation.settings.policies
+        if (case.window.index, name) not in there
+    ]

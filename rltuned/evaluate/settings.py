@@ -1,0 +1,155 @@
+"""What is asked for."""
+
+import enum
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rltuned.errors import EvaluationError
+from rltuned.evaluate.windows import FRACTIONS, Split
+from rltuned.simulate.values import Backfill
+from rltuned.workload.estimates import parse_estimates
+
+
+class Placement(enum.StrEnum):
+    """Who chooses the nodes."""
+
+    BEST = "best"
+    """Best fit."""
+    WORST = "worst"
+    """Worst fit."""
+    MILP = "milp"
+    """The integer program of the daemon plans, best fit does the rest."""
+
+
+class Start(enum.StrEnum):
+    """What the cluster does when the window's first job comes."""
+
+    IDLE = "idle"
+    """Nothing."""
+    WARM = "warm"
+    """It runs and queues what is left of the jobs before, by FIFO with EASY backfill, the same for every policy."""
+
+
+PLAIN: Final = ("fifo", "sjf", "saf", "wfp3", "unicep", "f1", "multifactor", "qssf")
+"""Rules that an admin could switch on, with EASY and best fit unless flags say otherwise."""
+STRICT: Final = "fifo-strict"
+"""FIFO of the paper: no backfill and worst fit, whatever the flags say."""
+LEARNED: Final = ("rl", "rl+milp")
+"""The model, as the daemon serves it; without and with the integer program."""
+PEERS: Final = ("rlscheduler", "schedinspector")
+"""Learned policies of others, for comparison."""
+POLICIES: Final = (STRICT, *PLAIN, *PEERS, *LEARNED)
+
+DEFAULT_POLICIES: Final = (STRICT, *PLAIN, "rl")
+
+
+@dataclass(frozen=True)
+class EvaluationSettings:
+    """One evaluation. Everything here changes the numbers; where they go and how many processes work does not."""
+
+    trace: str
+    """Path of the trace, as given."""
+    cluster: str
+    """As `--cluster` takes it."""
+    window: int = 1024
+    """Jobs of a window."""
+    windows: int = 30
+    seed: int = 7
+    """Draws the windows, the time limits and errors of the estimates, and the resamples of the intervals."""
+    policies: tuple[str, ...] = DEFAULT_POLICIES
+    estimates: str = "true"
+    split: Split = Split.ALL
+    backfill: Backfill = Backfill.EASY
+    placement: Placement = Placement.BEST
+    start: Start = Start.IDLE
+    warm_jobs: int | None = None
+    """Jobs before the window that a warm start simulates; None: as many as the window has."""
+    model: str = "base"
+    """Of `rl` and `rl+milp`: a shipped model's name, or the path of a manifest."""
+    rlscheduler: str = "rlscheduler"
+    """As `model`, of the policy of that name."""
+    schedinspector: str = "schedinspector"
+    form: str | None = None
+    """The trace's format; None: found out."""
+    skip_bad: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises:
+        EvaluationError: a policy that does not exist or is named twice, or a number that makes no sense.
+        ConfigError: estimates that do not exist.
+        """
+        if unknown := [name for name in self.policies if name not in POLICIES]:
+            raise EvaluationError(f"there is no policy '{unknown[0]}'; there are {', '.join(POLICIES)}")
+        if not self.policies or len(set(self.policies)) < len(self.policies):
+            raise EvaluationError(f"--policies: each policy once, and at least one, not '{','.join(self.policies)}'")
+        for name, value in (("--window", self.window), ("--windows", self.windows)):
+            if value < 1:
+                raise EvaluationError(f"{name}: {value} is not above 0")
+        if self.seed < 0:
+            raise EvaluationError(f"--seed: {self.seed} is below 0")
+        parse_estimates(self.estimates)
+
+    @property
+    def past(self) -> int:
+        """How many jobs before the window are simulated."""
+        if self.start is Start.IDLE:
+            return 0
+        return self.window if self.warm_jobs is None else self.warm_jobs
+
+    @property
+    def command(self) -> str:
+        """The command line that gives these numbers again, in one spelling: outputs and processes are left out."""
+        words = ["rltuned", "evaluate"]
+        for flag, value, default in self._flags():
+            if value is True:
+                words.append(flag)
+            elif value != default:
+                words += [flag, str(value)]
+        return shlex.join(words)
+
+    def as_dict(self) -> dict[str, Any]:
+        """By flag, for the JSON and to tell two evaluations apart."""
+        flags = {flag.removeprefix("--").replace("-", "_"): value for flag, value, _ in self._flags()}
+        flags["split_fractions"] = list(FRACTIONS[self.split])
+        return {name: str(value) if isinstance(value, enum.Enum) else value for name, value in flags.items()}
+
+    def _flags(self) -> tuple[tuple[str, Any, Any], ...]:
+        """Flag, value, and the default that need not be said."""
+        return (
+            ("--trace", self.trace, None),
+            ("--cluster", self.cluster, None),
+            ("--window", self.window, None),
+            ("--windows", self.windows, None),
+            ("--seed", self.seed, None),
+            ("--policies", ",".join(self.policies), None),
+            ("--estimates", self.estimates, None),
+            ("--split", self.split.value, Split.ALL.value),
+            ("--backfill", self.backfill.value, Backfill.EASY.value),
+            ("--placement", self.placement.value, Placement.BEST.value),
+            ("--start", self.start.value, Start.IDLE.value),
+            ("--warm-jobs", self.warm_jobs, None),
+            ("--model", self.model, "base"),
+            ("--rlscheduler", self.rlscheduler, "rlscheduler"),
+            ("--schedinspector", self.schedinspector, "schedinspector"),
+            ("--form", self.form, None),
+            ("--skip-bad", self.skip_bad, False),
+        )
+
+
+def from_options(options: Mapping[str, Any]) -> EvaluationSettings:
+    """Of the command line's options, by their names; absent ones (None) keep their default.
+
+    Raises:
+        EvaluationError, ConfigError: as `EvaluationSettings`.
+    """
+    kinds: dict[str, Callable[[str], Any]] = {
+        "policies": lambda text: tuple(name.strip() for name in text.split(",")),
+        "split": Split,
+        "backfill": Backfill,
+        "placement": Placement,
+        "start": Start,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    return EvaluationSettings(**{name: kinds[name](v) if name in kinds else v for name, v in given.items()})
