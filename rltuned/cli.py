@@ -423,8 +423,9 @@ def traces_describe(
     Examples:
       rltuned traces describe philly.csv.gz --from 4062780 --until 6654780
       rltuned traces describe cluster_log.csv --from 2020-09-01 --json
-      sacct -aPX -S 2026-01-01 -o JobIDRaw,User,Account,Partition,QOS,Submit,Eligible,Start,End,\
-    ElapsedRaw,TimelimitRaw,ReqTRES,AllocTRES,NNodes,State | rltuned traces describe /dev/stdin
+      sacct -aPX -S 2026-01-01 -o $FIELDS | rltuned traces describe /dev/stdin
+    with FIELDS=JobIDRaw,User,Account,Partition,QOS,Submit,Eligible,Start,End,ElapsedRaw,
+    TimelimitRaw,ReqTRES,AllocTRES,NNodes,State
     """
     import math
 
@@ -514,7 +515,9 @@ def traces_describe(
     "--slurm-parallel", default=256, show_default=True, type=click.IntRange(min=1), help="Tasks running at a time."
 )
 @click.option("--slurm-minutes", default=60, show_default=True, type=click.IntRange(min=1), help="Limit of each task.")
-@click.option("--slurm-option", multiple=True, metavar="NAME=VALUE", help="More for sbatch, e.g. account=lab. Repeatable.")
+@click.option(
+    "--slurm-option", multiple=True, metavar="NAME=VALUE", help="More for sbatch, e.g. account=lab. Repeatable."
+)
 def evaluate(
     out: str | None, plot: Path | None, *, resume: bool, workers: int | None, executor: str, **options: Any
 ) -> None:
@@ -547,7 +550,9 @@ def evaluate(
             raise click.UsageError(f"Missing option '--{name}'.")
     path = Path(out) if out not in {None, "-"} and out else None
     if path is None and (resume or executor == "slurm"):
-        raise click.UsageError(f"{'--resume' if resume else '--executor slurm'} needs --json OUT: work is kept beside it")
+        raise click.UsageError(
+            f"{'--resume' if resume else '--executor slurm'} needs --json OUT: work is kept beside it"
+        )
     slurm = {name.removeprefix("slurm_"): options.pop(name) for name in list(options) if name.startswith("slurm_")}
     settings = from_options(options)
     if resume and path is not None and not state_path(path).exists():

@@ -1,7 +1,6 @@
 """Text files in blocks of lines: packed or not, hashed as they are read, with the number of every line."""
 
 import codecs
-import gzip
 import hashlib
 import io
 import zlib
@@ -64,6 +63,54 @@ class _Counted(io.RawIOBase):
         return len(data)
 
 
+class _Plain:
+    """Blocks of a plain file."""
+
+    def __init__(self, file: io.BufferedReader) -> None:
+        self._file = file
+
+    def read(self) -> bytes:
+        """The next block; empty at the end."""
+        return self._file.read(BLOCK)
+
+
+class _Gzip:
+    """Blocks of a gzip file. Unlike `gzip.GzipFile` it gives all that is there before it says that the rest is missing."""
+
+    def __init__(self, file: io.BufferedReader) -> None:
+        self._file = file
+        self._member = zlib.decompressobj(wbits=31)
+        self._packed = b""
+        self._pending = False
+        """Whether there may be more output without more input."""
+
+    def read(self) -> bytes:
+        """The next bytes, at most a block; empty at the end.
+
+        Raises:
+            EOFError: the file ends inside a stream.
+            zlib.error: the stream is damaged.
+        """
+        while True:
+            if self._member.eof:
+                # Members may follow each other, and zeros the last.
+                rest = self._member.unused_data.lstrip(b"\0")
+                while not rest:
+                    packed = self._file.read(BLOCK)
+                    if not packed:
+                        return b""
+                    rest = packed.lstrip(b"\0")
+                self._member, self._packed, self._pending = zlib.decompressobj(wbits=31), rest, False
+            if not self._packed and not self._pending:
+                self._packed = self._file.read(BLOCK)
+                if not self._packed:
+                    raise EOFError
+            data = self._member.decompress(self._packed, BLOCK)
+            self._packed, self._pending = self._member.unconsumed_tail, len(data) == BLOCK
+            if data:
+                return data
+
+
 class TextFile:
     """One pass over a file, gzip or plain by its first bytes. Use as a context; `sha256` is known at its end."""
 
@@ -82,7 +129,6 @@ class TextFile:
             raise WorkloadError(f"{self.name}: cannot be read: {error.strerror or error}") from error
         self._raw = _Counted(self._file)
         buffered = io.BufferedReader(self._raw, BLOCK)
-        self._stream: BinaryIO = buffered
         try:
             magic = buffered.peek(8)[:8]
         except OSError as error:
@@ -98,8 +144,7 @@ class TextFile:
         if problem:
             self._file.close()
             raise WorkloadError(f"{self.name}: {problem}")
-        if magic.startswith(b"\x1f\x8b"):
-            self._stream = gzip.GzipFile(fileobj=buffered, mode="rb")  # type: ignore[assignment] # is one in all but name
+        self._stream: _Plain | _Gzip = _Gzip(buffered) if magic.startswith(b"\x1f\x8b") else _Plain(buffered)
         self._head: bytes | None = None
 
     def __enter__(self) -> Self:
@@ -144,9 +189,11 @@ class TextFile:
     def _read(self, line: int) -> bytes:
         """The next bytes; as long as a truncated stream gives any, those."""
         try:
-            data = self._stream.read(BLOCK)
+            data = self._stream.read()
         except (EOFError, zlib.error, OSError) as error:
-            reason = "the gzip stream ends too early: the file is truncated" if isinstance(error, EOFError) else error
+            reason = "the gzip stream ends here: the file is truncated"
+            if not isinstance(error, EOFError):
+                reason = f"the gzip stream is damaged: {error}" if isinstance(error, zlib.error) else str(error)
             raise WorkloadError(f"{self.name}:{line}: {reason}") from error
         if self._progress is not None:
             self._progress("reading", self._raw.count, self._size)

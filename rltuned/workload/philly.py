@@ -110,10 +110,11 @@ class _Objects:
         if isinstance(error, json.JSONDecodeError):
             line += self._text.count("\n", self._at, error.pos)
             reason = f"not JSON: {error.msg}"
-            if error.pos >= len(self._text.rstrip()):
-                reason += " (the file is truncated)"
         following = _JOB.search(self._text, self._at + 1)
-        if following is None and not self._ended:
+        if following is None and self._ended:
+            reason += " (and no job follows: is the file truncated?)"
+            self._list = False
+        elif following is None:
             raise WorkloadError(f"{self._name}:{line}: {reason}; no job follows within {MAX_LINE:,} bytes") from error
         self._go(following.start() if following is not None else len(self._text))
         return _Found(line, None, reason)
@@ -133,7 +134,7 @@ class _Objects:
 
 
 def _add(found: list[_Found], collector: Collector) -> None:
-    names = ("submitted", "start", "end", "user", "vc")
+    names = ("submitted_time", "start_time", "end_time", "user", "vc")
     columns: dict[str, list[str]] = {name: [] for name in names}
     gpus, notes = [], {}
     for row, item in enumerate(found):
@@ -150,8 +151,8 @@ def _add(found: list[_Found], collector: Collector) -> None:
         gpus.append(count)
     batch = Batch(np.array([item.line for item in found], dtype=np.int64), columns)
     batch.notes.update(notes)
-    submit = batch.stamp("submitted", required=True)
-    start, end = batch.stamp("start"), batch.stamp("end")
+    submit = batch.stamp("submitted_time", required=True)
+    start, end = batch.stamp("start_time"), batch.stamp("end_time")
     # Attempts are missing for a job that never got GPUs, the last end for one that was still running.
     batch.never_ran |= np.isnan(start) | np.isnan(end) | (np.array(gpus) == 0)
     with np.errstate(invalid="ignore"):
@@ -195,9 +196,9 @@ def _job(value: Any) -> tuple[dict[str, str], int]:
     starts = [text for text in (_text(attempt, "start_time") for attempt in attempts) if text not in NOTHING]
     last = _text(attempts[-1], "end_time") if attempts else ""
     return {
-        "submitted": _text(value, "submitted_time"),
-        "start": starts[0] if starts else "",
-        "end": last,
+        "submitted_time": _text(value, "submitted_time"),
+        "start_time": starts[0] if starts else "",
+        "end_time": last,
         "user": _text(value, "user"),
         "vc": _text(value, "vc"),
     }, gpus

@@ -102,11 +102,26 @@ def sniff(file: TextFile) -> str:
     for table in (tables.CSV, tables.HELIOS, tables.pai(None)):
         if tables.fits(line, table):
             return table.name
-    names = set(line.lower().split(","))
+    if not stripped:
+        raise WorkloadError(f"{file.name}: is empty")
+    names = set(line.lower().replace("|", ",").split(","))
     reason = f"the format is not recognised from its first line {shown(line)}"
     if set(tables.PAI_JOBS) <= names:
         reason = "this is pai_job_table; give pai_task_table, and this one as its job table"
-    elif {"submit_time", "submittime"} & names or "jobid" in line.lower():
-        reason = f"columns are missing in {shown(line)}"
+    elif "\0" in line:
+        reason = "not a text file"
+    else:
+        hints = {
+            "jobid": tables.sacct_table(),
+            "jobidraw": tables.sacct_table(),
+            "gpu_num": tables.HELIOS,
+            "plan_gpu": tables.pai(None),
+            "submit_time": tables.CSV,
+        }
+        meant = [table for name, table in hints.items() if name in names]
+        if meant:
+            # Says which column is missing.
+            number = text[: len(text) - len(stripped)].count("\n") + 1
+            tables.header(line, meant[0], f"{file.name}:{number}")
     known = "\n".join(f"  --form {name}: {what}" for name, what in FORMS.items())
     raise WorkloadError(f"{file.name}: {reason}. Known formats:\n{known}")

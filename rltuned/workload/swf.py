@@ -86,15 +86,21 @@ def _sorted_out(
 
 def _rows(batch: Batch, queues: dict[str, str]) -> Rows:
     used, asked = batch.count("allocated processors", MAX_GPUS), batch.count("requested processors", MAX_GPUS)
+    run = batch.number("run time", MAX_DURATION)
     with np.errstate(invalid="ignore"):
         # The run time is that of the processors the job had.
         processors = np.where(used > 0, used, asked)
-        batch.note(~(processors > 0), lambda _: "allocated processors and requested processors: neither is known")
+        none = ~(processors > 0)
+        batch.note(
+            none & (run > 0),
+            lambda _: "allocated processors and requested processors: the job ran, and neither is known",
+        )
+        batch.never_ran |= none
     memory = batch.number("requested memory", MAX_MEM, scale=1 / 1024)
     batch.never_ran |= np.array([status in PARTIAL for status in batch.columns["status"]], dtype=np.bool_)
     return Rows(
         submit_time=batch.number("submit time", MAX_TIME, required=True),
-        run_time=batch.number("run time", MAX_DURATION),
+        run_time=run,
         gpus=processors,
         job_id=batch.number("job number", MAX_CPUS),
         time_limit=batch.limit("requested time"),
