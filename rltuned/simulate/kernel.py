@@ -25,7 +25,10 @@ from rltuned.cluster.tables import Floats
 
 Array = npt.NDArray[Any]
 
-INNER: Final = {"cache": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+FACE: Final = {"cache": True, "_nrt": False}
+"""Nothing is allocated here, so nothing needs Numba's reference counts: counting took most of the time."""
+
+INNER: Final = {**FACE, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 """For functions that only compiled code calls: their door to Python would be most of what is compiled."""
 
 GPU: Final = 0
@@ -211,7 +214,7 @@ def before(s: State, a: int, b: int) -> bool:
     return a < b
 
 
-@njit(cache=True)
+@njit(**FACE)
 def enqueue(s: State, job: int) -> None:
     """Put a job into its place in the queue."""
     n = s.count[QUEUED]
@@ -550,7 +553,7 @@ def give_back(s: State, job: int, at_time: int) -> None:
             s.amount[at_time, node, d] += s.given[at, d]
 
 
-@njit(cache=True)
+@njit(**FACE)
 def finish(s: State, c: Setup, job: int) -> None:
     """A running job ends."""
     give_back(s, job, NOW_FREE)
@@ -643,7 +646,7 @@ def rank_fixed(s: State) -> bool:
     return True
 
 
-@njit(cache=True)
+@njit(**FACE)
 def next_multiple(time: float, step: float) -> float:
     """The first multiple of `step` that is not before `time`; `time` itself when the step is 0."""
     if step <= 0.0:
@@ -733,6 +736,18 @@ def moments_of_limits(s: State, job: int) -> int:
 
 
 @njit(**INNER)
+def sort_moments(s: State, count: int) -> None:
+    """Shell's sort with Ciura's gaps, in place: NumPy's wants memory of its own."""
+    for gap in (701, 301, 132, 57, 23, 10, 4, 1):
+        for at in range(gap, count):
+            time, place = s.moments[at], at
+            while place >= gap and s.moments[place - gap] > time:
+                s.moments[place] = s.moments[place - gap]
+                place -= gap
+            s.moments[place] = time
+
+
+@njit(**INNER)
 def moments_of_plans(s: State, c: Setup, job: int) -> int:
     """sched/backfill's candidates: for one node, the earliest time; for several, all releases and ends of plans on the pool."""
     count, now = 0, s.clock[NOW]
@@ -752,7 +767,7 @@ def moments_of_plans(s: State, c: Setup, job: int) -> int:
         for k in range(s.nodes[node].plans):
             s.moments[count] = next_multiple(s.plan_end[node, k], c.bf_resolution)
             count += 1
-    s.moments[:count].sort()
+    sort_moments(s, count)
     return count
 
 
@@ -797,15 +812,15 @@ def look_ahead(s: State, c: Setup, job: int, mode: int) -> None:
     """Reserve for a job that cannot start now: at the first candidate time at which it fits if all go on to their limits."""
     count = moments_of_limits(s, job) if mode == EASY_BACKFILL else moments_of_plans(s, c, job)
     latest = np.inf if mode == EASY_BACKFILL else s.clock[NOW] + c.bf_window
-    s.amount[LATER_FREE] = s.amount[NOW_FREE]
-    s.jobs_on[LATER_FREE] = s.jobs_on[NOW_FREE]
-    s.closed[LATER_FREE] = s.closed[NOW_FREE]
-    if mode == EASY_BACKFILL:
-        for node in range(len(s.nodes)):
-            if s.nodes[node].shadow < np.inf:  # what another partition's head was promised stays promised
-                s.nodes[node].kept = s.jobs[job].alone != SHARED
-                for d in range(DIMENSIONS):
-                    s.amount[LATER_FREE, node, d] -= s.amount[PROMISED, node, d]
+    for node in range(len(s.nodes)):
+        s.jobs_on[LATER_FREE, node] = s.jobs_on[NOW_FREE, node]
+        s.closed[LATER_FREE, node] = s.closed[NOW_FREE, node]
+        # What another partition's head was promised stays promised.
+        promised = mode == EASY_BACKFILL and s.nodes[node].shadow < np.inf
+        s.nodes[node].kept = promised and s.jobs[job].alone != SHARED
+        for d in range(DIMENSIONS):
+            free = s.amount[NOW_FREE, node, d]
+            s.amount[LATER_FREE, node, d] = free - s.amount[PROMISED, node, d] if promised else free
     low, high = s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]
     gone, last = 0, -np.inf
     for at in range(count):
@@ -898,7 +913,7 @@ def queue_pass(s: State, c: Setup, mode: int) -> None:
         s.nodes[node].kept = False
 
 
-@njit(cache=True)
+@njit(**FACE)
 def advance(s: State, c: Setup, until: float, ranked: bool, fixed: bool, ages: bool, at_once: bool) -> int:
     """Move to the time `until`, events at it included, or to the end of all work.
 
