@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from rltuned.cluster.build import node_table
 from rltuned.cluster.changes import OverSubscribe
@@ -79,6 +80,33 @@ def given(limits: Sequence[float], estimates: Sequence[float] | None = None) -> 
     return Estimates(limit, np.maximum(np.asarray(limits if estimates is None else estimates, dtype=np.float64), 1.0))
 
 
+class Asked(RuleRanker):
+    """A rule that is asked for keys at each refresh, whether or not they change by time, perhaps at each submission too."""
+
+    def __init__(self, rule: str, *, at_once: bool) -> None:
+        super().__init__(by_name(rule))
+        self.at_once = at_once
+
+    def fixed(self, simulation: Simulation) -> None:
+        return None
+
+
+class Average:
+    """Predicts the mean of what has ended so far; remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, float]] = []
+        self.asked: list[int] = []
+
+    def ended(self, rows: npt.NDArray[np.intp], run_times: npt.NDArray[np.float64]) -> None:
+        self.told += zip(map(int, rows), map(float, run_times), strict=True)
+
+    def predict(self, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
+        self.asked += map(int, rows)
+        mean = sum(time for _, time in self.told) / max(len(self.told), 1)
+        return mean + (rows % 7) * 20.0
+
+
 @dataclass
 class Instance:
     """Everything that a simulation needs."""
@@ -90,10 +118,10 @@ class Instance:
     settings: SimulationSettings
     isolated: tuple[int, ...] = ()
 
-    def run(self, simulator: Simulator) -> SimulationResult:
+    def run(self, simulator: Simulator, ranker: Any = None, predictor: Any = None) -> SimulationResult:
         estimates = Estimates(self.estimates.time_limit.copy(), self.estimates.run_time.copy())
-        ranker = RuleRanker(by_name(self.rule))
-        return simulator(self.shape, self.jobs, estimates, ranker, self.settings, self.isolated)
+        ranker = ranker or RuleRanker(by_name(self.rule))
+        return simulator(self.shape, self.jobs, estimates, ranker, self.settings, self.isolated, predictor)
 
 
 def random_cluster(rng: np.random.Generator) -> ClusterShape:

@@ -2,10 +2,11 @@
 
 import os
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
-from unit.simulate.instances import Instance, compiled, random_instance
+from unit.simulate.instances import Asked, Average, Instance, compiled, random_instance
 
 from rltuned.simulate.reference import reference
 from rltuned.simulate.values import Backfill, JobFate, SimulationResult
@@ -18,8 +19,9 @@ def nodes_of(result: SimulationResult) -> list[list[int]]:
     return [sorted(map(int, part)) for part in np.split(result.node_idx, result.node_ptr[1:-1])]
 
 
-def assert_same(instance: Instance, case: str) -> SimulationResult:
-    expected, found = instance.run(reference), instance.run(compiled)
+def assert_same(instance: Instance, case: str, ranker: Any = None, predictors: Any = (None, None)) -> SimulationResult:
+    expected = instance.run(reference, ranker, predictors[0])
+    found = instance.run(compiled, ranker, predictors[1])
     np.testing.assert_array_equal(found.start, expected.start, err_msg=f"{case}: starts")
     np.testing.assert_array_equal(found.end, expected.end, err_msg=f"{case}: ends")
     np.testing.assert_array_equal(found.fate, expected.fate, err_msg=f"{case}: fates")
@@ -46,3 +48,21 @@ def test_engine_and_reference_agree_job_by_job(share):
     # Agreement on instances in which nothing happens would be no agreement.
     wanted = ["backfilled", "timeout", "several nodes", *Backfill, "shared nodes", "isolated", "contention"]
     assert all(seen[what] for what in wanted), seen
+
+
+def test_they_agree_on_a_ranking_that_is_asked_for_at_each_refresh_or_at_each_submission():
+    for seed in range(INSTANCES // 5):
+        instance = random_instance(seed)
+        assert_same(instance, f"seed {seed}", Asked(instance.rule, at_once=bool(seed % 2)))
+
+
+def test_they_tell_a_predictor_the_same_and_rank_by_what_it_says():
+    told = 0
+    for seed in range(INSTANCES // 10):
+        instance = random_instance(seed)
+        predictors = (Average(), Average())
+        assert_same(instance, f"seed {seed}", Asked("saf", at_once=False), predictors)
+        assert predictors[0].told == predictors[1].told
+        assert predictors[0].asked == predictors[1].asked
+        told += len(predictors[0].told)
+    assert told
