@@ -425,6 +425,15 @@ def command_workload(options: argparse.Namespace) -> int:
     return 0
 
 
+def command_replay(options: argparse.Namespace) -> int:
+    """`testbed replay`: replay.py, which needs the project's .venv (the others need nothing)."""
+    python = ROOT / ".venv" / "bin" / "python"
+    if not python.exists():
+        message = "the project's .venv is missing: run `make venv` first"
+        raise TestbedError(message)
+    return subprocess.run([python, HERE / "replay.py", *options.arguments], check=False).returncode
+
+
 def command_demo(options: argparse.Namespace) -> int:
     """`testbed demo`: a cluster with a queue, steered by the source tree's rltuned."""
     ensure_engine()
@@ -475,6 +484,10 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("--service", default="ctl")
     sub.add_argument("-f", "--follow", action="store_true")
     add("status", command_status, "nodes and queue at a glance")
+    sub = commands.add_parser(
+        "replay", add_help=False, help="run a workload with every time written down, for the simulator"
+    )
+    sub.set_defaults(function=command_replay)
     sub = add("workload", command_workload, "submit a mixed workload from several users")
     sub.add_argument("--jobs", type=int, default=300)
     sub.add_argument("--seed", type=int, default=1)
@@ -484,7 +497,11 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> int:
     """Runs one command; 0, 1 with the reason on stderr, or the status of what `exec` ran."""
-    options = parser().parse_args()
+    options, more = parser().parse_known_args()
+    if options.function is command_replay:
+        options.arguments = more
+    elif more:
+        parser().error(f"unrecognized arguments: {' '.join(more)}")
     try:
         return int(options.function(options))
     except TestbedError as error:
