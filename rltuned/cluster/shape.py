@@ -95,7 +95,7 @@ def shape(
     """
     total = sum(pool.nodes for pool in pools)
     if not 1 <= total <= MAX_NODES:
-        raise ShapeError(f"{text}: a cluster has 1 to {MAX_NODES:,} nodes, this one {total:,}")
+        raise ShapeError(f"cluster {_shown(text)}: has {total:,} nodes; 1 to {MAX_NODES:,} nodes are possible")
     types = tuple(dict.fromkeys(pool.gpu_type or "gpu" for pool in pools if pool.gpus))
     counts = np.asarray([pool.nodes for pool in pools])
     first = np.concatenate(([0], np.cumsum(counts)))
