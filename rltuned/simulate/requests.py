@@ -4,7 +4,7 @@ Shared by the compiled engine and the plain-Python reference: the two must mean 
 or two, because equal requests are worked out once and nodes of the same kind are counted, not listed.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -19,6 +19,19 @@ CPU: Final = 1
 MEM: Final = 2
 TMP: Final = 3
 _NAMES: Final = ("GPUs", "CPUs", "MiB of memory", "MiB of local disk")
+
+_COLUMNS: Final = (
+    "per_node",
+    "nodes",
+    "most_nodes",
+    "gpus",
+    "cpus",
+    "mem",
+    "tmp",
+    "gpu_type",
+    "partition",
+    "pool",
+)
 
 _PLENTY: Final = 2**40
 """Stands for an amount or a number that has no bound; times any number of units it is still an int64."""
@@ -57,6 +70,15 @@ class Requests:
 
     def __len__(self) -> int:
         return len(self.per_node)
+
+    def take(self, rows: npt.NDArray[np.intp] | Bools | slice) -> "Requests":
+        """The requests of some rows: windows of one trace need not be worked out again."""
+        index = np.arange(len(self))[rows]
+        columns = {name: getattr(self, name)[index] for name in _COLUMNS}
+        rejected = {}
+        if self.rejected:
+            rejected = {at: self.rejected[row] for at, row in enumerate(index.tolist()) if row in self.rejected}
+        return replace(self, **columns, rejected=rejected)
 
 
 def capacity(shape: ClusterShape) -> Ints:

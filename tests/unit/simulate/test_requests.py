@@ -106,3 +106,16 @@ def test_exactly_those_are_rejected_whom_the_reference_finds_no_nodes_for_on_the
             assert found == (not reason), f"seed {seed}, job {job.row}: {reason}"
             accepted, rejected = accepted + found, rejected + (not found)
     assert min(accepted, rejected) > 300
+
+
+def test_the_requests_of_a_window_are_those_that_the_window_alone_would_have():
+    for seed in range(20):
+        instance = random_instance(seed)
+        limit, rows = instance.estimates.time_limit, slice(len(instance.jobs) // 3, None)
+        part = requests(instance.shape, instance.jobs, limit).take(rows)
+        alone = requests(instance.shape, instance.jobs.take(rows), limit[rows])
+        assert part.rejected == alone.rejected
+        for row in set(range(len(alone))) - set(alone.rejected):
+            for name in ("per_node", "nodes", "most_nodes", "gpus", "cpus", "mem", "tmp", "gpu_type", "partition"):
+                assert getattr(part, name)[row] == getattr(alone, name)[row]
+            np.testing.assert_array_equal(part.pool_nodes[part.pool[row]], alone.pool_nodes[alone.pool[row]])
