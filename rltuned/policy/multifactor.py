@@ -4,8 +4,8 @@
              + Σ TRES·W_tres + site factor − nice,   cut to 1 … 2³² − 1, fractions dropped
 
 Source: "Multifactor Priority Plugin", "Fair Tree Fairshare Algorithm" and "Classic Fairshare Algorithm" of Slurm's
-documentation, slurm.conf(5), and where those are silent the answers of sprio(1) and sshare(1) of a real 24.11, which the
-tests compare with. The simulator takes its base priorities from here.
+documentation, slurm.conf(5), and where those are silent the answers of sprio(1) and sshare(1) of real clusters (22.05,
+24.11, 26.05), which the tests compare with. The simulator takes its base priorities from here.
 
 Not here: FairShare=parent, PriorityWeightAssoc, PriorityUsageResetPeriod, the flags DEPTH_OBLIVIOUS, INCR_ONLY and MAX_TRES.
 """
@@ -358,8 +358,8 @@ def fair_tree(tree: Associations, raw: Floats) -> Floats:
     At each level siblings stand in the order of S/U, their share over what they used of their parent's usage, and
     everybody below the first goes before everybody below the second. The factor is the rank over the number of users, 1
     for the best. Ties: a sibling of equal S/U shares the rank of the one before him; of an account that is its first
-    user; users stand before accounts. The documentation says that accounts of equal S/U are merged, but 24.11 does not
-    do that (tests/recorded): they stay one after the other, here in the order of the rows.
+    user; users stand before accounts. The documentation says that accounts of equal S/U are merged, but 22.05, 24.11
+    and 26.05 do not (tests/recorded): they stay one after the other, here in the order of the rows.
     """
     paths, users = tree.paths, tree.users
     factor = np.zeros(len(tree))

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Records 24.11/priorities-*.txt: what priority/multifactor gives a queue of several users, accounts, partitions and QOS.
+# Records priorities-*.txt: what priority/multifactor gives a queue of several users, accounts, partitions and QOS.
 #
-#   docker-slurm-testbed/testbed up --slurm 24.11 --project prio
+#   docker-slurm-testbed/testbed up --slurm 24.11 --project prio      # likewise 22.05 and 26.05
 #   docker cp tests/recorded/priorities.sh prio_ctl_1:/root/ && docker exec prio_ctl_1 bash /root/priorities.sh
 #   docker cp prio_ctl_1:/root/recorded/. tests/recorded/24.11/
 #   docker-slurm-testbed/testbed down --project prio
@@ -73,5 +73,6 @@ scontrol update JobId="$(squeue -h -t PD -o %i | sort -n | head -1)" SiteFactor=
 
 # Two calculations later, and three minutes after that.
 sleep 125; record 1; sleep 180; record 2
+# (22.05 goes on with Fair Tree's shares until slurmctld is restarted: its record 3 mixes both and is not kept.)
 configured PriorityFlags=NO_FAIR_TREE,SMALL_RELATIVE_TO_TIME; sleep 95; record 3
 configured PriorityFavorSmall=YES; sleep 95; record 4

@@ -1,4 +1,4 @@
-"""Slurm's own priority, beside what a real slurmctld calculated (tests/recorded/24.11/priorities-*.txt)."""
+"""Slurm's own priority, beside what real slurmctlds calculated (tests/recorded/*/priorities-*.txt)."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +22,8 @@ from rltuned.policy.multifactor import (
     priorities,
 )
 
-RECORDED = Path(__file__).parents[2] / "recorded" / "24.11"
+RECORDED = Path(__file__).parents[2] / "recorded"
+RELEASES = ("22.05", "24.11", "26.05")
 SITE = replace(USUAL, max_age=1800.0, half_life=600.0)
 """As tests/recorded/priorities.sh configures the cluster: everything faster than a site would have it."""
 MACHINE = Machine(nodes=5, cpus=196)
@@ -80,9 +81,9 @@ def shares(tres, partition):
     return [int(asked.get(name, 0)) / there[name] for name in SITE.tres]
 
 
-def recording(number):
+def recording(number, release="24.11"):
     sections = {}
-    for line in (RECORDED / f"priorities-{number}.txt").read_text().splitlines():
+    for line in (RECORDED / release / f"priorities-{number}.txt").read_text().splitlines():
         if line.startswith("## "):
             sections[line[3:]] = lines = []
         else:
@@ -97,16 +98,26 @@ def recording(number):
         if user:
             fairshare[account, user] = float(factor)
     tree = Associations.of(entries)
-    names = "job partition user account qos priority age age_norm fairshare fs_norm size size_norm part part_norm"
+    # 22.05's sprio has no account and no QOS; squeue's are the same.
+    names = "job partition user priority age age_norm fairshare fs_norm size size_norm part part_norm"
     sprio = [*names.split(), "qos_part", "qos_norm", "nice", "site", "tres", "tres_norm"]
     squeue = "job state user account partition qos submit eligible accrue start limit nodes cpus tres nice priority"
-    rows = [dict(zip(sprio, line.split("|"), strict=True)) for line in sections["sprio"]]
     asked = {line.split("|")[0]: dict(zip(squeue.split(), line.split("|"), strict=True)) for line in sections["squeue"]}
+    rows = []
+    for line in sections["sprio"]:
+        values = line.split("|")
+        if len(values) > len(sprio):
+            del values[3:5]
+        about = asked[values[0]]
+        rows.append({"account": about["account"], "qos": about["qos"], **dict(zip(sprio, values, strict=True))})
     first = rows[0]
     time = float(asked[first["job"]]["eligible"]) + float(first["age_norm"]) * SITE.max_age
     usage = np.array([raw.get((each.account, each.user), 0.0) for each in tree.entries])
     return Recording(tree, usage, fairshare, rows, asked, float(round(time)))
 
+
+MOMENTS = [(number, release) for release in RELEASES for number in (1, 2, 3, 4) if (number, release) != (3, "22.05")]
+"""22.05 keeps Fair Tree's shares when NO_FAIR_TREE comes with a reconfigure, until slurmctld is restarted."""
 
 FLAGS = {
     1: SITE,
@@ -116,19 +127,21 @@ FLAGS = {
 }
 
 
-@pytest.mark.parametrize("number", sorted(FLAGS))
-def test_every_priority_of_the_real_cluster_is_found_to_the_last_digit(number):
-    now, weights = recording(number), FLAGS[number]
+@pytest.mark.parametrize(("number", "release"), MOMENTS)
+def test_every_priority_of_the_real_cluster_is_found_to_the_last_digit(number, release):
+    now, weights = recording(number, release), FLAGS[number]
     usage = Usage(now.tree, weights, now.time)
     usage.raw = now.usage
     found = priorities(weights, MACHINE, now.time, now.jobs, usage.factors())
-    assert len(found) > 35
-    assert found.tolist() == [int(row["priority"]) for row in now.rows]
+    assert len(found) > 30
+    # The classic factor follows every fraction of a usage that sshare prints in whole units.
+    digit = 0 if weights.fair_tree else 1
+    assert found == pytest.approx([int(row["priority"]) for row in now.rows], rel=0, abs=digit)
 
 
-@pytest.mark.parametrize("number", sorted(FLAGS))
-def test_every_part_is_the_one_that_sprio_shows(number):
-    now, weights = recording(number), FLAGS[number]
+@pytest.mark.parametrize(("number", "release"), MOMENTS)
+def test_every_part_is_the_one_that_sprio_shows(number, release):
+    now, weights = recording(number, release), FLAGS[number]
     usage = Usage(now.tree, weights, now.time)
     usage.raw = now.usage
     found = parts(weights, MACHINE, now.time, now.jobs, usage.factors())
@@ -139,22 +152,24 @@ def test_every_part_is_the_one_that_sprio_shows(number):
         ("partition", "part"),
         ("qos", "qos_part"),
     ):  # fmt: skip - one name beside the other
-        assert getattr(found, name) == pytest.approx([int(row[column]) for row in now.rows], abs=0.51), name
+        assert getattr(found, name) == pytest.approx([int(row[column]) for row in now.rows], rel=0, abs=0.7), name
     shown = [[int(part.split("=")[1]) for part in row["tres"].split(",")] for row in now.rows]
     assert found.tres == pytest.approx(np.array(shown), abs=1.0)
 
 
+@pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("number", [1, 2, 4])
-def test_fair_tree_gives_every_user_of_the_real_cluster_the_factor_that_sshare_shows(number):
-    now = recording(number)
+def test_fair_tree_gives_every_user_of_the_real_cluster_the_factor_that_sshare_shows(number, release):
+    now = recording(number, release)
     found = fair_tree(now.tree, now.usage)
     assert len(set(now.fairshare.values())) > 6
     for (account, user), factor in now.fairshare.items():
         assert found[now.tree.row_of[account, user]] == pytest.approx(factor, abs=1e-6), (account, user)
 
 
-def test_the_classic_algorithm_gives_every_user_the_factor_that_sshare_shows():
-    now = recording(3)
+@pytest.mark.parametrize("release", RELEASES[1:])
+def test_the_classic_algorithm_gives_every_user_the_factor_that_sshare_shows(release):
+    now = recording(3, release)
     usage = Usage(now.tree, FLAGS[3], now.time)
     usage.raw = now.usage
     found = usage.factors()
@@ -163,8 +178,9 @@ def test_the_classic_algorithm_gives_every_user_the_factor_that_sshare_shows():
         assert found[now.tree.row_of[account, user]] == pytest.approx(factor, abs=2e-5), (account, user)
 
 
-def test_usage_of_the_real_cluster_decays_and_grows_as_sshare_shows_three_minutes_later():
-    before, after = recording(1), recording(2)
+@pytest.mark.parametrize("release", RELEASES)
+def test_usage_of_the_real_cluster_decays_and_grows_as_sshare_shows_three_minutes_later(release):
+    before, after = recording(1, release), recording(2, release)
     running = [asked for asked in before.asked.values() if asked["state"] == "R"]
     assert len(running) == 6
     leaves = np.array([before.tree.row_of[asked["account"], asked["user"]] for asked in running])
