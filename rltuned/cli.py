@@ -448,6 +448,32 @@ def traces_describe(
         show.workload(console(), described)
 
 
+@traces.command("generate")
+@click.argument("preset", metavar="PRESET")
+@click.option("--jobs", default=1024, show_default=True, type=click.IntRange(1, 10_000_000), help="How many.")
+@click.option("--cluster", required=True, help="20x8:p100 (nodes x GPUs : type), several with commas, or FILE.json.")
+@click.option("--seed", default=7, show_default=True, help="The same seed gives the same jobs.")
+@click.option("--load", default=1.0, show_default=True, help="Demand over the cluster's GPUs; above 1 the queue grows.")
+@click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="FILE.csv or FILE.csv.gz.")
+def traces_generate(preset: str, jobs: int, cluster: str, seed: int, load: float, out: Path) -> None:
+    """Generate a workload like that of a published trace, for a cluster.
+
+    PRESET is philly, helios or pai: their run times, GPUs and bursts, with users who have habits and write time limits as
+    people do (docs/workloads.md says what was counted where). No trace is needed.
+
+    \b
+    Example:
+      rltuned traces generate philly --jobs 2000 --cluster 20x8:p100 --load 0.9 --out jobs.csv.gz
+    """
+    from rltuned.workload import read_shape
+    from rltuned.workload.synthetic import generate
+    from rltuned.workload.write import write_csv
+
+    made = generate(preset, jobs, read_shape(cluster), seed, load)
+    write_csv(made, out)
+    click.echo(f"{out}: {len(made)} jobs over {made.submit_time[-1] / 86400:.2f} days")
+
+
 @cli.command()
 @click.option("--trace", help="Jobs: CSV, SWF, Philly, Helios, PAI or sacct -P; gzip or not. See `rltuned traces`.")
 @click.option("--cluster", help="20x8:p100 (nodes x GPUs : type), several with commas, or FILE.json[#path.in.it].")
