@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rltuned.cluster.changes import OverSubscribe
@@ -83,6 +83,7 @@ pools = st.builds(
 )
 
 
+@settings(max_examples=40)
 @given(st.lists(pools, min_size=1, max_size=4))
 def test_what_is_written_is_what_is_read(written):
     text = ",".join(
@@ -198,6 +199,7 @@ json_values = st.recursive(
 )
 
 
+@settings(max_examples=60)
 @given(json_values)
 def test_any_json_is_a_cluster_or_a_named_error(value):
     try:

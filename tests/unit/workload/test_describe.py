@@ -1,0 +1,135 @@
+"""The statistics of a workload: worked out by hand, and those published beside real traces."""
+
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rltuned.cli import cli
+from rltuned.errors import WorkloadError
+from rltuned.workload import Source, between, describe, moment, read, workload
+
+TRACES = Path(__file__).parents[3] / ".." / "shared" / "traces"
+
+FOUR = workload(
+    Source("four", form="csv", left_out=3, start=50),
+    submit_time=[0, 10, 20, 40],
+    run_time=[100, 20, 0, 40],
+    gpus=[1, 8, 0, 1],
+    time_limit=[100, 80, math.inf, math.nan],
+    wait_time=[5, math.nan, 15, math.nan],
+    user=["a", "b", "a", ""],
+    partition=["p", "", "", ""],
+)
+
+
+def test_statistics_of_four_jobs():
+    found = describe(FOUR)
+    assert (found.jobs, found.cpu_jobs, found.left_out) == (4, 1, 3)
+    assert (found.start, found.span) == (50, 40)
+    assert found.wait_mean == 10
+    assert (found.run_mean, found.run_median, found.run_max) == (40, 30, 100)
+    assert (found.gpus_mean, found.gpus_max, found.gpus_total) == (2.5, 8, 10)
+    assert found.one_gpu == 0.5
+    assert found.arrival_rate == 0.1
+    # (100·1 + 20·8 + 40·1) / 40
+    assert found.demand == 7.5
+    assert (found.users, found.partitions) == (2, 1)
+    assert list(found.gpu_counts.items()) == [(1, 2), (0, 1), (8, 1)]
+    assert found.limit_known == 0.75
+    # 100/100 and 20/80; the unlimited job has nothing to use up.
+    assert found.limit_used == (1 + 0.25) / 2
+    assert found.limit_reached == 0.5
+
+
+def test_one_job_has_no_rate_and_no_demand():
+    found = describe(FOUR.take(slice(0, 1)))
+    assert math.isnan(found.arrival_rate)
+    assert math.isnan(found.demand)
+    text = json.dumps(found.to_json(), allow_nan=False)
+    assert json.loads(text)["demand"] is None
+    with pytest.raises(WorkloadError, match="no jobs to describe"):
+        describe(FOUR.take(slice(0, 0)))
+
+
+def test_a_part_is_half_open():
+    assert between(FOUR, 10, 40).gpus.tolist() == [8, 0]
+    assert between(FOUR, 10, rows=(1, 2)).gpus.tolist() == [0]
+    with pytest.raises(WorkloadError, match="no jobs in this part; the file has 4 jobs, submitted from 50 to 90"):
+        between(FOUR, 41)
+
+
+def test_times_are_on_the_clock_of_the_file():
+    swf, sacct = Source("x", form="swf", start=342_072), Source("x", form="sacct", start=1_714_564_800)
+    assert moment("342100", swf) == 28
+    assert moment("28", sacct) == 28
+    assert moment("2024-05-01T12:00:28", sacct) == 28
+    assert moment("2024-05-02", sacct) == 43_200
+    assert moment("2024-05-01T14:00:28+02:00", sacct) == 28
+    for text, source in (("2024-05-01", swf), ("soon", sacct), ("nan", swf)):
+        with pytest.raises(WorkloadError, match="cannot understand the time"):
+            moment(text, source)
+
+
+def test_the_command_prints_a_table_or_json(tmp_path):
+    file = tmp_path / "t.csv"
+    file.write_text("submit_time,run_time,num_gpus,user\n100,10,1,a\n160,30,2,b\n190,-1,1,b\n")
+    table = CliRunner().invoke(cli, ["traces", "describe", str(file)])
+    assert table.exit_code == 0
+    assert "of unknown run time" in table.output
+    as_json = CliRunner().invoke(cli, ["traces", "describe", str(file), "--json", "--until", "190"])
+    value = json.loads(as_json.stdout)
+    assert (value["jobs"], value["demand"], value["users"]) == (2, 70 / 60, 2)
+    rows = CliRunner().invoke(cli, ["traces", "describe", str(file), "--json", "--rows", "1:"])
+    assert json.loads(rows.stdout)["jobs"] == 2
+
+
+def test_the_command_names_a_wrong_line_or_counts_it(tmp_path):
+    file = tmp_path / "t.csv"
+    file.write_text("submit_time,run_time,num_gpus\n100,10,1\n160,x,2\n")
+    failed = CliRunner().invoke(cli, ["traces", "describe", str(file)])
+    assert isinstance(failed.exception, WorkloadError)
+    assert failed.exception.exit_code == 11
+    assert str(failed.exception) == f"{file}:3: run_time: 'x' is not a number"
+    counted = CliRunner().invoke(cli, ["traces", "describe", str(file), "--skip-bad", "--json"])
+    assert json.loads(counted.stdout)["skipped"] == 1
+
+
+PUBLISHED = {
+    # file, from, until: jobs, span (d), mean wait, mean run, median run, max run (d), mean GPUs, max, 1 GPU, rate, demand
+    ("alibaba-openb-2023.csv.gz", None, None): (7255, 149.3, 61.3, 28_950, 616, 145.1, 0.906, 8, 84.5, 0.000562, 17),
+    ("philly.csv.gz", "4062780", "6654780"): (57_875, 30.0, None, 26_297, 1826, 60.0, 1.462, 128, 90.5, 0.022329, 1875),
+    ("hpc2n.swf.gz", None, None): (202_871, 1264.4, 54_108, 17_024, 2873, 5.9, 6.357, 200, 42.1, 0.001857, 144),
+    ("sdsc-blue.swf.gz", None, None): (243_306, 974.1, 32_195, 4052, 189, 7.1, 43.58, 1152, 0.0, 0.002891, 887),
+}
+
+
+@pytest.mark.parametrize(("name", "start", "until"), PUBLISHED, ids=[name for name, _, _ in PUBLISHED])
+def test_real_traces_have_the_statistics_that_are_published_beside_them(name, start, until):
+    path = TRACES / name
+    if not path.exists():
+        pytest.skip("the traces are not on this machine")
+    if not name.startswith("alibaba") and not os.environ.get("RLTUNED_ALL_TRACES"):
+        pytest.skip("takes seconds: set RLTUNED_ALL_TRACES=1")
+    jobs = read(path, keep_unknown=True)
+    if start is not None:
+        jobs = between(jobs, moment(start, jobs.source), moment(until, jobs.source))
+    found = describe(jobs)
+    shown = (
+        found.jobs,
+        round(found.span / 86_400, 1),
+        None if math.isnan(found.wait_mean) else found.wait_mean,
+        found.run_mean,
+        round(found.run_median),
+        round(found.run_max / 86_400, 1),
+        found.gpus_mean,
+        found.gpus_max,
+        round(found.one_gpu * 100, 1),
+        round(found.arrival_rate, 6),
+        round(found.demand),
+    )
+    expected = PUBLISHED[name, start, until]
+    assert shown == tuple(None if value is None else pytest.approx(value, rel=5e-4) for value in expected)

@@ -1,0 +1,629 @@
+"""Traces of every format: what becomes of each column, and where and why a wrong line is wrong."""
+
+import gzip
+import hashlib
+import io
+import json
+import math
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rltuned.errors import WorkloadError
+from rltuned.workload import FORMS, Workload, lines, read
+
+RECORDED = Path(__file__).parents[2] / "recorded"
+
+CSV = "submit_time,run_time,num_gpus\n"
+SWF = "; Version: 2.2\n; Queue: 1 fast\n1 100 5 10 4 -1 -1 8 100 2048 1 3 4 -1 1 -1 -1 -1\n2 107 -1 20 -1 -1 -1 2 -1 -1 0 5 4 -1 7 -1 -1 -1\n"
+HELIOS = (
+    "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue\n"
+    "1425511,uXBbc,vcJkd,1,2,1,COMPLETED,2020-06-09 18:41:01,2020-06-09 18:41:05,2020-06-10 04:55:13,36848,4\n"
+    "1425512,uVMrF,vchbv,0,16,1,FAILED,2020-06-09 18:41:27,2020-06-09 18:41:27,2020-06-09 18:45:36,249,0\n"
+)
+PAI = (
+    "j1,worker,2.0,Terminated,100.0,200.0,600.0,29.296875,50.0,MISC\n"
+    "j2,worker,1.0,Running,100.0,,600.0,29.3,100.0,T4\n"
+    "j3,ps,3,Failed,100,150,50.0,1,,\n"
+)
+PAI_JOBS = "job_name,inst_id,user,status,start_time,end_time\nj1,i1,alice,Terminated,90.0,200.0\nj3,i3,bob,Failed,120.0,150.0\n"
+SACCT = (
+    "JobID|JobIDRaw|User|Account|Partition|QOS|Submit|Eligible|Start|End|ElapsedRaw|TimelimitRaw|ReqTRES|AllocTRES|NNodes|State\n"
+    "7|7|alice|physics|gpu|high|2024-05-01T12:00:00|2024-05-01T12:01:00|2024-05-01T12:01:10|2024-05-01T12:11:10|600|60|"
+    "billing=4,cpu=4,gres/gpu:K80=2,gres/gpu=2,mem=4G,node=1|cpu=4,gres/gpu:k80=2,gres/gpu=2,mem=4G,node=1|1|TIMEOUT\n"
+    "7.batch|7.batch|||||2024-05-01T12:01:10|2024-05-01T12:01:10|2024-05-01T12:01:10|2024-05-01T12:11:10|600|||cpu=4|1|CANCELLED\n"
+    "8_3|11|bob|physics|gpu,long|normal|2024-05-01T12:00:30|2024-05-01T12:00:30|2024-05-01T12:00:30|2024-05-01T12:00:31|1|"
+    "UNLIMITED|cpu=16,gres/gpu=16,mem=1600M,node=1|cpu=16,gres/gpu:p100=16,gres/gpu=16,mem=1600M,node=4|4|COMPLETED\n"
+    "9+1|13|bob|physics|gpu|normal|2024-05-01T12:00:40|2024-05-01T12:00:40|2024-05-01T12:00:40|2024-05-01T12:00:41|1|"
+    "Partition_Limit|cpu=2,mem=100M,node=2|cpu=2,mem=100M,node=2|2|COMPLETED\n"
+    "20|20|bob|physics|gpu|normal|2024-05-01T12:00:40|Unknown|Unknown|Unknown|0|60|cpu=2,node=1||1|PENDING\n"
+    "21|21|bob|physics|gpu|normal|2024-05-01T12:00:40|2024-05-01T12:00:40|2024-05-01T12:00:50|Unknown|9|60|cpu=2,node=1|cpu=2|1|RUNNING\n"
+    "22|22|bob|physics|gpu|normal|2024-05-01T12:00:40|2024-05-01T12:00:40|None|2024-05-01T12:00:50|0|60|cpu=2,node=1||1|CANCELLED by 1001\n"
+    "23|23|bob|physics|gpu|normal|2024-05-01T12:00:40|2024-05-01T12:00:40|2024-05-01T12:00:50|2024-05-01T12:00:50|0|60|cpu=2,node=1||1|CANCELLED\n"
+)
+
+
+def philly_job(number: int, **changes) -> dict:
+    job = {
+        "status": "Pass",
+        "vc": "ee9e8c",
+        "jobid": f"application_1506638472019_{number}",
+        "attempts": [
+            {
+                "start_time": "2017-10-07 01:12:09",
+                "end_time": "2017-10-07 01:13:23",
+                "detail": [{"ip": "m47", "gpus": ["gpu0", "gpu1"]}, {"ip": "m48", "gpus": ["gpu0", "gpu1"]}],
+            },
+            {"start_time": "2017-10-07 01:13:30", "end_time": "2017-10-07 02:12:09", "detail": []},
+        ],
+        "submitted_time": "2017-10-07 01:11:39",
+        "user": "ce2f4c",
+    }
+    return job | changes
+
+
+def write(tmp_path: Path, data: str | bytes, name: str = "trace") -> Path:
+    path = tmp_path / name
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return path
+
+
+def read_text(tmp_path: Path, data: str | bytes, **options) -> Workload:
+    return read(write(tmp_path, data), **options)
+
+
+def texts(column) -> list[str]:
+    return [column.value(row) for row in range(len(column))]
+
+
+# --- what becomes of the columns
+
+
+def test_three_columns_are_enough(tmp_path):
+    jobs = read_text(tmp_path, CSV + "50,10,1\n7,3.5,2\n")
+    assert jobs.submit_time.tolist() == [0, 43]
+    assert jobs.run_time.tolist() == [3.5, 10]
+    assert jobs.gpus.tolist() == [2, 1]
+    assert jobs.line.tolist() == [3, 2]
+    assert jobs.job_id.tolist() == [1, 2]
+    assert np.isnan(jobs.time_limit).all()
+    assert np.isnan(jobs.wait_time).all()
+    assert (jobs.nodes.tolist(), jobs.cpus.tolist(), jobs.mem.tolist()) == ([0, 0], [0, 0], [0, 0])
+    assert texts(jobs.user) == texts(jobs.gpu_type) == ["", ""]
+    assert jobs.source.form == "csv"
+    assert jobs.source.start == 7
+
+
+def test_every_column_of_a_csv(tmp_path):
+    jobs = read_text(
+        tmp_path,
+        "JOB_ID, submit_time,wait,run_time,num_gpus,num_nodes,cpu_milli,mem_gb,gpu_type,vc,user,account,qos,time_limit,comment\n"
+        '31,0,4,60,1.5,2,2500,4,V100,prod,alice,a1,high,3600,"a, b"\n'
+        "17,0,-1,60,0,-1,-1,,T4|P100,,,,,UNLIMITED,\n"
+        "18,0,,60,1,,,,gpu,,,,,-1,\n",
+    )
+    assert jobs.job_id.tolist() == [31, 17, 18]
+    assert jobs.gpus.tolist() == [2, 0, 1]
+    assert jobs.nodes.tolist() == [2, 0, 0]
+    assert jobs.cpus.tolist() == [3, 0, 0]
+    assert jobs.mem.tolist() == [4096, 0, 0]
+    assert texts(jobs.gpu_type) == ["v100", "", ""]
+    assert texts(jobs.partition) == ["prod", "", ""]
+    assert texts(jobs.user) == ["alice", "", ""]
+    assert texts(jobs.account) == ["a1", "", ""]
+    assert texts(jobs.qos) == ["high", "", ""]
+    assert jobs.time_limit[:2].tolist() == [3600, math.inf]
+    assert math.isnan(jobs.time_limit[2])
+    assert jobs.wait_time[0] == 4
+    assert np.isnan(jobs.wait_time[1:]).all()
+
+
+def test_a_csv_may_give_start_and_end(tmp_path):
+    jobs = read_text(tmp_path, "submit_time,start_time,end_time,num_gpus\n0,10,15,1\n1,-1,-1,1\n2,2,-1,1\n")
+    assert jobs.run_time.tolist() == [5]
+    assert jobs.wait_time.tolist() == [10]
+    assert jobs.source.left_out == 2
+
+
+def test_a_run_time_that_is_not_known_is_left_out_or_zero(tmp_path):
+    path = write(tmp_path, CSV + "0,10,1\n1,-1,1\n2,,1\n")
+    assert read(path).run_time.tolist() == [10]
+    assert read(path).source.unknown == 2
+    kept = read(path, keep_unknown=True)
+    assert kept.run_time.tolist() == [10, 0, 0]
+    assert kept.source.unknown == 2
+
+
+def test_jobs_whose_ids_are_not_unique_are_numbered(tmp_path):
+    rows = "7,5,1,1\n7,4,1,1\nx,6,1,1\n"
+    assert read_text(tmp_path, "job_id,submit_time,run_time,num_gpus\n" + rows).job_id.tolist() == [1, 2, 3]
+
+
+def test_swf_processors_stand_for_gpus(tmp_path):
+    jobs = read_text(tmp_path, SWF)
+    assert jobs.job_id.tolist() == [1, 2]
+    assert jobs.submit_time.tolist() == [0, 7]
+    assert jobs.source.start == 100
+    assert jobs.gpus.tolist() == [4, 2]
+    assert jobs.wait_time[0] == 5
+    assert math.isnan(jobs.wait_time[1])
+    assert jobs.time_limit[0] == 100
+    assert math.isnan(jobs.time_limit[1])
+    assert jobs.mem.tolist() == [8, 0]
+    assert texts(jobs.user) == ["3", "5"]
+    assert texts(jobs.account) == ["4", "4"]
+    assert texts(jobs.partition) == ["fast", "7"]
+    assert jobs.line.tolist() == [3, 4]
+
+
+def test_swf_leaves_out_parts_of_jobs_and_jobs_that_never_ran(tmp_path):
+    line = "1 0 5 10 4 -1 -1 4 100 -1 1 3 4 -1 1 -1 -1 -1\n"
+    part, cancelled = line.replace(" 1 3 4 ", " 2 3 4 "), line.replace(" 10 4 -1 -1 4 ", " 0 0 -1 -1 -1 ")
+    jobs = read_text(tmp_path, line + part + cancelled)
+    assert len(jobs) == 1
+    assert jobs.source.left_out == 2
+
+
+def test_helios_keeps_cpu_jobs(tmp_path):
+    jobs = read_text(tmp_path, HELIOS)
+    assert jobs.source.form == "helios"
+    assert jobs.source.start == 1_591_728_061
+    assert jobs.submit_time.tolist() == [0, 26]
+    assert jobs.run_time.tolist() == [36_848, 249]
+    assert jobs.wait_time.tolist() == [4, 0]
+    assert jobs.gpus.tolist() == [1, 0]
+    assert jobs.cpus.tolist() == [2, 16]
+    assert jobs.nodes.tolist() == [1, 1]
+    assert texts(jobs.partition) == ["vcJkd", "vchbv"]
+
+
+def test_pai_counts_whole_gpus_of_each_instance(tmp_path):
+    jobs = read_text(tmp_path, PAI)
+    assert jobs.source.form == "pai"
+    assert jobs.source.left_out == 1
+    assert jobs.gpus.tolist() == [2, 0]
+    assert jobs.cpus.tolist() == [12, 2]
+    assert jobs.mem.tolist() == [60_000, 3072]
+    assert texts(jobs.gpu_type) == ["misc", ""]
+    assert jobs.run_time.tolist() == [100, 50]
+    header = "job_name,task_name,inst_num,status,start_time,end_time,plan_cpu,plan_mem,plan_gpu,gpu_type\n"
+    assert read_text(tmp_path, header + PAI).gpus.tolist() == [2, 0]
+
+
+def test_the_job_table_of_pai_has_users_and_submissions(tmp_path):
+    table = write(tmp_path, PAI_JOBS, "jobs")
+    jobs = read_text(tmp_path, PAI, job_table=table)
+    assert jobs.submit_time.tolist() == [0, 10]
+    assert texts(jobs.user) == ["alice", "bob"]
+    assert jobs.wait_time[0] == 10
+    # Submitted after it started: only the start is believed.
+    assert math.isnan(jobs.wait_time[1])
+    with pytest.raises(WorkloadError, match=r"jobs:2: start_time: 'x' is not a number"):
+        read_text(tmp_path, PAI, job_table=write(tmp_path, PAI_JOBS.replace("90.0", "x"), "jobs"))
+    with pytest.raises(WorkloadError, match="goes with the format pai"):
+        read_text(tmp_path, SWF, job_table=table)
+    with pytest.raises(WorkloadError, match="this is pai_job_table"):
+        read(table)
+
+
+def test_sacct_counts_from_when_a_job_could_run(tmp_path):
+    jobs = read_text(tmp_path, SACCT)
+    assert jobs.source.form == "sacct"
+    assert jobs.source.left_out == 4
+    assert jobs.job_id.tolist() == [11, 13, 7]
+    assert jobs.submit_time.tolist() == [0, 10, 30]
+    assert jobs.wait_time.tolist() == [0, 0, 10]
+    assert jobs.run_time.tolist() == [1, 1, 600]
+    assert jobs.gpus.tolist() == [16, 0, 2]
+    assert jobs.cpus.tolist() == [16, 2, 4]
+    assert jobs.mem.tolist() == [1600, 100, 4096]
+    # The second named no number of nodes: it asked for one, as Slurm counts, and got four.
+    assert jobs.nodes.tolist() == [0, 2, 1]
+    # The type asked for, not the one it got.
+    assert texts(jobs.gpu_type) == ["", "", "k80"]
+    assert texts(jobs.partition) == ["gpu", "gpu", "gpu"]
+    assert texts(jobs.qos) == ["normal", "normal", "high"]
+    assert texts(jobs.account) == ["physics"] * 3
+    assert jobs.time_limit[0] == math.inf
+    assert math.isnan(jobs.time_limit[1])
+    assert jobs.time_limit[2] == 3600
+
+
+@pytest.mark.parametrize(
+    "spelt",
+    [
+        lambda text: "".join(f"{line}|\n" for line in text.splitlines()),
+        lambda text: text.replace("2024-05-01T12:", "2024-05-01 12:"),
+        lambda text: text.replace("TimelimitRaw", "Timelimit").replace("|60|", "|01:00:00|"),
+        lambda text: text.replace("ElapsedRaw", "Elapsed").replace("|600|", "|00:10:00|"),
+        lambda text: text.replace("\n", "\r\n"),
+    ],
+    ids=["sacct -p", "blank for T", "Timelimit", "Elapsed", "CRLF"],
+)
+def test_sacct_in_other_spellings(tmp_path, spelt):
+    text = "".join(line for line in SACCT.splitlines(keepends=True) if line[:2] in {"Jo", "7|", "7."})
+    plain, other = read_text(tmp_path, text), read_text(tmp_path, spelt(text))
+    assert other.submit_time.tolist() == plain.submit_time.tolist()
+    assert other.run_time.tolist() == plain.run_time.tolist() == [600]
+    assert other.time_limit.tolist() == plain.time_limit.tolist() == [3600]
+    assert other.gpus.tolist() == [2]
+
+
+def test_epoch_times_of_sacct(tmp_path):
+    jobs = read_text(
+        tmp_path, "JobID|Submit|Start|End|AllocTRES\n1|1714564800|1714564810|1714564890|cpu=1,gres/gpu=3\n"
+    )
+    assert jobs.run_time.tolist() == [80]
+    assert jobs.wait_time.tolist() == [10]
+    assert jobs.gpus.tolist() == [3]
+
+
+@pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])
+def test_what_a_real_sacct_printed(release):
+    path = RECORDED / release / "sacct.txt"
+    header, *rows = (line.split("|") for line in path.read_text().splitlines())
+    jobs = [dict(zip(header, row, strict=True)) for row in rows if "." not in row[0]]
+    ran = [job for job in jobs if "Unknown" not in {job["Start"], job["End"]} and job["Start"] != "None"]
+    ran = [job for job in ran if job["ElapsedRaw"] != "0" or not job["State"].startswith("CANCELLED")]
+    assert ran
+    read_jobs = read(path)
+    assert sorted(read_jobs.job_id.tolist()) == sorted(int(job["JobIDRaw"]) for job in ran)
+    assert read_jobs.source.left_out == len(jobs) - len(ran)
+    row = {int(job_id): at for at, job_id in enumerate(read_jobs.job_id)}
+    for job in ran:
+        at = row[int(job["JobIDRaw"])]
+        assert read_jobs.run_time[at] == float(job["ElapsedRaw"])
+        assert read_jobs.time_limit[at] == 60 * float(job["TimelimitRaw"])
+        assert texts(read_jobs.user)[at] == job["User"]
+        tres = dict(part.split("=") for part in job["ReqTRES"].split(","))
+        assert read_jobs.gpus[at] == int(tres.get("gres/gpu", 0))
+        assert read_jobs.cpus[at] == int(tres["cpu"])
+        typed = [name.split(":")[1] for name in tres if name.startswith("gres/gpu:")]
+        assert read_jobs.gpu_type.value(at) == (typed[0] if typed else "")
+
+
+def test_philly_runs_from_the_first_attempt_to_the_last(tmp_path):
+    never = philly_job(2, attempts=[])
+    going = philly_job(3, attempts=[{"start_time": "2017-10-07 01:12:09", "end_time": None, "detail": []}])
+    for text in (json.dumps([philly_job(1), never, going], indent=4), json.dumps([philly_job(1), never, going])):
+        jobs = read_text(tmp_path, text)
+        assert jobs.source.form == "philly"
+        assert jobs.source.left_out == 2
+        assert jobs.run_time.tolist() == [3600]
+        assert jobs.wait_time.tolist() == [30]
+        assert jobs.gpus.tolist() == [4]
+        assert texts(jobs.user) == ["ce2f4c"]
+        assert texts(jobs.partition) == ["ee9e8c"]
+
+
+def test_philly_objects_go_across_the_blocks_of_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "BLOCK", 97)
+    text = json.dumps(
+        [philly_job(number, user=f"u\u00e9{number}") for number in range(20)], indent=2, ensure_ascii=False
+    )
+    jobs = read_text(tmp_path, text)
+    assert len(jobs) == 20
+    assert texts(jobs.user)[19] == "ué19"
+    assert [text.splitlines()[line - 1] for line in jobs.line.tolist()] == ["  {"] * 20
+
+
+# --- packed, cut, damaged, not text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [CSV + "0,1,1\n", SWF, HELIOS, PAI, SACCT, json.dumps([philly_job(1)])],
+    ids=["csv", "swf", "helios", "pai", "sacct", "philly"],
+)
+def test_gzip_is_known_by_its_first_bytes_and_the_hash_is_of_the_file_on_disk(tmp_path, text):
+    plain, data = read_text(tmp_path, text), gzip.compress(text.encode())
+    packed = read_text(tmp_path, data)
+    for column in ("submit_time", "run_time", "gpus", "line"):
+        assert getattr(packed, column).tolist() == getattr(plain, column).tolist()
+    assert packed.source.form == plain.source.form in FORMS
+    assert packed.source.sha256 == hashlib.sha256(data).hexdigest()
+    assert plain.source.sha256 == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_gzip_members_may_follow_each_other(tmp_path):
+    data = gzip.compress(CSV.encode()) + gzip.compress(b"0,1,1\n") + gzip.compress(b"1,1,2\n") + bytes(512)
+    assert read_text(tmp_path, data).gpus.tolist() == [1, 2]
+
+
+def test_a_truncated_gzip_names_the_line_where_it_ends(tmp_path):
+    text = CSV + "".join(f"{number},{number * 37 % 911},1\n" for number in range(5000))
+    data = gzip.compress(text.encode())
+    with pytest.raises(WorkloadError, match=r"trace:5002: the gzip stream ends here: the file is truncated"):
+        read_text(tmp_path, data[:-4])
+    for skip_bad in (False, True):
+        with pytest.raises(WorkloadError, match=r"trace:[0-9]+: the gzip stream ends here"):
+            read_text(tmp_path, data[: len(data) // 2], skip_bad=skip_bad)
+    with pytest.raises(WorkloadError, match=r"trace:1: the gzip stream ends here"):
+        read_text(tmp_path, data[:5])
+    with pytest.raises(WorkloadError, match=r"trace:[0-9]+: the gzip stream is damaged"):
+        read_text(tmp_path, data[:500] + b"XXXX" + data[504:])
+
+
+def test_an_archive_is_not_unpacked(tmp_path):
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+        tar.addfile(tarfile.TarInfo("x.csv"))
+    with pytest.raises(WorkloadError, match="is a tar archive; unpack it first"):
+        read_text(tmp_path, archive.getvalue())
+    with pytest.raises(WorkloadError, match="is packed with xz; only gzip is read"):
+        read_text(tmp_path, b"\xfd7zXZ\x00....")
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "trace: is empty"),
+        (b"\n\n \n", "trace: is empty"),
+        (gzip.compress(b""), "trace: is empty"),
+        (CSV, "trace: no jobs in it"),
+        ("[]", "trace: no jobs in it"),
+        ("; Version: 2.2\n", "trace: no jobs in it"),
+        (CSV + "0,-1,1\n", "trace: no jobs in it: 1 have no run time"),
+        (bytes(range(256)), "trace: not a text file"),
+        ((CSV + "0,1,1\n").encode("utf-16"), "trace: is UTF-16; convert it to UTF-8"),
+        ("a,b\n1,2\n", "trace: the format is not recognised from its first line 'a,b'"),
+        (
+            "submit_time,runtime,num_gpus\n0,1,1\n",
+            "trace:1: no column run_time or end_time (csv); there is submit_time, runtime",
+        ),
+        ("\nsubmit_time,submit_time,run_time,num_gpus\n0,0,1,1\n", "trace:2: two columns are called submit_time"),
+        (
+            HELIOS.replace("duration", "length").replace("end_time", "e"),
+            "trace:1: no column duration or end_time (helios)",
+        ),
+        (SACCT.replace("TRES", "TR"), "trace:1: no column reqtres or alloctres (sacct)"),
+    ],
+)
+@pytest.mark.parametrize("skip_bad", [False, True])
+def test_a_file_without_jobs_is_named(tmp_path, data, reason, skip_bad):
+    with pytest.raises(WorkloadError) as error:
+        read_text(tmp_path, data, skip_bad=skip_bad)
+    assert reason in str(error.value)
+
+
+def test_a_file_that_cannot_be_opened_is_named(tmp_path):
+    with pytest.raises(WorkloadError, match="missing: cannot be read: No such file"):
+        read(tmp_path / "missing")
+    with pytest.raises(WorkloadError, match="cannot be read"):
+        read(tmp_path)
+    with pytest.raises(WorkloadError, match="unknown format 'xml'; there is csv, swf"):
+        read(tmp_path, form="xml")
+
+
+def test_a_file_without_line_ends_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "MAX_LINE", 1000)
+    monkeypatch.setattr(lines, "BLOCK", 600)
+    with pytest.raises(WorkloadError, match=r"trace:2: a line of more than 1,000 bytes"):
+        read_text(tmp_path, CSV + "0" * 3000)
+
+
+# --- wrong lines
+
+ROW = "5,10,1"
+BAD_CSV = [
+    ("5,10", "2 fields instead of 3"),
+    ("5,10,1,1", "4 fields instead of 3"),
+    ("-7,10,1", "submit_time: -7 is below 0"),
+    (",10,1", "submit_time: is empty"),
+    ("-1,10,1", "submit_time: -1 means not known"),
+    ("5,-3,1", "run_time: -3 is below 0"),
+    ("5,nan,1", "run_time: nan is not a finite number"),
+    ("5,-inf,1", "run_time: -inf is not a finite number"),
+    ("5,1e999,1", "run_time: '1e999' is too large a number"),
+    ("5,99999999999,1", "run_time: '99999999999' is above 3,162,240,000"),
+    ("1600000000000,1,1", "submit_time: '1600000000000' is above 100,000,000,000"),
+    ("5,10,", "num_gpus: is empty"),
+    ("5,10,-1", "num_gpus: -1 means not known"),
+    ("5,10,2000000", "num_gpus: '2000000' is above 1,000,000"),
+    ("5,10,eight", "num_gpus: 'eight' is not a number"),
+    ("1_000,10,1", "submit_time: '1_000' is not a number"),
+    ("0x10,10,1", "submit_time: '0x10' is not a number"),
+    ("\u0661,10,1", "submit_time: '\u0661' is not a number"),
+    ('"5,10,1', "wrong quotes: unexpected end of data"),
+    ("5,10\0,1", "a NUL byte in column 5"),
+    (b"5,10,\xfc", "not UTF-8: byte 0xfc in column 6"),
+]
+
+
+@pytest.mark.parametrize(("line", "reason"), BAD_CSV, ids=[str(reason) for _, reason in BAD_CSV])
+def test_a_wrong_line_of_a_csv_is_named_or_counted(tmp_path, line, reason):
+    middle = line if isinstance(line, bytes) else line.encode()
+    data = CSV.encode() + f"{ROW}\n\n{ROW}\n".encode() + middle + f"\n{ROW}\n".encode()
+    with pytest.raises(WorkloadError) as error:
+        read_text(tmp_path, data)
+    assert str(error.value) == f"{tmp_path / 'trace'}:5: {reason}"
+    jobs = read_text(tmp_path, data, skip_bad=True)
+    assert jobs.source.skipped == 1
+    assert jobs.line.tolist() == [2, 4, 6]
+    with pytest.raises(WorkloadError, match=r"no jobs in it: 1 lines cannot be read \(line 2: "):
+        read_text(tmp_path, CSV.encode() + middle + b"\n", skip_bad=True)
+
+
+def at_line(text: str, number: int, old: str, new: str) -> str:
+    changed = text.splitlines(keepends=True)
+    assert old in changed[number - 1]
+    changed[number - 1] = changed[number - 1].replace(old, new, 1)
+    return "".join(changed)
+
+
+BAD_LINES = [
+    (SWF, 3, " -1 -1 -1\n", "\n", "15 fields instead of 18"),
+    (SWF, 4, " 20 ", " ten ", "run time: 'ten' is not a number"),
+    (
+        SWF,
+        4,
+        " 2 -1 -1 0",
+        " 0 -1 -1 0",
+        "allocated processors and requested processors: the job ran, and neither is known",
+    ),
+    (SWF, 4, "107", "-107", "submit time: -107 is below 0"),
+    (
+        HELIOS,
+        3,
+        "2020-06-09 18:41:27",
+        "2020-06-31 18:41:27",
+        "submit_time: '2020-06-31 18:41:27' is no time: day is out of range for month",
+    ),
+    (HELIOS, 2, "2020-06-09 18:41:01", "", "submit_time: is not known"),
+    (HELIOS, 2, "36848", "-5", "duration: -5 is below 0"),
+    (HELIOS, 2, ",4\n", "\n", "11 fields instead of 12"),
+    (PAI, 3, ",3,", ",x,", "inst_num: 'x' is not a number"),
+    (PAI, 3, "150", "50", "task: ends 50 s before it starts"),
+    (PAI, 1, "50.0", "1e9", "plan_gpu: '1e9' is above 1,000,000"),
+    (
+        SACCT,
+        2,
+        "mem=4G",
+        "mem=4Q",
+        "reqtres: 'billing=4,cpu=4,gres/gpu:K80=2,gres/gpu=2,mem=4Q,node=1' is no TRES list such as",
+    ),
+    (SACCT, 2, "|600|", "|600|x|", "17 fields instead of 16"),
+    (SACCT, 4, "2024-05-01T12:00:30", "noon", "submit: 'noon' is no time such as 2020-06-09 18:41:01"),
+    (SACCT, 4, "UNLIMITED", "ages", "timelimitraw: 'ages' is no time limit"),
+    (SACCT, 2, "gres/gpu=2", "gres/gpu=2000000", "gpus: 2,000,000 is too large"),
+]
+
+
+@pytest.mark.parametrize(("text", "number", "old", "new", "reason"), BAD_LINES)
+def test_a_wrong_line_is_named_or_counted(tmp_path, text, number, old, new, reason):
+    whole = read_text(tmp_path, text)
+    path = write(tmp_path, at_line(text, number, old, new))
+    with pytest.raises(WorkloadError) as error:
+        read(path)
+    assert str(error.value).startswith(f"{path}:{number}: {reason}")
+    jobs = read(path, skip_bad=True)
+    assert jobs.source.skipped == 1
+    assert sorted(jobs.line.tolist()) == sorted(set(whole.line.tolist()) - {number})
+
+
+BAD_JOBS = [
+    ({"submitted_time": "October"}, "submitted_time: 'October' is no time such as"),
+    ({"submitted_time": 5}, "submitted_time: expected a text, not 5"),
+    ({"attempts": "none"}, "attempts: expected a list of objects"),
+    ({"attempts": [{"detail": [{"ip": "m1"}]}]}, "detail: a machine without its list of gpus"),
+    (
+        {
+            "attempts": [
+                {"start_time": "2017-10-07 01:12:09", "end_time": "2017-10-07 01:12:00", "detail": [{"gpus": ["g"]}]}
+            ]
+        },
+        "the last attempt ends 9 s before the first starts",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "reason"), BAD_JOBS, ids=[reason for _, reason in BAD_JOBS])
+def test_a_wrong_job_of_philly_is_named_or_counted(tmp_path, change, reason):
+    path = write(
+        tmp_path,
+        "[\n"
+        + ",\n".join(json.dumps(job) for job in (philly_job(1), philly_job(2, **change), philly_job(3)))
+        + "\n]\n",
+    )
+    with pytest.raises(WorkloadError) as error:
+        read(path)
+    assert str(error.value).startswith(f"{path}:3: {reason}")
+    jobs = read(path, skip_bad=True)
+    assert (jobs.source.skipped, jobs.line.tolist()) == (1, [2, 4])
+
+
+def test_broken_json_is_named_with_its_line_and_reading_goes_on_at_the_next_job(tmp_path):
+    text = json.dumps([philly_job(number) for number in range(3)], indent=4)
+    broken = text.splitlines()
+    first = [number for number, line in enumerate(broken) if '"vc"' in line][1]
+    broken[first] = broken[first].replace('"ee9e8c"', "ee9e8c")
+    path = write(tmp_path, "\n".join(broken))
+    with pytest.raises(WorkloadError, match=rf"trace:{first + 1}: not JSON: Expecting value"):
+        read(path)
+    jobs = read(path, skip_bad=True)
+    assert (len(jobs), jobs.source.skipped) == (2, 1)
+
+
+@pytest.mark.parametrize("cut", [1, 30, 200])
+def test_a_truncated_list_is_named(tmp_path, cut):
+    text = json.dumps([philly_job(1), philly_job(2)], indent=1)
+    path = write(tmp_path, text[:-cut])
+    with pytest.raises(WorkloadError, match=r"trace:\d+: .*truncated"):
+        read(path)
+    assert read(path, skip_bad=True).source.skipped == 1
+
+
+# --- properties
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 10**9),
+            st.integers(0, 10**7),
+            st.integers(0, 512),
+            st.sampled_from(["", "a", "b,c", 'd"e', "ü"]),
+        ),
+        min_size=1,
+        max_size=30,
+    )
+)
+def test_what_is_written_is_what_is_read(tmp_path_factory, rows):
+    def quoted(text):
+        return '"' + text.replace('"', '""') + '"' if text else ""
+
+    text = "submit_time,run_time,num_gpus,user\n" + "".join(f"{s},{r},{g},{quoted(u)}\n" for s, r, g, u in rows)
+    jobs = read_text(tmp_path_factory.mktemp("trace"), text)
+    expected = sorted(enumerate(rows), key=lambda item: item[1][0])
+    first = expected[0][1][0]
+    assert jobs.submit_time.tolist() == [row[0] - first for _, row in expected]
+    assert jobs.run_time.tolist() == [row[1] for _, row in expected]
+    assert jobs.gpus.tolist() == [row[2] for _, row in expected]
+    assert texts(jobs.user) == [row[3] for _, row in expected]
+    assert jobs.line.tolist() == [at + 2 for at, _ in expected]
+
+
+SAMPLES = [CSV + "0,1,1\n5,6,7\n", SWF, HELIOS, PAI, SACCT, json.dumps([philly_job(1), philly_job(2)])]
+
+
+@given(st.data())
+def test_a_damaged_file_is_read_or_refused_by_name(tmp_path_factory, data):
+    good = data.draw(st.sampled_from(SAMPLES)).encode()
+    at = data.draw(st.integers(0, len(good)))
+    cut = data.draw(st.integers(0, 20))
+    damaged = good[:at] + data.draw(st.binary(max_size=8)) + good[at + cut :]
+    path = write(tmp_path_factory.mktemp("trace"), damaged)
+    for skip_bad in (False, True):
+        try:
+            jobs = read(path, skip_bad=skip_bad)
+        except WorkloadError as error:
+            refused = str(error)
+        else:
+            refused = ""
+        if refused:
+            assert refused.startswith(str(path))
+            continue
+        assert np.isfinite(jobs.run_time).all()
+        assert (jobs.run_time >= 0).all()
+        assert (jobs.gpus >= 0).all()
+        assert (np.diff(jobs.submit_time) >= 0).all()
+        assert jobs.submit_time[0] == 0
+        assert len(set(jobs.job_id.tolist())) == len(jobs)
+
+
+def test_many_small_blocks_give_the_same_jobs(tmp_path, monkeypatch):
+    text = CSV + "".join(f"{number},{number % 7},{number % 5}\n" for number in range(500))
+    whole = read_text(tmp_path, text)
+    monkeypatch.setattr(lines, "BLOCK", 50)
+    seen = []
+    parts = read_text(
+        tmp_path, gzip.compress(text.encode()), progress=lambda _stage, done, total: seen.append((done, total))
+    )
+    assert parts.submit_time.tolist() == whole.submit_time.tolist()
+    assert parts.line.tolist() == whole.line.tolist()
+    assert seen[-1][0] == seen[-1][1] == (tmp_path / "trace").stat().st_size
