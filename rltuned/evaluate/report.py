@@ -183,8 +183,9 @@ def table(report: Mapping[str, Any]) -> Table:
 
 def show(console: Console, report: Mapping[str, Any]) -> None:
     """Print the table."""
-    # Into a file or a pipe the table is as wide as it wants to be.
-    console.print(table(report), width=None if console.is_terminal else WIDTH, crop=False)
+    if not console.is_terminal:
+        console.width = WIDTH  # in a file or a pipe there is room for all columns
+    console.print(table(report))
 
 
 def difference(compared: Mapping[str, float | None]) -> str:

@@ -1,0 +1,202 @@
+"""The simulator beside a real Slurm: the jobs of a REPLAY.json (`testbed replay`) run again on a simulated cluster."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.hostlist import expand
+from rltuned.cluster.shape import ClusterShape, from_json
+from rltuned.cluster.tables import Bools, Floats
+from rltuned.config import Config, PlacementApply, PlacementSection
+from rltuned.errors import EvaluationError
+from rltuned.policy.base import Policy
+from rltuned.policy.heuristics import RULES, by_name
+from rltuned.simulate.engine import Ranker, Simulation
+from rltuned.simulate.rankers import PlanRanker
+from rltuned.simulate.values import Backfill, Estimates, Fit, JobFate, SimulationSettings
+from rltuned.workload.jobs import Source, Workload, workload
+
+FORM: Final = 1
+"""Version of REPLAY.json that is understood."""
+DAEMON: Final = "daemon:"
+"""Prefix of a policy that a real daemon carried out."""
+MINUTE: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Mean waits of the same jobs, seconds from eligible to start."""
+
+    jobs: int
+    real: float
+    simulated: float
+
+    @property
+    def difference(self) -> float:
+        """(simulated − real) / real; 0 where nobody waited in either."""
+        if self.real == 0.0:
+            return 0.0 if self.simulated == 0.0 else float("inf")
+        return (self.simulated - self.real) / self.real
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """How far the simulator is from one replay."""
+
+    slurm: str
+    """Release, such as 24.11.5."""
+    policy: str
+    total: Waits
+    classes: Mapping[str, Waits]
+    """By class of job, the largest class first."""
+    makespan_real: float
+    """Seconds from the first submission to the last end."""
+    makespan_simulated: float
+    same_node: float
+    """Share of the jobs that ran on exactly the same nodes in both."""
+    real: Floats
+    """(N,) wait of each job, seconds, in the order of submission."""
+    simulated: Floats
+
+
+class Replayed:
+    """What a REPLAY.json says, as the simulator's inputs."""
+
+    def __init__(self, replay: Mapping[str, Any]) -> None:
+        """Raises:
+        EvaluationError: it is not what `testbed replay` writes, or of another version.
+        """
+        try:
+            self.meta: Mapping[str, Any] = replay["meta"]
+            if self.meta["form"] != FORM:
+                raise EvaluationError(f"replay: form {self.meta['form']!r} is not known here, only {FORM}")
+            jobs = sorted(replay["jobs"], key=lambda job: (job["submit"], job["slurm_job_id"]))
+            if not jobs:
+                raise EvaluationError("replay: no jobs in it")
+            self.shape: ClusterShape = from_json(replay["cluster"], "replay")
+            self.names = [str(pool["name"]) for pool in replay["cluster"]["pools"]]
+            self.start, self.end, self.submit = (
+                np.array([float(job[of]) for job in jobs]) for of in ("start", "end", "eligible")
+            )
+            self.kind = [str(job["class"]) for job in jobs]
+            self.nodes = [str(job["nodes"]) for job in jobs]
+            self.nice = np.array([float(job["nice"]) for job in jobs])
+            self.jobs: Workload = workload(
+                Source(name=str(self.meta["workload"]), sha256=str(self.meta["sha256"])),
+                self.submit,
+                # As it was, not as it was meant: what the machine adds to a sleep holds the GPUs like the sleep itself.
+                self.end - self.start,
+                [job["gpus"] for job in jobs],
+                job_id=[job["job_id"] for job in jobs],
+                nodes=[job["nodes_asked"] for job in jobs],
+                cpus=[job["cpus"] for job in jobs],
+                mem=[job["mem"] for job in jobs],
+                partition=[job["partition"] for job in jobs],
+                gpu_type=[job["gpu_type"] for job in jobs],
+                user=[job["user"] for job in jobs],
+            )
+            self.estimates = Estimates(
+                time_limit=np.array([float(job["time_limit"]) for job in jobs]),
+                run_time=np.array([max(float(job["estimate"]), 1.0) for job in jobs]),
+            )
+            self.policy = str(self.meta["policy"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise EvaluationError(f"replay: not what `testbed replay` writes: {error!r}") from error
+
+
+class FixedRanker:
+    """An order that Slurm keeps from the start, by nice values: a job has its place the moment it is submitted."""
+
+    ages = False
+    at_once = True
+
+    def __init__(self, nice: Floats) -> None:
+        self._nice = nice
+
+    def fixed(self, simulation: Simulation) -> Floats | None:  # noqa: ARG002 - of the protocol
+        """(N,) the nice values."""
+        return self._nice
+
+    def keys(self, simulation: Simulation, rows: npt.NDArray[np.intp]) -> Floats:  # noqa: ARG002 - of the protocol
+        """(n,) the nice values of these jobs."""
+        return self._nice[rows]
+
+
+def compare(replay: Mapping[str, Any], model: Policy | None = None) -> Fidelity:
+    """The replay's jobs on the simulator: same cluster, times of submission, run times, limits, order and settings of Slurm.
+
+    Args:
+        replay: the parsed REPLAY.json.
+        model: for a replay that a model steered (``daemon:model``): that model.
+
+    Raises:
+        EvaluationError: not a REPLAY.json, a job that the simulator rejects, or a model is missing.
+    """
+    real = Replayed(replay)
+    settings = slurm_settings(real.meta)
+    simulation = Simulation(real.shape, real.jobs, real.estimates, settings)
+    simulation.run(_ranker(real, model))
+    result = simulation.result()
+    for row, reason in result.rejected.items():
+        raise EvaluationError(f"replay: job {real.jobs.job_id[row]} ran, but the simulator says: {reason}")
+    unfinished = np.flatnonzero((result.fate != JobFate.COMPLETED) & (result.fate != JobFate.TIMEOUT))
+    if len(unfinished):
+        raise EvaluationError(f"replay: the simulator did not finish job {real.jobs.job_id[unfinished[0]]}")
+    waited = np.maximum(real.start - real.submit, 0.0)
+    simulated = result.start - real.jobs.submit_time
+    kinds = sorted(set(real.kind), key=lambda kind: (-real.kind.count(kind), kind))
+    of = np.array(real.kind)
+    ran_on = [
+        ",".join(sorted(real.names[node] for node in result.node_idx[result.node_ptr[row] : result.node_ptr[row + 1]]))
+        for row in range(len(real.jobs))
+    ]
+    same = [a == ",".join(sorted(expand(b))) for a, b in zip(ran_on, real.nodes, strict=True)]
+    return Fidelity(
+        slurm=str(real.meta["slurm"]),
+        policy=real.policy,
+        total=_waits(waited, simulated, np.ones(len(of), dtype=np.bool_)),
+        classes={kind: _waits(waited, simulated, of == kind) for kind in kinds},
+        makespan_real=float(real.end.max() - real.submit.min()),
+        makespan_simulated=float(result.end.max() - real.submit.min()),
+        same_node=float(np.mean(same)),
+        real=waited,
+        simulated=simulated,
+    )
+
+
+def _waits(real: Floats, simulated: Floats, chosen: Bools) -> Waits:
+    return Waits(int(chosen.sum()), float(real[chosen].mean()), float(simulated[chosen].mean()))
+
+
+def _ranker(real: Replayed, model: Policy | None) -> Ranker:
+    if not real.policy.startswith(DAEMON):
+        return FixedRanker(real.nice)
+    name = real.policy.removeprefix(DAEMON)
+    policy = by_name(name) if name in RULES else model
+    if policy is None:
+        raise EvaluationError(f"replay: the policy {name!r} is a model: give it")
+    return PlanRanker(policy, Config(placement=PlacementSection(apply=PlacementApply.OFF)))
+
+
+def slurm_settings(meta: Mapping[str, Any]) -> SimulationSettings:
+    """The settings of the simulated Slurm for a replay: its SchedulerParameters, its passes, the daemon's interval.
+
+    What SchedulerParameters does not say has slurm.conf(5)'s default.
+    """
+    said = dict(re.findall(r"(\w+)=([^,]*)", str(meta["scheduler_parameters"])))
+    refresh = float(meta["interval"] or 1.0)
+    return SimulationSettings(
+        backfill=Backfill.SLURM,
+        fit=Fit.SLURM,
+        bf_interval=float(said.get("bf_interval", 30)),
+        bf_max_job_test=int(said.get("bf_max_job_test", 500)),
+        bf_window=float(said.get("bf_window", 1440)) * MINUTE,
+        bf_resolution=float(said.get("bf_resolution", 60)),
+        refresh=refresh,
+        stale=refresh,
+        turnover=0.3,
+    )

@@ -1,0 +1,70 @@
+"""Small workloads and evaluations for these tests."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from rltuned.cluster.shape import parse_shape
+from rltuned.evaluate.executors import Here
+from rltuned.evaluate.measure import Outcome, Task
+from rltuned.evaluate.run import Evaluation, evaluate, ready
+from rltuned.evaluate.settings import EvaluationSettings
+from rltuned.workload.jobs import Source, Workload, workload
+
+
+def jobs_of(submit: Sequence[float], run: Sequence[float], gpus: Sequence[int], **columns: Any) -> Workload:
+    return workload(Source("by hand", sha256="0" * 64, form="csv"), submit, run, gpus, **columns)
+
+
+def busy_jobs(n: int = 80, seed: int = 3) -> Workload:
+    """Jobs of five users that a cluster of 2 × 4 GPUs cannot keep up with."""
+    rng = np.random.default_rng(seed)
+    return jobs_of(
+        np.cumsum(rng.exponential(60.0, n)).round(),
+        np.maximum(rng.lognormal(6.0, 1.5, n).round(), 1.0),
+        rng.choice([1, 1, 2, 4, 8], n),
+        user=[f"u{k}" for k in rng.integers(5, size=n)],
+    )
+
+
+def settings(**values: Any) -> EvaluationSettings:
+    usual: dict[str, Any] = {
+        "trace": "t.csv",
+        "cluster": "2x4",
+        "window": 20,
+        "windows": 4,
+        "seed": 1,
+        "policies": ("fifo-strict", "fifo", "saf"),
+    }
+    return EvaluationSettings(**{**usual, **values})
+
+
+def prepared(jobs: Workload | None = None, **values: Any) -> Evaluation:
+    asked = settings(**values)
+    return ready(asked, jobs if jobs is not None else busy_jobs(), parse_shape(asked.cluster), "revision")
+
+
+def report(jobs: Workload | None = None, **values: Any) -> dict[str, Any]:
+    return evaluate(prepared(jobs, **values), Here())
+
+
+def without_timings(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: without_timings(inner) for key, inner in value.items() if key != "seconds"}
+    return [without_timings(inner) for inner in value] if isinstance(value, list) else value
+
+
+class Recording:
+    """Does the work here, remembers it, and is interrupted after some pieces if so wanted."""
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.done: list[tuple[int, str]] = []
+        self._stop_after = stop_after
+
+    def run(self, tasks: Sequence[Task]) -> Iterator[list[Outcome]]:
+        for outcomes in Here().run(tasks):
+            if len(self.done) == self._stop_after:
+                raise KeyboardInterrupt
+            self.done += [(outcome.window, outcome.policy) for outcome in outcomes]
+            yield outcomes

@@ -1,0 +1,320 @@
+"""Whole evaluations of small workloads."""
+
+import io
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rich.console import Console
+from unit.evaluate.small import Recording, busy_jobs, jobs_of, prepared, report, settings, without_timings
+
+from rltuned.errors import ConfigError, EvaluationError, ModelError
+from rltuned.evaluate import plots
+from rltuned.evaluate.executors import Here, Processes
+from rltuned.evaluate.metrics import COMPARED
+from rltuned.evaluate.report import show, text
+from rltuned.evaluate.run import evaluate, ready
+from rltuned.evaluate.settings import DEFAULT_POLICIES, POLICIES, Placement, Start
+from rltuned.evaluate.state import state_path
+from rltuned.evaluate.windows import Split
+from rltuned.policy import files, rlscheduler
+from rltuned.policy.manifest import TrainingPart
+from rltuned.simulate.values import Backfill
+from rltuned.workload.shapes import parse_shape
+
+
+def waits(found, policy, window=0):
+    return found["windows"][window]["policies"][policy]["wait_mean"]
+
+
+def one_window(jobs, **values):
+    return report(jobs, **{"window": len(jobs), "windows": 1, **values})
+
+
+# --- what is simulated
+
+
+def test_the_waits_of_three_jobs_on_one_gpu_are_those_worked_out_by_hand():
+    # FIFO: 0, 99, 198; shortest first: the 10 s job at 100, the 300 s job at 110.
+    jobs = jobs_of([0.0, 1.0, 2.0], [100.0, 300.0, 10.0], [1, 1, 1])
+    found = one_window(jobs, cluster="1x1", policies=("fifo", "sjf"))
+    assert waits(found, "fifo") == pytest.approx((0 + 99 + 398) / 3)
+    assert waits(found, "sjf") == pytest.approx((0 + 109 + 98) / 3)
+    assert found["policies"]["sjf"]["makespan"] == 410.0
+    assert found["policies"]["sjf"]["utilization"] == pytest.approx(100.0)
+
+
+def test_strict_fifo_lets_nobody_pass_and_spreads_where_fifo_backfills_and_packs():
+    # 2 nodes × 2 GPUs. Best fit puts both small jobs on one node, so the large one starts at once; worst fit does not.
+    packed = jobs_of([0.0, 1.0, 2.0], [1000.0, 1000.0, 50.0], [1, 1, 2])
+    found = one_window(packed, cluster="2x2", policies=("fifo-strict", "fifo"))
+    assert (waits(found, "fifo-strict"), waits(found, "fifo")) == (pytest.approx(998 / 3), 0.0)
+    # 4 GPUs of one node. The third job fits beside the first without delaying the second.
+    behind = jobs_of([0.0, 1.0, 2.0], [1000.0, 50.0, 50.0], [3, 2, 1])
+    found = one_window(behind, cluster="1x4", policies=("fifo-strict", "fifo"))
+    assert waits(found, "fifo-strict") == pytest.approx((999 + 998) / 3)
+    assert waits(found, "fifo") < (999 + 60) / 3
+
+
+def test_backfill_and_placement_flags_reach_every_policy_but_strict_fifo():
+    meta = prepared(
+        policies=("fifo-strict", "saf", "multifactor"), backfill=Backfill.SLURM, placement=Placement.WORST
+    ).meta
+    assert meta["policies"]["fifo-strict"] == {"backfill": "none", "fit": "worst", "placement": "fit"}
+    assert meta["policies"]["saf"] == meta["policies"]["multifactor"]
+    assert meta["policies"]["saf"] == {"backfill": "slurm", "fit": "worst", "placement": "fit"}
+    usual = prepared(policies=("saf",)).meta
+    assert usual["policies"]["saf"] == {"backfill": "easy", "fit": "best", "placement": "fit"}
+
+
+def test_a_warm_start_leaves_running_and_waiting_jobs_that_the_policy_ranks_anew():
+    # One GPU. At 0, when the window's only job (60 s) comes, a job runs until 50, and 80 s and 10 s jobs wait.
+    jobs = jobs_of([0.0, 10.0, 20.0, 50.0], [100.0, 80.0, 10.0, 60.0], [1] * 4)
+    asked = {
+        "cluster": "1x1",
+        "window": 1,
+        "windows": 4,
+        "policies": ("fifo", "sjf"),
+        "start": Start.WARM,
+        "warm_jobs": 3,
+    }
+    found = report(jobs, **asked)
+    last = next(window for window in found["windows"] if window["start"] == 3)
+    assert last["warm_jobs"] == 3
+    assert last["policies"]["fifo"]["wait_mean"] == 140.0  # 50 + 80 + 10
+    assert last["policies"]["sjf"]["wait_mean"] == 60.0  # 50 + 10: behind the shorter one only
+    assert last["policies"]["sjf"]["utilization"] == pytest.approx(100.0)
+    idle = report(jobs, **{**asked, "start": Start.IDLE})
+    assert all(window["policies"]["sjf"]["wait_mean"] == 0.0 for window in idle["windows"])
+
+
+def test_the_past_of_a_warm_start_is_the_same_whatever_the_flags_of_the_policy():
+    # The past (1 of 4 GPUs each, 10 s apart) is packed onto one node by best fit, even for strict FIFO (worst fit).
+    jobs = jobs_of([0.0, 10.0, 20.0], [1000.0, 1000.0, 60.0], [1, 1, 4])
+    found = report(
+        jobs, cluster="2x4", window=1, windows=3, policies=("fifo-strict", "fifo"), start=Start.WARM, warm_jobs=2
+    )
+    last = next(window for window in found["windows"] if window["start"] == 2)
+    assert last["policies"]["fifo"]["wait_mean"] == last["policies"]["fifo-strict"]["wait_mean"] == 0.0
+
+
+def test_jobs_that_can_never_run_are_named_with_the_reason_and_not_measured():
+    jobs = jobs_of([0.0, 1.0, 2.0], [10.0, 20.0, 30.0], [1, 64, 1], job_id=[11, 12, 13], line=[2, 3, 4])
+    found = one_window(jobs)
+    rejected = found["windows"][0]["rejected"]
+    assert rejected["count"] == 1
+    assert (rejected["jobs"][0]["job"], rejected["jobs"][0]["line"]) == (12, 3)
+    assert "GPUs" in rejected["jobs"][0]["reason"]
+    assert found["policies"]["saf"]["jct_mean"] == 20.0
+    assert found["windows"][0]["lower_bound"]["run_time_mean"] == 20.0
+
+
+def test_jobs_that_run_into_their_limit_are_killed_there_counted_and_named():
+    jobs = jobs_of([0.0, 1.0], [500.0, 50.0], [1, 1], job_id=[7, 8], time_limit=[120.0, 100.0])
+    found = one_window(jobs, estimates="limit", policies=("fifo", "saf"))
+    assert found["windows"][0]["killed"] == {"count": 1, "jobs": [7]}
+    assert found["policies"]["saf"]["killed"] == 1
+    assert 120.0 / 2 + 50.0 / 2 <= found["policies"]["saf"]["jct_mean"] < 120.0  # Slurm looks every 30 s
+    assert found["lower_bound"]["run_time_mean"] == (120.0 + 50.0) / 2
+
+
+def test_the_partitions_of_a_trace_do_not_matter_on_a_cluster_of_one_pool_but_fairness_knows_them():
+    jobs = replace(busy_jobs(), user=busy_jobs().gpu_type, partition=busy_jobs().user)
+    found = report(jobs)
+    assert all(window["rejected"]["count"] == 0 for window in found["windows"])
+    assert 0.0 < found["policies"]["saf"]["fairness"] < 1.0
+    nobody = replace(jobs, partition=jobs.user)
+    assert report(nobody)["policies"]["saf"]["fairness"] is None
+
+
+def test_estimates_by_history_know_the_jobs_before_the_window():
+    # ann's jobs take 10 s, bob's 1,000; all have the same limit. Only who has seen them before puts ann's first.
+    people = ["bob", "ann"] * 20
+    jobs = jobs_of(
+        np.arange(40) * 2000.0,
+        [1000.0 if name == "bob" else 10.0 for name in people],
+        [1] * 40,
+        user=people,
+        time_limit=[7200.0] * 40,
+    )
+    late = jobs.submit_time.copy()
+    late[-3:] = late[-3]  # the last three come together; the first of them is bob's
+    people[-3:] = ["bob", "bob", "ann"]
+    jobs = jobs_of(
+        late, [1000.0 if name == "bob" else 10.0 for name in people], [1] * 40, user=people, time_limit=[7200.0] * 40
+    )
+    values = {"cluster": "1x1", "window": 3, "windows": 38, "policies": ("sjf",)}
+    by_kind = {}
+    for kind in ("limit", "history"):
+        found = report(jobs, estimates=kind, **values)
+        by_kind[kind] = next(w["policies"]["sjf"]["wait_mean"] for w in found["windows"] if w["start"] == 37)
+    assert by_kind["limit"] == pytest.approx((0 + 1000 + 2000) / 3)
+    assert by_kind["history"] == pytest.approx((0 + 10 + 1010) / 3)
+
+
+def test_every_policy_that_needs_no_file_of_its_own_runs():
+    names = tuple(name for name in POLICIES if name not in {"rlscheduler", "schedinspector"})
+    assert {*DEFAULT_POLICIES} < {*names}
+    found = report(window=15, windows=1, policies=names)
+    assert all(values["wait_mean"] is not None for values in found["policies"].values())
+    assert found["meta"]["policies"]["rl"]["model"]["name"] == "base"
+    assert found["meta"]["policies"]["rl+milp"]["placement"] == "milp"
+    assert found["policies"]["qssf"]["wait_mean"] == found["policies"]["saf"]["wait_mean"]
+
+
+def test_a_learned_peer_runs_with_a_file_and_is_refused_with_the_remedy_without(tmp_path):
+    with pytest.raises(
+        EvaluationError, match=r"'rlscheduler' needs a trained file.*--rlscheduler PATH.json.*leave it out"
+    ):
+        prepared(policies=("saf", "rlscheduler"))
+    peer = rlscheduler.fresh(seed=1, name="peer")
+    golden = np.random.default_rng(1).random((4, len(rlscheduler.COLUMNS)), dtype=np.float32)
+    training = TrainingPart(method="none", data="none", traces={}, seed=1, revision="none", settings={})
+    path = files.save_peer(peer, tmp_path, training, {}, golden)
+    found = report(policies=("saf", "rlscheduler"), rlscheduler=str(path))
+    assert found["meta"]["policies"]["rlscheduler"]["model"]["name"] == "peer"
+    assert found["policies"]["rlscheduler"]["wait_mean"] != found["policies"]["saf"]["wait_mean"]
+    with pytest.raises(ModelError, match="is a model of RLScheduler, not of schedinspector"):
+        prepared(policies=("schedinspector",), schedinspector=str(path))
+
+
+# --- the report
+
+
+def test_the_report_has_the_published_shape():
+    found = report()
+    assert set(found) == {"meta", "windows", "policies", "lower_bound", "comparisons"}
+    assert {"command", "seed", "revision", "version", "cluster", "settings"} <= set(found["meta"])
+    assert found["meta"]["trace"]["sha256"] == "0" * 64
+    for values in found["policies"].values():
+        assert {*COMPARED, "seconds"} <= set(values)
+    assert found["lower_bound"]["jct_mean"] > 0
+    names = list(found["policies"])
+    assert set(found["comparisons"]) == {f"{a}/{b}" for a in names for b in names if a != b}
+    for pair in found["comparisons"].values():
+        assert set(pair) == set(COMPARED)
+        assert set(pair["wait_mean"]) == {"ratio", "lo", "hi"}
+    json.loads(text(found), parse_constant=pytest.fail)
+
+
+def test_numbers_over_windows_are_means_and_ratios_are_those_of_the_means():
+    found = report()
+    for name, values in found["policies"].items():
+        assert values["bsld_mean"] == pytest.approx(
+            np.mean([w["policies"][name]["bsld_mean"] for w in found["windows"]])
+        )
+    ratio = found["comparisons"]["saf/fifo"]["jct_mean"]["ratio"]
+    assert ratio == pytest.approx(
+        found["policies"]["saf"]["jct_mean"] / found["policies"]["fifo"]["jct_mean"], abs=1e-6
+    )
+
+
+def test_equal_command_lines_give_equal_bytes_but_for_timings_whoever_does_the_work():
+    values = {"policies": ("fifo", "saf", "rl"), "estimates": "noisy:1.5", "window": 12, "windows": 3}
+    once = evaluate(prepared(**values), Here())
+    again = evaluate(prepared(**values), Processes(1))
+    assert text(without_timings(once)) == text(without_timings(again))
+    other = report(**{**values, "seed": 2})
+    assert without_timings(other["policies"]) != without_timings(once["policies"])
+
+
+def test_the_command_line_in_the_report_gives_the_settings_again():
+    asked = settings(split=Split.TEST, start=Start.WARM, estimates="noisy:1.5", warm_jobs=9, skip_bad=True)
+    assert asked.command == (
+        "rltuned evaluate --trace t.csv --cluster 2x4 --window 20 --windows 4 --seed 1 --policies fifo-strict,fifo,saf "
+        "--estimates noisy:1.5 --split test --start warm --warm-jobs 9 --skip-bad"
+    )
+
+
+def test_one_window_has_no_intervals_and_says_so():
+    found = one_window(busy_jobs())
+    assert "one window" in found["meta"]["intervals"]
+    compared = found["comparisons"]["saf/fifo"]["wait_mean"]
+    assert compared["ratio"] is not None
+    assert (compared["lo"], compared["hi"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "message"),
+    [
+        ({"policies": ("saf", "best")}, EvaluationError, "no policy 'best'; there are fifo-strict"),
+        ({"policies": ("saf", "saf")}, EvaluationError, "each policy once"),
+        ({"window": 0}, EvaluationError, "--window: 0"),
+        ({"seed": -1}, EvaluationError, "--seed"),
+        ({"estimates": "guess"}, ConfigError, "guess"),
+        ({"model": "none-such", "policies": ("rl",)}, ModelError, "none-such"),
+        ({"estimates": "limit"}, ConfigError, "no time limit of their own"),
+        ({"window": 81}, EvaluationError, "longer"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_refused_before_anything_runs(values, error, message):
+    with pytest.raises(error, match=message):
+        prepared(**values)
+
+
+# --- interruption
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped_and_ends_with_the_same_bytes(tmp_path):
+    evaluation, out = prepared(), tmp_path / "r.json"
+    whole = evaluate(evaluation, Here())
+    first, second = Recording(stop_after=5), Recording()
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(evaluation, first, out)
+    with state_path(out).open("a") as file:
+        file.write('{"window": 3, "poli')  # the last line was cut off by what ended the run
+    found = evaluate(evaluation, second, out, resume=True)
+    assert len(first.done) == 5
+    assert len(second.done) == 4 * 3 - 5
+    assert not {*first.done} & {*second.done}
+    assert text(without_timings(found)) == text(without_timings(whole))
+    assert evaluate(evaluation, Recording(stop_after=0), out, resume=True) == found
+
+
+def test_without_resume_an_evaluation_begins_anew(tmp_path):
+    evaluation, out = prepared(), tmp_path / "r.json"
+    evaluate(evaluation, Here(), out)
+    again = Recording()
+    evaluate(evaluation, again, out)
+    assert len(again.done) == 12
+
+
+def test_another_command_line_is_not_resumed_and_the_difference_is_named(tmp_path):
+    out = tmp_path / "r.json"
+    evaluate(prepared(), Here(), out)
+    with pytest.raises(EvaluationError, match=r"settings.estimates: \"true\" then, \"noisy:0.5\" now") as error:
+        evaluate(prepared(estimates="noisy:0.5"), Here(), out, resume=True)
+    assert "settings.window" not in str(error.value)
+    changed = replace(busy_jobs(), source=replace(busy_jobs().source, sha256="1" * 64))
+    with pytest.raises(EvaluationError, match=r"trace\.sha256"):
+        evaluate(ready(settings(), changed, parse_shape("2x4"), "revision"), Here(), out, resume=True)
+
+
+def test_a_state_that_is_none_is_refused(tmp_path):
+    out = tmp_path / "r.json"
+    state_path(out).write_text("something else\n")
+    with pytest.raises(EvaluationError, match="is not the state of an evaluation"):
+        evaluate(prepared(), Here(), out, resume=True)
+
+
+# --- for people
+
+
+def test_the_table_has_a_row_for_each_policy_and_the_difference_to_the_best_plain_rule():
+    screen = io.StringIO()
+    found = report()
+    show(Console(file=screen, width=60), found)
+    printed = screen.getvalue()
+    for name in found["policies"]:
+        assert f"│ {name} " in printed
+    assert "wait vs saf" in printed
+    compared = found["comparisons"]["fifo/saf"]["wait_mean"]
+    assert f"+{100 * (compared['ratio'] - 1):.1f} % [" in printed
+    assert "lower bound of mean JCT" in printed
+
+
+def test_a_plot_is_written_for_each_metric_that_there_is(tmp_path):
+    written = plots.draw(report(), tmp_path / "plots")
+    assert {path.stem for path in written} == {*COMPARED}
+    assert all(path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 5000 for path in written)

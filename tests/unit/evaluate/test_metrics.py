@@ -1,0 +1,84 @@
+"""Metrics, worked out by hand."""
+
+import numpy as np
+import pytest
+
+from rltuned.cluster.tables import Category
+from rltuned.evaluate.metrics import bounded_slowdown, busy, fairness, jain, mean_over_windows, measure
+
+EVERYBODY = Category.of(["ann", "ann", "bob", ""])
+
+
+def four_jobs(**changes):
+    # On 4 GPUs: waits 0, 10, 90 and 5 s; the last one never ran.
+    values = {
+        "submit": np.array([100.0, 110.0, 110.0, 120.0]),
+        "start": np.array([100.0, 120.0, 200.0, np.nan]),
+        "end": np.array([200.0, 125.0, 300.0, np.nan]),
+        "gpus": np.array([2.0, 1.0, 4.0, 1.0]),
+        "measured": np.ones(4, dtype=np.bool_),
+        "groups": EVERYBODY,
+        "capacity": 4.0,
+    }
+    return measure(**{**values, **changes})
+
+
+def test_waits_and_completion_times_are_of_the_jobs_that_ran():
+    metrics = four_jobs()
+    assert metrics.wait_mean == pytest.approx((0 + 10 + 90) / 3)
+    assert metrics.wait_p50 == 10.0
+    assert metrics.wait_p99 == pytest.approx(10 + 0.98 * 80)  # between the second and the third of three
+    assert metrics.wait_max == 90.0
+    assert metrics.jct_mean == pytest.approx((100 + 15 + 190) / 3)
+    assert metrics.makespan == 200.0  # 100 … 300
+
+
+def test_the_bounded_slowdown_counts_ten_seconds_at_least_and_is_never_below_one():
+    # 0 + 100 over 100; 10 + 5 over 10; 90 + 100 over 100; nothing over 10 is 0, bounded by 1
+    found = bounded_slowdown(np.array([0.0, 10.0, 90.0, 0.0]), np.array([100.0, 5.0, 100.0, 0.0]))
+    assert found.tolist() == pytest.approx([1.0, 1.5, 1.9, 1.0])
+    assert four_jobs().bsld_mean == pytest.approx((1.0 + 1.5 + 1.9) / 3)
+
+
+def test_utilisation_is_the_share_of_the_gpu_seconds_of_the_makespan():
+    # 2·100 + 1·5 + 4·100 = 605 of 4 GPUs · 200 s
+    assert four_jobs().utilization == pytest.approx(100 * 605 / 800)
+
+
+def test_jobs_before_the_window_count_as_load_but_are_not_measured():
+    measured = np.array([False, True, True, True])
+    metrics = four_jobs(measured=measured)
+    assert metrics.wait_mean == pytest.approx((10 + 90) / 2)
+    assert metrics.makespan == 190.0  # 110 … 300
+    assert metrics.utilization == pytest.approx(100 * (2 * 90 + 5 + 400) / (4 * 190))
+
+
+def test_gpu_time_is_cut_at_both_ends_and_a_job_that_still_runs_is_busy_to_the_end():
+    start, end = np.array([0.0, 50.0, np.nan]), np.array([20.0, np.nan, np.nan])
+    assert busy(start, end, np.array([1.0, 2.0, 5.0]), 10.0, 60.0) == 10.0 + 20.0
+
+
+def test_jain_is_one_for_equal_shares_and_one_over_n_when_one_has_all():
+    assert jain(np.array([3.0, 3.0, 3.0])) == pytest.approx(1.0)
+    assert jain(np.array([0.0, 0.0, 5.0, 0.0])) == pytest.approx(0.25)
+    assert jain(np.array([1.0, 2.0])) == pytest.approx(9 / 10)
+
+
+def test_fairness_compares_the_mean_slowdowns_of_users_and_leaves_out_jobs_of_nobody():
+    # ann (2 + 4) / 2 = 3, bob 6; the last belongs to nobody
+    assert fairness(np.array([2.0, 4.0, 6.0, 1000.0]), EVERYBODY) == pytest.approx(81 / (2 * 45))
+
+
+def test_there_is_no_fairness_of_a_single_user_or_of_none():
+    assert np.isnan(fairness(np.array([2.0, 4.0]), Category.of(["ann", "ann"])))
+    assert np.isnan(fairness(np.array([2.0, 4.0]), Category.of(["", ""])))
+
+
+def test_a_window_whose_jobs_never_ran_has_no_metrics():
+    nothing = np.full(4, np.nan)
+    assert all(np.isnan(value) for value in four_jobs(start=nothing, end=nothing).as_dict().values())
+
+
+def test_the_mean_over_windows_leaves_out_windows_without_the_metric():
+    assert mean_over_windows([{"x": 1.0}, {"x": None}, {"x": 4.0}], "x") == 2.5
+    assert np.isnan(mean_over_windows([{"x": None}], "x"))
