@@ -38,7 +38,7 @@ def read(
     """The jobs of a trace, in order of submission. docs/workloads.md says what becomes of each format's columns.
 
     Reads the file once from its beginning (a pipe will do), gzip or not by its first bytes; memory is that of the
-    resulting columns, about 150 bytes a job.
+    resulting columns, at the peak about 250 bytes a job.
 
     Args:
         path: the file.
