@@ -325,6 +325,7 @@ def _fresh_record(config: Config) -> dict[str, Any]:
     """The record of a plan made now, with what the journal says about earlier cycles where it may be read."""
     from rltuned.cluster.changes import History
     from rltuned.daemon.clock import SystemClock
+    from rltuned.daemon.history import saved_estimates
     from rltuned.daemon.journal import Journal
     from rltuned.daemon.loop import load_policy
     from rltuned.decide import plan, record
@@ -336,7 +337,12 @@ def _fresh_record(config: Config) -> dict[str, Any]:
         click.echo(f"rltuned: planning without the journal: {error}", err=True)
         history = History()
     snapshot = open_reader(config.slurm).snapshot(SystemClock().time())
-    return record(plan(snapshot, load_policy(config.policy), config, history))
+    try:
+        estimates = saved_estimates(config.estimates, config.state.directory, snapshot.jobs)
+    except RltunedError as error:
+        click.echo(f"rltuned: run times are the time limits: {error}", err=True)
+        estimates = None
+    return record(plan(snapshot, load_policy(config.policy), config, history, estimates))
 
 
 @cli.command()
@@ -521,6 +527,12 @@ def traces_generate(preset: str, jobs: int, cluster: str, seed: int, load: float
 @click.option("--form", help="Format of the trace. [default: found out]")
 @click.option("--skip-bad", is_flag=True, help="Count lines that cannot be read and go on.")
 @click.option(
+    "--against",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="REPLAY.json",
+    help="Instead: the same jobs as a replay on a real Slurm (`testbed replay`), and how far the simulator is from it.",
+)
+@click.option(
     "--json", "out", metavar="OUT", help="Write the report there; - for standard output instead of the table."
 )
 @click.option("--plot", type=click.Path(file_okay=False, path_type=Path), help="Write box plots (PNG) into DIR.")
@@ -545,7 +557,14 @@ def traces_generate(preset: str, jobs: int, cluster: str, seed: int, load: float
     "--slurm-option", multiple=True, metavar="NAME=VALUE", help="More for sbatch, e.g. account=lab. Repeatable."
 )
 def evaluate(
-    out: str | None, plot: Path | None, *, resume: bool, workers: int | None, executor: str, **options: Any
+    against: Path | None,
+    out: str | None,
+    plot: Path | None,
+    *,
+    resume: bool,
+    workers: int | None,
+    executor: str,
+    **options: Any,
 ) -> None:
     """Compare policies on the same jobs of a trace, in the simulator, with intervals.
 
@@ -564,7 +583,33 @@ def evaluate(
       Many windows as an array job of a Slurm cluster; go on after an interruption
         rltuned evaluate --trace t.csv.gz --cluster 8x8 --windows 1000 --json r.json --executor slurm --resume
     """
-    from rltuned.evaluate import executors, plots, report
+    from rltuned.evaluate import against as replayed
+    from rltuned.evaluate import report
+
+    path = Path(out) if out and out != "-" else None
+    if against is not None:
+        result = replayed.against(against, options["model"], _revision())
+        table = replayed.table(result)
+    else:
+        result = _evaluated(path, resume=resume, workers=workers, executor=executor, options=options)
+        table = report.table(result)
+    if path is not None:
+        report.write(result, path)
+    if plot is not None and against is None:
+        from rltuned.evaluate import plots
+
+        plots.draw(result, plot)
+    if out == "-":
+        click.echo(report.text(result), nl=False)
+    else:
+        report.show(console(), table)
+
+
+def _evaluated(
+    path: Path | None, *, resume: bool, workers: int | None, executor: str, options: dict[str, Any]
+) -> dict[str, Any]:
+    """The report of `evaluate`."""
+    from rltuned.evaluate import executors
     from rltuned.evaluate.run import evaluate as run_all
     from rltuned.evaluate.run import prepare
     from rltuned.evaluate.settings import from_options
@@ -574,7 +619,6 @@ def evaluate(
     for name in ("trace", "cluster"):
         if not options[name]:
             raise click.UsageError(f"Missing option '--{name}'.")
-    path = Path(out) if out not in {None, "-"} and out else None
     if path is None and (resume or executor == "slurm"):
         raise click.UsageError(
             f"{'--resume' if resume else '--executor slurm'} needs --json OUT: work is kept beside it"
@@ -586,16 +630,7 @@ def evaluate(
     with progress_bar() as progress:
         evaluation = prepare(settings, _revision(), progress)
         chosen = executors.chosen(executor, workers, path, slurm)
-        result = run_all(evaluation, chosen, path, resume=resume, progress=progress)
-    if path is not None:
-        report.write(result, path)
-        state_path(path).unlink(missing_ok=True)
-    if plot is not None:
-        plots.draw(result, plot)
-    if out == "-":
-        click.echo(report.text(result), nl=False)
-    else:
-        report.show(console(), result)
+        return run_all(evaluation, chosen, path, resume=resume, progress=progress)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

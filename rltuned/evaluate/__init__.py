@@ -4,7 +4,8 @@
 - `case`: one window with its estimates and its past, small enough to be sent to another process or another host.
 - `measure`: one policy on one case. `metrics`, `bound`, `bootstrap`: pure functions over arrays.
 - `run`: all windows and policies, over processes or Slurm array jobs (`executors`), resumable (`state`).
-- `report`: the result as JSON and as a table; `plots`: as box plots. `against`: the simulator beside a replay on a real Slurm.
+- `report`: the result as JSON and as a table; `plots`: as box plots.
+- `fidelity`: the simulator beside a replay on a real Slurm; `against`: its report.
 
 What may be changed freely: how work is cut and spread, tables and plots. What must stay: every policy sees the same
 jobs, limits and estimates; a seed decides everything; equal command lines give equal bytes but for fields that are

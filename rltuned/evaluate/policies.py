@@ -121,6 +121,11 @@ def model_name(name: str, settings: EvaluationSettings) -> str:
     chosen: str = {"rlscheduler": settings.rlscheduler, "schedinspector": settings.schedinspector}.get(
         name, settings.model
     )
+    return model_path(chosen)
+
+
+def model_path(chosen: str) -> str:
+    """A model's name, or the absolute path of the manifest that `chosen` is the path of."""
     return str(Path(chosen).resolve()) if chosen.endswith(".json") else chosen
 
 

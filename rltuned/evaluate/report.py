@@ -16,6 +16,7 @@ from rltuned.evaluate.case import Case
 from rltuned.evaluate.measure import Outcome
 from rltuned.evaluate.metrics import COMPARED, mean_over_windows
 from rltuned.evaluate.settings import PLAIN, EvaluationSettings
+from rltuned.evaluate.state import state_path
 
 NAMED_JOBS: Final = 20
 """Rejected or killed jobs of a window that are named; all are counted."""
@@ -115,7 +116,7 @@ def text(report: Mapping[str, Any]) -> str:
 
 
 def write(report: Mapping[str, Any], out: Path) -> None:
-    """The report as a file; whole or not at all.
+    """The report as a file, whole or not at all; the state of the evaluation that made it goes.
 
     Raises:
         EvaluationError: it cannot be written.
@@ -125,6 +126,7 @@ def write(report: Mapping[str, Any], out: Path) -> None:
         out.parent.mkdir(parents=True, exist_ok=True)
         part.write_text(text(report), encoding="utf-8")
         part.replace(out)
+        state_path(out).unlink(missing_ok=True)  # of no use any more
     except OSError as error:
         raise EvaluationError(f"{out}: cannot be written: {error.strerror or error}") from error
 
@@ -181,11 +183,11 @@ def table(report: Mapping[str, Any]) -> Table:
     return shown
 
 
-def show(console: Console, report: Mapping[str, Any]) -> None:
-    """Print the table."""
+def show(console: Console, made: Table) -> None:
+    """Print a table."""
     if not console.is_terminal:
         console.width = WIDTH  # in a file or a pipe there is room for all columns
-    console.print(table(report))
+    console.print(made)
 
 
 def difference(compared: Mapping[str, float | None]) -> str:
