@@ -7,7 +7,7 @@ every pass sorts the queue, every question about the future replays the running 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -35,8 +35,8 @@ class Ranker(Protocol):
     def at_once(self) -> bool:
         """Whether a job is ranked when it is submitted, not at the next refresh."""
 
-    def keys(self, simulation: "Reference", rows: npt.NDArray[np.intp], /) -> Floats:
-        """(n,) smaller first."""
+    def keys(self, simulation: Any, rows: npt.NDArray[np.intp], /) -> Floats:
+        """(n,) smaller first. It is given a `Reference`, which has what plain rules look at."""
 
 
 class Predictor(Protocol):
@@ -167,6 +167,26 @@ def share(total: int, part: int, whole: int) -> int:
     return -(-total * part // whole)
 
 
+def from_runs(nodes: list[int], cpus: Mapping[int, int], count: int) -> list[int]:
+    """select/cons_tres: `count` of these nodes, sorted, by runs of neighbours and their free CPUs."""
+    runs: list[list[int]] = []
+    for node in nodes:
+        if runs and runs[-1][-1] == node - 1:
+            runs[-1].append(node)
+        else:
+            runs.append([node])
+    chosen: list[int] = []
+    while runs and len(chosen) < count:
+        left = count - len(chosen)
+        if enough := [run for run in runs if len(run) >= left]:
+            run = min(enough, key=lambda run: sum(cpus[node] for node in run))
+            return chosen + ([min(run, key=cpus.__getitem__)] if count == 1 else run[:left])
+        run = max(runs, key=lambda run: sum(cpus[node] for node in run))
+        chosen += run
+        runs.remove(run)
+    return chosen
+
+
 class Reference:
     """One simulation."""
 
@@ -223,8 +243,8 @@ class Reference:
         """Ended since the predictor heard of it."""
         self.unseen = False
         """Something was submitted or has ended since the last refresh."""
-        self.changed = False
-        """Something was submitted or has ended, or the order has changed, since the last backfill pass."""
+        self.changed = self.changed_main = math.inf
+        """Since when something is submitted, has ended, or stands in another order that no backfill (main) pass has seen."""
         self.last_refresh = -math.inf
         self.passes = self.refreshes = 0
 
@@ -234,28 +254,38 @@ class Reference:
         """From the first submission until nothing can happen any more."""
         while (now := self.next_event()) < math.inf:
             self.now = now
-            main_due = self.ends() | self.submissions()
-            if main_due:
-                self.unseen = self.changed = True
-            if self.queue and self.refresh_due() <= now and self.refresh():
-                main_due = self.changed = True
-            if self.queue and main_due:
-                self.main_pass()
-            if self.queue and self.backfill_due() <= now:
-                self.changed = False
-                self.backfill_pass()
+            news = self.ends() | self.submissions()
+            self.unseen |= news
+            if self.queue and self.refresh_due() <= now:
+                news |= self.refresh()
+            if news:
+                self.changed, self.changed_main = min(self.changed, now), min(self.changed_main, now)
+            if self.main_due() <= now:
+                self.changed_main = math.inf
+                if self.queue:
+                    self.main_pass()
+            if self.backfill_due() <= now:
+                self.changed = math.inf
+                if self.queue:
+                    self.backfill_pass()
+            if not self.queue:  # what comes next is looked at in its own time
+                self.changed = self.changed_main = math.inf
         return self.result()
 
     def next_event(self) -> float:
         """When the next thing happens."""
         times = [self.free_at(job) for job in self.running] + [job.submit for job in self.to_come[:1]]
         if self.queue:
-            times += [self.refresh_due(), self.backfill_due()]
+            times += [self.refresh_due(), self.main_due(), self.backfill_due()]
         return max(min(times, default=math.inf), self.now)
 
     def free_at(self, job: Job) -> float:
         """When a running job's resources are free."""
         return job.end + self.settings.turnover
+
+    def killed_at(self, job: Job) -> float:
+        """When slurmctld ends a job that does not end by itself."""
+        return next_multiple(job.ends_by, self.settings.kill_interval)
 
     def refresh_due(self) -> float:
         """When the policy next ranks a queue that is not empty."""
@@ -266,9 +296,14 @@ class Reference:
             return next_multiple(max(self.last_refresh + self.settings.stale, self.now), self.settings.refresh)
         return math.inf
 
+    def main_due(self) -> float:
+        """When the main scheduler next looks at the queue."""
+        return next_multiple(self.changed_main, self.settings.sched_interval)
+
     def backfill_due(self) -> float:
-        """When the backfill scheduler next looks at a queue that is not empty."""
-        return next_multiple(self.now, self.settings.bf_interval) if self.changed else math.inf
+        """When the backfill scheduler does, on a clock of its own."""
+        offset = self.settings.bf_offset
+        return next_multiple(self.changed - offset, self.settings.bf_interval) + offset
 
     def ends(self) -> bool:
         """Jobs whose time is over leave; whether there were any."""
@@ -281,9 +316,9 @@ class Reference:
             self.news.append(job)
             if self.settings.contention > 0:
                 left = job.work - job.speed * (job.end - job.as_of)
-                killed = job.end >= job.ends_by and left > _UNFINISHED
+                killed = job.end >= self.killed_at(job) and left > _UNFINISHED
             else:
-                killed = job.run > job.limit
+                killed = job.start + self.settings.launch + job.run > self.killed_at(job)
             job.fate = JobFate.TIMEOUT if killed else JobFate.COMPLETED
             self.set_speeds()
         return bool(over)
@@ -372,8 +407,8 @@ class Reference:
         self.room.take(job, given)
         job.holds, job.got = given, list(given)
         job.fate, job.start, job.backfilled = JobFate.RUNNING, self.now, backfilled
-        job.end = self.now + min(job.run, job.limit)
-        job.work, job.as_of = job.run, self.now
+        job.end = min(self.now + self.settings.launch + job.run, self.killed_at(job))
+        job.work, job.as_of = self.settings.launch + job.run, self.now
         self.queue.remove(job)
         self.running.append(job)
         self.set_speeds()
@@ -393,7 +428,7 @@ class Reference:
                 if gpus:
                     others = gpus - self.room.free[node][GPU] - amounts[GPU]
                     job.speed = min(job.speed, 1.0 / (1.0 + self.settings.contention * others / gpus))
-            job.end = min(self.now + job.work / job.speed, job.ends_by)
+            job.end = min(self.now + job.work / job.speed, self.killed_at(job))
 
     # --- which nodes
 
@@ -417,20 +452,23 @@ class Reference:
                     [min(pair) for pair in zip(room.free[node], cap, strict=True)] if cap else room.free[node]
                 )
                 free[node] = room.free[node][job.unit]
-        given = self.on_each(job, offers, free) if job.per_node else self.in_all(job, offers, free)
+        cpus = {node: max(room.free[node][CPU], 0) for node in offers}
+        given = self.on_each(job, offers, free, cpus) if job.per_node else self.in_all(job, offers, free, cpus)
         if given is None or len(given) > job.most_nodes:
             return None
         return {node: list(self.full[node]) if job.whole else amounts for node, amounts in given.items()}
 
-    def preferred(self, nodes: Iterable[int], free: Mapping[int, int]) -> list[int]:
-        """Nodes in the order of the rule of fit, by what is free of the unit; equal ones as they stand."""
+    def preferred(
+        self, nodes: Iterable[int], free: Mapping[int, int], cpus: Mapping[int, int], count: int
+    ) -> list[int]:
+        """`count` of these nodes (fewer when there are not so many), by the rule of fit and what is free; ties as they stand."""
         if self.settings.fit is Fit.SLURM:
-            return sorted(nodes)
+            return from_runs(sorted(nodes), cpus, count)
         sign = 1 if self.settings.fit is Fit.BEST else -1
-        return sorted(nodes, key=lambda node: (sign * free[node], node))
+        return sorted(nodes, key=lambda node: (sign * free[node], node))[:count]
 
     def on_each(
-        self, job: Job, offers: Mapping[int, list[int]], free: Mapping[int, int]
+        self, job: Job, offers: Mapping[int, list[int]], free: Mapping[int, int], cpus: Mapping[int, int]
     ) -> dict[int, list[int]] | None:
         """The same on each of `nodes` nodes."""
         able = [
@@ -438,10 +476,12 @@ class Reference:
             for node, offer in offers.items()
             if all(have >= need for have, need in zip(offer, job.need, strict=True))
         ]
-        chosen = self.preferred(able, free)[: job.nodes]
+        chosen = self.preferred(able, free, cpus, job.nodes)
         return {node: list(job.need) for node in chosen} if len(chosen) == job.nodes else None
 
-    def in_all(self, job: Job, offers: Mapping[int, list[int]], free: Mapping[int, int]) -> dict[int, list[int]] | None:
+    def in_all(
+        self, job: Job, offers: Mapping[int, list[int]], free: Mapping[int, int], cpus: Mapping[int, int]
+    ) -> dict[int, list[int]] | None:
         """So many units on as few nodes as possible: the nodes that give most, and what is left by the rule of fit.
 
         At least `nodes` nodes give one unit each.
@@ -453,8 +493,10 @@ class Reference:
         while left > 0:
             want = left - max(job.nodes - len(given) - 1, 0)  # a unit each for the nodes that must follow
             enough = [node for node, units in gives.items() if units >= want]
+            if self.settings.fit is Fit.SLURM and (given or job.nodes > 1):
+                enough = []  # it looks for one node that has all, and else takes the largest, the last one too
             if enough:
-                node = self.preferred(enough, free)[0]
+                node = self.preferred(enough, free, cpus, 1)[0]
             elif gives:
                 node = min(gives, key=lambda node: (-gives[node], node))
             else:
