@@ -13,7 +13,7 @@ from rltuned.errors import ConfigError, EvaluationError, ModelError
 from rltuned.evaluate import plots
 from rltuned.evaluate.executors import Here, Processes
 from rltuned.evaluate.metrics import COMPARED
-from rltuned.evaluate.report import show, text
+from rltuned.evaluate.report import show, table, text
 from rltuned.evaluate.run import evaluate, ready
 from rltuned.evaluate.settings import DEFAULT_POLICIES, POLICIES, Placement, Start
 from rltuned.evaluate.state import state_path
@@ -304,7 +304,7 @@ def test_a_state_that_is_none_is_refused(tmp_path):
 def test_the_table_has_a_row_for_each_policy_and_the_difference_to_the_best_plain_rule():
     screen = io.StringIO()
     found = report()
-    show(Console(file=screen, width=60), found)
+    show(Console(file=screen, width=60), table(found))
     printed = screen.getvalue()
     for name in found["policies"]:
         assert f"│ {name} " in printed

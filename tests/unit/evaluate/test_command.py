@@ -1,0 +1,126 @@
+"""`rltuned evaluate` as typed."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from unit.evaluate.small import without_timings
+
+from rltuned.cli import cli
+from rltuned.errors import EvaluationError, RltunedError
+from rltuned.evaluate.executors import SlurmArray, chosen
+from rltuned.evaluate.state import state_path
+
+LINES = ["submit_time,run_time,num_gpus,user"] + [
+    f"{30 * k},{100 + 37 * (k % 11)},{1 + k % 3},u{k % 4}" for k in range(60)
+]
+
+
+@pytest.fixture
+def trace(tmp_path) -> Path:
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(LINES) + "\n")
+    return path
+
+
+def run(trace: Path, *more: str):
+    words = [
+        "evaluate",
+        "--trace",
+        str(trace),
+        "--cluster",
+        "2x2",
+        "--window",
+        "20",
+        "--windows",
+        "3",
+        "--workers",
+        "1",
+    ]
+    return CliRunner().invoke(cli, [*words, "--policies", "fifo,saf", *more], catch_exceptions=False)
+
+
+def test_a_table_is_printed_and_the_report_and_plots_are_written(trace, tmp_path):
+    done = run(trace, "--json", str(tmp_path / "out" / "r.json"), "--plot", str(tmp_path / "plots"))
+    assert done.exit_code == 0
+    assert "│ saf " in done.stdout
+    found = json.loads((tmp_path / "out" / "r.json").read_text())
+    assert len(found["windows"]) == 3
+    assert len(found["meta"]["trace"]["sha256"]) == 64
+    assert (tmp_path / "plots" / "wait_mean.png").exists()
+    assert not state_path(tmp_path / "out" / "r.json").exists()
+
+
+def test_two_equal_command_lines_differ_in_timings_only_wherever_they_are_written_to(trace, tmp_path):
+    reports = []
+    for name in ("a.json", "b.json"):
+        run(trace, "--json", str(tmp_path / name), "--estimates", "noisy:1")
+        reports.append(json.dumps(without_timings(json.loads((tmp_path / name).read_text()))))
+    assert reports[0] == reports[1]
+
+
+def test_a_dash_prints_the_report_instead_of_the_table(trace):
+    assert set(json.loads(run(trace, "--json", "-").stdout)["policies"]) == {"fifo", "saf"}
+
+
+def test_a_run_that_was_interrupted_is_resumed_and_another_one_is_not(trace, tmp_path):
+    out = tmp_path / "r.json"
+    run(trace, "--json", str(out))
+    whole = json.loads(out.read_text())
+    meta = {key: value for key, value in whole["meta"].items() if key != "intervals"}
+    first = {**whole["windows"][0]["policies"]["fifo"]}
+    kept = {"window": 0, "policy": "fifo", "killed": first.pop("killed"), "seconds": 12345.0}
+    first.pop("seconds")
+    lines = [{"format": 1, "asked": meta}, {**kept, "metrics": first}]
+    state_path(out).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = run(trace, "--json", str(out), "--resume")
+    assert "nothing to resume" not in done.stderr
+    again = json.loads(out.read_text())
+    assert again["windows"][0]["policies"]["fifo"]["seconds"] == 12345.0, "was not measured again"
+    assert without_timings(again) == without_timings(whole)
+    state_path(out).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(EvaluationError, match=r"settings\.backfill: \"easy\" then, \"none\" now"):
+        run(trace, "--json", str(out), "--resume", "--backfill", "none")
+    state_path(out).unlink()
+    assert "nothing to resume" in run(trace, "--json", str(out), "--resume").stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["evaluate", "--cluster", "1x1"], "Missing option '--trace'"),
+        (["evaluate", "--trace", "t.csv"], "Missing option '--cluster'"),
+        (["evaluate", "--trace", "t", "--cluster", "1x1", "--resume"], "--resume needs --json OUT"),
+        (["evaluate", "--trace", "t", "--cluster", "1x1", "--executor", "slurm"], "--executor slurm needs --json OUT"),
+    ],
+)
+def test_wrong_usage_is_refused_with_what_is_missing(words, said):
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 2
+    assert said in done.stderr
+
+
+def test_a_window_longer_than_the_trace_ends_with_its_own_exit_code(trace):
+    with pytest.raises(RltunedError, match="window of 61 jobs is longer") as error:
+        run(trace, "--window", "61")
+    assert error.value.exit_code == 13
+
+
+def test_the_options_of_an_array_job_reach_its_executor(tmp_path):
+    slurm = {"partition": "gpu", "tasks": 5, "parallel": 2, "minutes": 9, "option": ("account=lab", "--mem=2G")}
+    executor = chosen("slurm", None, tmp_path / "r.json", slurm)
+    assert isinstance(executor, SlurmArray)
+    assert executor.folder == tmp_path / "r.json.slurm"
+    assert (executor.pieces, executor.parallel, executor.minutes, executor.partition) == (5, 2, 9, "gpu")
+    assert executor.options == {"account": "lab", "mem": "2G"}
+    with pytest.raises(EvaluationError, match="'account' is not NAME=VALUE"):
+        chosen("slurm", None, tmp_path / "r.json", {**slurm, "option": ("account",)})
+
+
+def test_a_file_that_is_no_replay_is_refused(tmp_path):
+    path = tmp_path / "r.json"
+    for text, said in (("nothing", "is no JSON"), ("[]", "has no meta"), ('{"meta": {"form": 99}}', "form 99")):
+        path.write_text(text)
+        with pytest.raises(EvaluationError, match=said):
+            CliRunner().invoke(cli, ["evaluate", "--against", str(path)], catch_exceptions=False)
