@@ -137,7 +137,7 @@ class Simulation:
             self._predict(self._predictor, rows)
         keys = np.clip(np.nan_to_num(ranker.keys(self, rows), nan=_LARGEST), -_LARGEST, _LARGEST)
         if self._sort(rows, keys):
-            s.count[k.MAIN_DUE] = 1
+            k.something_changed(s, self._setup)
         s.count[k.UNRANKED] = int((s.jobs["key"][self.pending] == np.inf).sum())
 
     def _sort(self, rows: Rows, keys: Floats) -> bool:
@@ -168,10 +168,9 @@ class Simulation:
             self.estimates.run_time[fresh] = np.clip(predicted, 1.0, self.estimates.time_limit[fresh])
 
     def _something_changed(self) -> None:
-        """Slurm looks at the queue again: now, and in the next backfill pass."""
+        """Slurm looks at the queue again, and the policy ranks it anew."""
         s, now = self._state, float(self._state.clock[k.NOW])
-        s.count[k.MAIN_DUE] = 1
-        s.clock[k.BACKFILL_DUE] = min(s.clock[k.BACKFILL_DUE], k.next_multiple(now, self.settings.bf_interval))
+        k.something_changed(s, self._setup)
         s.clock[k.REFRESH_DUE] = min(s.clock[k.REFRESH_DUE], k.next_multiple(now, self.settings.refresh))
 
     # --- looking
@@ -476,7 +475,9 @@ def _setup(settings: SimulationSettings) -> k.Setup:
     return k.Setup(
         backfill=int(_BACKFILL[settings.backfill]),
         fit=_FIT[settings.fit],
+        sched_interval=float(settings.sched_interval),
         bf_interval=float(settings.bf_interval),
+        bf_offset=float(settings.bf_offset),
         bf_max_job_test=int(settings.bf_max_job_test),
         bf_window=float(settings.bf_window),
         bf_resolution=float(settings.bf_resolution),
@@ -484,6 +485,8 @@ def _setup(settings: SimulationSettings) -> k.Setup:
         stale=float(max(settings.stale, settings.refresh)),
         contention=float(settings.contention),
         turnover=float(settings.turnover),
+        launch=float(settings.launch),
+        kill_interval=float(settings.kill_interval),
     )
 
 
@@ -535,8 +538,8 @@ def _state(
         most=np.zeros((len(asked.pool_nodes), 4), dtype=np.int64),
         shadow_range=np.zeros((len(asked.pool_nodes), 2)),
         blocked=np.zeros(len(shape.partitions), dtype=np.bool_),
-        clock=np.array([jobs.submit_time[0] if n else 0.0, np.inf, np.inf, -np.inf]),
-        count=np.zeros(8, dtype=np.int64),
+        clock=np.array([jobs.submit_time[0] if n else 0.0, np.inf, np.inf, -np.inf, np.inf]),
+        count=np.zeros(7, dtype=np.int64),
         release_ptr=np.zeros(m + 1, dtype=np.int64),
         release_at=np.zeros(given if planning else 0, dtype=np.int64),
         release_job=np.zeros(given if planning else 0, dtype=np.int64),
@@ -575,4 +578,3 @@ def _job_records(
     for name, values in columns.items():
         records[name] = values
     return records
-

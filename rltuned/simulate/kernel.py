@@ -59,6 +59,9 @@ RUNNING: Final = 1
 COMPLETED: Final = 2
 TIMEOUT: Final = 3
 
+UNFINISHED: Final = 1e-6
+"""Seconds of work that a job killed under contention must have left to count as timed out."""
+
 DONE: Final = 0
 REFRESH: Final = 1
 
@@ -78,6 +81,7 @@ NOW: Final = 0
 BACKFILL_DUE: Final = 1
 REFRESH_DUE: Final = 2
 LAST_REFRESH: Final = 3
+MAIN_DUE: Final = 4
 
 # Places in `State.count`.
 QUEUED: Final = 0
@@ -86,8 +90,7 @@ HEAP: Final = 2
 HOLDING: Final = 3
 PASSES: Final = 4
 REFRESHES: Final = 5
-MAIN_DUE: Final = 6
-UNRANKED: Final = 7
+UNRANKED: Final = 6
 """Queued jobs that no refresh has seen."""
 
 
@@ -194,7 +197,9 @@ class Setup(NamedTuple):
 
     backfill: int
     fit: int
+    sched_interval: float
     bf_interval: float
+    bf_offset: float
     bf_max_job_test: int
     bf_window: float
     bf_resolution: float
@@ -202,6 +207,32 @@ class Setup(NamedTuple):
     stale: float
     contention: float
     turnover: float
+    launch: float
+    kill_interval: float
+
+
+@njit(**FACE)
+def next_multiple(time: float, step: float) -> float:
+    """The first multiple of `step` that is not before `time`; `time` itself when the step is 0."""
+    if step <= 0.0:
+        return time
+    at = np.ceil(time / step) * step
+    return at if at >= time else at + step
+
+
+@njit(**FACE)
+def something_changed(s: State, c: Setup) -> None:
+    """The main pass and the backfill pass look at the queue again, each when it is due."""
+    now = s.clock[NOW]
+    s.clock[MAIN_DUE] = min(s.clock[MAIN_DUE], next_multiple(now, c.sched_interval))
+    due = next_multiple(now - c.bf_offset, c.bf_interval) + c.bf_offset
+    s.clock[BACKFILL_DUE] = min(s.clock[BACKFILL_DUE], due)
+
+
+@njit(**INNER)
+def killed_at(s: State, c: Setup, job: int) -> float:
+    """When slurmctld ends a running job that does not end by itself."""
+    return next_multiple(s.jobs[job].ends_by, c.kill_interval)
 
 
 @njit(**INNER)
@@ -344,7 +375,7 @@ def pick_one(s: State, job: int, at_time: int, until: float, fit: int) -> int:
         units = s.amount[at_time, node, unit]
         if chosen < 0 or (units < chosen_units if fit == BEST else units > chosen_units and fit == WORST):
             chosen, chosen_units = node, units
-            if fit == SLURM or (fit == BEST and units == s.need[job, unit]):
+            if fit == BEST and units == s.need[job, unit]:
                 break
     if chosen < 0:
         return 0
@@ -352,6 +383,49 @@ def pick_one(s: State, job: int, at_time: int, until: float, fit: int) -> int:
     for d in range(DIMENSIONS):
         s.pick[0, d] = s.amount[ROOM, chosen, d] if s.jobs[job].alone == WHOLE else s.need[job, d]
     return 1
+
+
+@njit(**INNER)
+def pick_from_runs(s: State, at_time: int, found: int, wanted: int) -> None:
+    """select/cons_tres: out of runs of neighbouring candidates, the one with the least free CPUs that has enough nodes.
+
+    One node: the one of that run with the least free CPUs. Several: the run's first. No run has enough: the one with the most
+    free CPUs is taken whole, and the search goes on for the rest.
+    """
+    for node in range(len(s.nodes)):
+        s.nodes[node].fill = -1
+    for at in range(found):
+        s.nodes[s.nodes[at].candidate].fill = max(s.amount[at_time, s.nodes[at].candidate, CPU], 0)
+    picked = 0
+    while picked < wanted:
+        best, best_end, best_size, best_enough = -1, 0, 0, False
+        node = 0
+        while node < len(s.nodes):
+            if s.nodes[node].fill < 0:
+                node += 1
+                continue
+            begin_run, size = node, 0
+            while node < len(s.nodes) and s.nodes[node].fill >= 0:
+                size += s.nodes[node].fill
+                node += 1
+            enough = node - begin_run >= wanted - picked
+            if (
+                best < 0
+                or (enough and not best_enough)
+                or (enough and size < best_size)
+                or (not enough and not best_enough and size > best_size)
+            ):
+                best, best_end, best_size, best_enough = begin_run, node, size, enough
+        if wanted == 1:
+            for node in range(best + 1, best_end):
+                if s.nodes[node].fill < s.nodes[best].fill:
+                    best = node
+            best_end = best + 1
+        for node in range(best, best_end):
+            if picked < wanted:
+                s.nodes[picked].pick_node = node
+                picked += 1
+            s.nodes[node].fill = -1
 
 
 @njit(**INNER)
@@ -378,9 +452,7 @@ def pick_several(s: State, job: int, at_time: int, until: float, fit: int) -> in
         return 0
     picked = 0
     if fit == SLURM:
-        for at in range(wanted):
-            s.nodes[at].pick_node = s.nodes[at].candidate
-        picked = wanted
+        pick_from_runs(s, at_time, found, wanted)
     else:
         # Counting sort: units are small numbers, and nodes of equal units stay in order.
         for units in range(largest + 1):
@@ -437,6 +509,17 @@ def pick_in_all(s: State, job: int, at_time: int, until: float, fit: int) -> int
     least = max(s.jobs[job].least, 1)
     if together < total or found < least:
         return 0
+    if fit == SLURM and least == 1:
+        able = 0
+        for at in range(found):
+            if s.nodes[at].candidate_units >= total:
+                s.nodes[able].candidate = s.nodes[at].candidate
+                able += 1
+        if able > 0:
+            pick_from_runs(s, at_time, able, 1)
+            for d in range(DIMENSIONS):
+                s.pick[0, d] = s.amount[ROOM, s.nodes[0].pick_node, d] if s.jobs[job].alone == WHOLE else s.need[job, d]
+            return 1
     picked, left = 0, total
     while left > 0:
         still = max(least - picked - 1, 0)  # nodes that must get at least one unit after this one
@@ -450,9 +533,12 @@ def pick_in_all(s: State, job: int, at_time: int, until: float, fit: int) -> int
                 chosen = at
                 continue
             held = s.nodes[chosen].candidate_units
-            if held >= want and units >= want:
+            if held >= want and units >= want and fit != SLURM:
                 # Any of them finishes the job: the rule of fit decides, by what is free there.
-                a, b = s.amount[at_time, s.nodes[at].candidate, unit], s.amount[at_time, s.nodes[chosen].candidate, unit]
+                a, b = (
+                    s.amount[at_time, s.nodes[at].candidate, unit],
+                    s.amount[at_time, s.nodes[chosen].candidate, unit],
+                )
                 if (a < b and fit == BEST) or (a > b and fit == WORST):
                     chosen = at
             elif units > held:
@@ -480,7 +566,7 @@ def choose(s: State, job: int, at_time: int, until: float, fit: int) -> int:
     """Nodes for a job: how many, 0 when it does not fit; which and what of each in `pick_node` and `pick`."""
     if s.jobs[job].form == IN_ALL:
         return pick_in_all(s, job, at_time, until, fit)
-    if s.jobs[job].least == 1:
+    if s.jobs[job].least == 1 and fit != SLURM:
         return pick_one(s, job, at_time, until, fit)
     return pick_several(s, job, at_time, until, fit)
 
@@ -509,7 +595,7 @@ def set_ends(s: State, c: Setup) -> None:
             s.jobs[job].work_left = max(0.0, s.jobs[job].work_left - s.jobs[job].speed * (now - s.jobs[job].as_of))
             s.jobs[job].as_of = now
             s.jobs[job].speed = rate(s, c, job)
-            s.jobs[job].end = min(now + s.jobs[job].work_left / s.jobs[job].speed, s.jobs[job].ends_by)
+            s.jobs[job].end = min(now + s.jobs[job].work_left / s.jobs[job].speed, killed_at(s, c, job))
         push_end(s, s.jobs[job].end + c.turnover, job)
 
 
@@ -532,8 +618,8 @@ def begin(s: State, c: Setup, job: int, nodes: int, backfilled: bool) -> None:
     s.jobs[job].start = now
     s.jobs[job].backfilled = backfilled
     s.jobs[job].ends_by = now + s.jobs[job].limit
-    s.jobs[job].end = now + min(s.jobs[job].run, s.jobs[job].limit)
-    s.jobs[job].work_left, s.jobs[job].speed, s.jobs[job].as_of = s.jobs[job].run, 1.0, now
+    s.jobs[job].end = min(now + c.launch + s.jobs[job].run, killed_at(s, c, job))
+    s.jobs[job].work_left, s.jobs[job].speed, s.jobs[job].as_of = c.launch + s.jobs[job].run, 1.0, now
     hold_until(s, job)
     if c.contention > 0.0:
         set_ends(s, c)
@@ -558,11 +644,12 @@ def finish(s: State, c: Setup, job: int) -> None:
     """A running job ends."""
     give_back(s, job, NOW_FREE)
     let_go(s, job)
-    s.jobs[job].fate = TIMEOUT if s.jobs[job].end >= s.jobs[job].ends_by and s.jobs[job].run > s.jobs[job].limit else COMPLETED
+    killed = s.jobs[job].start + c.launch + s.jobs[job].run > killed_at(s, c, job)
     if c.contention > 0.0:
-        if s.jobs[job].end >= s.jobs[job].ends_by and s.jobs[job].work_left - s.jobs[job].speed * (s.jobs[job].end - s.jobs[job].as_of) > 1e-6:
-            s.jobs[job].fate = TIMEOUT
+        work_left = s.jobs[job].work_left - s.jobs[job].speed * (s.jobs[job].end - s.jobs[job].as_of)
+        killed = s.jobs[job].end >= killed_at(s, c, job) and work_left > UNFINISHED
         set_ends(s, c)
+    s.jobs[job].fate = TIMEOUT if killed else COMPLETED
 
 
 @njit(**INNER)
@@ -644,15 +731,6 @@ def rank_fixed(s: State) -> bool:
     for at in range(fresh):
         enqueue(s, s.fresh[at])
     return True
-
-
-@njit(**FACE)
-def next_multiple(time: float, step: float) -> float:
-    """The first multiple of `step` that is not before `time`; `time` itself when the step is 0."""
-    if step <= 0.0:
-        return time
-    at = np.ceil(time / step) * step
-    return at if at >= time else at + step
 
 
 @njit(**INNER)
@@ -932,13 +1010,11 @@ def advance(s: State, c: Setup, until: float, ranked: bool, fixed: bool, ages: b
     jobs = len(s.jobs)
     while True:
         if not ranked:
-            time = min(s.clock[BACKFILL_DUE], s.clock[REFRESH_DUE])
+            time = min(s.clock[MAIN_DUE], s.clock[BACKFILL_DUE], s.clock[REFRESH_DUE])
             if s.count[HEAP] > 0:
                 time = min(time, s.heap[0].time)
             if s.count[NEXT] < jobs:
                 time = min(time, s.jobs[s.count[NEXT]].submit)
-            if s.count[MAIN_DUE]:
-                time = s.clock[NOW]
             if time > until or time == np.inf:
                 if until < np.inf:
                     s.clock[NOW] = max(until, s.clock[NOW])
@@ -951,7 +1027,7 @@ def advance(s: State, c: Setup, until: float, ranked: bool, fixed: bool, ages: b
                 changed = True
             came = submit(s)
             if changed or came:
-                s.count[MAIN_DUE] = 1
+                something_changed(s, c)
                 if not fixed or s.count[UNRANKED] > 0:
                     due = now if came and at_once else next_multiple(now, c.refresh)
                     s.clock[REFRESH_DUE] = min(s.clock[REFRESH_DUE], due)
@@ -963,12 +1039,11 @@ def advance(s: State, c: Setup, until: float, ranked: bool, fixed: bool, ages: b
                     if not fixed:
                         return REFRESH
                     if rank_fixed(s):
-                        s.count[MAIN_DUE] = 1
+                        something_changed(s, c)
         ranked = False
         now = s.clock[NOW]
-        if s.count[MAIN_DUE]:
-            s.count[MAIN_DUE] = 0
-            s.clock[BACKFILL_DUE] = min(s.clock[BACKFILL_DUE], next_multiple(now, c.bf_interval))
+        if s.clock[MAIN_DUE] <= now:
+            s.clock[MAIN_DUE] = np.inf
             if s.count[QUEUED] > 0:
                 queue_pass(s, c, NO_BACKFILL)
         if s.clock[BACKFILL_DUE] <= now:
@@ -976,6 +1051,7 @@ def advance(s: State, c: Setup, until: float, ranked: bool, fixed: bool, ages: b
             if s.count[QUEUED] > 0 and c.backfill != NO_BACKFILL:
                 queue_pass(s, c, c.backfill)
         if s.count[QUEUED] == 0:
+            s.clock[MAIN_DUE] = np.inf
             s.clock[BACKFILL_DUE] = np.inf
             s.clock[REFRESH_DUE] = np.inf
         elif ages and s.clock[REFRESH_DUE] == np.inf and (s.count[HEAP] > 0 or s.count[NEXT] < jobs):

@@ -38,8 +38,12 @@ class SimulationSettings:
 
     backfill: Backfill = Backfill.EASY
     fit: Fit = Fit.BEST
+    sched_interval: float = 0.0
+    """A main pass at each multiple of this that follows a change; 0: at each event."""
     bf_interval: float = 30.0
     """A backfill pass at each multiple of this that follows a change (SchedulerParameters bf_interval); 0: at each event."""
+    bf_offset: float = 0.0
+    """Added to these multiples: slurmctld's two schedulers have clocks of their own."""
     bf_max_job_test: int = 500
     """Jobs that a pass of `Backfill.SLURM` looks at."""
     bf_window: float = 86_400.0
@@ -53,6 +57,10 @@ class SimulationSettings:
     renews it at the next multiple of `refresh`. Equal to `refresh`: at every one."""
     turnover: float = 0.0
     """Seconds between the end of a job and the moment at which its resources are free (epilog, completing)."""
+    launch: float = 0.0
+    """Seconds from the start that counts to the first instruction of the job: added to every run time."""
+    kill_interval: float = 0.0
+    """Jobs past their limits are killed at multiples of this (slurmctld looks every 30 s); 0: at the limit."""
     contention: float = 0.0
     """How much co-tenants slow each other: a job's speed on a node is 1 / (1 + contention · share of the node's GPUs that
     other jobs hold); the slowest node counts. 0: not at all."""

@@ -200,6 +200,10 @@ def random_instance(seed: int, **settings: Any) -> Instance:
         "stale": float(rng.choice([600.0, 120.0, 60.0])),
         "turnover": float(rng.choice([0.0, 0.0, 4.0])),
         "contention": float(rng.choice([0.0, 0.0, 0.0, 0.7])),
+        "sched_interval": float(rng.choice([0.0, 0.0, 1.0, 20.0])),
+        "bf_offset": float(rng.choice([0.0, 0.0, 0.5])),
+        "launch": float(rng.choice([0.0, 0.0, 0.25])),
+        "kill_interval": float(rng.choice([0.0, 0.0, 30.0])),
     }
     isolated = tuple(int(row) for row in np.flatnonzero(rng.random(len(jobs)) < rng.choice([0.0, 0.1])))
     rule = str(rng.choice(["fifo", "sjf", "saf", "saf", "wfp3", "unicep"]))
