@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rltuned.errors import WorkloadError
-from rltuned.workload import FORMS, Workload, lines, read
+from rltuned.workload import FORMS, Workload, lines, philly, read
 
 RECORDED = Path(__file__).parents[2] / "recorded"
 
@@ -44,6 +44,7 @@ SACCT = (
     "21|21|bob|physics|gpu|normal|2024-05-01T12:00:40|2024-05-01T12:00:40|2024-05-01T12:00:50|Unknown|9|60|cpu=2,node=1|cpu=2|1|RUNNING\n"
     "22|22|bob|physics|gpu|normal|2024-05-01T12:00:40|2024-05-01T12:00:40|None|2024-05-01T12:00:50|0|60|cpu=2,node=1||1|CANCELLED by 1001\n"
     "23|23|bob|physics|gpu|normal|2024-05-01T12:00:40|2024-05-01T12:00:40|2024-05-01T12:00:50|2024-05-01T12:00:50|0|60|cpu=2,node=1||1|CANCELLED\n"
+    "39_[1-5]|39|bob|physics|gpu|normal|2024-05-01T12:00:40|2024-05-01T12:00:41|Unknown|Unknown|0|30|cpu=2,gres/gpu=1,node=1||1|PENDING\n"
 )
 
 
@@ -213,7 +214,7 @@ def test_the_job_table_of_pai_has_users_and_submissions(tmp_path):
 def test_sacct_counts_from_when_a_job_could_run(tmp_path):
     jobs = read_text(tmp_path, SACCT)
     assert jobs.source.form == "sacct"
-    assert jobs.source.left_out == 4
+    assert jobs.source.left_out == 5
     assert jobs.job_id.tolist() == [11, 13, 7]
     assert jobs.submit_time.tolist() == [0, 10, 30]
     assert jobs.wait_time.tolist() == [0, 0, 10]
@@ -302,6 +303,7 @@ def test_philly_runs_from_the_first_attempt_to_the_last(tmp_path):
 
 def test_philly_objects_go_across_the_blocks_of_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr(lines, "BLOCK", 97)
+    monkeypatch.setattr(philly, "BATCH", 3)
     text = json.dumps(
         [philly_job(number, user=f"u\u00e9{number}") for number in range(20)], indent=2, ensure_ascii=False
     )
@@ -555,6 +557,16 @@ def test_a_truncated_list_is_named(tmp_path, cut):
     with pytest.raises(WorkloadError, match=r"trace:\d+: .*truncated"):
         read(path)
     assert read(path, skip_bad=True).source.skipped == 1
+
+
+def test_text_after_the_list_is_named(tmp_path):
+    with pytest.raises(WorkloadError, match=r"trace:1: text after the end of the list"):
+        read_text(tmp_path, json.dumps([philly_job(1)]) + "\n x", skip_bad=True)
+
+
+def test_one_job_after_the_other_needs_no_list(tmp_path):
+    jobs = read_text(tmp_path, "".join(json.dumps(philly_job(number)) + "\n" for number in range(3)))
+    assert jobs.line.tolist() == [1, 2, 3]
 
 
 # --- properties
