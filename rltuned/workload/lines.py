@@ -63,10 +63,14 @@ class _Counted(io.RawIOBase):
         return len(data)
 
 
+class _Bytes(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
 class _Plain:
     """Blocks of a plain file."""
 
-    def __init__(self, file: io.BufferedReader) -> None:
+    def __init__(self, file: _Bytes) -> None:
         self._file = file
 
     def read(self) -> bytes:
@@ -77,7 +81,7 @@ class _Plain:
 class _Gzip:
     """Blocks of a gzip file. Unlike `gzip.GzipFile` it gives all that is there before it says that the rest is missing."""
 
-    def __init__(self, file: io.BufferedReader) -> None:
+    def __init__(self, file: _Bytes) -> None:
         self._file = file
         self._member = zlib.decompressobj(wbits=31)
         self._packed = b""

@@ -62,7 +62,8 @@ def _sorted_out(
     block: Block, lines: list[list[str]], queues: dict[str, str]
 ) -> tuple[list[int], list[list[str]], dict[int, str]]:
     """Indices and fields of the jobs' lines, and what is wrong with which; the comments' names of queues go to `queues`."""
-    numbers, rows = [], []
+    numbers: list[int] = []
+    rows: list[list[str]] = []
     notes: dict[int, str] = {}
     for index, fields in enumerate(lines):
         found = fields
