@@ -104,7 +104,7 @@ class Simulation:
         self.settings = settings or SimulationSettings()
         self.asked = asked if asked is not None else requests(shape, jobs, estimates.time_limit)
         self._predictor = predictor
-        self._told = np.zeros(len(jobs), dtype=np.bool_) if predictor is not None else None
+        self._told = np.zeros(len(jobs), dtype=np.bool_)
         self._held: set[int] = set()
         self._excluded: dict[int, frozenset[int]] = {}
         self._pools: dict[tuple[int, frozenset[int]], int] = {}
@@ -138,11 +138,11 @@ class Simulation:
         keys = np.clip(np.nan_to_num(ranker.keys(self, rows), nan=_LARGEST), -_LARGEST, _LARGEST)
         if self._sort(rows, keys):
             k.something_changed(s, self._setup)
-        s.count[k.UNRANKED] = int((s.jobs["key"][self.pending] == np.inf).sum())
+        s.counts[k.UNRANKED] = int((s.jobs["key"][self.pending] == np.inf).sum())
 
     def _sort(self, rows: Rows, keys: Floats) -> bool:
         """New keys for some pending jobs; whether that changes the order."""
-        s, n = self._state, int(self._state.count[k.QUEUED])
+        s, n = self._state, int(self._state.counts[k.QUEUED])
         s.jobs["key"][rows] = keys
         queue = s.queue[:n]
         key, tier = s.jobs["key"][queue], s.jobs["tier"][queue]
@@ -156,7 +156,6 @@ class Simulation:
 
     def _predict(self, predictor: Predictor, rows: Rows) -> None:
         s = self._state
-        assert self._told is not None
         news = np.flatnonzero((s.jobs["fate"] >= JobFate.COMPLETED) & (s.jobs["fate"] <= JobFate.TIMEOUT) & ~self._told)
         if len(news):
             self._told[news] = True
@@ -183,12 +182,12 @@ class Simulation:
     @property
     def pending(self) -> Rows:
         """Jobs in the queue, in the order of their rank; held ones left out."""
-        return self._state.queue[: self._state.count[k.QUEUED]].astype(np.intp)
+        return self._state.queue[: self._state.counts[k.QUEUED]].astype(np.intp)
 
     @property
     def running(self) -> Rows:
         """Jobs that hold resources, in the order in which their limits end them."""
-        return self._state.holding[: self._state.count[k.HOLDING]].astype(np.intp)
+        return self._state.holding[: self._state.counts[k.HOLDING]].astype(np.intp)
 
     @property
     def held(self) -> frozenset[int]:
@@ -208,13 +207,14 @@ class Simulation:
     @property
     def free(self) -> npt.NDArray[np.int64]:
         """(M, 4) GPUs, CPUs, MiB of memory, MiB of disk that are free; a view, not to be written."""
-        return self._state.amount[k.NOW_FREE]
+        free: npt.NDArray[np.int64] = self._state.amount[k.NOW_FREE]
+        return free
 
     @property
     def done(self) -> bool:
         """Whether nobody waits (but for held jobs), runs, or is still to be submitted."""
         s = self._state
-        return not (s.count[k.QUEUED] or s.count[k.HEAP] or s.count[k.NEXT] < len(self.jobs))
+        return not (s.counts[k.QUEUED] or s.counts[k.HEAP] or s.counts[k.NEXT] < len(self.jobs))
 
     def nodes_of(self, row: int) -> npt.NDArray[np.int32]:
         """Nodes that a job runs on or ran on."""
@@ -248,8 +248,8 @@ class Simulation:
             node_ptr=ptr,
             node_idx=s.given_node[index].astype(np.int32),
             backfilled=s.jobs["backfilled"].astype(np.bool_),
-            passes=int(s.count[k.PASSES]),
-            refreshes=int(s.count[k.REFRESHES]),
+            passes=int(s.counts[k.PASSES]),
+            refreshes=int(s.counts[k.REFRESHES]),
         )
 
     def snapshot(self, epoch: float = 0.0, priority: Ints | None = None) -> Snapshot:
@@ -263,17 +263,17 @@ class Simulation:
         """
         s = self._state
         rows = np.concatenate((self.running, self.pending))
-        running = len(rows) - int(s.count[k.QUEUED])
+        running = len(rows) - int(s.counts[k.QUEUED])
         columns = self._job_columns()
         counts = np.where(np.arange(len(rows)) < running, s.jobs["on"][rows], 0)
         ptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
         index = np.arange(int(ptr[-1])) - np.repeat(ptr[:-1] - s.jobs["slot"][rows], counts)
         active = np.arange(len(rows)) < running
+        unchanging: dict[str, Any] = {
+            name: value.take(rows) if isinstance(value, Category) else value[rows] for name, value in columns.items()
+        }
         table = JobTable(
-            **{
-                name: value.take(rows) if isinstance(value, Category) else value[rows]
-                for name, value in columns.items()
-            },
+            **unchanging,
             state=np.where(active, JobState.RUNNING, JobState.PENDING).astype(np.int8),
             submit_time=self.jobs.submit_time[rows] + epoch,
             eligible_time=self.jobs.submit_time[rows] + epoch,
@@ -362,7 +362,7 @@ class Simulation:
         if row in self._held:
             self._held.remove(row)
             self._state.jobs["key"][row] = np.inf
-            self._state.count[k.UNRANKED] += 1
+            self._state.counts[k.UNRANKED] += 1
             k.enqueue(self._state, row)
             self._something_changed()
 
@@ -371,7 +371,7 @@ class Simulation:
         s = self._state
         if s.jobs["fate"][row] == JobFate.RUNNING:
             s.jobs["end"][row] = self.now
-            gone = np.flatnonzero(s.heap["job"][: s.count[k.HEAP]] == row)
+            gone = np.flatnonzero(s.heap["job"][: s.counts[k.HEAP]] == row)
             k.finish(s, self._setup, row)
             if self.settings.contention <= 0.0:  # else the heap has just been made anew
                 self._drop_end(int(gone[0]))
@@ -383,20 +383,20 @@ class Simulation:
         self._something_changed()
 
     def _drop_end(self, at: int) -> None:
-        s, n = self._state, int(self._state.count[k.HEAP])
+        s, n = self._state, int(self._state.counts[k.HEAP])
         times, jobs = np.delete(s.heap["time"][:n], at), np.delete(s.heap["job"][:n], at)
         order = np.lexsort((jobs, times))  # a sorted list is a heap
         s.heap["time"][: n - 1], s.heap["job"][: n - 1] = times[order], jobs[order]
-        s.count[k.HEAP] = n - 1
+        s.counts[k.HEAP] = n - 1
 
     def _leave_queue(self, row: int) -> bool:
-        s, n = self._state, int(self._state.count[k.QUEUED])
+        s, n = self._state, int(self._state.counts[k.QUEUED])
         at = np.flatnonzero(s.queue[:n] == row)
         if not len(at):
             return False
         s.queue[at[0] : n - 1] = s.queue[at[0] + 1 : n]
-        s.count[k.QUEUED] = n - 1
-        s.count[k.UNRANKED] -= int(s.jobs["key"][row] == np.inf)
+        s.counts[k.QUEUED] = n - 1
+        s.counts[k.UNRANKED] -= int(s.jobs["key"][row] == np.inf)
         self._something_changed()
         return True
 
@@ -449,7 +449,7 @@ class Simulation:
             self._state = s._replace(
                 pool_ptr=np.append(s.pool_ptr, s.pool_ptr[-1] + len(left)).astype(np.int64),
                 pool_nodes=np.concatenate((s.pool_nodes, left)),
-                known=np.append(s.known, False),  # noqa: FBT003 - a value of the array
+                known=np.append(s.known, False),
                 most=np.vstack((s.most, np.zeros((1, 4), dtype=np.int64))),
                 shadow_range=np.vstack((s.shadow_range, np.zeros((1, 2)))),
             )
@@ -539,7 +539,7 @@ def _state(
         shadow_range=np.zeros((len(asked.pool_nodes), 2)),
         blocked=np.zeros(len(shape.partitions), dtype=np.bool_),
         clock=np.array([jobs.submit_time[0] if n else 0.0, np.inf, np.inf, -np.inf, np.inf]),
-        count=np.zeros(7, dtype=np.int64),
+        counts=np.zeros(7, dtype=np.int64),
         release_ptr=np.zeros(m + 1, dtype=np.int64),
         release_at=np.zeros(given if planning else 0, dtype=np.int64),
         release_job=np.zeros(given if planning else 0, dtype=np.int64),

@@ -13,9 +13,10 @@ numbers per pool before it looks at nodes.
 """
 
 # Loops over arrays are what Numba compiles best; the formatter's and linter's taste for iterators does not apply here.
-# ruff: noqa: PLR1702, C901, PLW2901
+# ruff: noqa: C901
 
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,11 +26,24 @@ from rltuned.cluster.tables import Floats
 
 Array = npt.NDArray[Any]
 
-FACE: Final = {"cache": True, "_nrt": False}
-"""Nothing is allocated here, so nothing needs Numba's reference counts: counting took most of the time."""
+Index = int | np.int64
+Function = TypeVar("Function", bound=Callable[..., Any])
 
-INNER: Final = {**FACE, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-"""For functions that only compiled code calls: their door to Python would be most of what is compiled."""
+
+def face(function: Function) -> Function:
+    """Compile a function that Python calls too.
+
+    Nothing is allocated in this module, so nothing needs Numba's reference counts: counting took most of the time.
+    """
+    options: dict[str, Any] = {"cache": True, "_nrt": False}
+    return cast("Function", njit(**options)(function))
+
+
+def inner(function: Function) -> Function:
+    """Compile a function that only compiled code calls: a door to Python for each would be most of what is compiled."""
+    options: dict[str, Any] = {"cache": True, "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return cast("Function", njit(**options)(function))
+
 
 GPU: Final = 0
 CPU: Final = 1
@@ -83,7 +97,7 @@ REFRESH_DUE: Final = 2
 LAST_REFRESH: Final = 3
 MAIN_DUE: Final = 4
 
-# Places in `State.count`.
+# Places in `State.counts`.
 QUEUED: Final = 0
 NEXT: Final = 1
 HEAP: Final = 2
@@ -180,7 +194,7 @@ class State(NamedTuple):
     blocked: Array
     """(P,)"""
     clock: Floats
-    count: Array
+    counts: Array
     # Backfill.SLURM only.
     release_ptr: Array
     release_at: Array
@@ -211,7 +225,7 @@ class Setup(NamedTuple):
     kill_interval: float
 
 
-@njit(**FACE)
+@face
 def next_multiple(time: float, step: float) -> float:
     """The first multiple of `step` that is not before `time`; `time` itself when the step is 0."""
     if step <= 0.0:
@@ -220,7 +234,7 @@ def next_multiple(time: float, step: float) -> float:
     return at if at >= time else at + step
 
 
-@njit(**FACE)
+@face
 def something_changed(s: State, c: Setup) -> None:
     """The main pass and the backfill pass look at the queue again, each when it is due."""
     now = s.clock[NOW]
@@ -229,13 +243,13 @@ def something_changed(s: State, c: Setup) -> None:
     s.clock[BACKFILL_DUE] = min(s.clock[BACKFILL_DUE], due)
 
 
-@njit(**INNER)
+@inner
 def killed_at(s: State, c: Setup, job: int) -> float:
     """When slurmctld ends a running job that does not end by itself."""
     return next_multiple(s.jobs[job].ends_by, c.kill_interval)
 
 
-@njit(**INNER)
+@inner
 def before(s: State, a: int, b: int) -> bool:
     """Whether job `a` stands before job `b`: tier, then key, then submission."""
     if s.jobs[a].tier != s.jobs[b].tier:
@@ -245,10 +259,10 @@ def before(s: State, a: int, b: int) -> bool:
     return a < b
 
 
-@njit(**FACE)
+@face
 def enqueue(s: State, job: int) -> None:
     """Put a job into its place in the queue."""
-    n = s.count[QUEUED]
+    n = s.counts[QUEUED]
     low, high = 0, n
     if n > 0 and before(s, s.queue[n - 1], job):
         low = n
@@ -261,14 +275,14 @@ def enqueue(s: State, job: int) -> None:
     for at in range(n, low, -1):
         s.queue[at] = s.queue[at - 1]
     s.queue[low] = job
-    s.count[QUEUED] = n + 1
+    s.counts[QUEUED] = n + 1
 
 
-@njit(**INNER)
+@inner
 def push_end(s: State, time: float, job: int) -> None:
     """Into the heap of ends; ties by job, so that equal ends come in order of submission."""
-    at = s.count[HEAP]
-    s.count[HEAP] = at + 1
+    at = s.counts[HEAP]
+    s.counts[HEAP] = at + 1
     while at > 0:
         up = (at - 1) // 2
         if s.heap[up].time < time or (s.heap[up].time == time and s.heap[up].job < job):
@@ -278,12 +292,12 @@ def push_end(s: State, time: float, job: int) -> None:
     s.heap[at].time, s.heap[at].job = time, job
 
 
-@njit(**INNER)
+@inner
 def pop_end(s: State) -> int:
     """The job that ends first, out of the heap."""
     first = s.heap[0].job
-    n = s.count[HEAP] - 1
-    s.count[HEAP] = n
+    n = s.counts[HEAP] - 1
+    s.counts[HEAP] = n
     time, job = s.heap[n].time, s.heap[n].job
     at = 0
     while True:
@@ -304,10 +318,10 @@ def pop_end(s: State) -> int:
     return first
 
 
-@njit(**INNER)
+@inner
 def hold_until(s: State, job: int) -> None:
     """Into the list of running jobs by the time at which their limit ends them."""
-    n = s.count[HOLDING]
+    n = s.counts[HOLDING]
     low, high = 0, n
     while low < high:
         middle = (low + high) // 2
@@ -318,13 +332,13 @@ def hold_until(s: State, job: int) -> None:
     for at in range(n, low, -1):
         s.holding[at] = s.holding[at - 1]
     s.holding[low] = job
-    s.count[HOLDING] = n + 1
+    s.counts[HOLDING] = n + 1
 
 
-@njit(**INNER)
+@inner
 def let_go(s: State, job: int) -> None:
     """Out of that list."""
-    n = s.count[HOLDING]
+    n = s.counts[HOLDING]
     low, high = 0, n
     while low < high:
         middle = (low + high) // 2
@@ -336,11 +350,11 @@ def let_go(s: State, job: int) -> None:
         low += 1
     for at in range(low, n - 1):
         s.holding[at] = s.holding[at + 1]
-    s.count[HOLDING] = n - 1
+    s.counts[HOLDING] = n - 1
 
 
-@njit(**INNER)
-def available(s: State, at_time: int, node: int, dimension: int, until: float) -> int:
+@inner
+def available(s: State, at_time: Index, node: int, dimension: int, until: float) -> int:
     """What a job that may hold it `until` can get of a node: past a reservation only what the reservation leaves."""
     amount = s.amount[at_time, node, dimension]
     if until > s.nodes[node].shadow:
@@ -348,16 +362,16 @@ def available(s: State, at_time: int, node: int, dimension: int, until: float) -
     return amount
 
 
-@njit(**INNER)
-def open_to(s: State, job: int, node: int, at_time: int, until: float) -> bool:
+@inner
+def open_to(s: State, job: int, node: int, at_time: Index, until: float) -> bool:
     """Whether the node takes the job at all, whatever is free on it."""
     if s.nodes[node].kept or s.closed[at_time, node] or not s.nodes[node].usable:
         return False
     return s.jobs[job].alone == SHARED or (s.jobs_on[at_time, node] == 0 and until <= s.nodes[node].shadow)
 
 
-@njit(**INNER)
-def pick_one(s: State, job: int, at_time: int, until: float, fit: int) -> int:
+@inner
+def pick_one(s: State, job: int, at_time: Index, until: float, fit: int) -> int:
     """One node for a job that wants one; 1 when there is one, else 0. The choice is in `pick_node` and `pick`."""
     unit = GPU if s.need[job, GPU] > 0 else CPU
     chosen, chosen_units = -1, 0
@@ -385,8 +399,8 @@ def pick_one(s: State, job: int, at_time: int, until: float, fit: int) -> int:
     return 1
 
 
-@njit(**INNER)
-def pick_from_runs(s: State, at_time: int, found: int, wanted: int) -> None:
+@inner
+def pick_from_runs(s: State, at_time: Index, found: int, wanted: int) -> None:
     """select/cons_tres: out of runs of neighbouring candidates, the one with the least free CPUs that has enough nodes.
 
     One node: the one of that run with the least free CPUs. Several: the run's first. No run has enough: the one with the most
@@ -428,9 +442,9 @@ def pick_from_runs(s: State, at_time: int, found: int, wanted: int) -> None:
             s.nodes[node].fill = -1
 
 
-@njit(**INNER)
-def pick_several(s: State, job: int, at_time: int, until: float, fit: int) -> int:
-    """k nodes, each with the same need; k, or 0 when there are not so many."""
+@inner
+def pick_several(s: State, job: int, at_time: Index, until: float, fit: int) -> int:
+    """K nodes, each with the same need; k, or 0 when there are not so many."""
     wanted = s.jobs[job].least
     unit = GPU if s.need[job, GPU] > 0 else CPU
     found, largest = 0, 0
@@ -477,14 +491,14 @@ def pick_several(s: State, job: int, at_time: int, until: float, fit: int) -> in
     return wanted
 
 
-@njit(**INNER)
+@inner
 def share(total: int, part: int, whole: int) -> int:
     """What `part` of `whole` units carry of a total, rounded up."""
     return (total * part + whole - 1) // whole
 
 
-@njit(**INNER)
-def pick_in_all(s: State, job: int, at_time: int, until: float, fit: int) -> int:
+@inner
+def pick_in_all(s: State, job: int, at_time: Index, until: float, fit: int) -> int:
     """As few nodes as possible that together have the units of a request in all; their number, or 0."""
     unit = GPU if s.need[job, GPU] > 0 else CPU
     total = s.need[job, unit]
@@ -561,8 +575,8 @@ def pick_in_all(s: State, job: int, at_time: int, until: float, fit: int) -> int
     return picked
 
 
-@njit(**INNER)
-def choose(s: State, job: int, at_time: int, until: float, fit: int) -> int:
+@inner
+def choose(s: State, job: int, at_time: Index, until: float, fit: int) -> int:
     """Nodes for a job: how many, 0 when it does not fit; which and what of each in `pick_node` and `pick`."""
     if s.jobs[job].form == IN_ALL:
         return pick_in_all(s, job, at_time, until, fit)
@@ -571,7 +585,7 @@ def choose(s: State, job: int, at_time: int, until: float, fit: int) -> int:
     return pick_several(s, job, at_time, until, fit)
 
 
-@njit(**INNER)
+@inner
 def rate(s: State, c: Setup, job: int) -> float:
     """Speed of a running job among its co-tenants."""
     slowest = 1.0
@@ -584,12 +598,12 @@ def rate(s: State, c: Setup, job: int) -> float:
     return slowest
 
 
-@njit(**INNER)
+@inner
 def set_ends(s: State, c: Setup) -> None:
     """Ends of all running jobs under contention, after somebody started or ended; the heap is made anew."""
     now = s.clock[NOW]
-    s.count[HEAP] = 0
-    for at in range(s.count[HOLDING]):
+    s.counts[HEAP] = 0
+    for at in range(s.counts[HOLDING]):
         job = s.holding[at]
         if s.jobs[job].end > now or s.jobs[job].as_of == now:
             s.jobs[job].work_left = max(0.0, s.jobs[job].work_left - s.jobs[job].speed * (now - s.jobs[job].as_of))
@@ -599,7 +613,7 @@ def set_ends(s: State, c: Setup) -> None:
         push_end(s, s.jobs[job].end + c.turnover, job)
 
 
-@njit(**INNER)
+@inner
 def begin(s: State, c: Setup, job: int, nodes: int, backfilled: bool) -> None:
     """Start a job on the nodes that `choose` has found."""
     now = s.clock[NOW]
@@ -627,8 +641,8 @@ def begin(s: State, c: Setup, job: int, nodes: int, backfilled: bool) -> None:
         push_end(s, s.jobs[job].end + c.turnover, job)
 
 
-@njit(**INNER)
-def give_back(s: State, job: int, at_time: int) -> None:
+@inner
+def give_back(s: State, job: int, at_time: Index) -> None:
     """Return what a job holds."""
     for at in range(s.jobs[job].slot, s.jobs[job].slot + s.jobs[job].on):
         node = s.given_node[at]
@@ -639,7 +653,7 @@ def give_back(s: State, job: int, at_time: int) -> None:
             s.amount[at_time, node, d] += s.given[at, d]
 
 
-@njit(**FACE)
+@face
 def finish(s: State, c: Setup, job: int) -> None:
     """A running job ends."""
     give_back(s, job, NOW_FREE)
@@ -652,7 +666,7 @@ def finish(s: State, c: Setup, job: int) -> None:
     s.jobs[job].fate = TIMEOUT if killed else COMPLETED
 
 
-@njit(**INNER)
+@inner
 def look_at_pool(s: State, pool: int) -> None:
     """Two bounds per pool that spare most jobs a look at the nodes."""
     most, total, most_beyond, total_beyond = 0, 0, 0, 0
@@ -675,7 +689,7 @@ def look_at_pool(s: State, pool: int) -> None:
     s.known[pool] = True
 
 
-@njit(**INNER)
+@inner
 def may_fit(s: State, job: int, until: float) -> bool:
     """False when the pool cannot have room; True promises nothing."""
     gpus = s.need[job, GPU]
@@ -690,27 +704,27 @@ def may_fit(s: State, job: int, until: float) -> bool:
     return gpus <= s.most[pool, past + 1]
 
 
-@njit(**INNER)
+@inner
 def submit(s: State) -> bool:
     """Jobs whose time has come join the queue; whether there were any."""
     now, n = s.clock[NOW], len(s.jobs)
     came = False
-    while s.count[NEXT] < n and s.jobs[s.count[NEXT]].submit <= now:
-        job = s.count[NEXT]
-        s.count[NEXT] = job + 1
+    while s.counts[NEXT] < n and s.jobs[s.counts[NEXT]].submit <= now:
+        job = s.counts[NEXT]
+        s.counts[NEXT] = job + 1
         if s.jobs[job].fate == WAITING:
             s.jobs[job].key = np.inf
-            s.count[UNRANKED] += 1
+            s.counts[UNRANKED] += 1
             enqueue(s, job)
             came = True
     return came
 
 
-@njit(**INNER)
+@inner
 def rank_fixed(s: State) -> bool:
     """Give the jobs that no refresh has seen their fixed key and the place that goes with it; whether that moved any."""
-    n, fresh, stay, moved = s.count[QUEUED], 0, 0, False
-    s.count[UNRANKED] = 0
+    n, fresh, stay, moved = s.counts[QUEUED], 0, 0, False
+    s.counts[UNRANKED] = 0
     for at in range(n):
         job = s.queue[at]
         if s.jobs[job].key == np.inf:
@@ -727,25 +741,25 @@ def rank_fixed(s: State) -> bool:
         else:
             s.queue[stay] = s.queue[at]
             stay += 1
-    s.count[QUEUED] = stay
+    s.counts[QUEUED] = stay
     for at in range(fresh):
         enqueue(s, s.fresh[at])
     return True
 
 
-@njit(**INNER)
+@inner
 def list_releases(s: State) -> None:
     """Who gives what back to each node, in the order of the limits: `release_ptr`, `release_at` (places in `given`)."""
     nodes = len(s.nodes)
     s.release_ptr[:] = 0
-    for at in range(s.count[HOLDING]):
+    for at in range(s.counts[HOLDING]):
         job = s.holding[at]
         for k in range(s.jobs[job].slot, s.jobs[job].slot + s.jobs[job].on):
             s.release_ptr[s.given_node[k] + 1] += 1
     for node in range(nodes):
         s.release_ptr[node + 1] += s.release_ptr[node]
         s.nodes[node].fill = s.release_ptr[node]
-    for at in range(s.count[HOLDING]):
+    for at in range(s.counts[HOLDING]):
         job = s.holding[at]
         for k in range(s.jobs[job].slot, s.jobs[job].slot + s.jobs[job].on):
             node = s.given_node[k]
@@ -754,7 +768,7 @@ def list_releases(s: State) -> None:
             s.nodes[node].fill += 1
 
 
-@njit(**INNER)
+@inner
 def after_plans(s: State, node: int, time: float, length: float, resolution: float) -> float:
     """The first time from `time` on at which nobody has planned to have the node for `length` seconds."""
     for k in range(s.nodes[node].plans):  # sorted by start, and they do not overlap
@@ -763,7 +777,7 @@ def after_plans(s: State, node: int, time: float, length: float, resolution: flo
     return time
 
 
-@njit(**INNER)
+@inner
 def earliest_on(s: State, c: Setup, job: int, node: int) -> float:
     """When one node could take the job: enough has been given back, and nobody has planned with it."""
     now = s.clock[NOW]
@@ -794,7 +808,7 @@ def earliest_on(s: State, c: Setup, job: int, node: int) -> float:
     return after_plans(s, node, time, s.jobs[job].limit, c.bf_resolution)
 
 
-@njit(**INNER)
+@inner
 def moments_of_limits(s: State, job: int) -> int:
     """EASY's candidates: when running jobs' limits end them, as soon as the pool then has the units at all."""
     unit = GPU if s.need[job, GPU] > 0 else CPU
@@ -803,7 +817,7 @@ def moments_of_limits(s: State, job: int) -> int:
     for at in range(s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]):
         have += s.amount[NOW_FREE, s.pool_nodes[at], unit]
     count = 0
-    for at in range(s.count[HOLDING]):
+    for at in range(s.counts[HOLDING]):
         other = s.holding[at]
         for k in range(s.jobs[other].slot, s.jobs[other].slot + s.jobs[other].on):
             have += s.given[k, unit]
@@ -813,7 +827,7 @@ def moments_of_limits(s: State, job: int) -> int:
     return count
 
 
-@njit(**INNER)
+@inner
 def sort_moments(s: State, count: int) -> None:
     """Shell's sort with Ciura's gaps, in place: NumPy's wants memory of its own."""
     for gap in (701, 301, 132, 57, 23, 10, 4, 1):
@@ -825,7 +839,7 @@ def sort_moments(s: State, count: int) -> None:
             s.moments[place] = time
 
 
-@njit(**INNER)
+@inner
 def moments_of_plans(s: State, c: Setup, job: int) -> int:
     """sched/backfill's candidates: for one node, the earliest time; for several, all releases and ends of plans on the pool."""
     count, now = 0, s.clock[NOW]
@@ -849,7 +863,7 @@ def moments_of_plans(s: State, c: Setup, job: int) -> int:
     return count
 
 
-@njit(**INNER)
+@inner
 def reserve(s: State, job: int, nodes: int, time: float) -> None:
     """EASY: from `time` on the chosen nodes owe the job what it needs; the rest may be held longer."""
     for k in range(nodes):
@@ -868,7 +882,7 @@ def reserve(s: State, job: int, nodes: int, time: float) -> None:
         s.nodes[node].shadow = min(s.nodes[node].shadow, time)
 
 
-@njit(**INNER)
+@inner
 def plan_nodes(s: State, job: int, nodes: int, time: float) -> None:
     """sched/backfill: the chosen nodes are the job's alone from `time` until its limit."""
     for k in range(nodes):
@@ -885,8 +899,8 @@ def plan_nodes(s: State, job: int, nodes: int, time: float) -> None:
             s.amount[BEYOND, node, d] = 0
 
 
-@njit(**INNER)
-def look_ahead(s: State, c: Setup, job: int, mode: int) -> None:
+@inner
+def look_ahead(s: State, c: Setup, job: int, mode: Index) -> None:
     """Reserve for a job that cannot start now: at the first candidate time at which it fits if all go on to their limits."""
     count = moments_of_limits(s, job) if mode == EASY_BACKFILL else moments_of_plans(s, c, job)
     latest = np.inf if mode == EASY_BACKFILL else s.clock[NOW] + c.bf_window
@@ -908,7 +922,7 @@ def look_ahead(s: State, c: Setup, job: int, mode: int) -> None:
         if time == last:
             continue
         last = time
-        while gone < s.count[HOLDING] and s.jobs[s.holding[gone]].ends_by <= time:
+        while gone < s.counts[HOLDING] and s.jobs[s.holding[gone]].ends_by <= time:
             give_back(s, s.holding[gone], LATER_FREE)
             gone += 1
         if mode == SLURM_BACKFILL:
@@ -925,14 +939,14 @@ def look_ahead(s: State, c: Setup, job: int, mode: int) -> None:
             return
 
 
-@njit(**INNER)
-def queue_pass(s: State, c: Setup, mode: int) -> None:
+@inner
+def queue_pass(s: State, c: Setup, mode: Index) -> None:
     """Go through the queue once.
 
     Main pass (`NO_BACKFILL`): the first job of a partition that does not fit blocks the partition and its nodes. EASY: it gets
     the one reservation of its partition. sched/backfill: every job that is looked at and cannot start plans its nodes.
     """
-    s.count[PASSES] += 1
+    s.counts[PASSES] += 1
     now = s.clock[NOW]
     main = mode == NO_BACKFILL
     partitions = len(s.part_ptr) - 1
@@ -944,7 +958,7 @@ def queue_pass(s: State, c: Setup, mode: int) -> None:
         s.nodes[node].plans = 0
     if mode == SLURM_BACKFILL:
         list_releases(s)
-    n, at, stay = s.count[QUEUED], 0, 0
+    n, at, stay = s.counts[QUEUED], 0, 0
     while at < n:
         if (main and open_partitions == 0) or (mode == SLURM_BACKFILL and at >= c.bf_max_job_test):
             break
@@ -962,7 +976,7 @@ def queue_pass(s: State, c: Setup, mode: int) -> None:
                 if until > s.nodes[node].shadow:
                     for d in range(DIMENSIONS):
                         s.amount[BEYOND, node, d] -= s.pick[k, d]
-            s.count[UNRANKED] -= s.jobs[job].key == np.inf
+            s.counts[UNRANKED] -= s.jobs[job].key == np.inf
             begin(s, c, job, nodes, s.blocked[p])
             s.known[:] = False
             if mode == SLURM_BACKFILL:
@@ -985,13 +999,13 @@ def queue_pass(s: State, c: Setup, mode: int) -> None:
             s.queue[stay] = s.queue[at]
             stay += 1
             at += 1
-        s.count[QUEUED] = stay
+        s.counts[QUEUED] = stay
     for node in range(len(s.nodes)):
         s.nodes[node].shadow = np.inf
         s.nodes[node].kept = False
 
 
-@njit(**FACE)
+@face
 def advance(s: State, c: Setup, until: float, ranked: bool, fixed: bool, ages: bool, at_once: bool) -> int:
     """Move to the time `until`, events at it included, or to the end of all work.
 
@@ -1011,10 +1025,10 @@ def advance(s: State, c: Setup, until: float, ranked: bool, fixed: bool, ages: b
     while True:
         if not ranked:
             time = min(s.clock[MAIN_DUE], s.clock[BACKFILL_DUE], s.clock[REFRESH_DUE])
-            if s.count[HEAP] > 0:
+            if s.counts[HEAP] > 0:
                 time = min(time, s.heap[0].time)
-            if s.count[NEXT] < jobs:
-                time = min(time, s.jobs[s.count[NEXT]].submit)
+            if s.counts[NEXT] < jobs:
+                time = min(time, s.jobs[s.counts[NEXT]].submit)
             if time > until or time == np.inf:
                 if until < np.inf:
                     s.clock[NOW] = max(until, s.clock[NOW])
@@ -1022,19 +1036,19 @@ def advance(s: State, c: Setup, until: float, ranked: bool, fixed: bool, ages: b
             now = max(time, s.clock[NOW])
             s.clock[NOW] = now
             changed = False
-            while s.count[HEAP] > 0 and s.heap[0].time <= now:
+            while s.counts[HEAP] > 0 and s.heap[0].time <= now:
                 finish(s, c, pop_end(s))
                 changed = True
             came = submit(s)
             if changed or came:
                 something_changed(s, c)
-                if not fixed or s.count[UNRANKED] > 0:
+                if not fixed or s.counts[UNRANKED] > 0:
                     due = now if came and at_once else next_multiple(now, c.refresh)
                     s.clock[REFRESH_DUE] = min(s.clock[REFRESH_DUE], due)
             if s.clock[REFRESH_DUE] <= now:
                 s.clock[REFRESH_DUE] = np.inf
-                if s.count[QUEUED] > 0:
-                    s.count[REFRESHES] += 1
+                if s.counts[QUEUED] > 0:
+                    s.counts[REFRESHES] += 1
                     s.clock[LAST_REFRESH] = now
                     if not fixed:
                         return REFRESH
@@ -1044,16 +1058,16 @@ def advance(s: State, c: Setup, until: float, ranked: bool, fixed: bool, ages: b
         now = s.clock[NOW]
         if s.clock[MAIN_DUE] <= now:
             s.clock[MAIN_DUE] = np.inf
-            if s.count[QUEUED] > 0:
+            if s.counts[QUEUED] > 0:
                 queue_pass(s, c, NO_BACKFILL)
         if s.clock[BACKFILL_DUE] <= now:
             s.clock[BACKFILL_DUE] = np.inf
-            if s.count[QUEUED] > 0 and c.backfill != NO_BACKFILL:
+            if s.counts[QUEUED] > 0 and c.backfill != NO_BACKFILL:
                 queue_pass(s, c, c.backfill)
-        if s.count[QUEUED] == 0:
+        if s.counts[QUEUED] == 0:
             s.clock[MAIN_DUE] = np.inf
             s.clock[BACKFILL_DUE] = np.inf
             s.clock[REFRESH_DUE] = np.inf
-        elif ages and s.clock[REFRESH_DUE] == np.inf and (s.count[HEAP] > 0 or s.count[NEXT] < jobs):
+        elif ages and s.clock[REFRESH_DUE] == np.inf and (s.counts[HEAP] > 0 or s.counts[NEXT] < jobs):
             # Nothing runs and nothing comes: whoever still waits cannot start until somebody meddles.
             s.clock[REFRESH_DUE] = next_multiple(max(s.clock[LAST_REFRESH] + c.stale, now), c.refresh)
