@@ -42,6 +42,11 @@ from rltuned.slurm.commands import EXCLUSIVE_SINCE, REGISTRY, Access, environmen
 
 RECORDED: Final = ROOT / "tests" / "recorded"
 BIN: Final = Path("/usr/bin")
+WORDS: Final[dict[str, tuple[str, ...]]] = {
+    "privilege": ("user=rltuned",),
+    "history": ("--starttime=2020-01-01T00:00:00", "--endtime=2038-01-01T00:00:00"),
+}
+"""The words of the registry's commands that are not fixed."""
 WORKING_DIRECTORY: Final = "/"
 
 HOSTILE_NAME: Final = "a|b,c=d\x1fe\x1b[31mf\nJobId=1 Priority=0 'x\" $(reboot) \\ é\t"
@@ -216,10 +221,10 @@ class Recorder:
                 continue
             if command.name.endswith("-exclusive") and release < EXCLUSIVE_SINCE:
                 continue
-            argument = "user=rltuned" if command.name == "privilege" else None
-            done = self.cluster.run(command.argv(BIN, argument), user="rltuned", env=environment(None), check=False)
+            argv = command.argv(BIN, *WORDS.get(command.name, ()))
+            done = self.cluster.run(argv, user="rltuned", env=environment(None), check=False)
             if done.returncode != 0:
-                self._failed(f"{command.name}{suffix}", command.argv(BIN, argument), "rltuned", None, done)
+                self._failed(f"{command.name}{suffix}", argv, "rltuned", None, done)
             self.keep(command.name + suffix, done.stdout)
 
     def ask(self, name: str, *argv: str, user: str = "rltuned") -> None:

@@ -64,7 +64,7 @@ class SlurmSection(_Section):
     backend: Literal["cli", "pyslurm"] = "cli"
     """`cli` (squeue, scontrol, sprio; every release) or `pyslurm` (Slurm 25.11, needs `pip install rltuned[pyslurm]`)."""
     bin_dir: Path = Path("/usr/bin")
-    """Directory of squeue, scontrol, sprio, sdiag, sacctmgr. Absolute, so that PATH cannot change what is run."""
+    """Directory of squeue, scontrol, sprio, sdiag, sacctmgr, sacct. Absolute, so that PATH cannot change what is run."""
     conf: OptionalPath = None
     """SLURM_CONF for the commands; "": Slurm's own default."""
     timeout: Annotated[float, Field(gt=0, le=300)] = 20.0
@@ -87,6 +87,19 @@ class PolicySection(_Section):
     """`model`, or a plain rule by name: fifo, sjf, saf, wfp3, unicep, f1, qssf; multifactor: leave Slurm's order alone."""
     model: str = "base"
     """Name of a shipped model, or the absolute path of a model's manifest (.json)."""
+
+
+class EstimatesSection(_Section):
+    """How long jobs will run, as far as the policy is concerned. Slurm's backfill always goes by the time limits."""
+
+    source: Literal["history", "limit"] = "history"
+    """`history`: predicted from the site's own finished jobs (sacct), never above the limit; `limit`: the time limit."""
+    days: Annotated[float, Field(gt=0, le=366)] = 30.0
+    """Days of the past that are read at the start."""
+    refresh: Annotated[float, Field(ge=1, le=86400)] = 600.0
+    """Seconds from one look at the accounting to the next. A cycle never waits for it."""
+    cache: bool = True
+    """Keep what was learnt in the state directory: for the next start, `rltuned plan` and `rltuned explain`."""
 
 
 class DecideSection(_Section):
@@ -201,6 +214,7 @@ class Config(_Section):
     slurm: SlurmSection = SlurmSection()
     cycle: CycleSection = CycleSection()
     policy: PolicySection = PolicySection()
+    estimates: EstimatesSection = EstimatesSection()
     decide: DecideSection = DecideSection()
     scope: ScopeSection = ScopeSection()
     placement: PlacementSection = PlacementSection()

@@ -92,8 +92,9 @@ def explanation(console: Console, answer: Any) -> None:
     if answer.score is not None:
         console.print(
             f"  Policy '{plain(answer.policy)}' scores it {answer.score:.4g}; {answer.better_scored} jobs of its class score "
-            f"higher. It asks for {answer.gpus:g} GPUs for an estimated {duration(answer.run_time_estimate)} and has "
-            f"waited {duration(answer.wait)}."
+            f"higher. It asks for {answer.gpus:g} GPUs for an estimated {duration(answer.run_time_estimate)} "
+            f"(from {'its' if answer.estimated_from == 'time limit' else 'such'} {answer.estimated_from}) and has waited "
+            f"{duration(answer.wait)}."
         )
     for guard in answer.guards:
         console.print(f"  Guard: {guard}.")
@@ -154,6 +155,27 @@ def measures(console: Console, items: Iterable[Any], result: Mapping[str, Any]) 
     console.print(table("", columns, rows, right=("p50 ms", "p99 ms", "its p50 ms", "ratio")))
     console.print(
         f"resident memory with 10,000 pending jobs: {result['rss_mb_10000']} MiB; ready after {result['start_s']} s"
+    )
+
+
+def speeds(console: Console, items: Iterable[Any], result: Mapping[str, Any]) -> None:
+    """The table of ``rltuned bench simulate``."""
+    rows = [
+        (
+            item.what,
+            f"{item.jobs_per_s:,.0f}",
+            item.simpler,
+            f"{item.simpler_jobs_per_s:,.0f}",
+            f"{item.jobs_per_s / item.simpler_jobs_per_s:,.0f}×",
+            item.note,
+        )
+        for item in items
+    ]
+    columns = ("simulation", "jobs/s", "simpler way", "its jobs/s", "ratio", "")
+    console.print(table("", columns, rows, right=("jobs/s", "its jobs/s", "ratio")))
+    console.print(
+        f"compiled in {result['simulate_compile_s']} s, once for an installation; loaded in {result['simulate_load_s']} s, "
+        f"once for a process; {result['simulate_rss_mb_10000']} MiB resident with 10,000 jobs"
     )
 
 

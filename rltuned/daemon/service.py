@@ -21,6 +21,7 @@ from apscheduler.triggers.interval import IntervalTrigger
 from rltuned import __version__
 from rltuned.config import Effective, SlurmSection
 from rltuned.daemon.clock import Clock, SystemClock
+from rltuned.daemon.history import RunTimes
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import Lock, holder
 from rltuned.daemon.logs import make
@@ -32,7 +33,7 @@ from rltuned.decide.scope import Veto
 from rltuned.errors import LockedError, SlurmUnavailableError
 from rltuned.placement import SolveOutcome
 from rltuned.slurm.connect import open_reader, open_writer
-from rltuned.slurm.port import SlurmReader, SlurmWriter
+from rltuned.slurm.port import HistoryReader, SlurmReader, SlurmWriter
 
 JOB: Final = "cycle"
 RESTORE_WAIT: Final = 40.0
@@ -83,10 +84,11 @@ def serve(
         endpoint = serve_metrics(metrics, config.metrics) if not once else None
         if endpoint is not None:
             stack.callback(endpoint.close)
+        reader = connect_reader(config.slurm)
         daemon = Daemon(
             config=config,
             policy=policy,
-            reader=connect_reader(config.slurm),
+            reader=reader,
             writer_factory=None if dry_run else lambda: connect_writer(config.slurm),
             journal=journal,
             clock=clock,
@@ -96,6 +98,16 @@ def serve(
             notifier=notifier,
         )
         stack.callback(daemon.stop)
+        if isinstance(reader, HistoryReader):
+            state = config.state.directory
+            run_times = RunTimes(reader, lambda: daemon.config.estimates, state, clock, log, metrics)
+            daemon.planner = run_times.plan
+            stack.callback(run_times.stop)
+            # One cycle in the foreground goes by what is known: reading weeks of jobs would keep somebody waiting.
+            if once:
+                run_times.load()
+            else:
+                run_times.start()
         if once:
             report = daemon.tick()
             if report is None or report.outcome is CycleOutcome.FAILED:

@@ -29,6 +29,11 @@ OUTCOME_MEANING: Final[Mapping[str, str]] = {
 }
 
 
+FINISHED_JOBS: Final = "finished jobs"
+TIME_LIMIT: Final = "time limit"
+"""What a run-time estimate rests on: the site's finished jobs (docs/estimates.md), or what the job asked for."""
+
+
 class Verdict(enum.StrEnum):
     """What rltuned does with the job."""
 
@@ -74,6 +79,8 @@ class Explanation:
     better_scored: int | None = None
     """Visible jobs of its class with a higher score."""
     run_time_estimate: float | None = None
+    estimated_from: str = ""
+    """`FINISHED_JOBS` or `TIME_LIMIT`."""
     gpus: float | None = None
     wait: float | None = None
     features: tuple[FeatureValue, ...] = ()
@@ -155,6 +162,7 @@ def _visible(record: Mapping[str, Any], at: int, seen: int) -> dict[str, Any]:
         "score": score,
         "better_scored": better,
         "run_time_estimate": window["run_time"][seen],
+        "estimated_from": FINISHED_JOBS if window.get("predicted", {seen: False})[seen] else TIME_LIMIT,
         "gpus": window["gpus"][seen],
         "wait": window["wait"][seen],
         "features": features,

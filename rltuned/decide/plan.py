@@ -58,6 +58,8 @@ class Plan:
     window: npt.NDArray[np.intp]
     """(w,) positions (in `rows`) that the policy saw, in the order of `observation.rows`."""
     observation: Observation
+    predicted: npt.NDArray[np.bool_]
+    """(w,) whether the run time rests on a prediction that is below the time limit."""
     scores: Floats
     """(w,) by the policy."""
     placement: Placement | None
@@ -139,6 +141,8 @@ def plan(
         guards=guards,
         window=window,
         observation=observation,
+        predicted=np.isfinite(estimates[observation.rows])
+        & (estimates[observation.rows] < jobs.time_limit[observation.rows]),
         scores=scores,
         placement=None,
         placed_rows=np.zeros(0, dtype=np.intp),

@@ -55,6 +55,7 @@ def record(plan: Plan) -> dict[str, Any]:
             "score": plan.scores.tolist(),
             "values": observation.features.round(6).tolist(),
             "run_time": observation.run_time.tolist(),
+            "predicted": plan.predicted.tolist(),
             "gpus": observation.gpus.tolist(),
             "wait": observation.wait.tolist(),
         },

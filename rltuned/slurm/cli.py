@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rltuned.cluster.changes import JobStatus
+from rltuned.cluster.ended import EndedJob
 from rltuned.errors import SlurmUnavailableError
 from rltuned.slurm import parse
 from rltuned.slurm.facts import read_facts
+from rltuned.slurm.history import read_ended
 from rltuned.slurm.port import ClusterFacts
 from rltuned.slurm.process import Runner, printable
 from rltuned.slurm.status import read_status
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class CliReader:
-    """`SlurmReader` on squeue, scontrol, sprio, sdiag and sacctmgr. Keeps nothing between calls."""
+    """`SlurmReader` and `HistoryReader` on squeue, scontrol, sprio, sdiag, sacctmgr and sacct. Keeps nothing between calls."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -44,3 +46,7 @@ class CliReader:
     def status(self, job_ids: Sequence[int] | None = None) -> dict[int, JobStatus]:
         """Fresh facts of these jobs (None: of every pending one); ids that Slurm no longer knows are absent."""
         return read_status(self._runner, job_ids)
+
+    def ended(self, start: float, end: float) -> list[EndedJob]:
+        """Jobs that ended in [start, end), as sacct knows them."""
+        return read_ended(self._runner, start, end)

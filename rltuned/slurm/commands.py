@@ -39,7 +39,7 @@ class Patience(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command line. `argument`, where there is one, is the pattern of the only word that is not fixed."""
+    """One command line. `argument` and `second` are the patterns of the words that are not fixed, where there are any."""
 
     name: str
     program: str
@@ -48,21 +48,28 @@ class Command:
     patience: Patience = Patience.NORMAL
     access: Access = Access.READ
     argument: re.Pattern[str] | None = None
+    second: re.Pattern[str] | None = None
     takes_input: bool = False
+    output_limit: int | None = None
+    """Bytes, where less than the runner's is enough."""
 
-    def argv(self, bin_dir: Path, argument: str | None = None) -> list[str]:
+    def argv(self, bin_dir: Path, argument: str | None = None, second: str | None = None) -> list[str]:
         """The words to execute.
 
         Raises:
-            SlurmError: the variable word is missing, unwanted, or not of the command's pattern.
+            SlurmError: a variable word is missing, unwanted, or not of the command's pattern.
         """
         words = [str(bin_dir / self.program), *self.arguments]
-        if (self.argument is None) != (argument is None):
-            raise SlurmError(f"{self.name}: takes {'no' if self.argument is None else 'one'} argument")
-        if self.argument is not None and argument is not None:
-            if not self.argument.fullmatch(argument):
-                raise SlurmError(f"{self.name}: refusing the argument {argument!r}")
-            words.append(argument)
+        number = ("no argument", "one argument", "two arguments")[
+            (self.argument is not None) + (self.second is not None)
+        ]
+        for pattern, word in ((self.argument, argument), (self.second, second)):
+            if (pattern is None) != (word is None):
+                raise SlurmError(f"{self.name}: takes {number}")
+            if pattern is not None and word is not None:
+                if not pattern.fullmatch(word):
+                    raise SlurmError(f"{self.name}: refusing the argument {word!r}")
+                words.append(word)
         return words
 
 
@@ -129,9 +136,34 @@ share, job size, partition, QOS, association. A job of several partitions has on
 
 SITE_FORMAT: Final = SEPARATOR.join(SITE_FIELDS) + SEPARATOR
 
+ENDED_FIELDS: Final = (
+    "JobIDRaw",
+    "User",
+    "Account",
+    "Partition",
+    "State",
+    "End",
+    "ElapsedRaw",
+    "TimelimitRaw",
+    "ReqTRES",
+    "AllocTRES",
+)
+"""Columns of ``sacct --format``, sacct(1)."""
+
+ENDED_STATES: Final = ("COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "CANCELLED", "DEADLINE")
+"""Ends that are the job's or its user's doing, and so say how long such jobs run. Left out: what the cluster did to it
+(NODE_FAIL, BOOT_FAIL, PREEMPTED, REQUEUED)."""
+
+HISTORY_BYTES: Final = 16 * 1024 * 1024
+"""About 120,000 jobs of one answer of sacct."""
+
 _QUEUE = ("--noheader", "--all", "--local")
 # --all: hidden partitions too. --local: in a federation, only what this slurmctld can change. No -t: the default is
 # pending, running, suspended and completing jobs. No -r: a pending array is one record (and one row).
+
+
+_MOMENT = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}"
+# In UTC, as `environment` pins the zone.
 
 
 def _long(fields: tuple[str, ...]) -> str:
@@ -168,6 +200,24 @@ _COMMANDS: Final = (
         ("--noheader", "--parsable2", "--readonly", "show", "user", "format=user,adminlevel"),
         "AdminLevel of the calling user",
         argument=re.compile(r"user=[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"),
+    ),
+    Command(
+        "history",
+        "sacct",
+        (
+            "--allusers",
+            "--allocations",
+            "--noheader",
+            "--parsable",
+            f"--delimiter={SEPARATOR}",
+            "--noconvert",
+            f"--state={','.join(ENDED_STATES)}",
+            f"--format={','.join(ENDED_FIELDS)}",
+        ),
+        "jobs that have ended in a stretch of time, for run-time predictions; asks slurmdbd",
+        argument=re.compile(rf"--starttime={_MOMENT}"),
+        second=re.compile(rf"--endtime={_MOMENT}"),
+        output_limit=HISTORY_BYTES,
     ),
     Command(
         "update",

@@ -6,9 +6,10 @@ Two protocols, so that a dry run can be given a reader and nothing else: what is
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from rltuned.cluster.changes import Change, JobStatus, WriteResult
+from rltuned.cluster.ended import EndedJob
 
 if TYPE_CHECKING:  # restore must work without NumPy, which the snapshot's tables need
     from rltuned.cluster.tables import Snapshot
@@ -78,6 +79,19 @@ class SlurmReader(Protocol):
 
     def status(self, job_ids: Sequence[int] | None = None) -> dict[int, JobStatus]:
         """Fresh facts of these jobs (None: of every pending one); ids that Slurm no longer knows are absent."""
+
+
+@runtime_checkable
+class HistoryReader(Protocol):
+    """What a reader may offer beside `SlurmReader`: the accounting's memory. The simulator need not have one."""
+
+    def ended(self, start: float, end: float) -> list[EndedJob]:
+        """Jobs that ended in [start, end), epoch seconds, in order of their ends. May be called from another thread.
+
+        Raises:
+            SlurmUnavailableError: no accounting, or slurmdbd does not answer.
+            SlurmParseError: an answer that is truncated, unexpected, or longer than its limit.
+        """
 
 
 class SlurmWriter(Protocol):

@@ -56,7 +56,7 @@ class Runner:
         self._timeout = timeout
         self._output_limit = output_limit
 
-    def run(self, name: str, argument: str | None = None, stdin: str = "") -> Answer:
+    def run(self, name: str, argument: str | None = None, stdin: str = "", second: str | None = None) -> Answer:
         """Run one command to its end and return what it said, whatever its exit status.
 
         Raises:
@@ -66,7 +66,8 @@ class Runner:
         command = REGISTRY[name]
         if stdin and not command.takes_input:
             raise SlurmError(f"{name}: takes no input")
-        argv = command.argv(self._bin_dir, argument)
+        argv = command.argv(self._bin_dir, argument, second)
+        most = self._output_limit if command.output_limit is None else min(command.output_limit, self._output_limit)
         patience = command.patience.value * self._timeout
         started = time.monotonic()
         try:
@@ -85,16 +86,14 @@ class Runner:
                 f"{argv[0]}: cannot be executed ({error.strerror}); set slurm.bin_dir to where Slurm's commands are"
             ) from error
         try:
-            out, err = _communicate(process, stdin.encode(), started + patience, self._output_limit)
+            out, err = _communicate(process, stdin.encode(), started + patience, most)
             code = process.wait(timeout=max(started + patience - time.monotonic(), 0.05))
         except (TimeoutError, subprocess.TimeoutExpired):
             raise SlurmUnavailableError(
                 f"{command.program} ({name}) gave no complete answer within {patience:g} s; killed"
             ) from None
         except OverflowError:
-            raise SlurmParseError(
-                f"{command.program} ({name}): answer longer than {self._output_limit} bytes; killed"
-            ) from None
+            raise SlurmParseError(f"{command.program} ({name}): answer longer than {most} bytes; killed") from None
         finally:
             _end(process)
         return Answer(
@@ -105,13 +104,13 @@ class Runner:
             time.monotonic() - started,
         )
 
-    def ask(self, name: str, argument: str | None = None) -> str:
+    def ask(self, name: str, argument: str | None = None, second: str | None = None) -> str:
         """Standard output of a reading command that succeeded.
 
         Raises:
             SlurmUnavailableError, SlurmDeniedError, SlurmParseError: see `failure` and `run`.
         """
-        answer = self.run(name, argument)
+        answer = self.run(name, argument, second=second)
         # An unknown column is left out of the answer with exit status 0 (measured on all releases).
         if answer.code != 0 or "format specification" in answer.stderr:
             raise failure(answer)

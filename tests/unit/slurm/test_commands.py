@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rltuned.errors import SlurmError
-from rltuned.slurm.commands import JOB_FIELDS, REGISTRY, SEPARATOR, STATUS_FIELDS, Access, environment
+from rltuned.slurm.commands import ENDED_FIELDS, JOB_FIELDS, REGISTRY, SEPARATOR, STATUS_FIELDS, Access, environment
 
 BIN = Path("/opt/slurm/bin")
 WRITTEN_BY_USERS = {
@@ -33,10 +33,11 @@ USER_LETTERS = {"j", "k", "o", "Z", "w", "all"}
 
 
 def test_no_column_that_users_write_freely_is_ever_asked_for():
-    asked = {field.lower() for field in (*JOB_FIELDS, *STATUS_FIELDS)}
+    asked = {field.lower() for field in (*JOB_FIELDS, *STATUS_FIELDS, *ENDED_FIELDS)}
     for command in REGISTRY.values():
         for word in command.arguments:
             asked.update(part.partition(":")[0].lower() for part in word.split(",") if SEPARATOR in word)
+            asked.update(word.removeprefix("--format=").lower().split(","))
             assert not set(re.findall(r"%([A-Za-z])", word)) & USER_LETTERS
     assert not asked & WRITTEN_BY_USERS
 
@@ -47,7 +48,11 @@ def test_job_records_of_scontrol_which_hold_user_text_are_never_asked_for():
 
 def test_programs_are_run_by_absolute_path():
     for command in REGISTRY.values():
-        argv = command.argv(BIN, "user=rltuned" if command.argument else None)
+        words = {
+            "privilege": ("user=rltuned",),
+            "history": ("--starttime=2026-01-01T00:00:00", "--endtime=2026-01-02T00:00:00"),
+        }
+        argv = command.argv(BIN, *words.get(command.name, ()))
         assert argv[0] == f"/opt/slurm/bin/{command.program}"
 
 
@@ -77,6 +82,16 @@ def test_a_command_takes_exactly_the_words_that_it_declares():
         REGISTRY["ping"].argv(BIN, "user=x")
     with pytest.raises(SlurmError, match="takes one argument"):
         REGISTRY["privilege"].argv(BIN)
+    with pytest.raises(SlurmError, match="takes two arguments"):
+        REGISTRY["history"].argv(BIN, "--starttime=2026-01-01T00:00:00")
+
+
+@pytest.mark.parametrize(
+    "word", ["--endtime=now", "--endtime=", "--endtime=2026-01-01T00:00:00 -o JobName", "--user=x"]
+)
+def test_both_variable_words_must_fit_their_patterns(word):
+    with pytest.raises(SlurmError, match="refusing the argument"):
+        REGISTRY["history"].argv(BIN, "--starttime=2026-01-01T00:00:00", word)
 
 
 def test_the_environment_is_pinned_and_holds_nothing_of_the_callers(monkeypatch):

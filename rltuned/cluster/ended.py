@@ -1,0 +1,21 @@
+"""Jobs that have ended, as the accounting remembers them: what run-time predictions are made from. Imports no NumPy."""
+
+from typing import NamedTuple
+
+
+class EndedJob(NamedTuple):
+    """One job that ran and ended. No text that its user wrote."""
+
+    job_id: int
+    user: str
+    account: str
+    partition: str
+    """The one that it ran in."""
+    gpus: int
+    """GPUs in all."""
+    time_limit: float
+    """Seconds, infinite when unlimited, NaN where the accounting does not say."""
+    run_time: float
+    """Seconds."""
+    end: float
+    """Epoch seconds."""

@@ -1,0 +1,265 @@
+"""Run-time estimates of the live queue, from the site's own finished jobs: read beside the cycle, never in it.
+
+`RunTimes` has a thread of its own that asks the accounting now and then; a cycle takes what is there. slurmdbd that is slow,
+down or absent costs a log line and nothing else: what was learnt stays, and what was never learnt is the time limit.
+"""
+
+import json
+import math
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from rltuned.cluster.changes import History as Claims
+from rltuned.cluster.ended import EndedJob
+from rltuned.cluster.tables import Floats, JobTable, Snapshot
+from rltuned.config import Config, EstimatesSection
+from rltuned.daemon.clock import Clock
+from rltuned.daemon.files import write_atomic
+from rltuned.daemon.logs import Log
+from rltuned.daemon.metrics import Metrics
+from rltuned.decide.plan import Plan, plan
+from rltuned.errors import RltunedError, SlurmError, SlurmParseError, WorkloadError
+from rltuned.policy import Policy
+from rltuned.slurm.port import HistoryReader
+from rltuned.workload.predict import History, Kind, predict_table
+
+FILE_NAME: Final = "history.json"
+VERSION: Final = 1
+MAX_BYTES: Final = 64 * 1024 * 1024
+"""A full history takes about 6 MB."""
+SLICE: Final = 6 * 3600.0
+"""Seconds of the past that one command asks for: bounds the answer, whatever the site."""
+OVERLAP: Final = 3600.0
+"""Seconds that are asked for again: slurmctld tells slurmdbd of an end later than it happens."""
+_DAY: Final = 86400.0
+
+
+class RunTimes:
+    """What the finished jobs say about the run times of the waiting ones."""
+
+    def __init__(
+        self,
+        reader: HistoryReader,
+        settings: Callable[[], EstimatesSection],
+        directory: Path,
+        clock: Clock,
+        log: Log,
+        metrics: Metrics,
+    ) -> None:
+        """`settings` is asked again each time: a reload may change them. `directory`: the state directory."""
+        self._reader, self._settings, self._directory = reader, settings, directory
+        self._clock, self._log, self._metrics = clock, log, metrics
+        self._known = Known()
+        """Replaced, never changed: the cycle's thread reads it at any moment."""
+        self._failing = ""
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    # --- the cycle's side
+
+    def estimates(self, jobs: JobTable) -> Floats | None:
+        """(N,) predicted run times, seconds, NaN where unknown; None while there is nothing to predict from."""
+        known = self._known
+        if self._settings().source == "limit" or not len(known.history):
+            return None
+        found = predict_table(known.history, jobs)
+        self._metrics.predicted.set(int(np.isfinite(found[jobs.pending]).sum()))
+        return found
+
+    def plan(self, snapshot: Snapshot, policy: Policy, config: Config, history: Claims) -> Plan:
+        """`rltuned.decide.plan.plan` with these estimates: the daemon's planner."""
+        return plan(snapshot, policy, config, history, self.estimates(snapshot.jobs))
+
+    # --- the other side
+
+    def load(self) -> None:
+        """Take what an earlier run left in the state directory, if it is there and good."""
+        settings = self._settings()
+        if settings.source == "limit" or not settings.cache:
+            return
+        try:
+            found = load(self._directory)
+        except RltunedError as error:
+            self._log.warning("history.unreadable", sentence="It is read anew.", reason=str(error))
+            return
+        if found is not None:
+            self._take(found)
+
+    def start(self) -> None:
+        """Load, then read and refresh in a thread until `stop`."""
+        self.load()
+        # A daemon thread: a command that hangs must not hold up the end of the process.
+        self._thread = threading.Thread(target=self._run, name="history", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """No further command is started. What is under way ends by itself or with the process."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout=1.0)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.refresh()
+            except Exception:  # noqa: BLE001 - as for a cycle: it is reported, and the next one comes
+                self._metrics.history_errors.inc()
+                self._log.exception("history.defect", sentence="This is a defect; please report it.")
+            self._stop.wait(self._settings().refresh)
+
+    def refresh(self) -> None:
+        """Read the jobs that have ended since the last time; keep what was read, also when it ends in an error."""
+        settings = self._settings()
+        if settings.source == "limit":
+            return
+        now = self._clock.time()
+        before = self._known
+        oldest = now - settings.days * _DAY
+        fresh = not len(before.history) or before.until > now or before.until < oldest
+        made = Known(until=oldest) if fresh else before.copy()
+        start, count, trouble = (oldest if fresh else max(oldest, made.until - OVERLAP)), 0, ""
+        while start < now and not self._stop.is_set() and not trouble:
+            end = min(start + SLICE, now)
+            try:
+                count += made.learn(self._reader.ended(start, end), end)
+            except SlurmParseError as error:
+                # It would be the same next time: the rest is worth more than these hours.
+                made.learn([], end)
+                self._failed(f"{SLICE / 3600:g} hours are left out: {error}")
+            except SlurmError as error:
+                trouble = str(error)
+            start = end
+        self._take(made)
+        if trouble:
+            self._failed(trouble)
+            return
+        if count and (fresh or self._failing):
+            self._log.info(
+                "history.read",
+                sentence=f"{count} finished jobs of the last {(now - oldest) / _DAY:g} days; run times are predicted "
+                "from them.",
+            )
+        self._failing = ""
+        if count and settings.cache:
+            self._save(made)
+
+    def _take(self, made: "Known") -> None:
+        self._known = made
+        self._metrics.history_until.set(made.until if len(made.history) else 0.0)
+
+    def _failed(self, why: str) -> None:
+        self._metrics.history_errors.inc()
+        if not self._failing:
+            self._log.warning(
+                "history.unavailable",
+                sentence="Run times are predicted from what is known so far, else from the time limits.",
+                reason=why,
+                remedy='if this cluster has no accounting: estimates.source = "limit"',
+            )
+        self._failing = why
+
+    def _save(self, made: "Known") -> None:
+        data = json.dumps(made.to_json(), separators=(",", ":"), allow_nan=False).encode()
+        try:
+            write_atomic(self._directory / FILE_NAME, data, durable=False)
+        except OSError as error:
+            self._log.warning("history.not_written", detail=f"{self._directory / FILE_NAME}: {error.strerror}")
+
+
+class Known:
+    """A history and how far it reaches."""
+
+    def __init__(self, history: History | None = None, until: float = 0.0) -> None:
+        self.history = history if history is not None else History()
+        self.until = until
+        """Epoch seconds: ends before this are known."""
+        self._recent: dict[tuple[int, float], None] = {}
+        """Job and end of what ended within the overlap, so that nothing counts twice."""
+
+    def copy(self) -> "Known":
+        """An independent one that knows the same."""
+        other = Known(self.history.copy(), self.until)
+        other._recent = self._recent.copy()
+        return other
+
+    def learn(self, jobs: list[EndedJob], until: float) -> int:
+        """Take in jobs in order of their ends. Returns how many were new."""
+        count = 0
+        for job in jobs:
+            mark = (job.job_id, job.end)
+            if mark in self._recent:
+                continue
+            self._recent[mark] = None
+            self.history.ended(Kind(job.user, job.account, job.partition, job.gpus, job.time_limit), job.run_time)
+            count += 1
+        self.until = max(self.until, until)
+        self._recent = {mark: None for mark in self._recent if mark[1] >= self.until - OVERLAP}
+        return count
+
+    def to_json(self) -> dict[str, Any]:
+        """For the disk."""
+        return {
+            "version": VERSION,
+            "until": self.until,
+            "recent": [[job, end] for job, end in self._recent],
+            "history": self.history.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, value: Any) -> "Known":
+        """What `to_json` wrote.
+
+        Raises:
+            WorkloadError: something else.
+        """
+        match value:
+            case {
+                "version": version,
+                "until": int(until) | float(until),
+                "recent": list(recent),
+                "history": history,
+            } if version == VERSION and math.isfinite(until):
+                known = cls(History.from_json(history), float(until))
+            case _:
+                raise WorkloadError(f"no history of version {VERSION}")
+        for mark in recent:
+            match mark:
+                case [int(job), int(end) | float(end)]:
+                    known._recent[job, float(end)] = None
+                case _:
+                    raise WorkloadError("a job of the history cannot be understood")
+        return known
+
+
+def load(directory: Path) -> Known | None:
+    """What a daemon left in its state directory; None where there is nothing.
+
+    Raises:
+        RltunedError: it is there and cannot be used; names the file and the reason.
+    """
+    path = directory / FILE_NAME
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES)
+        # What is larger has been cut off, and is no JSON any more.
+        return Known.from_json(json.loads(data))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError, WorkloadError) as error:
+        raise RltunedError(f"{path}: cannot be used: {error}") from error
+
+
+def saved_estimates(settings: EstimatesSection, directory: Path, jobs: JobTable) -> Floats | None:
+    """As `RunTimes.estimates`, from what the daemon left on disk: for commands that decide once.
+
+    Raises:
+        RltunedError: as `load`.
+    """
+    if settings.source == "limit" or not settings.cache:
+        return None
+    known = load(directory)
+    return None if known is None else predict_table(known.history, jobs)

@@ -1,0 +1,71 @@
+"""Jobs that have ended, from sacct. Imports no NumPy (see package)."""
+
+import math
+from datetime import UTC, datetime
+
+from rltuned.cluster.ended import EndedJob
+from rltuned.errors import SlurmParseError
+from rltuned.slurm import parse
+from rltuned.slurm.commands import ENDED_FIELDS
+from rltuned.slurm.process import Runner
+
+
+def read_ended(runner: Runner, start: float, end: float) -> list[EndedJob]:
+    """Jobs that ended in [start, end), epoch seconds, in order of their ends; see `port.HistoryReader`."""
+    # A second of grace on either side: sacct takes whole seconds, what is outside is dropped here.
+    first, last = math.floor(start) - 1, math.ceil(end) + 1
+    answer = runner.ask("history", f"--starttime={_moment(first)}", f"--endtime={_moment(last)}")
+    return [job for job in ended_jobs(answer) if start <= job.end < end]
+
+
+def ended_jobs(answer: str) -> list[EndedJob]:
+    """The jobs of an answer of ``sacct`` with the columns of `ENDED_FIELDS`, in order of their ends.
+
+    Jobs that never ran (cancelled while pending) say nothing and are left out.
+
+    Raises:
+        SlurmParseError: truncated, or a value that cannot be understood; names the job and the column.
+    """
+    table = parse.columns(answer, ENDED_FIELDS, "sacct")
+    requests: dict[tuple[str, str], int] = {}
+    jobs = []
+    for job, user, account, partition, state, stamp, elapsed, limit, asked, got in zip(*table, strict=True):
+        column = ""
+        try:
+            column = "ElapsedRaw"
+            seconds = parse.count(elapsed)
+            column = "End"
+            end = parse.epoch(stamp)
+            if math.isnan(end) or (seconds == 0 and state.startswith("CANCELLED")):
+                continue
+            column = "TimelimitRaw"
+            most = _limit(limit)
+            column = "AllocTRES"
+            if (got, asked) not in requests:
+                # Where the site tracks no gres/gpu, neither has any.
+                allocated = parse.tres(got).gpus
+                requests[got, asked] = (parse.tres(asked).gpus if allocated is None else allocated) or 0
+            column = "JobIDRaw"
+            number = parse.job_id(job)
+        except SlurmParseError as error:
+            raise SlurmParseError(f"sacct, job {job[:20]!r}, column {column}: {error}") from None
+        gpus = requests[got, asked]
+        jobs.append(
+            EndedJob(
+                number, parse.text(user), parse.text(account), parse.text(partition), gpus, most, float(seconds), end
+            )
+        )
+    jobs.sort(key=lambda one: (one.end, one.job_id))
+    return jobs
+
+
+def _limit(value: str) -> float:
+    """Seconds of TimelimitRaw, which is minutes; infinite for UNLIMITED, NaN for Partition_Limit and nothing."""
+    if value.isascii() and value.isdigit():
+        return parse.integer(value) * 60.0
+    return parse.duration(value)
+
+
+def _moment(seconds: int) -> str:
+    """As sacct(1) takes it, in UTC (`commands.environment`)."""
+    return datetime.fromtimestamp(max(seconds, 0), tz=UTC).strftime("%Y-%m-%dT%H:%M:%S")

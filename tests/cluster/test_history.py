@@ -1,0 +1,93 @@
+"""On real clusters: run times are predicted from the jobs that slurmdbd remembers, and slurmdbd being away hurts nobody."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from cluster.daemon_support import STATE, Rltuned
+from cluster.support import wait_until
+
+from rltuned.daemon.history import FILE_NAME
+
+if TYPE_CHECKING:
+    from cluster.support import Cluster
+
+HOUR = ("-t", "60", "--gres=gpu:1")
+HISTORY = {"source": "history", "refresh": 2.0, "days": 0.02}
+"""Half an hour back: a cluster may have served other tests before this one."""
+
+
+@pytest.fixture
+def finished(cluster: Cluster) -> Cluster:
+    """Three jobs of carol's, of an hour's limit, have ended after some 4 s; then the cluster is full."""
+    jobs = cluster.submit_many([("carol", *HOUR)] * 3, command="sleep 4")
+    wait_until(
+        lambda: cluster.sh(f"sacct -nPX -j {','.join(map(str, jobs))} -o State").stdout.split() == ["COMPLETED"] * 3,
+        "slurmdbd knows that three jobs have ended",
+        seconds=60,
+        pause=0.5,
+    )
+    cluster.fill()
+    return cluster
+
+
+def test_estimates_follow_the_finished_jobs_and_survive_slurmdbd(finished: Cluster):
+    cluster = finished
+    # Slurm's order: dave's job of the same request first. Only the past tells the two apart.
+    dave = cluster.submit("dave", "-t", "10", "--gres=gpu:1", "--priority=0", command="sleep 600")
+    cluster.run(["scontrol", "release", str(dave)])
+    carol = cluster.submit("carol", *HOUR, command="sleep 4")
+    with Rltuned(
+        cluster, cycle={"interval": 2.0, "stage": "shadow"}, policy={"name": "sjf"}, estimates=HISTORY
+    ) as rltuned:
+        first = rltuned.cycle().record
+        assert first.column("rank")[dave] < first.column("rank")[carol], "by their limits dave's is the shorter one"
+        assert rltuned.explain(carol)[carol]["estimated_from"] == "time limit"
+
+        daemon = rltuned.start()
+        wait_until(
+            lambda: rltuned.explain(carol)[carol]["estimated_from"] == "finished jobs",
+            "carol's past is known",
+            seconds=60,
+        )
+        answer = rltuned.explain(carol)[carol]
+        assert 3.0 <= answer["run_time_estimate"] <= 9.0
+        record = rltuned.record()
+        assert record.column("rank")[carol] < record.column("rank")[dave]
+        assert daemon.metrics()["rltuned_predicted_jobs"] >= 1
+        assert len(daemon.log("history.read")) == 1
+
+        # The accounting goes away: cycles go on with what is known.
+        cluster.sh("pkill -STOP -x slurmdbd", service="dbd")
+        try:
+            wait_until(lambda: daemon.log("history.unavailable"), "the silence of slurmdbd is noticed", seconds=90)
+            done = len(daemon.cycles())
+            daemon.wait_cycles(done + 3)
+            assert rltuned.explain(carol)[carol]["estimated_from"] == "finished jobs"
+            assert len(daemon.log("history.unavailable")) == 1
+        finally:
+            cluster.sh("pkill -CONT -x slurmdbd", service="dbd")
+        assert daemon.stop() == 0
+
+        # What was learnt is on disk: a plan, and the next start, know it at once.
+        assert cluster.read_file(f"{STATE}/{FILE_NAME}")
+        assert rltuned.plan().column("rank")[carol] < record.column("rank")[dave]
+        again = rltuned.cycle().record
+        assert again.column("rank")[carol] < again.column("rank")[dave]
+
+
+def test_a_cluster_without_accounting_goes_by_the_limits(cluster: Cluster):
+    cluster.fill()
+    job = cluster.submit("carol", *HOUR)
+    with Rltuned(cluster, cycle={"interval": 2.0, "stage": "shadow"}, estimates=HISTORY) as rltuned:
+        # sacct cannot find slurmdbd: as where there is none.
+        cluster.sh("mv /usr/bin/sacct /usr/bin/sacct.away")
+        try:
+            daemon = rltuned.start()
+            daemon.wait_cycles(4)
+            assert len(daemon.log("history.unavailable")) == 1
+            assert rltuned.explain(job)[job]["estimated_from"] == "time limit"
+            assert daemon.stop() == 0
+        finally:
+            cluster.sh("mv /usr/bin/sacct.away /usr/bin/sacct")

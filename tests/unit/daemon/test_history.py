@@ -1,0 +1,290 @@
+"""Run times predicted from the site's finished jobs: read beside the cycle, kept on disk, never in the way."""
+
+import io
+import json
+import math
+
+import numpy as np
+import pytest
+import structlog
+from rich.console import Console
+from structlog.testing import capture_logs
+from unit.daemon.model_slurm import ModelSlurm, VirtualClock
+
+from rltuned.cluster.build import job_table
+from rltuned.cluster.changes import History
+from rltuned.cluster.ended import EndedJob
+from rltuned.config import Config, EstimatesSection
+from rltuned.daemon.history import FILE_NAME, OVERLAP, Known, RunTimes, load, saved_estimates
+from rltuned.daemon.metrics import Metrics
+from rltuned.decide import explain, plan, record
+from rltuned.errors import RltunedError, SlurmParseError, SlurmUnavailableError
+from rltuned.policy import by_name
+from rltuned.show import explanation
+
+DAY = 86_400.0
+NOW = 1_000_000_000.0
+QUEUE = job_table(3, user=["ann", "bob", "ann"], gpus=[4, 1, 4], partition="gpu", time_limit=[3600.0, 60.0, 20.0])
+
+
+def ended(number, at, seconds, user="ann", gpus=4):
+    return EndedJob(number, user, "physics", "gpu", gpus, 3600.0, seconds, at)
+
+
+class Accounting:
+    """A slurmdbd of a few lines: jobs by their ends, and it can be away."""
+
+    def __init__(self, *jobs):
+        self.jobs = list(jobs)
+        self.trouble = None
+        self.asked = []
+
+    def ended(self, start, end):
+        self.asked.append((start, end))
+        if self.trouble is not None:
+            raise self.trouble
+        return sorted((job for job in self.jobs if start <= job.end < end), key=lambda job: job.end)
+
+
+class Site:
+    def __init__(self, directory, *jobs, **settings):
+        self.accounting = Accounting(*jobs)
+        self.settings = EstimatesSection(**settings)
+        self.clock = VirtualClock(NOW)
+        self.directory = directory
+        self.log = []
+        self.metrics = Metrics()
+        self.start()
+
+    def start(self):
+        self.run_times = RunTimes(
+            self.accounting, lambda: self.settings, self.directory, self.clock, structlog.get_logger(), self.metrics
+        )
+
+    def refresh(self):
+        with capture_logs() as logs:
+            self.run_times.refresh()
+        self.log += [(entry["event"], entry) for entry in logs]
+        return [entry["event"] for entry in logs]
+
+    def estimates(self):
+        found = self.run_times.estimates(QUEUE)
+        return None if found is None else [None if math.isnan(value) else value for value in found.tolist()]
+
+    def metric(self, name):
+        return self.metrics.registry.get_sample_value(f"rltuned_{name}")
+
+
+def test_predictions_follow_the_finished_jobs_and_leave_the_unknown_open(tmp_path):
+    site = Site(tmp_path, ended(1, NOW - 100, 120.0))
+    assert site.estimates() is None
+    assert site.refresh() == ["history.read"]
+    # Bob is in the partition of ann's job, but may not run longer than a minute; ann's third job asks for 20 s.
+    assert site.estimates() == [120.0, 60.0, 20.0]
+    assert site.metric("predicted_jobs") == 3
+    assert site.metric("history_timestamp_seconds") == NOW
+    site.clock.sleep(600.0)
+    site.accounting.jobs += [ended(2, NOW + 10, 300.0), ended(3, NOW + 20, 300.0)]
+    assert site.refresh() == []
+    assert site.estimates()[0] == 300.0
+
+
+def test_what_nobody_has_run_before_is_not_predicted(tmp_path):
+    site = Site(tmp_path, EndedJob(1, "ann", "", "other", 4, 3600.0, 10.0, NOW - 5))
+    site.refresh()
+    assert site.estimates() == [10.0, None, 10.0]
+
+
+def test_the_past_is_asked_for_in_small_pieces_and_no_further_back_than_configured(tmp_path):
+    site = Site(tmp_path, ended(1, NOW - 2.5 * DAY, 50.0), days=2.0)
+    site.refresh()
+    starts, ends = zip(*site.accounting.asked, strict=True)
+    assert (starts[0], ends[-1]) == (NOW - 2 * DAY, NOW)
+    assert starts[1:] == ends[:-1]
+    assert max(end - start for start, end in site.accounting.asked) <= 6 * 3600
+    assert site.estimates() is None
+
+
+def test_a_refresh_asks_only_for_what_is_new_and_counts_no_job_twice(tmp_path):
+    site = Site(tmp_path, ended(1, NOW - 30, 100.0), ended(2, NOW - 20, 200.0))
+    site.refresh()
+    site.accounting.asked.clear()
+    site.clock.sleep(60.0)
+    # It ended before the last look, but slurmdbd hears of it only now.
+    site.accounting.jobs.append(ended(3, NOW - 10, 900.0))
+    site.refresh()
+    assert site.accounting.asked == [(NOW - OVERLAP, NOW + 60)]
+    # Median of 100, 200, 900; counting twice would make it another one.
+    assert site.estimates()[0] == 200.0
+    site.clock.sleep(60.0)
+    site.refresh()
+    assert site.estimates()[0] == 200.0
+
+
+def test_slurmdbd_away_is_said_once_and_what_is_known_stays(tmp_path):
+    site = Site(tmp_path, ended(1, NOW - 100, 120.0))
+    site.refresh()
+    site.accounting.trouble = SlurmUnavailableError("sacct (history) failed")
+    assert [site.refresh() for _ in range(3)] == [["history.unavailable"], [], []]
+    assert site.estimates()[0] == 120.0
+    assert site.metric("history_errors_total") == 3
+    site.accounting.trouble = None
+    site.clock.sleep(600.0)
+    site.accounting.jobs.append(ended(2, NOW + 300, 120.0))
+    assert site.refresh() == ["history.read"]
+    site.accounting.trouble = SlurmUnavailableError("again")
+    assert site.refresh() == ["history.unavailable"]
+
+
+def test_jobs_that_ended_while_slurmdbd_was_away_are_read_when_it_is_back(tmp_path):
+    site = Site(tmp_path, ended(1, NOW - 100, 120.0))
+    site.refresh()
+    site.accounting.trouble = SlurmUnavailableError("away")
+    site.clock.sleep(5 * 3600.0)
+    site.refresh()
+    site.accounting.jobs += [ended(number, NOW + 600, 500.0) for number in (2, 3)]
+    site.accounting.trouble = None
+    site.refresh()
+    assert site.estimates()[0] == 500.0
+
+
+def test_an_answer_that_cannot_be_understood_is_skipped_and_the_rest_is_read(tmp_path):
+    site = Site(tmp_path, ended(1, NOW - 100, 120.0), days=1.0)
+    whole = site.accounting.ended
+
+    def broken_first(start, end):
+        if start == NOW - DAY:
+            raise SlurmParseError("sacct, job '1': column End")
+        return whole(start, end)
+
+    site.accounting.ended = broken_first
+    assert site.refresh()[0] == "history.unavailable"
+    assert site.estimates()[0] == 120.0
+    site.accounting.asked.clear()
+    site.refresh()
+    assert site.accounting.asked == [(NOW - OVERLAP, NOW)]
+
+
+def test_a_clock_that_was_set_back_starts_anew(tmp_path):
+    site = Site(tmp_path, ended(1, NOW - 100, 120.0))
+    site.refresh()
+    site.clock.now -= 2 * DAY
+    site.refresh()
+    assert site.estimates() is None
+
+
+def test_what_was_learnt_survives_a_restart_without_asking_again(tmp_path):
+    site = Site(tmp_path, ended(1, NOW - 100, 120.0))
+    site.refresh()
+    site.start()
+    site.run_times.load()
+    assert site.estimates()[0] == 120.0
+    site.accounting.asked.clear()
+    site.clock.sleep(60.0)
+    site.refresh()
+    assert site.accounting.asked == [(NOW - OVERLAP, NOW + 60)]
+    assert site.estimates()[0] == 120.0
+    assert np.array_equal(saved_estimates(site.settings, tmp_path, QUEUE), [120.0, 60.0, 20.0])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"version": 2}',
+        "[" * 100_000,
+        '{"version":1,"until":1,"recent":[[1]],"history":{"format":1,"last":[]}}',
+    ],
+)
+def test_a_damaged_file_is_named_and_read_anew(tmp_path, text):
+    (tmp_path / FILE_NAME).write_text(text)
+    with pytest.raises(RltunedError, match=FILE_NAME):
+        load(tmp_path)
+    site = Site(tmp_path, ended(1, NOW - 100, 120.0))
+    with capture_logs() as logs:
+        site.run_times.load()
+    assert [entry["event"] for entry in logs] == ["history.unreadable"]
+    site.refresh()
+    assert site.estimates()[0] == 120.0
+    assert load(tmp_path).until == NOW
+
+
+def test_the_file_is_whole_or_not_there_and_holds_what_is_known(tmp_path):
+    site = Site(tmp_path, *(ended(number, NOW - 100 + number, 5.0 * number, f"u{number % 3}") for number in range(50)))
+    site.refresh()
+    assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
+    value = json.loads((tmp_path / FILE_NAME).read_text())
+    assert Known.from_json(value).to_json() == value
+    assert len(value["recent"]) == 50
+
+
+def test_nothing_is_written_where_that_is_switched_off(tmp_path):
+    site = Site(tmp_path, ended(1, NOW - 100, 120.0), cache=False)
+    site.refresh()
+    assert site.estimates()[0] == 120.0
+    assert not list(tmp_path.iterdir())
+    assert saved_estimates(site.settings, tmp_path, QUEUE) is None
+
+
+def test_a_directory_that_cannot_be_written_costs_a_line_of_the_log(tmp_path):
+    (tmp_path / "file").touch()
+    site = Site(tmp_path / "file", ended(1, NOW - 100, 120.0))
+    assert site.refresh() == ["history.read", "history.not_written"]
+    assert site.estimates()[0] == 120.0
+
+
+def test_a_reload_to_limits_stops_reading_and_predicting(tmp_path):
+    site = Site(tmp_path, ended(1, NOW - 100, 120.0))
+    site.refresh()
+    site.settings = EstimatesSection(source="limit")
+    site.accounting.asked.clear()
+    site.refresh()
+    assert site.estimates() is None
+    assert not site.accounting.asked
+    assert saved_estimates(site.settings, tmp_path, QUEUE) is None
+
+
+def test_the_thread_reads_by_itself_and_ends_when_told(tmp_path):
+    site = Site(tmp_path, ended(1, NOW - 100, 120.0))
+    site.run_times.start()
+    for _ in range(500):
+        if site.estimates() is not None:
+            break
+        site.run_times._stop.wait(0.01)
+    site.run_times.stop()
+    assert site.estimates()[0] == 120.0
+    assert not site.run_times._thread.is_alive()
+
+
+def test_the_policy_ranks_on_predictions_and_explain_says_where_they_come_from(tmp_path):
+    slurm = ModelSlurm(VirtualClock(NOW))
+    long, short, unknown = (
+        slurm.submit(3000, user="ann").job_id,
+        slurm.submit(2000, user="bob").job_id,
+        slurm.submit(1000, user="eve", account="other", time_limit=1800.0).job_id,
+    )
+    # All of an hour's limit, but bob's take a minute and ann's the hour.
+    site = Site(
+        tmp_path,
+        *(EndedJob(n, "bob", "acct", "old", 1, 3600.0, 60.0, NOW - n) for n in range(1, 4)),
+        *(EndedJob(n, "ann", "acct", "old", 1, 3600.0, 3600.0, NOW - n) for n in range(4, 7)),
+    )
+    site.refresh()
+    snapshot = slurm.reader().snapshot(slurm.clock.time())
+    policy, config = by_name("sjf"), Config()
+    by_limit = record(plan(snapshot, policy, config))
+    by_history = record(site.run_times.plan(snapshot, policy, config, History()))
+    assert [explain(by_limit, job).rank for job in (unknown, long, short)] == [1, 2, 3]
+    assert [explain(by_history, job).rank for job in (short, unknown, long)] == [1, 2, 3]
+    answers = {job: explain(by_history, job) for job in (long, short, unknown)}
+    assert {job: (answer.run_time_estimate, answer.estimated_from) for job, answer in answers.items()} == {
+        short: (60.0, "finished jobs"),
+        long: (3600.0, "time limit"),
+        unknown: (1800.0, "time limit"),
+    }
+    assert {explain(by_limit, job).estimated_from for job in answers} == {"time limit"}
+    shown = io.StringIO()
+    explanation(Console(file=shown, width=500), answers[short])
+    assert "for an estimated 60 s (from such finished jobs)" in shown.getvalue()

@@ -1,0 +1,123 @@
+"""Jobs that have ended, as sacct tells: what is understood, what is left out, what is refused."""
+
+import math
+
+import pytest
+from unit.slurm.standin import RECORDED, releases
+
+from rltuned.cluster.ended import EndedJob
+from rltuned.config import SlurmSection
+from rltuned.errors import SlurmParseError, SlurmUnavailableError
+from rltuned.slurm.commands import ENDED_FIELDS, HISTORY_BYTES, SEPARATOR
+from rltuned.slurm.connect import open_reader
+from rltuned.slurm.history import ended_jobs
+from rltuned.slurm.port import HistoryReader
+
+JOB = {
+    "JobIDRaw": "7",
+    "User": "alice",
+    "Account": "physics",
+    "Partition": "gpu",
+    "State": "COMPLETED",
+    "End": "1795255155",
+    "ElapsedRaw": "387",
+    "TimelimitRaw": "30",
+    "ReqTRES": "billing=1,cpu=1,gres/gpu=2,mem=100M,node=1",
+    "AllocTRES": "billing=1,cpu=1,gres/gpu:k80=2,gres/gpu=2,mem=100M,node=1",
+}
+
+
+def said(*jobs):
+    assert all(not set(job) - set(ENDED_FIELDS) for job in jobs)
+    return "".join("".join(f"{ {**JOB, **job}[field] }{SEPARATOR}" for field in ENDED_FIELDS) + "\n" for job in jobs)
+
+
+def test_a_finished_job_is_understood():
+    assert ended_jobs(said({})) == [EndedJob(7, "alice", "physics", "gpu", 2, 1800.0, 387.0, 1795255155.0)]
+
+
+def test_no_job_is_no_error():
+    assert ended_jobs("") == []
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [("30", 1800.0), ("UNLIMITED", math.inf), ("Partition_Limit", math.nan), ("", math.nan), ("1-00:00:00", 86400.0)],
+)
+def test_limits_are_minutes_or_words(value, seconds):
+    assert ended_jobs(said({"TimelimitRaw": value}))[0].time_limit == pytest.approx(seconds, nan_ok=True)
+
+
+def test_gpus_are_what_was_allocated_else_what_was_asked_for():
+    jobs = ended_jobs(
+        said({"AllocTRES": ""}, {"AllocTRES": "cpu=1,gres/gpu=8,node=2"}, {"AllocTRES": "", "ReqTRES": ""})
+    )
+    assert [job.gpus for job in jobs] == [2, 8, 0]
+
+
+def test_jobs_that_never_ran_or_have_no_end_say_nothing():
+    assert ended_jobs(said({"State": "CANCELLED by 2001", "ElapsedRaw": "0"}, {"End": "Unknown"})) == []
+    assert len(ended_jobs(said({"State": "CANCELLED by 2001", "ElapsedRaw": "5"}))) == 1
+
+
+def test_they_come_in_order_of_their_ends():
+    jobs = ended_jobs(
+        said({"End": "300", "JobIDRaw": "1"}, {"End": "100", "JobIDRaw": "2"}, {"End": "300", "JobIDRaw": "0"})
+    )
+    assert [(job.end, job.job_id) for job in jobs] == [(100.0, 2), (300.0, 0), (300.0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("ElapsedRaw", "-5"),
+        ("ElapsedRaw", "soon"),
+        ("End", "2026-01-01"),
+        ("TimelimitRaw", "x"),
+        ("AllocTRES", "gpu"),
+        ("JobIDRaw", "7_1"),
+    ],
+)
+def test_what_cannot_be_understood_names_job_and_column(column, value):
+    with pytest.raises(SlurmParseError, match=rf"sacct, job .*, column {column}"):
+        ended_jobs(said({column: value}))
+
+
+@pytest.mark.parametrize("cut", [1, 2, 40])
+def test_a_truncated_answer_is_an_error_and_not_fewer_jobs(cut):
+    with pytest.raises(SlurmParseError, match="sacct"):
+        ended_jobs(said({}, {})[:-cut])
+
+
+@pytest.mark.parametrize("release", releases())
+def test_recorded_answers_of_real_clusters_are_understood(release):
+    text = (RECORDED / release / "history.txt").read_text()
+    jobs = ended_jobs(text)
+    never_ran = sum(
+        line.split(SEPARATOR)[4].startswith("CANCELLED") and line.split(SEPARATOR)[6] == "0"
+        for line in text.splitlines()
+    )
+    assert len(jobs) == text.count("\n") - never_ran > 200
+    assert {job.user for job in jobs} <= {"alice", "bob", "carol", "dave"}
+    assert {job.gpus for job in jobs} >= {0, 1, 2, 4}
+    assert all(job.run_time >= 0 and job.end > 1.7e9 and job.time_limit >= 60 for job in jobs)
+
+
+def test_the_reader_asks_for_the_stretch_in_utc_and_drops_what_is_outside(slurm):
+    slurm.answer("history", said({"End": "1000"}, {"End": "1500"}, {"End": "2000"}))
+    reader = open_reader(SlurmSection(bin_dir=slurm.bin_dir))
+    assert isinstance(reader, HistoryReader)
+    assert [job.end for job in reader.ended(1000.0, 2000.0)] == [1000.0, 1500.0]
+    assert "--starttime=1970-01-01T00:16:39 --endtime=1970-01-01T00:33:21" in slurm.calls[-1]
+
+
+def test_a_cluster_without_accounting_is_unavailable(slurm):
+    slurm.answer("history", stderr="Slurm accounting storage is disabled\n", code=1)
+    with pytest.raises(SlurmUnavailableError, match="accounting storage is disabled"):
+        open_reader(SlurmSection(bin_dir=slurm.bin_dir)).ended(0.0, 10.0)
+
+
+def test_an_answer_beyond_its_limit_is_refused(slurm):
+    slurm.script("sacct", f"#!/bin/sh\nhead -c {HISTORY_BYTES + 1} /dev/zero\n")
+    with pytest.raises(SlurmParseError, match=f"longer than {HISTORY_BYTES} bytes"):
+        open_reader(SlurmSection(bin_dir=slurm.bin_dir)).ended(0.0, 10.0)
