@@ -1,0 +1,173 @@
+"""``rltuned bench simulate``: jobs per second of the simulator, beside the plain-Python loop that it replaces.
+
+The workload is synthetic, Philly-like, and the same for a given seed; the cluster has 20 nodes of 8 GPUs. All that a window
+costs is counted: cutting it out of the trace, the books of the simulation, the simulation, its result. What is paid once is not,
+and stated apart: compiling (once for an installation, Numba keeps it), loading the compiled kernel (once for a process).
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from rltuned.cluster.shape import ClusterShape, parse_shape
+from rltuned.policy.heuristics import by_name
+from rltuned.simulate.engine import simulate
+from rltuned.simulate.rankers import RuleRanker
+from rltuned.simulate.reference import reference
+from rltuned.simulate.requests import Requests, requests
+from rltuned.simulate.values import Estimates, SimulationResult
+from rltuned.workload.estimates import estimate
+from rltuned.workload.jobs import Workload
+from rltuned.workload.synthetic import generate
+
+CLUSTER: Final = "20x8:p100"
+WINDOW: Final = 256
+LONG: Final = 10_000
+ROUNDS: Final = 10
+_BUSY: Final = 1.5
+"""GPU time asked per GPU time that there is, while jobs come: windows queue."""
+_SWAMPED: Final = 60.0
+"""For the long sequence: thousands queue."""
+_PLAIN_WINDOWS: Final = 4
+_PLAIN_JOBS: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """One measure."""
+
+    key: str
+    what: str
+    jobs_per_s: float
+    """Median of the rounds, per second of one core."""
+    simpler: str
+    simpler_jobs_per_s: float
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Jobs with everything that does not depend on the window."""
+
+    shape: ClusterShape
+    jobs: Workload
+    estimates: Estimates
+    asked: Requests
+
+    def window(self, first: int, length: int) -> "Trace":
+        """Consecutive jobs."""
+        rows = slice(first, first + length)
+        part = Estimates(self.estimates.time_limit[rows], self.estimates.run_time[rows])
+        return Trace(self.shape, self.jobs.take(rows), part, self.asked.take(rows))
+
+    def compiled(self) -> SimulationResult:
+        """SAF + EASY + best fit."""
+        return simulate(self.shape, self.jobs, self.estimates, RuleRanker(by_name("saf")), asked=self.asked)
+
+    def plain(self) -> SimulationResult:
+        """The same, by the plain loop."""
+        return reference(self.shape, self.jobs, self.estimates, RuleRanker(by_name("saf")))
+
+
+def trace(jobs: int, load: float, seed: int) -> Trace:
+    """A synthetic trace; limits are exact, as in the paper's protocol."""
+    shape = parse_shape(CLUSTER)
+    made = generate("philly", jobs, shape, seed, load)
+    estimates = estimate(made, "true", seed)
+    return Trace(shape, made, estimates, requests(shape, made, estimates.time_limit))
+
+
+def seconds(call: Callable[[], object]) -> float:
+    """Processor time of one call: it uses one core, and other programs on the machine do not count."""
+    start = time.process_time()
+    call()
+    return time.process_time() - start
+
+
+def most_queued(jobs: Workload, result: SimulationResult) -> int:
+    """The longest that the queue ever was."""
+    started = ~np.isnan(result.start)
+    times = np.concatenate((jobs.submit_time[started], result.start[started]))
+    change = np.repeat((1, -1), int(started.sum()))
+    order = np.lexsort((change, times))
+    return int(np.cumsum(change[order]).max(initial=0))
+
+
+def in_windows(whole: Trace, starts: list[int]) -> None:
+    """All windows, one after the other."""
+    for first in starts:
+        whole.window(first, WINDOW).compiled()
+
+
+def fresh_process(cache: str) -> tuple[float, float]:
+    """Seconds until a new process has simulated its first small window, and its peak resident memory after the long
+    sequence, MiB. Numba keeps what it compiles in `cache`.
+    """
+    code = (
+        "import time\n"
+        "start = time.perf_counter()\n"
+        "from rltuned import bench_simulate as bench\n"
+        "bench.trace(10, 1.5, 1).compiled()\n"
+        "print(time.perf_counter() - start)\n"
+        f"bench.trace({LONG}, {_SWAMPED}, 1).compiled()\n"
+        "print([line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')][0])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "NUMBA_CACHE_DIR": cache},
+    )
+    first, memory = done.stdout.split()
+    return float(first), int(memory) / 1024
+
+
+def run(windows: int, seed: int, progress: Callable[[str], None]) -> tuple[list[Speed], dict[str, Any]]:
+    """All measures, and the object of ``bench simulate --json``. `windows`: in all, spread over `ROUNDS` rounds."""
+    progress("compiling, in a process of its own")
+    with tempfile.TemporaryDirectory() as cache:
+        compile_s, _ = fresh_process(cache)
+        load_s, memory = fresh_process(cache)
+    speeds = []
+
+    progress(f"{windows:,} windows of {WINDOW} jobs")
+    whole = trace(30 * WINDOW, _BUSY, seed)
+    starts = [int(row) for row in np.random.default_rng(seed).integers(0, len(whole.jobs) - WINDOW, windows)]
+    in_windows(whole, starts[:1])
+    rounds = [starts[at::ROUNDS] for at in range(min(ROUNDS, windows))]
+    rate = float(np.median([WINDOW * len(some) / seconds(partial(in_windows, whole, some)) for some in rounds]))
+    few = [whole.window(first, WINDOW) for first in starts[:_PLAIN_WINDOWS]]
+    slow = float(np.median([WINDOW / seconds(one.plain) for one in few]))
+    what = f"windows of {WINDOW} jobs, SAF + EASY, {windows:,} of them"
+    note = f"the plain loop: {len(few)} windows"
+    speeds.append(Speed(f"simulate_jobs_per_s_{WINDOW}", what, rate, "plain Python loop", slow, note))
+
+    progress(f"a sequence of {LONG:,} jobs")
+    long = trace(LONG, _SWAMPED, seed)
+    rate = float(np.median([LONG / seconds(long.compiled) for _ in range(3)]))
+    queued = most_queued(long.jobs, long.compiled())
+    progress(f"the plain loop on {_PLAIN_JOBS:,} jobs")
+    short = trace(_PLAIN_JOBS, _SWAMPED, seed)
+    slow = _PLAIN_JOBS / seconds(short.plain)
+    what = f"a sequence of {LONG:,} jobs, up to {queued:,} queued, SAF + EASY"
+    note = f"the plain loop: {_PLAIN_JOBS:,} jobs, up to {most_queued(short.jobs, short.plain()):,} queued"
+    speeds.append(Speed(f"simulate_jobs_per_s_{LONG}", what, rate, "plain Python loop", slow, note))
+
+    result: dict[str, Any] = {speed.key: round(speed.jobs_per_s) for speed in speeds}
+    result["simulate_queued_10000"] = queued
+    result["simulate_compile_s"] = round(compile_s, 2)
+    result["simulate_load_s"] = round(load_s, 2)
+    result["simulate_rss_mb_10000"] = round(memory, 1)
+    result["simpler"] = {
+        speed.key: {"way": speed.simpler, "jobs_per_s": round(speed.simpler_jobs_per_s)} for speed in speeds
+    }
+    return speeds, result

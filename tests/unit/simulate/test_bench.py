@@ -1,0 +1,19 @@
+import numpy as np
+from unit.simulate.instances import jobs_of
+
+from rltuned.bench_simulate import in_windows, most_queued, seconds, trace
+
+
+def test_the_benchmark_times_two_simulators_of_the_same_story():
+    window = trace(400, 60.0, seed=3).window(100, 200)
+    compiled, plain = window.compiled(), window.plain()
+    np.testing.assert_array_equal(compiled.start, plain.start)
+    assert (compiled.start > window.jobs.submit_time).any()  # somebody queues, or there is nothing to measure
+    assert seconds(lambda: in_windows(trace(300, 1.5, seed=3), [0, 20])) > 0
+
+
+def test_the_longest_queue_is_counted_without_those_who_start_at_once():
+    result = trace(10, 1.0, seed=1).compiled()
+    jobs = jobs_of([0, 0, 0, 5, 20] + [30] * 5, [1] * 10, [1] * 10)
+    result.start[:] = [0, 10, 12, 20, 20, *[30] * 5]
+    assert most_queued(jobs, result) == 3  # from 5 on; the five of 30 start at once
