@@ -12,6 +12,7 @@ Not simulated: arrays and heterogeneous jobs, dependencies, requeue, a slurmctld
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -20,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.changes import Change, Field, JobStatus, Outcome, OverSubscribe, WriteResult
+from rltuned.cluster.ended import EndedJob
 from rltuned.cluster.hostlist import expand
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import (
@@ -177,6 +179,7 @@ class SimulatedSlurm:
         deeds: Sequence[Deed] = (),
         profile: Profile | None = None,
         outside: Callable[[], float] | None = None,
+        past: Sequence[EndedJob] = (),
     ) -> None:
         """Args:
         shape: the cluster.
@@ -187,12 +190,14 @@ class SimulatedSlurm:
         deeds: what people do, in any order.
         profile: release, privilege, limiter, delays.
         outside: epoch seconds that pass by themselves (a real clock, say): each reading and write first catches up.
+        past: what the accounting remembers from before.
         """
         self.simulation = Simulation(shape, jobs, estimates, settings)
         self.shape, self.jobs, self.profile = shape, jobs, profile or Profile()
         self.priorities = MultifactorPriorities(self.simulation, weights)
         n = len(jobs)
         self._outside = outside
+        self._past = sorted(past, key=lambda job: job.end)
         self._ranker = _ByPriority(self)
         self._deeds = sorted(deeds, key=lambda deed: deed.time)
         self._next_deed = 0
@@ -227,8 +232,13 @@ class SimulatedSlurm:
 
     def finish(self) -> None:
         """Go on until nobody waits (but for held jobs), runs or is to come, and no deed is left that could change that."""
-        while not self.simulation.done or self._next_time() < math.inf:
+        while self._next_time() < math.inf or not (self.simulation.done or self._only_running()):
             self.advance(self.simulation.now + 10.0 * self.profile.calc_period)
+        self.simulation.run(self._ranker)
+
+    def _only_running(self) -> bool:
+        """Nothing is left to be decided: whoever is still there runs."""
+        return not len(self.simulation.pending) and bool((self.jobs.submit_time <= self.simulation.now).all())
 
     @property
     def done(self) -> bool:
@@ -507,6 +517,27 @@ class SimulatedSlurm:
             names = (OverSubscribe.UNKNOWN, OverSubscribe.YES, OverSubscribe.UNKNOWN)
         return Category(np.where(forced, SHARE_YES, share).astype(np.int32), tuple(name.value for name in names))
 
+    def ended(self, since: float, until: float) -> list[EndedJob]:
+        """Jobs that ended in [since, until), epoch seconds, in order of their ends."""
+        first, last = (bisect_left(self._past, time, key=lambda job: job.end) for time in (since, until))
+        result, jobs, epoch = self.simulation.result(), self.jobs, self.profile.epoch
+        end = np.floor(result.end) + epoch  # NaN: has not ended
+        rows = np.flatnonzero((end >= since) & (end < until) & ~np.isnan(result.start))
+        limits = self.simulation.estimates.time_limit
+        return self._past[first:last] + [
+            EndedJob(
+                row + 1,
+                jobs.user.value(row),
+                jobs.account.value(row),
+                self._static["partition"].value(row),
+                int(jobs.gpus[row]),
+                float(limits[row]),
+                float(result.end[row] - result.start[row]),
+                float(end[row]),
+            )
+            for row in rows[np.argsort(result.end[rows], kind="stable")].tolist()
+        ]
+
     def table(self) -> JobTable:
         """Pending and running jobs in order of their id."""
         simulation, books, epoch = self.simulation, self._now, self.profile.epoch
@@ -636,6 +667,10 @@ class SimulatedReader:
             priority_calc_period=profile.calc_period,
             select_type="select/cons_tres",
         )
+
+    def ended(self, start: float, end: float) -> list[EndedJob]:
+        """What sacct remembers (`rltuned.slurm.port.HistoryReader`). Moves no time: it may be asked from another thread."""
+        return self.slurm.ended(start, end)
 
     def snapshot(self, now: float) -> Snapshot:
         """The queue and the nodes at `now`, or at the simulation's present moment if that is later."""
