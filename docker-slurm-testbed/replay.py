@@ -185,12 +185,13 @@ def sbatch(jobs: Jobs, shape: ClusterShape, nice: np.ndarray[Any, np.dtype[np.in
         command += [f"--nice={nice[row]}", f"--time={round(small.time_limit[row] / MINUTE)}"]
         command += [f"--partition={small.partition.value(row)}"] if small.partition.value(row) else []
         if asked.per_node[row]:
-            command += [f"--nodes={asked.nodes[row]}", "--ntasks-per-node=1", f"--cpus-per-task={max(cpus, 1)}"]
+            # No --ntasks: with it select/cons_tres counts a node's CPUs otherwise (docs/simulator.md, What was measured).
+            command += [f"--nodes={asked.nodes[row]}", f"--cpus-per-task={max(cpus, 1)}"]
             command += [f"--mem={max(mem, 1)}"]
             command += [f"--gres=gpu:{type_}{gpus}"] if gpus else []
         elif gpus:
-            command += [f"--gpus={type_}{gpus}", f"--cpus-per-gpu={max(math.ceil(cpus / gpus), 1)}"]
-            command += [f"--mem-per-gpu={max(math.ceil(mem / gpus), 1)}"]
+            # No --cpus-per-gpu: with it the GPUs are laid out in another way.
+            command += [f"--gpus={type_}{gpus}", "--cpus-per-task=1", f"--mem={max(math.ceil(mem / gpus), 1)}"]
         else:
             command += [f"--ntasks={cpus}", f"--mem-per-cpu={max(math.ceil(mem / cpus), 1)}"]
         commands.append([*command, f"--wrap=sleep {small.run_time[row]:.2f}"])
@@ -474,7 +475,8 @@ def order(jobs: Jobs, policy: str) -> np.ndarray[Any, np.dtype[np.int64]]:
 def replay(project: Project, jobs: Jobs, cluster: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     """Runs the jobs; what REPLAY.json holds."""
     small, shape = jobs.workload, from_json(cluster, project.name)
-    commands = sbatch(jobs, shape, order(jobs, options.policy))
+    nice = order(jobs, options.policy)
+    commands = sbatch(jobs, shape, nice)
     if project.execute("squeue -h -o %A | wc -l").stdout.strip() != "0":
         message = f"{project.name} is not idle: there are jobs in its queue"
         raise TestbedError(message)
@@ -510,6 +512,8 @@ def replay(project: Project, jobs: Jobs, cluster: dict[str, Any], options: argpa
                 "cpus": int(small.cpus[row]),
                 "mem": float(small.mem[row]),
                 "partition": small.partition.value(row),
+                "user": small.user.value(row),
+                "nice": int(nice[row]),
                 "run_time": float(small.run_time[row]),
                 "time_limit": float(small.time_limit[row]),
                 "estimate": float(jobs.shown_to_policy[row]),
