@@ -112,13 +112,14 @@ class SlurmArray:
             executor.update_parameters(**parameters)
             jobs = executor.map_array(work_all, cut)
         except (RuntimeError, submitit.core.utils.FailedJobError) as error:
-            raise EvaluationError(f"--executor slurm: {_last_line(error)}") from error
+            said = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
+            raise EvaluationError(f"--executor slurm: {said}") from error
         for job in ended(jobs, poll_frequency=self.poll):
             try:
                 yield job.result()
             except Exception as error:
                 raise EvaluationError(
-                    f"Slurm job {job.job_id} of the evaluation failed: {_last_line(error)}; see {job.paths.stderr}"
+                    f"Slurm job {job.job_id} of the evaluation failed; --resume goes on from what is done\n{error}"
                 ) from error
 
 
@@ -151,8 +152,3 @@ def chosen(executor: str, workers: int | None, out: Path | None, slurm: Mapping[
         )
     count = workers if workers is not None else len(os.sched_getaffinity(0))
     return Processes(count) if count > 1 else Here()
-
-
-def _last_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__

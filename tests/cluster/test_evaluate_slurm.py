@@ -1,0 +1,118 @@
+"""`rltuned evaluate --executor slurm`: the work goes through a real Slurm as an array job, the numbers are the same."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cluster.support import RLTUNED, ROOT, Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from cluster.conftest import Clusters
+
+# One release is enough: submitit knows sbatch and sacct only. That of the oldest Python, which has every wheel.
+RELEASE = "22.05"
+# The containers share no directory: submitter and array tasks are on the same node.
+NODE = "p100-1"
+USER = "alice"
+NEEDED = ("numba", "llvmlite", "submitit", "cloudpickle", "typing-extensions")
+TRACE = "\n".join(
+    ["submit_time,run_time,num_gpus", *(f"{40 * k},{100 + 61 * (k * k % 17)},{1 + k % 4}" for k in range(80))]
+)
+COMMAND = [
+    "evaluate",
+    "--trace",
+    "t.csv",
+    "--cluster",
+    "2x4",
+    "--window",
+    "25",
+    "--windows",
+    "3",
+    "--policies",
+    "fifo,saf,rl",
+]
+
+
+def pip(*words: str) -> None:
+    done = subprocess.run([sys.executable, "-m", "pip", *words], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the extra [simulate] adds to the image's virtual environment, for its Python."""
+    lock = (ROOT / "requirements-simulate.lock").read_text()
+    pinned = [found[0] for name in NEEDED if (found := re.findall(rf"^{name}==[\w.]+", lock, re.MULTILINE))]
+    assert len(pinned) == len(NEEDED)
+    folder = tmp_path_factory.mktemp("wheels")
+    platform = ["--only-binary=:all:", "--python-version", "3.11", "--implementation", "cp"]
+    for system in ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64"):
+        platform += ["--platform", system]
+    pip("download", "-q", "--no-deps", "-d", str(folder), *platform, *pinned)
+    return folder
+
+
+@pytest.fixture
+def cluster(clusters: Clusters, wheels: Path) -> Iterator[Cluster]:
+    running = clusters.get(RELEASE)
+    running.reset()
+    running.install_rltuned(NODE)
+    running.copy_in(wheels, "/tmp/wheels", service=NODE)
+    install = "/opt/rltuned/venv/bin/pip install -q --no-deps --no-index /tmp/wheels/*.whl && rm -rf /tmp/wheels"
+    running.sh(f"{install}; rm -rf /home/{USER}/evaluate", service=NODE)
+    running.sh(f"mkdir -p ~/evaluate && cat >~/evaluate/t.csv <<'EOF'\n{TRACE}\nEOF", user=USER, service=NODE)
+    yield running
+    running.cancel_all()
+
+
+def evaluate(cluster: Cluster, out: str, *more: str) -> str:
+    words = " ".join([RLTUNED, *COMMAND, "--json", out, *more])
+    return cluster.sh(f"cd ~/evaluate && exec {words}", user=USER, service=NODE, timeout=500).stdout
+
+
+def report(cluster: Cluster, out: str) -> dict[str, Any]:
+    return dict(json.loads(cluster.read_file(f"/home/{USER}/evaluate/{out}", service=NODE)))
+
+
+def without_timings(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: without_timings(inner) for key, inner in value.items() if key != "seconds"}
+    return [without_timings(inner) for inner in value] if isinstance(value, list) else value
+
+
+def test_an_array_job_gives_the_same_numbers_as_processes_of_one_machine(cluster: Cluster):
+    evaluate(cluster, "local.json", "--workers", "1")
+    slurm = ["--executor", "slurm", "--slurm-partition", "gpu", "--slurm-tasks", "2", "--slurm-minutes", "9"]
+    said = evaluate(cluster, "slurm.json", *slurm, "--slurm-option", f"nodelist={NODE}")
+    assert "│ saf " in said
+    here, there = report(cluster, "local.json"), report(cluster, "slurm.json")
+    assert without_timings(here) == without_timings(there)
+    assert here != there, "each was measured by itself"
+    rows = cluster.sh(
+        f"sacct -X -n -P -u {USER} -S now-1hour -o JobID,JobName,State,Partition,NodeList,Timelimit"
+    ).stdout
+    tasks = [row.split("|") for row in rows.splitlines() if "|rltuned-evaluate|" in row]
+    assert [task[0].rpartition("_")[2] for task in tasks][-2:] == ["0", "1"]
+    assert all(task[2:] == ["COMPLETED", "gpu", NODE, "00:09:00"] for task in tasks[-2:])
+
+
+def test_a_refused_submission_says_what_sbatch_said(cluster: Cluster):
+    with pytest.raises(AssertionError, match=r"rltuned: --executor slurm: .*no-such-option"):
+        evaluate(cluster, "r.json", "--executor", "slurm", "--slurm-option", "no-such-option=1")
+
+
+def test_a_task_that_fails_is_named_and_the_run_goes_on_with_resume(cluster: Cluster):
+    elsewhere = ["--executor", "slurm", "--slurm-tasks", "2", "--slurm-option", "nodelist=p100-2"]
+    # That node has neither the directory nor rltuned.
+    with pytest.raises(AssertionError, match=r"Slurm job \d+_\d of the evaluation failed; --resume goes on"):
+        evaluate(cluster, "r.json", *elsewhere)
+    evaluate(cluster, "r.json", "--executor", "slurm", "--slurm-option", f"nodelist={NODE}", "--resume")
+    assert len(report(cluster, "r.json")["windows"]) == 3
