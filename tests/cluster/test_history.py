@@ -14,18 +14,22 @@ if TYPE_CHECKING:
     from cluster.support import Cluster
 
 HOUR = ("-t", "60", "--gres=gpu:1")
+TEN_MINUTES = ("-t", "10", "--gres=gpu:1")
 HISTORY = {"source": "history", "refresh": 2.0, "days": 0.02}
 """Half an hour back: a cluster may have served other tests before this one."""
 
 
 @pytest.fixture
 def finished(cluster: Cluster) -> Cluster:
-    """Three jobs of carol's, of an hour's limit, have ended after some 4 s; then the cluster is full."""
+    """Three jobs of carol's, of an hour's limit, have ended after some 4 s, one of dave's, of ten minutes, after 15 s; then
+    the cluster is full.
+    """
     jobs = cluster.submit_many([("carol", *HOUR)] * 3, command="sleep 4")
+    jobs.append(cluster.submit("dave", *TEN_MINUTES, command="sleep 15"))
     wait_until(
-        lambda: cluster.sh(f"sacct -nPX -j {','.join(map(str, jobs))} -o State").stdout.split() == ["COMPLETED"] * 3,
-        "slurmdbd knows that three jobs have ended",
-        seconds=60,
+        lambda: cluster.sh(f"sacct -nPX -j {','.join(map(str, jobs))} -o State").stdout.split() == ["COMPLETED"] * 4,
+        "slurmdbd knows that the jobs have ended",
+        seconds=90,
         pause=0.5,
     )
     cluster.fill()
@@ -34,15 +38,14 @@ def finished(cluster: Cluster) -> Cluster:
 
 def test_estimates_follow_the_finished_jobs_and_survive_slurmdbd(finished: Cluster):
     cluster = finished
-    # Slurm's order: dave's job of the same request first. Only the past tells the two apart.
-    dave = cluster.submit("dave", "-t", "10", "--gres=gpu:1", "--priority=0", command="sleep 600")
-    cluster.run(["scontrol", "release", str(dave)])
+    # By what they ask for dave's job is the shorter one; by what such jobs took, carol's.
+    dave = cluster.submit("dave", *TEN_MINUTES)
     carol = cluster.submit("carol", *HOUR, command="sleep 4")
     with Rltuned(
         cluster, cycle={"interval": 2.0, "stage": "shadow"}, policy={"name": "sjf"}, estimates=HISTORY
     ) as rltuned:
         first = rltuned.cycle().record
-        assert first.column("rank")[dave] < first.column("rank")[carol], "by their limits dave's is the shorter one"
+        assert first.column("rank")[dave] < first.column("rank")[carol]
         assert rltuned.explain(carol)[carol]["estimated_from"] == "time limit"
 
         daemon = rltuned.start()
@@ -72,7 +75,8 @@ def test_estimates_follow_the_finished_jobs_and_survive_slurmdbd(finished: Clust
 
         # What was learnt is on disk: a plan, and the next start, know it at once.
         assert cluster.read_file(f"{STATE}/{FILE_NAME}")
-        assert rltuned.plan().column("rank")[carol] < record.column("rank")[dave]
+        planned = rltuned.plan()
+        assert planned.column("rank")[carol] < planned.column("rank")[dave]
         again = rltuned.cycle().record
         assert again.column("rank")[carol] < again.column("rank")[dave]
 
