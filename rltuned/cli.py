@@ -529,7 +529,13 @@ def traces_generate(preset: str, jobs: int, cluster: str, seed: int, load: float
     show_default=True,
     help="Part of the trace, by time: the first 70 % of the jobs, the next 15 %, the last 15 %.",
 )
-@click.option("--backfill", type=click.Choice(["easy", "slurm", "none"]), default="easy", show_default=True)
+@click.option(
+    "--backfill",
+    type=click.Choice(["easy", "slurm", "none"]),
+    default="easy",
+    show_default=True,
+    help="One reservation per partition, one for each of the first jobs, or none at all.",
+)
 @click.option(
     "--placement",
     type=click.Choice(["best", "worst", "milp"]),
@@ -550,6 +556,7 @@ def traces_generate(preset: str, jobs: int, cluster: str, seed: int, load: float
 @click.option("--schedinspector", default="schedinspector", help="Model file (.json) of the policy schedinspector.")
 @click.option("--form", help="Format of the trace. [default: found out]")
 @click.option("--skip-bad", is_flag=True, help="Count lines that cannot be read and go on.")
+@click.option("--job-table", help="pai_job_table.csv, where the trace is pai_task_table.csv.")
 @click.option(
     "--against",
     type=click.Path(dir_okay=False, path_type=Path),

@@ -79,8 +79,14 @@ class Replayed:
                 raise EvaluationError("replay: no jobs in it")
             self.shape: ClusterShape = from_json(replay["cluster"], "replay")
             self.names = [str(pool["name"]) for pool in replay["cluster"]["pools"]]
+            # The simulator makes main passes at multiples of their interval: its clock begins at one of Slurm's.
+            main, backfill = (
+                (float(self.meta[of]["interval"]), float(self.meta[of]["offset"])) for of in ("main_pass", "backfill_pass")
+            )
+            shift = main[0] - main[1]
+            self.sched_interval, self.bf_interval, self.bf_offset = main[0], backfill[0], backfill[1] + shift
             self.start, self.end, self.submit = (
-                np.array([float(job[of]) for job in jobs]) for of in ("start", "end", "eligible")
+                np.array([float(job[of]) for job in jobs]) + shift for of in ("start", "end", "eligible")
             )
             self.kind = [str(job["class"]) for job in jobs]
             self.nodes = [str(job["nodes"]) for job in jobs]
@@ -137,7 +143,7 @@ def compare(replay: Mapping[str, Any], model: Policy | None = None) -> Fidelity:
         EvaluationError: not a REPLAY.json, a job that the simulator rejects, or a model is missing.
     """
     real = Replayed(replay)
-    settings = slurm_settings(real.meta)
+    settings = slurm_settings(real)
     simulation = Simulation(real.shape, real.jobs, real.estimates, settings)
     simulation.run(_ranker(real, model))
     result = simulation.result()
@@ -182,21 +188,22 @@ def _ranker(real: Replayed, model: Policy | None) -> Ranker:
     return PlanRanker(policy, Config(placement=PlacementSection(apply=PlacementApply.OFF)))
 
 
-def slurm_settings(meta: Mapping[str, Any]) -> SimulationSettings:
-    """The settings of the simulated Slurm for a replay: its SchedulerParameters, its passes, the daemon's interval.
+def slurm_settings(real: Replayed) -> SimulationSettings:
+    """The settings of the simulated Slurm for a replay: its SchedulerParameters, its passes as they came, the daemon's interval.
 
     What SchedulerParameters does not say has slurm.conf(5)'s default.
     """
-    said = dict(re.findall(r"(\w+)=([^,]*)", str(meta["scheduler_parameters"])))
-    refresh = float(meta["interval"] or 1.0)
+    said = dict(re.findall(r"(\w+)=([^,]*)", str(real.meta["scheduler_parameters"])))
+    refresh = float(real.meta["interval"] or 1.0)
     return SimulationSettings(
         backfill=Backfill.SLURM,
         fit=Fit.SLURM,
-        bf_interval=float(said.get("bf_interval", 30)),
+        sched_interval=real.sched_interval,
+        bf_interval=real.bf_interval,
+        bf_offset=real.bf_offset,
         bf_max_job_test=int(said.get("bf_max_job_test", 500)),
         bf_window=float(said.get("bf_window", 1440)) * MINUTE,
         bf_resolution=float(said.get("bf_resolution", 60)),
         refresh=refresh,
         stale=refresh,
-        turnover=0.3,
     )

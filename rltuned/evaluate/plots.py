@@ -60,7 +60,7 @@ def draw(report: Mapping[str, Any], directory: Path) -> list[Path]:
         path = directory / f"{metric}.png"
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, dpi=150)
+            figure.savefig(path, dpi=120)
         except OSError as error:
             raise EvaluationError(f"{path}: cannot be written: {error.strerror or error}") from error
         written.append(path)

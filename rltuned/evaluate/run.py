@@ -51,7 +51,13 @@ def prepare(settings: EvaluationSettings, revision: str, progress: Progress | No
     shape = read_shape(settings.cluster)
     for name in settings.policies:
         contender(name, settings)
-    jobs = read(settings.trace, form=settings.form, skip_bad=settings.skip_bad, progress=progress)
+    jobs = read(
+        settings.trace,
+        form=settings.form,
+        skip_bad=settings.skip_bad,
+        progress=progress,
+        job_table=settings.job_table,
+    )
     return ready(settings, jobs, shape, revision)
 
 

@@ -74,6 +74,8 @@ class EvaluationSettings:
     form: str | None = None
     """The trace's format; None: found out."""
     skip_bad: bool = False
+    job_table: str | None = None
+    """pai_job_table.csv, beside a trace that is pai_task_table.csv."""
 
     def __post_init__(self) -> None:
         """Raises:
@@ -135,6 +137,7 @@ class EvaluationSettings:
             ("--schedinspector", self.schedinspector, "schedinspector"),
             ("--form", self.form, None),
             ("--skip-bad", self.skip_bad, False),
+            ("--job-table", self.job_table, None),
         )
 
 

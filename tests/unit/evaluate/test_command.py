@@ -8,8 +8,9 @@ from click.testing import CliRunner
 from unit.evaluate.small import without_timings
 
 from rltuned.cli import cli
-from rltuned.errors import EvaluationError, RltunedError
+from rltuned.errors import EvaluationError, RltunedError, WorkloadError
 from rltuned.evaluate.executors import SlurmArray, chosen
+from rltuned.evaluate.metrics import COMPARED
 from rltuned.evaluate.state import state_path
 
 LINES = ["submit_time,run_time,num_gpus,user"] + [
@@ -48,7 +49,9 @@ def test_a_table_is_printed_and_the_report_and_plots_are_written(trace, tmp_path
     found = json.loads((tmp_path / "out" / "r.json").read_text())
     assert len(found["windows"]) == 3
     assert len(found["meta"]["trace"]["sha256"]) == 64
-    assert (tmp_path / "plots" / "wait_mean.png").exists()
+    written = {path.stem: path.read_bytes() for path in (tmp_path / "plots").iterdir()}
+    assert set(written) == set(COMPARED)
+    assert all(data.startswith(b"\x89PNG") and len(data) > 5000 for data in written.values())
     assert not state_path(tmp_path / "out" / "r.json").exists()
 
 
@@ -105,6 +108,11 @@ def test_a_window_longer_than_the_trace_ends_with_its_own_exit_code(trace):
     with pytest.raises(RltunedError, match="window of 61 jobs is longer") as error:
         run(trace, "--window", "61")
     assert error.value.exit_code == 13
+
+
+def test_a_job_table_goes_with_the_traces_that_have_one(trace):
+    with pytest.raises(WorkloadError, match="a job table goes with the format pai"):
+        run(trace, "--job-table", str(trace))
 
 
 def test_the_options_of_an_array_job_reach_its_executor(tmp_path):

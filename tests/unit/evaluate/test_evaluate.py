@@ -10,7 +10,6 @@ from rich.console import Console
 from unit.evaluate.small import Recording, busy_jobs, jobs_of, prepared, report, settings, without_timings
 
 from rltuned.errors import ConfigError, EvaluationError, ModelError
-from rltuned.evaluate import plots
 from rltuned.evaluate.executors import Here, Processes
 from rltuned.evaluate.metrics import COMPARED
 from rltuned.evaluate.report import show, table, text
@@ -312,9 +311,3 @@ def test_the_table_has_a_row_for_each_policy_and_the_difference_to_the_best_plai
     compared = found["comparisons"]["fifo/saf"]["wait_mean"]
     assert f"+{100 * (compared['ratio'] - 1):.1f} % [" in printed
     assert "lower bound of mean JCT" in printed
-
-
-def test_a_plot_is_written_for_each_metric_that_there_is(tmp_path):
-    written = plots.draw(report(), tmp_path / "plots")
-    assert {path.stem for path in written} == {*COMPARED}
-    assert all(path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 5000 for path in written)
