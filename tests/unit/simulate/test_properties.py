@@ -14,7 +14,9 @@ from rltuned.simulate.requests import Requests, requests
 from rltuned.simulate.values import Backfill, Estimates, JobFate, SimulationResult, SimulationSettings
 
 SEEDS = range(40)
-SIMPLE = {"turnover": 0.0, "contention": 0.0}
+EXACT = {"turnover": 0.0, "contention": 0.0, "launch": 0.0, "kill_interval": 0.0}
+"""A job runs for its run time or its limit."""
+AT_EVENTS = {**EXACT, "sched_interval": 0.0, "bf_offset": 0.0}
 
 
 def asked(instance: Instance) -> Requests:
@@ -82,7 +84,7 @@ def test_what_the_engine_calls_free_is_what_running_jobs_leave(seed):
 
 def test_every_feasible_job_runs_after_it_came_for_its_run_time_or_its_limit_and_all_end():
     for seed in SEEDS:
-        instance = random_instance(seed, contention=0.0)
+        instance = random_instance(seed, **EXACT)
         jobs, limit, result = instance.jobs, instance.estimates.time_limit, instance.run(compiled)
         rows = ran(result)
         assert set(rows) | set(result.rejected) == set(range(len(jobs))), f"seed {seed}"
@@ -102,7 +104,7 @@ def test_nobody_who_fits_waits_at_the_head_of_a_partition():
     """
     heads = 0
     for seed in SEEDS:
-        instance = random_instance(seed, backfill=Backfill.EASY, bf_interval=0.0, **SIMPLE)
+        instance = random_instance(seed, backfill=Backfill.EASY, bf_interval=0.0, **AT_EVENTS)
         if sum(len(part.nodes) for part in instance.shape.partitions) > len(instance.shape.nodes):
             continue
         want = asked(instance)
@@ -140,7 +142,7 @@ def test_no_backfilled_job_delays_the_reservation_of_the_head():
     """
     checked = 0
     for seed in range(120):
-        instance = random_instance(seed, backfill=Backfill.EASY, **SIMPLE)
+        instance = random_instance(seed, backfill=Backfill.EASY, **AT_EVENTS)
         if sum(len(part.nodes) for part in instance.shape.partitions) > len(instance.shape.nodes):
             continue
         estimates = instance.estimates
@@ -179,7 +181,7 @@ def test_no_backfilled_job_delays_the_reservation_of_the_head():
 def test_with_exact_limits_backfill_never_makes_the_first_overtaken_job_later():
     overtaken = 0
     for seed in range(100):
-        instance = replace(random_instance(seed, **SIMPLE), rule="fifo", isolated=())
+        instance = replace(random_instance(seed, **AT_EVENTS), rule="fifo", isolated=())
         if sum(len(part.nodes) for part in instance.shape.partitions) > len(instance.shape.nodes):
             continue
         exact = np.maximum(instance.jobs.run_time, 1.0)
