@@ -5,11 +5,13 @@ terminal never sees their control characters.
 """
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 
 def plain(text: object) -> str:
@@ -221,3 +223,112 @@ def workload(console: Console, described: Mapping[str, Any]) -> None:
     rows.append(("jobs by GPUs", histogram + (f", other: {rest:,}" if rest else "")))
     title = f"{plain(described['name'])} ({plain(described['form'])}, sha256 {described['sha256'][:12]})"
     console.print(table(title, ("", "value"), rows))
+
+
+def demo_picture(scene: Any, head: str) -> Group:
+    """How the demonstration stands (`rltuned.demo.Scene`): each partition, with rltuned and without."""
+    rows = [
+        (
+            part.name,
+            part.gpus,
+            f"{part.steered.busy / part.gpus:.0%}" if part.gpus else "-",
+            f"{part.plain.busy / part.gpus:.0%}" if part.gpus else "-",
+            part.steered.queue,
+            part.plain.queue,
+            duration(_number(part.steered.wait)),
+            duration(_number(part.plain.wait)),
+            _change(part.steered.wait, part.plain.wait),
+        )
+        for part in scene.parts
+    ]
+    columns = ("partition", "GPUs", "in use", "without", "queue", "without ", "mean wait so far", "without  ", "change")
+    day, rest = divmod(int(scene.time), 86_400)
+    when = f"day {day + 1}, {rest // 3600:02}:{rest % 3600 // 60:02}"
+    return Group(
+        Text(f"{when}   {scene.submitted} of {scene.jobs} jobs submitted   {head}", style="bold"),
+        table("", columns, rows, right=columns[1:]),
+        Text(
+            f"cycle {scene.cycles}: {scene.sentence}\n{scene.moved} jobs at another rank than Slurm alone would give them, "
+            f"{scene.left_alone} left alone, {scene.applied} changes applied so far"
+        ),
+    )
+
+
+def demo_line(scene: Any) -> str:
+    """The same in one line."""
+    part = scene.parts[-1]
+    return (
+        f"{scene.time / 3600:6.1f} h  {scene.submitted:>5}/{scene.jobs} jobs  queue {part.steered.queue:>4} (without {part.plain.queue:>4})"
+        f"  mean wait {duration(_number(part.steered.wait))} (without {duration(_number(part.plain.wait))})"
+        f"  {scene.applied} changes"
+    )
+
+
+_DEMO_METRICS: Final = (
+    ("wait_mean", "mean wait", True),
+    ("wait_p50", "median wait", True),
+    ("wait_p99", "99th percentile", True),
+    ("wait_max", "longest wait", True),
+    ("jct_mean", "mean completion time", True),
+    ("bsld_mean", "bounded slowdown", False),
+    ("utilization", "GPUs in use, %", False),
+)
+
+
+def demo_summary(console: Console, summary: Mapping[str, Any]) -> None:
+    """What came of the demonstration (`rltuned.demo.Demo.summary`)."""
+    jobs, cluster = summary["jobs"], summary["cluster"]
+    kept, plain_side, steered = [], summary["multifactor"], summary["rltuned"]
+    for name, text, is_time in _DEMO_METRICS:
+        before, after = _number(plain_side[name]), _number(steered[name])
+        show = duration if is_time else lambda value: "-" if value is None else f"{value:.1f}"
+        kept.append((text, show(before), show(after), _change(steered[name], plain_side[name])))
+    cut = ", cut short" if summary["interrupted"] else ""
+    title = (
+        f"{jobs['compared']} jobs that ran in both, {cluster['gpus']} GPUs, {summary['virtual_seconds'] / 3600:.0f} h of cluster time "
+        f"in {summary['cycles']} cycles{cut}"
+    )
+    columns = ("", "Slurm's multifactor", "with rltuned", "change")
+    console.print(table(title, columns, kept, right=columns[1:]))
+    console.print(f"\nPolicy: {plain(summary['policy']['what'])}")
+    proof = summary["restore"]
+    if proof["left"]:
+        verdict = f"[red]{proof['left']} jobs are not as they were: this is a defect, please report it[/red]"
+    elif proof["named"]:
+        verdict = (
+            f"{proof['named']} keep OverSubscribe=NO, which this release of Slurm cannot take back (docs/placement.md)"
+        )
+    else:
+        verdict = "[green]every one of them is again as Slurm and its users alone would have it[/green]"
+    theirs = f" ({proof['others']} were left as their owners or an admin had set them)" if proof["others"] else ""
+    console.print(
+        f"Undo: at {proof['time'] / 3600:.1f} h the daemon was stopped and `rltuned restore` ran. Of {proof['pending']} pending jobs "
+        f"{proof['changed']} carried a change, {proof['restored']} were given back{theirs}; {verdict}."
+    )
+
+
+def demo_next(console: Console, summary: Mapping[str, Any], kept: Path | None) -> None:
+    """How to look further."""
+    console.print("\nTo look further:")
+    if kept is not None and summary["example_job"] is not None:
+        console.print(
+            f"  rltuned explain {summary['example_job']} --config {kept / 'config.toml'}   "
+            "why a job stood where it stood, in the busiest cycle",
+            soft_wrap=True,
+        )
+        console.print(f"  less {kept / 'rltuned.log'}   one sentence per cycle", soft_wrap=True)
+    console.print(
+        "  rltuned demo --policy sjf --estimates true --preset philly   and other options: rltuned demo --help"
+    )
+    console.print(
+        "  on your own cluster: rltuned doctor, then rltuned --dry-run, which writes nothing (docs/installation.md)"
+    )
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None or value != value else value  # noqa: PLR0124 - NaN
+
+
+def _change(after: float | None, before: float | None) -> str:
+    first, last = _number(before), _number(after)
+    return "" if first is None or last is None or first == 0 else f"{last / first - 1:+.0%}"

@@ -1,0 +1,571 @@
+"""``rltuned demo``: the real daemon on the simulated cluster, beside the same cluster without it.
+
+What runs is `rltuned.daemon.loop.Daemon` with its journal, its metrics endpoint and its decision record, on the
+simulation's clock; a twin of the cluster with the same jobs, the same people and no daemon runs along. Towards the end the
+daemon is stopped, ``rltuned restore`` runs as the command does, and every pending job is compared with what people alone
+have made of it; then the daemon goes on with the rest.
+
+Nothing is printed here: `Demo.step` does one cycle, `Demo.scene` says how things stand, `Demo.summary` what came of it.
+"""
+
+import json
+import math
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+import prometheus_client
+
+from rltuned.cluster.changes import History, Outcome
+from rltuned.cluster.ended import EndedJob
+from rltuned.cluster.shape import ClusterShape, from_json
+from rltuned.cluster.tables import Bools, Floats, Snapshot
+from rltuned.config import (
+    Config,
+    CycleSection,
+    EstimatesSection,
+    MetricsSection,
+    PlacementApply,
+    PlacementSection,
+    PolicySection,
+    Stage,
+    StateSection,
+    toml_value,
+)
+from rltuned.daemon.apply import Result
+from rltuned.daemon.clock import Clock
+from rltuned.daemon.history import RunTimes
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.lock import Lock
+from rltuned.daemon.logs import make
+from rltuned.daemon.loop import CycleReport, Daemon, load_policy
+from rltuned.daemon.metrics import Endpoint, Metrics, serve
+from rltuned.daemon.record import FILE_NAME, save, with_outcomes
+from rltuned.daemon.undo import undo
+from rltuned.decide.plan import Plan, plan
+from rltuned.decide.record import record
+from rltuned.decide.scope import Veto
+from rltuned.evaluate.metrics import measure
+from rltuned.placement import SolveOutcome
+from rltuned.policy import Policy
+from rltuned.simulate.people import habits
+from rltuned.simulate.slurm import Profile, SimulatedSlurm
+from rltuned.simulate.values import JobFate
+from rltuned.workload.estimates import EstimateKind, estimate, parse_estimates
+from rltuned.workload.jobs import Estimates, Workload
+from rltuned.workload.shapes import read_shape
+from rltuned.workload.synthetic import generate
+
+Rows = npt.NDArray[np.intp]
+
+CLUSTER: Final[Mapping[str, Any]] = {
+    "pools": [
+        {"name": "big", "nodes": 24, "gpus_per_node": 8, "gpu_type": "a100", "cpus": 64, "mem_gib": 512},
+        {"name": "middle", "nodes": 32, "gpus_per_node": 4, "gpu_type": "v100", "cpus": 40, "mem_gib": 256},
+        {"name": "small", "nodes": 24, "gpus_per_node": 2, "gpu_type": "t4", "cpus": 24, "mem_gib": 128},
+    ],
+    "partitions": [
+        {"name": "train", "pools": ["big", "middle"], "default": True, "max_time": "6:00:00"},
+        {"name": "lab", "pools": ["small"], "max_time": "6:00:00"},
+    ],
+}
+"""80 nodes, 368 GPUs of three types, two partitions. MaxTime keeps the virtual days few."""
+
+TOP_K: Final = 24
+"""Jobs from the front that are placed: fewer than by default, for a cycle every few milliseconds."""
+INTERVAL: Final = 60.0
+EPOCH: Final = 1_800_000_000
+MAX_ID: Final = 2**31
+"""Ids of the jobs of the past count down from here: nobody else's."""
+PATIENCE: Final = 14 * 86_400.0
+"""Virtual seconds after the last submission at which the demonstration stops waiting for the last start."""
+
+
+@dataclass(frozen=True)
+class DemoSettings:
+    """What is demonstrated."""
+
+    preset: str = "helios"
+    jobs: int = 1500
+    seed: int = 7
+    load: float = 1.4
+    """Demand over capacity while jobs come: above 1 the queue grows."""
+    cluster: str = ""
+    """As `--cluster` of ``rltuned evaluate``; "": the built-in one."""
+    policy: str = "model"
+    """`model`, or a plain rule by name."""
+    model: str = "base"
+    past: int = 3000
+    """Jobs before the first, which the accounting remembers."""
+    estimates: str = "history"
+    placement: PlacementApply = PlacementApply.EXCLUDE_NODES
+    metrics_port: int = 0
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two clusters, or a partition of it, at a moment."""
+
+    queue: int
+    busy: int
+    """GPUs."""
+    wait: float
+    """Mean of the jobs submitted so far, those that still wait included, seconds; NaN before the first."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A partition, or the whole cluster, at a moment."""
+
+    name: str
+    gpus: int
+    steered: Side
+    plain: Side
+
+
+@dataclass(frozen=True)
+class Scene:
+    """How things stand."""
+
+    time: float
+    """Virtual seconds since the first submission."""
+    submitted: int
+    jobs: int
+    cycles: int
+    sentence: str
+    """What the daemon said of its last cycle."""
+    moved: int
+    """Jobs at another rank than Slurm alone would give them."""
+    left_alone: int
+    applied: int
+    """Changes so far."""
+    parts: tuple[Part, ...]
+    """Partitions, then the whole cluster."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What ``rltuned restore`` left."""
+
+    time: float
+    pending: int
+    changed: int
+    """Pending jobs that carried something of rltuned's before."""
+    restored: int
+    left: int
+    """Pending jobs that are not as people alone left them, after. 0, or it is a defect."""
+    named: int
+    """Pending jobs that restore itself names as ones that Slurm cannot take back (OverSubscribe=NO on some releases)."""
+    others: int
+    """Jobs that people had changed themselves: left to them."""
+
+
+class _Known:
+    """Estimates that are fixed beforehand (`true`, `noisy`, `limit`), as the daemon's planner."""
+
+    def __init__(self, run_time: Floats) -> None:
+        self._run_time = run_time
+
+    def refresh(self) -> None:
+        """Nothing is learnt."""
+
+    def plan(self, snapshot: Snapshot, policy: Policy, config: Config, history: History) -> Plan:
+        """`rltuned.decide.plan.plan` with these estimates."""
+        return plan(snapshot, policy, config, history, self._run_time[snapshot.jobs.job_id - 1])
+
+
+def split(both: Workload, past: int, shape: ClusterShape) -> tuple[Workload, list[EndedJob]]:
+    """The jobs of the demonstration, from time 0 on, and what came before them as the accounting remembers it."""
+    before, jobs = both.take(slice(0, past)), both.take(slice(past, None))
+    zero = float(jobs.submit_time[0])
+    default = next(partition.name for partition in shape.partitions if partition.default)
+    ended = [
+        EndedJob(
+            MAX_ID - row,
+            before.user.value(row),
+            before.account.value(row),
+            before.partition.value(row) or default,
+            int(before.gpus[row]),
+            float(before.time_limit[row]),
+            float(before.run_time[row]),
+            float(EPOCH + min(before.submit_time[row] - zero + before.run_time[row], -1.0)),
+        )
+        for row in range(past)
+    ]
+    return replace(jobs, submit_time=jobs.submit_time - zero), ended
+
+
+@dataclass
+class Demo:
+    """One demonstration. Use as a context: what it opens is closed, however it ends."""
+
+    settings: DemoSettings
+    directory: Path
+    """State of the daemon. Slow to fill where the disk is: each cycle puts its intents there before it writes."""
+    jobs: Workload = field(init=False)
+    shape: ClusterShape = field(init=False)
+
+    def __enter__(self) -> Self:
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # this one has no annotations
+        settings = self.settings
+        self.shape = read_shape(settings.cluster) if settings.cluster else from_json(CLUSTER, "built-in")
+        both = generate(settings.preset, settings.past + settings.jobs, self.shape, settings.seed, settings.load)
+        self.jobs, past = split(both, settings.past, self.shape)
+        known = self._estimates()
+        deeds, profile = habits(self.jobs, settings.seed), Profile(epoch=EPOCH)
+        self.steered = SimulatedSlurm(self.shape, self.jobs, known, deeds=deeds, profile=profile, past=past)
+        self.plain = SimulatedSlurm(self.shape, self.jobs, known, deeds=deeds, profile=profile)
+        self.config = self._config()
+        self.policy = load_policy(self.config.policy)
+        self._closing = ExitStack()
+        self.log_file = self.directory / "rltuned.log"
+        self._logger = make("info", "text", self._closing.enter_context(self.log_file.open("w", encoding="utf-8")))
+        self.metrics = Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
+        endpoint: Endpoint | None = serve(self.metrics, self.config.metrics)
+        self.url = ""
+        if endpoint is not None:
+            self._closing.callback(endpoint.close)
+            self.url = f"http://{self.config.metrics.address}:{endpoint.port}/metrics"
+        self._plan: Plan | None = None
+        self._busiest: tuple[Plan, tuple[Result, ...]] | None = None
+        self._report: CycleReport | None = None
+        self.proof: Proof | None = None
+        self.cycles = self.moved = 0
+        self.outcomes: Counter[Outcome] = Counter()
+        self._run_times = self._source(known)
+        self._run_times.refresh()
+        self._start_daemon()
+        return self
+
+    def _estimates(self) -> Estimates:
+        """Limits and r. No limit is above MaxTime: Slurm would refuse the job."""
+        known = estimate(self.jobs, self.settings.estimates, self.settings.seed)
+        longest = np.array([partition.max_time for partition in self.shape.partitions])
+        index = {partition.name: row for row, partition in enumerate(self.shape.partitions)}
+        limit = np.minimum(known.time_limit, longest[[index[name] for name in self._partition_names()]])
+        return Estimates(limit, np.minimum(known.run_time, limit))
+
+    def _partition_names(self) -> list[str]:
+        default = next(partition.name for partition in self.shape.partitions if partition.default)
+        return [self.jobs.partition.value(row) or default for row in range(len(self.jobs))]
+
+    def _source(self, known: Estimates) -> "RunTimes | _Known":
+        """The daemon's own predictions from the accounting, or what was asked for."""
+        if parse_estimates(self.settings.estimates).kind is not EstimateKind.HISTORY:
+            return _Known(known.run_time)
+        slurm = self.steered
+        return RunTimes(
+            slurm.reader(), lambda: self.config.estimates, self.directory, slurm.clock, self._logger, self.metrics
+        )
+
+    def __exit__(self, *_: object) -> None:
+        self._stop_daemon()
+        self._closing.close()
+
+    def _config(self) -> Config:
+        """The daemon's configuration, and the file with it, for the other commands to read."""
+        self.config_file = self.directory / "config.toml"
+        self._write_config(self.directory)
+        settings, state = self.settings, StateSection(directory=self.directory, mirror=None)
+        return Config(
+            cycle=CycleSection(stage=Stage.ACTIVE, interval=INTERVAL),
+            policy=PolicySection(name=settings.policy, model=settings.model),
+            placement=PlacementSection(apply=settings.placement, top_k=TOP_K),
+            estimates=EstimatesSection(cache=False),
+            state=state,
+            metrics=MetricsSection(port=settings.metrics_port),
+        )
+
+    def _write_config(self, directory: Path) -> None:
+        settings = self.settings
+        chosen: dict[str, dict[str, Any]] = {
+            "cycle": {"stage": Stage.ACTIVE},
+            "policy": {"name": settings.policy, "model": settings.model},
+            "placement": {"apply": settings.placement, "top_k": TOP_K},
+            "state": {"directory": str(directory), "mirror": ""},
+        }
+        lines = [
+            line
+            for section, values in chosen.items()
+            for line in (f"[{section}]", *(f"{key} = {toml_value(value)}" for key, value in values.items()), "")
+        ]
+        (directory / "config.toml").write_text("\n".join(lines), encoding="utf-8")
+
+    def keep(self, directory: Path, summary: Mapping[str, Any]) -> None:
+        """Leave configuration, last record, log and summary in a directory that stays, for ``rltuned explain`` and for people.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        directory.mkdir(parents=True, exist_ok=True)
+        for name in (FILE_NAME, self.log_file.name):
+            if (self.directory / name).exists():
+                shutil.copyfile(self.directory / name, directory / name)
+        self._write_config(directory)
+        (directory / "summary.json").write_text(json.dumps(summary, indent=2, default=str) + "\n", encoding="utf-8")
+
+    # --- the daemon
+
+    def _start_daemon(self) -> None:
+        clock = self.steered.clock
+        self._lock = Lock.acquire(self.directory, "run", clock.time())
+        self.daemon = Daemon(
+            config=self.config,
+            policy=self.policy,
+            reader=self.steered.reader(),
+            writer_factory=self.steered.writer,
+            journal=Journal.open(self.directory, None),
+            clock=clock,
+            rng=random.Random(self.settings.seed),  # noqa: S311 - jitter of a back-off
+            log=self._logger,
+            metrics=self.metrics,
+            planner=self._planner,
+        )
+
+    def _stop_daemon(self) -> None:
+        self.daemon.stop()
+        self._lock.release()
+
+    def _planner(self, snapshot: Snapshot, policy: Policy, config: Config, history: History) -> Plan:
+        self._plan = self._run_times.plan(snapshot, policy, config, history)
+        return self._plan
+
+    # --- moving
+
+    @property
+    def over(self) -> bool:
+        """Whether all that will ever start has started, in both clusters."""
+        now = self.steered.simulation.now
+        if now < self._last_submission:
+            return False
+        waiting = len(self.steered.simulation.pending) + len(self.plain.simulation.pending)
+        return not waiting or now > self._last_submission + PATIENCE
+
+    @property
+    def _last_submission(self) -> float:
+        return float(self.jobs.submit_time[-1])
+
+    def step(self) -> CycleReport:
+        """To the next full minute, in both clusters, and one cycle of the daemon."""
+        until = (math.floor(self.steered.simulation.now / INTERVAL) + 1.0) * INTERVAL
+        self.steered.advance(until)
+        self.plain.advance(until)
+        if until % self.config.estimates.refresh == 0:
+            self._run_times.refresh()  # in the service a thread of its own does this
+        report = self.daemon.tick()
+        if report is None:  # pragma: no cover - one thread, one cycle at a time
+            raise RuntimeError("a cycle is running already")
+        self._report = report
+        self.cycles += 1
+        self.moved += report.moved
+        self.outcomes.update(result.outcome for result in report.results)
+        if self._plan is not None and (self._busiest is None or len(self._plan.rows) > len(self._busiest[0].rows)):
+            self._busiest = self._plan, report.results
+        if self.proof is None and until >= self._last_submission:
+            self.prove()
+            self._start_daemon()
+        return report
+
+    def prove(self) -> Proof:
+        """Stop the daemon, run ``rltuned restore``, and compare every pending job with what people alone made of it."""
+        self._stop_daemon()
+        slurm = self.steered
+        changed = {left.job_id for left in slurm.leftovers()}
+        report = undo(
+            self.config,
+            clock=slurm.clock,
+            connect_reader=lambda _: slurm.reader(),
+            connect_writer=lambda _: slurm.writer(),
+        )
+        if report is None:  # pragma: no cover - only with if_stale
+            raise RuntimeError("nothing was restored")
+        others, named = set(report.foreign), {left.job_id for left in report.left}
+        self.proof = Proof(
+            time=slurm.simulation.now,
+            pending=len(slurm.status_of(None)),
+            changed=len(changed),
+            restored=len(report.restored),
+            left=len({left.job_id for left in slurm.leftovers()} - others - named),
+            named=len(named),
+            others=len(others),
+        )
+        return self.proof
+
+    # --- how things stand
+
+    def scene(self) -> Scene:
+        """Now."""
+        submitted = int((self.jobs.submit_time <= self.steered.simulation.now).sum())
+        names = [partition.name for partition in self.shape.partitions]
+        partition = np.maximum(self.steered.simulation.asked.partition, 0)
+        groups: list[tuple[str, Bools, Rows]] = [
+            (name, partition == code, self.shape.partitions[code].nodes.astype(np.intp))
+            for code, name in enumerate(names)
+        ]
+        everything = (np.ones(len(self.jobs), dtype=np.bool_), np.arange(len(self.shape.nodes)))
+        if len(names) > 1:
+            groups.append(("all", *everything))
+        report = self._report
+        return Scene(
+            time=self.steered.simulation.now - float(self.jobs.submit_time[0]),
+            submitted=submitted,
+            jobs=len(self.jobs),
+            cycles=self.cycles,
+            sentence=report.sentence if report is not None else "",
+            moved=report.moved if report is not None else 0,
+            left_alone=report.pending - report.managed if report is not None else 0,
+            applied=self.outcomes[Outcome.APPLIED],
+            parts=tuple(
+                Part(
+                    name,
+                    int(self.shape.nodes.gpus[nodes].sum()),
+                    self._side(self.steered, members),
+                    self._side(self.plain, members),
+                )
+                for name, members, nodes in groups
+            ),
+        )
+
+    def _side(self, slurm: SimulatedSlurm, members: npt.NDArray[np.bool_]) -> Side:
+        simulation, submit = slurm.simulation, self.jobs.submit_time
+        fate, now = simulation.fate, simulation.now
+        counts = members & (submit <= now) & (fate != JobFate.CANCELLED) & (fate != JobFate.REJECTED)
+        start = np.where(np.isnan(simulation.start), now, simulation.start)
+        return Side(
+            queue=int((counts & (fate == JobFate.WAITING)).sum()),
+            busy=int(self.jobs.gpus[members & (fate == JobFate.RUNNING)].sum()),
+            wait=float((start - submit)[counts].mean()) if counts.any() else math.nan,
+        )
+
+    # --- what came of it
+
+    def summary(self, *, interrupted: bool = False) -> dict[str, Any]:
+        """Everything, as JSON-able data. Ends the demonstration: the running jobs run to their end without the daemon.
+
+        Only jobs that ran in both clusters are compared; when it was interrupted, those that had started in both.
+        """
+        seconds = self.steered.simulation.now - float(self.jobs.submit_time[0])
+        if self.proof is None:
+            self.prove()
+            self._start_daemon()
+        scene = self.scene()
+        if self._busiest is not None:
+            made, results = self._busiest
+            save(self.directory, with_outcomes(record(made) | {"stage": Stage.ACTIVE.value}, results))
+        ends = [self._times(slurm) for slurm in (self.plain, self.steered)]
+        compared = np.logical_and(*(~np.isnan(start) for start, _ in ends))
+        plain, steered = (
+            measure(
+                self.jobs.submit_time,
+                start,
+                end,
+                self.jobs.gpus.astype(np.float64),
+                compared,
+                self.jobs.user,
+                float(self.shape.gpus),
+            ).as_dict()
+            for start, end in ends
+        )
+        fate = self.steered.simulation.fate
+        proof = self.proof
+        return {
+            "settings": asdict(self.settings),
+            "interrupted": interrupted,
+            "policy": {"name": self.policy.name, "what": what_it_is(self.policy.name, self.settings.policy)},
+            "cluster": {
+                "nodes": len(self.shape.nodes),
+                "gpus": self.shape.gpus,
+                "gpu_types": list(self.shape.nodes.gpu_types),
+                "partitions": [partition.name for partition in self.shape.partitions],
+            },
+            "virtual_seconds": seconds,
+            "cycles": self.cycles,
+            "rank_changes_per_cycle": self.moved / max(self.cycles, 1),
+            "changes": {outcome.value: self.outcomes[outcome] for outcome in Outcome},
+            "jobs": {
+                "all": len(self.jobs),
+                "submitted": scene.submitted,
+                "compared": int(compared.sum()),
+                "cancelled": int((fate == JobFate.CANCELLED).sum()),
+                "rejected": int((fate == JobFate.REJECTED).sum()),
+            },
+            "multifactor": plain,
+            "rltuned": steered,
+            "relative": {
+                name: (steered[name] / plain[name] - 1.0 if plain[name] else None)
+                for name in plain
+                if math.isfinite(plain[name]) and math.isfinite(steered[name])
+            },
+            "restore": asdict(proof) if proof is not None else None,
+            "example_job": self._example(),
+        }
+
+    def _times(self, slurm: SimulatedSlurm) -> tuple[Floats, Floats]:
+        """Start and end of each job that has started; one that runs will end when its work or its limit does."""
+        simulation = slurm.simulation
+        result = simulation.result()
+        rest = np.minimum(self.jobs.run_time, simulation.estimates.time_limit)
+        end = np.where(np.isnan(result.end), result.start + rest, result.end)
+        return result.start, end
+
+    def _example(self) -> int | None:
+        """A job worth explaining: the one that was moved forward the most in the busiest cycle."""
+        if self._busiest is None or not len(self._busiest[0].rows):
+            return None
+        made = self._busiest[0]
+        at = int(np.argmax(made.base_rank - made.rank))
+        return int(made.snapshot.jobs.job_id[made.rows[at]])
+
+
+def play(
+    demo: Demo,
+    show: Callable[[Scene], None],
+    clock: Clock,
+    *,
+    stop: Callable[[], bool],
+    every: float,
+    speed: float = 0.0,
+    seconds: float = math.inf,
+) -> bool:
+    """Run to the end. Returns whether it was cut short, by `stop` or by the time.
+
+    Args:
+        demo: opened.
+        show: told how things stand, `every` so many real seconds, and at the end.
+        clock: the real one.
+        stop: asked after each cycle.
+        every: seconds between two pictures.
+        speed: virtual seconds per real second at most; 0: as fast as it goes.
+        seconds: real seconds at most.
+    """
+    began = shown = clock.monotonic()
+    cut = False
+    while not demo.over and not cut:
+        demo.step()
+        now = clock.monotonic()
+        if speed > 0.0 and (ahead := demo.cycles * INTERVAL / speed - (now - began)) > 0.0:
+            clock.sleep(ahead)
+            now = clock.monotonic()
+        cut = stop() or now - began >= seconds
+        if now - shown >= every:
+            shown = now
+            show(demo.scene())
+    show(demo.scene())
+    return cut
+
+
+def what_it_is(policy: str, configured: str) -> str:
+    """An honest sentence about the policy that made the difference."""
+    if configured == "model":
+        return (
+            f"The shipped model '{policy}' imitates SAF, smallest area first: what you see is about what that plain rule would give, "
+            "with rltuned's safety around it. No gain over the rule is claimed."
+        )
+    return f"The plain rule '{policy}', with rltuned's safety around it; no learned model took part."
