@@ -11,22 +11,35 @@ CLUSTER := $(BIN)/pytest -m cluster -n 3 --dist worksteal --reruns 1 -rR
 # A worker per core of the smallest machine that we care for. TensorFlow is told to be quiet.
 UNIT    := TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/pytest -m "not cluster" -n 2 --dist worksteal --cov
 
-.PHONY: help venv check format test test-fast test-cluster testbed testbed-down lock clean
+.PHONY: help venv demo check format test test-fast test-cluster testbed testbed-down lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# The stamp is rebuilt when the lock file or the project file changes.
-$(VENV)/.installed: requirements-dev.lock pyproject.toml
+# $(call install,LOCK): a .venv with what the lock file says, whatever else is in it already.
+define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "rltuned needs Python 3.11 or later; set PYTHON=python3.11"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "installing python3-venv (Debian and Ubuntu keep it apart)"; apt-get update -qq && apt-get install -y -qq python3-venv; }
 	[ -x $(BIN)/pip ] || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --require-hashes -r requirements-dev.lock
-	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r $(1)
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+endef
+
+# The stamps are rebuilt when the lock file or the project file changes.
+$(VENV)/.installed: requirements-dev.lock pyproject.toml
+	$(call install,requirements-dev.lock)
+	@touch $@
+
+# What the demonstration needs, in the same versions and without TensorFlow; `make venv` completes the same .venv later.
+$(VENV)/.simulate: requirements-simulate.lock pyproject.toml
+	$(call install,requirements-simulate.lock)
 	@touch $@
 
 venv: $(VENV)/.installed  ## Make .venv with everything for development, from the lock file
+
+demo: $(if $(wildcard $(VENV)/.installed),$(VENV)/.installed,$(VENV)/.simulate)  ## The daemon at work on a simulated cluster, beside the same cluster without it (DEMO="--policy sjf …")
+	$(BIN)/rltuned demo $(DEMO)
 
 check: venv  ## Formatting, lint, types, layer contracts
 	$(BIN)/ruff format --check .
@@ -61,6 +74,8 @@ testbed-down:  ## Remove the cluster of `make testbed`
 lock:  ## Resolve the lock files again (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -o requirements.lock pyproject.toml
 	uv pip compile -q --universal --python-version 3.11 --extra dev --generate-hashes --no-header -o requirements-dev.lock pyproject.toml
+	# hatchling and editables build the project itself; -c: the versions of the larger lock file.
+	printf 'hatchling\neditables\n' | uv pip compile -q --universal --python-version 3.11 --extra simulate --generate-hashes --no-header -c requirements-dev.lock -o requirements-simulate.lock pyproject.toml -
 
 clean:  ## Remove caches and the virtual environment
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

@@ -731,6 +731,7 @@ def demo(
     the summary so far. The first start compiles the simulator, which takes half a minute.
     """
     import math
+    import shutil
     import signal
     import tempfile
 
@@ -778,13 +779,12 @@ def demo(
                 if screen.is_terminal:
                     live.stop()
             summary = shown.summary(interrupted=cut)
-            kept: Path | None = (
-                state or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rltuned" / "demo"
-            )
+            place = state or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rltuned" / "demo"
+            kept: Path | None = place
             try:
-                shown.keep(kept, summary)
+                shown.keep(place, summary)
             except OSError as error:
-                screen.print(f"nothing was kept: {kept}: {error.strerror}")
+                screen.print(f"nothing was kept: {place}: {error.strerror}")
                 kept = None
     finally:
         signal.signal(signal.SIGINT, before)
@@ -792,7 +792,7 @@ def demo(
         emit(summary)
     else:
         show.demo_summary(screen, summary)
-        show.demo_next(screen, summary, kept)
+        show.demo_next(screen, summary, kept, "rltuned" if shutil.which("rltuned") else sys.argv[0])
     if summary["restore"]["left"]:
         raise click.exceptions.Exit(EXIT_FINDINGS)
 

@@ -307,22 +307,25 @@ def demo_summary(console: Console, summary: Mapping[str, Any]) -> None:
     )
 
 
-def demo_next(console: Console, summary: Mapping[str, Any], kept: Path | None) -> None:
-    """How to look further."""
-    console.print("\nTo look further:")
+def demo_next(console: Console, summary: Mapping[str, Any], kept: Path | None, program: str) -> None:
+    """How to look further. `program`: what the user types for rltuned."""
+    lines = []
     if kept is not None and summary["example_job"] is not None:
-        console.print(
-            f"  rltuned explain {summary['example_job']} --config {kept / 'config.toml'}   "
-            "why a job stood where it stood, in the busiest cycle",
-            soft_wrap=True,
-        )
-        console.print(f"  less {kept / 'rltuned.log'}   one sentence per cycle", soft_wrap=True)
-    console.print(
-        "  rltuned demo --policy sjf --estimates true --preset philly   and other options: rltuned demo --help"
-    )
-    console.print(
-        "  on your own cluster: rltuned doctor, then rltuned --dry-run, which writes nothing (docs/installation.md)"
-    )
+        lines += [
+            (
+                f"{program} explain {summary['example_job']} --config {kept / 'config.toml'}",
+                "why a job stood where it stood",
+            ),
+            (f"less {kept / 'rltuned.log'}", "one sentence per cycle"),
+        ]
+    lines += [
+        (f"{program} demo --help", "another policy, preset, cluster, load; --policy saf is the rule itself"),
+        (f"{program} doctor", "on your own cluster: is it ready, and what is missing?"),
+        (f"{program} --dry-run", "there as well: run as the daemon would, without writing anything"),
+    ]
+    console.print("\nTo look further:")
+    for command, what in lines:
+        console.print(f"  [bold]{plain(command)}[/bold]\n      {what}", soft_wrap=True)
 
 
 def _number(value: float | None) -> float | None:
