@@ -69,12 +69,12 @@ class Kind:
 
 
 KINDS: Final = (
-    Kind("1 GPU of any type", 30, 1),
-    Kind("1 or 2 P100", 26, 2, "p100"),
+    Kind("1 GPU of any type", 34, 1),
+    Kind("1 or 2 P100", 22, 2, "p100"),
     Kind("2 K80", 12, 2, "k80"),
-    Kind("1 P100, much memory", 12, 1, "p100", mem=120_000),
-    Kind("two nodes", 10, 4, "p100", nodes=2),
-    Kind("CPUs only", 10, 0, cpus=4),
+    Kind("1 P100, much memory", 11, 1, "p100", mem=120_000),
+    Kind("two nodes", 8, 4, "p100", nodes=2),
+    Kind("CPUs only", 11, 0, cpus=4),
     Kind("6 P100 in all", 2, 6, "p100", nodes=0),
 )
 LIMITS: Final = (1, 2, 3, 5, 10)
@@ -334,7 +334,8 @@ _BACKFILL: Final = re.compile(r"sched/backfill: _start_job: Started JobId=(\d+) 
 # 26.05 does not log what backfill starts; a job's credential is made when it is started.
 _CREDENTIAL: Final = re.compile(r"debug: +slurm_cred_create: creating credential for JobId=(\d+)")
 _ENDED: Final = re.compile(r"_job_complete: JobId=(\d+) (?:done|WEXITSTATUS|WTERMSIG|WIFSIGNALED)")
-_MAIN_PASS: Final = re.compile(r"debug: +sched: Running job scheduler")
+# The passes that 22.05 makes besides, after a job has ended, say "default depth".
+_MAIN_PASS: Final = re.compile(r"debug: +sched: Running job scheduler for full queue")
 _BACKFILL_PASS: Final = re.compile(r"debug: +(?:sched/)?backfill: (?:_attempt_backfill: )?beginning")
 
 
@@ -585,8 +586,8 @@ def parser() -> argparse.ArgumentParser:
         help="SchedulerParameters during the replay (default: the testbed's)",
     )
     mixed = top.add_argument_group("the built-in mixture (no --workload)")
-    mixed.add_argument("--span", type=float, default=40.0, help="seconds in which the jobs come (default: %(default)s)")
-    mixed.add_argument("--mean", type=float, default=6.0, help="mean run time, seconds (default: %(default)s)")
+    mixed.add_argument("--span", type=float, default=25.0, help="seconds in which the jobs come (default: %(default)s)")
+    mixed.add_argument("--mean", type=float, default=5.0, help="mean run time, seconds (default: %(default)s)")
     trace = top.add_argument_group("a trace")
     trace.add_argument("--workload", type=Path, metavar="FILE", help="any format that rltuned.workload reads")
     trace.add_argument("--start", type=int, default=0, metavar="ROW", help="first job (default: the file's first)")
