@@ -81,7 +81,8 @@ class Replayed:
             self.names = [str(pool["name"]) for pool in replay["cluster"]["pools"]]
             # The simulator makes main passes at multiples of their interval: its clock begins at one of Slurm's.
             main, backfill = (
-                (float(self.meta[of]["interval"]), float(self.meta[of]["offset"])) for of in ("main_pass", "backfill_pass")
+                (float(self.meta[of]["interval"]), float(self.meta[of]["offset"]))
+                for of in ("main_pass", "backfill_pass")
             )
             shift = main[0] - main[1]
             self.sched_interval, self.bf_interval, self.bf_offset = main[0], backfill[0], backfill[1] + shift
