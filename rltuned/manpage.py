@@ -28,6 +28,9 @@ EXIT_CODES = (
     ("8", "The journal cannot be read or written."),
     ("9", "Another rltuned holds the lock."),
     ("10", "doctor found an error, or restore had to leave something changed."),
+    ("11", "A trace cannot be read; the message names file, line and reason."),
+    ("12", "The description of a cluster is wrong; the message names the place and the reason."),
+    ("13", "An evaluation cannot be made as asked; the message says why."),
     ("130", "Interrupted."),
 )
 
