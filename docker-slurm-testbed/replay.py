@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -69,13 +69,13 @@ class Kind:
 
 
 KINDS: Final = (
-    Kind("1 GPU of any type", 34, 1),
-    Kind("1 or 2 P100", 22, 2, "p100"),
+    Kind("1 GPU of any type", 36, 1),
+    Kind("1 or 2 P100", 20, 2, "p100"),
     Kind("2 K80", 12, 2, "k80"),
-    Kind("1 P100, much memory", 11, 1, "p100", mem=120_000),
-    Kind("two nodes", 8, 4, "p100", nodes=2),
-    Kind("CPUs only", 11, 0, cpus=4),
-    Kind("6 P100 in all", 2, 6, "p100", nodes=0),
+    Kind("1 P100, much memory", 10, 1, "p100", mem=120_000),
+    Kind("several nodes", 7, 4, "p100", nodes=2),
+    Kind("CPUs only", 12, 0, cpus=4),
+    Kind("several nodes", 3, 6, "p100", nodes=0),
 )
 LIMITS: Final = (1, 2, 3, 5, 10)
 """Minutes, real ones."""
@@ -96,7 +96,7 @@ class Jobs:
 
 
 def mixture(jobs: int, seed: int, span: float, mean: float) -> Jobs:
-    """The built-in mixture: `jobs` jobs in `span` seconds, which run for `mean` seconds in the mean (3 to 20)."""
+    """The built-in mixture: `jobs` jobs in `span` seconds, which run for `mean` seconds in the mean (2.5 to 15)."""
     rng = np.random.default_rng(seed)
     weight = np.array([kind.weight for kind in KINDS], dtype=np.float64)
     # Shares of the classes that do not depend on luck, in an order that does.
@@ -105,7 +105,7 @@ def mixture(jobs: int, seed: int, span: float, mean: float) -> Jobs:
     picked = [KINDS[at] for at in rng.permutation(np.repeat(np.arange(len(KINDS)), count))]
     at = np.sort(rng.uniform(0.0, span, jobs))
     at -= at[0]
-    run_time = np.round(np.clip(rng.lognormal(math.log(mean) - 0.18, 0.6, jobs), 3.0, 20.0), 1)
+    run_time = np.round(np.clip(rng.lognormal(math.log(mean) - 0.18, 0.6, jobs), 2.5, 15.0), 1)
     gpus = np.array([int(rng.integers(1, 3)) if kind.name == "1 or 2 P100" else kind.gpus for kind in picked])
     nodes = np.array([kind.nodes for kind in picked])
     spread = np.maximum(nodes, 1)
@@ -404,7 +404,7 @@ install -d -o rltuned -g rltuned -m 700 /var/lib/rltuned /run/rltuned
 /opt/rltuned/venv/bin/pip install -q --no-deps --no-index --force-reinstall /tmp/rltuned-*.whl
 rm /tmp/rltuned-*.whl
 cat >/etc/rltuned/replay.toml
-runuser -u rltuned -- {RLTUNED} check-config --config /etc/rltuned/replay.toml
+runuser -u rltuned -- {RLTUNED} check-config /etc/rltuned/replay.toml
 """
 
 
@@ -418,6 +418,8 @@ interval = {interval}
 stage = "active"
 [policy]
 name = "{name}"
+[estimates]
+source = "limit"
 [placement]
 apply = "off"
 [metrics]
@@ -586,8 +588,8 @@ def parser() -> argparse.ArgumentParser:
         help="SchedulerParameters during the replay (default: the testbed's)",
     )
     mixed = top.add_argument_group("the built-in mixture (no --workload)")
-    mixed.add_argument("--span", type=float, default=25.0, help="seconds in which the jobs come (default: %(default)s)")
-    mixed.add_argument("--mean", type=float, default=5.0, help="mean run time, seconds (default: %(default)s)")
+    mixed.add_argument("--span", type=float, default=20.0, help="seconds in which the jobs come (default: %(default)s)")
+    mixed.add_argument("--mean", type=float, default=4.5, help="mean run time, seconds (default: %(default)s)")
     trace = top.add_argument_group("a trace")
     trace.add_argument("--workload", type=Path, metavar="FILE", help="any format that rltuned.workload reads")
     trace.add_argument("--start", type=int, default=0, metavar="ROW", help="first job (default: the file's first)")
@@ -613,6 +615,8 @@ def main(argv: Sequence[str]) -> int:
         else:
             part = read(options.workload).take(slice(options.start, options.start + options.jobs))
             jobs = from_trace(part, from_json(cluster, project.name), options.estimates, options.seed, options.factor)
+            if options.policy.startswith(DAEMON):  # the daemon knows the limits and nothing else
+                jobs = replace(jobs, shown_to_policy=jobs.workload.time_limit.copy())
         done = replay(project, jobs, cluster, options)
         options.out.write_text(json.dumps(done, indent=1) + "\n")
     except (TestbedError, RltunedError) as error:
