@@ -540,13 +540,9 @@ def _state(
         blocked=np.zeros(len(shape.partitions), dtype=np.bool_),
         clock=np.array([jobs.submit_time[0] if n else 0.0, np.inf, np.inf, -np.inf, np.inf]),
         counts=np.zeros(7, dtype=np.int64),
-        release_ptr=np.zeros(m + 1, dtype=np.int64),
-        release_at=np.zeros(given if planning else 0, dtype=np.int64),
-        release_job=np.zeros(given if planning else 0, dtype=np.int64),
         plan_start=np.zeros((m if planning else 0, tests)),
         plan_end=np.zeros((m if planning else 0, tests)),
-        moments=np.zeros(given + m * tests if planning else n),
-        spare=np.zeros(k.DIMENSIONS, dtype=np.int64),
+        moments=np.zeros(n),
     )
 
 

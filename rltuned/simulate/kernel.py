@@ -13,7 +13,7 @@ numbers per pool before it looks at nodes.
 """
 
 # Loops over arrays are what Numba compiles best; the formatter's and linter's taste for iterators does not apply here.
-# ruff: noqa: C901
+# ruff: noqa: C901, SIM110
 
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -75,6 +75,9 @@ TIMEOUT: Final = 3
 
 UNFINISHED: Final = 1e-6
 """Seconds of work that a job killed under contention must have left to count as timed out."""
+
+GROUP: Final = 30.0
+"""Seconds: sched/backfill takes running jobs away in groups of ends that are that near, and twice as near, and so on."""
 
 DONE: Final = 0
 REFRESH: Final = 1
@@ -147,6 +150,7 @@ NODE: Final = np.dtype(
         ("candidate", "i8"),
         ("candidate_units", "i8"),
         ("fill", "i8"),
+        ("marked", "?"),
         ("plans", "i8"),  # of this pass of Backfill.SLURM: how many in `plan_start` and `plan_end`
     ]
 )
@@ -195,15 +199,12 @@ class State(NamedTuple):
     """(P,)"""
     clock: Floats
     counts: Array
+    moments: Floats
+    """(J,) when an EASY reservation could begin."""
     # Backfill.SLURM only.
-    release_ptr: Array
-    release_at: Array
-    release_job: Array
     plan_start: Floats
     """(M, tests + 1)"""
     plan_end: Floats
-    moments: Floats
-    spare: Array
 
 
 class Setup(NamedTuple):
@@ -748,67 +749,6 @@ def rank_fixed(s: State) -> bool:
 
 
 @inner
-def list_releases(s: State) -> None:
-    """Who gives what back to each node, in the order of the limits: `release_ptr`, `release_at` (places in `given`)."""
-    nodes = len(s.nodes)
-    s.release_ptr[:] = 0
-    for at in range(s.counts[HOLDING]):
-        job = s.holding[at]
-        for k in range(s.jobs[job].slot, s.jobs[job].slot + s.jobs[job].on):
-            s.release_ptr[s.given_node[k] + 1] += 1
-    for node in range(nodes):
-        s.release_ptr[node + 1] += s.release_ptr[node]
-        s.nodes[node].fill = s.release_ptr[node]
-    for at in range(s.counts[HOLDING]):
-        job = s.holding[at]
-        for k in range(s.jobs[job].slot, s.jobs[job].slot + s.jobs[job].on):
-            node = s.given_node[k]
-            s.release_at[s.nodes[node].fill] = k
-            s.release_job[s.nodes[node].fill] = job
-            s.nodes[node].fill += 1
-
-
-@inner
-def after_plans(s: State, node: int, time: float, length: float, resolution: float) -> float:
-    """The first time from `time` on at which nobody has planned to have the node for `length` seconds."""
-    for k in range(s.nodes[node].plans):  # sorted by start, and they do not overlap
-        if s.plan_start[node, k] < time + length and s.plan_end[node, k] > time:
-            time = next_multiple(s.plan_end[node, k], resolution)
-    return time
-
-
-@inner
-def earliest_on(s: State, c: Setup, job: int, node: int) -> float:
-    """When one node could take the job: enough has been given back, and nobody has planned with it."""
-    now = s.clock[NOW]
-    time, waits = now, False
-    at, end = s.release_ptr[node], s.release_ptr[node + 1]
-    jobs, closed = s.jobs_on[NOW_FREE, node], s.closed[NOW_FREE, node]
-    for d in range(DIMENSIONS):
-        s.spare[d] = s.amount[NOW_FREE, node, d]
-    while True:
-        fits = not closed and (s.jobs[job].alone == SHARED or jobs == 0)
-        for d in range(DIMENSIONS):
-            fits = fits and s.spare[d] >= s.need[job, d]
-        if fits:
-            break
-        if at == end:
-            return np.inf
-        other = s.release_job[at]
-        time, waits = max(s.jobs[other].ends_by, now), True
-        closed = closed and s.jobs[other].alone == SHARED
-        jobs -= 1
-        for d in range(DIMENSIONS):
-            s.spare[d] += s.given[s.release_at[at], d]
-        at += 1
-    if time == np.inf:
-        return np.inf
-    if waits:
-        time = next_multiple(time, c.bf_resolution)
-    return after_plans(s, node, time, s.jobs[job].limit, c.bf_resolution)
-
-
-@inner
 def moments_of_limits(s: State, job: int) -> int:
     """EASY's candidates: when running jobs' limits end them, as soon as the pool then has the units at all."""
     unit = GPU if s.need[job, GPU] > 0 else CPU
@@ -824,42 +764,6 @@ def moments_of_limits(s: State, job: int) -> int:
         if have >= wanted:
             s.moments[count] = s.jobs[other].ends_by
             count += 1
-    return count
-
-
-@inner
-def sort_moments(s: State, count: int) -> None:
-    """Shell's sort with Ciura's gaps, in place: NumPy's wants memory of its own."""
-    for gap in (701, 301, 132, 57, 23, 10, 4, 1):
-        for at in range(gap, count):
-            time, place = s.moments[at], at
-            while place >= gap and s.moments[place - gap] > time:
-                s.moments[place] = s.moments[place - gap]
-                place -= gap
-            s.moments[place] = time
-
-
-@inner
-def moments_of_plans(s: State, c: Setup, job: int) -> int:
-    """sched/backfill's candidates: for one node, the earliest time; for several, all releases and ends of plans on the pool."""
-    count, now = 0, s.clock[NOW]
-    low, high = s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]
-    if s.jobs[job].form == PER_NODE and s.jobs[job].least == 1:
-        time = np.inf
-        for at in range(low, high):
-            if s.nodes[s.pool_nodes[at]].usable:
-                time = min(time, earliest_on(s, c, job, s.pool_nodes[at]))
-        s.moments[0] = time
-        return 1
-    for at in range(low, high):
-        node = s.pool_nodes[at]
-        for k in range(s.release_ptr[node], s.release_ptr[node + 1]):
-            s.moments[count] = next_multiple(max(s.jobs[s.release_job[k]].ends_by, now), c.bf_resolution)
-            count += 1
-        for k in range(s.nodes[node].plans):
-            s.moments[count] = next_multiple(s.plan_end[node, k], c.bf_resolution)
-            count += 1
-    sort_moments(s, count)
     return count
 
 
@@ -883,41 +787,138 @@ def reserve(s: State, job: int, nodes: int, time: float) -> None:
 
 
 @inner
-def plan_nodes(s: State, job: int, nodes: int, time: float) -> None:
-    """sched/backfill: the chosen nodes are the job's alone from `time` until its limit."""
-    for k in range(nodes):
-        node = s.nodes[k].pick_node
-        place = s.nodes[node].plans
-        while place > 0 and s.plan_start[node, place - 1] > time:
-            s.plan_start[node, place] = s.plan_start[node, place - 1]
-            s.plan_end[node, place] = s.plan_end[node, place - 1]
-            place -= 1
-        s.plan_start[node, place], s.plan_end[node, place] = time, time + s.jobs[job].limit
-        s.nodes[node].plans += 1
-        s.nodes[node].shadow = min(s.nodes[node].shadow, time)
-        for d in range(DIMENSIONS):
-            s.amount[BEYOND, node, d] = 0
+def planned(s: State, node: int, since: float, until: float) -> bool:
+    """Whether somebody has planned with the node for some of that time, its last moment included."""
+    for k in range(s.nodes[node].plans):
+        if s.plan_start[node, k] <= until and s.plan_end[node, k] > since:
+            return True
+    return False
 
 
 @inner
-def look_ahead(s: State, c: Setup, job: int, mode: Index) -> None:
-    """Reserve for a job that cannot start now: at the first candidate time at which it fits if all go on to their limits."""
-    count = moments_of_limits(s, job) if mode == EASY_BACKFILL else moments_of_plans(s, c, job)
-    latest = np.inf if mode == EASY_BACKFILL else s.clock[NOW] + c.bf_window
+def keep_planned(s: State, job: int, since: float) -> float:
+    """Keep the job from nodes of its pool with which somebody has planned before its limit; the first end of these plans."""
+    until = since + s.jobs[job].limit
+    later = np.inf
+    for at in range(s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]):
+        node = s.pool_nodes[at]
+        s.nodes[node].kept = planned(s, node, since, until)
+        if s.nodes[node].kept and s.nodes[node].usable:
+            for k in range(s.nodes[node].plans):
+                if s.plan_start[node, k] <= until and s.plan_end[node, k] > since:
+                    later = min(later, s.plan_end[node, k])
+    return later
+
+
+@inner
+def is_on(s: State, job: int) -> bool:
+    """Whether a running job holds any of the marked nodes."""
+    for at in range(s.jobs[job].slot, s.jobs[job].slot + s.jobs[job].on):
+        if s.nodes[s.given_node[at]].marked:
+            return True
+    return False
+
+
+@inner
+def expected(s: State, c: Setup, job: int) -> tuple[float, int]:
+    """When sched/backfill thinks that the job fits on the nodes that are not kept, and on how many (in `pick_node`); 0: never.
+
+    Running jobs go on to their limits. They are taken away in groups of near ends, and the job is thought to start when the last
+    of a group has ended. That a group may reach beyond its window is slurmctld's own slip (docs/simulator.md).
+    """
+    for node in range(len(s.nodes)):
+        s.nodes[node].marked = False
+        s.jobs_on[LATER_FREE, node] = s.jobs_on[NOW_FREE, node]
+        s.closed[LATER_FREE, node] = s.closed[NOW_FREE, node]
+        for d in range(DIMENSIONS):
+            s.amount[LATER_FREE, node, d] = s.amount[NOW_FREE, node, d]
+    for at in range(s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]):
+        node = s.pool_nodes[at]
+        s.nodes[node].marked = s.nodes[node].usable and not s.nodes[node].kept
+    nodes = choose(s, job, LATER_FREE, -np.inf, c.fit)
+    if nodes > 0:
+        return np.floor(s.clock[NOW]), nodes
+    n, at = s.counts[HOLDING], 0
+    while n > 0 and s.jobs[s.holding[n - 1]].ends_by == np.inf:
+        n -= 1
+    first, window = np.inf, GROUP
+    while at < n:
+        last = -np.inf
+        while at < n:
+            other = s.holding[at]
+            at += 1
+            if not is_on(s, other):
+                continue
+            give_back(s, other, LATER_FREE)
+            last = np.floor(s.jobs[other].ends_by)
+            if first == np.inf:
+                first = (np.floor(last / GROUP) + 1) * GROUP
+            if at < n and np.floor(s.jobs[s.holding[at]].ends_by) > first + window:
+                break
+        if last == -np.inf:
+            return np.inf, 0
+        nodes = choose(s, job, LATER_FREE, -np.inf, c.fit)
+        if nodes > 0:
+            return last, nodes
+        while at < n:
+            window *= 2.0
+            if np.floor(s.jobs[s.holding[at]].ends_by) <= first + window:
+                break
+    return np.inf, 0
+
+
+@inner
+def whole_steps(time: float, step: float) -> float:
+    """`time` rounded down to a multiple of `step`; as it is when the step is 0 or it is infinite."""
+    return np.floor(time / step) * step if step > 0.0 and time < np.inf else time
+
+
+@inner
+def plan_nodes(s: State, c: Setup, job: int) -> None:
+    """sched/backfill: reserve the whole nodes on which the job is thought to start first, if that is within `bf_window`."""
+    since = np.floor(s.clock[NOW])
+    latest = since + c.bf_window
+    while since <= latest:
+        later = keep_planned(s, job, since)
+        time, nodes = expected(s, c, job)
+        start = max(time, since)
+        if nodes == 0 or later < start:
+            since = later
+            continue
+        if start > latest:
+            return
+        until = start + s.jobs[job].limit
+        clear = True
+        for k in range(nodes):
+            clear = clear and not planned(s, s.nodes[k].pick_node, start, until)
+        if clear:
+            for k in range(nodes):
+                node = s.nodes[k].pick_node
+                place = s.nodes[node].plans
+                s.plan_start[node, place] = whole_steps(start, c.bf_resolution)
+                s.plan_end[node, place] = whole_steps(until, c.bf_resolution)
+                s.nodes[node].plans += 1
+            return
+        since = start
+
+
+@inner
+def look_ahead(s: State, c: Setup, job: int) -> None:
+    """EASY: reserve for a job that cannot start now, at the first time at which it fits if all go on to their limits."""
+    count = moments_of_limits(s, job)
     for node in range(len(s.nodes)):
         s.jobs_on[LATER_FREE, node] = s.jobs_on[NOW_FREE, node]
         s.closed[LATER_FREE, node] = s.closed[NOW_FREE, node]
         # What another partition's head was promised stays promised.
-        promised = mode == EASY_BACKFILL and s.nodes[node].shadow < np.inf
+        promised = s.nodes[node].shadow < np.inf
         s.nodes[node].kept = promised and s.jobs[job].alone != SHARED
         for d in range(DIMENSIONS):
             free = s.amount[NOW_FREE, node, d]
             s.amount[LATER_FREE, node, d] = free - s.amount[PROMISED, node, d] if promised else free
-    low, high = s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]
     gone, last = 0, -np.inf
     for at in range(count):
         time = s.moments[at]
-        if time > latest or time == np.inf:
+        if time == np.inf:
             return
         if time == last:
             continue
@@ -925,16 +926,9 @@ def look_ahead(s: State, c: Setup, job: int, mode: Index) -> None:
         while gone < s.counts[HOLDING] and s.jobs[s.holding[gone]].ends_by <= time:
             give_back(s, s.holding[gone], LATER_FREE)
             gone += 1
-        if mode == SLURM_BACKFILL:
-            for k in range(low, high):
-                node = s.pool_nodes[k]
-                s.nodes[node].kept = after_plans(s, node, time, s.jobs[job].limit, 0.0) > time
         nodes = choose(s, job, LATER_FREE, -np.inf, c.fit)
         if nodes > 0:
-            if mode == EASY_BACKFILL:
-                reserve(s, job, nodes, time)
-            else:
-                plan_nodes(s, job, nodes, time)
+            reserve(s, job, nodes, time)
             s.known[:] = False
             return
 
@@ -956,8 +950,6 @@ def queue_pass(s: State, c: Setup, mode: Index) -> None:
     for node in range(len(s.nodes)):
         s.nodes[node].shadow = np.inf
         s.nodes[node].plans = 0
-    if mode == SLURM_BACKFILL:
-        list_releases(s)
     n, at, stay = s.counts[QUEUED], 0, 0
     while at < n:
         if (main and open_partitions == 0) or (mode == SLURM_BACKFILL and at >= c.bf_max_job_test):
@@ -969,6 +961,8 @@ def queue_pass(s: State, c: Setup, mode: Index) -> None:
         looked = not s.blocked[p] if main else may_fit(s, job, until)
         nodes = 0
         if looked:
+            if mode == SLURM_BACKFILL:
+                keep_planned(s, job, np.floor(now))
             nodes = choose(s, job, NOW_FREE, until, c.fit)
         if nodes > 0:
             for k in range(nodes):
@@ -979,8 +973,6 @@ def queue_pass(s: State, c: Setup, mode: Index) -> None:
             s.counts[UNRANKED] -= s.jobs[job].key == np.inf
             begin(s, c, job, nodes, s.blocked[p])
             s.known[:] = False
-            if mode == SLURM_BACKFILL:
-                list_releases(s)
             continue
         s.queue[stay] = job
         stay += 1
@@ -989,8 +981,10 @@ def queue_pass(s: State, c: Setup, mode: Index) -> None:
             if partitions > 1:
                 for k in range(s.part_ptr[p], s.part_ptr[p + 1]):
                     s.nodes[s.part_nodes[k]].kept = True
-        elif not main and (mode == SLURM_BACKFILL or not s.blocked[p]):
-            look_ahead(s, c, job, mode)
+        elif mode == SLURM_BACKFILL:
+            plan_nodes(s, c, job)
+        elif mode == EASY_BACKFILL and not s.blocked[p]:
+            look_ahead(s, c, job)
             for node in range(len(s.nodes)):
                 s.nodes[node].kept = False
         s.blocked[p] = True

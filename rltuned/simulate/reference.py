@@ -24,6 +24,13 @@ _UNFINISHED: Final = 1e-6
 """Seconds of work that a job killed at its limit must have left to count as timed out, under contention."""
 
 
+GROUP: Final = 30.0
+"""Seconds: sched/backfill takes running jobs away in groups of ends that are that near, and twice as near, and so on."""
+
+Plans = dict[int, list[tuple[float, float]]]
+"""Begin and end of what is planned on each node."""
+
+
 class Ranker(Protocol):
     """What the reference asks of a ranking; `RuleRanker` will do."""
 
@@ -160,6 +167,11 @@ def next_multiple(time: float, step: float) -> float:
     while k * step < time:
         k += 1
     return k * step
+
+
+def whole_steps(time: float, step: float) -> float:
+    """`time` rounded down to a multiple of `step`; as it is when the step is 0 or it is infinite."""
+    return math.floor(time / step) * step if step > 0 and time < math.inf else time
 
 
 def share(total: int, part: int, whole: int) -> int:
@@ -573,43 +585,85 @@ class Reference:
 
     def slurm(self) -> None:
         """Each job that cannot start plans whole nodes, from its earliest start until its limit."""
-        plans: dict[int, list[tuple[float, float]]] = {node: [] for node in range(len(self.usable))}
+        plans: Plans = {node: [] for node in range(len(self.usable))}
         blocked: set[int] = set()
+        second = float(math.floor(self.now))
         for job in self.queue[: self.settings.bf_max_job_test]:
-            given = self.choose(job, self.room, self.unplanned(job, self.now, plans))
+            given = self.choose(job, self.room, self.unplanned(job, second, plans))
             if given is not None:
                 self.begin(job, given, backfilled=job.partition in blocked)
-                continue
-            blocked.add(job.partition)
-            for time in self.moments(plans):
-                given = self.choose(job, self.room_at(time), self.unplanned(job, time, plans))
-                if given is not None:
-                    for node in given:
-                        plans[node].append((time, time + job.limit))
-                    break
+            else:
+                blocked.add(job.partition)
+                self.plan(job, second, plans)
 
-    def unplanned(self, job: Job, time: float, plans: Mapping[int, list[tuple[float, float]]]) -> list[int]:
-        """Nodes of its pool that nobody has planned with, from `time` until the job's limit."""
-        until = time + job.limit
+    def plan(self, job: Job, second: float, plans: Plans) -> None:
+        """Reserve the whole nodes on which the job is thought to start first, if that is within `bf_window`."""
+        latest = second + self.settings.bf_window
+        since = second
+        while since <= latest:
+            nodes = self.unplanned(job, since, plans)
+            # When more nodes become usable.
+            until = since + job.limit
+            ends = [end for node in job.pool if self.usable[node] for begin, end in plans[node] if begin <= until]
+            later = min((end for end in ends if end > since), default=math.inf)
+            expected = self.expected(job, nodes, second)
+            if expected is None or later < max(expected[0], since):
+                since = later
+                continue
+            start, chosen = max(expected[0], since), expected[1]
+            if start > latest:
+                return
+            if set(chosen) <= set(self.unplanned(job, start, plans)):
+                step = self.settings.bf_resolution
+                for node in chosen:
+                    plans[node].append((whole_steps(start, step), whole_steps(start + job.limit, step)))
+                return
+            since = start
+
+    def unplanned(self, job: Job, since: float, plans: Plans) -> list[int]:
+        """Nodes of its pool that nobody has planned with, from `since` until the job's limit, that moment included."""
+        until = since + job.limit
         return [
             node
             for node in job.pool
-            if self.usable[node] and not any(start < until and time < end for start, end in plans[node])
+            if self.usable[node] and not any(begin <= until and end > since for begin, end in plans[node])
         ]
 
-    def moments(self, plans: Mapping[int, list[tuple[float, float]]]) -> list[float]:
-        """When a job might start: ends of limits and of plans, rounded up, within `bf_window`."""
-        ends = {job.ends_by for job in self.releases()} | {end for node in plans.values() for _, end in node}
-        rounded = {next_multiple(max(end, self.now), self.settings.bf_resolution) for end in ends if end < math.inf}
-        return sorted(time for time in rounded if time <= self.now + self.settings.bf_window)
+    def expected(self, job: Job, nodes: list[int], second: float) -> tuple[float, list[int]] | None:
+        """When the job fits on these nodes if running jobs go on to their limits, and where; None: never.
 
-    def room_at(self, time: float) -> Room:
-        """What is free at `time` if running jobs go on to their limits."""
+        Running jobs are taken away in groups, and the job is thought to start when the last of a group has ended.
+        """
         then = self.room.copy()
-        for job in self.releases():
-            if job.ends_by <= time:
-                then.give_back(job)
-        return then
+        if (given := self.choose(job, then, nodes)) is not None:
+            return second, list(given)
+        listed, mine = self.releases(), set(nodes)
+        ends = [float(math.floor(other.ends_by)) for other in listed]
+        first: float | None = None
+        window = GROUP
+        at = 0
+        while at < len(listed):
+            last = None
+            while at < len(listed):
+                other, end = listed[at], ends[at]
+                at += 1
+                if not mine & set(other.holds):
+                    continue
+                then.give_back(other)
+                last = end
+                if first is None:
+                    first = (math.floor(end / GROUP) + 1) * GROUP
+                if at < len(listed) and ends[at] > first + window:
+                    break
+            if last is None or first is None:
+                return None
+            if (given := self.choose(job, then, nodes)) is not None:
+                return last, list(given)
+            while at < len(listed):
+                window *= 2
+                if ends[at] <= first + window:
+                    break
+        return None
 
     def result(self) -> SimulationResult:
         """What has become of the jobs."""

@@ -75,10 +75,10 @@ def test_a_job_may_outlast_the_reservation_on_what_the_reserved_job_leaves(simul
 
 
 def test_sched_backfill_reserves_whole_nodes_for_every_job_that_it_looks_at(simulate):
-    # One node of 4 GPUs. Job 0: until 600. Job 1 (4 GPUs) is planned at 600 until 700; job 2 (4 GPUs) at the next multiple of
-    # bf_resolution after that, 720, until 820. Job 3 (1 GPU, until 900) could run beside job 0 now, and EASY would refuse it
-    # for job 1's sake as well. Job 4 (until 600) fits in front of all plans.
-    rows = [(0, 600, 600, 2), (0, 100, 100, 4), (0, 100, 100, 4), (0, 100, 900, 1), (0, 600, 600, 1)]
+    # One node of 4 GPUs, plans in whole minutes. Job 0: until 600. Job 1 (4 GPUs) is planned at 600 until 660 (its 700 rounded
+    # down), job 2 (4 GPUs) from then until 720. Job 3 (1 GPU, until 900) could run beside job 0 now, and EASY would refuse it for
+    # job 1's sake as well. Job 4, until 599, fits in front of all plans.
+    rows = [(0, 600, 600, 2), (0, 100, 100, 4), (0, 100, 100, 4), (0, 100, 900, 1), (0, 599, 599, 1)]
     settings = replace(AT_EVENTS, backfill=Backfill.SLURM, bf_resolution=60.0)
     assert run(simulate, cluster([4]), rows, settings).start.tolist() == [0, 600, 700, 800, 0]
     # With a look at two jobs only, nobody gets to job 4 …
@@ -87,6 +87,44 @@ def test_sched_backfill_reserves_whole_nodes_for_every_job_that_it_looks_at(simu
     # … and what cannot start within bf_window reserves nothing: job 3 starts now.
     near = replace(settings, bf_window=300.0)
     assert run(simulate, cluster([4]), rows, near).start.tolist() == [0, 600, 700, 0, 0]
+
+
+@pytest.mark.parametrize(("limit", "starts", "node"), [(105, [0, 0, 105, 0], 0), (110, [0, 0, 100, 0], 1)])
+def test_sched_backfill_expects_a_start_when_a_group_of_near_ends_is_over(simulate, limit, starts, node):
+    # Two nodes of 2 GPUs, worst fit: job 0 holds one GPU of n0 until 100, job 1 one of n1 until 110. Job 2 wants a whole node. 100 is
+    # raised to 120, and all who end by 150 are one group: job 2 is planned on n0 at 110, not at 100. So job 3, until 105, may go
+    # to n0 now (and job 2 waits for it until 105). Until 110 it may not, not even to that very second: it goes to n1.
+    rows = [(0, 100, 100, 1), (0, 110, 110, 1), (0, 10, 10, 2), (0, limit, limit, 1)]
+    settings = replace(AT_EVENTS, backfill=Backfill.SLURM, bf_resolution=1.0, fit=Fit.WORST)
+    result = run(simulate, cluster([2, 2]), rows, settings)
+    assert result.start.tolist() == starts
+    assert nodes(result, 3) == {node}
+
+
+def test_cons_tres_goes_by_runs_of_neighbours_and_their_free_cpus(simulate):
+    # CPUs 4, 8, 2, 8, 8 and GPUs 2, 2, 1, 2, 3. Jobs of 2 GPUs have the runs n0-n1 (12 CPUs) and n3-n4 (16). Job 0 goes to n0,
+    # the smaller of the first run. Job 1, two nodes of 2 GPUs: n1 alone is no run of two: n3 and n4. Job 2, one GPU: the runs are
+    # now n1-n2 (10) and n4 (8): n4. Job 3, 3 GPUs in all: no node has them: n1 gives 2, n2 one.
+    shape = cluster([2, 2, 1, 2, 3], cpus=[4, 8, 2, 8, 8])
+    rows = [(0, 50, 50, 2), (0, 50, 50, 4), (0, 50, 50, 1), (0, 50, 50, 3)]
+    result = run(simulate, shape, rows, replace(AT_EVENTS, fit=Fit.SLURM), nodes=[1, 2, 1, 2])
+    assert result.start.tolist() == [0, 0, 0, 0]
+    assert [nodes(result, row) for row in range(4)] == [{0}, {3, 4}, {4}, {1, 2}]
+
+
+def test_the_passes_of_slurmctld_have_clocks_of_their_own(simulate):
+    # A main pass at whole tens, a backfill pass at 3 and 3 + multiples of 10: job 0 (at 1) starts at 3, job 1 (at 5) at 10.
+    settings = replace(AT_EVENTS, sched_interval=10.0, bf_interval=10.0, bf_offset=3.0)
+    result = run(simulate, cluster([4]), [(1, 20, 20, 1), (5, 20, 20, 1)], settings)
+    assert result.start.tolist() == [3, 10]
+
+
+def test_a_job_outlives_its_limit_until_slurmctld_looks_and_needs_time_to_launch(simulate):
+    # Looked at every 30 s: job 0 (limit 40) is killed at 60, job 1 ends by itself after launch and 20 s.
+    settings = replace(AT_EVENTS, kill_interval=30.0, launch=0.5)
+    result = run(simulate, cluster([1]), [(0, 100, 40, 1), (0, 20, 20, 1)], settings)
+    assert result.end.tolist() == [60, 80.5]
+    assert result.fate.tolist() == [JobFate.TIMEOUT, JobFate.COMPLETED]
 
 
 def test_the_first_job_of_a_partition_that_does_not_fit_blocks_that_partition_only(simulate):
