@@ -49,7 +49,7 @@ class SimulationSettings:
     bf_window: float = 86_400.0
     """How far ahead `Backfill.SLURM` plans; a job that would start later gets no reservation."""
     bf_resolution: float = 60.0
-    """Start times of `Backfill.SLURM` reservations are rounded up to a multiple of this."""
+    """Begin and end of `Backfill.SLURM` reservations are rounded down to a multiple of this."""
     refresh: float = 60.0
     """The policy ranks the queue at multiples of this, as the daemon does."""
     stale: float = 600.0
