@@ -1,5 +1,7 @@
 """A whole evaluation: from a trace and a cluster to the report."""
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -91,12 +93,27 @@ def ready(settings: EvaluationSettings, jobs: Workload, shape: ClusterShape, rev
             "text": shape.text,
             "nodes": len(shape.nodes),
             "gpus": shape.gpus,
+            "sha256": digest(shape),
             "partitions": [partition.name for partition in shape.partitions],
         },
         "settings": settings.as_dict(),
         "policies": {name: described(name, settings) for name in settings.policies},
     }
     return Evaluation(settings, jobs, shape, made, meta)
+
+
+def digest(shape: ClusterShape) -> str:
+    """Of all that a simulation sees of a cluster: a file may change and keep its name."""
+    nodes = shape.nodes
+    columns = (nodes.usable, nodes.cpus, nodes.mem, nodes.tmp, nodes.gpus)
+    seen = [
+        nodes.names,
+        nodes.gpu_types,
+        *(column.tolist() for column in columns),
+        [sorted(of) for of in nodes.features],
+    ]
+    parts = [{**vars(partition), "nodes": partition.nodes.tolist()} for partition in shape.partitions]
+    return hashlib.sha256(json.dumps([seen, parts], sort_keys=True).encode()).hexdigest()
 
 
 def evaluate(

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -132,3 +133,43 @@ def test_a_file_that_is_no_replay_is_refused(tmp_path):
         path.write_text(text)
         with pytest.raises(EvaluationError, match=said):
             CliRunner().invoke(cli, ["evaluate", "--against", str(path)], catch_exceptions=False)
+
+
+def replayed(second_start: float) -> dict[str, Any]:
+    """Two jobs on one GPU, both submitted at 0, the first of which ran for 100 s."""
+    job = {"gpus": 1, "gpu_type": "", "nodes_asked": 1, "cpus": 1, "mem": 100.0, "partition": "", "user": "ann"}
+    job |= {"time_limit": 600.0, "estimate": 600.0, "submit": 0.0, "eligible": 0.0, "nodes": "n1"}
+    times = [("short", 0.0, 100.0), ("long", second_start, second_start + 50.0)]
+    jobs = [
+        {**job, "class": kind, "start": start, "end": end, "job_id": row, "slurm_job_id": 10 + row, "nice": row}
+        for row, (kind, start, end) in enumerate(times)
+    ]
+    meta = {
+        "form": 1,
+        "slurm": "24.11.5",
+        "policy": "fifo",
+        "interval": None,
+        "workload": "by hand",
+        "sha256": "",
+        "zero": 0.0,
+    }
+    passes = {"main_pass": {"interval": 1.0, "offset": 0.0}, "backfill_pass": {"interval": 1.0, "offset": 0.5}}
+    meta |= {"scheduler_parameters": "bf_interval=1,bf_resolution=1", **passes}
+    pools = [{"name": "n1", "nodes": 1, "gpus_per_node": 1, "cpus": 8, "mem_mib": 8000}]
+    return {"meta": meta, "cluster": {"pools": pools}, "jobs": jobs}
+
+
+@pytest.mark.parametrize(("real_start", "difference"), [(100.0, 0.0), (200.0, -0.5)])
+def test_against_a_replay_the_mean_waits_are_compared_in_all_and_by_class(tmp_path, real_start, difference):
+    path = tmp_path / "REPLAY.json"
+    path.write_text(json.dumps(replayed(real_start)))
+    words = ["evaluate", "--against", str(path), "--json", str(tmp_path / "r.json")]
+    done = CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert "│ long " in done.stdout
+    found = json.loads((tmp_path / "r.json").read_text())
+    assert found["wait_mean"]["real"] == real_start / 2
+    assert found["wait_mean"]["difference"] == pytest.approx(difference, abs=0.03)
+    assert found["classes"]["long"]["simulated"] == pytest.approx(100.0, abs=3.0)
+    assert found["classes"]["short"]["real"] == 0.0
+    assert found["same_node"] == 1.0
+    assert len(found["meta"]["replay"]["sha256"]) == 64

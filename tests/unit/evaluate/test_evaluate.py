@@ -20,7 +20,7 @@ from rltuned.evaluate.windows import Split
 from rltuned.policy import files, rlscheduler
 from rltuned.policy.manifest import TrainingPart
 from rltuned.simulate.values import Backfill
-from rltuned.workload.shapes import parse_shape
+from rltuned.workload.shapes import parse_shape, read_shape
 
 
 def waits(found, policy, window=0):
@@ -288,6 +288,18 @@ def test_another_command_line_is_not_resumed_and_the_difference_is_named(tmp_pat
     changed = replace(busy_jobs(), source=replace(busy_jobs().source, sha256="1" * 64))
     with pytest.raises(EvaluationError, match=r"trace\.sha256"):
         evaluate(ready(settings(), changed, parse_shape("2x4"), "revision"), Here(), out, resume=True)
+
+
+def test_a_cluster_whose_file_has_changed_is_another_one(tmp_path):
+    out, path = tmp_path / "r.json", tmp_path / "c.json"
+    for memory, resume in ((64_000, False), (128_000, True)):
+        path.write_text(json.dumps({"pools": [{"nodes": 2, "gpus_per_node": 4, "mem_mib": memory}]}))
+        evaluation = ready(settings(), busy_jobs(), read_shape(path), "revision")
+        if resume:
+            with pytest.raises(EvaluationError, match=r"cluster\.sha256"):
+                evaluate(evaluation, Here(), out, resume=True)
+        else:
+            evaluate(evaluation, Here(), out)
 
 
 def test_a_state_that_is_none_is_refused(tmp_path):
