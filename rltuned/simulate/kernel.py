@@ -797,11 +797,11 @@ def planned(s: State, node: int, since: float, until: float) -> bool:
 
 @inner
 def keep_planned(s: State, job: int, since: float) -> float:
-    """Keep the job from nodes of its pool with which somebody has planned before its limit; the first end of these plans."""
+    """Keep the job from nodes of its partition with which somebody has planned before its limit; the first end of these plans."""
     until = since + s.jobs[job].limit
     later = np.inf
-    for at in range(s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]):
-        node = s.pool_nodes[at]
+    for at in range(s.part_ptr[s.jobs[job].partition], s.part_ptr[s.jobs[job].partition + 1]):
+        node = s.part_nodes[at]
         s.nodes[node].kept = planned(s, node, since, until)
         if s.nodes[node].kept and s.nodes[node].usable:
             for k in range(s.nodes[node].plans):
@@ -832,8 +832,9 @@ def expected(s: State, c: Setup, job: int) -> tuple[float, int]:
         s.closed[LATER_FREE, node] = s.closed[NOW_FREE, node]
         for d in range(DIMENSIONS):
             s.amount[LATER_FREE, node, d] = s.amount[NOW_FREE, node, d]
-    for at in range(s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]):
-        node = s.pool_nodes[at]
+    # The whole partition's, also those that cannot take this job.
+    for at in range(s.part_ptr[s.jobs[job].partition], s.part_ptr[s.jobs[job].partition + 1]):
+        node = s.part_nodes[at]
         s.nodes[node].marked = s.nodes[node].usable and not s.nodes[node].kept
     nodes = choose(s, job, LATER_FREE, -np.inf, c.fit)
     if nodes > 0:

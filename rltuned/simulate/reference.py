@@ -589,7 +589,7 @@ class Reference:
         blocked: set[int] = set()
         second = float(math.floor(self.now))
         for job in self.queue[: self.settings.bf_max_job_test]:
-            given = self.choose(job, self.room, self.unplanned(job, second, plans))
+            given = self.choose(job, self.room, self.able(job, self.unplanned(job, second, plans)))
             if given is not None:
                 self.begin(job, given, backfilled=job.partition in blocked)
             else:
@@ -604,7 +604,13 @@ class Reference:
             nodes = self.unplanned(job, since, plans)
             # When more nodes become usable.
             until = since + job.limit
-            ends = [end for node in job.pool if self.usable[node] for begin, end in plans[node] if begin <= until]
+            ends = [
+                end
+                for node in self.partition_nodes[job.partition]
+                if self.usable[node]
+                for begin, end in plans[node]
+                if begin <= until
+            ]
             later = min((end for end in ends if end > since), default=math.inf)
             expected = self.expected(job, nodes, second)
             if expected is None or later < max(expected[0], since):
@@ -621,13 +627,19 @@ class Reference:
             since = start
 
     def unplanned(self, job: Job, since: float, plans: Plans) -> list[int]:
-        """Nodes of its pool that nobody has planned with, from `since` until the job's limit, that moment included."""
+        """Nodes of its partition that nobody has planned with, from `since` until the job's limit, that moment included."""
         until = since + job.limit
         return [
             node
-            for node in job.pool
+            for node in self.partition_nodes[job.partition]
             if self.usable[node] and not any(begin <= until and end > since for begin, end in plans[node])
         ]
+
+    @staticmethod
+    def able(job: Job, nodes: list[int]) -> list[int]:
+        """Those of the nodes that have what the job asks of a node at all."""
+        pool = set(job.pool)
+        return [node for node in nodes if node in pool]
 
     def expected(self, job: Job, nodes: list[int], second: float) -> tuple[float, list[int]] | None:
         """When the job fits on these nodes if running jobs go on to their limits, and where; None: never.
@@ -635,7 +647,8 @@ class Reference:
         Running jobs are taken away in groups, and the job is thought to start when the last of a group has ended.
         """
         then = self.room.copy()
-        if (given := self.choose(job, then, nodes)) is not None:
+        able = self.able(job, nodes)
+        if (given := self.choose(job, then, able)) is not None:
             return second, list(given)
         listed, mine = self.releases(), set(nodes)
         ends = [float(math.floor(other.ends_by)) for other in listed]
@@ -657,7 +670,7 @@ class Reference:
                     break
             if last is None or first is None:
                 return None
-            if (given := self.choose(job, then, nodes)) is not None:
+            if (given := self.choose(job, then, able)) is not None:
                 return last, list(given)
             while at < len(listed):
                 window *= 2
