@@ -106,7 +106,8 @@ class DemoSettings:
     """Jobs before the first, which the accounting remembers."""
     estimates: str = "history"
     placement: PlacementApply = PlacementApply.EXCLUDE_NODES
-    metrics_port: int = 0
+    metrics_port: int | None = 0
+    """On the loopback; 0: any free one, None: no endpoint."""
 
 
 @dataclass(frozen=True)
@@ -224,14 +225,20 @@ class Demo:
         self.plain = SimulatedSlurm(self.shape, self.jobs, known, deeds=deeds, profile=profile)
         self.config = self._config()
         self.policy = load_policy(self.config.policy)
-        self._closing = ExitStack()
+        with ExitStack() as stack:  # closes what was opened if anything below fails
+            self._open(stack, known)
+            self._closing = stack.pop_all()
+        return self
+
+    def _open(self, stack: ExitStack, known: Estimates) -> None:
+        """Log, metrics endpoint, daemon."""
         self.log_file = self.directory / "rltuned.log"
-        self._logger = make("info", "text", self._closing.enter_context(self.log_file.open("w", encoding="utf-8")))
+        self._logger = make("info", "text", stack.enter_context(self.log_file.open("w", encoding="utf-8")))
         self.metrics = Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
         endpoint: Endpoint | None = serve(self.metrics, self.config.metrics)
         self.url = ""
         if endpoint is not None:
-            self._closing.callback(endpoint.close)
+            stack.callback(endpoint.close)
             self.url = f"http://{self.config.metrics.address}:{endpoint.port}/metrics"
         self._plan: Plan | None = None
         self._busiest: tuple[Plan, tuple[Result, ...]] | None = None
@@ -242,7 +249,7 @@ class Demo:
         self._run_times = self._source(known)
         self._run_times.refresh()
         self._start_daemon()
-        return self
+        stack.callback(self._stop_daemon)
 
     def _estimates(self) -> Estimates:
         """Limits and r. No limit is above MaxTime: Slurm would refuse the job."""
@@ -266,7 +273,6 @@ class Demo:
         )
 
     def __exit__(self, *_: object) -> None:
-        self._stop_daemon()
         self._closing.close()
 
     def _config(self) -> Config:
@@ -280,7 +286,7 @@ class Demo:
             placement=PlacementSection(apply=settings.placement, top_k=TOP_K),
             estimates=EstimatesSection(cache=False),
             state=state,
-            metrics=MetricsSection(port=settings.metrics_port),
+            metrics=MetricsSection(enabled=settings.metrics_port is not None, port=settings.metrics_port or 0),
         )
 
     def _write_config(self, directory: Path) -> None:

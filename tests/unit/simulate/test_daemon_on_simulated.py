@@ -24,7 +24,7 @@ from rltuned.slurm.port import Privilege
 
 MODES = [ApplyMode.SITE_FACTOR, ApplyMode.PRIORITY]
 
-CYCLES = int(os.environ.get("RLTUNED_TEST_SIMULATED_CYCLES", "75"))
+CYCLES = int(os.environ.get("RLTUNED_TEST_SIMULATED_CYCLES", "60"))
 """Of the longest tests: `make test-fast` has little time, 400 take a quarter of a minute."""
 
 
@@ -49,8 +49,8 @@ def restored(house):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_for_hours_it_permutes_and_touches_nothing_of_others_and_restore_leaves_what_people_left(tmp_path, mode):
-    house = House(busy_slurm(2 * CYCLES), config(tmp_path, mode=mode))
+def test_for_hours_it_permutes_and_touches_nothing_of_others_and_restore_leaves_what_people_left(memory_path, mode):
+    house = House(busy_slurm(2 * CYCLES), config(memory_path, mode=mode))
     slurm = house.slurm
     vetoes, raced = set(), set()
     moved = 0
@@ -88,8 +88,8 @@ def test_for_hours_it_permutes_and_touches_nothing_of_others_and_restore_leaves_
 
 
 @pytest.mark.parametrize("placement", ["oversubscribe", "exclude-nodes"])
-def test_with_placement_on_every_job_still_runs_and_the_node_lists_are_taken_back(tmp_path, placement):
-    house = House(busy_slurm(60, seed=4, rates=NO_ONE), config(tmp_path, placement=placement))
+def test_with_placement_on_every_job_still_runs_and_the_node_lists_are_taken_back(memory_path, placement):
+    house = House(busy_slurm(60, seed=4, rates=NO_ONE), config(memory_path, placement=placement))
     slurm = house.slurm
     for _ in range(40):
         assert house.tick().outcome is CycleOutcome.DONE
@@ -100,16 +100,16 @@ def test_with_placement_on_every_job_still_runs_and_the_node_lists_are_taken_bac
     assert set(slurm.simulation.result().fate.tolist()) == {int(JobFate.COMPLETED)}
 
 
-def test_jobs_that_start_between_reading_and_writing_are_gone_not_failed(tmp_path):
+def test_jobs_that_start_between_reading_and_writing_are_gone_not_failed(memory_path):
     slow = Profile(latency=replace(Profile().latency, reading=15.0))
-    house = House(busy_slurm(80, profile=slow, rates=NO_ONE), config(tmp_path))
-    outcomes = [result.outcome for _ in range(40) for result in house.tick().results]
+    house = House(busy_slurm(60, profile=slow, rates=NO_ONE), config(memory_path))
+    outcomes = [result.outcome for _ in range(25) for result in house.tick().results]
     assert outcomes.count(Outcome.GONE) > 0
     assert set(outcomes) <= {Outcome.GONE, Outcome.APPLIED, Outcome.UNCHANGED, Outcome.THROTTLED}
 
 
-def test_under_the_limiter_it_stays_below_and_never_makes_the_client_wait(tmp_path):
-    house = House(busy_slurm(80, profile=Profile(limiter=Limiter()), rates=NO_ONE), config(tmp_path))
+def test_under_the_limiter_it_stays_below_and_never_makes_the_client_wait(memory_path):
+    house = House(busy_slurm(80, profile=Profile(limiter=Limiter()), rates=NO_ONE), config(memory_path))
     slept = []
     slurm = house.slurm
     let_pass = slurm.let_pass
@@ -120,8 +120,8 @@ def test_under_the_limiter_it_stays_below_and_never_makes_the_client_wait(tmp_pa
     assert set(slept) == {slurm.profile.latency.reading, slurm.profile.latency.update}
 
 
-def test_without_the_privilege_it_stays_in_shadow_and_writes_nothing(tmp_path):
-    house = House(busy_slurm(40, profile=Profile(privilege=Privilege.NONE)), config(tmp_path))
+def test_without_the_privilege_it_stays_in_shadow_and_writes_nothing(memory_path):
+    house = House(busy_slurm(40, profile=Profile(privilege=Privilege.NONE)), config(memory_path))
     for _ in range(5):
         house.tick()
     assert house.slurm.updates == 0
@@ -144,12 +144,12 @@ class Hurried:
         time.sleep(seconds / 60.0)
 
 
-def served(tmp_path, **values):
+def served(memory_path, **values):
     """`serve` on a cluster whose time passes by itself; what the cluster looked like afterwards."""
     profile = Profile()
     clock = Hurried(profile.epoch + 3600)
     slurm = busy_slurm(120, rates=NO_ONE, profile=profile, outside=clock.time)
-    settings = config(tmp_path).model_copy(update={"metrics": MetricsSection(enabled=False)})
+    settings = config(memory_path).model_copy(update={"metrics": MetricsSection(enabled=False)})
     settings = settings.model_copy(update={"cycle": settings.cycle.model_copy(update={"interval": 1.0})})
     serve(
         lambda: Effective(settings, {}),
@@ -161,25 +161,25 @@ def served(tmp_path, **values):
     return slurm
 
 
-def test_serve_once_runs_one_cycle_on_it(tmp_path):
-    slurm = served(tmp_path, once=True)
+def test_serve_once_runs_one_cycle_on_it(memory_path):
+    slurm = served(memory_path, once=True)
     assert slurm.simulation.now >= 3600
     assert slurm.updates > 0
 
 
-def test_a_dry_run_on_it_writes_nothing(tmp_path):
-    slurm = served(tmp_path, once=True, dry_run=True)
+def test_a_dry_run_on_it_writes_nothing(memory_path):
+    slurm = served(memory_path, once=True, dry_run=True)
     assert slurm.updates == 0
     assert slurm.leftovers() == []
 
 
-def test_serve_runs_on_it_until_it_is_told_to_stop(tmp_path):
+def test_serve_runs_on_it_until_it_is_told_to_stop(memory_path):
     timer = threading.Timer(1.4, os.kill, (os.getpid(), signal.SIGTERM))
     timer.start()
     try:
-        slurm = served(tmp_path)
+        slurm = served(memory_path)
     finally:
         timer.cancel()
     assert slurm.simulation.now > 3600 + 60
     assert slurm.updates > 0
-    assert read_heartbeat(tmp_path / "state") is None
+    assert read_heartbeat(memory_path / "state") is None
