@@ -811,6 +811,30 @@ def keep_planned(s: State, job: int, since: float) -> float:
 
 
 @inner
+def first_gap(s: State, job: int, since: float) -> float:
+    """From when a node that could hold the job, were it empty, is not planned with; for a job of one node.
+
+    The same moment at which going from end to end of the plans on the pool arrives, without a look at what is free each time.
+    """
+    first = np.inf
+    for at in range(s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]):
+        node = s.pool_nodes[at]
+        able = s.nodes[node].usable
+        for d in range(DIMENSIONS):
+            able = able and s.amount[ROOM, node, d] >= s.need[job, d]
+        if not able:
+            continue
+        time, moved = since, True
+        while moved and time < first:
+            moved = False
+            for k in range(s.nodes[node].plans):
+                if s.plan_start[node, k] <= time + s.jobs[job].limit and s.plan_end[node, k] > time:
+                    time, moved = s.plan_end[node, k], True
+        first = min(first, time)
+    return first
+
+
+@inner
 def is_on(s: State, job: int) -> bool:
     """Whether a running job holds any of the marked nodes."""
     for at in range(s.jobs[job].slot, s.jobs[job].slot + s.jobs[job].on):
@@ -880,6 +904,10 @@ def plan_nodes(s: State, c: Setup, job: int) -> None:
     since = np.floor(s.clock[NOW])
     latest = since + c.bf_window
     while since <= latest:
+        if s.jobs[job].form == PER_NODE and s.jobs[job].least == 1:
+            since = first_gap(s, job, since)
+            if since > latest:
+                return
         later = keep_planned(s, job, since)
         time, nodes = expected(s, c, job)
         start = max(time, since)
