@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +17,7 @@ from rltuned.policy.base import Policy
 from rltuned.policy.heuristics import RULES, by_name
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.rankers import PlanRanker
-from rltuned.simulate.values import Backfill, Estimates, Fit, JobFate, SimulationSettings
+from rltuned.simulate.values import Backfill, Estimates, Fit, JobFate, SimulationResult, SimulationSettings
 from rltuned.workload.jobs import Source, Workload, workload
 
 FORM: Final = 1
@@ -25,6 +25,17 @@ FORM: Final = 1
 DAEMON: Final = "daemon:"
 """Prefix of a policy that a real daemon carried out."""
 MINUTE: Final = 60.0
+GROUP: Final = 30.0
+"""Seconds; sched/backfill's groups of ends begin at multiples of it."""
+DRAWS: Final = 8
+"""Simulations of one replay, of which the means are compared. Which job slips past which is decided by milliseconds: two replays of the
+same jobs on the same cluster differ by one to three per cent in a class."""
+LATE: Final = 0.02
+"""Seconds by which submissions are drawn later, at most."""
+DRIFT: Final = 0.1
+"""Seconds, σ: the backfill passes are not as regular as one interval and one offset say."""
+STEADY: Final = 0.002
+"""Seconds: an interval as near to one second is one (24.11 and 26.05 pass at whole seconds)."""
 
 
 @dataclass(frozen=True)
@@ -79,13 +90,16 @@ class Replayed:
                 raise EvaluationError("replay: no jobs in it")
             self.shape: ClusterShape = from_json(replay["cluster"], "replay")
             self.names = [str(pool["name"]) for pool in replay["cluster"]["pools"]]
-            # The simulator makes main passes at multiples of their interval: its clock begins at one of Slurm's.
             main, backfill = (
                 (float(self.meta[of]["interval"]), float(self.meta[of]["offset"]))
                 for of in ("main_pass", "backfill_pass")
             )
-            shift = main[0] - main[1]
-            self.sched_interval, self.bf_interval, self.bf_offset = main[0], backfill[0], backfill[1] + shift
+            interval = 1.0 if abs(main[0] - 1.0) < STEADY else main[0]
+            # The simulator makes main passes at multiples of their interval, and groups ends by whole half minutes, as
+            # slurmctld does by those of the epoch: its clock begins with one of them, as nearly as its passes allow.
+            into = float(self.meta["zero"]) % GROUP
+            shift = round((into + main[1]) / interval) * interval - main[1]
+            self.sched_interval, self.bf_interval, self.bf_offset = interval, backfill[0], backfill[1] + shift
             self.start, self.end, self.submit = (
                 np.array([float(job[of]) for job in jobs]) + shift for of in ("start", "end", "eligible")
             )
@@ -136,6 +150,8 @@ class FixedRanker:
 def compare(replay: Mapping[str, Any], model: Policy | None = None) -> Fidelity:
     """The replay's jobs on the simulator: same cluster, times of submission, run times, limits, order and settings of Slurm.
 
+    The mean of `DRAWS` simulations that differ in milliseconds; equal input gives equal output.
+
     Args:
         replay: the parsed REPLAY.json.
         model: for a replay that a model steered (``daemon:model``): that model.
@@ -145,34 +161,50 @@ def compare(replay: Mapping[str, Any], model: Policy | None = None) -> Fidelity:
     """
     real = Replayed(replay)
     settings = slurm_settings(real)
-    simulation = Simulation(real.shape, real.jobs, real.estimates, settings)
-    simulation.run(_ranker(real, model))
-    result = simulation.result()
-    for row, reason in result.rejected.items():
-        raise EvaluationError(f"replay: job {real.jobs.job_id[row]} ran, but the simulator says: {reason}")
-    unfinished = np.flatnonzero((result.fate != JobFate.COMPLETED) & (result.fate != JobFate.TIMEOUT))
-    if len(unfinished):
-        raise EvaluationError(f"replay: the simulator did not finish job {real.jobs.job_id[unfinished[0]]}")
-    waited = np.maximum(real.start - real.submit, 0.0)
-    simulated = result.start - real.jobs.submit_time
+    rng = np.random.default_rng(0)
+    waits, makespans, same = [], [], []
+    for _ in range(DRAWS):
+        jobs, late = real.jobs, np.sort(rng.uniform(0.0, LATE, len(real.jobs)))
+        drawn = replace(jobs, submit_time=jobs.submit_time + late - late[0])
+        offset = (settings.bf_offset + rng.normal(0.0, DRIFT)) % settings.bf_interval
+        simulation = Simulation(real.shape, drawn, real.estimates, replace(settings, bf_offset=offset))
+        simulation.run(_ranker(real, model))
+        result = simulation.result()
+        _all_ran(real, result)
+        waits.append(result.start - drawn.submit_time)
+        makespans.append(float(result.end.max() - real.submit.min()))
+        same.append(_same_nodes(real, result))
+    waited, simulated = np.maximum(real.start - real.submit, 0.0), np.asarray(np.mean(waits, axis=0))
     kinds = sorted(set(real.kind), key=lambda kind: (-real.kind.count(kind), kind))
     of = np.array(real.kind)
-    ran_on = [
-        ",".join(sorted(real.names[node] for node in result.node_idx[result.node_ptr[row] : result.node_ptr[row + 1]]))
-        for row in range(len(real.jobs))
-    ]
-    same = [a == ",".join(sorted(expand(b))) for a, b in zip(ran_on, real.nodes, strict=True)]
     return Fidelity(
         slurm=str(real.meta["slurm"]),
         policy=real.policy,
         total=_waits(waited, simulated, np.ones(len(of), dtype=np.bool_)),
         classes={kind: _waits(waited, simulated, of == kind) for kind in kinds},
         makespan_real=float(real.end.max() - real.submit.min()),
-        makespan_simulated=float(result.end.max() - real.submit.min()),
+        makespan_simulated=float(np.mean(makespans)),
         same_node=float(np.mean(same)),
         real=waited,
         simulated=simulated,
     )
+
+
+def _all_ran(real: Replayed, result: SimulationResult) -> None:
+    for row, reason in result.rejected.items():
+        raise EvaluationError(f"replay: job {real.jobs.job_id[row]} ran, but the simulator says: {reason}")
+    unfinished = np.flatnonzero((result.fate != JobFate.COMPLETED) & (result.fate != JobFate.TIMEOUT))
+    if len(unfinished):
+        raise EvaluationError(f"replay: the simulator did not finish job {real.jobs.job_id[unfinished[0]]}")
+
+
+def _same_nodes(real: Replayed, result: SimulationResult) -> float:
+    """Share of the jobs that ran on the nodes of the replay."""
+    here = [
+        {real.names[node] for node in result.node_idx[result.node_ptr[row] : result.node_ptr[row + 1]]}
+        for row in range(len(real.jobs))
+    ]
+    return float(np.mean([a == set(expand(b)) for a, b in zip(here, real.nodes, strict=True)]))
 
 
 def _waits(real: Floats, simulated: Floats, chosen: Bools) -> Waits:
