@@ -1,0 +1,73 @@
+"""The simulator beside a real Slurm: the same 200 jobs wait as long in both, in all and in each class."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+from cluster.support import TESTBED, Cluster
+
+from rltuned.evaluate.fidelity import Fidelity, compare
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cluster.conftest import Clusters
+
+JOBS = 200
+ALL, CLASS = 0.05, 0.10
+"""What the mean wait may differ by."""
+ENOUGH = 12
+"""Jobs from which on a class is compared: the mean wait of fewer is as much luck as rule."""
+
+
+def replayed(cluster: Cluster, folder: Path, *options: str) -> dict[str, Any]:
+    """What `testbed replay` writes."""
+    out = folder / f"replay-{cluster.release}.json"
+    command = [str(TESTBED / "testbed"), "replay", "--project", cluster.project, "--out", str(out), *options]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    result: dict[str, Any] = json.loads(out.read_text())
+    return result
+
+
+def assert_alike(replay: dict[str, Any]) -> Fidelity:
+    """The mean wait is long enough to be compared, and the simulator's is near it."""
+    found = compare(replay)
+    assert found.total.jobs == JOBS
+    assert found.total.real > 20.0, "the queue must be long against the seconds of Slurm's passes"
+    shown = {"all": found.total, **found.classes}
+    text = "; ".join(f"{name}: {w.jobs} jobs {w.real:.1f} s, {100 * w.difference:+.1f} %" for name, w in shown.items())
+    assert abs(found.total.difference) <= ALL, text
+    compared = {name: waits for name, waits in found.classes.items() if waits.jobs >= ENOUGH}
+    assert len(compared) >= 5, text
+    assert all(abs(waits.difference) <= CLASS for waits in compared.values()), text
+    return found
+
+
+def test_200_jobs_wait_as_long_as_in_the_simulator(cluster: Cluster, tmp_path: Path):
+    replay = replayed(cluster, tmp_path, "--jobs", str(JOBS), "--seed", "1")
+    jobs, meta = replay["jobs"], replay["meta"]
+    assert meta["slurm"].startswith(cluster.release)
+    assert {job["state"] for job in jobs} == {"COMPLETED"}
+    assert max(job["submit"] - job["intended"] for job in jobs) < 2.0
+    assert any(job["backfilled"] for job in jobs)
+    assert not all(job["backfilled"] for job in jobs)
+    assert_alike(replay)
+    # Slurm is again what it was.
+    assert cluster.read_file("/etc/slurm/slurm.conf") == cluster.read_file("/etc/slurm/slurm.conf.testbed")
+    assert "PriorityWeightAge        = 10000" in cluster.sh("scontrol show config").stdout
+
+
+def test_a_daemon_that_steers_by_saf_shortens_the_wait_as_in_the_simulator(clusters: Clusters, tmp_path: Path):
+    """One release is enough for what the daemon does; its order is the same on all (test_order)."""
+    cluster = clusters.get("24.11")
+    cluster.reset()
+    replay = replayed(cluster, tmp_path, "--jobs", str(JOBS), "--seed", "1", "--policy", "daemon:saf")
+    assert replay["meta"]["daemon"]["cycles"] > 20
+    assert replay["meta"]["daemon"]["changes"] > JOBS / 2
+    steered = assert_alike(replay)
+    # The same jobs in order of submission, simulated (the test above shows that this is what Slurm does).
+    first_come = compare({**replay, "meta": {**replay["meta"], "policy": "fifo", "interval": None}})
+    assert steered.total.real < 0.9 * first_come.total.simulated
