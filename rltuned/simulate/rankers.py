@@ -52,7 +52,9 @@ class PlanRanker:
         """Place of each job in the planned queue; a job that the plan leaves alone stands behind, as Slurm has it."""
         snapshot = simulation.snapshot()
         running = len(snapshot.jobs) - len(rows)
-        estimates = np.concatenate((simulation.estimates.run_time[simulation.running], simulation.estimates.run_time[rows]))
+        estimates = np.concatenate(
+            (simulation.estimates.run_time[simulation.running], simulation.estimates.run_time[rows])
+        )
         result = plan(snapshot, self.policy, self.config, estimates=estimates)
         keys = np.full(len(snapshot.jobs), np.inf)
         keys[running:] = len(rows) + np.arange(len(rows))
