@@ -771,7 +771,7 @@ def demo(
                     ),
                     SystemClock(),
                     stop=lambda: bool(stopped),
-                    every=0.1 if screen.is_terminal else 3.0,
+                    every=0.2 if screen.is_terminal else 3.0,
                     speed=speed,
                     seconds=math.inf if seconds is None else seconds,
                 )

@@ -81,6 +81,10 @@ CLUSTER: Final[Mapping[str, Any]] = {
 TOP_K: Final = 24
 """Jobs from the front that are placed: fewer than by default, for a cycle every few milliseconds."""
 INTERVAL: Final = 60.0
+WELL_ON: Final = 0.75
+"""Share of the jobs that have come before the undo is shown."""
+MIXED_UP: Final = 50
+"""Changed jobs that make it worth seeing."""
 EPOCH: Final = 1_800_000_000
 MAX_ID: Final = 2**31
 """Ids of the jobs of the past count down from here: nobody else's."""
@@ -374,10 +378,18 @@ class Demo:
         self.outcomes.update(result.outcome for result in report.results)
         if self._plan is not None and (self._busiest is None or len(self._plan.rows) > len(self._busiest[0].rows)):
             self._busiest = self._plan, report.results
-        if self.proof is None and until >= self._last_submission:
+        if self.proof is None and self._is_worth_proving():
             self.prove()
             self._start_daemon()
         return report
+
+    def _is_worth_proving(self) -> bool:
+        """Late, and in a queue that is well mixed up if there is such a moment; at the last submission at the latest."""
+        now, submit = self.steered.simulation.now, self.jobs.submit_time
+        if now >= self._last_submission:
+            return True
+        late = int((submit <= now).sum()) >= WELL_ON * len(submit)
+        return late and len({left.job_id for left in self.steered.leftovers()}) >= MIXED_UP
 
     def prove(self) -> Proof:
         """Stop the daemon, run ``rltuned restore``, and compare every pending job with what people alone made of it."""

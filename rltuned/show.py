@@ -241,7 +241,8 @@ def demo_picture(scene: Any, head: str) -> Group:
         )
         for part in scene.parts
     ]
-    columns = ("partition", "GPUs", "in use", "without", "queue", "without ", "mean wait so far", "without  ", "change")
+    alone = "Slurm alone"
+    columns = ("partition", "GPUs", "in use", alone, "queue", alone, "mean wait so far", alone, "change")
     day, rest = divmod(int(scene.time), 86_400)
     when = f"day {day + 1}, {rest // 3600:02}:{rest % 3600 // 60:02}"
     return Group(
@@ -258,8 +259,8 @@ def demo_line(scene: Any) -> str:
     """The same in one line."""
     part = scene.parts[-1]
     return (
-        f"{scene.time / 3600:6.1f} h  {scene.submitted:>5}/{scene.jobs} jobs  queue {part.steered.queue:>4} (without {part.plain.queue:>4})"
-        f"  mean wait {duration(_number(part.steered.wait))} (without {duration(_number(part.plain.wait))})"
+        f"{scene.time / 3600:6.1f} h  {scene.submitted:>5}/{scene.jobs} jobs  queue {part.steered.queue:>4} (Slurm alone {part.plain.queue:>4})"
+        f"  mean wait {duration(_number(part.steered.wait))} (Slurm alone {duration(_number(part.plain.wait))})"
         f"  {scene.applied} changes"
     )
 
@@ -289,7 +290,8 @@ def demo_summary(console: Console, summary: Mapping[str, Any]) -> None:
         f"in {summary['cycles']} cycles{cut}"
     )
     columns = ("", "Slurm's multifactor", "with rltuned", "change")
-    console.print(table(title, columns, kept, right=columns[1:]))
+    console.print(f"\n{title}")
+    console.print(table("", columns, kept, right=columns[1:]))
     console.print(f"\nPolicy: {plain(summary['policy']['what'])}")
     proof = summary["restore"]
     if proof["left"]:
