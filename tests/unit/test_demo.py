@@ -154,7 +154,14 @@ def test_people_get_a_line_now_and_then_a_table_and_the_way_on(ran, memory_path)
     show.demo_summary(screen, summary)
     show.demo_next(screen, summary, memory_path, "rltuned")
     text = screen.file.getvalue()
-    for piece in ("partition", "mean wait so far", "Slurm alone", "changes applied so far", "median wait", "imitates SAF"):
+    for piece in (
+        "partition",
+        "mean wait so far",
+        "Slurm alone",
+        "changes applied so far",
+        "median wait",
+        "imitates SAF",
+    ):
         assert piece in text
     assert f"rltuned explain {summary['example_job']}" in text
     assert "is again as Slurm and its users alone would have it" in text
