@@ -483,6 +483,11 @@ def replay(project: Project, jobs: Jobs, cluster: dict[str, Any], options: argpa
     if project.execute("squeue -h -o %A | wc -l").stdout.strip() != "0":
         message = f"{project.name} is not idle: there are jobs in its queue"
         raise TestbedError(message)
+    least = float((small.submit_time + small.run_time).max())
+    say(
+        f"{len(small)} jobs, at least {least:.0f} s"
+        + "".join(f"; {n} left out: {why}" for why, n in jobs.left_out.items())
+    )
     facts: dict[str, Any] = {}
     with prepared(project, options.scheduler_parameters), ExitStack() as stack, progress_bar() as bar:
         if options.policy.startswith(DAEMON):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,7 @@ def test_200_jobs_wait_as_long_as_in_the_simulator(cluster: Cluster, tmp_path: P
     assert_alike(replay)
     # Slurm is again what it was.
     assert cluster.read_file("/etc/slurm/slurm.conf") == cluster.read_file("/etc/slurm/slurm.conf.testbed")
-    assert "PriorityWeightAge        = 10000" in cluster.sh("scontrol show config").stdout
+    assert re.search(r"PriorityWeightAge\s+= 10000\n", cluster.sh("scontrol show config").stdout)
 
 
 def test_a_daemon_that_steers_by_saf_shortens_the_wait_as_in_the_simulator(clusters: Clusters, tmp_path: Path):
