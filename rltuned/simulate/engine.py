@@ -542,7 +542,6 @@ def _state(
         counts=np.zeros(7, dtype=np.int64),
         plan_start=np.zeros((m if planning else 0, tests)),
         plan_end=np.zeros((m if planning else 0, tests)),
-        moments=np.zeros(n),
     )
 
 

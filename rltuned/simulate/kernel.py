@@ -199,8 +199,6 @@ class State(NamedTuple):
     """(P,)"""
     clock: Floats
     counts: Array
-    moments: Floats
-    """(J,) when an EASY reservation could begin."""
     # Backfill.SLURM only.
     plan_start: Floats
     """(M, tests + 1)"""
@@ -749,25 +747,6 @@ def rank_fixed(s: State) -> bool:
 
 
 @inner
-def moments_of_limits(s: State, job: int) -> int:
-    """EASY's candidates: when running jobs' limits end them, as soon as the pool then has the units at all."""
-    unit = GPU if s.need[job, GPU] > 0 else CPU
-    wanted = s.need[job, unit] * (s.jobs[job].least if s.jobs[job].form == PER_NODE else 1)
-    have = 0
-    for at in range(s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]):
-        have += s.amount[NOW_FREE, s.pool_nodes[at], unit]
-    count = 0
-    for at in range(s.counts[HOLDING]):
-        other = s.holding[at]
-        for k in range(s.jobs[other].slot, s.jobs[other].slot + s.jobs[other].on):
-            have += s.given[k, unit]
-        if have >= wanted:
-            s.moments[count] = s.jobs[other].ends_by
-            count += 1
-    return count
-
-
-@inner
 def reserve(s: State, job: int, nodes: int, time: float) -> None:
     """EASY: from `time` on the chosen nodes owe the job what it needs; the rest may be held longer."""
     for k in range(nodes):
@@ -844,52 +823,82 @@ def is_on(s: State, job: int) -> bool:
 
 
 @inner
-def expected(s: State, c: Setup, job: int) -> tuple[float, int]:
-    """When sched/backfill thinks that the job fits on the nodes that are not kept, and on how many (in `pick_node`); 0: never.
-
-    Running jobs go on to their limits. They are taken away in groups of near ends, and the job is thought to start when the last
-    of a group has ended. That a group may reach beyond its window is slurmctld's own slip (docs/simulator.md).
-    """
+def start_over(s: State, job: int, mode: Index) -> int:
+    """The state from which `expected` goes on: what is free now; the units that the pool has of it."""
+    unit = GPU if s.need[job, GPU] > 0 else CPU
     for node in range(len(s.nodes)):
         s.nodes[node].marked = False
         s.jobs_on[LATER_FREE, node] = s.jobs_on[NOW_FREE, node]
         s.closed[LATER_FREE, node] = s.closed[NOW_FREE, node]
+        # EASY: what another partition's head was promised stays promised.
+        promised = mode == EASY_BACKFILL and s.nodes[node].shadow < np.inf
+        if mode == EASY_BACKFILL:
+            s.nodes[node].kept = promised and s.jobs[job].alone != SHARED
         for d in range(DIMENSIONS):
-            s.amount[LATER_FREE, node, d] = s.amount[NOW_FREE, node, d]
-    # The whole partition's, also those that cannot take this job.
+            free = s.amount[NOW_FREE, node, d]
+            s.amount[LATER_FREE, node, d] = free - s.amount[PROMISED, node, d] if promised else free
+    # sched/backfill looks at the whole partition, also at nodes that cannot take this job.
     for at in range(s.part_ptr[s.jobs[job].partition], s.part_ptr[s.jobs[job].partition + 1]):
         node = s.part_nodes[at]
         s.nodes[node].marked = s.nodes[node].usable and not s.nodes[node].kept
-    nodes = choose(s, job, LATER_FREE, -np.inf, c.fit)
-    if nodes > 0:
-        return np.floor(s.clock[NOW]), nodes
+    have = 0
+    for at in range(s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]):
+        have += s.amount[NOW_FREE, s.pool_nodes[at], unit]
+    return have
+
+
+@inner
+def expected(s: State, c: Setup, job: int, mode: Index) -> tuple[float, int]:
+    """When the job fits if running jobs go on to their limits, and on how many nodes (in `pick_node`); 0: never.
+
+    EASY goes from limit to limit, as soon as the pool has the units at all. sched/backfill looks at what is free now, too, then
+    takes running jobs away in groups of near ends, and the job is thought to start when the last of a group has ended. That
+    a group may reach beyond its window is slurmctld's own slip (docs/simulator.md).
+    """
+    unit = GPU if s.need[job, GPU] > 0 else CPU
+    wanted = s.need[job, unit] * (s.jobs[job].least if s.jobs[job].form == PER_NODE else 1)
+    have = start_over(s, job, mode)
+    easy = mode == EASY_BACKFILL
     n, at = s.counts[HOLDING], 0
     while n > 0 and s.jobs[s.holding[n - 1]].ends_by == np.inf:
         n -= 1
+    time, look = np.floor(s.clock[NOW]), not easy
     first, window = np.inf, GROUP
-    while at < n:
-        last = -np.inf
+    while True:
+        if look:
+            nodes = choose(s, job, LATER_FREE, -np.inf, c.fit)
+            if nodes > 0:
+                return time, nodes
+        if at == n:
+            return np.inf, 0
+        if easy:
+            time = s.jobs[s.holding[at]].ends_by
+            while at < n and s.jobs[s.holding[at]].ends_by == time:
+                other = s.holding[at]
+                at += 1
+                give_back(s, other, LATER_FREE)
+                for k in range(s.jobs[other].slot, s.jobs[other].slot + s.jobs[other].on):
+                    have += s.given[k, unit]
+            look = have >= wanted
+            continue
+        if first < np.inf:
+            window *= 2.0
+            while np.floor(s.jobs[s.holding[at]].ends_by) > first + window:
+                window *= 2.0
+        time = -np.inf
         while at < n:
             other = s.holding[at]
             at += 1
             if not is_on(s, other):
                 continue
             give_back(s, other, LATER_FREE)
-            last = np.floor(s.jobs[other].ends_by)
+            time = np.floor(s.jobs[other].ends_by)
             if first == np.inf:
-                first = (np.floor(last / GROUP) + 1) * GROUP
+                first = (np.floor(time / GROUP) + 1) * GROUP
             if at < n and np.floor(s.jobs[s.holding[at]].ends_by) > first + window:
                 break
-        if last == -np.inf:
+        if time == -np.inf:
             return np.inf, 0
-        nodes = choose(s, job, LATER_FREE, -np.inf, c.fit)
-        if nodes > 0:
-            return last, nodes
-        while at < n:
-            window *= 2.0
-            if np.floor(s.jobs[s.holding[at]].ends_by) <= first + window:
-                break
-    return np.inf, 0
 
 
 @inner
@@ -899,17 +908,29 @@ def whole_steps(time: float, step: float) -> float:
 
 
 @inner
-def plan_nodes(s: State, c: Setup, job: int) -> None:
-    """sched/backfill: reserve the whole nodes on which the job is thought to start first, if that is within `bf_window`."""
+def look_ahead(s: State, c: Setup, job: int, mode: Index) -> None:
+    """Reserve for a job that cannot start now, where it is thought to start first.
+
+    EASY: what it needs of its nodes. sched/backfill: whole nodes, if that is within `bf_window` and clear of earlier plans.
+    """
     since = np.floor(s.clock[NOW])
     latest = since + c.bf_window
-    while since <= latest:
-        if s.jobs[job].form == PER_NODE and s.jobs[job].least == 1:
-            since = first_gap(s, job, since)
-            if since > latest:
-                return
-        later = keep_planned(s, job, since)
-        time, nodes = expected(s, c, job)
+    while since <= latest or mode == EASY_BACKFILL:
+        later = np.inf
+        if mode == SLURM_BACKFILL:
+            if s.jobs[job].form == PER_NODE and s.jobs[job].least == 1:
+                since = first_gap(s, job, since)
+                if since > latest:
+                    return
+            later = keep_planned(s, job, since)
+        time, nodes = expected(s, c, job, mode)
+        if mode == EASY_BACKFILL:
+            if nodes > 0:
+                reserve(s, job, nodes, time)
+                s.known[:] = False
+            for node in range(len(s.nodes)):
+                s.nodes[node].kept = False
+            return
         start = max(time, since)
         if nodes == 0 or later < start:
             since = later
@@ -929,37 +950,6 @@ def plan_nodes(s: State, c: Setup, job: int) -> None:
                 s.nodes[node].plans += 1
             return
         since = start
-
-
-@inner
-def look_ahead(s: State, c: Setup, job: int) -> None:
-    """EASY: reserve for a job that cannot start now, at the first time at which it fits if all go on to their limits."""
-    count = moments_of_limits(s, job)
-    for node in range(len(s.nodes)):
-        s.jobs_on[LATER_FREE, node] = s.jobs_on[NOW_FREE, node]
-        s.closed[LATER_FREE, node] = s.closed[NOW_FREE, node]
-        # What another partition's head was promised stays promised.
-        promised = s.nodes[node].shadow < np.inf
-        s.nodes[node].kept = promised and s.jobs[job].alone != SHARED
-        for d in range(DIMENSIONS):
-            free = s.amount[NOW_FREE, node, d]
-            s.amount[LATER_FREE, node, d] = free - s.amount[PROMISED, node, d] if promised else free
-    gone, last = 0, -np.inf
-    for at in range(count):
-        time = s.moments[at]
-        if time == np.inf:
-            return
-        if time == last:
-            continue
-        last = time
-        while gone < s.counts[HOLDING] and s.jobs[s.holding[gone]].ends_by <= time:
-            give_back(s, s.holding[gone], LATER_FREE)
-            gone += 1
-        nodes = choose(s, job, LATER_FREE, -np.inf, c.fit)
-        if nodes > 0:
-            reserve(s, job, nodes, time)
-            s.known[:] = False
-            return
 
 
 @inner
@@ -1010,12 +1000,8 @@ def queue_pass(s: State, c: Setup, mode: Index) -> None:
             if partitions > 1:
                 for k in range(s.part_ptr[p], s.part_ptr[p + 1]):
                     s.nodes[s.part_nodes[k]].kept = True
-        elif mode == SLURM_BACKFILL:
-            plan_nodes(s, c, job)
-        elif mode == EASY_BACKFILL and not s.blocked[p]:
-            look_ahead(s, c, job)
-            for node in range(len(s.nodes)):
-                s.nodes[node].kept = False
+        elif mode == SLURM_BACKFILL or (mode == EASY_BACKFILL and not s.blocked[p]):
+            look_ahead(s, c, job, mode)
         s.blocked[p] = True
     if stay < at:
         while at < n:
@@ -1079,14 +1065,12 @@ def advance(s: State, c: Setup, until: float, ranked: bool, fixed: bool, ages: b
                         something_changed(s, c)
         ranked = False
         now = s.clock[NOW]
-        if s.clock[MAIN_DUE] <= now:
-            s.clock[MAIN_DUE] = np.inf
-            if s.counts[QUEUED] > 0:
-                queue_pass(s, c, NO_BACKFILL)
-        if s.clock[BACKFILL_DUE] <= now:
-            s.clock[BACKFILL_DUE] = np.inf
-            if s.counts[QUEUED] > 0 and c.backfill != NO_BACKFILL:
-                queue_pass(s, c, c.backfill)
+        for due in (MAIN_DUE, BACKFILL_DUE):
+            if s.clock[due] <= now:
+                s.clock[due] = np.inf
+                mode = NO_BACKFILL if due == MAIN_DUE else c.backfill
+                if s.counts[QUEUED] > 0 and (due == MAIN_DUE or mode != NO_BACKFILL):
+                    queue_pass(s, c, mode)
         if s.counts[QUEUED] == 0:
             s.clock[MAIN_DUE] = np.inf
             s.clock[BACKFILL_DUE] = np.inf
