@@ -9,7 +9,7 @@ TESTBED := docker-slurm-testbed/testbed
 # summary names it as rerun.
 CLUSTER := $(BIN)/pytest -m cluster -n 3 --dist worksteal --reruns 1 -rR
 # A worker per core of the smallest machine that we care for. TensorFlow is told to be quiet.
-UNIT    := TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/pytest -m "not cluster" -n 2 --dist worksteal --cov
+UNIT    := TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/pytest -m "not cluster" -n 2 --dist worksteal
 
 .PHONY: help venv demo check format test test-fast test-cluster testbed testbed-down lock clean
 .DEFAULT_GOAL := help
@@ -41,6 +41,11 @@ venv: $(VENV)/.installed  ## Make .venv with everything for development, from th
 demo: $(if $(wildcard $(VENV)/.installed),$(VENV)/.installed,$(VENV)/.simulate)  ## The daemon at work on a simulated cluster, beside the same cluster without it (DEMO="--policy sjf …")
 	$(BIN)/rltuned demo $(DEMO)
 
+# What Numba compiles is kept beside the sources; done once here, while the gates run, the tests need not wait for it.
+.PHONY: compile
+compile: venv
+	$(BIN)/python -m rltuned.simulate
+
 check: venv  ## Formatting, lint, types, layer contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -51,8 +56,9 @@ format: venv  ## Format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test-fast: check  ## Everything that needs no containers, under 2 minutes
-	$(UNIT) --cov-report=term
+test-fast: venv  ## Everything that needs no containers, under 2 minutes
+	$(MAKE) --no-print-directory -j2 check compile
+	$(UNIT)
 
 test-cluster: venv  ## Only the tests on the containerised Slurm clusters
 	docker-slurm-testbed/engine.sh
@@ -62,9 +68,10 @@ test: export RLTUNED_TEST_PLACEMENT_INSTANCES ?= 2000
 test: export RLTUNED_TEST_SIMULATIONS ?= 3000
 # Real traces, where somebody has put them: they are not part of the project.
 test: export RLTUNED_TEST_TRACES ?= $(wildcard ../shared/traces)
-test: check  ## Everything: gates, tests, and the real Slurm clusters in containers
+test: venv  ## Everything: gates, tests, and the real Slurm clusters in containers
+	$(MAKE) --no-print-directory -j2 check compile
 	docker-slurm-testbed/engine.sh
-	$(UNIT) --cov-report=
+	$(UNIT) --cov --cov-report=
 	$(CLUSTER) --cov --cov-append --cov-report=term
 
 testbed: venv  ## A real Slurm cluster steered by rltuned (SLURM=22.05, 24.11 or 26.05)

@@ -189,9 +189,11 @@ def _signals() -> Iterator[Callable[[float], set[int]]]:
     before = {number: signal.signal(number, lambda *_: None) for number in wanted}
     descriptor = signal.set_wakeup_fd(send.fileno(), warn_on_full_buffer=False)
 
+    waiting = select.poll()  # select() would refuse descriptors above 1,023
+    waiting.register(receive, select.POLLIN)
+
     def wait(seconds: float) -> set[int]:
-        ready, _, _ = select.select([receive], [], [], seconds)
-        return set(receive.recv(4096)) & set(wanted) if ready else set()
+        return set(receive.recv(4096)) & set(wanted) if waiting.poll(1000 * seconds) else set()
 
     try:
         yield wait

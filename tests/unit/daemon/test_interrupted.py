@@ -1,6 +1,7 @@
 """Every prefix of every plan, interrupted, is repaired: by restore, and by simply going on."""
 
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 from hypothesis import given, settings
@@ -49,7 +50,9 @@ class Interrupted(Bench):
         self.journal.on_commit = lambda: None
 
     def restart_daemon(self) -> None:
+        self.journal.close()  # as the kernel does for a killed process
         super().restart_daemon()
+        self.journal.close()
         self.journal = watched(self.directory)
 
     def killed(self, at: int, act) -> bool:
@@ -64,8 +67,21 @@ class Interrupted(Bench):
         return False
 
 
+OPEN: list[Journal] = []
+
+
 def watched(directory: Path) -> Watched:
-    return Watched.open(directory / "state", directory / "mirror")
+    OPEN.append(Watched.open(directory / "state", directory / "mirror"))
+    return OPEN[-1]
+
+
+@contextmanager
+def disk():
+    """A directory for one example; the journals opened meanwhile are closed: there are thousands of examples."""
+    with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
+        yield directory
+    while OPEN:
+        OPEN.pop().close()
 
 
 @st.composite
@@ -78,6 +94,7 @@ def queues(draw):
 
 def bench_of(directory, jobs, **values):
     bench = Interrupted.make(Path(directory), **values)
+    bench.journal.close()
     bench.journal = watched(bench.directory)
     for priority, nice in jobs:
         bench.slurm.submit(priority, nice=nice)
@@ -102,7 +119,7 @@ def assert_in_force(bench, order):
 @given(queues(), st.sampled_from(ApplyMode), st.integers(1, 40), st.booleans())
 def test_a_cycle_killed_at_any_point_is_undone_by_restore(queue, mode, at, crashed_before):
     jobs, orders = queue
-    with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
+    with disk() as directory:
         bench = bench_of(directory, jobs)
         for order in orders[:-1]:
             bench.cycle(order, mode)
@@ -120,7 +137,7 @@ def test_a_cycle_killed_at_any_point_is_undone_by_restore(queue, mode, at, crash
 @given(queues(), st.sampled_from(ApplyMode), st.integers(1, 40), st.integers(1, 40))
 def test_a_cycle_killed_at_any_point_is_repaired_by_going_on_within_two_cycles(queue, mode, first, second):
     jobs, orders = queue
-    with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
+    with disk() as directory:
         bench = bench_of(directory, jobs)
         for order in orders:
             bench.killed(first, lambda order=order: bench.cycle(order, mode))
@@ -140,7 +157,7 @@ def test_a_cycle_killed_at_any_point_is_repaired_by_going_on_within_two_cycles(q
 @given(queues(), st.sampled_from(ApplyMode), st.integers(1, 30), st.integers(1, 30), st.booleans())
 def test_a_restore_killed_at_any_point_is_completed_by_the_next_or_by_going_on(queue, mode, first, second, goes_on):
     jobs, orders = queue
-    with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
+    with disk() as directory:
         bench = bench_of(directory, jobs)
         for order in orders:
             bench.cycle(order, mode)
@@ -162,7 +179,7 @@ def test_a_restore_killed_at_any_point_is_completed_by_the_next_or_by_going_on(q
 )
 def test_slurmctld_lost_at_any_update_is_repaired_within_two_cycles(queue, mode, at, how):
     jobs, orders = queue
-    with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
+    with disk() as directory:
         bench = bench_of(directory, jobs)
         bench.cycle(orders[0], mode)
         bench.slurm.save_state()
@@ -265,7 +282,7 @@ def test_a_first_cycle_lost_by_a_killed_slurmctld_leaves_the_users_nice_alone(tm
 @given(queues(), st.integers(1, 40))
 def test_excluded_nodes_interrupted_anywhere_are_given_back(queue, at):
     jobs, orders = queue
-    with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
+    with disk() as directory:
         bench = bench_of(directory, jobs)
         own = {job: ("n4" if job % 2 else "") for job in bench.slurm.jobs}
         for job, nodes in own.items():

@@ -16,7 +16,7 @@ from rltuned.placement.solve import solve
 from rltuned.placement.spec import Shape, Specification
 from rltuned.placement.ways import WaySet, enumerate_ways
 
-INSTANCES = int(os.environ.get("RLTUNED_TEST_PLACEMENT_INSTANCES", "300"))
+INSTANCES = int(os.environ.get("RLTUNED_TEST_PLACEMENT_INSTANCES", "200"))
 EXACT = PlacementSection(gap=0.0, time_limit=20.0)
 JOBS, NODES, CHOICES = 5, 4, 64
 

@@ -11,7 +11,7 @@ from unit.simulate.instances import Asked, Average, Instance, compiled, random_i
 from rltuned.simulate.reference import reference
 from rltuned.simulate.values import Backfill, JobFate, SimulationResult
 
-INSTANCES = int(os.environ.get("RLTUNED_TEST_SIMULATIONS", "200"))
+INSTANCES = int(os.environ.get("RLTUNED_TEST_SIMULATIONS", "120"))
 SHARES = 4
 
 
