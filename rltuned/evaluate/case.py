@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Bools, Category, Floats
 from rltuned.evaluate.bound import LowerBound, lower_bound
 from rltuned.evaluate.windows import Window
-from rltuned.simulate.requests import requests
+from rltuned.simulate.requests import Requests, requests
 from rltuned.workload.jobs import Estimates, Workload
 from rltuned.workload.predict import PAST_JOBS
 
@@ -49,11 +50,15 @@ class Case:
         """Whom fairness is about: users, or partitions where no user is known."""
         return self.jobs.user if (self.jobs.user.codes[self.past :] >= 0).any() else self.jobs.partition
 
+    @cached_property
+    def asked(self) -> Requests:
+        """What `submitted` asks of the cluster: the same for every policy."""
+        return requests(self.shape, self.submitted, self.estimates.time_limit)
+
     @property
     def rejected(self) -> dict[int, str]:
         """Reason by row: jobs of the window that can never run on this cluster, whoever ranks them."""
-        found = requests(self.shape, self.submitted, self.estimates.time_limit).rejected
-        return {row: reason for row, reason in found.items() if row >= self.past}
+        return {row: reason for row, reason in self.asked.rejected.items() if row >= self.past}
 
     @property
     def killed(self) -> Bools:

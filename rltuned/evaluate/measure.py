@@ -3,12 +3,10 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-from rltuned.cluster.shape import parse_shape
 from rltuned.errors import RltunedError
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.metrics import measure
@@ -16,10 +14,9 @@ from rltuned.evaluate.policies import Contender, contender
 from rltuned.evaluate.settings import EvaluationSettings, Start
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Predictor, Ranker, Simulation
-from rltuned.simulate.rankers import RuleRanker
-from rltuned.simulate.values import Backfill, Estimates, JobFate, SimulationSettings
+from rltuned.simulate.rankers import RuleRanker, compile_kernel
+from rltuned.simulate.values import Estimates, JobFate, SimulationSettings
 from rltuned.workload.estimates import EstimateKind, parse_estimates
-from rltuned.workload.jobs import Source, workload
 from rltuned.workload.predict import HistoryPredictor, past
 
 WARMING = SimulationSettings()
@@ -69,7 +66,7 @@ def evaluate_case(case: Case, name: str, settings: EvaluationSettings) -> Outcom
     Raises:
         RltunedError: a job that can run has not ended: a defect of the simulation.
     """
-    _compile()
+    compile_kernel()
     chosen = contender(name, settings)
     begun = time.perf_counter()  # the only clock here: what scheduling costs is a result, too
     simulation = simulate_case(case, chosen, settings)
@@ -96,7 +93,7 @@ def simulate_case(case: Case, chosen: Contender, settings: EvaluationSettings) -
     if parse_estimates(settings.estimates).kind is EstimateKind.HISTORY:
         known = past(case.before, case.before_estimates, float(case.jobs.submit_time[0]))
         predictor = HistoryPredictor(case.jobs, estimates.time_limit, known)
-    simulation = Simulation(case.shape, case.submitted, estimates, chosen.settings, predictor)
+    simulation = Simulation(case.shape, case.submitted, estimates, chosen.settings, predictor, case.asked)
     ranker = chosen.ranker()
     if settings.start is Start.WARM and case.past:
         _warm_up(simulation, ranker, chosen.settings)
@@ -112,13 +109,3 @@ def _warm_up(simulation: Simulation, ranker: Ranker, settings: SimulationSetting
     waiting = simulation.pending
     keys = ranker.fixed(simulation)
     simulation.set_keys(waiting, keys[waiting] if keys is not None else ranker.keys(simulation, waiting))
-
-
-@cache
-def _compile() -> None:
-    """Load the compiled simulator before the clock runs: three jobs that start, wait and are backfilled."""
-    jobs = workload(Source("warm-up"), [0.0, 1.0, 2.0], [100.0, 50.0, 10.0], [1, 2, 1])
-    shape = parse_shape("1x2")
-    for backfill in (Backfill.EASY, Backfill.SLURM):
-        estimates = Estimates(jobs.run_time, jobs.run_time.copy())
-        Simulation(shape, jobs, estimates, SimulationSettings(backfill=backfill)).run(RuleRanker(by_name("saf")))

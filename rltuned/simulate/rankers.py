@@ -1,16 +1,20 @@
 """Who ranks the simulated queue: a plain rule, or the plan that the daemon serves."""
 
+from functools import cache
+
 import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.changes import Field
 from rltuned.cluster.hostlist import expand
+from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Floats
 from rltuned.config import Config
 from rltuned.decide import plan
 from rltuned.policy.base import Policy
-from rltuned.policy.heuristics import Rule
+from rltuned.policy.heuristics import Rule, by_name
 from rltuned.simulate.engine import Simulation
+from rltuned.workload.jobs import Estimates, Source, workload
 
 
 class RuleRanker:
@@ -66,3 +70,11 @@ class PlanRanker:
                 named = expand(str(change.after)) if change.after else []
                 simulation.set_excluded(change.job_id - 1, [snapshot.nodes.row_of[name] for name in named])
         return keys[running:]
+
+
+@cache
+def compile_kernel() -> None:
+    """Load the compiled simulator, or compile it where that has never been done (about 20 s): before a clock runs."""
+    jobs = workload(Source("compile"), [0.0, 1.0, 2.0], [100.0, 50.0, 10.0], [1, 2, 1])
+    estimates = Estimates(jobs.run_time, jobs.run_time.copy())
+    Simulation(parse_shape("1x2"), jobs, estimates).run(RuleRanker(by_name("saf")))
