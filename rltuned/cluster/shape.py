@@ -173,6 +173,8 @@ def _pool(part: str, text: str) -> Pool:
                 raise ShapeError(f"{where}: {_RESOURCE_NAME[unit]} are given twice")
             if unit == "c" and (not number.is_integer() or number < 1):
                 raise ShapeError(f"{where}: {word}: CPUs are a whole number above 0")
+            if unit == "g" and not number:
+                raise ShapeError(f"{where}: {word}: memory is above 0")
             found[unit] = number
         elif position == 0 and _TYPE.match(word):
             gpu_type = word.lower()
@@ -441,7 +443,7 @@ class _JsonShape:
             values["max_nodes"] = float(most)
         how, _, count = str(entry.get("oversubscribe", "NO")).upper().partition(":")
         allowed = ("NO", "YES", "FORCE", "EXCLUSIVE")
-        if how not in allowed or (count and not (count.isdigit() and 1 <= int(count[:6]) <= 65533)):
+        if how not in allowed or (count and not (count.isdecimal() and 1 <= int(count[:6]) <= 65533)):
             raise ShapeError(
                 f"{where}: oversubscribe: {_shown(entry['oversubscribe'])} is none of {', '.join(allowed)}"
             )

@@ -179,7 +179,9 @@ class Batch:
             except ValueError:
                 pass
             else:
-                return moments
+                # NumPy knows years that no calendar has; the slow way says what is wrong with them.
+                if ((moments >= 0) & (moments <= MAX_TIME)).all():
+                    return moments
         values = np.full(len(cells), np.nan)
         for row, cell in enumerate(cells):
             text = cell.strip()

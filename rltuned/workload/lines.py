@@ -165,13 +165,18 @@ class TextFile:
         return self._raw.hash.hexdigest()
 
     def head(self) -> bytes:
-        """The first unpacked bytes, without a byte order mark; `chunks` gives them again.
+        """The first unpacked bytes, at least a line where lines are not very long, without a byte order mark; `chunks`
+        gives them again.
 
         Raises:
             WorkloadError: as `chunks`.
         """
         if self._head is None:
             data = self._read(1)
+            more = data
+            while more and b"\n" not in data and len(data) < BLOCK:
+                more = self._read(1)
+                data += more
             if data[257:262] == b"ustar":
                 raise WorkloadError(f"{self.name}: is a tar archive; unpack it first")
             self._head = data.removeprefix(codecs.BOM_UTF8)

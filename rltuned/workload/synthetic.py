@@ -144,7 +144,7 @@ def generate(preset: str, jobs: int, shape: ClusterShape, seed: int, load: float
         preset: `philly`, `helios` or `pai`.
         jobs: how many, 1 to 10,000,000.
         shape: partitions, GPU types and sizes; also what CPUs and memory go with a GPU.
-        seed: the same arguments give the same workload.
+        seed: from 0; the same arguments give the same workload.
         load: Σ run time · GPUs / (time from first to last submission · GPUs of the cluster). Above 1 the queue grows.
 
     Raises:
@@ -154,6 +154,8 @@ def generate(preset: str, jobs: int, shape: ClusterShape, seed: int, load: float
         raise ConfigError(f"no preset {preset!r}; choose one of {', '.join(PRESETS)}")
     if not 1 <= jobs <= 10_000_000:
         raise ConfigError(f"number of jobs: expected 1 to 10,000,000, not {jobs}")
+    if seed < 0:
+        raise ConfigError(f"seed: expected a number from 0, not {seed}")
     if not 0 < load <= 1000:
         raise ConfigError(f"load: expected a number above 0 and up to 1000, not {load:g}")
     if not shape.gpus:

@@ -344,8 +344,9 @@ def test_a_truncated_gzip_names_the_line_where_it_ends(tmp_path):
     for skip_bad in (False, True):
         with pytest.raises(WorkloadError, match=r"trace:[0-9]+: the gzip stream ends here"):
             read_text(tmp_path, data[: len(data) // 2], skip_bad=skip_bad)
-    with pytest.raises(WorkloadError, match=r"trace:1: the gzip stream ends here"):
-        read_text(tmp_path, data[:5])
+    for packed in (data[:5], gzip.compress(CSV.encode())[:25]):  # nothing of the header, part of it
+        with pytest.raises(WorkloadError, match=r"trace:1: the gzip stream ends here"):
+            read_text(tmp_path, packed)
     with pytest.raises(WorkloadError, match=r"trace:[0-9]+: the gzip stream is damaged"):
         read_text(tmp_path, data[:500] + b"XXXX" + data[504:])
 
@@ -489,6 +490,8 @@ BAD_LINES = [
         "reqtres: 'billing=4,cpu=4,gres/gpu:K80=2,gres/gpu=2,mem=4Q,node=1' is no TRES list such as",
     ),
     (SACCT, 2, "|600|", "|600|x|", "17 fields instead of 16"),
+    (SACCT, 4, "2024-05-01T12:00:30", "0000-00-00T00:00:00", "submit: '0000-00-00T00:00:00' is no time"),
+    (SACCT, 4, "2024-05-01T12:00:30", "9" * 19, "submit: '9999999999999999999' is no time"),
     (SACCT, 4, "2024-05-01T12:00:30", "noon", "submit: 'noon' is no time such as 2020-06-09 18:41:01"),
     (SACCT, 4, "UNLIMITED", "ages", "timelimitraw: 'ages' is no time limit"),
     (SACCT, 2, "gres/gpu=2", "gres/gpu=2000000", "gpus: 2,000,000 is too large"),

@@ -63,6 +63,7 @@ def test_a_cluster_without_gpus_has_no_types():
         ("2x8:p100:v100", "cannot understand 'v100'"),
         ("2x8:64c:p100", "cannot understand 'p100'"),
         ("2x8:0.5c", "whole number above 0"),
+        ("2x8:0g", "memory is above 0"),
         ("2x8:p1\u0660", "cannot understand"),
     ],
 )
@@ -174,6 +175,7 @@ def test_one_partition_per_virtual_cluster():
         ({"partitions": [{"name": "a", "nodes": 1, "tier": -1}]}, "tier: expected a number"),
         ({"partitions": [{"name": "a", "nodes": 1, "max_nodes": 0}]}, "max_nodes: expected a number above 0"),
         ({"partitions": [{"name": "a", "nodes": 1, "oversubscribe": "MAYBE"}]}, "'MAYBE' is none of NO, YES"),
+        ({"partitions": [{"name": "a", "nodes": 1, "oversubscribe": "FORCE:\u00b2"}]}, "is none of NO, YES"),
         ({"partitions": [{"name": n, "nodes": 1, "default": True} for n in "ab"]}, "two partitions are the default"),
         ({"vc_nodes": {"vcA": "many"}}, "vc_nodes, vcA: nodes: expected a whole number"),
         ({"pools": [{"nodes": 1}], "qos": "normal"}, "qos is a list of names"),

@@ -175,6 +175,11 @@ def test_what_cannot_be_generated_is_refused(preset: str, jobs: int, cluster: st
         generate(preset, jobs, parse_shape(cluster), 1, load)
 
 
+def test_a_seed_below_0_is_refused() -> None:
+    with pytest.raises(ConfigError, match="seed: expected a number from 0, not -3"):
+        generate("pai", 10, LARGE, -3)
+
+
 @pytest.mark.parametrize("name", ["jobs.csv", "jobs.csv.gz"])
 def test_a_written_workload_is_read_back_unchanged(tmp_path: Path, name: str) -> None:
     made = generate("helios", 300, parse_shape("10x8:a100,6x4:v100"), 5)
