@@ -119,9 +119,11 @@ class RunTimes:
         now = self._clock.time()
         before = self._known
         oldest = now - settings.days * _DAY
-        fresh = not len(before.history) or before.until > now or before.until < oldest
-        made = Known(until=oldest) if fresh else before.copy()
-        start, count, trouble = (oldest if fresh else max(oldest, made.until - OVERLAP)), 0, ""
+        # Where the clock was set back, what is new cannot be told from what is known.
+        made = before.copy() if before.until <= now else Known()
+        anew = made.until < oldest
+        first = start = max(oldest, made.until - OVERLAP)
+        count, trouble, left_out = 0, "", False
         while start < now and not self._stop.is_set() and not trouble:
             end = min(start + SLICE, now)
             try:
@@ -129,21 +131,24 @@ class RunTimes:
             except SlurmParseError as error:
                 # It would be the same next time: the rest is worth more than these hours.
                 made.learn([], end)
+                left_out = True
                 self._failed(f"{SLICE / 3600:g} hours are left out: {error}")
             except SlurmError as error:
                 trouble = str(error)
             start = end
-        self._take(made)
+        if made.until:  # else nothing was answered
+            self._take(made)
         if trouble:
             self._failed(trouble)
             return
-        if count and (fresh or self._failing):
+        if count and (anew or (self._failing and not left_out)):
             self._log.info(
                 "history.read",
-                sentence=f"{count} finished jobs of the last {(now - oldest) / _DAY:g} days; run times are predicted "
+                sentence=f"{count} finished jobs of the last {(now - first) / _DAY:.3g} days; run times are predicted "
                 "from them.",
             )
-        self._failing = ""
+        if not left_out:
+            self._failing = ""
         if count and settings.cache:
             self._save(made)
 
@@ -249,7 +254,7 @@ def load(directory: Path) -> Known | None:
         return Known.from_json(json.loads(data))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError, WorkloadError) as error:
+    except (OSError, ValueError, OverflowError, RecursionError, WorkloadError) as error:
         raise RltunedError(f"{path}: cannot be used: {error}") from error
 
 

@@ -136,6 +136,25 @@ def test_slurmdbd_away_is_said_once_and_what_is_known_stays(tmp_path):
     assert site.refresh() == ["history.unavailable"]
 
 
+def test_what_was_learnt_outlasts_a_slurmdbd_that_is_away_for_longer_than_is_read(tmp_path):
+    site = Site(tmp_path, ended(1, NOW - 100, 120.0), days=1.0)
+    site.refresh()
+    site.accounting.trouble = SlurmUnavailableError("away")
+    for moved in (3 * DAY, -5 * DAY):  # for days; and the clock is set back meanwhile
+        site.clock.now += moved
+        site.refresh()
+        assert site.estimates()[0] == 120.0
+
+
+def test_where_no_job_has_ended_the_past_is_not_read_again_and_again(tmp_path):
+    site = Site(tmp_path)
+    site.refresh()
+    site.accounting.asked.clear()
+    site.clock.sleep(600.0)
+    site.refresh()
+    assert site.accounting.asked == [(NOW - OVERLAP, NOW + 600)]
+
+
 def test_jobs_that_ended_while_slurmdbd_was_away_are_read_when_it_is_back(tmp_path):
     site = Site(tmp_path, ended(1, NOW - 100, 120.0))
     site.refresh()
@@ -163,6 +182,14 @@ def test_an_answer_that_cannot_be_understood_is_skipped_and_the_rest_is_read(tmp
     site.accounting.asked.clear()
     site.refresh()
     assert site.accounting.asked == [(NOW - OVERLAP, NOW)]
+
+
+def test_answers_that_cannot_be_understood_are_said_once(tmp_path):
+    site = Site(tmp_path)
+    site.accounting.trouble = SlurmParseError("sacct, job '1': column End")
+    assert site.refresh() == ["history.unavailable"]
+    site.clock.sleep(600.0)
+    assert site.refresh() == []
 
 
 def test_a_clock_that_was_set_back_starts_anew(tmp_path):
@@ -196,6 +223,7 @@ def test_what_was_learnt_survives_a_restart_without_asking_again(tmp_path):
         '{"version": 2}',
         "[" * 100_000,
         '{"version":1,"until":1,"recent":[[1]],"history":{"format":1,"last":[]}}',
+        f'{{"version":1,"until":{10**400},"recent":[],"history":{{"format":1,"last":[]}}}}',
     ],
 )
 def test_a_damaged_file_is_named_and_read_anew(tmp_path, text):
