@@ -105,6 +105,7 @@ class Simulation:
         self.asked = asked if asked is not None else requests(shape, jobs, estimates.time_limit)
         self._predictor = predictor
         self._told = np.zeros(len(jobs), dtype=np.bool_)
+        self._foretold = np.zeros(len(jobs), dtype=np.bool_)
         self._held: set[int] = set()
         self._excluded: dict[int, frozenset[int]] = {}
         self._pools: dict[tuple[int, frozenset[int]], int] = {}
@@ -161,8 +162,9 @@ class Simulation:
             self._told[news] = True
             news = news[np.lexsort((news, s.jobs["end"][news]))]
             predictor.ended(news, s.jobs["end"][news] - s.jobs["start"][news])
-        fresh = np.sort(rows[s.jobs["key"][rows] == np.inf])
+        fresh = np.sort(rows[~self._foretold[rows]])
         if len(fresh):
+            self._foretold[fresh] = True
             predicted = predictor.predict(fresh)
             self.estimates.run_time[fresh] = np.clip(predicted, 1.0, self.estimates.time_limit[fresh])
 

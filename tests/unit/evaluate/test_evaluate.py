@@ -152,6 +152,22 @@ def test_estimates_by_history_know_the_jobs_before_the_window():
     assert by_kind["history"] == pytest.approx((0 + 10 + 1010) / 3)
 
 
+def test_a_job_that_came_just_before_the_window_is_predicted_as_well():
+    # One GPU, busy from −1,000 to 4,000. ann's jobs take 100 s, as the past knows; of cid nothing is known. Her job of
+    # −10 has seen no refresh when the window begins with cid's: it has to go before his all the same.
+    jobs = jobs_of(
+        [0.0, 1000.0, 9000.0, 9990.0, 10000.0, 10010.0],
+        [100.0, 100.0, 5000.0, 100.0, 50.0, 100.0],
+        [1] * 6,
+        user=["ann", "ann", "bob", "ann", "cid", "ann"],
+        time_limit=[7200.0] * 6,
+    )
+    values = {"cluster": "1x1", "window": 2, "windows": 5, "policies": ("sjf",), "start": Start.WARM, "warm_jobs": 4}
+    found = report(jobs, estimates="history", **values)
+    last = next(window for window in found["windows"] if window["start"] == 4)
+    assert last["policies"]["sjf"]["wait_mean"] == pytest.approx((4200 + 4090) / 2)
+
+
 def test_every_policy_that_needs_no_file_of_its_own_runs():
     names = tuple(name for name in POLICIES if name not in {"rlscheduler", "schedinspector"})
     assert {*DEFAULT_POLICIES} < {*names}
