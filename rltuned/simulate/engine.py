@@ -122,12 +122,8 @@ class Simulation:
         fixed = None if self._predictor is not None else ranker.fixed(self)
         if fixed is not None:
             self._state.jobs["fixed"] = np.clip(fixed, -_LARGEST, _LARGEST)
-        ranked = False
-        arguments = (until, fixed is not None, ranker.ages, ranker.at_once)
-        while (
-            k.advance(self._state, self._setup, arguments[0], ranked, arguments[1], arguments[2], arguments[3])
-            == k.REFRESH
-        ):
+        known, ages, at_once, ranked = fixed is not None, ranker.ages, ranker.at_once, False
+        while k.advance(self._state, self._setup, until, ranked, known, ages, at_once) == k.REFRESH:
             self._rank(ranker)
             ranked = True
 
@@ -137,9 +133,9 @@ class Simulation:
         if self._predictor is not None:
             self._predict(self._predictor, rows)
         keys = np.clip(np.nan_to_num(ranker.keys(self, rows), nan=_LARGEST), -_LARGEST, _LARGEST)
+        s.clock[k.REFRESH_DUE] = np.inf  # what the ranker itself has changed is no reason to ask it again
         if self._sort(rows, keys):
             k.something_changed(s, self._setup)
-        s.counts[k.UNRANKED] = int((s.jobs["key"][self.pending] == np.inf).sum())
 
     def _sort(self, rows: Rows, keys: Floats) -> bool:
         """New keys for some pending jobs; whether that changes the order."""
@@ -147,6 +143,7 @@ class Simulation:
         s.jobs["key"][rows] = keys
         queue = s.queue[:n]
         key, tier = s.jobs["key"][queue], s.jobs["tier"][queue]
+        s.counts[k.UNRANKED] = int((key == np.inf).sum())
         # The queue is nearly in order: that is what a stable sort (Timsort) of one column is fast at.
         order = np.argsort(key, kind="stable")
         ties = key[order[1:]] == key[order[:-1]]
@@ -198,7 +195,7 @@ class Simulation:
 
     @property
     def fate(self) -> npt.NDArray[np.int8]:
-        """(N,) `JobFate` now; a view, not to be written."""
+        """(N,) `JobFate` now."""
         return self._state.jobs["fate"].astype(np.int8)
 
     @property
@@ -369,9 +366,11 @@ class Simulation:
             self._something_changed()
 
     def cancel(self, row: int) -> None:
-        """End a job that waits, is held, runs, or is still to be submitted."""
+        """End a job that waits, is held, runs, or is still to be submitted; one that has ended only has nodes to clean up."""
         s = self._state
         if s.jobs["fate"][row] == JobFate.RUNNING:
+            if s.jobs["end"][row] <= self.now:
+                return
             s.jobs["end"][row] = self.now
             gone = np.flatnonzero(s.heap["job"][: s.counts[k.HEAP]] == row)
             k.finish(s, self._setup, row)
@@ -423,14 +422,10 @@ class Simulation:
         self._something_changed()
 
     def reconfigure(self, settings: SimulationSettings) -> None:
-        """slurm.conf is changed and read again: `settings` count from now on.
-
-        Raises:
-            RltunedError: `Backfill.SLURM` is wanted, and the simulation did not begin with it (its plans need room).
-        """
-        if settings.backfill is Backfill.SLURM and not len(self._state.plan_start):
-            raise RltunedError("a simulation that is to use Slurm's backfill has to begin with it")
+        """slurm.conf is changed and read again: `settings` count from now on."""
         self.settings, self._setup = settings, _setup(settings)
+        plan_start, plan_end = _plans(settings, len(self.shape.nodes), len(self.jobs))
+        self._state = self._state._replace(plan_start=plan_start, plan_end=plan_end)
         self._something_changed()
 
     def set_usable(self, node: int, *, usable: bool) -> None:
@@ -498,6 +493,12 @@ def _ragged(rows: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.int64], np
     return ptr, flat
 
 
+def _plans(settings: SimulationSettings, nodes: int, jobs: int) -> tuple[Floats, Floats]:
+    """Room for what a pass of sched/backfill plans: each job that it looks at plans once with a node at most."""
+    shape = (nodes, min(settings.bf_max_job_test, jobs)) if settings.backfill is Backfill.SLURM else (0, 0)
+    return np.zeros(shape), np.zeros(shape)
+
+
 def _state(
     shape: ClusterShape, jobs: Workload, estimates: Estimates, asked: Requests, settings: SimulationSettings
 ) -> k.State:
@@ -514,8 +515,7 @@ def _state(
     width = np.where(asked.per_node, asked.nodes, np.minimum(units, size_of_pool))
     width[list(asked.rejected)] = 0
     slot = np.concatenate(([0], np.cumsum(width))).astype(np.int64)
-    planning = settings.backfill is Backfill.SLURM
-    tests = min(settings.bf_max_job_test, n) + 1 if planning else 0
+    plan_start, plan_end = _plans(settings, m, n)
     given = int(slot[-1])
     return k.State(
         jobs=_job_records(jobs, estimates, asked, shape, slot),
@@ -542,8 +542,8 @@ def _state(
         blocked=np.zeros(len(shape.partitions), dtype=np.bool_),
         clock=np.array([jobs.submit_time[0] if n else 0.0, np.inf, np.inf, -np.inf, np.inf]),
         counts=np.zeros(7, dtype=np.int64),
-        plan_start=np.zeros((m if planning else 0, tests)),
-        plan_end=np.zeros((m if planning else 0, tests)),
+        plan_start=plan_start,
+        plan_end=plan_end,
     )
 
 

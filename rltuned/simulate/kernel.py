@@ -201,7 +201,7 @@ class State(NamedTuple):
     counts: Array
     # Backfill.SLURM only.
     plan_start: Floats
-    """(M, tests + 1)"""
+    """(M, jobs that a pass looks at)"""
     plan_end: Floats
 
 
@@ -229,8 +229,10 @@ def next_multiple(time: float, step: float) -> float:
     """The first multiple of `step` that is not before `time`; `time` itself when the step is 0."""
     if step <= 0.0:
         return time
-    at = np.ceil(time / step) * step
-    return at if at >= time else at + step
+    count = np.ceil(time / step)  # the quotient may be rounded either way
+    if (count - 1.0) * step >= time:
+        return (count - 1.0) * step
+    return count * step if count * step >= time else (count + 1.0) * step
 
 
 @face
@@ -915,7 +917,7 @@ def look_ahead(s: State, c: Setup, job: int, mode: Index) -> None:
     """
     since = np.floor(s.clock[NOW])
     latest = since + c.bf_window
-    while since <= latest or mode == EASY_BACKFILL:
+    while mode == EASY_BACKFILL or (since <= latest and since < np.inf):
         later = np.inf
         if mode == SLURM_BACKFILL:
             if s.jobs[job].form == PER_NODE and s.jobs[job].least == 1:

@@ -600,7 +600,7 @@ class Reference:
         """Reserve the whole nodes on which the job is thought to start first, if that is within `bf_window`."""
         latest = second + self.settings.bf_window
         since = second
-        while since <= latest:
+        while since <= latest and since < math.inf:
             nodes = self.unplanned(job, since, plans)
             # When more nodes become usable.
             until = since + job.limit

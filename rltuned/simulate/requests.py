@@ -212,8 +212,8 @@ class _Groups:
         named, gpus = jobs.nodes[rows].astype(np.int64), jobs.gpus[rows].astype(np.int64)
         cpus = jobs.cpus[rows].astype(np.int64)
         cpus = np.where(gpus > 0, cpus, np.maximum(cpus, np.maximum(named, 1)))  # a CPU job: one on each node
-        total = np.stack([gpus, cpus, np.ceil(jobs.mem[rows]).astype(np.int64), np.zeros_like(gpus)], axis=1)
-        tmp = np.ceil(jobs.tmp[rows]).astype(np.int64)
+        mem, tmp = (np.ceil(np.minimum(column[rows], _PLENTY)).astype(np.int64) for column in (jobs.mem, jobs.tmp))
+        total = np.stack([gpus, cpus, mem, np.zeros_like(gpus)], axis=1)
         unit = np.where(gpus > 0, GPU, CPU)
         units = total[np.arange(len(rows)), unit]
         largest = kinds.max(axis=0)[unit] if len(kinds) else np.ones_like(units)

@@ -14,6 +14,7 @@ from unit.simulate.instances import SIMULATORS, Simulator, cluster, given, jobs_
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.shape import ClusterShape
 from rltuned.policy.heuristics import by_name
+from rltuned.simulate import kernel, reference
 from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.values import Backfill, Fit, JobFate, SimulationResult, SimulationSettings
 
@@ -365,3 +366,16 @@ def test_turnover_keeps_the_resources_after_the_end(simulate):
     result = run(simulate, cluster([1]), [(0, 10, 10, 1), (0, 10, 10, 1)], settings)
     assert result.start.tolist() == [0, 13]
     assert result.end.tolist() == [10, 23]
+
+
+def test_a_job_that_waits_for_one_without_a_limit_is_not_planned_however_far_ahead_slurm_plans(simulate):
+    settings = SimulationSettings(backfill=Backfill.SLURM, bf_interval=0.0, bf_window=np.inf)
+    result = run(simulate, cluster([1]), [(0, 30, np.inf, 1), (0, 10, 10, 1)], settings)
+    assert result.start.tolist() == [0, 30]
+
+
+@pytest.mark.parametrize("multiple", [kernel.next_multiple, reference.next_multiple])
+def test_a_pass_is_due_at_a_multiple_and_not_one_later_where_the_quotient_is_rounded_up(multiple):
+    three = 3 * 0.1  # three / 0.1 is 3.0000000000000004
+    assert multiple(three, 0.1) == three
+    assert multiple(three + 0.001, 0.1) == 0.4

@@ -247,3 +247,48 @@ def test_a_drained_node_that_somebody_waits_for_does_not_keep_the_simulation_goi
         simulation.set_usable(node, usable=True)
     simulation.run(RuleRanker(by_name("wfp3")))
     assert simulation.result().fate.tolist() == [JobFate.COMPLETED, JobFate.COMPLETED]
+
+
+def test_settings_that_change_before_anything_happens_are_as_if_they_had_been_there_from_the_beginning():
+    for seed in range(15):
+        instance = random_instance(seed, backfill=Backfill.SLURM, bf_max_job_test=500)
+        simulation = Simulation(
+            instance.shape, instance.jobs, instance.estimates, SimulationSettings(bf_max_job_test=1)
+        )
+        for row in instance.isolated:
+            simulation.set_isolated(row, isolated=True)
+        simulation.reconfigure(instance.settings)
+        simulation.run(RuleRanker(by_name(instance.rule)))
+        found, expected = simulation.result(), instance.run(compiled)
+        np.testing.assert_array_equal(found.start, expected.start, err_msg=f"seed {seed}")
+        np.testing.assert_array_equal(found.node_idx, expected.node_idx)
+
+
+def test_a_job_that_has_ended_cannot_be_cancelled_while_its_nodes_are_cleaned_up():
+    settings = SimulationSettings(turnover=5.0)
+    simulation = Simulation(cluster([1]), jobs_of([0, 0], [10, 10], [1, 1]), given([10, 10]), settings)
+    ranker = RuleRanker(by_name("fifo"))
+    simulation.run(ranker, until=12.0)
+    simulation.cancel(0)
+    simulation.run(ranker)
+    assert simulation.result().fate.tolist() == [JobFate.COMPLETED, JobFate.COMPLETED]
+    assert simulation.result().end[0] == 10.0
+
+
+def test_a_ranker_that_steers_jobs_is_asked_once_in_an_instant():
+    asked_at: list[float] = []
+
+    class Steering(RuleRanker):
+        def fixed(self, simulation: Simulation) -> None:
+            return None
+
+        def keys(self, simulation: Simulation, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
+            asked_at.append(simulation.now)
+            for row in rows:
+                simulation.set_excluded(int(row), [len(asked_at) % 2])
+            return super().keys(simulation, rows)
+
+    jobs = jobs_of([0] * 6, [100] * 6, [1] * 6)
+    Simulation(cluster([1, 1]), jobs, given([100] * 6), SimulationSettings()).run(Steering(by_name("fifo")))
+    assert len(asked_at) > 1
+    assert len(set(asked_at)) == len(asked_at)

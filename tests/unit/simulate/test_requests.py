@@ -54,6 +54,13 @@ def test_cpus_and_memory_are_shared_out_and_rounded_up():
     assert want.mem.tolist() == [501, 10]
 
 
+def test_more_memory_or_disk_than_any_number_can_say_is_too_much():
+    want = asked([1, 1, 1, 1], mem=[1e19, np.inf, 0, 0], tmp=[0, 0, 1e19, np.inf])
+    assert list(want.rejected) == [0, 1, 2, 3]
+    assert "MiB of memory" in want.rejected[0]
+    assert "MiB of local disk" in want.rejected[3]
+
+
 def test_a_cpu_job_counts_in_cpus_one_on_each_node_if_none_is_given():
     want = asked([0, 0, 0, 0], cluster([0, 0, 0], cpus=16), cpus=[0, 20, 0, 17], nodes=[0, 0, 3, 0])
     assert want.per_node.tolist() == [True, True, True, False]
