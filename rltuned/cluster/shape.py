@@ -23,6 +23,7 @@ import numpy as np
 
 from rltuned.cluster.build import node_table
 from rltuned.cluster.changes import OverSubscribe
+from rltuned.cluster.durations import duration
 from rltuned.cluster.tables import NodeTable, Partition
 from rltuned.errors import ShapeError
 
@@ -481,32 +482,3 @@ class _JsonShape:
         if not isinstance(value, Mapping):
             raise ShapeError(f"{where}: expected an object, not {_shown(value)}")
         return value
-
-
-# --- durations ---------------------------------------------------------------------------------------------------
-
-_DURATION = re.compile(
-    r"(?:([0-9]{1,9})-([0-9]{1,9})(?::([0-9]{1,9})(?::([0-9]{1,9}))?)?"
-    r"|([0-9]{1,9})(?::([0-9]{1,9})(?::([0-9]{1,9}))?)?)(\.[0-9]{1,9})?\Z",
-    re.ASCII,
-)
-
-
-def duration(text: str) -> float:
-    """Seconds of a time as Slurm writes it (sbatch(1) --time): minutes, minutes:seconds, hours:minutes:seconds,
-    days-hours, days-hours:minutes, days-hours:minutes:seconds; infinite for UNLIMITED; NaN for anything else.
-    """
-    if text.upper() in {"UNLIMITED", "INFINITE"}:
-        return math.inf
-    match = _DURATION.match(text)
-    if match is None:
-        return math.nan
-    days, hours, minutes, seconds, first, second, third, fraction = (
-        float(group) if group else None for group in match.groups()
-    )
-    rest = fraction or 0.0
-    if days is not None:
-        return days * 86400 + (hours or 0) * 3600 + (minutes or 0) * 60 + (seconds or 0) + rest
-    if third is not None:
-        return (first or 0) * 3600 + (second or 0) * 60 + third + rest
-    return (first or 0) * 60 + (second or 0) + rest

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from rltuned.cluster import durations
 from rltuned.errors import SlurmParseError
 from rltuned.slurm.commands import SEPARATOR
 
@@ -141,7 +142,6 @@ def memory(value: str) -> float:
 
 _UNLIMITED: Final = frozenset({"UNLIMITED", "INFINITE", "unlimited", "infinite"})
 _UNSET: Final = frozenset({"NOT_SET", "INVALID", "Partition_Limit", "Unknown", "UNKNOWN", "NO_VAL"}) | NOTHING
-_DURATION = re.compile(r"(?:([0-9]{1,9})-)?([0-9]{1,12})(?::([0-9]{1,9}))?(?::([0-9]{1,9}))?\Z", re.ASCII)
 
 
 def duration(value: str) -> float:
@@ -150,22 +150,12 @@ def duration(value: str) -> float:
     ``D-HH``, ``D-HH:MM``, ``D-HH:MM:SS``, ``HH:MM:SS``, ``MM:SS``, ``MM``; infinite for UNLIMITED, NaN for NOT_SET,
     INVALID, Partition_Limit and the like.
     """
-    if value in _UNLIMITED:
-        return math.inf
     if value in _UNSET:
         return math.nan
-    match = _DURATION.match(value)
-    if match is None:
+    seconds = durations.duration(value)
+    if math.isnan(seconds):
         raise _bad("time", value)
-    days, first, second, third = match.groups()
-    if days is not None:
-        hours, minutes, seconds = int(first), int(second or 0), int(third or 0)
-        return float(int(days) * 86400 + hours * 3600 + minutes * 60 + seconds)
-    if third is not None:
-        return float(int(first) * 3600 + int(second) * 60 + int(third))
-    if second is not None:
-        return float(int(first) * 60 + int(second))
-    return float(int(first) * 60)
+    return seconds
 
 
 def epoch(value: str) -> float:

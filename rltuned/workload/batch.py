@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.shape import duration
+from rltuned.cluster.durations import duration
 from rltuned.cluster.tables import Bools, Category, Floats, Ints
 from rltuned.errors import WorkloadError
 from rltuned.workload.jobs import Source, Workload
