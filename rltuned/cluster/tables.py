@@ -48,6 +48,11 @@ class Category:
         code = int(self.codes[row])
         return self.names[code] if code >= 0 else ""
 
+    def texts(self) -> list[str]:
+        """The text of every row, "" where there is none."""
+        names = (*self.names, "")  # code −1 is the last
+        return [names[code] for code in self.codes.tolist()]
+
     def take(self, rows: npt.NDArray[np.intp] | Bools) -> "Category":
         """The rows given by index or mask, with the same names."""
         return Category(self.codes[rows], self.names)

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Category, Floats, JobTable
+from rltuned.cluster.tables import Floats, JobTable
 from rltuned.errors import WorkloadError
 from rltuned.workload.jobs import Estimates, Workload
 
@@ -173,11 +173,6 @@ def _entry(entry: Any) -> tuple[_Key, tuple[float, ...]]:
 # --- whole tables ------------------------------------------------------------------------------------------------
 
 
-def _names(column: Category) -> list[str]:
-    names = (*column.names, "")
-    return [names[code] for code in column.codes.tolist()]
-
-
 class HistoryPredictor:
     """`rltuned.simulate.Predictor`: predictions for the jobs of one simulation, from what has ended in it and before."""
 
@@ -217,16 +212,7 @@ def predict_table(history: History, jobs: JobTable) -> Floats:
     """(N,) predicted run times of a live queue, seconds; NaN where nothing is known. Each kind is looked up once."""
     known: dict[Kind, float] = {}
     found = np.full(len(jobs), np.nan)
-    columns = zip(
-        _names(jobs.user),
-        _names(jobs.account),
-        _names(jobs.partition),
-        jobs.gpus.tolist(),
-        jobs.time_limit.tolist(),
-        strict=True,
-    )
-    for row, values in enumerate(columns):
-        kind = Kind(*values)
+    for row, kind in enumerate(_kinds_of(jobs, jobs.time_limit)):
         if kind not in known:
             seconds, basis = history.predict(kind)
             known[kind] = math.nan if basis is Basis.LIMIT else seconds
@@ -234,11 +220,11 @@ def predict_table(history: History, jobs: JobTable) -> Floats:
     return found
 
 
-def _kinds_of(jobs: Workload, time_limit: Floats) -> list[Kind]:
+def _kinds_of(jobs: Workload | JobTable, time_limit: Floats) -> list[Kind]:
     columns = zip(
-        _names(jobs.user),
-        _names(jobs.account),
-        _names(jobs.partition),
+        jobs.user.texts(),
+        jobs.account.texts(),
+        jobs.partition.texts(),
         jobs.gpus.tolist(),
         time_limit.tolist(),
         strict=True,

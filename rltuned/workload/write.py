@@ -8,7 +8,6 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.cluster.tables import Category
 from rltuned.errors import WorkloadError
 from rltuned.workload.jobs import Workload
 
@@ -41,11 +40,11 @@ def write_csv(jobs: Workload, path: Path) -> None:
     writer.writerows(
         zip(
             jobs.job_id.tolist(),
-            *(_texts(column) for column in (jobs.user, jobs.account, jobs.partition, jobs.qos)),
+            *(column.texts() for column in (jobs.user, jobs.account, jobs.partition, jobs.qos)),
             *(_numbers(column.tolist()) for column in (jobs.submit_time, jobs.run_time)),
             jobs.gpus.tolist(),
             *(_known(column.tolist()) for column in (jobs.nodes, jobs.cpus, jobs.mem)),
-            _texts(jobs.gpu_type),
+            jobs.gpu_type.texts(),
             ["UNLIMITED" if np.isinf(limit) else _number(limit) for limit in jobs.time_limit.tolist()],
             strict=True,
         )
@@ -57,11 +56,6 @@ def write_csv(jobs: Workload, path: Path) -> None:
         path.write_bytes(data)
     except OSError as error:
         raise WorkloadError(f"{path}: cannot be written: {error.strerror or error}") from error
-
-
-def _texts(column: Category) -> list[str]:
-    names = (*column.names, "")
-    return [names[code] for code in column.codes.tolist()]
 
 
 def _number(value: float) -> str:
