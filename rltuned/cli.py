@@ -418,7 +418,15 @@ def bench(what: str | None, repeats: int, seed: int, *, as_json: bool) -> None:
 
 @cli.group()
 def traces() -> None:
-    """Look at job traces: CSV, SWF, Philly, Helios, Alibaba PAI, sacct (docs/workloads.md)."""
+    """Look at job traces, and make some: CSV, SWF, Philly, Helios, Alibaba PAI, sacct (docs/workloads.md).
+
+    A trace is one job per line with its submission, run time and GPUs. The least that CSV needs:
+
+    \b
+      submit_time,num_gpus,run_time
+      0,1,600
+      30,8,7200
+    """
 
 
 def _rows(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[int, int] | None:
@@ -490,19 +498,25 @@ def traces_describe(
 @traces.command("generate")
 @click.argument("preset", metavar="PRESET")
 @click.option("--jobs", default=1024, show_default=True, type=click.IntRange(1, 10_000_000), help="How many.")
-@click.option("--cluster", required=True, help="20x8:p100 (nodes x GPUs : type), several with commas, or FILE.json.")
-@click.option("--seed", default=7, show_default=True, help="The same seed gives the same jobs.")
+@click.option(
+    "--cluster", required=True, help="20x8:p100 (nodes x GPUs : type), several with commas, or FILE.json[#path.in.it]."
+)
+@click.option(
+    "--seed", default=7, show_default=True, type=click.IntRange(min=0), help="The same seed gives the same jobs."
+)
 @click.option("--load", default=1.0, show_default=True, help="Demand over the cluster's GPUs; above 1 the queue grows.")
 @click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="FILE.csv or FILE.csv.gz.")
 def traces_generate(preset: str, jobs: int, cluster: str, seed: int, load: float, out: Path) -> None:
     """Generate a workload like that of a published trace, for a cluster.
 
     PRESET is philly, helios or pai: their run times, GPUs and bursts, with users who have habits and write time limits as
-    people do (docs/workloads.md says what was counted where). No trace is needed.
+    people do (docs/workloads.md says what was counted where). No trace is needed. `rltuned evaluate --trace` and
+    `rltuned traces describe` take the file.
 
     \b
-    Example:
+    Examples:
       rltuned traces generate philly --jobs 2000 --cluster 20x8:p100 --load 0.9 --out jobs.csv.gz
+      rltuned traces generate pai --jobs 500 --cluster 4x8:a100:128c:1024g,16x2:p100 --out jobs.csv
     """
     from rltuned.workload import read_shape
     from rltuned.workload.synthetic import generate
