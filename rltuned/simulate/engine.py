@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Category, Floats, Ints, JobState, JobTable, Snapshot
+from rltuned.cluster.tables import Category, Codes, Floats, Ints, JobState, JobTable, NodeTable, Snapshot
 from rltuned.errors import RltunedError
 from rltuned.simulate import kernel as k
 from rltuned.simulate.requests import Requests, requests
@@ -220,6 +220,14 @@ class Simulation:
         s = self._state
         return s.given_node[s.jobs["slot"][row] : s.jobs["slot"][row] + s.jobs["on"][row]].astype(np.int32)
 
+    def allocations(self, rows: Rows | slice) -> tuple[Codes, Codes]:
+        """(n+1,) row pointer and, one after the other, the nodes that each of these jobs runs on or ran on."""
+        s = self._state
+        slot, on = s.jobs["slot"][rows], s.jobs["on"][rows]
+        ptr = np.concatenate(([0], np.cumsum(on))).astype(np.int32)
+        index = np.arange(int(ptr[-1])) - np.repeat(ptr[:-1] - slot, on)
+        return ptr, s.given_node[index].astype(np.int32)
+
     def view(self, rows: Rows, priority: Floats | None = None) -> QueueView:
         """These jobs as a plain rule sees them; without `priority`, the earlier submission has the higher one."""
         submit = self.jobs.submit_time[rows]
@@ -237,15 +245,14 @@ class Simulation:
         s = self._state
         started = ~np.isnan(s.jobs["start"])
         ended = started & (s.jobs["fate"] != JobFate.RUNNING)
-        ptr = np.concatenate(([0], np.cumsum(s.jobs["on"]))).astype(np.int32)
-        index = np.arange(int(ptr[-1])) - np.repeat(ptr[:-1] - s.jobs["slot"], s.jobs["on"])
+        ptr, nodes = self.allocations(slice(None))
         return SimulationResult(
             fate=s.jobs["fate"].astype(np.int8),
             start=s.jobs["start"].copy(),
             end=np.where(ended, s.jobs["end"], np.nan),
             rejected=dict(self.asked.rejected),
             node_ptr=ptr,
-            node_idx=s.given_node[index].astype(np.int32),
+            node_idx=nodes,
             backfilled=s.jobs["backfilled"].astype(np.bool_),
             passes=int(s.counts[k.PASSES]),
             refreshes=int(s.counts[k.REFRESHES]),
@@ -264,9 +271,7 @@ class Simulation:
         rows = np.concatenate((self.running, self.pending))
         running = len(rows) - int(s.counts[k.QUEUED])
         columns = self._job_columns()
-        counts = np.where(np.arange(len(rows)) < running, s.jobs["on"][rows], 0)
-        ptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
-        index = np.arange(int(ptr[-1])) - np.repeat(ptr[:-1] - s.jobs["slot"][rows], counts)
+        ptr, nodes = self.allocations(rows)
         active = np.arange(len(rows)) < running
         unchanging: dict[str, Any] = {
             name: value.take(rows) if isinstance(value, Category) else value[rows] for name, value in columns.items()
@@ -286,40 +291,18 @@ class Simulation:
             exclusive=np.asarray(s.jobs["alone"][rows] == k.WHOLE, dtype=np.bool_),
             exc_nodes=self._exclusions(rows),
             node_ptr=ptr,
-            node_idx=s.given_node[index].astype(np.int32),
+            node_idx=nodes,
         )
-        return Snapshot(self.now + epoch, RELEASE, table, self._nodes(), self.shape.partitions)
+        return Snapshot(self.now + epoch, RELEASE, table, self.node_table(), self.shape.partitions)
 
     def _job_columns(self) -> dict[str, Any]:
         """Columns of `JobTable` that never change, by row of the workload."""
         if self._columns is None:
-            n, jobs, asked = len(self.jobs), self.jobs, self.asked
-            none = np.zeros(n, dtype=np.int32)
-            names = tuple(partition.name for partition in self.shape.partitions)
-            nothing = Category(none - 1, ())
-            per_node = np.asarray(asked.per_node, dtype=np.bool_)
-            self._columns = {
+            n = len(self.jobs)
+            self._columns = request_columns(self.shape, self.jobs, self.asked) | {
                 "job_id": np.arange(1, n + 1, dtype=np.int64),
-                "array_tasks": none,
-                "het_job_id": np.zeros(n, dtype=np.int64),
-                "user": jobs.user,
-                "account": jobs.account,
-                "partition": Category(np.maximum(asked.partition, 0).astype(np.int32), names),
-                "qos": jobs.qos if jobs.qos.names else Category(none, ("normal",)),
-                "reservation": nothing,
-                "reason": Category(none, ("Priority",)),
-                "nodes": np.maximum(asked.nodes, 1).astype(np.int32),
-                "tasks": none + 1,
-                "gpus": jobs.gpus,
-                "gpus_per_node": np.where(per_node, asked.gpus, 0).astype(np.int32),
-                "gpu_type": Category(asked.gpu_type.astype(np.int32), self.shape.nodes.gpu_types),
-                "cpus": jobs.cpus,
-                "mem": jobs.mem,
-                "tmp": jobs.tmp,
-                "features": nothing,
-                "req_nodes": nothing,
-                "dependent": none.astype(np.bool_),
-                "held": none.astype(np.bool_),
+                "reason": Category(np.zeros(n, dtype=np.int32), ("Priority",)),
+                "held": np.zeros(n, dtype=np.bool_),
                 "nice": np.zeros(n, dtype=np.int64),
                 "site_factor": np.zeros(n, dtype=np.int64),
                 "site_known": np.ones(n, dtype=np.bool_),
@@ -332,7 +315,8 @@ class Simulation:
         names = self.shape.nodes.names
         return Category.of(",".join(names[n] for n in sorted(self._excluded.get(int(row), ()))) for row in rows)
 
-    def _nodes(self) -> Any:
+    def node_table(self) -> NodeTable:
+        """All nodes with what is taken of them, now."""
         s, nodes = self._state, self.shape.nodes
         used = s.amount[k.ROOM] - s.amount[k.NOW_FREE]
         taken = np.where(nodes.gpus > 0, used[:, k.GPU, None], 0).astype(np.int32)
@@ -466,6 +450,38 @@ def simulate(
     simulation = Simulation(shape, jobs, estimates, settings, predictor, asked)
     simulation.run(ranker)
     return simulation.result()
+
+
+def request_columns(shape: ClusterShape, jobs: Workload, asked: Requests) -> dict[str, Any]:
+    """The columns of `JobTable` that say what was submitted, by row of the workload: the request as Slurm would show it."""
+    n = len(jobs)
+    none = np.zeros(n, dtype=np.int32)
+    nothing = Category(none - 1, ())
+    normal = len(jobs.qos.names)
+    return {
+        "array_tasks": none,
+        "het_job_id": none.astype(np.int64),
+        "user": jobs.user,
+        "account": jobs.account,
+        "partition": Category(
+            np.maximum(asked.partition, 0).astype(np.int32), tuple(partition.name for partition in shape.partitions)
+        ),
+        "qos": Category(
+            np.where(jobs.qos.codes < 0, normal, jobs.qos.codes).astype(np.int32), (*jobs.qos.names, "normal")
+        ),
+        "reservation": nothing,
+        "nodes": np.maximum(asked.nodes, 1).astype(np.int32),
+        "tasks": none + 1,
+        "gpus": jobs.gpus,
+        "gpus_per_node": np.where(asked.per_node, asked.gpus, 0).astype(np.int32),
+        "gpu_type": Category(asked.gpu_type.astype(np.int32), shape.nodes.gpu_types),
+        "cpus": jobs.cpus,
+        "mem": jobs.mem,
+        "tmp": jobs.tmp,
+        "features": nothing,
+        "req_nodes": nothing,
+        "dependent": none.astype(np.bool_),
+    }
 
 
 def _setup(settings: SimulationSettings) -> k.Setup:

@@ -14,7 +14,7 @@ Not simulated: arrays and heterogeneous jobs, dependencies, requeue, a slurmctld
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -27,18 +27,16 @@ from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import (
     Bools,
     Category,
-    Codes,
     Floats,
     Health,
     Ints,
     JobState,
     JobTable,
-    NodeTable,
     Snapshot,
 )
 from rltuned.errors import RltunedError, SlurmDeniedError, SlurmError, SlurmParseError
 from rltuned.policy.multifactor import USUAL, Weights
-from rltuned.simulate.engine import Simulation
+from rltuned.simulate.engine import Simulation, request_columns
 from rltuned.simulate.people import Act, Deed
 from rltuned.simulate.priorities import MultifactorPriorities
 from rltuned.simulate.values import Estimates, JobFate, SimulationSettings
@@ -211,10 +209,12 @@ class SimulatedSlurm:
         self._now = _Books(n)
         self._theirs = _Books(n)
         """As people alone have left it."""
-        self._static = _columns(self.simulation, estimates)
+        self._static = request_columns(shape, jobs, self.simulation.asked) | {
+            "time_limit": estimates.time_limit,
+            "exclusive": np.zeros(n, dtype=np.bool_),
+        }
         self._partitions = self._static["partition"].codes
         self._row_of_node = shape.nodes.row_of
-        self._usable = shape.nodes.usable.copy()
         self.updates = 0
         """Job updates and releases that reached slurmctld by a writer."""
 
@@ -341,7 +341,6 @@ class SimulatedSlurm:
         """Somebody does something, as Slurm lets them."""
         if deed.act in {Act.DRAIN, Act.RESUME}:
             node = self._row_of_node[str(deed.value)]
-            self._usable[node] = deed.act is Act.RESUME
             self.simulation.set_usable(node, usable=deed.act is Act.RESUME)
             return
         row = deed.row
@@ -351,9 +350,12 @@ class SimulatedSlurm:
             return
         books, theirs = self._now, self._theirs
         match deed.act:
-            case Act.HOLD | Act.ADMIN_HOLD:
+            case Act.HOLD if not books.hold[row]:  # whose hold it is already changes only by an operator's word
                 theirs.explicit[row] = NO_PRIORITY
-                self._hold(row, USER_HOLD if deed.act is Act.HOLD else ADMIN_HOLD)
+                self._hold(row, USER_HOLD)
+            case Act.ADMIN_HOLD | Act.ADMIN_PRIORITY if deed.act is Act.ADMIN_HOLD or deed.value == 0:
+                theirs.explicit[row] = NO_PRIORITY
+                self._hold(row, ADMIN_HOLD)
             case Act.RELEASE if books.hold[row] == USER_HOLD:
                 self.hand_back(row)
             case Act.ADMIN_RELEASE:
@@ -366,9 +368,6 @@ class SimulatedSlurm:
             case Act.EXCLUDE:
                 if not self._exclude(row, str(deed.value))[1]:
                     theirs.excluded[row] = str(deed.value)
-            case Act.ADMIN_PRIORITY if deed.value == 0:
-                theirs.explicit[row] = NO_PRIORITY
-                self._hold(row, ADMIN_HOLD)
             case Act.ADMIN_PRIORITY if books.hold[row] == 0:
                 for side in (books, theirs):
                     side.explicit[row], side.nice[row] = int(deed.value), 0
@@ -555,7 +554,7 @@ class SimulatedSlurm:
         held = (books.hold[rows] > 0) & ~running
         known = self._sprio(rows) & ~running
         reason = self.reason(rows)
-        ptr, index = _allocations(simulation, rows, running)
+        ptr, index = simulation.allocations(rows)
         return JobTable(
             **columns,
             job_id=rows.astype(np.int64) + 1,
@@ -576,18 +575,6 @@ class SimulatedSlurm:
             else Category(np.full(len(rows), -1, dtype=np.int32), ()),
             node_ptr=ptr,
             node_idx=index,
-        )
-
-    def nodes(self) -> NodeTable:
-        """All nodes with what is taken of them."""
-        nodes = self.shape.nodes
-        used = self.simulation.asked.capacity - self.simulation.free
-        return replace(
-            nodes,
-            usable=self._usable.copy(),
-            gpus_alloc=np.where(nodes.gpus > 0, used[:, :1], 0).astype(np.int32),
-            cpus_alloc=used[:, 1].astype(np.int32),
-            mem_alloc=used[:, 2].astype(np.float64),
         )
 
     def status_of(self, job_ids: Sequence[int] | None) -> dict[int, JobStatus]:
@@ -678,7 +665,12 @@ class SimulatedReader:
         slurm.catch_up(now)
         slurm.message()
         taken = Snapshot(
-            slurm.time, slurm.profile.release, slurm.table(), slurm.nodes(), slurm.shape.partitions, Health()
+            slurm.time,
+            slurm.profile.release,
+            slurm.table(),
+            slurm.simulation.node_table(),
+            slurm.shape.partitions,
+            Health(),
         )
         slurm.let_pass(slurm.profile.latency.reading)
         return taken
@@ -746,46 +738,3 @@ def _answer(change: Change, said: tuple[Outcome | None, str], *, blind: bool) ->
     if blind and not message and change.field is Field.OVERSUBSCRIBE:
         outcome = Outcome.APPLIED  # reading back shows nothing there: scontrol's word counts
     return WriteResult(change, sent=True, outcome=outcome, message=message)
-
-
-def _columns(simulation: Simulation, estimates: Estimates) -> dict[str, Any]:
-    """Columns of `JobTable` that never change, by row of the workload: the request as Slurm would show it."""
-    jobs, asked = simulation.jobs, simulation.asked
-    n = len(jobs)
-    none = np.zeros(n, dtype=np.int32)
-    nothing = Category(none - 1, ())
-    normal = len(jobs.qos.names)
-    return {
-        "array_tasks": none,
-        "het_job_id": none.astype(np.int64),
-        "user": jobs.user,
-        "account": jobs.account,
-        "partition": Category(
-            np.maximum(asked.partition, 0).astype(np.int32), tuple(p.name for p in simulation.shape.partitions)
-        ),
-        "qos": Category(
-            np.where(jobs.qos.codes < 0, normal, jobs.qos.codes).astype(np.int32), (*jobs.qos.names, "normal")
-        ),
-        "reservation": nothing,
-        "time_limit": estimates.time_limit,
-        "nodes": np.maximum(asked.nodes, 1).astype(np.int32),
-        "tasks": none + 1,
-        "gpus": jobs.gpus,
-        "gpus_per_node": np.where(asked.per_node, asked.gpus, 0).astype(np.int32),
-        "gpu_type": Category(asked.gpu_type.astype(np.int32), simulation.shape.nodes.gpu_types),
-        "cpus": jobs.cpus,
-        "mem": jobs.mem,
-        "tmp": jobs.tmp,
-        "features": nothing,
-        "req_nodes": nothing,
-        "dependent": none.astype(np.bool_),
-        "exclusive": none.astype(np.bool_),
-    }
-
-
-def _allocations(simulation: Simulation, rows: Rows, running: Bools) -> tuple[Codes, Codes]:
-    """`JobTable.node_ptr` and `node_idx`."""
-    held = [simulation.nodes_of(int(row)) if active else () for row, active in zip(rows, running, strict=True)]
-    ptr = np.concatenate(([0], np.cumsum([len(nodes) for nodes in held]))).astype(np.int32)
-    parts = [nodes for nodes in held if len(nodes)]
-    return ptr, np.concatenate(parts).astype(np.int32) if parts else np.zeros(0, dtype=np.int32)

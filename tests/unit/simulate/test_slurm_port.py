@@ -109,6 +109,7 @@ def test_hold_and_release_by_the_owner_undo_an_explicit_priority_but_not_what_an
         Deed(200.0, Act.HOLD, 1),
         Deed(260.0, Act.RELEASE, 1),
         Deed(200.0, Act.ADMIN_HOLD, 2),
+        Deed(220.0, Act.HOLD, 2),  # does not make it theirs
         Deed(260.0, Act.RELEASE, 2),
         Deed(400.0, Act.ADMIN_RELEASE, 2),
     )
