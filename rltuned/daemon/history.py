@@ -97,7 +97,7 @@ class RunTimes:
         self._thread.start()
 
     def stop(self) -> None:
-        """No further command is started. What is under way ends by itself or with the process."""
+        """No further command is started. What is under way is not waited for: it ends by itself or with the service."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(timeout=1.0)
