@@ -1,10 +1,11 @@
 """A cluster that behaves like Slurm, on a virtual clock (docs/simulator.md says point by point how).
 
 - `values`: settings, estimates, results. `requests`: what each job of a workload asks of this cluster.
-- `kernel`: the compiled event loop. `engine`: `Simulation`, the kernel with names and a Python face. `rankers`: how a rule,
-  the served plan or Slurm's multifactor orders the queue at each refresh.
+- `kernel`: the compiled event loop. `engine`: `Simulation`, the kernel with names and a Python face. `rankers`: how a rule
+  or the served plan orders the queue at each refresh. `priorities`: what Slurm's multifactor makes of it.
 - `reference`: the same in plain Python, slow and obvious; tests compare the two job by job.
-- `slurm`: the simulated cluster as `SlurmReader` and `SlurmWriter`, for `rltuned demo` and for tests of the daemon.
+- `slurm`: the simulated cluster as `SlurmReader` and `SlurmWriter`, for `rltuned demo` and for tests of the daemon. `people`:
+  what users and admins do there.
 
 What may be changed freely: how the kernel keeps its books, as long as it agrees with `reference`. What must stay: the
 order of events, backfill on time limits only, determinism, and that nothing here knows why a queue is in its order.
