@@ -758,10 +758,12 @@ def demo(
     with screen.status("loading, the first time also compiling, the simulator …"):
         try:
             from rltuned.demo import Demo, DemoSettings, play
+            from rltuned.simulate.rankers import compile_kernel
         except ImportError as error:
             raise RltunedError(
                 f"the demonstration needs the simulator: pip install 'rltuned[simulate]' ({error})"
             ) from error
+        compile_kernel()
     memory = Path("/dev/shm")  # noqa: S108 - a directory of its own is made there, as in any temporary place
     fast = str(memory) if os.access(memory, os.W_OK) else None
     chosen = DemoSettings(placement=PlacementApply(placement), **settings)
