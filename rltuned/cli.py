@@ -587,7 +587,11 @@ def traces_generate(preset: str, jobs: int, cluster: str, seed: int, load: float
     help="Instead: the same jobs as a replay on a real Slurm (`testbed replay`), and how far the simulator is from it.",
 )
 @click.option(
-    "--json", "out", metavar="OUT", help="Write the report there; - for standard output instead of the table."
+    "--json",
+    "out",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    metavar="OUT",
+    help="Write the report there; - for standard output instead of the table.",
 )
 @click.option("--plot", type=click.Path(file_okay=False, path_type=Path), help="Write box plots (PNG) into DIR.")
 @click.option("--resume", is_flag=True, help="Go on where an interrupted run with the same --json stopped.")
@@ -642,6 +646,10 @@ def evaluate(
 
     path = Path(out) if out and out != "-" else None
     if against is not None:
+        if plot is not None or resume:
+            raise click.UsageError(
+                f"{'--plot' if plot else '--resume'} does not go with --against: there are no windows"
+            )
         result = replayed.against(against, options["model"], _revision())
         table = replayed.table(result)
     else:
@@ -649,7 +657,7 @@ def evaluate(
         table = report.table(result)
     if path is not None:
         report.write(result, path)
-    if plot is not None and against is None:
+    if plot is not None:
         from rltuned.evaluate import plots
 
         plots.draw(result, plot)
@@ -677,6 +685,8 @@ def _evaluated(
         raise click.UsageError(
             f"{'--resume' if resume else '--executor slurm'} needs --json OUT: work is kept beside it"
         )
+    if options["warm_jobs"] and options["start"] == "idle":
+        raise click.UsageError("--warm-jobs: an idle start has no jobs before the window; add --start warm")
     slurm = {name.removeprefix("slurm_"): options.pop(name) for name in list(options) if name.startswith("slurm_")}
     settings = from_options(options)
     if resume and path is not None and not state_path(path).exists():

@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -44,6 +45,11 @@ class Processes:
         try:
             for future in as_completed([pool.submit(work, task) for task in tasks]):
                 yield future.result()
+        except BrokenProcessPool as error:
+            raise EvaluationError(
+                "a worker process was killed (out of memory?): with --json, --resume goes on from what is done; "
+                "fewer --workers need less memory"
+            ) from error
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from rltuned.cluster.hostlist import expand
 from rltuned.cluster.shape import ClusterShape, from_json
 from rltuned.cluster.tables import Bools, Floats
-from rltuned.config import Config, PlacementApply, PlacementSection
 from rltuned.errors import EvaluationError
+from rltuned.evaluate.policies import plan_config
 from rltuned.policy.base import Policy
 from rltuned.policy.heuristics import RULES, by_name
 from rltuned.simulate.engine import Ranker, Simulation
@@ -218,7 +218,7 @@ def _ranker(real: Replayed, model: Policy | None) -> Ranker:
     policy = by_name(name) if name in RULES else model
     if policy is None:
         raise EvaluationError(f"replay: the policy {name!r} is a model: give it")
-    return PlanRanker(policy, Config(placement=PlacementSection(apply=PlacementApply.OFF)))
+    return PlanRanker(policy, plan_config(placement=False))
 
 
 def slurm_settings(real: Replayed) -> SimulationSettings:

@@ -157,7 +157,7 @@ def evaluate(
 
 
 def missing(evaluation: Evaluation, outcomes: Sequence[Outcome]) -> list[Task]:
-    """What is still to be done: a task for each window and policy, the policies of a window together."""
+    """What is still to be done: a task for each window and policy, those of a window one after the other."""
     there = {(outcome.window, outcome.policy) for outcome in outcomes}
     return [
         Task(case, (name,), evaluation.settings)

@@ -33,19 +33,23 @@ class State:
             resume: go on where it stopped.
 
         Raises:
-            EvaluationError: the file was written for something else (the message names what differs), or is no state.
+            EvaluationError: the file was written for something else (the message names what differs), is no state, or
+                cannot be read or written.
         """
         self.path = path
         self.outcomes: list[Outcome] = []
         """What had been measured before."""
         header = {"format": FORMAT, "asked": json.loads(json.dumps(asked))}
-        if resume and path.exists():
-            kept = self._read(header)
-            path.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
-        else:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(header) + "\n", encoding="utf-8")
-        self._file = path.open("a", encoding="utf-8")
+        try:
+            if resume and path.exists():
+                kept = self._read(header)
+                path.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+            else:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(json.dumps(header) + "\n", encoding="utf-8")
+            self._file = path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise EvaluationError(f"{path}: cannot be written: {error.strerror or error}") from error
 
     def __enter__(self) -> Self:
         return self
@@ -57,15 +61,17 @@ class State:
 
     def add(self, outcomes: Sequence[Outcome]) -> None:
         """Keep what was just measured."""
-        for outcome in outcomes:
-            self._file.write(json.dumps(vars(outcome)) + "\n")
-        self._file.flush()
+        try:
+            for outcome in outcomes:
+                self._file.write(json.dumps(vars(outcome)) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise EvaluationError(f"{self.path}: cannot be written: {error.strerror or error}") from error
 
     def _read(self, header: Mapping[str, Any]) -> list[str]:
         """The lines that are whole."""
-        lines = self.path.read_text(encoding="utf-8").split("\n")[
-            :-1
-        ]  # behind the last line end: nothing, or a cut line
+        # Behind the last line end: nothing, or a line that was cut off.
+        lines = self.path.read_text(encoding="utf-8").split("\n")[:-1]
         try:
             first = json.loads(lines[0])
             asked = first["asked"] if first["format"] == FORMAT else None

@@ -97,12 +97,21 @@ def test_a_run_that_was_interrupted_is_resumed_and_another_one_is_not(trace, tmp
         (["evaluate", "--trace", "t.csv"], "Missing option '--cluster'"),
         (["evaluate", "--trace", "t", "--cluster", "1x1", "--resume"], "--resume needs --json OUT"),
         (["evaluate", "--trace", "t", "--cluster", "1x1", "--executor", "slurm"], "--executor slurm needs --json OUT"),
+        (["evaluate", "--trace", "t", "--cluster", "1x1", "--warm-jobs", "9"], "add --start warm"),
+        (["evaluate", "--trace", "t", "--cluster", "1x1", "--json", "/"], "'/' is a directory"),
+        (["evaluate", "--against", "r.json", "--plot", "p"], "--plot does not go with --against"),
     ],
 )
 def test_wrong_usage_is_refused_with_what_is_missing(words, said):
     done = CliRunner().invoke(cli, words)
     assert done.exit_code == 2
     assert said in done.stderr
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_anything_runs(trace, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EvaluationError, match=r"file/r\.json\.state: cannot be written"):
+        run(trace, "--json", str(tmp_path / "file" / "r.json"))
 
 
 def test_a_window_longer_than_the_trace_ends_with_its_own_exit_code(trace):
