@@ -65,7 +65,7 @@ test-cluster: venv  ## Only the tests on the containerised Slurm clusters
 	$(CLUSTER)
 
 test: export RLTUNED_TEST_PLACEMENT_INSTANCES ?= 2000
-test: export RLTUNED_TEST_SIMULATIONS ?= 3000
+test: export RLTUNED_TEST_SIMULATIONS ?= 1500
 # Real traces, where somebody has put them: they are not part of the project.
 test: export RLTUNED_TEST_TRACES ?= $(wildcard ../shared/traces)
 test: venv  ## Everything: gates, tests, and the real Slurm clusters in containers
