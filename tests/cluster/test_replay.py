@@ -35,7 +35,7 @@ def replayed(cluster: Cluster, folder: Path, *options: str) -> dict[str, Any]:
     return result
 
 
-def assert_alike(replay: dict[str, Any]) -> Fidelity:
+def assert_alike(replay: dict[str, Any], per_class: float = CLASS) -> Fidelity:
     """The mean wait is long enough to be compared, and the simulator's is near it."""
     found = compare(replay)
     assert found.total.jobs == JOBS
@@ -45,7 +45,7 @@ def assert_alike(replay: dict[str, Any]) -> Fidelity:
     assert abs(found.total.difference) <= ALL, text
     compared = {name: waits for name, waits in found.classes.items() if waits.jobs >= ENOUGH}
     assert len(compared) >= 5, text
-    assert all(abs(waits.difference) <= CLASS for waits in compared.values()), text
+    assert all(abs(waits.difference) <= per_class for waits in compared.values()), text
     return found
 
 
@@ -70,7 +70,8 @@ def test_a_daemon_that_steers_by_saf_shortens_the_wait_as_in_the_simulator(clust
     replay = replayed(cluster, tmp_path, "--jobs", str(JOBS), "--seed", STEERED_SEED, "--policy", "daemon:saf")
     assert replay["meta"]["daemon"]["cycles"] > 20
     assert replay["meta"]["daemon"]["changes"] > JOBS / 2
-    steered = assert_alike(replay)
+    # A class of 20 jobs waits 20 s here, and the daemon's cycles come every 2 s at moments of their own.
+    steered = assert_alike(replay, per_class=2 * CLASS)
     # The same jobs in order of submission, simulated (the test above shows that this is what Slurm does).
     first_come = compare({**replay, "meta": {**replay["meta"], "policy": "fifo", "interval": None}})
     assert steered.total.real < 0.95 * first_come.total.simulated
