@@ -138,11 +138,15 @@ class Parts:
     site: Floats
 
     @property
+    def factors(self) -> Floats:
+        """(n,) the weighted factors together, without the site factor and nice."""
+        total = self.age + self.fairshare + self.job_size + self.partition + self.qos
+        return np.asarray(total + self.tres.sum(axis=1), dtype=np.float64)
+
+    @property
     def priority(self) -> Ints:
         """(n,) 1 … 2³² − 1; 0 is Slurm's mark of a held job."""
-        total = self.age + self.fairshare + self.job_size + self.partition + self.qos
-        total = total + self.tres.sum(axis=1) + self.site - self.nice
-        return np.asarray(np.clip(total, 1.0, MOST), dtype=np.int64)
+        return np.asarray(np.clip(self.factors + self.site - self.nice, 1.0, MOST), dtype=np.int64)
 
 
 def priorities(weights: Weights, machine: Machine, now: float, jobs: PendingJobs, fairshare: Floats) -> Ints:

@@ -53,8 +53,7 @@ class MultifactorPriorities:
     def sums(self, simulation: Simulation, rows: Rows) -> Ints:
         """(n,) of these jobs now, fractions dropped; the fair share is that of the last calculation."""
         summands = parts(self.weights, self._machine, simulation.now, self._jobs.take(rows), self._fairshare)
-        total = summands.age + summands.fairshare + summands.job_size + summands.partition + summands.qos
-        return np.asarray(np.floor(total + summands.tres.sum(axis=1)), dtype=np.int64)
+        return np.asarray(np.floor(summands.factors), dtype=np.int64)
 
     def passed(self, simulation: Simulation) -> None:
         """Charge what ran since the last call, let all usage decay, and rank the users anew."""
