@@ -1,15 +1,15 @@
-"""What the policy sees: the paper's 17 features per pending job, and the 256×8 observation sampled from them.
+"""What the policy sees: the paper's 17 features and the time limit of each pending job, and the 256×8 observation sampled from them.
 
 One way in: `observe(snapshot, rows, estimates)` gives an `Observation`. The daemon, dry run, explain, the simulator and
 training all call it, so the served policy sees what the trained one saw. Its steps are public for tests and `bench`:
 
 - `window`: which ≤ 256 of the eligible jobs are seen this cycle.
 - `supply`: what each pool of nodes offers, now and later (`PoolStats`, computed once per snapshot).
-- `table3`: run time, wait and GPUs of each job (`Demand`), and the 13 numeric features.
-- `sampling`: 13 → 8 columns, the critic's 5, padding and mask.
+- `table3`: run time, wait and GPUs of each job (`Demand`), and the 14 numeric features.
+- `sampling`: 14 → 8 columns, the critic's 5, padding and mask.
 
 docs/features.md says for an administrator what each column means; docs/decisions/0010 why the state has the columns it
-has. Everything is vectorised: a loop over jobs does not belong here.
+has, 0090 why the limit is one of them. Everything is vectorised: a loop over jobs does not belong here.
 
 What may be changed freely: how a column is computed, as long as tests/unit/observe still agrees with its loop-by-loop
 reference. What must stay: names, order and ranges of `FEATURES`, `METADATA`, `STATE_COLUMNS` and `CRITIC_COLUMNS`

@@ -26,11 +26,11 @@ class Observation:
     columns: tuple[str, ...]
     """Names of the 8 columns of `state`, in order."""
     features: npt.NDArray[np.float32]
-    """(n, 13) all numeric features before sampling (Table 3); `observe.FEATURES` names them."""
+    """(n, 14) all numeric features before sampling (Table 3 and the limit); `observe.FEATURES` names them."""
     run_time: Floats
     """(n,) estimated run time, s."""
     time_limit: Floats
-    """(n,) s, infinite when unlimited."""
+    """(n,) s, at least 1, infinite when unlimited."""
     gpus: Floats
     """(n,) GPUs in all; plain rules use max(gpus, 1) so that CPU jobs have a size."""
     wait: Floats

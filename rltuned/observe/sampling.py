@@ -1,4 +1,4 @@
-"""13 features → the 8 columns of the state, the 5 of the critic, padding and mask; and `observe`, the way in."""
+"""14 features → the 8 columns of the state, the 5 of the critic, padding and mask; and `observe`, the way in."""
 
 from math import log1p
 from typing import Final
@@ -15,15 +15,15 @@ from rltuned.observe.window import WINDOW, select_window
 
 STATE_COLUMNS: Final = (
     "requested_time",
+    "requested_limit",
     "requested_gpus",
     "demand_supply_ratio",
     "future_availability",
     "can_schedule_now",
     "job_size",
     "job_urgency",
-    "num_ways_to_schedule",
 )
-"""The sampled columns. Each has its place in every cycle; what changes is the weight of the last three."""
+"""The sampled columns. Each has its place in every cycle; what changes is the weight of the last two."""
 
 CRITIC_COLUMNS: Final = ("submit_time", "requested_time", "requested_gpus", "can_schedule_now", "job_size")
 """What the critic sees (paper §4.1): wait, requested time, requested GPUs, can schedule now, job size."""
@@ -33,17 +33,15 @@ _CRITIC_FROM: Final = tuple(FEATURES.index(name) for name in CRITIC_COLUMNS)
 _GPUS: Final = STATE_COLUMNS.index("requested_gpus")
 _SIZE: Final = STATE_COLUMNS.index("job_size")
 _URGENCY: Final = STATE_COLUMNS.index("job_urgency")
-_WAYS: Final = STATE_COLUMNS.index("num_ways_to_schedule")
 
 
 def sample(numeric: npt.NDArray[np.float32], asked: Demand, stats: PoolStats) -> npt.NDArray[np.float32]:
-    """(n, 8) `STATE_COLUMNS` from the (n, 13) `FEATURES`; φ is the fragmentation of the whole cluster.
+    """(n, 8) `STATE_COLUMNS` from the (n, 14) `FEATURES`; φ is the fragmentation of the whole cluster.
 
     - requested_gpus and job_size are put on the scale of the whole cluster, because a policy compares jobs of different
       pools: two jobs of equal GPUs and run time get equal values. A CPU job counts as one GPU in job_size, as it does
       for the plain rules.
     - job_size is weighted (1 + φ)/2, job_urgency 1 − φ/2: size counts when free GPUs are scattered, waiting when not.
-    - num_ways_to_schedule is kept where a job has more than one way, else 0: there is nothing to choose.
     """
     state = numeric.take(_STATE_FROM, axis=1)
     total = max(stats.configured_gpus, 1.0)
@@ -52,7 +50,6 @@ def sample(numeric: npt.NDArray[np.float32], asked: Demand, stats: PoolStats) ->
     size = np.log1p(np.maximum(asked.gpus, 1.0) * asked.run_time) / log1p(total * RUN_TIME_HORIZON)
     state[:, _SIZE] = np.minimum(size, 1.0) * ((1.0 + fragmentation) / 2.0)
     state[:, _URGENCY] *= np.float32(1.0 - fragmentation / 2.0)
-    state[:, _WAYS] *= state[:, _WAYS] > 0.5
     return state
 
 
@@ -104,7 +101,7 @@ def observe(
         columns=STATE_COLUMNS,
         features=numeric,
         run_time=asked.run_time,
-        time_limit=snapshot.jobs.time_limit[rows],
+        time_limit=asked.time_limit,
         gpus=asked.gpus,
         wait=asked.wait,
         submit=submit - submit.min(initial=np.inf) if shown else submit,

@@ -1,4 +1,4 @@
-"""The 13 numeric features of Table 3, as docs/features.md defines them."""
+"""The 13 numeric features of Table 3 and the time limit, as docs/features.md defines them."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -27,8 +27,9 @@ FEATURES: Final = (
     "job_urgency",
     "future_availability",
     "fragmentation",
+    "requested_limit",
 )
-"""The other 13, in the order of the columns."""
+"""The other 13, in the order of the columns, and behind them the limit, which the paper leaves out."""
 
 RUN_TIME_HORIZON: Final = 30 * 86400.0
 """Seconds at which the time scales reach 1: 30 days."""
@@ -50,6 +51,8 @@ class Demand:
     """(n,) w, seconds since eligible, finite, not negative."""
     gpus: Floats
     """(n,) g, in all."""
+    time_limit: Floats
+    """(n,) L, seconds, at least 1, infinite when unlimited."""
 
 
 def demand(snapshot: Snapshot, rows: npt.NDArray[np.intp], estimates: Floats) -> Demand:
@@ -59,20 +62,22 @@ def demand(snapshot: Snapshot, rows: npt.NDArray[np.intp], estimates: Floats) ->
     prediction. w is 0 while a job is not eligible and where a clock is behind.
     """
     jobs = snapshot.jobs
-    known = np.fmin(jobs.time_limit[rows], estimates[rows])
+    limit = jobs.time_limit[rows]
+    known = np.fmin(limit, estimates[rows])
     known[~np.isfinite(known)] = UNLIMITED_RUN_TIME
     wait = np.fmax(snapshot.time - jobs.eligible_time[rows], 0.0)
     return Demand(
         run_time=np.maximum(known, 1.0),
         wait=np.minimum(wait, CENTURY),
         gpus=np.maximum(jobs.gpus[rows], 0.0),
+        time_limit=np.fmax(np.where(np.isnan(limit), np.inf, limit), 1.0),
     )
 
 
 def features(
     snapshot: Snapshot, rows: npt.NDArray[np.intp], asked: Demand, pools: Pools, stats: PoolStats
 ) -> npt.NDArray[np.float32]:
-    """(n, 13) float32 in [0, 1]: `FEATURES` of the jobs in `rows` (equations 1–3 of the paper, docs/features.md).
+    """(n, 14) float32 in [0, 1]: `FEATURES` of the jobs in `rows` (equations 1–3 of the paper, docs/features.md).
 
     `asked` and `pools` are of the same rows, `stats` of those pools.
     """
@@ -101,6 +106,7 @@ def features(
     out[:, 10] = np.log1p(wait / np.maximum(run_time, 10.0)) / _URGENCY_SCALE
     out[:, 11] = np.maximum(future + 1.0, 0.0) / 2.0
     out[:, 12] = stats.fragmentation[pool]
+    out[:, 13] = np.log1p(np.minimum(asked.time_limit, RUN_TIME_HORIZON)) / _TIME_SCALE
     return np.minimum(out, np.float32(1.0), out=out)
 
 

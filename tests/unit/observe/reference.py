@@ -27,6 +27,11 @@ def estimated_run_time(snapshot, row, estimates):
     return max(r, 1.0) if math.isfinite(r) else 365 * 86400.0
 
 
+def time_limit(snapshot, row):
+    limit = snapshot.jobs.time_limit[row]
+    return DAYS_30 if math.isnan(limit) else min(max(limit, 1.0), DAYS_30)
+
+
 def expected_end(snapshot, row, estimates):
     jobs, now = snapshot.jobs, snapshot.time
     start = jobs.start_time[row]
@@ -124,6 +129,7 @@ def reference_features(snapshot, rows, estimates):
             "job_size": ratio(math.log(1 + g * r), math.log(1 + max(total, 1) * DAYS_30)),
             "job_urgency": math.log(1 + w / max(r, 10.0)) / math.log(1 + DAYS_30 / 10),
             "future_availability": ((later - g) / max(total, 1) + 1) / 2,
+            "requested_limit": math.log(1 + time_limit(snapshot, row)) / math.log(1 + DAYS_30),
             "fragmentation": 1 - sum(f * f for f in frees) / (free * largest) if free else 0.0,
         }
         out[at] = [clip(float(values[name])) for name in FEATURES]

@@ -1,4 +1,4 @@
-"""The 13 numeric features."""
+"""The 14 numeric features."""
 
 from dataclasses import replace
 
@@ -45,8 +45,9 @@ def two_nodes(**columns):
     return node_table(["a", "b"], ["p100"], [[4], [4]], **columns)
 
 
-def test_there_are_seventeen_features():
-    assert len(set(METADATA + FEATURES)) == 17
+def test_there_are_the_seventeen_features_of_the_paper_and_the_time_limit():
+    assert len(set(METADATA + FEATURES)) == 18
+    assert FEATURES[-1] == "requested_limit"
 
 
 @pytest.mark.parametrize("distribution", [QueueSettings(), UNSEEN], ids=["usual", "unseen"])
@@ -116,6 +117,13 @@ def test_requested_time_is_the_estimate_unless_the_limit_is_shorter():
     estimates = np.array([600.0, 7200.0, np.nan, 600.0])
     asked = demand(snapshot, snapshot.jobs.pending, estimates)
     assert asked.run_time.tolist() == [600.0, 3600.0, 365 * 86400.0, 600.0]
+
+
+def test_requested_limit_stays_beside_an_estimate_and_is_1_without_a_limit():
+    snapshot = snapshot_of(job_table(4, time_limit=[3600.0, 30 * 86400.0, np.inf, np.nan]), two_nodes())
+    estimates = np.array([600.0, np.nan, 600.0, np.nan])
+    expected = [np.log(3601.0) / np.log(1 + 30 * 86400.0), 1.0, 1.0, 1.0]
+    assert column(snapshot, "requested_limit", estimates).tolist() == pytest.approx(expected)
 
 
 def test_wait_is_zero_for_a_job_that_is_not_eligible_or_will_be():

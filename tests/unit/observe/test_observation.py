@@ -142,13 +142,23 @@ def test_size_weighs_more_and_urgency_less_when_free_gpus_are_scattered():
     assert state(whole, "job_urgency")[0] > 0
 
 
-def test_the_number_of_ways_is_shown_only_where_there_is_a_choice():
+def test_the_number_of_ways_is_a_feature_and_the_state_has_whether_there_is_one():
     nodes = two_nodes(gpus_alloc=[[2], [0]], cpus_alloc=[2, 0])
     seen = observe(
         snapshot_of(job_table(3, gpus=[1, 4, 8], gpus_per_node=[1, 4, 8]), nodes), np.arange(3), np.full(3, np.nan)
     )
     assert seen.features[:, FEATURES.index("num_ways_to_schedule")].tolist() == pytest.approx([2 / 3, 1 / 3, 0.0])
-    assert state(seen, "num_ways_to_schedule").tolist() == pytest.approx([2 / 3, 0.0, 0.0])
+    assert state(seen, "can_schedule_now").tolist() == [1.0, 1.0, 0.0]
+
+
+def test_the_state_has_the_limit_beside_the_estimated_run_time():
+    jobs = job_table(3, time_limit=[3600.0, 3600.0, np.inf])
+    seen = observe(snapshot_of(jobs, two_nodes()), np.arange(3), np.array([600.0, 60.0, 600.0]))
+    at = np.argsort(seen.rows)
+    one, other, unlimited = state(seen, "requested_limit")[at]
+    assert one == other < unlimited == 1.0
+    assert state(seen, "requested_time")[at][0] == state(seen, "requested_time")[at][2]
+    assert seen.time_limit[at].tolist() == [3600.0, 3600.0, np.inf]
 
 
 def test_an_empty_queue_is_an_empty_observation():

@@ -110,7 +110,7 @@ def set_key(*keys, value):
         (set_key("format", value="keras"), "format"),
         (set_key("unknown", value=1), "unknown"),
         (lambda tree: tree.pop("golden"), "golden"),
-        (lambda tree: tree["features"].reverse(), "made for the features num_ways_to_schedule"),
+        (lambda tree: tree["features"].reverse(), "made for the features job_urgency"),
         (lambda tree: tree["features"].pop(), "made for the features"),
         (set_key("name", value="../evil"), "name '../evil'"),
         (set_key("weights", "file", value="../small.safetensors"), r"the weights must be small\.safetensors"),
