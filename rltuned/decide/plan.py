@@ -58,6 +58,8 @@ class Plan:
     window: npt.NDArray[np.intp]
     """(w,) positions (in `rows`) that the policy saw, in the order of `observation.rows`."""
     observation: Observation
+    estimates: Floats
+    """(N,) predicted run time of every job of the table, seconds, NaN where there is none."""
     predicted: npt.NDArray[np.bool_]
     """(w,) whether the run time rests on a prediction that is below the time limit."""
     scores: Floats
@@ -141,6 +143,7 @@ def plan(
         guards=guards,
         window=window,
         observation=observation,
+        estimates=estimates,
         predicted=np.isfinite(estimates[observation.rows])
         & (estimates[observation.rows] < jobs.time_limit[observation.rows]),
         scores=scores,
