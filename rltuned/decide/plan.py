@@ -24,9 +24,11 @@ from rltuned.decide.ranks import (
     ranks_of,
     slurm_order,
 )
+from rltuned.decide.rehearsal import Foresees, Move, Rehearsal, Rehearsed
 from rltuned.decide.scope import Scope, Veto, examine, priority_tiers
 from rltuned.decide.targets import hand_out, settle
 from rltuned.observe import Observation, observe
+from rltuned.observe.table3 import UNLIMITED_RUN_TIME
 from rltuned.placement.base import Placement
 from rltuned.placement.problem import build
 from rltuned.placement.run import place
@@ -63,7 +65,9 @@ class Plan:
     predicted: npt.NDArray[np.bool_]
     """(w,) whether the run time rests on a prediction that is below the time limit."""
     scores: Floats
-    """(w,) by the policy."""
+    """(w,) by the policy; what the rehearsal moved has the best or the worst of all."""
+    rehearsed: Rehearsed | None
+    """What playing the queue ahead found; None where nobody rehearses."""
     placement: Placement | None
     placed_rows: npt.NDArray[np.intp]
     """(K,) rows of the jobs that the placement is about, in its order."""
@@ -96,6 +100,7 @@ def plan(
     config: Config,
     history: History | None = None,
     estimates: Floats | None = None,
+    rehearsal: Rehearsal | None = None,
 ) -> Plan:
     """Decide one cycle.
 
@@ -106,6 +111,7 @@ def plan(
         history: what earlier cycles left on the jobs.
         estimates: (N,) predicted run times of all jobs of the table in seconds, NaN where there is none; the time limit
             bounds each, and stands in where there is no prediction.
+        rehearsal: plays the queue in the policy's order and in a few others; None: the policy's order stands.
     """
     history = _of_these_jobs(history or History(), snapshot.jobs)
     snapshot = _as_users_asked(snapshot, history)
@@ -127,6 +133,10 @@ def plan(
     if len(scores) != len(window) or not np.isfinite(scores).all():
         # A policy that fails must not decide: Slurm's own order, through the same path, undoes what is applied.
         scores = base[window].astype(np.float64)
+        rehearsed = None
+    else:
+        rehearsed = _rehearse(rehearsal, snapshot, policy, observation, scores, estimates)
+        scores = _moved(scores, observation, rehearsed)
     order = _Ordering(snapshot, config.decide, rows, base, current, history)
     rank, base_rank, target, guards = order.all_classes(classes, window, scores)
     result = Plan(
@@ -147,6 +157,7 @@ def plan(
         predicted=np.isfinite(estimates[observation.rows])
         & (estimates[observation.rows] < jobs.time_limit[observation.rows]),
         scores=scores,
+        rehearsed=rehearsed,
         placement=None,
         placed_rows=np.zeros(0, dtype=np.intp),
         isolate=frozenset(),
@@ -157,6 +168,34 @@ def plan(
     )
     result = _place(result, mine, config)
     return replace(result, changes=_changes(result, current, history))
+
+
+def _rehearse(
+    rehearsal: Rehearsal | None,
+    snapshot: Snapshot,
+    policy: Policy,
+    observation: Observation,
+    scores: Floats,
+    estimates: Floats,
+) -> Rehearsed | None:
+    if rehearsal is None:
+        return None
+    jobs = snapshot.jobs
+    run_times = np.fmin(estimates, jobs.time_limit)  # NaN, no prediction, gives way to the limit
+    run_times[~np.isfinite(run_times)] = UNLIMITED_RUN_TIME
+    run_times = np.maximum(run_times, 1.0)
+    if isinstance(policy, Foresees):
+        run_times = policy.expected_run_time(run_times, jobs.time_limit)
+    return rehearsal.rehearse(snapshot, observation.rows, scores, run_times)
+
+
+def _moved(scores: Floats, observation: Observation, rehearsed: Rehearsed | None) -> Floats:
+    """The scores, with the job that the rehearsal moves before or behind all others."""
+    if rehearsed is None or rehearsed.moved is None:
+        return scores
+    at = observation.rows == rehearsed.moved
+    end = scores.max() + 1.0 if rehearsed.move is Move.FIRST else scores.min() - 1.0
+    return np.where(at, end, scores)
 
 
 def _of_these_jobs(history: History, jobs: JobTable) -> History:

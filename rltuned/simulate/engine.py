@@ -109,7 +109,7 @@ class Simulation:
         self._held: set[int] = set()
         self._excluded: dict[int, frozenset[int]] = {}
         self._pools: dict[tuple[int, frozenset[int]], int] = {}
-        self._setup = _setup(self.settings)
+        self._setup = setup_of(self.settings)
         self._state = _state(shape, jobs, estimates, self.asked, self.settings)
         self._columns: dict[str, Any] | None = None
         for row in self.asked.rejected:
@@ -407,7 +407,7 @@ class Simulation:
 
     def reconfigure(self, settings: SimulationSettings) -> None:
         """slurm.conf is changed and read again: `settings` count from now on."""
-        self.settings, self._setup = settings, _setup(settings)
+        self.settings, self._setup = settings, setup_of(settings)
         plan_start, plan_end = _plans(settings, len(self.shape.nodes), len(self.jobs))
         self._state = self._state._replace(plan_start=plan_start, plan_end=plan_end)
         self._something_changed()
@@ -484,7 +484,8 @@ def request_columns(shape: ClusterShape, jobs: Workload, asked: Requests) -> dic
     }
 
 
-def _setup(settings: SimulationSettings) -> k.Setup:
+def setup_of(settings: SimulationSettings) -> k.Setup:
+    """The settings as the kernel takes them."""
     return k.Setup(
         backfill=int(_BACKFILL[settings.backfill]),
         fit=_FIT[settings.fit],
@@ -503,7 +504,8 @@ def _setup(settings: SimulationSettings) -> k.Setup:
     )
 
 
-def _ragged(rows: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def ragged(rows: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Row pointer and, one after the other, the values of all rows."""
     ptr = np.concatenate(([0], np.cumsum([len(row) for row in rows]))).astype(np.int64)
     flat = np.concatenate([*rows, np.zeros(0, dtype=np.int64)]).astype(np.int64)
     return ptr, flat
@@ -523,8 +525,8 @@ def _state(
     amount[k.NOW_FREE] = amount[k.ROOM] = asked.capacity
     records = np.zeros(m, dtype=k.NODE)
     records["usable"], records["shadow"] = shape.nodes.usable, np.inf
-    pool_ptr, pool_nodes = _ragged([np.flatnonzero(mask) for mask in asked.pool_nodes])
-    part_ptr, part_nodes = _ragged([p.nodes for p in shape.partitions])
+    pool_ptr, pool_nodes = ragged([np.flatnonzero(mask) for mask in asked.pool_nodes])
+    part_ptr, part_nodes = ragged([p.nodes for p in shape.partitions])
     # A request in all may be spread over as many nodes as it has units, or as its pool has nodes.
     units = np.where(asked.gpus > 0, asked.gpus, asked.cpus)
     size_of_pool = np.diff(pool_ptr)[np.maximum(asked.pool, 0)] if len(asked.pool_nodes) else 0

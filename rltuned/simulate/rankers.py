@@ -11,6 +11,7 @@ from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Floats
 from rltuned.config import Config
 from rltuned.decide import plan
+from rltuned.decide.rehearsal import Rehearsal
 from rltuned.policy.base import Policy
 from rltuned.policy.heuristics import Rule, by_name
 from rltuned.simulate.engine import Simulation
@@ -45,8 +46,8 @@ class PlanRanker:
     ages = True
     at_once = False
 
-    def __init__(self, policy: Policy, config: Config) -> None:
-        self.policy, self.config = policy, config
+    def __init__(self, policy: Policy, config: Config, rehearsal: Rehearsal | None = None) -> None:
+        self.policy, self.config, self.rehearsal = policy, config, rehearsal
 
     def fixed(self, simulation: Simulation) -> Floats | None:  # noqa: ARG002 - of the protocol
         """None: it is planned anew at each refresh."""
@@ -59,7 +60,7 @@ class PlanRanker:
         estimates = np.concatenate(
             (simulation.estimates.run_time[simulation.running], simulation.estimates.run_time[rows])
         )
-        result = plan(snapshot, self.policy, self.config, estimates=estimates)
+        result = plan(snapshot, self.policy, self.config, estimates=estimates, rehearsal=self.rehearsal)
         keys = np.full(len(snapshot.jobs), np.inf)
         keys[running:] = len(rows) + np.arange(len(rows))
         keys[result.rows[result.queue]] = np.arange(len(result.queue))

@@ -1,0 +1,70 @@
+"""What a plan needs of somebody who can rehearse the queue: play it to its end in several orders, and say which is best.
+
+The policy ranks each job by itself. Which of the first few should go first together is a question of how they fit: it is
+answered by trying (a roll-out policy, Bertsekas and Castañón, J. Heuristics 1999). Whoever tries needs a model of Slurm, which
+lives higher up (`rltuned.simulate.rehearsal`); a plan takes it as an argument and goes without where there is none.
+"""
+
+import enum
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.tables import Floats, Snapshot
+
+
+class Move(enum.StrEnum):
+    """Where the rehearsal puts a job."""
+
+    FIRST = "first"
+    LAST = "last"
+
+
+@dataclass(frozen=True)
+class Rehearsed:
+    """What a rehearsal found."""
+
+    plays: int
+    """Orders that were played, the policy's own included."""
+    cost: float
+    """Of the policy's own order: seconds that the jobs will wait in all, slowdown counted as the settings say."""
+    best: float
+    """Of the best order found; equal to `cost` when nothing is better."""
+    moved: int | None
+    """Row in the snapshot's job table of the job to move; None: the policy's order stays."""
+    move: Move | None
+    """Where to."""
+
+    @property
+    def gain(self) -> float:
+        """Seconds that the move is expected to save, all waiting jobs together."""
+        return self.cost - self.best
+
+
+class Rehearsal(Protocol):
+    """Plays the queue."""
+
+    def rehearse(
+        self, snapshot: Snapshot, rows: npt.NDArray[np.intp], scores: Floats, run_times: Floats
+    ) -> Rehearsed | None:
+        """Try the order of `scores`, and what moving one job does to it.
+
+        Args:
+            snapshot: the cluster as read.
+            rows: (n,) pending jobs that the policy has seen, as rows of the job table.
+            scores: (n,) of the policy, higher first.
+            run_times: (N,) expected run time of every job of the table, running ones included, seconds from its start.
+
+        Returns:
+            What was found; None when there is nothing to rehearse (fewer than two jobs), or it cannot be done now.
+        """
+
+
+@runtime_checkable
+class Foresees(Protocol):
+    """A policy that knows how estimates and limits relate to run times."""
+
+    def expected_run_time(self, run_time: Floats, time_limit: Floats) -> Floats:
+        """(N,) expected seconds of jobs with the estimate r and the limit L."""

@@ -1,0 +1,319 @@
+"""The queue played to its end in several orders, with the compiled simulator: which of the first few jobs goes first?
+
+A roll-out policy: the policy's own order is played, then the same order with each of its first `candidates` jobs put in front
+of all and behind all. The best play wins. Every play starts from the cluster as it is, runs jobs for their *expected* run
+times, backfills on their *limits* as Slurm does, and knows of no job that is still to come. docs/rehearsal.md has what it is
+worth, measured; docs/decisions/0096 why it is there.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from rltuned.cluster.changes import OverSubscribe
+from rltuned.cluster.pools import job_pools
+from rltuned.cluster.tables import Floats, Ints, JobTable, NodeTable, Snapshot
+from rltuned.decide.rehearsal import Move, Rehearsed
+from rltuned.decide.scope import priority_tiers
+from rltuned.simulate import kernel as k
+from rltuned.simulate.engine import ragged, setup_of
+from rltuned.simulate.values import SimulationSettings
+
+Rows = npt.NDArray[np.intp]
+
+BOUND: Final = 10.0
+"""Seconds: run times below it count as this in a bounded slowdown."""
+
+_PLENTY: Final = 2**40
+_SLURM: Final = SimulationSettings()
+_FRONT: Final = -1.0
+
+
+def in_time() -> bool:
+    """There is always time for one more play."""
+    return True
+
+
+@dataclass(frozen=True)
+class QueueRehearsal:
+    """Satisfies `rltuned.decide.rehearsal.Rehearsal`."""
+
+    candidates: int = 8
+    """Jobs at the head of the policy's order that are tried in front and behind."""
+    slowdown: float = 1000.0
+    """Seconds of waiting that a bounded slowdown of one more counts as: keeps short jobs from paying for long ones."""
+    margin: float = 1e-3
+    """Least gain, as a share of the cost: less is not worth a write."""
+    settings: SimulationSettings = _SLURM
+    """Of the Slurm that is played."""
+    time_left: Callable[[], bool] = in_time
+    """Asked before each play: False ends the rehearsal with the best so far."""
+
+    def rehearse(self, snapshot: Snapshot, rows: Rows, scores: Floats, run_times: Floats) -> Rehearsed | None:
+        """As the protocol says."""
+        if len(rows) < 2:
+            return None
+        tiers = priority_tiers(snapshot, rows)
+        # The order of the plan: tier, score; what the scores cannot tell apart stays in the order of priority.
+        order = np.lexsort((snapshot.jobs.job_id[rows], -snapshot.jobs.priority[rows], -scores, -tiers))
+        queue = rows[order]
+        state = stage(snapshot, queue, run_times)
+        play = _Player(state, setup_of(self.settings), len(queue), self.slowdown)
+        keys = np.arange(len(queue), dtype=np.float64)
+        cost = best = play(keys)
+        plays, moved, move = 1, None, None
+        for at in range(min(self.candidates, len(queue))):
+            for way, key in ((Move.FIRST, _FRONT), (Move.LAST, float(len(queue)))):
+                if at == (0 if way is Move.FIRST else len(queue) - 1) or not self.time_left():
+                    continue
+                keys[at], before = key, keys[at]
+                tried = play(keys)
+                keys[at] = before
+                plays += 1
+                if tried < min(best, cost - self.margin * abs(cost)):
+                    best, moved, move = tried, int(queue[at]), way
+        return Rehearsed(plays, cost, best, moved, move)
+
+
+class _Player:
+    """One rehearsal: the stage as it was set, and a copy to play on."""
+
+    def __init__(self, state: k.State, setup: k.Setup, pending: int, slowdown: float) -> None:
+        self._set, self._setup, self._pending, self._slowdown = state, setup, pending, slowdown
+        self._stage = k.State(*[column.copy() for column in state])
+
+    def __call__(self, keys: Floats) -> float:
+        """Seconds of waiting from now on, plus what slowdown counts."""
+        return float(_play(self._stage, self._set, self._setup, keys, self._pending, self._slowdown, BOUND))
+
+
+@njit(cache=True)
+def _play(s: Any, start: Any, c: Any, keys: Any, pending: int, slowdown: float, bound: float) -> float:
+    """Play the queue, whose first `pending` rows wait, in the order of their keys; the cost of it."""
+    s.jobs[:] = start.jobs
+    s.given_node[:], s.given[:], s.queue[:] = start.given_node, start.given, start.queue
+    s.heap[:], s.holding[:], s.nodes[:] = start.heap, start.holding, start.nodes
+    s.amount[:], s.jobs_on[:], s.closed[:] = start.amount, start.jobs_on, start.closed
+    s.clock[:], s.counts[:] = start.clock, start.counts
+    now = s.clock[k.NOW]
+    s.counts[k.QUEUED] = 0
+    for job in range(pending):
+        s.jobs[job].key = s.jobs[job].fixed = keys[job]
+        k.enqueue(s, job)
+    k.something_changed(s, c)
+    k.advance(s, c, np.inf, True, True, False, False)
+    last = now
+    for job in range(pending):
+        if s.jobs[job].start >= now:  # false for NaN, a job that never started
+            last = max(last, s.jobs[job].start)
+    cost = 0.0
+    for job in range(pending):
+        begun = s.jobs[job].start if s.jobs[job].start >= now else last
+        run = max(s.jobs[job].run, bound)
+        cost += begun - now
+        cost += slowdown * max(1.0, (begun - s.jobs[job].submit + s.jobs[job].run) / run)
+    return cost
+
+
+def stage(snapshot: Snapshot, queue: Rows, run_times: Floats) -> k.State:
+    """The cluster as it is, for the simulator: rows 0 … n−1 are the waiting jobs of `queue`, then come the running ones.
+
+    Times count from the snapshot's.
+    """
+    jobs, nodes = snapshot.jobs, snapshot.nodes
+    running = jobs.running
+    n, total = len(queue), len(queue) + len(running)
+    pools = job_pools(snapshot, queue)
+    records = np.zeros(total, dtype=k.JOB)
+    need = np.zeros((total, k.DIMENSIONS), dtype=np.int64)
+    partitions = _partitions(snapshot, np.concatenate((queue, running)))
+    rows = np.concatenate((queue, running))
+    records["partition"] = partitions
+    records["tier"][:n] = priority_tiers(snapshot, queue)
+    records["alone"] = _alone(snapshot, rows)
+    records["limit"] = np.maximum(jobs.time_limit[rows], 1.0)
+    records["run"] = np.minimum(np.maximum(run_times[rows], 1.0), records["limit"])
+    records["submit"][:n] = -np.fmax(snapshot.time - jobs.eligible_time[queue], 0.0)
+    records["pool"][:n] = pools.pool_of
+    records["speed"], records["fate"][n:] = 1.0, k.RUNNING
+    records["start"], records["end"], records["ends_by"], records["key"] = np.nan, np.nan, np.inf, np.inf
+    width = _ask(jobs, queue, pools.nodes.sum(axis=1)[pools.pool_of], records[:n], need[:n])
+    on = np.diff(jobs.node_ptr)[running].astype(np.int64)
+    slot = np.concatenate(([0], np.cumsum(np.concatenate((width, on)))))
+    records["slot"] = slot[:-1]
+    records["on"][n:] = on
+    held = (
+        np.concatenate([jobs.nodes_of(int(row)) for row in running]).astype(np.int64)
+        if len(running)
+        else np.zeros(0, dtype=np.int64)
+    )
+    room, free = _room(nodes)
+    given_node = np.zeros(int(slot[-1]), dtype=np.int64)
+    given = np.zeros((int(slot[-1]), k.DIMENSIONS), dtype=np.int64)
+    given_node[slot[n] :] = held
+    given[slot[n] :] = _given(jobs, running, on, held, room - free)
+    ends = _ends(jobs, running, records["run"][n:], snapshot.time)
+    records["start"][n:] = np.minimum(jobs.start_time[running] - snapshot.time, 0.0)
+    records["end"][n:] = ends
+    records["ends_by"][n:] = np.fmax(jobs.end_time[running] - snapshot.time, 0.0)
+    records["run"][n:] = ends - records["start"][n:]
+    return _state(snapshot, records, need, given_node, given, room, free, pools.nodes, n)
+
+
+def _ask(jobs: JobTable, queue: Rows, pool_size: Ints, records: Any, need: Ints) -> Ints:
+    """Write what each waiting job asks into `records` and `need`; (n,) nodes that it may get at most.
+
+    GPUs per node: so many equal nodes. GPUs, or CPUs that do not divide by the nodes, in all: at least so many nodes.
+    """
+    count = np.maximum(jobs.nodes[queue], 1).astype(np.int64)
+    gpus, cpus = jobs.gpus[queue].astype(np.int64), np.maximum(jobs.cpus[queue], 0).astype(np.int64)
+    mem = np.nan_to_num(np.minimum(jobs.mem[queue], _PLENTY), nan=0.0).astype(np.int64)
+    per_node = np.where(gpus > 0, (jobs.gpus_per_node[queue] > 0) | (gpus <= 1), cpus % count == 0)
+    each = np.where(per_node, count, 1)
+    for column, amount in enumerate((gpus, cpus, mem)):
+        need[:, column] = -(-amount // each)
+    need[:, k.DISK] = np.minimum(jobs.tmp[queue], _PLENTY).astype(np.int64)
+    units = np.maximum(np.where(gpus > 0, gpus, cpus), 1)
+    records["form"] = np.where(per_node, k.PER_NODE, k.IN_ALL)
+    records["least"] = np.where(per_node, count, np.minimum(count, units))
+    records["most_nodes"] = _PLENTY
+    return np.where(per_node, count, np.minimum(units, np.maximum(pool_size, 1)))
+
+
+def _room(nodes: NodeTable) -> tuple[Ints, Ints]:
+    """(M, 4) what a node has, and what of it is free, usable or not."""
+    room = np.stack((nodes.gpus.sum(axis=1), nodes.cpus, np.floor(nodes.mem), np.floor(nodes.tmp)), axis=1)
+    taken = np.stack(
+        (nodes.gpus_alloc.sum(axis=1), nodes.cpus_alloc, np.ceil(nodes.mem_alloc), np.zeros(len(nodes))), axis=1
+    )
+    whole = np.minimum(room, _PLENTY).astype(np.int64)
+    return whole, np.maximum(whole - np.minimum(taken, _PLENTY).astype(np.int64), 0)
+
+
+def _given(jobs: JobTable, running: Rows, on: Ints, held: Ints, taken: Ints) -> Ints:
+    """(slots, 4) what running jobs hold of their nodes: even shares, but of no node more in all than is `taken` of it.
+
+    Slurm does not tell the shares of a job whose GPUs are not the same on all of its nodes. What even shares leave over of
+    such a node goes to the jobs on it that got less than they hold, in order.
+    """
+    owner = np.repeat(np.arange(len(running)), on)
+    mem = np.nan_to_num(np.minimum(jobs.mem[running], _PLENTY), nan=0.0)
+    total = np.stack((jobs.gpus[running], jobs.cpus[running], mem), axis=1).astype(np.int64)
+    given = np.zeros((len(held), k.DIMENSIONS), dtype=np.int64)
+    given[:, :3] = -(-total // np.maximum(on, 1)[:, None])[owner]
+    order = np.argsort(held, kind="stable")
+    node = held[order]
+    first = np.searchsorted(node, node)  # where the entries of the same node begin
+    for d in range(3):
+        running_sum = np.cumsum(given[order, d])
+        before = np.where(first > 0, running_sum[np.maximum(first - 1, 0)], 0)
+        upto = np.minimum(running_sum - before, taken[node, d])
+        start = np.arange(len(node)) == first
+        given[order, d] = np.diff(upto, prepend=0) * ~start + upto * start
+    _make_up(given, owner, held, total, taken)
+    return given
+
+
+def _make_up(given: Ints, owner: Rows, held: Ints, total: Ints, taken: Ints) -> None:
+    """Give GPUs of nodes that even shares have left over to the jobs that lack them."""
+    have = np.bincount(owner, weights=given[:, k.GPU], minlength=len(total)).astype(np.int64)
+    if (have >= total[:, k.GPU]).all():
+        return
+    left = taken[:, k.GPU] - np.bincount(held, weights=given[:, k.GPU], minlength=len(taken)).astype(np.int64)
+    for at in np.flatnonzero((have < total[:, k.GPU])[owner]):
+        job = owner[at]
+        more = min(int(left[held[at]]), int(total[job, k.GPU] - have[job]))
+        if more > 0:
+            given[at, k.GPU] += more
+            left[held[at]] -= more
+            have[job] += more
+
+
+def _ends(jobs: JobTable, running: Rows, expected: Floats, now: float) -> Floats:
+    """(R,) seconds from now at which running jobs are expected to end; a job that outlived its time runs half as long again."""
+    elapsed = np.fmax(now - jobs.start_time[running], 0.0)
+    left = np.where(expected > elapsed, expected - elapsed, 0.5 * np.maximum(elapsed, 1.0))
+    return np.maximum(np.fmin(left, jobs.end_time[running] - now), 0.0)
+
+
+def _alone(snapshot: Snapshot, rows: Rows) -> Ints:
+    """(n,) SHARED, ISOLATED or WHOLE."""
+    jobs = snapshot.jobs
+    whole_partition = {p.name for p in snapshot.partitions if p.oversubscribe is OverSubscribe.EXCLUSIVE}
+    exclusive = np.array([whole_partition.issuperset(name.split(",")) for name in jobs.partition.names] + [False])
+    whole = jobs.exclusive[rows] | np.isnan(jobs.mem[rows]) | exclusive[jobs.partition.codes[rows]]
+    isolated = np.array([name == OverSubscribe.NO.value for name in jobs.oversubscribe.names] + [False])
+    return np.where(whole, k.WHOLE, np.where(isolated[jobs.oversubscribe.codes[rows]], k.ISOLATED, k.SHARED))
+
+
+def _partitions(snapshot: Snapshot, rows: Rows) -> Ints:
+    """(n,) partition that a job blocks: the first that it names."""
+    index = {partition.name: at for at, partition in enumerate(snapshot.partitions)}
+    column = snapshot.jobs.partition
+    of = [index.get(name.split(",")[0], 0) for name in column.names]
+    return np.array([*of, 0], dtype=np.int64)[column.codes[rows]]
+
+
+def _state(
+    snapshot: Snapshot,
+    records: npt.NDArray[Any],
+    need: Ints,
+    given_node: Ints,
+    given: Ints,
+    room: Ints,
+    free: Ints,
+    pools: npt.NDArray[np.bool_],
+    pending: int,
+) -> k.State:
+    m, total = len(room), len(records)
+    running = np.arange(pending, total)
+    amount = np.zeros((5, m, k.DIMENSIONS), dtype=np.int64)
+    amount[k.NOW_FREE], amount[k.ROOM] = free, room
+    jobs_on = np.zeros((2, m), dtype=np.int64)
+    closed = np.zeros((2, m), dtype=np.bool_)
+    held = given_node[records["slot"][pending] :] if pending < total else given_node[:0]
+    jobs_on[0] = np.bincount(held, minlength=m)
+    closed[0][held[np.repeat(records["alone"][pending:] != k.SHARED, records["on"][pending:])]] = True
+    node = np.zeros(m, dtype=k.NODE)
+    node["usable"], node["shadow"] = snapshot.nodes.usable, np.inf
+    heap = np.zeros(total, dtype=k.END)
+    by_end = running[np.lexsort((running, records["end"][running]))]  # a sorted list is a heap
+    heap["time"][: len(by_end)], heap["job"][: len(by_end)] = records["end"][by_end], by_end
+    holding = np.zeros(total, dtype=np.int64)
+    holding[: len(running)] = running[np.argsort(records["ends_by"][running], kind="stable")]
+    pool_ptr, pool_nodes = ragged([np.flatnonzero(mask) for mask in pools])
+    part_ptr, part_nodes = ragged([partition.nodes for partition in snapshot.partitions])
+    counts = np.zeros(7, dtype=np.int64)
+    counts[k.NEXT], counts[k.HEAP], counts[k.HOLDING] = total, len(running), len(running)
+    return k.State(
+        jobs=records,
+        need=need,
+        given_node=given_node,
+        given=given,
+        queue=np.zeros(total, dtype=np.int64),
+        fresh=np.zeros(total, dtype=np.int64),
+        heap=heap,
+        holding=holding,
+        nodes=node,
+        amount=amount,
+        jobs_on=jobs_on,
+        closed=closed,
+        pick=np.zeros((m, k.DIMENSIONS), dtype=np.int64),
+        tally=np.zeros(int(room[:, :2].max(initial=0)) + 1, dtype=np.int64),
+        pool_ptr=pool_ptr,
+        pool_nodes=pool_nodes,
+        part_ptr=part_ptr,
+        part_nodes=part_nodes,
+        known=np.zeros(len(pools), dtype=np.bool_),
+        most=np.zeros((len(pools), 4), dtype=np.int64),
+        shadow_range=np.zeros((len(pools), 2)),
+        blocked=np.zeros(len(snapshot.partitions), dtype=np.bool_),
+        clock=np.array([0.0, np.inf, np.inf, -np.inf, np.inf]),
+        counts=counts,
+        plan_start=np.zeros((0, 0)),
+        plan_end=np.zeros((0, 0)),
+    )
