@@ -18,7 +18,7 @@ from rltuned.cluster.tables import Floats
 from rltuned.learn.progress import Report, silent
 from rltuned.learn.queues import UNSEEN, QueueSettings, generate
 from rltuned.observe import Observation, observe
-from rltuned.policy.actor import Actor, Architecture, initial_weights, rule_order
+from rltuned.policy.actor import Actor, Architecture, initial_weights, rule_level
 from rltuned.policy.files import save
 from rltuned.policy.heuristics import Rule, by_name
 from rltuned.policy.manifest import TrainingPart
@@ -91,7 +91,7 @@ class _Lesson:
     place: npt.NDArray[np.float32]
     """(R,) place in the rule's order, 0 first; jobs that the rule cannot tell apart share one."""
     base: npt.NDArray[np.float32]
-    """(R,) order of the residual's rule, zeros without one."""
+    """(R,) level of the residual's rule, zeros without one."""
     first: npt.NDArray[np.intp]
     """(S+1,) where each state begins."""
     company: npt.NDArray[np.float32]
@@ -123,7 +123,7 @@ def imitate(settings: ImitateSettings, progress: Report = silent) -> ImitateResu
         if residual is None
         else agreement(rule, [actor.network(each.state[: len(each)]) for each in unseen], unseen),
         golden_state=golden.state[rows],
-        golden_base=None if residual is None else rule_order(residual, golden)[rows],
+        golden_base=None if residual is None else rule_level(residual, golden)[rows],
         loss=loss,
     )
 
@@ -206,7 +206,7 @@ def _lesson(observations: Sequence[Observation], rule: Rule, architecture: Archi
     taught = [each for each in observations if len(each) > 1]
     rows = [each.state[: len(each)] for each in taught]
     residual = architecture.residual
-    base = [np.zeros(len(each)) if residual is None else rule_order(residual, each) for each in taught]
+    base = [np.zeros(len(each)) if residual is None else rule_level(residual, each) for each in taught]
     return _Lesson(
         state=np.concatenate(rows),
         place=np.concatenate([-rule.score(each) for each in taught]).astype(np.float32),

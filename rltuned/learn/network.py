@@ -11,9 +11,10 @@ from rltuned.policy.actor import Activation, Architecture
 
 
 def variables(weights: Mapping[str, npt.NDArray[np.float32]]) -> dict[str, Any]:
-    """A TensorFlow variable for each array; the normalisers are not trained."""
+    """A TensorFlow variable for each array; the normalisers and the run-time coefficients are not trained by gradients."""
     return {
-        name: tf.Variable(value, name=name, trainable=not name.startswith("input.")) for name, value in weights.items()
+        name: tf.Variable(value, name=name, trainable=not name.startswith(("input.", "run_time.")))
+        for name, value in weights.items()
     }
 
 
@@ -41,7 +42,7 @@ def company_of(state: Any, mask: Any) -> Any:
 
 
 def scores(weights: Mapping[str, Any], architecture: Architecture, state: Any, mask: Any, base: Any = None) -> Any:
-    """(B, W) scores; (B, W) `base`: order of the residual's rule in [0, 1] (`rltuned.policy.actor.rule_order`)."""
+    """(B, W) scores; (B, W) `base`: level of the residual's rule (`rltuned.policy.actor.rule_level`)."""
     return correct(architecture, network(weights, architecture, state, company_of(state, mask)), base)
 
 
@@ -50,5 +51,5 @@ def correct(architecture: Architecture, output: Any, base: Any = None) -> Any:
     if architecture.residual is None:
         return output
     if base is None:
-        raise ValueError(f"the order of the rule '{architecture.residual}' is missing")
+        raise ValueError(f"the level of the rule '{architecture.residual}' is missing")
     return base + architecture.bound * tf.tanh(output)

@@ -1,19 +1,35 @@
 """The learned ranking, in NumPy: one small network that every row of the window goes through."""
 
 import enum
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats
 from rltuned.observe.observation import Observation
-from rltuned.policy.heuristics import by_name, places
+from rltuned.observe.supply import CENTURY
+from rltuned.observe.table3 import RUN_TIME_HORIZON, UNLIMITED_RUN_TIME
+from rltuned.policy.base import Queue
+from rltuned.policy.heuristics import by_name
 
 Weights = Mapping[str, npt.NDArray[np.float32]]
+
+CORRECTED: Final = ("saf", "sjf", "qssf")
+"""Rules that a residual can correct: their keys are products, at least 1, so that a logarithm is their level."""
+
+RUN_TIME: Final = "run_time.coefficients"
+"""(3,) optional tensor: c0, c1, c2 of ln T = c0 + c1 ln r + c2 ln L, the run time that is expected."""
+
+LEAST_ESTIMATED: Final = 0.05
+"""Share of the jobs that must have an estimate below their limit. With fewer, r is the limit, or is true."""
+
+_TIME_SCALE: Final = math.log1p(RUN_TIME_HORIZON)
 
 
 class Activation(enum.StrEnum):
@@ -33,14 +49,15 @@ class Architecture:
     context: bool = False
     """Whether the first layer also sees the mean of the window's rows, so that a job is judged among its company."""
     residual: str | None = None
-    """Name of a rule. Score = the rule's order in [0, 1] + bound · tanh(network): with zero weights it is the rule."""
+    """One of `CORRECTED`. Score = `rule_level` + bound · tanh(network): with zero weights it is the rule."""
     bound: float = 0.25
-    """Largest correction of a residual network, in fractions of the whole queue."""
+    """Largest correction of a residual network, on the scale of requested_time: 0.25 is a factor of e^3.7 in the key."""
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of every tensor: ``layer<i>.kernel`` (in, out), ``layer<i>.bias`` (out,), ``context.kernel``.
 
-        ``input.mean`` and ``input.scale`` (inputs,) are the normalisers: the network sees (x − mean) / scale.
+        ``input.mean`` and ``input.scale`` (inputs,) are the normalisers: the network sees (x − mean) / scale. `RUN_TIME`
+        is no part of the network and not listed.
         """
         widths = (self.inputs, *self.hidden, 1)
         shapes: dict[str, tuple[int, ...]] = {"input.mean": (self.inputs,), "input.scale": (self.inputs,)}
@@ -69,25 +86,51 @@ class Actor:
     name: str
     architecture: Architecture
     weights: Weights
-    """float32, with the names and shapes of `Architecture.shapes`."""
+    """float32, with the names and shapes of `Architecture.shapes`, and `RUN_TIME` where it was fitted."""
 
     def score(self, observation: Observation) -> Floats:
         """(n,) scores, higher first.
 
         Rounded to 1e-6: a matrix product may treat equal rows differently in the last bits, and equal jobs must tie.
+        The rule's level, which is no matrix product, keeps three digits more, to tell apart what the rule does.
         """
+        correction = np.round(self._corrections(observation.state[: len(observation)]), 6)
         rule = self.architecture.residual
-        base = rule_order(rule, observation) if rule is not None else None
-        return np.round(self.score_rows(observation.state[: len(observation)], base), 6)
+        return correction if rule is None else np.round(rule_level(rule, observation), 9) + correction
 
     def score_rows(self, state: npt.NDArray[np.float32], base: Floats | None = None) -> Floats:
-        """(n,) scores of (n, inputs) rows, all of them jobs; `base`: (n,) `rule_order` of the residual's rule."""
-        output = self.network(state)
+        """(n,) scores of (n, inputs) rows, all of them jobs; `base`: (n,) `rule_level` of the residual's rule."""
+        corrections = self._corrections(state)
         if self.architecture.residual is None:
-            return output
+            return corrections
         if base is None:
-            raise ValueError(f"{self.name} corrects the rule '{self.architecture.residual}': its order is missing")
-        return base + self.architecture.bound * np.tanh(output)
+            raise ValueError(f"{self.name} corrects the rule '{self.architecture.residual}': its level is missing")
+        return base + corrections
+
+    def expected_run_time(self, run_time: Floats, time_limit: Floats) -> Floats:
+        """(n,) T, seconds: how long each job is expected to run, for who looks ahead.
+
+        ln T = c0 + c1 ln r + c2 ln L, cut to [1, L]; an unlimited job counts as one of 30 days. T = r where the model has
+        no such coefficients, and where fewer than `LEAST_ESTIMATED` of these jobs have r < L.
+
+        Args:
+            run_time: (n,) r, the smaller of estimate and limit, seconds, at least 1.
+            time_limit: (n,) L, seconds, at least 1, infinite when unlimited.
+        """
+        coefficients = self.weights.get(RUN_TIME)
+        estimated = np.count_nonzero(run_time < np.minimum(time_limit, UNLIMITED_RUN_TIME))
+        if coefficients is None or estimated < LEAST_ESTIMATED * max(len(run_time), 1):
+            return run_time.copy()
+        constant, of_run_time, of_limit = coefficients.astype(np.float64)
+        limit = np.minimum(time_limit, RUN_TIME_HORIZON)
+        level = constant + of_run_time * np.log(run_time) + of_limit * np.log(limit)
+        expected: Floats = np.minimum(np.exp(np.clip(level, 0.0, math.log(CENTURY))), time_limit)
+        return expected
+
+    def _corrections(self, state: npt.NDArray[np.float32]) -> Floats:
+        """(n,) what the network adds to its rule; its output where there is none."""
+        output = self.network(state)
+        return output if self.architecture.residual is None else self.architecture.bound * np.tanh(output)
 
     def network(self, state: npt.NDArray[np.float32]) -> Floats:
         """(n,) output of the network alone.
@@ -150,7 +193,9 @@ def untrained(name: str, architecture: Architecture, seed: int) -> Actor:
     return Actor(name, architecture, initial_weights(architecture, *plain, np.random.default_rng(seed)))
 
 
-def rule_order(name: str, observation: Observation) -> Floats:
-    """(n,) a rule's order as numbers in [0, 1], 1 for its first job: what a residual network corrects."""
-    place = places(by_name(name).key(observation), observation.submit)
-    return 1.0 - place / max(int(place.max(initial=0)), 1)
+def rule_level(name: str, queue: Queue) -> Floats:
+    """(n,) −ln(key) / ln(1 + 30 d) of one of the rules `CORRECTED`, higher first: what a residual network corrects.
+
+    On the scale of requested_time. No place in the queue enters, so the level of a job does not depend on its company.
+    """
+    return -np.log(by_name(name).key(queue)) / _TIME_SCALE

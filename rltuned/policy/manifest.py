@@ -18,7 +18,7 @@ from rltuned.cluster.tables import Floats
 from rltuned.errors import ModelError
 from rltuned.observe.sampling import STATE_COLUMNS
 from rltuned.policy import rlscheduler, schedinspector
-from rltuned.policy.actor import Activation, Actor, Architecture
+from rltuned.policy.actor import CORRECTED, RUN_TIME, Activation, Actor, Architecture
 from rltuned.policy.heuristics import RULES
 
 FORMAT_VERSION: Final = 1
@@ -102,7 +102,7 @@ class GoldenPart(_Part):
 
     state: Annotated[list[list[float]], Field(min_length=1, max_length=256)]
     base: list[float] | None
-    """The residual's rule order of each row."""
+    """`rule_level` of the residual's rule for each row."""
     scores: list[float]
 
 
@@ -166,8 +166,8 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
             f"{where}: the weights must be {manifest.name}.safetensors beside it, not {manifest.weights.file!r}"
         )
     rule = manifest.architecture.residual
-    if rule is not None and rule not in RULES:
-        raise ModelError(f"{where}: corrects the rule '{rule}', which this release does not have")
+    if rule is not None and rule not in CORRECTED:
+        raise ModelError(f"{where}: corrects the rule '{rule}'; this release can correct {', '.join(CORRECTED)}")
     if (manifest.rule is not None) != (kind is Kind.SCHEDINSPECTOR) or manifest.rule not in (None, *RULES):
         raise ModelError(
             f"{where}: a base rule that this release has is needed for a schedinspector, and for nothing else"
@@ -215,6 +215,8 @@ def parse(manifest_data: bytes, weights_data: bytes, where: str) -> Parsed:
         bound=part.bound,
     )
     shapes = _stored(architecture)
+    if Kind(manifest.kind) is Kind.ACTOR and RUN_TIME in tensors:
+        shapes[RUN_TIME] = (3,)
     if missing := sorted(shapes.keys() - tensors.keys()):
         raise ModelError(f"{beside}: tensor {missing[0]} is missing")
     if extra := sorted(tensors.keys() - shapes.keys()):
@@ -247,7 +249,7 @@ def render(
 ) -> tuple[bytes, bytes]:
     """Manifest and weights of `actor`, the same bytes for the same values.
 
-    `golden_state`: (k, inputs) rows; `golden_base`: (k,) for a residual actor. Their scores are taken from `actor`.
+    `golden_state`: (k, inputs) rows; `golden_base`: (k,) `rule_level` for a residual actor. Their scores are taken from `actor`.
     `rule`: the base rule of a schedinspector.
 
     Raises:
@@ -256,9 +258,8 @@ def render(
     for name, value in (*actor.weights.items(), *metrics.items()):
         if not np.isfinite(np.asarray(value)).all():
             raise ModelError(f"model '{actor.name}': {name} is not finite")
-    weights = safetensors.numpy.save(
-        {name: np.ascontiguousarray(actor.weights[name]) for name in _stored(actor.architecture)}
-    )
+    stored = [*_stored(actor.architecture), *({RUN_TIME} & actor.weights.keys())]
+    weights = safetensors.numpy.save({name: np.ascontiguousarray(actor.weights[name]) for name in stored})
     architecture = actor.architecture
     manifest = Manifest(
         format="rltuned-model",

@@ -11,7 +11,7 @@ from rltuned.learn.imitate import ImitateSettings, agreement, imitate, kendall, 
 from rltuned.learn.queues import UNSEEN, QueueSettings, generate
 from rltuned.observe import WINDOW, observe
 from rltuned.policy import Activation, Architecture, by_name, files
-from rltuned.policy.actor import rule_order
+from rltuned.policy.actor import rule_level
 
 TINY = ImitateSettings(states=60, test_states=20, steps=150, batch=256)
 
@@ -128,7 +128,7 @@ def test_tensorflow_and_numpy_agree(shape):
     base = np.zeros((len(seen), WINDOW), dtype=np.float32)
     if actor.architecture.residual:
         for at, each in enumerate(seen):
-            base[at, : len(each)] = rule_order(actor.architecture.residual, each)
+            base[at, : len(each)] = rule_level(actor.architecture.residual, each)
     state = np.stack([each.state for each in seen])
     mask = np.stack([each.mask for each in seen]).astype(np.float32)
     scores = network.scores(weights, actor.architecture, state, mask, base).numpy()

@@ -10,20 +10,21 @@ from unit.policy.conftest import actor_of, observation
 
 from rltuned.observe import Observation
 from rltuned.policy import Activation, Actor, by_name
+from rltuned.policy.actor import CORRECTED, RUN_TIME, rule_level
 
 SHAPES = [
     {},
     {"activation": Activation.TANH},
     {"context": True},
     {"residual": "saf"},
-    {"context": True, "residual": "fifo", "hidden": (16,)},
+    {"context": True, "residual": "sjf", "hidden": (16,)},
 ]
 
 
 def permuted(seen: Observation, order):
     n = len(seen)
     state = seen.state.copy()
-    state[:n] = state[:n][order]
+    state[: len(order)] = state[:n][order]
     columns = ("rows", "features", "run_time", "time_limit", "gpus", "wait", "submit", "priority")
     return replace(seen, state=state, **{name: getattr(seen, name)[order] for name in columns})
 
@@ -47,7 +48,8 @@ def test_scores_equal_a_layer_by_layer_sum_in_plain_python(shape, seen):
         (row - weights["input.mean"]) / weights["input.scale"] for row in seen.state[: len(seen)].astype(np.float64)
     ]
     mean = sum(rows) / len(rows)
-    rule = by_name(architecture.residual).score(seen) if architecture.residual else None
+    keys = {"saf": np.maximum(seen.gpus, 1) * seen.run_time, "sjf": seen.run_time}
+    key = keys.get(architecture.residual)
     expected = []
     for at, row in enumerate(rows):
         value = row
@@ -60,31 +62,75 @@ def test_scores_equal_a_layer_by_layer_sum_in_plain_python(shape, seen):
             if layer == 0 and architecture.context:
                 value = value + mean @ weights["context.kernel"]
         score = value[0]
-        if rule is not None:
-            score = 1.0 - rule[at] / rule.min() + architecture.bound * np.tanh(score)
+        if key is not None:
+            score = -np.log(key[at]) / np.log(1 + 30 * 86400) + architecture.bound * np.tanh(score)
         expected.append(score)
     np.testing.assert_allclose(actor.score(seen), expected, atol=1e-5)
 
 
-def test_a_residual_actor_with_zero_weights_is_its_rule(seen):
-    actor = actor_of(residual="saf")
+@pytest.mark.parametrize("rule", CORRECTED)
+def test_a_residual_actor_with_zero_weights_is_its_rule(rule, seen):
+    actor = actor_of(residual=rule)
     zero = {name: np.zeros_like(value) for name, value in actor.weights.items()}
     zero["input.scale"] = actor.weights["input.scale"]
     scores = replace(actor, weights=zero).score(seen)
-    rule = by_name("saf").score(seen)
-    assert len(np.unique(scores)) == len(np.unique(rule))
-    assert np.array_equal(np.argsort(-scores, kind="stable"), np.argsort(-rule, kind="stable"))
+    assert len(np.unique(scores)) == len(np.unique(by_name(rule).key(seen)))
+    # Equal ones go by submission, as with the rule.
+    assert np.array_equal(np.lexsort((seen.submit, -scores)), np.argsort(-by_name(rule).score(seen), kind="stable"))
+
+
+def test_a_job_keeps_its_level_whatever_other_jobs_wait(seen):
+    order = np.random.default_rng(3).permutation(len(seen))[:7]
+    assert np.array_equal(rule_level("saf", permuted(seen, order)), rule_level("saf", seen)[order])
+    ten_times = replace(seen, run_time=seen.run_time * 10)
+    lower = rule_level("saf", seen) - rule_level("saf", ten_times)
+    np.testing.assert_allclose(lower, np.log(10) / np.log(1 + 30 * 86400))
 
 
 def test_a_residual_moves_no_job_by_more_than_the_bound_allows(seen):
     actor = actor_of(residual="saf")
     weights = {name: value * (1000.0 if name.endswith("kernel") else 1.0) for name, value in actor.weights.items()}
     corrected = replace(actor, weights=weights).score(seen)
-    rule = by_name("saf").score(seen)
-    plain = 1.0 - rule / rule.min()
-    moved = np.abs(corrected - plain)
+    moved = np.abs(corrected - rule_level("saf", seen))
     assert moved.max() <= 0.25 + 1e-6
     assert moved.max() > 0.2
+
+
+RUN_TIMES = np.array([100.0, 1000.0, 50.0, 3600.0])
+LIMITS = np.array([3600.0, 7200.0, np.inf, 3600.0])
+
+
+def expecting(*coefficients):
+    actor = actor_of()
+    return replace(actor, weights={**actor.weights, RUN_TIME: np.array(coefficients, dtype=np.float32)})
+
+
+def test_the_expected_run_time_is_a_product_of_powers_of_estimate_and_limit():
+    expected = 2.0 * RUN_TIMES**0.5 * np.minimum(LIMITS, 30 * 86400.0) ** 0.25
+    assert (expected < LIMITS).all()
+    actual = expecting(np.log(2.0), 0.5, 0.25).expected_run_time(RUN_TIMES, LIMITS)
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
+
+
+def test_no_job_is_expected_to_outlive_its_limit_or_to_run_for_less_than_a_second():
+    assert np.array_equal(expecting(3e38, 1.0, 1.0).expected_run_time(RUN_TIMES, LIMITS)[[0, 1, 3]], LIMITS[[0, 1, 3]])
+    assert np.isfinite(expecting(3e38, 1.0, 1.0).expected_run_time(RUN_TIMES, LIMITS)).all()
+    assert expecting(-3e38, 1.0, 1.0).expected_run_time(RUN_TIMES, LIMITS).tolist() == [1.0] * 4
+
+
+def test_without_coefficients_or_where_only_limits_are_known_the_run_time_is_what_is_expected():
+    assert np.array_equal(actor_of().expected_run_time(RUN_TIMES, LIMITS), RUN_TIMES)
+    actor = expecting(np.log(2.0), 0.5, 0.25)
+    limits = np.full(100, 3600.0)
+    few, enough = limits.copy(), limits.copy()
+    few[:4], enough[:5] = 60.0, 60.0
+    assert np.array_equal(actor.expected_run_time(few, limits), few)
+    assert (actor.expected_run_time(enough, limits) != enough).all()
+    # Neither limit nor estimate: a stand-in of a year, which is no estimate.
+    assert np.array_equal(
+        actor.expected_run_time(np.full(9, 365 * 86400.0), np.full(9, np.inf)), np.full(9, 365 * 86400.0)
+    )
+    assert actor.expected_run_time(np.zeros(0), np.zeros(0)).shape == (0,)
 
 
 def test_equal_jobs_have_equal_scores_wherever_they_stand(seen):

@@ -14,7 +14,7 @@ from unit.policy.conftest import actor_of, observation
 
 from rltuned.errors import ModelError
 from rltuned.policy import files
-from rltuned.policy.actor import rule_order
+from rltuned.policy.actor import RUN_TIME, rule_level
 from rltuned.policy.manifest import MAX_MANIFEST_BYTES, MAX_WEIGHTS_BYTES, TrainingPart, parse, render
 
 TRAINING = TrainingPart(method="imitation", data="generated", traces={}, seed=1, revision="abc", settings={"steps": 10})
@@ -24,7 +24,7 @@ def rendered(**architecture):
     seen = observation()
     actor = actor_of(**architecture)
     residual = actor.architecture.residual
-    base = None if residual is None else rule_order(residual, seen)[:5]
+    base = None if residual is None else rule_level(residual, seen)[:5]
     return render(actor, TRAINING, {"tau": 0.5}, seen.state[:5], base)
 
 
@@ -60,11 +60,20 @@ def test_a_saved_model_scores_as_before(shape, tmp_path):
     seen = observation()
     actor = actor_of(**shape)
     residual = actor.architecture.residual
-    base = None if residual is None else rule_order(residual, seen)[:5]
+    base = None if residual is None else rule_level(residual, seen)[:5]
     path = files.save(actor, tmp_path, TRAINING, {}, seen.state[:5], base)
     again = files.load(str(path))
     assert again.name == "small"
     assert again.architecture == actor.architecture
+    assert np.array_equal(again.score(seen), actor.score(seen))
+
+
+def test_run_time_coefficients_are_kept_with_the_weights(tmp_path):
+    seen, actor = observation(), actor_of()
+    actor.weights[RUN_TIME] = np.array([0.5, 0.25, 0.5], dtype=np.float32)
+    path = files.save(actor, tmp_path, TRAINING, {}, seen.state[:5])
+    again = files.load(str(path))
+    assert np.array_equal(again.weights[RUN_TIME], actor.weights[RUN_TIME])
     assert np.array_equal(again.score(seen), actor.score(seen))
 
 
@@ -122,7 +131,11 @@ def set_key(*keys, value):
         (set_key("architecture", "activation", value="exec"), "architecture.activation"),
         (set_key("architecture", "activation", value="tanh"), "misses its golden scores"),
         (set_key("architecture", "context", value=True), "tensor context.kernel is missing"),
-        (set_key("architecture", "residual", value="lifo"), "corrects the rule 'lifo'"),
+        (
+            set_key("architecture", "residual", value="lifo"),
+            "corrects the rule 'lifo'; this release can correct saf, sjf, qssf",
+        ),
+        (set_key("architecture", "residual", value="fifo"), "corrects the rule 'fifo'; this release"),
         (set_key("architecture", "residual", value="saf"), "a base exactly for a residual"),
         (set_key("normalisers", "scale", value=[0.0] * 8), "normalisers.scale.0"),
         (set_key("normalisers", "scale", value=[1e-60] * 8), "a scale is 0"),
@@ -169,6 +182,11 @@ def test_a_manifest_in_another_encoding_is_refused(model):
     [
         (lambda t: t.pop("layer0.bias"), "tensor layer0.bias is missing"),
         (lambda t: t.update(extra=np.zeros(1, np.float32)), "tensor extra does not belong"),
+        (lambda t: t.update({RUN_TIME: np.zeros(2, np.float32)}), r"run_time.coefficients is float32 \(2,\)"),
+        (
+            lambda t: t.update({RUN_TIME: np.full(3, np.nan, np.float32)}),
+            "run_time.coefficients has values that are not finite",
+        ),
         (lambda t: t.update({"layer0.bias": np.zeros(31, np.float32)}), r"layer0.bias is float32 \(31,\)"),
         (lambda t: t.update({"layer0.bias": np.zeros(32, np.float64)}), "layer0.bias is float64"),
         (
