@@ -115,17 +115,17 @@ class Actor:
 
         Args:
             run_time: (n,) r, the smaller of estimate and limit, seconds, at least 1.
-            time_limit: (n,) L, seconds, at least 1, infinite when unlimited.
+            time_limit: (n,) L, seconds, infinite or NaN when unlimited.
         """
         coefficients = self.weights.get(RUN_TIME)
-        estimated = np.count_nonzero(run_time < np.minimum(time_limit, UNLIMITED_RUN_TIME))
+        estimated = np.count_nonzero(run_time < np.fmin(time_limit, UNLIMITED_RUN_TIME))
         if coefficients is None or estimated < LEAST_ESTIMATED * max(len(run_time), 1):
             return run_time.copy()
         constant, of_run_time, of_limit = coefficients.astype(np.float64)
-        limit = np.minimum(time_limit, RUN_TIME_HORIZON)
+        limit = np.maximum(np.fmin(time_limit, RUN_TIME_HORIZON), 1.0)
         level = constant + of_run_time * np.log(run_time) + of_limit * np.log(limit)
-        expected: Floats = np.minimum(np.exp(np.clip(level, 0.0, math.log(CENTURY))), time_limit)
-        return expected
+        expected: Floats = np.fmin(np.exp(np.clip(level, 0.0, math.log(CENTURY))), time_limit)
+        return np.maximum(expected, 1.0)
 
     def _corrections(self, state: npt.NDArray[np.float32]) -> Floats:
         """(n,) what the network adds to its rule; its output where there is none."""

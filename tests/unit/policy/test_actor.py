@@ -114,7 +114,8 @@ def test_the_expected_run_time_is_a_product_of_powers_of_estimate_and_limit():
 
 def test_no_job_is_expected_to_outlive_its_limit_or_to_run_for_less_than_a_second():
     assert np.array_equal(expecting(3e38, 1.0, 1.0).expected_run_time(RUN_TIMES, LIMITS)[[0, 1, 3]], LIMITS[[0, 1, 3]])
-    assert np.isfinite(expecting(3e38, 1.0, 1.0).expected_run_time(RUN_TIMES, LIMITS)).all()
+    for unlimited in (np.inf, np.nan):
+        assert np.isfinite(expecting(3e38, 1.0, 1.0).expected_run_time(RUN_TIMES, np.full(4, unlimited))).all()
     assert expecting(-3e38, 1.0, 1.0).expected_run_time(RUN_TIMES, LIMITS).tolist() == [1.0] * 4
 
 
