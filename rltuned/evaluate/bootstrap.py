@@ -20,9 +20,9 @@ class Comparison:
     ratio: float | None
     """None where it cannot be told: no windows in common, or the other's mean is 0."""
     lo: float | None
-    """2.5th percentile; None with a single window, or where it has no end."""
+    """2.5th percentile at the usual level; None with a single window, or where it has no end."""
     hi: float | None
-    """97.5th percentile."""
+    """97.5th percentile, likewise."""
 
 
 def counts(windows: int, seed: int, resamples: int = RESAMPLES) -> Floats:
@@ -31,7 +31,7 @@ def counts(windows: int, seed: int, resamples: int = RESAMPLES) -> Floats:
     return rng.multinomial(windows, np.full(windows, 1.0 / windows), size=resamples).astype(np.float64)
 
 
-def compare(values: Floats, drawn: Floats) -> list[list[Comparison]]:
+def compare(values: Floats, drawn: Floats, level: float = LEVEL) -> list[list[Comparison]]:
     """All pairs of policies by one metric.
 
     Both policies of a pair are resampled alike, so that what makes a window hard for both cancels out.
@@ -39,17 +39,18 @@ def compare(values: Floats, drawn: Floats) -> list[list[Comparison]]:
     Args:
         values: (P, W) metric of each policy on each window; NaN where a window has none.
         drawn: (R, W) of `counts`.
+        level: of the intervals.
 
     Returns:
-        [a][b]: the mean of a over the mean of b, with the 95 % percentile interval.
+        [a][b]: the mean of a over the mean of b, with the percentile interval.
     """
     here = np.isfinite(values)
     filled = np.where(here, values, 0.0)
     sums = filled @ drawn.T  # (P, R)
-    return [[_pair(filled, here, drawn, sums, a, b) for b in range(len(values))] for a in range(len(values))]
+    return [[_pair(filled, here, drawn, sums, a, b, level) for b in range(len(values))] for a in range(len(values))]
 
 
-def _pair(filled: Floats, here: np.ndarray, drawn: Floats, sums: Floats, a: int, b: int) -> Comparison:
+def _pair(filled: Floats, here: np.ndarray, drawn: Floats, sums: Floats, a: int, b: int, level: float) -> Comparison:
     both = here[a] & here[b]
     windows = int(both.sum())
     if windows == len(both):
@@ -65,7 +66,7 @@ def _pair(filled: Floats, here: np.ndarray, drawn: Floats, sums: Floats, a: int,
     with np.errstate(divide="ignore", invalid="ignore"):
         resampled = above / below
     resampled = np.sort(np.where(np.isnan(resampled), np.inf, resampled))  # 0 of 0: could be anything
-    low, high = _percentile(resampled, (1.0 - LEVEL) / 2.0), _percentile(resampled, (1.0 + LEVEL) / 2.0)
+    low, high = _percentile(resampled, (1.0 - level) / 2.0), _percentile(resampled, (1.0 + level) / 2.0)
     return Comparison(ratio, low, high)
 
 

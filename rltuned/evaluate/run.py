@@ -18,7 +18,7 @@ from rltuned.evaluate.policies import contender, described
 from rltuned.evaluate.report import assemble
 from rltuned.evaluate.settings import EvaluationSettings
 from rltuned.evaluate.state import State, state_path
-from rltuned.evaluate.windows import draw
+from rltuned.evaluate.windows import Window, draw
 from rltuned.workload.estimates import EstimateKind, estimate, parse_estimates
 from rltuned.workload.jobs import Workload
 from rltuned.workload.readers import read
@@ -63,13 +63,20 @@ def prepare(settings: EvaluationSettings, revision: str, progress: Progress | No
     return ready(settings, jobs, shape, revision)
 
 
-def ready(settings: EvaluationSettings, jobs: Workload, shape: ClusterShape, revision: str) -> Evaluation:
-    """As `prepare`, of a workload that is there already.
+def ready(
+    settings: EvaluationSettings,
+    jobs: Workload,
+    shape: ClusterShape,
+    revision: str,
+    windows: Sequence[Window] | None = None,
+) -> Evaluation:
+    """As `prepare`, of a workload that is there already; `windows`: those instead of drawn ones.
 
     Raises:
         EvaluationError, ConfigError, ModelError: as `prepare`.
     """
-    windows = draw(len(jobs), settings.window, settings.windows, settings.seed, settings.split)
+    if windows is None:
+        windows = draw(len(jobs), settings.window, settings.windows, settings.seed, settings.split)
     estimates = estimate(jobs, settings.estimates, settings.seed)
     history = parse_estimates(settings.estimates).kind is EstimateKind.HISTORY
     made = tuple(cases(jobs, estimates, shape, windows, settings.past, history=history))

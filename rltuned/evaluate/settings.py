@@ -76,6 +76,10 @@ class EvaluationSettings:
     skip_bad: bool = False
     job_table: str | None = None
     """pai_job_table.csv, beside a trace that is pai_task_table.csv."""
+    gate: bool = False
+    """Windows are recent and share no job, and a verdict is reached (`rltuned.evaluate.gate`)."""
+    from_sacct: float | None = None
+    """Days of the site's own history instead of a trace; `trace` is then "", and so is `cluster` where it was asked for."""
 
     def __post_init__(self) -> None:
         """Raises:
@@ -107,7 +111,7 @@ class EvaluationSettings:
         for flag, value, default in self._flags():
             if value is True:
                 words.append(flag)
-            elif value != default:
+            elif value not in (default, ""):
                 words += [flag, str(value)]
         return shlex.join(words)
 
@@ -138,6 +142,8 @@ class EvaluationSettings:
             ("--form", self.form, None),
             ("--skip-bad", self.skip_bad, False),
             ("--job-table", self.job_table, None),
+            ("--gate", self.gate, False),
+            ("--from-sacct", self.from_sacct, None),
         )
 
 

@@ -1,6 +1,7 @@
 """Model files on disk. The only module of the decision's layers that opens a file."""
 
 import errno
+import hashlib
 import os
 import stat
 from collections.abc import Mapping
@@ -174,6 +175,15 @@ def info(name_or_path: str) -> ModelInfo:
         settings=manifest.training.settings,
         metrics=manifest.metrics,
     )
+
+
+def manifest_sha256(name_or_path: str) -> str:
+    """Of the manifest's bytes: pins the whole model, because `load` holds the weights to the sha256 that is in it.
+
+    Raises:
+        ModelError: there is no such file, or it is none that would be read.
+    """
+    return hashlib.sha256(_read(manifest_path(name_or_path), MAX_MANIFEST_BYTES)).hexdigest()
 
 
 def verify(name_or_path: str) -> Verification:

@@ -150,12 +150,34 @@ ENDED_FIELDS: Final = (
 )
 """Columns of ``sacct --format``, sacct(1)."""
 
+TRACE_FIELDS: Final = (
+    "JobIDRaw",
+    "User",
+    "Account",
+    "Partition",
+    "QOS",
+    "Submit",
+    "Eligible",
+    "Start",
+    "End",
+    "ElapsedRaw",
+    "TimelimitRaw",
+    "ReqTRES",
+    "AllocTRES",
+    "NNodes",
+    "State",
+)
+"""As `ENDED_FIELDS`, of jobs that are to be replayed: what `rltuned.workload` reads of sacct (docs/workloads.md)."""
+
 ENDED_STATES: Final = ("COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "CANCELLED", "DEADLINE")
 """Ends that are the job's or its user's doing, and so say how long such jobs run. Left out: what the cluster did to it
 (NODE_FAIL, BOOT_FAIL, PREEMPTED, REQUEUED)."""
 
 HISTORY_BYTES: Final = 16 * 1024 * 1024
 """About 120,000 jobs of one answer of sacct."""
+
+TRACE_BYTES: Final = 2 * HISTORY_BYTES
+"""As many, with more columns."""
 
 _QUEUE = ("--noheader", "--all", "--local")
 # --all: hidden partitions too. --local: in a federation, only what this slurmctld can change. No -t: the default is
@@ -218,6 +240,25 @@ _COMMANDS: Final = (
         argument=re.compile(rf"--starttime={_MOMENT}"),
         second=re.compile(rf"--endtime={_MOMENT}"),
         output_limit=HISTORY_BYTES,
+    ),
+    Command(
+        "trace",
+        "sacct",
+        (
+            "--allusers",
+            "--allocations",
+            "--noheader",
+            "--parsable",
+            f"--delimiter={SEPARATOR}",
+            "--noconvert",
+            f"--state={','.join(ENDED_STATES)}",
+            f"--format={','.join(TRACE_FIELDS)}",
+        ),
+        "jobs that have ended in a stretch of time, with all that a replay needs; asks slurmdbd",
+        Patience.LONG,
+        argument=re.compile(rf"--starttime={_MOMENT}"),
+        second=re.compile(rf"--endtime={_MOMENT}"),
+        output_limit=TRACE_BYTES,
     ),
     Command(
         "update",

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from rltuned.cluster.ended import EndedJob
 from rltuned.errors import SlurmParseError
 from rltuned.slurm import parse
-from rltuned.slurm.commands import ENDED_FIELDS
+from rltuned.slurm.commands import ENDED_FIELDS, TRACE_FIELDS
 from rltuned.slurm.process import Runner
 
 
@@ -57,6 +57,46 @@ def ended_jobs(answer: str) -> list[EndedJob]:
         )
     jobs.sort(key=lambda one: (one.end, one.job_id))
     return jobs
+
+
+def read_trace(runner: Runner, start: float, end: float) -> list[str]:
+    """Jobs that ended in [start, end), epoch seconds, as lines of ``sacct -P`` with the columns of `TRACE_FIELDS`.
+
+    For `rltuned.workload.read`, below the line `trace_header`; times are epoch seconds.
+
+    Raises:
+        SlurmUnavailableError: no accounting, or slurmdbd does not answer.
+        SlurmParseError: an answer that is truncated, unexpected, or longer than its limit.
+    """
+    first, last = math.floor(start) - 1, math.ceil(end) + 1
+    answer = runner.ask("trace", f"--starttime={_moment(first)}", f"--endtime={_moment(last)}")
+    return trace_lines(answer, start, end)
+
+
+def trace_header() -> str:
+    """The line above the lines of `read_trace`."""
+    return "|".join(TRACE_FIELDS)
+
+
+def trace_lines(answer: str, start: float, end: float) -> list[str]:
+    """The lines of `read_trace` from an answer of ``sacct``.
+
+    Raises:
+        SlurmParseError: truncated, or a value that cannot be understood; names the job and the column.
+    """
+    table = parse.columns(answer, TRACE_FIELDS, "sacct")
+    at = TRACE_FIELDS.index("End")
+    kept = []
+    for row in zip(*table, strict=True):
+        if any("|" in value for value in row):
+            raise SlurmParseError(f"sacct, job {row[0][:20]!r}: a value holds '|', which separates columns of a trace")
+        try:
+            ended = parse.epoch(row[at])
+        except SlurmParseError as error:
+            raise SlurmParseError(f"sacct, job {row[0][:20]!r}, column End: {error}") from None
+        if start <= ended < end:
+            kept.append("|".join(row))
+    return kept
 
 
 def _limit(value: str) -> float:

@@ -6,7 +6,16 @@ from pathlib import Path
 import pytest
 
 from rltuned.errors import SlurmError
-from rltuned.slurm.commands import ENDED_FIELDS, JOB_FIELDS, REGISTRY, SEPARATOR, STATUS_FIELDS, Access, environment
+from rltuned.slurm.commands import (
+    ENDED_FIELDS,
+    JOB_FIELDS,
+    REGISTRY,
+    SEPARATOR,
+    STATUS_FIELDS,
+    TRACE_FIELDS,
+    Access,
+    environment,
+)
 
 BIN = Path("/opt/slurm/bin")
 WRITTEN_BY_USERS = {
@@ -33,7 +42,7 @@ USER_LETTERS = {"j", "k", "o", "Z", "w", "all"}
 
 
 def test_no_column_that_users_write_freely_is_ever_asked_for():
-    asked = {field.lower() for field in (*JOB_FIELDS, *STATUS_FIELDS, *ENDED_FIELDS)}
+    asked = {field.lower() for field in (*JOB_FIELDS, *STATUS_FIELDS, *ENDED_FIELDS, *TRACE_FIELDS)}
     for command in REGISTRY.values():
         for word in command.arguments:
             asked.update(part.partition(":")[0].lower() for part in word.split(",") if SEPARATOR in word)
@@ -51,6 +60,7 @@ def test_programs_are_run_by_absolute_path():
         words = {
             "privilege": ("user=rltuned",),
             "history": ("--starttime=2026-01-01T00:00:00", "--endtime=2026-01-02T00:00:00"),
+            "trace": ("--starttime=2026-01-01T00:00:00", "--endtime=2026-01-02T00:00:00"),
         }
         argv = command.argv(BIN, *words.get(command.name, ()))
         assert argv[0] == f"/opt/slurm/bin/{command.program}"

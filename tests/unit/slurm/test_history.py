@@ -8,10 +8,11 @@ from unit.slurm.standin import RECORDED, releases
 from rltuned.cluster.ended import EndedJob
 from rltuned.config import SlurmSection
 from rltuned.errors import SlurmParseError, SlurmUnavailableError
-from rltuned.slurm.commands import ENDED_FIELDS, HISTORY_BYTES, SEPARATOR
+from rltuned.slurm.commands import ENDED_FIELDS, HISTORY_BYTES, SEPARATOR, TRACE_FIELDS
 from rltuned.slurm.connect import open_reader
-from rltuned.slurm.history import ended_jobs
+from rltuned.slurm.history import ended_jobs, trace_header, trace_lines
 from rltuned.slurm.port import HistoryReader
+from rltuned.workload import read
 
 JOB = {
     "JobIDRaw": "7",
@@ -121,3 +122,41 @@ def test_an_answer_beyond_its_limit_is_refused(slurm):
     slurm.script("sacct", f"#!/bin/sh\nhead -c {HISTORY_BYTES + 1} /dev/zero\n")
     with pytest.raises(SlurmParseError, match=f"longer than {HISTORY_BYTES} bytes"):
         open_reader(SlurmSection(bin_dir=slurm.bin_dir)).ended(0.0, 10.0)
+
+
+def traced(**values):
+    job = {
+        **JOB,
+        "QOS": "normal",
+        "Submit": "1795250000",
+        "Eligible": "1795250100",
+        "Start": "1795254768",
+        "NNodes": "1",
+        **values,
+    }
+    return "".join(f"{job[field]}{SEPARATOR}" for field in TRACE_FIELDS) + "\n"
+
+
+def test_a_trace_of_the_accounting_is_read_as_a_workload(tmp_path):
+    answer = traced() + traced(JobIDRaw="8", Eligible="1795250040", ReqTRES="cpu=1,gres/gpu:k80=4,mem=100M,node=1")
+    path = tmp_path / "t.sacct"
+    path.write_text("\n".join([trace_header(), *trace_lines(answer, 0.0, 1e11)]) + "\n")
+    jobs = read(path)
+    assert jobs.source.form == "sacct"
+    assert jobs.job_id.tolist() == [8, 7]
+    assert jobs.submit_time.tolist() == [0.0, 60.0], "a job counts from when it could have run"
+    assert jobs.gpus.tolist() == [4, 2]
+    assert jobs.run_time.tolist() == [387.0, 387.0]
+    assert jobs.time_limit.tolist() == [1800.0, 1800.0]
+    assert jobs.gpu_type.texts() == ["k80", ""]
+
+
+def test_a_trace_holds_each_job_once_in_the_stretch_that_it_ended_in():
+    answer = traced(End="100") + traced(End="200")
+    assert len(trace_lines(answer, 100.0, 200.0)) == len(trace_lines(answer, 200.0, 300.0)) == 1
+
+
+@pytest.mark.parametrize(("values", "said"), [({"End": "soon"}, "column End"), ({"Account": "a|b"}, "holds '\\|'")])
+def test_a_trace_that_could_be_misread_is_refused(values, said):
+    with pytest.raises(SlurmParseError, match=rf"sacct, job '7'.*{said}"):
+        trace_lines(traced(**values), 0.0, 1e11)

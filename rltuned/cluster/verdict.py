@@ -1,0 +1,117 @@
+"""A gate's verdict as a value: `evaluate` writes it, the daemon reads it. Imports no NumPy (see package)."""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rltuned.errors import RltunedError
+
+FORMAT: Final = "rltuned-verdict"
+VERSION: Final = 1
+MAX_BYTES: Final = 4 * 1024 * 1024
+"""A verdict with its evidence takes about 20 kB."""
+
+MODEL: Final = "model"
+SLURM: Final = "slurm"
+"""What a verdict can choose beside the name of a plain rule: the model, and to leave the order to Slurm."""
+
+DAY: Final = 86400.0
+MOST_GPUS_APART: Final = 0.25
+"""A cluster that has grown or shrunk by more than this share is not the one that was judged."""
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z", re.ASCII)
+_SHA256 = re.compile(r"[0-9a-f]{64}\Z", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the daemon has to know of a verdict. The evidence stays in the file, for people."""
+
+    chosen: str
+    """`MODEL`, `SLURM`, or the name of a plain rule."""
+    fallback: str
+    """Of the same test, without the model: the plain rule that certainly beats Slurm's own order, else `SLURM`."""
+    reason: str
+    """One sentence."""
+    model: str
+    """The model that was judged, by its own name."""
+    model_sha256: str
+    """Of its manifest, which names the sha256 of its weights."""
+    gpus: int
+    """Of the cluster that was judged, in all."""
+    estimates: str
+    """What the policies knew of run times, as `rltuned evaluate --estimates` takes it."""
+    made_at: float
+    """Epoch seconds."""
+    valid_days: float
+
+    @property
+    def expires(self) -> float:
+        """Epoch seconds."""
+        return self.made_at + self.valid_days * DAY
+
+    def like(self, gpus: int) -> bool:
+        """Whether a cluster of so many GPUs is like the one that was judged."""
+        return abs(gpus - self.gpus) <= MOST_GPUS_APART * self.gpus
+
+
+def parse(data: bytes) -> Verdict:
+    """A verdict from the bytes of its file.
+
+    Raises:
+        RltunedError: it is none, or of another version, or says something that cannot be; names what.
+    """
+    if len(data) > MAX_BYTES:
+        raise RltunedError(f"larger than {MAX_BYTES} bytes")
+    try:
+        tree = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise RltunedError(f"no JSON: {error}") from error
+    if not isinstance(tree, dict) or tree.get("format") != FORMAT:
+        raise RltunedError("not a verdict of `rltuned evaluate --gate`")
+    if tree.get("version") != VERSION:
+        raise RltunedError(f"a verdict of version {tree.get('version')!r}; this rltuned reads {VERSION}")
+    model, cluster, settings = (_part(tree, name) for name in ("model", "cluster", "settings"))
+    return Verdict(
+        chosen=_text(tree, "chosen", _NAME),
+        fallback=_rule(tree, "fallback"),
+        reason=_text(tree, "reason"),
+        model=_text(model, "name"),
+        model_sha256=_text(model, "manifest_sha256", _SHA256),
+        gpus=int(_number(cluster, "gpus")),
+        estimates=_text(settings, "estimates"),
+        made_at=_number(tree, "made_at"),
+        valid_days=_number(tree, "valid_days"),
+    )
+
+
+def _part(tree: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = tree.get(name)
+    if not isinstance(value, dict):
+        raise RltunedError(f"it has no '{name}'")
+    return value
+
+
+def _text(tree: Mapping[str, Any], name: str, pattern: re.Pattern[str] | None = None) -> str:
+    value = tree.get(name)
+    if not isinstance(value, str) or (pattern is not None and not pattern.match(value)):
+        raise RltunedError(f"its '{name}' is {str(value)[:80]!r}")
+    return value
+
+
+def _rule(tree: Mapping[str, Any], name: str) -> str:
+    """Never the model: it is what is left when the model cannot be used."""
+    value = _text(tree, name, _NAME)
+    if value == MODEL:
+        raise RltunedError(f"its '{name}' is the model")
+    return value
+
+
+def _number(tree: Mapping[str, Any], name: str) -> float:
+    value = tree.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not (math.isfinite(value) and value >= 0):
+        raise RltunedError(f"its '{name}' is {str(value)[:80]!r}")
+    return float(value)

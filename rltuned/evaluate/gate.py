@@ -1,0 +1,334 @@
+"""The gate: which policy a site should run, by a paired test on its own recent jobs (docs/gate.md, decision 0093).
+
+The model is chosen where it certainly has a lower mean wait than each plain rule and than Slurm's own order, and buys that
+with no other metric; else the best plain rule that certainly beats Slurm's order; else Slurm's order stays.
+
+"Certainly" is the upper end of a paired bootstrap interval. The model has to pass every single test, so choosing the best rule
+on the same windows cannot flatter it (an intersection-union test: Berger, Technometrics 24, 1982). A rule only has to pass
+one of several tests, so each of those is made that much harder (Bonferroni).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from rltuned import __version__
+from rltuned.cluster.shape import ClusterShape
+from rltuned.cluster.tables import Floats
+from rltuned.cluster.verdict import FORMAT, MODEL, SLURM, VERSION
+from rltuned.errors import EvaluationError
+from rltuned.evaluate.bootstrap import LEVEL, RESAMPLES, Comparison, compare, counts
+from rltuned.evaluate.metrics import COMPARED
+from rltuned.evaluate.policies import model_name
+from rltuned.evaluate.run import Evaluation, ready
+from rltuned.evaluate.settings import LEARNED, PLAIN, EvaluationSettings
+from rltuned.evaluate.windows import Split, Window, bounds
+from rltuned.policy import files
+from rltuned.workload.jobs import Workload
+
+OWN: Final = "multifactor"
+"""Slurm's own order."""
+RULES: Final = ("saf", "sjf", "unicep", "wfp3", "fifo")
+"""The plain rules that a model has to beat, and that are chosen where it does not."""
+CANDIDATES: Final = ("rl", *RULES, OWN)
+
+TESTED: Final = "wait_mean"
+GUARDED: Final = ("bsld_mean", "wait_p99")
+"""Metrics that may not pay for a shorter mean wait."""
+MOST_WORSE: Final = 1.05
+"""So much of the best plain policy's value is allowed for each guarded metric."""
+
+WINDOW: Final = 256
+WINDOWS: Final = 30
+FEWEST_WINDOWS: Final = 10
+"""Fewer say nothing certain: a percentile interval of a handful of windows is too narrow."""
+SHORTEST_WINDOW: Final = 64
+VALID_DAYS: Final = 90.0
+
+
+def prepare(
+    settings: EvaluationSettings,
+    jobs: Workload,
+    shape: ClusterShape,
+    revision: str,
+    length: int | None = None,
+) -> Evaluation:
+    """The evaluation that a verdict rests on: recent windows that share no job.
+
+    Args:
+        settings: `windows` at most are taken; of the part `split`, where the whole means its recent half, or its last 15 %
+            where the model says that it was trained on this very file.
+        jobs: the site's history.
+        shape: its cluster.
+        revision: of the program.
+        length: jobs of a window; None: `WINDOW`, or fewer where the history is short.
+
+    Raises:
+        EvaluationError: too little history, or policies that cannot be gated.
+        ModelError: the model was refused.
+    """
+    name = checked(settings)
+    split = settings.split
+    if split is Split.ALL and jobs.source.sha256 in files.info(model_name(name, settings)).traces.values():
+        split = Split.TEST
+    windows = recent(len(jobs), split, length, settings.windows, settings.warm_jobs)
+    settled = replace(settings, gate=True, split=split, window=windows[0].jobs, windows=len(windows))
+    return ready(settled, jobs, shape, revision, windows)
+
+
+def recent(
+    jobs: int, split: Split, length: int | None = None, count: int = WINDOWS, past: int | None = None
+) -> tuple[Window, ...]:
+    """Windows that share no job, the last ones that fit into the recent part of a trace, from early to late.
+
+    Disjoint, where `windows.draw` lets windows overlap: a decision is taken here, and overlapping windows look surer than
+    they are.
+
+    Args:
+        jobs: of the whole trace.
+        split: which part; the whole trace means its last half, so that there is a past to learn run times from.
+        length: jobs of a window; None: `WINDOW`, or fewer where the part is short.
+        count: at most so many.
+        past: jobs before each window that a warm start simulates; None: as many as a window has. The first window
+            begins behind as many.
+
+    Raises:
+        EvaluationError: fewer than `FEWEST_WINDOWS` fit.
+    """
+    first, last = bounds(jobs, split) if split is not Split.ALL else (jobs // 2, jobs)
+    there = last - first
+    chosen = length if length is not None else min(WINDOW, there // FEWEST_WINDOWS)
+    first = max(first, chosen if past is None else past)
+    fit = min((last - first) // chosen, count) if chosen else 0
+    if fit < FEWEST_WINDOWS or (length is None and chosen < SHORTEST_WINDOW):
+        wanted = length if length is not None else SHORTEST_WINDOW
+        raise EvaluationError(
+            f"the gate needs {FEWEST_WINDOWS} windows of at least {wanted} jobs that share none, and the recent part of "
+            f"the history has {there:,} jobs: give more of it (--from-sacct DAYS, --trace), or a smaller --window"
+        )
+    begin = last - fit * chosen
+    return tuple(Window(index, begin + index * chosen, chosen) for index in range(fit))
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the paired tests say."""
+
+    chosen: str
+    """`MODEL`, `SLURM`, or a rule."""
+    fallback: str
+    """As `chosen`, had there been no model."""
+    best: str
+    """The plain policy, Slurm's own order among them, of the least mean wait: what guarded metrics are held against."""
+    reason: str
+    against: Mapping[str, Comparison]
+    """The model's mean wait over each plain policy's, at `LEVEL`."""
+    guards: Mapping[str, Comparison]
+    """The model's guarded metrics over those of `best`."""
+    rules: Mapping[str, Comparison]
+    """Each rule's mean wait over Slurm's own order's, at a level that allows for choosing among them."""
+
+
+def judge(measured: Mapping[str, Mapping[str, Floats]], model: str, seed: int) -> Judgement:
+    """The decision, from what was measured.
+
+    Args:
+        measured: by policy and metric, (W,) values of the same windows in the same order, NaN where a window has none.
+            `OWN` must be there.
+        model: which of them is the model; the others are plain.
+        seed: of the resamples.
+    """
+    plain = [name for name in measured if name != model]
+    rules = [name for name in plain if name != OWN]
+    windows = len(measured[model][TESTED])
+    drawn = counts(windows, seed)
+    names = [model, *plain]
+    waits = np.array([measured[name][TESTED] for name in names], dtype=np.float64)
+    against = dict(zip(plain, compare(waits, drawn)[0][1:], strict=True))
+    strict = compare(waits, drawn, 1.0 - (1.0 - LEVEL) / max(len(rules), 1))
+    own = names.index(OWN)
+    proven = {name: strict[names.index(name)][own] for name in rules}
+    mean = {name: _mean(measured[name][TESTED]) for name in names}
+    best = min(plain, key=lambda name: mean[name])
+    certain = [name for name in rules if lower(proven[name])]
+    fallback = min(certain, key=lambda name: mean[name]) if certain else SLURM
+
+    guards, worse = {}, []
+    for metric in GUARDED:
+        pair = np.array([measured[model][metric], measured[best][metric]], dtype=np.float64)
+        guards[metric] = compare(pair, drawn)[0][1]
+        # Where the best rule has 0 there is no ratio, and any more than that is worse.
+        if not _mean(pair[0]) <= MOST_WORSE * _mean(pair[1]):
+            worse.append(metric)
+    unbeaten = [name for name in plain if not lower(against[name])]
+    chosen = MODEL if not unbeaten and not worse else fallback
+    return Judgement(
+        chosen=chosen,
+        fallback=fallback,
+        best=best,
+        reason=_reason(chosen, best, against, guards, unbeaten, worse, proven.get(fallback)),
+        against=against,
+        guards=guards,
+        rules=proven,
+    )
+
+
+def lower(compared: Comparison) -> bool:
+    """Whether a ratio is certainly below 1: two policies that never differ (1, 1, 1) are not a win for either."""
+    return compared.ratio is not None and compared.hi is not None and compared.ratio < 1.0 and compared.hi <= 1.0
+
+
+def _mean(values: Floats) -> float:
+    here = values[np.isfinite(values)]
+    return float(here.mean()) if len(here) else float("inf")
+
+
+def _reason(
+    chosen: str,
+    best: str,
+    against: Mapping[str, Comparison],
+    guards: Mapping[str, Comparison],
+    unbeaten: Sequence[str],
+    worse: Sequence[str],
+    proof: Comparison | None,
+) -> str:
+    """The decision in a sentence or two."""
+    if chosen == MODEL:
+        return f"The model certainly waits less than every plain policy: {_told(against[best])} of {best}, the best of them."
+    why = []
+    if unbeaten:
+        why.append(f"it does not certainly wait less than {', '.join(unbeaten)} ({_told(against[unbeaten[0]])})")
+    why += [
+        f"its {metric} is {_told(guards[metric])} of that of {best}, and {MOST_WORSE} is allowed" for metric in worse
+    ]
+    refused = f"Not the model: {'; '.join(why)}."
+    if chosen == SLURM:
+        return f"{refused} No plain rule certainly waits less than Slurm's own order: it stays."
+    return f"{refused} {chosen} is the best plain rule: {_told(proof)} of Slurm's own order." if proof else refused
+
+
+def _told(compared: Comparison) -> str:
+    if compared.ratio is None:
+        return "no ratio (nobody waits)"
+    ends = ", ".join("?" if end is None else f"{end:.3f}" for end in (compared.lo, compared.hi))
+    return f"{compared.ratio:.3f} [{ends}]"
+
+
+# --- from a report to a verdict
+
+
+def checked(settings: EvaluationSettings) -> str:
+    """The name of the model among the policies of a gate's evaluation.
+
+    Raises:
+        EvaluationError: no model or several, no Slurm, or a policy that no daemon could be told to run.
+    """
+    learned = [name for name in settings.policies if name in LEARNED]
+    others = [name for name in settings.policies if name not in (*LEARNED, *PLAIN)]
+    if len(learned) != 1 or others or OWN not in settings.policies or len(settings.policies) < 3:
+        raise EvaluationError(
+            f"--gate: --policies needs one of {', '.join(LEARNED)}, then {OWN} and at least one of {', '.join(PLAIN)}; "
+            f"not '{','.join(settings.policies)}'"
+        )
+    return learned[0]
+
+
+def measurements(report: Mapping[str, Any]) -> dict[str, dict[str, Floats]]:
+    """(W,) values by policy and metric, of a report (`rltuned.evaluate.report.assemble`)."""
+    return {
+        name: {
+            metric: np.array(
+                [
+                    float("nan") if (v := window["policies"][name][metric]) is None else v
+                    for window in report["windows"]
+                ],
+                dtype=np.float64,
+            )
+            for metric in COMPARED
+        }
+        for name in report["policies"]
+    }
+
+
+def verdict(
+    report: Mapping[str, Any], settings: EvaluationSettings, made_at: float, valid_days: float = VALID_DAYS
+) -> dict[str, Any]:
+    """The verdict file's content: the choice, what it is about, and the evidence.
+
+    Args:
+        report: of the evaluation (`rltuned.evaluate.run.evaluate`) of windows that share no jobs.
+        settings: of that evaluation.
+        made_at: now, epoch seconds.
+        valid_days: for how long it may be gone by.
+
+    Raises:
+        EvaluationError: as `checked`.
+        ModelError: the model has gone since it was evaluated.
+    """
+    name = checked(settings)
+    found = judge(measurements(report), name, settings.seed)
+    info = files.info(model_name(name, settings))
+    meta, windows = report["meta"], report["windows"]
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "chosen": found.chosen,
+        "fallback": found.fallback,
+        "reason": found.reason,
+        "made_at": made_at,
+        "valid_days": valid_days,
+        "model": {
+            "name": info.name,
+            "path": str(info.path),
+            "policy": name,
+            "manifest_sha256": files.manifest_sha256(str(info.path)),
+            "weights_sha256": info.sha256,
+        },
+        "cluster": meta["cluster"],
+        "trace": meta["trace"],
+        "settings": meta["settings"],
+        "program": {
+            "name": "rltuned",
+            "version": __version__,
+            "revision": meta["revision"],
+            "command": meta["command"],
+        },
+        "evidence": {
+            "windows": len(windows),
+            "jobs": sum(window["jobs"] for window in windows),
+            "first_job": windows[0]["first_job"],
+            "last_job": windows[-1]["last_job"],
+            "rejected": sum(window["rejected"]["count"] for window in windows),
+            "best_plain": found.best,
+            "model_wait": _each(found.against),
+            "model_guarded": _each(found.guards),
+            "rules_wait_of_slurm": _each(found.rules),
+            "means": report["policies"],
+            "intervals": f"paired bootstrap over windows that share no job, {RESAMPLES} resamples; the model against each "
+            f"plain policy at {LEVEL:.0%}, a rule against Slurm's own order at {LEVEL:.0%} for all rules together; guarded "
+            f"metrics at most {MOST_WORSE} of the best plain policy's",
+        },
+    }
+
+
+def _each(compared: Mapping[str, Comparison]) -> dict[str, Any]:
+    return {name: asdict(one) for name, one in compared.items()}
+
+
+def lines(made: Mapping[str, Any], number: Callable[[float], str] = "{:,.0f}".format) -> list[str]:
+    """A verdict for people."""
+    evidence, settings = made["evidence"], made["settings"]
+    where = f"{evidence['windows']} windows of {settings['window']} jobs of {made['trace']['name']}"
+    told = [
+        f"verdict: {made['chosen']}",
+        made["reason"],
+        f"{where} on {made['cluster']['text']}, estimates {settings['estimates']}, start {settings['start']}",
+    ]
+    for name, means in evidence["means"].items():
+        compared = evidence["model_wait"].get(name)
+        beside = f"   model / {name}: {_told(Comparison(**compared))}" if compared is not None else ""
+        wait = "–" if means[TESTED] is None else f"{number(means[TESTED])} s"
+        told.append(f"  {name:<12} mean wait {wait:>12}{beside}")
+    return told

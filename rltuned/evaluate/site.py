@@ -1,0 +1,80 @@
+"""What a site itself can be asked for, instead of a trace and a description: its finished jobs, and its nodes now."""
+
+import math
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from rltuned.cluster.shape import ClusterShape
+from rltuned.cluster.tables import Snapshot
+from rltuned.errors import ShapeError, WorkloadError
+from rltuned.evaluate.run import Progress
+from rltuned.slurm.history import read_trace, trace_header
+from rltuned.slurm.process import Runner
+from rltuned.workload.jobs import Workload
+from rltuned.workload.readers import read
+
+_DAY: Final = 86400.0
+SLICE: Final = 6 * 3600.0
+"""Seconds of the past that one command asks for: bounds the answer, whatever the site."""
+
+
+def history(
+    ask: Callable[[float, float], list[str]], days: float, now: float, progress: Progress | None = None
+) -> Workload:
+    """The site's jobs that ended within the last days, as its accounting has them (``--from-sacct DAYS``).
+
+    Args:
+        ask: `asker` of the site: lines of jobs that ended between two moments.
+        days: above 0.
+        now: epoch seconds.
+        progress: told how many stretches have been read.
+
+    Raises:
+        SlurmError: the accounting does not answer, or strangely.
+        WorkloadError: no job ended in that time, or one that cannot be understood.
+    """
+    start = now - days * _DAY
+    pieces = math.ceil((now - start) / SLICE)
+    found = []
+    for piece in range(pieces):
+        found += ask(start + piece * SLICE, min(start + (piece + 1) * SLICE, now))
+        if progress is not None:
+            progress("asking sacct", piece + 1, pieces)
+    if not found:
+        raise WorkloadError(f"sacct: no job ended in the last {days:g} days")
+    # Through the reader of saved answers of sacct, so that both are understood alike. Nobody else may read it meanwhile.
+    with tempfile.TemporaryDirectory(prefix="rltuned-") as directory:
+        path = Path(directory) / f"sacct-{days:g}d"
+        path.write_text("\n".join([trace_header(), *found]) + "\n", encoding="utf-8")
+        return read(path, form="sacct")
+
+
+def asker(runner: Runner) -> Callable[[float, float], list[str]]:
+    """How `history` asks the accounting of a real cluster."""
+    return lambda start, end: read_trace(runner, start, end)
+
+
+def live_shape(snapshot: Snapshot, name: str) -> ClusterShape:
+    """The cluster of a snapshot, with nothing running on it. Nodes that are drained or down now stay so.
+
+    Raises:
+        ShapeError: it has no nodes or partitions.
+    """
+    nodes = snapshot.nodes
+    if not len(nodes) or not snapshot.partitions:
+        raise ShapeError(f"cluster {name}: Slurm shows no nodes, or no partitions")
+    empty = replace(
+        nodes,
+        cpus_alloc=np.zeros_like(nodes.cpus_alloc),
+        mem_alloc=np.zeros_like(nodes.mem_alloc),
+        gpus_alloc=np.zeros_like(nodes.gpus_alloc),
+    )
+    # Slurm need not have a default partition; a shape has one.
+    default = next((row for row, part in enumerate(snapshot.partitions) if part.default), 0)
+    parts = tuple(replace(part, default=row == default) for row, part in enumerate(snapshot.partitions))
+    return ClusterShape(empty, parts, name)
