@@ -75,8 +75,10 @@ class Plan:
     """Rows of jobs that the placement spreads onto idle nodes now."""
     exclude: Mapping[int, tuple[int, ...]]
     """Node rows to keep a job away from, by row of the job table, for jobs that are planned to start now."""
-    changes: tuple[Change, ...]
-    """Head of the queue first."""
+    current: Ints
+    """(n,) priority that the job has now."""
+    history: History
+    """What earlier cycles left on these jobs."""
     foreign: tuple[int, ...] = ()
     """Jobs that the journal claims, but that somebody else changed since; newly found by this plan."""
     withdraw: tuple[int, ...] = ()
@@ -86,6 +88,11 @@ class Plan:
     def ranks_changed(self) -> int:
         """Jobs whose planned rank is not Slurm's own."""
         return int((self.rank != self.base_rank).sum())
+
+    @cached_property
+    def changes(self) -> tuple[Change, ...]:
+        """Head of the queue first. Made when it is asked for: a simulation that only ranks never does."""
+        return _changes(self)
 
     @cached_property
     def queue(self) -> npt.NDArray[np.intp]:
@@ -162,12 +169,12 @@ def plan(
         placed_rows=np.zeros(0, dtype=np.intp),
         isolate=frozenset(),
         exclude={},
-        changes=(),
+        current=current,
+        history=history,
         foreign=_newly_foreign(scope, jobs, history),
         withdraw=_withdrawn(scope, jobs, history, config.decide.mode),
     )
-    result = _place(result, mine, config)
-    return replace(result, changes=_changes(result, current, history))
+    return _place(result, mine, config)
 
 
 def _rehearse(
@@ -333,11 +340,18 @@ def _may_start(jobs: JobTable, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.boo
     return np.asarray(free[jobs.reason.codes[rows]], dtype=np.bool_)
 
 
-def _changes(result: Plan, current: Ints, history: History) -> tuple[Change, ...]:
+def _changes(result: Plan) -> tuple[Change, ...]:
     jobs, mode = result.snapshot.jobs, result.config.decide.mode
+    current, history = result.current, result.history
     changes: list[Change] = []
     withdrawn = frozenset(result.withdraw)
-    for position, at in enumerate(result.queue):
+    moved = (result.target != current).tolist()
+    steers = result.config.placement.apply is not PlacementApply.OFF or any(
+        record.exc_nodes is not None for record in history.applied.values()
+    )
+    for position, at in enumerate(result.queue.tolist()):
+        if not (moved[at] or steers):
+            continue
         row = int(result.rows[at])
         job = int(jobs.job_id[row])
         if job in withdrawn:
@@ -350,14 +364,14 @@ def _changes(result: Plan, current: Ints, history: History) -> tuple[Change, ...
             "nice": int(jobs.nice[row]),
             "base": int(result.base[at]),
         }
-        if result.target[at] != current[at]:
+        if moved[at]:
             if mode is ApplyMode.SITE_FACTOR:
-                factor = int(np.clip(result.target[at] - result.base[at], -MAX_FACTOR, MAX_FACTOR))
+                factor = max(-MAX_FACTOR, min(int(result.target[at] - result.base[at]), MAX_FACTOR))
                 if factor != jobs.site_factor[row]:
                     before = int(jobs.site_factor[row])
                     changes.append(Change(field=Field.SITE_FACTOR, before=before, after=factor, **identity))
             else:
-                value = int(np.clip(result.target[at], 1, MAX_PRIORITY))
+                value = max(1, min(int(result.target[at]), MAX_PRIORITY))
                 changes.append(Change(field=Field.PRIORITY, before=int(current[at]), after=value, **identity))
         changes.extend(_placement_changes(result, row, record, identity))
     return tuple(changes)

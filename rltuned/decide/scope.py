@@ -137,6 +137,8 @@ def _allowed(
     several: bool = False,
 ) -> Bools:
     """Whether each row's value is in scope; `several`: the value is a comma list and all of it must be."""
+    if not include and not exclude:
+        return np.ones(len(rows), dtype=np.bool_)
 
     def inside(name: str) -> bool:
         parts = name.split(",") if several else [name]

@@ -9,7 +9,7 @@ from rltuned.cluster.changes import Field
 from rltuned.cluster.hostlist import expand
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Floats
-from rltuned.config import Config
+from rltuned.config import Config, PlacementApply
 from rltuned.decide import plan
 from rltuned.decide.rehearsal import Rehearsal
 from rltuned.policy.base import Policy
@@ -64,6 +64,8 @@ class PlanRanker:
         keys = np.full(len(snapshot.jobs), np.inf)
         keys[running:] = len(rows) + np.arange(len(rows))
         keys[result.rows[result.queue]] = np.arange(len(result.queue))
+        if self.config.placement.apply is PlacementApply.OFF:
+            return keys[running:]
         for change in result.changes:
             if change.field is Field.OVERSUBSCRIBE:
                 simulation.set_isolated(change.job_id - 1, isolated=True)
