@@ -314,6 +314,7 @@ def explain(job_id: int, config_path: Path | None, *, fresh: bool, as_json: bool
     """Why is this job at this rank? Answers from the daemon's last decision; without one, from a fresh plan."""
     from rltuned import show
     from rltuned.daemon import record
+    from rltuned.daemon.loop import load_policy
     from rltuned.decide import explain as explain_job
 
     config = load(config_path).config
@@ -323,7 +324,12 @@ def explain(job_id: int, config_path: Path | None, *, fresh: bool, as_json: bool
             made = record.load(config.state.directory)
         except RltunedError as error:
             click.echo(f"rltuned: {error}; planning afresh", err=True)
-    answer = explain_job(made if made is not None else _fresh_record(config), job_id)
+    try:
+        policy = load_policy(config.policy)
+    except RltunedError as error:
+        click.echo(f"rltuned: what moved the score is not known: {error}", err=True)
+        policy = None
+    answer = explain_job(made if made is not None else _fresh_record(config), job_id, policy)
     if as_json:
         emit(answer.as_dict())
     else:

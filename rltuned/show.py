@@ -98,6 +98,8 @@ def explanation(console: Console, answer: Any) -> None:
             f"(from {'its' if answer.estimated_from == 'time limit' else 'such'} {answer.estimated_from}) and has waited "
             f"{duration(answer.wait)}."
         )
+    if answer.rehearsal:
+        console.print(f"  Rehearsal: {plain(answer.rehearsal)}.")
     for guard in answer.guards:
         console.print(f"  Guard: {guard}.")
     if answer.placement:
@@ -106,6 +108,19 @@ def explanation(console: Console, answer: Any) -> None:
         console.print(f"  Last write: {plain(answer.outcome)}.")
     elif answer.stage in {"shadow", "observe"}:
         console.print(f"  Stage '{answer.stage}': nothing was written to Slurm.")
+    for other in answer.alternatives:
+        kept = (
+            "the same place"
+            if other.place == other.instead_of
+            else f"place {other.place} instead of {other.instead_of}"
+        )
+        console.print(
+            f"  {other.meaning[0].upper()}{other.meaning[1:]}: {kept} by score among {other.among} visible jobs of its class."
+        )
+    if answer.policy_note:
+        console.print(f"  What moved the score is not known: {plain(answer.policy_note)}.")
+    if answer.sum is not None:
+        _score_sum(console, answer.sum)
     if answer.features:
         rows = [
             (item.name, f"{item.value:.3f}", f"{item.median:.3f}", "yes" if item.used else "")
@@ -119,6 +134,24 @@ def explanation(console: Console, answer: Any) -> None:
                 right=("this job", "median of queue"),
             )
         )
+
+
+def _score_sum(console: Console, told: Any) -> None:
+    """`decide.explain.Sum`: from the average job's score to this one's."""
+    through = [f"by {told.corrected}", "by the network"] if told.corrected else []
+    rows = [
+        (
+            part.name,
+            f"{part.value:.3f}",
+            f"{part.average:.3f}",
+            *([f"{part.rule:+.4f}", f"{part.network:+.4f}"] if told.corrected else []),
+            f"{part.rule + part.network:+.4f}",
+        )
+        for part in told.parts
+    ]
+    columns = ("number", "this job", "average", *through, "moves the score")
+    title = f"What moved the score, from {told.reference:.4f} of the average job to {told.score:.4f} (docs/policy.md)"
+    console.print(table(title, columns, rows, right=columns[1:]))
 
 
 SYMBOL: Final = {

@@ -5,11 +5,20 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+import numpy as np
+
 from rltuned.cluster.changes import Outcome
 from rltuned.decide.ranks import Guard
 from rltuned.decide.record import RECORD_VERSION
+from rltuned.decide.rehearsal import Move
 from rltuned.decide.scope import MEANING, Veto
+from rltuned.decide.what_if import MEANING as REQUEST_MEANING
+from rltuned.decide.what_if import Request, observation_of, with_request
 from rltuned.errors import RltunedError
+from rltuned.observe.observation import Observation
+from rltuned.policy.actor import Actor
+from rltuned.policy.attribution import attribute
+from rltuned.policy.base import Policy
 
 GUARD_MEANING: Final[Mapping[Guard, str]] = {
     Guard.AGE_BOUND: "it has waited longer than the age bound, so it is never moved back",
@@ -33,6 +42,9 @@ FINISHED_JOBS: Final = "finished jobs"
 TIME_LIMIT: Final = "time limit"
 """What a run-time estimate rests on: the site's finished jobs (docs/estimates.md), or what the job asked for."""
 
+SAME: Final = 1e-4
+"""Scores of the record and of the policy at hand that are nearer than this are of the same policy."""
+
 
 class Verdict(enum.StrEnum):
     """What rltuned does with the job."""
@@ -54,6 +66,49 @@ class FeatureValue:
     """Over the visible queue, for comparison."""
     used: bool
     """Whether it is among the eight sampled columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one number of the job adds to its score, compared with the average of the visible jobs."""
+
+    name: str
+    """A column of the state."""
+    value: float
+    """Of the job, in [0, 1], as the policy's state has it."""
+    average: float
+    """Over the visible jobs."""
+    rule: float
+    """Through the rule that the actor corrects; exact. 0 without one."""
+    network: float
+    """Through the network, by integrated gradients."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """A learned score taken apart: ``score = reference + Σ (rule + network)``."""
+
+    score: float
+    reference: float
+    """Of the average visible job."""
+    corrected: str
+    """Name of the rule that the network corrects, "" without one."""
+    parts: tuple[Part, ...]
+    """The most important first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """The job scored again as if it had asked for something else."""
+
+    request: str
+    """`what_if.Request`."""
+    meaning: str
+    score: float
+    place: int
+    """By score among the visible jobs of its class, 1 first; guards and the rehearsal are not asked again."""
+    instead_of: int
+    among: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +144,24 @@ class Explanation:
     placement: str = ""
     outcome: str = ""
     """What became of the change at the last write."""
+    sum: Sum | None = None
+    """Why the score is what it is; only of an actor that is at hand."""
+    alternatives: tuple[Alternative, ...] = ()
+    """What would change its place."""
+    policy_note: str = ""
+    """Why the score could not be taken apart, nor the policy be asked again."""
+    rehearsal: str = ""
+    """What playing the queue ahead did to this job."""
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able form."""
         return asdict(self)
 
 
-def explain(record: Mapping[str, Any], job_id: int) -> Explanation:
+def explain(record: Mapping[str, Any], job_id: int, policy: Policy | None = None) -> Explanation:
     """Explain one job from a decision record (`record.record`).
+
+    `policy`: the one that decided, where it is at hand: it is asked what moved the score, and what would change the place.
 
     Raises:
         RltunedError: the record is of another version.
@@ -125,6 +190,8 @@ def explain(record: Mapping[str, Any], job_id: int) -> Explanation:
     visible: dict[str, Any] = {}
     if seen >= 0:
         visible = _visible(record, at, seen)
+        if policy is not None:
+            visible |= _asked_again(record, at, seen, policy)
     guards = tuple(meaning for guard, meaning in GUARD_MEANING.items() if jobs["guards"][at] & guard)
     outcomes = record["outcomes"].get(str(job_id), {})
     return Explanation(
@@ -138,6 +205,7 @@ def explain(record: Mapping[str, Any], job_id: int) -> Explanation:
         target_priority=jobs["target"][at],
         guards=guards,
         placement=_placement(record, job_id),
+        rehearsal=_rehearsal(record, job_id),
         outcome=", ".join(f"{name} {OUTCOME_MEANING.get(outcome, outcome)}" for name, outcome in outcomes.items()),
         **visible,
         **common,
@@ -167,6 +235,81 @@ def _visible(record: Mapping[str, Any], at: int, seen: int) -> dict[str, Any]:
         "wait": window["wait"][seen],
         "features": features,
     }
+
+
+def _asked_again(record: Mapping[str, Any], at: int, seen: int, policy: Policy) -> dict[str, Any]:
+    """What only the policy itself can tell."""
+    observation = observation_of(record)
+    if observation is None:
+        return {"policy_note": "the record is of an older rltuned, which did not keep what the policy saw"}
+    jobs, scores = record["jobs"], policy.score(observation)
+    rehearsed = record.get("rehearsed") or {}
+    # A job that the rehearsal moved has a score of its own making in the record.
+    own = np.array([jobs["id"][i] != rehearsed.get("job") for i in _in_window(jobs["seen"])], dtype=np.bool_)
+    as_decided = np.asarray(record["window"]["score"])
+    if policy.name != record["policy"] or not np.allclose(scores[own], as_decided[own], atol=SAME):
+        return {
+            "policy_note": f"'{policy.name}' as it is now is not what decided: the model or the configuration was changed"
+        }
+    mine = jobs["class"][at]
+    others = np.array(
+        [i for other, i in enumerate(jobs["seen"]) if i >= 0 and i != seen and jobs["class"][other] == mine]
+    )
+
+    def place(given: Any) -> int:
+        return 1 + int((given[others.astype(np.intp)] > given[seen]).sum())
+
+    alternatives = []
+    for name, other in record["other_requests"].items():
+        if other["applies"][seen]:
+            again = policy.score(with_request(observation, other, seen))
+            alternatives.append(
+                Alternative(
+                    request=name,
+                    meaning=REQUEST_MEANING[Request(name)],
+                    score=float(again[seen]),
+                    place=place(again),
+                    instead_of=place(scores),
+                    among=len(others) + 1,
+                )
+            )
+    told: dict[str, Any] = {"alternatives": tuple(alternatives)}
+    if isinstance(policy, Actor):
+        told["sum"] = _sum(policy, observation, seen)
+    return told
+
+
+def _in_window(seen: list[int]) -> list[int]:
+    """Positions of the jobs that the policy saw, in the order of the window."""
+    return sorted((at for at, index in enumerate(seen) if index >= 0), key=lambda at: seen[at])
+
+
+def _sum(actor: Actor, observation: Observation, seen: int) -> Sum:
+    told = attribute(actor, observation, seen)
+    state = observation.state[: len(observation)].astype(np.float64)
+    parts = [
+        Part(
+            name=name,
+            value=float(state[seen, column]),
+            average=float(state[:, column].mean()),
+            rule=told.rule.get(name, 0.0),
+            network=float(told.network[column]),
+        )
+        for column, name in enumerate(told.columns)
+    ]
+    parts.sort(key=lambda part: -abs(part.rule + part.network))
+    return Sum(told.score, told.reference, actor.architecture.residual or "", tuple(parts))
+
+
+def _rehearsal(record: Mapping[str, Any], job_id: int) -> str:
+    found = record.get("rehearsed")
+    if not found or found["job"] != job_id:
+        return ""
+    where = "front" if found["move"] == Move.FIRST else "back"
+    return (
+        f"moved to the {where} by the rehearsal of {found['plays']} orders: expected to save "
+        f"{found['gain'] / 3600:.1f} h of waiting in all"
+    )
 
 
 def _median(values: list[float]) -> float:

@@ -6,6 +6,7 @@ Columns rather than one object per job, so that 10,000 jobs stay small. No names
 from typing import Any, Final
 
 from rltuned.decide.plan import Plan
+from rltuned.decide.what_if import other_requests, rows_of
 from rltuned.observe import FEATURES
 
 RECORD_VERSION: Final = 1
@@ -54,11 +55,14 @@ def record(plan: Plan) -> dict[str, Any]:
         "window": {
             "score": plan.scores.tolist(),
             "values": observation.features.round(6).tolist(),
-            "run_time": observation.run_time.tolist(),
             "predicted": plan.predicted.tolist(),
-            "gpus": observation.gpus.tolist(),
             "wait": observation.wait.tolist(),
+            "submit": observation.submit.tolist(),
+            "priority": observation.priority.tolist(),
+            **rows_of(observation),
         },
+        "other_requests": other_requests(plan),
+        "rehearsed": _rehearsed(plan),
         "vetoed": {veto.value: jobs.job_id[rows].tolist() for veto, rows in plan.scope.vetoed().items()},
         "placement": {
             "outcome": plan.placement.outcome.value if plan.placement is not None else "off",
@@ -68,3 +72,11 @@ def record(plan: Plan) -> dict[str, Any]:
         "changes": [[change.job_id, change.field.value, change.before, change.after] for change in plan.changes],
         "outcomes": {},
     }
+
+
+def _rehearsed(plan: Plan) -> dict[str, Any] | None:
+    found = plan.rehearsed
+    if found is None:
+        return None
+    moved = None if found.moved is None else int(plan.snapshot.jobs.job_id[found.moved])
+    return {"plays": found.plays, "job": moved, "move": found.move and found.move.value, "gain": found.gain}

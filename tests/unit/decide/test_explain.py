@@ -1,0 +1,155 @@
+"""What moved the score, and what would change the place: `explain` with the policy at hand."""
+
+import io
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rich.console import Console
+from unit.policy.conftest import actor_of
+
+from rltuned import show
+from rltuned.config import Config, PlacementApply, PlacementSection
+from rltuned.decide import explain, plan, record
+from rltuned.decide.rehearsal import Move, Rehearsed
+from rltuned.decide.what_if import Request, observation_of
+from rltuned.learn.queues import QueueSettings, generate
+from rltuned.observe import STATE_COLUMNS
+from rltuned.policy.heuristics import by_name
+
+from .conftest import make_snapshot, pending
+
+QUIET = Config(placement=PlacementSection(apply=PlacementApply.OFF))
+LIMITS = [7200.0, 3600.0, 600.0, 86400.0, 1200.0]
+
+
+def decided(policy, snapshot, estimates=None, rehearsal=None):
+    """The decision record as the disk gives it back."""
+    made = record(plan(snapshot, policy, QUIET, None, estimates, rehearsal))
+    return json.loads(json.dumps(made, allow_nan=False))
+
+
+def learned(**architecture):
+    actor = actor_of(residual="saf", context=True, **architecture)
+    actor.weights["layer3.kernel"][:] *= 0.2
+    return actor
+
+
+@pytest.fixture
+def queue():
+    return generate(np.random.default_rng(3), QueueSettings(jobs=(60, 90), estimate_error=(0.5, 1.0), limit_only=0.0))
+
+
+def test_the_parts_of_a_learned_score_add_up_to_it_and_the_record_is_enough_for_them(queue):
+    actor = learned()
+    made = decided(actor, *queue)
+    for job in made["jobs"]["id"][::9]:
+        answer = explain(made, job, actor)
+        assert answer.policy_note == ""
+        told = answer.sum
+        assert {part.name for part in told.parts} == set(STATE_COLUMNS)
+        assert told.score == pytest.approx(answer.score, abs=2e-6)
+        assert told.reference + sum(part.rule + part.network for part in told.parts) == pytest.approx(
+            told.score, abs=1e-9
+        )
+        assert {part.name for part in told.parts if part.rule} == {"requested_time", "requested_gpus"}
+        sizes = [abs(part.rule + part.network) for part in told.parts]
+        assert sizes == sorted(sizes, reverse=True)
+        json.dumps(answer.as_dict(), allow_nan=False)
+
+
+def test_a_record_gives_back_what_the_policy_saw(queue):
+    result = plan(queue[0], learned(), QUIET, None, queue[1])
+    seen = observation_of(json.loads(json.dumps(record(result))))
+    np.testing.assert_allclose(seen.state, result.observation.state, atol=1e-6)
+    for name in ("run_time", "time_limit", "gpus", "wait", "submit", "priority"):
+        np.testing.assert_array_equal(getattr(seen, name), getattr(result.observation, name))
+
+
+def test_half_the_limit_brings_a_job_to_the_place_that_a_new_plan_gives_it():
+    jobs = pending(5, time_limit=LIMITS)
+    actor = learned()
+    made = decided(actor, make_snapshot(jobs))
+    (found,) = [other for other in explain(made, 1, actor).alternatives if other.request == Request.LIMIT]
+    halved = pending(5, time_limit=[3600.0, *LIMITS[1:]])
+    again = explain(decided(actor, make_snapshot(halved)), 1, actor)
+    assert found.score == pytest.approx(again.score, abs=2e-6)
+    assert (found.place, found.among) == (again.better_scored + 1, 5)
+    assert found.instead_of == explain(made, 1).better_scored + 1
+
+
+def test_half_the_gpus_of_a_job_over_nodes_are_half_the_nodes():
+    columns = {"time_limit": LIMITS, "gpus_per_node": 4, "cpus": [16, 8, 8, 8, 8], "mem": [8000.0, *([4000.0] * 4)]}
+    jobs = pending(5, gpus=[8, 4, 4, 4, 4], nodes=[2, 1, 1, 1, 1], **columns)
+    fewer = replace(jobs, gpus=jobs.gpus // [2, 1, 1, 1, 1], nodes=jobs.nodes // [2, 1, 1, 1, 1])
+    fewer = replace(fewer, cpus=jobs.cpus // [2, 1, 1, 1, 1], mem=jobs.mem / [2, 1, 1, 1, 1])
+    actor = learned()
+    made = decided(actor, make_snapshot(jobs))
+    (found,) = [other for other in explain(made, 1, actor).alternatives if other.request == Request.GPUS]
+    assert found.score == pytest.approx(explain(decided(actor, make_snapshot(fewer)), 1).score, abs=2e-6)
+
+
+def test_only_what_a_job_could_have_asked_for_is_tried():
+    jobs = pending(3, time_limit=[np.inf, 3600.0, 600.0], gpus=[1, 1, 3], nodes=[1, 1, 1])
+    made = decided(by_name("saf"), make_snapshot(jobs), np.array([np.nan, 60.0, np.nan]))
+    tried = {job: {other.request for other in explain(made, job, by_name("saf")).alternatives} for job in (1, 2, 3)}
+    assert tried == {1: set(), 2: {Request.LIMIT, Request.TIME}, 3: {Request.LIMIT, Request.GPUS}}
+
+
+def test_a_plain_rule_is_asked_again_as_well():
+    made = decided(by_name("sjf"), make_snapshot(pending(5, time_limit=LIMITS)))
+    answer = explain(made, 4, by_name("sjf"))
+    assert answer.sum is None
+    assert [(other.place, other.instead_of) for other in answer.alternatives] == [(5, 5)]
+    answer = explain(made, 1, by_name("sjf"))
+    assert [(other.place, other.instead_of) for other in answer.alternatives] == [(3, 4)]
+
+
+def test_another_model_than_the_one_that_decided_is_not_asked(queue):
+    made = decided(learned(), *queue)
+    for other in (actor_of(seed=5, residual="saf", context=True), by_name("saf")):
+        answer = explain(made, made["jobs"]["id"][0], other)
+        assert "is not what decided" in answer.policy_note
+        assert answer.sum is None
+        assert answer.alternatives == ()
+
+
+def test_a_record_of_an_earlier_release_is_explained_without_the_sum(queue):
+    made = decided(learned(), *queue)
+    del made["window"]["state"], made["other_requests"], made["rehearsed"]
+    answer = explain(made, made["jobs"]["id"][0], learned())
+    assert answer.rank is not None
+    assert "older rltuned" in answer.policy_note
+
+
+class Forward:
+    """A rehearsal that finds three hours and a half in putting one job first."""
+
+    def rehearse(self, snapshot, rows, scores, run_times):
+        return Rehearsed(plays=17, cost=22_600.0, best=10_000.0, moved=int(rows[np.argmin(scores)]), move=Move.FIRST)
+
+
+def test_the_job_that_the_rehearsal_moved_says_so_and_the_others_do_not():
+    actor = learned()
+    made = decided(actor, make_snapshot(pending(5, time_limit=LIMITS)), rehearsal=Forward())
+    moved = made["rehearsed"]["job"]
+    answer = explain(made, moved, actor)
+    assert answer.rank == 1
+    assert answer.rehearsal.startswith("moved to the front by the rehearsal of 17 orders: expected to save 3.5 h")
+    assert answer.policy_note == ""
+    others = set(range(1, 6)) - {moved}
+    assert {explain(made, job, actor).rehearsal for job in others} == {""}
+
+
+def test_people_read_the_same(queue):
+    actor = learned()
+    made = decided(actor, *queue)
+    job = next(job for job in made["jobs"]["id"] if explain(made, job, actor).alternatives)
+    answer = explain(made, job, actor)
+    console = Console(width=200, file=io.StringIO())
+    show.explanation(console, answer)
+    text = console.file.getvalue()
+    first, other = answer.sum.parts[0], answer.alternatives[0]
+    assert f"{first.rule + first.network:+.4f}" in text
+    assert f"by score among {other.among} visible jobs" in text
