@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 EXIT_FINDINGS = 10
 """`doctor` found an error, `restore` left something (docs/exit-codes.md)."""
 
+EXIT_UNPROVEN = 14
+"""`evaluate --gate` found nothing that is certainly better than Slurm's own order."""
+
 config_option = click.option(
     "--config",
     "config_path",
@@ -587,6 +590,31 @@ def traces_generate(preset: str, jobs: int, cluster: str, seed: int, load: float
 @click.option("--skip-bad", is_flag=True, help="Count lines that cannot be read and go on.")
 @click.option("--job-table", help="pai_job_table.csv, where the trace is pai_task_table.csv.")
 @click.option(
+    "--gate",
+    is_flag=True,
+    help="Instead: is the model, a plain rule or Slurm's own order the best for this site? Windows are recent and share no "
+    'job; makes the verdict that policy.name = "auto" goes by.',
+)
+@click.option(
+    "--from-sacct",
+    type=click.FloatRange(0, 366, min_open=True),
+    metavar="DAYS",
+    help="With --gate: jobs of the last DAYS from sacct instead of --trace.",
+)
+@click.option(
+    "--out",
+    "verdict_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="VERDICT.json",
+    help="With --gate: write the verdict there.",
+)
+@click.option(
+    "--valid-days",
+    type=click.FloatRange(1, 366),
+    help="With --gate: for how long the daemon goes by the verdict. [default: 90]",
+)
+@config_option
+@click.option(
     "--against",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="REPLAY.json",
@@ -620,7 +648,10 @@ def traces_generate(preset: str, jobs: int, cluster: str, seed: int, load: float
 @click.option(
     "--slurm-option", multiple=True, metavar="NAME=VALUE", help="More for sbatch, e.g. account=lab. Repeatable."
 )
+@click.pass_context
 def evaluate(
+    context: click.Context,
+    /,
     against: Path | None,
     out: str | None,
     plot: Path | None,
@@ -628,6 +659,11 @@ def evaluate(
     resume: bool,
     workers: int | None,
     executor: str,
+    gate: bool,
+    from_sacct: float | None,
+    verdict_path: Path | None,
+    valid_days: float | None,
+    config_path: Path | None,
     **options: Any,
 ) -> None:
     """Compare policies on the same jobs of a trace, in the simulator, with intervals.
@@ -646,11 +682,35 @@ def evaluate(
         rltuned evaluate --trace t.csv.gz --cluster 8x8 --policies saf,rl --split test --json r.json --plot plots/
       Many windows as an array job of a Slurm cluster; go on after an interruption
         rltuned evaluate --trace t.csv.gz --cluster 8x8 --windows 1000 --json r.json --executor slurm --resume
+      Which policy should this site run? (docs/gate.md)
+        rltuned evaluate --gate --from-sacct 30 --out /var/lib/rltuned/verdict.json
     """
     from rltuned.evaluate import against as replayed
     from rltuned.evaluate import report
 
     path = Path(out) if out and out != "-" else None
+    only_gate = {"--from-sacct": from_sacct, "--out": verdict_path, "--valid-days": valid_days, "--config": config_path}
+    if not gate and (misplaced := [flag for flag, value in only_gate.items() if value is not None]):
+        raise click.UsageError(f"{misplaced[0]} goes with --gate")
+    if gate:
+        if against is not None or plot is not None or out == "-":
+            raise click.UsageError("--against, --plot and --json - do not go with --gate")
+        slurm = _slurm_options(options)
+        default = click.core.ParameterSource.DEFAULT
+        given = {name: value for name, value in options.items() if context.get_parameter_source(name) is not default}
+        _gate(
+            load(config_path).config,
+            given,
+            path,
+            verdict_path,
+            from_sacct=from_sacct,
+            valid_days=valid_days,
+            resume=resume,
+            workers=workers,
+            executor=executor,
+            slurm=slurm,
+        )
+        return
     if against is not None:
         if plot is not None or resume:
             raise click.UsageError(
@@ -673,6 +733,89 @@ def evaluate(
         report.show(console(), table)
 
 
+def _slurm_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Takes those of --executor slurm out of the options."""
+    return {name.removeprefix("slurm_"): options.pop(name) for name in list(options) if name.startswith("slurm_")}
+
+
+def _gate(
+    config: Config,
+    given: dict[str, Any],
+    report_path: Path | None,
+    verdict_path: Path | None,
+    *,
+    from_sacct: float | None,
+    valid_days: float | None,
+    resume: bool,
+    workers: int | None,
+    executor: str,
+    slurm: dict[str, Any],
+) -> None:
+    """`evaluate --gate`. `given`: options of an evaluation that were typed; the others are as the daemon has them."""
+    from rltuned.cluster.verdict import SLURM
+    from rltuned.daemon.clock import SystemClock
+    from rltuned.daemon.files import write_atomic
+    from rltuned.evaluate import executors, gate, report, site
+    from rltuned.evaluate.run import evaluate as run_all
+    from rltuned.evaluate.settings import from_options
+    from rltuned.learn.progress import progress_bar
+    from rltuned.slurm.connect import open_reader, runner
+    from rltuned.workload import read, read_shape
+
+    if (given.get("trace") is None) == (from_sacct is None):
+        raise click.UsageError("--gate needs the site's jobs: either --from-sacct DAYS or --trace FILE")
+    if from_sacct is None and given.get("cluster") is None:
+        raise click.UsageError("--gate with --trace needs --cluster: the file need not be of this cluster")
+    if report_path is None and (resume or executor == "slurm"):
+        raise click.UsageError(
+            f"{'--resume' if resume else '--executor slurm'} needs --json OUT: work is kept beside it"
+        )
+    if verdict_path is not None and not os.access(verdict_path.parent, os.W_OK | os.X_OK):
+        raise RltunedError(f"{verdict_path}: cannot be written: is {verdict_path.parent} there, and yours?")
+    clock = SystemClock()
+    length = given.pop("window", None)
+    settings = from_options(
+        {
+            "trace": "",
+            "cluster": "",
+            "policies": ",".join(gate.CANDIDATES),
+            "estimates": config.estimates.source,
+            "model": config.policy.model,
+            "start": "warm",
+            "gate": True,
+            "from_sacct": from_sacct,
+            **given,
+        }
+    )
+    with progress_bar() as progress:
+        if settings.cluster:
+            shape = read_shape(settings.cluster)
+        else:
+            reader = open_reader(config.slurm)
+            shape = site.live_shape(reader.snapshot(clock.time()), reader.facts().cluster_name)
+        if from_sacct is not None:
+            jobs = site.history(site.asker(runner(config.slurm)), from_sacct, clock.time(), progress)
+        else:
+            form, skip_bad = settings.form, settings.skip_bad
+            jobs = read(settings.trace, form=form, skip_bad=skip_bad, progress=progress, job_table=settings.job_table)
+        evaluation = gate.prepare(settings, jobs, shape, _revision(), length)
+        chosen = executors.chosen(executor, workers, report_path, slurm)
+        result = run_all(evaluation, chosen, report_path, resume=resume, progress=progress)
+    made = gate.verdict(result, evaluation.settings, clock.time(), valid_days or gate.VALID_DAYS)
+    if report_path is not None:
+        report.write(result, report_path)
+    for line in gate.lines(made):
+        click.echo(line)
+    if verdict_path is not None:
+        try:
+            write_atomic(verdict_path, gate.text(made).encode())
+        except OSError as error:
+            raise RltunedError(f"{verdict_path}: cannot be written: {error.strerror or error}") from error
+        click.echo(f'{verdict_path}: written; a daemon with policy.name = "auto" takes it over on SIGHUP')
+    if made["chosen"] == SLURM:
+        raise click.exceptions.Exit(EXIT_UNPROVEN)
+
+
 def _evaluated(
     path: Path | None, *, resume: bool, workers: int | None, executor: str, options: dict[str, Any]
 ) -> dict[str, Any]:
@@ -693,7 +836,7 @@ def _evaluated(
         )
     if options["warm_jobs"] and options["start"] == "idle":
         raise click.UsageError("--warm-jobs: an idle start has no jobs before the window; add --start warm")
-    slurm = {name.removeprefix("slurm_"): options.pop(name) for name in list(options) if name.startswith("slurm_")}
+    slurm = _slurm_options(options)
     settings = from_options(options)
     if resume and path is not None and not state_path(path).exists():
         click.echo(f"rltuned: nothing to resume beside {path}: beginning anew", err=True)

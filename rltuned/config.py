@@ -84,9 +84,12 @@ class PolicySection(_Section):
     """Who ranks the jobs."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")] = "model"
-    """`model`, or a plain rule by name: fifo, sjf, saf, wfp3, unicep, f1, qssf; multifactor: leave Slurm's order alone."""
+    """`model`, or a plain rule by name: fifo, sjf, saf, wfp3, unicep, f1, qssf; multifactor: leave Slurm's order alone;
+    auto: what `rltuned evaluate --gate` has found to be best here, and Slurm's order until it has."""
     model: str = "base"
     """Name of a shipped model, or the absolute path of a model's manifest (.json)."""
+    verdict: Path = Path("/var/lib/rltuned/verdict.json")
+    """Where `auto` finds the verdict. Absolute. Read at the start and on SIGHUP."""
 
 
 class EstimatesSection(_Section):

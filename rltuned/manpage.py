@@ -31,6 +31,7 @@ EXIT_CODES = (
     ("11", "A trace cannot be read; the message names file, line and reason."),
     ("12", "The description of a cluster is wrong; the message names the place and the reason."),
     ("13", "An evaluation cannot be made as asked; the message says why."),
+    ("14", "evaluate --gate found nothing that is certainly better than Slurm's own order; that is the verdict."),
     ("130", "Interrupted."),
 )
 
@@ -57,6 +58,7 @@ def _lines() -> Iterator[str]:
     files = (
         (str(DEFAULT_PATH), "Configuration. rltuned show-config --sample prints one with every key and its meaning."),
         (str(state.directory), "Journal, last decision, lock."),
+        (str(Config().policy.verdict), "What evaluate --gate has found, for the policy auto."),
         (str(state.mirror), "Second copy of the journal, on another file system."),
     )
     for name, meaning in files:

@@ -8,6 +8,7 @@ on the same windows cannot flatter it (an intersection-union test: Berger, Techn
 one of several tests, so each of those is made that much harder (Bonferroni).
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
@@ -315,6 +316,11 @@ def verdict(
 
 def _each(compared: Mapping[str, Comparison]) -> dict[str, Any]:
     return {name: asdict(one) for name, one in compared.items()}
+
+
+def text(made: Mapping[str, Any]) -> str:
+    """A verdict as its file has it."""
+    return json.dumps(made, indent=1, allow_nan=False) + "\n"
 
 
 def lines(made: Mapping[str, Any], number: Callable[[float], str] = "{:,.0f}".format) -> list[str]:
