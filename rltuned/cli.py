@@ -177,11 +177,14 @@ def check_config(path: Path | None) -> None:
     """Validate a configuration file (and the environment) without starting anything."""
     effective = load(path)
     from rltuned.daemon.loop import load_policy
+    from rltuned.daemon.verdict import Auto
 
-    load_policy(effective.config.policy)
+    policy = load_policy(effective.config.policy)
     click.echo(
         f"{path or DEFAULT_PATH}: ok, stage {effective.config.cycle.stage}, policy {effective.config.policy.name}"
     )
+    if isinstance(policy, Auto) and policy.reading.trouble:
+        click.echo(f"note: {policy.reading.trouble}; until there is one, Slurm's own order stays")
 
 
 @cli.command("show-config")
@@ -318,6 +321,7 @@ def explain(job_id: int, config_path: Path | None, *, fresh: bool, as_json: bool
     from rltuned import show
     from rltuned.daemon import record
     from rltuned.daemon.loop import load_policy
+    from rltuned.daemon.verdict import Auto
     from rltuned.decide import explain as explain_job
 
     config = load(config_path).config
@@ -327,12 +331,13 @@ def explain(job_id: int, config_path: Path | None, *, fresh: bool, as_json: bool
             made = record.load(config.state.directory)
         except RltunedError as error:
             click.echo(f"rltuned: {error}; planning afresh", err=True)
+    made = made if made is not None else _fresh_record(config)
     try:
         policy = load_policy(config.policy)
     except RltunedError as error:
         click.echo(f"rltuned: what moved the score is not known: {error}", err=True)
         policy = None
-    answer = explain_job(made if made is not None else _fresh_record(config), job_id, policy)
+    answer = explain_job(made, job_id, policy.named(made["policy"]) if isinstance(policy, Auto) else policy)
     if as_json:
         emit(answer.as_dict())
     else:
@@ -346,6 +351,7 @@ def _fresh_record(config: Config) -> dict[str, Any]:
     from rltuned.daemon.history import saved_estimates
     from rltuned.daemon.journal import Journal
     from rltuned.daemon.loop import load_policy
+    from rltuned.daemon.verdict import chosen
     from rltuned.decide import plan, record
     from rltuned.slurm.connect import open_reader
 
@@ -360,7 +366,8 @@ def _fresh_record(config: Config) -> dict[str, Any]:
     except RltunedError as error:
         click.echo(f"rltuned: run times are the time limits: {error}", err=True)
         estimates = None
-    return record(plan(snapshot, load_policy(config.policy), config, history, estimates))
+    policy, choice = chosen(load_policy(config.policy), snapshot)
+    return record(plan(snapshot, policy, config, history, estimates)) | {"policy_why": choice.why}
 
 
 @cli.command()

@@ -49,6 +49,8 @@ def plan_diff(console: Console, record: Mapping[str, Any], limit: int) -> None:
         f"[bold]{len(order)}[/bold] managed jobs, policy {plain(record['policy'])}, mode {record['mode']}: "
         f"[bold]{len(moved)}[/bold] would change rank, {len(record['changes'])} changes to write"
     )
+    if record.get("policy_why"):
+        console.print(f"  policy auto: {plain(record['policy_why'])}")
     for reason, ids in record["vetoed"].items():
         console.print(f"  {len(ids)} left to Slurm: {reason}")
     ways = record["placement"]["ways"]
@@ -98,6 +100,8 @@ def explanation(console: Console, answer: Any) -> None:
             f"(from {'its' if answer.estimated_from == 'time limit' else 'such'} {answer.estimated_from}) and has waited "
             f"{duration(answer.wait)}."
         )
+    if answer.policy_why:
+        console.print(f"  Why this policy: {plain(answer.policy_why)}")
     if answer.rehearsal:
         console.print(f"  Rehearsal: {plain(answer.rehearsal)}.")
     for guard in answer.guards:

@@ -1,20 +1,28 @@
 """Can this cluster be steered, by this user, safely? Shared by the daemon's start and ``rltuned doctor``. No NumPy."""
 
+import contextlib
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rltuned.cluster.changes import ApplyMode
+from rltuned.cluster.verdict import DAY
 from rltuned.config import Config, Stage
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import holder
 from rltuned.daemon.restore import Remains, read_heartbeat, remains
+from rltuned.daemon.verdict import AUTO, Standing, remedy
+from rltuned.daemon.verdict import read as read_verdict
 from rltuned.errors import JournalError, SlurmError
 from rltuned.slurm.port import ClusterFacts, Privilege, SlurmReader
 
 TRIED = ((22, 5), (24, 11), (26, 5))
 """Releases on which rltuned is tested."""
+
+
+SOON_DAYS = 7.0
+"""So long before its end a verdict is to be renewed."""
 
 
 class Severity(enum.StrEnum):
@@ -138,6 +146,8 @@ def examine(reader: SlurmReader, config: Config, now: float) -> list[Finding]:
             Finding(Severity.ERROR, "slurmctld", str(error), "start it, or look at slurm.bin_dir and slurm.conf")
         )
         seen = None
+    if config.policy.name == AUTO:
+        findings += _verdict(reader, config, now)
     findings.append(_daemon(config.state.directory, config.state.mirror, now))
     if config.cycle.stage not in {Stage.CANARY, Stage.ACTIVE}:
         findings.append(
@@ -154,6 +164,33 @@ def examine(reader: SlurmReader, config: Config, now: float) -> list[Finding]:
         findings.append(Finding(Severity.OK, "journal", f"{len(journal.entries)} jobs"))
     if seen is not None:
         findings += leftovers(remains(journal, seen), running=holder(config.state.directory) is not None)
+    return findings
+
+
+def _verdict(reader: SlurmReader, config: Config, now: float) -> list[Finding]:
+    """What the policy "auto" stands for now."""
+    reading = read_verdict(config.policy)
+    verdict = reading.verdict
+    # Only a snapshot tells how large the cluster is; without one the cluster is taken for the one that was judged.
+    gpus = verdict.gpus if verdict is not None else 0
+    with contextlib.suppress(SlurmError):  # is said elsewhere
+        gpus = int(reader.snapshot(now).nodes.gpus.sum())
+    choice, todo = reading.choose(now, gpus), remedy(config.policy)
+    if verdict is None or choice.standing is not Standing.GOOD:
+        return [Finding(Severity.WARNING, "verdict", choice.why, todo)]
+    left = (verdict.expires - now) / DAY
+    findings = [Finding(Severity.OK, "verdict", f"'{choice.runs}' for another {left:.0f} days: {choice.why}")]
+    if left < SOON_DAYS:
+        cause = f"the verdict ends in {left:.1f} days; then Slurm's own order stays"
+        findings.append(Finding(Severity.NOTE, "verdict", cause, todo))
+    if reading.model_sha256 != verdict.model_sha256:
+        cause = (
+            reading.model_trouble or "the model that is there was never judged here; the verdict is about another one"
+        )
+        findings.append(Finding(Severity.NOTE, "verdict", cause, todo))
+    if verdict.estimates != config.estimates.source:
+        cause = f"judged with estimates '{verdict.estimates}', and estimates.source is '{config.estimates.source}'"
+        findings.append(Finding(Severity.NOTE, "verdict", cause, todo))
     return findings
 
 

@@ -30,6 +30,7 @@ from rltuned.daemon.notify import Notifier, beat, stop_beating
 from rltuned.daemon.reconcile import Reconciled, Reconciler, orphans, view
 from rltuned.daemon.record import save, with_outcomes
 from rltuned.daemon.restore import RestoreReport, restore
+from rltuned.daemon.verdict import AUTO, Auto, Choice, Standing, auto, chosen, remedy
 from rltuned.decide.plan import Plan, plan
 from rltuned.decide.record import record as record_of
 from rltuned.errors import (
@@ -93,12 +94,14 @@ class Planner(Protocol):
         """One cycle's decision."""
 
 
-def load_policy(settings: PolicySection) -> Policy:
-    """The policy that the configuration names.
+def load_policy(settings: PolicySection) -> Policy | Auto:
+    """The policy that the configuration names; what "auto" stands for is decided anew in each cycle.
 
     Raises:
-        ModelError, ConfigError: the model file was refused, or there is no such rule.
+        ModelError, ConfigError: the model file was refused, or there is no such rule. Never for "auto".
     """
+    if settings.name == AUTO:
+        return auto(settings)
     return files.load(settings.model) if settings.name == "model" else by_name(settings.name)
 
 
@@ -149,7 +152,7 @@ class Daemon:
     """The loop's state. One per process; `tick` and `reload` may be called from different threads."""
 
     config: Config
-    policy: Policy
+    policy: Policy | Auto
     reader: SlurmReader
     writer_factory: Callable[[], SlurmWriter] | None
     """None is a dry run: there is nothing that could write."""
@@ -179,6 +182,8 @@ class Daemon:
         self._stuck: set[int] = set()
         """Jobs that could not be given back: named once, tried again after a reload."""
         self._orphans: tuple[int, ...] = ()
+        self._chosen: Choice | None = None
+        """What the policy "auto" stood for in the last cycle."""
         self._journal_alarms: tuple[str, ...] = ()
         self._in_tick = False
         self._stopping = threading.Event()
@@ -308,7 +313,8 @@ class Daemon:
             sentence = f"{pending} pending jobs, {len(snapshot.nodes)} nodes"
             return CycleReport(CycleOutcome.DONE, stage, sentence, pending, restored=restored)
         with self._phase("plan"):
-            result = self.planner(snapshot, self.policy, self.config, self.journal.history())
+            policy, choice = self._choose(snapshot)
+            result = self.planner(snapshot, policy, self.config, self.journal.history())
         results: list[Result] = []
         shed = self._overloaded(snapshot)
         if stage in WRITING and not blocked and not shed:
@@ -319,7 +325,8 @@ class Daemon:
                     blocked = str(error)
         with self._phase("report"):
             trouble = save(
-                self.config.state.directory, with_outcomes(record_of(result) | {"stage": stage.value}, results)
+                self.config.state.directory,
+                with_outcomes(record_of(result) | {"stage": stage.value, "policy_why": choice.why}, results),
             )
             if trouble:
                 self.log.warning("record.not_written", detail=trouble)
@@ -338,6 +345,24 @@ class Daemon:
             results=tuple(results),
             restored=restored,
         )
+
+    def _choose(self, snapshot: Snapshot) -> tuple[Policy, Choice]:
+        """The policy of this cycle; what "auto" has become is said once."""
+        policy, choice = chosen(self.policy, snapshot)
+        last, self._chosen = self._chosen, choice
+        self.metrics.set_verdict(choice.standing)
+        if last is not None and (last.runs, last.standing) == (choice.runs, choice.standing):
+            return policy, choice
+        if choice.standing is Standing.GOOD:
+            self.log.info("policy.chosen", sentence=f"Policy '{policy.name}': {choice.why}")
+        elif choice.standing is not Standing.UNUSED:
+            self.log.warning(
+                "verdict.not_used",
+                sentence=f"Policy '{policy.name}': {choice.why}.",
+                standing=choice.standing.value,
+                remedy=remedy(self.config.policy),
+            )
+        return policy, choice
 
     def _answers_again(self) -> bool:
         """Whether slurmctld, whose silence opened the breaker, answers the cheapest question: then wait no longer."""
@@ -597,7 +622,9 @@ class Daemon:
 
     # --- life
 
-    def reload(self, load: Callable[[], Config], policy_of: Callable[[PolicySection], Policy] = load_policy) -> bool:
+    def reload(
+        self, load: Callable[[], Config], policy_of: Callable[[PolicySection], Policy | Auto] = load_policy
+    ) -> bool:
         """Swap in a new configuration and policy between two cycles, if both are good; else keep the old ones.
 
         `slurm`, `state` and `metrics` need a restart; a change there is refused with a warning, the rest is taken.
@@ -617,7 +644,7 @@ class Daemon:
             self.log.warning("reload.partial", sentence=f"[{'], ['.join(changed)}] change only with a restart.")
         with self._turn:
             self.config = config.model_copy(update=kept)
-            self.policy = policy
+            self.policy, self._chosen = policy, None
             self.demoted, self._alarms = "", 0
             self._stuck.clear()
             self._facts_at = float("-inf")

@@ -16,6 +16,7 @@ from rltuned import __version__
 from rltuned.cluster.changes import Field, Outcome
 from rltuned.config import MetricsSection, Stage
 from rltuned.daemon.breaker import BreakerState
+from rltuned.daemon.verdict import Standing
 from rltuned.errors import ConfigError
 
 PHASES: Final = ("read", "reconcile", "plan", "apply", "report", "total")
@@ -72,6 +73,9 @@ class Metrics:
         self.history_until = gauge("history_timestamp_seconds", "Up to when finished jobs are known; 0: none are.")
         self.history_errors = counter("history_errors", "Times that finished jobs could not be read.")
         self.restored = counter("restored_jobs", "Jobs that the running daemon gave back to Slurm.")
+        self.verdict = gauge(
+            "verdict_state", "What the verdict is worth to policy auto: 1 for its state, 0 for the others.", ["state"]
+        )
         self.reloads = counter("reloads", "Configuration reloads by result.", ["result"])
         for labels in CYCLES:
             self.cycles.labels(labels)
@@ -91,6 +95,7 @@ class Metrics:
             self.placements.labels(labels)
         self.set_stage(Stage.SHADOW)
         self.set_breaker(BreakerState.CLOSED)
+        self.set_verdict(Standing.UNUSED)
 
     def set_stage(self, stage: Stage) -> None:
         """The stage in force."""
@@ -101,6 +106,11 @@ class Metrics:
         """The breaker's state."""
         for one in BreakerState:
             self.breaker.labels(one.value).set(one is state)
+
+    def set_verdict(self, standing: Standing) -> None:
+        """What the verdict is worth."""
+        for one in Standing:
+            self.verdict.labels(one.value).set(one is standing)
 
     def set_vetoes(self, counts: dict[str, int]) -> None:
         """Jobs by the reason why they are left alone; reasons that are not given are 0."""

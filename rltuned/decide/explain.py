@@ -120,6 +120,8 @@ class Explanation:
     time: float
     """When the decision was made, epoch seconds."""
     policy: str = ""
+    policy_why: str = ""
+    """Why it is this one, where the configuration says "auto"."""
     mode: str = ""
     stage: str = ""
     class_name: str = ""
@@ -175,6 +177,7 @@ def explain(record: Mapping[str, Any], job_id: int, policy: Policy | None = None
         "job_id": job_id,
         "time": record["time"],
         "policy": record["policy"],
+        "policy_why": record.get("policy_why", ""),
         "mode": record["mode"],
         "stage": record["stage"],
     }

@@ -1,0 +1,181 @@
+"""`policy.name = "auto"`: which policy a verdict of `rltuned evaluate --gate` stands for, and whether it stands at all.
+
+A verdict counts for the model, the cluster and the time that it was made for. Where it does not, what is left is what is
+still proven: the plain rule of the same test when only the model is another one, else Slurm's own order (docs/gate.md,
+decision 0093). Nothing here raises for a verdict's sake: a daemon with a bad verdict runs, and says so.
+
+Imports no NumPy until a policy is loaded: `rltuned doctor` reads verdicts, too.
+"""
+
+import enum
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rltuned.cluster.verdict import DAY, MAX_BYTES, MODEL, SLURM, Verdict, parse
+from rltuned.config import PolicySection
+from rltuned.errors import ModelError, RltunedError
+
+if TYPE_CHECKING:
+    from rltuned.cluster.tables import Snapshot
+    from rltuned.policy import Policy
+
+AUTO: Final = "auto"
+"""Of `policy.name`."""
+OWN: Final = "multifactor"
+"""The rule that leaves Slurm's order as it is."""
+SKEW: Final = DAY
+"""Seconds: a verdict from further in the future was made by a clock that is wrong, or this one is."""
+
+
+class Standing(enum.StrEnum):
+    """What a verdict is worth now."""
+
+    UNUSED = "unused"
+    """`policy.name` is not auto."""
+    GOOD = "good"
+    MISSING = "missing"
+    UNREADABLE = "unreadable"
+    EXPIRED = "expired"
+    OTHER_CLUSTER = "other-cluster"
+    OTHER_MODEL = "other-model"
+    """It chose the model, and the model is another one by now, or is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is run, and why."""
+
+    runs: str
+    """`MODEL`, `SLURM`, or a rule's name."""
+    standing: Standing
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A verdict as it was found, beside the model that the configuration names."""
+
+    verdict: Verdict | None
+    standing: Standing
+    """`GOOD`, `MISSING` or `UNREADABLE`: what time and cluster do not change."""
+    trouble: str
+    """Why there is no verdict; "" where there is one."""
+    model_sha256: str
+    """Of the model's manifest; "" when it was refused."""
+    model_trouble: str
+    """Why it was refused."""
+
+    def choose(self, now: float, gpus: int) -> Choice:
+        """What to run at this time on a cluster of so many GPUs, drained ones included."""
+        verdict = self.verdict
+        if verdict is None:
+            return Choice(SLURM, self.standing, f"{self.trouble}; Slurm's own order stays")
+        if now > verdict.expires or verdict.made_at > now + SKEW:
+            when = f"ended {(now - verdict.expires) / DAY:.1f} days ago"
+            if now <= verdict.expires:
+                when = f"begins {(verdict.made_at - now) / DAY:.1f} days from now"
+            return Choice(SLURM, Standing.EXPIRED, f"the verdict's time {when}; Slurm's own order stays")
+        if not verdict.like(gpus):
+            why = f"the verdict is about a cluster of {verdict.gpus} GPUs, and this one has {gpus}"
+            return Choice(SLURM, Standing.OTHER_CLUSTER, f"{why}; Slurm's own order stays")
+        if verdict.chosen == MODEL and self.model_sha256 != verdict.model_sha256:
+            why = (
+                self.model_trouble
+                or f"the verdict is about another model than the one that is there ('{verdict.model}')"
+            )
+            left = "Slurm's own order stays" if verdict.fallback == SLURM else f"the plain rule {verdict.fallback} runs"
+            return Choice(verdict.fallback, Standing.OTHER_MODEL, f"{why}; {left}")
+        return Choice(verdict.chosen, Standing.GOOD, verdict.reason)
+
+
+def read(settings: PolicySection) -> Reading:
+    """The verdict's file, and the sha256 of the model's manifest."""
+    from rltuned.policy import files  # noqa: PLC0415 - NumPy (see above)
+
+    sha256 = trouble = ""
+    try:
+        files.load(settings.model)
+        sha256 = files.manifest_sha256(settings.model)
+    except ModelError as error:
+        trouble = str(error)
+    path = settings.verdict
+    try:
+        found = _understood(_content(path))
+    except FileNotFoundError:
+        return Reading(None, Standing.MISSING, f"{path}: there is no verdict", sha256, trouble)
+    except OSError as error:
+        why = f"{path}: cannot be read: {error.strerror or error}"
+        return Reading(None, Standing.UNREADABLE, why, sha256, trouble)
+    except RltunedError as error:
+        return Reading(None, Standing.UNREADABLE, f"{path}: refused: {error}", sha256, trouble)
+    return Reading(found, Standing.GOOD, "", sha256, trouble)
+
+
+def _understood(data: bytes) -> Verdict:
+    """A verdict whose policies exist.
+
+    Raises:
+        RltunedError: says what is wrong.
+    """
+    from rltuned.policy.heuristics import RULES  # noqa: PLC0415 - NumPy (see above)
+
+    found = parse(data)
+    if unknown := {found.chosen, found.fallback} - {MODEL, SLURM, *RULES}:
+        raise RltunedError(f"there is no rule '{min(unknown)}'")
+    return found
+
+
+def _content(path: Path) -> bytes:
+    """Non-blocking: a named pipe must not hold the daemon up. One byte more than is allowed, so that it shows."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(MAX_BYTES + 1) or b""
+
+
+class Auto:
+    """The policies that a verdict may stand for, and which of them it stands for now."""
+
+    name = AUTO
+
+    def __init__(self, reading: Reading, policies: "Callable[[str], Policy]") -> None:
+        """`policies`: by `Choice.runs`; each is loaded now, so that none can fail in a cycle."""
+        self.reading = reading
+        verdict = reading.verdict
+        wanted = {SLURM} | ({verdict.chosen, verdict.fallback} if verdict is not None else set())
+        if reading.model_trouble:
+            wanted.discard(MODEL)
+        self._policies = {runs: policies(runs) for runs in wanted}
+
+    def choose(self, now: float, gpus: int) -> "tuple[Policy, Choice]":
+        """See `Reading.choose`."""
+        choice = self.reading.choose(now, gpus)
+        return self._policies[choice.runs], choice
+
+    def named(self, name: str) -> "Policy | None":
+        """The one of its policies that calls itself so, as a decision record does."""
+        return next((policy for policy in self._policies.values() if policy.name == name), None)
+
+
+def auto(settings: PolicySection) -> Auto:
+    """What the configuration's policy "auto" is, as things are on disk now."""
+    from rltuned.policy import by_name, files  # noqa: PLC0415 - NumPy (see above)
+
+    def load(runs: str) -> "Policy":
+        return files.load(settings.model) if runs == MODEL else by_name(OWN if runs == SLURM else runs)
+
+    return Auto(read(settings), load)
+
+
+def chosen(policy: "Policy | Auto", snapshot: "Snapshot") -> "tuple[Policy, Choice]":
+    """What ranks the jobs of this snapshot: the policy itself, or the one that "auto" stands for now."""
+    if isinstance(policy, Auto):
+        return policy.choose(snapshot.time, int(snapshot.nodes.gpus.sum()))
+    return policy, Choice(policy.name, Standing.UNUSED, "")
+
+
+def remedy(settings: PolicySection) -> str:
+    """What to do about a verdict that is not good."""
+    return f"rltuned evaluate --gate --from-sacct 30 --out {settings.verdict} && systemctl reload rltuned"
