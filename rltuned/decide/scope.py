@@ -3,6 +3,7 @@
 import enum
 import zlib
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +53,9 @@ MEANING: dict[Veto, str] = {
 }
 
 
+_CODE: Final = {veto: code for code, veto in enumerate(Veto)}
+
+
 @dataclass(frozen=True)
 class Scope:
     """The verdict on every pending job. P pending jobs, in the order of `JobTable.pending`."""
@@ -78,10 +82,9 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, history: History) 
     jobs = snapshot.jobs
     rows = jobs.pending
     veto = np.full(len(rows), -1, dtype=np.int8)
-    order = {name: code for code, name in enumerate(Veto)}
 
     def apply(reason: Veto, where: Bools) -> None:
-        veto[where & (veto < 0)] = order[reason]
+        veto[where & (veto < 0)] = _CODE[reason]
 
     priority, site, known = jobs.priority[rows], jobs.site_factor[rows], jobs.site_known[rows]
     ours_site, ours_priority, base_of, foreign = _claims(jobs, rows, history)

@@ -140,9 +140,10 @@ def num_ways(jobs: JobTable, rows: npt.NDArray[np.intp], pools: Pools, stats: Po
     together = (count > 1) & (on_idle > 0) & (on_shared > 0) & (on_idle + on_shared >= wanted)
     # Only where the pool has the GPUs at all: on a busy cluster that leaves few.
     divisible = ((count <= 1) & (per_node <= 0) & (gpus > 1) & (gpus <= stats.free_gpus[pool])).nonzero()[0]
-    together[divisible] = _splits(
-        gpus[divisible], cpus[divisible], mem[divisible], alone[divisible], pool[divisible], stats
-    )
+    if len(divisible):
+        together[divisible] = _splits(
+            gpus[divisible], cpus[divisible], mem[divisible], alone[divisible], pool[divisible], stats
+        )
     return np.asarray(spread.astype(np.int8) + pack + together, dtype=np.int8)
 
 
