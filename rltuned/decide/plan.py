@@ -420,10 +420,9 @@ def _was_isolated(record: Applied | None) -> bool:
 
 
 def _newly_foreign(scope: Scope, jobs: JobTable, history: History) -> tuple[int, ...]:
-    rows = scope.vetoed().get(Veto.FOREIGN)
-    if rows is None:
+    if not history.applied:
         return ()
-    ids = (int(jobs.job_id[row]) for row in rows)
+    ids = (int(jobs.job_id[row]) for row in scope.vetoed().get(Veto.FOREIGN, ()))
     return tuple(job for job in ids if (record := history.applied.get(job)) is not None and not record.foreign)
 
 
