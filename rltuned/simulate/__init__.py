@@ -3,6 +3,7 @@
 - `values`: settings, estimates, results. `requests`: what each job of a workload asks of this cluster.
 - `kernel`: the compiled event loop. `engine`: `Simulation`, the kernel with names and a Python face. `rankers`: how a rule
   or the served plan orders the queue at each refresh. `priorities`: what Slurm's multifactor makes of it.
+- `episodes`: windows played many times by a network, what training samples from; `episode_kernel` is its compiled part.
 - `reference`: the same in plain Python, slow and obvious; tests compare the two job by job.
 - `slurm`: the simulated cluster as `SlurmReader` and `SlurmWriter`, for `rltuned demo` and for tests of the daemon. `people`:
   what users and admins do there.
@@ -15,6 +16,7 @@ else.
 """
 
 from rltuned.simulate.engine import Predictor, Ranker, Simulation, simulate
+from rltuned.simulate.episodes import Episode, Network, Trajectory
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
 from rltuned.simulate.values import (
     Backfill,
@@ -27,9 +29,11 @@ from rltuned.simulate.values import (
 
 __all__ = [
     "Backfill",
+    "Episode",
     "Estimates",
     "Fit",
     "JobFate",
+    "Network",
     "PlanRanker",
     "Predictor",
     "Ranker",
@@ -37,5 +41,6 @@ __all__ = [
     "Simulation",
     "SimulationResult",
     "SimulationSettings",
+    "Trajectory",
     "simulate",
 ]

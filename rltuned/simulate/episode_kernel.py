@@ -1,0 +1,595 @@
+"""The compiled part of `episodes`: features, network, sample of an order; refresh after refresh, without Python in between.
+
+The columns are those of `rltuned.observe`, computed from the kernel's arrays instead of a snapshot; what never changes of a
+job is worked out beforehand, in NumPy (`Facts`). tests/unit/simulate/test_episodes.py holds the two against each other, row by row.
+
+Nothing is allocated here. Numba's cache goes by the file of a function and does not see that another file of compiled code has
+changed: whoever changes `kernel` gets `roll_out` compiled anew by `_STAMP`.
+"""
+
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.tables import Bools, Floats
+from rltuned.observe.sampling import CRITIC_COLUMNS, STATE_COLUMNS
+from rltuned.observe.supply import CENTURY
+from rltuned.observe.table3 import RUN_TIME_HORIZON
+from rltuned.observe.window import HEAD_SHARE, WINDOW
+from rltuned.simulate import kernel as k
+from rltuned.simulate.kernel import face, inner
+
+Array = npt.NDArray[Any]
+
+FINISHED: Final = 0
+FULL: Final = 1
+"""The tape has no room for the refresh that is due."""
+
+DEMAND_SUPPLY: Final = STATE_COLUMNS.index("demand_supply_ratio")
+FUTURE: Final = STATE_COLUMNS.index("future_availability")
+CAN_NOW: Final = STATE_COLUMNS.index("can_schedule_now")
+SIZE: Final = STATE_COLUMNS.index("job_size")
+URGENCY: Final = STATE_COLUMNS.index("job_urgency")
+CRITIC_WAIT: Final = CRITIC_COLUMNS.index("submit_time")
+CRITIC_CAN_NOW: Final = CRITIC_COLUMNS.index("can_schedule_now")
+COLUMNS: Final = len(STATE_COLUMNS)
+CRITICS: Final = len(CRITIC_COLUMNS)
+HEAD: Final = int(WINDOW * HEAD_SHARE)
+
+TIME_SCALE: Final = float(np.log1p(RUN_TIME_HORIZON))
+URGENCY_SCALE: Final = float(np.log1p(RUN_TIME_HORIZON / 10.0))
+
+ONE: Final = np.float32(1.0)
+ROUNDING: Final = np.float32(1e-3)
+MIB: Final = 2
+
+REACH: Final = 50.0
+"""Natural logarithms below the best that is left, from which sums of exponentials begin anew: exp(−50) still has all its digits."""
+
+KIND: Final = np.dtype(
+    [
+        ("pool", "i8"),
+        ("wanted", "i8"),  # nodes
+        ("gpus", "i8"),  # of one of them, as all below
+        ("cpus", "i8"),
+        ("mem", "f4"),
+        ("tmp", "f4"),
+        ("alone", "?"),  # wants idle nodes
+        ("divisible", "?"),  # Slurm may split its GPUs over nodes
+        ("in_all", "f4"),  # GPUs of a job that is divisible
+        ("per_cpu", "f4"),  # how many of them go with one CPU
+        ("per_mib", "f4"),
+    ]
+)
+"""A distinct request, as `observe.num_ways` reads it."""
+
+
+class Facts(NamedTuple):
+    """What never changes in a window. N jobs, M nodes, L pools, U kinds of requests."""
+
+    state: Array
+    """(N, 8) float32 `STATE_COLUMNS` where they depend on the job alone, else 0."""
+    critic: Array
+    """(N, 5) float32 likewise."""
+    size: Floats
+    """(N,) job_size before it is weighted."""
+    gpus: Floats
+    """(N,) g."""
+    run_time: Floats
+    """(N,) r."""
+    estimate: Floats
+    """(N,) what r is before the limit cuts it: running jobs are expected to end by it."""
+    kind_of: Array
+    """(N,) row of `kinds`."""
+    kinds: Array
+    """(U,) `KIND`."""
+    member: Bools
+    """(L, M) usable nodes of each pool."""
+    pool_gpus: Floats
+    """(L,) configured GPUs, at least 1."""
+    mem: Floats
+    """(M,) MiB of an empty node."""
+    tmp: Array
+    """(M,) float32 MiB of disk of an empty node."""
+    largest: float
+    """GPUs of the largest usable node."""
+    tiers: Array
+    """Distinct partition tiers, the highest first."""
+
+
+class Net(NamedTuple):
+    """A network, flat: one compiled function for all widths and depths."""
+
+    widths: Array
+    """8, the hidden layers, 1."""
+    weights: Floats
+    """Kernel (in, out) and bias (out,) of each layer, one after the other."""
+    context: Floats
+    """(8 · first width,), or nothing."""
+    relu: bool
+    residual: bool
+    bound: float
+    level: Floats
+    """(N,) rule level of each job, rounded as `Actor.score` does; 0 without a rule."""
+
+
+class Work(NamedTuple):
+    """Room to work in, and what is kept from refresh to refresh."""
+
+    state: Array
+    """(256, 8) float32, row by row as `observe` has them."""
+    critic: Array
+    shown: Array
+    """(256,) job of each row."""
+    is_shown: Bools
+    """(N,) cleared after use."""
+    waiting: Array
+    """(N,) the queue in order of submission, or as it is."""
+    queue: Array
+    """(N,) the new queue."""
+    first: Array
+    """(1,) no job before this one waits."""
+    values: Floats
+    """(2, widest layer, 256) what goes into a layer, what comes out."""
+    mean: Floats
+    """(8,)"""
+    score: Floats
+    """(256,)"""
+    noisy: Floats
+    order: Array
+    """(256,) rows, the first to go first."""
+    ranked: Array
+    """(256,) rows by score."""
+    taken: Bools
+    """(256,)"""
+    running: Array
+    """(N,) running jobs by expected end."""
+    ends: Floats
+    """(N,) these ends."""
+    listed: Bools
+    """(N,) jobs that are or were in `running`."""
+    running_count: Array
+    """(1,)"""
+    released: Floats
+    """(N+1,) GPUs that the first e of them give back to the pool that is looked at."""
+    possible: Array
+    """(U,) −1 not looked at in this refresh, else whether such a job could start now."""
+    random: Array
+    """(1,) uint64, the generator's state."""
+
+
+class Tape(NamedTuple):
+    """What is recorded; arrays that are longer than what is on them."""
+
+    state: Array
+    critic: Array
+    base: Array
+    score: Floats
+    job: Array
+    ptr: Array
+    picks: Array
+    """(steps, heads)"""
+    logp: Floats
+    time: Floats
+    length: Array
+    """Steps, rows."""
+
+
+@inner
+def uniform(random: Array) -> float:
+    """In (0, 1), the ends left out. SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): a state of one number, no module's."""
+    random[0] += np.uint64(0x9E3779B97F4A7C15)
+    z = random[0]
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z ^= z >> np.uint64(31)
+    return (float(z >> np.uint64(12)) + 0.5) / 4503599627370496.0
+
+
+@inner
+def could_start(s: k.State, f: Facts, kind: int) -> bool:
+    """Whether `observe.num_ways` would count any way to place such a job now."""
+    wanted, found, together = f.kinds[kind].wanted, 0, np.float32(0.0)
+    pool = f.kinds[kind].pool
+    for at in range(s.pool_ptr[pool], s.pool_ptr[pool + 1]):
+        node = s.pool_nodes[at]
+        cpus = s.amount[k.NOW_FREE, node, k.CPU]
+        if cpus <= 0 or not s.nodes[node].usable:
+            continue
+        gpus = s.amount[k.NOW_FREE, node, k.GPU]
+        used = s.amount[k.ROOM, node, MIB] - s.amount[k.NOW_FREE, node, MIB]
+        if f.kinds[kind].alone and (
+            used > 0 or cpus < s.amount[k.ROOM, node, k.CPU] or gpus < s.amount[k.ROOM, node, k.GPU]
+        ):
+            continue
+        mem = np.float32(max(f.mem[node] - used, 0.0))
+        if (
+            gpus >= f.kinds[kind].gpus
+            and cpus >= f.kinds[kind].cpus
+            and mem >= f.kinds[kind].mem
+            and f.tmp[node] >= f.kinds[kind].tmp
+        ):
+            found += 1
+            if found >= wanted:
+                return True
+        if f.kinds[kind].divisible:
+            enough = min(np.float32(cpus) * f.kinds[kind].per_cpu, mem * f.kinds[kind].per_mib) + ROUNDING
+            units = min(np.float32(gpus), np.float32(np.floor(enough)))
+            together += max(min(units, f.kinds[kind].in_all - ONE), np.float32(0.0))
+            if together >= f.kinds[kind].in_all:
+                return True
+    return False
+
+
+@inner
+def sort_ends(s: k.State, f: Facts, w: Work) -> int:
+    """Running jobs by their expected end (`observe.expected_ends`); how many. Nearly in order from the last time."""
+    now, n = s.clock[k.NOW], 0
+    for at in range(w.running_count[0]):
+        job = w.running[at]
+        if s.jobs[job].fate == k.RUNNING:
+            w.running[n] = job
+            n += 1
+    for at in range(s.counts[k.HOLDING]):
+        job = s.holding[at]
+        if not w.listed[job]:
+            w.listed[job] = True
+            w.running[n] = job
+            n += 1
+    w.running_count[0] = n
+    for at in range(n):
+        job = w.running[at]
+        elapsed = min(max(now - s.jobs[job].start, 0.0), CENTURY)
+        left = f.estimate[job] - elapsed
+        if left <= 0.0:
+            left = elapsed
+        end = min(now + left, s.jobs[job].ends_by)
+        to = at
+        while to > 0 and w.ends[to - 1] > end:
+            w.ends[to], w.running[to] = w.ends[to - 1], w.running[to - 1]
+            to -= 1
+        w.ends[to], w.running[to] = end, job
+    return n
+
+
+@inner
+def fragmentation(s: k.State, f: Facts) -> float:
+    """Of the whole cluster: equation 3 as `observe` has it."""
+    free, squares = 0.0, 0.0
+    for node in range(len(s.nodes)):
+        if s.nodes[node].usable:
+            gpus = float(s.amount[k.NOW_FREE, node, k.GPU])
+            free += gpus
+            squares += gpus * gpus
+    whole = free * f.largest
+    return max(whole - squares, 0.0) / max(whole, 1.0)
+
+
+@inner
+def supply_of(s: k.State, f: Facts, w: Work, pool: int, running: int) -> float:
+    """Free GPUs of a pool; what it gets back, end by end, into `released`."""
+    free = 0.0
+    for at in range(s.pool_ptr[pool], s.pool_ptr[pool + 1]):
+        node = s.pool_nodes[at]
+        if s.nodes[node].usable:
+            free += s.amount[k.NOW_FREE, node, k.GPU]
+    w.released[0] = 0.0
+    for at in range(running):
+        job = w.running[at]
+        within = 0
+        for place in range(s.jobs[job].slot, s.jobs[job].slot + s.jobs[job].on):
+            within += f.member[pool, s.given_node[place]]
+        w.released[at + 1] = w.released[at] + within * (f.gpus[job] / s.jobs[job].on)
+    return free
+
+
+@inner
+def observe(s: k.State, f: Facts, w: Work, shown: int) -> None:
+    """State and critic rows of the jobs in `shown`."""
+    now = s.clock[k.NOW]
+    running = sort_ends(s, f, w)
+    scattered = fragmentation(s, f)
+    weight_of_size, weight_of_urgency = (1.0 + scattered) / 2.0, np.float32(1.0 - scattered / 2.0)
+    w.possible[:] = -1
+    done = 0
+    for row in range(shown):
+        w.taken[row] = False
+    # Pool by pool: what a pool gets back is one list, whatever the number of its jobs.
+    for leader in range(shown):
+        if w.taken[leader]:
+            continue
+        pool = s.jobs[w.shown[leader]].pool
+        free, total = supply_of(s, f, w, pool, running), f.pool_gpus[pool]
+        for row in range(leader, shown):
+            job = w.shown[row]
+            if s.jobs[job].pool != pool:
+                continue
+            w.taken[row] = True
+            done += 1
+            gpus, run_time = f.gpus[job], f.run_time[job]
+            wait = min(max(now - s.jobs[job].submit, 0.0), CENTURY)
+            low, high, until = 0, running, now + run_time
+            while low < high:
+                middle = (low + high) // 2
+                if w.ends[middle] <= until:
+                    low = middle + 1
+                else:
+                    high = middle
+            future = (free + w.released[low] - gpus) / total
+            ratio = gpus / max(free, 0.5)
+            kind = f.kind_of[job]
+            if w.possible[kind] < 0:
+                w.possible[kind] = could_start(s, f, kind)
+            can = np.float32(w.possible[kind])
+            for column in range(COLUMNS):
+                w.state[row, column] = f.state[job, column]
+            for column in range(CRITICS):
+                w.critic[row, column] = f.critic[job, column]
+            w.state[row, DEMAND_SUPPLY] = ratio / (1.0 + ratio)
+            w.state[row, FUTURE] = min(np.float32(max(future + 1.0, 0.0) / 2.0), ONE)
+            w.state[row, CAN_NOW] = can
+            w.state[row, SIZE] = f.size[job] * weight_of_size
+            urgency = np.float32(np.log1p(wait / max(run_time, 10.0)) / URGENCY_SCALE)
+            w.state[row, URGENCY] = min(urgency, ONE) * weight_of_urgency
+            w.critic[row, CRITIC_WAIT] = min(np.float32(np.log1p(wait) / TIME_SCALE), ONE)
+            w.critic[row, CRITIC_CAN_NOW] = can
+        if done == shown:
+            break
+
+
+@inner
+def forward(net: Net, w: Work, shown: int) -> None:
+    """Scores of the rows of `state`. Inner loops run over the jobs: as wide as the machine's vectors."""
+    for column in range(COLUMNS):
+        for row in range(shown):
+            w.values[0, column, row] = w.state[row, column]
+        w.mean[column] = w.values[0, column, :shown].sum() / shown
+    at, layers = 0, len(net.widths) - 1
+    for layer in range(layers):
+        source, target = layer % 2, (layer + 1) % 2
+        before, after = net.widths[layer], net.widths[layer + 1]
+        for out in range(after):
+            bias = net.weights[at + before * after + out]
+            if layer == 0 and len(net.context) > 0:
+                for column in range(COLUMNS):
+                    bias += w.mean[column] * net.context[column * after + out]
+            value = w.values[target, out]
+            for row in range(shown):
+                value[row] = bias
+            for into in range(before):
+                weight, given = net.weights[at + into * after + out], w.values[source, into]
+                for row in range(shown):
+                    value[row] += weight * given[row]
+            if layer < layers - 1:
+                if net.relu:
+                    for row in range(shown):
+                        value[row] = max(value[row], 0.0)
+                else:
+                    for row in range(shown):
+                        value[row] = np.tanh(value[row])
+        at += before * after + after
+    output = w.values[layers % 2, 0]
+    for row in range(shown):
+        # Rounded as `Actor.score` does: equal jobs tie.
+        correction = net.bound * np.tanh(output[row]) if net.residual else output[row]
+        w.score[row] = net.level[w.shown[row]] + np.rint(correction * 1e6) / 1e6
+
+
+@inner
+def sort_by_score(w: Work, shown: int) -> None:
+    """Into `ranked`: best score first, ties by submission. The rows come in the order of the last refresh: nearly sorted."""
+    for row in range(shown):
+        to, score, job = row, w.score[row], w.shown[row]
+        while to > 0:
+            other = w.ranked[to - 1]
+            if w.score[other] > score or (w.score[other] == score and w.shown[other] < job):
+                break
+            w.ranked[to] = other
+            to -= 1
+        w.ranked[to] = row
+
+
+@inner
+def draw(w: Work, shown: int, temperature: float, heads: int) -> float:
+    """`order`: a Plackett-Luce sample of the first `heads` places, the rest by score; log-probability of those places.
+
+    The best of score / temperature + Gumbel noise is a sample of the softmax, the best k in their order one without putting
+    back (Kool, van Hoof and Welling, ICML 2019).
+    """
+    for row in range(shown):
+        w.taken[row] = False
+        w.order[row] = w.ranked[row]
+    if temperature <= 0.0:
+        return 0.0
+    for row in range(shown):
+        w.noisy[row] = w.score[row] / temperature - np.log(-np.log(uniform(w.random)))
+    places = min(heads, shown)
+    for place in range(places):
+        best = -1
+        for row in range(shown):
+            if not w.taken[row] and (best < 0 or w.noisy[row] > w.noisy[best]):
+                best = row
+        w.taken[best] = True
+        w.order[place] = best
+    place = places
+    for at in range(shown):
+        if not w.taken[w.ranked[at]]:
+            w.order[place] = w.ranked[at]
+            place += 1
+    return log_probability(w, shown, temperature, places)
+
+
+@inner
+def log_probability(w: Work, shown: int, temperature: float, places: int) -> float:
+    """Σ over the places of score / temperature − log Σ exp(score / temperature) of the rows that are left."""
+    for row in range(shown):
+        w.taken[row] = False
+    logp, top, reference, least = 0.0, 0, np.inf, 0.0
+    for place in range(places):
+        while w.taken[w.ranked[top]]:
+            top += 1
+        best = w.score[w.ranked[top]] / temperature
+        if best < reference - REACH:
+            reference = best
+            for row in range(shown):
+                # What is taken already may be far above: not counted, and not to overflow.
+                w.noisy[row] = 0.0 if w.taken[row] else np.exp(w.score[row] / temperature - reference)
+        least = 0.0
+        for row in range(shown):
+            least += w.noisy[row]
+        chosen = w.order[place]
+        logp += w.score[chosen] / temperature - reference - np.log(least)
+        w.taken[chosen] = True
+        w.noisy[chosen] = 0.0
+    return logp
+
+
+@inner
+def show(s: k.State, w: Work) -> int:
+    """Which jobs are seen, as `observe.select_window` chooses: all in the order of the queue, or 256; how many."""
+    n: int = s.counts[k.QUEUED]
+    if n <= WINDOW:
+        for at in range(n):
+            w.shown[at] = s.queue[at]
+            w.waiting[at] = s.queue[at]
+            w.is_shown[s.queue[at]] = True
+        return n
+    job = w.first[0]
+    while s.jobs[job].fate != k.WAITING:
+        job += 1
+    w.first[0] = job
+    found = 0
+    while found < n:
+        if s.jobs[job].fate == k.WAITING:
+            w.waiting[found] = job
+            found += 1
+        job += 1
+    behind, sampled = n - HEAD, WINDOW - HEAD
+    for at in range(WINDOW):
+        place = at if at < HEAD else HEAD + (2 * (at - HEAD) + 1) * behind // (2 * sampled)
+        w.shown[at] = w.waiting[place]
+        w.is_shown[w.waiting[place]] = True
+    return WINDOW
+
+
+@inner
+def put_in_order(s: k.State, c: k.Setup, f: Facts, w: Work, shown: int) -> None:
+    """The queue by tier; in each, seen jobs share the places that they hold by submission, the others keep theirs."""
+    n, place = s.counts[k.QUEUED], 0
+    for level in range(len(f.tiers)):
+        tier, upcoming = f.tiers[level], 0
+        for at in range(n):
+            job = w.waiting[at]
+            if s.jobs[job].tier != tier:
+                continue
+            if w.is_shown[job]:
+                while s.jobs[w.shown[w.order[upcoming]]].tier != tier:
+                    upcoming += 1
+                job = w.shown[w.order[upcoming]]
+                upcoming += 1
+            w.queue[place] = job
+            place += 1
+    moved = False
+    for at in range(n):
+        job = w.queue[at]
+        moved = moved or s.queue[at] != job
+        s.queue[at] = job
+        s.jobs[job].key = at
+    s.counts[k.UNRANKED] = 0
+    for row in range(shown):
+        w.is_shown[w.shown[row]] = False
+    if moved:
+        k.something_changed(s, c)
+
+
+@inner
+def record(s: k.State, net: Net, w: Work, tape: Tape, shown: int, heads: int, logp: float) -> None:
+    """One step onto the tape, which has room for it."""
+    step, begin = tape.length[0], tape.length[1]
+    for row in range(shown):
+        for column in range(COLUMNS):
+            tape.state[begin + row, column] = w.state[row, column]
+        for column in range(CRITICS):
+            tape.critic[begin + row, column] = w.critic[row, column]
+        tape.base[begin + row] = net.level[w.shown[row]]
+        tape.score[begin + row] = w.score[row]
+        tape.job[begin + row] = w.shown[row]
+    for place in range(heads):
+        tape.picks[step, place] = w.order[place] if place < shown else -1
+    tape.logp[step] = logp
+    tape.time[step] = s.clock[k.NOW]
+    tape.ptr[step + 1] = begin + shown
+    tape.length[0], tape.length[1] = step + 1, begin + shown
+
+
+def _stamp() -> int:
+    """Of the compiled functions and the constants of `kernel`."""
+    stamp = 0
+    for name, value in sorted(vars(k).items()):
+        code = getattr(getattr(value, "py_func", None), "__code__", None)
+        if code is not None:
+            stamp = crc32(code.co_code + repr((name, code.co_consts, code.co_names)).encode(), stamp)
+        elif isinstance(value, int | float | np.integer):
+            stamp = crc32(repr((name, value)).encode(), stamp)
+    return stamp
+
+
+def _roll_out_for(stamp: int) -> Any:
+    """`roll_out` for one text of the kernel: what a function closes over is part of the key of Numba's cache."""
+
+    @face
+    def roll_out(
+        s: k.State,
+        c: k.Setup,
+        f: Facts,
+        net: Net,
+        w: Work,
+        tape: Tape,
+        temperature: float,
+        heads: int,
+        recorded: bool,
+        due: bool,
+    ) -> int:
+        """From where `s` is to the end, or until the tape is full.
+
+        Args:
+            s: moved.
+            c: settings.
+            f: the window.
+            net: who orders the queue.
+            w: room.
+            tape: written when `recorded`.
+            temperature: 0: by score.
+            heads: places that are sampled.
+            recorded: whether to record.
+            due: `FULL` came back before, and the tape is longer now: go on with that refresh.
+
+        Returns:
+            `FINISHED` or `FULL`.
+        """
+        ranked = stamp < 0  # never
+        while True:
+            if not due and k.advance(s, c, np.inf, ranked, False, True, False) == k.DONE:
+                return FINISHED
+            due = False
+            shown = min(s.counts[k.QUEUED], WINDOW)
+            if recorded and (tape.length[0] == len(tape.time) or tape.length[1] + shown > len(tape.job)):
+                return FULL
+            s.clock[k.REFRESH_DUE] = np.inf
+            shown = show(s, w)
+            observe(s, f, w, shown)
+            forward(net, w, shown)
+            sort_by_score(w, shown)
+            logp = draw(w, shown, temperature, heads)
+            if recorded:
+                record(s, net, w, tape, shown, heads, logp)
+            put_in_order(s, c, f, w, shown)
+            ranked = True
+
+    return roll_out
+
+
+_STAMP: Final = _stamp()
+roll_out: Final = _roll_out_for(_STAMP)

@@ -1,0 +1,467 @@
+"""Windows played many times by a network, fast: what training samples from (docs/simulator.md, Episodes).
+
+`Episode.run` is `Simulation.run` with a ranker that calls `observe` and `Actor.score`, compiled as a whole: at temperature 0 every
+job starts at the same time. Two things are here that a ranker has not: the first places of the queue may be sampled, and what
+the network saw and did is recorded.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.shape import ClusterShape, parse_shape
+from rltuned.cluster.tables import Bools, Codes, Floats
+from rltuned.errors import RltunedError
+from rltuned.observe.sampling import CRITIC_COLUMNS, STATE_COLUMNS
+from rltuned.observe.supply import MOST_GPUS, MOST_MIB
+from rltuned.observe.table3 import RUN_TIME_HORIZON, UNLIMITED_RUN_TIME
+from rltuned.observe.window import WINDOW
+from rltuned.policy.actor import Activation, Actor, Architecture, rule_level, untrained
+from rltuned.simulate import episode_kernel as e
+from rltuned.simulate.engine import QueueView, Simulation
+from rltuned.simulate.requests import Requests
+from rltuned.simulate.values import Estimates, JobFate, SimulationSettings
+from rltuned.workload.jobs import Source, Workload, workload
+
+Singles = npt.NDArray[np.float32]
+
+SHORTEST: Final = 10.0
+"""Seconds: a shorter run counts as that long in slowdowns (`rltuned.evaluate.metrics.BOUND`)."""
+
+_FIRST_STEPS: Final = 64
+_FIRST_ROWS: Final = 4096
+"""Room on a tape before it has to grow."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """An actor's network with the normalisers folded in, in double precision."""
+
+    kernels: tuple[Floats, ...]
+    """(in, out) of each layer; the first has 8 inputs, the last one output."""
+    biases: tuple[Floats, ...]
+    """(out,)"""
+    context: Floats
+    """(8, out of the first layer) what the mean row adds to it; (0, 0) for none."""
+    relu: bool
+    """Between the layers; otherwise tanh."""
+    residual: bool
+    """Score = level of `rule` + bound · tanh(network)."""
+    bound: float
+    rule: str = "saf"
+    """Without meaning when not `residual`."""
+
+    @classmethod
+    def from_actor(cls, actor: Actor) -> "Network":
+        """The network that `actor` scores with."""
+        shape, weights = actor.architecture, {name: value.astype(np.float64) for name, value in actor.weights.items()}
+        kernels = [weights[f"layer{index}.kernel"] for index in range(shape.layers)]
+        biases = [weights[f"layer{index}.bias"] for index in range(shape.layers)]
+        mean, scale = weights["input.mean"], weights["input.scale"]
+        kernels[0] = kernels[0] / scale[:, None]
+        biases[0] = biases[0] - mean @ kernels[0]
+        context = np.zeros((0, 0))
+        if shape.context:
+            context = weights["context.kernel"] / scale[:, None]
+            biases[0] = biases[0] - mean @ context
+        return cls(
+            kernels=tuple(kernels),
+            biases=tuple(biases),
+            context=context,
+            relu=shape.activation is Activation.RELU,
+            residual=shape.residual is not None,
+            bound=shape.bound,
+            rule=shape.residual or "saf",
+        )
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """8, the hidden layers, 1.
+
+        Raises:
+            RltunedError: layers that do not follow each other, or that are not finite.
+        """
+        widths = (len(STATE_COLUMNS), *(kernel.shape[1] for kernel in self.kernels))
+        shapes = tuple(kernel.shape for kernel in self.kernels)
+        if shapes != tuple(pairwise(widths)) or widths[-1] != 1:
+            raise RltunedError(f"a network of {shapes} does not lead from {widths[0]} columns to one score")
+        if tuple(bias.shape for bias in self.biases) != tuple((width,) for width in widths[1:]):
+            raise RltunedError("a network needs one bias for each column of each kernel")
+        if self.context.size and self.context.shape != shapes[0]:
+            raise RltunedError(
+                f"the context's kernel has the shape {self.context.shape}, the first layer's {shapes[0]}"
+            )
+        if not all(np.isfinite(array).all() for array in (*self.kernels, *self.biases, self.context)):
+            raise RltunedError("a network with weights that are not finite cannot order a queue")
+        return widths
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """One run. N jobs, S steps (refreshes), R rows (jobs seen, over all steps). Times in seconds on the workload's clock.
+
+    What is not recorded is empty: S = R = 0.
+    """
+
+    ptr: npt.NDArray[np.int64]
+    """(S+1,) rows of step s: ptr[s] to ptr[s+1]; in the order of `observe`."""
+    state: Singles
+    """(R, 8) `STATE_COLUMNS`."""
+    critic: Singles
+    """(R, 5) `CRITIC_COLUMNS`."""
+    base: Singles
+    """(R,) level of the rule that the network corrects; 0 without one."""
+    score: Floats
+    """(R,) what the actor gives."""
+    job: Codes
+    """(R,) row of the workload."""
+    picks: Codes
+    """(S, heads) row within the step of the job at each sampled place; −1: the queue is shorter."""
+    logp: Floats
+    """(S,) log-probability of the picks in their order; 0 at temperature 0."""
+    time: Floats
+    """(S,)"""
+    queued: Floats
+    """(S,) ∫ queued jobs dt from this step to the next, from the last one to the end."""
+    slowing: Floats
+    """(S,) ∫ Σ 1 / max(true run time, 10 s) dt over the queued jobs: what their bounded slowdowns grow by."""
+    busy: Floats
+    """(S,) ∫ busy GPUs dt."""
+    start: Floats
+    """(N,) NaN for a job that never ran."""
+    end: Floats
+    """(N,) NaN as `start`."""
+    wait_mean: float
+    """Start − submission, of the jobs that ran; NaN, like all below, when none did."""
+    jct_mean: float
+    """End − submission."""
+    bsld_mean: float
+    """Bounded slowdown."""
+    wait_p99: float
+    wait_max: float
+    utilization: float
+    """Per cent of the GPU-seconds of the usable nodes from the first submission to the last end."""
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+
+class Episode:
+    """One window, to be run as often as one likes. Not for several threads at once: the runs share their memory."""
+
+    def __init__(
+        self,
+        shape: ClusterShape,
+        jobs: Workload,
+        estimates: Estimates,
+        settings: SimulationSettings | None = None,
+        asked: Requests | None = None,
+    ) -> None:
+        """The arguments are those of `Simulation`.
+
+        Raises:
+            RltunedError: as `Simulation`; and a node with GPUs of two types, whose free GPUs the simulator does not
+                tell apart by type as `observe` would.
+        """
+        if (np.count_nonzero(shape.nodes.gpus, axis=1) > 1).any():
+            raise RltunedError("episodes are for clusters whose nodes have GPUs of one type each")
+        self.shape, self.jobs, self.estimates = shape, jobs, estimates
+        simulation = Simulation(shape, jobs, estimates, settings, None, asked)
+        # The engine's own arrays: of the same package, and what is between them and the kernel would be in the way.
+        self._state, self._setup = simulation._state, simulation._setup  # noqa: SLF001
+        self._before = tuple(array.copy() for array in self._state)
+        self._view = _view(jobs, estimates)
+        self._facts = _facts(shape, jobs, estimates, simulation.asked, self._view, self._state.jobs["tier"])
+        self._capacity = float(shape.nodes.gpus[shape.nodes.usable].sum())
+        self._levels: dict[str, Floats] = {}
+        self._work = _work(self._facts, 1)
+        self._tape = _tape(1, 1, 1)
+
+    def run(self, network: Network, *, temperature: float, heads: int, seed: int, record: bool) -> Trajectory:
+        """From the first submission to the last end.
+
+        Args:
+            network: orders the queue at each refresh.
+            temperature: of the softmax over scores / temperature that places are drawn from; 0: the best score first, ties
+                by submission.
+            heads: places that are drawn, from the front of the queue; the rest follows by score.
+            seed: of the draws, from 0; the same arguments give the same trajectory.
+            record: whether to keep what was seen and done.
+
+        Raises:
+            RltunedError: a network that cannot order a queue; a temperature or a number of heads below 0.
+        """
+        if not (0.0 <= temperature < np.inf and heads >= 0 and 0 <= seed < 2**64):
+            raise RltunedError(f"no sample of {heads} places at temperature {temperature:g} with seed {seed}")
+        net = self._net(network)
+        self._reset(int(net.widths.max()))
+        work, tape, due = self._work, self._tape, False
+        work.random[0] = seed
+        if record and tape.picks.shape[1] != heads:
+            tape = _tape(_FIRST_STEPS, _FIRST_ROWS, heads)
+        tape.length[:] = 0
+        while self._go_on(net, tape, temperature, heads, record, due) == e.FULL:
+            tape, due = _longer(tape), True
+        self._tape = tape
+        return self._trajectory(tape, record)
+
+    def _go_on(self, net: e.Net, tape: e.Tape, temperature: float, heads: int, record: bool, due: bool) -> int:
+        """`episode_kernel.roll_out`."""
+        arguments = (self._state, self._setup, self._facts, net, self._work, tape, float(temperature), heads)
+        return int(e.roll_out(*arguments, record, due))
+
+    def _reset(self, widest: int) -> None:
+        """Back to before the first submission."""
+        for array, before in zip(self._state, self._before, strict=True):
+            array[...] = before
+        if self._work.values.shape[1] < widest:
+            self._work = _work(self._facts, widest)
+        self._work.is_shown[:] = False
+        self._work.listed[:] = False
+        self._work.running_count[0] = self._work.first[0] = 0
+
+    def _net(self, network: Network) -> e.Net:
+        layers = zip(network.kernels, network.biases, strict=True)
+        return e.Net(
+            widths=np.array(network.widths, dtype=np.int64),
+            weights=np.concatenate([np.ravel(part) for layer in layers for part in layer]).astype(np.float64),
+            context=np.ascontiguousarray(network.context, dtype=np.float64).ravel(),
+            relu=bool(network.relu),
+            residual=bool(network.residual),
+            bound=float(network.bound),
+            level=self._level(network.rule if network.residual else ""),
+        )
+
+    def _level(self, rule: str) -> Floats:
+        """(N,) the rule's level of each job; it does not change while the job waits."""
+        if rule not in self._levels:
+            level = np.round(rule_level(rule, self._view), 9) if rule else np.zeros(len(self.jobs))
+            self._levels[rule] = level
+        return self._levels[rule]
+
+    def _trajectory(self, tape: e.Tape, recorded: bool) -> Trajectory:
+        records = self._state.jobs
+        start, submit = records["start"].copy(), self.jobs.submit_time
+        ended = ~np.isnan(start) & (records["fate"] != JobFate.RUNNING)
+        end = np.where(ended, records["end"], np.nan)
+        steps, rows = (int(tape.length[0]), int(tape.length[1])) if recorded else (0, 0)
+        time = tape.time[:steps].copy()
+        queued, slowing, busy = self._integrals(time, start, end)
+        return Trajectory(
+            ptr=tape.ptr[: steps + 1].copy(),
+            state=tape.state[:rows].copy(),
+            critic=tape.critic[:rows].copy(),
+            base=tape.base[:rows].copy(),
+            score=tape.score[:rows].copy(),
+            job=tape.job[:rows].copy(),
+            picks=tape.picks[:steps].copy(),
+            logp=tape.logp[:steps].copy(),
+            time=time,
+            queued=queued,
+            slowing=slowing,
+            busy=busy,
+            start=start,
+            end=end,
+            **_metrics(submit[ended], start[ended], end[ended], self.jobs.gpus[ended], self._capacity),
+        )
+
+    def _integrals(self, time: Floats, start: Floats, end: Floats) -> tuple[Floats, Floats, Floats]:
+        """(S,) each: `Trajectory.queued`, `slowing`, `busy`."""
+        if not len(time):
+            return np.zeros(0), np.zeros(0), np.zeros(0)
+        came = self._state.jobs["fate"] != JobFate.REJECTED
+        over = max(float(np.nanmax(end, initial=time[-1])), float(self._state.clock[0]))
+        left_queue = np.where(np.isnan(start), over, start)
+        waited = self.jobs.submit_time[came], left_queue[came]
+        ran = ~np.isnan(start)
+        held = start[ran], np.where(np.isnan(end[ran]), over, end[ran])
+        moments = np.append(time, over)
+        slowing = 1.0 / np.maximum(self.jobs.run_time, SHORTEST)
+        return (
+            np.diff(_area(moments, *waited, np.ones(int(came.sum())))),
+            np.diff(_area(moments, *waited, slowing[came])),
+            np.diff(_area(moments, *held, self.jobs.gpus[ran].astype(np.float64))),
+        )
+
+
+def _area(moments: Floats, since: Floats, until: Floats, weight: Floats) -> Floats:
+    """(n,) ∫ Σ weight of the intervals [since, until) that cover t, dt up to each moment."""
+    origin = since.min(initial=np.inf)
+    return _ramps(moments, since, weight, origin) - _ramps(moments, until, weight, origin)
+
+
+def _ramps(moments: Floats, begin: Floats, weight: Floats, origin: float) -> Floats:
+    """(n,) Σ weight · (moment − begin) of what has begun. Times count from `origin`, so that no digits are lost."""
+    if not len(begin):
+        return np.zeros(len(moments))
+    order = np.argsort(begin, kind="stable")
+    at, height = begin[order] - origin, weight[order]
+    begun = np.searchsorted(at, moments - origin, side="right")
+    total, moment = np.append(0.0, np.cumsum(height)), np.append(0.0, np.cumsum(height * at))
+    area: Floats = (moments - origin) * total[begun] - moment[begun]
+    return area
+
+
+def _metrics(submit: Floats, start: Floats, end: Floats, gpus: Codes, capacity: float) -> dict[str, float]:
+    """Of the jobs that ran; as `rltuned.evaluate.metrics.measure`, which stands above this package."""
+    if not len(start):
+        return dict.fromkeys(("wait_mean", "jct_mean", "bsld_mean", "wait_p99", "wait_max", "utilization"), np.nan)
+    wait, run = start - submit, end - start
+    supply = capacity * (end.max() - submit.min())
+    return {
+        "wait_mean": float(wait.mean()),
+        "jct_mean": float((end - submit).mean()),
+        "bsld_mean": float(np.maximum((wait + run) / np.maximum(run, SHORTEST), 1.0).mean()),
+        "wait_p99": float(np.percentile(wait, 99.0)),
+        "wait_max": float(wait.max()),
+        "utilization": float(100.0 * (run * gpus).sum() / supply) if supply > 0 else float("nan"),
+    }
+
+
+def _view(jobs: Workload, estimates: Estimates) -> QueueView:
+    """All jobs as `observe.demand` reads them: r is cut by the limit, finite, at least 1."""
+    n = len(jobs)
+    run_time = np.fmin(estimates.time_limit, estimates.run_time)
+    run_time[~np.isfinite(run_time)] = UNLIMITED_RUN_TIME
+    return QueueView(
+        run_time=np.maximum(run_time, 1.0),
+        time_limit=np.maximum(estimates.time_limit, 1.0),
+        gpus=np.maximum(jobs.gpus, 0).astype(np.float64),
+        wait=np.zeros(n),
+        submit=np.zeros(n),
+        priority=np.zeros(n),
+    )
+
+
+def _facts(
+    shape: ClusterShape,
+    jobs: Workload,
+    estimates: Estimates,
+    asked: Requests,
+    view: QueueView,
+    tier: npt.NDArray[np.int64],
+) -> e.Facts:
+    """What `observe.features` and `observe.sample` make of the jobs alone."""
+    n, usable = len(jobs), shape.nodes.usable
+    configured = shape.nodes.gpus.sum(axis=1)
+    pool = np.maximum(asked.pool, 0)
+    member: Bools = asked.pool_nodes & usable
+    pool_gpus = np.maximum((member * configured).sum(axis=1).astype(np.float64), 1.0)
+    total = pool_gpus[pool] if len(pool_gpus) else np.ones(n)
+    everything = max(float(configured.sum()), 1.0)
+    run_time, gpus = view.run_time, view.gpus
+    of_time = np.minimum(np.log1p(run_time) / e.TIME_SCALE, 1.0)
+    state = np.zeros((n, len(STATE_COLUMNS)), dtype=np.float32)
+    state[:, STATE_COLUMNS.index("requested_time")] = of_time
+    state[:, STATE_COLUMNS.index("requested_limit")] = (
+        np.log1p(np.minimum(view.time_limit, RUN_TIME_HORIZON)) / e.TIME_SCALE
+    )
+    state[:, STATE_COLUMNS.index("requested_gpus")] = np.minimum(np.log1p(gpus) / np.log1p(everything), 1.0)
+    critic = np.zeros((n, len(CRITIC_COLUMNS)), dtype=np.float32)
+    critic[:, CRITIC_COLUMNS.index("requested_time")] = of_time
+    critic[:, CRITIC_COLUMNS.index("requested_gpus")] = np.log1p(gpus) / np.log1p(total)
+    critic[:, CRITIC_COLUMNS.index("job_size")] = np.log1p(gpus * run_time) / np.log1p(total * RUN_TIME_HORIZON)
+    kinds, kind_of = _kinds(shape, jobs, asked)
+    size = np.log1p(np.maximum(gpus, 1.0) * run_time) / np.log1p(everything * RUN_TIME_HORIZON)
+    return e.Facts(
+        state=state,
+        critic=np.minimum(critic, np.float32(1.0)),
+        size=np.minimum(size, 1.0),
+        gpus=gpus,
+        run_time=run_time,
+        estimate=estimates.run_time,
+        kind_of=kind_of,
+        kinds=kinds,
+        member=member,
+        pool_gpus=pool_gpus,
+        mem=shape.nodes.mem.astype(np.float64),
+        tmp=np.minimum(shape.nodes.tmp, MOST_MIB).astype(np.float32),
+        largest=float(configured[usable].max(initial=0)),
+        tiers=np.sort(np.unique(tier))[::-1].copy(),
+    )
+
+
+def _kinds(shape: ClusterShape, jobs: Workload, asked: Requests) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """(U,) `episode_kernel.KIND`: distinct requests as `observe.num_ways` reads them, and (N,) which each job has."""
+    exclusive = np.array([partition.oversubscribe.value == "EXCLUSIVE" for partition in shape.partitions])
+    # The columns of `JobTable` that `Simulation.snapshot` makes of a request.
+    count, gpus = np.maximum(asked.nodes, 1), jobs.gpus
+    per_node = np.where(asked.per_node, asked.gpus, 0)
+    given = np.minimum(np.fmax(jobs.mem, 0.0), MOST_MIB)
+    records = np.zeros(len(jobs), dtype=e.KIND)
+    records["pool"] = np.maximum(asked.pool, 0)
+    records["wanted"] = count
+    records["gpus"] = np.minimum(np.where(per_node > 0, per_node, np.ceil(gpus / count)), MOST_GPUS)
+    records["cpus"] = np.ceil(jobs.cpus / count)
+    records["mem"] = given / count
+    records["tmp"] = np.minimum(jobs.tmp, MOST_MIB)
+    records["alone"] = exclusive[np.maximum(asked.partition, 0)] | np.isnan(jobs.mem)
+    records["divisible"] = (count <= 1) & (per_node <= 0) & (gpus > 1)
+    records["in_all"] = np.where(records["divisible"], gpus, 0)
+    records["per_cpu"] = np.where(records["divisible"], gpus / np.maximum(jobs.cpus, 1), 0)
+    records["per_mib"] = np.where(records["divisible"], gpus / np.maximum(given, 1e-6), 0)
+    kinds, kind_of = np.unique(records, return_inverse=True)
+    return kinds, kind_of.astype(np.int64)
+
+
+def _work(facts: e.Facts, widest: int) -> e.Work:
+    n, window = len(facts.gpus), WINDOW
+    return e.Work(
+        state=np.zeros((window, len(STATE_COLUMNS)), dtype=np.float32),
+        critic=np.zeros((window, len(CRITIC_COLUMNS)), dtype=np.float32),
+        shown=np.zeros(window, dtype=np.int64),
+        is_shown=np.zeros(n, dtype=np.bool_),
+        waiting=np.zeros(n, dtype=np.int64),
+        queue=np.zeros(n, dtype=np.int64),
+        first=np.zeros(1, dtype=np.int64),
+        values=np.zeros((2, widest, window)),
+        mean=np.zeros(len(STATE_COLUMNS)),
+        score=np.zeros(window),
+        noisy=np.zeros(window),
+        order=np.zeros(window, dtype=np.int64),
+        ranked=np.zeros(window, dtype=np.int64),
+        taken=np.zeros(window, dtype=np.bool_),
+        running=np.zeros(n, dtype=np.int64),
+        ends=np.zeros(n),
+        listed=np.zeros(n, dtype=np.bool_),
+        running_count=np.zeros(1, dtype=np.int64),
+        released=np.zeros(n + 1),
+        possible=np.zeros(len(facts.kinds), dtype=np.int8),
+        random=np.zeros(1, dtype=np.uint64),
+    )
+
+
+def _tape(steps: int, rows: int, heads: int) -> e.Tape:
+    return e.Tape(
+        state=np.zeros((rows, len(STATE_COLUMNS)), dtype=np.float32),
+        critic=np.zeros((rows, len(CRITIC_COLUMNS)), dtype=np.float32),
+        base=np.zeros(rows, dtype=np.float32),
+        score=np.zeros(rows),
+        job=np.zeros(rows, dtype=np.int32),
+        ptr=np.zeros(steps + 1, dtype=np.int64),
+        picks=np.zeros((steps, heads), dtype=np.int32),
+        logp=np.zeros(steps),
+        time=np.zeros(steps),
+        length=np.zeros(2, dtype=np.int64),
+    )
+
+
+def _longer(tape: e.Tape) -> e.Tape:
+    """Twice the room, with what is on it; and room for one step at least."""
+    rows = max(2 * len(tape.job), len(tape.job) + WINDOW)
+    longer = _tape(2 * len(tape.time), rows, tape.picks.shape[1])
+    for name in tape._fields:
+        old = getattr(tape, name)
+        getattr(longer, name)[: len(old)] = old
+    return longer
+
+
+def compile_episodes() -> None:
+    """Load the compiled episodes, or compile them where that has never been done: before a clock runs."""
+    jobs = workload(Source("compile"), [0.0, 1.0, 2.0], [100.0, 50.0, 10.0], [1, 2, 1])
+    episode = Episode(parse_shape("1x2"), jobs, Estimates(jobs.run_time, jobs.run_time.copy()))
+    network = Network.from_actor(untrained("compile", Architecture(), 0))
+    episode.run(network, temperature=1.0, heads=1, seed=0, record=True)

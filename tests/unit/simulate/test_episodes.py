@@ -1,0 +1,355 @@
+"""Episodes: the compiled twin of `Simulation` with a ranker that observes and scores, and what it records."""
+
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from unit.simulate.instances import Instance, cluster, given, jobs_of, partition, random_instance
+
+from rltuned.cluster.shape import parse_shape
+from rltuned.decide.ranks import merge, ranks_of
+from rltuned.errors import RltunedError
+from rltuned.evaluate.metrics import measure
+from rltuned.observe import Observation, observe
+from rltuned.policy.actor import Activation, Actor, Architecture, rule_level, untrained
+from rltuned.simulate import episode_kernel, kernel
+from rltuned.simulate.engine import Simulation
+from rltuned.simulate.episodes import Episode, Network, Trajectory
+from rltuned.simulate.values import Backfill, SimulationSettings
+from rltuned.workload.estimates import estimate
+from rltuned.workload.jobs import Workload
+from rltuned.workload.synthetic import generate
+
+
+def actor(architecture: Architecture, seed: int = 0, size: float = 1.0) -> Actor:
+    """Random weights, biases and normalisers too."""
+    made, rng = untrained("random", architecture, seed), np.random.default_rng(seed)
+    weights = {name: (value * size).astype(np.float32) for name, value in made.weights.items()}
+    for name, value in weights.items():
+        if name.endswith(".bias"):
+            weights[name] = rng.normal(size=value.shape).astype(np.float32)
+    weights["input.mean"] = rng.uniform(0.0, 1.0, 8).astype(np.float32)
+    weights["input.scale"] = rng.uniform(0.2, 2.0, 8).astype(np.float32)
+    return replace(made, weights=weights)
+
+
+ACTORS = {
+    "the paper's network": actor(Architecture(), 1),
+    "SAF corrected, beside the mean": actor(
+        Architecture(hidden=(16,), activation=Activation.TANH, context=True, residual="saf", bound=0.4), 2
+    ),
+    "SJF corrected": actor(Architecture(hidden=(12, 6), residual="sjf"), 3),
+    "no hidden layer, beside the mean": actor(Architecture(hidden=(), context=True), 4),
+}
+SAF = actor(Architecture(residual="saf", bound=0.0), 5)
+
+
+@dataclass
+class Observing:
+    """The long way: a snapshot, `observe`, `Actor.score`; jobs out of sight keep the place of their submission."""
+
+    actor: Actor
+    ages = True
+    at_once = False
+    seen: list[tuple[float, Observation, npt.NDArray[np.intp]]] = field(default_factory=list)
+
+    def fixed(self, simulation: Simulation) -> None:
+        return None
+
+    def keys(self, simulation: Simulation, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
+        snapshot, running = simulation.snapshot(), len(simulation.running)
+        estimates = simulation.estimates.run_time[snapshot.jobs.job_id - 1]
+        observation = observe(snapshot, np.arange(running, running + len(rows)), estimates)
+        scores = self.actor.score(observation)
+        at = observation.rows - running
+        self.seen.append((simulation.now, observation, rows[at]))
+        if len(at) == len(rows):
+            keys = np.empty(len(rows))
+            keys[at] = -scores
+            return keys
+        visible = np.zeros(len(rows), dtype=np.bool_)
+        visible[at] = True
+        by_slurm = ranks_of(np.argsort(rows))
+        wanted = at[np.lexsort((rows[at], -scores))]
+        tiers = np.array([p.priority_tier for p in simulation.shape.partitions])[simulation.asked.partition[rows]]
+        keys = np.empty(len(rows))
+        for tier in np.unique(tiers):
+            members = np.flatnonzero(tiers == tier)
+            place = np.full(len(rows), -1)
+            place[members] = np.arange(len(members))
+            order = merge(
+                np.argsort(rows[members]),
+                visible[members],
+                place[wanted][place[wanted] >= 0],
+                by_slurm[members],
+                np.zeros(len(members), dtype=np.bool_),
+            )
+            keys[members[order]] = np.arange(len(members))
+        return keys
+
+
+def both(instance: Instance, policy: Actor, settings: SimulationSettings | None = None) -> tuple[Observing, Trajectory]:
+    """Run the long way and the compiled way; the starts are compared here, the rest by the caller."""
+    settings = settings or instance.settings
+    simulation = Simulation(instance.shape, instance.jobs, instance.estimates, settings)
+    ranker = Observing(policy)
+    simulation.run(ranker)
+    found = Episode(instance.shape, instance.jobs, instance.estimates, settings).run(
+        Network.from_actor(policy), temperature=0.0, heads=2, seed=0, record=True
+    )
+    result = simulation.result()
+    np.testing.assert_array_equal(found.start, result.start)
+    np.testing.assert_array_equal(found.end, result.end)
+    return ranker, found
+
+
+def assert_same_rows(ranker: Observing, found: Trajectory, policy: Actor) -> None:
+    np.testing.assert_array_equal(found.time, [time for time, _, _ in ranker.seen])
+    for (_, observation, jobs), (begin, end) in zip(ranker.seen, pairwise(found.ptr), strict=True):
+        np.testing.assert_array_equal(found.job[begin:end], jobs)
+        np.testing.assert_allclose(found.state[begin:end], observation.state[: len(jobs)], atol=1e-6, rtol=0)
+        np.testing.assert_allclose(found.critic[begin:end], observation.critic[: len(jobs)], atol=1e-6, rtol=0)
+        np.testing.assert_allclose(found.score[begin:end], policy.score(observation), atol=2e-6, rtol=0)
+        rule = policy.architecture.residual
+        level = np.zeros(len(jobs)) if rule is None else rule_level(rule, observation)
+        np.testing.assert_allclose(found.base[begin:end], level, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("name", ACTORS)
+@pytest.mark.parametrize("block", range(4))
+def test_on_random_instances_every_job_starts_as_with_observe_and_the_actor_and_every_row_is_observes(name, block):
+    steps = 0
+    for seed in range(8):
+        instance = random_instance(100 + 8 * block + seed)
+        ranker, found = both(instance, ACTORS[name])
+        assert_same_rows(ranker, found, ACTORS[name])
+        steps += len(found)
+    assert steps > 10
+
+
+@pytest.mark.parametrize("name", ACTORS)
+def test_on_a_window_like_phillys_too(name):
+    instance = philly(256, "6x4:v100,8x8:p100", load=2.0)
+    ranker, found = both(instance, ACTORS[name])
+    assert_same_rows(ranker, found, ACTORS[name])
+    assert max(np.diff(found.ptr)) > 30
+
+
+def philly(jobs: int, shape: str, load: float, seed: int = 3) -> Instance:
+    nodes = parse_shape(shape)
+    made = generate("philly", jobs, nodes, seed, load)
+    return Instance(nodes, made, estimate(made, "noisy:1.5", seed), "saf", SimulationSettings())
+
+
+def crowd(jobs: int, *, tiers: bool) -> Instance:
+    """All submitted within a minute, to one node: far more than the policy sees."""
+    rng = np.random.default_rng(jobs)
+    parts = [partition("low", [0, 1]), partition("high", [0, 1], priority_tier=2)] if tiers else []
+    made = jobs_of(
+        np.sort(rng.uniform(0.0, 50.0, jobs)),
+        np.round(rng.exponential(120.0, jobs)),
+        rng.choice([1, 1, 2, 4], jobs),
+        partition=[str(rng.choice(["low", "low", "high"])) if tiers else "" for _ in range(jobs)],
+    )
+    limits = np.maximum(made.run_time * rng.uniform(1.0, 3.0, jobs), 1.0)
+    return Instance(cluster([4, 8], partitions=parts), made, given(limits), "saf", SimulationSettings())
+
+
+@pytest.mark.parametrize("tiers", [False, True])
+def test_when_more_wait_than_the_policy_sees_the_others_keep_the_place_of_their_submission(tiers):
+    instance = crowd(420, tiers=tiers)
+    ranker, found = both(instance, ACTORS["SAF corrected, beside the mean"])
+    assert_same_rows(ranker, found, ACTORS["SAF corrected, beside the mean"])
+    assert max(np.diff(found.ptr)) == 256
+
+
+def test_ten_thousand_queued_jobs_all_run_and_no_step_shows_more_than_256():
+    instance = crowd(10_000, tiers=False)
+    quick = replace(instance.jobs, run_time=np.minimum(instance.jobs.run_time, 3.0))
+    found = Episode(instance.shape, quick, instance.estimates).run(
+        Network.from_actor(SAF), temperature=0.1, heads=4, seed=0, record=True
+    )
+    assert not np.isnan(found.end).any()
+    assert max(np.diff(found.ptr)) == 256
+
+
+def busy_window() -> Episode:
+    instance = philly(120, "4x4", load=4.0)
+    return Episode(instance.shape, instance.jobs, instance.estimates)
+
+
+NETWORK = Network.from_actor(ACTORS["SAF corrected, beside the mean"])
+
+
+def test_the_same_seed_gives_the_same_trajectory_and_another_one_another():
+    episode = busy_window()
+    first = episode.run(NETWORK, temperature=0.05, heads=3, seed=7, record=True)
+    other = episode.run(NETWORK, temperature=0.05, heads=3, seed=8, record=True)
+    again = episode.run(NETWORK, temperature=0.05, heads=3, seed=7, record=True)
+    elsewhere = busy_window().run(NETWORK, temperature=0.05, heads=3, seed=7, record=True)
+    for name in vars(first):
+        np.testing.assert_array_equal(getattr(first, name), getattr(again, name), err_msg=name)
+        np.testing.assert_array_equal(getattr(first, name), getattr(elsewhere, name), err_msg=name)
+    assert (first.start != other.start).any()
+
+
+def test_recording_changes_nothing_but_what_is_recorded():
+    episode = busy_window()
+    with_tape = episode.run(NETWORK, temperature=0.05, heads=3, seed=7, record=True)
+    without = episode.run(NETWORK, temperature=0.05, heads=3, seed=7, record=False)
+    np.testing.assert_array_equal(with_tape.start, without.start)
+    assert without.wait_mean == with_tape.wait_mean
+    assert (len(without), len(without.job), without.ptr.tolist()) == (0, 0, [0])
+
+
+@pytest.mark.parametrize("temperature", [0.05, 1.0, 1e-4])
+def test_the_log_probability_is_that_of_plackett_and_luce_for_the_recorded_scores(temperature):
+    found = busy_window().run(NETWORK, temperature=temperature, heads=4, seed=1, record=True)
+    for step, (begin, end) in enumerate(pairwise(found.ptr)):
+        left, logp = found.score[begin:end] / temperature, 0.0
+        picks = found.picks[step]
+        assert (picks[: end - begin] >= 0).all()
+        assert (picks[end - begin :] == -1).all()
+        for pick in picks[picks >= 0]:
+            logp += left[pick] - np.logaddexp.reduce(left)
+            left = left.copy()
+            left[pick] = -np.inf
+        assert found.logp[step] == pytest.approx(logp, abs=1e-9, rel=1e-9)
+
+
+def one_gpu(run: list[float]) -> Episode:
+    """The first job runs from 1 s on, for 100 s; the others wait for it, and are ranked at 60 s."""
+    times = [100.0, *run]
+    return Episode(cluster([1]), jobs_of([1.0] * len(times), times, [1] * len(times)), given(times))
+
+
+def test_sampled_places_come_as_often_as_their_log_probability_says():
+    episode, network, runs = one_gpu([1.0, 2.0, 8.0]), Network.from_actor(SAF), 1000
+    found = [episode.run(network, temperature=0.1, heads=2, seed=seed, record=True) for seed in range(runs)]
+    ways = {tuple(map(int, run.picks[0])): float(np.exp(run.logp[0])) for run in found}
+    assert sum(ways.values()) == pytest.approx(1.0)
+    for way, probability in ways.items():
+        share = np.mean([tuple(run.picks[0]) == way for run in found])
+        assert share == pytest.approx(probability, abs=4 * np.sqrt(probability * (1 - probability) / runs))
+
+
+def test_picked_jobs_stand_in_front_and_the_rest_follows_by_score():
+    times = [1.5, 3.0, 2.0, 5.0, 2.5, 4.0]  # all of them run between the refreshes at 60 s and at 120 s
+    episode, network = one_gpu(times), Network.from_actor(SAF)
+    fronts = set()
+    for seed in range(20):
+        found = episode.run(network, temperature=10.0, heads=2, seed=seed, record=True)
+        front = [int(found.job[pick]) for pick in found.picks[0]]
+        rest = [job for job in (1, 3, 5, 2, 6, 4) if job not in front]
+        assert np.argsort(found.start).tolist() == [0, *front, *rest]
+        fronts.add(tuple(front))
+    assert len(fronts) > 10
+
+
+def test_waiting_slowing_and_busy_time_add_up():
+    episode = busy_window()
+    jobs = episode.jobs
+    found = episode.run(NETWORK, temperature=0.05, heads=3, seed=7, record=True)
+    first = found.time[0]
+    wait = np.maximum(found.start - np.maximum(jobs.submit_time, first), 0.0)
+    assert found.queued.sum() == pytest.approx(wait.sum(), rel=1e-9)
+    assert found.slowing.sum() == pytest.approx((wait / np.maximum(jobs.run_time, 10.0)).sum(), rel=1e-9)
+    held = np.maximum(found.end - np.maximum(found.start, first), 0.0)
+    assert found.busy.sum() == pytest.approx((held * jobs.gpus).sum(), rel=1e-9)
+    # And step by step, from the definition.
+    for step in (0, 1, len(found) // 2, len(found) - 1):
+        since, until = found.time[step], found.time[step + 1] if step + 1 < len(found) else found.end.max()
+        queued = np.minimum(found.start, until) - np.maximum(jobs.submit_time, since)
+        assert found.queued[step] == pytest.approx(np.maximum(queued, 0.0).sum(), rel=1e-9, abs=1e-6)
+        held = np.minimum(found.end, until) - np.maximum(found.start, since)
+        assert found.busy[step] == pytest.approx((np.maximum(held, 0.0) * jobs.gpus).sum(), rel=1e-9, abs=1e-6)
+
+
+def test_the_metrics_are_those_of_the_evaluation():
+    episode = busy_window()
+    jobs = episode.jobs
+    found = episode.run(NETWORK, temperature=0.0, heads=0, seed=0, record=False)
+    every = np.ones(len(jobs), dtype=np.bool_)
+    gpus = jobs.gpus.astype(np.float64)
+    theirs = measure(jobs.submit_time, found.start, found.end, gpus, every, jobs.user, 16.0)
+    for name in ("wait_mean", "jct_mean", "bsld_mean", "wait_p99", "wait_max", "utilization"):
+        assert getattr(found, name) == pytest.approx(getattr(theirs, name)), name
+
+
+def window(submit: list[float], run: list[float], gpus: list[int], nodes: str = "2x4") -> Trajectory:
+    made: Workload = jobs_of(submit, run, gpus)
+    return Episode(parse_shape(nodes), made, given(run)).run(NETWORK, temperature=0.5, heads=3, seed=1, record=True)
+
+
+def test_a_window_in_which_nobody_waits_has_no_steps():
+    found = window([1.0, 101.0, 201.0], [10.0, 10.0, 10.0], [4, 8, 1])
+    assert len(found) == len(found.job) == len(found.queued) == 0
+    assert found.wait_max == 0.0
+    assert found.end.tolist() == [11.0, 111.0, 211.0]
+
+
+def test_a_job_that_waits_alone_is_picked_for_certain():
+    found = window([1.0, 1.0], [100.0, 10.0], [8, 8])
+    assert found.picks[0].tolist() == [0, -1, -1]
+    assert found.logp[0] == 0.0
+    assert found.start.tolist() == [1.0, 101.0]
+
+
+def test_rejected_jobs_never_run_and_where_all_are_there_is_nothing_to_measure():
+    some = window([1.0, 1.0, 1.0], [100.0, 50.0, 10.0], [8, 99, 8])
+    assert np.isnan(some.start).tolist() == [False, True, False]
+    assert some.queued.sum() == pytest.approx(101.0 - 60.0)
+    none = window([0.0, 1.0], [10.0, 10.0], [99, 99])
+    assert len(none) == 0
+    assert np.isnan(none.start).all()
+    assert np.isnan([none.wait_mean, none.utilization]).all()
+
+
+def test_a_window_without_jobs_is_over_at_once():
+    assert len(window([], [], [])) == 0
+
+
+def test_nodes_with_two_types_of_gpus_are_refused():
+    shape = cluster([4, 4], types=["a", "b"])
+    shape.nodes.gpus[0] = [2, 2]
+    with pytest.raises(RltunedError, match="one type"):
+        Episode(shape, jobs_of([0.0], [1.0], [1]), given([1.0]))
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"kernels": NETWORK.kernels[1:]},
+        {"biases": NETWORK.biases[:-1]},
+        {"context": np.zeros((3, 3))},
+        {"kernels": (np.full_like(NETWORK.kernels[0], np.nan), *NETWORK.kernels[1:])},
+    ],
+)
+def test_a_network_that_cannot_order_a_queue_is_refused(broken):
+    with pytest.raises(RltunedError):
+        busy_window().run(replace(NETWORK, **broken), temperature=0.0, heads=0, seed=0, record=False)
+
+
+def test_a_wider_network_after_a_narrow_one_gets_the_room_that_it_needs():
+    episode = busy_window()
+    wide = Network.from_actor(actor(Architecture(hidden=(64, 40)), 6))
+    alone = busy_window().run(wide, temperature=0.0, heads=0, seed=0, record=False)
+    episode.run(NETWORK, temperature=0.0, heads=0, seed=0, record=False)
+    np.testing.assert_array_equal(episode.run(wide, temperature=0.0, heads=0, seed=0, record=False).start, alone.start)
+
+
+@pytest.mark.parametrize("backfill", Backfill)
+def test_whole_node_partitions_and_every_backfill_are_observed_alike(backfill):
+    for seed in (3, 5, 9):
+        instance = random_instance(seed, backfill=backfill)
+        ranker, found = both(instance, ACTORS["the paper's network"])
+        assert_same_rows(ranker, found, ACTORS["the paper's network"])
+
+
+def test_another_kernel_is_another_key_of_the_cache(monkeypatch):
+    """Numba looks at the file of a function alone; a change of `kernel` must not leave old code in use."""
+    before = episode_kernel._stamp()
+    monkeypatch.setattr(kernel, "GROUP", kernel.GROUP + 1.0)
+    assert episode_kernel._stamp() != before == episode_kernel._STAMP
