@@ -148,6 +148,22 @@ class ScopeSection(_Section):
     """Per cent of the jobs (by a hash of the job id) that stage `canary` writes to, where no canary partition is named."""
 
 
+class RehearsalSection(_Section):
+    """The queue played ahead in several orders (docs/rehearsal.md), in a process of its own beside the daemon."""
+
+    enabled: Literal["auto", "on", "off"] = "auto"
+    """`auto`: under a learned model, where Numba is installed (`pip install 'rltuned[simulate]'`); `on`: under any policy,
+    and the daemon does not start without Numba; `off`: the policy's order stands."""
+    candidates: Annotated[int, Field(ge=1, le=64)] = 8
+    """Jobs at the head of the policy's order that are tried in front of all and behind all."""
+    time_limit: Annotated[float, Field(gt=0, le=30)] = 2.0
+    """Seconds that playing may take in a cycle; the best order so far counts."""
+    slowdown: Annotated[float, Field(ge=0)] = 1000.0
+    """Seconds of waiting that a bounded slowdown of one more counts as: keeps short jobs from paying for long ones."""
+    margin: Annotated[float, Field(ge=0, lt=1)] = 0.001
+    """Least gain for which a job is moved, as a share of the cost of the policy's order."""
+
+
 class PlacementSection(_Section):
     """The integer program."""
 
@@ -220,6 +236,7 @@ class Config(_Section):
     estimates: EstimatesSection = EstimatesSection()
     decide: DecideSection = DecideSection()
     scope: ScopeSection = ScopeSection()
+    rehearsal: RehearsalSection = RehearsalSection()
     placement: PlacementSection = PlacementSection()
     write: WriteSection = WriteSection()
     state: StateSection = StateSection()
