@@ -158,6 +158,66 @@ def _score_sum(console: Console, told: Any) -> None:
     console.print(table(title, columns, rows, right=columns[1:]))
 
 
+def model(console: Console, info: Any, card: str | None) -> None:
+    """`policy.files.ModelInfo`, and the model's card where it has one."""
+    shape = info.architecture
+    widths = " → ".join(str(width) for width in (shape.inputs, *shape.hidden, 1))
+    rows = [
+        ("manifest", info.path),
+        ("weights", f"sha256 {info.sha256}"),
+        ("format", info.format_version),
+        ("columns", ", ".join(info.columns)),
+        (
+            "network",
+            f"{widths}, {shape.activation.value}, {shape.parameters} weights, {'with' if shape.context else 'no'} context",
+        ),
+        ("corrects", f"{shape.residual}, by ±{shape.bound:g} at most" if shape.residual else "no rule"),
+        ("method", info.method),
+        ("data", info.data),
+        *((f"  {name}", f"sha256 {digest}") for name, digest in info.traces.items()),
+        ("seed", info.seed),
+        ("revision", info.revision),
+        ("settings", ", ".join(f"{name}={value}" for name, value in info.settings.items())),
+        *((f"  {name}", f"{value:.6g}") for name, value in info.metrics.items()),
+    ]
+    console.print(table(plain(info.name), ("", "value"), rows))
+    console.print("\nNo card: `rltuned model card` writes one." if card is None else f"\n{plain(card)}", soft_wrap=True)
+
+
+def model_comparison(console: Console, told: Mapping[str, Any]) -> None:
+    """What ``rltuned model compare`` found."""
+    first, second = (plain(name) for name in told["models"])
+    rows = [(name, *("-" if value is None else value for value in pair)) for name, pair in told["differences"].items()]
+    if rows:
+        console.print(table("What their manifests say differently", ("", first, second), rows))
+    else:
+        console.print("Their manifests say the same.")
+    like = told["likeness"]
+    console.print(
+        f"\nThey rank {like['states']} generated queues alike to Kendall tau {like['tau']:.4f} in the mean (95 % of the queues "
+        f"above {like['tau_low']:.4f}), and put the same job first in {like['same_first']:.0%} of them."
+    )
+    if "paired" not in told:
+        console.print("With --trace and --cluster: which of them waits less, on the same jobs.")
+        return
+    paired = told["paired"]
+    (compared,) = paired["comparison"].values()
+    models = list(paired["models"].values())
+    rows = [
+        (
+            metric,
+            *("-" if values[metric] is None else f"{values[metric]:,.2f}" for values in models),
+            "-" if ratio["ratio"] is None else f"{ratio['ratio']:.4f}",
+            "-" if ratio["lo"] is None or ratio["hi"] is None else f"{ratio['lo']:.4f} to {ratio['hi']:.4f}",
+        )
+        for metric, ratio in compared.items()
+    ]
+    meta = paired["meta"]
+    columns = ("metric", first, second, f"{first} / {second}", "interval")
+    console.print(table(f"\n{meta['windows']} windows of {meta['jobs']} jobs", columns, rows, right=columns[1:]))
+    console.print(f"intervals: {meta['intervals']}")
+
+
 SYMBOL: Final = {
     "ok": "[green]ok[/green]",
     "note": "[cyan]note[/cyan]",
