@@ -1,0 +1,221 @@
+"""Windows of a trace, played by a learned peer that explores, and what it decided on the way. No TensorFlow here.
+
+The exploring rankers see what the served policy sees (`rltuned.observe.observe`) and rank by the same network. What they
+add is chance, in the way of each paper: RLScheduler draws its next job from the softmax of the outputs, SchedInspector
+draws between accepting and rejecting the base rule's job.
+"""
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.tables import Floats
+from rltuned.evaluate.case import Case
+from rltuned.evaluate.metrics import bounded_slowdown
+from rltuned.observe import FEATURES, Observation, observe
+from rltuned.policy import rlscheduler, schedinspector
+from rltuned.policy.rlscheduler import RLScheduler
+from rltuned.policy.schedinspector import INTERVAL, MAX_REJECTIONS, SchedInspector
+from rltuned.simulate import Ranker, RuleRanker, Simulation
+
+Peer = RLScheduler | SchedInspector
+Rows = npt.NDArray[np.intp]
+
+HOUR: Final = 3600.0
+
+_RUNNABLE: Final = FEATURES.index("can_schedule_now")
+
+
+class Metric(enum.StrEnum):
+    """What is made small: a mean over the jobs of a window."""
+
+    WAIT = "wait"
+    """Hours: in seconds, their value network would spend the whole training on finding the scale."""
+    BSLD = "bsld"
+    """Bounded slowdown."""
+
+
+@dataclass(frozen=True)
+class Episode:
+    """The D decisions of one window, in order. A decision sees some rows and chooses.
+
+    RLScheduler: the rows are the jobs it may pick, in order of submission, and the action is the row that it picks.
+    SchedInspector: one row, the picked job's, and the action is 1 for a rejection.
+    """
+
+    rows: npt.NDArray[np.float32]
+    """(R, inputs) of all decisions, one behind the other."""
+    ptr: npt.NDArray[np.int64]
+    """(D+1,) where each decision's rows begin."""
+    action: npt.NDArray[np.int64]
+    """(D,)"""
+    reward: float
+    """After the last decision; the others have none."""
+    metric: float
+    """What came of it, as `Metric` says; NaN where no job ran."""
+
+
+class Exploring(Ranker, Protocol):
+    """A ranker that writes its decisions down."""
+
+    rows: list[npt.NDArray[np.float32]]
+    """Of each decision."""
+    actions: list[int]
+
+
+def look(simulation: Simulation) -> Observation:
+    """What a policy sees of the pending jobs now, in the daemon's way."""
+    snapshot = simulation.snapshot()
+    known = simulation.estimates.run_time[np.concatenate((simulation.running, simulation.pending))]
+    return observe(snapshot, snapshot.jobs.pending, known)
+
+
+class Picking:
+    """RLScheduler, exploring: picks jobs from the softmax of the outputs until one has to wait.
+
+    As in its paper, a picked job that cannot start stays the first until it does, and is no new decision; others are
+    backfilled behind it, here in the order of the outputs. A pick is taken to start when it could now and the GPUs that
+    are left after the picks before it are enough.
+    """
+
+    ages = True
+    at_once = False
+
+    def __init__(self, policy: RLScheduler, rng: np.random.Generator) -> None:
+        self.policy, self.rows, self.actions = policy, list[npt.NDArray[np.float32]](), list[int]()
+        self._rng = rng
+        self._waiting = -1
+        """The job that was picked and had to wait, as a row of the workload; −1: none."""
+
+    def fixed(self, simulation: Simulation) -> Floats | None:  # noqa: ARG002 - of the protocol
+        """None: it is drawn anew."""
+        return None
+
+    def keys(self, simulation: Simulation, rows: Rows) -> Floats:
+        """Picked jobs, then the others that the network sees by its outputs, then the rest as submitted."""
+        seen = look(simulation)
+        shown = _shown(seen, simulation)
+        visible = np.flatnonzero(rlscheduler.visible(seen))
+        visible = visible[np.argsort(rows[shown[visible]])]  # rows of the workload are in order of submission
+        inputs = rlscheduler.inputs(seen)[visible]
+        outputs = self.policy.kernel.network(inputs)
+        jobs = rows[shown[visible]]
+        picked = np.flatnonzero(jobs == self._waiting)
+        if not len(picked):
+            # What can start now, by GPUs: none where the job cannot.
+            gpus = np.where(seen.features[visible, _RUNNABLE] > 0.0, seen.gpus[visible], np.inf)
+            picked, started = self._pick(inputs, outputs, gpus, float(simulation.free[:, 0].sum()))
+            self._waiting = -1 if started else int(jobs[picked[-1]])
+        first = np.zeros(len(jobs))
+        first[picked] = np.arange(len(picked)) - len(picked)
+        keys = len(rows) + rows.astype(np.float64)
+        keys[shown[visible[np.lexsort((-outputs, first))]]] = np.arange(len(jobs))
+        return keys
+
+    def _pick(self, inputs: npt.NDArray[np.float32], outputs: Floats, gpus: Floats, free: float) -> tuple[Rows, bool]:
+        """Jobs in the order in which they are picked, and whether the last of them can start."""
+        left, picked, started = np.arange(len(outputs)), list[int](), True
+        while len(left) and started:
+            # The largest of the outputs plus Gumbel noise is a draw from their softmax.
+            action = int(np.argmax(outputs[left] + self._rng.gumbel(size=len(left))))
+            self.rows.append(inputs[left])
+            self.actions.append(action)
+            picked.append(int(left[action]))
+            left = np.delete(left, action)
+            free -= float(gpus[picked[-1]])
+            started = free >= 0.0
+        return np.array(picked, dtype=np.intp), started
+
+
+class Inspecting:
+    """SchedInspector, exploring: rejects the base rule's job with the probability that its network gives.
+
+    How often a job was rejected before is what `SchedInspector.score` takes, the most its wait has room for: the network
+    is trained on what it will be served.
+    """
+
+    ages = True
+    at_once = False
+
+    def __init__(self, policy: SchedInspector, rng: np.random.Generator) -> None:
+        self.policy, self.rows, self.actions = policy, list[npt.NDArray[np.float32]](), list[int]()
+        self._rng = rng
+
+    def fixed(self, simulation: Simulation) -> Floats | None:  # noqa: ARG002 - of the protocol
+        """None: it is drawn anew."""
+        return None
+
+    def keys(self, simulation: Simulation, rows: Rows) -> Floats:
+        """The base rule's order, its first job behind all others if it is rejected."""
+        seen = look(simulation)
+        keys = len(rows) + rows.astype(np.float64)
+        scores = self.policy.base.score(seen)
+        rejections = np.floor(seen.wait / INTERVAL).astype(np.int64)
+        if len(seen):
+            picked = schedinspector.head(seen, self.policy.base, rejections)
+            if rejections[picked] < MAX_REJECTIONS:
+                row = schedinspector.inputs(seen, picked, int(rejections[picked]))[None]
+                rejects = self._rng.random() < 1.0 / (1.0 + np.exp(-self.policy.inspector.network(row)[0]))
+                self.rows.append(row)
+                self.actions.append(int(rejects))
+                if rejects:
+                    scores[picked] = scores.min() - 1.0
+        keys[_shown(seen, simulation)] = -scores
+        return keys
+
+
+def play(peer: Peer, window: Case, metric: Metric, rng: np.random.Generator) -> Episode:
+    """One window, from an idle cluster to the end of its last job.
+
+    The reward is that of each paper's public code: −metric (RLScheduler), and (base − own) / max(base, own, 1 s or a
+    slowdown of 1), the gap to the base rule on the same jobs (SchedInspector).
+    """
+    ranker: Exploring = Picking(peer, rng) if isinstance(peer, RLScheduler) else Inspecting(peer, rng)
+    own = measured(window, ranker, metric)
+    if isinstance(peer, RLScheduler):
+        reward = -own
+    else:
+        base = measured(window, RuleRanker(peer.base), metric)
+        reward = (base - own) / max(base, own, 1.0 / HOUR if metric is Metric.WAIT else 1.0)
+    lengths = [len(each) for each in ranker.rows]
+    columns = len(rlscheduler.COLUMNS if isinstance(peer, RLScheduler) else schedinspector.COLUMNS)
+    return Episode(
+        rows=np.concatenate([np.zeros((0, columns), dtype=np.float32), *ranker.rows]),
+        ptr=np.cumsum([0, *lengths], dtype=np.int64),
+        action=np.array(ranker.actions, dtype=np.int64),
+        reward=reward,
+        metric=own,
+    )
+
+
+def measured(window: Case, ranker: Ranker, metric: Metric) -> float:
+    """Mean of `metric` over the jobs that ran; NaN where none did."""
+    simulation = Simulation(window.shape, window.submitted, window.estimates, asked=window.asked)
+    simulation.run(ranker)
+    result = simulation.result()
+    ran = ~np.isnan(result.start) & ~np.isnan(result.end)
+    if not ran.any():
+        return float("nan")
+    wait, run = (result.start - window.jobs.submit_time)[ran], (result.end - result.start)[ran]
+    return float(wait.mean() / HOUR if metric is Metric.WAIT else bounded_slowdown(wait, run).mean())
+
+
+def joined(episodes: Sequence[Episode]) -> Episode:
+    """One behind the other; reward and metric are the means."""
+    offsets = np.cumsum([0, *(int(each.ptr[-1]) for each in episodes)])
+    return Episode(
+        rows=np.concatenate([each.rows for each in episodes]),
+        ptr=np.concatenate([*(e.ptr[:-1] + o for e, o in zip(episodes, offsets[:-1], strict=True)), offsets[-1:]]),
+        action=np.concatenate([each.action for each in episodes]),
+        reward=float(np.mean([each.reward for each in episodes])),
+        metric=float(np.mean([each.metric for each in episodes])),
+    )
+
+
+def _shown(seen: Observation, simulation: Simulation) -> Rows:
+    """(n,) where in the pending jobs each observed one stands."""
+    return np.asarray(seen.rows - len(simulation.running), dtype=np.intp)

@@ -1,0 +1,171 @@
+"""PPO as the learned peers have it: Spinning Up's, clipped, on all decisions of an epoch at once.
+
+None of what `rltuned`'s own PPO adds is here: no minibatches, no warm start, no shared baselines, no gradient clipping.
+What it does is what the public code of both papers does (docs/peers.md): terminal reward, GAE, advantages normalised
+over the epoch, up to 80 policy steps until the KL divergence is 1.5 × its target, then 80 steps of the value network.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from rltuned.cluster.tables import Floats
+from rltuned.learn import network
+from rltuned.learn.peerepisodes import Episode, Peer, joined
+from rltuned.learn.peers import PpoSettings
+from rltuned.policy.actor import Weights
+from rltuned.policy.rlscheduler import VISIBLE, RLScheduler
+
+_PER_ROW: Final = (32, 16, 8)
+_QUEUE: Final = (64, 32, 8)
+
+
+@dataclass(frozen=True)
+class Update:
+    """What one epoch's update did."""
+
+    policy_steps: int
+    kl: float
+    """Mean of ln(old probability / new one), after the last policy step that was taken."""
+    entropy: float
+    """Mean of −ln(probability of the action), before the update."""
+    value_loss: float
+    """After the last value step."""
+
+
+def glorot(shape: tuple[int, ...], rng: np.random.Generator) -> npt.NDArray[np.float32]:
+    """A kernel drawn as tf.layers.dense does by default (Glorot and Bengio 2010, uniform)."""
+    limit = np.sqrt(6.0 / (shape[0] + shape[1]))
+    return rng.uniform(-limit, limit, size=shape).astype(np.float32)
+
+
+class Ppo:
+    """A peer's policy and its value network, in TensorFlow, and the optimisers' state."""
+
+    def __init__(self, peer: Peer, settings: PpoSettings, rng: np.random.Generator) -> None:
+        tf.config.experimental.enable_op_determinism()
+        self.settings, self.picks = settings, isinstance(peer, RLScheduler)
+        actor = peer.kernel if isinstance(peer, RLScheduler) else peer.inspector
+        self.architecture = actor.architecture
+        start = {
+            name: glorot(value.shape, rng) if name.endswith(".kernel") else value
+            for name, value in actor.weights.items()
+        }
+        self.policy = network.variables(start)
+        inputs = self.architecture.inputs
+        layers = [*pairwise((inputs, *_PER_ROW, 1)), *(pairwise((VISIBLE, *_QUEUE, 1)) if self.picks else ())]
+        self.value = [
+            (tf.Variable(glorot(shape, rng)), tf.Variable(np.zeros(shape[1], dtype=np.float32))) for shape in layers
+        ]
+        self._policy_trained = [each for each in self.policy.values() if each.trainable]
+        self._value_trained = [each for layer in self.value for each in layer]
+        self._policy_adam = tf.keras.optimizers.Adam(settings.policy_rate, epsilon=1e-8)
+        self._value_adam = tf.keras.optimizers.Adam(settings.value_rate, epsilon=1e-8)
+        self._look, self._policy_step, self._value_step = self._compiled()
+
+    def weights(self) -> Weights:
+        """Of the policy, as the model file has them."""
+        return {name: value.numpy() for name, value in self.policy.items()}
+
+    def update(self, episodes: Sequence[Episode]) -> Update:
+        """One epoch. `episodes`: those with a decision and a reward; at least one."""
+        batch = joined(episodes)
+        lengths = np.diff(batch.ptr)
+        segment = np.repeat(np.arange(len(lengths)), lengths)
+        shown = (
+            tf.constant(batch.rows),
+            tf.constant(segment, dtype=tf.int32),
+            tf.constant(np.arange(len(segment)) - batch.ptr[segment], dtype=tf.int32),
+            tf.constant(batch.action + (batch.ptr[:-1] if self.picks else 0), dtype=tf.int32),
+        )
+        logp, values = self._look(*shown)
+        advantage, returns = advantages(episodes, values.numpy().astype(np.float64), self.settings.lam)
+        gain, wanted = tf.constant(advantage, dtype=tf.float32), tf.constant(returns, dtype=tf.float32)
+        steps, kl, loss = 0, 0.0, 0.0
+        while steps < self.settings.policy_steps and kl <= 1.5 * self.settings.target_kl:
+            kl = float(self._policy_step(*shown, gain, logp))
+            steps += 1
+        for _ in range(self.settings.value_steps):
+            loss = float(self._value_step(*shown[:3], wanted))
+        return Update(steps, kl, -float(tf.reduce_mean(logp)), loss)
+
+    def _log_probability(self, rows: Any, segment: Any, action: Any) -> Any:
+        """(D,) of the actions. `action`: the picked row (RLScheduler), or whether it was rejected."""
+        output = network.network(self.policy, self.architecture, rows[None])[0]
+        if not self.picks:
+            return -tf.nn.softplus(-output * (2.0 * tf.cast(action, tf.float32) - 1.0))
+        highest = tf.stop_gradient(tf.math.segment_max(output, segment))
+        total = tf.math.segment_sum(tf.exp(output - tf.gather(highest, segment)), segment)
+        return tf.gather(output, action) - highest - tf.math.log(total)
+
+    def _values(self, rows: Any, segment: Any, slot: Any) -> Any:
+        """(D,) expected reward. RLScheduler's: a kernel on each job, then a network on the 128 places of the window."""
+        value = _mlp(self.value[: len(_PER_ROW) + 1], rows)[:, 0]
+        if self.picks:
+            # Jobs submitted at once are all seen or none: where that is more than the window, its last place is a sum.
+            place = tf.stack((segment, tf.minimum(slot, VISIBLE - 1)), axis=1)
+            queues = tf.scatter_nd(place, value, (segment[-1] + 1, VISIBLE))
+            value = _mlp(self.value[len(_PER_ROW) + 1 :], queues)[:, 0]
+        return value
+
+    def _compiled(self) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
+        rows = tf.TensorSpec((None, self.architecture.inputs), tf.float32)
+        count, number = tf.TensorSpec((None,), tf.int32), tf.TensorSpec((None,), tf.float32)
+        clip = self.settings.clip
+
+        @tf.function(input_signature=(rows, count, count, count))  # type: ignore[untyped-decorator]  # TensorFlow ships no types
+        def look(rows: Any, segment: Any, slot: Any, action: Any) -> Any:
+            return self._log_probability(rows, segment, action), self._values(rows, segment, slot)
+
+        @tf.function(input_signature=(rows, count, count, count, number, number))  # type: ignore[untyped-decorator]
+        def policy_step(rows: Any, segment: Any, slot: Any, action: Any, gain: Any, old: Any) -> Any:  # noqa: ARG001
+            with tf.GradientTape() as tape:
+                logp = self._log_probability(rows, segment, action)
+                ratio = tf.exp(logp - old)
+                bounded = tf.where(gain > 0, (1.0 + clip) * gain, (1.0 - clip) * gain)
+                loss = -tf.reduce_mean(tf.minimum(ratio * gain, bounded))
+            gradient = tape.gradient(loss, self._policy_trained)
+            self._policy_adam.apply_gradients(zip(gradient, self._policy_trained, strict=True))
+            return tf.reduce_mean(old - self._log_probability(rows, segment, action))
+
+        @tf.function(input_signature=(rows, count, count, number))  # type: ignore[untyped-decorator]
+        def value_step(rows: Any, segment: Any, slot: Any, wanted: Any) -> Any:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((wanted - self._values(rows, segment, slot)) ** 2)
+            gradient = tape.gradient(loss, self._value_trained)
+            self._value_adam.apply_gradients(zip(gradient, self._value_trained, strict=True))
+            return loss
+
+        return look, policy_step, value_step
+
+
+def advantages(episodes: Sequence[Episode], values: Floats, lam: float) -> tuple[Floats, Floats]:
+    """(D,) normalised GAE(λ) advantages and (D,) returns of all decisions, γ = 1, the only reward at the end.
+
+    `values`: (D,) of the value network, in the order of the episodes.
+    """
+    found, returns, first = [], [], 0
+    for episode in episodes:
+        count = len(episode.action)
+        ahead = np.append(values[first : first + count], episode.reward)
+        delta, advantage = np.diff(ahead), np.zeros(count + 1)
+        for at in range(count - 1, -1, -1):
+            advantage[at] = delta[at] + lam * advantage[at + 1]
+        found.append(advantage[:-1])
+        returns.append(np.full(count, episode.reward))
+        first += count
+    every = np.concatenate(found)
+    # Without a difference there is nothing to learn, and nothing to divide by.
+    return (every - every.mean()) / max(float(every.std()), 1e-8), np.concatenate(returns)
+
+
+def _mlp(layers: Sequence[tuple[Any, Any]], value: Any) -> Any:
+    """Dense layers with ReLU between them."""
+    for index, (kernel, bias) in enumerate(layers):
+        value = tf.matmul(tf.nn.relu(value) if index else value, kernel) + bias
+    return value

@@ -1,0 +1,346 @@
+"""Training of the learned peers on our simulator, by their own algorithm and numbers (docs/peers.md)."""
+
+import csv
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.shape import ClusterShape
+from rltuned.errors import ConfigError, RltunedError
+from rltuned.evaluate.case import Case, cases
+from rltuned.evaluate.policies import plan_config
+from rltuned.evaluate.windows import Split, Window, bounds, draw
+from rltuned.learn.peerepisodes import Episode, Metric, Peer, measured, play
+from rltuned.learn.progress import Report, silent
+from rltuned.policy import rlscheduler, schedinspector
+from rltuned.policy.files import save_peer
+from rltuned.policy.heuristics import by_name
+from rltuned.policy.manifest import TrainingPart
+from rltuned.policy.rlscheduler import RLScheduler
+from rltuned.simulate import PlanRanker, RuleRanker
+from rltuned.simulate.rankers import compile_kernel
+from rltuned.workload.jobs import Estimates, Workload
+
+PEERS: Final = ("rlscheduler", "schedinspector")
+
+GOLDEN_ROWS: Final = 16
+"""Rows of the golden vector, of the last epoch."""
+
+BESIDE: Final = ("fifo", "saf", "sjf")
+"""Rules that are measured on the validation windows, too."""
+
+
+@dataclass(frozen=True)
+class PpoSettings:
+    """Hyper-parameters of both papers' public code (docs/peers.md has the sources)."""
+
+    policy_rate: float = 3e-4
+    """Adam's, of the policy (pi_lr)."""
+    value_rate: float = 1e-3
+    """Adam's, of the value network (vf_lr)."""
+    policy_steps: int = 80
+    """Per epoch at most (train_pi_iters)."""
+    value_steps: int = 80
+    """Per epoch (train_v_iters)."""
+    clip: float = 0.2
+    lam: float = 0.97
+    """λ of GAE. γ is 1: the reward comes at the end, and later decisions are worth as much as earlier ones."""
+    target_kl: float = 0.01
+
+
+@dataclass(frozen=True)
+class PeerSettings:
+    """Everything that decides the result, but for how many epochs the minutes have room for."""
+
+    peer: str
+    """One of `PEERS`."""
+    name: str = ""
+    """Of the model; "": the peer's."""
+    seed: int = 7
+    minutes: float = 30.0
+    """No epoch is begun that would end later, as far as the last one tells."""
+    epochs: int | None = None
+    """At most; None: as many as there is time for."""
+    trajectories: int = 100
+    """Windows per epoch (traj_per_epoch of both codes)."""
+    jobs: int | None = None
+    """Of a window; None: the codes' JOB_SEQUENCE_SIZE, 256 for RLScheduler and 128 for SchedInspector."""
+    metric: Metric = Metric.WAIT
+    rule: str = "sjf"
+    """SchedInspector's base rule (sched_algo 4 of its code)."""
+    ppo: PpoSettings = field(default_factory=PpoSettings)
+    validation_windows: int = 30
+    """Of 256 jobs, for the report alone: no model is chosen by them."""
+    validation_jobs: int = 256
+    processes: int = 1
+    """That play windows. The result does not depend on it."""
+
+    def __post_init__(self) -> None:
+        """Raises:
+        ConfigError: no such peer, or a number that makes no sense.
+        """
+        if self.peer not in PEERS:
+            raise ConfigError(f"there is no learned peer '{self.peer}'; there are {', '.join(PEERS)}")
+        for what in ("trajectories", "length", "processes", "validation_windows", "validation_jobs"):
+            if getattr(self, what) < 1:
+                raise ConfigError(f"{what} must be at least 1")
+        if self.minutes <= 0 or (self.epochs is not None and self.epochs < 1):
+            raise ConfigError("training needs more than 0 minutes and at least one epoch")
+
+    @property
+    def length(self) -> int:
+        """Jobs of a window."""
+        return self.jobs if self.jobs is not None else {"rlscheduler": 256, "schedinspector": 128}[self.peer]
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One line of the learning curve."""
+
+    epoch: int
+    """From 1."""
+    seconds: float
+    """Since the start, update included."""
+    reward: float
+    """Mean over the epoch's windows, played by the policy before the update."""
+    metric: float
+    decisions: int
+    policy_steps: int
+    kl: float
+    entropy: float
+    value_loss: float
+
+
+@dataclass(frozen=True)
+class PeerResult:
+    """What came of a training."""
+
+    peer: Peer
+    settings: PeerSettings
+    curve: tuple[Epoch, ...]
+    interrupted: bool
+    golden: npt.NDArray[np.float32]
+    """(k, inputs) rows that the network saw."""
+    validation: dict[str, float] = field(default_factory=dict)
+    """Mean of the metric over the validation windows: of the peer, of itself untrained, and of plain rules."""
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What is trained on; the same in every process."""
+
+    jobs: Workload
+    estimates: Estimates
+    shape: ClusterShape
+
+    def window(self, start: int, length: int) -> Case:
+        """`length` consecutive jobs."""
+        return next(cases(self.jobs, self.estimates, self.shape, [Window(0, start, length)]))
+
+
+def fresh(settings: PeerSettings) -> Peer:
+    """The untrained peer.
+
+    Raises:
+        ConfigError: there is no such base rule.
+    """
+    name = settings.name or settings.peer
+    if settings.peer == "rlscheduler":
+        return rlscheduler.fresh(settings.seed, name)
+    return schedinspector.fresh(settings.seed, settings.rule, name)
+
+
+def train_peer(
+    lesson: Lesson, settings: PeerSettings, clock: Callable[[], float], progress: Report = silent
+) -> PeerResult:
+    """Train on windows of the first 70 % of the trace, measure on the next 15 %.
+
+    The same settings with a number of epochs that the minutes have room for give the same weights. Ctrl-C ends the
+    training with the last epoch that was complete; nothing is measured then.
+
+    Args:
+        lesson: trace, estimates and cluster.
+        settings: theirs, but for the budget.
+        clock: seconds, monotonic.
+        progress: told after each epoch and validation window.
+
+    Raises:
+        ConfigError, EvaluationError: the trace is too short for the windows.
+        RltunedError: Ctrl-C before the first epoch was complete.
+    """
+    # It would tell the user of every GPU library that it does not find and that a network of this size does not need.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    from rltuned.learn.peerppo import Ppo  # noqa: PLC0415 - imports TensorFlow
+
+    draw(len(lesson.jobs), settings.length, 1, 0, Split.TRAIN)  # refuses a trace that is too short
+    held = draw(
+        len(lesson.jobs), settings.validation_jobs, settings.validation_windows, settings.seed, Split.VALIDATION
+    )
+    begun, curve, interrupted = clock(), list[Epoch](), False
+    untrained = fresh(settings)
+    ppo = Ppo(untrained, settings.ppo, np.random.default_rng([settings.seed, 0]))
+    peer = start = _with(untrained, ppo.weights())
+    golden = np.zeros((0, 1), dtype=np.float32)
+    compile_kernel()
+    try:
+        with _players(lesson, settings) as played:
+            while settings.epochs is None or len(curve) < settings.epochs:
+                if not _room(clock() - begun, len(curve), settings):
+                    break
+                episodes = [each for each in played(peer, len(curve)) if len(each.action) and np.isfinite(each.reward)]
+                if not episodes:
+                    raise ConfigError("no job of the windows that were drawn can run on this cluster")
+                done = ppo.update(episodes)
+                rows = np.concatenate([each.rows for each in episodes])
+                golden = rows[np.linspace(0, len(rows) - 1, min(GOLDEN_ROWS, len(rows))).astype(np.intp)]
+                peer = _with(untrained, ppo.weights())
+                curve.append(
+                    Epoch(
+                        epoch=len(curve) + 1,
+                        seconds=clock() - begun,
+                        reward=float(np.mean([each.reward for each in episodes])),
+                        metric=float(np.mean([each.metric for each in episodes])),
+                        decisions=sum(len(each.action) for each in episodes),
+                        policy_steps=done.policy_steps,
+                        kl=done.kl,
+                        entropy=done.entropy,
+                        value_loss=done.value_loss,
+                    )
+                )
+                progress("training", *_progress(curve, settings))
+    except KeyboardInterrupt:
+        if not curve:
+            raise RltunedError("interrupted before the first epoch was complete: there is no model") from None
+        interrupted = True
+    result = PeerResult(peer, settings, tuple(curve), interrupted, golden)
+    if interrupted:
+        return result
+    windows = list(cases(lesson.jobs, lesson.estimates, lesson.shape, held))
+    return replace(result, validation=_validate(windows, start, peer, settings.metric, progress))
+
+
+def write_peer(result: PeerResult, lesson: Lesson, directory: Path, revision: str = "unknown") -> Path:
+    """Write the model files and ``<name>.csv``, the learning curve, into `directory`, and give the manifest's path.
+
+    Raises:
+        ModelError: the files cannot be written.
+        RltunedError: the curve cannot be written.
+    """
+    settings = {name: value for name, value in asdict(result.settings).items() if name not in {"peer", "name", "seed"}}
+    settings |= {"metric": result.settings.metric.value, "jobs": result.settings.length}
+    last = result.curve[-1]
+    metrics = {"epochs": float(last.epoch), "seconds": last.seconds, "reward": last.reward}
+    metrics |= {f"validation.{name}": value for name, value in result.validation.items()}
+    source = lesson.jobs.source
+    training = TrainingPart(
+        method="ppo, as its authors'" + (" (interrupted)" if result.interrupted else ""),
+        data=f"windows of {result.settings.length} jobs of the first 70 % of {source.name} on {lesson.shape.text}",
+        traces={source.name: source.sha256} if source.sha256 else {},
+        seed=result.settings.seed,
+        revision=revision,
+        settings=settings,
+    )
+    path = save_peer(result.peer, directory, training, metrics, result.golden)
+    try:
+        with path.with_suffix(".csv").open("w", newline="", encoding="utf-8") as file:
+            table = csv.DictWriter(file, list(Epoch.__dataclass_fields__))
+            table.writeheader()
+            table.writerows(asdict(epoch) for epoch in result.curve)
+    except OSError as error:
+        raise RltunedError(f"{path.with_suffix('.csv')}: cannot be written: {error.strerror}") from error
+    return path
+
+
+def _with(peer: Peer, weights: Any) -> Peer:
+    if isinstance(peer, RLScheduler):
+        return RLScheduler(replace(peer.kernel, weights=weights))
+    return replace(peer, inspector=replace(peer.inspector, weights=weights))
+
+
+def _room(seconds: float, epochs: int, settings: PeerSettings) -> bool:
+    """Whether another epoch would end in time, if it takes as long as those before it did on average."""
+    return not epochs or seconds * (epochs + 1) / epochs <= settings.minutes * 60.0
+
+
+def _progress(curve: Sequence[Epoch], settings: PeerSettings) -> tuple[int, int]:
+    """Epochs done, and how many there will be."""
+    done, seconds = len(curve), curve[-1].seconds
+    possible = int(settings.minutes * 60.0 * done / seconds) if seconds > 0 else settings.epochs or done
+    return done, max(done, possible if settings.epochs is None else min(settings.epochs, possible))
+
+
+def _validate(
+    windows: Sequence[Case], untrained: Peer, trained: Peer, metric: Metric, progress: Report
+) -> dict[str, float]:
+    """Mean over the windows, served by `plan()` as `rltuned evaluate` does; windows without a job that ran left out."""
+    config = plan_config(placement=False)
+    contenders = {"trained": trained, "untrained": untrained}
+    found: dict[str, list[float]] = {name: [] for name in (*contenders, *BESIDE)}
+    for done, window in enumerate(windows, start=1):
+        for name, policy in contenders.items():
+            found[name].append(measured(window, PlanRanker(policy, config), metric))
+        for name in BESIDE:
+            found[name].append(measured(window, RuleRanker(by_name(name)), metric))
+        progress("measuring", done, len(windows))
+    return {
+        name: float(np.mean(kept))
+        for name, values in found.items()
+        if (kept := [each for each in values if np.isfinite(each)])
+    }
+
+
+# --- windows, here or in other processes
+
+Played = Callable[[Peer, int], list[Episode]]
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One window to play: small, for it may be sent to another process."""
+
+    peer: Peer
+    window: Case
+    metric: Metric
+    seed: tuple[int, ...]
+
+
+@contextmanager
+def _players(lesson: Lesson, settings: PeerSettings) -> Iterator[Played]:
+    """Who plays all windows of an epoch. Each window has a stream of its own, so the number of processes is no matter."""
+
+    def work(peer: Peer, epoch: int) -> list[_Work]:
+        return [_work(lesson, settings, peer, (settings.seed, 1, epoch, at)) for at in range(settings.trajectories)]
+
+    if settings.processes == 1:
+        yield lambda peer, epoch: [_play(each) for each in work(peer, epoch)]
+        return
+    # Spawned, not forked: TensorFlow's threads do not survive a fork.
+    pool = ProcessPoolExecutor(settings.processes, mp_context=get_context("spawn"), initializer=_begin)
+    try:
+        yield lambda peer, epoch: list(pool.map(_play, work(peer, epoch), chunksize=5))
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _work(lesson: Lesson, settings: PeerSettings, peer: Peer, seed: tuple[int, ...]) -> _Work:
+    first, last = bounds(len(lesson.jobs), Split.TRAIN)
+    start = np.random.default_rng([*seed, 0]).integers(first, last - settings.length + 1)
+    return _Work(peer, lesson.window(int(start), settings.length), settings.metric, (*seed, 1))
+
+
+def _play(work: _Work) -> Episode:
+    return play(work.peer, work.window, work.metric, np.random.default_rng(work.seed))
+
+
+def _begin() -> None:
+    """Ctrl-C is the parent's business."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
