@@ -1,0 +1,316 @@
+"""The gate: what it chooses, and on which jobs."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from unit.evaluate.small import busy_jobs, settings
+
+from rltuned.cli import cli
+from rltuned.cluster.shape import parse_shape
+from rltuned.cluster.verdict import MODEL, SLURM, parse
+from rltuned.errors import EvaluationError, RltunedError, WorkloadError
+from rltuned.evaluate import gate, site
+from rltuned.evaluate.executors import Here
+from rltuned.evaluate.run import evaluate
+from rltuned.evaluate.settings import Start
+from rltuned.evaluate.windows import Split
+from rltuned.observe import STATE_COLUMNS
+from rltuned.policy import files
+from rltuned.policy.actor import Actor, Architecture
+from rltuned.policy.manifest import TrainingPart
+from rltuned.workload.jobs import Source
+
+WINDOWS = 12
+TRAINING = TrainingPart(method="cooked", data="none", traces={}, seed=1, revision="abc", settings={})
+
+
+# --- the decision
+
+
+def measured(**waits):
+    """Policies with these mean waits, times a difficulty that all share, and equal in all else."""
+    hard = np.random.default_rng(5).lognormal(0.0, 0.5, WINDOWS)
+    rng = np.random.default_rng(6)
+    found = {}
+    for name, (wait, noise) in waits.items():
+        values = wait * hard * np.exp(noise * rng.standard_normal(WINDOWS))
+        found[name] = {"wait_mean": values, "bsld_mean": np.full(WINDOWS, 10.0), "wait_p99": np.full(WINDOWS, 9e3)}
+    return found
+
+
+def judged(found):
+    return gate.judge(found, "rl", 1)
+
+
+def test_a_model_that_certainly_waits_less_than_every_plain_policy_is_chosen():
+    found = judged(measured(rl=(90, 0.02), saf=(100, 0.02), sjf=(110, 0.02), multifactor=(200, 0.02)))
+    assert (found.chosen, found.fallback, found.best) == (MODEL, "saf", "saf")
+    assert found.against["saf"].hi < 1.0
+    assert "0.9" in found.reason
+
+
+def test_a_model_that_is_worse_than_one_rule_is_not_however_much_it_beats_the_others():
+    found = judged(measured(rl=(103, 0.01), saf=(100, 0.01), sjf=(300, 0.01), multifactor=(400, 0.01)))
+    assert (found.chosen, found.fallback) == ("saf", "saf")
+    assert "does not certainly wait less than saf" in found.reason
+
+
+def test_a_lower_mean_that_is_not_certain_is_no_win():
+    found = judged(measured(rl=(97, 0.3), saf=(100, 0.3), multifactor=(300, 0.1)))
+    assert found.against["saf"].lo < 1.0 < found.against["saf"].hi
+    assert found.chosen == "saf"
+
+
+def test_a_model_that_is_the_rule_itself_is_not_chosen():
+    waits = measured(saf=(100, 0.1), multifactor=(300, 0.1))
+    found = judged({"rl": waits["saf"], **waits})
+    assert found.against["saf"].ratio == found.against["saf"].hi == 1.0
+    assert found.chosen == "saf"
+
+
+@pytest.mark.parametrize("metric", gate.GUARDED)
+@pytest.mark.parametrize(("worse", "chosen"), [(1.049, MODEL), (1.051, "saf")])
+def test_a_shorter_wait_may_not_be_bought_with_another_metric(metric, worse, chosen):
+    waits = measured(rl=(80, 0.02), saf=(100, 0.02), multifactor=(300, 0.02))
+    waits["rl"][metric] = worse * waits["saf"][metric]
+    found = judged(waits)
+    assert found.chosen == chosen
+    assert (metric in found.reason) == (chosen != MODEL)
+
+
+def test_a_guarded_metric_is_held_against_the_best_plain_policy_only():
+    waits = measured(rl=(80, 0.02), saf=(100, 0.02), multifactor=(300, 0.02))
+    waits["multifactor"]["wait_p99"] = waits["saf"]["wait_p99"] / 3
+    assert judged(waits).chosen == MODEL
+
+
+def test_where_no_rule_certainly_beats_slurms_own_order_it_stays():
+    found = judged(measured(rl=(105, 0.02), saf=(101, 0.02), sjf=(102, 0.02), multifactor=(100, 0.02)))
+    assert (found.chosen, found.fallback, found.best) == (SLURM, SLURM, "multifactor")
+
+
+def test_a_model_has_to_beat_slurms_own_order_too():
+    found = judged(measured(rl=(100, 0.02), saf=(120, 0.02), multifactor=(90, 0.02)))
+    assert found.chosen == SLURM
+
+
+def test_where_nobody_waits_slurms_own_order_stays():
+    found = judged(measured(rl=(0, 0.0), saf=(0, 0.0), multifactor=(0, 0.0)))
+    assert found.chosen == SLURM
+
+
+def test_a_rule_that_is_picked_out_of_several_needs_more_proof_than_a_single_one():
+    rules = dict.fromkeys(("sjf", "unicep", "wfp3", "fifo", "qssf", "f1"), (100.0, 0.0))
+    chosen = []
+    for others in ({}, rules):
+        waits = measured(rl=(200, 0.0), multifactor=(100, 0.0), saf=(100, 0.0), **others)
+        # Better in the mean by a little more than chance.
+        waits["saf"]["wait_mean"] = waits["multifactor"]["wait_mean"] * np.where(np.arange(WINDOWS) % 4, 0.88, 1.07)
+        found = judged(waits)
+        chosen.append(found.chosen)
+        assert found.rules["saf"].ratio < 1.0
+    assert chosen == ["saf", SLURM]
+
+
+# --- which jobs
+
+
+def test_windows_share_no_job_and_are_the_last_ones():
+    windows = gate.recent(10_000, Split.ALL, 300, 30)
+    assert windows[-1].start + 300 == 10_000
+    assert np.all(np.diff([window.start for window in windows]) == 300)
+    assert windows[0].start >= 5_000
+    assert len(windows) == 16
+
+
+def test_a_short_history_has_shorter_windows_unless_they_were_asked_for():
+    assert {window.jobs for window in gate.recent(2_000, Split.ALL)} == {100}
+    assert {window.jobs for window in gate.recent(100_000, Split.ALL)} == {gate.WINDOW}
+    with pytest.raises(EvaluationError, match="recent part of the history has 1,000 jobs"):
+        gate.recent(2_000, Split.ALL, 101)
+    with pytest.raises(EvaluationError, match="at least 64 jobs"):
+        gate.recent(1_000, Split.ALL)
+    with pytest.raises(EvaluationError):
+        gate.recent(5, Split.ALL)
+
+
+def test_the_first_window_has_the_past_that_a_warm_start_needs():
+    assert gate.recent(2_000, Split.ALL, 20, 99, past=1_700)[0].start >= 1_700
+
+
+@pytest.mark.parametrize(
+    "policies", [("saf", "multifactor"), ("rl", "saf"), ("rl", "multifactor"), ("rl", "fifo-strict", "multifactor")]
+)
+def test_policies_that_cannot_be_gated_are_refused(policies):
+    with pytest.raises(EvaluationError, match="--gate: --policies needs one of rl"):
+        gate.checked(settings(policies=policies))
+
+
+# --- with real simulations
+
+
+def cooked(directory, name, training=TRAINING, **weights):
+    """A model whose score is a weighted sum of columns of the state."""
+    shape = Architecture(inputs=len(STATE_COLUMNS), hidden=())
+    kernel = np.zeros((shape.inputs, 1), dtype=np.float32)
+    for column, weight in weights.items():
+        kernel[STATE_COLUMNS.index(column)] = weight
+    tensors = {
+        "input.mean": np.zeros(shape.inputs, dtype=np.float32),
+        "input.scale": np.ones(shape.inputs, dtype=np.float32),
+        "layer0.kernel": kernel,
+        "layer0.bias": np.zeros(1, dtype=np.float32),
+    }
+    golden = np.random.default_rng(1).random((4, shape.inputs), dtype=np.float32)
+    return str(files.save(Actor(name, shape, tensors), directory, training, {}, golden))
+
+
+def reached(model, *, jobs=None, **values):
+    asked = settings(
+        **{"policies": ("rl", "saf", "fifo", "multifactor"), "windows": 10, "start": Start.WARM, "model": model}
+        | values
+    )
+    evaluation = gate.prepare(asked, jobs or busy_jobs(400), parse_shape(asked.cluster), "revision", 16)
+    return gate.verdict(evaluate(evaluation, Here()), evaluation.settings, 1e9, 30.0)
+
+
+def test_a_model_that_is_worse_than_saf_is_never_chosen(tmp_path):
+    made = reached(cooked(tmp_path, "largest-first", job_size=1.0))
+    assert made["chosen"] == made["fallback"] == "saf"
+    assert made["evidence"]["model_wait"]["saf"]["ratio"] > 1.0
+    read = parse(gate.text(made).encode())
+    assert (read.chosen, read.fallback, read.model, read.gpus) == ("saf", "saf", "largest-first", 8)
+    assert (read.made_at, read.expires) == (1e9, 1e9 + 30 * 86400)
+
+
+def test_a_model_that_is_better_than_the_plain_rules_it_is_held_against_is_chosen(tmp_path):
+    model = cooked(tmp_path, "smallest-first", job_size=-1.0)
+    made = reached(model, policies=("rl", "fifo", "multifactor"))
+    assert made["chosen"] == MODEL, made["reason"]
+    assert made["evidence"]["model_wait"]["fifo"]["hi"] < 1.0
+    assert made["model"]["manifest_sha256"] == files.manifest_sha256(model)
+    assert any("model / fifo" in line for line in gate.lines(made))
+
+
+def test_equal_questions_have_equal_verdicts_and_the_command_line_tells_the_question(tmp_path):
+    model = cooked(tmp_path, "smallest-first", job_size=-1.0)
+    first, second = (reached(model, policies=("rl", "saf", "multifactor")) for _ in range(2))
+    for made in (first, second):
+        for means in made["evidence"]["means"].values():
+            means.pop("seconds")
+    assert first == second
+    command = first["program"]["command"]
+    assert command.startswith("rltuned evaluate --trace t.csv --cluster 2x4 --window 16 --windows 10")
+    assert "--gate" in command
+
+
+def test_a_model_that_was_trained_on_the_same_file_is_judged_on_its_last_jobs_only(tmp_path):
+    jobs = busy_jobs(2_000)
+    model = cooked(tmp_path, "own", TRAINING.model_copy(update={"traces": {"t.csv": jobs.source.sha256}}))
+    asked = settings(policies=("rl", "saf", "multifactor"), windows=30, model=model)
+    shape = parse_shape("2x4")
+    assert gate.prepare(asked, jobs, shape, "r", 25).cases[0].window.start >= 1_700
+    other = replace(jobs, source=Source("other", sha256="1" * 64))
+    assert gate.prepare(asked, other, shape, "r", 25).cases[0].window.start < 1_700
+
+
+# --- as typed
+
+
+@pytest.fixture
+def trace(tmp_path):
+    rng = np.random.default_rng(1)
+    at = np.cumsum(rng.exponential(60.0, 300)).round()
+    run = np.maximum(rng.lognormal(6.0, 1.5, 300).round(), 1.0)
+    lines = [f"{t:.0f},{r:.0f},{g}" for t, r, g in zip(at, run, rng.choice([1, 2, 4], 300), strict=True)]
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(["submit_time,run_time,num_gpus", *lines]) + "\n")
+    return path
+
+
+def typed(trace, *more, cluster="2x4"):
+    words = ["evaluate", "--gate", "--trace", str(trace), "--cluster", cluster, "--window", "14", "--workers", "1"]
+    return CliRunner().invoke(cli, [*words, *more])
+
+
+def test_a_verdict_is_written_and_said(trace, tmp_path):
+    model, out = cooked(tmp_path, "largest", job_size=1.0), tmp_path / "verdict.json"
+    done = typed(trace, "--model", model, "--policies", "rl,saf,multifactor", "--out", str(out), "--valid-days", "7")
+    made = json.loads(out.read_text())
+    assert f"verdict: {made['chosen']}" in done.stdout
+    assert made["chosen"] != MODEL
+    assert done.exit_code == (14 if made["chosen"] == SLURM else 0)
+    assert parse(out.read_bytes()).valid_days == 7.0
+    assert (made["settings"]["estimates"], made["settings"]["start"]) == ("history", "warm"), "as the daemon has it"
+
+
+def test_where_nobody_has_to_wait_the_exit_code_says_that_slurms_order_stays(trace, tmp_path):
+    model, out = cooked(tmp_path, "m", job_size=-1.0), tmp_path / "verdict.json"
+    done = typed(trace, "--model", model, "--policies", "rl,saf,multifactor", "--out", str(out), cluster="90x4")
+    assert done.exit_code == 14
+    assert parse(out.read_bytes()).chosen == SLURM
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--gate"], "either --from-sacct DAYS or --trace FILE"),
+        (["--gate", "--trace", "t", "--from-sacct", "3"], "either --from-sacct DAYS or --trace FILE"),
+        (["--gate", "--trace", "t"], "--gate with --trace needs --cluster"),
+        (["--gate", "--trace", "t", "--cluster", "1x1", "--resume"], "--resume needs --json OUT"),
+        (["--gate", "--trace", "t", "--cluster", "1x1", "--json", "-"], "do not go with --gate"),
+        (["--trace", "t", "--cluster", "1x1", "--out", "v.json"], "--out goes with --gate"),
+        (["--trace", "t", "--cluster", "1x1", "--from-sacct", "3"], "--from-sacct goes with --gate"),
+    ],
+)
+def test_wrong_usage_is_refused_with_what_is_missing(words, said):
+    done = CliRunner().invoke(cli, ["evaluate", *words])
+    assert done.exit_code == 2
+    assert said in done.stderr
+
+
+def test_a_verdict_that_cannot_be_written_is_refused_before_anything_runs(tmp_path):
+    done = typed(tmp_path / "no-such-trace.csv", "--out", str(tmp_path / "no-such-directory" / "v.json"))
+    assert isinstance(done.exception, RltunedError)
+    assert "no-such-directory" in str(done.exception)
+
+
+# --- the site itself
+
+
+def test_the_sites_history_is_asked_for_in_stretches_that_leave_nothing_out():
+    asked = []
+
+    def ask(start, end):
+        asked.append((start, end))
+        line = f"{len(asked)}|u|a|gpu|normal|{start:.0f}|{start:.0f}|{start + 60:.0f}|{end:.0f}|600|30|cpu=1,gres/gpu=2|cpu=1,gres/gpu=2|1|COMPLETED"
+        return [line]
+
+    jobs = site.history(ask, 1.0, 1e9)
+    assert asked[0][0] == 1e9 - 86400
+    assert asked[-1][1] == 1e9
+    assert [start for start, _ in asked[1:]] == [end for _, end in asked[:-1]]
+    assert len(jobs) == len(asked) == 4
+    assert jobs.gpus.tolist() == [2] * 4
+    assert jobs.time_limit.tolist() == [1800.0] * 4
+
+
+def test_a_site_without_finished_jobs_is_told_so():
+    with pytest.raises(WorkloadError, match="no job ended in the last 2 days"):
+        site.history(lambda *_: [], 2.0, 1e9)
+
+
+def test_the_live_cluster_is_taken_with_nothing_running_and_with_its_drained_nodes(monkeypatch):
+    from unit.daemon.model_slurm import ModelSlurm, VirtualClock
+
+    snapshot = ModelSlurm(VirtualClock()).reader().snapshot(0.0)
+    busy = replace(snapshot.nodes, gpus_alloc=snapshot.nodes.gpus, usable=np.zeros_like(snapshot.nodes.usable))
+    partitions = tuple(replace(partition, default=False) for partition in snapshot.partitions)
+    shape = site.live_shape(replace(snapshot, nodes=busy, partitions=partitions), "here")
+    assert shape.gpus == int(snapshot.nodes.gpus.sum())
+    assert not shape.nodes.gpus_alloc.any()
+    assert not shape.nodes.usable.any()
+    assert [partition.default for partition in shape.partitions] == [True]
