@@ -712,6 +712,12 @@ def traces_generate(preset: str, jobs: int, cluster: str, seed: int, load: float
 @click.option("--model", default="base", show_default=True, help="Of rl and rl+milp: a name, or a manifest's path.")
 @click.option("--rlscheduler", default="rlscheduler", help="Model file (.json) of the policy rlscheduler.")
 @click.option("--schedinspector", default="schedinspector", help="Model file (.json) of the policy schedinspector.")
+@click.option(
+    "--rehearsal/--no-rehearsal",
+    default=True,
+    show_default=True,
+    help="Whether rl and rl+milp play the queue ahead, as the daemon does (docs/rehearsal.md).",
+)
 @click.option("--form", help="Format of the trace. [default: found out]")
 @click.option("--skip-bad", is_flag=True, help="Count lines that cannot be read and go on.")
 @click.option("--job-table", help="pai_job_table.csv, where the trace is pai_task_table.csv.")
@@ -906,6 +912,7 @@ def _gate(
             "cluster": "",
             "policies": ",".join(gate.CANDIDATES),
             "estimates": config.estimates.source,
+            "rehearsal": config.rehearsal.enabled != "off",
             "model": config.policy.model,
             "start": "warm",
             "gate": True,

@@ -17,6 +17,7 @@ from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.priorities import MultifactorPriorities
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
+from rltuned.simulate.rehearsal import QueueRehearsal
 from rltuned.simulate.values import Backfill, Fit, SimulationSettings
 
 SOLVER_SECONDS: Final = 30.0
@@ -63,6 +64,8 @@ class Contender:
     """Whether the integer program plans its nodes."""
     policy: Policy | None
     """A learned one, loaded; None: a plain rule."""
+    rehearsal: bool = False
+    """Whether its order is tried out against a few others before it is taken."""
 
     def ranker(self) -> Ranker:
         """A new one, for one simulation."""
@@ -70,7 +73,11 @@ class Contender:
             return MultifactorRanker()
         if self.policy is None and not self.placement:
             return RuleRanker(by_name("fifo" if self.name == STRICT else self.name))
-        return PlanRanker(self.policy or by_name(self.name), plan_config(placement=self.placement))
+        return PlanRanker(
+            self.policy or by_name(self.name),
+            plan_config(placement=self.placement),
+            QueueRehearsal() if self.rehearsal else None,
+        )
 
 
 def plan_config(*, placement: bool) -> Config:
@@ -96,6 +103,7 @@ def contender(name: str, settings: EvaluationSettings) -> Contender:
         SimulationSettings(backfill=settings.backfill, fit=fit),
         placement=planned or name == "rl+milp",
         policy=_learned(name, settings),
+        rehearsal=settings.rehearsal and name in LEARNED,
     )
 
 
@@ -137,6 +145,8 @@ def described(name: str, settings: EvaluationSettings) -> dict[str, Any]:
         "fit": chosen.settings.fit.value,
         "placement": "milp" if chosen.placement else "fit",
     }
+    if name in LEARNED:
+        told["rehearsal"] = chosen.rehearsal
     if chosen.policy is not None:
         info = files.info(model_name(name, settings))
         told["model"] = {"name": info.name, "sha256": info.sha256}

@@ -76,6 +76,8 @@ class EvaluationSettings:
     skip_bad: bool = False
     job_table: str | None = None
     """pai_job_table.csv, beside a trace that is pai_task_table.csv."""
+    rehearsal: bool = True
+    """`rl` and `rl+milp` play the queue ahead at each refresh, as the daemon does (`rltuned.decide.rehearsal`)."""
     gate: bool = False
     """Windows are recent and share no job, and a verdict is reached (`rltuned.evaluate.gate`)."""
     from_sacct: float | None = None
@@ -109,9 +111,11 @@ class EvaluationSettings:
         """The command line that gives these numbers again, in one spelling: outputs and processes are left out."""
         words = ["rltuned", "evaluate"]
         for flag, value, default in self._flags():
-            if value is True:
-                words.append(flag)
-            elif value not in (default, ""):
+            if value in (default, ""):
+                continue
+            if isinstance(value, bool):
+                words.append(flag if value else flag.replace("--", "--no-"))
+            else:
                 words += [flag, str(value)]
         return shlex.join(words)
 
@@ -142,6 +146,7 @@ class EvaluationSettings:
             ("--form", self.form, None),
             ("--skip-bad", self.skip_bad, False),
             ("--job-table", self.job_table, None),
+            ("--rehearsal", self.rehearsal, True),
             ("--gate", self.gate, False),
             ("--from-sacct", self.from_sacct, None),
         )
