@@ -3,6 +3,9 @@
 The workload is synthetic, Philly-like, and the same for a given seed; the cluster has 20 nodes of 8 GPUs. All that a window
 costs is counted: cutting it out of the trace, the books of the simulation, the simulation, its result. What is paid once is not,
 and stated apart: compiling (once for an installation, Numba keeps it), loading the compiled kernel (once for a process).
+
+A window under the shipped model is timed in two ways: as training plays it, compiled as a whole (`Episode`), and with the whole
+of the daemon's plan, guards and all, asked at each refresh, as `rltuned evaluate` does.
 """
 
 import os
@@ -18,9 +21,12 @@ from typing import Any, Final
 import numpy as np
 
 from rltuned.cluster.shape import ClusterShape, parse_shape
+from rltuned.evaluate.policies import plan_config
+from rltuned.policy.files import load
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import simulate
-from rltuned.simulate.rankers import RuleRanker
+from rltuned.simulate.episodes import Episode, Network, Trajectory, compile_episodes
+from rltuned.simulate.rankers import PlanRanker, RuleRanker
 from rltuned.simulate.reference import reference
 from rltuned.simulate.requests import Requests, requests
 from rltuned.simulate.values import Estimates, SimulationResult
@@ -38,6 +44,7 @@ _SWAMPED: Final = 60.0
 """For the long sequence: thousands queue."""
 _PLAIN_WINDOWS: Final = 4
 _PLAIN_JOBS: Final = 500
+_RANKED_WINDOWS: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,15 @@ class Trace:
     def compiled(self) -> SimulationResult:
         """SAF + EASY + best fit."""
         return simulate(self.shape, self.jobs, self.estimates, RuleRanker(by_name("saf")), asked=self.asked)
+
+    def episode(self, network: Network) -> Trajectory:
+        """Ranked by a network, compiled as a whole."""
+        episode = Episode(self.shape, self.jobs, self.estimates, asked=self.asked)
+        return episode.run(network, temperature=0.0, heads=0, seed=0, record=False)
+
+    def planned(self, ranker: PlanRanker) -> SimulationResult:
+        """Ranked by the daemon's plan."""
+        return simulate(self.shape, self.jobs, self.estimates, ranker, asked=self.asked)
 
     def plain(self) -> SimulationResult:
         """The same, by the plain loop."""
@@ -151,6 +167,19 @@ def run(windows: int, seed: int, progress: Callable[[str], None]) -> tuple[list[
     note = f"the plain loop: {len(few)} windows"
     speeds.append(Speed(f"simulate_jobs_per_s_{WINDOW}", what, rate, "plain Python loop", slow, note))
 
+    progress(f"{min(windows, _RANKED_WINDOWS)} windows under the shipped model")
+    compile_episodes()
+    model = load("base")
+    network, ranker = Network.from_actor(model), PlanRanker(model, plan_config(placement=False))
+    ranked = [whole.window(first, WINDOW) for first in starts[:_RANKED_WINDOWS]]
+    played = [seconds(partial(one.episode, network)) for one in ranked]
+    planned = [seconds(partial(one.planned, ranker)) for one in ranked]
+    refreshes = float(np.mean([one.planned(ranker).refreshes for one in ranked]))
+    rate, slow = (WINDOW * len(ranked) / sum(each) for each in (played, planned))
+    what = f"windows of {WINDOW} jobs under the shipped model, {len(ranked)} of them"
+    note = f"{refreshes:.0f} refreshes a window"
+    speeds.append(Speed(f"rl_jobs_per_s_{WINDOW}", what, rate, "the daemon's plan", slow, note))
+
     progress(f"a sequence of {LONG:,} jobs")
     long = trace(LONG, _SWAMPED, seed)
     rate = float(np.median([LONG / seconds(long.compiled) for _ in range(3)]))
@@ -163,6 +192,10 @@ def run(windows: int, seed: int, progress: Callable[[str], None]) -> tuple[list[
     speeds.append(Speed(f"simulate_jobs_per_s_{LONG}", what, rate, "plain Python loop", slow, note))
 
     result: dict[str, Any] = {speed.key: round(speed.jobs_per_s) for speed in speeds}
+    for key, each in ((f"rl_window_{WINDOW}_ms", played), (f"rl_window_{WINDOW}_plan_ms", planned)):
+        result[key] = {f"p{p}": round(float(np.percentile(each, p)) * 1e3, 3) for p in (50, 99)}
+        result[key]["mean"] = round(float(np.mean(each)) * 1e3, 3)
+    result[f"rl_window_{WINDOW}_refreshes"] = round(refreshes, 1)
     result["simulate_queued_10000"] = queued
     result["simulate_compile_s"] = round(compile_s, 2)
     result["simulate_load_s"] = round(load_s, 2)

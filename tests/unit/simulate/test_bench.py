@@ -2,6 +2,10 @@ import numpy as np
 from unit.simulate.instances import jobs_of
 
 from rltuned.bench_simulate import in_windows, most_queued, seconds, trace
+from rltuned.evaluate.policies import plan_config
+from rltuned.policy.files import load
+from rltuned.simulate.episodes import Network
+from rltuned.simulate.rankers import PlanRanker
 
 
 def test_the_benchmark_times_two_simulators_of_the_same_story():
@@ -17,3 +21,10 @@ def test_the_longest_queue_is_counted_without_those_who_start_at_once():
     jobs = jobs_of([0, 0, 0, 5, 20] + [30] * 5, [1] * 10, [1] * 10)
     result.start[:] = [0, 10, 12, 20, 20, *[30] * 5]
     assert most_queued(jobs, result) == 3  # from 5 on; the five of 30 start at once
+
+
+def test_the_benchmark_times_a_model_in_two_ways_of_playing_the_same_window():
+    window, model = trace(600, 40.0, seed=2).window(300, 150), load("base")
+    planned = window.planned(PlanRanker(model, plan_config(placement=False)))
+    assert planned.refreshes > 20
+    np.testing.assert_array_equal(window.episode(Network.from_actor(model)).start, planned.start)
