@@ -1,0 +1,268 @@
+"""policy.name = "auto": what a verdict is worth, and what the daemon does where it is worth nothing."""
+
+import json
+import os
+
+import pytest
+from unit.daemon.test_loop import house
+
+from rltuned.cluster.verdict import DAY, MODEL, SLURM, parse
+from rltuned.config import Config, EstimatesSection, PolicySection, StateSection
+from rltuned.daemon.checks import Severity, examine
+from rltuned.daemon.loop import load_policy
+from rltuned.daemon.record import load
+from rltuned.daemon.verdict import Auto, Standing, read
+from rltuned.decide.explain import explain
+from rltuned.errors import RltunedError
+from rltuned.policy import files
+
+NOW = 1e9
+GPUS = 16
+
+
+def verdict(**changes):
+    return {
+        "format": "rltuned-verdict",
+        "version": 1,
+        "chosen": MODEL,
+        "fallback": "sjf",
+        "reason": "It waits least.",
+        "made_at": NOW,
+        "valid_days": 90.0,
+        "model": {"name": "base", "manifest_sha256": files.manifest_sha256("base")},
+        "cluster": {"gpus": GPUS},
+        "settings": {"estimates": "history"},
+        **changes,
+    }
+
+
+OTHER_MODEL = {"model": {"name": "base", "manifest_sha256": "0" * 64}}
+
+
+def auto(directory, content, **section):
+    path = directory / "verdict.json"
+    if content is not None:
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return PolicySection(name="auto", verdict=path, **section)
+
+
+def choice(directory, content, now=NOW + 1, gpus=GPUS, **section):
+    return load_policy(auto(directory, content, **section)).choose(now, gpus)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "name"), [(MODEL, "base"), ("saf", "saf"), ("unicep", "unicep"), (SLURM, "multifactor")]
+)
+def test_a_good_verdict_is_gone_by(tmp_path, chosen, name):
+    policy, made = choice(tmp_path, verdict(chosen=chosen))
+    assert policy.name == name
+    assert (made.standing, made.why) == (Standing.GOOD, "It waits least.")
+
+
+def test_without_a_verdict_slurms_own_order_stays(tmp_path):
+    policy, made = choice(tmp_path, None)
+    assert policy.name == "multifactor"
+    assert made.standing is Standing.MISSING
+    assert "there is no verdict" in made.why
+
+
+def test_a_verdict_for_another_model_is_not_gone_by_but_its_plain_rule_is_as_proven_as_before(tmp_path):
+    policy, made = choice(tmp_path, verdict(**OTHER_MODEL))
+    assert (policy.name, made.standing) == ("sjf", Standing.OTHER_MODEL)
+    assert "another model" in made.why
+    policy, _ = choice(tmp_path, verdict(fallback=SLURM, **OTHER_MODEL))
+    assert policy.name == "multifactor"
+
+
+def test_a_rule_that_was_chosen_does_not_depend_on_which_model_lost(tmp_path):
+    policy, made = choice(tmp_path, verdict(chosen="saf", **OTHER_MODEL))
+    assert (policy.name, made.standing) == ("saf", Standing.GOOD)
+
+
+def test_a_model_that_is_refused_leaves_the_plain_rule(tmp_path):
+    policy, made = choice(tmp_path, verdict(), model="/no/such/model.json")
+    assert (policy.name, made.standing) == ("sjf", Standing.OTHER_MODEL)
+    assert "/no/such/model.json" in made.why
+
+
+@pytest.mark.parametrize(("gpus", "good"), [(16, True), (20, True), (12, True), (21, False), (11, False), (0, False)])
+def test_a_cluster_that_has_grown_or_shrunk_a_lot_is_another_one(tmp_path, gpus, good):
+    policy, made = choice(tmp_path, verdict(), gpus=gpus)
+    assert policy.name == ("base" if good else "multifactor")
+    assert (made.standing is Standing.OTHER_CLUSTER) == (not good)
+
+
+@pytest.mark.parametrize(
+    ("days", "good"), [(0.0, True), (89.9, True), (90.1, False), (1e4, False), (-0.9, True), (-1.1, False)]
+)
+def test_a_verdict_ends_and_one_from_the_future_is_not_believed(tmp_path, days, good):
+    policy, made = choice(tmp_path, verdict(), now=NOW + days * DAY)
+    assert policy.name == ("base" if good else "multifactor")
+    assert (made.standing is Standing.EXPIRED) == (not good)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "no JSON"),
+        ("{", "no JSON"),
+        ("[" * 100_000, "no JSON"),
+        ("[]", "not a verdict"),
+        ({**verdict(), "version": 2}, "version 2"),
+        (verdict(chosen="rm -rf"), "its 'chosen'"),
+        (verdict(chosen="best"), "no rule 'best'"),
+        (verdict(fallback=MODEL), "its 'fallback' is the model"),
+        (verdict(made_at="today"), "its 'made_at'"),
+        (json.dumps(verdict()).replace("90.0", "NaN"), "its 'valid_days'"),
+        (json.dumps(verdict()).replace("90.0", "1e999"), "its 'valid_days'"),
+        (verdict(model=None), "no 'model'"),
+        (verdict(model={"name": "base", "manifest_sha256": "short"}), "its 'manifest_sha256'"),
+        (" " * (5 * 2**20) + json.dumps(verdict()), "larger than"),
+    ],
+    ids=lambda value: value[:20] if isinstance(value, str) else None,
+)
+def test_what_cannot_be_understood_is_refused_and_slurms_own_order_stays(tmp_path, content, said):
+    policy, made = choice(tmp_path, content)
+    assert policy.name == "multifactor"
+    assert made.standing is Standing.UNREADABLE
+    assert said in made.why
+    assert str(tmp_path) in made.why
+
+
+def test_a_verdict_that_is_no_regular_file_holds_nothing_up(tmp_path):
+    path = tmp_path / "verdict.json"
+    os.mkfifo(path)
+    assert read(PolicySection(name="auto", verdict=path)).standing is Standing.UNREADABLE
+    path.unlink()
+    path.mkdir()
+    assert read(PolicySection(name="auto", verdict=path)).standing is Standing.UNREADABLE
+    path.rmdir()
+    (tmp_path / "other.json").write_text(json.dumps(verdict()))
+    path.symlink_to(tmp_path / "other.json")
+    assert read(PolicySection(name="auto", verdict=path)).standing is Standing.UNREADABLE
+
+
+def test_the_value_itself_refuses_what_is_too_large():
+    with pytest.raises(RltunedError, match="larger than"):
+        parse(b" " * (5 * 2**20))
+
+
+# --- in the daemon
+
+
+def run_auto(directory, content):
+    run = house(directory)
+    run.daemon.config = run.daemon.config.model_copy(update={"policy": auto(directory, content)})
+    run.daemon.policy = load_policy(run.daemon.config.policy)
+    return run
+
+
+def now_here(run, **changes):
+    gpus = int(run.slurm.reader().snapshot(0.0).nodes.gpus.sum())
+    return verdict(made_at=run.slurm.clock.time(), cluster={"gpus": gpus}, **changes)
+
+
+def state(run):
+    return {one: run.metric(f'rltuned_verdict_state{{state="{one.value}"}}') for one in Standing}
+
+
+def reload(run):
+    return run.daemon.reload(lambda: run.daemon.config)
+
+
+def test_without_a_verdict_a_cycle_leaves_the_order_to_slurm_and_says_so_once(tmp_path):
+    run = run_auto(tmp_path, None)
+    order = run.slurm.order()
+    run.ticks(3)
+    assert run.slurm.order() == order
+    assert run.slurm.updates == 0
+    (said,) = run.events("verdict.not_used")
+    assert said["standing"] == "missing"
+    assert "rltuned evaluate --gate --from-sacct 30" in said["remedy"]
+    assert state(run) == {one: float(one is Standing.MISSING) for one in Standing}
+
+
+def test_a_reload_takes_a_new_verdict_over_and_its_end_gives_the_queue_back(tmp_path):
+    run = run_auto(tmp_path, None)
+    order = run.slurm.order()
+    run.tick()
+    auto(tmp_path, now_here(run, chosen="sjf"))
+    run.tick()
+    assert run.slurm.order() == order, "not before it is told"
+    assert reload(run)
+    run.tick()
+    assert run.slurm.order() == order[::-1]
+    assert "Policy 'sjf': It waits least." in run.events("policy.chosen")[-1]["sentence"]
+    assert run.metric('rltuned_verdict_state{state="good"}') == 1
+    run.slurm.clock.sleep(91 * DAY)
+    run.tick()
+    assert run.slurm.order() == order
+    assert run.events("verdict.not_used")[-1]["standing"] == "expired"
+
+
+def test_a_verdict_that_breaks_does_not_stop_a_reload(tmp_path):
+    run = run_auto(tmp_path, None)
+    auto(tmp_path, now_here(run, chosen="sjf"))
+    reload(run)
+    order = run.slurm.order()
+    run.tick()
+    auto(tmp_path, "{")
+    assert reload(run)
+    run.tick()
+    assert run.slurm.order() == order
+    assert run.events("verdict.not_used")[-1]["standing"] == "unreadable"
+
+
+def test_the_record_says_which_policy_and_why_and_explain_repeats_it(tmp_path):
+    run = run_auto(tmp_path, None)
+    auto(tmp_path, now_here(run, chosen="sjf"))
+    reload(run)
+    run.tick()
+    record = load(tmp_path / "state")
+    assert (record["policy"], record["policy_why"]) == ("sjf", "It waits least.")
+    policy = run.daemon.policy
+    assert isinstance(policy, Auto)
+    told = explain(record, 3, policy.named("sjf"))
+    assert (told.policy, told.policy_why, told.policy_note) == ("sjf", "It waits least.", "")
+    assert policy.named("wfp3") is None
+
+
+# --- in doctor
+
+
+def found(run, directory, content, **sections):
+    config = Config(
+        policy=auto(directory, content),
+        state=StateSection(directory=directory / "state", mirror=directory / "mirror"),
+        **sections,
+    )
+    findings = examine(run.slurm.reader(), config, run.slurm.clock.time())
+    return [finding for finding in findings if finding.subject == "verdict"]
+
+
+def test_doctor_names_a_verdict_that_is_not_gone_by_with_the_remedy(tmp_path):
+    run = house(tmp_path)
+    (finding,) = found(run, tmp_path, None)
+    assert finding.severity is Severity.WARNING
+    assert finding.remedy.startswith(f"rltuned evaluate --gate --from-sacct 30 --out {tmp_path}/verdict.json")
+    (finding,) = found(run, tmp_path, now_here(run) | {"cluster": {"gpus": 4000}})
+    assert "4000 GPUs" in finding.cause
+
+
+def test_doctor_says_what_a_good_verdict_is_worth_and_when_to_renew_it(tmp_path):
+    run = house(tmp_path)
+    (finding,) = found(run, tmp_path, now_here(run, chosen="sjf"))
+    assert finding.severity is Severity.OK
+    assert "'sjf' for another 90 days" in finding.cause
+    _, soon = found(run, tmp_path, now_here(run, chosen="sjf", valid_days=3.0))
+    assert (soon.severity, soon.cause[:28]) == (Severity.NOTE, "the verdict ends in 3.0 days")
+    _, other = found(run, tmp_path, now_here(run, chosen="sjf") | OTHER_MODEL)
+    assert "never judged here" in other.cause
+    _, estimates = found(run, tmp_path, now_here(run, chosen="sjf"), estimates=EstimatesSection(source="limit"))
+    assert "estimates.source is 'limit'" in estimates.cause
+
+
+def test_doctor_asks_for_no_verdict_where_the_policy_is_named(tmp_path):
+    run = house(tmp_path)
+    config = Config(state=StateSection(directory=tmp_path / "state", mirror=None))
+    assert "verdict" not in {finding.subject for finding in examine(run.slurm.reader(), config, 0.0)}
