@@ -137,7 +137,8 @@ class Work(NamedTuple):
     """(8,)"""
     score: Floats
     """(256,)"""
-    noisy: Floats
+    chance: Floats
+    """(256,) in proportion to the probability of being drawn next; 0 when taken."""
     order: Array
     """(256,) rows, the first to go first."""
     ranked: Array
@@ -340,6 +341,19 @@ def observe(s: k.State, f: Facts, w: Work, shown: int) -> None:
 
 
 @inner
+def tanh(x: float) -> float:
+    """To 2e-13. A library's tanh is a call for each number; this is arithmetic, which the compiler does for several at once.
+
+    exp(2x) as the 1024th power of a Taylor series at 2x/1024 ≤ 0.04; beyond 20 the result is ±1 to the last digit.
+    """
+    r = min(max(x, -20.0), 20.0) / 512.0
+    power = 1.0 + r * (1.0 + r * (1 / 2 + r * (1 / 6 + r * (1 / 24 + r * (1 / 120 + r * (1 / 720 + r * (1 / 5040)))))))
+    for _ in range(10):
+        power *= power
+    return (power - 1.0) / (power + 1.0)
+
+
+@inner
 def forward(net: Net, w: Work, shown: int) -> None:
     """Scores of the rows of `state`. Inner loops run over the jobs: as wide as the machine's vectors."""
     for column in range(COLUMNS):
@@ -368,12 +382,12 @@ def forward(net: Net, w: Work, shown: int) -> None:
                         value[row] = max(value[row], 0.0)
                 else:
                     for row in range(shown):
-                        value[row] = np.tanh(value[row])
+                        value[row] = tanh(value[row])
         at += before * after + after
     output = w.values[layers % 2, 0]
     for row in range(shown):
         # Rounded as `Actor.score` does: equal jobs tie.
-        correction = net.bound * np.tanh(output[row]) if net.residual else output[row]
+        correction = net.bound * tanh(output[row]) if net.residual else output[row]
         w.score[row] = net.level[w.shown[row]] + np.rint(correction * 1e6) / 1e6
 
 
@@ -395,38 +409,15 @@ def sort_by_score(w: Work, shown: int) -> None:
 def draw(w: Work, shown: int, temperature: float, heads: int) -> float:
     """`order`: a Plackett-Luce sample of the first `heads` places, the rest by score; log-probability of those places.
 
-    The best of score / temperature + Gumbel noise is a sample of the softmax, the best k in their order one without putting
-    back (Kool, van Hoof and Welling, ICML 2019).
+    Place by place, one of those that are left, with probabilities ∝ exp(score / temperature): what Gumbel-top-k gives
+    (Kool, van Hoof and Welling, ICML 2019), with one random number for a place instead of one for a job.
     """
     for row in range(shown):
         w.taken[row] = False
         w.order[row] = w.ranked[row]
     if temperature <= 0.0:
         return 0.0
-    for row in range(shown):
-        w.noisy[row] = w.score[row] / temperature - np.log(-np.log(uniform(w.random)))
-    places = min(heads, shown)
-    for place in range(places):
-        best = -1
-        for row in range(shown):
-            if not w.taken[row] and (best < 0 or w.noisy[row] > w.noisy[best]):
-                best = row
-        w.taken[best] = True
-        w.order[place] = best
-    place = places
-    for at in range(shown):
-        if not w.taken[w.ranked[at]]:
-            w.order[place] = w.ranked[at]
-            place += 1
-    return log_probability(w, shown, temperature, places)
-
-
-@inner
-def log_probability(w: Work, shown: int, temperature: float, places: int) -> float:
-    """Σ over the places of score / temperature − log Σ exp(score / temperature) of the rows that are left."""
-    for row in range(shown):
-        w.taken[row] = False
-    logp, top, reference, least = 0.0, 0, np.inf, 0.0
+    places, logp, top, reference = min(heads, shown), 0.0, 0, np.inf
     for place in range(places):
         while w.taken[w.ranked[top]]:
             top += 1
@@ -434,15 +425,26 @@ def log_probability(w: Work, shown: int, temperature: float, places: int) -> flo
         if best < reference - REACH:
             reference = best
             for row in range(shown):
-                # What is taken already may be far above: not counted, and not to overflow.
-                w.noisy[row] = 0.0 if w.taken[row] else np.exp(w.score[row] / temperature - reference)
-        least = 0.0
+                # What is taken already may be far above: it does not count, and must not overflow.
+                w.chance[row] = 0.0 if w.taken[row] else np.exp(w.score[row] / temperature - reference)
+        total = 0.0
         for row in range(shown):
-            least += w.noisy[row]
-        chosen = w.order[place]
-        logp += w.score[chosen] / temperature - reference - np.log(least)
-        w.taken[chosen] = True
-        w.noisy[chosen] = 0.0
+            total += w.chance[row]
+        left, chosen = uniform(w.random) * total, w.ranked[top]
+        for at in range(top, shown):
+            row = w.ranked[at]
+            if w.chance[row] > 0.0:
+                chosen = row
+                left -= w.chance[row]
+                if left < 0.0:
+                    break
+        logp += w.score[chosen] / temperature - reference - np.log(total)
+        w.taken[chosen], w.chance[chosen], w.order[place] = True, 0.0, chosen
+    place = places
+    for at in range(shown):
+        if not w.taken[w.ranked[at]]:
+            w.order[place] = w.ranked[at]
+            place += 1
     return logp
 
 

@@ -420,7 +420,7 @@ def _work(facts: e.Facts, widest: int) -> e.Work:
         values=np.zeros((2, widest, window)),
         mean=np.zeros(len(STATE_COLUMNS)),
         score=np.zeros(window),
-        noisy=np.zeros(window),
+        chance=np.zeros(window),
         order=np.zeros(window, dtype=np.int64),
         ranked=np.zeros(window, dtype=np.int64),
         taken=np.zeros(window, dtype=np.bool_),
