@@ -485,7 +485,7 @@ def _fresh_record(config: Config) -> dict[str, Any]:
     except RltunedError as error:
         click.echo(f"rltuned: run times are the time limits: {error}", err=True)
         estimates = None
-    policy, choice = chosen(load_policy(config.policy), snapshot)
+    policy, choice = chosen(load_policy(config.policy), snapshot, config.rehearsal)
     return record(plan(snapshot, policy, config, history, estimates)) | {"policy_why": choice.why}
 
 

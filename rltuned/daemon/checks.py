@@ -12,7 +12,7 @@ from rltuned.config import Config, Stage
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import holder
 from rltuned.daemon.restore import Remains, read_heartbeat, remains
-from rltuned.daemon.verdict import AUTO, Standing, remedy
+from rltuned.daemon.verdict import AUTO, Standing, rehearses, remedy
 from rltuned.daemon.verdict import read as read_verdict
 from rltuned.errors import JournalError, SlurmError
 from rltuned.slurm.port import ClusterFacts, Privilege, SlurmReader
@@ -175,7 +175,7 @@ def _verdict(reader: SlurmReader, config: Config, now: float) -> list[Finding]:
     gpus = verdict.gpus if verdict is not None else 0
     with contextlib.suppress(SlurmError):  # is said elsewhere
         gpus = int(reader.snapshot(now).nodes.gpus.sum())
-    choice, todo = reading.choose(now, gpus), remedy(config.policy)
+    choice, todo = reading.choose(now, gpus, rehearses=rehearses(config.rehearsal)), remedy(config.policy)
     if verdict is None or choice.standing is not Standing.GOOD:
         return [Finding(Severity.WARNING, "verdict", choice.why, todo)]
     left = (verdict.expires - now) / DAY

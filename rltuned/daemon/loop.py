@@ -348,7 +348,7 @@ class Daemon:
 
     def _choose(self, snapshot: Snapshot) -> tuple[Policy, Choice]:
         """The policy of this cycle; what "auto" has become is said once."""
-        policy, choice = chosen(self.policy, snapshot)
+        policy, choice = chosen(self.policy, snapshot, self.config.rehearsal)
         last, self._chosen = self._chosen, choice
         self.metrics.set_verdict(choice.standing)
         if last is not None and (last.runs, last.standing) == (choice.runs, choice.standing):

@@ -11,11 +11,12 @@ import enum
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rltuned.cluster.verdict import DAY, MAX_BYTES, MODEL, SLURM, Verdict, parse
-from rltuned.config import PolicySection
+from rltuned.config import PolicySection, RehearsalSection
 from rltuned.errors import ModelError, RltunedError
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class Standing(enum.StrEnum):
     OTHER_CLUSTER = "other-cluster"
     OTHER_MODEL = "other-model"
     """It chose the model, and the model is another one by now, or is refused."""
+    OTHER_SERVING = "other-serving"
+    """It chose the model with the queue played ahead, and this daemon does not play it, or the other way round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +71,11 @@ class Reading:
     model_trouble: str
     """Why it was refused."""
 
-    def choose(self, now: float, gpus: int) -> Choice:
-        """What to run at this time on a cluster of so many GPUs, drained ones included."""
+    def choose(self, now: float, gpus: int, *, rehearses: bool) -> Choice:
+        """What to run at this time on a cluster of so many GPUs, drained ones included.
+
+        `rehearses`: whether the queue is played ahead under a model (`rehearses`).
+        """
         verdict = self.verdict
         if verdict is None:
             return Choice(SLURM, self.standing, f"{self.trouble}; Slurm's own order stays")
@@ -81,14 +87,17 @@ class Reading:
         if not verdict.like(gpus):
             why = f"the verdict is about a cluster of {verdict.gpus} GPUs, and this one has {gpus}"
             return Choice(SLURM, Standing.OTHER_CLUSTER, f"{why}; Slurm's own order stays")
-        if verdict.chosen == MODEL and self.model_sha256 != verdict.model_sha256:
-            why = (
-                self.model_trouble
-                or f"the verdict is about another model than the one that is there ('{verdict.model}')"
-            )
-            left = "Slurm's own order stays" if verdict.fallback == SLURM else f"the plain rule {verdict.fallback} runs"
+        if verdict.chosen != MODEL:
+            return Choice(verdict.chosen, Standing.GOOD, verdict.reason)
+        left = "Slurm's own order stays" if verdict.fallback == SLURM else f"the plain rule {verdict.fallback} runs"
+        if self.model_sha256 != verdict.model_sha256:
+            why = self.model_trouble or f"the verdict is about another model than the one there is ('{verdict.model}')"
             return Choice(verdict.fallback, Standing.OTHER_MODEL, f"{why}; {left}")
-        return Choice(verdict.chosen, Standing.GOOD, verdict.reason)
+        if rehearses != verdict.rehearsal:
+            judged = "with" if verdict.rehearsal else "without"
+            why = f"the model was judged {judged} rehearsal, and this daemon has it the other way"
+            return Choice(verdict.fallback, Standing.OTHER_SERVING, f"{why}; {left}")
+        return Choice(MODEL, Standing.GOOD, verdict.reason)
 
 
 def read(settings: PolicySection) -> Reading:
@@ -149,9 +158,9 @@ class Auto:
             wanted.discard(MODEL)
         self._policies = {runs: policies(runs) for runs in wanted}
 
-    def choose(self, now: float, gpus: int) -> "tuple[Policy, Choice]":
+    def choose(self, now: float, gpus: int, *, rehearses: bool) -> "tuple[Policy, Choice]":
         """See `Reading.choose`."""
-        choice = self.reading.choose(now, gpus)
+        choice = self.reading.choose(now, gpus, rehearses=rehearses)
         return self._policies[choice.runs], choice
 
     def named(self, name: str) -> "Policy | None":
@@ -169,11 +178,17 @@ def auto(settings: PolicySection) -> Auto:
     return Auto(read(settings), load)
 
 
-def chosen(policy: "Policy | Auto", snapshot: "Snapshot") -> "tuple[Policy, Choice]":
+def chosen(policy: "Policy | Auto", snapshot: "Snapshot", rehearsal: RehearsalSection) -> "tuple[Policy, Choice]":
     """What ranks the jobs of this snapshot: the policy itself, or the one that "auto" stands for now."""
     if isinstance(policy, Auto):
-        return policy.choose(snapshot.time, int(snapshot.nodes.gpus.sum()))
+        gpus = int(snapshot.nodes.gpus.sum())
+        return policy.choose(snapshot.time, gpus, rehearses=rehearses(rehearsal))
     return policy, Choice(policy.name, Standing.UNUSED, "")
+
+
+def rehearses(section: RehearsalSection) -> bool:
+    """Whether the queue is played ahead under a model."""
+    return section.enabled == "on" or (section.enabled == "auto" and find_spec("numba") is not None)
 
 
 def remedy(settings: PolicySection) -> str:

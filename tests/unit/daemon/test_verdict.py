@@ -31,7 +31,7 @@ def verdict(**changes):
         "valid_days": 90.0,
         "model": {"name": "base", "manifest_sha256": files.manifest_sha256("base")},
         "cluster": {"gpus": GPUS},
-        "settings": {"estimates": "history"},
+        "settings": {"estimates": "history", "rehearsal": True},
         **changes,
     }
 
@@ -46,8 +46,8 @@ def auto(directory, content, **section):
     return PolicySection(name="auto", verdict=path, **section)
 
 
-def choice(directory, content, now=NOW + 1, gpus=GPUS, **section):
-    return load_policy(auto(directory, content, **section)).choose(now, gpus)
+def choice(directory, content, now=NOW + 1, gpus=GPUS, rehearses=True, **section):
+    return load_policy(auto(directory, content, **section)).choose(now, gpus, rehearses=rehearses)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +83,15 @@ def test_a_model_that_is_refused_leaves_the_plain_rule(tmp_path):
     policy, made = choice(tmp_path, verdict(), model="/no/such/model.json")
     assert (policy.name, made.standing) == ("sjf", Standing.OTHER_MODEL)
     assert "/no/such/model.json" in made.why
+
+
+def test_a_model_that_was_judged_with_rehearsal_is_not_served_without_and_the_other_way_round(tmp_path):
+    policy, made = choice(tmp_path, verdict(), rehearses=False)
+    assert (policy.name, made.standing) == ("sjf", Standing.OTHER_SERVING)
+    policy, made = choice(tmp_path, verdict(settings={"estimates": "history", "rehearsal": False}))
+    assert (policy.name, made.standing) == ("sjf", Standing.OTHER_SERVING)
+    policy, made = choice(tmp_path, verdict(chosen="saf"), rehearses=False)
+    assert (policy.name, made.standing) == ("saf", Standing.GOOD)
 
 
 @pytest.mark.parametrize(("gpus", "good"), [(16, True), (20, True), (12, True), (21, False), (11, False), (0, False)])
