@@ -408,7 +408,7 @@ class Simulation:
     def reconfigure(self, settings: SimulationSettings) -> None:
         """slurm.conf is changed and read again: `settings` count from now on."""
         self.settings, self._setup = settings, setup_of(settings)
-        plan_start, plan_end = _plans(settings, len(self.shape.nodes), len(self.jobs))
+        plan_start, plan_end = plans(settings, len(self.shape.nodes), len(self.jobs))
         self._state = self._state._replace(plan_start=plan_start, plan_end=plan_end)
         self._something_changed()
 
@@ -511,7 +511,7 @@ def ragged(rows: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.int64], npt
     return ptr, flat
 
 
-def _plans(settings: SimulationSettings, nodes: int, jobs: int) -> tuple[Floats, Floats]:
+def plans(settings: SimulationSettings, nodes: int, jobs: int) -> tuple[Floats, Floats]:
     """Room for what a pass of sched/backfill plans: each job that it looks at plans once with a node at most."""
     shape = (nodes, min(settings.bf_max_job_test, jobs)) if settings.backfill is Backfill.SLURM else (0, 0)
     return np.zeros(shape), np.zeros(shape)
@@ -533,7 +533,7 @@ def _state(
     width = np.where(asked.per_node, asked.nodes, np.minimum(units, size_of_pool))
     width[list(asked.rejected)] = 0
     slot = np.concatenate(([0], np.cumsum(width))).astype(np.int64)
-    plan_start, plan_end = _plans(settings, m, n)
+    plan_start, plan_end = plans(settings, m, n)
     given = int(slot[-1])
     return k.State(
         jobs=_job_records(jobs, estimates, asked, shape, slot),

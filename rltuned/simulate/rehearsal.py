@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.pools import job_pools
@@ -20,7 +19,7 @@ from rltuned.cluster.tables import Floats, Ints, JobTable, NodeTable, Snapshot
 from rltuned.decide.rehearsal import Move, Rehearsed
 from rltuned.decide.scope import priority_tiers
 from rltuned.simulate import kernel as k
-from rltuned.simulate.engine import ragged, setup_of
+from rltuned.simulate.engine import plans, ragged, setup_of
 from rltuned.simulate.values import SimulationSettings
 
 Rows = npt.NDArray[np.intp]
@@ -31,6 +30,20 @@ BOUND: Final = 10.0
 _PLENTY: Final = 2**40
 _SLURM: Final = SimulationSettings()
 _FRONT: Final = -1.0
+_MOVING: Final = (
+    "jobs",
+    "given_node",
+    "given",
+    "heap",
+    "holding",
+    "nodes",
+    "amount",
+    "jobs_on",
+    "closed",
+    "clock",
+    "counts",
+)
+"""What a play changes and the next one must find as it was; the rest is room to work in, or never changes."""
 
 
 def in_time() -> bool:
@@ -61,7 +74,7 @@ class QueueRehearsal:
         # The order of the plan: tier, score; what the scores cannot tell apart stays in the order of priority.
         order = np.lexsort((snapshot.jobs.job_id[rows], -snapshot.jobs.priority[rows], -scores, -tiers))
         queue = rows[order]
-        state = stage(snapshot, queue, run_times)
+        state = stage(snapshot, queue, run_times, self.settings)
         play = _Player(state, setup_of(self.settings), len(queue), self.slowdown)
         keys = np.arange(len(queue), dtype=np.float64)
         cost = best = play(keys)
@@ -80,49 +93,48 @@ class QueueRehearsal:
 
 
 class _Player:
-    """One rehearsal: the stage as it was set, and a copy to play on."""
+    """One rehearsal: the stage as it was set, and a copy to play on.
+
+    Python around the kernel's own `advance`, not a compiled function of its own: that would keep an old kernel when Numba's
+    cache does (it looks at one source file for each function), and be no faster.
+    """
 
     def __init__(self, state: k.State, setup: k.Setup, pending: int, slowdown: float) -> None:
         self._set, self._setup, self._pending, self._slowdown = state, setup, pending, slowdown
         self._stage = k.State(*[column.copy() for column in state])
+        self._tier = -state.jobs["tier"][:pending]
+        self._horizon: float | None = None
+        """Seconds from now: jobs that a play cannot start count as started then, the same in each play."""
 
     def __call__(self, keys: Floats) -> float:
-        """Seconds of waiting from now on, plus what slowdown counts."""
-        return float(_play(self._stage, self._set, self._setup, keys, self._pending, self._slowdown, BOUND))
+        """Play the queue, whose first `pending` rows wait, in the order of their keys.
+
+        Returns:
+            Seconds of waiting from now on, plus what slowdown counts.
+        """
+        s, n = self._stage, self._pending
+        for name in _MOVING:
+            getattr(s, name)[...] = getattr(self._set, name)
+        jobs = s.jobs[:n]
+        jobs["key"] = jobs["fixed"] = keys
+        s.queue[:n] = np.lexsort((keys, self._tier))
+        s.counts[k.QUEUED] = n
+        k.something_changed(s, self._setup)
+        k.advance(s, self._setup, np.inf, True, True, False, False)
+        start = np.asarray(jobs["start"], dtype=np.float64)
+        if self._horizon is None:
+            self._horizon = float(np.nanmax(start, initial=0.0))
+        begun = np.where(np.isnan(start), self._horizon, start)
+        run = jobs["run"]
+        slowed = np.maximum(1.0, (begun - jobs["submit"] + run) / np.maximum(run, BOUND))
+        return float(begun.sum() + self._slowdown * slowed.sum())
 
 
-@njit(cache=True)
-def _play(s: Any, start: Any, c: Any, keys: Any, pending: int, slowdown: float, bound: float) -> float:
-    """Play the queue, whose first `pending` rows wait, in the order of their keys; the cost of it."""
-    s.jobs[:] = start.jobs
-    s.given_node[:], s.given[:], s.queue[:] = start.given_node, start.given, start.queue
-    s.heap[:], s.holding[:], s.nodes[:] = start.heap, start.holding, start.nodes
-    s.amount[:], s.jobs_on[:], s.closed[:] = start.amount, start.jobs_on, start.closed
-    s.clock[:], s.counts[:] = start.clock, start.counts
-    now = s.clock[k.NOW]
-    s.counts[k.QUEUED] = 0
-    for job in range(pending):
-        s.jobs[job].key = s.jobs[job].fixed = keys[job]
-        k.enqueue(s, job)
-    k.something_changed(s, c)
-    k.advance(s, c, np.inf, True, True, False, False)
-    last = now
-    for job in range(pending):
-        if s.jobs[job].start >= now:  # false for NaN, a job that never started
-            last = max(last, s.jobs[job].start)
-    cost = 0.0
-    for job in range(pending):
-        begun = s.jobs[job].start if s.jobs[job].start >= now else last
-        run = max(s.jobs[job].run, bound)
-        cost += begun - now
-        cost += slowdown * max(1.0, (begun - s.jobs[job].submit + s.jobs[job].run) / run)
-    return cost
-
-
-def stage(snapshot: Snapshot, queue: Rows, run_times: Floats) -> k.State:
+def stage(snapshot: Snapshot, queue: Rows, run_times: Floats, settings: SimulationSettings = _SLURM) -> k.State:
     """The cluster as it is, for the simulator: rows 0 … n−1 are the waiting jobs of `queue`, then come the running ones.
 
-    Times count from the snapshot's.
+    Times count from the snapshot's. What cannot be known is thought simple: a job for several partitions waits in the first,
+    one that has outlived its expected run time goes on for half as long again.
     """
     jobs, nodes = snapshot.jobs, snapshot.nodes
     running = jobs.running
@@ -130,9 +142,8 @@ def stage(snapshot: Snapshot, queue: Rows, run_times: Floats) -> k.State:
     pools = job_pools(snapshot, queue)
     records = np.zeros(total, dtype=k.JOB)
     need = np.zeros((total, k.DIMENSIONS), dtype=np.int64)
-    partitions = _partitions(snapshot, np.concatenate((queue, running)))
     rows = np.concatenate((queue, running))
-    records["partition"] = partitions
+    records["partition"] = _partitions(snapshot, rows)
     records["tier"][:n] = priority_tiers(snapshot, queue)
     records["alone"] = _alone(snapshot, rows)
     records["limit"] = np.maximum(jobs.time_limit[rows], 1.0)
@@ -141,6 +152,8 @@ def stage(snapshot: Snapshot, queue: Rows, run_times: Floats) -> k.State:
     records["pool"][:n] = pools.pool_of
     records["speed"], records["fate"][n:] = 1.0, k.RUNNING
     records["start"], records["end"], records["ends_by"], records["key"] = np.nan, np.nan, np.inf, np.inf
+    most = np.array([min(partition.max_nodes, _PLENTY) for partition in snapshot.partitions] or [1], dtype=np.int64)
+    records["most_nodes"] = most[records["partition"]]
     width = _ask(jobs, queue, pools.nodes.sum(axis=1)[pools.pool_of], records[:n], need[:n])
     on = np.diff(jobs.node_ptr)[running].astype(np.int64)
     slot = np.concatenate(([0], np.cumsum(np.concatenate((width, on)))))
@@ -151,17 +164,21 @@ def stage(snapshot: Snapshot, queue: Rows, run_times: Floats) -> k.State:
         if len(running)
         else np.zeros(0, dtype=np.int64)
     )
-    room, free = _room(nodes)
+    room, free = _room(nodes, held, np.repeat(jobs.tmp[running], on))
     given_node = np.zeros(int(slot[-1]), dtype=np.int64)
     given = np.zeros((int(slot[-1]), k.DIMENSIONS), dtype=np.int64)
     given_node[slot[n] :] = held
-    given[slot[n] :] = _given(jobs, running, on, held, room - free)
+    given[slot[n] :] = _given(jobs, running, on, held, room - free, records["alone"][n:] == k.WHOLE)
     ends = _ends(jobs, running, records["run"][n:], snapshot.time)
-    records["start"][n:] = np.minimum(jobs.start_time[running] - snapshot.time, 0.0)
+    records["start"][n:] = np.fmin(jobs.start_time[running] - snapshot.time, 0.0)
     records["end"][n:] = ends
-    records["ends_by"][n:] = np.fmax(jobs.end_time[running] - snapshot.time, 0.0)
+    records["ends_by"][n:] = np.maximum(
+        np.nan_to_num(jobs.end_time[running] - snapshot.time, nan=np.inf, posinf=np.inf), 0.0
+    )
     records["run"][n:] = ends - records["start"][n:]
-    return _state(snapshot, records, need, given_node, given, room, free, pools.nodes, n)
+    state = _state(snapshot, records, need, given_node, given, room, free, pools.nodes, n)
+    plan_start, plan_end = plans(settings, len(nodes), total)
+    return state._replace(plan_start=plan_start, plan_end=plan_end)
 
 
 def _ask(jobs: JobTable, queue: Rows, pool_size: Ints, records: Any, need: Ints) -> Ints:
@@ -180,55 +197,56 @@ def _ask(jobs: JobTable, queue: Rows, pool_size: Ints, records: Any, need: Ints)
     units = np.maximum(np.where(gpus > 0, gpus, cpus), 1)
     records["form"] = np.where(per_node, k.PER_NODE, k.IN_ALL)
     records["least"] = np.where(per_node, count, np.minimum(count, units))
-    records["most_nodes"] = _PLENTY
     return np.where(per_node, count, np.minimum(units, np.maximum(pool_size, 1)))
 
 
-def _room(nodes: NodeTable) -> tuple[Ints, Ints]:
-    """(M, 4) what a node has, and what of it is free, usable or not."""
+def _room(nodes: NodeTable, held: Ints, tmp: Floats) -> tuple[Ints, Ints]:
+    """(M, 4) what a node has, and what of it is free, usable or not. `tmp`: (slots,) local disk of the jobs on `held`."""
     room = np.stack((nodes.gpus.sum(axis=1), nodes.cpus, np.floor(nodes.mem), np.floor(nodes.tmp)), axis=1)
-    taken = np.stack(
-        (nodes.gpus_alloc.sum(axis=1), nodes.cpus_alloc, np.ceil(nodes.mem_alloc), np.zeros(len(nodes))), axis=1
-    )
+    disk = np.bincount(held, weights=tmp, minlength=len(nodes))
+    taken = np.stack((nodes.gpus_alloc.sum(axis=1), nodes.cpus_alloc, np.ceil(nodes.mem_alloc), disk), axis=1)
     whole = np.minimum(room, _PLENTY).astype(np.int64)
     return whole, np.maximum(whole - np.minimum(taken, _PLENTY).astype(np.int64), 0)
 
 
-def _given(jobs: JobTable, running: Rows, on: Ints, held: Ints, taken: Ints) -> Ints:
+def _given(jobs: JobTable, running: Rows, on: Ints, held: Ints, taken: Ints, whole: npt.NDArray[np.bool_]) -> Ints:
     """(slots, 4) what running jobs hold of their nodes: even shares, but of no node more in all than is `taken` of it.
 
     Slurm does not tell the shares of a job whose GPUs are not the same on all of its nodes. What even shares leave over of
-    such a node goes to the jobs on it that got less than they hold, in order.
+    such a node goes to the jobs on it that got less than they hold, in order. Whole nodes are held with all that they have.
     """
     owner = np.repeat(np.arange(len(running)), on)
     mem = np.nan_to_num(np.minimum(jobs.mem[running], _PLENTY), nan=0.0)
     total = np.stack((jobs.gpus[running], jobs.cpus[running], mem), axis=1).astype(np.int64)
     given = np.zeros((len(held), k.DIMENSIONS), dtype=np.int64)
     given[:, :3] = -(-total // np.maximum(on, 1)[:, None])[owner]
+    given[:, k.DISK] = np.minimum(jobs.tmp[running], _PLENTY).astype(np.int64)[owner]
+    given[whole[owner]] = taken[held[whole[owner]]]
     order = np.argsort(held, kind="stable")
     node = held[order]
     first = np.searchsorted(node, node)  # where the entries of the same node begin
-    for d in range(3):
+    for d in range(k.DIMENSIONS):
         running_sum = np.cumsum(given[order, d])
         before = np.where(first > 0, running_sum[np.maximum(first - 1, 0)], 0)
         upto = np.minimum(running_sum - before, taken[node, d])
         start = np.arange(len(node)) == first
         given[order, d] = np.diff(upto, prepend=0) * ~start + upto * start
-    _make_up(given, owner, held, total, taken)
+    for d in range(k.DISK):
+        _make_up(given[:, d], owner, held, total[:, d], taken[:, d])
     return given
 
 
 def _make_up(given: Ints, owner: Rows, held: Ints, total: Ints, taken: Ints) -> None:
-    """Give GPUs of nodes that even shares have left over to the jobs that lack them."""
-    have = np.bincount(owner, weights=given[:, k.GPU], minlength=len(total)).astype(np.int64)
-    if (have >= total[:, k.GPU]).all():
+    """Give what even shares have left over of nodes to the jobs on them that lack it; one kind of resource."""
+    have = np.bincount(owner, weights=given, minlength=len(total)).astype(np.int64)
+    if (have >= total).all():
         return
-    left = taken[:, k.GPU] - np.bincount(held, weights=given[:, k.GPU], minlength=len(taken)).astype(np.int64)
-    for at in np.flatnonzero((have < total[:, k.GPU])[owner]):
+    left = taken - np.bincount(held, weights=given, minlength=len(taken)).astype(np.int64)
+    for at in np.flatnonzero((have < total)[owner]):
         job = owner[at]
-        more = min(int(left[held[at]]), int(total[job, k.GPU] - have[job]))
+        more = min(int(left[held[at]]), int(total[job] - have[job]))
         if more > 0:
-            given[at, k.GPU] += more
+            given[at] += more
             left[held[at]] -= more
             have[job] += more
 
