@@ -34,7 +34,7 @@ class Metric(enum.StrEnum):
     """What is made small: a mean over the jobs of a window."""
 
     WAIT = "wait"
-    """Hours: in seconds, their value network would spend the whole training on finding the scale."""
+    """Hours: a scale that the value network need not search for."""
     BSLD = "bsld"
     """Bounded slowdown."""
 
@@ -77,9 +77,9 @@ def look(simulation: Simulation) -> Observation:
 class Picking:
     """RLScheduler, exploring: picks jobs from the softmax of the outputs until one has to wait.
 
-    As in its paper, a picked job that cannot start stays the first until it does, and is no new decision; others are
-    backfilled behind it, here in the order of the outputs. A pick is taken to start when it could now and the GPUs that
-    are left after the picks before it are enough.
+    As in its paper, a picked job that cannot start stays the first until it does, and nothing is decided until then.
+    Others are backfilled behind it, in the order of the outputs at the last decision; those that came since, as
+    submitted. A pick is taken to start when it could now and the GPUs that are left after the picks before it are enough.
     """
 
     ages = True
@@ -90,31 +90,35 @@ class Picking:
         self._rng = rng
         self._waiting = -1
         """The job that was picked and had to wait, as a row of the workload; −1: none."""
+        self._place: Floats = np.zeros(0)
+        """(N,) keys of all jobs of the workload, as of the last decision."""
 
     def fixed(self, simulation: Simulation) -> Floats | None:  # noqa: ARG002 - of the protocol
         """None: it is drawn anew."""
         return None
 
     def keys(self, simulation: Simulation, rows: Rows) -> Floats:
-        """Picked jobs, then the others that the network sees by its outputs, then the rest as submitted."""
+        """Picked jobs, then the others that the network saw by its outputs, then the rest as submitted."""
+        if len(rows) and self._waiting not in rows:
+            self._decide(simulation, rows)
+        return self._place[rows]
+
+    def _decide(self, simulation: Simulation, rows: Rows) -> None:
         seen = look(simulation)
-        shown = _shown(seen, simulation)
+        shown = rows[_shown(seen, simulation)]
         visible = np.flatnonzero(rlscheduler.visible(seen))
-        visible = visible[np.argsort(rows[shown[visible]])]  # rows of the workload are in order of submission
-        inputs = rlscheduler.inputs(seen)[visible]
+        visible = visible[np.argsort(shown[visible])]  # rows of the workload are in order of submission
+        inputs, jobs = rlscheduler.inputs(seen)[visible], shown[visible]
         outputs = self.policy.kernel.network(inputs)
-        jobs = rows[shown[visible]]
-        picked = np.flatnonzero(jobs == self._waiting)
-        if not len(picked):
-            # What can start now, by GPUs: none where the job cannot.
-            gpus = np.where(seen.features[visible, _RUNNABLE] > 0.0, seen.gpus[visible], np.inf)
-            picked, started = self._pick(inputs, outputs, gpus, float(simulation.free[:, 0].sum()))
-            self._waiting = -1 if started else int(jobs[picked[-1]])
+        # What can start now, by GPUs: none where the job cannot.
+        gpus = np.where(seen.features[visible, _RUNNABLE] > 0.0, seen.gpus[visible], np.inf)
+        picked, started = self._pick(inputs, outputs, gpus, float(simulation.free[:, 0].sum()))
+        self._waiting = -1 if started else int(jobs[picked[-1]])
         first = np.zeros(len(jobs))
         first[picked] = np.arange(len(picked)) - len(picked)
-        keys = len(rows) + rows.astype(np.float64)
-        keys[shown[visible[np.lexsort((-outputs, first))]]] = np.arange(len(jobs))
-        return keys
+        total = len(simulation.jobs)
+        self._place = total + np.arange(total, dtype=np.float64)
+        self._place[jobs[np.lexsort((-outputs, first))]] = np.arange(len(jobs))
 
     def _pick(self, inputs: npt.NDArray[np.float32], outputs: Floats, gpus: Floats, free: float) -> tuple[Rows, bool]:
         """Jobs in the order in which they are picked, and whether the last of them can start."""

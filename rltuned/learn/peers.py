@@ -28,7 +28,10 @@ from rltuned.policy.manifest import TrainingPart
 from rltuned.policy.rlscheduler import RLScheduler
 from rltuned.simulate import PlanRanker, RuleRanker
 from rltuned.simulate.rankers import compile_kernel
+from rltuned.workload.estimates import EstimateKind, estimate, parse_estimates
 from rltuned.workload.jobs import Estimates, Workload
+from rltuned.workload.readers import read
+from rltuned.workload.shapes import read_shape
 
 PEERS: Final = ("rlscheduler", "schedinspector")
 
@@ -228,15 +231,55 @@ def train_peer(
     return replace(result, validation=_validate(windows, start, peer, settings.metric, progress))
 
 
-def write_peer(result: PeerResult, lesson: Lesson, directory: Path, revision: str = "unknown") -> Path:
+def train_from_files(
+    trace: Path,
+    cluster: str,
+    out: Path,
+    settings: PeerSettings,
+    *,
+    clock: Callable[[], float],
+    estimates: str = "true",
+    revision: str = "unknown",
+    progress: Report = silent,
+) -> tuple[PeerResult, Path]:
+    """What `rltuned train --peer` does: trace and cluster in, model files out; the result and the manifest's path.
+
+    Args:
+        trace: as `rltuned evaluate --trace` takes it.
+        cluster: likewise.
+        out: directory for the model.
+        settings: theirs, but for the budget.
+        clock: as `train_peer`.
+        estimates: as `rltuned evaluate --estimates`, drawn by the seed; `history` needs a simulation of its own per
+            window and is refused.
+        revision: of the code, for the manifest.
+        progress: told after each step.
+
+    Raises:
+        RltunedError: trace, cluster, estimates or settings are wrong, or the files cannot be written.
+    """
+    if parse_estimates(estimates).kind is EstimateKind.HISTORY:
+        raise ConfigError("the learned peers are trained with --estimates true, noisy:SIGMA or limit, not history")
+    shape = read_shape(cluster)
+    jobs = read(str(trace), progress=progress)
+    lesson = Lesson(jobs, estimate(jobs, estimates, settings.seed), shape)
+    result = train_peer(lesson, settings, clock, progress)
+    return result, write_peer(result, lesson, out, revision, estimates)
+
+
+def write_peer(
+    result: PeerResult, lesson: Lesson, directory: Path, revision: str = "unknown", estimates: str = ""
+) -> Path:
     """Write the model files and ``<name>.csv``, the learning curve, into `directory`, and give the manifest's path.
+
+    `revision`: of the code; `estimates`: how `lesson.estimates` were made. Both are only written down.
 
     Raises:
         ModelError: the files cannot be written.
         RltunedError: the curve cannot be written.
     """
     settings = {name: value for name, value in asdict(result.settings).items() if name not in {"peer", "name", "seed"}}
-    settings |= {"metric": result.settings.metric.value, "jobs": result.settings.length}
+    settings |= {"estimates": estimates, "metric": result.settings.metric.value, "jobs": result.settings.length}
     last = result.curve[-1]
     metrics = {"epochs": float(last.epoch), "seconds": last.seconds, "reward": last.reward}
     metrics |= {f"validation.{name}": value for name, value in result.validation.items()}

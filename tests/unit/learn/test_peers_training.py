@@ -11,12 +11,13 @@ from rltuned.errors import ConfigError, RltunedError
 from rltuned.evaluate.policies import plan_config
 from rltuned.learn import peers
 from rltuned.learn.peerepisodes import Inspecting, Metric, Picking, joined, measured, play
-from rltuned.learn.peers import Lesson, PeerSettings, PpoSettings, train_peer, write_peer
+from rltuned.learn.peers import Lesson, PeerSettings, PpoSettings, train_from_files, train_peer, write_peer
 from rltuned.policy import by_name, files, rlscheduler, schedinspector
 from rltuned.policy.schedinspector import SchedInspector
 from rltuned.simulate import PlanRanker, RuleRanker
 from rltuned.workload.estimates import estimate
 from rltuned.workload.jobs import Source, workload
+from rltuned.workload.write import write_csv
 
 BURST = 12
 
@@ -148,6 +149,13 @@ def test_settings_that_make_no_sense_are_refused(values, told):
         PeerSettings(**values)
 
 
+def test_estimates_by_history_are_refused_before_anything_is_read(tmp_path):
+    with pytest.raises(ConfigError, match="not history"):
+        train_from_files(
+            tmp_path / "none.csv", "1x1", tmp_path, settings("rlscheduler"), clock=still, estimates="history"
+        )
+
+
 def test_windows_are_as_long_as_each_paper_has_them_unless_said_otherwise():
     assert [PeerSettings(name).length for name in ("rlscheduler", "schedinspector")] == [256, 128]
     assert PeerSettings("rlscheduler", jobs=64).length == 64
@@ -167,9 +175,19 @@ def test_rlscheduler_learns_to_take_short_jobs_first_and_the_same_seed_gives_the
     tmp_path,
 ):
     taught, told, paths = lesson(), [], []
+    trace = tmp_path / "burst.csv"
+    write_csv(taught.jobs, trace)
     for run in ("one", "other"):
-        result = train_peer(taught, eager("rlscheduler", 12), still, lambda *step: told.append(step))
-        paths.append(write_peer(result, taught, tmp_path / run, revision="r1"))
+        result, path = train_from_files(
+            trace,
+            "1x1",
+            tmp_path / run,
+            eager("rlscheduler", 12),
+            clock=still,
+            revision="r1",
+            progress=lambda *step: told.append(step),
+        )
+        paths.append(path)
     assert len(result.curve) == 12
     assert np.mean([epoch.reward for epoch in result.curve[-3:]]) > 0.85 * result.curve[0].reward  # they are negative
     assert result.validation["trained"] <= 1.05 * result.validation["sjf"] < 0.9 * result.validation["fifo"]
@@ -184,7 +202,8 @@ def test_rlscheduler_learns_to_take_short_jobs_first_and_the_same_seed_gives_the
     ]
     assert waits[0] == waits[1] < waits[2]
     info = files.info(str(paths[0]))
-    assert (info.seed, info.revision, info.traces) == (2, "r1", {"burst": "ab"})
+    assert (info.seed, info.revision, list(info.traces)) == (2, "r1", ["burst.csv"])
+    assert (info.settings["estimates"], info.settings["metric"]) == ("true", "wait")
     assert info.metrics["epochs"] == 12.0
     with paths[0].with_suffix(".csv").open(encoding="utf-8") as file:
         assert [line["epoch"] for line in csv.DictReader(file)] == [str(epoch) for epoch in range(1, 13)]
