@@ -1,0 +1,134 @@
+"""What is minimised: a metric of a finished window, written as an integral over time that each moment adds a part to.
+
+The mean wait is 1/n · ∫ (jobs in the queue) dt, the mean bounded slowdown n⁻¹ ∫ Σ 1/max(run, 10) dt over them, and so on:
+each is a sum of spans, one for each job, and a decision answers for what is added after it. All costs are in units of the
+base rule's own metric on the same jobs, so that windows of minutes and of weeks teach alike (paper §4.2).
+"""
+
+import enum
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from rltuned.cluster.tables import Floats
+from rltuned.evaluate.metrics import BOUND, bounded_slowdown
+
+
+class Objective(enum.StrEnum):
+    """What a policy is trained for."""
+
+    WAIT = "wait"
+    JCT = "jct"
+    BSLD = "bsld"
+    UTILIZATION = "utilization"
+    MIX = "mix"
+    """Half wait, a quarter slowdown, a quarter tail: so that none is bought with another."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A window's jobs that ran, (n,) each, seconds."""
+
+    submit: Floats
+    start: Floats
+    end: Floats
+
+    @cached_property
+    def wait(self) -> Floats:
+        """Start − submission."""
+        return self.start - self.submit
+
+    @cached_property
+    def run_time(self) -> Floats:
+        """End − start."""
+        return self.end - self.start
+
+    def metric(self, objective: Objective) -> float:
+        """The plain metric that an objective is named after, smaller is better; of a mix, the mean wait."""
+        match objective:
+            case Objective.JCT:
+                return float((self.end - self.submit).mean())
+            case Objective.BSLD:
+                return float(bounded_slowdown(self.wait, self.run_time).mean())
+            case Objective.UTILIZATION:
+                # What is worked on is the same for every order: the share that is used is 1 / makespan.
+                return float(self.end.max() - self.submit.min())
+            case _:
+                return float(self.wait.mean())
+
+
+@dataclass(frozen=True)
+class Spans:
+    """A cost: span i adds `rate` each second from `begin` to `end`, (m,) each."""
+
+    begin: Floats
+    end: Floats
+    rate: Floats
+
+    def until(self, times: Floats) -> Floats:
+        """(t,) what has been added up to each moment. O((m + t) log m)."""
+        return _ramp(times, self.begin, self.rate) - _ramp(times, self.end, self.rate)
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return float(((self.end - self.begin) * self.rate).sum())
+
+
+def _ramp(times: Floats, since: Floats, rate: Floats) -> Floats:
+    """(t,) Σ rate · max(t − since, 0)."""
+    order = np.argsort(since, kind="stable")
+    since, rate = since[order], rate[order]
+    rates = np.concatenate(([0.0], np.cumsum(rate)))
+    moments = np.concatenate(([0.0], np.cumsum(rate * since)))
+    passed = np.searchsorted(since, times, side="right")
+    return np.asarray(times * rates[passed] - moments[passed])
+
+
+def cost(objective: Objective, ran: Ran, base: Ran) -> Spans:
+    """The objective of a run in units of the base rule's; what both have in common is left out.
+
+    `total` differs between two runs of a window as the metric does, divided by the base's metric. It may be non-finite
+    where the base's metric is 0: such a window has nothing to teach.
+    """
+    n = len(ran.submit)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        match objective:
+            case Objective.WAIT:
+                return _wait(ran, 1.0 / (n * base.metric(objective)))
+            case Objective.JCT:
+                return Spans(ran.submit, ran.end, np.full(n, 1.0 / (n * base.metric(objective))))
+            case Objective.BSLD:
+                return _slowdown(ran, 1.0 / (n * base.metric(objective)))
+            case Objective.UTILIZATION:
+                whole = np.array([1.0 / base.metric(objective)])
+                return Spans(ran.submit.min(keepdims=True), ran.end.max(keepdims=True), whole)
+            case Objective.MIX:
+                parts = (
+                    _wait(ran, 0.5 / (n * base.metric(Objective.WAIT))),
+                    _slowdown(ran, 0.25 / (n * base.metric(Objective.BSLD))),
+                    _tail(ran, base, 0.25),
+                )
+                return Spans(*(np.concatenate([getattr(part, name) for part in parts]) for name in _SPAN))
+
+
+_SPAN = ("begin", "end", "rate")
+
+
+def _wait(ran: Ran, rate: float) -> Spans:
+    return Spans(ran.submit, ran.start, np.full(len(ran.submit), rate))
+
+
+def _slowdown(ran: Ran, rate: float) -> Spans:
+    """Bounded: a run of less than 10 s is slowed down only by what waits beyond them."""
+    begin = ran.submit + np.maximum(BOUND - ran.run_time, 0.0)
+    return Spans(begin, np.maximum(ran.start, begin), rate / np.maximum(ran.run_time, BOUND))
+
+
+def _tail(ran: Ran, base: Ran, share: float) -> Spans:
+    """Waiting beyond the base's 99th percentile, in units of what one job of a hundred waits there."""
+    beyond = float(np.percentile(base.wait, 99.0))
+    begin = ran.submit + beyond
+    rate = share / (0.01 * len(ran.submit) * beyond)
+    return Spans(begin, np.maximum(ran.start, begin), np.full(len(begin), rate))

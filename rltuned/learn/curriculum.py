@@ -1,0 +1,137 @@
+"""Which windows are learned from: of the training part of each trace, made harder and easier, and only those that can teach.
+
+A window in which the base rule hardly lets anybody wait says nothing about orders. What a site will be like is not known,
+so load, size of the cluster and error of the estimates are drawn anew for each window.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from rltuned.cluster.shape import ClusterShape
+from rltuned.errors import EvaluationError
+from rltuned.evaluate.case import Case, cases
+from rltuned.evaluate.windows import Split, Window, bounds, draw
+from rltuned.workload.estimates import estimate
+from rltuned.workload.jobs import Workload
+
+MIXED: Final = "mixed"
+"""`--estimates`: the error is drawn for each window."""
+
+_ERRORS: Final = ("true", "noisy:0.5", "noisy:1", "noisy:1.5", "noisy:2")
+
+
+@dataclass(frozen=True)
+class Site:
+    """A trace and the cluster that it is replayed on."""
+
+    jobs: Workload
+    shape: ClusterShape
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether the users' own time limits are in the trace, for most jobs."""
+        return bool(2 * np.isnan(self.jobs.time_limit).sum() < len(self.jobs))
+
+    def errors(self, estimates: str) -> tuple[str, ...]:
+        """The kinds of estimates that `estimates` stands for on this trace."""
+        if estimates != MIXED:
+            return (estimates,)
+        return (*_ERRORS, "limit", "limit") if self.has_limits else _ERRORS
+
+
+@dataclass(frozen=True)
+class CurriculumSettings:
+    """What windows are made of."""
+
+    window: tuple[int, int] = (256, 1024)
+    """Jobs of each, log-uniform."""
+    candidates: int = 768
+    """Windows that are tried by the base rule; those with headroom are learned from, over and over."""
+    load: tuple[float, float] = (0.7, 1.5)
+    """Submissions come so many times as fast, log-uniform."""
+    drained: tuple[float, float] = (0.0, 0.4)
+    """Share of the nodes that are away, in half of the windows; their jobs come as much slower."""
+    least_wait: float = 60.0
+    """Seconds that the base rule must let a job wait on average."""
+    estimates: str = MIXED
+    """As `rltuned evaluate --estimates`, or `MIXED`."""
+
+
+def candidate(sites: Sequence[Site], settings: CurriculumSettings, seed: int, index: int) -> Case:
+    """The window of that number: a function of its arguments alone.
+
+    Raises:
+        EvaluationError: the training part of a trace is shorter than a window.
+    """
+    rng = np.random.default_rng([seed, 1, index])
+    site = sites[index % len(sites)]
+    first, last = bounds(len(site.jobs), Split.TRAIN)
+    if last - first < settings.window[0]:
+        raise EvaluationError(
+            f"{site.jobs.source.name}: its training part has {last - first:,} jobs, fewer than a window of "
+            f"{settings.window[0]:,}; use a smaller --window"
+        )
+    length = min(round(float(np.exp(rng.uniform(*np.log(settings.window))))), last - first)
+    start = int(rng.integers(first, last - length + 1))
+    errors = site.errors(settings.estimates)
+    how = errors[int(rng.integers(len(errors)))]
+    load = float(np.exp(rng.uniform(*np.log(settings.load))))
+    shape = site.shape
+    if rng.random() < 0.5:
+        shape, kept = _drained(shape, rng.uniform(*settings.drained), rng)
+        load *= kept
+    jobs = site.jobs.take(slice(start, start + length))
+    jobs = replace(jobs, submit_time=(jobs.submit_time - jobs.submit_time[0]) / load)
+    made = estimate(jobs, how, int(rng.integers(2**31)))
+    window = Window(index, start, length)
+    return Case(window, shape, jobs, 0, made, jobs.take(slice(0)), estimate(jobs.take(slice(0)), "true", 0))
+
+
+def _drained(shape: ClusterShape, share: float, rng: np.random.Generator) -> tuple[ClusterShape, float]:
+    """The cluster without some of its nodes, and what share of its GPUs is left; at least one node of each kind stays."""
+    nodes = shape.nodes
+    order = rng.permutation(np.flatnonzero(nodes.usable))
+    kinds = np.unique(np.column_stack((nodes.gpus, nodes.cpus)), axis=0, return_inverse=True)[1].reshape(-1)
+    away = order[: int(share * len(order))]
+    stay = np.unique(kinds[order], return_index=True)[1]
+    away = np.setdiff1d(away, order[stay])
+    usable = nodes.usable.copy()
+    usable[away] = False
+    before = max(int(nodes.gpus[nodes.usable].sum()), 1)
+    kept = int(nodes.gpus[usable].sum()) / before
+    return replace(shape, nodes=replace(nodes, usable=usable)), max(kept, 1e-3)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A window that decides, and the group that it is averaged with."""
+
+    group: str
+    """Trace and kind of estimates."""
+    case: Case
+
+
+def validation(sites: Sequence[Site], length: int, count: int, seed: int, estimates: str) -> list[Checked]:
+    """Windows that decide which checkpoint is kept: of the part behind the training's, as they are in the trace.
+
+    `count` of each trace; where estimates are mixed, true ones, noisy ones of σ = 1.5 and the users' own take turns. A part
+    that is shorter than `length` gives shorter windows.
+
+    Raises:
+        EvaluationError: a part is too short.
+    """
+    found = []
+    for site in sites:
+        first, last = bounds(len(site.jobs), Split.VALIDATION)
+        fits = min(length, max((last - first) // 4, 1))
+        windows = draw(len(site.jobs), fits, min(count, last - first - fits + 1), seed, Split.VALIDATION)
+        kinds = (estimates,) if estimates != MIXED else ("true", "noisy:1.5", "limit")[: 2 + site.has_limits]
+        for turn, kind in enumerate(kinds):
+            made = estimate(site.jobs, kind, seed)
+            group = f"{site.jobs.source.name} {kind}"
+            part = windows[turn :: len(kinds)]
+            found += [Checked(group, case) for case in cases(site.jobs, made, site.shape, part)]
+    return found

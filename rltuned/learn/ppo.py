@@ -1,0 +1,320 @@
+"""Proximal policy optimisation (Schulman et al., 2017), to be read beside the paper. TensorFlow 2; one file.
+
+What differs from the paper's games is the action: a ranking of the queue. The policy is a Plackett–Luce distribution over
+orders, π(a|s) = Π_h e^{s(a_h)/T} / Σ_{j not yet placed} e^{s(j)/T} over the first `heads` places, s the actor's scores: what the
+roll-outs drew (`rltuned.learn.exact.plackett_luce`). With T → 0 it is the order that is served.
+
+The scores come from `rltuned.learn.network`, the twin of the served actor. Jobs of all queues of a minibatch stand one behind the
+other, with the number of their queue (`segment`): queues are short and few are equally long, padding them would be most of the work.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.errors import ConfigError
+from rltuned.learn.cost import Objective
+from rltuned.learn.rollouts import Steps, Weights, flat_rows
+from rltuned.policy.actor import Actor
+
+# It would tell the user of every GPU library that it does not find and that a network of this size does not need.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+import tensorflow as tf
+
+from rltuned.learn import network
+
+_NOBODY: Final = -1e9
+"""Logit of a place that was not drawn."""
+_LEAST: Final = 1e-30
+
+
+@dataclass(frozen=True)
+class PPOSettings:
+    """The hyper-parameters, each with where it comes from."""
+
+    objective: Objective = Objective.MIX
+    temperature: float = 0.02
+    """T of the roll-outs, on the scale of scores: 0.02 is a third of an e-fold of the rule's key."""
+    heads: int = 8
+    """Places that are drawn, and answered for; behind them an order hardly matters before the next refresh."""
+    windows: int = 16
+    """Windows of an iteration."""
+    rollouts: int = 8
+    """Of each window: the others are the baseline of one."""
+    most_steps: int = 64
+    """Decisions of a roll-out that are learned from, drawn evenly."""
+    advantage: str = "leave-one-out"
+    """Or "gae": the critic's, with λ = `smoothing`."""
+    smoothing: float = 0.95
+    """λ (Schulman et al., ICLR 2016)."""
+    horizon: float = float("inf")
+    """Seconds after which a consequence counts 1/e."""
+    epochs: int = 4
+    minibatch: int = 1024
+    """Decisions."""
+    learning_rate: float = 1e-3
+    """Of Adam at the first iteration; falls to a tenth as a line (annealing: Engstrom et al., ICLR 2020)."""
+    critic_rate: float = 1e-3
+    clip: float = 0.2
+    """ε of the paper."""
+    entropy: float = 1e-3
+    """Weight of the entropy of the first place."""
+    gradient: float = 0.5
+    """Largest norm."""
+    divergence: float = 0.03
+    """KL from the policy of the roll-outs at which the iteration ends early (Spinning Up)."""
+
+    def __post_init__(self) -> None:
+        """Raises:
+        ConfigError: a number that makes no sense.
+        """
+        if self.rollouts < 2 or self.windows < 1 or self.heads < 1 or self.epochs < 1 or self.minibatch < 1:
+            raise ConfigError("PPO needs two roll-outs of at least one window, one head, one epoch and one decision")
+        if not (self.temperature > 0 and self.learning_rate > 0 and self.horizon > 0):
+            raise ConfigError("PPO: temperature, learning rate and horizon must be above 0")
+        if self.advantage not in {"leave-one-out", "gae"}:
+            raise ConfigError(f"PPO: there is no advantage '{self.advantage}'; there are leave-one-out and gae")
+
+
+def deterministic() -> None:
+    """The same numbers on every run of a machine: one thread, no operation whose order of summing varies."""
+    tf.config.experimental.enable_op_determinism()
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        tf.config.threading.set_inter_op_parallelism_threads(1)
+    except RuntimeError:
+        pass  # TensorFlow is in use already, as under test: determinism holds, only the threads are as they were
+
+
+def log_probability(value: Any, segment: Any, picks: Any, queues: Any) -> tuple[Any, Any]:
+    """(B,) log π of the picks, and (B,) entropy of the first place.
+
+    Args:
+        value: (R,) scores divided by the temperature.
+        segment: (R,) which queue a row belongs to.
+        picks: (B, heads) row of each place that was drawn, −1: none.
+        queues: B.
+    """
+    top = tf.stop_gradient(tf.math.unsorted_segment_max(value, segment, queues))
+    logit = value - tf.gather(top, segment)
+    weight = tf.exp(logit)
+    drawn = picks >= 0
+    rows = tf.maximum(picks, 0)
+    chosen = tf.where(drawn, tf.gather(logit, rows), _NOBODY)
+    placed = tf.scatter_nd(
+        tf.boolean_mask(rows, drawn)[:, None], tf.ones_like(tf.boolean_mask(chosen, drawn)), tf.shape(value)
+    )
+    rest = tf.math.unsorted_segment_sum(tf.where(placed > 0, 0.0, weight), segment, queues)
+    # From the last place to the first: those who are still there are the rest and who is placed from here on.
+    among = tf.math.log(tf.maximum(rest, _LEAST))
+    total = tf.zeros_like(among)
+    for head in range(picks.shape[1] - 1, -1, -1):
+        one = chosen[:, head]
+        high = tf.maximum(among, one)
+        among = high + tf.math.log1p(tf.exp(-tf.abs(among - one)))
+        total += tf.where(drawn[:, head], one - among, 0.0)
+    sum_ = tf.math.unsorted_segment_sum(weight, segment, queues)
+    entropy = tf.math.log(sum_) - tf.math.unsorted_segment_sum(weight * logit, segment, queues) / sum_
+    return total, entropy
+
+
+def values(weights: Mapping[str, Any], rows: Any, segment: Any, queues: Any) -> Any:
+    """(B,) the critic's value of each queue: the twin of `rollouts.critic_values`."""
+    hidden = tf.nn.relu(rows @ weights["row.kernel"] + weights["row.bias"])
+    count = tf.math.unsorted_segment_sum(tf.ones_like(hidden[:, :1]), segment, queues)
+    mean = tf.math.unsorted_segment_sum(hidden, segment, queues) / tf.maximum(count, 1.0)
+    pooled = tf.concat((mean, tf.math.log1p(count) / float(np.log1p(256.0))), axis=1)
+    hidden = tf.nn.relu(pooled @ weights["pool.kernel"] + weights["pool.bias"])
+    return (hidden @ weights["value.kernel"] + weights["value.bias"])[:, 0]
+
+
+@dataclass(frozen=True)
+class Update:
+    """What one iteration did to the policy."""
+
+    loss: float
+    divergence: float
+    entropy: float
+    clipped: float
+    """Share of the decisions whose ratio left [1 − ε, 1 + ε]."""
+    epochs: int
+    """That were begun."""
+    value_loss: float
+
+
+class PPO:
+    """Actor and critic with their optimisers."""
+
+    def __init__(self, settings: PPOSettings, actor: Actor, critic: Weights) -> None:
+        self.settings = settings
+        self._actor = actor
+        self._weights = network.variables(actor.weights)
+        self._critic = {name: tf.Variable(value, name=name.replace(".", "_")) for name, value in critic.items()}
+        self._trained = [weight for weight in self._weights.values() if weight.trainable]
+        self._valued = list(self._critic.values())
+        self._optimizer = tf.keras.optimizers.Adam(settings.learning_rate)
+        self._optimizer.build(self._trained)
+        self._critic_optimizer = tf.keras.optimizers.Adam(settings.critic_rate)
+        self._critic_optimizer.build(self._valued)
+        numbers, whole = tf.float32, tf.int32
+        shape = actor.architecture.inputs
+        rows = (
+            tf.TensorSpec((None, shape), numbers),
+            tf.TensorSpec((None, shape), numbers),
+            tf.TensorSpec((None,), numbers),
+        )
+        queue = (tf.TensorSpec((None,), whole), tf.TensorSpec((None, settings.heads), whole), tf.TensorSpec((), whole))
+        column = tf.TensorSpec((None,), numbers)
+        self._old = tf.function(self._log_probability, input_signature=(*rows, *queue))
+        self._step = tf.function(self._improve, input_signature=(*rows, *queue, column, column))
+        critic_rows = tf.TensorSpec((None, 5), numbers)
+        self._fit = tf.function(self._value, input_signature=(critic_rows, queue[0], queue[2], column))
+
+    # --- state
+
+    @property
+    def actor(self) -> Actor:
+        """As it is now, in NumPy."""
+        weights = {name: value.numpy() for name, value in self._weights.items()}
+        return Actor(self._actor.name, self._actor.architecture, weights)
+
+    @property
+    def critic(self) -> Weights | None:
+        """As it is now; None where nobody asks it."""
+        if self.settings.advantage != "gae":
+            return None
+        return {name: value.numpy() for name, value in self._critic.items()}
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """Everything that the next update depends on."""
+        held = {f"actor/{name}": value.numpy() for name, value in self._weights.items()}
+        held |= {f"critic/{name}": value.numpy() for name, value in self._critic.items()}
+        for name, optimizer in (("adam", self._optimizer), ("critic_adam", self._critic_optimizer)):
+            held |= {f"{name}/{at}": variable.numpy() for at, variable in enumerate(optimizer.variables)}
+        return held
+
+    def restore(self, held: Mapping[str, npt.NDArray[Any]]) -> None:
+        """The state that `state` gave."""
+        for name, value in self._weights.items():
+            value.assign(held[f"actor/{name}"])
+        for name, value in self._critic.items():
+            value.assign(held[f"critic/{name}"])
+        for name, optimizer in (("adam", self._optimizer), ("critic_adam", self._critic_optimizer)):
+            for at, variable in enumerate(optimizer.variables):
+                variable.assign(held[f"{name}/{at}"])
+
+    # --- one iteration
+
+    def update(self, steps: Steps, rng: np.random.Generator, left: float = 1.0) -> Update:
+        """Several epochs over the decisions of an iteration; `left`: share of the training that is still to come."""
+        settings = self.settings
+        self._optimizer.learning_rate = settings.learning_rate * (0.1 + 0.9 * left)
+        ptr = np.concatenate(([0], np.cumsum(steps.count))).astype(np.int64)
+        company = (np.add.reduceat(steps.state, ptr[:-1], axis=0) / steps.count[:, None]).astype(np.float32)
+        old = np.concatenate(
+            [
+                self._old(*self._batch(steps, ptr, company, part)).numpy()
+                for part in _parts(np.arange(len(steps.count)), settings.minibatch)
+            ]
+        )
+        seen: list[tuple[float, ...]] = []
+        value_losses = []
+        begun = 0
+        for _ in range(settings.epochs):
+            begun += 1
+            divergences = []
+            for part in _parts(rng.permutation(len(steps.count)), settings.minibatch):
+                batch = self._batch(steps, ptr, company, part)
+                advantage = steps.advantage[part]
+                advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+                told = self._step(*batch, old[part], advantage.astype(np.float32))
+                seen.append(tuple(float(one) for one in told))
+                divergences.append(seen[-1][1])
+                if settings.advantage == "gae":
+                    rows = flat_rows(ptr, part)
+                    value_losses.append(
+                        float(self._fit(steps.critic[rows], batch[3], batch[5], steps.target[part].astype(np.float32)))
+                    )
+            if np.mean(divergences) > settings.divergence:
+                break
+        loss, divergence, entropy, clipped = np.mean(seen, axis=0)
+        value_loss = float(np.mean(value_losses)) if value_losses else 0.0
+        return Update(float(loss), float(divergence), float(entropy), float(clipped), begun, value_loss)
+
+    def _batch(
+        self, steps: Steps, ptr: npt.NDArray[np.int64], company: npt.NDArray[np.float32], part: npt.NDArray[np.intp]
+    ) -> tuple[Any, ...]:
+        """Some decisions as tensors: rows, mean of their queue, level, queue of each row, picks as rows, queues."""
+        rows = flat_rows(ptr, part)
+        count = steps.count[part]
+        segment = np.repeat(np.arange(len(part)), count)
+        first = np.concatenate(([0], np.cumsum(count)[:-1]))
+        picks = steps.picks[part]
+        picks = np.where(picks >= 0, picks + first[:, None], -1).astype(np.int32)
+        return (
+            steps.state[rows], company[part][segment], steps.base[rows], segment.astype(np.int32), picks, np.int32(len(part))
+        )  # fmt: skip
+
+    def _log_probability(self, state: Any, company: Any, base: Any, segment: Any, picks: Any, queues: Any) -> Any:
+        return self._distribution(state, company, base, segment, picks, queues)[0]
+
+    def _distribution(
+        self, state: Any, company: Any, base: Any, segment: Any, picks: Any, queues: Any
+    ) -> tuple[Any, Any]:
+        # Each row is a state of one job: then its queue's mean can be given with it.
+        output = network.network(self._weights, self._actor.architecture, state[:, None, :], company)[:, 0]
+        score = network.correct(self._actor.architecture, output, base)
+        return log_probability(score / self.settings.temperature, segment, picks, queues)
+
+    def _improve(
+        self, state: Any, company: Any, base: Any, segment: Any, picks: Any, queues: Any, old: Any, advantage: Any
+    ) -> tuple[Any, ...]:
+        """One step of Adam on the clipped objective (equation 7 of the paper) with an entropy bonus (equation 9)."""
+        settings = self.settings
+        with tf.GradientTape() as tape:
+            new, entropy = self._distribution(state, company, base, segment, picks, queues)
+            change = tf.clip_by_value(new - old, -20.0, 20.0)
+            ratio = tf.exp(change)
+            within = tf.clip_by_value(ratio, 1.0 - settings.clip, 1.0 + settings.clip)
+            gain = tf.reduce_mean(tf.minimum(ratio * advantage, within * advantage))
+            loss = -gain - settings.entropy * tf.reduce_mean(entropy)
+        gradients, _ = tf.clip_by_global_norm(tape.gradient(loss, self._trained), settings.gradient)
+        self._optimizer.apply_gradients(zip(gradients, self._trained, strict=True))
+        # Schulman's estimate of KL(old, new): never below 0, and of little variance.
+        divergence = tf.reduce_mean(ratio - 1.0 - change)
+        clipped = tf.reduce_mean(tf.cast(tf.abs(ratio - 1.0) > settings.clip, tf.float32))
+        return loss, divergence, tf.reduce_mean(entropy), clipped
+
+    def _value(self, rows: Any, segment: Any, queues: Any, target: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(values(self._critic, rows, segment, queues) - target))
+        gradients, _ = tf.clip_by_global_norm(tape.gradient(loss, self._valued), self.settings.gradient)
+        self._critic_optimizer.apply_gradients(zip(gradients, self._valued, strict=True))
+        return loss
+
+
+def _parts(order: npt.NDArray[np.intp], size: int) -> Sequence[npt.NDArray[np.intp]]:
+    """Minibatches of nearly equal size."""
+    return np.array_split(order, max(1, round(len(order) / size)))
+
+
+@contextmanager
+def tensorboard(path: Path) -> Iterator[Callable[[int, Mapping[str, float]], None]]:
+    """Curves as event files, which TensorBoard shows; writing them does not need it to be installed."""
+    writer = tf.summary.create_file_writer(str(path))
+
+    def tell(iteration: int, numbers: Mapping[str, float]) -> None:
+        points = [tf.compat.v1.Summary.Value(tag=name, simple_value=value) for name, value in numbers.items()]
+        with writer.as_default():
+            tf.summary.experimental.write_raw_pb(tf.compat.v1.Summary(value=points).SerializeToString(), step=iteration)
+
+    try:
+        yield tell
+    finally:
+        writer.close()

@@ -1,0 +1,133 @@
+"""The directory of a training run: all that was asked for, all that was measured, and what is needed to go on.
+
+settings.json        what decides the result, with the traces' sha256 and the code's revision
+metrics.jsonl        one line for each iteration
+checkpoints/         the state after an iteration; the last two are kept
+tensorboard/         the same curves as event files
+learning.png         and as a picture
+NAME.json, NAME.safetensors    the model that was kept
+"""
+
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.errors import EvaluationError
+
+KEPT: Final = 2
+"""Checkpoints: the last may have been cut off by whatever ended the run."""
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+class RunDirectory:
+    """One run. What is replaced is replaced as a whole: a run may be killed at any moment."""
+
+    def __init__(self, path: Path, settings: Mapping[str, Any], *, resume: bool) -> None:
+        """Begin a run, or go on with one.
+
+        Raises:
+            EvaluationError: there is a run already and `resume` is not asked for; or it was asked for something else, or
+                the directory cannot be written.
+        """
+        self.path = path
+        asked = json.loads(json.dumps(settings))
+        file = path / "settings.json"
+        try:
+            there = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+            if there is not None and not resume:
+                raise EvaluationError(f"{path}: there is a training run already; give --resume, or another --out")
+            if there is not None and there != asked:
+                changed = sorted(key for key in asked.keys() | there.keys() if asked.get(key) != there.get(key))
+                raise EvaluationError(f"{path}: was trained with other settings ({', '.join(changed)}); cannot go on")
+            (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+            if there is None:
+                _replace(file, (json.dumps(asked, indent=1, ensure_ascii=False) + "\n").encode())
+        except (OSError, json.JSONDecodeError) as error:
+            raise EvaluationError(f"{path}: cannot be used: {error}") from error
+
+    def save(self, iteration: int, arrays: Arrays, told: Mapping[str, Any]) -> None:
+        """The state after `iteration`; `told`: what is not an array, as JSON."""
+        partial = self.path / "checkpoints" / ".partial.npz"
+        text = np.frombuffer(json.dumps(told).encode(), dtype=np.uint8)
+        with partial.open("wb") as file:
+            np.savez(file, **arrays, told=text)  # type: ignore[arg-type]  # its stubs take the names for options
+        partial.replace(self._checkpoint(iteration))
+        for old in self._checkpoints()[:-KEPT]:
+            old.unlink(missing_ok=True)
+
+    def last(self) -> tuple[int, dict[str, npt.NDArray[Any]], dict[str, Any]] | None:
+        """The newest checkpoint that is whole: iteration, arrays, and what was told."""
+        for path in reversed(self._checkpoints()):
+            try:
+                with np.load(path, allow_pickle=False) as held:
+                    arrays = {name: held[name] for name in held.files}
+            except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+                continue
+            told = json.loads(arrays.pop("told").tobytes())
+            return int(path.stem), arrays, told
+        return None
+
+    def tell(self, line: Mapping[str, Any]) -> None:
+        """One line of metrics.jsonl."""
+        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def told(self, before: int | None = None) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl, those of iterations up to `before` if given: the others are dropped from the file."""
+        file = self.path / "metrics.jsonl"
+        if not file.exists():
+            return []
+        lines = []
+        for text in file.read_text(encoding="utf-8").splitlines():
+            try:
+                lines.append(json.loads(text))
+            except json.JSONDecodeError:
+                continue  # cut off by whatever ended the run
+        if before is not None:
+            lines = [line for line in lines if line.get("iteration", 0) <= before]
+            _replace(file, "".join(json.dumps(line) + "\n" for line in lines).encode())
+        return lines
+
+    def _checkpoint(self, iteration: int) -> Path:
+        return self.path / "checkpoints" / f"{iteration:06d}.npz"
+
+    def _checkpoints(self) -> list[Path]:
+        return sorted(path for path in (self.path / "checkpoints").glob("*.npz") if path.stem.isdigit())
+
+
+def _replace(path: Path, data: bytes) -> None:
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_bytes(data)
+    partial.replace(path)
+
+
+def draw_curves(lines: list[dict[str, Any]], path: Path) -> None:
+    """The learning curves as a picture (needs matplotlib)."""
+    import matplotlib as mpl  # noqa: PLC0415 - takes a second, and only this needs it
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415 - after the choice above
+
+    panels = (
+        ("training: objective / base rule's", ("objective",)),
+        ("validation: / best plain rule's", ("validation.wait_mean", "validation.bsld_mean", "validation.wait_p99")),
+        ("KL and entropy of the first place", ("divergence", "entropy")),
+    )
+    figure, axes = plt.subplots(1, len(panels), figsize=(13, 3.6), layout="constrained")
+    for axis, (title, names) in zip(axes, panels, strict=True):
+        for name in names:
+            points = [(line["iteration"], line[name]) for line in lines if name in line]
+            if points:
+                axis.plot(*zip(*points, strict=True), label=name, marker="." if "." in name else None)
+        axis.set(title=title, xlabel="iteration")
+        axis.grid(alpha=0.3)
+        if axis.lines:
+            axis.legend(fontsize="small")
+    figure.savefig(path, dpi=110)
+    plt.close(figure)

@@ -1,0 +1,91 @@
+"""Which of the policies that training went through is kept: what is best on windows that nothing was trained on.
+
+Measured as the yardstick measures: without any chance, paired, relative to the best plain rule on the same windows.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from rltuned.learn.cost import Objective
+from rltuned.learn.curriculum import Checked
+from rltuned.learn.rollouts import Crew, Judge, judge
+from rltuned.policy.actor import Actor
+
+RULES: Final = ("fifo", "sjf", "saf", "wfp3", "unicep", "f1")
+"""Plain rules that a policy must beat. QSSF is SAF here, multifactor has its own table (docs/results.md)."""
+
+TOLERATED: Final = 1.05
+"""No metric may be bought with another: slowdown and 99th percentile of the wait may be so many times the rule's."""
+
+_METRIC: Final = {
+    Objective.WAIT: "wait_mean",
+    Objective.JCT: "jct_mean",
+    Objective.BSLD: "bsld_mean",
+    Objective.UTILIZATION: "makespan",
+}
+_WATCHED: Final = ("wait_mean", "bsld_mean", "wait_p99", "jct_mean", "makespan")
+
+Measured = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a policy did."""
+
+    score: float
+    """What is minimised: the objective relative to the best rule's, and what is beyond `TOLERATED`; mean over the groups."""
+    ratios: Mapping[str, float]
+    """Metric relative to the best rule's; mean over the groups."""
+    groups: Mapping[str, Mapping[str, float]]
+    """The same of each group."""
+    rules: Mapping[str, str]
+    """The best rule of each group."""
+
+
+class Jury:
+    """The validation windows, with what the plain rules make of them."""
+
+    def __init__(self, checked: Sequence[Checked], objective: Objective, crew: Crew) -> None:
+        self._checked, self._objective, self._crew = checked, objective, crew
+        self._plain = list(crew.map(judge, [Judge(one.case, RULES) for one in checked]))
+        self._groups = tuple(dict.fromkeys(one.group for one in checked))
+        self.best = {group: min(RULES, key=lambda name: self._mean(group, name, "wait_mean")) for group in self._groups}
+        """The rule with the least mean wait of each group."""
+
+    def verdict(self, actor: Actor) -> Verdict:
+        """The actor beside the best rules."""
+        found = list(self._crew.map(judge, [Judge(one.case, actor=actor) for one in self._checked]))
+        groups = {
+            group: {
+                name: _ratio(self._of(found, group, "actor", name), self._mean(group, self.best[group], name))
+                for name in _WATCHED
+            }
+            for group in self._groups
+        }
+        score = float(np.mean([self._score(ratios) for ratios in groups.values()]))
+        ratios = {name: float(np.mean([ratios[name] for ratios in groups.values()])) for name in _WATCHED}
+        return Verdict(score, ratios, groups, self.best)
+
+    def _score(self, ratios: Measured) -> float:
+        beyond = sum(max(ratios[name] - TOLERATED, 0.0) for name in ("bsld_mean", "wait_p99"))
+        if self._objective is Objective.MIX:
+            return 0.5 * ratios["wait_mean"] + 0.25 * ratios["bsld_mean"] + 0.25 * ratios["wait_p99"] + beyond
+        return ratios[_METRIC[self._objective]] + beyond
+
+    def _mean(self, group: str, name: str, metric: str) -> float:
+        return self._of(self._plain, group, name, metric)
+
+    def _of(self, found: Sequence[Mapping[str, Measured]], group: str, name: str, metric: str) -> float:
+        values = [
+            one[name][metric] for one, checked in zip(found, self._checked, strict=True) if checked.group == group
+        ]
+        kept = [value for value in values if np.isfinite(value)]
+        return float(np.mean(kept)) if kept else float("nan")
+
+
+def _ratio(mine: float, theirs: float) -> float:
+    """1 where there is nothing to be better at."""
+    return mine / theirs if theirs > 0 and np.isfinite(mine) else 1.0
