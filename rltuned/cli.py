@@ -363,9 +363,136 @@ def _model(name: str) -> str:
     return str(Path(name).absolute()) if name.endswith(".json") else name
 
 
-@cli.group()
-def train() -> None:
-    """Train a policy (needs `pip install rltuned[train]`)."""
+@cli.group(invoke_without_command=True)
+@click.option("--trace", "traces", multiple=True, help="Jobs to learn from; may be given again. See `rltuned traces`.")
+@click.option(
+    "--cluster", "clusters", multiple=True, help="Cluster of each trace, in their order: 16x8:a100, FILE.json."
+)
+@click.option("--from-sacct", type=click.FloatRange(min=0, min_open=True), metavar="DAYS", help="This site's own jobs.")
+@config_option
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), help="Run directory: model, curves, checkpoints."
+)
+@click.option("--name", default="site", show_default=True, help="Name of the model.")
+@click.option(
+    "--objective",
+    type=click.Choice(["wait", "jct", "bsld", "utilization", "mix"]),
+    default="mix",
+    show_default=True,
+    help="What to make small; mix: wait, slowdown and the tail of the wait.",
+)
+@click.option(
+    "--estimates",
+    default="mixed",
+    show_default=True,
+    metavar="true|noisy:SIGMA|limit|mixed",
+    help="What is known of run times; mixed: drawn for each window, users' limits where the trace has them.",
+)
+@click.option("--seed", default=7, show_default=True, type=click.IntRange(min=0), help="The same seed, the same model.")
+@click.option(
+    "--budget", type=click.FloatRange(min=0, min_open=True), metavar="MINUTES", help="On 2 cores. [default: 30]"
+)
+@click.option("--iterations", type=click.IntRange(min=0), help="Of PPO, instead of as many as the budget has room for.")
+@click.option("--window", type=click.IntRange(min=2), help="Most jobs of a window. [default: 1024]")
+@click.option("--processes", type=click.IntRange(min=1), help="That play windows. [default: cores]")
+@click.option("--resume", is_flag=True, help="Go on with the run in --out, to the same end.")
+@click.option("--form", metavar="FORMAT", help="Format of the traces. [default: by their first lines]")
+@click.option("--skip-bad", is_flag=True, help="Count lines that cannot be read and go on.")
+@json_option
+@click.pass_context
+def train(
+    context: click.Context,
+    /,
+    traces: tuple[str, ...],
+    clusters: tuple[str, ...],
+    from_sacct: float | None,
+    config_path: Path | None,
+    out: Path | None,
+    name: str,
+    budget: float | None,
+    iterations: int | None,
+    window: int | None,
+    processes: int | None,
+    form: str | None,
+    *,
+    resume: bool,
+    skip_bad: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Train a policy on jobs of the past (needs `pip install rltuned[train]`).
+
+    A warm start from hindsight, then reinforcement learning (PPO) on the simulator. The first 70 % of each trace is learned
+    from, the next 15 % decides which checkpoint is kept; the rest is for `rltuned evaluate --split test`. docs/training.md
+    explains every file in --out.
+
+    \b
+    Examples:
+      rltuned train --trace jobs.csv.gz --cluster 16x8:a100 --out run
+      rltuned train --from-sacct 180 --out run          this site's own jobs and nodes
+      rltuned train --trace a.csv --cluster 20x8 --trace b.swf --cluster 240x1 --objective wait --out run
+      rltuned train --trace jobs.csv.gz --cluster 16x8:a100 --out run --resume      after a kill
+      rltuned evaluate --trace jobs.csv.gz --cluster 16x8:a100 --split test --model run/site.json
+    """
+    if context.invoked_subcommand is not None:
+        if traces or clusters or from_sacct or out:
+            raise click.UsageError(f"options of a training go without '{context.invoked_subcommand}', or behind it")
+        return
+    if bool(traces) == (from_sacct is not None):
+        raise click.UsageError("what to learn from: either --trace FILE with --cluster SPEC, or --from-sacct DAYS")
+    if traces and len(traces) != len(clusters):
+        raise click.UsageError(
+            f"{len(traces)} traces and {len(clusters)} clusters: give one --cluster for each --trace"
+        )
+    if len(clusters) > 1 and not traces:
+        raise click.UsageError("--from-sacct has one cluster")
+    if out is None:
+        raise click.UsageError("--out DIR: where the model, its curves and its checkpoints go")
+    try:
+        from rltuned.learn import command
+        from rltuned.learn.progress import progress_bar
+    except ImportError as error:
+        raise RltunedError(f"training needs TensorFlow: pip install 'rltuned[train]' ({error})") from error
+
+    settings = command.settings(name=name, budget=budget, iterations=iterations, window=window, **options)
+    with progress_bar() as report:
+        if from_sacct is not None:
+            sites = [_own_site(load(config_path).config, from_sacct, clusters, report)]
+        else:
+            sites = command.read_sites(traces, clusters, form=form, skip_bad=skip_bad)
+        result = command.run(
+            sites,
+            settings,
+            out,
+            command=command.line(traces, clusters, from_sacct, settings, form=form, skip_bad=skip_bad),
+            revision=_revision(),
+            processes=processes or len(os.sched_getaffinity(0)),
+            resume=resume,
+            minutes=budget,
+            report=report,
+        )
+    if as_json:
+        emit(command.as_dict(result))
+        return
+    for told in command.lines(result):
+        click.echo(told)
+
+
+def _own_site(config: Config, days: float, clusters: tuple[str, ...], report: Any) -> Any:
+    """This site's jobs of the last days, and its nodes (or the cluster that is given instead)."""
+    from rltuned.daemon.clock import SystemClock
+    from rltuned.evaluate import site
+    from rltuned.learn.curriculum import Site
+    from rltuned.slurm.connect import open_reader, runner
+    from rltuned.workload import read_shape
+
+    clock = SystemClock()
+    if clusters:
+        shape = read_shape(clusters[0])
+    else:
+        reader = open_reader(config.slurm)
+        shape = site.live_shape(reader.snapshot(clock.time()), reader.facts().cluster_name)
+    return Site(site.history(site.asker(runner(config.slurm)), days, clock.time(), report), shape)
 
 
 @train.command()

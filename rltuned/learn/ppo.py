@@ -18,9 +18,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.errors import ConfigError
-from rltuned.learn.cost import Objective
 from rltuned.learn.rollouts import Steps, Weights, flat_rows
+from rltuned.learn.settings import PPOSettings
 from rltuned.policy.actor import Actor
 
 # It would tell the user of every GPU library that it does not find and that a network of this size does not need.
@@ -32,54 +31,6 @@ from rltuned.learn import network
 _NOBODY: Final = -1e9
 """Logit of a place that was not drawn."""
 _LEAST: Final = 1e-30
-
-
-@dataclass(frozen=True)
-class PPOSettings:
-    """The hyper-parameters, each with where it comes from."""
-
-    objective: Objective = Objective.MIX
-    temperature: float = 0.02
-    """T of the roll-outs, on the scale of scores: 0.02 is a third of an e-fold of the rule's key."""
-    heads: int = 8
-    """Places that are drawn, and answered for; behind them an order hardly matters before the next refresh."""
-    windows: int = 16
-    """Windows of an iteration."""
-    rollouts: int = 8
-    """Of each window: the others are the baseline of one."""
-    most_steps: int = 64
-    """Decisions of a roll-out that are learned from, drawn evenly."""
-    advantage: str = "leave-one-out"
-    """Or "gae": the critic's, with λ = `smoothing`."""
-    smoothing: float = 0.95
-    """λ (Schulman et al., ICLR 2016)."""
-    horizon: float = float("inf")
-    """Seconds after which a consequence counts 1/e."""
-    epochs: int = 4
-    minibatch: int = 1024
-    """Decisions."""
-    learning_rate: float = 1e-3
-    """Of Adam at the first iteration; falls to a tenth as a line (annealing: Engstrom et al., ICLR 2020)."""
-    critic_rate: float = 1e-3
-    clip: float = 0.2
-    """ε of the paper."""
-    entropy: float = 1e-3
-    """Weight of the entropy of the first place."""
-    gradient: float = 0.5
-    """Largest norm."""
-    divergence: float = 0.03
-    """KL from the policy of the roll-outs at which the iteration ends early (Spinning Up)."""
-
-    def __post_init__(self) -> None:
-        """Raises:
-        ConfigError: a number that makes no sense.
-        """
-        if self.rollouts < 2 or self.windows < 1 or self.heads < 1 or self.epochs < 1 or self.minibatch < 1:
-            raise ConfigError("PPO needs two roll-outs of at least one window, one head, one epoch and one decision")
-        if not (self.temperature > 0 and self.learning_rate > 0 and self.horizon > 0):
-            raise ConfigError("PPO: temperature, learning rate and horizon must be above 0")
-        if self.advantage not in {"leave-one-out", "gae"}:
-            raise ConfigError(f"PPO: there is no advantage '{self.advantage}'; there are leave-one-out and gae")
 
 
 def deterministic() -> None:

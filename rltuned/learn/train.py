@@ -6,63 +6,26 @@ the run was killed and resumed: what is random is drawn from the seed and the nu
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.case import Case
-from rltuned.learn.curriculum import MIXED, CurriculumSettings, Site, candidate, validation
-from rltuned.learn.ppo import PPO, PPOSettings, deterministic, tensorboard
+from rltuned.learn.curriculum import Site, candidate, validation
+from rltuned.learn.ppo import PPO, deterministic, tensorboard
 from rltuned.learn.progress import Report, silent
 from rltuned.learn.rollouts import Crew, Judge, Lesson, Roll, Rolled, Steps, Teach, critic_weights, judge, roll, teach
 from rltuned.learn.run_directory import RunDirectory, draw_curves
 from rltuned.learn.select import Jury, Verdict
-from rltuned.learn.warm import WarmSettings, beginner, run_time_coefficients, warm_start
+from rltuned.learn.settings import TrainSettings
+from rltuned.learn.warm import beginner, run_time_coefficients, warm_start
 from rltuned.policy.actor import RUN_TIME, Actor, Architecture
 from rltuned.policy.files import save
 from rltuned.policy.manifest import TrainingPart
-
-ITERATIONS_PER_MINUTE: Final = 10
-"""Of the default settings on 2 cores, warm start and validation counted in; measured (docs/training.md). `--budget` is turned into
-iterations by it, so that a faster machine ends sooner with the same model instead of ending with another."""
-
-
-@dataclass(frozen=True)
-class TrainSettings:
-    """Everything that decides the result, but for the traces and clusters themselves."""
-
-    name: str = "site"
-    """Of the model."""
-    seed: int = 7
-    iterations: int = 30 * ITERATIONS_PER_MINUTE
-    estimates: str = MIXED
-    check: int = 5
-    """Iterations from one validation, and checkpoint, to the next."""
-    validation_window: int = 1024
-    """Jobs of a validation window."""
-    validation_windows: int = 40
-    """Of each trace."""
-    architecture: Architecture = field(default_factory=lambda: Architecture(residual="saf"))
-    curriculum: CurriculumSettings = field(default_factory=CurriculumSettings)
-    warm: WarmSettings = field(default_factory=WarmSettings)
-    ppo: PPOSettings = field(default_factory=PPOSettings)
-
-    @property
-    def base(self) -> str:
-        """The rule whose metric is the unit of rewards."""
-        return self.architecture.residual or "saf"
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        told = asdict(self)
-        told["architecture"]["hidden"] = list(self.architecture.hidden)
-        told["curriculum"] = {key: list(v) if isinstance(v, tuple) else v for key, v in told["curriculum"].items()}
-        told["ppo"]["horizon"] = str(self.ppo.horizon)  # JSON has no infinity
-        return told
 
 
 @dataclass(frozen=True)

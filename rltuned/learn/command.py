@@ -1,0 +1,125 @@
+"""What `rltuned train` asks for, and how it says what came of it. Loads no TensorFlow before something is trained."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rltuned.errors import ConfigError
+from rltuned.learn.cost import Objective
+from rltuned.learn.curriculum import MIXED, CurriculumSettings, Site
+from rltuned.learn.progress import Report
+from rltuned.learn.settings import ITERATIONS_PER_MINUTE, PPOSettings, TrainSettings
+from rltuned.workload import read, read_shape
+from rltuned.workload.estimates import EstimateKind, parse_estimates
+
+if TYPE_CHECKING:
+    from rltuned.learn.train import Trained
+
+BUDGET: Final = 30.0
+"""Minutes on 2 cores."""
+
+
+def settings(
+    *,
+    name: str,
+    budget: float | None = None,
+    iterations: int | None = None,
+    window: int | None = None,
+    objective: str = "mix",
+    estimates: str = MIXED,
+    seed: int = 7,
+) -> TrainSettings:
+    """Of the command line's options.
+
+    Raises:
+        ConfigError: estimates that do not exist, or that training cannot make.
+    """
+    if estimates != MIXED and parse_estimates(estimates).kind is EstimateKind.HISTORY:
+        raise ConfigError(
+            "training: estimates by history depend on what has run before a window; train with mixed errors instead "
+            "(the policy learns what to make of an estimate, whoever makes it)"
+        )
+    most = window or CurriculumSettings().window[1]
+    if iterations is None:
+        iterations = max(1, round((budget or BUDGET) * ITERATIONS_PER_MINUTE))
+    return TrainSettings(
+        name=name,
+        seed=seed,
+        iterations=iterations,
+        estimates=estimates,
+        validation_window=most,
+        curriculum=CurriculumSettings(window=(max(most // 4, 2), most), estimates=estimates),
+        ppo=PPOSettings(objective=Objective(objective)),
+    )
+
+
+def read_sites(traces: Sequence[str], clusters: Sequence[str], *, form: str | None, skip_bad: bool) -> list[Site]:
+    """The traces with their clusters.
+
+    Raises:
+        WorkloadError, ShapeError: as `read` and `read_shape`.
+    """
+    shapes = [read_shape(cluster) for cluster in clusters]
+    return [Site(read(trace, form=form, skip_bad=skip_bad), shape) for trace, shape in zip(traces, shapes, strict=True)]
+
+
+def line(
+    traces: Sequence[str], clusters: Sequence[str], from_sacct: float | None, asked: TrainSettings, **flags: Any
+) -> str:
+    """The command line that gives the same model again; outputs and processes are left out."""
+    words = ["rltuned", "train"]
+    for trace, cluster in zip(traces, clusters, strict=False):
+        words += ["--trace", trace, "--cluster", cluster]
+    if from_sacct is not None:
+        words += ["--from-sacct", f"{from_sacct:g}"]
+    words += ["--name", asked.name, "--objective", asked.ppo.objective.value, "--estimates", asked.estimates]
+    words += [
+        "--seed",
+        str(asked.seed),
+        "--iterations",
+        str(asked.iterations),
+        "--window",
+        str(asked.validation_window),
+    ]
+    if flags.get("form"):
+        words += ["--form", str(flags["form"])]
+    if flags.get("skip_bad"):
+        words.append("--skip-bad")
+    return shlex.join(words)
+
+
+def run(
+    sites: Sequence[Site], asked: TrainSettings, out: Path, *, minutes: float | None, report: Report, **how: Any
+) -> "Trained":
+    """`rltuned.learn.train.train`; `minutes`: a limit for the clock, too, where the budget was given."""
+    from rltuned.learn.train import train  # noqa: PLC0415 - TensorFlow takes seconds
+
+    return train(sites, asked, out, seconds=60.0 * minutes if minutes else float("inf"), report=report, **how)
+
+
+def as_dict(result: "Trained") -> dict[str, Any]:
+    """For `--json`."""
+    return {
+        "manifest": str(result.path),
+        "iteration": result.iteration,
+        "iterations": result.iterations,
+        "skipped": dict(result.skipped),
+        "validation": asdict(result.verdict),
+    }
+
+
+def lines(result: "Trained") -> Iterator[str]:
+    """For people."""
+    kept = "the warm start" if result.iteration == 0 else f"iteration {result.iteration}"
+    yield f"{result.path}: {kept} of {result.iterations} iterations, the best on the validation windows"
+    for group, ratios in result.verdict.groups.items():
+        told = ", ".join(f"{label} {ratios[name]:.3f}" for name, label in _SHOWN.items())
+        yield f"  {group}: {told} of {result.verdict.rules[group]}'s, the best plain rule there"
+    for reason, count in result.skipped.items():
+        if count:
+            yield f"  windows left out: {count} ({reason})"
+
+
+_SHOWN: Final = {"wait_mean": "mean wait", "bsld_mean": "slowdown", "wait_p99": "p99 wait", "jct_mean": "JCT"}

@@ -1,0 +1,97 @@
+"""Everything that decides what training makes, with what each number means and where it comes from. Loads no TensorFlow."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from rltuned.errors import ConfigError
+from rltuned.learn.cost import Objective
+from rltuned.learn.curriculum import MIXED, CurriculumSettings
+from rltuned.learn.warm import WarmSettings
+from rltuned.policy.actor import Architecture
+
+
+@dataclass(frozen=True)
+class PPOSettings:
+    """The hyper-parameters, each with where it comes from."""
+
+    objective: Objective = Objective.MIX
+    temperature: float = 0.02
+    """T of the roll-outs, on the scale of scores: 0.02 is a third of an e-fold of the rule's key."""
+    heads: int = 8
+    """Places that are drawn, and answered for; behind them an order hardly matters before the next refresh."""
+    windows: int = 16
+    """Windows of an iteration."""
+    rollouts: int = 8
+    """Of each window: the others are the baseline of one."""
+    most_steps: int = 64
+    """Decisions of a roll-out that are learned from, drawn evenly."""
+    advantage: str = "leave-one-out"
+    """Or "gae": the critic's, with λ = `smoothing`."""
+    smoothing: float = 0.95
+    """λ (Schulman et al., ICLR 2016)."""
+    horizon: float = float("inf")
+    """Seconds after which a consequence counts 1/e."""
+    epochs: int = 4
+    minibatch: int = 1024
+    """Decisions."""
+    learning_rate: float = 1e-3
+    """Of Adam at the first iteration; falls to a tenth as a line (annealing: Engstrom et al., ICLR 2020)."""
+    critic_rate: float = 1e-3
+    clip: float = 0.2
+    """ε of the paper."""
+    entropy: float = 1e-3
+    """Weight of the entropy of the first place."""
+    gradient: float = 0.5
+    """Largest norm."""
+    divergence: float = 0.03
+    """KL from the policy of the roll-outs at which the iteration ends early (Spinning Up)."""
+
+    def __post_init__(self) -> None:
+        """Raises:
+        ConfigError: a number that makes no sense.
+        """
+        if self.rollouts < 2 or self.windows < 1 or self.heads < 1 or self.epochs < 1 or self.minibatch < 1:
+            raise ConfigError("PPO needs two roll-outs of at least one window, one head, one epoch and one decision")
+        if not (self.temperature > 0 and self.learning_rate > 0 and self.horizon > 0):
+            raise ConfigError("PPO: temperature, learning rate and horizon must be above 0")
+        if self.advantage not in {"leave-one-out", "gae"}:
+            raise ConfigError(f"PPO: there is no advantage '{self.advantage}'; there are leave-one-out and gae")
+
+
+ITERATIONS_PER_MINUTE: Final = 10
+"""Of the default settings on 2 cores, warm start and validation counted in; measured (docs/training.md). `--budget` is turned into
+iterations by it, so that a faster machine ends sooner with the same model instead of ending with another."""
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """Everything that decides the result, but for the traces and clusters themselves."""
+
+    name: str = "site"
+    """Of the model."""
+    seed: int = 7
+    iterations: int = 30 * ITERATIONS_PER_MINUTE
+    estimates: str = MIXED
+    check: int = 5
+    """Iterations from one validation, and checkpoint, to the next."""
+    validation_window: int = 1024
+    """Jobs of a validation window."""
+    validation_windows: int = 40
+    """Of each trace."""
+    architecture: Architecture = field(default_factory=lambda: Architecture(residual="saf"))
+    curriculum: CurriculumSettings = field(default_factory=CurriculumSettings)
+    warm: WarmSettings = field(default_factory=WarmSettings)
+    ppo: PPOSettings = field(default_factory=PPOSettings)
+
+    @property
+    def base(self) -> str:
+        """The rule whose metric is the unit of rewards."""
+        return self.architecture.residual or "saf"
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        told = asdict(self)
+        told["architecture"]["hidden"] = list(self.architecture.hidden)
+        told["curriculum"] = {key: list(v) if isinstance(v, tuple) else v for key, v in told["curriculum"].items()}
+        told["ppo"]["horizon"] = str(self.ppo.horizon)  # JSON has no infinity
+        return told
