@@ -372,7 +372,7 @@ def _facts(
         size=np.minimum(size, 1.0),
         gpus=gpus,
         run_time=run_time,
-        estimate=estimates.run_time,
+        estimate=estimates.run_time.astype(np.float64),  # a copy: another memory layout would be compiled for anew
         kind_of=kind_of,
         kinds=kinds,
         member=member,

@@ -12,7 +12,7 @@ from rltuned.cluster.shape import parse_shape
 from rltuned.decide.ranks import merge, ranks_of
 from rltuned.errors import RltunedError
 from rltuned.evaluate.metrics import measure
-from rltuned.observe import Observation, observe
+from rltuned.observe import STATE_COLUMNS, Observation, observe
 from rltuned.policy.actor import Activation, Actor, Architecture, rule_level, untrained
 from rltuned.simulate import episode_kernel, kernel
 from rltuned.simulate.engine import Simulation
@@ -346,6 +346,16 @@ def test_whole_node_partitions_and_every_backfill_are_observed_alike(backfill):
         instance = random_instance(seed, backfill=backfill)
         ranker, found = both(instance, ACTORS["the paper's network"])
         assert_same_rows(ranker, found, ACTORS["the paper's network"])
+
+
+def test_a_node_without_a_free_cpu_takes_nobody_for_observe_even_if_slurm_would_start_the_job():
+    """The last job comes at a refresh, which is before the main pass of that instant."""
+    made = jobs_of([1.0, 60.0], [100.0, 10.0], [1, 1], cpus=[4, 0])
+    instance = Instance(cluster([4], cpus=4), made, given([100.0, 10.0]), "saf", SimulationSettings())
+    ranker, found = both(instance, SAF)
+    assert_same_rows(ranker, found, SAF)
+    assert found.start.tolist() == [1.0, 60.0]
+    assert found.state[0, STATE_COLUMNS.index("can_schedule_now")] == 0.0
 
 
 def test_another_kernel_is_another_key_of_the_cache(monkeypatch):
