@@ -7,7 +7,7 @@ worth, measured; docs/decisions/0096 why it is there.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +20,7 @@ from rltuned.decide.rehearsal import Move, Rehearsed
 from rltuned.decide.scope import priority_tiers
 from rltuned.simulate import kernel as k
 from rltuned.simulate.engine import plans, ragged, setup_of
-from rltuned.simulate.values import SimulationSettings
+from rltuned.simulate.values import Backfill, SimulationSettings
 
 Rows = npt.NDArray[np.intp]
 
@@ -74,11 +74,17 @@ class QueueRehearsal:
         # The order of the plan: tier, score; what the scores cannot tell apart stays in the order of priority.
         order = np.lexsort((snapshot.jobs.job_id[rows], -snapshot.jobs.priority[rows], -scores, -tiers))
         queue = rows[order]
-        state = stage(snapshot, queue, run_times, self.settings)
-        play = _Player(state, setup_of(self.settings), len(queue), self.slowdown)
-        keys = np.arange(len(queue), dtype=np.float64)
-        cost = best = play(keys)
-        plays, moved, move = 1, None, None
+        # Where jobs may pass each other, one that an endless play does not start fits on no nodes that there are: Slurm reserves
+        # nothing for it, and its wait is nobody's merit.
+        passing = Backfill.EASY if self.settings.backfill is Backfill.NONE else self.settings.backfill
+        play, keys, cost = self._base(snapshot, queue, run_times, replace(self.settings, backfill=passing))
+        plays, stranded = 1, play.stranded
+        if stranded.any() or passing is not self.settings.backfill:
+            queue, plays = queue[~stranded], 2
+            if len(queue) < 2:
+                return None
+            play, keys, cost = self._base(snapshot, queue, run_times, self.settings)
+        best, moved, move = cost, None, None
         for at in range(min(self.candidates, len(queue))):
             for way, key in ((Move.FIRST, _FRONT), (Move.LAST, float(len(queue)))):
                 if at == (0 if way is Move.FIRST else len(queue) - 1) or not self.time_left():
@@ -90,6 +96,15 @@ class QueueRehearsal:
                 if tried < min(best, cost - self.margin * abs(cost)):
                     best, moved, move = tried, int(queue[at]), way
         return Rehearsed(plays, cost, best, moved, move)
+
+    def _base(
+        self, snapshot: Snapshot, queue: Rows, run_times: Floats, settings: SimulationSettings
+    ) -> "tuple[_Player, Floats, float]":
+        """The stage with these jobs waiting, the keys of their own order, and what that costs."""
+        state = stage(snapshot, queue, run_times, settings)
+        play = _Player(state, setup_of(settings), len(queue), self.slowdown)
+        keys = np.arange(len(queue), dtype=np.float64)
+        return play, keys, play(keys)
 
 
 class _Player:
@@ -103,14 +118,17 @@ class _Player:
         self._set, self._setup, self._pending, self._slowdown = state, setup, pending, slowdown
         self._stage = k.State(*[column.copy() for column in state])
         self._tier = -state.jobs["tier"][:pending]
-        self._horizon: float | None = None
-        """Seconds from now: jobs that a play cannot start count as started then, the same in each play."""
+
+    @property
+    def stranded(self) -> npt.NDArray[np.bool_]:
+        """(n,) jobs that the last play has not started."""
+        return np.isnan(np.asarray(self._stage.jobs["start"][: self._pending], dtype=np.float64))
 
     def __call__(self, keys: Floats) -> float:
         """Play the queue, whose first `pending` rows wait, in the order of their keys.
 
         Returns:
-            Seconds of waiting from now on, plus what slowdown counts.
+            Seconds of waiting from now on, plus what slowdown counts; NaN where a job does not start.
         """
         s, n = self._stage, self._pending
         for name in _MOVING:
@@ -121,13 +139,9 @@ class _Player:
         s.counts[k.QUEUED] = n
         k.something_changed(s, self._setup)
         k.advance(s, self._setup, np.inf, True, True, False, False)
-        start = np.asarray(jobs["start"], dtype=np.float64)
-        if self._horizon is None:
-            self._horizon = float(np.nanmax(start, initial=0.0))
-        begun = np.where(np.isnan(start), self._horizon, start)
-        run = jobs["run"]
-        slowed = np.maximum(1.0, (begun - jobs["submit"] + run) / np.maximum(run, BOUND))
-        return float(begun.sum() + self._slowdown * slowed.sum())
+        start, run = jobs["start"], jobs["run"]
+        slowed = np.maximum(1.0, (start - jobs["submit"] + run) / np.maximum(run, BOUND))
+        return float(start.sum() + self._slowdown * slowed.sum())
 
 
 def stage(snapshot: Snapshot, queue: Rows, run_times: Floats, settings: SimulationSettings = _SLURM) -> k.State:

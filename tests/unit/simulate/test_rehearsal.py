@@ -1,0 +1,293 @@
+"""The queue played ahead: a play is what the simulator does, and the move that wins is one that wins."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from unit.simulate.instances import Instance, cluster, given, jobs_of, random_instance
+
+from rltuned.cluster.shape import parse_shape
+from rltuned.config import Config, PlacementApply, PlacementSection
+from rltuned.decide.rehearsal import Move
+from rltuned.observe.table3 import UNLIMITED_RUN_TIME
+from rltuned.policy.heuristics import by_name
+from rltuned.simulate import kernel as k
+from rltuned.simulate.engine import Simulation, setup_of
+from rltuned.simulate.rankers import PlanRanker, RuleRanker
+from rltuned.simulate.rehearsal import QueueRehearsal, _Player, stage
+from rltuned.simulate.values import Backfill, SimulationSettings
+
+NOW = 60.0
+"""All jobs are submitted before it, and it is a multiple of the intervals of the passes."""
+EXACT = {
+    "turnover": 0.0,
+    "contention": 0.0,
+    "launch": 0.0,
+    "kill_interval": 0.0,
+    "bf_offset": 0.0,
+    "sched_interval": 0.0,
+    "bf_interval": 30.0,
+}
+
+
+class Told:
+    """A ranker that has been told the keys."""
+
+    ages = at_once = False
+
+    def __init__(self, keys):
+        self.told = keys
+
+    def fixed(self, simulation):
+        return self.told
+
+    def keys(self, simulation, rows):
+        return self.told[rows]
+
+
+def in_the_middle(seed, **settings):
+    """A simulation of whole seconds at NOW, with nobody still to come; and true run times."""
+    drawn = random_instance(seed, **{**EXACT, **settings})
+    submit = drawn.jobs.submit_time
+    jobs = replace(
+        drawn.jobs,
+        submit_time=np.floor(submit * (NOW - 10.0) / max(submit.max(), 1.0)),
+        run_time=np.maximum(np.round(drawn.jobs.run_time), 1.0),
+    )
+    limits = np.ceil(drawn.estimates.time_limit)
+    instance = Instance(drawn.shape, jobs, given(limits), "saf", drawn.settings, drawn.isolated)
+    simulation = Simulation(instance.shape, instance.jobs, instance.estimates, instance.settings)
+    for row in instance.isolated:
+        simulation.set_isolated(row, isolated=True)
+    simulation.run(RuleRanker(by_name("saf")), until=NOW)
+    return simulation
+
+
+def shares_are_known(simulation):
+    """Whether every running job has the same on each of its nodes, so that a snapshot tells its shares."""
+    asked = simulation.asked
+    return all(asked.per_node[row] or len(simulation.nodes_of(row)) == 1 for row in simulation.running)
+
+
+def seen(simulation):
+    """Snapshot, rows of the pending jobs and expected run times, which are the true ones."""
+    snapshot = simulation.snapshot()
+    run = np.maximum(simulation.jobs.run_time[snapshot.jobs.job_id - 1], 1.0)
+    return snapshot, snapshot.jobs.pending, run
+
+
+def busy(n=60, shape="2x8,2x4", seed=3):
+    rng = np.random.default_rng(seed)
+    run = np.maximum(np.round(rng.lognormal(5.5, 1.5, n)), 1.0)
+    jobs = jobs_of(np.sort(rng.uniform(0.0, 50.0, n)), run, rng.choice([1, 1, 2, 4, 8], n))
+    simulation = Simulation(parse_shape(shape), jobs, given(2.0 * run, run))
+    simulation.run(RuleRanker(by_name("saf")), until=NOW)
+    return simulation
+
+
+def played(simulation, queue_of, settings=None):
+    """(n,) starts of the pending jobs in one play, on the simulation's clock, by row of the workload; NaN: never."""
+    snapshot, rows, run = seen(simulation)
+    queue = rows[queue_of(snapshot.jobs.job_id[rows] - 1)]
+    settings = settings or simulation.settings
+    play = _Player(stage(snapshot, queue, run, settings), setup_of(settings), len(queue), 1000.0)
+    play(np.arange(len(queue), dtype=np.float64))
+    start = np.full(len(simulation.jobs), np.nan)
+    start[snapshot.jobs.job_id[queue] - 1] = play._stage.jobs["start"][: len(queue)] + NOW
+    return start
+
+
+# --- a play
+
+
+@pytest.mark.parametrize("backfill", list(Backfill))
+def test_a_play_starts_every_job_when_the_simulator_going_on_in_that_order_does(backfill):
+    compared = waiting = 0
+    for seed in range(60):
+        simulation = in_the_middle(seed, backfill=backfill)
+        pending = np.sort(simulation.pending)
+        if len(pending) < 2 or not shares_are_known(simulation):
+            continue
+        keys = np.random.default_rng(seed).permutation(len(simulation.jobs)).astype(np.float64)
+        tiers = np.array([part.priority_tier for part in simulation.shape.partitions])[simulation.asked.partition]
+        start = played(simulation, lambda rows, keys=keys, tiers=tiers: np.lexsort((keys[rows], -tiers[rows])))
+        simulation.set_keys(pending, keys[pending])
+        simulation._something_changed()
+        simulation.run(Told(keys))
+        np.testing.assert_array_equal(start[pending], simulation.start[pending], err_msg=f"seed {seed}")
+        compared += 1
+        waiting += int((simulation.start[pending] > NOW).sum())
+    assert compared >= 20
+    assert waiting >= 100, "orders that nobody waits in are all alike"
+
+
+def test_a_play_never_gives_more_of_a_node_than_it_has_however_uneven_the_shares_of_running_jobs():
+    uneven = 0
+    for seed in range(30):
+        simulation = in_the_middle(seed)
+        snapshot, rows, run = seen(simulation)
+        rng = np.random.default_rng(seed)
+        # As Slurm may show it in the middle of things: allocations that no listed job accounts for, or too few.
+        nodes = snapshot.nodes
+        odd = replace(
+            nodes,
+            gpus_alloc=np.minimum(nodes.gpus, rng.integers(0, 9, nodes.gpus.shape)).astype(np.int32),
+            cpus_alloc=np.minimum(nodes.cpus, rng.integers(0, 70, len(nodes))).astype(np.int32),
+            mem_alloc=nodes.mem * rng.choice([0.0, 0.5, 1.5], len(nodes)),
+        )
+        for table in (odd, nodes):
+            state = stage(replace(snapshot, nodes=table), rows, run, simulation.settings)
+            play = _Player(state, setup_of(simulation.settings), len(rows), 1000.0)
+            play(np.arange(len(rows), dtype=np.float64))
+            free, room = play._stage.amount[k.NOW_FREE], play._stage.amount[k.ROOM]
+            assert (free >= 0).all()
+            assert (free <= room).all()
+            assert play._stage.counts[k.HEAP] == 0
+        # With the true allocations every GPU comes back, wherever the even shares put it. (CPUs in proportion to GPUs are
+        # rounded up on each node, and nobody is told: what no job accounts for stays taken.)
+        np.testing.assert_array_equal(free[:, k.GPU], room[:, k.GPU], err_msg=f"seed {seed}")
+        uneven += not shares_are_known(simulation)
+    assert uneven >= 5
+
+
+def test_plays_do_not_wear_the_stage_out():
+    simulation = busy()
+    snapshot, rows, run = seen(simulation)
+    play = _Player(stage(snapshot, rows, run), setup_of(SimulationSettings()), len(rows), 1000.0)
+    keys = np.arange(len(rows), dtype=np.float64)
+    first = play(keys)
+    assert play(-keys) != first
+    assert play(keys) == first
+
+
+# --- the choice
+
+
+def test_of_two_jobs_for_one_gpu_the_short_one_is_put_first_when_the_policy_has_them_the_wrong_way_round():
+    jobs = jobs_of([0.0, 1.0, 2.0], [100.0, 5000.0, 10.0], [1, 1, 1])
+    simulation = Simulation(cluster([1]), jobs, given([100.0, 5000.0, 10.0]))
+    simulation.run(RuleRanker(by_name("fifo")), until=NOW)
+    snapshot, rows, run = seen(simulation)
+    wrong = np.where(run[rows] > 100.0, 1.0, 0.0)
+    found = QueueRehearsal(slowdown=0.0).rehearse(snapshot, rows, wrong, run)
+    # 40 s until the GPU is free: the short job waits 40 s and the long one 50 s, instead of 40 s and 5040 s.
+    assert (found.cost, found.best, found.gain) == (5080.0, 90.0, 4990.0)
+    # Of the two moves that come to the same the first that was tried is taken: the long one behind.
+    assert (snapshot.jobs.job_id[found.moved], found.move) == (2, Move.LAST)
+    assert found.plays == 3
+    right = QueueRehearsal(slowdown=0.0).rehearse(snapshot, rows, -wrong, run)
+    assert (right.cost, right.moved, right.move, right.gain) == (90.0, None, None, 0.0)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_it_moves_costs_less_when_it_is_played(seed):
+    simulation = busy(seed=seed)
+    snapshot, rows, run = seen(simulation)
+    scores = np.random.default_rng(seed).normal(size=len(rows))
+    rehearsal = QueueRehearsal()
+    found = rehearsal.rehearse(snapshot, rows, scores, run)
+    assert found.best <= found.cost
+    assert found.moved is not None, "a random order can be bettered"
+    place = {Move.FIRST: scores.max() + 1.0, Move.LAST: scores.min() - 1.0}[found.move]
+    moved = np.where(rows == found.moved, place, scores)
+    again = rehearsal.rehearse(snapshot, rows, moved, run)
+    assert again.cost == pytest.approx(found.best)
+    # One gain is as good as the next: going on, nothing gets worse.
+    assert again.best <= again.cost
+
+
+def test_a_gain_below_the_margin_moves_nobody():
+    simulation = busy()
+    snapshot, rows, run = seen(simulation)
+    scores = np.random.default_rng(5).normal(size=len(rows))
+    found = QueueRehearsal().rehearse(snapshot, rows, scores, run)
+    share = found.gain / found.cost
+    kept = QueueRehearsal(margin=1.01 * share).rehearse(snapshot, rows, scores, run)
+    assert 0.0 < share < 1.0
+    assert (kept.moved, kept.gain, kept.plays) == (None, 0.0, found.plays)
+
+
+def test_the_order_of_the_rows_makes_no_difference():
+    simulation = busy()
+    snapshot, rows, run = seen(simulation)
+    scores = np.round(np.random.default_rng(7).normal(size=len(rows)), 1)  # with ties
+    assert len(np.unique(scores)) < len(scores)
+    mixed = np.random.default_rng(8).permutation(len(rows))
+    found = QueueRehearsal().rehearse(snapshot, rows, scores, run)
+    assert QueueRehearsal().rehearse(snapshot, rows[mixed], scores[mixed], run) == found
+
+
+def test_when_the_time_is_up_the_best_so_far_counts():
+    simulation = busy()
+    snapshot, rows, run = seen(simulation)
+    scores = np.random.default_rng(5).normal(size=len(rows))
+    left = iter([True] * 4 + [False] * 100)
+    found = QueueRehearsal(time_left=lambda: next(left)).rehearse(snapshot, rows, scores, run)
+    assert found.plays == 5
+    none = QueueRehearsal(time_left=lambda: False).rehearse(snapshot, rows, scores, run)
+    assert (none.plays, none.moved) == (1, None)
+
+
+# --- odd queues
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_with_fewer_than_two_jobs_there_is_nothing_to_try(count):
+    snapshot, rows, run = seen(busy())
+    assert QueueRehearsal().rehearse(snapshot, rows[:count], np.zeros(count), run) is None
+
+
+def test_jobs_that_can_never_start_weigh_nothing_and_keep_nobody_from_starting():
+    simulation = busy()
+    snapshot, rows, run = seen(simulation)
+    scores = np.random.default_rng(5).normal(size=len(rows))
+    gpus = snapshot.jobs.gpus.copy()
+    some = rows[::7]
+    gpus[some] = 5000
+    odd = replace(snapshot, jobs=replace(snapshot.jobs, gpus=gpus))
+    few = np.setdiff1d(np.arange(len(rows)), np.arange(len(rows))[::7])
+    with_them = QueueRehearsal(slowdown=0.0, margin=0.0, candidates=64).rehearse(odd, rows, scores, run)
+    without = QueueRehearsal(slowdown=0.0, margin=0.0, candidates=64).rehearse(snapshot, rows[few], scores[few], run)
+    assert replace(with_them, plays=without.plays) == without
+    only = QueueRehearsal().rehearse(odd, np.append(some, rows[1]), np.zeros(len(some) + 1), run)
+    assert only is None, "one job that can start, and jobs that cannot, are nothing to order"
+    strict = QueueRehearsal(settings=SimulationSettings(backfill=Backfill.NONE), slowdown=0.0)
+    blocking = np.where(np.isin(rows, some), 10.0, scores)
+    assert strict.rehearse(odd, rows, blocking, run) == strict.rehearse(snapshot, rows[few], scores[few], run)
+
+
+def test_nodes_that_may_take_no_job_take_none():
+    simulation = busy()
+    snapshot, rows, run = seen(simulation)
+    drained = replace(snapshot, nodes=replace(snapshot.nodes, usable=np.arange(len(snapshot.nodes)) < 2))
+    play = _Player(stage(drained, rows, run), setup_of(SimulationSettings()), len(rows), 0.0)
+    play(np.arange(len(rows), dtype=np.float64))
+    jobs = play._stage.jobs[: len(rows)]
+    nodes = {int(node) for job in jobs for node in play._stage.given_node[job["slot"] : job["slot"] + job["on"]]}
+    assert nodes == {0, 1}
+    dark = replace(snapshot, nodes=replace(snapshot.nodes, usable=np.zeros(len(snapshot.nodes), dtype=np.bool_)))
+    assert QueueRehearsal().rehearse(dark, rows, np.arange(len(rows), dtype=np.float64), run) is None
+
+
+def test_an_empty_cluster_and_jobs_without_a_limit_are_played_too():
+    shape = cluster([2])
+    jobs = jobs_of([0.0, 0.0, 0.0], [300.0, 50.0, 20.0], [2, 1, 1])
+    simulation = Simulation(shape, jobs, given([np.inf, np.inf, 30.0]))
+    snapshot = simulation.snapshot()
+    assert len(snapshot.jobs) == 0
+    simulation.run(Told(np.arange(3.0)), until=0.0)
+    snapshot, rows, _ = seen(simulation)
+    run = np.full(len(snapshot.jobs), UNLIMITED_RUN_TIME)
+    found = QueueRehearsal().rehearse(snapshot, rows, -run[rows] - np.arange(len(rows)), run)
+    assert np.isfinite([found.cost, found.best]).all()
+
+
+def test_the_served_plan_puts_the_moved_job_where_the_rehearsal_wants_it_and_the_queue_gets_shorter():
+    ranker = PlanRanker(by_name("fifo"), Config(placement=PlacementSection(apply=PlacementApply.OFF)))
+    waits = []
+    for rehearsal in (None, QueueRehearsal()):
+        simulation = busy()
+        ranker.rehearsal = rehearsal
+        simulation.run(ranker)
+        waits.append(float((simulation.start - simulation.jobs.submit_time).mean()))
+    assert waits[1] < 0.95 * waits[0]
