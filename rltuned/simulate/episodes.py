@@ -19,7 +19,7 @@ from rltuned.observe.sampling import CRITIC_COLUMNS, STATE_COLUMNS
 from rltuned.observe.supply import MOST_GPUS, MOST_MIB
 from rltuned.observe.table3 import RUN_TIME_HORIZON, UNLIMITED_RUN_TIME
 from rltuned.observe.window import WINDOW
-from rltuned.policy.actor import Activation, Actor, Architecture, rule_level, untrained
+from rltuned.policy.actor import CORRECTED, Activation, Actor, Architecture, rule_level, untrained
 from rltuned.simulate import episode_kernel as e
 from rltuned.simulate.engine import QueueView, Simulation
 from rltuned.simulate.requests import Requests
@@ -33,7 +33,9 @@ SHORTEST: Final = 10.0
 
 _FIRST_STEPS: Final = 64
 _FIRST_ROWS: Final = 4096
-"""Room on a tape before it has to grow."""
+"""Room on the first tape of an episode, before it has to grow."""
+_SPARE: Final = 1.1
+"""Room on the next one, in lengths of the last: another order makes about as many rows."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Network:
         """8, the hidden layers, 1.
 
         Raises:
-            RltunedError: layers that do not follow each other, or that are not finite.
+            RltunedError: layers that do not follow each other or are not finite; a rule that has no level.
         """
         widths = (len(STATE_COLUMNS), *(kernel.shape[1] for kernel in self.kernels))
         shapes = tuple(kernel.shape for kernel in self.kernels)
@@ -96,6 +98,10 @@ class Network:
             )
         if not all(np.isfinite(array).all() for array in (*self.kernels, *self.biases, self.context)):
             raise RltunedError("a network with weights that are not finite cannot order a queue")
+        if self.residual and self.rule not in CORRECTED:
+            raise RltunedError(
+                f"no level of the rule '{self.rule}' to correct; there are {', '.join(sorted(CORRECTED))}"
+            )
         return widths
 
 
@@ -127,7 +133,7 @@ class Trajectory:
     queued: Floats
     """(S,) ∫ queued jobs dt from this step to the next, from the last one to the end."""
     slowing: Floats
-    """(S,) ∫ Σ 1 / max(true run time, 10 s) dt over the queued jobs: what their bounded slowdowns grow by."""
+    """(S,) ∫ Σ 1 / max(true run time up to the limit, 10 s) dt over the queued jobs: what their slowdowns grow by."""
     busy: Floats
     """(S,) ∫ busy GPUs dt."""
     start: Floats
@@ -150,7 +156,10 @@ class Trajectory:
 
 
 class Episode:
-    """One window, to be run as often as one likes. Not for several threads at once: the runs share their memory."""
+    """One window, to be run as often as one likes. Not for several threads at once: the runs share the cluster's state.
+
+    Between runs it keeps a few hundred bytes a job: thousands of windows fit into memory.
+    """
 
     def __init__(
         self,
@@ -177,8 +186,7 @@ class Episode:
         self._facts = _facts(shape, jobs, estimates, simulation.asked, self._view, self._state.jobs["tier"])
         self._capacity = float(shape.nodes.gpus[shape.nodes.usable].sum())
         self._levels: dict[str, Floats] = {}
-        self._work = _work(self._facts, 1)
-        self._tape = _tape(1, 1, 1)
+        self._room = _FIRST_STEPS, _FIRST_ROWS
 
     def run(self, network: Network, *, temperature: float, heads: int, seed: int, record: bool) -> Trajectory:
         """From the first submission to the last end.
@@ -197,31 +205,24 @@ class Episode:
         if not (0.0 <= temperature < np.inf and heads >= 0 and 0 <= seed < 2**64):
             raise RltunedError(f"no sample of {heads} places at temperature {temperature:g} with seed {seed}")
         net = self._net(network)
-        self._reset(int(net.widths.max()))
-        work, tape, due = self._work, self._tape, False
-        work.random[0] = seed
-        if record and tape.picks.shape[1] != heads:
-            tape = _tape(_FIRST_STEPS, _FIRST_ROWS, heads)
-        tape.length[:] = 0
-        while self._go_on(net, tape, temperature, heads, record, due) == e.FULL:
-            tape, due = _longer(tape), True
-        self._tape = tape
-        return self._trajectory(tape, record)
-
-    def _go_on(self, net: e.Net, tape: e.Tape, temperature: float, heads: int, record: bool, due: bool) -> int:
-        """`episode_kernel.roll_out`."""
-        arguments = (self._state, self._setup, self._facts, net, self._work, tape, float(temperature), heads)
-        return int(e.roll_out(*arguments, record, due))
-
-    def _reset(self, widest: int) -> None:
-        """Back to before the first submission."""
         for array, before in zip(self._state, self._before, strict=True):
             array[...] = before
-        if self._work.values.shape[1] < widest:
-            self._work = _work(self._facts, widest)
-        self._work.is_shown[:] = False
-        self._work.listed[:] = False
-        self._work.running_count[0] = self._work.first[0] = 0
+        work = _work(self._facts, int(net.widths.max()))
+        work.random[0] = seed
+        tape, due = _tape(*(self._room if record else (0, 0)), heads), False
+        while self._go_on(net, work, tape, temperature, heads, record, due) == e.FULL:
+            tape, due = _longer(tape), True
+        if record:
+            steps, rows = (int(_SPARE * length) + WINDOW for length in tape.length)
+            self._room = steps, rows
+        return self._trajectory(tape)
+
+    def _go_on(
+        self, net: e.Net, work: e.Work, tape: e.Tape, temperature: float, heads: int, record: bool, due: bool
+    ) -> int:
+        """`episode_kernel.roll_out`."""
+        arguments = (self._state, self._setup, self._facts, net, work, tape, float(temperature), heads)
+        return int(e.roll_out(*arguments, record, due))
 
     def _net(self, network: Network) -> e.Net:
         layers = zip(network.kernels, network.biases, strict=True)
@@ -242,23 +243,23 @@ class Episode:
             self._levels[rule] = level
         return self._levels[rule]
 
-    def _trajectory(self, tape: e.Tape, recorded: bool) -> Trajectory:
+    def _trajectory(self, tape: e.Tape) -> Trajectory:
         records = self._state.jobs
         start, submit = records["start"].copy(), self.jobs.submit_time
         ended = ~np.isnan(start) & (records["fate"] != JobFate.RUNNING)
         end = np.where(ended, records["end"], np.nan)
-        steps, rows = (int(tape.length[0]), int(tape.length[1])) if recorded else (0, 0)
-        time = tape.time[:steps].copy()
+        steps, rows = (int(length) for length in tape.length)
+        time = tape.time[:steps]
         queued, slowing, busy = self._integrals(time, start, end)
         return Trajectory(
-            ptr=tape.ptr[: steps + 1].copy(),
-            state=tape.state[:rows].copy(),
-            critic=tape.critic[:rows].copy(),
-            base=tape.base[:rows].copy(),
-            score=tape.score[:rows].copy(),
-            job=tape.job[:rows].copy(),
-            picks=tape.picks[:steps].copy(),
-            logp=tape.logp[:steps].copy(),
+            ptr=tape.ptr[: steps + 1],
+            state=tape.state[:rows],
+            critic=tape.critic[:rows],
+            base=tape.base[:rows],
+            score=tape.score[:rows],
+            job=tape.job[:rows],
+            picks=tape.picks[:steps],
+            logp=tape.logp[:steps],
             time=time,
             queued=queued,
             slowing=slowing,
@@ -279,7 +280,7 @@ class Episode:
         ran = ~np.isnan(start)
         held = start[ran], np.where(np.isnan(end[ran]), over, end[ran])
         moments = np.append(time, over)
-        slowing = 1.0 / np.maximum(self.jobs.run_time, SHORTEST)
+        slowing = 1.0 / np.maximum(np.minimum(self.jobs.run_time, self.estimates.time_limit), SHORTEST)
         return (
             np.diff(_area(moments, *waited, np.ones(int(came.sum())))),
             np.diff(_area(moments, *waited, slowing[came])),
@@ -436,23 +437,22 @@ def _work(facts: e.Facts, widest: int) -> e.Work:
 
 def _tape(steps: int, rows: int, heads: int) -> e.Tape:
     return e.Tape(
-        state=np.zeros((rows, len(STATE_COLUMNS)), dtype=np.float32),
-        critic=np.zeros((rows, len(CRITIC_COLUMNS)), dtype=np.float32),
-        base=np.zeros(rows, dtype=np.float32),
-        score=np.zeros(rows),
-        job=np.zeros(rows, dtype=np.int32),
+        state=np.empty((rows, len(STATE_COLUMNS)), dtype=np.float32),
+        critic=np.empty((rows, len(CRITIC_COLUMNS)), dtype=np.float32),
+        base=np.empty(rows, dtype=np.float32),
+        score=np.empty(rows),
+        job=np.empty(rows, dtype=np.int32),
         ptr=np.zeros(steps + 1, dtype=np.int64),
-        picks=np.zeros((steps, heads), dtype=np.int32),
-        logp=np.zeros(steps),
-        time=np.zeros(steps),
+        picks=np.empty((steps, heads), dtype=np.int32),
+        logp=np.empty(steps),
+        time=np.empty(steps),
         length=np.zeros(2, dtype=np.int64),
     )
 
 
 def _longer(tape: e.Tape) -> e.Tape:
-    """Twice the room, with what is on it; and room for one step at least."""
-    rows = max(2 * len(tape.job), len(tape.job) + WINDOW)
-    longer = _tape(2 * len(tape.time), rows, tape.picks.shape[1])
+    """Twice the room, with what is on it."""
+    longer = _tape(2 * len(tape.time), 2 * len(tape.job), tape.picks.shape[1])
     for name in tape._fields:
         old = getattr(tape, name)
         getattr(longer, name)[: len(old)] = old

@@ -195,6 +195,16 @@ def test_the_same_seed_gives_the_same_trajectory_and_another_one_another():
     assert (first.start != other.start).any()
 
 
+def test_a_tape_that_was_too_short_has_what_a_longer_one_has():
+    episode = busy_window()
+    first = episode.run(NETWORK, temperature=0.05, heads=3, seed=7, record=True)
+    assert len(first) > 64, "the first tape of an episode has room for all of it: nothing is tested"
+    episode._room = 1, 1
+    short = episode.run(NETWORK, temperature=0.05, heads=3, seed=7, record=True)
+    for name in vars(first):
+        np.testing.assert_array_equal(getattr(first, name), getattr(short, name), err_msg=name)
+
+
 def test_recording_changes_nothing_but_what_is_recorded():
     episode = busy_window()
     with_tape = episode.run(NETWORK, temperature=0.05, heads=3, seed=7, record=True)
@@ -255,7 +265,7 @@ def test_waiting_slowing_and_busy_time_add_up():
     first = found.time[0]
     wait = np.maximum(found.start - np.maximum(jobs.submit_time, first), 0.0)
     assert found.queued.sum() == pytest.approx(wait.sum(), rel=1e-9)
-    assert found.slowing.sum() == pytest.approx((wait / np.maximum(jobs.run_time, 10.0)).sum(), rel=1e-9)
+    assert found.slowing.sum() == pytest.approx((wait / np.maximum(found.end - found.start, 10.0)).sum(), rel=1e-9)
     held = np.maximum(found.end - np.maximum(found.start, first), 0.0)
     assert found.busy.sum() == pytest.approx((held * jobs.gpus).sum(), rel=1e-9)
     # And step by step, from the definition.
@@ -324,6 +334,7 @@ def test_nodes_with_two_types_of_gpus_are_refused():
         {"kernels": NETWORK.kernels[1:]},
         {"biases": NETWORK.biases[:-1]},
         {"context": np.zeros((3, 3))},
+        {"rule": "wfp3"},
         {"kernels": (np.full_like(NETWORK.kernels[0], np.nan), *NETWORK.kernels[1:])},
     ],
 )
