@@ -53,6 +53,12 @@ def plan_diff(console: Console, record: Mapping[str, Any], limit: int) -> None:
         console.print(f"  policy auto: {plain(record['policy_why'])}")
     for reason, ids in record["vetoed"].items():
         console.print(f"  {len(ids)} left to Slurm: {reason}")
+    found = record.get("rehearsed")
+    if found and found["job"] is not None:
+        console.print(
+            f"  rehearsal of {found['plays']} orders: job {found['job']} goes {found['move']}, expected to save "
+            f"{duration(found['gain'])} of waiting in all"
+        )
     ways = record["placement"]["ways"]
     rows = []
     for at in order[:limit]:

@@ -79,4 +79,4 @@ def _rehearsed(plan: Plan) -> dict[str, Any] | None:
     if found is None:
         return None
     moved = None if found.moved is None else int(plan.snapshot.jobs.job_id[found.moved])
-    return {"plays": found.plays, "job": moved, "move": found.move and found.move.value, "gain": found.gain}
+    return {"plays": int(found.plays), "job": moved, "move": found.move and found.move.value, "gain": float(found.gain)}

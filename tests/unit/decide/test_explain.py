@@ -138,6 +138,9 @@ def test_the_job_that_the_rehearsal_moved_says_so_and_the_others_do_not():
     assert answer.rank == 1
     assert answer.rehearsal.startswith("moved to the front by the rehearsal of 17 orders: expected to save 3.5 h")
     assert answer.policy_note == ""
+    console = Console(width=200, file=io.StringIO())
+    show.plan_diff(console, made, 10)
+    assert f"rehearsal of 17 orders: job {moved} goes first, expected to save 3.5 h" in console.file.getvalue()
     others = set(range(1, 6)) - {moved}
     assert {explain(made, job, actor).rehearsal for job in others} == {""}
 
