@@ -89,28 +89,28 @@ def _ramp(times: Floats, since: Floats, rate: Floats) -> Floats:
 def cost(objective: Objective, ran: Ran, base: Ran) -> Spans:
     """The objective of a run in units of the base rule's; what both have in common is left out.
 
-    `total` differs between two runs of a window as the metric does, divided by the base's metric. It may be non-finite
-    where the base's metric is 0: such a window has nothing to teach.
+    `total` differs between two runs of a window as the metric does, divided by the base's metric; by one (second) where that
+    is less: in such a window there is nothing to be better at.
     """
     n = len(ran.submit)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        match objective:
-            case Objective.WAIT:
-                return _wait(ran, 1.0 / (n * base.metric(objective)))
-            case Objective.JCT:
-                return Spans(ran.submit, ran.end, np.full(n, 1.0 / (n * base.metric(objective))))
-            case Objective.BSLD:
-                return _slowdown(ran, 1.0 / (n * base.metric(objective)))
-            case Objective.UTILIZATION:
-                whole = np.array([1.0 / base.metric(objective)])
-                return Spans(ran.submit.min(keepdims=True), ran.end.max(keepdims=True), whole)
-            case Objective.MIX:
-                parts = (
-                    _wait(ran, 0.5 / (n * base.metric(Objective.WAIT))),
-                    _slowdown(ran, 0.25 / (n * base.metric(Objective.BSLD))),
-                    _tail(ran, base, 0.25),
-                )
-                return Spans(*(np.concatenate([getattr(part, name) for part in parts]) for name in _SPAN))
+    unit = max(base.metric(objective), 1.0)
+    match objective:
+        case Objective.WAIT:
+            return _wait(ran, 1.0 / (n * unit))
+        case Objective.JCT:
+            return Spans(ran.submit, ran.end, np.full(n, 1.0 / (n * unit)))
+        case Objective.BSLD:
+            return _slowdown(ran, 1.0 / (n * unit))
+        case Objective.UTILIZATION:
+            whole = np.array([1.0 / unit])
+            return Spans(ran.submit.min(keepdims=True), ran.end.max(keepdims=True), whole)
+        case Objective.MIX:
+            parts = (
+                _wait(ran, 0.5 / (n * unit)),
+                _slowdown(ran, 0.25 / (n * base.metric(Objective.BSLD))),
+                _tail(ran, base, 0.25),
+            )
+            return Spans(*(np.concatenate([getattr(part, name) for part in parts]) for name in _SPAN))
 
 
 _SPAN = ("begin", "end", "rate")
@@ -128,7 +128,7 @@ def _slowdown(ran: Ran, rate: float) -> Spans:
 
 def _tail(ran: Ran, base: Ran, share: float) -> Spans:
     """Waiting beyond the base's 99th percentile, in units of what one job of a hundred waits there."""
-    beyond = float(np.percentile(base.wait, 99.0))
+    beyond = max(float(np.percentile(base.wait, 99.0)), 1.0)
     begin = ran.submit + beyond
     rate = share / (0.01 * len(ran.submit) * beyond)
     return Spans(begin, np.maximum(ran.start, begin), np.full(len(begin), rate))

@@ -65,7 +65,7 @@ class RunDirectory:
         """The newest checkpoint that is whole: iteration, arrays, and what was told."""
         for path in reversed(self._checkpoints()):
             try:
-                with np.load(path, allow_pickle=False) as held:
+                with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
                     arrays = {name: held[name] for name in held.files}
             except (OSError, ValueError, EOFError, zipfile.BadZipFile):
                 continue

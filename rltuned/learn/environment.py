@@ -1,0 +1,146 @@
+"""A Gymnasium environment over the simulator, for whoever wants to try an algorithm of their own.
+
+An episode is a window of a trace. A step is a refresh: the environment shows what the daemon's policy would see, takes 256
+scores, ranks the queue by them, and moves to the next refresh. The reward is what the base rule paid meanwhile less what was paid
+here, so that its sum over an episode is 1 − metric / the base's metric (`rltuned.learn.cost`).
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.tables import Floats
+from rltuned.errors import EvaluationError
+from rltuned.evaluate.case import Case
+from rltuned.learn.cost import Objective, Ran, cost
+from rltuned.learn.exact import Stepped
+from rltuned.learn.rollouts import by_rule, metrics_of, ran
+from rltuned.observe import CRITIC_COLUMNS, STATE_COLUMNS, WINDOW, Observation
+from rltuned.workload.jobs import Estimates
+
+_LARGEST: Final = 1e6
+"""Of a score: an infinite box would be sampled without end."""
+
+Shown = dict[str, npt.NDArray[Any]]
+
+
+class QueueEnv(gym.Env[Any, npt.NDArray[np.float32]]):
+    """One window for each episode; `reset(options={"case": i})` chooses it, otherwise it is drawn.
+
+    Observation: ``state`` (256, 8), ``critic`` (256, 5), ``mask`` (256,), of `rltuned.observe.observe`. Action: (256,) scores, higher
+    first; those of masked rows mean nothing; what is no number counts as the lowest. Jobs that the window of 256 leaves out
+    stand behind. ``info`` has the time, and at the end the yardstick's metrics beside the base rule's.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - of Gymnasium's interface
+
+    def __init__(self, cases: Sequence[Case], objective: Objective | str = Objective.WAIT, base: str = "saf") -> None:
+        """Args:
+        cases: windows (`rltuned.learn.curriculum.candidate` makes some).
+        objective: what is paid for.
+        base: plain rule that the reward is relative to.
+
+        Raises:
+            EvaluationError: no windows.
+        """
+        if not cases:
+            raise EvaluationError("an environment needs at least one window")
+        self._cases, self._objective, self._base = tuple(cases), Objective(objective), base
+        box = gym.spaces.Box
+        self.observation_space = gym.spaces.Dict(
+            {
+                "state": box(0.0, 1.0, (WINDOW, len(STATE_COLUMNS)), np.float32),
+                "critic": box(0.0, 1.0, (WINDOW, len(CRITIC_COLUMNS)), np.float32),
+                "mask": gym.spaces.MultiBinary(WINDOW),
+            }
+        )
+        self.action_space = box(-_LARGEST, _LARGEST, (WINDOW,), np.float32)
+        self._simulation: Stepped | None = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Shown, dict[str, Any]]:
+        """A window from its first refresh on. See `gymnasium.Env.reset`.
+
+        Raises:
+            EvaluationError: in this window there is never anything to rank.
+        """
+        super().reset(seed=seed)
+        drawn = int(self.np_random.integers(len(self._cases)))
+        chosen = drawn if options is None else int(options.get("case", drawn))
+        self._case = case = self._cases[chosen]
+        start, end = by_rule(case, self._base)
+        self._rule, self._rule_metrics = ran(case, start, end), metrics_of(case, start, end)
+        estimates = Estimates(case.estimates.time_limit, case.estimates.run_time.copy())
+        self._simulation = Stepped(case.shape, case.submitted, estimates, asked=case.asked)
+        if not self._simulation.advance():
+            raise EvaluationError(f"window {case.window.index}: there is never a job to rank")
+        self._seen = self._simulation.observation()
+        self._before = 0.0  # before the first decision both are alike
+        return _shown(self._seen), {"time": self._simulation.now, "case": chosen}
+
+    def step(self, action: npt.NDArray[np.float32]) -> tuple[Shown, float, bool, bool, dict[str, Any]]:
+        """Rank the queue and go on to the next refresh. See `gymnasium.Env.step`."""
+        simulation, seen = self._simulation, self._seen
+        if simulation is None:
+            raise EvaluationError("the episode is over: reset the environment")
+        scores = np.nan_to_num(np.asarray(action, dtype=np.float64)[: len(seen)], nan=-np.inf)
+        pending = simulation.pending
+        order = np.lexsort((pending[seen.rows], -scores))
+        simulation.rank(np.concatenate((seen.rows[order], np.setdiff1d(np.arange(len(pending)), seen.rows))))
+        over = not simulation.advance()
+        behind = self._behind(np.inf if over else simulation.now)
+        reward = float(self._before - behind)
+        self._before = behind
+        info: dict[str, Any] = {"time": simulation.now}
+        if over:
+            result = simulation.result()
+            info["metrics"] = metrics_of(self._case, result.start, result.end)
+            info["base_metrics"] = self._rule_metrics
+            self._simulation = None
+            return _nothing(), reward, True, False, info
+        self._seen = simulation.observation()
+        return _shown(self._seen), reward, False, False, info
+
+    def _behind(self, time: float) -> float:
+        """What has been paid here until then, less what the base rule had paid; infinite: in all."""
+        if self._simulation is None:
+            return 0.0
+        result, submit = self._simulation.result(), self._case.jobs.submit_time
+        here = self._rows(result.start)
+        theirs = cost(self._objective, self._rule, self._rule)
+        if np.isinf(time):
+            mine = Ran(submit[here], result.start[here], result.end[here])
+            return cost(self._objective, mine, self._rule).total - theirs.total
+        # Who has not started or ended yet will do so later: until now, nothing more has been paid.
+        start = np.where(np.isnan(result.start), np.inf, result.start)[here]
+        start = np.maximum(np.minimum(start, time), submit[here])
+        held = np.minimum(self._case.jobs.run_time, self._case.estimates.time_limit)[here]
+        now = np.array([time])
+        mine = Ran(submit[here], start, start + held)
+        return float((cost(self._objective, mine, self._rule).until(now) - theirs.until(now))[0])
+
+    def _rows(self, start: Floats) -> npt.NDArray[np.intp]:
+        """The jobs that the base rule ran: all that can run here."""
+        rejected = list(self._case.asked.rejected)
+        return np.setdiff1d(np.arange(len(start)), rejected)
+
+
+def vectorised(
+    cases: Sequence[Case], count: int, objective: Objective | str = Objective.WAIT, base: str = "saf"
+) -> Any:
+    """`count` environments that step together (`gymnasium.vector.SyncVectorEnv`), each over all of the windows."""
+    return gym.vector.SyncVectorEnv([lambda: QueueEnv(cases, objective, base) for _ in range(count)])
+
+
+def _shown(seen: Observation) -> Shown:
+    return {"state": seen.state, "critic": seen.critic, "mask": seen.mask.astype(np.int8)}
+
+
+def _nothing() -> Shown:
+    return {
+        "state": np.zeros((WINDOW, len(STATE_COLUMNS)), dtype=np.float32),
+        "critic": np.zeros((WINDOW, len(CRITIC_COLUMNS)), dtype=np.float32),
+        "mask": np.zeros(WINDOW, dtype=np.int8),
+    }

@@ -1,0 +1,206 @@
+"""PPO: the distribution over orders, advantages, and that it solves what is easy."""
+
+from dataclasses import replace
+from itertools import pairwise, permutations
+
+import numpy as np
+import pytest
+from unit.learn.windows import busy_jobs, case_of, jobs_of, waiting_at_once
+
+from rltuned.errors import ConfigError
+from rltuned.evaluate.metrics import bounded_slowdown
+from rltuned.learn import exact, rollouts
+from rltuned.learn.cost import Objective, Ran, cost
+from rltuned.learn.rollouts import (
+    Roll,
+    Steps,
+    by_rule,
+    critic_values,
+    critic_weights,
+    episode,
+    gae,
+    leave_one_out,
+    ran,
+    roll,
+)
+from rltuned.learn.settings import PPOSettings
+from rltuned.policy.actor import Architecture, untrained
+from rltuned.simulate.episodes import Network
+
+pytestmark = pytest.mark.learn
+
+ARCHITECTURE = Architecture(hidden=(16, 8))
+
+
+def rolled(case, **values):
+    usual = {
+        "case": case,
+        "actor": untrained("a", ARCHITECTURE, 1),
+        "critic": None,
+        "base": "saf",
+        "objective": Objective.WAIT,
+        "temperature": 0.1,
+        "heads": 8,
+        "count": 4,
+        "seed": 3,
+        "horizon": np.inf,
+        "smoothing": 0.95,
+        "most_steps": 64,
+    }
+    return roll(Roll(**{**usual, **values}))
+
+
+def test_tensorflow_and_numpy_give_the_same_log_probability_of_the_same_picks():
+    tf = pytest.importorskip("tensorflow")
+    from rltuned.learn.ppo import log_probability
+
+    rng = np.random.default_rng(0)
+    sizes, heads = [2, 5, 40, 8, 3], 8
+    value = (rng.normal(size=sum(sizes)) * 5).astype(np.float32)
+    first = np.concatenate(([0], np.cumsum(sizes)[:-1]))
+    picks = np.full((len(sizes), heads), -1, dtype=np.int32)
+    expected, entropy = [], []
+    for at, (start, size) in enumerate(zip(first, sizes, strict=True)):
+        own = value[start : start + size].astype(np.float64)
+        _, drawn, logp = exact.plackett_luce(own, np.arange(size), 1.0, heads, rng)
+        picks[at] = np.where(drawn >= 0, drawn + start, -1)
+        share = np.exp(own - own.max()) / np.exp(own - own.max()).sum()
+        expected.append(logp)
+        entropy.append(-(share * np.log(share)).sum())
+    got, spread = log_probability(
+        tf.constant(value),
+        tf.constant(np.repeat(np.arange(5), sizes).astype(np.int32)),
+        tf.constant(picks),
+        tf.constant(5),
+    )
+    assert np.allclose(got, expected, atol=1e-5)
+    assert np.allclose(spread, entropy, atol=1e-5)
+
+
+def test_log_probabilities_of_all_orders_add_up_to_one():
+    value = np.array([0.3, -1.0, 2.0, 0.0])
+    assert sum(
+        np.exp(exact.log_probability(value, np.array(order))) for order in permutations(range(4))
+    ) == pytest.approx(1)
+
+
+def test_ppo_gives_the_picks_the_probability_that_the_rollouts_drew_them_with():
+    pytest.importorskip("tensorflow")
+    from rltuned.learn.ppo import PPO
+
+    for architecture in (Architecture(residual="saf"), Architecture(context=True)):
+        actor = untrained("a", architecture, 4)
+        played = episode(case_of(busy_jobs(), estimates="noisy:1")).run(
+            Network.from_actor(actor), temperature=0.05, heads=4, seed=1, record=True
+        )
+        steps = rollouts._kept(played, np.zeros(len(played)), np.zeros(len(played)), 10_000, np.random.default_rng(0))
+        ppo = PPO(PPOSettings(temperature=0.05, heads=4), actor, critic_weights(np.random.default_rng(0)))
+        ptr = np.concatenate(([0], np.cumsum(steps.count)))
+        company = (np.add.reduceat(steps.state, ptr[:-1], axis=0) / steps.count[:, None]).astype(np.float32)
+        got = ppo._old(*ppo._batch(steps, ptr, company, np.arange(len(steps.count)))).numpy()
+        assert np.allclose(got, played.logp[np.diff(played.ptr) > 1], atol=1e-3)
+
+
+def test_the_critics_twins_agree_and_do_not_see_the_order_of_the_jobs():
+    tf = pytest.importorskip("tensorflow")
+    from rltuned.learn.ppo import values
+
+    rng = np.random.default_rng(2)
+    weights = critic_weights(rng)
+    weights["value.kernel"] = rng.normal(size=weights["value.kernel"].shape).astype(np.float32)
+    rows, ptr = rng.random((30, 5)).astype(np.float32), np.array([0, 4, 5, 30])
+    numpy = critic_values(weights, rows, ptr)
+    segment = np.repeat(np.arange(3), np.diff(ptr)).astype(np.int32)
+    assert np.allclose(values(weights, tf.constant(rows), tf.constant(segment), tf.constant(3)), numpy, atol=1e-5)
+    shuffled = np.concatenate([rng.permutation(rows[a:b]) for a, b in pairwise(ptr)])
+    assert np.allclose(critic_values(weights, shuffled, ptr), numpy)
+
+
+def test_leave_one_out_compares_a_play_with_the_others_at_the_same_time():
+    submit = np.zeros(2)
+    base = Ran(submit, np.array([0.0, 100.0]), np.array([100.0, 150.0]))
+    worse = Ran(submit, np.array([0.0, 150.0]), np.array([150.0, 200.0]))
+    found = leave_one_out(Objective.WAIT, [base, worse], base, [np.array([0.0]), np.array([0.0, 120.0])])
+    assert found[0] == pytest.approx([0.5])  # 50 s of the 100 that the base rule's two jobs wait in all
+    assert found[1] == pytest.approx([-0.5, -0.3])
+
+
+def test_advantages_of_the_plays_of_a_window_add_up_to_nothing_at_their_first_step():
+    found = rolled(case_of(busy_jobs()))
+    assert np.isfinite(found.steps.advantage).all()
+    assert np.mean(found.ratios) > 0
+
+
+def test_generalised_advantages_with_lambda_one_are_returns_less_values():
+    rewards, values, kept = np.array([1.0, 2.0, 4.0]), np.array([0.5, 0.5, 0.5]), np.ones(3)
+    advantage, target = gae(rewards, values, kept, 1.0)
+    assert advantage == pytest.approx([6.5, 5.5, 3.5])
+    assert target == pytest.approx([7.0, 6.0, 4.0])
+    assert gae(rewards, values, kept, 0.0)[0] == pytest.approx([1.0, 2.0, 3.5])
+
+
+@pytest.mark.parametrize("objective", list(Objective))
+def test_the_rewards_of_a_play_add_up_to_what_it_is_better_than_the_base(objective):
+    case = case_of(busy_jobs(), estimates="noisy:1.5")
+    base = ran(case, *by_rule(case, "saf"))
+    actor = Network.from_actor(untrained("a", ARCHITECTURE, 2))
+    played = episode(case).run(actor, temperature=0.1, heads=8, seed=1, record=True)
+    mine = ran(case, played.start, played.end)
+    rewards = rollouts.gaps(objective, mine, base, played.time)
+    assert rewards.sum() == pytest.approx(cost(objective, base, base).total - cost(objective, mine, base).total)
+    if objective is Objective.BSLD:
+        worse = [bounded_slowdown(one.wait, one.run_time).mean() for one in (base, mine)]
+        assert rewards.sum() == pytest.approx(1.0 - worse[1] / worse[0])
+
+
+@pytest.mark.parametrize(("advantage", "enough"), [("leave-one-out", 1.0001), ("gae", 1.02)])
+def test_ppo_finds_the_shortest_job_first_from_nothing_on_a_queue_where_it_is_optimal(advantage, enough):
+    pytest.importorskip("tensorflow")
+    from rltuned.learn.ppo import PPO
+
+    settings = PPOSettings(
+        objective=Objective.WAIT, temperature=0.3, windows=4, rollouts=8, learning_rate=1e-2, critic_rate=1e-2,
+        minibatch=256, advantage=advantage, divergence=0.1,
+    )  # fmt: skip
+    ppo = PPO(settings, untrained("a", ARCHITECTURE, 3), critic_weights(np.random.default_rng(1)))
+    unseen = [waiting_at_once(seed=seed) for seed in range(100, 104)]
+
+    def regret():
+        plays = [
+            episode(one).run(Network.from_actor(ppo.actor), temperature=0.0, heads=0, seed=0, record=False)
+            for one in unseen
+        ]
+        best = [np.nanmean(by_rule(one, "sjf")[0]) for one in unseen]
+        return np.mean([play.wait_mean / wait for play, wait in zip(plays, best, strict=True)])
+
+    assert regret() > 1.1
+    iteration = 0
+    while regret() > enough and iteration < 30:
+        iteration += 1
+        parts = [
+            rolled(waiting_at_once(seed=iteration * 4 + at), actor=ppo.actor, critic=ppo.critic, temperature=0.3, count=8,
+                   seed=iteration * 100 + at * 10, base="sjf").steps
+            for at in range(4)
+        ]  # fmt: skip
+        ppo.update(Steps.joined(parts), np.random.default_rng(iteration), 1.0 - iteration / 30)
+    assert 1.0 - 1e-9 <= regret() <= enough
+
+
+def test_a_window_without_jobs_or_of_one_job_or_in_which_nobody_waits_is_left_out_with_its_reason():
+    assert rolled(case_of(jobs_of([0.0], [60.0], [1]))).skipped == "empty"
+    apart = case_of(jobs_of([0.0, 1e5], [60.0, 60.0], [1, 1]))
+    assert rolled(apart).skipped == "never two jobs to choose from"
+    too_large = case_of(jobs_of([0.0, 0.0], [60.0, 60.0], [64, 64]))
+    assert rolled(too_large).skipped == "empty"
+
+
+def test_a_reward_that_is_no_number_never_reaches_the_network(monkeypatch):
+    monkeypatch.setattr(rollouts, "leave_one_out", lambda *_: [np.array([np.nan])] * 4)
+    found = rolled(case_of(busy_jobs(20)))
+    assert (found.steps, found.skipped) == (None, "reward is no number")
+
+
+def test_hyper_parameters_that_make_no_sense_are_refused():
+    for wrong in ({"rollouts": 1}, {"temperature": 0.0}, {"advantage": "luck"}, {"horizon": 0.0}):
+        with pytest.raises(ConfigError, match="PPO"):
+            replace(PPOSettings(), **wrong)

@@ -1,0 +1,238 @@
+"""From a trace to a model file: the curriculum, the run directory, killed and resumed, and the command."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from unit.learn.windows import busy_jobs, case_of
+
+from rltuned.cli import cli
+from rltuned.cluster.shape import parse_shape
+from rltuned.errors import ConfigError, EvaluationError
+from rltuned.evaluate.windows import Split, bounds
+from rltuned.learn import command
+from rltuned.learn.curriculum import CurriculumSettings, Site, candidate, validation
+from rltuned.learn.rollouts import Crew, Judge, Lesson, judge
+from rltuned.learn.run_directory import RunDirectory
+from rltuned.learn.settings import PPOSettings, TrainSettings
+from rltuned.learn.warm import WarmSettings, beginner, run_time_coefficients, warm_start
+from rltuned.policy import files
+from rltuned.policy.actor import RUN_TIME, Architecture
+from rltuned.workload import read, read_shape
+from rltuned.workload.write import write_csv
+
+pytestmark = pytest.mark.learn
+
+SMALL = TrainSettings(
+    name="small",
+    iterations=6,
+    check=3,
+    estimates="noisy:1",
+    validation_window=20,
+    validation_windows=3,
+    architecture=Architecture(hidden=(8,), residual="saf"),
+    curriculum=CurriculumSettings(window=(15, 20), candidates=6, estimates="noisy:1"),
+    warm=WarmSettings(windows=4, steps=30, batch=64),
+    ppo=PPOSettings(windows=2, rollouts=2, most_steps=8, minibatch=16, heads=3),
+)
+
+
+def site() -> Site:
+    return Site(busy_jobs(200), parse_shape("2x4"))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """One whole small run, for all who only look at it."""
+    pytest.importorskip("tensorflow")
+    from rltuned.learn.train import train
+
+    out = tmp_path_factory.mktemp("run")
+    return train([site()], SMALL, out, command="rltuned train …", revision="abc"), out
+
+
+def test_windows_are_of_the_training_part_and_of_their_number_alone():
+    settings = CurriculumSettings(window=(20, 60), estimates="mixed")
+    jobs = busy_jobs(400)
+    found = [candidate([Site(jobs, parse_shape("2x4"))], settings, 1, index) for index in range(60)]
+    _, last = bounds(400, Split.TRAIN)
+    assert max(case.window.start + case.window.jobs for case in found) <= last
+    assert len({case.window.jobs for case in found}) > 10
+    again = candidate([Site(jobs, parse_shape("2x4"))], settings, 1, 7)
+    assert np.array_equal(again.jobs.submit_time, found[7].jobs.submit_time)
+    assert np.array_equal(again.estimates.run_time, found[7].estimates.run_time)
+    sizes = {int(case.shape.nodes.usable.sum()) for case in found}
+    assert max(sizes) == 2
+    exact = [np.array_equal(case.estimates.run_time, np.maximum(case.jobs.run_time, 1.0)) for case in found]
+    assert 0 < sum(exact) < len(found)
+
+
+def test_load_is_scaled_by_when_jobs_come_and_by_nothing_else():
+    jobs = busy_jobs(400)
+    settings = CurriculumSettings(window=(30, 30), load=(1.5, 1.5), drained=(0.0, 0.0), estimates="true")
+    case = candidate([Site(jobs, parse_shape("2x4"))], settings, 1, 0)
+    own = jobs.take(slice(case.window.start, case.window.start + 30))
+    assert case.jobs.submit_time == pytest.approx((own.submit_time - own.submit_time[0]) / 1.5)
+    assert np.array_equal(case.jobs.run_time, own.run_time)
+
+
+def test_validation_windows_are_behind_the_training_part_and_before_the_test():
+    first, last = bounds(200, Split.VALIDATION)
+    for one in validation([site()], 20, 4, 1, "mixed"):
+        assert first <= one.case.window.start
+        assert one.case.window.start + one.case.window.jobs <= last
+        assert one.group in {"by hand true", "by hand noisy:1.5"}
+
+
+def test_a_trace_shorter_than_a_window_is_refused_with_a_remedy():
+    with pytest.raises(EvaluationError, match="smaller --window"):
+        candidate([site()], CurriculumSettings(window=(500, 500)), 1, 0)
+
+
+def test_the_coefficients_are_those_that_the_run_times_were_made_with():
+    rng = np.random.default_rng(1)
+    case = case_of(busy_jobs(400), estimates="noisy:1")
+    r, limit = case.estimates.run_time, case.estimates.time_limit
+    made = np.exp(0.5 + 0.4 * np.log(r) + 0.5 * np.log(limit) + 0.01 * rng.normal(size=len(r)))
+    jobs = replace(case.jobs, run_time=made)
+    assert run_time_coefficients([replace(case, jobs=jobs)]) == pytest.approx([0.5, 0.4, 0.5], abs=0.02)
+    assert run_time_coefficients([case_of(busy_jobs(50))]) == pytest.approx([0.0, 1.0, 0.0])
+
+
+def test_the_warm_start_learns_from_hindsight_what_the_rule_does_not_know():
+    pytest.importorskip("tensorflow")
+    rng = np.random.default_rng(2)
+    state = rng.random((4000, 8)).astype(np.float32)
+    # The rule sees noise; column 1 tells the truth.
+    lesson = Lesson(state, rng.normal(size=4000).astype(np.float32) * 0.02, np.full(400, 10), np.exp(4.0 * state[:, 1]))
+    begun = beginner("a", Architecture(hidden=(8,), residual="saf"), [lesson], rng)
+    assert np.allclose(begun.score_rows(state, lesson.base), lesson.base)
+    taught, loss = warm_start(begun, [lesson], WarmSettings(steps=300, batch=256), rng)
+    assert np.isfinite(loss)
+    score = taught.score_rows(state, lesson.base)
+    assert np.corrcoef(score, state[:, 1])[0, 1] < -0.8
+
+
+def test_a_run_leaves_a_model_that_is_accepted_and_everything_that_says_how_it_was_made(trained):
+    result, out = trained
+    actor = files.load(str(result.path))
+    assert RUN_TIME in actor.weights
+    told = files.info(str(result.path))
+    assert (told.method, told.seed, told.revision) == ("ppo", SMALL.seed, "abc")
+    assert told.traces == {"by hand": "0" * 64}
+    assert told.metrics["validation.wait_mean"] == pytest.approx(result.verdict.ratios["wait_mean"], abs=1e-6)
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [line["iteration"] for line in lines] == list(range(7))
+    assert [line["iteration"] for line in lines if "validation.score" in line] == [0, 3, 6]
+    assert min(line["validation.score"] for line in lines if "validation.score" in line) == result.verdict.score
+    assert (out / "learning.png").stat().st_size > 1000
+    assert any((out / "tensorboard").iterdir())
+    settings = json.loads((out / "settings.json").read_text())
+    assert settings["settings"]["ppo"]["objective"] == "mix"
+    assert settings["sites"][0]["sha256"] == "0" * 64
+
+
+def test_a_run_that_was_killed_goes_on_and_ends_with_the_same_weights(trained, tmp_path, monkeypatch):
+    from rltuned.learn import train as module
+
+    result, _ = trained
+    saved = RunDirectory.save
+
+    def killed(self, iteration, arrays, told):
+        saved(self, iteration, arrays, told)
+        if iteration == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(RunDirectory, "save", killed)
+    with pytest.raises(KeyboardInterrupt):
+        module.train([site()], SMALL, tmp_path, revision="abc")
+    monkeypatch.setattr(RunDirectory, "save", saved)
+    # What was being written when it was killed is there, too, and worth nothing.
+    (tmp_path / "checkpoints" / "000004.npz").write_bytes(b"PK\x03\x04")
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"iteration": 4, "obj')
+    again = module.train([site()], SMALL, tmp_path, revision="abc", resume=True)
+    assert again.path.read_bytes() == result.path.read_bytes()
+    assert again.path.with_suffix(".safetensors").read_bytes() == result.path.with_suffix(".safetensors").read_bytes()
+    assert (tmp_path / "metrics.jsonl").read_text() == (trained[1] / "metrics.jsonl").read_text()
+
+
+def test_a_run_that_is_out_of_time_ends_cleanly_with_the_best_so_far(tmp_path):
+    pytest.importorskip("tensorflow")
+    from rltuned.learn.train import train
+
+    ticks = iter(range(100))
+    result = train([site()], replace(SMALL, iterations=50), tmp_path, seconds=3.5, clock=lambda: float(next(ticks)))
+    assert result.iterations == 3
+    assert files.load(str(result.path)).name == "small"
+
+
+def test_a_directory_with_another_run_is_not_overwritten_and_not_mixed_up(trained):
+    _, out = trained
+    with pytest.raises(EvaluationError, match="--resume"):
+        RunDirectory(out, {}, resume=False)
+    with pytest.raises(EvaluationError, match="other settings"):
+        RunDirectory(out, {"settings": 1}, resume=True)
+
+
+def test_a_trace_on_which_nobody_waits_teaches_nothing_and_says_so(tmp_path):
+    pytest.importorskip("tensorflow")
+    from rltuned.learn.train import train
+
+    with pytest.raises(EvaluationError, match="nothing to be learned"):
+        train([Site(busy_jobs(200), parse_shape("400x8"))], SMALL, tmp_path)
+
+
+def test_several_processes_give_what_one_gives():
+    tasks = [Judge(case_of(busy_jobs(30, seed)), ("saf", "fifo")) for seed in range(3)]
+    with Crew(1) as alone, Crew(2) as crew:
+        # As text: fairness is no number here, and such do not equal themselves.
+        assert json.dumps(list(crew.map(judge, tasks))) == json.dumps(list(alone.map(judge, tasks)))
+
+
+def test_the_command_trains_and_tells_how_the_model_compares(tmp_path, monkeypatch):
+    pytest.importorskip("tensorflow")
+    trace = tmp_path / "jobs.csv"
+    write_csv(busy_jobs(200), trace)
+    monkeypatch.setattr(command, "settings", lambda **_: SMALL)
+    words = ["train", "--trace", str(trace), "--cluster", "2x4", "--out", str(tmp_path / "run"), "--processes", "1"]
+    done = CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert "small.json: " in done.output
+    assert "mean wait" in done.output
+    assert (tmp_path / "run" / "command").read_text().startswith("rltuned train --trace")
+    told = CliRunner().invoke(cli, [*words, "--resume", "--json"], catch_exceptions=False)
+    assert json.loads(told.stdout)["iterations"] == 6
+
+
+def test_the_command_refuses_what_it_cannot_do():
+    def said(*words):
+        done = CliRunner().invoke(cli, ["train", *words])
+        return done.exit_code, done.output + str(done.exception or "")
+
+    assert said("--out", "x")[0] == 2
+    assert said("--trace", "a.csv", "--out", "x")[0] == 2
+    assert said("--trace", "a.csv", "--cluster", "2x4")[0] == 2
+    assert "--from-sacct" in said("--trace", "a.csv", "--cluster", "2x4", "--from-sacct", "3", "--out", "x")[1]
+    assert "imitate" in CliRunner().invoke(cli, ["train", "--help"]).output
+    with pytest.raises(ConfigError, match="history"):
+        command.settings(name="x", estimates="history")
+
+
+def test_the_budget_is_counted_in_iterations():
+    assert command.settings(name="x").iterations == 3 * command.settings(name="x", budget=10.0).iterations
+    assert command.settings(name="x", budget=10.0, iterations=5).iterations == 5
+
+
+@pytest.mark.skipif("RLTUNED_TEST_TRACES" not in os.environ, reason="RLTUNED_TEST_TRACES names no directory of traces")
+def test_windows_of_a_real_trace_have_headroom():
+    directory = Path(os.environ["RLTUNED_TEST_TRACES"])
+    real = Site(read(directory / "helios-venus.csv.gz"), read_shape("16x8"))
+    waits = [
+        judge(Judge(candidate([real], CurriculumSettings(), 7, at), ("saf",)))["saf"]["wait_mean"] for at in range(20)
+    ]
+    assert sum(wait >= 60.0 for wait in waits) >= 10
