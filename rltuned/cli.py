@@ -177,9 +177,11 @@ def check_config(path: Path | None) -> None:
     """Validate a configuration file (and the environment) without starting anything."""
     effective = load(path)
     from rltuned.daemon.loop import load_policy
+    from rltuned.daemon.rehearse import check as check_rehearsal
     from rltuned.daemon.verdict import Auto
 
     policy = load_policy(effective.config.policy)
+    check_rehearsal(effective.config.rehearsal)
     click.echo(
         f"{path or DEFAULT_PATH}: ok, stage {effective.config.cycle.stage}, policy {effective.config.policy.name}"
     )
@@ -390,12 +392,23 @@ def _model(name: str) -> str:
 )
 @click.option("--seed", default=7, show_default=True, type=click.IntRange(min=0), help="The same seed, the same model.")
 @click.option(
-    "--budget", type=click.FloatRange(min=0, min_open=True), metavar="MINUTES", help="On 2 cores. [default: 30]"
+    "--budget",
+    "--minutes",
+    "budget",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="MINUTES",
+    help="On 2 cores. [default: 30]",
 )
 @click.option("--iterations", type=click.IntRange(min=0), help="Of PPO, instead of as many as the budget has room for.")
 @click.option("--window", type=click.IntRange(min=2), help="Most jobs of a window. [default: 1024]")
 @click.option("--processes", type=click.IntRange(min=1), help="That play windows. [default: cores]")
 @click.option("--resume", is_flag=True, help="Go on with the run in --out, to the same end.")
+@click.option(
+    "--peer",
+    type=click.Choice(["rlscheduler", "schedinspector"]),
+    help="Train this learned peer instead, as its authors do, for a comparison (docs/peers.md).",
+)
+@click.option("--rule", metavar="RULE", help="Base rule of --peer schedinspector. [default: sjf]")
 @click.option("--form", metavar="FORMAT", help="Format of the traces. [default: by their first lines]")
 @click.option("--skip-bad", is_flag=True, help="Count lines that cannot be read and go on.")
 @json_option
@@ -414,6 +427,8 @@ def train(
     window: int | None,
     processes: int | None,
     form: str | None,
+    peer: str | None,
+    rule: str | None,
     *,
     resume: bool,
     skip_bad: bool,
@@ -448,6 +463,15 @@ def train(
         raise click.UsageError("--from-sacct has one cluster")
     if out is None:
         raise click.UsageError("--out DIR: where the model, its curves and its checkpoints go")
+    if peer is not None or rule is not None:
+        if peer is None or len(traces) != 1 or resume:
+            raise click.UsageError("--peer takes one --trace with one --cluster, and no --resume; --rule is for --peer")
+        given = {key: value for key, value in options.items() if not _defaulted(context, key)}
+        given |= {} if _defaulted(context, "name") else {"name": name}
+        asked = {"minutes": budget, "epochs": iterations, "jobs": window, "processes": processes, "rule": rule}
+        given |= {key: value for key, value in asked.items() if value is not None}
+        _train_peer(peer, (traces[0], clusters[0], out), given, {"form": form, "skip_bad": skip_bad}, as_json=as_json)
+        return
     try:
         from rltuned.learn import command
         from rltuned.learn.progress import progress_bar
@@ -476,6 +500,35 @@ def train(
         return
     for told in command.lines(result):
         click.echo(told)
+
+
+def _defaulted(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT
+
+
+def _train_peer(
+    peer: str, files: tuple[str, str, Path], given: dict[str, Any], reading: dict[str, Any], *, as_json: bool
+) -> None:
+    """`train --peer`. `files`: trace, cluster, output. `given`: options that were given."""
+    from rltuned.daemon.clock import SystemClock
+    from rltuned.learn import peers
+    from rltuned.learn.progress import progress_bar
+
+    estimates = given.pop("estimates", "true")
+    settings = peers.from_options(peer, given)
+    try:
+        with progress_bar() as report:
+            result, path = peers.train_from_files(
+                *files, settings, SystemClock().monotonic, estimates, _revision(), report, **reading
+            )
+    except ImportError as error:
+        raise RltunedError(f"training needs TensorFlow: pip install 'rltuned[train]' ({error})") from error
+    if as_json:
+        emit({"manifest": str(path), "epochs": len(result.curve), "validation": result.validation})
+    else:
+        click.echo(peers.sentence(result, path))
+    if result.interrupted:
+        raise KeyboardInterrupt
 
 
 def _own_site(config: Config, days: float, clusters: tuple[str, ...], report: Any) -> Any:
@@ -596,9 +649,13 @@ def _fresh_record(config: Config) -> dict[str, Any]:
     from rltuned.daemon.clock import SystemClock
     from rltuned.daemon.history import saved_estimates
     from rltuned.daemon.journal import Journal
+    from rltuned.daemon.logs import make
     from rltuned.daemon.loop import load_policy
+    from rltuned.daemon.metrics import Metrics
+    from rltuned.daemon.planning import Planning
+    from rltuned.daemon.rehearse import KERNELS, Here
     from rltuned.daemon.verdict import chosen
-    from rltuned.decide import plan, record
+    from rltuned.decide import record
     from rltuned.slurm.connect import open_reader
 
     try:
@@ -613,7 +670,10 @@ def _fresh_record(config: Config) -> dict[str, Any]:
         click.echo(f"rltuned: run times are the time limits: {error}", err=True)
         estimates = None
     policy, choice = chosen(load_policy(config.policy), snapshot, config.rehearsal)
-    return record(plan(snapshot, policy, config, history, estimates)) | {"policy_why": choice.why}
+    log = make(config.log.level, config.log.format, sys.stderr)
+    rehearsal = Here(lambda: config.rehearsal, SystemClock(), log, Metrics(), config.state.directory / KERNELS)
+    made = Planning(lambda _: estimates, rehearsal)(snapshot, policy, config, history)
+    return record(made) | {"policy_why": choice.why}
 
 
 @cli.command()

@@ -3,7 +3,7 @@
 import csv
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -231,16 +231,30 @@ def train_peer(
     return replace(result, validation=_validate(windows, start, peer, settings.metric, progress))
 
 
+def from_options(peer: str, options: Mapping[str, Any]) -> PeerSettings:
+    """Settings from options of the command line by name, absent ones left out; `objective` is the metric.
+
+    Raises:
+        ConfigError: as `PeerSettings`, or an objective that the peers do not have.
+    """
+    given = dict(options)
+    metric = given.pop("objective", Metric.WAIT.value)
+    if metric not in set(Metric):
+        raise ConfigError(f"a learned peer is trained for {' or '.join(Metric)}, not {metric}")
+    return PeerSettings(peer, metric=Metric(metric), **given)
+
+
 def train_from_files(
-    trace: Path,
+    trace: str | Path,
     cluster: str,
     out: Path,
     settings: PeerSettings,
-    *,
     clock: Callable[[], float],
     estimates: str = "true",
     revision: str = "unknown",
     progress: Report = silent,
+    form: str | None = None,
+    skip_bad: bool = False,
 ) -> tuple[PeerResult, Path]:
     """What `rltuned train --peer` does: trace and cluster in, model files out; the result and the manifest's path.
 
@@ -250,21 +264,29 @@ def train_from_files(
         out: directory for the model.
         settings: theirs, but for the budget.
         clock: as `train_peer`.
-        estimates: as `rltuned evaluate --estimates`, drawn by the seed; `history` needs a simulation of its own per
-            window and is refused.
+        estimates: true, noisy:SIGMA or limit, drawn by the seed; `history` would need a predictor for each window.
         revision: of the code, for the manifest.
         progress: told after each step.
+        form: as `rltuned.workload.readers.read`.
+        skip_bad: likewise.
 
     Raises:
         RltunedError: trace, cluster, estimates or settings are wrong, or the files cannot be written.
     """
-    if parse_estimates(estimates).kind is EstimateKind.HISTORY:
-        raise ConfigError("the learned peers are trained with --estimates true, noisy:SIGMA or limit, not history")
+    if estimates == "mixed" or parse_estimates(estimates).kind is EstimateKind.HISTORY:
+        raise ConfigError(f"a learned peer is trained with --estimates true, noisy:SIGMA or limit, not {estimates}")
     shape = read_shape(cluster)
-    jobs = read(str(trace), progress=progress)
+    jobs = read(trace, form=form, skip_bad=skip_bad, progress=progress)
     lesson = Lesson(jobs, estimate(jobs, estimates, settings.seed), shape)
     result = train_peer(lesson, settings, clock, progress)
     return result, write_peer(result, lesson, out, revision, estimates)
+
+
+def sentence(result: PeerResult, path: Path) -> str:
+    """What came of a training, for people."""
+    unit = " h" if result.settings.metric is Metric.WAIT else ""
+    beside = ", ".join(f"{name} {value:.3g}{unit}" for name, value in result.validation.items())
+    return f"{path}: {len(result.curve)} epochs; mean {result.settings.metric} on validation windows: {beside or 'not measured'}"
 
 
 def write_peer(

@@ -1,11 +1,14 @@
 """Training of the learned peers: what is rewarded, what is recorded, and that it learns."""
 
 import csv
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from rltuned.cli import cli
 from rltuned.cluster.shape import parse_shape
 from rltuned.errors import ConfigError, RltunedError
 from rltuned.evaluate.policies import plan_config
@@ -151,9 +154,7 @@ def test_settings_that_make_no_sense_are_refused(values, told):
 
 def test_estimates_by_history_are_refused_before_anything_is_read(tmp_path):
     with pytest.raises(ConfigError, match="not history"):
-        train_from_files(
-            tmp_path / "none.csv", "1x1", tmp_path, settings("rlscheduler"), clock=still, estimates="history"
-        )
+        train_from_files(tmp_path / "none.csv", "1x1", tmp_path, settings("rlscheduler"), still, estimates="history")
 
 
 def test_windows_are_as_long_as_each_paper_has_them_unless_said_otherwise():
@@ -183,7 +184,7 @@ def test_rlscheduler_learns_to_take_short_jobs_first_and_the_same_seed_gives_the
             "1x1",
             tmp_path / run,
             eager("rlscheduler", 12),
-            clock=still,
+            still,
             revision="r1",
             progress=lambda *step: told.append(step),
         )
@@ -285,3 +286,55 @@ def test_advantages_are_those_worked_out_by_hand():
     plain = np.array([1.75, 1.5, 1.0])
     assert found == pytest.approx((plain - plain.mean()) / plain.std())
     assert returns.tolist() == [4.0, 4.0, 4.0]
+
+
+# --- the command
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--rule", "saf"], "--rule is for --peer"),
+        (["--peer", "rlscheduler", "--resume"], "no --resume"),
+        (["--peer", "rlscheduler", "--trace", "b", "--cluster", "1x1"], "one --trace"),
+        (["--peer", "decima"], "'decima' is not one of"),
+    ],
+)
+def test_the_command_names_what_a_peer_does_not_take(tmp_path, words, told):
+    words = ["train", "--trace", "a", "--cluster", "1x1", "--out", str(tmp_path), *words]
+    result = CliRunner().invoke(cli, words)
+    assert result.exit_code == 2
+    assert told in " ".join(result.output.replace("│", " ").split())
+
+
+def test_options_become_settings_and_an_objective_that_peers_do_not_have_is_refused():
+    chosen = peers.from_options("schedinspector", {"objective": "bsld", "minutes": 3.0, "rule": "saf", "name": "other"})
+    assert (chosen.metric, chosen.minutes, chosen.rule, chosen.name) == (Metric.BSLD, 3.0, "saf", "other")
+    with pytest.raises(ConfigError, match="trained for wait or bsld, not mix"):
+        peers.from_options("rlscheduler", {"objective": "mix"})
+
+
+@pytest.mark.learn
+def test_the_command_trains_and_says_what_came_of_it(tmp_path):
+    trace = tmp_path / "burst.csv"
+    # One job at a time, but every sixteenth comes with the one before it and has to wait: little to simulate.
+    submit = np.arange(2400) - (np.arange(2400) % 16 == 15)
+    write_csv(workload(Source("pairs"), submit * 300.0, 200.0, 1), trace)
+    words = [
+        "--peer",
+        "schedinspector",
+        "--trace",
+        str(trace),
+        "--cluster",
+        "1x1",
+        "--iterations",
+        "1",
+        "--window",
+        "3",
+    ]
+    result = CliRunner().invoke(cli, ["train", *words, "--minutes", "5", "--out", str(tmp_path), "--json"])
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert told["epochs"] == 1
+    assert told["validation"]["trained"] == pytest.approx(200 / 16 / 3600)
+    assert files.info(str(tmp_path / "schedinspector.json")).settings["minutes"] == 5.0
