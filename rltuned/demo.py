@@ -26,7 +26,7 @@ import prometheus_client
 from rltuned.cluster.changes import History, Outcome
 from rltuned.cluster.ended import EndedJob
 from rltuned.cluster.shape import ClusterShape, from_json
-from rltuned.cluster.tables import Bools, Floats, Snapshot
+from rltuned.cluster.tables import Bools, Floats, JobTable, Snapshot
 from rltuned.config import (
     Config,
     CycleSection,
@@ -47,9 +47,11 @@ from rltuned.daemon.lock import Lock
 from rltuned.daemon.logs import make
 from rltuned.daemon.loop import CycleReport, Daemon, load_policy
 from rltuned.daemon.metrics import Endpoint, Metrics, serve
+from rltuned.daemon.planning import Planning
 from rltuned.daemon.record import FILE_NAME, save, with_outcomes
+from rltuned.daemon.rehearse import KERNELS, Here
 from rltuned.daemon.undo import undo
-from rltuned.decide.plan import Plan, plan
+from rltuned.decide.plan import Plan
 from rltuned.decide.record import record
 from rltuned.decide.scope import Veto
 from rltuned.evaluate.metrics import measure
@@ -173,7 +175,7 @@ class Proof:
 
 
 class _Known:
-    """Estimates that are fixed beforehand (`true`, `noisy`, `limit`), as the daemon's planner."""
+    """Estimates that are fixed beforehand (`true`, `noisy`, `limit`)."""
 
     def __init__(self, run_time: Floats) -> None:
         self._run_time = run_time
@@ -181,9 +183,9 @@ class _Known:
     def refresh(self) -> None:
         """Nothing is learnt."""
 
-    def plan(self, snapshot: Snapshot, policy: Policy, config: Config, history: History) -> Plan:
-        """`rltuned.decide.plan.plan` with these estimates."""
-        return plan(snapshot, policy, config, history, self._run_time[snapshot.jobs.job_id - 1])
+    def estimates(self, jobs: JobTable) -> Floats:
+        """As `RunTimes.estimates`."""
+        return self._run_time[jobs.job_id - 1]
 
 
 def split(both: Workload, past: int, shape: ClusterShape) -> tuple[Workload, list[EndedJob]]:
@@ -252,6 +254,11 @@ class Demo:
         self.outcomes: Counter[Outcome] = Counter()
         self._run_times = self._source(known)
         self._run_times.refresh()
+        # In this process, which has the compiled simulator anyway, and on the virtual clock: it is never too late.
+        rehearsal = Here(
+            lambda: self.config.rehearsal, self.steered.clock, self._logger, self.metrics, self.directory / KERNELS
+        )
+        self._planning = Planning(self._run_times.estimates, rehearsal)
         self._start_daemon()
         stack.callback(self._stop_daemon)
 
@@ -344,7 +351,7 @@ class Demo:
         self._lock.release()
 
     def _planner(self, snapshot: Snapshot, policy: Policy, config: Config, history: History) -> Plan:
-        self._plan = self._run_times.plan(snapshot, policy, config, history)
+        self._plan = self._planning(snapshot, policy, config, history)
         return self._plan
 
     # --- moving

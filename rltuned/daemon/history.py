@@ -13,17 +13,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from rltuned.cluster.changes import History as Claims
 from rltuned.cluster.ended import EndedJob
-from rltuned.cluster.tables import Floats, JobTable, Snapshot
-from rltuned.config import Config, EstimatesSection
+from rltuned.cluster.tables import Floats, JobTable
+from rltuned.config import EstimatesSection
 from rltuned.daemon.clock import Clock
 from rltuned.daemon.files import write_atomic
 from rltuned.daemon.logs import Log
 from rltuned.daemon.metrics import Metrics
-from rltuned.decide.plan import Plan, plan
 from rltuned.errors import RltunedError, SlurmError, SlurmParseError, WorkloadError
-from rltuned.policy import Policy
 from rltuned.slurm.port import HistoryReader
 from rltuned.workload.predict import History, Kind, predict_table
 
@@ -69,10 +66,6 @@ class RunTimes:
         found = predict_table(known.history, jobs)
         self._metrics.predicted.set(int(np.isfinite(found[jobs.pending]).sum()))
         return found
-
-    def plan(self, snapshot: Snapshot, policy: Policy, config: Config, history: Claims) -> Plan:
-        """`rltuned.decide.plan.plan` with these estimates: the daemon's planner."""
-        return plan(snapshot, policy, config, history, self.estimates(snapshot.jobs))
 
     # --- the other side
 

@@ -163,6 +163,8 @@ class Daemon:
     metrics: Metrics
     notifier: Notifier = field(default_factory=Notifier)
     planner: Planner = plan
+    rehearsal_trouble: Callable[[], str] = str
+    """Why the planner does not play the queue ahead although it should; "" where it does. For the record, and `doctor`."""
     facts: ClusterFacts | None = None
     findings: list[Finding] = field(default_factory=list)
     demoted: str = ""
@@ -324,9 +326,14 @@ class Daemon:
                 except JournalError as error:
                     blocked = str(error)
         with self._phase("report"):
+            about = {
+                "stage": stage.value,
+                "policy_why": choice.why,
+                "rehearsal_trouble": self.rehearsal_trouble(),
+            }
             trouble = save(
                 self.config.state.directory,
-                with_outcomes(record_of(result) | {"stage": stage.value, "policy_why": choice.why}, results),
+                with_outcomes(record_of(result) | about, results),
             )
             if trouble:
                 self.log.warning("record.not_written", detail=trouble)

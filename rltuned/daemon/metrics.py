@@ -4,6 +4,7 @@ Base units, closed label sets, never a job, a user or an account as a label: the
 that users do. A scrape reads values that the last cycle left here; it never touches Slurm.
 """
 
+import enum
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,19 @@ PHASES: Final = ("read", "reconcile", "plan", "apply", "report", "total")
 CYCLES: Final = ("done", "shed", "waiting", "failed")
 ERRORS: Final = ("unavailable", "parse", "denied", "other")
 BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class RehearsalOutcome(enum.StrEnum):
+    """How a rehearsal ended."""
+
+    MOVED = "moved"
+    KEPT = "kept"
+    """No order that was played is better than the policy's."""
+    SKIPPED = "skipped"
+    """Fewer than two jobs that could start, or the worker is not ready."""
+    LATE = "late"
+    """No answer in time; the worker was killed."""
+    FAILED = "failed"
 
 
 class Metrics:
@@ -72,6 +86,14 @@ class Metrics:
         self.predicted = gauge("predicted_jobs", "Pending jobs whose run time is predicted from finished ones.")
         self.history_until = gauge("history_timestamp_seconds", "Up to when finished jobs are known; 0: none are.")
         self.history_errors = counter("history_errors", "Times that finished jobs could not be read.")
+        self.rehearsals = counter("rehearsals", "Times that the queue was to be played ahead, by outcome.", ["outcome"])
+        self.rehearsal_plays = counter("rehearsal_plays", "Orders in which the queue was played ahead.")
+        self.rehearsal_seconds = counter("rehearsal_seconds", "Seconds that cycles have spent on it.")
+        self.rehearsal_gain = counter(
+            "rehearsal_gain_seconds",
+            "Seconds of waiting that the moves found by it are expected to save, all jobs together.",
+        )
+        self.rehearsal_ready = gauge("rehearsal_ready", "Whether the worker that plays the queue ahead can be asked.")
         self.restored = counter("restored_jobs", "Jobs that the running daemon gave back to Slurm.")
         self.verdict = gauge(
             "verdict_state", "What the verdict is worth to policy auto: 1 for its state, 0 for the others.", ["state"]
@@ -86,6 +108,8 @@ class Metrics:
         for field in Field:
             for outcome in Outcome:
                 self.changes.labels(field.value, outcome.value)
+        for rehearsal_outcome in RehearsalOutcome:
+            self.rehearsals.labels(rehearsal_outcome.value)
         for labels in ("applied", "refused"):
             self.reloads.labels(labels)
         self._vetoes = tuple(vetoes)
@@ -96,6 +120,13 @@ class Metrics:
         self.set_stage(Stage.SHADOW)
         self.set_breaker(BreakerState.CLOSED)
         self.set_verdict(Standing.UNUSED)
+
+    def rehearsed(self, outcome: RehearsalOutcome, plays: int = 0, gain: float = 0.0, seconds: float = 0.0) -> None:
+        """One rehearsal."""
+        self.rehearsals.labels(outcome.value).inc()
+        self.rehearsal_plays.inc(plays)
+        self.rehearsal_gain.inc(max(gain, 0.0))
+        self.rehearsal_seconds.inc(max(seconds, 0.0))
 
     def set_stage(self, stage: Stage) -> None:
         """The stage in force."""

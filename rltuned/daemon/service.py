@@ -19,7 +19,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
 from rltuned import __version__
-from rltuned.config import Effective, SlurmSection
+from rltuned.config import Config, Effective, SlurmSection
 from rltuned.daemon.clock import Clock, SystemClock
 from rltuned.daemon.history import RunTimes
 from rltuned.daemon.journal import Journal
@@ -29,6 +29,9 @@ from rltuned.daemon.loop import CycleOutcome, Daemon, load_policy
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.metrics import serve as serve_metrics
 from rltuned.daemon.notify import Notifier
+from rltuned.daemon.planning import Estimating, Planning, no_estimates
+from rltuned.daemon.rehearse import KERNELS, Here, RehearsalProcess
+from rltuned.daemon.rehearse import check as check_rehearsal
 from rltuned.decide.scope import Veto
 from rltuned.errors import LockedError, SlurmUnavailableError
 from rltuned.placement import SolveOutcome
@@ -73,7 +76,7 @@ def serve(
     # Its warning about a cycle that is still running is `cycle.overrun` here.
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
     effective = load()
-    config = effective.config
+    config = checked(effective.config)
     policy = load_policy(config.policy)
     log = make(config.log.level, config.log.format, sys.stderr)
     notifier = Notifier.of(os.environ, os.getpid())
@@ -98,16 +101,24 @@ def serve(
             notifier=notifier,
         )
         stack.callback(daemon.stop)
+        state = config.state.directory
+        estimates: Estimating = no_estimates
+        # In the foreground nobody promises to be small: no worker process for one cycle.
+        rehearsal: Here | RehearsalProcess = (Here if once else RehearsalProcess)(
+            lambda: daemon.config.rehearsal, clock, log, metrics, state / KERNELS
+        )
+        stack.callback(rehearsal.close)
         if isinstance(reader, HistoryReader):
-            state = config.state.directory
             run_times = RunTimes(reader, lambda: daemon.config.estimates, state, clock, log, metrics)
-            daemon.planner = run_times.plan
+            estimates = run_times.estimates
             stack.callback(run_times.stop)
             # One cycle in the foreground goes by what is known: reading weeks of jobs would keep somebody waiting.
             if once:
                 run_times.load()
             else:
                 run_times.start()
+        daemon.planner = Planning(estimates, rehearsal)
+        daemon.rehearsal_trouble = lambda: rehearsal.trouble
         if once:
             report = daemon.tick()
             if report is None or report.outcome is CycleOutcome.FAILED:
@@ -120,7 +131,7 @@ def serve(
             + (f", metrics on {config.metrics.address}:{endpoint.port}" if endpoint is not None else ""),
             metrics_port=endpoint.port if endpoint is not None else None,
         )
-        _run(daemon, load, notifier, clock)
+        _run(daemon, load, notifier, clock, rehearsal.close)
         log.info("daemon.stopped", sentence="The running cycle was finished. `rltuned restore` gives the queue back.")
 
 
@@ -141,8 +152,20 @@ def _lock(directory: Path, clock: Clock) -> Lock:
         clock.sleep(1.0)
 
 
-def _run(daemon: Daemon, load: Callable[[], Effective], notifier: Notifier, clock: Clock) -> None:
-    """Cycles at a fixed rate in a thread of their own; signals and the watchdog here."""
+def checked(config: Config) -> Config:
+    """The configuration, if what it asks for can be had on this host.
+
+    Raises:
+        ConfigError: names the key.
+    """
+    check_rehearsal(config.rehearsal)
+    return config
+
+
+def _run(
+    daemon: Daemon, load: Callable[[], Effective], notifier: Notifier, clock: Clock, hurry: Callable[[], None]
+) -> None:
+    """Cycles at a fixed rate in a thread of their own; signals and the watchdog here. `hurry` ends what a cycle waits for."""
 
     def trigger() -> IntervalTrigger:
         return IntervalTrigger(seconds=daemon.config.cycle.interval, timezone=UTC)
@@ -166,13 +189,14 @@ def _run(daemon: Daemon, load: Callable[[], Effective], notifier: Notifier, cloc
             if signal.SIGHUP in caught:
                 notifier.reloading(clock.monotonic())
                 interval = daemon.config.cycle.interval
-                if daemon.reload(lambda: load().config):
+                if daemon.reload(lambda: checked(load().config)):
                     daemon.log = make(daemon.config.log.level, daemon.config.log.format, sys.stderr)
                     if daemon.config.cycle.interval != interval:
                         scheduler.reschedule_job(JOB, trigger=trigger())
                 notifier.ready(f"{daemon.stage}: reloaded")
         notifier.stopping()
         daemon.request_stop()
+        hurry()
         scheduler.shutdown(wait=True)
 
 

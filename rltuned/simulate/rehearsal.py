@@ -8,6 +8,7 @@ worth, measured; docs/decisions/0096 why it is there.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -15,12 +16,16 @@ import numpy.typing as npt
 
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.pools import job_pools
+from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Floats, Ints, JobTable, NodeTable, Snapshot
 from rltuned.decide.rehearsal import Move, Rehearsed
 from rltuned.decide.scope import priority_tiers
+from rltuned.policy.heuristics import by_name
 from rltuned.simulate import kernel as k
-from rltuned.simulate.engine import plans, ragged, setup_of
-from rltuned.simulate.values import Backfill, SimulationSettings
+from rltuned.simulate.engine import Simulation, plans, ragged, setup_of
+from rltuned.simulate.rankers import RuleRanker, compile_kernel
+from rltuned.simulate.values import Backfill, Estimates, SimulationSettings
+from rltuned.workload.jobs import Source, workload
 
 Rows = npt.NDArray[np.intp]
 
@@ -105,6 +110,18 @@ class QueueRehearsal:
         play = _Player(state, setup_of(settings), len(queue), self.slowdown)
         keys = np.arange(len(queue), dtype=np.float64)
         return play, keys, play(keys)
+
+
+@cache
+def compile_rehearsal() -> None:
+    """Load the kernel and all that a rehearsal needs of it, or compile it where that has never been done (about 20 s)."""
+    compile_kernel()
+    jobs = workload(Source("compile"), [0.0, 0.0, 1.0, 2.0], [100.0, 50.0, 50.0, 10.0], [2, 1, 1, 2])
+    simulation = Simulation(parse_shape("1x2"), jobs, Estimates(jobs.run_time, jobs.run_time.copy()))
+    simulation.run(RuleRanker(by_name("fifo")), until=5.0)
+    snapshot = simulation.snapshot()
+    pending = snapshot.jobs.pending
+    QueueRehearsal().rehearse(snapshot, pending, np.zeros(len(pending)), np.full(len(snapshot.jobs), 100.0))
 
 
 class _Player:

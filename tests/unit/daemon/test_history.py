@@ -17,6 +17,7 @@ from rltuned.cluster.ended import EndedJob
 from rltuned.config import Config, EstimatesSection
 from rltuned.daemon.history import FILE_NAME, OVERLAP, Known, RunTimes, load, saved_estimates
 from rltuned.daemon.metrics import Metrics
+from rltuned.daemon.planning import Planning
 from rltuned.decide import explain, plan, record
 from rltuned.errors import RltunedError, SlurmParseError, SlurmUnavailableError
 from rltuned.policy import by_name
@@ -303,7 +304,7 @@ def test_the_policy_ranks_on_predictions_and_explain_says_where_they_come_from(t
     snapshot = slurm.reader().snapshot(slurm.clock.time())
     policy, config = by_name("sjf"), Config()
     by_limit = record(plan(snapshot, policy, config))
-    by_history = record(site.run_times.plan(snapshot, policy, config, History()))
+    by_history = record(Planning(site.run_times.estimates)(snapshot, policy, config, History()))
     assert [explain(by_limit, job).rank for job in (unknown, long, short)] == [1, 2, 3]
     assert [explain(by_history, job).rank for job in (short, unknown, long)] == [1, 2, 3]
     answers = {job: explain(by_history, job) for job in (long, short, unknown)}

@@ -123,7 +123,7 @@ def test_a_play_starts_every_job_when_the_simulator_going_on_in_that_order_does(
 
 def test_a_play_never_gives_more_of_a_node_than_it_has_however_uneven_the_shares_of_running_jobs():
     uneven = 0
-    for seed in range(30):
+    for seed in range(40):
         simulation = in_the_middle(seed)
         snapshot, rows, run = seen(simulation)
         rng = np.random.default_rng(seed)

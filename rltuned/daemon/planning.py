@@ -1,0 +1,39 @@
+"""The daemon's planner: `rltuned.decide.plan`, with what finished jobs say about run times, and with the queue played ahead."""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+
+from rltuned.cluster.changes import History
+from rltuned.cluster.tables import Floats, JobTable, Snapshot
+from rltuned.config import Config
+from rltuned.daemon.rehearse import Find, Rehearsing, wanted
+from rltuned.decide.plan import Plan, plan
+from rltuned.policy import Policy
+
+Estimating = Callable[[JobTable], Floats | None]
+
+
+def no_estimates(_jobs: JobTable) -> None:
+    """Nothing is known of finished jobs."""
+
+
+class Planning:
+    """Satisfies `rltuned.daemon.loop.Planner`."""
+
+    def __init__(
+        self, estimates: Estimating = no_estimates, rehearsal: Rehearsing | None = None, find: Find = find_spec
+    ) -> None:
+        """Args:
+        estimates: (N,) predicted run times of the jobs of a table; None while there are none.
+        rehearsal: asked where configuration and policy want it; None: never.
+        find: finds installed modules.
+        """
+        self._estimates, self._rehearsal, self._find = estimates, rehearsal, find
+
+    def __call__(self, snapshot: Snapshot, policy: Policy, config: Config, history: History) -> Plan:
+        """One cycle's decision."""
+        rehearsal = self._rehearsal
+        if rehearsal is not None and not wanted(config.rehearsal, policy, self._find):
+            rehearsal.rest()
+            rehearsal = None
+        return plan(snapshot, policy, config, history, self._estimates(snapshot.jobs), rehearsal)

@@ -1,0 +1,394 @@
+"""The queue played ahead (`rltuned.simulate.rehearsal`) beside the daemon: in a process of its own, which may fail.
+
+Numba and LLVM take more memory than all the rest of the daemon, and the kernel takes seconds to load, or half a minute to
+compile where no cache has it. So the daemon has one worker process: it is started by the first cycle that wants it, gets what
+it needs of each snapshot, and answers in time or is killed. Whatever becomes of it, the cycle goes on with the policy's order.
+
+Commands that decide once have the same without a process: `Here`.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.tables import Category, Floats, Snapshot
+from rltuned.config import RehearsalSection
+from rltuned.daemon.clock import Clock, SystemClock
+from rltuned.daemon.logs import Log
+from rltuned.daemon.metrics import Metrics, RehearsalOutcome
+from rltuned.decide.rehearsal import Foresees, Rehearsal, Rehearsed
+from rltuned.errors import ConfigError
+from rltuned.policy import Policy
+
+Rows = npt.NDArray[np.intp]
+Pipe = Connection
+Find = Callable[[str], object]
+
+GRACE: Final = 2.0
+"""Seconds beyond the time limit: a play that began in time may end, and the way there and back."""
+WARM: Final = 300.0
+"""Seconds after which a worker that has not said it is ready is taken for stuck; compiling takes 20 to 40."""
+FIRST_WAIT: Final = 60.0
+LONGEST_WAIT: Final = 900.0
+"""Seconds between the tries to start a worker that keeps failing, doubling; the first failure is tried again at once."""
+NICE: Final = 5
+READY: Final = "ready"
+EXTRA: Final = "pip install 'rltuned[simulate]'"
+CACHE: Final = "NUMBA_CACHE_DIR"
+KERNELS: Final = "numba"
+"""Directory below the state directory where compiled kernels are kept when nothing better is known."""
+REMEDY: Final = 'see docs/rehearsal.md; rehearsal.enabled = "off" does without'
+
+
+class Rehearsing(Rehearsal, Protocol):
+    """A rehearsal that costs something while it is not asked, and can say why it does not answer."""
+
+    @property
+    def trouble(self) -> str:
+        """Why it does not answer; "" where it does, or has not been asked."""
+
+    def rest(self) -> None:
+        """It is not wanted for now."""
+
+
+def has_numba(find: Find = find_spec) -> bool:
+    """Whether Numba is installed; it is not loaded."""
+    return find("numba") is not None
+
+
+def check(settings: RehearsalSection, find: Find = find_spec) -> None:
+    """Refuse what cannot be had.
+
+    Raises:
+        ConfigError: it is switched on, and Numba is not there.
+    """
+    if settings.enabled == "on" and not has_numba(find):
+        raise ConfigError(f'rehearsal.enabled = "on" needs Numba: {EXTRA} (or set it to "auto")')
+
+
+def wanted(settings: RehearsalSection, policy: Policy, find: Find = find_spec) -> bool:
+    """Whether this policy's order is rehearsed."""
+    if settings.enabled == "off" or not (settings.enabled == "on" or isinstance(policy, Foresees)):
+        return False
+    return has_numba(find)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the worker is asked: the arguments of `Rehearsal.rehearse`, and how to play."""
+
+    settings: RehearsalSection
+    snapshot: Snapshot
+    rows: Rows
+    scores: Floats
+    run_times: Floats
+
+    def play(self, clock: Clock) -> Rehearsed | None:
+        """Play it, here and now. The kernel is loaded or compiled where it has not been."""
+        from rltuned.simulate.rehearsal import QueueRehearsal  # noqa: PLC0415 - Numba (see above)
+
+        settings, until = self.settings, clock.monotonic() + self.settings.time_limit
+        rehearsal = QueueRehearsal(
+            candidates=settings.candidates,
+            slowdown=settings.slowdown,
+            margin=settings.margin,
+            time_left=lambda: clock.monotonic() < until,
+        )
+        return rehearsal.rehearse(self.snapshot, self.rows, self.scores, self.run_times)
+
+
+def load_kernel(cache: Path) -> None:
+    """Load the compiled kernel, or compile it and keep it.
+
+    Args:
+        cache: where Numba keeps what it compiles, unless the environment says, or the package's own directory can be written.
+
+    Raises:
+        ImportError, OSError, RuntimeError: there is no Numba, or it cannot work here.
+    """
+    if CACHE not in os.environ and not os.access(Path(__file__).parents[1] / "simulate", os.W_OK):
+        os.environ[CACHE] = str(cache)
+    from rltuned.simulate.rehearsal import compile_rehearsal  # noqa: PLC0415 - Numba (see above)
+
+    compile_rehearsal()
+
+
+def work(pipe: Pipe, cache: Path) -> None:
+    """The worker's life: get warm, say so, answer requests until the daemon is gone."""
+    for number in (signal.SIGINT, signal.SIGHUP):  # a terminal sends them to the whole group; the daemon decides
+        signal.signal(number, signal.SIG_IGN)
+    with contextlib.suppress(OSError):  # the unit's filter may forbid it, and is nice itself
+        os.nice(NICE)
+    threading.Thread(target=_end_with_the_daemon, daemon=True).start()
+    clock = SystemClock()
+    try:
+        load_kernel(cache)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the daemon is told
+        pipe.send(f"{type(error).__name__}: {error}")
+        return
+    pipe.send(READY)
+    while True:
+        try:
+            request: Request = pipe.recv()
+        except EOFError:
+            return
+        try:
+            answer: Rehearsed | str | None = request.play(clock)
+        except Exception as error:  # noqa: BLE001 - the next queue is another one
+            answer = f"{type(error).__name__}: {error}"
+        pipe.send(answer)
+
+
+def _end_with_the_daemon() -> None:
+    """However the daemon ends, and whatever is being compiled or played meanwhile."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(0)
+
+
+def needed(snapshot: Snapshot, rows: Rows, run_times: Floats) -> tuple[Snapshot, Rows, Floats, Rows]:
+    """Only what a rehearsal looks at: these jobs and the running ones, without names of people.
+
+    Returns:
+        The small snapshot, the jobs' rows in it, its run times, and for each of its rows the row that it had.
+    """
+    keep = np.union1d(rows, snapshot.jobs.running).astype(np.intp)
+    jobs = snapshot.jobs.take(keep)
+    nothing = Category(np.full(len(keep), -1, dtype=np.int32), ())
+    jobs = replace(jobs, user=nothing, account=nothing, reason=nothing)
+    return replace(snapshot, jobs=jobs), np.searchsorted(keep, rows), run_times[keep], keep
+
+
+class RehearsalProcess:
+    """Satisfies `Rehearsal`: sends the queue to the worker, which it starts, watches and kills. Never raises."""
+
+    def __init__(
+        self,
+        settings: Callable[[], RehearsalSection],
+        clock: Clock,
+        log: Log,
+        metrics: Metrics,
+        cache: Path,
+        target: Callable[[Pipe, Path], None] = work,
+    ) -> None:
+        """`settings` is asked again each time: a reload may change them. `cache`: see `load_kernel`."""
+        self._settings, self._clock, self._log, self._metrics = settings, clock, log, metrics
+        self._cache, self._target = cache, target
+        self._process: SpawnProcess | None = None
+        self._pipe: Pipe | None = None
+        self._warm = False
+        self._began = 0.0
+        self._again = float("-inf")
+        """No worker is started before."""
+        self._failures = 0
+        """In a row."""
+        self._why = ""
+        self._closed = threading.Event()
+        self._starting = threading.Lock()
+        """A worker that is just being started must not be missed by `close`."""
+
+    @property
+    def trouble(self) -> str:
+        """See `Rehearsing`."""
+        return self._why
+
+    @property
+    def worker(self) -> int | None:
+        """Process id of the worker, where there is one."""
+        return None if self._process is None else self._process.pid
+
+    # --- the cycle's side
+
+    def rehearse(self, snapshot: Snapshot, rows: Rows, scores: Floats, run_times: Floats) -> Rehearsed | None:
+        """As the protocol says; None whenever there is no answer in time."""
+        if len(rows) < 2 or not self._is_ready():
+            self._metrics.rehearsed(RehearsalOutcome.SKIPPED)
+            return None
+        settings, began = self._settings(), self._clock.monotonic()
+        small, places, times, keep = needed(snapshot, rows, run_times)
+        request = Request(settings, small, places, scores, times)
+        found = self._ask(request, settings.time_limit + GRACE)
+        if not isinstance(found, Rehearsed):
+            return None
+        if self._failures:
+            self._failures, self._why = 0, ""
+            self._log.info("rehearsal.works", sentence="The queue is played ahead again.")
+        self._metrics.rehearsed(_outcome(found), found.plays, found.gain, self._clock.monotonic() - began)
+        return found if found.moved is None else replace(found, moved=int(keep[found.moved]))
+
+    def _ask(self, request: Request, patience: float) -> Rehearsed | None:
+        process, pipe = self._process, self._pipe
+        if process is None or pipe is None:
+            return None
+        # Killed, it ends whatever waits for it here: a full pipe as well as an answer that does not come.
+        late = threading.Event()
+
+        def give_up() -> None:
+            late.set()
+            process.kill()
+
+        watch = threading.Timer(patience, give_up)
+        watch.daemon = True
+        watch.start()
+        try:
+            pipe.send(request)
+            answer = pipe.recv()
+        except Exception as error:  # noqa: BLE001 - half a message of a killed worker may be anything
+            if late.is_set():
+                self._broken(f"no answer within {patience:g} s", RehearsalOutcome.LATE)
+            else:
+                self._broken(f"the worker is gone ({type(error).__name__})", RehearsalOutcome.FAILED)
+            return None
+        finally:
+            watch.cancel()
+        if isinstance(answer, str):
+            self._failed(answer, RehearsalOutcome.FAILED)
+            return None
+        if answer is None:
+            self._metrics.rehearsed(RehearsalOutcome.SKIPPED)
+        return answer if isinstance(answer, Rehearsed) else None
+
+    def _is_ready(self) -> bool:
+        """Whether the worker can be asked. Starts it where there is none, hears whether it is warm; does not wait."""
+        if self._process is None and self._clock.monotonic() >= self._again:
+            self._start()
+        if self._process is None or self._pipe is None or self._warm:
+            return self._warm
+        try:
+            said = self._pipe.recv() if self._pipe.poll(0) else None
+        except (EOFError, OSError):
+            self._process.join(1.0)
+            self._broken(f"the worker ended before it was ready (exit code {self._process.exitcode})")
+            return False
+        if said == READY:
+            self._warm = True
+            self._metrics.rehearsal_ready.set(1)
+            seconds = self._clock.monotonic() - self._began
+            self._log.info("rehearsal.ready", sentence=f"The queue is played ahead from now on ({seconds:.0f} s).")
+        elif said is not None:
+            self._broken(str(said))
+        elif self._clock.monotonic() - self._began > WARM:
+            self._broken(f"the worker was not ready after {WARM:g} s")
+        return self._warm
+
+    # --- the worker
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._closed.is_set():
+                return
+            context = multiprocessing.get_context("spawn")  # a fork would inherit locks that other threads hold
+            ours, theirs = context.Pipe()
+            process = context.Process(target=self._target, args=(theirs, self._cache), name="rehearsal", daemon=True)
+            try:
+                process.start()
+            except OSError as error:
+                ours.close()
+                self._failed(f"the worker cannot be started: {error}", RehearsalOutcome.FAILED)
+                return
+            finally:
+                theirs.close()
+            self._process, self._pipe, self._warm, self._began = process, ours, False, self._clock.monotonic()
+
+    def _broken(self, why: str, outcome: RehearsalOutcome = RehearsalOutcome.FAILED) -> None:
+        """The worker is of no use any more; another one follows."""
+        self._end()
+        if self._closed.is_set():
+            return
+        self._failed(why, outcome)
+        if self._failures == 1:
+            self._start()
+
+    def _failed(self, why: str, outcome: RehearsalOutcome) -> None:
+        self._failures += 1
+        self._why = why
+        wait = FIRST_WAIT * 2.0 ** (self._failures - 2) if self._failures > 1 else 0.0
+        self._again = self._clock.monotonic() + min(wait, LONGEST_WAIT)
+        self._metrics.rehearsed(outcome)
+        if self._failures == 1:
+            self._log.warning(
+                "rehearsal.failed",
+                sentence="The policy's order stands until it works again.",
+                reason=why,
+                remedy=REMEDY,
+            )
+
+    def _end(self) -> None:
+        process, pipe = self._process, self._pipe
+        self._process, self._pipe, self._warm = None, None, False
+        self._metrics.rehearsal_ready.set(0)
+        if process is not None:
+            process.kill()
+            process.join(5.0)
+        if pipe is not None:
+            pipe.close()
+
+    def rest(self) -> None:
+        """End the worker; it is started anew when it is wanted. For the thread of the cycle."""
+        if self._process is not None:
+            self._end()
+        self._failures, self._why, self._again = 0, "", float("-inf")
+
+    def close(self) -> None:
+        """End the worker for good, from any thread; a rehearsal that waits for it returns at once."""
+        self._closed.set()
+        with self._starting:
+            process = self._process
+        if process is not None:
+            process.kill()
+
+
+class Here:
+    """Satisfies `Rehearsal` in this process, for one cycle in the foreground and for the demonstration. Never raises."""
+
+    def __init__(
+        self, settings: Callable[[], RehearsalSection], clock: Clock, log: Log, metrics: Metrics, cache: Path
+    ) -> None:
+        """As `RehearsalProcess`."""
+        self._settings, self._clock, self._log, self._metrics, self._cache = settings, clock, log, metrics, cache
+        self._loaded = False
+        self.trouble = ""
+
+    def rehearse(self, snapshot: Snapshot, rows: Rows, scores: Floats, run_times: Floats) -> Rehearsed | None:
+        """As the protocol says. The first time the kernel is loaded, which the time limit does not count."""
+        try:
+            if not self._loaded:
+                load_kernel(self._cache)
+                self._loaded = True
+            began = self._clock.monotonic()
+            found = Request(self._settings(), snapshot, rows, scores, run_times).play(self._clock)
+        except Exception as error:  # noqa: BLE001 - the policy's order is good enough
+            if not self.trouble:
+                self._log.warning("rehearsal.failed", sentence="The policy's order stands.", reason=str(error))
+            self.trouble = f"{type(error).__name__}: {error}"
+            self._metrics.rehearsed(RehearsalOutcome.FAILED)
+            return None
+        self.trouble = ""
+        if found is None:
+            self._metrics.rehearsed(RehearsalOutcome.SKIPPED)
+        else:
+            self._metrics.rehearsed(_outcome(found), found.plays, found.gain, self._clock.monotonic() - began)
+        return found
+
+    def rest(self) -> None:
+        """There is nothing to end."""
+
+    def close(self) -> None:
+        """As `rest`."""
+
+
+def _outcome(found: Rehearsed) -> RehearsalOutcome:
+    return RehearsalOutcome.KEPT if found.moved is None else RehearsalOutcome.MOVED
