@@ -403,6 +403,23 @@ def _model(name: str) -> str:
 @click.option("--window", type=click.IntRange(min=2), help="Most jobs of a window. [default: 1024]")
 @click.option("--processes", type=click.IntRange(min=1), help="That play windows. [default: cores]")
 @click.option("--resume", is_flag=True, help="Go on with the run in --out, to the same end.")
+@click.option("--seeds", metavar="N,N…", help="A sweep: a training with each, below --out; goes on where it stopped.")
+@click.option("--objectives", metavar="NAME,NAME…", help="A sweep over these, too.")
+@click.option(
+    "--executor",
+    type=click.Choice(["local", "slurm"]),
+    default="local",
+    show_default=True,
+    help="slurm: a sweep as an array job, one task for each training.",
+)
+@click.option("--slurm-partition", default="", help="Partition of the array job.")
+@click.option(
+    "--slurm-parallel", default=64, show_default=True, type=click.IntRange(min=1), help="Trainings at a time."
+)
+@click.option("--slurm-minutes", default=120, show_default=True, type=click.IntRange(min=1), help="Limit of each task.")
+@click.option(
+    "--slurm-option", multiple=True, metavar="NAME=VALUE", help="More for sbatch, e.g. account=lab. Repeatable."
+)
 @click.option(
     "--peer",
     type=click.Choice(["rlscheduler", "schedinspector"]),
@@ -426,6 +443,9 @@ def train(
     iterations: int | None,
     window: int | None,
     processes: int | None,
+    seeds: str | None,
+    objectives: str | None,
+    executor: str,
     form: str | None,
     peer: str | None,
     rule: str | None,
@@ -447,20 +467,14 @@ def train(
       rltuned train --from-sacct 180 --out run          this site's own jobs and nodes
       rltuned train --trace a.csv --cluster 20x8 --trace b.swf --cluster 240x1 --objective wait --out run
       rltuned train --trace jobs.csv.gz --cluster 16x8:a100 --out run --resume      after a kill
+      rltuned train --trace jobs.csv.gz --cluster 16x8:a100 --out sweep --seeds 1,2,3 --objectives wait,mix
       rltuned evaluate --trace jobs.csv.gz --cluster 16x8:a100 --split test --model run/site.json
     """
     if context.invoked_subcommand is not None:
         if traces or clusters or from_sacct or out:
             raise click.UsageError(f"options of a training go without '{context.invoked_subcommand}', or behind it")
         return
-    if bool(traces) == (from_sacct is not None):
-        raise click.UsageError("what to learn from: either --trace FILE with --cluster SPEC, or --from-sacct DAYS")
-    if traces and len(traces) != len(clusters):
-        raise click.UsageError(
-            f"{len(traces)} traces and {len(clusters)} clusters: give one --cluster for each --trace"
-        )
-    if len(clusters) > 1 and not traces:
-        raise click.UsageError("--from-sacct has one cluster")
+    _check_sites(traces, clusters, from_sacct)
     if out is None:
         raise click.UsageError("--out DIR: where the model, its curves and its checkpoints go")
     if peer is not None or rule is not None:
@@ -478,19 +492,30 @@ def train(
     except ImportError as error:
         raise RltunedError(f"training needs TensorFlow: pip install 'rltuned[train]' ({error})") from error
 
+    slurm = {"tasks": 1, **_slurm_options(options)}
+    swept = seeds is not None or objectives is not None
+    if executor == "slurm" and not swept:
+        raise click.UsageError("--executor slurm is for sweeps: give --seeds or --objectives")
     settings = command.settings(name=name, budget=budget, iterations=iterations, window=window, **options)
+    cores = processes or len(os.sched_getaffinity(0))
     with progress_bar() as report:
         if from_sacct is not None:
             sites = [_own_site(load(config_path).config, from_sacct, clusters, report)]
         else:
             sites = command.read_sites(traces, clusters, form=form, skip_bad=skip_bad)
+        line = command.line(traces, clusters, from_sacct, settings, form=form, skip_bad=skip_bad)
+        if swept:
+            runs = command.sweep(sites, settings, out, seeds, objectives, line, _revision(), cores)
+            for ended in command.swept(runs, executor, out, slurm):
+                click.echo(json.dumps(ended) if as_json else command.sentence(ended))
+            return
         result = command.run(
             sites,
             settings,
             out,
-            command=command.line(traces, clusters, from_sacct, settings, form=form, skip_bad=skip_bad),
+            command=line,
             revision=_revision(),
-            processes=processes or len(os.sched_getaffinity(0)),
+            processes=cores,
             resume=resume,
             minutes=budget,
             report=report,
@@ -500,6 +525,17 @@ def train(
         return
     for told in command.lines(result):
         click.echo(told)
+
+
+def _check_sites(traces: tuple[str, ...], clusters: tuple[str, ...], from_sacct: float | None) -> None:
+    if bool(traces) == (from_sacct is not None):
+        raise click.UsageError("what to learn from: either --trace FILE with --cluster SPEC, or --from-sacct DAYS")
+    if traces and len(traces) != len(clusters):
+        raise click.UsageError(
+            f"{len(traces)} traces and {len(clusters)} clusters: give one --cluster for each --trace"
+        )
+    if len(clusters) > 1 and not traces:
+        raise click.UsageError("--from-sacct has one cluster")
 
 
 def _defaulted(context: click.Context, name: str) -> bool:

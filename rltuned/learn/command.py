@@ -1,12 +1,15 @@
 """What `rltuned train` asks for, and how it says what came of it. Loads no TensorFlow before something is trained."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rltuned.errors import ConfigError
+from rltuned.evaluate.executors import SlurmArray
+from rltuned.evaluate.executors import chosen as chosen_executor
+from rltuned.learn import sweep as sweeps
 from rltuned.learn.cost import Objective
 from rltuned.learn.curriculum import MIXED, CurriculumSettings, Site
 from rltuned.learn.progress import Report
@@ -97,6 +100,51 @@ def run(
     from rltuned.learn.train import train  # noqa: PLC0415 - TensorFlow takes seconds
 
     return train(sites, asked, out, seconds=60.0 * minutes if minutes else float("inf"), report=report, **how)
+
+
+def sweep(
+    sites: Sequence[Site],
+    asked: TrainSettings,
+    out: Path,
+    seeds: str | None,
+    objectives: str | None,
+    told: str,
+    revision: str,
+    processes: int,
+) -> list[sweeps.Run]:
+    """The trainings of a sweep.
+
+    Raises:
+        ConfigError: seeds that are no numbers, or an objective that does not exist.
+    """
+    try:
+        numbers = [int(word) for word in seeds.split(",")] if seeds is not None else [asked.seed]
+        names = [Objective(word.strip()) for word in (objectives or asked.ppo.objective.value).split(",")]
+    except ValueError as error:
+        raise ConfigError(f"--seeds takes whole numbers, --objectives {', '.join(Objective)}: {error}") from None
+    if min(numbers) < 0:
+        raise ConfigError("--seeds: below 0")
+    return sweeps.runs(sites, asked, numbers, names, out, command=told, revision=revision, processes=processes)
+
+
+def swept(runs: Sequence[sweeps.Run], executor: str, out: Path, slurm: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """What came of each training of a sweep, as they end.
+
+    Raises:
+        EvaluationError: as `rltuned.learn.sweep.on_slurm`.
+    """
+    if executor == "local":
+        return sweeps.here(runs)
+    array = chosen_executor("slurm", None, out / "sweep", slurm)
+    assert isinstance(array, SlurmArray)  # noqa: S101 - what was asked for
+    return sweeps.on_slurm(runs, array)
+
+
+def sentence(told: Mapping[str, Any]) -> str:
+    """One training of a sweep, for people."""
+    ratios = told["validation"]["ratios"]
+    shown = ", ".join(f"{label} {ratios[name]:.3f}" for name, label in _SHOWN.items())
+    return f"{told['run']}: {shown} of the best plain rules', {told['manifest']}"
 
 
 def as_dict(result: "Trained") -> dict[str, Any]:

@@ -236,3 +236,16 @@ def test_windows_of_a_real_trace_have_headroom():
         judge(Judge(candidate([real], CurriculumSettings(), 7, at), ("saf",)))["saf"]["wait_mean"] for at in range(20)
     ]
     assert sum(wait >= 60.0 for wait in waits) >= 10
+
+
+def test_a_sweep_trains_each_objective_with_each_seed_and_goes_on_where_it_stopped(tmp_path):
+    pytest.importorskip("tensorflow")
+    short = replace(SMALL, iterations=1, check=1)
+    runs = command.sweep([site()], short, tmp_path, "1,2", "wait", "rltuned train …", "abc", 1)
+    told = list(command.swept(runs, "local", tmp_path, {}))
+    assert [one["run"] for one in told] == ["wait-1", "wait-2"]
+    assert files.load(told[1]["manifest"]).name == "small-wait-2"
+    assert "mean wait" in command.sentence(told[0])
+    assert list(command.swept(runs[:1], "local", tmp_path, {})) == told[:1]
+    with pytest.raises(ConfigError, match="--seeds"):
+        command.sweep([site()], SMALL, tmp_path, "1,two", None, "", "", 1)
