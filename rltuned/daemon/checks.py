@@ -2,24 +2,29 @@
 
 import contextlib
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from rltuned.cluster.changes import ApplyMode
 from rltuned.cluster.verdict import DAY
 from rltuned.config import Config, Stage
+from rltuned.daemon import record
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import holder
 from rltuned.daemon.restore import Remains, read_heartbeat, remains
 from rltuned.daemon.verdict import AUTO, Standing, rehearses, remedy
 from rltuned.daemon.verdict import read as read_verdict
-from rltuned.errors import JournalError, SlurmError
+from rltuned.errors import JournalError, RltunedError, SlurmError
 from rltuned.slurm.port import ClusterFacts, Privilege, SlurmReader
 
 TRIED = ((22, 5), (24, 11), (26, 5))
 """Releases on which rltuned is tested."""
 
+
+STALE = 300.0
+"""Seconds after which the last decision says nothing about now."""
 
 SOON_DAYS = 7.0
 """So long before its end a verdict is to be renewed."""
@@ -148,6 +153,7 @@ def examine(reader: SlurmReader, config: Config, now: float) -> list[Finding]:
         seen = None
     if config.policy.name == AUTO:
         findings += _verdict(reader, config, now)
+    findings += rehearsal(config, now)
     findings.append(_daemon(config.state.directory, config.state.mirror, now))
     if config.cycle.stage not in {Stage.CANARY, Stage.ACTIVE}:
         findings.append(
@@ -192,6 +198,41 @@ def _verdict(reader: SlurmReader, config: Config, now: float) -> list[Finding]:
         cause = f"judged with estimates '{verdict.estimates}', and estimates.source is '{config.estimates.source}'"
         findings.append(Finding(Severity.NOTE, "verdict", cause, todo))
     return findings
+
+
+def rehearsal(config: Config, now: float, find: Callable[[str], object] = find_spec) -> list[Finding]:
+    """Whether the queue can be played ahead, and whether the daemon's last cycle says that it was."""
+    section = config.rehearsal
+    if section.enabled == "off" or (section.enabled == "auto" and config.policy.name not in {"model", AUTO}):
+        return []
+    install = "pip install 'rltuned[simulate]'"
+    if find("numba") is None:
+        if section.enabled == "on":
+            cause = 'rehearsal.enabled is "on" and Numba is not installed: the daemon does not start'
+            return [Finding(Severity.ERROR, "rehearsal", cause, install)]
+        cause = "the queue is not played ahead, which would shorten waits: Numba is not installed"
+        return [Finding(Severity.NOTE, "rehearsal", cause, f"{install} (docs/rehearsal.md)")]
+    try:
+        made = record.load(config.state.directory)
+    except RltunedError:
+        return []  # no cycle yet; `daemon` has its own finding
+    if now - made.get("time", 0.0) > max(STALE, 4 * config.cycle.interval):
+        return []
+    if trouble := made.get("rehearsal_trouble"):
+        cause = f"the queue is not played ahead, and the policy's order stands: {trouble}"
+        return [Finding(Severity.WARNING, "rehearsal", cause, rehearsal_remedy(trouble))]
+    if found := made.get("rehearsed"):
+        return [Finding(Severity.OK, "rehearsal", f"the last cycle played the queue in {found['plays']} orders")]
+    return []
+
+
+def rehearsal_remedy(trouble: str) -> str:
+    """What to do about a worker that does not answer."""
+    if "executable memory" in trouble:  # as llvmlite says it
+        return (
+            "the unit forbids machine code made at run time: install systemd/rltuned-rehearsal.conf (docs/rehearsal.md)"
+        )
+    return 'docs/rehearsal.md has the causes; rehearsal.enabled = "off" does without'
 
 
 def _daemon(directory: Path, mirror: Path | None, now: float) -> Finding:

@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from rltuned.cluster.tables import Category, Floats, Snapshot
 from rltuned.config import RehearsalSection
+from rltuned.daemon.checks import rehearsal_remedy
 from rltuned.daemon.clock import Clock, SystemClock
 from rltuned.daemon.logs import Log
 from rltuned.daemon.metrics import Metrics, RehearsalOutcome
@@ -49,7 +50,6 @@ EXTRA: Final = "pip install 'rltuned[simulate]'"
 CACHE: Final = "NUMBA_CACHE_DIR"
 KERNELS: Final = "numba"
 """Directory below the state directory where compiled kernels are kept when nothing better is known."""
-REMEDY: Final = 'see docs/rehearsal.md; rehearsal.enabled = "off" does without'
 
 
 class Rehearsing(Rehearsal, Protocol):
@@ -323,7 +323,7 @@ class RehearsalProcess:
                 "rehearsal.failed",
                 sentence="The policy's order stands until it works again.",
                 reason=why,
-                remedy=REMEDY,
+                remedy=rehearsal_remedy(why),
             )
 
     def _end(self) -> None:

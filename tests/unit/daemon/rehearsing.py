@@ -1,0 +1,61 @@
+"""Workers that misbehave, for `test_rehearse`. Each is started in a process of its own: nothing slow is imported here."""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+READY = "ready"
+
+
+def hangs(pipe: Any, cache: Path) -> None:
+    """Is ready, takes a request, and never answers."""
+    pipe.send(READY)
+    pipe.recv_bytes()
+    time.sleep(600)
+
+
+def never_reads(pipe: Any, cache: Path) -> None:
+    """Is ready, and lets the pipe run full."""
+    pipe.send(READY)
+    time.sleep(600)
+
+
+def never_ready(pipe: Any, cache: Path) -> None:
+    """Compiles for ever."""
+    time.sleep(600)
+
+
+def dies_at_once(pipe: Any, cache: Path) -> None:
+    """As where there is no memory for it."""
+    os._exit(3)
+
+
+def forbidden(pipe: Any, cache: Path) -> None:
+    """As where the unit has MemoryDenyWriteExecute=yes."""
+    pipe.send("PermissionError: [Errno 13] cannot allocate executable memory.")
+
+
+def dies_once(pipe: Any, cache: Path) -> None:
+    """The first of its kind dies in the middle of a request; `cache` is where it leaves a note for the next."""
+    pipe.send(READY)
+    while True:
+        pipe.recv_bytes()
+        if not cache.exists():
+            cache.touch()
+            os._exit(1)
+        complain_or_answer(pipe, cache.with_name("complain").exists())
+
+
+def complain_or_answer(pipe: Any, complain: bool) -> None:
+    from rltuned.decide.rehearsal import Rehearsed
+
+    pipe.send("ValueError: odd queue" if complain else Rehearsed(3, 10.0, 10.0, None, None))
+
+
+def complains_first(pipe: Any, cache: Path) -> None:
+    """Cannot play the first queue, but goes on living."""
+    pipe.send(READY)
+    for complain in (True, True, False):
+        pipe.recv_bytes()
+        complain_or_answer(pipe, complain)

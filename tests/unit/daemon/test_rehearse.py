@@ -1,0 +1,455 @@
+"""The worker that plays the queue ahead: it answers as the simulator does, and whatever becomes of it, cycles go on."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import structlog
+from structlog.testing import capture_logs
+from unit.daemon import rehearsing
+from unit.daemon.model_slurm import ModelSlurm, VirtualClock
+
+from rltuned.cluster.build import job_table, node_table
+from rltuned.cluster.changes import History, OverSubscribe
+from rltuned.cluster.tables import JobState, Partition, Snapshot
+from rltuned.config import Config, CycleSection, PolicySection, RehearsalSection, Stage, StateSection, resolve
+from rltuned.daemon import record
+from rltuned.daemon import rehearse as module
+from rltuned.daemon.checks import Severity, rehearsal
+from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.loop import CycleOutcome, Daemon
+from rltuned.daemon.metrics import Metrics, RehearsalOutcome
+from rltuned.daemon.planning import Planning
+from rltuned.daemon.rehearse import CACHE, READY, Here, RehearsalProcess, Request, check, needed, wanted, work
+from rltuned.decide.rehearsal import Move, Rehearsed
+from rltuned.errors import ConfigError
+from rltuned.policy import by_name, files
+from rltuned.simulate.rehearsal import QueueRehearsal
+
+NOW = 1_000_000.0
+
+
+def nowhere(_name):
+    return None
+
+
+def queue(pending=12, seed=2):
+    """A snapshot of a full cluster: running jobs first, pending ones, then others; and expected run times."""
+    rng = np.random.default_rng(seed)
+    n = 4 + pending + 3
+    state = np.array([JobState.RUNNING] * 4 + [JobState.PENDING] * pending + [JobState.OTHER] * 3, dtype=np.int8)
+    running = state == JobState.RUNNING
+    jobs = job_table(
+        n,
+        job_id=np.arange(101, 101 + n),
+        state=state,
+        user=[f"user{k}" for k in range(n)],
+        account="physics",
+        partition="gpu",
+        gpus=np.where(running, 4, rng.choice([1, 2, 4], n)),
+        cpus=4,
+        mem=1000.0,
+        time_limit=7200.0,
+        eligible_time=NOW - 600.0,
+        submit_time=NOW - 600.0,
+        start_time=np.where(running, NOW - 300.0, np.nan),
+        end_time=np.where(running, NOW + 6900.0, np.nan),
+        priority=1000,
+        held_nodes=[[k] if k < 4 else [] for k in range(n)],
+    )
+    names = [f"n{k}" for k in range(4)]
+    nodes = node_table(names, ("a100",), 4, gpus_alloc=4, cpus_alloc=4, mem_alloc=1000.0)
+    gpu = Partition("gpu", np.arange(4, dtype=np.int32), True, 1, OverSubscribe.NO, 1, np.inf)
+    times = np.maximum(rng.lognormal(6.0, 1.2, n), 60.0)
+    return Snapshot(NOW, (24, 11), jobs, nodes, (gpu,)), jobs.pending, rng.normal(size=pending), times
+
+
+class Desk:
+    """A rehearsal with a worker, and what it said and counted."""
+
+    def __init__(self, directory, target=work, **settings):
+        self.settings = RehearsalSection(**settings)
+        self.clock, self.metrics = VirtualClock(NOW), Metrics()
+        self.log = structlog.get_logger()
+        self.rehearsal = RehearsalProcess(
+            lambda: self.settings, self.clock, self.log, self.metrics, directory / "note", target
+        )
+
+    def ask(self, asked=None):
+        return self.rehearsal.rehearse(*(asked or queue()))
+
+    def until(self, condition):
+        """Ask until it is so, for a minute at most; what was answered last."""
+        deadline = time.monotonic() + 60.0
+        while True:
+            answer = self.ask()
+            if condition(answer):
+                return answer
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def until_warm(self):
+        return self.until(lambda _: self.rehearsal._warm)
+
+    def count(self, outcome):
+        return self.metric("rehearsals_total", {"outcome": outcome.value})
+
+    def metric(self, name, labels=None):
+        return self.metrics.registry.get_sample_value(f"rltuned_{name}", labels or {})
+
+
+@pytest.fixture
+def desk(tmp_path):
+    desks = []
+
+    def start(target=work, **settings):
+        desks.append(Desk(tmp_path, target, **settings))
+        return desks[-1]
+
+    yield start
+    for one in desks:
+        one.rehearsal.close()
+        one.rehearsal.rest()
+
+
+@pytest.fixture
+def logs():
+    with capture_logs() as entries:
+        yield entries
+
+
+def gone(process):
+    """Whether it ends soon."""
+    deadline = time.monotonic() + 10.0
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.01)
+    return False
+
+
+# --- the worker
+
+
+def test_the_worker_answers_what_the_simulator_answers_here_and_moves_the_same_job(desk, logs):
+    site = desk(candidates=6, slowdown=300.0, time_limit=30.0)
+    assert site.ask() is None, "nobody waits for the worker to get warm"
+    found = site.until(lambda answer: answer is not None)
+    snapshot, rows, scores, times = queue()
+    assert found == QueueRehearsal(candidates=6, slowdown=300.0).rehearse(snapshot, rows, scores, times)
+    assert found.moved in rows
+    assert found.plays == 12
+    # A reload counts from the next cycle on.
+    site.settings = RehearsalSection(candidates=1, margin=0.9, time_limit=30.0)
+    kept = site.ask()
+    assert (kept.plays, kept.moved) == (2, None)
+    assert (site.count(RehearsalOutcome.MOVED), site.count(RehearsalOutcome.KEPT)) == (1, 1)
+    assert (site.metric("rehearsal_plays_total"), site.metric("rehearsal_ready")) == (14, 1)
+    assert site.metric("rehearsal_gain_seconds_total") == pytest.approx(found.gain)
+    assert site.ask((snapshot, rows[:1], scores[:1], times)) is None
+    assert [entry["event"] for entry in logs] == ["rehearsal.ready"]
+    worker = site.rehearsal.worker
+    site.rehearsal.close()
+    assert gone(worker)
+    assert site.ask() is None
+    assert site.rehearsal.worker is None, "closed is closed"
+
+
+def test_only_what_is_needed_is_sent_and_rows_are_told_back_in_the_callers_numbers(desk, monkeypatch):
+    snapshot, rows, _, times = queue()
+    few = rows[[7, 2, 5]]
+    small, places, chosen, keep = needed(snapshot, few, times)
+    assert small.jobs.job_id.tolist() == [101, 102, 103, 104, *sorted(snapshot.jobs.job_id[few].tolist())]
+    assert (small.jobs.job_id[places] == snapshot.jobs.job_id[few]).all()
+    assert (keep[places] == few).all()
+    assert (chosen == times[keep]).all()
+    assert (small.jobs.user.names, small.jobs.account.names, small.jobs.reason.names) == ((), (), ())
+    site = desk()
+    monkeypatch.setattr(site.rehearsal, "_is_ready", lambda: True)
+    monkeypatch.setattr(site.rehearsal, "_ask", lambda *_: Rehearsed(5, 9.0, 4.0, int(places[0]), Move.LAST))
+    assert site.ask((snapshot, few, np.zeros(3), times)).moved == few[0]
+
+
+def test_the_time_limit_ends_the_playing_and_the_best_so_far_counts():
+    snapshot, rows, scores, times = queue()
+    clock = VirtualClock(NOW)
+    request = Request(RehearsalSection(candidates=6, time_limit=5.0), snapshot, rows, scores, times)
+    ticking = replace(request)
+    monotonic = clock.monotonic
+    clock.monotonic = lambda: (clock.sleep(2.0), monotonic())[1]  # each look at the clock takes two seconds
+    assert ticking.play(clock).plays == 3
+    assert request.play(VirtualClock(NOW)).plays == 12
+
+
+def test_when_the_daemon_is_killed_its_worker_ends_whatever_it_does(tmp_path):
+    program = """
+import sys, time
+from unit.daemon.test_rehearse import Desk, Path
+site = Desk(Path(sys.argv[1]))
+site.ask()
+print(site.rehearsal.worker, flush=True)
+time.sleep(600)
+"""
+    root = Path(__file__).parents[3]
+    environment = {**os.environ, "PYTHONPATH": f"{root}:{root / 'tests'}"}
+    words = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as daemon:
+        worker = int(daemon.stdout.readline())
+        assert Path(f"/proc/{worker}").exists()
+        daemon.kill()
+    assert gone(worker)
+
+
+# --- a worker that does not do its work
+
+
+@pytest.mark.parametrize("target", [rehearsing.hangs, rehearsing.never_reads])
+def test_a_worker_that_hangs_is_killed_and_the_cycle_goes_on(desk, logs, monkeypatch, target):
+    monkeypatch.setattr(module, "GRACE", 0.05)
+    site = desk(target, time_limit=0.05)
+    snapshot, rows, scores, times = queue()
+    long = replace(snapshot, nodes=replace(snapshot.nodes, names=("x" * 4_000_000, *snapshot.nodes.names[1:])))
+    while not site.rehearsal._is_ready():
+        time.sleep(0.01)
+    worker = site.rehearsal.worker
+    assert site.ask((long, rows, scores, times)) is None
+    assert gone(worker)
+    assert site.count(RehearsalOutcome.LATE) == 1
+    assert site.rehearsal.worker not in {None, worker}, "another one is getting warm"
+    assert [(entry["event"], entry.get("reason")) for entry in logs] == [
+        ("rehearsal.ready", None),
+        ("rehearsal.failed", "no answer within 0.1 s"),
+    ]
+
+
+def test_a_worker_that_is_killed_in_the_middle_costs_one_cycle_and_comes_back(desk, logs):
+    site = desk(rehearsing.dies_once)
+    site.until(lambda _: site.count(RehearsalOutcome.FAILED) == 1)
+    assert "is gone" in site.rehearsal.trouble
+    found = site.until(lambda answer: answer is not None)
+    assert found == Rehearsed(3, 10.0, 10.0, None, None)
+    assert site.rehearsal.trouble == ""
+    assert site.count(RehearsalOutcome.FAILED) == 1
+    os.kill(site.rehearsal.worker, signal.SIGKILL)  # by somebody else, between two cycles
+    assert site.ask() is None
+    assert site.until(lambda answer: answer is not None) == found
+    events = [entry["event"] for entry in logs]
+    again = ["rehearsal.failed", "rehearsal.ready", "rehearsal.works"]
+    assert events == ["rehearsal.ready", *again, *again]
+
+
+def test_a_worker_that_keeps_dying_is_started_ever_more_rarely_and_named_once(desk, logs):
+    site = desk(rehearsing.dies_at_once)
+    site.until(lambda _: site.count(RehearsalOutcome.FAILED) == 2)
+    waits = []
+    for tries in range(3, 8):
+        assert site.ask() is None
+        assert site.rehearsal.worker is None, "not before its time"
+        waits.append(site.rehearsal._again - site.clock.monotonic())
+        site.clock.sleep(waits[-1])
+        site.until(lambda _, tries=tries: site.count(RehearsalOutcome.FAILED) == tries)
+    assert waits == [60.0, 120.0, 240.0, 480.0, 900.0]
+    assert [entry["event"] for entry in logs] == ["rehearsal.failed"]
+    assert "exit code 3" in logs[0]["reason"]
+
+
+def test_a_queue_that_cannot_be_played_does_not_cost_the_worker(desk, logs):
+    site = desk(rehearsing.complains_first)
+    site.until(lambda _: site.count(RehearsalOutcome.FAILED) == 2)
+    worker = site.rehearsal.worker
+    assert site.until(lambda answer: answer is not None).plays == 3
+    assert site.rehearsal.worker == worker
+    assert [entry["event"] for entry in logs] == ["rehearsal.ready", "rehearsal.failed", "rehearsal.works"]
+    assert logs[1]["reason"] == "ValueError: odd queue"
+
+
+def test_a_worker_that_never_gets_warm_is_replaced_in_the_end(desk):
+    site = desk(rehearsing.never_ready)
+    site.ask()
+    worker = site.rehearsal.worker
+    site.clock.sleep(module.WARM - 1.0)
+    site.ask()
+    assert site.rehearsal.worker == worker
+    site.clock.sleep(2.0)
+    site.ask()
+    assert gone(worker)
+    assert "not ready after 300 s" in site.rehearsal.trouble
+
+
+def test_where_machine_code_may_not_be_made_the_remedy_is_the_drop_in_of_the_unit(desk, logs, tmp_path):
+    site = desk(rehearsing.forbidden)
+    site.until(lambda _: site.count(RehearsalOutcome.FAILED) == 1)
+    assert "rltuned-rehearsal.conf" in logs[0]["remedy"]
+
+
+def test_the_names_of_the_stand_ins_are_those_of_the_real_one():
+    assert rehearsing.READY == READY
+
+
+# --- who wants it
+
+
+def test_a_model_is_rehearsed_a_rule_only_when_it_is_switched_on_and_nobody_without_numba():
+    model, rule = files.load("base"), by_name("saf")
+    told = {
+        name: (wanted(RehearsalSection(enabled=name), model), wanted(RehearsalSection(enabled=name), rule))
+        for name in ("auto", "on", "off")
+    }
+    assert told == {"auto": (True, False), "on": (True, True), "off": (False, False)}
+    assert not wanted(RehearsalSection(), model, nowhere)
+    check(RehearsalSection(enabled="on"))
+    check(RehearsalSection(enabled="auto"), nowhere)
+    with pytest.raises(ConfigError, match=r'rehearsal\.enabled = "on" needs Numba: pip install'):
+        check(RehearsalSection(enabled="on"), nowhere)
+
+
+def test_the_planner_asks_only_when_it_is_wanted_and_lets_the_worker_rest_otherwise():
+    class Counting:
+        asked = rested = 0
+        trouble = ""
+
+        def rehearse(self, snapshot, rows, scores, run_times):
+            self.asked += 1
+            return Rehearsed(2, 9.0, 4.0, int(rows[-1]), Move.FIRST)
+
+        def rest(self):
+            self.rested += 1
+
+    slurm = ModelSlurm(VirtualClock(NOW))
+    jobs = [slurm.submit(1000 - number, time_limit=600.0).job_id for number in range(4)]
+    snapshot, counting = slurm.reader().snapshot(NOW), Counting()
+    model, rule = files.load("base"), by_name("fifo")
+    made = Planning(rehearsal=counting)(snapshot, model, Config(), History())
+    assert snapshot.jobs.job_id[made.rows[made.queue]][0] == jobs[-1]
+    assert (made.rehearsed.gain, counting.asked, counting.rested) == (5.0, 1, 0)
+    for planning, policy, config in (
+        (Planning(rehearsal=counting), rule, Config()),
+        (Planning(rehearsal=counting), model, Config(rehearsal=RehearsalSection(enabled="off"))),
+        (Planning(rehearsal=counting, find=nowhere), model, Config()),
+    ):
+        assert planning(snapshot, policy, config, History()).rehearsed is None
+    assert (counting.asked, counting.rested) == (1, 3)
+    assert Planning()(snapshot, model, Config(), History()).rehearsed is None
+
+
+def test_a_worker_that_is_not_wanted_any_more_ends_and_another_one_starts_when_it_is_again(desk):
+    site = desk(rehearsing.never_ready)
+    site.ask()
+    worker = site.rehearsal.worker
+    site.rehearsal.rest()
+    assert gone(worker)
+    assert site.rehearsal.worker is None
+    site.ask()
+    assert site.rehearsal.worker not in {None, worker}
+
+
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        ('enabled = "yes"', "enabled"),
+        ("candidates = 0", "candidates"),
+        ("candidates = 65", "candidates"),
+        ("time_limit = 0", "time_limit"),
+        ("time_limit = 31", "time_limit"),
+        ("slowdown = -1", "slowdown"),
+        ("margin = 1", "margin"),
+        ("candidate = 4", "candidate"),
+    ],
+)
+def test_a_mistake_in_the_section_names_the_key(line, key):
+    with pytest.raises(ConfigError, match=rf"c\.toml:2: (unknown key ')?rehearsal\.{key}"):
+        resolve(f"[rehearsal]\n{line}\n", "c.toml", {}, {})
+
+
+# --- in the foreground, in a cycle, and for the admin
+
+
+def test_in_the_foreground_the_same_is_played_without_a_process_and_a_failure_is_said_once(tmp_path, logs, monkeypatch):
+    metrics = Metrics()
+    here = Here(RehearsalSection, SystemClock(), structlog.get_logger(), metrics, tmp_path)
+    snapshot, rows, scores, times = queue()
+    assert here.rehearse(snapshot, rows, scores, times) == QueueRehearsal().rehearse(snapshot, rows, scores, times)
+    assert here.rehearse(snapshot, rows[:1], scores[:1], times) is None
+    monkeypatch.setattr(Request, "play", lambda *_: 1 / 0)
+    for _ in range(2):
+        assert here.rehearse(snapshot, rows, scores, times) is None
+    assert "ZeroDivisionError" in here.trouble
+    assert [entry["event"] for entry in logs] == ["rehearsal.failed"]
+    counts = {
+        o: metrics.registry.get_sample_value("rltuned_rehearsals_total", {"outcome": o}) for o in RehearsalOutcome
+    }
+    assert counts == {"moved": 1, "kept": 0, "skipped": 1, "late": 0, "failed": 2}
+
+
+def test_compiled_kernels_go_where_the_environment_says_else_where_the_daemon_may_write(tmp_path, monkeypatch):
+    monkeypatch.delenv(CACHE, raising=False)
+    module.load_kernel(tmp_path)
+    assert CACHE not in os.environ, "the package's own directory is writable here"
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setenv(CACHE, "/elsewhere")
+    module.load_kernel(tmp_path)
+    assert os.environ[CACHE] == "/elsewhere"
+    monkeypatch.delenv(CACHE)
+    module.load_kernel(tmp_path)
+    assert os.environ[CACHE] == str(tmp_path)
+
+
+def test_a_cycle_without_an_answer_is_a_good_cycle_and_doctor_says_what_is_missing(desk, tmp_path):
+    site = desk(rehearsing.forbidden)
+    clock = site.clock
+    slurm = ModelSlurm(clock)
+    for number in range(4):
+        slurm.submit(1000 - number, time_limit=600.0)
+    config = Config(
+        cycle=CycleSection(stage=Stage.SHADOW),
+        policy=PolicySection(name="model"),
+        state=StateSection(directory=tmp_path / "state", mirror=None),
+    )
+    daemon = Daemon(
+        config=config,
+        policy=files.load("base"),
+        reader=slurm.reader(),
+        writer_factory=None,
+        journal=Journal.open(config.state.directory, None),
+        clock=clock,
+        rng=random.Random(1),
+        log=site.log,
+        metrics=site.metrics,
+        planner=Planning(rehearsal=site.rehearsal),
+        rehearsal_trouble=lambda: site.rehearsal.trouble,
+    )
+    assert rehearsal(config, clock.time()) == [], "no cycle yet"
+    while site.count(RehearsalOutcome.FAILED) == 0:
+        assert daemon.tick().outcome is CycleOutcome.DONE
+        time.sleep(0.01)
+    [finding] = rehearsal(config, clock.time())
+    assert (finding.severity, finding.subject) == (Severity.WARNING, "rehearsal")
+    assert "executable memory" in finding.cause
+    assert "rltuned-rehearsal.conf" in finding.remedy
+    assert rehearsal(config, clock.time() + 3600.0) == [], "that was long ago"
+    made = record.load(config.state.directory)
+    record.save(config.state.directory, made | {"rehearsal_trouble": "", "rehearsed": {"plays": 16}})
+    [finding] = rehearsal(config, clock.time())
+    assert (finding.severity, finding.cause) == (Severity.OK, "the last cycle played the queue in 16 orders")
+
+
+def test_doctor_names_a_missing_numba_as_bad_as_the_configuration_makes_it():
+    def said(**sections):
+        return [(one.severity, one.remedy[:11]) for one in rehearsal(Config(**sections), NOW, nowhere)]
+
+    assert said() == [(Severity.NOTE, "pip install")]
+    assert said(rehearsal=RehearsalSection(enabled="on")) == [(Severity.ERROR, "pip install")]
+    assert said(rehearsal=RehearsalSection(enabled="off")) == []
+    assert said(policy=PolicySection(name="saf")) == []
