@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rltuned.daemon.loop import STALE_SECONDS
+from rltuned.daemon.rehearse import CACHE
 from rltuned.daemon.service import RESTORE_WAIT
 
 UNITS = Path(__file__).parents[3] / "systemd"
@@ -59,6 +60,43 @@ def test_numpy_starts_no_threads_of_its_own_under_the_unit_s_environment():
     clean = {key: value for key, value in os.environ.items() if not key.endswith("_NUM_THREADS")}
     assert threads(**clean, OPENBLAS_NUM_THREADS="4", OMP_NUM_THREADS="4") > 1, "this NumPy has no threads at all"
     assert threads(**clean, **assignments) == 1
+
+
+def test_the_drop_in_for_the_rehearsal_allows_machine_code_and_nothing_else_and_gives_numba_a_place():
+    text = (UNITS / "rltuned-rehearsal.conf").read_text()
+    keys = dict(re.findall(r"(?m)^(\w+)=(.*)$", text))
+    assert re.findall(r"(?m)^\[(.*)\]$", text) == ["Service"]
+    assert keys == {
+        "MemoryDenyWriteExecute": "no",
+        "CacheDirectory": "rltuned",
+        "CacheDirectoryMode": "0750",
+        "Environment": f"{CACHE}=/var/cache/rltuned",
+    }
+    assert values("rltuned.service", "MemoryDenyWriteExecute") == ["yes"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prctl(2) of Linux")
+def test_without_the_drop_in_the_worker_says_that_it_may_not_make_machine_code(tmp_path):
+    # PR_SET_MDWE is what systemd's MemoryDenyWriteExecute= sets on Linux 6.3 and later.
+    program = """
+import ctypes, multiprocessing, pathlib, sys
+from rltuned.daemon.checks import rehearsal_remedy
+from rltuned.daemon.rehearse import work
+if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):
+    sys.exit("this kernel has no PR_SET_MDWE")
+context = multiprocessing.get_context("spawn")
+ours, theirs = context.Pipe()
+worker = context.Process(target=work, args=(theirs, pathlib.Path(sys.argv[1])), daemon=True)
+worker.start()
+said = ours.recv()
+print(said, "|", rehearsal_remedy(said))
+"""
+    words = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if "PR_SET_MDWE" in done.stderr:
+        pytest.skip("this kernel cannot forbid it")
+    assert "cannot allocate executable memory" in done.stdout
+    assert "rltuned-rehearsal.conf" in done.stdout
 
 
 def test_both_services_are_locked_down_alike():
