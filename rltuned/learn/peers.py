@@ -300,7 +300,11 @@ def write_peer(
         ModelError: the files cannot be written.
         RltunedError: the curve cannot be written.
     """
-    settings = {name: value for name, value in asdict(result.settings).items() if name not in {"peer", "name", "seed"}}
+    settings = {
+        name: value
+        for name, value in asdict(result.settings).items()
+        if name not in {"peer", "name", "seed", "processes"}
+    }
     settings |= {"estimates": estimates, "metric": result.settings.metric.value, "jobs": result.settings.length}
     last = result.curve[-1]
     metrics = {"epochs": float(last.epoch), "seconds": last.seconds, "reward": last.reward}

@@ -168,7 +168,7 @@ def test_windows_are_as_long_as_each_paper_has_them_unless_said_otherwise():
 def eager(peer, epochs):
     """Settings with which a training of seconds shows something."""
     quick = settings(peer, epochs=epochs, trajectories=8, seed=2)
-    return replace(quick, ppo=replace(quick.ppo, policy_rate=1e-2, value_steps=20))
+    return replace(quick, ppo=replace(quick.ppo, policy_rate=2e-2, value_steps=20))
 
 
 @pytest.mark.learn
@@ -183,16 +183,16 @@ def test_rlscheduler_learns_to_take_short_jobs_first_and_the_same_seed_gives_the
             trace,
             "1x1",
             tmp_path / run,
-            eager("rlscheduler", 12),
+            eager("rlscheduler", 8),
             still,
             revision="r1",
             progress=lambda *step: told.append(step),
         )
         paths.append(path)
-    assert len(result.curve) == 12
+    assert len(result.curve) == 8
     assert np.mean([epoch.reward for epoch in result.curve[-3:]]) > 0.85 * result.curve[0].reward  # they are negative
     assert result.validation["trained"] <= 1.05 * result.validation["sjf"] < 0.9 * result.validation["fifo"]
-    assert ("training", 12, 12) in told
+    assert ("training", 8, 8) in told
     assert paths[0].name == "rlscheduler.json"
     for suffix in (".json", ".safetensors", ".csv"):
         assert paths[0].with_suffix(suffix).read_bytes() == paths[1].with_suffix(suffix).read_bytes()
@@ -205,9 +205,9 @@ def test_rlscheduler_learns_to_take_short_jobs_first_and_the_same_seed_gives_the
     info = files.info(str(paths[0]))
     assert (info.seed, info.revision, list(info.traces)) == (2, "r1", ["burst.csv"])
     assert (info.settings["estimates"], info.settings["metric"]) == ("true", "wait")
-    assert info.metrics["epochs"] == 12.0
+    assert info.metrics["epochs"] == 8.0
     with paths[0].with_suffix(".csv").open(encoding="utf-8") as file:
-        assert [line["epoch"] for line in csv.DictReader(file)] == [str(epoch) for epoch in range(1, 13)]
+        assert [line["epoch"] for line in csv.DictReader(file)] == [str(epoch) for epoch in range(1, 9)]
 
 
 @pytest.mark.learn
@@ -217,11 +217,11 @@ def test_schedinspector_learns_to_leave_a_rule_alone_and_ctrl_c_leaves_the_last_
             raise KeyboardInterrupt
 
     taught = lesson()
-    whole = train_peer(taught, eager("schedinspector", 10), still)
+    whole = train_peer(taught, eager("schedinspector", 8), still)
     assert whole.curve[0].reward < -0.01
-    assert whole.curve[-1].reward > 0.5 * whole.curve[0].reward
+    assert np.mean([epoch.reward for epoch in whole.curve[-3:]]) > 0.5 * whole.curve[0].reward
     assert whole.validation["trained"] == pytest.approx(whole.validation["sjf"], rel=0.02)
-    stopped = train_peer(taught, eager("schedinspector", 10), still, stop_after_two)
+    stopped = train_peer(taught, eager("schedinspector", 8), still, stop_after_two)
     assert stopped.interrupted
     assert stopped.curve == whole.curve[:2]
     path = write_peer(stopped, taught, tmp_path)
@@ -315,26 +315,21 @@ def test_options_become_settings_and_an_objective_that_peers_do_not_have_is_refu
 
 
 @pytest.mark.learn
-def test_the_command_trains_and_says_what_came_of_it(tmp_path):
+def test_the_command_trains_and_says_what_came_of_it(tmp_path, monkeypatch):
     trace = tmp_path / "burst.csv"
-    # One job at a time, but every sixteenth comes with the one before it and has to wait: little to simulate.
-    submit = np.arange(2400) - (np.arange(2400) % 16 == 15)
-    write_csv(workload(Source("pairs"), submit * 300.0, 200.0, 1), trace)
-    words = [
-        "--peer",
-        "schedinspector",
-        "--trace",
-        str(trace),
-        "--cluster",
-        "1x1",
-        "--iterations",
-        "1",
-        "--window",
-        "3",
-    ]
-    result = CliRunner().invoke(cli, ["train", *words, "--minutes", "5", "--out", str(tmp_path), "--json"])
+    write_csv(lesson().jobs, trace)
+    chosen = []
+
+    def tiny(peer, given):
+        chosen.append((peer, given))
+        return settings(peer, epochs=1)
+
+    monkeypatch.setattr(peers, "from_options", tiny)
+    words = ["--peer", "schedinspector", "--trace", str(trace), "--cluster", "1x1", "--minutes", "5", "--rule", "saf"]
+    result = CliRunner().invoke(cli, ["train", *words, "--out", str(tmp_path), "--json"])
     assert result.exit_code == 0, result.output
+    assert chosen == [("schedinspector", {"minutes": 5.0, "rule": "saf"})]
     told = json.loads(result.stdout)
     assert told["epochs"] == 1
-    assert told["validation"]["trained"] == pytest.approx(200 / 16 / 3600)
-    assert files.info(str(tmp_path / "schedinspector.json")).settings["minutes"] == 5.0
+    assert 0.0 < told["validation"]["sjf"] <= told["validation"]["fifo"]
+    assert files.info(told["manifest"]).name == "schedinspector"
