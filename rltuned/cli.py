@@ -486,11 +486,12 @@ def train(
         given |= {key: value for key, value in asked.items() if value is not None}
         _train_peer(peer, (traces[0], clusters[0], out), given, {"form": form, "skip_bad": skip_bad}, as_json=as_json)
         return
-    try:
-        from rltuned.learn import command
-        from rltuned.learn.progress import progress_bar
-    except ImportError as error:
-        raise RltunedError(f"training needs TensorFlow: pip install 'rltuned[train]' ({error})") from error
+    from importlib.util import find_spec
+
+    if any(find_spec(name) is None for name in ("tensorflow", "numba")):
+        raise RltunedError("training needs TensorFlow: pip install 'rltuned[train]'")
+    from rltuned.learn import command
+    from rltuned.learn.progress import progress_bar
 
     slurm = {"tasks": 1, **_slurm_options(options)}
     swept = seeds is not None or objectives is not None

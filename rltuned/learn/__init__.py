@@ -1,5 +1,10 @@
-"""How the actor is made: supervised imitation of a plain rule, the warm start that reinforcement learning goes on from.
+"""How the actor is made: a warm start from hindsight, then reinforcement learning on the simulator (docs/training.md).
 
+- `train`: from traces to a model file. `command`, `sweep`: what `rltuned train` asks for. `settings`: every number that decides.
+- `curriculum`: which windows are learned from. `warm`: the warm start. `ppo`: the algorithm, one file. `select`: which checkpoint
+  is kept. `run_directory`: what a run leaves, and goes on from after a kill.
+- `rollouts`: what worker processes do, advantages among it; no TensorFlow. `cost`: the metrics as integrals over time.
+- `environment`: Gymnasium, for algorithms of others; on `exact`, the slow twin of `rltuned.simulate.episodes`.
 - `queues`: generated queue states. `network`: the actor in TensorFlow, the twin of `rltuned.policy.actor`.
 - `imitate`: fit the actor to a rule, measure how far they agree on unseen states, write the model files.
 - `progress`: a bar on a terminal, nothing elsewhere.
