@@ -7,6 +7,7 @@
 - `environment`: Gymnasium, for algorithms of others; on `exact`, the slow twin of `rltuned.simulate.episodes`.
 - `queues`: generated queue states. `network`: the actor in TensorFlow, the twin of `rltuned.policy.actor`.
 - `imitate`: fit the actor to a rule, measure how far they agree on unseen states, write the model files.
+- `peers`: the learned peers of a comparison, by `peerppo`, their authors' algorithm, on windows that `peerepisodes` plays.
 - `progress`: a bar on a terminal, nothing elsewhere.
 
 TensorFlow lives here and nowhere else, and is imported only when something is trained: `rltuned train --help` must not

@@ -77,7 +77,7 @@ def look(simulation: Simulation) -> Observation:
 class Picking:
     """RLScheduler, exploring: picks jobs from the softmax of the outputs until one has to wait.
 
-    As in its paper, a picked job that cannot start stays the first until it does, and nothing is decided until then.
+    As in its authors' code, a picked job that cannot start stays the first until it does, and nothing is decided until then.
     Others are backfilled behind it, in the order of the outputs at the last decision; those that came since, as
     submitted. A pick is taken to start when it could now and the GPUs that are left after the picks before it are enough.
     """
