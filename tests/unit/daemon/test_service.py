@@ -140,6 +140,31 @@ def test_sighup_takes_a_good_configuration_and_refuses_a_bad_one(start):
     daemon.told("READY=1")
 
 
+def test_a_worker_beside_the_daemon_plays_the_queue_ahead_until_a_reload_or_the_end_does_away_with_it(start):
+    daemon = start()
+    daemon.logged("cycle.done")
+    text = daemon.config.read_text()
+    daemon.config.write_text(text + '[rehearsal]\nenabled = "on"\n')
+    daemon.process.send_signal(signal.SIGHUP)
+    daemon.logged("rehearsal.ready")
+
+    def workers():
+        threads = Path(f"/proc/{daemon.process.pid}/task").glob("*/children")
+        found = {int(child) for one in threads for child in one.read_text().split()}
+        return {child for child in found if "spawn_main" in Path(f"/proc/{child}/cmdline").read_text()}
+
+    [worker] = workers()
+    daemon.logged("cycle.done")
+    assert json.loads((daemon.root / "state" / "decision.json").read_text())["rehearsed"]["plays"] >= 2
+    daemon.config.write_text(text + '[rehearsal]\nenabled = "of"\n')
+    daemon.process.send_signal(signal.SIGHUP)
+    assert "rehearsal.enabled" in daemon.logged("reload.refused")["reason"]
+    assert workers() == {worker}
+    _, err, code = daemon.end()
+    assert (code, "Traceback" in err) == (0, False)
+    assert not Path(f"/proc/{worker}").exists()
+
+
 def test_the_second_daemon_refuses_and_says_who_holds_the_lock(start):
     first = start()
     first.logged("cycle.done")
