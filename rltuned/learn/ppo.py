@@ -24,6 +24,8 @@ from rltuned.policy.actor import Actor
 
 # It would tell the user of every GPU library that it does not find and that a network of this size does not need.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# Sums in an order of its own on each kind of processor: too little is gained for that.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 import tensorflow as tf
 
 from rltuned.learn import network
