@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from rltuned.daemon.loop import STALE_SECONDS
-from rltuned.daemon.rehearse import CACHE
 from rltuned.daemon.service import RESTORE_WAIT
 
 UNITS = Path(__file__).parents[3] / "systemd"
@@ -62,16 +61,9 @@ def test_numpy_starts_no_threads_of_its_own_under_the_unit_s_environment():
     assert threads(**clean, **assignments) == 1
 
 
-def test_the_drop_in_for_the_rehearsal_allows_machine_code_and_nothing_else_and_gives_numba_a_place():
-    text = (UNITS / "rltuned-rehearsal.conf").read_text()
-    keys = dict(re.findall(r"(?m)^(\w+)=(.*)$", text))
-    assert re.findall(r"(?m)^\[(.*)\]$", text) == ["Service"]
-    assert keys == {
-        "MemoryDenyWriteExecute": "no",
-        "CacheDirectory": "rltuned",
-        "CacheDirectoryMode": "0750",
-        "Environment": f"{CACHE}=/var/cache/rltuned",
-    }
+def test_the_drop_in_for_the_rehearsal_allows_machine_code_and_nothing_else():
+    lines = (UNITS / "rltuned-rehearsal.conf").read_text().splitlines()
+    assert [line for line in lines if not line.startswith("#")] == ["[Service]", "MemoryDenyWriteExecute=no"]
     assert values("rltuned.service", "MemoryDenyWriteExecute") == ["yes"]
 
 
