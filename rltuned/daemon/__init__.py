@@ -8,6 +8,7 @@
 `journal`    write-ahead journal, two copies, checksummed
 `lock`       one writer per cluster
 `budget`, `breaker`  how much may be sent, and when to leave Slurm alone
+`planning`   `decide.plan` with what `history` says of run times and what `rehearse` finds by playing the queue ahead
 `checks`     prerequisites of steering a cluster; shared with ``rltuned doctor``
 `notify`, `metrics`, `logs`, `record`  what people and machines get to see
 
@@ -18,5 +19,6 @@ can be repeated: going on after a crash and restoring after a crash are the same
 
 What may be changed freely: metrics, log events, budgets. What must stay: the three rules, and that `restore`,
 `journal`, `claims`, `lock`, `budget` and `clock` import no NumPy: the way out works when everything else is broken. For
-that reason this page imports nothing. Nothing here starts a process: that is the business of `rltuned.slurm`.
+that reason this page imports nothing. Commands are started by `rltuned.slurm` alone; the one process that is started here is a worker
+of our own, in `rehearse`, and no cycle depends on it.
 """
