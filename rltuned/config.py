@@ -158,10 +158,12 @@ class RehearsalSection(_Section):
     """Jobs at the head of the policy's order that are tried in front of all and behind all."""
     time_limit: Annotated[float, Field(gt=0, le=30)] = 2.0
     """Seconds that playing may take in a cycle; the best order so far counts."""
-    slowdown: Annotated[float, Field(ge=0)] = 1000.0
-    """Seconds of waiting that a bounded slowdown of one more counts as: keeps short jobs from paying for long ones."""
-    margin: Annotated[float, Field(ge=0, lt=1)] = 0.001
-    """Least gain for which a job is moved, as a share of the cost of the policy's order."""
+    depth: Annotated[int, Field(ge=2, le=256)] = 64
+    """Jobs at the head of that order that are played."""
+    slowdown: Fraction = 0.25
+    """Share of the bounded slowdown in what is compared; the wait has the rest. No move may make the slowdown worse."""
+    margin: Annotated[float, Field(ge=0, lt=1)] = 0.01
+    """Least predicted gain for which a job is moved, as a share of what the policy's order costs."""
 
 
 class PlacementSection(_Section):

@@ -102,6 +102,7 @@ class Request:
         settings, until = self.settings, clock.monotonic() + self.settings.time_limit
         rehearsal = QueueRehearsal(
             candidates=settings.candidates,
+            depth=settings.depth,
             slowdown=settings.slowdown,
             margin=settings.margin,
             time_left=lambda: clock.monotonic() < until,

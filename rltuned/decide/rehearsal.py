@@ -29,9 +29,9 @@ class Rehearsed:
     plays: int
     """Orders that were played, the policy's own included."""
     cost: float
-    """Of the policy's own order: seconds that the jobs will wait in all, slowdown counted as the settings say."""
+    """Seconds that the jobs that were played will wait from now on, all together, in the policy's own order."""
     best: float
-    """Of the best order found; equal to `cost` when nothing is better."""
+    """The same in the order that was chosen; equal to `cost` when nothing is better."""
     moved: int | None
     """Row in the snapshot's job table of the job to move; None: the policy's order stays."""
     move: Move | None

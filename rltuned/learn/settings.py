@@ -78,7 +78,7 @@ class TrainSettings:
     """Jobs of a validation window."""
     validation_windows: int = 40
     """Of each trace."""
-    architecture: Architecture = field(default_factory=lambda: Architecture(residual="saf"))
+    architecture: Architecture = field(default_factory=lambda: Architecture(residual="saf", context=True))
     curriculum: CurriculumSettings = field(default_factory=CurriculumSettings)
     warm: WarmSettings = field(default_factory=WarmSettings)
     ppo: PPOSettings = field(default_factory=PPOSettings)

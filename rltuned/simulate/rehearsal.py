@@ -9,7 +9,7 @@ worth, measured; docs/decisions/0096 why it is there.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,8 @@ BOUND: Final = 10.0
 _PLENTY: Final = 2**40
 _SLURM: Final = SimulationSettings()
 _FRONT: Final = -1.0
+_SAME: Final = 1.0001
+"""A slowdown that is larger by no more than this factor counts as no worse."""
 _MOVING: Final = (
     "jobs",
     "given_node",
@@ -56,16 +58,28 @@ def in_time() -> bool:
     return True
 
 
+class Cost(NamedTuple):
+    """Of a play, all jobs together."""
+
+    waited: float
+    """Seconds of waiting from now on."""
+    slowed: float
+    """Bounded slowdowns."""
+
+
 @dataclass(frozen=True)
 class QueueRehearsal:
     """Satisfies `rltuned.decide.rehearsal.Rehearsal`."""
 
     candidates: int = 8
     """Jobs at the head of the policy's order that are tried in front and behind."""
-    slowdown: float = 1000.0
-    """Seconds of waiting that a bounded slowdown of one more counts as: keeps short jobs from paying for long ones."""
-    margin: float = 1e-3
-    """Least gain, as a share of the cost: less is not worth a write."""
+    depth: int = 64
+    """Jobs at the head of that order that are played; those behind them follow whatever is decided here."""
+    slowdown: float = 0.25
+    """Share of the bounded slowdown in what is compared; the wait has the rest, each as a share of the policy's own order. A
+    move that makes the slowdown worse is never made: short jobs do not pay for long ones."""
+    margin: float = 0.01
+    """Least gain, as a share: what is predicted to gain less is noise, and not worth a write."""
     settings: SimulationSettings = _SLURM
     """Of the Slurm that is played."""
     time_left: Callable[[], bool] = in_time
@@ -78,7 +92,7 @@ class QueueRehearsal:
         tiers = priority_tiers(snapshot, rows)
         # The order of the plan: tier, score; what the scores cannot tell apart stays in the order of priority.
         order = np.lexsort((snapshot.jobs.job_id[rows], -snapshot.jobs.priority[rows], -scores, -tiers))
-        queue = rows[order]
+        queue = rows[order][: self.depth]
         # Where jobs may pass each other, one that an endless play does not start fits on no nodes that there are: Slurm reserves
         # nothing for it, and its wait is nobody's merit.
         passing = Backfill.EASY if self.settings.backfill is Backfill.NONE else self.settings.backfill
@@ -89,7 +103,7 @@ class QueueRehearsal:
             if len(queue) < 2:
                 return None
             play, keys, cost = self._base(snapshot, queue, run_times, self.settings)
-        best, moved, move = cost, None, None
+        best, least, moved, move = cost, 1.0 - self.margin, None, None
         for at in range(min(self.candidates, len(queue))):
             for way, key in ((Move.FIRST, _FRONT), (Move.LAST, float(len(queue)))):
                 if at == (0 if way is Move.FIRST else len(queue) - 1) or not self.time_left():
@@ -98,16 +112,22 @@ class QueueRehearsal:
                 tried = play(keys)
                 keys[at] = before
                 plays += 1
-                if tried < min(best, cost - self.margin * abs(cost)):
-                    best, moved, move = tried, int(queue[at]), way
-        return Rehearsed(plays, cost, best, moved, move)
+                share = self._share(tried, cost)
+                if share < least and tried.slowed <= cost.slowed * _SAME:
+                    best, least, moved, move = tried, share, int(queue[at]), way
+        return Rehearsed(plays, cost.waited, best.waited, moved, move)
+
+    def _share(self, tried: "Cost", own: "Cost") -> float:
+        """What is compared: 1 for the policy's own order."""
+        waited = tried.waited / own.waited if own.waited > 0.0 else 1.0
+        return (1.0 - self.slowdown) * waited + self.slowdown * tried.slowed / own.slowed
 
     def _base(
         self, snapshot: Snapshot, queue: Rows, run_times: Floats, settings: SimulationSettings
-    ) -> "tuple[_Player, Floats, float]":
+    ) -> "tuple[_Player, Floats, Cost]":
         """The stage with these jobs waiting, the keys of their own order, and what that costs."""
         state = stage(snapshot, queue, run_times, settings)
-        play = _Player(state, setup_of(settings), len(queue), self.slowdown)
+        play = _Player(state, setup_of(settings), len(queue))
         keys = np.arange(len(queue), dtype=np.float64)
         return play, keys, play(keys)
 
@@ -131,8 +151,8 @@ class _Player:
     cache does (it looks at one source file for each function), and be no faster.
     """
 
-    def __init__(self, state: k.State, setup: k.Setup, pending: int, slowdown: float) -> None:
-        self._set, self._setup, self._pending, self._slowdown = state, setup, pending, slowdown
+    def __init__(self, state: k.State, setup: k.Setup, pending: int) -> None:
+        self._set, self._setup, self._pending = state, setup, pending
         self._stage = k.State(*[column.copy() for column in state])
         self._tier = -state.jobs["tier"][:pending]
 
@@ -141,12 +161,8 @@ class _Player:
         """(n,) jobs that the last play has not started."""
         return np.isnan(np.asarray(self._stage.jobs["start"][: self._pending], dtype=np.float64))
 
-    def __call__(self, keys: Floats) -> float:
-        """Play the queue, whose first `pending` rows wait, in the order of their keys.
-
-        Returns:
-            Seconds of waiting from now on, plus what slowdown counts; NaN where a job does not start.
-        """
+    def __call__(self, keys: Floats) -> Cost:
+        """Play the queue, whose first `pending` rows wait, in the order of their keys; NaN where a job does not start."""
         s, n = self._stage, self._pending
         for name in _MOVING:
             getattr(s, name)[...] = getattr(self._set, name)
@@ -158,7 +174,7 @@ class _Player:
         k.advance(s, self._setup, np.inf, True, True, False, False)
         start, run = jobs["start"], jobs["run"]
         slowed = np.maximum(1.0, (start - jobs["submit"] + run) / np.maximum(run, BOUND))
-        return float(start.sum() + self._slowdown * slowed.sum())
+        return Cost(float(start.sum()), float(slowed.sum()))
 
 
 def stage(snapshot: Snapshot, queue: Rows, run_times: Floats, settings: SimulationSettings = _SLURM) -> k.State:

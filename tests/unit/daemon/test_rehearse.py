@@ -144,11 +144,11 @@ def gone(process):
 
 
 def test_the_worker_answers_what_the_simulator_answers_here_and_moves_the_same_job(desk, logs):
-    site = desk(candidates=6, slowdown=300.0, time_limit=30.0)
+    site = desk(candidates=6, slowdown=0.5, time_limit=30.0)
     assert site.ask() is None, "nobody waits for the worker to get warm"
     found = site.until(lambda answer: answer is not None)
     snapshot, rows, scores, times = queue()
-    assert found == QueueRehearsal(candidates=6, slowdown=300.0).rehearse(snapshot, rows, scores, times)
+    assert found == QueueRehearsal(candidates=6, slowdown=0.5).rehearse(snapshot, rows, scores, times)
     assert found.moved in rows
     assert found.plays == 12
     # A reload counts from the next cycle on.

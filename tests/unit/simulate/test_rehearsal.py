@@ -90,7 +90,7 @@ def played(simulation, queue_of, settings=None):
     snapshot, rows, run = seen(simulation)
     queue = rows[queue_of(snapshot.jobs.job_id[rows] - 1)]
     settings = settings or simulation.settings
-    play = _Player(stage(snapshot, queue, run, settings), setup_of(settings), len(queue), 1000.0)
+    play = _Player(stage(snapshot, queue, run, settings), setup_of(settings), len(queue))
     play(np.arange(len(queue), dtype=np.float64))
     start = np.full(len(simulation.jobs), np.nan)
     start[snapshot.jobs.job_id[queue] - 1] = play._stage.jobs["start"][: len(queue)] + NOW
@@ -137,7 +137,7 @@ def test_a_play_never_gives_more_of_a_node_than_it_has_however_uneven_the_shares
         )
         for table in (odd, nodes):
             state = stage(replace(snapshot, nodes=table), rows, run, simulation.settings)
-            play = _Player(state, setup_of(simulation.settings), len(rows), 1000.0)
+            play = _Player(state, setup_of(simulation.settings), len(rows))
             play(np.arange(len(rows), dtype=np.float64))
             free, room = play._stage.amount[k.NOW_FREE], play._stage.amount[k.ROOM]
             assert (free >= 0).all()
@@ -153,7 +153,7 @@ def test_a_play_never_gives_more_of_a_node_than_it_has_however_uneven_the_shares
 def test_plays_do_not_wear_the_stage_out():
     simulation = busy()
     snapshot, rows, run = seen(simulation)
-    play = _Player(stage(snapshot, rows, run), setup_of(SimulationSettings()), len(rows), 1000.0)
+    play = _Player(stage(snapshot, rows, run), setup_of(SimulationSettings()), len(rows))
     keys = np.arange(len(rows), dtype=np.float64)
     first = play(keys)
     assert play(-keys) != first
@@ -196,13 +196,45 @@ def test_what_it_moves_costs_less_when_it_is_played(seed):
     assert again.best <= again.cost
 
 
+def test_no_move_is_made_at_the_expense_of_the_slowdown():
+    tempting = 0
+    for seed in range(8):
+        simulation = busy(seed=seed)
+        snapshot, rows, run = seen(simulation)
+        scores = -np.log(run[rows])  # shortest first is good for the slowdown: many moves make it worse
+        queue = rows[np.lexsort((snapshot.jobs.job_id[rows], -snapshot.jobs.priority[rows], -scores))]
+        play = _Player(stage(snapshot, queue, run), setup_of(SimulationSettings()), len(queue))
+        own = play(np.arange(len(queue), dtype=np.float64))
+        found = QueueRehearsal(slowdown=0.0, margin=0.0, candidates=64, depth=256).rehearse(snapshot, rows, scores, run)
+        assert found.cost == pytest.approx(own.waited)
+        for at, job in enumerate(queue):
+            for move, key in ((Move.FIRST, -1.0), (Move.LAST, float(len(queue)))):
+                keys = np.arange(len(queue), dtype=np.float64)
+                keys[at] = key
+                cost = play(keys)
+                if (job, move) == (found.moved, found.move):
+                    assert cost.slowed <= own.slowed * 1.0001
+                tempting += cost.waited < 0.999 * found.best and cost.slowed > 1.0001 * own.slowed
+    assert tempting > 0, "there was nothing to resist"
+
+
+def test_only_the_head_of_a_deep_queue_is_played():
+    simulation = busy()
+    snapshot, rows, run = seen(simulation)
+    scores = np.random.default_rng(5).normal(size=len(rows))
+    head = np.argsort(-scores)[:7]
+    found = QueueRehearsal(depth=7).rehearse(snapshot, rows, scores, run)
+    assert found == QueueRehearsal().rehearse(snapshot, rows[head], scores[head], run)
+    assert found.cost < QueueRehearsal().rehearse(snapshot, rows, scores, run).cost
+
+
 def test_a_gain_below_the_margin_moves_nobody():
     simulation = busy()
     snapshot, rows, run = seen(simulation)
     scores = np.random.default_rng(5).normal(size=len(rows))
-    found = QueueRehearsal().rehearse(snapshot, rows, scores, run)
+    found = QueueRehearsal(slowdown=0.0).rehearse(snapshot, rows, scores, run)
     share = found.gain / found.cost
-    kept = QueueRehearsal(margin=1.01 * share).rehearse(snapshot, rows, scores, run)
+    kept = QueueRehearsal(slowdown=0.0, margin=1.01 * share).rehearse(snapshot, rows, scores, run)
     assert 0.0 < share < 1.0
     assert (kept.moved, kept.gain, kept.plays) == (None, 0.0, found.plays)
 
@@ -260,7 +292,7 @@ def test_nodes_that_may_take_no_job_take_none():
     simulation = busy()
     snapshot, rows, run = seen(simulation)
     drained = replace(snapshot, nodes=replace(snapshot.nodes, usable=np.arange(len(snapshot.nodes)) < 2))
-    play = _Player(stage(drained, rows, run), setup_of(SimulationSettings()), len(rows), 0.0)
+    play = _Player(stage(drained, rows, run), setup_of(SimulationSettings()), len(rows))
     play(np.arange(len(rows), dtype=np.float64))
     jobs = play._stage.jobs[: len(rows)]
     nodes = {int(node) for job in jobs for node in play._stage.given_node[job["slot"] : job["slot"] + job["on"]]}
