@@ -116,7 +116,7 @@ class DecideSection(_Section):
     """Jobs exchange priorities only with jobs that agree in all of these."""
     window: Annotated[int, Field(ge=1, le=256)] = 256
     """Jobs that the policy sees per cycle; the rest keep Slurm's order."""
-    age_bound: Seconds = 7 * 86400.0
+    age_bound: Seconds = 14 * 86400.0
     """A job that has been eligible for longer (seconds) is never moved back."""
     account_share: Fraction = 1.0
     """Largest share of the first `head` places of a class that one account may gain by being moved forward; 1: off."""

@@ -59,7 +59,7 @@ def test_each_line_can_be_uncommented_alone():
 
 def test_a_misspelt_key_in_it_is_refused_with_its_line():
     text = KEY_LINE.sub("", sample()).replace("age_bound =", "age_bond =")
-    number = text.splitlines().index("age_bond = 604800.0") + 1
+    number = text.splitlines().index("age_bond = 1209600.0") + 1
     with pytest.raises(ConfigError, match=rf"config\.toml:{number}: unknown key 'decide\.age_bond'"):
         resolve(text, "config.toml", {}, {})
 
