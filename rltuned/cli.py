@@ -937,6 +937,13 @@ def traces_generate(preset: str, jobs: int, cluster: str, seed: int, load: float
 @click.option("--rlscheduler", default="rlscheduler", help="Model file (.json) of the policy rlscheduler.")
 @click.option("--schedinspector", default="schedinspector", help="Model file (.json) of the policy schedinspector.")
 @click.option(
+    "--top-k",
+    default=64,
+    show_default=True,
+    type=click.IntRange(1, 256),
+    help="Jobs from the front of the ranking that the integer program places (rl+milp, --placement milp).",
+)
+@click.option(
     "--rehearsal/--no-rehearsal",
     default=True,
     show_default=True,
@@ -1137,6 +1144,7 @@ def _gate(
             "policies": ",".join(gate.CANDIDATES),
             "estimates": config.estimates.source,
             "rehearsal": config.rehearsal.enabled != "off",
+            "top_k": config.placement.top_k,
             "model": config.policy.model,
             "start": "warm",
             "gate": True,

@@ -64,6 +64,8 @@ class Contender:
     """Whether the integer program plans its nodes."""
     policy: Policy | None
     """A learned one, loaded; None: a plain rule."""
+    top_k: int = PlacementSection().top_k
+    """Of the integer program: jobs from the front of the ranking that it places."""
     rehearsal: bool = False
     """Whether its order is tried out against a few others before it is taken."""
 
@@ -75,15 +77,15 @@ class Contender:
             return RuleRanker(by_name("fifo" if self.name == STRICT else self.name))
         return PlanRanker(
             self.policy or by_name(self.name),
-            plan_config(placement=self.placement),
+            plan_config(placement=self.placement, top_k=self.top_k),
             QueueRehearsal() if self.rehearsal else None,
         )
 
 
-def plan_config(*, placement: bool) -> Config:
+def plan_config(*, placement: bool, top_k: int = PlacementSection().top_k) -> Config:
     """The daemon's defaults, but for the integer program: off, or steering by node lists and not cut short by a clock."""
     how = PlacementApply.EXCLUDE_NODES if placement else PlacementApply.OFF
-    return Config(placement=PlacementSection(apply=how, time_limit=SOLVER_SECONDS))
+    return Config(placement=PlacementSection(apply=how, time_limit=SOLVER_SECONDS, top_k=top_k))
 
 
 def contender(name: str, settings: EvaluationSettings) -> Contender:
@@ -103,6 +105,7 @@ def contender(name: str, settings: EvaluationSettings) -> Contender:
         SimulationSettings(backfill=settings.backfill, fit=fit),
         placement=planned or name == "rl+milp",
         policy=_learned(name, settings),
+        top_k=settings.top_k,
         rehearsal=settings.rehearsal and name in LEARNED,
     )
 
@@ -145,6 +148,8 @@ def described(name: str, settings: EvaluationSettings) -> dict[str, Any]:
         "fit": chosen.settings.fit.value,
         "placement": "milp" if chosen.placement else "fit",
     }
+    if chosen.placement:
+        told["top_k"] = chosen.top_k
     if name in LEARNED:
         told["rehearsal"] = chosen.rehearsal
     if chosen.policy is not None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rltuned.config import PlacementSection
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.windows import FRACTIONS, Split
 from rltuned.simulate.values import Backfill
@@ -42,6 +43,9 @@ PEERS: Final = ("rlscheduler", "schedinspector")
 """Learned policies of others, for comparison."""
 POLICIES: Final = (STRICT, *PLAIN, *PEERS, *LEARNED)
 
+MOST_PLACED: Final = 256
+"""Of `--top-k`: as many as the window of the daemon's model has, and as its configuration takes."""
+
 DEFAULT_POLICIES: Final = (STRICT, *PLAIN, "rl")
 
 
@@ -76,6 +80,8 @@ class EvaluationSettings:
     skip_bad: bool = False
     job_table: str | None = None
     """pai_job_table.csv, beside a trace that is pai_task_table.csv."""
+    top_k: int = PlacementSection().top_k
+    """Jobs from the front of the ranking that the integer program places, of `rl+milp` and `--placement milp`."""
     rehearsal: bool = True
     """`rl` and `rl+milp` play the queue ahead at each refresh, as the daemon does (`rltuned.decide.rehearsal`)."""
     gate: bool = False
@@ -95,6 +101,8 @@ class EvaluationSettings:
         for name, value in (("--window", self.window), ("--windows", self.windows)):
             if value < 1:
                 raise EvaluationError(f"{name}: {value} is not above 0")
+        if not 1 <= self.top_k <= MOST_PLACED:
+            raise EvaluationError(f"--top-k: {self.top_k} is not from 1 to {MOST_PLACED}")
         if self.seed < 0:
             raise EvaluationError(f"--seed: {self.seed} is below 0")
         parse_estimates(self.estimates)
@@ -146,6 +154,7 @@ class EvaluationSettings:
             ("--form", self.form, None),
             ("--skip-bad", self.skip_bad, False),
             ("--job-table", self.job_table, None),
+            ("--top-k", self.top_k, PlacementSection().top_k),
             ("--rehearsal", self.rehearsal, True),
             ("--gate", self.gate, False),
             ("--from-sacct", self.from_sacct, None),

@@ -9,9 +9,11 @@ import pytest
 from rich.console import Console
 from unit.evaluate.small import Recording, busy_jobs, jobs_of, prepared, report, settings, without_timings
 
+from rltuned.config import Config
 from rltuned.errors import ConfigError, EvaluationError, ModelError
 from rltuned.evaluate.executors import Here, Processes
 from rltuned.evaluate.metrics import COMPARED
+from rltuned.evaluate.policies import contender
 from rltuned.evaluate.report import show, table, text
 from rltuned.evaluate.run import evaluate, ready
 from rltuned.evaluate.settings import DEFAULT_POLICIES, POLICIES, Placement, Start
@@ -65,6 +67,21 @@ def test_backfill_and_placement_flags_reach_every_policy_but_strict_fifo():
     assert meta["policies"]["saf"] == {"backfill": "slurm", "fit": "worst", "placement": "fit"}
     usual = prepared(policies=("saf",)).meta
     assert usual["policies"]["saf"] == {"backfill": "easy", "fit": "best", "placement": "fit"}
+
+
+def test_how_many_jobs_the_integer_program_places_is_said_in_command_and_meta_and_reaches_the_planner():
+    few = prepared(policies=("saf", "rl+milp"), top_k=8)
+    assert "--top-k 8" in few.meta["command"]
+    assert few.meta["settings"]["top_k"] == 8
+    assert few.meta["policies"]["rl+milp"]["top_k"] == 8
+    assert "top_k" not in few.meta["policies"]["saf"]  # nothing is placed there
+    assert contender("rl+milp", few.settings).ranker().config.placement.top_k == 8
+    usual = prepared(policies=("rl+milp",))
+    assert "--top-k" not in usual.meta["command"]
+    assert usual.meta["policies"]["rl+milp"]["top_k"] == Config().placement.top_k
+    for wrong in (0, 257):
+        with pytest.raises(EvaluationError, match="--top-k"):
+            settings(top_k=wrong)
 
 
 def test_a_warm_start_leaves_running_and_waiting_jobs_that_the_policy_ranks_anew():
