@@ -10,6 +10,8 @@ TESTBED := docker-slurm-testbed/testbed
 CLUSTER := $(BIN)/pytest -m cluster -n 3 --dist worksteal --reruns 1 -rR
 # A worker per core of the smallest machine that we care for. TensorFlow is told to be quiet.
 UNIT    := TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/pytest -m "not cluster" -n 2 --dist worksteal
+# Tests that train something are most of the time of the unit tests: `make test` has them.
+FAST    := $(BIN)/pytest -m "not cluster and not learn" -n 2 --dist worksteal
 
 .PHONY: help venv demo check format test test-fast test-cluster testbed testbed-down lock clean
 .DEFAULT_GOAL := help
@@ -56,9 +58,9 @@ format: venv  ## Format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test-fast: venv  ## Everything that needs no containers, under 2 minutes
+test-fast: venv  ## Everything that needs neither containers nor training, under 2 minutes
 	$(MAKE) --no-print-directory -j2 check compile
-	$(UNIT)
+	$(FAST)
 
 test-cluster: venv  ## Only the tests on the containerised Slurm clusters
 	docker-slurm-testbed/engine.sh

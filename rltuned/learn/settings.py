@@ -19,11 +19,11 @@ class PPOSettings:
     """T of the roll-outs, on the scale of scores: 0.02 is a third of an e-fold of the rule's key."""
     heads: int = 8
     """Places that are drawn, and answered for; behind them an order hardly matters before the next refresh."""
-    windows: int = 16
+    windows: int = 48
     """Windows of an iteration."""
-    rollouts: int = 8
+    rollouts: int = 4
     """Of each window: the others are the baseline of one."""
-    most_steps: int = 64
+    most_steps: int = 32
     """Decisions of a roll-out that are learned from, drawn evenly."""
     advantage: str = "leave-one-out"
     """Or "gae": the critic's, with λ = `smoothing`."""
@@ -32,9 +32,9 @@ class PPOSettings:
     horizon: float = float("inf")
     """Seconds after which a consequence counts 1/e."""
     epochs: int = 4
-    minibatch: int = 1024
+    minibatch: int = 2048
     """Decisions."""
-    learning_rate: float = 1e-3
+    learning_rate: float = 5e-4
     """Of Adam at the first iteration; falls to a tenth as a line (annealing: Engstrom et al., ICLR 2020)."""
     critic_rate: float = 1e-3
     clip: float = 0.2
