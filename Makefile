@@ -13,7 +13,7 @@ UNIT    := TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/pytest -m "not cluster" -n 2 --dist wor
 # Tests that train something are most of the time of the unit tests: `make test` has them.
 FAST    := $(BIN)/pytest -m "not cluster and not learn" -n 2 --dist worksteal
 
-.PHONY: help venv demo check format test test-fast test-cluster testbed testbed-down lock clean
+.PHONY: help venv demo check format test test-fast test-cluster testbed testbed-down results results-quick lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this help
@@ -82,6 +82,16 @@ testbed: venv  ## A real Slurm cluster steered by rltuned (SLURM=22.05, 24.11 or
 
 testbed-down:  ## Remove the cluster of `make testbed`
 	$(TESTBED) down
+
+# Where the published traces are: they are not part of the project. Goes on where it was stopped; RESULTS="--only venus …" for a part.
+TRACES ?= ../shared/traces
+STUDY  := OMP_NUM_THREADS=1 nice -n 10 $(BIN)/python -m rltuned.evaluate.study --revision $$(git rev-parse HEAD 2>/dev/null || echo unknown)
+
+results: venv  ## Run all studies that are not up to date and write docs/results.md (TRACES=DIR; hours)
+	$(STUDY) --traces $(TRACES) $(RESULTS)
+
+results-quick: venv  ## The same with 8 windows, into build/results-quick
+	$(STUDY) --traces $(TRACES) --quick $(RESULTS)
 
 lock:  ## Resolve the lock files again (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -o requirements.lock pyproject.toml

@@ -1,6 +1,6 @@
 """Box plots of an evaluation: one PNG for each metric, a box for each policy, over the windows."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,8 +21,8 @@ WIDE: Final = 10.0
 """A metric whose largest value is more than so many times its smallest gets a logarithmic axis."""
 
 
-def draw(report: Mapping[str, Any], directory: Path) -> list[Path]:
-    """Write the plots; returns their paths. A metric that no window has is left out.
+def draw(report: Mapping[str, Any], directory: Path, metrics: Collection[str] = tuple(LABELS)) -> list[Path]:
+    """Write the plots of these metrics; returns their paths. A metric that no window has is left out.
 
     Raises:
         EvaluationError: matplotlib is not there, or a file cannot be written.
@@ -38,7 +38,7 @@ def draw(report: Mapping[str, Any], directory: Path) -> list[Path]:
     for metric, label in LABELS.items():
         values = [[v for w in report["windows"] if (v := w["policies"][name][metric]) is not None] for name in names]
         flat = [value for column in values for value in column]
-        if not flat:
+        if not flat or metric not in metrics:
             continue
         figure = Figure(figsize=(2.0 + 0.9 * len(names), 4.5), layout="constrained")
         FigureCanvasAgg(figure)
