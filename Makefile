@@ -87,7 +87,7 @@ testbed-down:  ## Remove the cluster of `make testbed`
 TRACES ?= ../shared/traces
 STUDY  := OMP_NUM_THREADS=1 nice -n 10 $(BIN)/python -m rltuned.evaluate.study --revision $$(git rev-parse HEAD 2>/dev/null || echo unknown)
 
-results: venv  ## Run all studies that are not up to date and write docs/results.md (TRACES=DIR; hours)
+results: venv  ## Run all studies that are not up to date and write docs/results.md (TRACES=DIR)
 	$(STUDY) --traces $(TRACES) $(RESULTS)
 
 results-quick: venv  ## The same with 8 windows, into build/results-quick

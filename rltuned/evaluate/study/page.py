@@ -25,7 +25,7 @@ A target is *met* when the ratio is at most the target; *not certain*: the 95 % 
 """
 
 _NOTHING: Final = """\
-**Nothing has been measured yet.** `make results TRACES=DIR` runs the studies (hours on 2 cores; it goes on where it was stopped), writes `docs/results/` and makes this
+**Nothing has been measured yet.** `make results TRACES=DIR` runs the studies (an hour or two on 2 cores; it goes on where it was stopped), writes `docs/results/` and makes this
 page anew. `make results-quick` runs 8 windows of each, into `build/results-quick`: too few to say anything, enough to see that it works."""
 
 

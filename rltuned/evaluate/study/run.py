@@ -1,7 +1,6 @@
 """Does what is missing or out of date."""
 
 import ast
-import functools
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -96,13 +95,14 @@ def run(
         WorkloadError, ModelError, EvaluationError: as `prepare`.
     """
     done = []
+    begun = code()
     for study in studies:
         if lacking := sources.missing(study):
             tell(f"{study.name}: left out: {lacking}")
             continue
         here, told = sources.settings(study, windows)
         path = out / f"{study.name}.json"
-        made_from = inputs(here, told)
+        made_from = inputs(here, told, begun)
         if changed := _changed(path, made_from):
             tell(f"{study.name}: {changed}")
         else:
@@ -114,13 +114,18 @@ def run(
         report = evaluate(
             replace(evaluation, meta=meta), executor, path, resume=_resumable(path, meta), progress=progress
         )
+        # Workers that start later load what is there by then.
+        if code() != begun:
+            raise EvaluationError(
+                f"{study.name}: the code was changed while it ran, so it is not kept: `make results` again"
+            )
         write(_slim(report), path)
         done.append(study.name)
     return done
 
 
-def inputs(here: EvaluationSettings, told: EvaluationSettings) -> dict[str, Any]:
-    """All that a result depends on, in digests."""
+def inputs(here: EvaluationSettings, told: EvaluationSettings, digest: str) -> dict[str, Any]:
+    """All that a result depends on, in digests; `digest`: that of the code."""
     learned = [name for name in here.policies if name in (*LEARNED, *PEERS)]
     return {
         "command": told.command,
@@ -128,11 +133,10 @@ def inputs(here: EvaluationSettings, told: EvaluationSettings) -> dict[str, Any]
         "policies": {name: described(name, here) for name in here.policies},
         # Beside the weights (in `policies`), what makes a policy of them.
         "networks": {name: str(files.info(model_name(name, here)).architecture) for name in learned},
-        "code": code(),
+        "code": digest,
     }
 
 
-@functools.cache
 def code() -> str:
     """Digest of the code that the numbers come from, without comments, docstrings and layout."""
     package = Path(rltuned.__file__).parent

@@ -1,19 +1,21 @@
 """The results page, from tiny real evaluations."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 from unit.evaluate.small import Recording, busy_jobs
 from unit.policy.conftest import actor_of, observation
 
+import rltuned
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.bootstrap import Comparison
 from rltuned.evaluate.report import comparisons
 from rltuned.evaluate.settings import POLICIES
 from rltuned.evaluate.study.catalogue import NOISY, Part, Protocol, Study, Trace, protocols, studies
 from rltuned.evaluate.study.page import collect, page, write
-from rltuned.evaluate.study.run import Sources, meaning, run
+from rltuned.evaluate.study.run import CODE, Sources, meaning, run
 from rltuned.evaluate.study.tables import verdict
 from rltuned.policy import files
 from rltuned.policy.actor import rule_level
@@ -40,8 +42,9 @@ def trained(directory, name, seed=0):
 
 
 @pytest.fixture
-def site(tmp_path):
-    """Traces and models of a machine, and where its results go."""
+def site(tmp_path, monkeypatch):
+    """Traces and models of a machine, and where its results go; its code does not change unless a test says so."""
+    monkeypatch.setattr("rltuned.evaluate.study.run.code", lambda: "code")
     jobs = busy_jobs(200)
     lines = [f"{s:.0f},{r:.0f},{g}" for s, r, g in zip(jobs.submit_time, jobs.run_time, jobs.gpus, strict=True)]
     (tmp_path / "traces").mkdir()
@@ -182,11 +185,30 @@ def test_an_interrupted_study_goes_on_where_it_stopped(site):
     assert not list(site[1].glob("*.state"))
 
 
+def test_a_result_is_not_kept_when_the_code_changed_under_it(site, monkeypatch):
+    digests = iter(["before", "after"])
+    monkeypatch.setattr("rltuned.evaluate.study.run.code", lambda: next(digests))
+    with pytest.raises(EvaluationError, match="code was changed while it ran"):
+        worked(site, [ORDER])
+    assert not (site[1] / f"{ORDER.name}.json").exists()
+
+
 def test_results_of_other_windows_are_not_put_side_by_side(site):
     worked(site, [MAIN])
     worked(site, [ORDER], windows=2)
     with pytest.raises(EvaluationError, match="other windows"):
         collect(STUDIES, site[1])
+
+
+def test_a_study_is_run_again_when_the_code_is_another(site, monkeypatch):
+    worked(site, [ORDER])
+    monkeypatch.setattr("rltuned.evaluate.study.run.code", lambda: "other code")
+    assert worked(site, [ORDER]) == ([ORDER.name], [f"{ORDER.name}: run again: changed code"])
+
+
+def test_the_digest_is_over_files_that_are_there():
+    package = Path(rltuned.__file__).parent
+    assert [pattern for pattern in CODE if not list(package.glob(pattern))] == []
 
 
 def test_what_the_code_means_counts_and_remarks_do_not():
