@@ -684,7 +684,7 @@ def _fresh_record(config: Config) -> dict[str, Any]:
     """The record of a plan made now, with what the journal says about earlier cycles where it may be read."""
     from rltuned.cluster.changes import History
     from rltuned.daemon.clock import SystemClock
-    from rltuned.daemon.history import saved_estimates
+    from rltuned.daemon.history import Known, saved
     from rltuned.daemon.journal import Journal
     from rltuned.daemon.logs import make
     from rltuned.daemon.loop import load_policy
@@ -702,14 +702,14 @@ def _fresh_record(config: Config) -> dict[str, Any]:
         history = History()
     snapshot = open_reader(config.slurm).snapshot(SystemClock().time())
     try:
-        estimates = saved_estimates(config.estimates, config.state.directory, snapshot.jobs)
+        known = saved(config.estimates, config.state.directory)
     except RltunedError as error:
         click.echo(f"rltuned: run times are the time limits: {error}", err=True)
-        estimates = None
+        known = Known()
     policy, choice = chosen(load_policy(config.policy), snapshot, config.rehearsal)
     log = make(config.log.level, config.log.format, sys.stderr)
     rehearsal = Here(lambda: config.rehearsal, SystemClock(), log, Metrics(), config.state.directory / KERNELS)
-    made = Planning(lambda _: estimates, rehearsal)(snapshot, policy, config, history)
+    made = Planning(known.estimates, rehearsal, ended=known.ended)(snapshot, policy, config, history)
     return record(made) | {"policy_why": choice.why}
 
 

@@ -187,6 +187,9 @@ class _Known:
         """As `RunTimes.estimates`."""
         return self._run_time[jobs.job_id - 1]
 
+    def ended(self) -> None:
+        """As `RunTimes.ended`: nobody looks back."""
+
 
 def split(both: Workload, past: int, shape: ClusterShape) -> tuple[Workload, list[EndedJob]]:
     """The jobs of the demonstration, from time 0 on, and what came before them as the accounting remembers it."""
@@ -258,7 +261,7 @@ class Demo:
         rehearsal = Here(
             lambda: self.config.rehearsal, self.steered.clock, self._logger, self.metrics, self.directory / KERNELS
         )
-        self._planning = Planning(self._run_times.estimates, rehearsal)
+        self._planning = Planning(self._run_times.estimates, rehearsal, ended=self._run_times.ended)
         self._start_daemon()
         stack.callback(self._stop_daemon)
 

@@ -7,6 +7,7 @@ down or absent costs a log line and nothing else: what was learnt stays, and wha
 import json
 import math
 import threading
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +21,7 @@ from rltuned.daemon.clock import Clock
 from rltuned.daemon.files import write_atomic
 from rltuned.daemon.logs import Log
 from rltuned.daemon.metrics import Metrics
+from rltuned.decide.rehearsal import Ended
 from rltuned.errors import RltunedError, SlurmError, SlurmParseError, WorkloadError
 from rltuned.slurm.port import HistoryReader
 from rltuned.workload.predict import History, Kind, predict_table
@@ -30,6 +32,8 @@ MAX_BYTES: Final = 64 * 1024 * 1024
 """A full history takes about 6 MB."""
 SLICE: Final = 6 * 3600.0
 """Seconds of the past that one command asks for: bounds the answer, whatever the site."""
+LATELY: Final = 500
+"""Ended jobs whose predictions are kept, to know how good predictions are."""
 OVERLAP: Final = 3600.0
 """Seconds that are asked for again: slurmctld tells slurmdbd of an end later than it happens."""
 _DAY: Final = 86400.0
@@ -60,12 +64,15 @@ class RunTimes:
 
     def estimates(self, jobs: JobTable) -> Floats | None:
         """(N,) predicted run times, seconds, NaN where unknown; None while there is nothing to predict from."""
-        known = self._known
-        if self._settings().source == "limit" or not len(known.history):
+        found = None if self._settings().source == "limit" else self._known.estimates(jobs)
+        if found is None:
             return None
-        found = predict_table(known.history, jobs)
         self._metrics.predicted.set(int(np.isfinite(found[jobs.pending]).sum()))
         return found
+
+    def ended(self) -> Ended | None:
+        """How predictions turned out lately; None while nothing is known of that."""
+        return None if self._settings().source == "limit" else self._known.ended()
 
     # --- the other side
 
@@ -175,13 +182,16 @@ class Known:
         self.history = history if history is not None else History()
         self.until = until
         """Epoch seconds: ends before this are known."""
+        self.lately: deque[tuple[float, float, float]] = deque(maxlen=LATELY)
+        """What was predicted of the last jobs before their ends were known (their limits where nothing was), their limits and
+        what they took, seconds."""
         self._recent: dict[tuple[int, float], None] = {}
         """Job and end of what ended within the overlap, so that nothing counts twice."""
 
     def copy(self) -> "Known":
         """An independent one that knows the same."""
         other = Known(self.history.copy(), self.until)
-        other._recent = self._recent.copy()
+        other._recent, other.lately = self._recent.copy(), self.lately.copy()
         return other
 
     def learn(self, jobs: list[EndedJob], until: float) -> int:
@@ -192,11 +202,26 @@ class Known:
             if mark in self._recent:
                 continue
             self._recent[mark] = None
-            self.history.ended(Kind(job.user, job.account, job.partition, job.gpus, job.time_limit), job.run_time)
+            kind = Kind(job.user, job.account, job.partition, job.gpus, job.time_limit)
+            predicted, _ = self.history.predict(kind)
+            if math.isfinite(predicted):
+                limit = math.inf if math.isnan(job.time_limit) else job.time_limit
+                self.lately.append((predicted, limit, job.run_time))
+            self.history.ended(kind, job.run_time)
             count += 1
         self.until = max(self.until, until)
         self._recent = {mark: None for mark in self._recent if mark[1] >= self.until - OVERLAP}
         return count
+
+    def estimates(self, jobs: JobTable) -> Floats | None:
+        """(N,) predicted run times, seconds, NaN where unknown; None while there is nothing to predict from."""
+        return predict_table(self.history, jobs) if len(self.history) else None
+
+    def ended(self) -> Ended | None:
+        """The last jobs that ended, with what was predicted of them; None where there are none."""
+        if not self.lately:
+            return None
+        return Ended(*(np.array(column, dtype=np.float64) for column in zip(*self.lately, strict=True)))
 
     def to_json(self) -> dict[str, Any]:
         """For the disk."""
@@ -205,6 +230,7 @@ class Known:
             "until": self.until,
             "recent": [[job, end] for job, end in self._recent],
             "history": self.history.to_json(),
+            "lately": [[known, limit if math.isfinite(limit) else None, taken] for known, limit, taken in self.lately],
         }
 
     @classmethod
@@ -230,6 +256,12 @@ class Known:
                     known._recent[job, float(end)] = None
                 case _:
                     raise WorkloadError("a job of the history cannot be understood")
+        for job in value.get("lately", []):  # files of earlier versions have none
+            match job:
+                case [int() | float(), int() | float() | None, int() | float()]:
+                    known.lately.append((float(job[0]), math.inf if job[1] is None else float(job[1]), float(job[2])))
+                case _:
+                    raise WorkloadError("a prediction of the history cannot be understood")
         return known
 
 
@@ -251,13 +283,12 @@ def load(directory: Path) -> Known | None:
         raise RltunedError(f"{path}: cannot be used: {error}") from error
 
 
-def saved_estimates(settings: EstimatesSection, directory: Path, jobs: JobTable) -> Floats | None:
-    """As `RunTimes.estimates`, from what the daemon left on disk: for commands that decide once.
+def saved(settings: EstimatesSection, directory: Path) -> Known:
+    """What the daemon left on disk, for commands that decide once; nothing where it is not wanted or not there.
 
     Raises:
         RltunedError: as `load`.
     """
     if settings.source == "limit" or not settings.cache:
-        return None
-    known = load(directory)
-    return None if known is None else predict_table(known.history, jobs)
+        return Known()
+    return load(directory) or Known()

@@ -94,6 +94,7 @@ class Request:
     rows: Rows
     scores: Floats
     run_times: Floats
+    spread: float
 
     def play(self, clock: Clock) -> Rehearsed | None:
         """Play it, here and now. The kernel is loaded or compiled where it has not been."""
@@ -107,7 +108,7 @@ class Request:
             margin=settings.margin,
             time_left=lambda: clock.monotonic() < until,
         )
-        return rehearsal.rehearse(self.snapshot, self.rows, self.scores, self.run_times)
+        return rehearsal.rehearse(self.snapshot, self.rows, self.scores, self.run_times, self.spread)
 
 
 def load_kernel(cache: Path) -> None:
@@ -213,14 +214,16 @@ class RehearsalProcess:
 
     # --- the cycle's side
 
-    def rehearse(self, snapshot: Snapshot, rows: Rows, scores: Floats, run_times: Floats) -> Rehearsed | None:
+    def rehearse(
+        self, snapshot: Snapshot, rows: Rows, scores: Floats, run_times: Floats, spread: float = 0.0
+    ) -> Rehearsed | None:
         """As the protocol says; None whenever there is no answer in time."""
         if len(rows) < 2 or not self._is_ready():
             self._metrics.rehearsed(RehearsalOutcome.SKIPPED)
             return None
         settings, began = self._settings(), self._clock.monotonic()
         small, places, times, keep = needed(snapshot, rows, run_times)
-        request = Request(settings, small, places, scores, times)
+        request = Request(settings, small, places, scores, times, spread)
         found = self._ask(request, settings.time_limit + GRACE)
         if not isinstance(found, Rehearsed):
             return None
@@ -363,14 +366,16 @@ class Here:
         self._loaded = False
         self.trouble = ""
 
-    def rehearse(self, snapshot: Snapshot, rows: Rows, scores: Floats, run_times: Floats) -> Rehearsed | None:
+    def rehearse(
+        self, snapshot: Snapshot, rows: Rows, scores: Floats, run_times: Floats, spread: float = 0.0
+    ) -> Rehearsed | None:
         """As the protocol says. The first time the kernel is loaded, which the time limit does not count."""
         try:
             if not self._loaded:
                 load_kernel(self._cache)
                 self._loaded = True
             began = self._clock.monotonic()
-            found = Request(self._settings(), snapshot, rows, scores, run_times).play(self._clock)
+            found = Request(self._settings(), snapshot, rows, scores, run_times, spread).play(self._clock)
         except Exception as error:  # noqa: BLE001 - the policy's order is good enough
             if not self.trouble:
                 self._log.warning("rehearsal.failed", sentence="The policy's order stands.", reason=str(error))

@@ -29,7 +29,7 @@ from rltuned.daemon.loop import CycleOutcome, Daemon, load_policy
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.metrics import serve as serve_metrics
 from rltuned.daemon.notify import Notifier
-from rltuned.daemon.planning import Estimating, Planning, no_estimates
+from rltuned.daemon.planning import Ending, Estimating, Planning, no_estimates, none_ended
 from rltuned.daemon.rehearse import KERNELS, Here, RehearsalProcess
 from rltuned.daemon.rehearse import check as check_rehearsal
 from rltuned.decide.scope import Veto
@@ -103,6 +103,7 @@ def serve(
         stack.callback(daemon.stop)
         state = config.state.directory
         estimates: Estimating = no_estimates
+        ended: Ending = none_ended
         # In the foreground nobody promises to be small: no worker process for one cycle.
         rehearsal: Here | RehearsalProcess = (Here if once else RehearsalProcess)(
             lambda: daemon.config.rehearsal, clock, log, metrics, state / KERNELS
@@ -110,14 +111,14 @@ def serve(
         stack.callback(rehearsal.close)
         if isinstance(reader, HistoryReader):
             run_times = RunTimes(reader, lambda: daemon.config.estimates, state, clock, log, metrics)
-            estimates = run_times.estimates
+            estimates, ended = run_times.estimates, run_times.ended
             stack.callback(run_times.stop)
             # One cycle in the foreground goes by what is known: reading weeks of jobs would keep somebody waiting.
             if once:
                 run_times.load()
             else:
                 run_times.start()
-        daemon.planner = Planning(estimates, rehearsal)
+        daemon.planner = Planning(estimates, rehearsal, ended=ended)
         daemon.rehearsal_trouble = lambda: rehearsal.trouble
         if once:
             report = daemon.tick()

@@ -24,7 +24,7 @@ from rltuned.decide.ranks import (
     ranks_of,
     slurm_order,
 )
-from rltuned.decide.rehearsal import Foresees, Move, Rehearsal, Rehearsed
+from rltuned.decide.rehearsal import Ended, Foresees, Move, Outlook, Rehearsal, Rehearsed, outlook
 from rltuned.decide.scope import Scope, Veto, examine, priority_tiers
 from rltuned.decide.targets import hand_out, settle
 from rltuned.observe import Observation, observe
@@ -108,6 +108,7 @@ def plan(
     history: History | None = None,
     estimates: Floats | None = None,
     rehearsal: Rehearsal | None = None,
+    ended: Ended | None = None,
 ) -> Plan:
     """Decide one cycle.
 
@@ -119,6 +120,7 @@ def plan(
         estimates: (N,) predicted run times of all jobs of the table in seconds, NaN where there is none; the time limit
             bounds each, and stands in where there is no prediction.
         rehearsal: plays the queue in the policy's order and in a few others; None: the policy's order stands.
+        ended: jobs that have ended lately: how far the rehearsal may believe in expected run times.
     """
     history = _of_these_jobs(history or History(), snapshot.jobs)
     snapshot = _as_users_asked(snapshot, history)
@@ -142,7 +144,7 @@ def plan(
         scores = base[window].astype(np.float64)
         rehearsed = None
     else:
-        rehearsed = _rehearse(rehearsal, snapshot, policy, observation, scores, estimates)
+        rehearsed = _rehearse(rehearsal, snapshot, policy, observation, scores, estimates, ended)
         scores = _moved(scores, observation, rehearsed)
     order = _Ordering(snapshot, config.decide, rows, base, current, history)
     rank, base_rank, target, guards = order.all_classes(classes, window, scores)
@@ -184,16 +186,23 @@ def _rehearse(
     observation: Observation,
     scores: Floats,
     estimates: Floats,
+    ended: Ended | None,
 ) -> Rehearsed | None:
     if rehearsal is None:
         return None
     jobs = snapshot.jobs
-    run_times = np.fmin(estimates, jobs.time_limit)  # NaN, no prediction, gives way to the limit
+    known = Outlook() if ended is None else outlook(_expected(policy, ended.estimate, ended.time_limit), ended.run_time)
+    run_times = _expected(policy, estimates, jobs.time_limit) * np.exp(known.bias)
+    run_times = np.maximum(np.fmin(run_times, jobs.time_limit), 1.0)
+    return rehearsal.rehearse(snapshot, observation.rows, scores, run_times, known.spread)
+
+
+def _expected(policy: Policy, estimates: Floats, time_limit: Floats) -> Floats:
+    """(N,) expected run times, seconds, of jobs with these predictions (NaN: none) and limits."""
+    run_times = np.fmin(estimates, time_limit)  # NaN, no prediction, gives way to the limit
     run_times[~np.isfinite(run_times)] = UNLIMITED_RUN_TIME
     run_times = np.maximum(run_times, 1.0)
-    if isinstance(policy, Foresees):
-        run_times = policy.expected_run_time(run_times, jobs.time_limit)
-    return rehearsal.rehearse(snapshot, observation.rows, scores, run_times)
+    return policy.expected_run_time(run_times, time_limit) if isinstance(policy, Foresees) else run_times
 
 
 def _moved(scores: Floats, observation: Observation, rehearsed: Rehearsed | None) -> Floats:

@@ -7,7 +7,7 @@ lives higher up (`rltuned.simulate.rehearsal`); a plan takes it as an argument a
 
 import enum
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -43,11 +43,54 @@ class Rehearsed:
         return self.cost - self.best
 
 
+LEAST_ENDED: Final = 20
+"""Ended jobs from which on they say how good expectations are."""
+
+UNKNOWN_SPREAD: Final = 1.0
+"""σ of ln(run time / expected) where too few jobs have ended to tell: a factor of e either way, as predictions from history err."""
+
+_SHORT: Final = 60.0
+"""Seconds: whether a job takes one second or one minute makes no difference to a plan of hours."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """Jobs that have ended, (n,) each, seconds."""
+
+    estimate: Floats
+    """What was expected of them before they ran, as a plan's `estimates`; not NaN."""
+    time_limit: Floats
+    run_time: Floats
+    """What they took."""
+
+    def __len__(self) -> int:
+        return len(self.run_time)
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """How run times turn out beside what is expected of them."""
+
+    bias: float = 0.0
+    """Mean of ln(run time / expected)."""
+    spread: float = UNKNOWN_SPREAD
+    """Its standard deviation."""
+
+
+def outlook(expected: Floats, run_time: Floats) -> Outlook:
+    """Of ended jobs, (n,) seconds each; with few of them, the bias counts the less. What is known when there are too few."""
+    n = len(run_time)
+    if n < LEAST_ENDED:
+        return Outlook()
+    error = np.log(np.maximum(run_time, _SHORT) / np.maximum(expected, _SHORT))
+    return Outlook(float(error.mean()) * n / (n + 2 * LEAST_ENDED), float(error.std()))
+
+
 class Rehearsal(Protocol):
     """Plays the queue."""
 
     def rehearse(
-        self, snapshot: Snapshot, rows: npt.NDArray[np.intp], scores: Floats, run_times: Floats
+        self, snapshot: Snapshot, rows: npt.NDArray[np.intp], scores: Floats, run_times: Floats, spread: float = 0.0
     ) -> Rehearsed | None:
         """Try the order of `scores`, and what moving one job does to it.
 
@@ -56,6 +99,7 @@ class Rehearsal(Protocol):
             rows: (n,) pending jobs that the policy has seen, as rows of the job table.
             scores: (n,) of the policy, higher first.
             run_times: (N,) expected run time of every job of the table, running ones included, seconds from its start.
+            spread: σ of ln(run time / expected): how far run times are from what is expected.
 
         Returns:
             What was found; None when there is nothing to rehearse (fewer than two jobs), or it cannot be done now.

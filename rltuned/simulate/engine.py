@@ -204,6 +204,17 @@ class Simulation:
         return self._state.jobs["start"]
 
     @property
+    def end(self) -> Floats:
+        """(N,) seconds, of running jobs when they will end, NaN where not started; a view, not to be written."""
+        return self._state.jobs["end"]
+
+    @property
+    def ended(self) -> Rows:
+        """Jobs that have run and ended."""
+        fate = self._state.jobs["fate"]
+        return np.flatnonzero((fate == JobFate.COMPLETED) | (fate == JobFate.TIMEOUT))
+
+    @property
     def free(self) -> npt.NDArray[np.int64]:
         """(M, 4) GPUs, CPUs, MiB of memory, MiB of disk that are free; a view, not to be written."""
         free: npt.NDArray[np.int64] = self._state.amount[k.NOW_FREE]

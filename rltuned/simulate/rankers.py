@@ -11,7 +11,7 @@ from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Floats
 from rltuned.config import Config, PlacementApply
 from rltuned.decide import plan
-from rltuned.decide.rehearsal import Rehearsal
+from rltuned.decide.rehearsal import Ended, Rehearsal
 from rltuned.policy.base import Policy
 from rltuned.policy.heuristics import Rule, by_name
 from rltuned.simulate.engine import Simulation
@@ -60,7 +60,8 @@ class PlanRanker:
         estimates = np.concatenate(
             (simulation.estimates.run_time[simulation.running], simulation.estimates.run_time[rows])
         )
-        result = plan(snapshot, self.policy, self.config, estimates=estimates, rehearsal=self.rehearsal)
+        ended = _ended(simulation) if self.rehearsal is not None else None
+        result = plan(snapshot, self.policy, self.config, estimates=estimates, rehearsal=self.rehearsal, ended=ended)
         keys = np.full(len(snapshot.jobs), np.inf)
         keys[running:] = len(rows) + np.arange(len(rows))
         keys[result.rows[result.queue]] = np.arange(len(result.queue))
@@ -73,6 +74,13 @@ class PlanRanker:
                 named = expand(str(change.after)) if change.after else []
                 simulation.set_excluded(change.job_id - 1, [snapshot.nodes.row_of[name] for name in named])
         return keys[running:]
+
+
+def _ended(simulation: Simulation) -> Ended:
+    """What accounting would tell of the jobs that have ended by now."""
+    rows = simulation.ended
+    known, taken = simulation.estimates, simulation.end[rows] - simulation.start[rows]
+    return Ended(known.run_time[rows], known.time_limit[rows], taken)
 
 
 @cache

@@ -25,6 +25,7 @@ from rltuned.simulate import kernel as k
 from rltuned.simulate.engine import Simulation, plans, ragged, setup_of
 from rltuned.simulate.rankers import RuleRanker, compile_kernel
 from rltuned.simulate.values import Backfill, Estimates, SimulationSettings
+from rltuned.workload.estimates import normals
 from rltuned.workload.jobs import Source, workload
 
 Rows = npt.NDArray[np.intp]
@@ -35,6 +36,10 @@ BOUND: Final = 10.0
 _PLENTY: Final = 2**40
 _SLURM: Final = SimulationSettings()
 _FRONT: Final = -1.0
+_CERTAIN: Final = 0.1
+"""Spread up to which expected run times are taken as they are: estimates that are true, but for what is rounded."""
+_ATTEMPTS: Final = 8
+"""Draws for a running job that has outlived those before."""
 _SAME: Final = 1.0001
 """A slowdown that is larger by no more than this factor counts as no worse."""
 _MOVING: Final = (
@@ -66,6 +71,10 @@ class Cost(NamedTuple):
     slowed: float
     """Bounded slowdowns."""
 
+    def plus(self, other: "Cost") -> "Cost":
+        """Of two plays together."""
+        return Cost(self.waited + other.waited, self.slowed + other.slowed)
+
 
 @dataclass(frozen=True)
 class QueueRehearsal:
@@ -80,12 +89,19 @@ class QueueRehearsal:
     move that makes the slowdown worse is never made: short jobs do not pay for long ones."""
     margin: float = 0.01
     """Least gain, as a share: what is predicted to gain less is noise, and not worth a write."""
+    samples: int = 6
+    """Sets of run times that each order is played with where they are uncertain: an order that is good for the expected ones
+    only is good by chance."""
+    finalists: int = 4
+    """Orders that are played with all of them; the others with the first half."""
     settings: SimulationSettings = _SLURM
     """Of the Slurm that is played."""
     time_left: Callable[[], bool] = in_time
     """Asked before each play: False ends the rehearsal with the best so far."""
 
-    def rehearse(self, snapshot: Snapshot, rows: Rows, scores: Floats, run_times: Floats) -> Rehearsed | None:
+    def rehearse(
+        self, snapshot: Snapshot, rows: Rows, scores: Floats, run_times: Floats, spread: float = 0.0
+    ) -> Rehearsed | None:
         """As the protocol says."""
         if len(rows) < 2:
             return None
@@ -96,40 +112,48 @@ class QueueRehearsal:
         # Where jobs may pass each other, one that an endless play does not start fits on no nodes that there are: Slurm reserves
         # nothing for it, and its wait is nobody's merit.
         passing = Backfill.EASY if self.settings.backfill is Backfill.NONE else self.settings.backfill
-        play, keys, cost = self._base(snapshot, queue, run_times, replace(self.settings, backfill=passing))
-        plays, stranded = 1, play.stranded
-        if stranded.any() or passing is not self.settings.backfill:
-            queue, plays = queue[~stranded], 2
+        theatre = _Theatre(snapshot, queue, run_times, 0.0, 1, replace(self.settings, backfill=passing))
+        own, stranded = theatre.play(theatre.order), theatre.stranded
+        samples = self.samples if spread > _CERTAIN else 1
+        first, plays = (samples + 1) // 2, 1
+        if stranded.any() or samples > 1 or passing is not self.settings.backfill:
+            queue = queue[~stranded]
             if len(queue) < 2:
                 return None
-            play, keys, cost = self._base(snapshot, queue, run_times, self.settings)
-        best, least, moved, move = cost, 1.0 - self.margin, None, None
+            theatre = _Theatre(snapshot, queue, run_times, spread, samples, self.settings)
+            own = theatre.play(theatre.order, 0, first)
+            plays += first
+        tried: list[tuple[float, int, Move, Cost]] = []
         for at in range(min(self.candidates, len(queue))):
-            for way, key in ((Move.FIRST, _FRONT), (Move.LAST, float(len(queue)))):
-                if at == (0 if way is Move.FIRST else len(queue) - 1) or not self.time_left():
+            for move in Move:
+                if at == (0 if move is Move.FIRST else len(queue) - 1) or not self.time_left():
                     continue
-                keys[at], before = key, keys[at]
-                tried = play(keys)
-                keys[at] = before
-                plays += 1
-                share = self._share(tried, cost)
-                if share < least and tried.slowed <= cost.slowed * _SAME:
-                    best, least, moved, move = tried, share, int(queue[at]), way
-        return Rehearsed(plays, cost.waited, best.waited, moved, move)
+                cost = theatre.play(theatre.moved(at, move), 0, first)
+                tried.append((self._share(cost, own), at, move, cost))
+        plays += len(tried) * first
+        sets = first
+        if samples > first and tried:
+            sets = samples
+            tried.sort(key=lambda one: one[0])
+            rest = theatre.play(theatre.order, first)
+            own, finals = own.plus(rest), []
+            plays += samples - first
+            for _, at, move, cost in tried[: self.finalists]:
+                if self.time_left():
+                    whole = cost.plus(theatre.play(theatre.moved(at, move), first))
+                    finals.append((self._share(whole, own), at, move, whole))
+                    plays += samples - first
+            tried = finals
+        good = [one for one in tried if one[0] < 1.0 - self.margin and one[3].slowed <= own.slowed * _SAME]
+        if not good:
+            return Rehearsed(plays, own.waited / sets, own.waited / sets, None, None)
+        _, at, move, best = min(good, key=lambda one: one[0])
+        return Rehearsed(plays, own.waited / sets, best.waited / sets, int(queue[at]), move)
 
     def _share(self, tried: "Cost", own: "Cost") -> float:
         """What is compared: 1 for the policy's own order."""
         waited = tried.waited / own.waited if own.waited > 0.0 else 1.0
         return (1.0 - self.slowdown) * waited + self.slowdown * tried.slowed / own.slowed
-
-    def _base(
-        self, snapshot: Snapshot, queue: Rows, run_times: Floats, settings: SimulationSettings
-    ) -> "tuple[_Player, Floats, Cost]":
-        """The stage with these jobs waiting, the keys of their own order, and what that costs."""
-        state = stage(snapshot, queue, run_times, settings)
-        play = _Player(state, setup_of(settings), len(queue))
-        keys = np.arange(len(queue), dtype=np.float64)
-        return play, keys, play(keys)
 
 
 @cache
@@ -145,7 +169,7 @@ def compile_rehearsal() -> None:
 
 
 class _Player:
-    """One rehearsal: the stage as it was set, and a copy to play on.
+    """One set of run times: the stage as it was set, and a copy to play on.
 
     Python around the kernel's own `advance`, not a compiled function of its own: that would keep an old kernel when Numba's
     cache does (it looks at one source file for each function), and be no faster.
@@ -175,6 +199,78 @@ class _Player:
         start, run = jobs["start"], jobs["run"]
         slowed = np.maximum(1.0, (start - jobs["submit"] + run) / np.maximum(run, BOUND))
         return Cost(float(start.sum()), float(slowed.sum()))
+
+
+class _Theatre:
+    """The same queue with several sets of run times; without spread, with the expected ones."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        queue: Rows,
+        run_times: Floats,
+        spread: float,
+        samples: int,
+        settings: SimulationSettings,
+    ) -> None:
+        state, setup, n = stage(snapshot, queue, run_times, settings), setup_of(settings), len(queue)
+        states = [state]
+        if samples > 1:
+            rows = np.concatenate((queue, snapshot.jobs.running))
+            expected, job_id = np.maximum(run_times[rows], 1.0), snapshot.jobs.job_id[rows]
+            states = [_turned_out(state, n, expected, job_id, spread, seed) for seed in range(samples)]
+        self._players = [_Player(state, setup, n) for state in states]
+        self.order = np.arange(n, dtype=np.float64)
+        """Keys of the queue as it is."""
+
+    def moved(self, at: int, move: Move) -> Floats:
+        """Keys with one job in front of all or behind all."""
+        keys = self.order.copy()
+        keys[at] = _FRONT if move is Move.FIRST else len(keys)
+        return keys
+
+    def play(self, keys: Floats, first: int = 0, last: int | None = None) -> Cost:
+        """Play with the sets from `first` to before `last`, costs added up."""
+        total = Cost(0.0, 0.0)
+        for player in self._players[first:last]:
+            total = total.plus(player(keys))
+        return total
+
+    @property
+    def stranded(self) -> npt.NDArray[np.bool_]:
+        """(n,) jobs that the last play of the first set has not started."""
+        return self._players[0].stranded
+
+
+def _turned_out(state: k.State, pending: int, expected: Floats, job_id: Ints, spread: float, seed: int) -> k.State:
+    """The stage with run times as they may turn out: the expected ones · e^(σ z), z by job and seed, so that the cycles of a
+    minute ago and of now think the same of a job. A running job takes longer than it has so far.
+    """
+    jobs = state.jobs.copy()
+    elapsed = np.maximum(-jobs["start"], 0.0)
+    elapsed[:pending] = 0.0
+    taken = np.zeros(len(jobs))
+    open_ = np.ones(len(jobs), dtype=np.bool_)
+    for attempt in range(_ATTEMPTS):
+        both = normals(job_id[open_], _ATTEMPTS * (seed // 2) + attempt)
+        taken[open_] = expected[open_] * np.exp(spread * both[seed % 2])
+        open_ = taken <= elapsed
+        if not open_.any():
+            break
+    taken[open_] = elapsed[open_] + 0.5 * np.maximum(elapsed[open_], 1.0)
+    jobs["run"][:pending] = np.clip(taken[:pending], 1.0, jobs["limit"][:pending])
+    jobs["end"][pending:] = np.minimum((taken - elapsed)[pending:], jobs["ends_by"][pending:])
+    jobs["run"][pending:] = jobs["end"][pending:] - jobs["start"][pending:]
+    return state._replace(jobs=jobs, heap=_heap(jobs, pending))
+
+
+def _heap(jobs: npt.NDArray[Any], pending: int) -> npt.NDArray[Any]:
+    """(J,) the running jobs by their ends: a sorted list is a heap."""
+    running = np.arange(pending, len(jobs))
+    order = running[np.lexsort((running, jobs["end"][running]))]
+    heap = np.zeros(len(jobs), dtype=k.END)
+    heap["time"][: len(order)], heap["job"][: len(order)] = jobs["end"][order], order
+    return heap
 
 
 def stage(snapshot: Snapshot, queue: Rows, run_times: Floats, settings: SimulationSettings = _SLURM) -> k.State:
@@ -345,9 +441,6 @@ def _state(
     closed[0][held[np.repeat(records["alone"][pending:] != k.SHARED, records["on"][pending:])]] = True
     node = np.zeros(m, dtype=k.NODE)
     node["usable"], node["shadow"] = snapshot.nodes.usable, np.inf
-    heap = np.zeros(total, dtype=k.END)
-    by_end = running[np.lexsort((running, records["end"][running]))]  # a sorted list is a heap
-    heap["time"][: len(by_end)], heap["job"][: len(by_end)] = records["end"][by_end], by_end
     holding = np.zeros(total, dtype=np.int64)
     holding[: len(running)] = running[np.argsort(records["ends_by"][running], kind="stable")]
     pool_ptr, pool_nodes = ragged([np.flatnonzero(mask) for mask in pools])
@@ -361,7 +454,7 @@ def _state(
         given=given,
         queue=np.zeros(total, dtype=np.int64),
         fresh=np.zeros(total, dtype=np.int64),
-        heap=heap,
+        heap=_heap(records, pending),
         holding=holding,
         nodes=node,
         amount=amount,

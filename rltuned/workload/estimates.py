@@ -107,7 +107,7 @@ def estimate(jobs: Workload, how: str, seed: int, time_scale: float = 1.0) -> Es
     if spec.kind is EstimateKind.LIMIT:
         limit = _asked(jobs)
         return Estimates(time_limit=limit, run_time=np.minimum(limit, LONGEST))
-    over, error = _normals(jobs.job_id, seed)
+    over, error = normals(jobs.job_id, seed)
     drawn = (
         written_limit(run_time * time_scale * np.exp(OVER_ASKING * np.abs(over)), run_time * time_scale) / time_scale
     )
@@ -145,7 +145,7 @@ def _asked(jobs: Workload) -> Floats:
 # --- numbers by job and seed -------------------------------------------------------------------------------------
 
 
-def _normals(job_id: Ints, seed: int) -> tuple[Floats, Floats]:
+def normals(job_id: Ints, seed: int) -> tuple[Floats, Floats]:
     """Two (N,) independent standard normal columns, functions of job id and seed alone (Box and Muller 1958)."""
     first = uniform(job_id, seed, 1)
     second = uniform(job_id, seed, 2)

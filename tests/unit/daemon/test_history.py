@@ -15,7 +15,7 @@ from rltuned.cluster.build import job_table
 from rltuned.cluster.changes import History
 from rltuned.cluster.ended import EndedJob
 from rltuned.config import Config, EstimatesSection
-from rltuned.daemon.history import FILE_NAME, OVERLAP, Known, RunTimes, load, saved_estimates
+from rltuned.daemon.history import FILE_NAME, OVERLAP, Known, RunTimes, load, saved
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.planning import Planning
 from rltuned.decide import explain, plan, record
@@ -88,6 +88,34 @@ def test_predictions_follow_the_finished_jobs_and_leave_the_unknown_open(tmp_pat
     site.accounting.jobs += [ended(2, NOW + 10, 300.0), ended(3, NOW + 20, 300.0)]
     assert site.refresh() == []
     assert site.estimates()[0] == 300.0
+
+
+def test_it_is_known_how_predictions_turned_out_and_kept_over_a_restart(tmp_path):
+    site = Site(tmp_path, ended(1, NOW - 100, 120.0), ended(2, NOW - 50, 300.0))
+    assert site.run_times.ended() is None
+    site.refresh()
+    # Of the first job only its limit was known, of the second what the first took.
+    for known in (site.run_times, saved(site.settings, tmp_path)):
+        found = known.ended()
+        assert found.estimate.tolist() == [3600.0, 120.0]
+        assert found.time_limit.tolist() == [3600.0, 3600.0]
+        assert found.run_time.tolist() == [120.0, 300.0]
+    site.settings = EstimatesSection(source="limit")
+    assert site.run_times.ended() is None
+
+
+def test_a_prediction_on_disk_that_cannot_be_understood_is_named(tmp_path):
+    site = Site(tmp_path, ended(1, NOW - 100, 120.0))
+    site.refresh()
+    file = tmp_path / FILE_NAME
+    value = json.loads(file.read_text())
+    value["lately"] = [[1.0, "much", 2.0]]
+    file.write_text(json.dumps(value))
+    with pytest.raises(RltunedError, match="a prediction of the history"):
+        load(tmp_path)
+    del value["lately"]
+    file.write_text(json.dumps(value))
+    assert load(tmp_path).ended() is None, "as an earlier release left it"
 
 
 def test_what_nobody_has_run_before_is_not_predicted(tmp_path):
@@ -212,7 +240,7 @@ def test_what_was_learnt_survives_a_restart_without_asking_again(tmp_path):
     site.refresh()
     assert site.accounting.asked == [(NOW - OVERLAP, NOW + 60)]
     assert site.estimates()[0] == 120.0
-    assert np.array_equal(saved_estimates(site.settings, tmp_path, QUEUE), [120.0, 60.0, 20.0])
+    assert np.array_equal(saved(site.settings, tmp_path).estimates(QUEUE), [120.0, 60.0, 20.0])
 
 
 @pytest.mark.parametrize(
@@ -254,7 +282,7 @@ def test_nothing_is_written_where_that_is_switched_off(tmp_path):
     site.refresh()
     assert site.estimates()[0] == 120.0
     assert not list(tmp_path.iterdir())
-    assert saved_estimates(site.settings, tmp_path, QUEUE) is None
+    assert saved(site.settings, tmp_path).estimates(QUEUE) is None
 
 
 def test_a_directory_that_cannot_be_written_costs_a_line_of_the_log(tmp_path):
@@ -272,7 +300,7 @@ def test_a_reload_to_limits_stops_reading_and_predicting(tmp_path):
     site.refresh()
     assert site.estimates() is None
     assert not site.accounting.asked
-    assert saved_estimates(site.settings, tmp_path, QUEUE) is None
+    assert saved(site.settings, tmp_path).estimates(QUEUE) is None
 
 
 def test_the_thread_reads_by_itself_and_ends_when_told(tmp_path):

@@ -185,7 +185,7 @@ def test_only_what_is_needed_is_sent_and_rows_are_told_back_in_the_callers_numbe
 def test_the_time_limit_ends_the_playing_and_the_best_so_far_counts():
     snapshot, rows, scores, times = queue()
     clock = VirtualClock(NOW)
-    request = Request(RehearsalSection(candidates=6, time_limit=5.0), snapshot, rows, scores, times)
+    request = Request(RehearsalSection(candidates=6, time_limit=5.0), snapshot, rows, scores, times, 0.0)
     ticking = replace(request)
     monotonic = clock.monotonic
     clock.monotonic = lambda: (clock.sleep(2.0), monotonic())[1]  # each look at the clock takes two seconds
@@ -320,7 +320,7 @@ def test_the_planner_asks_only_when_it_is_wanted_and_lets_the_worker_rest_otherw
         asked = rested = 0
         trouble = ""
 
-        def rehearse(self, snapshot, rows, scores, run_times):
+        def rehearse(self, snapshot, rows, scores, run_times, spread=0.0):
             self.asked += 1
             return Rehearsed(2, 9.0, 4.0, int(rows[-1]), Move.FIRST)
 

@@ -130,7 +130,7 @@ def test_partition_tiers_and_qos_are_never_crossed():
 
 
 def test_an_old_job_is_never_moved_back_and_explain_says_so():
-    jobs = pending(4, time_limit=[90_000.0, 600.0, 500.0, 400.0], eligible_time=[NOW - 8 * 86400] + [NOW - 60] * 3)
+    jobs = pending(4, time_limit=[90_000.0, 600.0, 500.0, 400.0], eligible_time=[NOW - 15 * 86400] + [NOW - 60] * 3)
     result = plan(make_snapshot(jobs), by_name("sjf"), QUIET)
     assert queue_after(result)[0] == 1
     assert "age bound" in " ".join(explain(record(result), 1).guards)

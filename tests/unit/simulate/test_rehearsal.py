@@ -14,7 +14,7 @@ from rltuned.policy.heuristics import by_name
 from rltuned.simulate import kernel as k
 from rltuned.simulate.engine import Simulation, setup_of
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
-from rltuned.simulate.rehearsal import QueueRehearsal, _Player, stage
+from rltuned.simulate.rehearsal import QueueRehearsal, _Player, _turned_out, stage
 from rltuned.simulate.values import Backfill, SimulationSettings
 
 NOW = 60.0
@@ -323,3 +323,46 @@ def test_the_served_plan_puts_the_moved_job_where_the_rehearsal_wants_it_and_the
         simulation.run(ranker)
         waits.append(float((simulation.start - simulation.jobs.submit_time).mean()))
     assert waits[1] < 0.95 * waits[0]
+
+
+# --- run times that are not certain
+
+
+def test_uncertain_run_times_are_drawn_the_same_each_time_and_about_the_expected_ones():
+    simulation = busy()
+    snapshot, rows, run = seen(simulation)
+    scores = np.random.default_rng(5).normal(size=len(rows))
+    rehearsal = QueueRehearsal(samples=6)
+    found = rehearsal.rehearse(snapshot, rows, scores, run, spread=1.0)
+    assert found == rehearsal.rehearse(snapshot, rows, scores, run, spread=1.0)
+    assert found != QueueRehearsal().rehearse(snapshot, rows, scores, run, spread=0.0)
+    # The policy's own order: 1 play to find who fits nowhere, 6 to judge it; 15 moves with half of the sets, 4 with all.
+    assert found.plays == 1 + 6 + 15 * 3 + 4 * 3
+    # Nearly certain is certain.
+    assert QueueRehearsal().rehearse(snapshot, rows, scores, run, spread=0.05) == QueueRehearsal().rehearse(
+        snapshot, rows, scores, run
+    )
+
+
+def test_drawn_run_times_keep_to_limits_and_running_jobs_outlast_what_they_have_run():
+    simulation = busy()
+    snapshot, rows, run = seen(simulation)
+    state, n = stage(snapshot, rows, run), len(rows)
+    every = np.concatenate((rows, snapshot.jobs.running))
+    expected = np.minimum(snapshot.jobs.time_limit[every], 1e5) / 30.0
+    drawn = []
+    for seed in range(40):
+        after = _turned_out(state, n, expected, snapshot.jobs.job_id[every], 0.8, seed)
+        jobs, running = after.jobs[:n], after.jobs[n:]
+        assert (jobs["run"] >= 1.0).all()
+        assert (jobs["run"] <= jobs["limit"]).all()
+        assert (running["end"] >= 0.0).all()
+        assert (running["end"] <= running["ends_by"]).all()
+        ends = after.heap["time"][: len(running)]
+        assert (np.diff(ends) >= 0).all()
+        assert np.array_equal(np.sort(running["end"]), ends)
+        drawn.append(np.log(jobs["run"] / expected[:n]))
+    free = np.array(drawn)[:, expected[:n] > 20.0]
+    assert free.size > 100
+    assert abs(free.mean()) < 0.1
+    assert abs(free.std() - 0.8) < 0.1

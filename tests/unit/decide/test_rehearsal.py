@@ -1,0 +1,98 @@
+"""What the plan tells the rehearsal, and what it makes of the answer."""
+
+import numpy as np
+import pytest
+from unit.decide.conftest import NOW, make_snapshot, pending
+
+from rltuned.config import Config
+from rltuned.decide import plan
+from rltuned.decide.rehearsal import LEAST_ENDED, UNKNOWN_SPREAD, Ended, Move, Rehearsed, outlook
+from rltuned.policy import by_name
+
+
+class Asked:
+    """A rehearsal that keeps what it was asked."""
+
+    def __init__(self, move=None):
+        self.move = move
+
+    def rehearse(self, snapshot, rows, scores, run_times, spread=0.0):
+        self.rows, self.scores, self.run_times, self.spread = rows, scores, run_times, spread
+        if self.move is None:
+            return Rehearsed(plays=3, cost=10.0, best=10.0, moved=None, move=None)
+        return Rehearsed(plays=3, cost=10.0, best=5.0, moved=int(rows[np.argsort(scores)[1]]), move=self.move)
+
+
+class Sceptic:
+    """Ranks as SJF, and takes every run time for a tenth of the estimate."""
+
+    name = "sceptic"
+
+    def score(self, observation):
+        return by_name("sjf").score(observation)
+
+    def expected_run_time(self, run_time, time_limit):
+        assert (run_time <= time_limit).all()
+        return np.maximum(run_time / 10.0, 1.0)
+
+
+def test_errors_of_ended_jobs_are_a_bias_and_a_spread():
+    rng = np.random.default_rng(1)
+    expected = np.exp(rng.uniform(6.0, 10.0, 4000))
+    found = outlook(expected, expected * np.exp(rng.normal(-0.5, 1.4, 4000)))
+    assert found.bias == pytest.approx(-0.5, abs=0.1)
+    assert found.spread == pytest.approx(1.4, abs=0.1)
+    sure = outlook(expected, expected)
+    assert (sure.bias, sure.spread) == (0.0, 0.0)
+    # Seconds are no errors.
+    assert outlook(np.full(50, 1.0), np.full(50, 40.0)).bias == 0.0
+
+
+def test_a_few_ended_jobs_prove_nothing():
+    few = outlook(np.full(LEAST_ENDED - 1, 1000.0), np.full(LEAST_ENDED - 1, 9000.0))
+    assert (few.bias, few.spread) == (0.0, UNKNOWN_SPREAD)
+    more = outlook(np.full(LEAST_ENDED, 1000.0), np.full(LEAST_ENDED, 9000.0))
+    assert 0.0 < more.bias < np.log(9.0)
+
+
+def test_run_times_are_as_the_policy_expects_them_and_as_they_turned_out():
+    snapshot = make_snapshot(pending(3, time_limit=[90_000.0, 600.0, np.inf]))
+    estimates = np.array([5000.0, np.nan, 7000.0])
+    asked = Asked()
+    plan(snapshot, by_name("sjf"), Config(), estimates=estimates, rehearsal=asked)
+    assert asked.run_times.tolist() == [5000.0, 600.0, 7000.0]
+    assert asked.spread == UNKNOWN_SPREAD
+    ended = Ended(np.full(1000, 5000.0), np.full(1000, 90_000.0), np.full(1000, 1000.0))
+    plan(snapshot, Sceptic(), Config(), estimates=estimates, rehearsal=asked, ended=ended)
+    # A tenth was expected, and they took twice that.
+    assert asked.run_times == pytest.approx([1000.0, 120.0, 1400.0], rel=0.05)
+    assert asked.spread == pytest.approx(0.0, abs=1e-9)
+    late = Ended(np.full(1000, 10.0), np.full(1000, 90_000.0), np.full(1000, 90_000.0))
+    plan(snapshot, by_name("sjf"), Config(), estimates=estimates, rehearsal=asked, ended=late)
+    assert asked.run_times[1] == 600.0, "nobody runs longer than the limit"
+
+
+@pytest.mark.parametrize(("move", "place"), [(Move.FIRST, 0), (Move.LAST, -1)])
+def test_what_it_moves_goes_before_or_behind_all_and_the_others_keep_their_order(move, place):
+    snapshot = make_snapshot(pending(5, time_limit=[500.0, 400.0, 300.0, 200.0, 100.0], eligible_time=[NOW - 60] * 5))
+    plain = plan(snapshot, by_name("sjf"), Config())
+    made = plan(snapshot, by_name("sjf"), Config(), rehearsal=Asked(move))
+    order = [int(row) for row in made.rows[made.queue]]
+    assert order[place] == made.rehearsed.moved
+    others = [int(row) for row in plain.rows[plain.queue] if row != made.rehearsed.moved]
+    assert [row for row in order if row != made.rehearsed.moved] == others
+    kept = plan(snapshot, by_name("sjf"), Config(), rehearsal=Asked())
+    assert np.array_equal(kept.scores, plain.scores)
+
+
+def test_a_policy_that_fails_is_not_rehearsed():
+    class Broken:
+        name = "broken"
+
+        def score(self, observation):
+            return np.full(len(observation), np.nan)
+
+    asked = Asked(Move.FIRST)
+    made = plan(make_snapshot(pending(3)), Broken(), Config(), rehearsal=asked)
+    assert made.rehearsed is None
+    assert not hasattr(asked, "rows")
