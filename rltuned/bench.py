@@ -20,7 +20,7 @@ from rltuned.cluster.build import job_table, node_table
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.pools import Pools, job_pools
 from rltuned.cluster.tables import JobState, JobTable, NodeTable, Partition, Snapshot
-from rltuned.config import Config, PlacementSection
+from rltuned.config import DEFAULT_MODEL, Config, PlacementSection
 from rltuned.decide import plan, record
 from rltuned.observe import WINDOW, PoolStats, observe, pool_stats
 from rltuned.placement import PlacementProblem, build, greedy, place
@@ -259,7 +259,7 @@ def rss_mb(pending: int, seed: int) -> float:
         "from rltuned.daemon import service\n"
         "from rltuned import bench\n"
         f"snap = bench.snapshot({pending}, 500, {seed})\n"
-        "runner, policy = bench.Canned(bench.answers(snap)), bench.load('base')\n"
+        "runner, policy = bench.Canned(bench.answers(snap)), bench.load(bench.DEFAULT_MODEL)\n"
         "del snap\n"
         "for _ in range(3): bench.whole_cycle(runner, policy)\n"
         "print([l.split()[1] for l in open('/proc/self/status') if l.startswith('VmHWM')][0])\n"
@@ -270,7 +270,7 @@ def rss_mb(pending: int, seed: int) -> float:
 
 def start_seconds(repeats: int) -> float:
     """Median seconds from exec to a loaded configuration and model: what READY=1 waits for."""
-    code = "from rltuned.daemon import service; from rltuned.policy import files; files.load('base')"
+    code = "from rltuned.daemon import service; from rltuned.policy import files; from rltuned.config import DEFAULT_MODEL; files.load(DEFAULT_MODEL)"
     taken = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -287,7 +287,7 @@ def whole_cycle(runner: Runner, policy: Policy) -> str:
 def run(repeats: int, seed: int, progress: Callable[[str], None]) -> tuple[list[Measure], dict[str, Any]]:
     """All measures, and the object of ``bench --json``."""
     measures: list[Measure] = []
-    policy, settings = load("base"), PlacementSection()
+    policy, settings = load(DEFAULT_MODEL), PlacementSection()
     for pending, loops in ((256, repeats), (10_000, max(repeats // 4, 5))):
         progress(f"ranking {pending} jobs")
         snap = snapshot(pending, 500 if pending > 256 else 36, seed)

@@ -21,6 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from rltuned.cluster.shape import ClusterShape, parse_shape
+from rltuned.config import DEFAULT_MODEL
 from rltuned.evaluate.policies import plan_config
 from rltuned.policy.files import load
 from rltuned.policy.heuristics import by_name
@@ -169,7 +170,7 @@ def run(windows: int, seed: int, progress: Callable[[str], None]) -> tuple[list[
 
     progress(f"{min(windows, _RANKED_WINDOWS)} windows under the shipped model")
     compile_episodes()
-    model = load("base")
+    model = load(DEFAULT_MODEL)
     network, ranker = Network.from_actor(model), PlanRanker(model, plan_config(placement=False))
     ranked = [whole.window(first, WINDOW) for first in starts[:_RANKED_WINDOWS]]
     played = [seconds(partial(one.episode, network)) for one in ranked]

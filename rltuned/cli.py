@@ -16,6 +16,7 @@ import click
 
 from rltuned import __version__
 from rltuned.config import (
+    DEFAULT_MODEL,
     DEFAULT_PATH,
     Config,
     Effective,
@@ -217,7 +218,7 @@ def model() -> None:
 
 
 @model.command("info")
-@click.argument("name", metavar="NAME|PATH", default="base")
+@click.argument("name", metavar="NAME|PATH", default=DEFAULT_MODEL)
 @json_option
 def model_info(name: str, *, as_json: bool) -> None:
     """What a model is, what it was trained on, how it measured, and its card. NAME: a shipped model, or a manifest's path."""
@@ -237,7 +238,7 @@ def model_info(name: str, *, as_json: bool) -> None:
 
 
 @model.command("verify")
-@click.argument("name", metavar="NAME|PATH", default="base")
+@click.argument("name", metavar="NAME|PATH", default=DEFAULT_MODEL)
 @json_option
 def model_verify(name: str, *, as_json: bool) -> None:
     """Check a model file as the daemon does before it uses it: format, features, weights, golden vector.
@@ -344,7 +345,7 @@ def model_card(name: str, reports: tuple[Path, ...], out: Path | None) -> None:
 
 
 @model.command("portrait")
-@click.argument("name", metavar="NAME|PATH|RULE", default="base")
+@click.argument("name", metavar="NAME|PATH|RULE", default=DEFAULT_MODEL)
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Directory for the PNGs.")
 @click.option("--seed", default=7, show_default=True, type=click.IntRange(min=0), help="Of the queue and the cluster.")
 def model_portrait(name: str, out: Path, seed: int) -> None:
@@ -933,7 +934,9 @@ def traces_generate(preset: str, jobs: int, cluster: str, seed: int, load: float
     help="warm: the jobs before the window run and queue when it begins, by FIFO + EASY, the same for every policy.",
 )
 @click.option("--warm-jobs", type=click.IntRange(min=1), help="How many jobs before it. [default: as many as --window]")
-@click.option("--model", default="base", show_default=True, help="Of rl and rl+milp: a name, or a manifest's path.")
+@click.option(
+    "--model", default=DEFAULT_MODEL, show_default=True, help="Of rl and rl+milp: a name, or a manifest's path."
+)
 @click.option("--rlscheduler", default="rlscheduler", help="Model file (.json) of the policy rlscheduler.")
 @click.option("--schedinspector", default="schedinspector", help="Model file (.json) of the policy schedinspector.")
 @click.option(

@@ -20,6 +20,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from rltuned.cluster.changes import ApplyMode
 from rltuned.errors import ConfigError
 
+DEFAULT_MODEL: Final = "general"
+"""The shipped model that is used unless another one is named."""
 DEFAULT_PATH: Final = Path("/etc/rltuned/config.toml")
 ENV_PREFIX: Final = "RLTUNED_"
 
@@ -86,7 +88,7 @@ class PolicySection(_Section):
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")] = "model"
     """`model`, or a plain rule by name: fifo, sjf, saf, wfp3, unicep, f1, qssf; multifactor: leave Slurm's order alone;
     auto: what `rltuned evaluate --gate` has found to be best here, and Slurm's order until it has."""
-    model: str = "base"
+    model: str = DEFAULT_MODEL
     """Name of a shipped model, or the absolute path of a model's manifest (.json)."""
     verdict: Path = Path("/var/lib/rltuned/verdict.json")
     """Where `auto` finds the verdict. Absolute. Read at the start and on SIGHUP."""

@@ -28,6 +28,7 @@ from rltuned.cluster.ended import EndedJob
 from rltuned.cluster.shape import ClusterShape, from_json
 from rltuned.cluster.tables import Bools, Floats, JobTable, Snapshot
 from rltuned.config import (
+    DEFAULT_MODEL,
     Config,
     CycleSection,
     EstimatesSection,
@@ -107,7 +108,7 @@ class DemoSettings:
     """As `--cluster` of ``rltuned evaluate``; "": the built-in one."""
     policy: str = "model"
     """`model`, or a plain rule by name."""
-    model: str = "base"
+    model: str = DEFAULT_MODEL
     past: int = 3000
     """Jobs before the first, which the accounting remembers."""
     estimates: str = "history"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rltuned.config import PlacementSection
+from rltuned.config import DEFAULT_MODEL, PlacementSection
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.windows import FRACTIONS, Split
 from rltuned.simulate.values import Backfill
@@ -70,7 +70,7 @@ class EvaluationSettings:
     start: Start = Start.IDLE
     warm_jobs: int | None = None
     """Jobs before the window that a warm start simulates; None: as many as the window has."""
-    model: str = "base"
+    model: str = DEFAULT_MODEL
     """Of `rl` and `rl+milp`: a shipped model's name, or the path of a manifest."""
     rlscheduler: str = "rlscheduler"
     """As `model`, of the policy of that name."""
@@ -148,7 +148,7 @@ class EvaluationSettings:
             ("--placement", self.placement.value, Placement.BEST.value),
             ("--start", self.start.value, Start.IDLE.value),
             ("--warm-jobs", self.warm_jobs, None),
-            ("--model", self.model, "base"),
+            ("--model", self.model, DEFAULT_MODEL),
             ("--rlscheduler", self.rlscheduler, "rlscheduler"),
             ("--schedinspector", self.schedinspector, "schedinspector"),
             ("--form", self.form, None),

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import RltunedError
 from rltuned.evaluate.executors import Here, Processes
 from rltuned.evaluate.study.catalogue import QUICK_WINDOWS, WINDOWS, studies
@@ -21,7 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m rltuned.evaluate.study", description=__doc__)
     parser.add_argument("--traces", type=Path, help="directory of the traces; without: only the page is made anew")
     parser.add_argument("--models", type=Path, default=ROOT / "models", help="directory of models (default: models/)")
-    parser.add_argument("--general", default="base", help="the general model: a shipped name, or a manifest's path")
+    parser.add_argument(
+        "--general", default=DEFAULT_MODEL, help="the general model: a shipped name, or a manifest's path"
+    )
     parser.add_argument("--only", default="", help="only studies whose names begin so, several with commas")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_WINDOWS} windows, into build/results-quick")
     parser.add_argument("--out", type=Path, help="where results and page go (default: docs/)")

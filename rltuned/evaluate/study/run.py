@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import rltuned
+from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.executors import Executor
 from rltuned.evaluate.policies import described, model_name
@@ -44,7 +45,7 @@ class Sources:
     traces: Path
     models: Path
     """Holds `philly.json` …, and below `unseen/`, `peers/` and `bases/` (`catalogue.studies`)."""
-    general: str = "base"
+    general: str = DEFAULT_MODEL
     """The general model: a shipped name, or the path of its manifest."""
 
     def settings(self, study: Study, windows: int) -> tuple[EvaluationSettings, EvaluationSettings]:

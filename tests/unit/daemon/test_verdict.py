@@ -7,7 +7,7 @@ import pytest
 from unit.daemon.test_loop import house
 
 from rltuned.cluster.verdict import DAY, MODEL, SLURM, parse
-from rltuned.config import Config, EstimatesSection, PolicySection, StateSection
+from rltuned.config import DEFAULT_MODEL, Config, EstimatesSection, PolicySection, StateSection
 from rltuned.daemon.checks import Severity, examine
 from rltuned.daemon.loop import load_policy
 from rltuned.daemon.record import load
@@ -29,14 +29,14 @@ def verdict(**changes):
         "reason": "It waits least.",
         "made_at": NOW,
         "valid_days": 90.0,
-        "model": {"name": "base", "manifest_sha256": files.manifest_sha256("base")},
+        "model": {"name": DEFAULT_MODEL, "manifest_sha256": files.manifest_sha256(DEFAULT_MODEL)},
         "cluster": {"gpus": GPUS},
         "settings": {"estimates": "history", "rehearsal": True},
         **changes,
     }
 
 
-OTHER_MODEL = {"model": {"name": "base", "manifest_sha256": "0" * 64}}
+OTHER_MODEL = {"model": {"name": DEFAULT_MODEL, "manifest_sha256": "0" * 64}}
 
 
 def auto(directory, content, **section):
@@ -51,7 +51,7 @@ def choice(directory, content, now=NOW + 1, gpus=GPUS, rehearses=True, **section
 
 
 @pytest.mark.parametrize(
-    ("chosen", "name"), [(MODEL, "base"), ("saf", "saf"), ("unicep", "unicep"), (SLURM, "multifactor")]
+    ("chosen", "name"), [(MODEL, DEFAULT_MODEL), ("saf", "saf"), ("unicep", "unicep"), (SLURM, "multifactor")]
 )
 def test_a_good_verdict_is_gone_by(tmp_path, chosen, name):
     policy, made = choice(tmp_path, verdict(chosen=chosen))
@@ -97,7 +97,7 @@ def test_a_model_that_was_judged_with_rehearsal_is_not_served_without_and_the_ot
 @pytest.mark.parametrize(("gpus", "good"), [(16, True), (20, True), (12, True), (21, False), (11, False), (0, False)])
 def test_a_cluster_that_has_grown_or_shrunk_a_lot_is_another_one(tmp_path, gpus, good):
     policy, made = choice(tmp_path, verdict(), gpus=gpus)
-    assert policy.name == ("base" if good else "multifactor")
+    assert policy.name == (DEFAULT_MODEL if good else "multifactor")
     assert (made.standing is Standing.OTHER_CLUSTER) == (not good)
 
 
@@ -106,7 +106,7 @@ def test_a_cluster_that_has_grown_or_shrunk_a_lot_is_another_one(tmp_path, gpus,
 )
 def test_a_verdict_ends_and_one_from_the_future_is_not_believed(tmp_path, days, good):
     policy, made = choice(tmp_path, verdict(), now=NOW + days * DAY)
-    assert policy.name == ("base" if good else "multifactor")
+    assert policy.name == (DEFAULT_MODEL if good else "multifactor")
     assert (made.standing is Standing.EXPIRED) == (not good)
 
 
@@ -125,7 +125,7 @@ def test_a_verdict_ends_and_one_from_the_future_is_not_believed(tmp_path, days, 
         (json.dumps(verdict()).replace("90.0", "NaN"), "its 'valid_days'"),
         (json.dumps(verdict()).replace("90.0", "1e999"), "its 'valid_days'"),
         (verdict(model=None), "no 'model'"),
-        (verdict(model={"name": "base", "manifest_sha256": "short"}), "its 'manifest_sha256'"),
+        (verdict(model={"name": DEFAULT_MODEL, "manifest_sha256": "short"}), "its 'manifest_sha256'"),
         (" " * (5 * 2**20) + json.dumps(verdict()), "larger than"),
     ],
     ids=lambda value: value[:20] if isinstance(value, str) else None,

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from unit.evaluate.small import Recording, busy_jobs, jobs_of, prepared, report, settings, without_timings
 
-from rltuned.config import Config
+from rltuned.config import DEFAULT_MODEL, Config
 from rltuned.errors import ConfigError, EvaluationError, ModelError
 from rltuned.evaluate.executors import Here, Processes
 from rltuned.evaluate.metrics import COMPARED
@@ -190,7 +190,7 @@ def test_every_policy_that_needs_no_file_of_its_own_runs():
     assert {*DEFAULT_POLICIES} < {*names}
     found = report(window=15, windows=1, policies=names)
     assert all(values["wait_mean"] is not None for values in found["policies"].values())
-    assert found["meta"]["policies"]["rl"]["model"]["name"] == "base"
+    assert found["meta"]["policies"]["rl"]["model"]["name"] == DEFAULT_MODEL
     assert found["meta"]["policies"]["rl+milp"]["placement"] == "milp"
     assert found["policies"]["qssf"]["wait_mean"] == found["policies"]["saf"]["wait_mean"]
 
