@@ -594,7 +594,7 @@ def what_it_is(policy: str, configured: str) -> str:
     """An honest sentence about the policy that made the difference."""
     if configured == "model":
         return (
-            f"The shipped model '{policy}' imitates SAF, smallest area first: what you see is about what that plain rule would give, "
-            "with rltuned's safety around it. No gain over the rule is claimed."
+            f"The learned model '{policy}', the queue played ahead, and rltuned's safety around both. What that gives over plain rules on "
+            "real traces is in docs/results.md; what it gives on your cluster, `rltuned evaluate --gate` finds out."
         )
     return f"The plain rule '{policy}', with rltuned's safety around it; no learned model took part."

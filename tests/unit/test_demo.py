@@ -81,7 +81,7 @@ def test_jobs_are_reordered_restore_leaves_nothing_and_the_seed_decides_everythi
     last = pictures[-1].parts[-1]
     assert last.steered.queue == 0
     assert pictures[-1].submitted == 50
-    assert "imitates SAF" in summary["policy"]["what"]
+    assert "The learned model" in summary["policy"]["what"]
 
 
 def test_slurms_own_order_as_the_policy_gives_slurms_own_numbers(small, memory_path):
@@ -160,7 +160,7 @@ def test_people_get_a_line_now_and_then_a_table_and_the_way_on(ran, memory_path)
         "Slurm alone",
         "changes applied so far",
         "median wait",
-        "imitates SAF",
+        "The learned model",
     ):
         assert piece in text
     assert f"rltuned explain {summary['example_job']}" in text
