@@ -41,6 +41,10 @@ DEFAULTS: Sections = {
 }
 
 
+STANDING = 6
+"""Calculations one after the other that must give the same."""
+
+
 def recalculate(cluster: Cluster) -> dict[int, int]:
     """Makes Slurm calculate the priority of every pending job anew, as any update of one does; returns the priorities."""
     lines = [f"update JobId={job} SiteFactor=0" for job in cluster.priorities()]
@@ -52,15 +56,16 @@ def settle(cluster: Cluster) -> dict[int, int]:
     """Waits until a new calculation changes no priority any more, and returns the priorities.
 
     Slurm's scheduler refines what a job asks for (CPUs of an exclusive one, nodes) when it first looks at it, and its
-    size counts in the priority from the next calculation on. Needs a configuration without ageing.
+    size counts in the priority from the next calculation on. Needs a configuration without ageing. On a busy machine seconds pass
+    until it has looked at the last of 300: two equal calculations are not enough.
     """
     seen = [cluster.priorities()]
 
     def stands_still() -> bool:
         seen.append(recalculate(cluster))
-        return seen[-1] == seen[-2]
+        return len(seen) > STANDING and all(each == seen[-1] for each in seen[-STANDING:])
 
-    wait_until(stands_still, "priorities stand still", pause=1.5)
+    wait_until(stands_still, "priorities stand still", seconds=90, pause=1.5)
     return seen[-1]
 
 

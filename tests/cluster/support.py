@@ -324,6 +324,14 @@ class Cluster:
         """Priority of each pending job (an array: of its record)."""
         return {job: int(value) for job, value in self._jobs("%Q", "PD").items()}
 
+    def size_terms(self) -> dict[int, int]:
+        """What its size adds to the priority of each pending job (sprio's %J); held ones are not listed.
+
+        For a job that gets whole nodes, 22.05 counts the CPUs of the node that its scheduler looked at last: it changes by itself.
+        """
+        rows = [row.split() for row in self.run(["sprio", "-h", "-o", "%i %J"], check=False).stdout.splitlines()]
+        return {int(job): round(float(term)) for job, term in rows}
+
     def nice_values(self) -> dict[int, int]:
         """Nice of each pending job."""
         return {job: int(value) for job, value in self._jobs("%y", "PD").items()}

@@ -36,6 +36,9 @@ stage = "{stage}"
 interval = 3.0
 [policy]
 name = "{policy}"
+[estimates]
+# Other tests have left finished jobs in the accounting; what these say of all eight jobs alike would leave nothing to order.
+source = "limit"
 [slurm]
 timeout = 3.0
 """
