@@ -40,6 +40,17 @@ def assert_same_priorities(before: list[int], after: list[int]) -> None:
         assert mine == was or (mine < was and ahead - 1 <= mine <= ahead), (mine, was, ahead)
 
 
+def assert_priorities_but_for_sizes(
+    cluster: Cluster, jobs: set[int], now: dict[int, int], before: dict[int, int], sizes: dict[int, int]
+) -> None:
+    """What it was; where Slurm has taken another size for a job meanwhile, as much more as that makes (±1: sums are cut off)."""
+    resized = cluster.size_terms()
+    grown = {job: resized.get(job, 0) - sizes.get(job, 0) for job in jobs}
+    assert sum(map(bool, grown.values())) < 5
+    assert {job: now[job] for job in jobs if not grown[job]} == {job: before[job] for job in jobs if not grown[job]}
+    assert all(abs(now[job] - before[job] - grown[job]) <= 1 for job in jobs)
+
+
 def assert_one_cycle_and_restore(
     cluster: Cluster, rltuned: Rltuned, before: dict[int, int], sizes: dict[int, int]
 ) -> None:
@@ -70,10 +81,7 @@ def assert_one_cycle_and_restore(
     assert {*report["restored"]} == {job for job, *_ in record.changes}
     restored = cluster.priorities()
     assert set(restored) == set(before)
-    resized = cluster.size_terms()
-    assert {job: restored[job] - resized.get(job, 0) for job in single} == {
-        job: before[job] - sizes.get(job, 0) for job in single
-    }
+    assert_priorities_but_for_sizes(cluster, single, restored, before, sizes)
     assert not any(cluster.site_factors().values())
     assert set(cluster.site_factors().values()) == {0}
     left = rltuned.doctor()["leftovers"]
@@ -85,17 +93,15 @@ def test_one_cycle_puts_300_jobs_of_mixed_shape_into_the_plans_order_and_restore
     with cluster.conf(STILL), Rltuned(cluster, placement={"apply": "off"}) as rltuned:
         cluster.fill()
         cluster.workload(jobs=JOBS, seed=11)
-        before, nice, sizes = settle(cluster), cluster.nice_values(), cluster.size_terms()
-        assert len(before) == JOBS
+        nice = cluster.nice_values()
+        assert len(nice) == JOBS
         assert any(nice.values())
         for mode in ("site-factor", "priority"):
             rltuned.configure(decide={"mode": mode})
+            before, sizes = settle(cluster), cluster.size_terms()
             assert_one_cycle_and_restore(cluster, rltuned, before, sizes)
             assert cluster.nice_values() == nice, mode
         # What a new calculation by Slurm gives is no different: nothing was left that it would bring out.
         single = {job for job, names in cluster._jobs("%P", "PD").items() if "," not in names}
         again = recalculate(cluster)
-        resized = cluster.size_terms()
-        assert {job: again[job] - resized.get(job, 0) for job in single} == {
-            job: before[job] - sizes.get(job, 0) for job in single
-        }
+        assert_priorities_but_for_sizes(cluster, single, again, before, sizes)
