@@ -28,7 +28,7 @@ from rltuned.decide.rehearsal import Ended, Foresees, Move, Outlook, Rehearsal, 
 from rltuned.decide.scope import Scope, Veto, examine, priority_tiers
 from rltuned.decide.targets import hand_out, settle
 from rltuned.observe import Observation, observe
-from rltuned.observe.table3 import UNLIMITED_RUN_TIME
+from rltuned.observe.table3 import known_run_times
 from rltuned.placement.base import Placement
 from rltuned.placement.problem import build
 from rltuned.placement.run import place
@@ -199,9 +199,7 @@ def _rehearse(
 
 def _expected(policy: Policy, estimates: Floats, time_limit: Floats) -> Floats:
     """(N,) expected run times, seconds, of jobs with these predictions (NaN: none) and limits."""
-    run_times = np.fmin(estimates, time_limit)  # NaN, no prediction, gives way to the limit
-    run_times[~np.isfinite(run_times)] = UNLIMITED_RUN_TIME
-    run_times = np.maximum(run_times, 1.0)
+    run_times = known_run_times(estimates, time_limit)
     return policy.expected_run_time(run_times, time_limit) if isinstance(policy, Foresees) else run_times
 
 

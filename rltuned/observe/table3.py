@@ -55,6 +55,13 @@ class Demand:
     """(n,) L, seconds, at least 1, infinite when unlimited."""
 
 
+def known_run_times(estimates: Floats, time_limit: Floats) -> Floats:
+    """(n,) r = min(time limit, estimate), seconds, finite, at least 1; NaN stands for no estimate, or no limit."""
+    known: Floats = np.fmin(estimates, time_limit)
+    known[~np.isfinite(known)] = UNLIMITED_RUN_TIME
+    return np.maximum(known, 1.0, out=known)
+
+
 def demand(snapshot: Snapshot, rows: npt.NDArray[np.intp], estimates: Floats) -> Demand:
     """r, w and g of the jobs in `rows`.
 
@@ -63,11 +70,9 @@ def demand(snapshot: Snapshot, rows: npt.NDArray[np.intp], estimates: Floats) ->
     """
     jobs = snapshot.jobs
     limit = jobs.time_limit[rows]
-    known = np.fmin(limit, estimates[rows])
-    known[~np.isfinite(known)] = UNLIMITED_RUN_TIME
     wait = np.fmax(snapshot.time - jobs.eligible_time[rows], 0.0)
     return Demand(
-        run_time=np.maximum(known, 1.0),
+        run_time=known_run_times(estimates[rows], limit),
         wait=np.minimum(wait, CENTURY),
         gpus=np.maximum(jobs.gpus[rows], 0.0),
         time_limit=np.fmax(np.where(np.isnan(limit), np.inf, limit), 1.0),
