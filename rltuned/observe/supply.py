@@ -116,7 +116,7 @@ def pool_stats(snapshot: Snapshot, pools: Pools, estimates: Floats) -> PoolStats
         room_cpus=nodes.cpus_free[candidates],
         room_mem=np.minimum(nodes.mem_free[candidates], MOST_MIB).astype(np.float32),
         room_tmp=np.minimum(nodes.tmp[candidates], MOST_MIB).astype(np.float32),
-        exclusive_partition=_exclusive_partitions(snapshot),
+        exclusive_partition=exclusive_partitions(snapshot),
     )
 
 
@@ -164,8 +164,11 @@ def _releases(
     return ends[owner], released
 
 
-def _exclusive_partitions(snapshot: Snapshot) -> Bools:
-    """`PoolStats.exclusive_partition`; a job with several partitions is alone only where all of them say so."""
+def exclusive_partitions(snapshot: Snapshot) -> Bools:
+    """By code of `JobTable.partition`, and False for the code −1: runs nothing but whole nodes.
+
+    A job with several partitions has whole nodes for sure only where all of them say so.
+    """
     exclusive = {p.name for p in snapshot.partitions if p.oversubscribe is OverSubscribe.EXCLUSIVE}
     names = snapshot.jobs.partition.names
     return np.array([exclusive.issuperset(name.split(",")) for name in names] + [False], dtype=np.bool_)

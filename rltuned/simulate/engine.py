@@ -9,7 +9,18 @@ import numpy.typing as npt
 
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Category, Codes, Floats, Ints, JobState, JobTable, NodeTable, Snapshot
+from rltuned.cluster.tables import (
+    Bools,
+    Category,
+    Codes,
+    Floats,
+    Ints,
+    JobState,
+    JobTable,
+    NodeTable,
+    Partition,
+    Snapshot,
+)
 from rltuned.errors import RltunedError
 from rltuned.simulate import kernel as k
 from rltuned.simulate.requests import Requests, requests
@@ -154,7 +165,7 @@ class Simulation:
 
     def _predict(self, predictor: Predictor, rows: Rows) -> None:
         s = self._state
-        news = np.flatnonzero((s.jobs["fate"] >= JobFate.COMPLETED) & (s.jobs["fate"] <= JobFate.TIMEOUT) & ~self._told)
+        news = np.flatnonzero(self._have_ended & ~self._told)
         if len(news):
             self._told[news] = True
             news = news[np.lexsort((news, s.jobs["end"][news]))]
@@ -211,8 +222,14 @@ class Simulation:
     @property
     def ended(self) -> Rows:
         """Jobs that have run and ended."""
+        return np.flatnonzero(self._have_ended)
+
+    @property
+    def _have_ended(self) -> Bools:
+        """(N,) whether a job is one of `ended`."""
         fate = self._state.jobs["fate"]
-        return np.flatnonzero((fate == JobFate.COMPLETED) | (fate == JobFate.TIMEOUT))
+        ended: Bools = (fate == JobFate.COMPLETED) | (fate == JobFate.TIMEOUT)
+        return ended
 
     @property
     def free(self) -> npt.NDArray[np.int64]:
@@ -419,7 +436,7 @@ class Simulation:
     def reconfigure(self, settings: SimulationSettings) -> None:
         """slurm.conf is changed and read again: `settings` count from now on."""
         self.settings, self._setup = settings, setup_of(settings)
-        plan_start, plan_end = plans(settings, len(self.shape.nodes), len(self.jobs))
+        plan_start, plan_end = _plans(settings, len(self.shape.nodes), len(self.jobs))
         self._state = self._state._replace(plan_start=plan_start, plan_end=plan_end)
         self._something_changed()
 
@@ -515,14 +532,74 @@ def setup_of(settings: SimulationSettings) -> k.Setup:
     )
 
 
-def ragged(rows: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def idle_state(
+    jobs: k.Array,
+    need: Ints,
+    slots: int,
+    capacity: Ints,
+    usable: Bools,
+    pool_nodes: Bools,
+    partitions: Sequence[Partition],
+    settings: SimulationSettings,
+) -> k.State:
+    """The kernel's state at time 0 with nobody in the queue and nothing running.
+
+    Args:
+        jobs: (J,) `kernel.JOB`; not copied.
+        need: (J, 4), as in `kernel.State`.
+        slots: nodes that all jobs together may get.
+        capacity: (M, 4) what an empty node has.
+        usable: (M,)
+        pool_nodes: (L, M) the sets that `pool` of the jobs counts.
+        partitions: those that `partition` of the jobs counts.
+        settings: Slurm's.
+    """
+    n, m, pools = len(jobs), len(capacity), len(pool_nodes)
+    amount = np.zeros((5, m, k.DIMENSIONS), dtype=np.int64)
+    amount[k.NOW_FREE] = amount[k.ROOM] = capacity
+    nodes = np.zeros(m, dtype=k.NODE)
+    nodes["usable"], nodes["shadow"] = usable, np.inf
+    pool_ptr, pool_members = _ragged([np.flatnonzero(mask) for mask in pool_nodes])
+    part_ptr, part_members = _ragged([partition.nodes for partition in partitions])
+    plan_start, plan_end = _plans(settings, m, n)
+    return k.State(
+        jobs=jobs,
+        need=need,
+        given_node=np.zeros(slots, dtype=np.int64),
+        given=np.zeros((slots, k.DIMENSIONS), dtype=np.int64),
+        queue=np.zeros(n, dtype=np.int64),
+        fresh=np.zeros(n, dtype=np.int64),
+        heap=np.zeros(n, dtype=k.END),
+        holding=np.zeros(n, dtype=np.int64),
+        nodes=nodes,
+        amount=amount,
+        jobs_on=np.zeros((2, m), dtype=np.int64),
+        closed=np.zeros((2, m), dtype=np.bool_),
+        pick=np.zeros((m, k.DIMENSIONS), dtype=np.int64),
+        tally=np.zeros(int(capacity[:, :2].max(initial=0)) + 1, dtype=np.int64),
+        pool_ptr=pool_ptr,
+        pool_nodes=pool_members,
+        part_ptr=part_ptr,
+        part_nodes=part_members,
+        known=np.zeros(pools, dtype=np.bool_),
+        most=np.zeros((pools, 4), dtype=np.int64),
+        shadow_range=np.zeros((pools, 2)),
+        blocked=np.zeros(len(partitions), dtype=np.bool_),
+        clock=np.array([0.0, np.inf, np.inf, -np.inf, np.inf]),
+        counts=np.zeros(7, dtype=np.int64),
+        plan_start=plan_start,
+        plan_end=plan_end,
+    )
+
+
+def _ragged(rows: Sequence[npt.NDArray[Any]]) -> tuple[Ints, Ints]:
     """Row pointer and, one after the other, the values of all rows."""
     ptr = np.concatenate(([0], np.cumsum([len(row) for row in rows]))).astype(np.int64)
     flat = np.concatenate([*rows, np.zeros(0, dtype=np.int64)]).astype(np.int64)
     return ptr, flat
 
 
-def plans(settings: SimulationSettings, nodes: int, jobs: int) -> tuple[Floats, Floats]:
+def _plans(settings: SimulationSettings, nodes: int, jobs: int) -> tuple[Floats, Floats]:
     """Room for what a pass of sched/backfill plans: each job that it looks at plans once with a node at most."""
     shape = (nodes, min(settings.bf_max_job_test, jobs)) if settings.backfill is Backfill.SLURM else (0, 0)
     return np.zeros(shape), np.zeros(shape)
@@ -531,49 +608,26 @@ def plans(settings: SimulationSettings, nodes: int, jobs: int) -> tuple[Floats, 
 def _state(
     shape: ClusterShape, jobs: Workload, estimates: Estimates, asked: Requests, settings: SimulationSettings
 ) -> k.State:
-    n, m = len(jobs), len(shape.nodes)
-    amount = np.zeros((5, m, k.DIMENSIONS), dtype=np.int64)
-    amount[k.NOW_FREE] = amount[k.ROOM] = asked.capacity
-    records = np.zeros(m, dtype=k.NODE)
-    records["usable"], records["shadow"] = shape.nodes.usable, np.inf
-    pool_ptr, pool_nodes = ragged([np.flatnonzero(mask) for mask in asked.pool_nodes])
-    part_ptr, part_nodes = ragged([p.nodes for p in shape.partitions])
+    """The idle cluster at the time of the first submission."""
     # A request in all may be spread over as many nodes as it has units, or as its pool has nodes.
     units = np.where(asked.gpus > 0, asked.gpus, asked.cpus)
-    size_of_pool = np.diff(pool_ptr)[np.maximum(asked.pool, 0)] if len(asked.pool_nodes) else 0
+    size_of_pool = asked.pool_nodes.sum(axis=1)[np.maximum(asked.pool, 0)] if len(asked.pool_nodes) else 0
     width = np.where(asked.per_node, asked.nodes, np.minimum(units, size_of_pool))
     width[list(asked.rejected)] = 0
     slot = np.concatenate(([0], np.cumsum(width))).astype(np.int64)
-    plan_start, plan_end = plans(settings, m, n)
-    given = int(slot[-1])
-    return k.State(
-        jobs=_job_records(jobs, estimates, asked, shape, slot),
-        need=np.stack((asked.gpus, asked.cpus, asked.mem, asked.tmp), axis=1),
-        given_node=np.zeros(given, dtype=np.int64),
-        given=np.zeros((given, k.DIMENSIONS), dtype=np.int64),
-        queue=np.zeros(n, dtype=np.int64),
-        fresh=np.zeros(n, dtype=np.int64),
-        heap=np.zeros(n, dtype=k.END),
-        holding=np.zeros(n, dtype=np.int64),
-        nodes=records,
-        amount=amount,
-        jobs_on=np.zeros((2, m), dtype=np.int64),
-        closed=np.zeros((2, m), dtype=np.bool_),
-        pick=np.zeros((m, k.DIMENSIONS), dtype=np.int64),
-        tally=np.zeros(int(asked.capacity[:, :2].max(initial=0)) + 1, dtype=np.int64),
-        pool_ptr=pool_ptr,
-        pool_nodes=pool_nodes,
-        part_ptr=part_ptr,
-        part_nodes=part_nodes,
-        known=np.zeros(len(asked.pool_nodes), dtype=np.bool_),
-        most=np.zeros((len(asked.pool_nodes), 4), dtype=np.int64),
-        shadow_range=np.zeros((len(asked.pool_nodes), 2)),
-        blocked=np.zeros(len(shape.partitions), dtype=np.bool_),
-        clock=np.array([jobs.submit_time[0] if n else 0.0, np.inf, np.inf, -np.inf, np.inf]),
-        counts=np.zeros(7, dtype=np.int64),
-        plan_start=plan_start,
-        plan_end=plan_end,
+    state = idle_state(
+        _job_records(jobs, estimates, asked, shape, slot),
+        np.stack((asked.gpus, asked.cpus, asked.mem, asked.tmp), axis=1),
+        int(slot[-1]),
+        asked.capacity,
+        shape.nodes.usable,
+        asked.pool_nodes,
+        shape.partitions,
+        settings,
     )
+    if len(jobs):
+        state.clock[k.NOW] = jobs.submit_time[0]
+    return state
 
 
 def _job_records(

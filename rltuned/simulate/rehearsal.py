@@ -6,7 +6,7 @@ times, backfills on their *limits* as Slurm does, and knows of no job that is st
 worth, measured; docs/decisions/0096 why it is there.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -17,13 +17,15 @@ import numpy.typing as npt
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.pools import job_pools
 from rltuned.cluster.shape import parse_shape
-from rltuned.cluster.tables import Floats, Ints, JobTable, NodeTable, Snapshot
+from rltuned.cluster.tables import Bools, Floats, Ints, JobState, JobTable, Snapshot
 from rltuned.decide.rehearsal import Move, Rehearsed
 from rltuned.decide.scope import priority_tiers
+from rltuned.observe.supply import exclusive_partitions
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate import kernel as k
-from rltuned.simulate.engine import Simulation, plans, ragged, setup_of
+from rltuned.simulate.engine import Simulation, idle_state, setup_of
 from rltuned.simulate.rankers import RuleRanker, compile_kernel
+from rltuned.simulate.requests import capacity
 from rltuned.simulate.values import Backfill, Estimates, SimulationSettings
 from rltuned.workload.estimates import normals
 from rltuned.workload.jobs import Source, workload
@@ -112,15 +114,21 @@ class QueueRehearsal:
         # Where jobs may pass each other, one that an endless play does not start fits on no nodes that there are: Slurm reserves
         # nothing for it, and its wait is nobody's merit.
         passing = Backfill.EASY if self.settings.backfill is Backfill.NONE else self.settings.backfill
-        theatre = _Theatre(snapshot, queue, run_times, 0.0, 1, replace(self.settings, backfill=passing))
+        state = stage(snapshot, queue, run_times, self.settings)
+        theatre = _Theatre([state], replace(self.settings, backfill=passing), len(queue))
         own, stranded = theatre.play(theatre.order), theatre.stranded
         samples = self.samples if spread > _CERTAIN else 1
         first, plays = (samples + 1) // 2, 1
-        if stranded.any() or samples > 1 or passing is not self.settings.backfill:
+        if stranded.any():
             queue = queue[~stranded]
             if len(queue) < 2:
                 return None
-            theatre = _Theatre(snapshot, queue, run_times, spread, samples, self.settings)
+            state = stage(snapshot, queue, run_times, self.settings)
+        if stranded.any() or samples > 1 or passing is not self.settings.backfill:
+            stages = [state]
+            if samples > 1:
+                stages = _all_turned_out(state, snapshot.jobs, queue, run_times, spread, samples)
+            theatre = _Theatre(stages, self.settings, len(queue))
             own = theatre.play(theatre.order, 0, first)
             plays += first
         tried: list[tuple[float, int, Move, Cost]] = []
@@ -181,7 +189,7 @@ class _Player:
         self._tier = -state.jobs["tier"][:pending]
 
     @property
-    def stranded(self) -> npt.NDArray[np.bool_]:
+    def stranded(self) -> Bools:
         """(n,) jobs that the last play has not started."""
         return np.isnan(np.asarray(self._stage.jobs["start"][: self._pending], dtype=np.float64))
 
@@ -202,25 +210,12 @@ class _Player:
 
 
 class _Theatre:
-    """The same queue with several sets of run times; without spread, with the expected ones."""
+    """The same queue of `pending` jobs on a stage for each set of run times."""
 
-    def __init__(
-        self,
-        snapshot: Snapshot,
-        queue: Rows,
-        run_times: Floats,
-        spread: float,
-        samples: int,
-        settings: SimulationSettings,
-    ) -> None:
-        state, setup, n = stage(snapshot, queue, run_times, settings), setup_of(settings), len(queue)
-        states = [state]
-        if samples > 1:
-            rows = np.concatenate((queue, snapshot.jobs.running))
-            expected, job_id = np.maximum(run_times[rows], 1.0), snapshot.jobs.job_id[rows]
-            states = [_turned_out(state, n, expected, job_id, spread, seed) for seed in range(samples)]
-        self._players = [_Player(state, setup, n) for state in states]
-        self.order = np.arange(n, dtype=np.float64)
+    def __init__(self, stages: Sequence[k.State], settings: SimulationSettings, pending: int) -> None:
+        setup = setup_of(settings)
+        self._players = [_Player(state, setup, pending) for state in stages]
+        self.order = np.arange(pending, dtype=np.float64)
         """Keys of the queue as it is."""
 
     def moved(self, at: int, move: Move) -> Floats:
@@ -237,9 +232,18 @@ class _Theatre:
         return total
 
     @property
-    def stranded(self) -> npt.NDArray[np.bool_]:
+    def stranded(self) -> Bools:
         """(n,) jobs that the last play of the first set has not started."""
         return self._players[0].stranded
+
+
+def _all_turned_out(
+    state: k.State, jobs: JobTable, queue: Rows, run_times: Floats, spread: float, samples: int
+) -> list[k.State]:
+    """The stage with each of several sets of run times."""
+    rows = np.concatenate((queue, jobs.running))
+    expected, job_id = np.maximum(run_times[rows], 1.0), jobs.job_id[rows]
+    return [_turned_out(state, len(queue), expected, job_id, spread, seed) for seed in range(samples)]
 
 
 def _turned_out(state: k.State, pending: int, expected: Floats, job_id: Ints, spread: float, seed: int) -> k.State:
@@ -259,12 +263,17 @@ def _turned_out(state: k.State, pending: int, expected: Floats, job_id: Ints, sp
             break
     taken[open_] = elapsed[open_] + 0.5 * np.maximum(elapsed[open_], 1.0)
     jobs["run"][:pending] = np.clip(taken[:pending], 1.0, jobs["limit"][:pending])
-    jobs["end"][pending:] = np.minimum((taken - elapsed)[pending:], jobs["ends_by"][pending:])
-    jobs["run"][pending:] = jobs["end"][pending:] - jobs["start"][pending:]
+    _let_run(jobs[pending:], (taken - elapsed)[pending:])
     return state._replace(jobs=jobs, heap=_heap(jobs, pending))
 
 
-def _heap(jobs: npt.NDArray[Any], pending: int) -> npt.NDArray[Any]:
+def _let_run(running: k.Array, left: Floats) -> None:
+    """These running jobs go on for so many seconds, but not past their limits."""
+    running["end"] = np.minimum(left, running["ends_by"])
+    running["run"] = running["end"] - running["start"]
+
+
+def _heap(jobs: k.Array, pending: int) -> k.Array:
     """(J,) the running jobs by their ends: a sorted list is a heap."""
     running = np.arange(pending, len(jobs))
     order = running[np.lexsort((running, jobs["end"][running]))]
@@ -279,13 +288,11 @@ def stage(snapshot: Snapshot, queue: Rows, run_times: Floats, settings: Simulati
     Times count from the snapshot's. What cannot be known is thought simple: a job for several partitions waits in the first,
     one that has outlived its expected run time goes on for half as long again.
     """
-    jobs, nodes = snapshot.jobs, snapshot.nodes
-    running = jobs.running
-    n, total = len(queue), len(queue) + len(running)
+    jobs, running, n = snapshot.jobs, snapshot.jobs.running, len(queue)
     pools = job_pools(snapshot, queue)
-    records = np.zeros(total, dtype=k.JOB)
-    need = np.zeros((total, k.DIMENSIONS), dtype=np.int64)
     rows = np.concatenate((queue, running))
+    records = np.zeros(len(rows), dtype=k.JOB)
+    need = np.zeros((len(rows), k.DIMENSIONS), dtype=np.int64)
     records["partition"] = _partitions(snapshot, rows)
     records["tier"][:n] = priority_tiers(snapshot, queue)
     records["alone"] = _alone(snapshot, rows)
@@ -293,35 +300,48 @@ def stage(snapshot: Snapshot, queue: Rows, run_times: Floats, settings: Simulati
     records["run"] = np.minimum(np.maximum(run_times[rows], 1.0), records["limit"])
     records["submit"][:n] = -np.fmax(snapshot.time - jobs.eligible_time[queue], 0.0)
     records["pool"][:n] = pools.pool_of
-    records["speed"], records["fate"][n:] = 1.0, k.RUNNING
+    records["speed"] = 1.0
     records["start"], records["end"], records["ends_by"], records["key"] = np.nan, np.nan, np.inf, np.inf
     most = np.array([min(partition.max_nodes, _PLENTY) for partition in snapshot.partitions] or [1], dtype=np.int64)
     records["most_nodes"] = most[records["partition"]]
     width = _ask(jobs, queue, pools.nodes.sum(axis=1)[pools.pool_of], records[:n], need[:n])
-    on = np.diff(jobs.node_ptr)[running].astype(np.int64)
-    slot = np.concatenate(([0], np.cumsum(np.concatenate((width, on)))))
+    records["on"][n:] = np.diff(jobs.node_ptr)[running]
+    slot = np.concatenate(([0], np.cumsum(np.concatenate((width, records["on"][n:])))))
     records["slot"] = slot[:-1]
-    records["on"][n:] = on
-    held = (
-        np.concatenate([jobs.nodes_of(int(row)) for row in running]).astype(np.int64)
-        if len(running)
-        else np.zeros(0, dtype=np.int64)
+    nodes = snapshot.nodes
+    state = idle_state(
+        records, need, int(slot[-1]), capacity(nodes), nodes.usable, pools.nodes, snapshot.partitions, settings
     )
-    room, free = _room(nodes, held, np.repeat(jobs.tmp[running], on))
-    given_node = np.zeros(int(slot[-1]), dtype=np.int64)
-    given = np.zeros((int(slot[-1]), k.DIMENSIONS), dtype=np.int64)
-    given_node[slot[n] :] = held
-    given[slot[n] :] = _given(jobs, running, on, held, room - free, records["alone"][n:] == k.WHOLE)
-    ends = _ends(jobs, running, records["run"][n:], snapshot.time)
-    records["start"][n:] = np.fmin(jobs.start_time[running] - snapshot.time, 0.0)
-    records["end"][n:] = ends
-    records["ends_by"][n:] = np.maximum(
-        np.nan_to_num(jobs.end_time[running] - snapshot.time, nan=np.inf, posinf=np.inf), 0.0
-    )
-    records["run"][n:] = ends - records["start"][n:]
-    state = _state(snapshot, records, need, given_node, given, room, free, pools.nodes, n)
-    plan_start, plan_end = plans(settings, len(nodes), total)
-    return state._replace(plan_start=plan_start, plan_end=plan_end)
+    state.counts[k.NEXT] = len(rows)  # nobody is still to come
+    _occupy(state, snapshot, n, int(slot[n]))
+    return state
+
+
+def _occupy(state: k.State, snapshot: Snapshot, pending: int, slot: int) -> None:
+    """Let the running jobs, rows from `pending` and slots from `slot` on, hold their nodes and go on with their work."""
+    jobs, nodes, running = snapshot.jobs, snapshot.nodes, snapshot.jobs.running
+    records, room = state.jobs[pending:], state.amount[k.ROOM]
+    owner = np.repeat(np.arange(len(running)), records["on"])
+    of_running = np.repeat(jobs.state == JobState.RUNNING, np.diff(jobs.node_ptr))
+    held = jobs.node_idx[of_running].astype(np.int64)
+    # What is free of a node, usable or not: Slurm tells all that is taken of it but local disk.
+    disk = np.bincount(held, weights=jobs.tmp[running][owner], minlength=len(nodes))
+    used = np.stack((nodes.gpus_alloc.sum(axis=1), nodes.cpus_alloc, np.ceil(nodes.mem_alloc), disk), axis=1)
+    state.amount[k.NOW_FREE] = np.maximum(room - np.minimum(used, _PLENTY).astype(np.int64), 0)
+    taken = room - state.amount[k.NOW_FREE]
+    state.given_node[slot:] = held
+    state.given[slot:] = _given(jobs, running, owner, held, taken, records["alone"] == k.WHOLE)
+    state.jobs_on[k.NOW_FREE] = np.bincount(held, minlength=len(nodes))
+    state.closed[k.NOW_FREE, held[(records["alone"] != k.SHARED)[owner]]] = True
+    records["fate"] = k.RUNNING
+    records["start"] = np.fmin(jobs.start_time[running] - snapshot.time, 0.0)
+    ends_by = np.nan_to_num(jobs.end_time[running] - snapshot.time, nan=np.inf, posinf=np.inf)
+    records["ends_by"] = np.maximum(ends_by, 0.0)
+    expected, elapsed = records["run"], -records["start"]
+    _let_run(records, np.where(expected > elapsed, expected - elapsed, 0.5 * np.maximum(elapsed, 1.0)))
+    state.heap[:] = _heap(state.jobs, pending)
+    state.holding[: len(running)] = pending + np.argsort(records["ends_by"], kind="stable")
+    state.counts[k.HEAP] = state.counts[k.HOLDING] = len(running)
 
 
 def _ask(jobs: JobTable, queue: Rows, pool_size: Ints, records: Any, need: Ints) -> Ints:
@@ -343,22 +363,13 @@ def _ask(jobs: JobTable, queue: Rows, pool_size: Ints, records: Any, need: Ints)
     return np.where(per_node, count, np.minimum(units, np.maximum(pool_size, 1)))
 
 
-def _room(nodes: NodeTable, held: Ints, tmp: Floats) -> tuple[Ints, Ints]:
-    """(M, 4) what a node has, and what of it is free, usable or not. `tmp`: (slots,) local disk of the jobs on `held`."""
-    room = np.stack((nodes.gpus.sum(axis=1), nodes.cpus, np.floor(nodes.mem), np.floor(nodes.tmp)), axis=1)
-    disk = np.bincount(held, weights=tmp, minlength=len(nodes))
-    taken = np.stack((nodes.gpus_alloc.sum(axis=1), nodes.cpus_alloc, np.ceil(nodes.mem_alloc), disk), axis=1)
-    whole = np.minimum(room, _PLENTY).astype(np.int64)
-    return whole, np.maximum(whole - np.minimum(taken, _PLENTY).astype(np.int64), 0)
-
-
-def _given(jobs: JobTable, running: Rows, on: Ints, held: Ints, taken: Ints, whole: npt.NDArray[np.bool_]) -> Ints:
+def _given(jobs: JobTable, running: Rows, owner: Rows, held: Ints, taken: Ints, whole: Bools) -> Ints:
     """(slots, 4) what running jobs hold of their nodes: even shares, but of no node more in all than is `taken` of it.
 
     Slurm does not tell the shares of a job whose GPUs are not the same on all of its nodes. What even shares leave over of
     such a node goes to the jobs on it that got less than they hold, in order. Whole nodes are held with all that they have.
     """
-    owner = np.repeat(np.arange(len(running)), on)
+    on = np.bincount(owner, minlength=len(running))
     mem = np.nan_to_num(np.minimum(jobs.mem[running], _PLENTY), nan=0.0)
     total = np.stack((jobs.gpus[running], jobs.cpus[running], mem), axis=1).astype(np.int64)
     given = np.zeros((len(held), k.DIMENSIONS), dtype=np.int64)
@@ -394,19 +405,11 @@ def _make_up(given: Ints, owner: Rows, held: Ints, total: Ints, taken: Ints) -> 
             have[job] += more
 
 
-def _ends(jobs: JobTable, running: Rows, expected: Floats, now: float) -> Floats:
-    """(R,) seconds from now at which running jobs are expected to end; a job that outlived its time runs half as long again."""
-    elapsed = np.fmax(now - jobs.start_time[running], 0.0)
-    left = np.where(expected > elapsed, expected - elapsed, 0.5 * np.maximum(elapsed, 1.0))
-    return np.maximum(np.fmin(left, jobs.end_time[running] - now), 0.0)
-
-
 def _alone(snapshot: Snapshot, rows: Rows) -> Ints:
     """(n,) SHARED, ISOLATED or WHOLE."""
     jobs = snapshot.jobs
-    whole_partition = {p.name for p in snapshot.partitions if p.oversubscribe is OverSubscribe.EXCLUSIVE}
-    exclusive = np.array([whole_partition.issuperset(name.split(",")) for name in jobs.partition.names] + [False])
-    whole = jobs.exclusive[rows] | np.isnan(jobs.mem[rows]) | exclusive[jobs.partition.codes[rows]]
+    exclusive = exclusive_partitions(snapshot)[jobs.partition.codes[rows]]
+    whole = jobs.exclusive[rows] | np.isnan(jobs.mem[rows]) | exclusive
     isolated = np.array([name == OverSubscribe.NO.value for name in jobs.oversubscribe.names] + [False])
     return np.where(whole, k.WHOLE, np.where(isolated[jobs.oversubscribe.codes[rows]], k.ISOLATED, k.SHARED))
 
@@ -417,61 +420,3 @@ def _partitions(snapshot: Snapshot, rows: Rows) -> Ints:
     column = snapshot.jobs.partition
     of = [index.get(name.split(",")[0], 0) for name in column.names]
     return np.array([*of, 0], dtype=np.int64)[column.codes[rows]]
-
-
-def _state(
-    snapshot: Snapshot,
-    records: npt.NDArray[Any],
-    need: Ints,
-    given_node: Ints,
-    given: Ints,
-    room: Ints,
-    free: Ints,
-    pools: npt.NDArray[np.bool_],
-    pending: int,
-) -> k.State:
-    m, total = len(room), len(records)
-    running = np.arange(pending, total)
-    amount = np.zeros((5, m, k.DIMENSIONS), dtype=np.int64)
-    amount[k.NOW_FREE], amount[k.ROOM] = free, room
-    jobs_on = np.zeros((2, m), dtype=np.int64)
-    closed = np.zeros((2, m), dtype=np.bool_)
-    held = given_node[records["slot"][pending] :] if pending < total else given_node[:0]
-    jobs_on[0] = np.bincount(held, minlength=m)
-    closed[0][held[np.repeat(records["alone"][pending:] != k.SHARED, records["on"][pending:])]] = True
-    node = np.zeros(m, dtype=k.NODE)
-    node["usable"], node["shadow"] = snapshot.nodes.usable, np.inf
-    holding = np.zeros(total, dtype=np.int64)
-    holding[: len(running)] = running[np.argsort(records["ends_by"][running], kind="stable")]
-    pool_ptr, pool_nodes = ragged([np.flatnonzero(mask) for mask in pools])
-    part_ptr, part_nodes = ragged([partition.nodes for partition in snapshot.partitions])
-    counts = np.zeros(7, dtype=np.int64)
-    counts[k.NEXT], counts[k.HEAP], counts[k.HOLDING] = total, len(running), len(running)
-    return k.State(
-        jobs=records,
-        need=need,
-        given_node=given_node,
-        given=given,
-        queue=np.zeros(total, dtype=np.int64),
-        fresh=np.zeros(total, dtype=np.int64),
-        heap=_heap(records, pending),
-        holding=holding,
-        nodes=node,
-        amount=amount,
-        jobs_on=jobs_on,
-        closed=closed,
-        pick=np.zeros((m, k.DIMENSIONS), dtype=np.int64),
-        tally=np.zeros(int(room[:, :2].max(initial=0)) + 1, dtype=np.int64),
-        pool_ptr=pool_ptr,
-        pool_nodes=pool_nodes,
-        part_ptr=part_ptr,
-        part_nodes=part_nodes,
-        known=np.zeros(len(pools), dtype=np.bool_),
-        most=np.zeros((len(pools), 4), dtype=np.int64),
-        shadow_range=np.zeros((len(pools), 2)),
-        blocked=np.zeros(len(snapshot.partitions), dtype=np.bool_),
-        clock=np.array([0.0, np.inf, np.inf, -np.inf, np.inf]),
-        counts=counts,
-        plan_start=np.zeros((0, 0)),
-        plan_end=np.zeros((0, 0)),
-    )

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Bools, Codes, Floats, Ints
+from rltuned.cluster.tables import Bools, Codes, Floats, Ints, NodeTable
 from rltuned.workload.jobs import Workload
 
 GPU: Final = 0
@@ -81,9 +81,8 @@ class Requests:
         return replace(self, **columns, rejected=rejected)
 
 
-def capacity(shape: ClusterShape) -> Ints:
+def capacity(nodes: NodeTable) -> Ints:
     """(M, 4) what an empty node has: GPUs, CPUs, whole MiB of memory and of disk."""
-    nodes = shape.nodes
     columns = (nodes.gpus.sum(axis=1), nodes.cpus, np.floor(nodes.mem), np.floor(nodes.tmp))
     return np.stack([np.minimum(column.astype(np.float64), _PLENTY).astype(np.int64) for column in columns], axis=1)
 
@@ -156,7 +155,7 @@ class _Groups:
     def __init__(self, shape: ClusterShape, jobs: Workload) -> None:
         self._shape, self._jobs = shape, jobs
         self._types = node_types(shape)
-        self.capacity = capacity(shape)
+        self.capacity = capacity(shape.nodes)
         u = len(jobs)
         self.reasons: dict[int, str] = {}
         self.per_node = np.ones(u, dtype=np.bool_)
