@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
@@ -41,7 +41,7 @@ class Processes:
         """See `Executor`."""
         # Spawned, not forked: threads (a progress bar's, a BLAS library's) do not survive a fork.
         context = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(self.workers, mp_context=context, initializer=_worker)
+        pool = ProcessPoolExecutor(self.workers, mp_context=context, initializer=begin_worker)
         try:
             for future in as_completed([pool.submit(work, task) for task in tasks]):
                 yield future.result()
@@ -56,7 +56,7 @@ class Processes:
         pool.shutdown()
 
 
-def _worker() -> None:
+def begin_worker() -> None:
     """Ctrl-C is the parent's business; and a worker whose parent was killed has nobody to work for."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
@@ -93,20 +93,37 @@ class SlurmArray:
 
     def run(self, tasks: Sequence[Task]) -> Iterator[list[Outcome]]:
         """See `Executor`."""
+        pieces = min(self.pieces, len(tasks))
+        cut = [list(tasks[piece::pieces]) for piece in range(pieces)]
+        return self.map(work_all, cut, "evaluate", 1, "of the evaluation failed; --resume goes on from what is done")
+
+    def map(
+        self, function: Callable[[Any], Any], pieces: Sequence[Any], name: str, cpus: int, failed: str
+    ) -> Iterator[Any]:
+        """What `function` makes of each piece, a task of the array, as they end.
+
+        Args:
+            function: can be sent.
+            pieces: what it is called with, one each.
+            name: of the job, behind ``rltuned-``.
+            cpus: of each task.
+            failed: what is said of a task that failed, behind the job's number.
+
+        Raises:
+            EvaluationError: no submitit, no sbatch, or a task that failed.
+        """
         try:
-            import submitit  # noqa: PLC0415 - of the extra [simulate], and only this executor needs it
+            import submitit  # noqa: PLC0415 - of the extra [simulate], and only this needs it
             from submitit.helpers import as_completed as ended  # noqa: PLC0415 - see above
         except ImportError as error:
             raise EvaluationError(
                 f"--executor slurm needs submitit: pip install 'rltuned[simulate]' ({error})"
             ) from error
-        pieces = min(self.pieces, len(tasks))
-        cut = [list(tasks[piece::pieces]) for piece in range(pieces)]
         parameters: dict[str, Any] = {
-            "job_name": "rltuned-evaluate",
+            "job_name": f"rltuned-{name}",
             "time": self.minutes,
             "array_parallelism": self.parallel,
-            "cpus_per_task": 1,
+            "cpus_per_task": cpus,
             "additional_parameters": dict(self.options),
             # A step of its own would only cost time, and not every site lets batch jobs have one.
             "use_srun": False,
@@ -116,7 +133,7 @@ class SlurmArray:
         try:
             executor = submitit.SlurmExecutor(folder=self.folder, max_num_timeout=0)
             executor.update_parameters(**parameters)
-            jobs = executor.map_array(work_all, cut)
+            jobs = executor.map_array(function, list(pieces))
         except (RuntimeError, submitit.core.utils.FailedJobError) as error:
             said = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
             raise EvaluationError(f"--executor slurm: {said}") from error
@@ -124,9 +141,7 @@ class SlurmArray:
             try:
                 yield job.result()
             except Exception as error:
-                raise EvaluationError(
-                    f"Slurm job {job.job_id} of the evaluation failed; --resume goes on from what is done\n{error}"
-                ) from error
+                raise EvaluationError(f"Slurm job {job.job_id} {failed}\n{error}") from error
 
 
 def chosen(executor: str, workers: int | None, out: Path | None, slurm: Mapping[str, Any]) -> Executor:

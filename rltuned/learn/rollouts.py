@@ -5,12 +5,9 @@ No TensorFlow here: a worker starts quickly and the network is run in NumPy. Eve
 
 import multiprocessing
 import os
-import signal
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from multiprocessing.connection import wait
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -19,6 +16,7 @@ import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats
 from rltuned.evaluate.case import Case
+from rltuned.evaluate.executors import begin_worker
 from rltuned.evaluate.metrics import measure
 from rltuned.learn.cost import Objective, Ran, cost
 from rltuned.learn.exact import Played
@@ -343,7 +341,7 @@ class Crew:
             for name in _THREADS:
                 os.environ.setdefault(name, "1")
             context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self.processes, mp_context=context, initializer=_begin)
+            self._pool = ProcessPoolExecutor(self.processes, mp_context=context, initializer=begin_worker)
         return self
 
     def __exit__(
@@ -355,16 +353,3 @@ class Crew:
     def map(self, work: Any, tasks: Sequence[Any]) -> Iterator[Any]:
         """The outcome of each task, in their order."""
         return map(work, tasks) if self._pool is None else self._pool.map(work, tasks)
-
-
-def _begin() -> None:
-    """Ctrl-C is the parent's business, and a worker whose parent is gone has nobody to work for."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
-
-
-def _end_with(sentinel: int) -> None:
-    wait([sentinel])
-    os._exit(1)

@@ -9,7 +9,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from rltuned.errors import EvaluationError
 from rltuned.evaluate.executors import SlurmArray
 from rltuned.learn.cost import Objective
 from rltuned.learn.curriculum import Site
@@ -74,33 +73,5 @@ def on_slurm(runs_: Sequence[Run], array: SlurmArray) -> Iterator[dict[str, Any]
     Raises:
         EvaluationError: no submitit, no sbatch, or a task that failed; submitting again goes on from its last checkpoint.
     """
-    try:
-        import submitit  # noqa: PLC0415 - of the extra [simulate], and only this needs it
-        from submitit.helpers import as_completed  # noqa: PLC0415 - see above
-    except ImportError as error:
-        raise EvaluationError(f"--executor slurm needs submitit: pip install 'rltuned[simulate]' ({error})") from error
-    parameters: dict[str, Any] = {
-        "job_name": "rltuned-train",
-        "time": array.minutes,
-        "array_parallelism": array.parallel,
-        "cpus_per_task": max(run.processes for run in runs_),
-        "additional_parameters": dict(array.options),
-        # A step of its own would only cost time, and not every site lets batch jobs have one.
-        "use_srun": False,
-    }
-    if array.partition:
-        parameters["partition"] = array.partition
-    try:
-        executor = submitit.SlurmExecutor(folder=array.folder, max_num_timeout=0)
-        executor.update_parameters(**parameters)
-        jobs = executor.map_array(train_one, list(runs_))
-    except (RuntimeError, submitit.core.utils.FailedJobError) as error:
-        said = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
-        raise EvaluationError(f"--executor slurm: {said}") from error
-    for job in as_completed(jobs, poll_frequency=array.poll):
-        try:
-            yield job.result()
-        except Exception as error:
-            raise EvaluationError(
-                f"Slurm job {job.job_id} of the sweep failed; the same command goes on from its last checkpoint\n{error}"
-            ) from error
+    failed = "of the sweep failed; the same command goes on from its last checkpoint"
+    return array.map(train_one, runs_, "train", max(run.processes for run in runs_), failed)
