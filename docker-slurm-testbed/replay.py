@@ -501,6 +501,15 @@ def replay(project: Project, jobs: Jobs, cluster: dict[str, Any], options: argpa
     zone = project.execute("date +%z").stdout.strip()
     offset = (1 if zone[0] == "+" else -1) * (int(zone[1:3]) * 3600 + int(zone[3:5]) * 60)
     logged = parse_log(text, offset)
+    for name, passes in (("main", logged.main_passes), ("backfill", logged.backfill_passes)):
+        if not grid(passes, zero):
+            seconds = max(logged.end.values(), default=zero) - zero
+            message = (
+                f"slurmctld's {name} scheduler made {len(passes)} passes in {seconds:.0f} s, too few for a regular one "
+                f"({len(logged.backfilled)} of {len(logged.start)} jobs were backfilled; SchedulerParameters={parameters}). "
+                "Was slurmctld started with other ones? Start it anew"
+            )
+            raise TestbedError(message)
     accounted = _sacct(project, ids)
     found = []
     for row, job in enumerate(ids):
@@ -552,6 +561,7 @@ def replay(project: Project, jobs: Jobs, cluster: dict[str, Any], options: argpa
         "zero": zero,
         "main_pass": grid(logged.main_passes, zero),
         "backfill_pass": grid(logged.backfill_passes, zero),
+        "passes": {"main": len(logged.main_passes), "backfill": len(logged.backfill_passes)},
     }
     return {"meta": meta, "cluster": cluster, "jobs": found}
 

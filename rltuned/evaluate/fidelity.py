@@ -69,6 +69,9 @@ class Fidelity:
     makespan_simulated: float
     same_node: float
     """Share of the jobs that ran on exactly the same nodes in both."""
+    backfilled_real: int
+    """Jobs that Slurm's backfill started."""
+    backfilled_simulated: float
     real: Floats
     """(N,) wait of each job, seconds, in the order of submission."""
     simulated: Floats
@@ -162,7 +165,7 @@ def compare(replay: Mapping[str, Any], model: Policy | None = None) -> Fidelity:
     real = Replayed(replay)
     settings = slurm_settings(real)
     rng = np.random.default_rng(0)
-    waits, makespans, same = [], [], []
+    waits, makespans, same, backfilled = [], [], [], []
     for _ in range(DRAWS):
         jobs, late = real.jobs, np.sort(rng.uniform(0.0, LATE, len(real.jobs)))
         drawn = replace(jobs, submit_time=jobs.submit_time + late - late[0])
@@ -174,6 +177,7 @@ def compare(replay: Mapping[str, Any], model: Policy | None = None) -> Fidelity:
         waits.append(result.start - drawn.submit_time)
         makespans.append(float(result.end.max() - real.submit.min()))
         same.append(_same_nodes(real, result))
+        backfilled.append(int(np.count_nonzero(result.backfilled)))
     waited, simulated = np.maximum(real.start - real.submit, 0.0), np.asarray(np.mean(waits, axis=0))
     kinds = sorted(set(real.kind), key=lambda kind: (-real.kind.count(kind), kind))
     of = np.array(real.kind)
@@ -185,6 +189,8 @@ def compare(replay: Mapping[str, Any], model: Policy | None = None) -> Fidelity:
         makespan_real=float(real.end.max() - real.submit.min()),
         makespan_simulated=float(np.mean(makespans)),
         same_node=float(np.mean(same)),
+        backfilled_real=sum(bool(job.get("backfilled")) for job in replay["jobs"]),
+        backfilled_simulated=float(np.mean(backfilled)),
         real=waited,
         simulated=simulated,
     )

@@ -16,7 +16,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from cluster.support import OPERATOR, RLTUNED, Background, Cluster, wait_until
+from cluster.support import OPERATOR, PYTHON, RLTUNED, Background, Cluster, wait_until
 
 from rltuned.config import toml_value
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SLURM_USER = "slurm"
-PYTHON = f"{RLTUNED.rpartition('/')[0]}/python"
 CONFIG = "/etc/rltuned/config.toml"
 STATE = "/var/lib/rltuned"
 MIRROR = "/run/rltuned"

@@ -31,7 +31,9 @@ USERS = ("alice", "bob", "carol", "dave")
 OPERATOR = "rltuned"
 UNPRIVILEGED = "visitor"
 RLTUNED = "/opt/rltuned/venv/bin/rltuned"
+PYTHON = f"{RLTUNED.rpartition('/')[0]}/python"
 
+OTHER_CONF = "cmp -s /etc/slurm/slurm.conf /etc/slurm/slurm.conf.testbed || echo other slurm.conf"
 # Slurm settings for Cluster.conf, each a thing that doctor must recognise. None takes a line out.
 PRIORITY_BASIC: Mapping[str, str | None] = {"PriorityType": "priority/basic"}
 SITE_FACTOR_PLUGIN: Mapping[str, str | None] = {"PrioritySiteFactorPlugin": "site_factor/example"}
@@ -131,7 +133,7 @@ class Controller:
         if wipe_state:
             self._cluster.sh("rm -rf /var/spool/slurmctld/*")
         # -i: 26.05 refuses to start when it was killed before it first saved its usage (five minutes after its start).
-        self._cluster.sh("slurmctld -i")
+        self._cluster.note_conf(self._cluster.sh(f"slurmctld -i && {{ {OTHER_CONF}; }}").stdout)
         self.wait_ready()
 
     def restart(self, *, wipe_state: bool = False) -> None:
@@ -409,6 +411,14 @@ class Cluster:
         kept = [value for value in line.split("=", 1)[1].split(",") if value.split("=")[0] not in remove]
         return {"SchedulerParameters": ",".join([*kept, *add])}
 
+    def note_conf(self, said: str) -> None:
+        """Remembers for `reset` that slurmctld has another slurm.conf than the testbed's, where OTHER_CONF said so.
+
+        A slurmctld that was started with another one is never quite as new, whatever is reconfigured later: the backfill
+        scheduler of 22.05 first sleeps for the bf_interval that it found, hours for one that is to be at rest.
+        """
+        self._conf_changed |= "other slurm.conf" in said
+
     def _restore_conf(self) -> None:
         self.slurmctld.stop("TERM")
         self.sh("cp /etc/slurm/slurm.conf.testbed /etc/slurm/slurm.conf")
@@ -505,10 +515,10 @@ class Cluster:
     def reset(self) -> None:
         """As new for the next test: heals, empties the queue, undoes what a test changed."""
         self.unblock_network()
-        self.sh(
-            "pkill -CONT -x 'slurmctld(-wlm)?'; pkill -KILL -u rltuned; pkill -KILL -u visitor; rm -f /tmp/background-*; true"
-        )
-        self.sh("pkill -KILL -u rltuned; pkill -KILL -u visitor; rm -f /tmp/background-*; true", service="login")
+        # A daemon may run as slurm: one that outlived its test would go on steering.
+        left = f"pkill -KILL -u rltuned; pkill -KILL -u visitor; pkill -KILL -f ^{PYTHON}.*rltuned; rm -f /tmp/background-*"
+        self.note_conf(self.sh(f"pkill -CONT -x 'slurmctld(-wlm)?'; {left}; {OTHER_CONF}").stdout)
+        self.sh(f"{left}; true", service="login")
         if self._conf_changed:
             self._restore_conf()
         elif not self.slurmctld.running():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from cluster.support import (
     NO_SLURMDBD,
@@ -13,6 +15,10 @@ from cluster.support import (
     Cluster,
     wait_until,
 )
+from cluster.test_placement import queue_at_rest
+
+if TYPE_CHECKING:
+    from cluster.conftest import Clusters
 
 
 def test_it_is_the_release_that_was_asked_for(cluster: Cluster):
@@ -174,6 +180,19 @@ def test_reset_leaves_an_empty_queue_and_idle_nodes(cluster: Cluster):
     assert {row.split()[1] for row in rows} == {"up"}
     assert {row.split()[2] for row in rows} == {"idle"}
     assert len(NODES) == 5
+
+
+def test_a_slurmctld_that_was_started_at_rest_schedules_again_after_a_reset(clusters: Clusters):
+    """22.05's backfill sleeps for the interval that it was started with, whatever is reconfigured meanwhile; the others start anew."""
+    cluster = clusters.get("22.05")
+    cluster.reset()
+    with queue_at_rest(cluster):
+        cluster.slurmctld.restart()
+    cluster.reset()
+    cluster.fill()
+    cluster.submit("alice")  # no job, no pass
+    passes = "sdiag | sed -n '/^Backfilling/,$ s/.*Total cycles: //p'"
+    wait_until(lambda: int(cluster.sh(passes).stdout) > 1, "backfill makes its passes")
 
 
 def test_a_program_in_the_background_can_be_watched_and_killed(cluster: Cluster):

@@ -58,7 +58,7 @@ def replay() -> dict[str, Any]:
         "cluster": {"pools": [{"name": "n1", "nodes": 1, "gpus_per_node": 1, "cpus": 4, "mem_mib": 1000}]},
         "jobs": [
             job(0, 0.6, 1.0, 5.1, nice=0),
-            job(1, 0.7, 5.5, 9.6, nice=1, kind="other"),
+            job(1, 0.7, 5.5, 9.6, nice=1, kind="other") | {"backfilled": True},
             job(2, 0.8, 10.0, 14.1, nice=2),
         ],
     }
@@ -75,6 +75,8 @@ def test_jobs_start_at_the_passes_of_the_replays_slurm():
     assert found.classes["1 GPU"].real == pytest.approx(4.8)
     assert found.same_node == 1.0
     assert found.makespan_simulated == pytest.approx(13.5, abs=0.2)
+    # Slurm's log would say so of the second job; nothing blocks it.
+    assert (found.backfilled_real, found.backfilled_simulated) == (1, 0.0)
 
 
 def test_the_order_is_that_of_the_nice_values():
