@@ -14,18 +14,11 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from cluster.support import NODES, RELEASES, ROOT, TESTBED, Cluster
+from cluster.support import NODES, ROOT, TESTBED, WANTED, Cluster
 from pytest_docker.plugin import get_docker_services
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-def wanted_releases() -> tuple[str, ...]:
-    wanted = tuple(os.environ.get("RLTUNED_TEST_SLURM", ",".join(RELEASES)).split(","))
-    if unknown := set(wanted) - set(RELEASES):
-        raise pytest.UsageError(f"RLTUNED_TEST_SLURM: {sorted(unknown)} not in {RELEASES}")
-    return wanted
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -90,7 +83,7 @@ def clusters() -> Iterator[Clusters]:
         yield Clusters(stack)
 
 
-@pytest.fixture(params=wanted_releases())
+@pytest.fixture(params=WANTED)
 def cluster(request: pytest.FixtureRequest, clusters: Clusters) -> Iterator[Cluster]:
     """A real cluster of one release with an empty queue, idle nodes and the testbed's own slurm.conf."""
     running = clusters.get(request.param)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -20,12 +21,28 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTBED = ROOT / "docker-slurm-testbed"
 RELEASES = ("22.05", "24.11", "26.05")
+
+
+def _wanted_releases() -> tuple[str, ...]:
+    wanted = tuple(os.environ.get("RLTUNED_TEST_SLURM", ",".join(RELEASES)).split(","))
+    if unknown := set(wanted) - set(RELEASES):
+        raise pytest.UsageError(f"RLTUNED_TEST_SLURM: {sorted(unknown)} not in {RELEASES}")
+    return wanted
+
+
+WANTED = _wanted_releases()
+NEWEST = WANTED[-1]
+on_one_release = pytest.mark.parametrize("cluster", [NEWEST], indirect=True)
+"""For a test of what rltuned does by itself (its lock, its files), whichever Slurm there is."""
+
 NODES = ("k80-1", "k80-2", "m40-1", "p100-1", "p100-2")
 USERS = ("alice", "bob", "carol", "dave")
 OPERATOR = "rltuned"
@@ -52,8 +69,11 @@ class CommandFailedError(AssertionError):
     """A command in a container that had to succeed did not."""
 
 
-def wait_until(condition: Callable[[], object], what: str, *, seconds: float = 30, pause: float = 0.1) -> None:
-    """Waits for a condition; a test fails with `what` when it does not come about in time."""
+def wait_until(condition: Callable[[], object], what: str, *, seconds: float = 30, pause: float = 0.25) -> None:
+    """Waits for a condition; a test fails with `what` when it does not come about in time.
+
+    Most conditions run a program in a container: to ask more often takes the processor from what is waited for.
+    """
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -21,7 +21,7 @@ from cluster.failure_support import (
     wait_cycle,
     wrap,
 )
-from cluster.support import wait_until
+from cluster.support import NEWEST, on_one_release, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -84,7 +84,8 @@ def test_after_kill_9_at_the_kth_write_the_next_cycle_goes_on_and_restore_brings
     jobs = mixed_jobs(cluster, JOBS)
     rltuned = installed(cluster)
     wrap(rltuned, "scontrol", KILLS_AFTER)
-    for writes in (0, 1, JOBS // 2, JOBS):
+    # What rltuned finds in its journal then is its own doing; that Slurm's side is as it left it is each release's.
+    for writes in (0, 1, JOBS // 2, JOBS) if cluster.release == NEWEST else (JOBS // 2,):
         kill_after(rltuned, writes)
         assert recovers(rltuned, jobs), f"two cycles after {writes} writes: {order_problems(rltuned, jobs)}"
         rltuned.restore()
@@ -238,6 +239,7 @@ def free(cluster: Cluster, disk: str) -> None:
     cluster.sh(f"rm {disk}/filler")
 
 
+@on_one_release
 def test_one_full_disk_raises_an_alarm_and_two_stop_all_writes_until_there_is_space_again(cluster: Cluster):
     jobs = mixed_jobs(cluster, 20)
     with two_small_disks(cluster, SLURM_USER) as (directory, mirror):
@@ -271,6 +273,7 @@ def test_one_full_disk_raises_an_alarm_and_two_stop_all_writes_until_there_is_sp
         assert left_to_slurm(cluster, jobs) == []
 
 
+@on_one_release
 def test_a_truncated_journal_is_named_and_what_it_does_not_know_is_not_touched_but_can_be_taken_back(
     cluster: Cluster,
 ):

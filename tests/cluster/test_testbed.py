@@ -13,6 +13,7 @@ from cluster.support import (
     SITE_FACTOR_PLUGIN,
     UNPRIVILEGED,
     Cluster,
+    on_one_release,
     wait_until,
 )
 from cluster.test_placement import queue_at_rest
@@ -112,6 +113,7 @@ def test_the_network_between_a_client_and_slurmctld_can_be_cut(cluster: Cluster,
     assert cluster.run(ping, service=service, check=False).returncode == 0
 
 
+@on_one_release
 @pytest.mark.parametrize(
     ("changes", "shown"),
     [
@@ -140,6 +142,7 @@ def test_a_site_factor_plugin_can_be_configured_which_only_its_log_tells(cluster
     assert shown == "(null)"
 
 
+@on_one_release
 def test_a_scheduler_parameter_can_be_taken_out(cluster: Cluster):
     with cluster.conf(cluster.scheduler_parameters(remove=["bf_continue"])):
         assert "bf_continue" not in cluster.run(["scontrol", "show", "config"]).stdout

@@ -15,6 +15,7 @@ from cluster.support import (
     PRIORITY_BASIC,
     SITE_FACTOR_PLUGIN,
     UNPRIVILEGED,
+    on_one_release,
 )
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from cluster.support import Cluster
 
 
+@on_one_release
 def test_the_second_daemon_refuses_and_says_who_holds_the_lock(cluster: Cluster):
     with installed(cluster) as rltuned:
         first = rltuned.start()
