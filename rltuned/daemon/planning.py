@@ -7,6 +7,7 @@ from rltuned.cluster.changes import History
 from rltuned.cluster.tables import Floats, JobTable, Snapshot
 from rltuned.config import Config
 from rltuned.daemon.rehearse import Find, Rehearsing, wanted
+from rltuned.daemon.verdict import AUTO
 from rltuned.decide.plan import Plan, plan
 from rltuned.decide.rehearsal import Ended
 from rltuned.policy import Policy
@@ -44,7 +45,8 @@ class Planning:
     def __call__(self, snapshot: Snapshot, policy: Policy, config: Config, history: History) -> Plan:
         """One cycle's decision."""
         rehearsal = self._rehearsal
-        if rehearsal is not None and not wanted(config.rehearsal, policy, self._find):
+        judged = config.policy.name == AUTO
+        if rehearsal is not None and not wanted(config.rehearsal, policy, self._find, judged=judged):
             rehearsal.rest()
             rehearsal = None
         return plan(snapshot, policy, config, history, self._estimates(snapshot.jobs), rehearsal, self._ended())

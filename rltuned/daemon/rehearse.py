@@ -78,9 +78,17 @@ def check(settings: RehearsalSection, find: Find = find_spec) -> None:
         raise ConfigError(f'rehearsal.enabled = "on" needs Numba: {EXTRA} (or set it to "auto")')
 
 
-def wanted(settings: RehearsalSection, policy: Policy, find: Find = find_spec) -> bool:
-    """Whether this policy's order is rehearsed."""
-    if settings.enabled == "off" or not (settings.enabled == "on" or isinstance(policy, Foresees)):
+def wanted(settings: RehearsalSection, policy: Policy, find: Find = find_spec, *, judged: bool = False) -> bool:
+    """Whether this policy's order is rehearsed.
+
+    Args:
+        settings: of the configuration.
+        policy: of this cycle.
+        find: finds installed modules.
+        judged: a verdict chose the policy (`policy.name = "auto"`): rules, and Slurm's own order, were judged as they are.
+    """
+    every = settings.enabled == "on" and not judged
+    if settings.enabled == "off" or not (every or isinstance(policy, Foresees)):
         return False
     return has_numba(find)
 

@@ -58,7 +58,7 @@ class PPOSettings:
             raise ConfigError(f"PPO: there is no advantage '{self.advantage}'; there are leave-one-out and gae")
 
 
-ITERATIONS_PER_MINUTE: Final = 20
+ITERATIONS_PER_MINUTE: Final = 4
 """Of the default settings on 2 cores, warm start and validation counted in; measured (docs/training.md). `--budget` is turned into
 iterations by it, so that a faster machine ends sooner with the same model instead of ending with another."""
 

@@ -27,7 +27,7 @@ from rltuned.simulate.engine import Simulation, idle_state, setup_of
 from rltuned.simulate.rankers import RuleRanker, compile_kernel
 from rltuned.simulate.requests import capacity
 from rltuned.simulate.values import Backfill, Estimates, SimulationSettings
-from rltuned.workload.estimates import normals
+from rltuned.workload.estimates import uniform
 from rltuned.workload.jobs import Source, workload
 
 Rows = npt.NDArray[np.intp]
@@ -40,10 +40,12 @@ _SLURM: Final = SimulationSettings()
 _FRONT: Final = -1.0
 _CERTAIN: Final = 0.1
 """Spread up to which expected run times are taken as they are: estimates that are true, but for what is rounded."""
-_ATTEMPTS: Final = 8
-"""Draws for a running job that has outlived those before."""
+_RARE: Final = 1e-6
+"""Chance below which a run time counts as impossible."""
 _SAME: Final = 1.0001
 """A slowdown that is larger by no more than this factor counts as no worse."""
+_ALIGNED: Final = 64
+"""Bytes: of a cache line, and more than any record of the kernel needs."""
 _MOVING: Final = (
     "jobs",
     "given_node",
@@ -66,16 +68,25 @@ def in_time() -> bool:
 
 
 class Cost(NamedTuple):
-    """Of a play, all jobs together."""
+    """Of an order, all jobs together; (sets,) each, one for each set of run times that it was played with."""
 
-    waited: float
+    waited: Floats
     """Seconds of waiting from now on."""
-    slowed: float
+    slowed: Floats
     """Bounded slowdowns."""
 
     def plus(self, other: "Cost") -> "Cost":
-        """Of two plays together."""
-        return Cost(self.waited + other.waited, self.slowed + other.slowed)
+        """Of the sets of both."""
+        return Cost(np.append(self.waited, other.waited), np.append(self.slowed, other.slowed))
+
+
+class _Trial(NamedTuple):
+    """One job put elsewhere."""
+
+    at: int
+    """Place in the queue."""
+    move: Move
+    cost: Cost
 
 
 @dataclass(frozen=True)
@@ -105,63 +116,70 @@ class QueueRehearsal:
         self, snapshot: Snapshot, rows: Rows, scores: Floats, run_times: Floats, spread: float = 0.0
     ) -> Rehearsed | None:
         """As the protocol says."""
-        if len(rows) < 2:
+        theatre = self._theatre(snapshot, rows, scores, run_times, spread)
+        if theatre is None:
             return None
+        half = (theatre.sets + 1) // 2
+        own = theatre.play(theatre.order, 0, half)
+        tried = [
+            _Trial(at, move, theatre.play(theatre.moved(at, move), 0, half))
+            for at, move in theatre.moves(self.candidates)
+            if self.time_left()
+        ]
+        if half < theatre.sets and tried:
+            own = own.plus(theatre.play(theatre.order, half))
+            tried.sort(key=lambda trial: self._share(trial.cost, own))
+            tried = [
+                trial._replace(cost=trial.cost.plus(theatre.play(theatre.moved(trial.at, trial.move), half)))
+                for trial in tried[: self.finalists]
+                if self.time_left()
+            ]
+        good = [trial for trial in tried if self._better(trial.cost, own)]
+        cost = float(own.waited.mean())
+        if not good:
+            return Rehearsed(theatre.plays, cost, cost, None, None)
+        best = min(good, key=lambda trial: self._share(trial.cost, own))
+        moved = int(theatre.queue[best.at])
+        return Rehearsed(theatre.plays, cost, float(best.cost.waited.mean()), moved, best.move)
+
+    def _theatre(
+        self, snapshot: Snapshot, rows: Rows, scores: Floats, run_times: Floats, spread: float
+    ) -> "_Theatre | None":
+        """The head of the queue, without jobs that fit nowhere, in the order of the plan; None: no two jobs are left."""
         tiers = priority_tiers(snapshot, rows)
-        # The order of the plan: tier, score; what the scores cannot tell apart stays in the order of priority.
+        # By tier, then by score; what the scores cannot tell apart stays in the order of priority.
         order = np.lexsort((snapshot.jobs.job_id[rows], -snapshot.jobs.priority[rows], -scores, -tiers))
         queue = rows[order][: self.depth]
+        if len(queue) < 2:
+            return None
         # Where jobs may pass each other, one that an endless play does not start fits on no nodes that there are: Slurm reserves
         # nothing for it, and its wait is nobody's merit.
         passing = Backfill.EASY if self.settings.backfill is Backfill.NONE else self.settings.backfill
         state = stage(snapshot, queue, run_times, self.settings)
-        theatre = _Theatre([state], replace(self.settings, backfill=passing), len(queue))
-        own, stranded = theatre.play(theatre.order), theatre.stranded
-        samples = self.samples if spread > _CERTAIN else 1
-        first, plays = (samples + 1) // 2, 1
-        if stranded.any():
-            queue = queue[~stranded]
+        look = _Theatre(queue, state, replace(self.settings, backfill=passing), [_cast(state)])
+        look.play(look.order)
+        if look.stranded.any():
+            queue = queue[~look.stranded]
             if len(queue) < 2:
                 return None
             state = stage(snapshot, queue, run_times, self.settings)
-        if stranded.any() or samples > 1 or passing is not self.settings.backfill:
-            stages = [state]
-            if samples > 1:
-                stages = _all_turned_out(state, snapshot.jobs, queue, run_times, spread, samples)
-            theatre = _Theatre(stages, self.settings, len(queue))
-            own = theatre.play(theatre.order, 0, first)
-            plays += first
-        tried: list[tuple[float, int, Move, Cost]] = []
-        for at in range(min(self.candidates, len(queue))):
-            for move in Move:
-                if at == (0 if move is Move.FIRST else len(queue) - 1) or not self.time_left():
-                    continue
-                cost = theatre.play(theatre.moved(at, move), 0, first)
-                tried.append((self._share(cost, own), at, move, cost))
-        plays += len(tried) * first
-        sets = first
-        if samples > first and tried:
-            sets = samples
-            tried.sort(key=lambda one: one[0])
-            rest = theatre.play(theatre.order, first)
-            own, finals = own.plus(rest), []
-            plays += samples - first
-            for _, at, move, cost in tried[: self.finalists]:
-                if self.time_left():
-                    whole = cost.plus(theatre.play(theatre.moved(at, move), first))
-                    finals.append((self._share(whole, own), at, move, whole))
-                    plays += samples - first
-            tried = finals
-        good = [one for one in tried if one[0] < 1.0 - self.margin and one[3].slowed <= own.slowed * _SAME]
-        if not good:
-            return Rehearsed(plays, own.waited / sets, own.waited / sets, None, None)
-        _, at, move, best = min(good, key=lambda one: one[0])
-        return Rehearsed(plays, own.waited / sets, best.waited / sets, int(queue[at]), move)
+        certain = spread <= _CERTAIN
+        sets = [_cast(state)] if certain else _turned_out(state, snapshot.jobs, queue, run_times, spread, self.samples)
+        theatre = _Theatre(queue, state, self.settings, sets)
+        theatre.plays = look.plays
+        return theatre
 
     def _share(self, tried: "Cost", own: "Cost") -> float:
         """What is compared: 1 for the policy's own order."""
-        waited = tried.waited / own.waited if own.waited > 0.0 else 1.0
-        return (1.0 - self.slowdown) * waited + self.slowdown * tried.slowed / own.slowed
+        sets = len(tried.waited)  # as far as it has been played
+        waited, slowed = own.waited[:sets].sum(), own.slowed[:sets].sum()
+        waits = tried.waited.sum() / waited if waited > 0.0 else 1.0
+        return float((1.0 - self.slowdown) * waits + self.slowdown * tried.slowed.sum() / slowed)
+
+    def _better(self, tried: "Cost", own: "Cost") -> bool:
+        """Whether a move is worth making."""
+        slower = tried.slowed.sum() > own.slowed.sum() * _SAME
+        return not slower and self._share(tried, own) < 1.0 - self.margin
 
 
 @cache
@@ -176,46 +194,46 @@ def compile_rehearsal() -> None:
     QueueRehearsal().rehearse(snapshot, pending, np.zeros(len(pending)), np.full(len(snapshot.jobs), 100.0))
 
 
-class _Player:
-    """One set of run times: the stage as it was set, and a copy to play on.
+class Cast(NamedTuple):
+    """Who plays: one set of run times."""
+
+    jobs: k.Array
+    """(J,) records of the kernel."""
+    heap: k.Array
+    """(J,) the running ones by their ends."""
+
+
+def _cast(state: k.State) -> Cast:
+    return Cast(state.jobs, state.heap)
+
+
+class _Theatre:
+    """The queue on the cluster, with one or several sets of run times, and one copy of it all to play on.
 
     Python around the kernel's own `advance`, not a compiled function of its own: that would keep an old kernel when Numba's
     cache does (it looks at one source file for each function), and be no faster.
     """
 
-    def __init__(self, state: k.State, setup: k.Setup, pending: int) -> None:
-        self._set, self._setup, self._pending = state, setup, pending
-        self._stage = k.State(*[column.copy() for column in state])
-        self._tier = -state.jobs["tier"][:pending]
-
-    @property
-    def stranded(self) -> Bools:
-        """(n,) jobs that the last play has not started."""
-        return np.isnan(np.asarray(self._stage.jobs["start"][: self._pending], dtype=np.float64))
-
-    def __call__(self, keys: Floats) -> Cost:
-        """Play the queue, whose first `pending` rows wait, in the order of their keys; NaN where a job does not start."""
-        s, n = self._stage, self._pending
-        for name in _MOVING:
-            getattr(s, name)[...] = getattr(self._set, name)
-        jobs = s.jobs[:n]
-        jobs["key"] = jobs["fixed"] = keys
-        s.queue[:n] = np.lexsort((keys, self._tier))
-        s.counts[k.QUEUED] = n
-        k.something_changed(s, self._setup)
-        k.advance(s, self._setup, np.inf, True, True, False, False)
-        start, run = jobs["start"], jobs["run"]
-        slowed = np.maximum(1.0, (start - jobs["submit"] + run) / np.maximum(run, BOUND))
-        return Cost(float(start.sum()), float(slowed.sum()))
-
-
-class _Theatre:
-    """The same queue of `pending` jobs on a stage for each set of run times."""
-
-    def __init__(self, stages: Sequence[k.State], settings: SimulationSettings, pending: int) -> None:
-        setup = setup_of(settings)
-        self._players = [_Player(state, setup, pending) for state in stages]
-        self.order = np.arange(pending, dtype=np.float64)
+    def __init__(self, queue: Rows, state: k.State, settings: SimulationSettings, sets: Sequence[Cast]) -> None:
+        """Args:
+        queue: rows of the snapshot's jobs, as `state` has them.
+        state: of `stage`; stays as it is.
+        settings: Slurm's.
+        sets: of run times.
+        """
+        self.queue, self.sets, self.plays = queue, len(sets), 0
+        self._setup, self._pending = setup_of(settings), len(queue)
+        self._tier = -state.jobs["tier"][: len(queue)]
+        # All that plays change lies in one piece of memory: one copy sets the stage again.
+        room, moving = _in_one_piece([getattr(state, name) for name in _MOVING])
+        self._room = room
+        others = {name: column.copy() for name, column in state._asdict().items() if name not in _MOVING}
+        self._stage = k.State(**others, **dict(zip(_MOVING, moving, strict=True)))
+        self._sets = []
+        for cast in sets:
+            self._stage.jobs[...], self._stage.heap[...] = cast.jobs, cast.heap
+            self._sets.append(room.copy())
+        self.order = np.arange(len(queue), dtype=np.float64)
         """Keys of the queue as it is."""
 
     def moved(self, at: int, move: Move) -> Floats:
@@ -225,46 +243,93 @@ class _Theatre:
         return keys
 
     def play(self, keys: Floats, first: int = 0, last: int | None = None) -> Cost:
-        """Play with the sets from `first` to before `last`, costs added up."""
-        total = Cost(0.0, 0.0)
-        for player in self._players[first:last]:
-            total = total.plus(player(keys))
-        return total
+        """Play the queue, whose first `pending` rows wait, in the order of their keys, with the sets from `first` to before
+        `last`; costs added up, NaN where a job does not start.
+        """
+        s, n = self._stage, self._pending
+        jobs = s.jobs[:n]
+        order = np.lexsort((keys, self._tier))
+        sets = self._sets[first:last]
+        cost = Cost(np.zeros(len(sets)), np.zeros(len(sets)))
+        self.plays += len(sets)
+        for at, stage_as_set in enumerate(sets):
+            self._room[...] = stage_as_set
+            jobs["key"] = jobs["fixed"] = keys
+            s.queue[:n] = order
+            s.counts[k.QUEUED] = n
+            k.something_changed(s, self._setup)
+            k.advance(s, self._setup, np.inf, True, True, False, False)
+            start, run = jobs["start"], jobs["run"]
+            cost.waited[at] = start.sum()
+            cost.slowed[at] = np.maximum(1.0, (start - jobs["submit"] + run) / np.maximum(run, BOUND)).sum()
+        return cost
+
+    def moves(self, candidates: int) -> list[tuple[int, Move]]:
+        """The first few jobs, each to the front and to the back, where that can make a difference; after a play of `order`."""
+        at_once, last = self._stage.jobs["start"][: self._pending] <= 0.0, self._pending - 1
+        possible = []
+        for at in range(min(candidates, self._pending)):
+            # Who starts now anyway gains nothing by going first.
+            possible += [(at, Move.FIRST)] if at > 0 and not at_once[at] else []
+            possible += [(at, Move.LAST)] if at < last else []
+        return possible
 
     @property
     def stranded(self) -> Bools:
-        """(n,) jobs that the last play of the first set has not started."""
-        return self._players[0].stranded
+        """(n,) jobs that the last play has not started."""
+        return np.isnan(np.asarray(self._stage.jobs["start"][: self._pending], dtype=np.float64))
 
 
-def _all_turned_out(
+def _in_one_piece(columns: Sequence[k.Array]) -> tuple[npt.NDArray[np.uint8], list[k.Array]]:
+    """Memory with a copy of all columns, and the copies."""
+    ends = np.cumsum([-(-column.nbytes // _ALIGNED) * _ALIGNED for column in columns])
+    room = np.zeros(int(ends[-1]) + _ALIGNED, dtype=np.uint8)
+    room = room[-room.ctypes.data % _ALIGNED :][: int(ends[-1])]
+    copies = []
+    for column, start in zip(columns, [0, *ends[:-1].tolist()], strict=True):
+        copies.append(room[start : start + column.nbytes].view(column.dtype).reshape(column.shape))
+        copies[-1][...] = column
+    return room, copies
+
+
+def _turned_out(
     state: k.State, jobs: JobTable, queue: Rows, run_times: Floats, spread: float, samples: int
-) -> list[k.State]:
-    """The stage with each of several sets of run times."""
-    rows = np.concatenate((queue, jobs.running))
-    expected, job_id = np.maximum(run_times[rows], 1.0), jobs.job_id[rows]
-    return [_turned_out(state, len(queue), expected, job_id, spread, seed) for seed in range(samples)]
+) -> list[Cast]:
+    """Run times as they may turn out, `samples` times: the expected ones times a factor, the same for a job in the cycles of a
+    minute ago and of now. A running job takes longer than it has so far.
 
-
-def _turned_out(state: k.State, pending: int, expected: Floats, job_id: Ints, spread: float, seed: int) -> k.State:
-    """The stage with run times as they may turn out: the expected ones · e^(σ z), z by job and seed, so that the cycles of a
-    minute ago and of now think the same of a job. A running job takes longer than it has so far.
+    The factor is log-logistic: as a log-normal one with that spread, but what is left of a job that runs has a closed form. For
+    each job the draws are spread evenly over its distribution (Latin hypercube: McKay, Beckman and Conover, Technometrics
+    1979), and so are those of the first half.
     """
-    jobs = state.jobs.copy()
-    elapsed = np.maximum(-jobs["start"], 0.0)
+    rows, pending = np.concatenate((queue, jobs.running)), len(queue)
+    expected = np.maximum(run_times[rows], 1.0)
+    elapsed = np.maximum(-state.jobs["start"], 0.0)
     elapsed[:pending] = 0.0
-    taken = np.zeros(len(jobs))
-    open_ = np.ones(len(jobs), dtype=np.bool_)
-    for attempt in range(_ATTEMPTS):
-        both = normals(job_id[open_], _ATTEMPTS * (seed // 2) + attempt)
-        taken[open_] = expected[open_] * np.exp(spread * both[seed % 2])
-        open_ = taken <= elapsed
-        if not open_.any():
-            break
-    taken[open_] = elapsed[open_] + 0.5 * np.maximum(elapsed[open_], 1.0)
-    jobs["run"][:pending] = np.clip(taken[:pending], 1.0, jobs["limit"][:pending])
-    _let_run(jobs[pending:], (taken - elapsed)[pending:])
-    return state._replace(jobs=jobs, heap=_heap(jobs, pending))
+    scale = spread * np.sqrt(3.0) / np.pi
+    over = np.where(elapsed > 0.0, elapsed / expected, 0.0) ** (1.0 / scale)
+    ended = over / (1.0 + over)
+    ended[over == np.inf] = 1.0
+    casts = []
+    for place in _places(jobs.job_id[rows], samples):
+        level = ended + (1.0 - ended) * place
+        taken = expected * (level / np.maximum(1.0 - level, _RARE)) ** scale
+        records = state.jobs.copy()
+        records["run"][:pending] = np.clip(taken[:pending], 1.0, records["limit"][:pending])
+        _let_run(records[pending:], np.maximum(taken - elapsed, 1.0)[pending:])
+        casts.append(Cast(records, _heap(records, pending)))
+    return casts
+
+
+def _places(job_id: Ints, samples: int) -> Floats:
+    """(samples, n) where in its distribution each job is, 0 to 1: each sample in another stratum, in random order."""
+    half = samples // 2
+    ids = np.repeat(job_id[None], half, axis=0)
+    stream = np.arange(half)[:, None] * 2**40
+    order = np.argsort(uniform((ids ^ stream).ravel(), 0, 1).reshape(half, -1), axis=0)
+    upper = uniform((ids ^ stream).ravel(), 0, 2).reshape(half, -1) < 0.5
+    strata = np.concatenate((2 * order + upper, 2 * order + ~upper))
+    return (strata + 0.5) / samples
 
 
 def _let_run(running: k.Array, left: Floats) -> None:

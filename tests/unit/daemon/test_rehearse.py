@@ -150,13 +150,13 @@ def test_the_worker_answers_what_the_simulator_answers_here_and_moves_the_same_j
     snapshot, rows, scores, times = queue()
     assert found == QueueRehearsal(candidates=6, slowdown=0.5).rehearse(snapshot, rows, scores, times)
     assert found.moved in rows
-    assert found.plays == 12
+    assert found.plays == 13
     # A reload counts from the next cycle on.
     site.settings = RehearsalSection(candidates=1, margin=0.9, time_limit=30.0)
     kept = site.ask()
-    assert (kept.plays, kept.moved) == (2, None)
+    assert (kept.plays, kept.moved) == (3, None)
     assert (site.count(RehearsalOutcome.MOVED), site.count(RehearsalOutcome.KEPT)) == (1, 1)
-    assert (site.metric("rehearsal_plays_total"), site.metric("rehearsal_ready")) == (14, 1)
+    assert (site.metric("rehearsal_plays_total"), site.metric("rehearsal_ready")) == (16, 1)
     assert site.metric("rehearsal_gain_seconds_total") == pytest.approx(found.gain)
     assert site.ask((snapshot, rows[:1], scores[:1], times)) is None
     assert [entry["event"] for entry in logs] == ["rehearsal.ready"]
@@ -189,8 +189,8 @@ def test_the_time_limit_ends_the_playing_and_the_best_so_far_counts():
     ticking = replace(request)
     monotonic = clock.monotonic
     clock.monotonic = lambda: (clock.sleep(2.0), monotonic())[1]  # each look at the clock takes two seconds
-    assert ticking.play(clock).plays == 3
-    assert request.play(VirtualClock(NOW)).plays == 12
+    assert ticking.play(clock).plays == 4
+    assert request.play(VirtualClock(NOW)).plays == 13
 
 
 def test_when_the_daemon_is_killed_its_worker_ends_whatever_it_does(tmp_path):
@@ -309,6 +309,10 @@ def test_a_model_is_rehearsed_a_rule_only_when_it_is_switched_on_and_nobody_with
     }
     assert told == {"auto": (True, False), "on": (True, True), "off": (False, False)}
     assert not wanted(RehearsalSection(), model, nowhere)
+    # What a verdict was given for: a rule as it is, Slurm's own order untouched, a model with its rehearsal.
+    on = RehearsalSection(enabled="on")
+    judged = {policy.name: wanted(on, policy, judged=True) for policy in (model, rule, by_name("multifactor"))}
+    assert judged == {"base": True, "saf": False, "multifactor": False}
     check(RehearsalSection(enabled="on"))
     check(RehearsalSection(enabled="auto"), nowhere)
     with pytest.raises(ConfigError, match=r'rehearsal\.enabled = "on" needs Numba: pip install'):
@@ -336,11 +340,16 @@ def test_the_planner_asks_only_when_it_is_wanted_and_lets_the_worker_rest_otherw
     assert (made.rehearsed.gain, counting.asked, counting.rested) == (5.0, 1, 0)
     for planning, policy, config in (
         (Planning(rehearsal=counting), rule, Config()),
+        (
+            Planning(rehearsal=counting),
+            rule,
+            Config(policy=PolicySection(name="auto"), rehearsal=RehearsalSection(enabled="on")),
+        ),
         (Planning(rehearsal=counting), model, Config(rehearsal=RehearsalSection(enabled="off"))),
         (Planning(rehearsal=counting, find=nowhere), model, Config()),
     ):
         assert planning(snapshot, policy, config, History()).rehearsed is None
-    assert (counting.asked, counting.rested) == (1, 3)
+    assert (counting.asked, counting.rested) == (1, 4)
     assert Planning()(snapshot, model, Config(), History()).rehearsed is None
 
 

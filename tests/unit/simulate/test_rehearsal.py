@@ -12,9 +12,9 @@ from rltuned.decide.rehearsal import Move
 from rltuned.observe.table3 import UNLIMITED_RUN_TIME
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate import kernel as k
-from rltuned.simulate.engine import Simulation, setup_of
+from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
-from rltuned.simulate.rehearsal import QueueRehearsal, _Player, _turned_out, stage
+from rltuned.simulate.rehearsal import QueueRehearsal, _cast, _Theatre, _turned_out, stage
 from rltuned.simulate.values import Backfill, SimulationSettings
 
 NOW = 60.0
@@ -85,13 +85,20 @@ def busy(n=60, shape="2x8,2x4", seed=3):
     return simulation
 
 
+def theatre(snapshot, queue, run, settings=None):
+    """To play on, with one set of run times."""
+    settings = settings or SimulationSettings()
+    state = stage(snapshot, queue, run, settings)
+    return _Theatre(queue, state, settings, [_cast(state)])
+
+
 def played(simulation, queue_of, settings=None):
     """(n,) starts of the pending jobs in one play, on the simulation's clock, by row of the workload; NaN: never."""
     snapshot, rows, run = seen(simulation)
     queue = rows[queue_of(snapshot.jobs.job_id[rows] - 1)]
     settings = settings or simulation.settings
-    play = _Player(stage(snapshot, queue, run, settings), setup_of(settings), len(queue))
-    play(np.arange(len(queue), dtype=np.float64))
+    play = theatre(snapshot, queue, run, settings)
+    play.play(play.order)
     start = np.full(len(simulation.jobs), np.nan)
     start[snapshot.jobs.job_id[queue] - 1] = play._stage.jobs["start"][: len(queue)] + NOW
     return start
@@ -136,9 +143,8 @@ def test_a_play_never_gives_more_of_a_node_than_it_has_however_uneven_the_shares
             mem_alloc=nodes.mem * rng.choice([0.0, 0.5, 1.5], len(nodes)),
         )
         for table in (odd, nodes):
-            state = stage(replace(snapshot, nodes=table), rows, run, simulation.settings)
-            play = _Player(state, setup_of(simulation.settings), len(rows))
-            play(np.arange(len(rows), dtype=np.float64))
+            play = theatre(replace(snapshot, nodes=table), rows, run, simulation.settings)
+            play.play(play.order)
             free, room = play._stage.amount[k.NOW_FREE], play._stage.amount[k.ROOM]
             assert (free >= 0).all()
             assert (free <= room).all()
@@ -153,11 +159,10 @@ def test_a_play_never_gives_more_of_a_node_than_it_has_however_uneven_the_shares
 def test_plays_do_not_wear_the_stage_out():
     simulation = busy()
     snapshot, rows, run = seen(simulation)
-    play = _Player(stage(snapshot, rows, run), setup_of(SimulationSettings()), len(rows))
-    keys = np.arange(len(rows), dtype=np.float64)
-    first = play(keys)
-    assert play(-keys) != first
-    assert play(keys) == first
+    play = theatre(snapshot, rows, run)
+    first = play.play(play.order)
+    assert play.play(-play.order) != first
+    assert play.play(play.order) == first
 
 
 # --- the choice
@@ -174,7 +179,7 @@ def test_of_two_jobs_for_one_gpu_the_short_one_is_put_first_when_the_policy_has_
     assert (found.cost, found.best, found.gain) == (5080.0, 90.0, 4990.0)
     # Of the two moves that come to the same the first that was tried is taken: the long one behind.
     assert (snapshot.jobs.job_id[found.moved], found.move) == (2, Move.LAST)
-    assert found.plays == 3
+    assert found.plays == 2 + 2
     right = QueueRehearsal(slowdown=0.0).rehearse(snapshot, rows, -wrong, run)
     assert (right.cost, right.moved, right.move, right.gain) == (90.0, None, None, 0.0)
 
@@ -203,15 +208,15 @@ def test_no_move_is_made_at_the_expense_of_the_slowdown():
         snapshot, rows, run = seen(simulation)
         scores = -np.log(run[rows])  # shortest first is good for the slowdown: many moves make it worse
         queue = rows[np.lexsort((snapshot.jobs.job_id[rows], -snapshot.jobs.priority[rows], -scores))]
-        play = _Player(stage(snapshot, queue, run), setup_of(SimulationSettings()), len(queue))
-        own = play(np.arange(len(queue), dtype=np.float64))
+        play = theatre(snapshot, queue, run)
+        own = play.play(play.order)
         found = QueueRehearsal(slowdown=0.0, margin=0.0, candidates=64, depth=256).rehearse(snapshot, rows, scores, run)
-        assert found.cost == pytest.approx(own.waited)
+        assert found.cost == pytest.approx(own.waited.sum())
         for at, job in enumerate(queue):
             for move, key in ((Move.FIRST, -1.0), (Move.LAST, float(len(queue)))):
                 keys = np.arange(len(queue), dtype=np.float64)
                 keys[at] = key
-                cost = play(keys)
+                cost = play.play(keys)
                 if (job, move) == (found.moved, found.move):
                     assert cost.slowed <= own.slowed * 1.0001
                 tempting += cost.waited < 0.999 * found.best and cost.slowed > 1.0001 * own.slowed
@@ -255,9 +260,10 @@ def test_when_the_time_is_up_the_best_so_far_counts():
     scores = np.random.default_rng(5).normal(size=len(rows))
     left = iter([True] * 4 + [False] * 100)
     found = QueueRehearsal(time_left=lambda: next(left)).rehearse(snapshot, rows, scores, run)
-    assert found.plays == 5
+    # The policy's own order: 1 play to find who fits nowhere, 1 to judge it; and 4 moves.
+    assert found.plays == 2 + 4
     none = QueueRehearsal(time_left=lambda: False).rehearse(snapshot, rows, scores, run)
-    assert (none.plays, none.moved) == (1, None)
+    assert (none.plays, none.moved) == (2, None)
 
 
 # --- odd queues
@@ -292,8 +298,8 @@ def test_nodes_that_may_take_no_job_take_none():
     simulation = busy()
     snapshot, rows, run = seen(simulation)
     drained = replace(snapshot, nodes=replace(snapshot.nodes, usable=np.arange(len(snapshot.nodes)) < 2))
-    play = _Player(stage(drained, rows, run), setup_of(SimulationSettings()), len(rows))
-    play(np.arange(len(rows), dtype=np.float64))
+    play = theatre(drained, rows, run)
+    play.play(play.order)
     jobs = play._stage.jobs[: len(rows)]
     nodes = {int(node) for job in jobs for node in play._stage.given_node[job["slot"] : job["slot"] + job["on"]]}
     assert nodes == {0, 1}
@@ -351,8 +357,9 @@ def test_drawn_run_times_keep_to_limits_and_running_jobs_outlast_what_they_have_
     every = np.concatenate((rows, snapshot.jobs.running))
     expected = np.minimum(snapshot.jobs.time_limit[every], 1e5) / 30.0
     drawn = []
-    for seed in range(40):
-        after = _turned_out(state, n, expected, snapshot.jobs.job_id[every], 0.8, seed)
+    times = np.full(len(snapshot.jobs), np.nan)
+    times[every] = expected
+    for after in _turned_out(state, snapshot.jobs, rows, times, 0.8, 40):
         jobs, running = after.jobs[:n], after.jobs[n:]
         assert (jobs["run"] >= 1.0).all()
         assert (jobs["run"] <= jobs["limit"]).all()
