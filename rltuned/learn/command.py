@@ -160,7 +160,7 @@ def as_dict(result: "Trained") -> dict[str, Any]:
 
 def lines(result: "Trained") -> Iterator[str]:
     """For people."""
-    kept = "the warm start" if result.iteration == 0 else f"iteration {result.iteration}"
+    kept = "the beginning, before iteration 1," if result.iteration == 0 else f"iteration {result.iteration}"
     yield f"{result.path}: {kept} of {result.iterations} iterations, the best on the validation windows"
     for group, ratios in result.verdict.groups.items():
         told = ", ".join(f"{label} {ratios[name]:.3f}" for name, label in _SHOWN.items())

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats
 from rltuned.observe import Observation, observe
-from rltuned.policy.actor import Actor, rule_level
+from rltuned.policy.actor import Actor
 from rltuned.simulate import kernel as k
 from rltuned.simulate.engine import Simulation
 
@@ -160,7 +160,6 @@ def play(
 ) -> Exactly:
     """A whole window by a policy; `simulation` has just been made."""
     rng = np.random.default_rng(seed)
-    rule = actor.architecture.residual
     ptr, logp, time = [0], [], []
     state, critic, base = [], [], []
     job, picked = [], []
@@ -174,8 +173,7 @@ def play(
             ptr.append(ptr[-1] + n)
             state.append(seen.state[:n])
             critic.append(seen.critic[:n])
-            level = np.zeros(n) if rule is None else rule_level(rule, seen)
-            base.append(level.astype(np.float32))
+            base.append(actor.level(seen).astype(np.float32))
             job.append(pending[seen.rows].astype(np.int32))
             picked.append(picks)
             logp.append(log_prob)

@@ -20,6 +20,9 @@ RULES: Final = ("fifo", "sjf", "saf", "wfp3", "unicep", "f1")
 TOLERATED: Final = 1.05
 """No metric may be bought with another: slowdown and 99th percentile of the wait may be so many times the rule's."""
 
+CHANCE: Final = 0.005
+"""Two policies whose scores differ by less may do so by chance: what training began with, the rule, is not given up for it."""
+
 _METRIC: Final = {
     Objective.WAIT: "wait_mean",
     Objective.JCT: "jct_mean",
@@ -43,6 +46,11 @@ class Verdict:
     """The same of each group."""
     rules: Mapping[str, str]
     """The best rule of each group."""
+
+
+def better(verdict: Verdict, than: Verdict, margin: float = 0.0) -> bool:
+    """Whether a policy is to be preferred; `margin`: by how much it must be."""
+    return verdict.score < than.score - margin
 
 
 class Jury:

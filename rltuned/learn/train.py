@@ -6,7 +6,7 @@ the run was killed and resumed: what is random is drawn from the seed and the nu
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from rltuned.learn.ppo import PPO, deterministic, tensorboard
 from rltuned.learn.progress import Report, silent
 from rltuned.learn.rollouts import Crew, Judge, Lesson, Roll, Rolled, Steps, Teach, critic_weights, judge, roll, teach
 from rltuned.learn.run_directory import RunDirectory, draw_curves
-from rltuned.learn.select import Jury, Verdict
+from rltuned.learn.select import CHANCE, Jury, Verdict, better
 from rltuned.learn.settings import TrainSettings
 from rltuned.learn.warm import beginner, run_time_coefficients, warm_start
 from rltuned.policy.actor import RUN_TIME, Actor, Architecture
@@ -38,7 +38,7 @@ class Trained:
     verdict: Verdict
     """On the validation windows, of the checkpoint that was kept."""
     iteration: int
-    """Of that checkpoint; 0: the warm start."""
+    """Of that checkpoint; 0: what PPO began with."""
     iterations: int
     """That were done."""
     skipped: Mapping[str, int]
@@ -82,12 +82,13 @@ class _Training:
     def candidate(self, index: int) -> Case:
         return candidate(self.sites, self.settings.curriculum, self.settings.seed, index)
 
-    def warm(self) -> tuple[Actor, Mapping[str, float]]:
-        """The warm start."""
+    def beginning(self) -> tuple[Actor, Verdict, Mapping[str, float]]:
+        """The rule on expected run times, or what the warm start has made of it where that is better; and how good it is."""
         settings = self.settings
         rng = np.random.default_rng([settings.seed, 4])
         windows = [self.candidate(index) for index in self.headroom[: settings.warm.windows]]
-        plain = _plain(settings)
+        coefficients = run_time_coefficients(windows)
+        plain = _plain(settings, coefficients)
         tasks = [
             Teach(case, plain, settings.warm.temperature, settings.seed + number, settings.warm.most_steps)
             for number, case in enumerate(windows)
@@ -99,12 +100,15 @@ class _Training:
         lessons = [lesson for lesson in lessons if len(lesson.count)]
         if not lessons:
             raise EvaluationError("no queue of two jobs in any window: nothing to be learned from this trace")
-        actor = beginner(settings.name, settings.architecture, lessons, rng)
-        loss = 0.0
-        if settings.warm.steps:
-            actor, loss = warm_start(actor, lessons, settings.warm, rng, self.report)
-        weights = {**actor.weights, RUN_TIME: run_time_coefficients(windows)}
-        return Actor(actor.name, actor.architecture, weights), {"warm.loss": loss}
+        rule = beginner(settings.name, settings.architecture, lessons, rng)
+        rule = replace(rule, weights={**rule.weights, RUN_TIME: coefficients})
+        verdict = self.jury.verdict(rule)
+        if not settings.warm.steps:
+            return rule, verdict, {}
+        actor, loss = warm_start(rule, lessons, settings.warm, rng, self.report)
+        warm = self.jury.verdict(actor)
+        told = {"warm.loss": loss, "warm.score": warm.score, "rule.score": verdict.score}
+        return (actor, warm, told) if better(warm, verdict, CHANCE) else (rule, verdict, told)
 
     def rolls(self, iteration: int, ppo: PPO) -> tuple[Steps | None, float]:
         """The decisions of an iteration, and the mean objective of its roll-outs in units of the base rule's."""
@@ -142,13 +146,13 @@ class _Training:
         return (Steps.joined(parts), float(np.mean(ratios))) if parts else (None, float("nan"))
 
 
-def _plain(settings: TrainSettings) -> Actor:
-    """An actor that is the base rule."""
+def _plain(settings: TrainSettings, coefficients: npt.NDArray[np.float32]) -> Actor:
+    """An actor that is the base rule, on the run times that are expected by these coefficients."""
     columns = settings.architecture.inputs
     architecture = Architecture(inputs=columns, hidden=(), residual=settings.base)
     nothing = {"layer0.kernel": np.zeros((columns, 1), dtype=np.float32), "layer0.bias": np.zeros(1, dtype=np.float32)}
     scale = {"input.mean": np.zeros(columns, dtype=np.float32), "input.scale": np.ones(columns, dtype=np.float32)}
-    return Actor("rule", architecture, {**nothing, **scale})
+    return Actor("rule", architecture, {**nothing, **scale, RUN_TIME: coefficients})
 
 
 def train(
@@ -189,8 +193,7 @@ def train(
         run = _Training(sites, settings, crew, report)
         held = directory.last() if resume else None
         if held is None:
-            actor, told = run.warm()
-            verdict = run.jury.verdict(actor)
+            actor, verdict, told = run.beginning()
             ppo = PPO(settings.ppo, actor, critic_weights(np.random.default_rng([settings.seed, 6])))
             best, done = actor, 0
             kept: dict[str, Any] = {"verdict": asdict(verdict), "iteration": 0}
@@ -226,7 +229,7 @@ def train(
                 actor = ppo.actor
                 verdict = run.jury.verdict(actor)
                 line |= _flat(verdict)
-                if verdict.score < kept["verdict"]["score"]:
+                if better(verdict, Verdict(**kept["verdict"]), CHANCE if kept["iteration"] == 0 else 0.0):
                     best, kept = actor, {"verdict": asdict(verdict), "iteration": done}
                 _tell(directory, curves, line)
                 _checkpoint(directory, done, ppo, best, kept, run.skipped)
@@ -237,7 +240,7 @@ def train(
             report("learning", last, last)
         draw_curves(directory.told(), out / "learning.png")
         verdict = Verdict(**kept["verdict"])
-        golden_state, golden_base = _golden(run)
+        golden_state, golden_base = _golden(run, best)
     path = save(
         best,
         out,
@@ -302,9 +305,9 @@ def _training_part(sites: Sequence[Site], settings: TrainSettings, revision: str
     )
 
 
-def _golden(run: _Training) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64] | None]:
+def _golden(run: _Training, actor: Actor) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64] | None]:
     """A queue of some training window, for the manifest's golden vector."""
-    plain = _plain(run.settings)
+    plain = _plain(run.settings, actor.weights[RUN_TIME])
     for index in run.headroom:
         lesson = teach(Teach(run.candidate(index), plain, 0.0, 0, 1_000_000))
         if len(lesson.count):

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from rltuned.cluster.tables import Floats
 from rltuned.observe.observation import Observation
 from rltuned.observe.supply import CENTURY
-from rltuned.observe.table3 import RUN_TIME_HORIZON, UNLIMITED_RUN_TIME
-from rltuned.policy.base import Queue
+from rltuned.observe.table3 import RUN_TIME_HORIZON
+from rltuned.policy.base import Queue, QueueView
 from rltuned.policy.heuristics import by_name
 
 Weights = Mapping[str, npt.NDArray[np.float32]]
@@ -25,9 +25,6 @@ CORRECTED: Final = ("saf", "sjf", "qssf")
 
 RUN_TIME: Final = "run_time.coefficients"
 """(3,) optional tensor: c0, c1, c2 of ln T = c0 + c1 ln r + c2 ln L, the run time that is expected."""
-
-LEAST_ESTIMATED: Final = 0.05
-"""Share of the jobs that must have an estimate below their limit. With fewer, r is the limit, or is true."""
 
 _TIME_SCALE: Final = math.log1p(RUN_TIME_HORIZON)
 
@@ -49,7 +46,7 @@ class Architecture:
     context: bool = False
     """Whether the first layer also sees the mean of the window's rows, so that a job is judged among its company."""
     residual: str | None = None
-    """One of `CORRECTED`. Score = `rule_level` + bound · tanh(network): with zero weights it is the rule."""
+    """One of `CORRECTED`. Score = `Actor.level` + bound · tanh(network): with zero weights it is the rule, on expected run times."""
     bound: float = 0.25
     """Largest correction of a residual network, on the scale of requested_time: 0.25 is a factor of e^3.7 in the key."""
 
@@ -96,10 +93,19 @@ class Actor:
         """
         correction = np.round(self._corrections(observation.state[: len(observation)]), 6)
         rule = self.architecture.residual
-        return correction if rule is None else np.round(rule_level(rule, observation), 9) + correction
+        return correction if rule is None else np.round(self.level(observation), 9) + correction
+
+    def level(self, queue: Queue) -> Floats:
+        """(n,) what the network corrects: `rule_level` of its rule, with the run times that are expected. 0 without a rule."""
+        rule = self.architecture.residual
+        if rule is None:
+            return np.zeros(len(queue.run_time))
+        expected = self.expected_run_time(queue.run_time, queue.time_limit)
+        view = QueueView(expected, queue.time_limit, queue.gpus, queue.wait, queue.submit, queue.priority)
+        return rule_level(rule, view)
 
     def score_rows(self, state: npt.NDArray[np.float32], base: Floats | None = None) -> Floats:
-        """(n,) scores of (n, inputs) rows, all of them jobs; `base`: (n,) `rule_level` of the residual's rule."""
+        """(n,) scores of (n, inputs) rows, all of them jobs; `base`: (n,) `level` of a residual actor."""
         corrections = self._corrections(state)
         if self.architecture.residual is None:
             return corrections
@@ -108,24 +114,23 @@ class Actor:
         return base + corrections
 
     def expected_run_time(self, run_time: Floats, time_limit: Floats) -> Floats:
-        """(n,) T, seconds: how long each job is expected to run, for who looks ahead.
+        """(n,) T, seconds: how long each job is expected to run.
 
         ln T = c0 + c1 ln r + c2 ln L, cut to [1, L]; an unlimited job counts as one of 30 days. T = r where the model has
-        no such coefficients, and where fewer than `LEAST_ESTIMATED` of these jobs have r < L.
+        no such coefficients, and where r is no less than L: the estimate is the limit, or says that it will be reached.
 
         Args:
             run_time: (n,) r, the smaller of estimate and limit, seconds, at least 1.
             time_limit: (n,) L, seconds, infinite or NaN when unlimited.
         """
         coefficients = self.weights.get(RUN_TIME)
-        estimated = np.count_nonzero(run_time < np.fmin(time_limit, UNLIMITED_RUN_TIME))
-        if coefficients is None or estimated < LEAST_ESTIMATED * max(len(run_time), 1):
+        if coefficients is None:
             return run_time.copy()
         constant, of_run_time, of_limit = coefficients.astype(np.float64)
         limit = np.maximum(np.fmin(time_limit, RUN_TIME_HORIZON), 1.0)
         level = constant + of_run_time * np.log(run_time) + of_limit * np.log(limit)
-        expected: Floats = np.fmin(np.exp(np.clip(level, 0.0, math.log(CENTURY))), time_limit)
-        return np.maximum(expected, 1.0)
+        expected = np.fmin(np.exp(np.clip(level, 0.0, math.log(CENTURY))), time_limit)
+        return np.where(run_time < limit, np.maximum(expected, 1.0), run_time)
 
     def _corrections(self, state: npt.NDArray[np.float32]) -> Floats:
         """(n,) what the network adds to its rule; its output where there is none."""

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from rltuned.cluster.tables import Floats
 from rltuned.observe.observation import Observation
 from rltuned.observe.table3 import RUN_TIME_HORIZON
-from rltuned.policy.actor import Activation, Actor, rule_level
+from rltuned.policy.actor import RUN_TIME, Activation, Actor
 
 COMPLETE: Final = 1e-9
 """How far the parts of a smooth network may miss their sum before the way is cut into more pieces."""
@@ -62,7 +62,7 @@ def attribute(actor: Actor, observation: Observation, row: int) -> Attribution:
     rule: dict[str, float] = {}
     level = base = 0.0
     if architecture.residual is not None:
-        for name, values in rule_parts(architecture.residual, observation).items():
+        for name, values in level_parts(actor, observation).items():
             average = float(values.mean())
             rule[name] = float(values[row]) - average
             level, base = level + float(values[row]), base + average
@@ -75,11 +75,21 @@ def attribute(actor: Actor, observation: Observation, row: int) -> Attribution:
     )
 
 
-def rule_parts(name: str, observation: Observation) -> dict[str, Floats]:
-    """(n,) the level of a rule that an actor may correct, as a sum by feature: ln(r · n) is ln r + ln n (SAF, QSSF)."""
-    level = rule_level(name, observation)
-    time = -np.log(observation.run_time) / np.log1p(RUN_TIME_HORIZON)
-    return {"requested_time": level} if name == "sjf" else {"requested_time": time, "requested_gpus": level - time}
+def level_parts(actor: Actor, observation: Observation) -> dict[str, Floats]:
+    """(n,) what a residual actor corrects, as a sum by feature: ln(T · n) is ln T + ln n (SAF, QSSF), and the expected run time
+    T a product of powers of estimate and limit.
+    """
+    scale = np.log1p(RUN_TIME_HORIZON)
+    run_time, limit = observation.run_time, observation.time_limit
+    time = -np.log(actor.expected_run_time(run_time, limit)) / scale
+    parts = {"requested_time": time}
+    if (coefficients := actor.weights.get(RUN_TIME)) is not None:
+        bounded = np.maximum(np.fmin(limit, RUN_TIME_HORIZON), 1.0)
+        of_limit = np.where(run_time < bounded, -float(coefficients[2]) * np.log(bounded) / scale, 0.0)
+        parts = {"requested_time": time - of_limit, "requested_limit": of_limit}
+    if actor.architecture.residual != "sjf":
+        parts["requested_gpus"] = actor.level(observation) - time
+    return parts
 
 
 def gradients(actor: Actor, rows: Floats, company: Floats) -> tuple[Floats, Floats]:

@@ -1,5 +1,6 @@
 """What a policy answers, and the little of a queue that a plain rule needs."""
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from rltuned.cluster.tables import Floats
@@ -35,6 +36,18 @@ class Queue(Protocol):
     @property
     def priority(self) -> Floats:
         """What Slurm alone would give: multifactor's priority without the site factor, higher first."""
+
+
+@dataclass(frozen=True)
+class QueueView:
+    """A `Queue` of these columns."""
+
+    run_time: Floats
+    time_limit: Floats
+    gpus: Floats
+    wait: Floats
+    submit: Floats
+    priority: Floats
 
 
 class Policy(Protocol):

@@ -1,7 +1,7 @@
 """`Simulation`: a simulated Slurm that is moved in time, looked at and meddled with."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -22,6 +22,7 @@ from rltuned.cluster.tables import (
     Snapshot,
 )
 from rltuned.errors import RltunedError
+from rltuned.policy.base import QueueView
 from rltuned.simulate import kernel as k
 from rltuned.simulate.requests import Requests, requests
 from rltuned.simulate.values import Backfill, Estimates, Fit, JobFate, SimulationResult, SimulationSettings
@@ -67,18 +68,6 @@ class Predictor(Protocol):
 
     def predict(self, rows: Rows) -> Floats:
         """(n,) r of these new jobs, seconds."""
-
-
-@dataclass(frozen=True)
-class QueueView:
-    """The columns that a plain rule looks at (`rltuned.policy.base.Queue`)."""
-
-    run_time: Floats
-    time_limit: Floats
-    gpus: Floats
-    wait: Floats
-    submit: Floats
-    priority: Floats
 
 
 class Simulation:

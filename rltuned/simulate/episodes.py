@@ -19,9 +19,10 @@ from rltuned.observe.sampling import CRITIC_COLUMNS, STATE_COLUMNS
 from rltuned.observe.supply import MOST_GPUS, MOST_MIB
 from rltuned.observe.table3 import RUN_TIME_HORIZON, UNLIMITED_RUN_TIME
 from rltuned.observe.window import WINDOW
-from rltuned.policy.actor import CORRECTED, Activation, Actor, Architecture, rule_level, untrained
+from rltuned.policy.actor import CORRECTED, RUN_TIME, Activation, Actor, Architecture, untrained
+from rltuned.policy.base import QueueView
 from rltuned.simulate import episode_kernel as e
-from rltuned.simulate.engine import QueueView, Simulation
+from rltuned.simulate.engine import Simulation
 from rltuned.simulate.requests import Requests
 from rltuned.simulate.values import Estimates, JobFate, SimulationSettings
 from rltuned.workload.jobs import Source, Workload, workload
@@ -51,10 +52,10 @@ class Network:
     relu: bool
     """Between the layers; otherwise tanh."""
     residual: bool
-    """Score = level of `rule` + bound · tanh(network)."""
+    """Score = `Actor.level` + bound · tanh(network)."""
     bound: float
-    rule: str = "saf"
-    """Without meaning when not `residual`."""
+    actor: Actor
+    """Whose network it is."""
 
     @classmethod
     def from_actor(cls, actor: Actor) -> "Network":
@@ -76,7 +77,7 @@ class Network:
             relu=shape.activation is Activation.RELU,
             residual=shape.residual is not None,
             bound=shape.bound,
-            rule=shape.residual or "saf",
+            actor=actor,
         )
 
     @property
@@ -98,10 +99,9 @@ class Network:
             )
         if not all(np.isfinite(array).all() for array in (*self.kernels, *self.biases, self.context)):
             raise RltunedError("a network with weights that are not finite cannot order a queue")
-        if self.residual and self.rule not in CORRECTED:
-            raise RltunedError(
-                f"no level of the rule '{self.rule}' to correct; there are {', '.join(sorted(CORRECTED))}"
-            )
+        rule = self.actor.architecture.residual
+        if rule is not None and rule not in CORRECTED:
+            raise RltunedError(f"no level of the rule '{rule}' to correct; there are {', '.join(sorted(CORRECTED))}")
         return widths
 
 
@@ -233,15 +233,15 @@ class Episode:
             relu=bool(network.relu),
             residual=bool(network.residual),
             bound=float(network.bound),
-            level=self._level(network.rule if network.residual else ""),
+            level=self._level(network.actor),
         )
 
-    def _level(self, rule: str) -> Floats:
-        """(N,) the rule's level of each job; it does not change while the job waits."""
-        if rule not in self._levels:
-            level = np.round(rule_level(rule, self._view), 9) if rule else np.zeros(len(self.jobs))
-            self._levels[rule] = level
-        return self._levels[rule]
+    def _level(self, actor: Actor) -> Floats:
+        """(N,) what the actor corrects, of each job; it does not change while the job waits."""
+        key = f"{actor.architecture.residual} {actor.weights.get(RUN_TIME)}"
+        if key not in self._levels:
+            self._levels[key] = np.round(actor.level(self._view), 9)
+        return self._levels[key]
 
     def _trajectory(self, tape: e.Tape) -> Trajectory:
         records = self._state.jobs

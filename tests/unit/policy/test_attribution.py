@@ -1,13 +1,15 @@
 """How each number of a job moves its score."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from unit.policy.conftest import actor_of, observation
 
 from rltuned.observe import STATE_COLUMNS
 from rltuned.policy import Activation
-from rltuned.policy.actor import rule_level
-from rltuned.policy.attribution import attribute, gradients, integrated_gradients, rule_parts
+from rltuned.policy.actor import RUN_TIME, rule_level
+from rltuned.policy.attribution import attribute, gradients, integrated_gradients, level_parts
 
 SHAPES = [
     {},
@@ -78,11 +80,30 @@ def test_the_corners_of_a_relu_are_found_where_a_thousand_small_steps_find_them(
 
 
 def test_the_level_of_a_product_falls_into_run_time_and_gpus(seen):
-    parts = rule_parts("saf", seen)
+    parts = level_parts(actor_of(residual="saf"), seen)
     np.testing.assert_allclose(sum(parts.values()), rule_level("saf", seen), atol=1e-12)
     doubled = np.maximum(seen.gpus, 1.0)
     np.testing.assert_allclose(parts["requested_gpus"], -np.log(doubled) / np.log1p(30 * 86400.0), atol=1e-12)
-    assert set(rule_parts("sjf", seen)) == {"requested_time"}
+    assert set(level_parts(actor_of(residual="sjf"), seen)) == {"requested_time"}
+
+
+def test_the_level_of_an_expected_run_time_falls_into_estimate_limit_and_gpus(seen):
+    actor = actor_of(residual="saf")
+    actor = replace(actor, weights={**actor.weights, RUN_TIME: np.array([0.5, 0.75, 0.25], dtype=np.float32)})
+    # A third of the jobs has no estimate below its limit.
+    estimated = np.arange(len(seen)) % 3 > 0
+    seen = replace(seen, run_time=np.where(estimated, np.maximum(0.3 * seen.run_time, 1.0), seen.run_time))
+    parts = level_parts(actor, seen)
+    np.testing.assert_allclose(sum(parts.values()), actor.level(seen), atol=1e-12)
+    below = seen.run_time < np.minimum(seen.time_limit, 30 * 86400.0)
+    assert 0 < below.sum() < len(seen)
+    np.testing.assert_allclose(
+        parts["requested_limit"],
+        np.where(below, -0.25 * np.log(np.minimum(seen.time_limit, 30 * 86400.0)) / np.log1p(30 * 86400.0), 0.0),
+        atol=1e-12,
+    )
+    for row in range(len(seen)):
+        assert abs(attribute(actor, seen, row).gap) < 1e-9
 
 
 def test_the_only_job_of_a_queue_is_the_average_job():

@@ -13,7 +13,7 @@ from rltuned.decide.ranks import merge, ranks_of
 from rltuned.errors import RltunedError
 from rltuned.evaluate.metrics import measure
 from rltuned.observe import STATE_COLUMNS, Observation, observe
-from rltuned.policy.actor import Activation, Actor, Architecture, rule_level, untrained
+from rltuned.policy.actor import RUN_TIME, Activation, Actor, Architecture, untrained
 from rltuned.simulate import episode_kernel, kernel
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.episodes import Episode, Network, Trajectory
@@ -35,12 +35,18 @@ def actor(architecture: Architecture, seed: int = 0, size: float = 1.0) -> Actor
     return replace(made, weights=weights)
 
 
+def expecting(one: Actor) -> Actor:
+    """With an opinion of what estimates and limits are worth."""
+    return replace(one, weights={**one.weights, RUN_TIME: np.array([-1.5, 0.5, 0.6], dtype=np.float32)})
+
+
 ACTORS = {
     "the paper's network": actor(Architecture(), 1),
     "SAF corrected, beside the mean": actor(
         Architecture(hidden=(16,), activation=Activation.TANH, context=True, residual="saf", bound=0.4), 2
     ),
     "SJF corrected": actor(Architecture(hidden=(12, 6), residual="sjf"), 3),
+    "SAF on expected run times corrected": expecting(actor(Architecture(hidden=(8,), residual="saf"), 6)),
     "no hidden layer, beside the mean": actor(Architecture(hidden=(), context=True), 4),
 }
 SAF = actor(Architecture(residual="saf", bound=0.0), 5)
@@ -112,9 +118,7 @@ def assert_same_rows(ranker: Observing, found: Trajectory, policy: Actor) -> Non
         np.testing.assert_allclose(found.state[begin:end], observation.state[: len(jobs)], atol=1e-6, rtol=0)
         np.testing.assert_allclose(found.critic[begin:end], observation.critic[: len(jobs)], atol=1e-6, rtol=0)
         np.testing.assert_allclose(found.score[begin:end], policy.score(observation), atol=2e-6, rtol=0)
-        rule = policy.architecture.residual
-        level = np.zeros(len(jobs)) if rule is None else rule_level(rule, observation)
-        np.testing.assert_allclose(found.base[begin:end], level, atol=1e-6, rtol=0)
+        np.testing.assert_allclose(found.base[begin:end], policy.level(observation), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("name", ACTORS)
@@ -334,7 +338,7 @@ def test_nodes_with_two_types_of_gpus_are_refused():
         {"kernels": NETWORK.kernels[1:]},
         {"biases": NETWORK.biases[:-1]},
         {"context": np.zeros((3, 3))},
-        {"rule": "wfp3"},
+        {"actor": replace(SAF, architecture=replace(SAF.architecture, residual="wfp3"))},
         {"kernels": (np.full_like(NETWORK.kernels[0], np.nan), *NETWORK.kernels[1:])},
     ],
 )
