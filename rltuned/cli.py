@@ -426,7 +426,11 @@ def _model(name: str) -> str:
     type=click.Choice(["rlscheduler", "schedinspector"]),
     help="Train this learned peer instead, as its authors do, for a comparison (docs/peers.md).",
 )
-@click.option("--rule", metavar="RULE", help="Base rule of --peer schedinspector. [default: sjf]")
+@click.option(
+    "--rule",
+    metavar="RULE",
+    help="Base rule: its metric is the unit of rewards, and saf, sjf or qssf is corrected, beside another one the network stands alone. [default: saf; of --peer schedinspector: sjf]",
+)
 @click.option("--form", metavar="FORMAT", help="Format of the traces. [default: by their first lines]")
 @click.option("--skip-bad", is_flag=True, help="Count lines that cannot be read and go on.")
 @json_option
@@ -478,9 +482,9 @@ def train(
     _check_sites(traces, clusters, from_sacct)
     if out is None:
         raise click.UsageError("--out DIR: where the model, its curves and its checkpoints go")
-    if peer is not None or rule is not None:
-        if peer is None or len(traces) != 1 or resume:
-            raise click.UsageError("--peer takes one --trace with one --cluster, and no --resume; --rule is for --peer")
+    if peer is not None:
+        if len(traces) != 1 or resume:
+            raise click.UsageError("--peer takes one --trace with one --cluster, and no --resume")
         given = {key: value for key, value in options.items() if not _defaulted(context, key)}
         given |= {} if _defaulted(context, "name") else {"name": name}
         asked = {"minutes": budget, "epochs": iterations, "jobs": window, "processes": processes, "rule": rule}
@@ -498,7 +502,7 @@ def train(
     swept = seeds is not None or objectives is not None
     if executor == "slurm" and not swept:
         raise click.UsageError("--executor slurm is for sweeps: give --seeds or --objectives")
-    settings = command.settings(name=name, budget=budget, iterations=iterations, window=window, **options)
+    settings = command.settings(name=name, budget=budget, iterations=iterations, window=window, rule=rule, **options)
     cores = processes or len(os.sched_getaffinity(0))
     with progress_bar() as report:
         if from_sacct is not None:

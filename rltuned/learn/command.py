@@ -14,6 +14,8 @@ from rltuned.learn.cost import Objective
 from rltuned.learn.curriculum import MIXED, CurriculumSettings, Site
 from rltuned.learn.progress import Report
 from rltuned.learn.settings import ITERATIONS_PER_MINUTE, PPOSettings, TrainSettings
+from rltuned.policy.actor import CORRECTED, Architecture
+from rltuned.policy.heuristics import by_name
 from rltuned.workload import read, read_shape
 from rltuned.workload.estimates import EstimateKind, parse_estimates
 
@@ -33,12 +35,14 @@ def settings(
     objective: str = "mix",
     estimates: str = MIXED,
     seed: int = 7,
+    rule: str | None = None,
 ) -> TrainSettings:
     """Of the command line's options.
 
     Raises:
-        ConfigError: estimates that do not exist, or that training cannot make.
+        ConfigError: estimates that do not exist, or that training cannot make; a rule that does not exist.
     """
+    base = by_name(rule or "saf").name
     if estimates != MIXED and parse_estimates(estimates).kind is EstimateKind.HISTORY:
         raise ConfigError(
             "training: estimates by history depend on what has run before a window; train with mixed errors instead "
@@ -52,6 +56,9 @@ def settings(
         seed=seed,
         iterations=iterations,
         estimates=estimates,
+        base=base,
+        # A rule whose key is a product is corrected; beside another one the network stands alone.
+        architecture=Architecture(residual=base if base in CORRECTED else None, context=True),
         validation_window=most,
         curriculum=CurriculumSettings(window=(max(most // 4, 2), most), estimates=estimates),
         ppo=PPOSettings(objective=Objective(objective)),
@@ -78,6 +85,7 @@ def line(
     if from_sacct is not None:
         words += ["--from-sacct", f"{from_sacct:g}"]
     words += ["--name", asked.name, "--objective", asked.ppo.objective.value, "--estimates", asked.estimates]
+    words += [] if asked.base == "saf" else ["--rule", asked.base]
     words += [
         "--seed",
         str(asked.seed),

@@ -18,6 +18,7 @@ from rltuned.cluster.tables import Floats
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.executors import begin_worker
 from rltuned.evaluate.metrics import measure
+from rltuned.evaluate.policies import MultifactorRanker
 from rltuned.learn.cost import Objective, Ran, cost
 from rltuned.learn.exact import Played
 from rltuned.policy.actor import Actor
@@ -46,7 +47,7 @@ def episode(case: Case) -> Episode:
 def by_rule(case: Case, name: str) -> tuple[Floats, Floats]:
     """Start and end of each job under a plain rule."""
     simulation = Simulation(case.shape, case.submitted, _estimates(case), asked=case.asked)
-    simulation.run(RuleRanker(by_name(name)))
+    simulation.run(MultifactorRanker() if name == "multifactor" else RuleRanker(by_name(name)))
     result = simulation.result()
     return result.start, result.end
 

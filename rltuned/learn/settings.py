@@ -78,15 +78,12 @@ class TrainSettings:
     """Jobs of a validation window."""
     validation_windows: int = 40
     """Of each trace."""
+    base: str = "saf"
+    """The rule whose metric is the unit of rewards (the paper's base policy)."""
     architecture: Architecture = field(default_factory=lambda: Architecture(residual="saf", context=True))
     curriculum: CurriculumSettings = field(default_factory=CurriculumSettings)
     warm: WarmSettings = field(default_factory=WarmSettings)
     ppo: PPOSettings = field(default_factory=PPOSettings)
-
-    @property
-    def base(self) -> str:
-        """The rule whose metric is the unit of rewards."""
-        return self.architecture.residual or "saf"
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""

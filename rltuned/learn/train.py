@@ -147,9 +147,10 @@ class _Training:
 
 
 def _plain(settings: TrainSettings, coefficients: npt.NDArray[np.float32]) -> Actor:
-    """An actor that is the base rule, on the run times that are expected by these coefficients."""
+    """An actor that is the rule to be corrected, or SAF, on the run times that are expected by these coefficients."""
     columns = settings.architecture.inputs
-    architecture = Architecture(inputs=columns, hidden=(), residual=settings.base)
+    rule = settings.architecture.residual or "saf"
+    architecture = Architecture(inputs=columns, hidden=(), residual=rule)
     nothing = {"layer0.kernel": np.zeros((columns, 1), dtype=np.float32), "layer0.bias": np.zeros(1, dtype=np.float32)}
     scale = {"input.mean": np.zeros(columns, dtype=np.float32), "input.scale": np.ones(columns, dtype=np.float32)}
     return Actor("rule", architecture, {**nothing, **scale, RUN_TIME: coefficients})

@@ -294,7 +294,6 @@ def test_advantages_are_those_worked_out_by_hand():
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--rule", "saf"], "--rule is for --peer"),
         (["--peer", "rlscheduler", "--resume"], "no --resume"),
         (["--peer", "rlscheduler", "--trace", "b", "--cluster", "1x1"], "one --trace"),
         (["--peer", "decima"], "'decima' is not one of"),

@@ -228,6 +228,35 @@ def test_the_budget_is_counted_in_iterations():
     assert command.settings(name="x", budget=10.0, iterations=5).iterations == 5
 
 
+def test_a_base_rule_is_corrected_where_its_key_is_a_product_and_else_only_the_unit():
+    made = {rule: command.settings(name="x", rule=rule) for rule in (None, "sjf", "fifo", "multifactor")}
+    assert {rule: (s.base, s.architecture.residual) for rule, s in made.items()} == {
+        None: ("saf", "saf"),
+        "sjf": ("sjf", "sjf"),
+        "fifo": ("fifo", None),
+        "multifactor": ("multifactor", None),
+    }
+    told = command.line(["a"], ["1x1"], None, made["fifo"])
+    assert "--rule fifo" in told
+    assert "--rule" not in command.line(["a"], ["1x1"], None, made[None])
+    with pytest.raises(ConfigError, match="no rule 'best'"):
+        command.settings(name="x", rule="best")
+
+
+@pytest.mark.parametrize("rule", ["sjf", "multifactor"])
+def test_a_model_comes_of_another_base_rule_too(tmp_path, rule):
+    pytest.importorskip("tensorflow")
+    from rltuned.learn.train import train
+
+    asked = command.settings(name="x", rule=rule, iterations=1)
+    small = replace(
+        SMALL, base=asked.base, architecture=replace(SMALL.architecture, residual=asked.architecture.residual)
+    )
+    result = train([site()], replace(small, iterations=1), tmp_path)
+    loaded = files.load(str(result.path))
+    assert (loaded.architecture.residual, RUN_TIME in loaded.weights) == (asked.architecture.residual, True)
+
+
 @pytest.mark.skipif("RLTUNED_TEST_TRACES" not in os.environ, reason="RLTUNED_TEST_TRACES names no directory of traces")
 def test_windows_of_a_real_trace_have_headroom():
     directory = Path(os.environ["RLTUNED_TEST_TRACES"])
