@@ -17,7 +17,7 @@ from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.tables import Codes, Floats, JobState, Partition, Snapshot
 from rltuned.errors import EvaluationError
 from rltuned.observe import FEATURES, Observation, observe
-from rltuned.policy.actor import Actor
+from rltuned.policy.actor import Actor, rule_level
 from rltuned.policy.base import Policy
 from rltuned.workload.estimates import written_limit
 
@@ -175,6 +175,7 @@ def portrait(policy: Policy, seed: int = 7, pictures: Sequence[Picture] = PICTUR
 
 
 def _panel(policy: Policy, seed: int, picture: Picture) -> Panel:
+    rule = policy.architecture.residual if isinstance(policy, Actor) else None
     x = picture.values.copy()
     scores: dict[str, list[float]] = {}
     levels: dict[str, list[float]] = {}
@@ -182,8 +183,8 @@ def _panel(policy: Policy, seed: int, picture: Picture) -> Panel:
         for label, job, cluster in picture.scenes(value):
             seen = scene(job, cluster, seed)
             scores.setdefault(label, []).append(_ahead(policy.score(seen)))
-            if isinstance(policy, Actor) and policy.architecture.residual is not None:
-                levels.setdefault(label, []).append(_ahead(policy.level(seen)))
+            if rule is not None:
+                levels.setdefault(label, []).append(_ahead(rule_level(rule, seen)))
             if picture.feature:
                 x[at] = float(seen.features[0, FEATURES.index(picture.feature)])
     curves = [
