@@ -204,12 +204,17 @@ def _expected(policy: Policy, estimates: Floats, time_limit: Floats) -> Floats:
 
 
 def _moved(scores: Floats, observation: Observation, rehearsed: Rehearsed | None) -> Floats:
-    """The scores, with the job that the rehearsal moves before or behind all others."""
+    """The scores, with the job that the rehearsal moves before all others or behind those that it has played."""
     if rehearsed is None or rehearsed.moved is None:
         return scores
-    at = observation.rows == rehearsed.moved
-    end = scores.max() + 1.0 if rehearsed.move is Move.FIRST else scores.min() - 1.0
-    return np.where(at, end, scores)
+    rows = observation.rows
+    if rehearsed.move is Move.FIRST:
+        score = scores.max() + 1.0
+    elif rehearsed.behind is None:
+        score = scores.min() - 1.0
+    else:
+        score = np.nextafter(scores[rows == rehearsed.behind][0], -np.inf)
+    return np.where(rows == rehearsed.moved, score, scores)
 
 
 def _of_these_jobs(history: History, jobs: JobTable) -> History:

@@ -36,6 +36,8 @@ class Rehearsed:
     """Row in the snapshot's job table of the job to move; None: the policy's order stays."""
     move: Move | None
     """Where to."""
+    behind: int | None = None
+    """Row of the job that one moved to the back comes right behind: the last one that was played. None: behind all."""
 
     @property
     def gain(self) -> float:

@@ -144,7 +144,8 @@ class QueueRehearsal:
             return Rehearsed(theatre.plays, cost, cost, None, None)
         best = min(good, key=lambda trial: self._share(trial.cost, own))
         moved = int(theatre.queue[best.at])
-        return Rehearsed(theatre.plays, cost, float(best.cost.waited.mean()), moved, best.move)
+        behind = theatre.last_beside(best.at) if best.move is Move.LAST else None
+        return Rehearsed(theatre.plays, cost, float(best.cost.waited.mean()), moved, best.move, behind)
 
     def _theatre(
         self, snapshot: Snapshot, rows: Rows, scores: Floats, run_times: Floats, spread: float
@@ -245,6 +246,12 @@ class _Theatre:
         keys = self.order.copy()
         keys[at] = _FRONT if move is Move.FIRST else len(keys)
         return keys
+
+    def last_beside(self, at: int) -> int | None:
+        """Row of the last job of the tier of the one at `at`: moved to the back, it comes behind it. None: it is alone there."""
+        beside = np.flatnonzero(self._tier == self._tier[at])
+        beside = beside[beside != at]
+        return int(self.queue[beside[-1]]) if len(beside) else None
 
     def play(self, keys: Floats, first: int = 0, last: int | None = None) -> Cost:
         """Play the queue, whose first `pending` rows wait, in the order of their keys, with the sets from `first` to before

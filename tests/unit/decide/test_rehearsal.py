@@ -85,6 +85,19 @@ def test_what_it_moves_goes_before_or_behind_all_and_the_others_keep_their_order
     assert np.array_equal(kept.scores, plain.scores)
 
 
+def test_what_it_moves_to_the_back_of_a_long_queue_comes_right_behind_what_was_played():
+    class Shallow(Asked):
+        def rehearse(self, snapshot, rows, scores, run_times, spread=0.0):
+            order = rows[np.argsort(-scores)]
+            return Rehearsed(3, 10.0, 5.0, int(order[0]), Move.LAST, int(order[2]))
+
+    snapshot = make_snapshot(pending(5, time_limit=[500.0, 400.0, 300.0, 200.0, 100.0], eligible_time=[NOW - 60] * 5))
+    plain = plan(snapshot, by_name("sjf"), Config())
+    made = plan(snapshot, by_name("sjf"), Config(), rehearsal=Shallow())
+    a, b, c, d, e = (int(row) for row in plain.rows[plain.queue])
+    assert [int(row) for row in made.rows[made.queue]] == [b, c, a, d, e]
+
+
 def test_a_policy_that_fails_is_not_rehearsed():
     class Broken:
         name = "broken"

@@ -233,6 +233,23 @@ def test_only_the_head_of_a_deep_queue_is_played():
     assert found.cost < QueueRehearsal().rehearse(snapshot, rows, scores, run).cost
 
 
+def test_a_job_that_is_moved_to_the_back_is_moved_behind_those_that_were_played_and_not_behind_everybody():
+    back = 0
+    for seed in range(12):
+        simulation = busy(seed=seed)
+        snapshot, rows, run = seen(simulation)
+        scores = np.random.default_rng(seed).normal(size=len(rows))
+        found = QueueRehearsal(depth=7, slowdown=0.0).rehearse(snapshot, rows, scores, run)
+        if found.move is not Move.LAST:
+            assert found.behind is None
+            continue
+        head = rows[np.argsort(-scores)[:7]]
+        assert found.moved in head
+        assert found.behind == (head[-1] if found.moved != head[-1] else head[-2])
+        back += 1
+    assert back >= 2
+
+
 def test_a_gain_below_the_margin_moves_nobody():
     simulation = busy()
     snapshot, rows, run = seen(simulation)
