@@ -255,7 +255,7 @@ class _Theatre:
 
     def play(self, keys: Floats, first: int = 0, last: int | None = None) -> Cost:
         """Play the queue, whose first `pending` rows wait, in the order of their keys, with the sets from `first` to before
-        `last`; costs added up, NaN where a job does not start.
+        `last`; NaN where a job does not start.
         """
         s, n = self._stage, self._pending
         jobs = s.jobs[:n]
