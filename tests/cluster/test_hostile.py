@@ -42,15 +42,12 @@ JOB_NAMES: Final = (
     "x" * 1_000,
 )
 SEPARATOR: Final = "us\x1fx"
-SACCTMGR: Final = ("sacctmgr", "-i")
 
 CONTROL: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e]")
 
 
-def carry_out(cluster: Cluster, commands: list[list[str]], *, check: bool = True) -> None:
-    """Runs commands one after the other, in one shell: a `docker exec` for each would take longer than they do."""
-    lines = [f"{shlex.join(words)} </dev/null" for words in commands]
-    cluster.sh("\n".join([*(["set -e"] if check else []), *lines, "true"]))
+def admin(cluster: Cluster, *words: str) -> None:
+    cluster.run(["sacctmgr", "-i", *words])
 
 
 @contextlib.contextmanager
@@ -58,27 +55,22 @@ def entities(cluster: Cluster, names: tuple[str, ...]) -> Iterator[None]:
     """An account, a QOS, a partition and a reservation of each name, all open to alice."""
     try:
         # One at a time: sacctmgr would read the bracket of an escape as the beginning of a range.
-        commands: list[list[str]] = []
         for name in names:
+            admin(cluster, "add", "qos", f"name={name}")
+            admin(cluster, "add", "account", f"name={name}", "cluster=testbed")
+            admin(cluster, "add", "user", "alice", f"account={name}", "cluster=testbed")
+            admin(cluster, "modify", "user", "alice", "set", f"qos+={name}")
+            cluster.run(["scontrol", "create", f"PartitionName={name}", "Nodes=ALL"])
             reservation = ["scontrol", "create", "reservation", f"ReservationName={name}", "StartTime=now"]
-            commands += [
-                [*SACCTMGR, "add", "qos", f"name={name}"],
-                [*SACCTMGR, "add", "account", f"name={name}", "cluster=testbed"],
-                [*SACCTMGR, "add", "user", "alice", f"account={name}", "cluster=testbed"],
-                [*SACCTMGR, "modify", "user", "alice", "set", f"qos+={name}"],
-                ["scontrol", "create", f"PartitionName={name}", "Nodes=ALL"],
-                [*reservation, "Duration=60", "Users=alice", "Nodes=m40-1", "Flags=ignore_jobs,overlap"],
-            ]
-        carry_out(cluster, commands)
+            cluster.run([*reservation, "Duration=60", "Users=alice", "Nodes=m40-1", "Flags=ignore_jobs,overlap"])
         yield
     finally:
         cluster.cancel_all()
-        commands = []
         for name in names:
-            commands += [["scontrol", "delete", f"{kind}={name}"] for kind in ("ReservationName", "PartitionName")]
+            cluster.run(["scontrol", "delete", f"ReservationName={name}"], check=False)
+            cluster.run(["scontrol", "delete", f"PartitionName={name}"], check=False)
             for entity in (("user", "alice", f"account={name}"), ("account", f"name={name}"), ("qos", f"name={name}")):
-                commands.append([*SACCTMGR, "delete", *entity])
-        carry_out(cluster, commands, check=False)
+                cluster.run(["sacctmgr", "-i", "delete", *entity], check=False)
 
 
 @contextlib.contextmanager
@@ -88,12 +80,13 @@ def users(cluster: Cluster) -> Iterator[list[int]]:
     cluster.sh("cp /etc/passwd /etc/passwd.before")
     cluster.run(["tee", "-a", "/etc/passwd"], input="\n".join(lines) + "\n")
     try:
-        add = [[*SACCTMGR, "add", "user", f"name={name}", "account=physics", "cluster=testbed"] for name in USERS]
-        carry_out(cluster, add)
+        for name in USERS:
+            admin(cluster, "add", "user", f"name={name}", "account=physics", "cluster=testbed")
         yield [FIRST_UID + n for n in range(len(USERS))]
     finally:
         cluster.cancel_all()
-        carry_out(cluster, [[*SACCTMGR, "delete", "user", f"name={name}"] for name in USERS], check=False)
+        for name in USERS:
+            cluster.run(["sacctmgr", "-i", "delete", "user", f"name={name}"], check=False)
         cluster.sh("mv /etc/passwd.before /etc/passwd")
 
 
