@@ -239,7 +239,7 @@ class RehearsalProcess:
             self._failures, self._why = 0, ""
             self._log.info("rehearsal.works", sentence="The queue is played ahead again.")
         self._metrics.rehearsed(_outcome(found), found.plays, found.gain, self._clock.monotonic() - began)
-        return found if found.moved is None else replace(found, moved=int(keep[found.moved]))
+        return found.of_table(keep)
 
     def _ask(self, request: Request, patience: float) -> Rehearsed | None:
         process, pipe = self._process, self._pipe

@@ -6,7 +6,7 @@ lives higher up (`rltuned.simulate.rehearsal`); a plan takes it as an argument a
 """
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol, runtime_checkable
 
 import numpy as np
@@ -43,6 +43,11 @@ class Rehearsed:
     def gain(self) -> float:
         """Seconds that the move is expected to save, all waiting jobs together."""
         return self.cost - self.best
+
+    def of_table(self, rows: npt.NDArray[np.intp]) -> "Rehearsed":
+        """The same, told of a larger job table: `rows` has, for each row of the smaller one, that of the larger."""
+        moved, behind = (None if row is None else int(rows[row]) for row in (self.moved, self.behind))
+        return replace(self, moved=moved, behind=behind)
 
 
 LEAST_ENDED: Final = 20

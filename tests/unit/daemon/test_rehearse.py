@@ -180,6 +180,12 @@ def test_only_what_is_needed_is_sent_and_rows_are_told_back_in_the_callers_numbe
     monkeypatch.setattr(site.rehearsal, "_is_ready", lambda: True)
     monkeypatch.setattr(site.rehearsal, "_ask", lambda *_: Rehearsed(5, 9.0, 4.0, int(places[0]), Move.LAST))
     assert site.ask((snapshot, few, np.zeros(3), times)).moved == few[0]
+    back = Rehearsed(5, 9.0, 4.0, int(places[0]), Move.LAST, int(places[2]))
+    monkeypatch.setattr(site.rehearsal, "_ask", lambda *_: back)
+    told = site.ask((snapshot, few, np.zeros(3), times))
+    assert (told.moved, told.behind) == (few[0], few[2])
+    monkeypatch.setattr(site.rehearsal, "_ask", lambda *_: Rehearsed(5, 9.0, 9.0, None, None))
+    assert site.ask((snapshot, few, np.zeros(3), times)) == Rehearsed(5, 9.0, 9.0, None, None)
 
 
 def test_the_time_limit_ends_the_playing_and_the_best_so_far_counts():
