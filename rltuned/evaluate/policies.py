@@ -53,6 +53,15 @@ class MultifactorRanker:
         return -self._priorities.sums(simulation, rows).astype(np.float64)
 
 
+def rule_ranker(name: str) -> Ranker:
+    """A plain rule, or Slurm's own order, for one simulation.
+
+    Raises:
+        ConfigError: there is no such rule.
+    """
+    return MultifactorRanker() if name == "multifactor" else RuleRanker(by_name(name))
+
+
 @dataclass(frozen=True)
 class Contender:
     """A policy of an evaluation."""
@@ -71,10 +80,8 @@ class Contender:
 
     def ranker(self) -> Ranker:
         """A new one, for one simulation."""
-        if self.name == "multifactor":
-            return MultifactorRanker()
-        if self.policy is None and not self.placement:
-            return RuleRanker(by_name("fifo" if self.name == STRICT else self.name))
+        if self.name == "multifactor" or (self.policy is None and not self.placement):
+            return rule_ranker("fifo" if self.name == STRICT else self.name)
         return PlanRanker(
             self.policy or by_name(self.name),
             plan_config(placement=self.placement, top_k=self.top_k),

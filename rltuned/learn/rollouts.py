@@ -18,14 +18,12 @@ from rltuned.cluster.tables import Floats
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.executors import begin_worker
 from rltuned.evaluate.metrics import measure
-from rltuned.evaluate.policies import MultifactorRanker
+from rltuned.evaluate.policies import rule_ranker
 from rltuned.learn.cost import Objective, Ran, cost
 from rltuned.learn.exact import Played
 from rltuned.policy.actor import Actor
-from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.episodes import Episode, Network
-from rltuned.simulate.rankers import RuleRanker
 from rltuned.workload.jobs import Estimates
 
 Weights = Mapping[str, npt.NDArray[np.float32]]
@@ -47,7 +45,7 @@ def episode(case: Case) -> Episode:
 def by_rule(case: Case, name: str) -> tuple[Floats, Floats]:
     """Start and end of each job under a plain rule."""
     simulation = Simulation(case.shape, case.submitted, _estimates(case), asked=case.asked)
-    simulation.run(MultifactorRanker() if name == "multifactor" else RuleRanker(by_name(name)))
+    simulation.run(rule_ranker(name))
     result = simulation.result()
     return result.start, result.end
 

@@ -17,7 +17,7 @@ from rltuned.cluster.tables import Bools, Codes, Floats
 from rltuned.errors import RltunedError
 from rltuned.observe.sampling import CRITIC_COLUMNS, STATE_COLUMNS
 from rltuned.observe.supply import MOST_GPUS, MOST_MIB
-from rltuned.observe.table3 import RUN_TIME_HORIZON, UNLIMITED_RUN_TIME
+from rltuned.observe.table3 import RUN_TIME_HORIZON, known_run_times
 from rltuned.observe.window import WINDOW
 from rltuned.policy.actor import CORRECTED, RUN_TIME, Activation, Actor, Architecture, untrained
 from rltuned.policy.base import QueueView
@@ -325,10 +325,8 @@ def _metrics(submit: Floats, start: Floats, end: Floats, gpus: Codes, capacity: 
 def _view(jobs: Workload, estimates: Estimates) -> QueueView:
     """All jobs as `observe.demand` reads them: r is cut by the limit, finite, at least 1."""
     n = len(jobs)
-    run_time = np.fmin(estimates.time_limit, estimates.run_time)
-    run_time[~np.isfinite(run_time)] = UNLIMITED_RUN_TIME
     return QueueView(
-        run_time=np.maximum(run_time, 1.0),
+        run_time=known_run_times(estimates.run_time, estimates.time_limit),
         time_limit=np.maximum(estimates.time_limit, 1.0),
         gpus=np.maximum(jobs.gpus, 0).astype(np.float64),
         wait=np.zeros(n),

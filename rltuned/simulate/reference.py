@@ -15,6 +15,7 @@ import numpy.typing as npt
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Floats, concatenate_nodes
+from rltuned.policy.base import QueueView
 from rltuned.simulate.requests import CPU, GPU, MEM, TMP, requests
 from rltuned.simulate.values import Backfill, Estimates, Fit, JobFate, SimulationResult, SimulationSettings
 from rltuned.workload.jobs import Workload
@@ -54,18 +55,6 @@ class Predictor(Protocol):
 
     def predict(self, rows: npt.NDArray[np.intp], /) -> Floats:
         """(n,) r of new jobs."""
-
-
-@dataclass(frozen=True)
-class View:
-    """Pending jobs as a plain rule sees them (`rltuned.policy.base.Queue`)."""
-
-    run_time: Floats
-    time_limit: Floats
-    gpus: Floats
-    wait: Floats
-    submit: Floats
-    priority: Floats
 
 
 @dataclass(eq=False)
@@ -375,10 +364,10 @@ class Reference:
             limit = self.estimates.time_limit[fresh]
             self.estimates.run_time[fresh] = np.clip(predictor.predict(fresh), 1.0, limit)
 
-    def view(self, rows: npt.NDArray[np.intp]) -> View:
+    def view(self, rows: npt.NDArray[np.intp]) -> QueueView:
         """These jobs as a plain rule sees them."""
         submit = self.jobs.submit_time[rows]
-        return View(
+        return QueueView(
             run_time=self.estimates.run_time[rows],
             time_limit=self.estimates.time_limit[rows],
             gpus=self.jobs.gpus[rows].astype(np.float64),

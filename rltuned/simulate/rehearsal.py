@@ -169,6 +169,8 @@ class QueueRehearsal:
                 return None
             state = stage(snapshot, queue, run_times, self.settings)
         certain = spread <= _CERTAIN
+        if certain and not look.stranded.any() and passing is self.settings.backfill:
+            return look  # it has been built as it is wanted
         sets = [_cast(state)] if certain else _turned_out(state, snapshot.jobs, queue, run_times, spread, self.samples)
         theatre = _Theatre(queue, state, self.settings, sets)
         theatre.plays = look.plays
@@ -335,10 +337,9 @@ def _turned_out(
 def _places(job_id: Ints, samples: int) -> Floats:
     """(samples, n) where in its distribution each job is, 0 to 1: each sample in another stratum, in random order."""
     half = samples // 2
-    ids = np.repeat(job_id[None], half, axis=0)
-    stream = np.arange(half)[:, None] * 2**40
-    order = np.argsort(uniform((ids ^ stream).ravel(), 0, 1).reshape(half, -1), axis=0)
-    upper = uniform((ids ^ stream).ravel(), 0, 2).reshape(half, -1) < 0.5
+    keys = (job_id ^ np.arange(half)[:, None] * 2**40).ravel()
+    order = np.argsort(uniform(keys, 0, 1).reshape(half, -1), axis=0)
+    upper = uniform(keys, 0, 2).reshape(half, -1) < 0.5
     strata = np.concatenate((2 * order + upper, 2 * order + ~upper))
     return (strata + 0.5) / samples
 
