@@ -107,7 +107,7 @@ class QueueRehearsal:
     less noise: a tenth of it."""
     samples: int = 6
     """Sets of run times that each order is played with where they are uncertain: an order that is good for the expected ones
-    only is good by chance."""
+    only is good by chance. 1: only the expected ones."""
     finalists: int = 4
     """Orders that are played with all of them; the others with the first half."""
     settings: SimulationSettings = _SLURM
@@ -168,7 +168,7 @@ class QueueRehearsal:
             if len(queue) < 2:
                 return None
             state = stage(snapshot, queue, run_times, self.settings)
-        certain = spread <= _CERTAIN
+        certain = spread <= _CERTAIN or self.samples == 1
         if certain and not look.stranded.any() and passing is self.settings.backfill:
             return look  # it has been built as it is wanted
         sets = [_cast(state)] if certain else _turned_out(state, snapshot.jobs, queue, run_times, spread, self.samples)
@@ -336,12 +336,12 @@ def _turned_out(
 
 def _places(job_id: Ints, samples: int) -> Floats:
     """(samples, n) where in its distribution each job is, 0 to 1: each sample in another stratum, in random order."""
-    half = samples // 2
+    half = (samples + 1) // 2
     keys = (job_id ^ np.arange(half)[:, None] * 2**40).ravel()
     order = np.argsort(uniform(keys, 0, 1).reshape(half, -1), axis=0)
     upper = uniform(keys, 0, 2).reshape(half, -1) < 0.5
     strata = np.concatenate((2 * order + upper, 2 * order + ~upper))
-    return (strata + 0.5) / samples
+    return (strata[:samples] + 0.5) / (2 * half)
 
 
 def _let_run(running: k.Array, left: Floats) -> None:

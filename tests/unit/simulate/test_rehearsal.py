@@ -363,6 +363,10 @@ def test_uncertain_run_times_are_drawn_the_same_each_time_and_about_the_expected
     assert found != QueueRehearsal().rehearse(snapshot, rows, scores, run, spread=0.0)
     # The policy's own order: 1 play to find who fits nowhere, 6 to judge it; 15 moves with half of the sets, 4 with all.
     assert found.plays == 1 + 6 + 15 * 3 + 4 * 3
+    # One set is the expected one, and an odd number is as many as asked for.
+    one = QueueRehearsal(samples=1)
+    assert one.rehearse(snapshot, rows, scores, run, spread=1.0) == one.rehearse(snapshot, rows, scores, run)
+    assert QueueRehearsal(samples=3).rehearse(snapshot, rows, scores, run, spread=1.0).plays == 1 + 3 + 15 * 2 + 4 * 1
     # Nearly certain is certain.
     assert QueueRehearsal().rehearse(snapshot, rows, scores, run, spread=0.05) == QueueRehearsal().rehearse(
         snapshot, rows, scores, run
