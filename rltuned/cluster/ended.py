@@ -19,3 +19,12 @@ class EndedJob(NamedTuple):
     """Seconds."""
     end: float
     """Epoch seconds."""
+
+
+class Past(NamedTuple):
+    """What the accounting remembers of a stretch of time."""
+
+    jobs: list[EndedJob]
+    """In order of their ends."""
+    left_out: list[str]
+    """Why a row is not among them, each."""

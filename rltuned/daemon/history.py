@@ -56,7 +56,8 @@ class RunTimes:
         self._clock, self._log, self._metrics = clock, log, metrics
         self._known = Known()
         """Replaced, never changed: the cycle's thread reads it at any moment."""
-        self._failing = ""
+        self._failing = self._incomplete = False
+        """Whether it has been said that the accounting does not answer, or that part of an answer is left out."""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -123,32 +124,35 @@ class RunTimes:
         made = before.copy() if before.until <= now else Known()
         anew = made.until < oldest
         first = start = max(oldest, made.until - OVERLAP)
-        count, trouble, left_out = 0, "", False
+        count, trouble, left_out = 0, "", ""
         while start < now and not self._stop.is_set() and not trouble:
             end = min(start + SLICE, now)
             try:
-                count += made.learn(self._reader.ended(start, end), end)
+                past = self._reader.ended(start, end)
+                count += made.learn(past.jobs, end)
+                if past.left_out:
+                    left_out = f"{len(past.left_out)} rows are left out, the first of them: {past.left_out[0]}"
             except SlurmParseError as error:
                 # It would be the same next time: the rest is worth more than these hours.
                 made.learn([], end)
-                left_out = True
-                self._failed(f"{SLICE / 3600:g} hours are left out: {error}")
+                left_out = f"{SLICE / 3600:g} hours are left out: {error}"
             except SlurmError as error:
                 trouble = str(error)
             start = end
         if made.until:  # else nothing was answered
             self._take(made)
+        if left_out:
+            self._left_out(left_out)
         if trouble:
             self._failed(trouble)
             return
-        if count and (anew or (self._failing and not left_out)):
+        if count and (anew or self._failing):
             self._log.info(
                 "history.read",
                 sentence=f"{count} finished jobs of the last {(now - first) / _DAY:.3g} days; run times are predicted "
                 "from them.",
             )
-        if not left_out:
-            self._failing = ""
+        self._failing = False
         if count and settings.cache:
             self._save(made)
 
@@ -165,7 +169,15 @@ class RunTimes:
                 reason=why,
                 remedy='if this cluster has no accounting: estimates.source = "limit"',
             )
-        self._failing = why
+        self._failing = True
+
+    def _left_out(self, what: str) -> None:
+        self._metrics.history_errors.inc()
+        if not self._incomplete:
+            self._log.warning(
+                "history.incomplete", sentence="Run times are predicted from the other finished jobs.", reason=what
+            )
+        self._incomplete = True
 
     def _save(self, made: "Known") -> None:
         data = json.dumps(made.to_json(), separators=(",", ":"), allow_nan=False).encode()

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.changes import Change, Field, JobStatus, Outcome, OverSubscribe, WriteResult
-from rltuned.cluster.ended import EndedJob
+from rltuned.cluster.ended import EndedJob, Past
 from rltuned.cluster.hostlist import expand
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import (
@@ -655,9 +655,9 @@ class SimulatedReader:
             select_type="select/cons_tres",
         )
 
-    def ended(self, start: float, end: float) -> list[EndedJob]:
+    def ended(self, start: float, end: float) -> Past:
         """What sacct remembers (`rltuned.slurm.port.HistoryReader`). Moves no time: it may be asked from another thread."""
-        return self.slurm.ended(start, end)
+        return Past(self.slurm.ended(start, end), [])
 
     def snapshot(self, now: float) -> Snapshot:
         """The queue and the nodes at `now`, or at the simulation's present moment if that is later."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rltuned.cluster.changes import JobStatus
-from rltuned.cluster.ended import EndedJob
+from rltuned.cluster.ended import Past
 from rltuned.errors import SlurmUnavailableError
 from rltuned.slurm import parse
 from rltuned.slurm.facts import read_facts
@@ -47,6 +47,6 @@ class CliReader:
         """Fresh facts of these jobs (None: of every pending one); ids that Slurm no longer knows are absent."""
         return read_status(self._runner, job_ids)
 
-    def ended(self, start: float, end: float) -> list[EndedJob]:
+    def ended(self, start: float, end: float) -> Past:
         """Jobs that ended in [start, end), as sacct knows them."""
         return read_ended(self._runner, start, end)

@@ -3,32 +3,37 @@
 import math
 from datetime import UTC, datetime
 
-from rltuned.cluster.ended import EndedJob
+from rltuned.cluster.ended import EndedJob, Past
 from rltuned.errors import SlurmParseError
 from rltuned.slurm import parse
 from rltuned.slurm.commands import ENDED_FIELDS, TRACE_FIELDS
 from rltuned.slurm.process import Runner
 
 
-def read_ended(runner: Runner, start: float, end: float) -> list[EndedJob]:
-    """Jobs that ended in [start, end), epoch seconds, in order of their ends; see `port.HistoryReader`."""
+def read_ended(runner: Runner, start: float, end: float) -> Past:
+    """Jobs that ended in [start, end), epoch seconds; see `port.HistoryReader`."""
     # A second of grace on either side: sacct takes whole seconds, what is outside is dropped here.
     first, last = math.floor(start) - 1, math.ceil(end) + 1
     answer = runner.ask("history", f"--starttime={_moment(first)}", f"--endtime={_moment(last)}")
-    return [job for job in ended_jobs(answer) if start <= job.end < end]
+    past = ended_jobs(answer)
+    return past._replace(jobs=[job for job in past.jobs if start <= job.end < end])
 
 
-def ended_jobs(answer: str) -> list[EndedJob]:
-    """The jobs of an answer of ``sacct`` with the columns of `ENDED_FIELDS`, in order of their ends.
+def ended_jobs(answer: str) -> Past:
+    """The jobs of an answer of ``sacct`` with the columns of `ENDED_FIELDS`.
 
-    Jobs that never ran (cancelled while pending) say nothing and are left out.
+    Jobs that never ran (cancelled while pending) say nothing and are not among them. A row that cannot be understood is left
+    out, with the reason: an administrator may have given an account a name that holds the separator, and what
+    the other jobs took is as true as before.
 
     Raises:
-        SlurmParseError: truncated, or a value that cannot be understood; names the job and the column.
+        SlurmParseError: truncated, or no row at all can be understood; names the first of them.
     """
-    table = parse.columns(answer, ENDED_FIELDS, "sacct")
+    fitting, left_out = parse.fitting_rows(answer, ENDED_FIELDS, "sacct")
+    table = parse.columns(fitting, ENDED_FIELDS, "sacct")
     requests: dict[tuple[str, str], int] = {}
     jobs = []
+    never_ran = 0
     for job, user, account, partition, state, stamp, elapsed, limit, asked, got in zip(*table, strict=True):
         column = ""
         try:
@@ -37,6 +42,7 @@ def ended_jobs(answer: str) -> list[EndedJob]:
             column = "End"
             end = parse.epoch(stamp)
             if math.isnan(end) or (seconds == 0 and state.startswith("CANCELLED")):
+                never_ran += 1
                 continue
             column = "TimelimitRaw"
             most = _limit(limit)
@@ -48,15 +54,18 @@ def ended_jobs(answer: str) -> list[EndedJob]:
             column = "JobIDRaw"
             number = parse.job_id(job)
         except SlurmParseError as error:
-            raise SlurmParseError(f"sacct, job {job[:20]!r}, column {column}: {error}") from None
+            left_out.append(f"sacct, job {job[:20]!r}, column {column}: {error}")
+            continue
         gpus = requests[got, asked]
         jobs.append(
             EndedJob(
                 number, parse.text(user), parse.text(account), parse.text(partition), gpus, most, float(seconds), end
             )
         )
+    if left_out and not (jobs or never_ran):
+        raise SlurmParseError(left_out[0])
     jobs.sort(key=lambda one: (one.end, one.job_id))
-    return jobs
+    return Past(jobs, left_out)
 
 
 def read_trace(runner: Runner, start: float, end: float) -> list[str]:

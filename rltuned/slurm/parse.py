@@ -62,13 +62,26 @@ def columns(answer: str, fields: tuple[str, ...], command: str) -> list[list[str
     return table
 
 
+def fitting_rows(answer: str, fields: tuple[str, ...], command: str) -> tuple[str, list[str]]:
+    """The answer without the lines that do not have their number of fields, and what is wrong with each of those.
+
+    For tables in which a row may be missing. What follows the last newline stays: `columns` finds that the answer is cut short.
+    """
+    lines = answer.split("\n")
+    wrong = {
+        number: f"{command}, line {number + 1}: {count} fields instead of {len(fields)}"
+        for number, line in enumerate(lines[:-1])
+        if (count := line.count(SEPARATOR)) != len(fields)
+    }
+    if not wrong:
+        return answer, []
+    return "\n".join(line for number, line in enumerate(lines) if number not in wrong), list(wrong.values())
+
+
 def _misfit(answer: str, fields: tuple[str, ...], command: str) -> SlurmParseError:
     """Which line does not have its number of fields."""
-    for number, line in enumerate(answer[:-1].split("\n"), start=1):
-        count = line.count(SEPARATOR)
-        if count != len(fields):
-            return SlurmParseError(f"{command}, line {number}: {count} fields instead of {len(fields)}")
-    return SlurmParseError(f"{command}: rows and fields do not fit")
+    _, wrong = fitting_rows(answer, fields, command)
+    return SlurmParseError(wrong[0] if wrong else f"{command}: rows and fields do not fit")
 
 
 # --- numbers -----------------------------------------------------------------------------------------------------

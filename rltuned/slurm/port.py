@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from rltuned.cluster.changes import Change, JobStatus, WriteResult
-from rltuned.cluster.ended import EndedJob
+from rltuned.cluster.ended import Past
 
 if TYPE_CHECKING:  # restore must work without NumPy, which the snapshot's tables need
     from rltuned.cluster.tables import Snapshot
@@ -85,12 +85,12 @@ class SlurmReader(Protocol):
 class HistoryReader(Protocol):
     """What a reader may offer beside `SlurmReader`: the accounting's memory. The simulator need not have one."""
 
-    def ended(self, start: float, end: float) -> list[EndedJob]:
-        """Jobs that ended in [start, end), epoch seconds, in order of their ends. May be called from another thread.
+    def ended(self, start: float, end: float) -> Past:
+        """Jobs that ended in [start, end), epoch seconds. May be called from another thread.
 
         Raises:
             SlurmUnavailableError: no accounting, or slurmdbd does not answer.
-            SlurmParseError: an answer that is truncated, unexpected, or longer than its limit.
+            SlurmParseError: an answer that is truncated, longer than its limit, or of which no row can be understood.
         """
 
 

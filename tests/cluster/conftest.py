@@ -26,8 +26,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.cluster)
-    # Behind them, for half an hour, test_history finds no history (always, on 24.11 and 26.05; the cause is not known yet).
-    items.sort(key=lambda item: "test_hostile" in item.nodeid)
 
 
 class Clusters:

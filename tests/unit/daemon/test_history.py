@@ -13,7 +13,7 @@ from unit.daemon.model_slurm import ModelSlurm, VirtualClock
 
 from rltuned.cluster.build import job_table
 from rltuned.cluster.changes import History
-from rltuned.cluster.ended import EndedJob
+from rltuned.cluster.ended import EndedJob, Past
 from rltuned.config import Config, EstimatesSection
 from rltuned.daemon.history import FILE_NAME, OVERLAP, Known, RunTimes, load, saved
 from rltuned.daemon.metrics import Metrics
@@ -38,13 +38,15 @@ class Accounting:
     def __init__(self, *jobs):
         self.jobs = list(jobs)
         self.trouble = None
+        self.left_out = []
         self.asked = []
 
     def ended(self, start, end):
         self.asked.append((start, end))
         if self.trouble is not None:
             raise self.trouble
-        return sorted((job for job in self.jobs if start <= job.end < end), key=lambda job: job.end)
+        ended = sorted((job for job in self.jobs if start <= job.end < end), key=lambda job: job.end)
+        return Past(ended, self.left_out)
 
 
 class Site:
@@ -206,7 +208,7 @@ def test_an_answer_that_cannot_be_understood_is_skipped_and_the_rest_is_read(tmp
         return whole(start, end)
 
     site.accounting.ended = broken_first
-    assert site.refresh()[0] == "history.unavailable"
+    assert site.refresh() == ["history.incomplete", "history.read"]
     assert site.estimates()[0] == 120.0
     site.accounting.asked.clear()
     site.refresh()
@@ -216,9 +218,23 @@ def test_an_answer_that_cannot_be_understood_is_skipped_and_the_rest_is_read(tmp
 def test_answers_that_cannot_be_understood_are_said_once(tmp_path):
     site = Site(tmp_path)
     site.accounting.trouble = SlurmParseError("sacct, job '1': column End")
-    assert site.refresh() == ["history.unavailable"]
+    assert site.refresh() == ["history.incomplete"]
     site.clock.sleep(600.0)
     assert site.refresh() == []
+
+
+def test_rows_that_cannot_be_understood_are_told_once_and_hide_neither_the_others_nor_a_later_silence(tmp_path):
+    site = Site(tmp_path, ended(1, NOW - 100, 120.0), days=0.02)
+    site.accounting.left_out = ["sacct, line 7: 11 fields instead of 10", "sacct, line 9: 11 fields instead of 10"]
+    assert site.refresh() == ["history.incomplete", "history.read"]
+    assert site.log[0][1]["reason"] == (
+        "2 rows are left out, the first of them: sacct, line 7: 11 fields instead of 10"
+    )
+    assert site.estimates()[0] == 120.0
+    assert site.refresh() == []
+    assert site.metric("history_errors_total") == 2
+    site.accounting.trouble = SlurmUnavailableError("away")
+    assert site.refresh() == ["history.unavailable"]
 
 
 def test_a_clock_that_was_set_back_starts_anew(tmp_path):

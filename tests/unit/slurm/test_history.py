@@ -1,6 +1,7 @@
 """Jobs that have ended, as sacct tells: what is understood, what is left out, what is refused."""
 
 import math
+import re
 
 import pytest
 from unit.slurm.standin import RECORDED, releases
@@ -34,11 +35,11 @@ def said(*jobs):
 
 
 def test_a_finished_job_is_understood():
-    assert ended_jobs(said({})) == [EndedJob(7, "alice", "physics", "gpu", 2, 1800.0, 387.0, 1795255155.0)]
+    assert ended_jobs(said({})).jobs == [EndedJob(7, "alice", "physics", "gpu", 2, 1800.0, 387.0, 1795255155.0)]
 
 
 def test_no_job_is_no_error():
-    assert ended_jobs("") == []
+    assert ended_jobs("") == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -46,26 +47,26 @@ def test_no_job_is_no_error():
     [("30", 1800.0), ("UNLIMITED", math.inf), ("Partition_Limit", math.nan), ("", math.nan), ("1-00:00:00", 86400.0)],
 )
 def test_limits_are_minutes_or_words(value, seconds):
-    assert ended_jobs(said({"TimelimitRaw": value}))[0].time_limit == pytest.approx(seconds, nan_ok=True)
+    assert ended_jobs(said({"TimelimitRaw": value})).jobs[0].time_limit == pytest.approx(seconds, nan_ok=True)
 
 
 def test_gpus_are_what_was_allocated_else_what_was_asked_for():
     jobs = ended_jobs(
         said({"AllocTRES": ""}, {"AllocTRES": "cpu=1,gres/gpu=8,node=2"}, {"AllocTRES": "", "ReqTRES": ""})
     )
-    assert [job.gpus for job in jobs] == [2, 8, 0]
+    assert [job.gpus for job in jobs.jobs] == [2, 8, 0]
 
 
 def test_jobs_that_never_ran_or_have_no_end_say_nothing():
-    assert ended_jobs(said({"State": "CANCELLED by 2001", "ElapsedRaw": "0"}, {"End": "Unknown"})) == []
-    assert len(ended_jobs(said({"State": "CANCELLED by 2001", "ElapsedRaw": "5"}))) == 1
+    assert ended_jobs(said({"State": "CANCELLED by 2001", "ElapsedRaw": "0"}, {"End": "Unknown"})).jobs == []
+    assert len(ended_jobs(said({"State": "CANCELLED by 2001", "ElapsedRaw": "5"})).jobs) == 1
 
 
 def test_they_come_in_order_of_their_ends():
     jobs = ended_jobs(
         said({"End": "300", "JobIDRaw": "1"}, {"End": "100", "JobIDRaw": "2"}, {"End": "300", "JobIDRaw": "0"})
     )
-    assert [(job.end, job.job_id) for job in jobs] == [(100.0, 2), (300.0, 0), (300.0, 1)]
+    assert [(job.end, job.job_id) for job in jobs.jobs] == [(100.0, 2), (300.0, 0), (300.0, 1)]
 
 
 @pytest.mark.parametrize(
@@ -80,8 +81,22 @@ def test_they_come_in_order_of_their_ends():
     ],
 )
 def test_what_cannot_be_understood_names_job_and_column(column, value):
-    with pytest.raises(SlurmParseError, match=rf"sacct, job .*, column {column}"):
-        ended_jobs(said({column: value}))
+    broken = {column: value} | ({} if column == "JobIDRaw" else {"JobIDRaw": "8"})
+    past = ended_jobs(said({}, broken, {"JobIDRaw": "9"}))
+    assert [job.job_id for job in past.jobs] == [7, 9]
+    (reason,) = past.left_out
+    assert re.match(rf"sacct, job .*, column {column}", reason)
+    with pytest.raises(SlurmParseError, match=rf"sacct, job .*, column {column}"):  # none at all can be understood
+        ended_jobs(said(broken, broken))
+
+
+def test_a_name_that_holds_the_separator_or_a_newline_costs_its_own_row_only():
+    past = ended_jobs(
+        said({}, {"Account": f"us{SEPARATOR}x"}, {"JobIDRaw": "8"}, {"Account": "a\nb"}, {"JobIDRaw": "9"})
+    )
+    assert [job.job_id for job in past.jobs] == [7, 8, 9]
+    assert past.left_out[0] == "sacct, line 2: 11 fields instead of 10"
+    assert [reason[:13] for reason in past.left_out] == ["sacct, line 2", "sacct, line 4", "sacct, line 5"]
 
 
 @pytest.mark.parametrize("cut", [1, 2, 40])
@@ -93,7 +108,8 @@ def test_a_truncated_answer_is_an_error_and_not_fewer_jobs(cut):
 @pytest.mark.parametrize("release", releases())
 def test_recorded_answers_of_real_clusters_are_understood(release):
     text = (RECORDED / release / "history.txt").read_text()
-    jobs = ended_jobs(text)
+    jobs, left_out = ended_jobs(text)
+    assert left_out == []
     never_ran = sum(
         line.split(SEPARATOR)[4].startswith("CANCELLED") and line.split(SEPARATOR)[6] == "0"
         for line in text.splitlines()
@@ -108,7 +124,7 @@ def test_the_reader_asks_for_the_stretch_in_utc_and_drops_what_is_outside(slurm)
     slurm.answer("history", said({"End": "1000"}, {"End": "1500"}, {"End": "2000"}))
     reader = open_reader(SlurmSection(bin_dir=slurm.bin_dir))
     assert isinstance(reader, HistoryReader)
-    assert [job.end for job in reader.ended(1000.0, 2000.0)] == [1000.0, 1500.0]
+    assert [job.end for job in reader.ended(1000.0, 2000.0).jobs] == [1000.0, 1500.0]
     assert "--starttime=1970-01-01T00:16:39 --endtime=1970-01-01T00:33:21" in slurm.calls[-1]
 
 
