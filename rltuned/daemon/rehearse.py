@@ -111,6 +111,7 @@ class Request:
         settings, until = self.settings, clock.monotonic() + self.settings.time_limit
         rehearsal = QueueRehearsal(
             candidates=settings.candidates,
+            least=settings.least,
             depth=settings.depth,
             slowdown=settings.slowdown,
             margin=settings.margin,

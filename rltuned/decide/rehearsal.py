@@ -109,7 +109,7 @@ class Rehearsal(Protocol):
             spread: σ of ln(run time / expected): how far run times are from what is expected.
 
         Returns:
-            What was found; None when there is nothing to rehearse (fewer than two jobs), or it cannot be done now.
+            What was found; None when there is nothing to rehearse (too few jobs wait), or it cannot be done now.
         """
 
 

@@ -7,13 +7,13 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from rltuned.policy.actor import Activation, Architecture
+from rltuned.policy.actor import EXTRAS, Activation, Architecture
 
 
 def variables(weights: Mapping[str, npt.NDArray[np.float32]]) -> dict[str, Any]:
-    """A TensorFlow variable for each array; the normalisers and the run-time coefficients are not trained by gradients."""
+    """A TensorFlow variable for each array; normalisers and `EXTRAS` are not trained by gradients."""
     return {
-        name: tf.Variable(value, name=name, trainable=not name.startswith(("input.", "run_time.")))
+        name: tf.Variable(value, name=name, trainable=not (name.startswith("input.") or name in EXTRAS))
         for name, value in weights.items()
     }
 

@@ -78,6 +78,8 @@ class TrainSettings:
     """Jobs of a validation window."""
     validation_windows: int = 40
     """Of each trace."""
+    ageing: tuple[float, ...] = (0.0, 0.15, 0.3, 0.6)
+    """Exponents a of `rltuned.policy.actor.AGEING` that are tried, in order; the validation windows choose."""
     base: str = "saf"
     """The rule whose metric is the unit of rewards (the paper's base policy)."""
     architecture: Architecture = field(default_factory=lambda: Architecture(residual="saf", context=True))
@@ -90,5 +92,6 @@ class TrainSettings:
         told = asdict(self)
         told["architecture"]["hidden"] = list(self.architecture.hidden)
         told["curriculum"] = {key: list(v) if isinstance(v, tuple) else v for key, v in told["curriculum"].items()}
+        told["ageing"] = list(self.ageing)
         told["ppo"]["horizon"] = str(self.ppo.horizon)  # JSON has no infinity
         return told

@@ -23,9 +23,11 @@ from rltuned.learn.run_directory import RunDirectory, draw_curves
 from rltuned.learn.select import CHANCE, Jury, Verdict, better
 from rltuned.learn.settings import TrainSettings
 from rltuned.learn.warm import beginner, run_time_coefficients, warm_start
-from rltuned.policy.actor import RUN_TIME, Actor, Architecture
+from rltuned.policy.actor import AGEING, EXTRAS, RUN_TIME, Actor, Architecture
 from rltuned.policy.files import save
 from rltuned.policy.manifest import TrainingPart
+
+Singles = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -87,8 +89,8 @@ class _Training:
         settings = self.settings
         rng = np.random.default_rng([settings.seed, 4])
         windows = [self.candidate(index) for index in self.headroom[: settings.warm.windows]]
-        coefficients = run_time_coefficients(windows)
-        plain = _plain(settings, coefficients)
+        extras = self._extras(run_time_coefficients(windows))
+        plain = _plain(settings, extras)
         tasks = [
             Teach(case, plain, settings.warm.temperature, settings.seed + number, settings.warm.most_steps)
             for number, case in enumerate(windows)
@@ -101,7 +103,7 @@ class _Training:
         if not lessons:
             raise EvaluationError("no queue of two jobs in any window: nothing to be learned from this trace")
         rule = beginner(settings.name, settings.architecture, lessons, rng)
-        rule = replace(rule, weights={**rule.weights, RUN_TIME: coefficients})
+        rule = replace(rule, weights={**rule.weights, **extras})
         verdict = self.jury.verdict(rule)
         if not settings.warm.steps:
             return rule, verdict, {}
@@ -109,6 +111,25 @@ class _Training:
         warm = self.jury.verdict(actor)
         told = {"warm.loss": loss, "warm.score": warm.score, "rule.score": verdict.score}
         return (actor, warm, told) if better(warm, verdict, CHANCE) else (rule, verdict, told)
+
+    def _extras(self, coefficients: Singles) -> dict[str, Singles]:
+        """The coefficients, and the exponent of ageing that is best on the validation windows.
+
+        One that is better than a smaller one by what may be chance is not taken: what ages more is further from the rule.
+        """
+        chosen: dict[str, Singles] = {RUN_TIME: coefficients}
+        if self.settings.architecture.residual is None:
+            return chosen  # no rule that could age
+        best = None
+        for done, exponent in enumerate(self.settings.ageing, 1):
+            tried = {RUN_TIME: coefficients}
+            if exponent > 0.0:
+                tried[AGEING] = np.array([exponent], dtype=np.float32)
+            verdict = self.jury.verdict(_plain(self.settings, tried))
+            if best is None or better(verdict, best, CHANCE):
+                best, chosen = verdict, tried
+            self.report("choosing how waiting counts", done, len(self.settings.ageing))
+        return chosen
 
     def rolls(self, iteration: int, ppo: PPO) -> tuple[Steps | None, float]:
         """The decisions of an iteration, and the mean objective of its roll-outs in units of the base rule's."""
@@ -146,14 +167,14 @@ class _Training:
         return (Steps.joined(parts), float(np.mean(ratios))) if parts else (None, float("nan"))
 
 
-def _plain(settings: TrainSettings, coefficients: npt.NDArray[np.float32]) -> Actor:
-    """An actor that is the rule to be corrected, or SAF, on the run times that are expected by these coefficients."""
+def _plain(settings: TrainSettings, extras: Mapping[str, Singles]) -> Actor:
+    """An actor that is the rule to be corrected, or SAF, with these tensors of `EXTRAS`."""
     columns = settings.architecture.inputs
     rule = settings.architecture.residual or "saf"
     architecture = Architecture(inputs=columns, hidden=(), residual=rule)
     nothing = {"layer0.kernel": np.zeros((columns, 1), dtype=np.float32), "layer0.bias": np.zeros(1, dtype=np.float32)}
     scale = {"input.mean": np.zeros(columns, dtype=np.float32), "input.scale": np.ones(columns, dtype=np.float32)}
-    return Actor("rule", architecture, {**nothing, **scale, RUN_TIME: coefficients})
+    return Actor("rule", architecture, {**nothing, **scale, **extras})
 
 
 def train(
@@ -308,7 +329,7 @@ def _training_part(sites: Sequence[Site], settings: TrainSettings, revision: str
 
 def _golden(run: _Training, actor: Actor) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64] | None]:
     """A queue of some training window, for the manifest's golden vector."""
-    plain = _plain(run.settings, actor.weights[RUN_TIME])
+    plain = _plain(run.settings, {name: actor.weights[name] for name in EXTRAS if name in actor.weights})
     for index in run.headroom:
         lesson = teach(Teach(run.candidate(index), plain, 0.0, 0, 1_000_000))
         if len(lesson.count):

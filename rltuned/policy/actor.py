@@ -26,6 +26,12 @@ CORRECTED: Final = ("saf", "sjf", "qssf")
 RUN_TIME: Final = "run_time.coefficients"
 """(3,) optional tensor: c0, c1, c2 of ln T = c0 + c1 ln r + c2 ln L, the run time that is expected."""
 
+AGEING: Final = "rule.ageing"
+"""(1,) optional tensor: a ≥ 0. The rule's key is divided by (1 + wait / T)^a, a power of the job's expansion factor."""
+
+EXTRAS: Final[Mapping[str, tuple[int, ...]]] = {RUN_TIME: (3,), AGEING: (1,)}
+"""Tensors that an actor may have beside those of its network, and their shapes."""
+
 _TIME_SCALE: Final = math.log1p(RUN_TIME_HORIZON)
 
 
@@ -53,8 +59,8 @@ class Architecture:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of every tensor: ``layer<i>.kernel`` (in, out), ``layer<i>.bias`` (out,), ``context.kernel``.
 
-        ``input.mean`` and ``input.scale`` (inputs,) are the normalisers: the network sees (x − mean) / scale. `RUN_TIME`
-        is no part of the network and not listed.
+        ``input.mean`` and ``input.scale`` (inputs,) are the normalisers: the network sees (x − mean) / scale. `EXTRAS`
+        are no part of the network and not listed.
         """
         widths = (self.inputs, *self.hidden, 1)
         shapes: dict[str, tuple[int, ...]] = {"input.mean": (self.inputs,), "input.scale": (self.inputs,)}
@@ -83,7 +89,7 @@ class Actor:
     name: str
     architecture: Architecture
     weights: Weights
-    """float32, with the names and shapes of `Architecture.shapes`, and `RUN_TIME` where it was fitted."""
+    """float32, with the names and shapes of `Architecture.shapes`, and those of `EXTRAS` that were fitted."""
 
     def score(self, observation: Observation) -> Floats:
         """(n,) scores, higher first.
@@ -96,13 +102,25 @@ class Actor:
         return correction if rule is None else np.round(self.level(observation), 9) + correction
 
     def level(self, queue: Queue) -> Floats:
-        """(n,) what the network corrects: `rule_level` of its rule, with the run times that are expected. 0 without a rule."""
+        """(n,) what the network corrects: `rule_level` of its rule, with the run times that are expected, and what a job
+        gains by waiting. 0 without a rule.
+
+        Waiting counts relative to the run time: with a = 0.3 a job that has waited 9 times as long as it is expected to run
+        stands as if it were half as large.
+        """
         rule = self.architecture.residual
         if rule is None:
             return np.zeros(len(queue.run_time))
         expected = self.expected_run_time(queue.run_time, queue.time_limit)
         view = QueueView(expected, queue.time_limit, queue.gpus, queue.wait, queue.submit, queue.priority)
-        return rule_level(rule, view)
+        level = rule_level(rule, view)
+        return level + self.ageing * np.log1p(queue.wait / expected) / _TIME_SCALE if self.ageing else level
+
+    @property
+    def ageing(self) -> float:
+        """A of `AGEING`; 0 where the rule does not age."""
+        exponent = self.weights.get(AGEING)
+        return 0.0 if exponent is None else float(exponent[0])
 
     def score_rows(self, state: npt.NDArray[np.float32], base: Floats | None = None) -> Floats:
         """(n,) scores of (n, inputs) rows, all of them jobs; `base`: (n,) `level` of a residual actor."""

@@ -77,18 +77,21 @@ def attribute(actor: Actor, observation: Observation, row: int) -> Attribution:
 
 def level_parts(actor: Actor, observation: Observation) -> dict[str, Floats]:
     """(n,) what a residual actor corrects, as a sum by feature: ln(T · n) is ln T + ln n (SAF, QSSF), and the expected run time
-    T a product of powers of estimate and limit.
+    T a product of powers of estimate and limit; what a job gains by waiting is part of its urgency.
     """
     scale = np.log1p(RUN_TIME_HORIZON)
     run_time, limit = observation.run_time, observation.time_limit
-    time = -np.log(actor.expected_run_time(run_time, limit)) / scale
+    expected = actor.expected_run_time(run_time, limit)
+    time = -np.log(expected) / scale
     parts = {"requested_time": time}
     if (coefficients := actor.weights.get(RUN_TIME)) is not None:
         bounded = np.maximum(np.fmin(limit, RUN_TIME_HORIZON), 1.0)
         of_limit = np.where(run_time < bounded, -float(coefficients[2]) * np.log(bounded) / scale, 0.0)
         parts = {"requested_time": time - of_limit, "requested_limit": of_limit}
     if actor.architecture.residual != "sjf":
-        parts["requested_gpus"] = actor.level(observation) - time
+        parts["requested_gpus"] = -np.log(np.maximum(observation.gpus, 1.0)) / scale
+    if actor.ageing:
+        parts["job_urgency"] = actor.ageing * np.log1p(observation.wait / expected) / scale
     return parts
 
 

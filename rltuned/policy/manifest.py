@@ -18,7 +18,7 @@ from rltuned.cluster.tables import Floats
 from rltuned.errors import ModelError
 from rltuned.observe.sampling import STATE_COLUMNS
 from rltuned.policy import rlscheduler, schedinspector
-from rltuned.policy.actor import CORRECTED, RUN_TIME, Activation, Actor, Architecture
+from rltuned.policy.actor import AGEING, CORRECTED, EXTRAS, Activation, Actor, Architecture
 from rltuned.policy.heuristics import RULES
 
 FORMAT_VERSION: Final = 1
@@ -215,8 +215,8 @@ def parse(manifest_data: bytes, weights_data: bytes, where: str) -> Parsed:
         bound=part.bound,
     )
     shapes = _stored(architecture)
-    if Kind(manifest.kind) is Kind.ACTOR and RUN_TIME in tensors:
-        shapes[RUN_TIME] = (3,)
+    if Kind(manifest.kind) is Kind.ACTOR:
+        shapes |= {name: shape for name, shape in EXTRAS.items() if name in tensors}
     if missing := sorted(shapes.keys() - tensors.keys()):
         raise ModelError(f"{beside}: tensor {missing[0]} is missing")
     if extra := sorted(tensors.keys() - shapes.keys()):
@@ -227,6 +227,8 @@ def parse(manifest_data: bytes, weights_data: bytes, where: str) -> Parsed:
             raise ModelError(f"{beside}: tensor {name} is {tensor.dtype} {tensor.shape}, not float32 {shape}")
         if not np.isfinite(tensor).all():
             raise ModelError(f"{beside}: tensor {name} has values that are not finite")
+    if (tensors.get(AGEING, np.zeros(1)) < 0.0).any():
+        raise ModelError(f"{beside}: tensor {AGEING} is negative: jobs would fall back while they wait")
     with np.errstate(over="ignore"):  # too large for float32 is caught with the other non-finite values
         tensors["input.mean"] = np.asarray(manifest.normalisers.mean, dtype=np.float32)
         tensors["input.scale"] = np.asarray(manifest.normalisers.scale, dtype=np.float32)
@@ -258,7 +260,7 @@ def render(
     for name, value in (*actor.weights.items(), *metrics.items()):
         if not np.isfinite(np.asarray(value)).all():
             raise ModelError(f"model '{actor.name}': {name} is not finite")
-    stored = [*_stored(actor.architecture), *({RUN_TIME} & actor.weights.keys())]
+    stored = [*_stored(actor.architecture), *(name for name in EXTRAS if name in actor.weights)]
     weights = safetensors.numpy.save({name: np.ascontiguousarray(actor.weights[name]) for name in stored})
     architecture = actor.architecture
     manifest = Manifest(

@@ -112,7 +112,11 @@ class Net(NamedTuple):
     residual: bool
     bound: float
     level: Floats
-    """(N,) rule level of each job, rounded as `Actor.score` does; 0 without a rule."""
+    """(N,) rule level of each job when it is submitted; 0 without a rule."""
+    ageing: float
+    """a of `Actor.ageing`."""
+    expected: Floats
+    """(N,) T, the run times that are expected."""
 
 
 class Work(NamedTuple):
@@ -135,6 +139,8 @@ class Work(NamedTuple):
     """(2, widest layer, 256) what goes into a layer, what comes out."""
     mean: Floats
     """(8,)"""
+    level: Floats
+    """(256,) what the network corrects."""
     score: Floats
     """(256,)"""
     chance: Floats
@@ -388,7 +394,19 @@ def forward(net: Net, w: Work, shown: int) -> None:
     for row in range(shown):
         # Rounded as `Actor.score` does: equal jobs tie.
         correction = net.bound * tanh(output[row]) if net.residual else output[row]
-        w.score[row] = net.level[w.shown[row]] + np.rint(correction * 1e6) / 1e6
+        w.score[row] = w.level[row] + np.rint(correction * 1e6) / 1e6
+
+
+@inner
+def take_levels(s: k.State, net: Net, w: Work, shown: int) -> None:
+    """`level` of the jobs in `shown`, as `Actor.level` has it now; rounded as `Actor.score` does."""
+    for row in range(shown):
+        job = w.shown[row]
+        level = net.level[job]
+        if net.ageing > 0.0:
+            wait = min(max(s.clock[k.NOW] - s.jobs[job].submit, 0.0), CENTURY)
+            level += net.ageing * np.log1p(wait / net.expected[job]) / TIME_SCALE
+        w.level[row] = np.rint(level * 1e9) / 1e9
 
 
 @inner
@@ -507,7 +525,7 @@ def put_in_order(s: k.State, c: k.Setup, f: Facts, w: Work, shown: int) -> None:
 
 
 @inner
-def record(s: k.State, net: Net, w: Work, tape: Tape, shown: int, heads: int, logp: float) -> None:
+def record(s: k.State, w: Work, tape: Tape, shown: int, heads: int, logp: float) -> None:
     """One step onto the tape, which has room for it."""
     step, begin = tape.length[0], tape.length[1]
     for row in range(shown):
@@ -515,7 +533,7 @@ def record(s: k.State, net: Net, w: Work, tape: Tape, shown: int, heads: int, lo
             tape.state[begin + row, column] = w.state[row, column]
         for column in range(CRITICS):
             tape.critic[begin + row, column] = w.critic[row, column]
-        tape.base[begin + row] = net.level[w.shown[row]]
+        tape.base[begin + row] = w.level[row]
         tape.score[begin + row] = w.score[row]
         tape.job[begin + row] = w.shown[row]
     for place in range(heads):
@@ -582,11 +600,12 @@ def _roll_out_for(stamp: int) -> Any:
             s.clock[k.REFRESH_DUE] = np.inf
             shown = show(s, w)
             observe(s, f, w, shown)
+            take_levels(s, net, w, shown)
             forward(net, w, shown)
             sort_by_score(w, shown)
             logp = draw(w, shown, temperature, heads)
             if recorded:
-                record(s, net, w, tape, shown, heads, logp)
+                record(s, w, tape, shown, heads, logp)
             put_in_order(s, c, f, w, shown)
             ranked = True
 

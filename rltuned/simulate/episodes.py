@@ -185,7 +185,7 @@ class Episode:
         self._view = _view(jobs, estimates)
         self._facts = _facts(shape, jobs, estimates, simulation.asked, self._view, self._state.jobs["tier"])
         self._capacity = float(shape.nodes.gpus[shape.nodes.usable].sum())
-        self._levels: dict[str, Floats] = {}
+        self._levels: dict[str, tuple[Floats, Floats]] = {}
         self._room = _FIRST_STEPS, _FIRST_ROWS
 
     def run(self, network: Network, *, temperature: float, heads: int, seed: int, record: bool) -> Trajectory:
@@ -226,21 +226,26 @@ class Episode:
 
     def _net(self, network: Network) -> e.Net:
         layers = zip(network.kernels, network.biases, strict=True)
+        widths = np.array(network.widths, dtype=np.int64)  # first: it says what is wrong with a network
+        level, expected = self._level(network.actor)
         return e.Net(
-            widths=np.array(network.widths, dtype=np.int64),
+            widths=widths,
             weights=np.concatenate([np.ravel(part) for layer in layers for part in layer]).astype(np.float64),
             context=np.ascontiguousarray(network.context, dtype=np.float64).ravel(),
             relu=bool(network.relu),
             residual=bool(network.residual),
             bound=float(network.bound),
-            level=self._level(network.actor),
+            level=level,
+            ageing=network.actor.ageing,
+            expected=expected,
         )
 
-    def _level(self, actor: Actor) -> Floats:
-        """(N,) what the actor corrects, of each job; it does not change while the job waits."""
+    def _level(self, actor: Actor) -> tuple[Floats, Floats]:
+        """(N,) each: what the actor corrects when a job is submitted, and the run times that it expects."""
         key = f"{actor.architecture.residual} {actor.weights.get(RUN_TIME)}"
         if key not in self._levels:
-            self._levels[key] = np.round(actor.level(self._view), 9)
+            view = self._view
+            self._levels[key] = actor.level(view), actor.expected_run_time(view.run_time, view.time_limit)
         return self._levels[key]
 
     def _trajectory(self, tape: e.Tape) -> Trajectory:
@@ -418,6 +423,7 @@ def _work(facts: e.Facts, widest: int) -> e.Work:
         first=np.zeros(1, dtype=np.int64),
         values=np.zeros((2, widest, window)),
         mean=np.zeros(len(STATE_COLUMNS)),
+        level=np.zeros(window),
         score=np.zeros(window),
         chance=np.zeros(window),
         order=np.zeros(window, dtype=np.int64),

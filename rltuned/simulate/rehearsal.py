@@ -97,6 +97,9 @@ class QueueRehearsal:
 
     candidates: int = 8
     """Jobs at the head of the policy's order that are tried in front and behind."""
+    least: int = 8
+    """Jobs that must wait before one is moved. A play knows of nobody who is still to come: two waiting jobs may both gain when the
+    one that takes most of the cluster for a day goes first, and everybody after them loses."""
     depth: int = 64
     """Jobs at the head of that order that are played; those behind them follow whatever is decided here."""
     slowdown: float = 0.25
@@ -150,12 +153,12 @@ class QueueRehearsal:
     def _theatre(
         self, snapshot: Snapshot, rows: Rows, scores: Floats, run_times: Floats, spread: float
     ) -> "_Theatre | None":
-        """The head of the queue, without jobs that fit nowhere, in the order of the plan; None: no two jobs are left."""
+        """The head of the queue, without jobs that fit nowhere, in the order of the plan; None: too few jobs are left."""
         tiers = priority_tiers(snapshot, rows)
         # By tier, then by score; what the scores cannot tell apart stays in the order of priority.
         order = np.lexsort((snapshot.jobs.job_id[rows], -snapshot.jobs.priority[rows], -scores, -tiers))
-        queue = rows[order][: self.depth]
-        if len(queue) < 2:
+        queue, waiting = rows[order][: self.depth], len(rows)
+        if waiting < self.least or len(queue) < 2:
             return None
         # Where jobs may pass each other, one that an endless play does not start fits on no nodes that there are: Slurm reserves
         # nothing for it, and its wait is nobody's merit.
@@ -164,8 +167,9 @@ class QueueRehearsal:
         look = _Theatre(queue, state, replace(self.settings, backfill=passing), [_cast(state)])
         look.play(look.order)
         if look.stranded.any():
+            waiting -= int(np.count_nonzero(look.stranded))
             queue = queue[~look.stranded]
-            if len(queue) < 2:
+            if waiting < self.least or len(queue) < 2:
                 return None
             state = stage(snapshot, queue, run_times, self.settings)
         certain = spread <= _CERTAIN or self.samples == 1
@@ -198,7 +202,7 @@ def compile_rehearsal() -> None:
     simulation.run(RuleRanker(by_name("fifo")), until=5.0)
     snapshot = simulation.snapshot()
     pending = snapshot.jobs.pending
-    QueueRehearsal().rehearse(snapshot, pending, np.zeros(len(pending)), np.full(len(snapshot.jobs), 100.0))
+    QueueRehearsal(least=2).rehearse(snapshot, pending, np.zeros(len(pending)), np.full(len(snapshot.jobs), 100.0))
 
 
 class Cast(NamedTuple):

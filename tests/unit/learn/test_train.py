@@ -16,12 +16,14 @@ from rltuned.errors import ConfigError, EvaluationError
 from rltuned.evaluate.windows import Split, bounds
 from rltuned.learn import command
 from rltuned.learn.curriculum import CurriculumSettings, Site, candidate, validation
+from rltuned.learn.progress import silent
 from rltuned.learn.rollouts import Crew, Judge, Lesson, judge
 from rltuned.learn.run_directory import RunDirectory
+from rltuned.learn.select import CHANCE
 from rltuned.learn.settings import PPOSettings, TrainSettings
 from rltuned.learn.warm import WarmSettings, beginner, run_time_coefficients, warm_start
 from rltuned.policy import files
-from rltuned.policy.actor import RUN_TIME, Architecture
+from rltuned.policy.actor import AGEING, RUN_TIME, Architecture
 from rltuned.workload import read, read_shape
 from rltuned.workload.write import write_csv
 
@@ -101,6 +103,34 @@ def test_the_coefficients_are_those_that_the_run_times_were_made_with():
     jobs = replace(case.jobs, run_time=made)
     assert run_time_coefficients([replace(case, jobs=jobs)]) == pytest.approx([0.5, 0.4, 0.5], abs=0.02)
     assert run_time_coefficients([case_of(busy_jobs(50))]) == pytest.approx([0.0, 1.0, 0.0])
+
+
+def test_how_waiting_counts_is_what_the_validation_windows_say():
+    pytest.importorskip("tensorflow")
+    from rltuned.learn.train import _plain, _Training
+
+    coefficients = np.array([0.0, 1.0, 0.0], dtype=np.float32)
+    with Crew(1) as crew:
+        run = _Training([site()], SMALL, crew, silent)
+
+        def chosen(*exponents, residual="saf"):
+            architecture = replace(SMALL.architecture, residual=residual)
+            run.settings = replace(SMALL, ageing=exponents, architecture=architecture)
+            return {name: value.tolist() for name, value in run._extras(coefficients).items()}
+
+        scores = {}
+        for exponent in (0.0, 0.25, 4.0):
+            extras = {RUN_TIME: coefficients, AGEING: np.array([exponent], dtype=np.float32)}
+            scores[exponent] = run.jury.verdict(_plain(SMALL, extras)).score
+        assert len(set(scores.values())) == 3
+        plain = {RUN_TIME: [0.0, 1.0, 0.0]}
+        assert chosen(0.0) == chosen(0.0, residual=None) == chosen(4.0, residual=None) == plain
+        assert chosen(4.0) == plain | {AGEING: [4.0]}
+        best = min(scores, key=scores.__getitem__)
+        worst = max(scores, key=scores.__getitem__)
+        assert scores[worst] - scores[best] > CHANCE
+        assert chosen(worst, best) == plain | ({AGEING: [best]} if best else {})
+        assert chosen(best, worst) == plain | ({AGEING: [best]} if best else {})
 
 
 def test_the_warm_start_learns_from_hindsight_what_the_rule_does_not_know():

@@ -10,7 +10,7 @@ from unit.policy.conftest import actor_of, observation
 
 from rltuned.observe import Observation
 from rltuned.policy import Activation, Actor, by_name
-from rltuned.policy.actor import CORRECTED, RUN_TIME, rule_level
+from rltuned.policy.actor import AGEING, CORRECTED, RUN_TIME, rule_level
 
 SHAPES = [
     {},
@@ -132,6 +132,23 @@ def test_without_coefficients_or_where_the_estimate_is_the_limit_the_run_time_is
         actor.expected_run_time(np.full(9, 365 * 86400.0), np.full(9, np.inf)), np.full(9, 365 * 86400.0)
     )
     assert actor.expected_run_time(np.zeros(0), np.zeros(0)).shape == (0,)
+
+
+def test_a_job_gains_by_waiting_as_its_expansion_factor_grows(seen):
+    actor = actor_of(residual="saf")
+    aged = replace(actor, weights={**actor.weights, AGEING: np.array([0.5], dtype=np.float32)})
+    fresh = replace(seen, wait=np.zeros(len(seen)))
+    assert np.array_equal(aged.level(fresh), actor.level(seen))
+    # After three times its run time a job of four times the area stands where the fresh one would be twice as large.
+    waited = replace(seen, wait=3.0 * seen.run_time)
+    np.testing.assert_allclose(aged.level(waited) - aged.level(fresh), 0.5 * np.log(4.0) / np.log(1 + 30 * 86400))
+    # What counts is the run time that is expected.
+    knowing = replace(aged, weights={**aged.weights, RUN_TIME: np.array([np.log(1e9), 0.0, 0.0], dtype=np.float32)})
+    below = seen.run_time < np.minimum(seen.time_limit, 30 * 86400.0)
+    gained = knowing.level(waited) - knowing.level(fresh)
+    expected = knowing.expected_run_time(seen.run_time, seen.time_limit)
+    assert (expected[below] > seen.run_time[below]).all()
+    assert (gained[below] < 0.5 * np.log(4.0) / np.log(1 + 30 * 86400)).all()
 
 
 def test_equal_jobs_have_equal_scores_wherever_they_stand(seen):

@@ -8,7 +8,7 @@ from unit.policy.conftest import actor_of, observation
 
 from rltuned.observe import STATE_COLUMNS
 from rltuned.policy import Activation
-from rltuned.policy.actor import RUN_TIME, rule_level
+from rltuned.policy.actor import AGEING, RUN_TIME, rule_level
 from rltuned.policy.attribution import attribute, gradients, integrated_gradients, level_parts
 
 SHAPES = [
@@ -104,6 +104,18 @@ def test_the_level_of_an_expected_run_time_falls_into_estimate_limit_and_gpus(se
     )
     for row in range(len(seen)):
         assert abs(attribute(actor, seen, row).gap) < 1e-9
+
+
+def test_what_a_job_gains_by_waiting_is_a_part_of_its_own(seen):
+    actor = actor_of(residual="saf")
+    aged = replace(actor, weights={**actor.weights, AGEING: np.array([0.3], dtype=np.float32)})
+    parts = level_parts(aged, seen)
+    np.testing.assert_allclose(sum(parts.values()), aged.level(seen), atol=1e-12)
+    assert "job_urgency" not in level_parts(actor, seen)
+    assert (parts["job_urgency"] > 0.0).tolist() == (seen.wait > 0.0).tolist()
+    assert seen.wait.max() > 0.0
+    for row in range(len(seen)):
+        assert abs(attribute(aged, seen, row).gap) < 1e-9
 
 
 def test_the_only_job_of_a_queue_is_the_average_job():

@@ -14,7 +14,7 @@ from unit.policy.conftest import actor_of, observation
 
 from rltuned.errors import ModelError
 from rltuned.policy import files
-from rltuned.policy.actor import RUN_TIME, rule_level
+from rltuned.policy.actor import AGEING, RUN_TIME, rule_level
 from rltuned.policy.manifest import MAX_MANIFEST_BYTES, MAX_WEIGHTS_BYTES, TrainingPart, parse, render
 
 TRAINING = TrainingPart(method="imitation", data="generated", traces={}, seed=1, revision="abc", settings={"steps": 10})
@@ -68,12 +68,14 @@ def test_a_saved_model_scores_as_before(shape, tmp_path):
     assert np.array_equal(again.score(seen), actor.score(seen))
 
 
-def test_run_time_coefficients_are_kept_with_the_weights(tmp_path):
+def test_run_time_coefficients_and_ageing_are_kept_with_the_weights(tmp_path):
     seen, actor = observation(), actor_of()
     actor.weights[RUN_TIME] = np.array([0.5, 0.25, 0.5], dtype=np.float32)
+    actor.weights[AGEING] = np.array([0.3], dtype=np.float32)
     path = files.save(actor, tmp_path, TRAINING, {}, seen.state[:5])
     again = files.load(str(path))
-    assert np.array_equal(again.weights[RUN_TIME], actor.weights[RUN_TIME])
+    for name in (RUN_TIME, AGEING):
+        assert np.array_equal(again.weights[name], actor.weights[name])
     assert np.array_equal(again.score(seen), actor.score(seen))
 
 
@@ -187,6 +189,7 @@ def test_a_manifest_in_another_encoding_is_refused(model):
             lambda t: t.update({RUN_TIME: np.full(3, np.nan, np.float32)}),
             "run_time.coefficients has values that are not finite",
         ),
+        (lambda t: t.update({AGEING: np.full(1, -0.1, np.float32)}), "rule.ageing is negative"),
         (lambda t: t.update({"layer0.bias": np.zeros(31, np.float32)}), r"layer0.bias is float32 \(31,\)"),
         (lambda t: t.update({"layer0.bias": np.zeros(32, np.float64)}), "layer0.bias is float64"),
         (

@@ -13,7 +13,7 @@ from rltuned.decide.ranks import merge, ranks_of
 from rltuned.errors import RltunedError
 from rltuned.evaluate.metrics import measure
 from rltuned.observe import STATE_COLUMNS, Observation, observe
-from rltuned.policy.actor import RUN_TIME, Activation, Actor, Architecture, untrained
+from rltuned.policy.actor import AGEING, RUN_TIME, Activation, Actor, Architecture, untrained
 from rltuned.simulate import episode_kernel, kernel
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.episodes import Episode, Network, Trajectory
@@ -40,6 +40,11 @@ def expecting(one: Actor) -> Actor:
     return replace(one, weights={**one.weights, RUN_TIME: np.array([-1.5, 0.5, 0.6], dtype=np.float32)})
 
 
+def ageing(one: Actor, exponent: float = 0.5) -> Actor:
+    """To which waiting counts."""
+    return replace(one, weights={**one.weights, AGEING: np.array([exponent], dtype=np.float32)})
+
+
 ACTORS = {
     "the paper's network": actor(Architecture(), 1),
     "SAF corrected, beside the mean": actor(
@@ -47,6 +52,10 @@ ACTORS = {
     ),
     "SJF corrected": actor(Architecture(hidden=(12, 6), residual="sjf"), 3),
     "SAF on expected run times corrected": expecting(actor(Architecture(hidden=(8,), residual="saf"), 6)),
+    "SAF that ages": ageing(actor(Architecture(hidden=(8,), residual="saf", bound=0.05), 7)),
+    "SAF on expected run times that ages": ageing(
+        expecting(actor(Architecture(hidden=(), residual="saf", bound=0.02), 8)), 1.0
+    ),
     "no hidden layer, beside the mean": actor(Architecture(hidden=(), context=True), 4),
 }
 SAF = actor(Architecture(residual="saf", bound=0.0), 5)

@@ -174,14 +174,28 @@ def test_of_two_jobs_for_one_gpu_the_short_one_is_put_first_when_the_policy_has_
     simulation.run(RuleRanker(by_name("fifo")), until=NOW)
     snapshot, rows, run = seen(simulation)
     wrong = np.where(run[rows] > 100.0, 1.0, 0.0)
-    found = QueueRehearsal(slowdown=0.0).rehearse(snapshot, rows, wrong, run)
+    found = QueueRehearsal(least=2, slowdown=0.0).rehearse(snapshot, rows, wrong, run)
     # 40 s until the GPU is free: the short job waits 40 s and the long one 50 s, instead of 40 s and 5040 s.
     assert (found.cost, found.best, found.gain) == (5080.0, 90.0, 4990.0)
     # Of the two moves that come to the same the first that was tried is taken: the long one behind.
     assert (snapshot.jobs.job_id[found.moved], found.move) == (2, Move.LAST)
     assert found.plays == 2 + 2
-    right = QueueRehearsal(slowdown=0.0).rehearse(snapshot, rows, -wrong, run)
+    right = QueueRehearsal(least=2, slowdown=0.0).rehearse(snapshot, rows, -wrong, run)
     assert (right.cost, right.moved, right.move, right.gain) == (90.0, None, None, 0.0)
+
+
+def test_a_queue_of_few_jobs_says_too_little_of_those_who_are_still_to_come():
+    simulation = busy()
+    snapshot, rows, run = seen(simulation)
+    scores = np.random.default_rng(5).normal(size=len(rows))
+    assert QueueRehearsal().rehearse(snapshot, rows[:7], scores[:7], run) is None
+    assert QueueRehearsal().rehearse(snapshot, rows[:8], scores[:8], run).moved is not None
+    assert QueueRehearsal(least=7).rehearse(snapshot, rows[:7], scores[:7], run).moved is not None
+    # Jobs that can never run say nothing either.
+    jobs = snapshot.jobs
+    nowhere = np.isin(np.arange(len(jobs)), rows[:1])
+    odd = replace(snapshot, jobs=replace(jobs, gpus=np.where(nowhere, 999.0, jobs.gpus)))
+    assert QueueRehearsal().rehearse(odd, rows[:8], scores[:8], run) is None
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -229,7 +243,7 @@ def test_only_the_head_of_a_deep_queue_is_played():
     scores = np.random.default_rng(5).normal(size=len(rows))
     head = np.argsort(-scores)[:7]
     found = QueueRehearsal(depth=7).rehearse(snapshot, rows, scores, run)
-    assert found == QueueRehearsal().rehearse(snapshot, rows[head], scores[head], run)
+    assert found == QueueRehearsal(least=7).rehearse(snapshot, rows[head], scores[head], run)
     assert found.cost < QueueRehearsal().rehearse(snapshot, rows, scores, run).cost
 
 
@@ -335,14 +349,14 @@ def test_an_empty_cluster_and_jobs_without_a_limit_are_played_too():
     simulation.run(Told(np.arange(3.0)), until=0.0)
     snapshot, rows, _ = seen(simulation)
     run = np.full(len(snapshot.jobs), UNLIMITED_RUN_TIME)
-    found = QueueRehearsal().rehearse(snapshot, rows, -run[rows] - np.arange(len(rows)), run)
+    found = QueueRehearsal(least=2).rehearse(snapshot, rows, -run[rows] - np.arange(len(rows)), run)
     assert np.isfinite([found.cost, found.best]).all()
 
 
 def test_the_served_plan_puts_the_moved_job_where_the_rehearsal_wants_it_and_the_queue_gets_shorter():
     ranker = PlanRanker(by_name("fifo"), Config(placement=PlacementSection(apply=PlacementApply.OFF)))
     waits = []
-    for rehearsal in (None, QueueRehearsal()):
+    for rehearsal in (None, QueueRehearsal(least=2)):
         simulation = busy()
         ranker.rehearsal = rehearsal
         simulation.run(ranker)
