@@ -625,6 +625,48 @@ def imitate(
     )
 
 
+@train.command()
+@click.option("--trace", required=True, help="Jobs, as `rltuned traces` reads them.")
+@click.option("--cluster", required=True, help="For example 16x8:a100, or FILE.json.")
+@click.option("--estimates", default="noisy:1.5", show_default=True, help="true, noisy:SIGMA or limit.")
+@click.option("--rule", default="saf", show_default=True, type=click.Choice(["saf", "sjf", "qssf"]), help="Base rule.")
+@click.option("--window", default=256, show_default=True, type=click.IntRange(min=2), help="Jobs of a window.")
+@click.option("--windows", default=100, show_default=True, type=click.IntRange(min=2), help="How many windows.")
+@click.option("--seed", default=7, show_default=True, type=click.IntRange(min=0), help="Of windows and estimates.")
+@click.option("--processes", type=click.IntRange(min=1), help="That play windows.  [default: cores]")
+@click.option("--form", metavar="FORMAT", help="Format of the trace. [default: by its first lines]")
+@click.option("--skip-bad", is_flag=True, help="Count lines that cannot be read and go on.")
+@json_option
+def headroom(
+    trace: str, cluster: str, processes: int | None, form: str | None, *, skip_bad: bool, as_json: bool, **options: Any
+) -> None:
+    """What a better order could gain at a site, before anybody trains for it; about a minute.
+
+    The rule that a model would correct is played on windows of the trace's training part, then with one thing changed at a
+    time: told the true run times, with waiting counted, with a small bonus on each column that a network sees. Ratios are to
+    the rule on expected run times. docs/training.md says how to read them.
+
+    \b
+    Example:
+      rltuned train headroom --trace jobs.csv.gz --cluster 16x8:a100 --estimates noisy:1.5
+    """
+    try:
+        from rltuned import show
+        from rltuned.learn import command, headroom
+        from rltuned.learn.progress import progress_bar
+        from rltuned.learn.rollouts import Crew
+    except ImportError as error:
+        raise RltunedError(f"this needs Numba: pip install 'rltuned[simulate]' ({error})") from error
+    command.check_estimates(options["estimates"])
+    (site,) = command.read_sites([trace], [cluster], form=form, skip_bad=skip_bad)
+    with progress_bar() as report, Crew(processes or len(os.sched_getaffinity(0))) as crew:
+        found = headroom.headroom(site, crew=crew, report=report, **options)
+    if as_json:
+        emit(found.as_dict())
+    else:
+        show.headroom(console(), found.as_dict())
+
+
 def _revision() -> str:
     """Git revision of the code, for the model's manifest; "unknown" outside a checkout."""
     head = Path(__file__).resolve().parents[1] / ".git"

@@ -43,11 +43,8 @@ def settings(
         ConfigError: estimates that do not exist, or that training cannot make; a rule that does not exist.
     """
     base = by_name(rule or "saf").name
-    if estimates != MIXED and parse_estimates(estimates).kind is EstimateKind.HISTORY:
-        raise ConfigError(
-            "training: estimates by history depend on what has run before a window; train with mixed errors instead "
-            "(the policy learns what to make of an estimate, whoever makes it)"
-        )
+    if estimates != MIXED:
+        check_estimates(estimates)
     most = window or CurriculumSettings().window[1]
     if iterations is None:
         iterations = max(1, round((budget or BUDGET) * ITERATIONS_PER_MINUTE))
@@ -63,6 +60,17 @@ def settings(
         curriculum=CurriculumSettings(window=(max(most // 4, 2), most), estimates=estimates),
         ppo=PPOSettings(objective=Objective(objective)),
     )
+
+
+def check_estimates(estimates: str) -> None:
+    """Raises:
+    ConfigError: estimates that do not exist, or that training cannot make.
+    """
+    if parse_estimates(estimates).kind is EstimateKind.HISTORY:
+        raise ConfigError(
+            "training: estimates by history depend on what has run before a window; train with mixed errors instead "
+            "(the policy learns what to make of an estimate, whoever makes it)"
+        )
 
 
 def read_sites(traces: Sequence[str], clusters: Sequence[str], *, form: str | None, skip_bad: bool) -> list[Site]:

@@ -22,8 +22,8 @@ from rltuned.learn.rollouts import Crew, Judge, Lesson, Roll, Rolled, Steps, Tea
 from rltuned.learn.run_directory import RunDirectory, draw_curves
 from rltuned.learn.select import CHANCE, Jury, Verdict, better
 from rltuned.learn.settings import TrainSettings
-from rltuned.learn.warm import beginner, run_time_coefficients, warm_start
-from rltuned.policy.actor import AGEING, EXTRAS, RUN_TIME, Actor, Architecture
+from rltuned.learn.warm import beginner, rule_alone, run_time_coefficients, warm_start
+from rltuned.policy.actor import AGEING, EXTRAS, RUN_TIME, Actor
 from rltuned.policy.files import save
 from rltuned.policy.manifest import TrainingPart
 
@@ -90,7 +90,7 @@ class _Training:
         rng = np.random.default_rng([settings.seed, 4])
         windows = [self.candidate(index) for index in self.headroom[: settings.warm.windows]]
         extras = self._extras(run_time_coefficients(windows))
-        plain = _plain(settings, extras)
+        plain = self.rule_alone(extras)
         tasks = [
             Teach(case, plain, settings.warm.temperature, settings.seed + number, settings.warm.most_steps)
             for number, case in enumerate(windows)
@@ -112,6 +112,10 @@ class _Training:
         told = {"warm.loss": loss, "warm.score": warm.score, "rule.score": verdict.score}
         return (actor, warm, told) if better(warm, verdict, CHANCE) else (rule, verdict, told)
 
+    def rule_alone(self, extras: Mapping[str, Singles]) -> Actor:
+        """The rule to be corrected, or SAF, with these tensors of `EXTRAS`."""
+        return rule_alone(self.settings.architecture.residual or "saf", extras)
+
     def _extras(self, coefficients: Singles) -> dict[str, Singles]:
         """The coefficients, and the exponent of ageing that is best on the validation windows.
 
@@ -125,7 +129,7 @@ class _Training:
             tried = {RUN_TIME: coefficients}
             if exponent > 0.0:
                 tried[AGEING] = np.array([exponent], dtype=np.float32)
-            verdict = self.jury.verdict(_plain(self.settings, tried))
+            verdict = self.jury.verdict(self.rule_alone(tried))
             if best is None or better(verdict, best, CHANCE):
                 best, chosen = verdict, tried
             self.report("choosing how waiting counts", done, len(self.settings.ageing))
@@ -165,16 +169,6 @@ class _Training:
                 parts.append(found.steps)
                 ratios += found.ratios
         return (Steps.joined(parts), float(np.mean(ratios))) if parts else (None, float("nan"))
-
-
-def _plain(settings: TrainSettings, extras: Mapping[str, Singles]) -> Actor:
-    """An actor that is the rule to be corrected, or SAF, with these tensors of `EXTRAS`."""
-    columns = settings.architecture.inputs
-    rule = settings.architecture.residual or "saf"
-    architecture = Architecture(inputs=columns, hidden=(), residual=rule)
-    nothing = {"layer0.kernel": np.zeros((columns, 1), dtype=np.float32), "layer0.bias": np.zeros(1, dtype=np.float32)}
-    scale = {"input.mean": np.zeros(columns, dtype=np.float32), "input.scale": np.ones(columns, dtype=np.float32)}
-    return Actor("rule", architecture, {**nothing, **scale, **extras})
 
 
 def train(
@@ -329,7 +323,7 @@ def _training_part(sites: Sequence[Site], settings: TrainSettings, revision: str
 
 def _golden(run: _Training, actor: Actor) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64] | None]:
     """A queue of some training window, for the manifest's golden vector."""
-    plain = _plain(run.settings, {name: actor.weights[name] for name in EXTRAS if name in actor.weights})
+    plain = run.rule_alone({name: actor.weights[name] for name in EXTRAS if name in actor.weights})
     for index in run.headroom:
         lesson = teach(Teach(run.candidate(index), plain, 0.0, 0, 1_000_000))
         if len(lesson.count):

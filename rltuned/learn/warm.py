@@ -6,7 +6,7 @@ average: that estimates err, that limits tell something too, how the two go toge
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from rltuned.evaluate.case import Case
 from rltuned.learn.progress import Report, silent
 from rltuned.learn.rollouts import Lesson
 from rltuned.observe import RUN_TIME_HORIZON
+from rltuned.observe.sampling import STATE_COLUMNS
 from rltuned.policy.actor import Actor, Architecture, initial_weights
 
 
@@ -54,6 +55,14 @@ def run_time_coefficients(cases: Sequence[Case]) -> npt.NDArray[np.float32]:
     columns = np.column_stack((np.ones(known.sum()), np.log(r[known]), np.log(limit[known])))
     found, *_ = np.linalg.lstsq(columns, np.log(true[known]), rcond=None)
     return np.asarray(found, dtype=np.float32)
+
+
+def rule_alone(rule: str, extras: Mapping[str, npt.NDArray[np.float32]]) -> Actor:
+    """An actor whose network corrects nothing: one of `CORRECTED`, with these tensors of `EXTRAS`."""
+    columns = len(STATE_COLUMNS)
+    nothing = {"layer0.kernel": np.zeros((columns, 1), dtype=np.float32), "layer0.bias": np.zeros(1, dtype=np.float32)}
+    scale = {"input.mean": np.zeros(columns, dtype=np.float32), "input.scale": np.ones(columns, dtype=np.float32)}
+    return Actor("rule", Architecture(inputs=columns, hidden=(), residual=rule), {**nothing, **scale, **extras})
 
 
 def beginner(name: str, architecture: Architecture, lessons: Sequence[Lesson], rng: np.random.Generator) -> Actor:

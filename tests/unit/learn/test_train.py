@@ -21,7 +21,7 @@ from rltuned.learn.rollouts import Crew, Judge, Lesson, judge
 from rltuned.learn.run_directory import RunDirectory
 from rltuned.learn.select import CHANCE
 from rltuned.learn.settings import PPOSettings, TrainSettings
-from rltuned.learn.warm import WarmSettings, beginner, run_time_coefficients, warm_start
+from rltuned.learn.warm import WarmSettings, beginner, rule_alone, run_time_coefficients, warm_start
 from rltuned.policy import files
 from rltuned.policy.actor import AGEING, RUN_TIME, Architecture
 from rltuned.workload import read, read_shape
@@ -107,7 +107,7 @@ def test_the_coefficients_are_those_that_the_run_times_were_made_with():
 
 def test_how_waiting_counts_is_what_the_validation_windows_say():
     pytest.importorskip("tensorflow")
-    from rltuned.learn.train import _plain, _Training
+    from rltuned.learn.train import _Training
 
     coefficients = np.array([0.0, 1.0, 0.0], dtype=np.float32)
     with Crew(1) as crew:
@@ -121,7 +121,7 @@ def test_how_waiting_counts_is_what_the_validation_windows_say():
         scores = {}
         for exponent in (0.0, 0.25, 4.0):
             extras = {RUN_TIME: coefficients, AGEING: np.array([exponent], dtype=np.float32)}
-            scores[exponent] = run.jury.verdict(_plain(SMALL, extras)).score
+            scores[exponent] = run.jury.verdict(rule_alone("saf", extras)).score
         assert len(set(scores.values())) == 3
         plain = {RUN_TIME: [0.0, 1.0, 0.0]}
         assert chosen(0.0) == chosen(0.0, residual=None) == chosen(4.0, residual=None) == plain

@@ -1,0 +1,172 @@
+"""What a better order could gain at a site, before anybody trains for it: how much waiting a rule leaves, and what moves it.
+
+The rule that a model would correct is played on windows of the trace, then with one thing changed at a time: with the estimates as
+they are, with the true run times, with waiting counted more or less (`rltuned.policy.actor.AGEING`), and with a small reward or
+penalty on each column that a network would see. What no change of a column gains, no network of these columns is likely to
+gain by itself; what only the true run times gain has to come from better estimates.
+
+Without rehearsal: it is about the score of single jobs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.tables import Floats
+from rltuned.evaluate.bootstrap import Comparison, compare, counts
+from rltuned.evaluate.case import Case, cases
+from rltuned.evaluate.windows import Split, draw
+from rltuned.learn.curriculum import Site
+from rltuned.learn.progress import Report, silent
+from rltuned.learn.rollouts import Crew, episode
+from rltuned.learn.warm import rule_alone, run_time_coefficients
+from rltuned.observe.sampling import STATE_COLUMNS
+from rltuned.policy.actor import AGEING, RUN_TIME, Actor
+from rltuned.simulate.episodes import Network
+from rltuned.workload.estimates import estimate
+from rltuned.workload.jobs import Estimates
+
+METRICS: Final = ("wait_mean", "bsld_mean", "wait_p99")
+AGEINGS: Final = (0.15, 0.3, 0.6, 1.0)
+NUDGES: Final = (-0.1, -0.03, 0.03, 0.1)
+"""On the scale of scores, for a column at its largest: 0.03 is a factor of 1.6 in the rule's key, 0.1 one of 4.4."""
+REFERENCE: Final = "expected run times"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The rule with one thing changed."""
+
+    name: str
+    actor: Actor
+    informed: bool = False
+    """Whether it is told the true run times."""
+
+
+@dataclass(frozen=True)
+class Try:
+    """A window by several variants."""
+
+    case: Case
+    variants: tuple[Variant, ...]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A variant beside the reference, the rule on expected run times: means over the same windows, in relation."""
+
+    name: str
+    ratios: dict[str, Comparison]
+    """By `METRICS`."""
+
+
+@dataclass(frozen=True)
+class Headroom:
+    """What was found on a trace."""
+
+    windows: int
+    coefficients: tuple[float, float, float]
+    """c0, c1, c2 of `Actor.expected_run_time`, fitted on other windows of the same part."""
+    found: tuple[Found, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def variants(rule: str, coefficients: npt.NDArray[np.float32]) -> tuple[Variant, ...]:
+    """What is compared; the first is the reference."""
+    knowing = {RUN_TIME: coefficients}
+    reference = rule_alone(rule, knowing)
+    found = [Variant(REFERENCE, reference), Variant("estimates as they are", rule_alone(rule, {}))]
+    found.append(Variant("true run times", rule_alone(rule, {}), informed=True))
+    for exponent in AGEINGS:
+        aged = rule_alone(rule, {**knowing, AGEING: np.array([exponent], dtype=np.float32)})
+        found.append(Variant(f"ageing {exponent:g}", aged))
+    found += [
+        Variant(f"{name} {by:+g}", _nudged(reference, column, by))
+        for column, name in enumerate(STATE_COLUMNS)
+        for by in NUDGES
+    ]
+    return tuple(found)
+
+
+def _nudged(actor: Actor, column: int, by: float) -> Actor:
+    """With `by` times one column added to the score (a tanh that is straight there)."""
+    kernel = np.zeros((actor.architecture.inputs, 1), dtype=np.float32)
+    kernel[column] = by
+    architecture = replace(actor.architecture, bound=1.0)
+    return replace(actor, architecture=architecture, weights={**actor.weights, "layer0.kernel": kernel})
+
+
+def attempt(task: Try) -> Floats:
+    """(V, 3) `METRICS` of each variant; NaN where no job ran."""
+    case = task.case
+    truth = Estimates(
+        case.estimates.time_limit, np.minimum(np.maximum(case.jobs.run_time, 1.0), case.estimates.time_limit)
+    )
+    plays = {False: episode(case), True: episode(replace(case, estimates=truth))}
+    out = np.empty((len(task.variants), len(METRICS)))
+    for row, variant in enumerate(task.variants):
+        network = Network.from_actor(variant.actor)
+        played = plays[variant.informed].run(network, temperature=0.0, heads=0, seed=0, record=False)
+        out[row] = [getattr(played, metric) for metric in METRICS]
+    return out
+
+
+def headroom(
+    site: Site,
+    *,
+    rule: str,
+    estimates: str,
+    window: int,
+    windows: int,
+    seed: int,
+    crew: Crew,
+    report: Report = silent,
+) -> Headroom:
+    """Play the variants on windows of the training part.
+
+    Args:
+        site: trace and cluster.
+        rule: one of `rltuned.policy.actor.CORRECTED`.
+        estimates: what is known of run times, as `rltuned evaluate --estimates`.
+        window: jobs of each.
+        windows: how many; as many others, drawn with another seed, give the coefficients.
+        seed: of windows, estimates and intervals.
+        crew: plays them.
+        report: told after each window.
+
+    Raises:
+        EvaluationError: windows longer than the part, or more than it has beginnings.
+    """
+    made = estimate(site.jobs, estimates, seed)
+    played, fitted = (
+        list(cases(site.jobs, made, site.shape, draw(len(site.jobs), window, windows, at, Split.TRAIN)))
+        for at in (seed, seed + 1)
+    )
+    coefficients = run_time_coefficients(fitted)
+    tried = variants(rule, coefficients)
+    values = []
+    for done, found in enumerate(crew.map(attempt, [Try(case, tried) for case in played]), 1):
+        values.append(found)
+        report("windows", done, len(played))
+    measured = np.stack(values)  # (W, V, 3)
+    drawn = counts(len(played), seed)
+    ratios = [_beside_the_first(measured[:, :, column].T, drawn) for column in range(len(METRICS))]
+    return Headroom(
+        len(played),
+        (float(coefficients[0]), float(coefficients[1]), float(coefficients[2])),
+        tuple(
+            Found(variant.name, {metric: ratios[column][row] for column, metric in enumerate(METRICS)})
+            for row, variant in enumerate(tried)
+        ),
+    )
+
+
+def _beside_the_first(values: Floats, drawn: Floats) -> Sequence[Comparison]:
+    """Each row of (V, W) over the first one."""
+    return [compare(values[[row, 0]], drawn)[0][1] for row in range(len(values))]
