@@ -158,8 +158,8 @@ class RehearsalSection(_Section):
     and the daemon does not start without Numba; `off`: the policy's order stands."""
     candidates: Annotated[int, Field(ge=1, le=64)] = 8
     """Jobs at the head of the policy's order that are tried in front of all and behind all."""
-    least: Annotated[int, Field(ge=2, le=256)] = 8
-    """Jobs that must wait before one is moved: a shorter queue says too little about the jobs that are still to come."""
+    company: Annotated[int, Field(ge=0, le=256)] = 8
+    """Jobs that are played at least: a shorter queue is filled up with jobs like those that came lately, as if they were to come next."""
     time_limit: Annotated[float, Field(gt=0, le=30)] = 2.0
     """Seconds that playing may take in a cycle; the best order so far counts."""
     depth: Annotated[int, Field(ge=2, le=256)] = 64

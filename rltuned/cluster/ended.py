@@ -19,6 +19,8 @@ class EndedJob(NamedTuple):
     """Seconds."""
     end: float
     """Epoch seconds."""
+    cpus: int = 1
+    """In all."""
 
 
 class Past(NamedTuple):

@@ -194,9 +194,9 @@ class Known:
         self.history = history if history is not None else History()
         self.until = until
         """Epoch seconds: ends before this are known."""
-        self.lately: deque[tuple[float, float, float]] = deque(maxlen=LATELY)
-        """What was predicted of the last jobs before their ends were known (their limits where nothing was), their limits and
-        what they took, seconds."""
+        self.lately: deque[tuple[float, float, float, int, int, int, float]] = deque(maxlen=LATELY)
+        """The last jobs, as the fields of `rltuned.decide.rehearsal.Ended`: what was predicted of them before their ends were known,
+        their limits, what they took; ids, GPUs, CPUs and starts."""
         self._recent: dict[tuple[int, float], None] = {}
         """Job and end of what ended within the overlap, so that nothing counts twice."""
 
@@ -218,7 +218,8 @@ class Known:
             predicted, _ = self.history.predict(kind)
             if math.isfinite(predicted):
                 limit = math.inf if math.isnan(job.time_limit) else job.time_limit
-                self.lately.append((predicted, limit, job.run_time))
+                known = predicted, limit, job.run_time, job.job_id, job.gpus, job.cpus, job.end - job.run_time
+                self.lately.append(known)
             self.history.ended(kind, job.run_time)
             count += 1
         self.until = max(self.until, until)
@@ -233,7 +234,16 @@ class Known:
         """The last jobs that ended, with what was predicted of them; None where there are none."""
         if not self.lately:
             return None
-        return Ended(*(np.array(column, dtype=np.float64) for column in zip(*self.lately, strict=True)))
+        estimate, limit, taken, job_id, gpus, cpus, began = zip(*self.lately, strict=True)
+        return Ended(
+            estimate=np.array(estimate, dtype=np.float64),
+            time_limit=np.array(limit, dtype=np.float64),
+            run_time=np.array(taken, dtype=np.float64),
+            job_id=np.array(job_id, dtype=np.int64),
+            gpus=np.array(gpus, dtype=np.float64),
+            cpus=np.array(cpus, dtype=np.float64),
+            began=np.array(began, dtype=np.float64),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """For the disk."""
@@ -242,7 +252,7 @@ class Known:
             "until": self.until,
             "recent": [[job, end] for job, end in self._recent],
             "history": self.history.to_json(),
-            "lately": [[known, limit if math.isfinite(limit) else None, taken] for known, limit, taken in self.lately],
+            "lately": [[known, limit if math.isfinite(limit) else None, *rest] for known, limit, *rest in self.lately],
         }
 
     @classmethod
@@ -268,10 +278,13 @@ class Known:
                     known._recent[job, float(end)] = None
                 case _:
                     raise WorkloadError("a job of the history cannot be understood")
-        for job in value.get("lately", []):  # files of earlier versions have none
+        for job in value.get("lately", []):  # files of earlier versions have none, or shorter ones
             match job:
-                case [int() | float(), int() | float() | None, int() | float()]:
-                    known.lately.append((float(job[0]), math.inf if job[1] is None else float(job[1]), float(job[2])))
+                case [_, _, _]:
+                    continue
+                case [int() | float(), int() | float() | None, int() | float(), int(), int(), int(), int() | float()]:
+                    limit = math.inf if job[1] is None else float(job[1])
+                    known.lately.append((float(job[0]), limit, float(job[2]), *job[3:6], float(job[6])))
                 case _:
                     raise WorkloadError("a prediction of the history cannot be understood")
         return known

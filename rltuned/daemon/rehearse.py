@@ -29,7 +29,7 @@ from rltuned.daemon.checks import rehearsal_remedy
 from rltuned.daemon.clock import Clock, SystemClock
 from rltuned.daemon.logs import Log
 from rltuned.daemon.metrics import Metrics, RehearsalOutcome
-from rltuned.decide.rehearsal import Foresees, Rehearsal, Rehearsed
+from rltuned.decide.rehearsal import Foresees, Lately, Rehearsal, Rehearsed
 from rltuned.errors import ConfigError
 from rltuned.policy import Policy
 
@@ -103,6 +103,7 @@ class Request:
     scores: Floats
     run_times: Floats
     spread: float
+    came: Lately | None
 
     def play(self, clock: Clock) -> Rehearsed | None:
         """Play it, here and now. The kernel is loaded or compiled where it has not been."""
@@ -111,13 +112,13 @@ class Request:
         settings, until = self.settings, clock.monotonic() + self.settings.time_limit
         rehearsal = QueueRehearsal(
             candidates=settings.candidates,
-            least=settings.least,
+            company=settings.company,
             depth=settings.depth,
             slowdown=settings.slowdown,
             margin=settings.margin,
             time_left=lambda: clock.monotonic() < until,
         )
-        return rehearsal.rehearse(self.snapshot, self.rows, self.scores, self.run_times, self.spread)
+        return rehearsal.rehearse(self.snapshot, self.rows, self.scores, self.run_times, self.spread, self.came)
 
 
 def load_kernel(cache: Path) -> None:
@@ -224,7 +225,13 @@ class RehearsalProcess:
     # --- the cycle's side
 
     def rehearse(
-        self, snapshot: Snapshot, rows: Rows, scores: Floats, run_times: Floats, spread: float = 0.0
+        self,
+        snapshot: Snapshot,
+        rows: Rows,
+        scores: Floats,
+        run_times: Floats,
+        spread: float = 0.0,
+        came: Lately | None = None,
     ) -> Rehearsed | None:
         """As the protocol says; None whenever there is no answer in time."""
         if len(rows) < 2 or not self._is_ready():
@@ -232,7 +239,7 @@ class RehearsalProcess:
             return None
         settings, began = self._settings(), self._clock.monotonic()
         small, places, times, keep = needed(snapshot, rows, run_times)
-        request = Request(settings, small, places, scores, times, spread)
+        request = Request(settings, small, places, scores, times, spread, came)
         found = self._ask(request, settings.time_limit + GRACE)
         if not isinstance(found, Rehearsed):
             return None
@@ -376,7 +383,13 @@ class Here:
         self.trouble = ""
 
     def rehearse(
-        self, snapshot: Snapshot, rows: Rows, scores: Floats, run_times: Floats, spread: float = 0.0
+        self,
+        snapshot: Snapshot,
+        rows: Rows,
+        scores: Floats,
+        run_times: Floats,
+        spread: float = 0.0,
+        came: Lately | None = None,
     ) -> Rehearsed | None:
         """As the protocol says. The first time the kernel is loaded, which the time limit does not count."""
         try:
@@ -384,7 +397,7 @@ class Here:
                 load_kernel(self._cache)
                 self._loaded = True
             began = self._clock.monotonic()
-            found = Request(self._settings(), snapshot, rows, scores, run_times, spread).play(self._clock)
+            found = Request(self._settings(), snapshot, rows, scores, run_times, spread, came).play(self._clock)
         except Exception as error:  # noqa: BLE001 - the policy's order is good enough
             if not self.trouble:
                 self._log.warning("rehearsal.failed", sentence="The policy's order stands.", reason=str(error))

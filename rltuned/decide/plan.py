@@ -24,7 +24,7 @@ from rltuned.decide.ranks import (
     ranks_of,
     slurm_order,
 )
-from rltuned.decide.rehearsal import Ended, Foresees, Move, Outlook, Rehearsal, Rehearsed, outlook
+from rltuned.decide.rehearsal import Ended, Foresees, Move, Outlook, Rehearsal, Rehearsed, lately, outlook
 from rltuned.decide.scope import Scope, Veto, examine, priority_tiers
 from rltuned.decide.targets import hand_out, settle
 from rltuned.observe import Observation, observe
@@ -191,10 +191,12 @@ def _rehearse(
     if rehearsal is None:
         return None
     jobs = snapshot.jobs
-    known = Outlook() if ended is None else outlook(_expected(policy, ended.estimate, ended.time_limit), ended.run_time)
+    before = np.zeros(0) if ended is None else _expected(policy, ended.estimate, ended.time_limit)
+    known = Outlook() if ended is None else outlook(before, ended.run_time)
     run_times = _expected(policy, estimates, jobs.time_limit) * np.exp(known.bias)
     run_times = np.maximum(np.fmin(run_times, jobs.time_limit), 1.0)
-    return rehearsal.rehearse(snapshot, observation.rows, scores, run_times, known.spread)
+    came = lately(snapshot, run_times, ended, before * np.exp(known.bias))
+    return rehearsal.rehearse(snapshot, observation.rows, scores, run_times, known.spread, came)
 
 
 def _expected(policy: Policy, estimates: Floats, time_limit: Floats) -> Floats:

@@ -12,7 +12,7 @@ from typing import Final, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Floats, Snapshot
+from rltuned.cluster.tables import Floats, Ints, Snapshot
 
 
 class Move(enum.StrEnum):
@@ -69,6 +69,13 @@ class Ended:
     time_limit: Floats
     run_time: Floats
     """What they took."""
+    job_id: Ints
+    gpus: Floats
+    """In all."""
+    cpus: Floats
+    """In all."""
+    began: Floats
+    """Epoch seconds of their starts."""
 
     def __len__(self) -> int:
         return len(self.run_time)
@@ -93,11 +100,80 @@ def outlook(expected: Floats, run_time: Floats) -> Outlook:
     return Outlook(float(error.mean()) * n / (n + 2 * LEAST_ENDED), float(error.std()))
 
 
+@dataclass(frozen=True)
+class Lately:
+    """Jobs that came lately, whatever has become of them, (n,) each, in the order in which they came: what is still to come may
+    be like them.
+    """
+
+    job_id: Ints
+    since: Floats
+    """Seconds from the coming of the one before; the first has the mean of the others."""
+    gpus: Floats
+    """In all."""
+    cpus: Floats
+    """In all."""
+    time_limit: Floats
+    expected: Floats
+    """Seconds that each was expected to run."""
+    run_time: Floats
+    """Seconds that it took; of one that has not ended, what is expected, or how long it has run by now."""
+
+    def __len__(self) -> int:
+        return len(self.job_id)
+
+
+MOST_LATELY: Final = 64
+
+
+def lately(snapshot: Snapshot, run_times: Floats, ended: Ended | None, expected: Floats) -> Lately | None:
+    """The last jobs that came: those of the snapshot by their submission, those that have ended by their start, which is all that is known of
+    them. None where there are fewer than two.
+
+    Args:
+        snapshot: the cluster as read.
+        run_times: (N,) expected seconds of every job of its table.
+        ended: jobs that have ended; None: not known.
+        expected: (n,) what those were expected to run.
+    """
+    jobs, now = snapshot.jobs, snapshot.time
+    here = np.concatenate((jobs.pending, jobs.running))
+    submitted = np.fmin(np.nan_to_num(jobs.submit_time[here], nan=now), now)
+    elapsed = np.concatenate((np.zeros(len(jobs.pending)), np.fmax(now - jobs.start_time[jobs.running], 0.0)))
+    taking = np.maximum(run_times[here], elapsed)
+    job_id = jobs.job_id[here]
+    asked = [submitted, jobs.gpus[here], jobs.cpus[here], jobs.time_limit[here], run_times[here], taking]
+    if ended is not None:
+        job_id = np.concatenate((job_id, ended.job_id))
+        past = (ended.began, ended.gpus, ended.cpus, ended.time_limit, expected, ended.run_time)
+        asked = [np.concatenate(both) for both in zip(asked, past, strict=True)]
+    times, gpus, cpus, limit, thought, taken = (column.astype(np.float64) for column in asked)
+    last = np.lexsort((job_id, times))[-MOST_LATELY:]
+    if len(last) < 2:
+        return None
+    since = np.diff(times[last])
+    return Lately(
+        job_id=job_id[last],
+        since=np.concatenate(([since.mean()], since)),
+        gpus=np.maximum(gpus[last], 0.0),
+        cpus=np.maximum(cpus[last], 0.0),
+        time_limit=np.maximum(np.where(np.isnan(limit[last]), np.inf, limit[last]), 1.0),
+        expected=np.maximum(thought[last], 1.0),
+        run_time=np.maximum(taken[last], 1.0),
+    )
+
+
 class Rehearsal(Protocol):
     """Plays the queue."""
 
     def rehearse(
-        self, snapshot: Snapshot, rows: npt.NDArray[np.intp], scores: Floats, run_times: Floats, spread: float = 0.0
+        self,
+        snapshot: Snapshot,
+        rows: npt.NDArray[np.intp],
+        scores: Floats,
+        run_times: Floats,
+        spread: float = 0.0,
+        came: Lately | None = None,
     ) -> Rehearsed | None:
         """Try the order of `scores`, and what moving one job does to it.
 
@@ -107,6 +183,7 @@ class Rehearsal(Protocol):
             scores: (n,) of the policy, higher first.
             run_times: (N,) expected run time of every job of the table, running ones included, seconds from its start.
             spread: σ of ln(run time / expected): how far run times are from what is expected.
+            came: jobs that came lately; None: not known.
 
         Returns:
             What was found; None when there is nothing to rehearse (too few jobs wait), or it cannot be done now.

@@ -80,7 +80,16 @@ def _ended(simulation: Simulation) -> Ended:
     """What accounting would tell of the jobs that have ended by now."""
     rows = simulation.ended
     known, taken = simulation.estimates, simulation.end[rows] - simulation.start[rows]
-    return Ended(known.run_time[rows], known.time_limit[rows], taken)
+    jobs = simulation.jobs
+    return Ended(
+        estimate=known.run_time[rows],
+        time_limit=known.time_limit[rows],
+        run_time=taken,
+        job_id=rows + 1,
+        gpus=jobs.gpus[rows].astype(np.float64),
+        cpus=jobs.cpus[rows].astype(np.float64),
+        began=simulation.start[rows],
+    )
 
 
 @cache

@@ -18,7 +18,7 @@ from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.pools import job_pools
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Bools, Floats, Ints, JobState, JobTable, Snapshot
-from rltuned.decide.rehearsal import Move, Rehearsed
+from rltuned.decide.rehearsal import Lately, Move, Rehearsed
 from rltuned.decide.scope import priority_tiers
 from rltuned.observe.supply import exclusive_partitions
 from rltuned.policy.heuristics import by_name
@@ -50,6 +50,7 @@ _ALIGNED: Final = 64
 """Bytes: of a cache line, and more than any record of the kernel needs."""
 _MOVING: Final = (
     "jobs",
+    "need",
     "given_node",
     "given",
     "heap",
@@ -61,7 +62,7 @@ _MOVING: Final = (
     "clock",
     "counts",
 )
-"""What a play changes and the next one must find as it was; the rest is room to work in, or never changes."""
+"""What a play changes and the next one must find as it was, or what differs between sets; the rest is room to work in, or never changes."""
 
 
 def in_time() -> bool:
@@ -97,9 +98,9 @@ class QueueRehearsal:
 
     candidates: int = 8
     """Jobs at the head of the policy's order that are tried in front and behind."""
-    least: int = 8
-    """Jobs that must wait before one is moved. A play knows of nobody who is still to come: two waiting jobs may both gain when the
-    one that takes most of the cluster for a day goes first, and everybody after them loses."""
+    company: int = 8
+    """Jobs that are played at least. A short queue is filled up with jobs like those that came lately, as if they were to come next: two
+    waiting jobs may both gain when the one that takes most of the cluster for a day goes first, and everybody after them loses."""
     depth: int = 64
     """Jobs at the head of that order that are played; those behind them follow whatever is decided here."""
     slowdown: float = 0.25
@@ -119,10 +120,16 @@ class QueueRehearsal:
     """Asked before each play: False ends the rehearsal with the best so far."""
 
     def rehearse(
-        self, snapshot: Snapshot, rows: Rows, scores: Floats, run_times: Floats, spread: float = 0.0
+        self,
+        snapshot: Snapshot,
+        rows: Rows,
+        scores: Floats,
+        run_times: Floats,
+        spread: float = 0.0,
+        came: Lately | None = None,
     ) -> Rehearsed | None:
         """As the protocol says."""
-        theatre = self._theatre(snapshot, rows, scores, run_times, spread)
+        theatre = self._theatre(snapshot, rows, scores, run_times, spread, came)
         if theatre is None:
             return None
         half = (theatre.sets + 1) // 2
@@ -151,14 +158,14 @@ class QueueRehearsal:
         return Rehearsed(theatre.plays, cost, float(best.cost.waited.mean()), moved, best.move, behind)
 
     def _theatre(
-        self, snapshot: Snapshot, rows: Rows, scores: Floats, run_times: Floats, spread: float
+        self, snapshot: Snapshot, rows: Rows, scores: Floats, run_times: Floats, spread: float, came: Lately | None
     ) -> "_Theatre | None":
-        """The head of the queue, without jobs that fit nowhere, in the order of the plan; None: too few jobs are left."""
+        """The head of the queue, without jobs that fit nowhere, in the order of the plan; None: no two jobs are left."""
         tiers = priority_tiers(snapshot, rows)
         # By tier, then by score; what the scores cannot tell apart stays in the order of priority.
         order = np.lexsort((snapshot.jobs.job_id[rows], -snapshot.jobs.priority[rows], -scores, -tiers))
-        queue, waiting = rows[order][: self.depth], len(rows)
-        if waiting < self.least or len(queue) < 2:
+        queue = rows[order][: self.depth]
+        if len(queue) < 2:
             return None
         # Where jobs may pass each other, one that an endless play does not start fits on no nodes that there are: Slurm reserves
         # nothing for it, and its wait is nobody's merit.
@@ -167,15 +174,23 @@ class QueueRehearsal:
         look = _Theatre(queue, state, replace(self.settings, backfill=passing), [_cast(state)])
         look.play(look.order)
         if look.stranded.any():
-            waiting -= int(np.count_nonzero(look.stranded))
             queue = queue[~look.stranded]
-            if waiting < self.least or len(queue) < 2:
+            if len(queue) < 2:
                 return None
-            state = stage(snapshot, queue, run_times, self.settings)
         certain = spread <= _CERTAIN or self.samples == 1
-        if certain and not look.stranded.any() and passing is self.settings.backfill:
+        wanted = 0 if came is None else min(max(self.company - len(queue), 0), len(came))
+        if certain and not wanted and not look.stranded.any() and passing is self.settings.backfill:
             return look  # it has been built as it is wanted
-        sets = [_cast(state)] if certain else _turned_out(state, snapshot.jobs, queue, run_times, spread, self.samples)
+        if wanted or look.stranded.any():
+            state = stage(snapshot, queue, run_times, self.settings, coming=wanted)
+        if certain:
+            sets = [_cast(state)] * (self.samples if wanted else 1)
+        else:
+            sets = _turned_out(state, snapshot.jobs, queue, run_times, spread, self.samples)
+        if came is not None and wanted:
+            jobs = snapshot.jobs
+            area = run_times[queue] * _size(jobs.gpus[queue], jobs.cpus[queue])
+            sets = [_joined(cast, state, came, area, number) for number, cast in enumerate(sets)]
         theatre = _Theatre(queue, state, self.settings, sets)
         theatre.plays = look.plays
         return theatre
@@ -202,7 +217,7 @@ def compile_rehearsal() -> None:
     simulation.run(RuleRanker(by_name("fifo")), until=5.0)
     snapshot = simulation.snapshot()
     pending = snapshot.jobs.pending
-    QueueRehearsal(least=2).rehearse(snapshot, pending, np.zeros(len(pending)), np.full(len(snapshot.jobs), 100.0))
+    QueueRehearsal().rehearse(snapshot, pending, np.zeros(len(pending)), np.full(len(snapshot.jobs), 100.0))
 
 
 class Cast(NamedTuple):
@@ -212,10 +227,12 @@ class Cast(NamedTuple):
     """(J,) records of the kernel."""
     heap: k.Array
     """(J,) the running ones by their ends."""
+    need: k.Array
+    """(J, 4)"""
 
 
 def _cast(state: k.State) -> Cast:
-    return Cast(state.jobs, state.heap)
+    return Cast(state.jobs, state.heap, state.need)
 
 
 class _Theatre:
@@ -235,6 +252,8 @@ class _Theatre:
         self.queue, self.sets, self.plays = queue, len(sets), 0
         self._setup, self._pending = setup_of(settings), len(queue)
         self._tier = -state.jobs["tier"][: len(queue)]
+        first_to_come = int(state.counts[k.NEXT])
+        self._counted = np.concatenate((np.arange(len(queue)), np.arange(first_to_come, len(state.jobs))))
         # All that plays change lies in one piece of memory: one copy sets the stage again.
         room, moving = _in_one_piece([getattr(state, name) for name in _MOVING])
         self._room = room
@@ -242,7 +261,7 @@ class _Theatre:
         self._stage = k.State(**others, **dict(zip(_MOVING, moving, strict=True)))
         self._sets = []
         for cast in sets:
-            self._stage.jobs[...], self._stage.heap[...] = cast.jobs, cast.heap
+            self._stage.jobs[...], self._stage.heap[...], self._stage.need[...] = cast
             self._sets.append(room.copy())
         self.order = np.arange(len(queue), dtype=np.float64)
         """Keys of the queue as it is."""
@@ -276,9 +295,10 @@ class _Theatre:
             s.counts[k.QUEUED] = n
             k.something_changed(s, self._setup)
             k.advance(s, self._setup, np.inf, True, True, False, False)
-            start, run = jobs["start"], jobs["run"]
-            cost.waited[at] = start.sum()
-            cost.slowed[at] = np.maximum(1.0, (start - jobs["submit"] + run) / np.maximum(run, BOUND)).sum()
+            counted = s.jobs[self._counted]
+            start, submit, run = counted["start"], counted["submit"], counted["run"]
+            cost.waited[at] = (start - np.maximum(submit, 0.0)).sum()
+            cost.slowed[at] = np.maximum(1.0, (start - submit + run) / np.maximum(run, BOUND)).sum()
         return cost
 
     def moves(self, candidates: int) -> list[tuple[int, Move]]:
@@ -320,8 +340,9 @@ def _turned_out(
     1979), and so are those of the first half.
     """
     rows, pending = np.concatenate((queue, jobs.running)), len(queue)
+    known = len(rows)  # behind them are those who are still to come
     expected = np.maximum(run_times[rows], 1.0)
-    elapsed = np.maximum(-state.jobs["start"], 0.0)
+    elapsed = np.maximum(-state.jobs["start"][:known], 0.0)
     elapsed[:pending] = 0.0
     scale = spread * np.sqrt(3.0) / np.pi
     over = np.where(elapsed > 0.0, elapsed / expected, 0.0) ** (1.0 / scale)
@@ -333,9 +354,53 @@ def _turned_out(
         taken = expected * (level / np.maximum(1.0 - level, _RARE)) ** scale
         records = state.jobs.copy()
         records["run"][:pending] = np.clip(taken[:pending], 1.0, records["limit"][:pending])
-        _let_run(records[pending:], np.maximum(taken - elapsed, 1.0)[pending:])
-        casts.append(Cast(records, _heap(records, pending)))
+        _let_run(records[pending:known], np.maximum(taken - elapsed, 1.0)[pending:])
+        casts.append(Cast(records, _heap(records), state.need))
     return casts
+
+
+def _joined(cast: Cast, state: k.State, came: Lately, area: Floats, number: int) -> Cast:
+    """A set, and jobs that come as some of those came lately, and are like them: another few for each set, the same in each cycle.
+
+    They ask for GPUs or CPUs in all, of any nodes of the pool; and they stand in the queue behind every job that is expected to need
+    less.
+
+    Args:
+        cast: who waits and who runs.
+        state: of `stage`, with rows for those who come.
+        came: to choose from.
+        area: (n,) seconds times GPUs that are expected of each waiting job.
+        number: of the set.
+    """
+    first = int(state.counts[k.NEXT])
+    count = len(cast.jobs) - first
+    chosen = np.argsort(uniform(came.job_id ^ (number << 40), 0, 3), kind="stable")[:count]
+    records, need = cast.jobs.copy(), cast.need.copy()
+    coming = records[first:]
+    limit = came.time_limit[chosen]
+    coming["submit"] = np.cumsum(came.since[chosen])
+    coming["limit"], coming["run"] = limit, np.minimum(came.run_time[chosen], limit)
+    own = came.expected[chosen] * _size(came.gpus[chosen], came.cpus[chosen])
+    coming["key"] = np.inf
+    coming["fixed"] = np.searchsorted(np.sort(area), own, side="right") - 0.5
+    most = _most(state)[coming["pool"]]
+    need[first:, k.GPU] = np.minimum(came.gpus[chosen].astype(np.int64), most[:, k.GPU])
+    need[first:, k.CPU] = np.minimum(came.cpus[chosen].astype(np.int64), most[:, k.CPU])
+    return Cast(records, cast.heap, need)
+
+
+def _size(gpus: npt.NDArray[Any], cpus: npt.NDArray[Any]) -> Floats:
+    """(n,) GPUs; of a job without any, CPUs."""
+    return np.where(gpus > 0, gpus, np.maximum(cpus, 1)).astype(np.float64)
+
+
+def _most(state: k.State) -> Ints:
+    """(L, 4) what the usable nodes of each pool have in all."""
+    usable, pools = state.nodes["usable"], len(state.pool_ptr) - 1
+    of_pool = np.repeat(np.arange(pools), np.diff(state.pool_ptr))
+    most = np.zeros((pools, k.DIMENSIONS), dtype=np.int64)
+    np.add.at(most, of_pool, state.amount[k.ROOM][state.pool_nodes] * usable[state.pool_nodes, None])
+    return most
 
 
 def _places(job_id: Ints, samples: int) -> Floats:
@@ -354,17 +419,20 @@ def _let_run(running: k.Array, left: Floats) -> None:
     running["run"] = running["end"] - running["start"]
 
 
-def _heap(jobs: k.Array, pending: int) -> k.Array:
+def _heap(jobs: k.Array) -> k.Array:
     """(J,) the running jobs by their ends: a sorted list is a heap."""
-    running = np.arange(pending, len(jobs))
+    running = np.flatnonzero(jobs["fate"] == k.RUNNING)
     order = running[np.lexsort((running, jobs["end"][running]))]
     heap = np.zeros(len(jobs), dtype=k.END)
     heap["time"][: len(order)], heap["job"][: len(order)] = jobs["end"][order], order
     return heap
 
 
-def stage(snapshot: Snapshot, queue: Rows, run_times: Floats, settings: SimulationSettings = _SLURM) -> k.State:
-    """The cluster as it is, for the simulator: rows 0 … n−1 are the waiting jobs of `queue`, then come the running ones.
+def stage(
+    snapshot: Snapshot, queue: Rows, run_times: Floats, settings: SimulationSettings = _SLURM, coming: int = 0
+) -> k.State:
+    """The cluster as it is, for the simulator: rows 0 … n−1 are the waiting jobs of `queue`, then come the running ones, then room
+    for so many jobs that are still to come, of the pools and partitions of the waiting ones in turn (`_joined` says what they ask for).
 
     Times count from the snapshot's. What cannot be known is thought simple: a job for several partitions waits in the first,
     one that has outlived its expected run time goes on for half as long again.
@@ -372,28 +440,35 @@ def stage(snapshot: Snapshot, queue: Rows, run_times: Floats, settings: Simulati
     jobs, running, n = snapshot.jobs, snapshot.jobs.running, len(queue)
     pools = job_pools(snapshot, queue)
     rows = np.concatenate((queue, running))
-    records = np.zeros(len(rows), dtype=k.JOB)
-    need = np.zeros((len(rows), k.DIMENSIONS), dtype=np.int64)
-    records["partition"] = _partitions(snapshot, rows)
+    known = len(rows)
+    records = np.zeros(known + coming, dtype=k.JOB)
+    need = np.zeros((len(records), k.DIMENSIONS), dtype=np.int64)
+    records["partition"][:known] = _partitions(snapshot, rows)
     records["tier"][:n] = priority_tiers(snapshot, queue)
-    records["alone"] = _alone(snapshot, rows)
-    records["limit"] = np.maximum(jobs.time_limit[rows], 1.0)
-    records["run"] = np.minimum(np.maximum(run_times[rows], 1.0), records["limit"])
+    records["alone"][:known] = _alone(snapshot, rows)
+    records["limit"][:known] = np.maximum(jobs.time_limit[rows], 1.0)
+    records["run"][:known] = np.minimum(np.maximum(run_times[rows], 1.0), records["limit"][:known])
     records["submit"][:n] = -np.fmax(snapshot.time - jobs.eligible_time[queue], 0.0)
     records["pool"][:n] = pools.pool_of
+    for name in ("partition", "tier", "pool"):
+        records[name][known:] = np.resize(records[name][:n], coming)
+    records["form"][known:], records["least"][known:], records["submit"][known:] = k.IN_ALL, 1, np.inf
     records["speed"] = 1.0
     records["start"], records["end"], records["ends_by"], records["key"] = np.nan, np.nan, np.inf, np.inf
     most = np.array([min(partition.max_nodes, _PLENTY) for partition in snapshot.partitions] or [1], dtype=np.int64)
     records["most_nodes"] = most[records["partition"]]
-    width = _ask(jobs, queue, pools.nodes.sum(axis=1)[pools.pool_of], records[:n], need[:n])
-    records["on"][n:] = np.diff(jobs.node_ptr)[running]
-    slot = np.concatenate(([0], np.cumsum(np.concatenate((width, records["on"][n:])))))
+    size = pools.nodes.sum(axis=1)
+    width = _ask(jobs, queue, size[pools.pool_of], records[:n], need[:n])
+    records["on"][n:known] = np.diff(jobs.node_ptr)[running]
+    slot = np.concatenate(
+        ([0], np.cumsum(np.concatenate((width, records["on"][n:known], size[records["pool"][known:]]))))
+    )
     records["slot"] = slot[:-1]
     nodes = snapshot.nodes
     state = idle_state(
         records, need, int(slot[-1]), capacity(nodes), nodes.usable, pools.nodes, snapshot.partitions, settings
     )
-    state.counts[k.NEXT] = len(rows)  # nobody is still to come
+    state.counts[k.NEXT] = known
     _occupy(state, snapshot, n, int(slot[n]))
     return state
 
@@ -401,7 +476,7 @@ def stage(snapshot: Snapshot, queue: Rows, run_times: Floats, settings: Simulati
 def _occupy(state: k.State, snapshot: Snapshot, pending: int, slot: int) -> None:
     """Let the running jobs, rows from `pending` and slots from `slot` on, hold their nodes and go on with their work."""
     jobs, nodes, running = snapshot.jobs, snapshot.nodes, snapshot.jobs.running
-    records, room = state.jobs[pending:], state.amount[k.ROOM]
+    records, room = state.jobs[pending : pending + len(running)], state.amount[k.ROOM]
     owner = np.repeat(np.arange(len(running)), records["on"])
     of_running = np.repeat(jobs.state == JobState.RUNNING, np.diff(jobs.node_ptr))
     held = jobs.node_idx[of_running].astype(np.int64)
@@ -410,8 +485,9 @@ def _occupy(state: k.State, snapshot: Snapshot, pending: int, slot: int) -> None
     used = np.stack((nodes.gpus_alloc.sum(axis=1), nodes.cpus_alloc, np.ceil(nodes.mem_alloc), disk), axis=1)
     state.amount[k.NOW_FREE] = np.maximum(room - np.minimum(used, _PLENTY).astype(np.int64), 0)
     taken = room - state.amount[k.NOW_FREE]
-    state.given_node[slot:] = held
-    state.given[slot:] = _given(jobs, running, owner, held, taken, records["alone"] == k.WHOLE)
+    held_by = slice(slot, slot + len(held))
+    state.given_node[held_by] = held
+    state.given[held_by] = _given(jobs, running, owner, held, taken, records["alone"] == k.WHOLE)
     state.jobs_on[k.NOW_FREE] = np.bincount(held, minlength=len(nodes))
     state.closed[k.NOW_FREE, held[(records["alone"] != k.SHARED)[owner]]] = True
     records["fate"] = k.RUNNING
@@ -420,7 +496,7 @@ def _occupy(state: k.State, snapshot: Snapshot, pending: int, slot: int) -> None
     records["ends_by"] = np.maximum(ends_by, 0.0)
     expected, elapsed = records["run"], -records["start"]
     _let_run(records, np.where(expected > elapsed, expected - elapsed, 0.5 * np.maximum(elapsed, 1.0)))
-    state.heap[:] = _heap(state.jobs, pending)
+    state.heap[:] = _heap(state.jobs)
     state.holding[: len(running)] = pending + np.argsort(records["ends_by"], kind="stable")
     state.counts[k.HEAP] = state.counts[k.HOLDING] = len(running)
 

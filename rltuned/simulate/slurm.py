@@ -533,6 +533,7 @@ class SimulatedSlurm:
                 float(limits[row]),
                 float(result.end[row] - result.start[row]),
                 float(end[row]),
+                int(jobs.cpus[row]),
             )
             for row in rows[np.argsort(result.end[rows], kind="stable")].tolist()
         ]

@@ -31,7 +31,7 @@ def ended_jobs(answer: str) -> Past:
     """
     fitting, left_out = parse.fitting_rows(answer, ENDED_FIELDS, "sacct")
     table = parse.columns(fitting, ENDED_FIELDS, "sacct")
-    requests: dict[tuple[str, str], int] = {}
+    requests: dict[tuple[str, str], tuple[int, int]] = {}
     jobs = []
     never_ran = 0
     for job, user, account, partition, state, stamp, elapsed, limit, asked, got in zip(*table, strict=True):
@@ -49,19 +49,17 @@ def ended_jobs(answer: str) -> Past:
             column = "AllocTRES"
             if (got, asked) not in requests:
                 # Where the site tracks no gres/gpu, neither has any.
-                allocated = parse.tres(got).gpus
-                requests[got, asked] = (parse.tres(asked).gpus if allocated is None else allocated) or 0
+                allocated, wanted = parse.tres(got), parse.tres(asked)
+                gpus = wanted.gpus if allocated.gpus is None else allocated.gpus
+                requests[got, asked] = gpus or 0, allocated.cpu or wanted.cpu
             column = "JobIDRaw"
             number = parse.job_id(job)
         except SlurmParseError as error:
             left_out.append(f"sacct, job {job[:20]!r}, column {column}: {error}")
             continue
-        gpus = requests[got, asked]
-        jobs.append(
-            EndedJob(
-                number, parse.text(user), parse.text(account), parse.text(partition), gpus, most, float(seconds), end
-            )
-        )
+        gpus, cpus = requests[got, asked]
+        names = parse.text(user), parse.text(account), parse.text(partition)
+        jobs.append(EndedJob(number, *names, gpus, most, float(seconds), end, cpus))
     if left_out and not (jobs or never_ran):
         raise SlurmParseError(left_out[0])
     jobs.sort(key=lambda one: (one.end, one.job_id))

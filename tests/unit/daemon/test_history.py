@@ -102,6 +102,8 @@ def test_it_is_known_how_predictions_turned_out_and_kept_over_a_restart(tmp_path
         assert found.estimate.tolist() == [3600.0, 120.0]
         assert found.time_limit.tolist() == [3600.0, 3600.0]
         assert found.run_time.tolist() == [120.0, 300.0]
+        assert (found.job_id.tolist(), found.gpus.tolist(), found.cpus.tolist()) == ([1, 2], [4.0, 4.0], [1.0, 1.0])
+        assert found.began.tolist() == [NOW - 220, NOW - 350]
     site.settings = EstimatesSection(source="limit")
     assert site.run_times.ended() is None
 
@@ -111,13 +113,13 @@ def test_a_prediction_on_disk_that_cannot_be_understood_is_named(tmp_path):
     site.refresh()
     file = tmp_path / FILE_NAME
     value = json.loads(file.read_text())
-    value["lately"] = [[1.0, "much", 2.0]]
+    value["lately"] = [[1.0, "much", 2.0, 1, 1, 1, 5.0]]
     file.write_text(json.dumps(value))
     with pytest.raises(RltunedError, match="a prediction of the history"):
         load(tmp_path)
-    del value["lately"]
-    file.write_text(json.dumps(value))
-    assert load(tmp_path).ended() is None, "as an earlier release left it"
+    for earlier in ([], [[1.0, 3600.0, 2.0]]):
+        file.write_text(json.dumps(value | {"lately": earlier}))
+        assert load(tmp_path).ended() is None, "as an earlier release left it"
 
 
 def test_what_nobody_has_run_before_is_not_predicted(tmp_path):

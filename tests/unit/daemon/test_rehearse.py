@@ -29,7 +29,7 @@ from rltuned.daemon.loop import CycleOutcome, Daemon
 from rltuned.daemon.metrics import Metrics, RehearsalOutcome
 from rltuned.daemon.planning import Planning
 from rltuned.daemon.rehearse import CACHE, READY, Here, RehearsalProcess, Request, check, needed, wanted, work
-from rltuned.decide.rehearsal import Move, Rehearsed
+from rltuned.decide.rehearsal import Move, Rehearsed, lately
 from rltuned.errors import ConfigError
 from rltuned.policy import by_name, files
 from rltuned.simulate.rehearsal import QueueRehearsal
@@ -158,6 +158,13 @@ def test_the_worker_answers_what_the_simulator_answers_here_and_moves_the_same_j
     assert (site.count(RehearsalOutcome.MOVED), site.count(RehearsalOutcome.KEPT)) == (1, 1)
     assert (site.metric("rehearsal_plays_total"), site.metric("rehearsal_ready")) == (16, 1)
     assert site.metric("rehearsal_gain_seconds_total") == pytest.approx(found.gain)
+    # So few jobs are played among others like those that came lately; the worker is told of them.
+    came = lately(snapshot, times, None, np.zeros(0))
+    site.settings = RehearsalSection(candidates=1, margin=0.9, company=16, time_limit=30.0)
+    among = site.ask((snapshot, rows, scores, times, 0.0, came))
+    direct = QueueRehearsal(candidates=1, margin=0.9, company=16)
+    assert among == direct.rehearse(snapshot, rows, scores, times, 0.0, came)
+    assert among.cost > found.cost
     assert site.ask((snapshot, rows[:1], scores[:1], times)) is None
     assert [entry["event"] for entry in logs] == ["rehearsal.ready"]
     worker = site.rehearsal.worker
@@ -191,7 +198,7 @@ def test_only_what_is_needed_is_sent_and_rows_are_told_back_in_the_callers_numbe
 def test_the_time_limit_ends_the_playing_and_the_best_so_far_counts():
     snapshot, rows, scores, times = queue()
     clock = VirtualClock(NOW)
-    request = Request(RehearsalSection(candidates=6, time_limit=5.0), snapshot, rows, scores, times, 0.0)
+    request = Request(RehearsalSection(candidates=6, time_limit=5.0), snapshot, rows, scores, times, 0.0, None)
     ticking = replace(request)
     monotonic = clock.monotonic
     clock.monotonic = lambda: (clock.sleep(2.0), monotonic())[1]  # each look at the clock takes two seconds
@@ -330,7 +337,7 @@ def test_the_planner_asks_only_when_it_is_wanted_and_lets_the_worker_rest_otherw
         asked = rested = 0
         trouble = ""
 
-        def rehearse(self, snapshot, rows, scores, run_times, spread=0.0):
+        def rehearse(self, snapshot, rows, scores, run_times, spread=0.0, came=None):
             self.asked += 1
             return Rehearsed(2, 9.0, 4.0, int(rows[-1]), Move.FIRST)
 

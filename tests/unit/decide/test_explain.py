@@ -126,7 +126,7 @@ def test_a_record_of_an_earlier_release_is_explained_without_the_sum(queue):
 class Forward:
     """A rehearsal that finds three hours and a half in putting one job first."""
 
-    def rehearse(self, snapshot, rows, scores, run_times, spread=0.0):
+    def rehearse(self, snapshot, rows, scores, run_times, spread=0.0, came=None):
         return Rehearsed(plays=17, cost=22_600.0, best=10_000.0, moved=int(rows[np.argmin(scores)]), move=Move.FIRST)
 
 

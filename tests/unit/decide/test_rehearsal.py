@@ -6,7 +6,7 @@ from unit.decide.conftest import NOW, make_snapshot, pending
 
 from rltuned.config import Config
 from rltuned.decide import plan
-from rltuned.decide.rehearsal import LEAST_ENDED, UNKNOWN_SPREAD, Ended, Move, Rehearsed, outlook
+from rltuned.decide.rehearsal import LEAST_ENDED, MOST_LATELY, UNKNOWN_SPREAD, Ended, Move, Rehearsed, outlook
 from rltuned.policy import by_name
 
 
@@ -16,8 +16,9 @@ class Asked:
     def __init__(self, move=None):
         self.move = move
 
-    def rehearse(self, snapshot, rows, scores, run_times, spread=0.0):
+    def rehearse(self, snapshot, rows, scores, run_times, spread=0.0, came=None):
         self.rows, self.scores, self.run_times, self.spread = rows, scores, run_times, spread
+        self.came = came
         if self.move is None:
             return Rehearsed(plays=3, cost=10.0, best=10.0, moved=None, move=None)
         return Rehearsed(plays=3, cost=10.0, best=5.0, moved=int(rows[np.argsort(scores)[1]]), move=self.move)
@@ -34,6 +35,13 @@ class Sceptic:
     def expected_run_time(self, run_time, time_limit):
         assert (run_time <= time_limit).all()
         return np.maximum(run_time / 10.0, 1.0)
+
+
+def ended_jobs(estimate, time_limit, run_time, began=None, **columns):
+    n = len(estimate)
+    began = NOW - 1e6 + np.arange(n) if began is None else np.asarray(began)
+    plain = {"job_id": 100_000 + np.arange(n), "gpus": np.ones(n), "cpus": np.ones(n), **columns}
+    return Ended(estimate, np.full(n, time_limit), np.full(n, run_time), began=began, **plain)
 
 
 def test_errors_of_ended_jobs_are_a_bias_and_a_spread():
@@ -62,14 +70,52 @@ def test_run_times_are_as_the_policy_expects_them_and_as_they_turned_out():
     plan(snapshot, by_name("sjf"), Config(), estimates=estimates, rehearsal=asked)
     assert asked.run_times.tolist() == [5000.0, 600.0, 7000.0]
     assert asked.spread == UNKNOWN_SPREAD
-    ended = Ended(np.full(1000, 5000.0), np.full(1000, 90_000.0), np.full(1000, 1000.0))
+    ended = ended_jobs(np.full(1000, 5000.0), 90_000.0, 1000.0)
     plan(snapshot, Sceptic(), Config(), estimates=estimates, rehearsal=asked, ended=ended)
     # A tenth was expected, and they took twice that.
     assert asked.run_times == pytest.approx([1000.0, 120.0, 1400.0], rel=0.05)
     assert asked.spread == pytest.approx(0.0, abs=1e-9)
-    late = Ended(np.full(1000, 10.0), np.full(1000, 90_000.0), np.full(1000, 90_000.0))
+    late = ended_jobs(np.full(1000, 10.0), 90_000.0, 90_000.0)
     plan(snapshot, by_name("sjf"), Config(), estimates=estimates, rehearsal=asked, ended=late)
     assert asked.run_times[1] == 600.0, "nobody runs longer than the limit"
+
+
+def test_the_last_that_came_are_told_in_their_order_whatever_has_become_of_them():
+    table = pending(2, time_limit=[600.0, np.inf], gpus=[4, 0], submit_time=[NOW - 50, NOW - 90])
+    ended = ended_jobs(
+        np.array([100.0, 900.0]),
+        3600.0,
+        250.0,
+        began=[NOW - 30, NOW - 80],
+        gpus=np.array([2.0, 8.0]),
+        cpus=np.array([3.0, 9.0]),
+    )
+    asked = Asked()
+    plan(make_snapshot(table), Sceptic(), Config(), estimates=np.array([500.0, 7000.0]), rehearsal=asked, ended=ended)
+    came, first = asked.came, int(make_snapshot(table).jobs.job_id[0])
+    assert came.job_id.tolist() == [first + 1, 100_001, first, 100_000]
+    assert came.since.tolist() == [20.0, 10.0, 30.0, 20.0], "the first has the mean of the others"
+    assert came.gpus.tolist() == [0.0, 8.0, 4.0, 2.0]
+    assert came.cpus.tolist()[1::2] == [9.0, 3.0]
+    assert came.time_limit.tolist() == [np.inf, 3600.0, 600.0, 3600.0]
+    # Who has ended took what it took; of the others, what is expected.
+    assert came.run_time.tolist()[1::2] == [250.0, 250.0]
+    assert came.run_time.tolist()[::2] == came.expected.tolist()[::2]
+    # A tenth of the estimates, and what is known to be wrong with that.
+    assert came.expected[1] / came.expected[3] == pytest.approx(9.0)
+    assert len(came) == 4
+
+
+def test_only_the_last_are_told_and_one_alone_tells_nothing():
+    snapshot = make_snapshot(pending(3))
+    asked = Asked()
+    plan(snapshot, by_name("sjf"), Config(), rehearsal=asked, ended=ended_jobs(np.full(1000, 60.0), 600.0, 60.0))
+    assert len(asked.came) == MOST_LATELY
+    assert set(snapshot.jobs.job_id) <= set(asked.came.job_id), "the last of all are those that wait"
+    plan(snapshot, by_name("sjf"), Config(), rehearsal=asked)
+    assert len(asked.came) == 3
+    plan(make_snapshot(pending(1)), by_name("sjf"), Config(), rehearsal=asked)
+    assert asked.came is None
 
 
 @pytest.mark.parametrize(("move", "place"), [(Move.FIRST, 0), (Move.LAST, -1)])
@@ -87,7 +133,7 @@ def test_what_it_moves_goes_before_or_behind_all_and_the_others_keep_their_order
 
 def test_what_it_moves_to_the_back_of_a_long_queue_comes_right_behind_what_was_played():
     class Shallow(Asked):
-        def rehearse(self, snapshot, rows, scores, run_times, spread=0.0):
+        def rehearse(self, snapshot, rows, scores, run_times, spread=0.0, came=None):
             order = rows[np.argsort(-scores)]
             return Rehearsed(3, 10.0, 5.0, int(order[0]), Move.LAST, int(order[2]))
 

@@ -8,7 +8,7 @@ from unit.simulate.instances import Instance, cluster, given, jobs_of, random_in
 
 from rltuned.cluster.shape import parse_shape
 from rltuned.config import Config, PlacementApply, PlacementSection
-from rltuned.decide.rehearsal import Move
+from rltuned.decide.rehearsal import Lately, Move
 from rltuned.observe.table3 import UNLIMITED_RUN_TIME
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate import kernel as k
@@ -174,28 +174,83 @@ def test_of_two_jobs_for_one_gpu_the_short_one_is_put_first_when_the_policy_has_
     simulation.run(RuleRanker(by_name("fifo")), until=NOW)
     snapshot, rows, run = seen(simulation)
     wrong = np.where(run[rows] > 100.0, 1.0, 0.0)
-    found = QueueRehearsal(least=2, slowdown=0.0).rehearse(snapshot, rows, wrong, run)
+    found = QueueRehearsal(slowdown=0.0).rehearse(snapshot, rows, wrong, run)
     # 40 s until the GPU is free: the short job waits 40 s and the long one 50 s, instead of 40 s and 5040 s.
     assert (found.cost, found.best, found.gain) == (5080.0, 90.0, 4990.0)
     # Of the two moves that come to the same the first that was tried is taken: the long one behind.
     assert (snapshot.jobs.job_id[found.moved], found.move) == (2, Move.LAST)
     assert found.plays == 2 + 2
-    right = QueueRehearsal(least=2, slowdown=0.0).rehearse(snapshot, rows, -wrong, run)
+    right = QueueRehearsal(slowdown=0.0).rehearse(snapshot, rows, -wrong, run)
     assert (right.cost, right.moved, right.move, right.gain) == (90.0, None, None, 0.0)
 
 
-def test_a_queue_of_few_jobs_says_too_little_of_those_who_are_still_to_come():
+def few_waiting(coming=0):
+    """Long jobs hold 40 of 128 GPUs for a day. A job of 120 GPUs and some hours stands before one of 80 GPUs and more than a day: if it goes
+    behind, both wait less. But a job of 48 GPUs and 20 minutes came every half minute lately; `coming` of them are remembered.
+    """
+    run = [90_000.0] * 5 + [30_000.0, 100_000.0]
+    jobs = jobs_of([0.0] * 5 + [10.0, 20.0], run, [8] * 5 + [120, 80])
+    simulation = Simulation(cluster([8] * 16), jobs, given(run))
+    simulation.run(RuleRanker(by_name("fifo")), until=NOW)
+    snapshot, rows, run_times = seen(simulation)
+    count = np.arange(coming, dtype=np.float64)
+    lots = Lately(
+        job_id=100 + np.arange(coming),
+        since=np.full(coming, 30.0),
+        gpus=np.full(coming, 48.0),
+        cpus=np.full(coming, 48.0),
+        time_limit=np.full(coming, 3600.0),
+        expected=1200.0 + count,
+        run_time=1200.0 + count,
+    )
+    return snapshot, rows, run_times, lots
+
+
+def test_what_is_best_for_the_few_who_wait_is_not_best_when_others_are_to_come():
+    snapshot, rows, run, came = few_waiting(coming=20)
+    assert len(rows) == 2
+    scores = np.array([1.0, 0.0])
+    alone = QueueRehearsal(slowdown=0.0, company=0).rehearse(snapshot, rows, scores, run, came=came)
+    assert (snapshot.jobs.job_id[alone.moved], alone.move) == (6, Move.LAST)
+    assert QueueRehearsal(slowdown=0.0).rehearse(snapshot, rows, scores, run) == alone, "nobody is known to have come"
+    among = QueueRehearsal(slowdown=0.0).rehearse(snapshot, rows, scores, run, came=came)
+    assert among.moved is None
+    assert among.plays > alone.plays
+    assert among == QueueRehearsal(slowdown=0.0).rehearse(snapshot, rows, scores, run, came=came)
+
+
+def test_a_long_queue_is_played_without_company():
     simulation = busy()
     snapshot, rows, run = seen(simulation)
     scores = np.random.default_rng(5).normal(size=len(rows))
-    assert QueueRehearsal().rehearse(snapshot, rows[:7], scores[:7], run) is None
-    assert QueueRehearsal().rehearse(snapshot, rows[:8], scores[:8], run).moved is not None
-    assert QueueRehearsal(least=7).rehearse(snapshot, rows[:7], scores[:7], run).moved is not None
-    # Jobs that can never run say nothing either.
-    jobs = snapshot.jobs
-    nowhere = np.isin(np.arange(len(jobs)), rows[:1])
-    odd = replace(snapshot, jobs=replace(jobs, gpus=np.where(nowhere, 999.0, jobs.gpus)))
-    assert QueueRehearsal().rehearse(odd, rows[:8], scores[:8], run) is None
+    _, _, _, came = few_waiting(coming=20)
+    assert len(rows) >= 16
+    rehearsal = QueueRehearsal(depth=256)
+    assert rehearsal.rehearse(snapshot, rows, scores, run, came=came) == rehearsal.rehearse(snapshot, rows, scores, run)
+    # As many as are missing, of those who came.
+    play = QueueRehearsal()._theatre(snapshot, rows[:5], scores[:5], run, 0.0, came)
+    assert len(play._counted) == 8
+    play = QueueRehearsal(company=64)._theatre(snapshot, rows[:10], scores[:10], run, 0.0, came)
+    assert len(play._counted) == 10 + 20
+
+
+def test_those_who_come_arrive_at_their_times_and_take_what_such_jobs_took():
+    simulation = busy()
+    snapshot, rows, run = seen(simulation)
+    _, _, _, came = few_waiting(coming=20)
+    play = QueueRehearsal(company=16)._theatre(snapshot, rows[:4], np.arange(4.0), run, 0.0, came)
+    play.play(play.order, 0, 1)
+    who = play._stage.jobs[play._counted[4:]]
+    assert len(who) == 12
+    np.testing.assert_array_equal(who["submit"], 30.0 * np.arange(1, 13))
+    assert set(who["run"]) <= set(came.run_time)
+    assert (who["start"] >= who["submit"]).all()
+    assert len(set(who["run"])) == 12
+    # The cluster has 24 GPUs: nobody asks for more.
+    assert play._stage.need[play._counted[4:], k.GPU].max() == 24
+    # Behind everybody who needs less.
+    area = np.sort(run[rows[:4]] * snapshot.jobs.gpus[rows[:4]])
+    np.testing.assert_array_equal(who["fixed"], np.searchsorted(area, who["run"] * 48.0, side="right") - 0.5)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -243,7 +298,7 @@ def test_only_the_head_of_a_deep_queue_is_played():
     scores = np.random.default_rng(5).normal(size=len(rows))
     head = np.argsort(-scores)[:7]
     found = QueueRehearsal(depth=7).rehearse(snapshot, rows, scores, run)
-    assert found == QueueRehearsal(least=7).rehearse(snapshot, rows[head], scores[head], run)
+    assert found == QueueRehearsal().rehearse(snapshot, rows[head], scores[head], run)
     assert found.cost < QueueRehearsal().rehearse(snapshot, rows, scores, run).cost
 
 
@@ -349,14 +404,14 @@ def test_an_empty_cluster_and_jobs_without_a_limit_are_played_too():
     simulation.run(Told(np.arange(3.0)), until=0.0)
     snapshot, rows, _ = seen(simulation)
     run = np.full(len(snapshot.jobs), UNLIMITED_RUN_TIME)
-    found = QueueRehearsal(least=2).rehearse(snapshot, rows, -run[rows] - np.arange(len(rows)), run)
+    found = QueueRehearsal().rehearse(snapshot, rows, -run[rows] - np.arange(len(rows)), run)
     assert np.isfinite([found.cost, found.best]).all()
 
 
 def test_the_served_plan_puts_the_moved_job_where_the_rehearsal_wants_it_and_the_queue_gets_shorter():
     ranker = PlanRanker(by_name("fifo"), Config(placement=PlacementSection(apply=PlacementApply.OFF)))
     waits = []
-    for rehearsal in (None, QueueRehearsal(least=2)):
+    for rehearsal in (None, QueueRehearsal()):
         simulation = busy()
         ranker.rehearsal = rehearsal
         simulation.run(ranker)

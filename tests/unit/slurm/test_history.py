@@ -35,7 +35,7 @@ def said(*jobs):
 
 
 def test_a_finished_job_is_understood():
-    assert ended_jobs(said({})).jobs == [EndedJob(7, "alice", "physics", "gpu", 2, 1800.0, 387.0, 1795255155.0)]
+    assert ended_jobs(said({})).jobs == [EndedJob(7, "alice", "physics", "gpu", 2, 1800.0, 387.0, 1795255155.0, 1)]
 
 
 def test_no_job_is_no_error():
