@@ -26,17 +26,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.cluster)
-    # Release by release, in random order within each: workers begin at different places, so that most of them need
-    # clusters of one or two releases only.
-    items.sort(key=_release)
-
-
-def _release(item: pytest.Item) -> str:
-    """Of the cluster that a test uses; tests that choose for themselves mostly take 24.11."""
-    if item.get_closest_marker("cluster") is None:
-        return ""
-    parameters = getattr(item, "callspec", None)
-    return str(parameters.params.get("cluster", "24.11")) if parameters else "24.11"
 
 
 class Clusters:
