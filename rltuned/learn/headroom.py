@@ -24,6 +24,7 @@ from rltuned.learn.progress import Report, silent
 from rltuned.learn.rollouts import Crew, episode
 from rltuned.learn.warm import rule_alone, run_time_coefficients
 from rltuned.observe.sampling import STATE_COLUMNS
+from rltuned.observe.table3 import known_run_times
 from rltuned.policy.actor import AGEING, RUN_TIME, Actor
 from rltuned.simulate.episodes import Network
 from rltuned.workload.estimates import estimate
@@ -105,9 +106,8 @@ def _nudged(actor: Actor, column: int, by: float) -> Actor:
 def attempt(task: Try) -> Floats:
     """(V, 3) `METRICS` of each variant; NaN where no job ran."""
     case = task.case
-    truth = Estimates(
-        case.estimates.time_limit, np.minimum(np.maximum(case.jobs.run_time, 1.0), case.estimates.time_limit)
-    )
+    limit = case.estimates.time_limit
+    truth = Estimates(limit, known_run_times(case.jobs.run_time, limit))
     plays = {False: episode(case), True: episode(replace(case, estimates=truth))}
     out = np.empty((len(task.variants), len(METRICS)))
     for row, variant in enumerate(task.variants):

@@ -29,8 +29,12 @@ def ended_jobs(answer: str) -> Past:
     Raises:
         SlurmParseError: truncated, or no row at all can be understood; names the first of them.
     """
-    fitting, left_out = parse.fitting_rows(answer, ENDED_FIELDS, "sacct")
-    table = parse.columns(fitting, ENDED_FIELDS, "sacct")
+    left_out: list[str] = []
+    try:
+        table = parse.columns(answer, ENDED_FIELDS, "sacct")
+    except SlurmParseError:  # seldom: only then each line is looked at by itself
+        fitting, left_out = parse.fitting_rows(answer, ENDED_FIELDS, "sacct")
+        table = parse.columns(fitting, ENDED_FIELDS, "sacct")
     requests: dict[tuple[str, str], tuple[int, int]] = {}
     jobs = []
     never_ran = 0
