@@ -7,9 +7,7 @@ from typing import Final
 import numpy as np
 
 from rltuned.cluster.tables import Bools, Category, Floats
-
-BOUND: Final = 10.0
-"""Seconds: a shorter run counts as that long in the slowdown (Feitelson and Rudolph, JSSPP 1998)."""
+from rltuned.simulate.values import BOUND
 
 COMPARED: Final = (
     "wait_mean",

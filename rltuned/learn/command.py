@@ -14,6 +14,7 @@ from rltuned.learn.cost import Objective
 from rltuned.learn.curriculum import MIXED, CurriculumSettings, Site
 from rltuned.learn.progress import Report
 from rltuned.learn.settings import ITERATIONS_PER_MINUTE, PPOSettings, TrainSettings
+from rltuned.observe.sampling import STATE_COLUMNS
 from rltuned.policy.actor import CORRECTED, Architecture
 from rltuned.policy.heuristics import by_name
 from rltuned.workload import read, read_shape
@@ -36,12 +37,18 @@ def settings(
     estimates: str = MIXED,
     seed: int = 7,
     rule: str | None = None,
+    columns: str | None = None,
 ) -> TrainSettings:
     """Of the command line's options.
 
     Raises:
-        ConfigError: estimates that do not exist, or that training cannot make; a rule that does not exist.
+        ConfigError: estimates that do not exist, or that training cannot make; a rule or a column that does not exist.
     """
+    seen = STATE_COLUMNS if columns is None else tuple(column.strip() for column in columns.split(","))
+    if unknown := sorted(set(seen) - set(STATE_COLUMNS)):
+        raise ConfigError(
+            f"--columns: there is no column '{unknown[0]}' in the state; there are {', '.join(STATE_COLUMNS)}"
+        )
     base = by_name(rule or "saf").name
     if estimates != MIXED:
         check_estimates(estimates)
@@ -53,6 +60,7 @@ def settings(
         seed=seed,
         iterations=iterations,
         estimates=estimates,
+        columns=seen,
         base=base,
         # A rule whose key is a product is corrected; beside another one the network stands alone.
         architecture=Architecture(residual=base if base in CORRECTED else None, context=True),
@@ -94,6 +102,7 @@ def line(
         words += ["--from-sacct", f"{from_sacct:g}"]
     words += ["--name", asked.name, "--objective", asked.ppo.objective.value, "--estimates", asked.estimates]
     words += [] if asked.base == "saf" else ["--rule", asked.base]
+    words += [] if asked.columns == STATE_COLUMNS else ["--columns", ",".join(asked.columns)]
     words += [
         "--seed",
         str(asked.seed),

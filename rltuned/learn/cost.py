@@ -12,7 +12,8 @@ from functools import cached_property
 import numpy as np
 
 from rltuned.cluster.tables import Floats
-from rltuned.evaluate.metrics import BOUND, bounded_slowdown
+from rltuned.evaluate.metrics import bounded_slowdown
+from rltuned.simulate.values import BOUND
 
 
 class Objective(enum.StrEnum):

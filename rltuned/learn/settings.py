@@ -7,6 +7,7 @@ from rltuned.errors import ConfigError
 from rltuned.learn.cost import Objective
 from rltuned.learn.curriculum import MIXED, CurriculumSettings
 from rltuned.learn.warm import WarmSettings
+from rltuned.observe.sampling import STATE_COLUMNS
 from rltuned.policy.actor import Architecture
 
 
@@ -80,6 +81,8 @@ class TrainSettings:
     """Of each trace."""
     ageing: tuple[float, ...] = (0.0, 0.15, 0.3, 0.6)
     """Exponents a of `rltuned.policy.actor.AGEING` that are tried, in order; the validation windows choose."""
+    columns: tuple[str, ...] = STATE_COLUMNS
+    """Of the state, that the network sees; fewer to measure what the others are worth."""
     base: str = "saf"
     """The rule whose metric is the unit of rewards (the paper's base policy)."""
     architecture: Architecture = field(default_factory=lambda: Architecture(residual="saf", context=True))
@@ -92,6 +95,6 @@ class TrainSettings:
         told = asdict(self)
         told["architecture"]["hidden"] = list(self.architecture.hidden)
         told["curriculum"] = {key: list(v) if isinstance(v, tuple) else v for key, v in told["curriculum"].items()}
-        told["ageing"] = list(self.ageing)
+        told["ageing"], told["columns"] = list(self.ageing), list(self.columns)
         told["ppo"]["horizon"] = str(self.ppo.horizon)  # JSON has no infinity
         return told

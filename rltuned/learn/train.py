@@ -102,7 +102,7 @@ class _Training:
         lessons = [lesson for lesson in lessons if len(lesson.count)]
         if not lessons:
             raise EvaluationError("no queue of two jobs in any window: nothing to be learned from this trace")
-        rule = beginner(settings.name, settings.architecture, lessons, rng)
+        rule = beginner(settings.name, settings.architecture, lessons, rng, settings.columns)
         rule = replace(rule, weights={**rule.weights, **extras})
         verdict = self.jury.verdict(rule)
         if not settings.warm.steps:

@@ -8,7 +8,7 @@ average: that estimates err, that limits tell something too, how the two go toge
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -65,10 +65,24 @@ def rule_alone(rule: str, extras: Mapping[str, npt.NDArray[np.float32]]) -> Acto
     return Actor("rule", Architecture(inputs=columns, hidden=(), residual=rule), {**nothing, **scale, **extras})
 
 
-def beginner(name: str, architecture: Architecture, lessons: Sequence[Lesson], rng: np.random.Generator) -> Actor:
-    """An actor that is its rule (or, without one, scores everybody alike), with the normalisers of these queues."""
+_UNSEEN: Final = np.float32(1e12)
+"""Scale of a column that the network is not to see: nothing of it is left, before training and after it."""
+
+
+def beginner(
+    name: str,
+    architecture: Architecture,
+    lessons: Sequence[Lesson],
+    rng: np.random.Generator,
+    columns: Sequence[str] = STATE_COLUMNS,
+) -> Actor:
+    """An actor that is its rule (or, without one, scores everybody alike), with the normalisers of these queues.
+
+    `columns`: those of the state that its network sees.
+    """
     state = np.concatenate([lesson.state for lesson in lessons])
     mean, scale = state.mean(axis=0), np.maximum(state.std(axis=0), np.float32(0.05))
+    scale = np.where(np.isin(STATE_COLUMNS, columns), scale, _UNSEEN)
     weights = initial_weights(architecture, mean, scale, rng)
     weights[f"layer{architecture.layers - 1}.kernel"] *= np.float32(0.0)
     return Actor(name, architecture, weights)

@@ -114,7 +114,11 @@ class Actor:
         expected = self.expected_run_time(queue.run_time, queue.time_limit)
         view = QueueView(expected, queue.time_limit, queue.gpus, queue.wait, queue.submit, queue.priority)
         level = rule_level(rule, view)
-        return level + self.ageing * np.log1p(queue.wait / expected) / _TIME_SCALE if self.ageing else level
+        return level + self.level_of_waiting(queue, expected) if self.ageing else level
+
+    def level_of_waiting(self, queue: Queue, expected: Floats) -> Floats:
+        """(n,) the part of `level` that a job gains by waiting; `expected`: (n,) seconds that it is expected to run."""
+        return self.ageing * np.log1p(queue.wait / expected) / _TIME_SCALE
 
     @property
     def ageing(self) -> float:

@@ -21,6 +21,7 @@ from rltuned.cluster.tables import Floats
 from rltuned.observe.observation import Observation
 from rltuned.observe.table3 import RUN_TIME_HORIZON
 from rltuned.policy.actor import RUN_TIME, Activation, Actor
+from rltuned.policy.heuristics import sizes
 
 COMPLETE: Final = 1e-9
 """How far the parts of a smooth network may miss their sum before the way is cut into more pieces."""
@@ -89,9 +90,9 @@ def level_parts(actor: Actor, observation: Observation) -> dict[str, Floats]:
         of_limit = np.where(run_time < bounded, -float(coefficients[2]) * np.log(bounded) / scale, 0.0)
         parts = {"requested_time": time - of_limit, "requested_limit": of_limit}
     if actor.architecture.residual != "sjf":
-        parts["requested_gpus"] = -np.log(np.maximum(observation.gpus, 1.0)) / scale
+        parts["requested_gpus"] = -np.log(sizes(observation)) / scale
     if actor.ageing:
-        parts["job_urgency"] = actor.ageing * np.log1p(observation.wait / expected) / scale
+        parts["job_urgency"] = actor.level_of_waiting(observation, expected)
     return parts
 
 

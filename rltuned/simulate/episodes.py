@@ -24,13 +24,10 @@ from rltuned.policy.base import QueueView
 from rltuned.simulate import episode_kernel as e
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.requests import Requests
-from rltuned.simulate.values import Estimates, JobFate, SimulationSettings
+from rltuned.simulate.values import BOUND, Estimates, JobFate, SimulationSettings
 from rltuned.workload.jobs import Source, Workload, workload
 
 Singles = npt.NDArray[np.float32]
-
-SHORTEST: Final = 10.0
-"""Seconds: a shorter run counts as that long in slowdowns (`rltuned.evaluate.metrics.BOUND`)."""
 
 _FIRST_STEPS: Final = 64
 _FIRST_ROWS: Final = 4096
@@ -285,7 +282,7 @@ class Episode:
         ran = ~np.isnan(start)
         held = start[ran], np.where(np.isnan(end[ran]), over, end[ran])
         moments = np.append(time, over)
-        slowing = 1.0 / np.maximum(np.minimum(self.jobs.run_time, self.estimates.time_limit), SHORTEST)
+        slowing = 1.0 / np.maximum(np.minimum(self.jobs.run_time, self.estimates.time_limit), BOUND)
         return (
             np.diff(_area(moments, *waited, np.ones(int(came.sum())))),
             np.diff(_area(moments, *waited, slowing[came])),
@@ -320,7 +317,7 @@ def _metrics(submit: Floats, start: Floats, end: Floats, gpus: Codes, capacity: 
     return {
         "wait_mean": float(wait.mean()),
         "jct_mean": float((end - submit).mean()),
-        "bsld_mean": float(np.maximum((wait + run) / np.maximum(run, SHORTEST), 1.0).mean()),
+        "bsld_mean": float(np.maximum((wait + run) / np.maximum(run, BOUND), 1.0).mean()),
         "wait_p99": float(np.percentile(wait, 99.0)),
         "wait_max": float(wait.max()),
         "utilization": float(100.0 * (run * gpus).sum() / supply) if supply > 0 else float("nan"),

@@ -26,14 +26,11 @@ from rltuned.simulate import kernel as k
 from rltuned.simulate.engine import Simulation, idle_state, setup_of
 from rltuned.simulate.rankers import RuleRanker, compile_kernel
 from rltuned.simulate.requests import capacity
-from rltuned.simulate.values import Backfill, Estimates, SimulationSettings
+from rltuned.simulate.values import BOUND, Backfill, Estimates, SimulationSettings
 from rltuned.workload.estimates import uniform
 from rltuned.workload.jobs import Source, workload
 
 Rows = npt.NDArray[np.intp]
-
-BOUND: Final = 10.0
-"""Seconds: run times below it count as this in a bounded slowdown."""
 
 _PLENTY: Final = 2**40
 _SLURM: Final = SimulationSettings()
@@ -190,7 +187,7 @@ class QueueRehearsal:
         if came is not None and wanted:
             jobs = snapshot.jobs
             area = run_times[queue] * _size(jobs.gpus[queue], jobs.cpus[queue])
-            sets = [_joined(cast, state, came, area, number) for number, cast in enumerate(sets)]
+            sets = _joined(sets, state, came, area)
         theatre = _Theatre(queue, state, self.settings, sets)
         theatre.plays = look.plays
         return theatre
@@ -359,34 +356,34 @@ def _turned_out(
     return casts
 
 
-def _joined(cast: Cast, state: k.State, came: Lately, area: Floats, number: int) -> Cast:
-    """A set, and jobs that come as some of those came lately, and are like them: another few for each set, the same in each cycle.
+def _joined(sets: Sequence[Cast], state: k.State, came: Lately, area: Floats) -> list[Cast]:
+    """Each set, and jobs that come as some of those came lately, and are like them: another few for each set, the same in each cycle.
 
     They ask for GPUs or CPUs in all, of any nodes of the pool; and they stand in the queue behind every job that is expected to need
     less.
 
     Args:
-        cast: who waits and who runs.
+        sets: who waits and who runs.
         state: of `stage`, with rows for those who come.
         came: to choose from.
         area: (n,) seconds times GPUs that are expected of each waiting job.
-        number: of the set.
     """
     first = int(state.counts[k.NEXT])
-    count = len(cast.jobs) - first
-    chosen = np.argsort(uniform(came.job_id ^ (number << 40), 0, 3), kind="stable")[:count]
-    records, need = cast.jobs.copy(), cast.need.copy()
-    coming = records[first:]
-    limit = came.time_limit[chosen]
-    coming["submit"] = np.cumsum(came.since[chosen])
-    coming["limit"], coming["run"] = limit, np.minimum(came.run_time[chosen], limit)
-    own = came.expected[chosen] * _size(came.gpus[chosen], came.cpus[chosen])
-    coming["key"] = np.inf
-    coming["fixed"] = np.searchsorted(np.sort(area), own, side="right") - 0.5
-    most = _most(state)[coming["pool"]]
-    need[first:, k.GPU] = np.minimum(came.gpus[chosen].astype(np.int64), most[:, k.GPU])
-    need[first:, k.CPU] = np.minimum(came.cpus[chosen].astype(np.int64), most[:, k.CPU])
-    return Cast(records, cast.heap, need)
+    most = _most(state)[state.jobs["pool"][first:]]
+    places = np.searchsorted(np.sort(area), came.expected * _size(came.gpus, came.cpus), side="right") - 0.5
+    joined = []
+    for number, cast in enumerate(sets):
+        chosen = np.argsort(uniform(came.job_id ^ (number << 40), 0, 3), kind="stable")[: len(most)]
+        records, need = cast.jobs.copy(), cast.need.copy()
+        coming = records[first:]
+        limit = came.time_limit[chosen]
+        coming["submit"] = np.cumsum(came.since[chosen])
+        coming["limit"], coming["run"] = limit, np.minimum(came.run_time[chosen], limit)
+        coming["fixed"] = places[chosen]
+        need[first:, k.GPU] = np.minimum(came.gpus[chosen].astype(np.int64), most[:, k.GPU])
+        need[first:, k.CPU] = np.minimum(came.cpus[chosen].astype(np.int64), most[:, k.CPU])
+        joined.append(Cast(records, cast.heap, need))
+    return joined
 
 
 def _size(gpus: npt.NDArray[Any], cpus: npt.NDArray[Any]) -> Floats:

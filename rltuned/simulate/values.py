@@ -2,12 +2,16 @@
 
 import enum
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Bools, Codes, Floats
 from rltuned.workload.jobs import Estimates as Estimates  # noqa: PLC0414 - re-exported: a value of the simulator, too
+
+BOUND: Final = 10.0
+"""Seconds: a shorter run counts as that long in a bounded slowdown (Feitelson and Rudolph, JSSPP 1998)."""
 
 
 class Backfill(enum.StrEnum):

@@ -104,16 +104,18 @@ class Part(enum.StrEnum):
     MAIN = "main"
     """All plain rules and the general model."""
     OWN = "own"
-    """A model of this trace alone."""
+    """A model of this trace alone, without rehearsal: is it better than the general one?"""
     UNSEEN = "unseen"
     """A model of all other traces."""
     ORDER = "order"
     """The general model without rehearsal: what the network alone gives."""
     PEER = "peer"
     MILP = "milp"
-    """The integer program with its first K jobs."""
+    """The integer program with its first K jobs, without rehearsal: one thing changed at a time."""
     BASE = "base"
-    """A model that was trained with another base policy."""
+    """A model that was trained with another base policy, without rehearsal."""
+    RAW = "raw"
+    """That of the base policy `RAW_BASE`, with a network that sees only what a job says of itself."""
 
 
 @dataclass(frozen=True)
@@ -143,8 +145,14 @@ class Study:
 
 
 TOP_K: Final = (8, 16, 64, 256)
+NETWORK: Final = "rl, no rehearsal"
+"""The label of what the general model gives by itself."""
 BASES: Final = ("fifo", "sjf", "f1", "multifactor")
 """Base policies that the authors' training takes (`--sched_algo`: FCFS, SJF, F1, Slurm); the shipped model has SAF."""
+RAW_BASE: Final = "fifo"
+"""Beside it the network stands alone: what its columns are worth shows in its order."""
+RAW_COLUMNS: Final = ("requested_time", "requested_limit", "requested_gpus")
+"""What a job says of itself; the other columns are made of it, of the time, and of the state of the cluster."""
 
 
 def studies() -> Iterator[Study]:
@@ -153,17 +161,25 @@ def studies() -> Iterator[Study]:
     for protocol in every:
         yield Study(protocol, Part.MAIN, (STRICT, *PLAIN, "rl"), "rl")
     for protocol in every:
-        yield Study(protocol, Part.ORDER, ("rl",), "rl, no rehearsal", rehearsal=False)
+        yield Study(protocol, Part.ORDER, ("rl",), NETWORK, rehearsal=False)
     for protocol in every:
         trace = protocol.trace.name
-        yield Study(protocol, Part.OWN, ("rl",), "rl, own model", f"{trace}.json")
+        yield Study(protocol, Part.OWN, ("rl",), "rl, own model, no rehearsal", f"{trace}.json", rehearsal=False)
         yield Study(protocol, Part.UNSEEN, ("rl",), "rl, trace unseen", f"unseen/{trace}.json")
         for peer in PEERS:
             yield Study(protocol, Part.PEER, (peer,), peer, f"peers/{peer}-{trace}.json")
     for protocol in every:
         if protocol.trace.window == 256 and protocol.estimates == NOISY:
             for top_k in TOP_K:
-                yield Study(protocol, Part.MILP, ("rl+milp",), f"rl+milp, K = {top_k}", top_k=top_k)
+                label = f"rl+milp, K = {top_k}, no rehearsal"
+                yield Study(protocol, Part.MILP, ("rl+milp",), label, top_k=top_k, rehearsal=False)
         if protocol.trace.window == 256 and protocol.estimates == "true":
             for base in BASES:
-                yield Study(protocol, Part.BASE, ("rl",), f"rl, base {base}", f"bases/{base}.json")
+                yield Study(protocol, Part.BASE, ("rl",), base_label(base), f"bases/{base}.json", rehearsal=False)
+            raw = f"bases/{RAW_BASE}-raw.json"
+            yield Study(protocol, Part.RAW, ("rl",), f"{base_label(RAW_BASE)}, raw columns", raw, rehearsal=False)
+
+
+def base_label(base: str) -> str:
+    """Of a model that was trained with this base policy."""
+    return f"rl, base {base}, no rehearsal"

@@ -7,12 +7,12 @@ from typing import Final
 from rltuned.errors import EvaluationError
 from rltuned.evaluate import plots
 from rltuned.evaluate.settings import PLAIN, STRICT
-from rltuned.evaluate.study.catalogue import GUARD, LONGEST, WINDOWS, Part, Study
+from rltuned.evaluate.study.catalogue import GUARD, LONGEST, NETWORK, WINDOWS, Part, Study
 from rltuned.evaluate.study.paper import paper
 from rltuned.evaluate.study.tables import Together, heading, number, ratio_text, row, together, verdict
 
 PLOTTED: Final = ("wait_mean", "bsld_mean")
-JUDGED: Final = (Part.MAIN, Part.OWN, Part.UNSEEN)
+JUDGED: Final = (Part.MAIN, Part.UNSEEN)
 """Parts whose models have targets."""
 
 _HEAD: Final = """\
@@ -52,6 +52,7 @@ def page(of: Mapping[str, Together], studies: Sequence[Study], images: str) -> s
         if few:
             lines += [f"**Not results: made of {few[0]} windows only.**", ""]
         lines += ["## Targets", "", *_targets(of, studies), ""]
+        lines += ["## A model of each trace alone", "", *_own(of), ""]
         for one in of.values():
             lines += [*_protocol(one, studies, images), ""]
     lines += [*paper(of, studies), ""]
@@ -86,10 +87,10 @@ def _judged(one: Together, studies: Sequence[Study]) -> Iterator[tuple[Study, bo
 def _targets(of: Mapping[str, Together], studies: Sequence[Study]) -> Iterator[str]:
     rows = list(_target_rows(of, studies))
     kinds = ("wait", "slowdown", "p99 of wait", "multifactor", "longest wait")
-    for kind, at in zip(kinds, (3, 4, 5, 6, 7), strict=True):
-        told = [cells[at] for cells in rows if cells[at] not in {"", "–"}]
-        met, missed = sum(_word(t) == "met" for t in told), sum(_word(t) == "missed" for t in told)
-        yield f"- {kind}: {met} met, {missed} missed{f', {len(told) - met - missed} cannot be told' if len(told) > met + missed else ''}"
+    yield from heading(("targets met, missed", *kinds), len(kinds))
+    for label in dict.fromkeys(cells[1] for cells in rows):
+        told = [[cells[at] for cells in rows if cells[1] == label] for at in range(3, 3 + len(kinds))]
+        yield row((label, *map(_met, told)))
     yield ""
     yield (
         f"Ratios of means. Slowdown and p99 wait: at most {GUARD} of the best plain rule's. Longest wait: windows in which it is above {LONGEST} times FIFO's (with EASY); the target is none."
@@ -110,6 +111,13 @@ def _targets(of: Mapping[str, Together], studies: Sequence[Study]) -> Iterator[s
     )
     for cells in rows:
         yield row(cells)
+
+
+def _met(told: Sequence[str]) -> str:
+    """How many of these cells tell of a target that is met, and how many of one that is missed."""
+    words = [_word(cell) for cell in told if cell not in {"", "–"}]
+    met, missed = words.count("met"), words.count("missed")
+    return f"{met}, {missed}{f', {len(words) - met - missed} cannot be told' if len(words) > met + missed else ''}"
 
 
 def _word(cell: str) -> str:
@@ -142,6 +150,20 @@ def _target_rows(of: Mapping[str, Together], studies: Sequence[Study]) -> Iterat
 def _judge(one: Together, label: str, other: str, metric: str, most: float) -> str:
     compared = one.ratio(label, other, metric)
     return f"{ratio_text(compared)} ≤ {most:.2f}: {verdict(compared, most)}"
+
+
+def _own(of: Mapping[str, Together]) -> Iterator[str]:
+    """Whether a model of the trace alone is better than the general one."""
+    yield "Mean wait of a model that was trained on this trace alone, over that of the best plain rule and over the general model's; neither is rehearsed."
+    yield ""
+    yield from heading(("protocol", "over the best plain rule", f"over `{NETWORK}`", "slowdown over its"), 3)
+    for name, one in of.items():
+        own = next((label for label, part in one.parts.items() if part is Part.OWN), None)
+        if own is None or NETWORK not in one.parts:
+            yield row((name, "not trained or not run here yet", "", ""))
+            continue
+        ratios = one.ratio(own, one.best), one.ratio(own, NETWORK), one.ratio(own, NETWORK, "bsld_mean")
+        yield row((name, *map(ratio_text, ratios)))
 
 
 def _protocol(one: Together, studies: Sequence[Study], images: str) -> Iterator[str]:

@@ -13,7 +13,18 @@ from rltuned.errors import EvaluationError
 from rltuned.evaluate.bootstrap import Comparison
 from rltuned.evaluate.report import comparisons
 from rltuned.evaluate.settings import POLICIES
-from rltuned.evaluate.study.catalogue import NOISY, Part, Protocol, Study, Trace, protocols, studies
+from rltuned.evaluate.study.catalogue import (
+    NETWORK,
+    NOISY,
+    RAW_BASE,
+    Part,
+    Protocol,
+    Study,
+    Trace,
+    base_label,
+    protocols,
+    studies,
+)
 from rltuned.evaluate.study.page import collect, page, write
 from rltuned.evaluate.study.run import CODE, Sources, meaning, run
 from rltuned.evaluate.study.tables import verdict
@@ -25,11 +36,14 @@ TRACE = Trace("tiny", "tiny.csv", "2x4", 14, (NOISY,), noisy=0.9)
 PROTOCOL = Protocol(TRACE, NOISY, wait=0.9, unseen=0.95, multifactor=0.55, unseen_multifactor=0.65, strict=False)
 RULES = ("fifo-strict", "fifo", "sjf", "saf", "wfp3", "unicep", "f1", "multifactor", "qssf")
 MAIN = Study(PROTOCOL, Part.MAIN, (*RULES, "rl"), "rl")
-ORDER = Study(PROTOCOL, Part.ORDER, ("rl",), "rl, no rehearsal", rehearsal=False)
-OWN = Study(PROTOCOL, Part.OWN, ("rl",), "rl, own model", "tiny.json")
+ORDER = Study(PROTOCOL, Part.ORDER, ("rl",), NETWORK, rehearsal=False)
+OWN = Study(PROTOCOL, Part.OWN, ("rl",), "rl, own model", "tiny.json", rehearsal=False)
+UNSEEN = Study(PROTOCOL, Part.UNSEEN, ("rl",), "rl, trace unseen", "unseen/tiny.json")
+BASE = Study(PROTOCOL, Part.BASE, ("rl",), base_label(RAW_BASE), f"bases/{RAW_BASE}.json", rehearsal=False)
+RAW = Study(PROTOCOL, Part.RAW, ("rl",), "rl, raw", f"bases/{RAW_BASE}-raw.json", rehearsal=False)
 MILP = Study(PROTOCOL, Part.MILP, ("rl+milp",), "rl+milp, K = 8", top_k=8)
 PEER = Study(PROTOCOL, Part.PEER, ("rlscheduler",), "rlscheduler", "peers/rlscheduler-tiny.json")
-STUDIES = [MAIN, ORDER, OWN, PEER, MILP]
+STUDIES = [MAIN, ORDER, OWN, UNSEEN, PEER, MILP, BASE, RAW]
 
 
 def trained(directory, name, seed=0):
@@ -108,7 +122,8 @@ def test_the_page_has_the_ratios_of_the_evaluations_and_the_same_bytes_twice(sit
     order = json.loads((out / f"{ORDER.name}.json").read_text())["policies"]["rl"]["wait_mean"]
     assert f"| **rl, no rehearsal** | {order:,.0f} |" in text
     assert "| **rl+milp, K = 8** |" in text
-    assert "| rl, own model | not trained here yet |" in text
+    assert "| rl, trace unseen | not trained here yet |" in text
+    assert f"| {PROTOCOL.name} | not trained or not run here yet |" in text  # a model of the trace alone
     assert f"| {PEER.protocol.name} | rlscheduler | not trained here yet |" in text
     assert "Not results: made of 3 windows only" in text
 
@@ -140,7 +155,10 @@ def test_a_target_is_called_met_or_missed_as_it_is(site, factor, wait, guard):
     assert cells[4] == cells[5] == f"{interval} ≤ 1.05: {guard}"
     assert cells[6].endswith("≤ 0.55: met")
     assert cells[7] == ("3 of 3 windows (100 %): **missed**" if factor > 1.2 else "0 of 3 windows (0 %): met")
-    assert f"- wait: {int(wait == 'met')} met, {int(wait != 'met')} missed" in text
+    counted = (
+        "1, 0" if what == "met" else "0, 1" for what in (wait, guard, guard, "met", "met" if factor <= 1.2 else "")
+    )
+    assert f"| rl | {' | '.join(counted)} |" in text
 
 
 def test_an_interval_that_reaches_over_the_target_is_said():
@@ -174,6 +192,36 @@ def test_the_model_that_a_study_waited_for_is_measured_when_it_comes(site):
     trained(sources.models, "tiny", seed=9)
     assert worked(site, [MAIN, OWN])[0] == [OWN.name]
     assert "| **rl, own model** |" in page(collect(STUDIES, out), STUDIES, "images")
+
+
+def means(out, study, policy="rl"):
+    """Mean wait of a result, (W,)."""
+    report = json.loads((out / f"{study.name}.json").read_text())
+    return np.array([window["policies"][policy]["wait_mean"] for window in report["windows"]])
+
+
+def cells_of(text, title, name):
+    """The first line about `name` of the table below a heading."""
+    below = text[text.index(title) :]
+    line = next(line for line in below.splitlines() if line.startswith(f"| {name} |"))
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_ablations_are_told_beside_the_network_alone(site):
+    sources, out = site
+    trained(sources.models, "tiny", seed=9)
+    trained(sources.models / "bases", RAW_BASE, seed=1)
+    trained(sources.models / "bases", f"{RAW_BASE}-raw", seed=2)
+    worked(site, [MAIN, ORDER, OWN, MILP, BASE, RAW])
+    text = page(collect(STUDIES, out), STUDIES, "images")
+    order = means(out, ORDER).mean()
+    own = cells_of(text, "## A model of each trace alone", PROTOCOL.name)
+    assert own[2].startswith(f"{means(out, OWN).mean() / order:.3f} [")
+    raw = cells_of(text, "### Raw and sampled features", PROTOCOL.name)
+    assert raw[3].startswith(f"{means(out, RAW).mean() / means(out, BASE).mean():.3f} [")
+    text = text[text.index("### With and without the integer program") :]
+    milp = next(line for line in text.splitlines() if line.startswith(f"| {PROTOCOL.name} | 8 |"))
+    assert f"| {means(out, MILP, 'rl+milp').mean() / order:.3f} [" in milp
 
 
 def test_an_interrupted_study_goes_on_where_it_stopped(site):

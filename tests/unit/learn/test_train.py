@@ -22,6 +22,7 @@ from rltuned.learn.run_directory import RunDirectory
 from rltuned.learn.select import CHANCE
 from rltuned.learn.settings import PPOSettings, TrainSettings
 from rltuned.learn.warm import WarmSettings, beginner, rule_alone, run_time_coefficients, warm_start
+from rltuned.observe.sampling import STATE_COLUMNS
 from rltuned.policy import files
 from rltuned.policy.actor import AGEING, RUN_TIME, Architecture
 from rltuned.workload import read, read_shape
@@ -256,6 +257,31 @@ def test_the_command_refuses_what_it_cannot_do():
 def test_the_budget_is_counted_in_iterations():
     assert command.settings(name="x").iterations == 3 * command.settings(name="x", budget=10.0).iterations
     assert command.settings(name="x", budget=10.0, iterations=5).iterations == 5
+
+
+def test_a_column_that_the_network_is_not_to_see_moves_no_score():
+    rng = np.random.default_rng(3)
+    state = rng.random((50, len(STATE_COLUMNS))).astype(np.float32)
+    lesson = Lesson(state, np.zeros(50, dtype=np.float32), np.full(5, 10), np.ones(50))
+    seen = ("requested_time", "requested_gpus")
+    architecture = Architecture(hidden=(8,), context=True)
+    begun = beginner("a", architecture, [lesson], rng, seen)
+    random = {name: rng.normal(size=shape).astype(np.float32) for name, shape in architecture.shapes().items()}
+    actor = replace(begun, weights={**begun.weights, **{n: w for n, w in random.items() if not n.startswith("input")}})
+    for at, column in enumerate(STATE_COLUMNS):
+        other = state.copy()
+        other[:, at] = 1.0 - other[:, at]
+        moved = np.abs(actor.score_rows(other) - actor.score_rows(state)).max()
+        assert moved > 0.01 if column in seen else moved < 1e-6
+
+
+def test_columns_are_named_on_the_command_line_and_in_the_record():
+    made = command.settings(name="x", columns="requested_time, requested_gpus")
+    assert made.columns == ("requested_time", "requested_gpus")
+    assert "--columns requested_time,requested_gpus" in command.line(["a"], ["1x1"], None, made)
+    assert "--columns" not in command.line(["a"], ["1x1"], None, command.settings(name="x"))
+    with pytest.raises(ConfigError, match="no column 'gpu' in the state; there are requested_time, "):
+        command.settings(name="x", columns="gpu")
 
 
 def test_a_base_rule_is_corrected_where_its_key_is_a_product_and_else_only_the_unit():
