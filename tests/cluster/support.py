@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from packaging.requirements import Requirement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -578,6 +579,39 @@ class Cluster:
             pip = "/opt/rltuned/venv/bin/pip install -q --no-deps --no-index --force-reinstall"
             self.sh(f"{pip} /tmp/{wheel.name} && rm /tmp/{wheel.name}", service=service)
             self._installed.add(service)
+
+
+SIMULATE_LOCK = "requirements-simulate.lock"
+
+
+@cache
+def simulate_wheels(python: str) -> Path:
+    """A directory with all that the extra [simulate] needs, as locked, for that Python ("3.11"); downloaded once per test session."""
+    folder = Path(tempfile.mkdtemp(prefix="rltuned-simulate-"))
+    # pip itself would judge the markers for the Python that it runs on; hashes are checked where these are installed.
+    lines = (line.removesuffix(" \\") for line in (ROOT / SIMULATE_LOCK).read_text().splitlines() if "==" in line)
+    asked = [Requirement(line) for line in lines if not line.startswith((" ", "#"))]
+    there = {"python_version": python, "python_full_version": f"{python}.0"}
+    names = [f"{each.name}{each.specifier}" for each in asked if each.marker is None or each.marker.evaluate(there)]
+    wanted = [
+        "--no-deps",
+        "--only-binary=:all:",
+        "--implementation",
+        "cp",
+        "--python-version",
+        python,
+    ]
+    for system in ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64"):
+        wanted += ["--platform", system]
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "download", "-q", "-d", str(folder), *wanted, *names],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode != 0:
+        raise CommandFailedError(f"pip download: {done.stdout[-2000:]}{done.stderr[-3000:]}")
+    return folder
 
 
 @cache

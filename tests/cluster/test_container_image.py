@@ -10,7 +10,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from cluster.support import OPERATOR, ROOT, TESTBED, USERS, built_wheel, wait_until
+from cluster.support import OPERATOR, ROOT, SIMULATE_LOCK, TESTBED, USERS, built_wheel, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +62,7 @@ def image(trixie: Cluster, tmp_path_factory: pytest.TempPathFactory) -> str:
     context = tmp_path_factory.mktemp("context")
     for part in ("deploy", "dist"):
         (context / part).mkdir()
-    for name in ("deploy/Dockerfile", "deploy/entrypoint.sh", "requirements.lock"):
+    for name in ("deploy/Dockerfile", "deploy/entrypoint.sh", SIMULATE_LOCK, ".dockerignore"):
         shutil.copy(ROOT / name, context / name)
     shutil.copy(built_wheel(), context / "dist")
     (context / "deploy" / "extra-ca.crt").write_bytes(extra_authority())
@@ -147,6 +147,30 @@ def test_a_container_that_stops_gives_the_queue_back(trixie: Cluster, image: str
         log = docker("logs", daemon)
         assert state["ExitCode"] == 0, log.stdout + log.stderr
         assert {trixie.site_factors()[job] for job in jobs} == {0}, log.stdout + log.stderr
+    finally:
+        docker("rm", "-f", "-v", daemon, check=False)
+
+
+def test_a_container_plays_the_queue_ahead(trixie: Cluster, image: str, host: str):
+    trixie.fill()
+    jobs = trixie.submit_many([(USERS[n % 4], "-p", "gpu", "--gres=gpu:1", "-t", str(120 - 10 * n)) for n in range(8)])
+    trixie.wait_sprio(jobs)
+    configure(host, '[cycle]\nstage = "shadow"\ninterval = 2.0\n[rehearsal]\ntime_limit = 10.0\n')
+    daemon = docker("run", "-d", *options(trixie, host), image).stdout.strip()
+    try:
+
+        def ready() -> bool:
+            log = docker("logs", daemon)
+            return "rehearsal.ready" in log.stdout + log.stderr
+
+        wait_until(ready, "the worker has compiled", seconds=240)
+        check = ["exec", daemon, "rltuned", "doctor", "--json"]
+
+        def played() -> bool:
+            findings = json.loads(docker(*check, check=False).stdout)
+            return [item["severity"] for item in findings if item["subject"] == "rehearsal"] == ["ok"]
+
+        wait_until(played, "a cycle has played the queue", seconds=60)
     finally:
         docker("rm", "-f", "-v", daemon, check=False)
 

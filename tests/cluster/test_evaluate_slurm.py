@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from cluster.support import RLTUNED, ROOT, Cluster
+from cluster.support import RLTUNED, ROOT, SIMULATE_LOCK, Cluster, simulate_wheels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from cluster.conftest import Clusters
 
@@ -22,7 +18,6 @@ RELEASE = "22.05"
 # The containers share no directory: submitter and array tasks are on the same node.
 NODE = "p100-1"
 USER = "alice"
-NEEDED = ("numba", "llvmlite", "submitit", "cloudpickle", "typing-extensions")
 TRACE = "\n".join(
     ["submit_time,run_time,num_gpus", *(f"{40 * k},{100 + 61 * (k * k % 17)},{1 + k % 4}" for k in range(80))]
 )
@@ -41,33 +36,17 @@ COMMAND = [
 ]
 
 
-def pip(*words: str) -> None:
-    done = subprocess.run([sys.executable, "-m", "pip", *words], check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-
-
-@pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the extra [simulate] adds to the image's virtual environment, for its Python."""
-    lock = (ROOT / "requirements-simulate.lock").read_text()
-    pinned = [found[0] for name in NEEDED if (found := re.findall(rf"^{name}==[\w.]+", lock, re.MULTILINE))]
-    assert len(pinned) == len(NEEDED)
-    folder = tmp_path_factory.mktemp("wheels")
-    platform = ["--only-binary=:all:", "--python-version", "3.11", "--implementation", "cp"]
-    for system in ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64"):
-        platform += ["--platform", system]
-    pip("download", "-q", "--no-deps", "-d", str(folder), *platform, *pinned)
-    return folder
-
-
 @pytest.fixture
-def cluster(clusters: Clusters, wheels: Path) -> Iterator[Cluster]:
+def cluster(clusters: Clusters) -> Iterator[Cluster]:
     running = clusters.get(RELEASE)
     running.reset()
     running.install_rltuned(NODE)
-    running.copy_in(wheels, "/tmp/wheels", service=NODE)
-    install = "/opt/rltuned/venv/bin/pip install -q --no-deps --no-index /tmp/wheels/*.whl && rm -rf /tmp/wheels"
-    running.sh(f"{install}; rm -rf /home/{USER}/evaluate", service=NODE)
+    if running.sh("/opt/rltuned/venv/bin/python -c 'import submitit'", service=NODE, check=False).returncode:
+        running.copy_in(simulate_wheels("3.11"), "/tmp/wheels", service=NODE)
+        running.copy_in(ROOT / SIMULATE_LOCK, f"/tmp/{SIMULATE_LOCK}", service=NODE)
+        install = "/opt/rltuned/venv/bin/pip install -q --no-index --find-links /tmp/wheels --require-hashes"
+        running.sh(f"{install} -r /tmp/{SIMULATE_LOCK} && rm -rf /tmp/wheels", service=NODE)
+    running.sh(f"rm -rf /home/{USER}/evaluate", service=NODE)
     running.sh(f"mkdir -p ~/evaluate && cat >~/evaluate/t.csv <<'EOF'\n{TRACE}\nEOF", user=USER, service=NODE)
     yield running
     running.cancel_all()

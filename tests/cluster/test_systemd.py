@@ -5,6 +5,7 @@ The host is one of the 24.11 cluster's network; slurmctld runs in another contai
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -13,7 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from cluster.daemon_support import named
-from cluster.support import OPERATOR, RLTUNED, ROOT, USERS, Cluster, built_wheel, wait_until
+from cluster.support import (
+    OPERATOR,
+    RLTUNED,
+    ROOT,
+    SIMULATE_LOCK,
+    USERS,
+    Cluster,
+    built_wheel,
+    simulate_wheels,
+    wait_until,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +34,7 @@ if TYPE_CHECKING:
 
 HOST = "systemd"
 PAGE = ROOT / "docs" / "installation.md"
+REHEARSAL = ROOT / "docs" / "rehearsal.md"
 TREE = "/root/rltuned"
 SERVICES = ("rltuned.service", "rltuned-deadman.service")
 UNITS = (*SERVICES, "rltuned-deadman.timer")
@@ -44,10 +56,10 @@ timeout = 3.0
 """
 
 
-def page_commands(heading: str) -> list[str]:
+def page_commands(heading: str, page: Path = PAGE) -> list[str]:
     """The lines to type of the page's sections whose headings start so."""
     lines: list[str] = []
-    for section in re.split(r"(?m)^## ", PAGE.read_text())[1:]:
+    for section in re.split(r"(?m)^## ", page.read_text())[1:]:
         if section.startswith(heading):
             lines += [line for block in re.findall(r"```\n(.*?)```", section, re.DOTALL) for line in block.splitlines()]
     assert lines, heading
@@ -147,7 +159,8 @@ def copy_tree(cluster: Cluster, tree: Path) -> None:
         shutil.copytree(ROOT / part, tree / part)
     (tree / "dist").mkdir()
     shutil.copy(built_wheel(), tree / "dist")
-    shutil.copy(ROOT / "requirements.lock", tree)
+    for lock in ("requirements.lock", SIMULATE_LOCK):
+        shutil.copy(ROOT / lock, tree)
     cluster.copy_in(tree, TREE, service=HOST)
 
 
@@ -252,6 +265,41 @@ def test_a_started_unit_steers_the_queue_with_the_shipped_model_and_the_integer_
     metrics = host.sh("curl -sf http://127.0.0.1:9815/metrics")
     assert 'rltuned_stage{stage="active"} 1.0' in metrics
     assert re.search(r'rltuned_placements_total\{outcome="optimal"\} [1-9]', metrics), metrics
+
+
+def test_the_unit_with_its_drop_in_plays_the_queue_ahead_and_without_it_says_what_is_missing(host: Host):
+    host.configure(policy="model", more="[metrics]\nport = 9815\n[rehearsal]\ntime_limit = 10.0\n")
+    wheels = "/root/wheels"  # the host has no network; the page's pip finds there what it would download
+    host.cluster.copy_in(simulate_wheels("3.13"), wheels, service=HOST)
+    pip, *drop_in, reload, restart = page_commands("Installing it beside the daemon", REHEARSAL)
+    assert [pip.split()[1], reload, restart] == ["install", "systemctl daemon-reload", "systemctl restart rltuned"]
+    try:
+        host.sh(f"cd {TREE}; PIP_NO_INDEX=1 PIP_FIND_LINKS={wheels} {pip}")
+        # Numba alone is not enough: the unit forbids machine code made at run time. The queue is ordered all the same.
+        host.start_steering()
+        wait_until(lambda: host.events("rehearsal.failed"), "the log says that it cannot be", seconds=120)
+        said = host.cluster.sh(f"{RLTUNED} doctor --json", service=HOST, user=OPERATOR, check=False).stdout
+        (found,) = (item for item in json.loads(said) if item["subject"] == "rehearsal")
+        assert found["severity"] == "warning"
+        assert "rltuned-rehearsal.conf" in found["remedy"]
+        host.sh(f"cd {TREE}; {'; '.join([*drop_in, reload, restart])}")
+        # Compiled once for an installation; many times as slow where all cores are busy.
+        wait_until(lambda: host.events("rehearsal.ready"), "the worker is ready", seconds=240)
+        played = r'rltuned_rehearsals_total\{outcome="(?:moved|kept)"\} [1-9]'
+        metrics = ["curl", "-sf", "http://127.0.0.1:9815/metrics"]
+        wait_until(lambda: re.search(played, host.cluster.run(metrics, service=HOST).stdout), "it has played the queue")
+        said = host.cluster.sh(f"{RLTUNED} doctor --json", service=HOST, user=OPERATOR, check=False).stdout
+        (found,) = (item for item in json.loads(said) if item["subject"] == "rehearsal")
+        assert found["severity"] == "ok", found
+        assert host.steered()
+        # The unit's memory limit has room for it, and it ends with the daemon.
+        group = "pgrep -u rltuned -fc 'multiprocessing.*spawn_main'"
+        assert int(host.sh(group)) >= 1
+        host.systemctl("stop", "rltuned")
+        assert host.restored()
+        assert int(host.sh(group, check=False)) == 0
+    finally:
+        host.sh(f"rm -rf {wheels}; /opt/rltuned/venv/bin/pip uninstall -y -q numba llvmlite", check=False)
 
 
 @pytest.mark.parametrize("unit", SERVICES)
