@@ -1,14 +1,15 @@
 """``rltuned bench``: how fast each stage is on this machine, each beside a simpler way of doing it, in one run.
 
-The queue is synthetic and the same for a given seed. Figures are the times of single calls: p50 and p99 over the
-repeats. Nothing here talks to a real Slurm; `cycle_10000` parses answers of the size and form that 24.11 gives.
+The queue is synthetic and the same for a given seed, or (`of_queue`) a cluster's own as it was just read. Figures are the times of
+single calls: p50 and p99 over the repeats. Nothing here talks to a real Slurm; `cycle_10000` parses answers of the size and form
+that 24.11 gives.
 """
 
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -220,6 +221,25 @@ def rank(snap: Snapshot, policy: Policy, pools: Pools, stats: PoolStats | None =
     return policy.score(observe(snap, snap.jobs.pending, estimates, pools=pools, stats=stats))
 
 
+def of_queue(snap: Snapshot, policy: Policy, repeats: int) -> tuple[list[Measure], dict[str, Any]]:
+    """How long the pending jobs of this cluster take to be ranked, and the object of ``bench queue --json``."""
+    pending = len(snap.jobs.pending)
+    pools, estimates = job_pools(snap, snap.jobs.pending), np.full(len(snap.jobs), np.nan)
+    stats = pool_stats(snap, pools, estimates) if pending <= WINDOW else None
+    p50, p99 = times(partial(rank, snap, policy, pools, stats), repeats)
+    simple, _ = times(partial(rank_one_by_one, snap, policy), 3)
+    what = f"features and policy, {pending} pending on {len(snap.nodes)} nodes"
+    measure = Measure("rank_queue_ms", what, p50, p99, "job by job", simple)
+    result = {"pending": pending, "nodes": len(snap.nodes), "policy": policy.name}
+    return [measure], result | told([measure])
+
+
+def told(measures: Sequence[Measure]) -> dict[str, Any]:
+    """For machines."""
+    result: dict[str, Any] = {item.key: {"p50": round(item.p50, 4), "p99": round(item.p99, 4)} for item in measures}
+    return result | {"simpler": {item.key: {"way": item.simpler, "p50": item.simpler_p50} for item in measures}}
+
+
 def rank_one_by_one(snap: Snapshot, policy: Policy) -> Any:
     """The simpler way: observe and score each job of the window by itself."""
     estimates = np.full(len(snap.jobs), np.nan)
@@ -320,8 +340,7 @@ def run(repeats: int, seed: int, progress: Callable[[str], None]) -> tuple[list[
     what = "whole cycle but Slurm, 10,000 pending"
     measures.append(Measure("cycle_10000_ms", what, p50, p99, "parse row by row", simple, note))
     progress("memory and start")
-    result: dict[str, Any] = {item.key: {"p50": round(item.p50, 4), "p99": round(item.p99, 4)} for item in measures}
+    result = told(measures)
     result["rss_mb_10000"] = round(rss_mb(10_000, seed), 1)
     result["start_s"] = round(start_seconds(5), 3)
-    result["simpler"] = {item.key: {"way": item.simpler, "p50": item.simpler_p50} for item in measures}
     return measures, result

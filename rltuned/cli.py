@@ -786,23 +786,29 @@ def doctor(config_path: Path | None, *, as_json: bool) -> None:
 
 
 @cli.command()
-@click.argument("what", required=False, type=click.Choice(["simulate"]))
+@click.argument("what", required=False, type=click.Choice(["simulate", "queue"]))
 @click.option("--repeats", default=200, show_default=True, type=click.IntRange(min=5), help="Calls per stage.")
 @click.option("--seed", default=1, show_default=True, help="Of the synthetic queue.")
+@config_option
 @json_option
-def bench(what: str | None, repeats: int, seed: int, *, as_json: bool) -> None:
+def bench(what: str | None, repeats: int, seed: int, config_path: Path | None, *, as_json: bool) -> None:
     """Speed of each stage on this machine, each beside a simpler way of doing it, in one run.
 
     Without an argument: the stages of the daemon, and the simulator where the extra [simulate] is installed. With "simulate":
     the simulator alone, jobs per second on one core beside the plain-Python loop that the compiled one replaces: five times
     REPEATS windows of 256 jobs, then 10,000 jobs of which thousands queue. Compiling, once for an installation, is stated
-    apart.
+    apart. With "queue": how long the pending jobs of this cluster, as they are now, take to be ranked by the policy that the
+    daemon would use; it reads Slurm and writes nothing.
     """
     from importlib.util import find_spec
 
     from rltuned import bench as benchmark
     from rltuned import show
 
+    if what == "queue":
+        of_queue, told = _bench_queue(config_path, repeats)
+        emit(told) if as_json else show.measures(console(), of_queue)
+        return
     simulator = find_spec("numba") is not None
     if what and not simulator:
         raise click.UsageError("the simulator is not installed: pip install 'rltuned[simulate]'")
@@ -822,9 +828,28 @@ def bench(what: str | None, repeats: int, seed: int, *, as_json: bool) -> None:
         emit(result)
         return
     if what is None:
-        show.measures(console(), measures, result)
+        show.measures(console(), measures)
+        show.footprint(console(), result)
     if speeds is not None:
         show.speeds(console(), speeds, result)
+
+
+def _bench_queue(config_path: Path | None, repeats: int) -> tuple[Any, dict[str, Any]]:
+    """What `bench queue` measures."""
+    from rltuned import bench as benchmark
+    from rltuned.daemon.clock import SystemClock
+    from rltuned.daemon.loop import load_policy
+    from rltuned.daemon.verdict import chosen
+    from rltuned.slurm.connect import open_reader
+
+    config = load(config_path).config
+    snapshot = open_reader(config.slurm).snapshot(SystemClock().time())
+    if len(snapshot.jobs.pending) == 0:
+        raise RltunedError(
+            "bench queue: no job is pending on this cluster, so there is nothing to rank; `rltuned bench` makes a queue of its own"
+        )
+    policy, _ = chosen(load_policy(config.policy), snapshot, config.rehearsal)
+    return benchmark.of_queue(snapshot, policy, repeats)
 
 
 @cli.group()

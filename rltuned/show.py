@@ -265,7 +265,7 @@ def findings(console: Console, items: Iterable[Any]) -> None:
             console.print(f"      → {plain(item.remedy)}")
 
 
-def measures(console: Console, items: Iterable[Any], result: Mapping[str, Any]) -> None:
+def measures(console: Console, items: Iterable[Any]) -> None:
     """The table of ``rltuned bench``."""
     rows = [
         (
@@ -281,6 +281,10 @@ def measures(console: Console, items: Iterable[Any], result: Mapping[str, Any]) 
     ]
     columns = ("stage", "p50 ms", "p99 ms", "simpler way", "its p50 ms", "ratio", "")
     console.print(table("", columns, rows, right=("p50 ms", "p99 ms", "its p50 ms", "ratio")))
+
+
+def footprint(console: Console, result: Mapping[str, Any]) -> None:
+    """What is below the table of ``rltuned bench``."""
     console.print(
         f"resident memory with 10,000 pending jobs: {result['rss_mb_10000']} MiB; ready after {result['start_s']} s"
     )

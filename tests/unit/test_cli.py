@@ -143,3 +143,16 @@ def test_slurm_that_cannot_be_found_is_named_with_exit_code_5(tmp_path, capsys):
     code, _, said = run(capsys, "plan", "--config", path)
     assert code == 5
     assert str(tmp_path) in said
+
+
+def test_bench_queue_ranks_the_queue_of_this_cluster(site, capsys):
+    _, planned, _ = run(capsys, "plan", "--config", site, "--json")
+    code, answer, _ = run(capsys, "bench", "queue", "--config", site, "--repeats", "5", "--json")
+    assert code == 0
+    measured = json.loads(answer)
+    assert measured["policy"] == json.loads(planned)["policy"]
+    assert measured["pending"] >= len(json.loads(planned)["jobs"]["id"])
+    assert 0.0 < measured["rank_queue_ms"]["p50"] <= measured["rank_queue_ms"]["p99"]
+    code, text, _ = run(capsys, "bench", "queue", "--config", site, "--repeats", "5")
+    assert code == 0
+    assert f"features and policy, {measured['pending']}" in text

@@ -21,7 +21,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs studies, makes the page; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m rltuned.evaluate.study", description=__doc__)
     parser.add_argument("--traces", type=Path, help="directory of the traces; without: only the page is made anew")
-    parser.add_argument("--models", type=Path, default=ROOT / "models", help="directory of models (default: models/)")
+    models = ROOT / "docs/results/models"
+    parser.add_argument(
+        "--models", type=Path, default=models, help="directory of models (default: docs/results/models)"
+    )
     parser.add_argument(
         "--general", default=DEFAULT_MODEL, help="the general model: a shipped name, or a manifest's path"
     )

@@ -25,7 +25,7 @@ A target is *met* when the ratio is at most the target; *not certain*: the 95 % 
 """
 
 _NOTHING: Final = """\
-**Nothing has been measured yet.** `make results TRACES=DIR` runs the studies (an hour or two on 2 cores; it goes on where it was stopped), writes `docs/results/` and makes this
+**Nothing has been measured yet.** `make results TRACES=DIR` runs the studies (two hours on 2 cores; it goes on where it was stopped), writes `docs/results/` and makes this
 page anew. `make results-quick` runs 8 windows of each, into `build/results-quick`: too few to say anything, enough to see that it works."""
 
 
@@ -225,7 +225,7 @@ def _made(of: Mapping[str, Together]) -> Iterator[str]:
     if len(codes) > 1:
         yield f"**These results come from {len(codes)} different states of the code**: `make results` runs the older ones again."
         yield ""
-    yield "In the directory of the traces, with `models/` there. The digest is that of the weights."
+    yield "In the directory of the traces, with `docs/results/models` as `models` there. The digest is that of the weights."
     yield ""
     yield from heading(("study", "revision", "weights", "command"), 0)
     for name, report in reports.items():

@@ -44,7 +44,7 @@ class Sources:
 
     traces: Path
     models: Path
-    """Holds `philly.json` …, and below `unseen/`, `peers/` and `bases/` (`catalogue.studies`)."""
+    """Holds `philly.json` …, and more below `unseen/`, `peers/` and `bases/` (`catalogue.studies`)."""
     general: str = DEFAULT_MODEL
     """The general model: a shipped name, or the path of its manifest."""
 
