@@ -592,7 +592,12 @@ def _own_site(config: Config, days: float, clusters: tuple[str, ...], report: An
     else:
         reader = open_reader(config.slurm)
         shape = site.live_shape(reader.snapshot(clock.time()), reader.facts().cluster_name)
-    return Site(site.history(site.asker(runner(config.slurm)), days, clock.time(), report), shape)
+    return Site(site.history(site.asker(runner(config.slurm)), days, clock.time(), _remark, report), shape)
+
+
+def _remark(sentence: str) -> None:
+    """Something that the user should know, and that stops nothing."""
+    click.echo(f"rltuned: {sentence}", err=True)
 
 
 @train.command()
@@ -1238,7 +1243,7 @@ def _gate(
             reader = open_reader(config.slurm)
             shape = site.live_shape(reader.snapshot(clock.time()), reader.facts().cluster_name)
         if from_sacct is not None:
-            jobs = site.history(site.asker(runner(config.slurm)), from_sacct, clock.time(), progress)
+            jobs = site.history(site.asker(runner(config.slurm)), from_sacct, clock.time(), _remark, progress)
         else:
             form, skip_bad = settings.form, settings.skip_bad
             jobs = read(settings.trace, form=form, skip_bad=skip_bad, progress=progress, job_table=settings.job_table)

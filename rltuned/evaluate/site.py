@@ -13,7 +13,7 @@ from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Snapshot
 from rltuned.errors import ShapeError, WorkloadError
 from rltuned.evaluate.run import Progress
-from rltuned.slurm.history import read_trace, trace_header
+from rltuned.slurm.history import TraceRows, read_trace, trace_header
 from rltuned.slurm.process import Runner
 from rltuned.workload.jobs import Workload
 from rltuned.workload.readers import read
@@ -24,37 +24,52 @@ SLICE: Final = 6 * 3600.0
 
 
 def history(
-    ask: Callable[[float, float], list[str]], days: float, now: float, progress: Progress | None = None
+    ask: Callable[[float, float], TraceRows],
+    days: float,
+    now: float,
+    tell: Callable[[str], None],
+    progress: Progress | None = None,
 ) -> Workload:
     """The site's jobs that ended within the last days, as its accounting has them (``--from-sacct DAYS``).
 
+    A row that cannot be understood is left out: nobody can mend what the accounting has.
+
     Args:
-        ask: `asker` of the site: lines of jobs that ended between two moments.
+        ask: `asker` of the site: jobs that ended between two moments.
         days: above 0.
         now: epoch seconds.
+        tell: told in one sentence how many rows are left out, where any are.
         progress: told how many stretches have been read.
 
     Raises:
         SlurmError: the accounting does not answer, or strangely.
-        WorkloadError: no job ended in that time, or one that cannot be understood.
+        WorkloadError: no job ended in that time, or none that can be understood.
     """
     start = now - days * _DAY
     pieces = math.ceil((now - start) / SLICE)
-    found = []
+    found: list[str] = []
+    strange: list[str] = []
     for piece in range(pieces):
-        found += ask(start + piece * SLICE, min(start + (piece + 1) * SLICE, now))
+        rows = ask(start + piece * SLICE, min(start + (piece + 1) * SLICE, now))
+        found += rows.lines
+        strange += rows.left_out
         if progress is not None:
             progress("asking sacct", piece + 1, pieces)
     if not found:
-        raise WorkloadError(f"sacct: no job ended in the last {days:g} days")
+        why = f", and {len(strange):,} rows cannot be understood, the first of them: {strange[0]}" if strange else ""
+        raise WorkloadError(f"sacct: no job ended in the last {days:g} days{why}")
     # Through the reader of saved answers of sacct, so that both are understood alike. Nobody else may read it meanwhile.
     with tempfile.TemporaryDirectory(prefix="rltuned-") as directory:
         path = Path(directory) / f"sacct-{days:g}d"
         path.write_text("\n".join([trace_header(), *found]) + "\n", encoding="utf-8")
-        return read(path, form="sacct")
+        jobs = read(path, form="sacct", skip_bad=True)
+    if count := len(strange) + jobs.source.skipped:
+        first = f", the first of them: {strange[0]}" if strange else ""
+        tell(f"{count:,} rows of sacct cannot be understood and are left out of {len(strange) + len(found):,}{first}")
+    return jobs
 
 
-def asker(runner: Runner) -> Callable[[float, float], list[str]]:
+def asker(runner: Runner) -> Callable[[float, float], TraceRows]:
     """How `history` asks the accounting of a real cluster."""
     return lambda start, end: read_trace(runner, start, end)
 

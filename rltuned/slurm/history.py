@@ -2,6 +2,7 @@
 
 import math
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from rltuned.cluster.ended import EndedJob, Past
 from rltuned.errors import SlurmParseError
@@ -29,12 +30,7 @@ def ended_jobs(answer: str) -> Past:
     Raises:
         SlurmParseError: truncated, or no row at all can be understood; names the first of them.
     """
-    left_out: list[str] = []
-    try:
-        table = parse.columns(answer, ENDED_FIELDS, "sacct")
-    except SlurmParseError:  # seldom: only then each line is looked at by itself
-        fitting, left_out = parse.fitting_rows(answer, ENDED_FIELDS, "sacct")
-        table = parse.columns(fitting, ENDED_FIELDS, "sacct")
+    table, left_out = _rows_that_fit(answer, ENDED_FIELDS)
     requests: dict[tuple[str, str], tuple[int, int]] = {}
     jobs = []
     never_ran = 0
@@ -70,10 +66,26 @@ def ended_jobs(answer: str) -> Past:
     return Past(jobs, left_out)
 
 
-def read_trace(runner: Runner, start: float, end: float) -> list[str]:
-    """Jobs that ended in [start, end), epoch seconds, as lines of ``sacct -P`` with the columns of `TRACE_FIELDS`.
+def _rows_that_fit(answer: str, fields: tuple[str, ...]) -> tuple[list[list[str]], list[str]]:
+    """The columns of an answer of ``sacct``, and what is wrong with each row that has another number of fields."""
+    try:
+        return parse.columns(answer, fields, "sacct"), []
+    except SlurmParseError:  # seldom: only then each line is looked at by itself
+        fitting, left_out = parse.fitting_rows(answer, fields, "sacct")
+        return parse.columns(fitting, fields, "sacct"), left_out
 
-    For `rltuned.workload.read`, below the line `trace_header`; times are epoch seconds.
+
+class TraceRows(NamedTuple):
+    """Jobs that have ended, as lines of a trace."""
+
+    lines: list[str]
+    """Of ``sacct -P`` with the columns of `TRACE_FIELDS`, below the line `trace_header`; times are epoch seconds."""
+    left_out: list[str]
+    """Rows that could not be understood: one sentence each."""
+
+
+def read_trace(runner: Runner, start: float, end: float) -> TraceRows:
+    """Jobs that ended in [start, end), epoch seconds, for `rltuned.workload.read`.
 
     Raises:
         SlurmUnavailableError: no accounting, or slurmdbd does not answer.
@@ -89,25 +101,27 @@ def trace_header() -> str:
     return "|".join(TRACE_FIELDS)
 
 
-def trace_lines(answer: str, start: float, end: float) -> list[str]:
-    """The lines of `read_trace` from an answer of ``sacct``.
+def trace_lines(answer: str, start: float, end: float) -> TraceRows:
+    """The rows of `read_trace` from an answer of ``sacct``. As in `ended_jobs`, one that cannot be understood is left out.
 
     Raises:
-        SlurmParseError: truncated, or a value that cannot be understood; names the job and the column.
+        SlurmParseError: truncated.
     """
-    table = parse.columns(answer, TRACE_FIELDS, "sacct")
+    table, left_out = _rows_that_fit(answer, TRACE_FIELDS)
     at = TRACE_FIELDS.index("End")
-    kept = []
+    lines = []
     for row in zip(*table, strict=True):
         if any("|" in value for value in row):
-            raise SlurmParseError(f"sacct, job {row[0][:20]!r}: a value holds '|', which separates columns of a trace")
+            left_out.append(f"sacct, job {row[0][:20]!r}: a value holds '|', which separates columns of a trace")
+            continue
         try:
             ended = parse.epoch(row[at])
         except SlurmParseError as error:
-            raise SlurmParseError(f"sacct, job {row[0][:20]!r}, column End: {error}") from None
+            left_out.append(f"sacct, job {row[0][:20]!r}, column End: {error}")
+            continue
         if start <= ended < end:
-            kept.append("|".join(row))
-    return kept
+            lines.append("|".join(row))
+    return TraceRows(lines, left_out)
 
 
 def _limit(value: str) -> float:

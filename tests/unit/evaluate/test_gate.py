@@ -21,6 +21,7 @@ from rltuned.observe import STATE_COLUMNS
 from rltuned.policy import files
 from rltuned.policy.actor import Actor, Architecture
 from rltuned.policy.manifest import TrainingPart
+from rltuned.slurm.history import TraceRows
 from rltuned.workload.jobs import Source
 
 WINDOWS = 12
@@ -287,9 +288,11 @@ def test_the_sites_history_is_asked_for_in_stretches_that_leave_nothing_out():
     def ask(start, end):
         asked.append((start, end))
         line = f"{len(asked)}|u|a|gpu|normal|{start:.0f}|{start:.0f}|{start + 60:.0f}|{end:.0f}|600|30|cpu=1,gres/gpu=2|cpu=1,gres/gpu=2|1|COMPLETED"
-        return [line]
+        return TraceRows([line], [])
 
-    jobs = site.history(ask, 1.0, 1e9)
+    said = []
+    jobs = site.history(ask, 1.0, 1e9, said.append)
+    assert said == []
     assert asked[0][0] == 1e9 - 86400
     assert asked[-1][1] == 1e9
     assert [start for start, _ in asked[1:]] == [end for _, end in asked[:-1]]
@@ -300,7 +303,19 @@ def test_the_sites_history_is_asked_for_in_stretches_that_leave_nothing_out():
 
 def test_a_site_without_finished_jobs_is_told_so():
     with pytest.raises(WorkloadError, match="no job ended in the last 2 days"):
-        site.history(lambda *_: [], 2.0, 1e9)
+        site.history(lambda *_: TraceRows([], []), 2.0, 1e9, [].append)
+
+
+def test_rows_of_the_accounting_that_cannot_be_understood_are_left_out_and_said_once():
+    good = "8|u|a|gpu|normal|10|10|70|90|600|30|cpu=1,gres/gpu=2|cpu=1,gres/gpu=2|1|COMPLETED"
+    strange = "sacct, job '7', column End: 'soon' is no time"
+    said = []
+    rows = TraceRows([good, good.replace("|10|10|70|", "|10|10|never|")], [strange])
+    jobs = site.history(lambda *_: rows, 0.25, 1e9, said.append)
+    assert jobs.job_id.tolist() == [8]
+    assert said == [f"2 rows of sacct cannot be understood and are left out of 3, the first of them: {strange}"]
+    with pytest.raises(WorkloadError, match=r"no job ended .*, and 1 rows cannot be understood, the first .*'soon'"):
+        site.history(lambda *_: TraceRows([], [strange]), 0.25, 1e9, said.append)
 
 
 def test_the_live_cluster_is_taken_with_nothing_running_and_with_its_drained_nodes(monkeypatch):

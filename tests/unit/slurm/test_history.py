@@ -156,7 +156,7 @@ def traced(**values):
 def test_a_trace_of_the_accounting_is_read_as_a_workload(tmp_path):
     answer = traced() + traced(JobIDRaw="8", Eligible="1795250040", ReqTRES="cpu=1,gres/gpu:k80=4,mem=100M,node=1")
     path = tmp_path / "t.sacct"
-    path.write_text("\n".join([trace_header(), *trace_lines(answer, 0.0, 1e11)]) + "\n")
+    path.write_text("\n".join([trace_header(), *trace_lines(answer, 0.0, 1e11).lines]) + "\n")
     jobs = read(path)
     assert jobs.source.form == "sacct"
     assert jobs.job_id.tolist() == [8, 7]
@@ -169,10 +169,22 @@ def test_a_trace_of_the_accounting_is_read_as_a_workload(tmp_path):
 
 def test_a_trace_holds_each_job_once_in_the_stretch_that_it_ended_in():
     answer = traced(End="100") + traced(End="200")
-    assert len(trace_lines(answer, 100.0, 200.0)) == len(trace_lines(answer, 200.0, 300.0)) == 1
+    assert len(trace_lines(answer, 100.0, 200.0).lines) == len(trace_lines(answer, 200.0, 300.0).lines) == 1
 
 
-@pytest.mark.parametrize(("values", "said"), [({"End": "soon"}, "column End"), ({"Account": "a|b"}, "holds '\\|'")])
-def test_a_trace_that_could_be_misread_is_refused(values, said):
-    with pytest.raises(SlurmParseError, match=rf"sacct, job '7'.*{said}"):
-        trace_lines(traced(**values), 0.0, 1e11)
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"End": "soon"}, "job '7', column End"),
+        ({"Account": "a|b"}, "job '7': a value holds '|'"),
+        ({"Account": f"a{SEPARATOR}b"}, "line 2: "),
+    ],
+)
+def test_a_row_that_could_be_misread_is_left_out_of_a_trace_and_said(values, said):
+    good = traced(JobIDRaw="8")
+    rows = trace_lines(good + traced(**values) + good, 0.0, 1e11)
+    assert rows.lines == trace_lines(good + good, 0.0, 1e11).lines
+    assert len(rows.left_out) == 1
+    assert said in rows.left_out[0]
+    with pytest.raises(SlurmParseError):
+        trace_lines(good[:-5], 0.0, 1e11)
