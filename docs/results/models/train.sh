@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Trains the models of docs/results.md that are not here: of each trace alone, of all others, of other base policies, and the learned
-# peers. The shipped model is not among them (models/README.md). About an hour and a half on 2 cores; goes on where it was stopped.
+# peers. The shipped model is not among them (models/README.md). About an hour and a half on one core; goes on where it was stopped.
 #   docs/results/models/train.sh DIR-OF-TRACES
 set -euo pipefail
 traces=${1:?"usage: $0 DIR-OF-TRACES"}
@@ -54,7 +54,7 @@ for trace in venus pai philly hpc2n sdsc-blue; do
 done
 for base in fifo sjf f1 multifactor; do ours bases "$base" "venus pai philly-small" --rule "$base"; done
 ours bases fifo-raw "venus pai philly-small" --rule fifo --columns requested_time,requested_limit,requested_gpus
-for trace in venus pai philly-small hpc2n sdsc-blue; do
+for trace in venus pai philly-small; do
     for peer in schedinspector rlscheduler; do
         # Their authors' windows are of 256 jobs: the small Philly cluster. Without a GPU type, as the evaluation has it.
         read -r file cluster <<<"${sites[$trace]}"

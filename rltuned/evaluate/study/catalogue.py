@@ -145,6 +145,8 @@ class Study:
 
 
 TOP_K: Final = (8, 16, 64, 256)
+LEARNING: Final = ("philly", "venus", "pai")
+"""Traces of deep learning, which is what the peers are compared on."""
 NETWORK: Final = "rl, no rehearsal"
 """The label of what the general model gives by itself."""
 BASES: Final = ("fifo", "sjf", "f1", "multifactor")
@@ -166,10 +168,11 @@ def studies() -> Iterator[Study]:
         trace = protocol.trace.name
         yield Study(protocol, Part.OWN, ("rl",), "rl, own model, no rehearsal", f"{trace}.json", rehearsal=False)
         yield Study(protocol, Part.UNSEEN, ("rl",), "rl, trace unseen", f"unseen/{trace}.json")
-        for peer in PEERS:
+        for peer in PEERS if trace in LEARNING else ():
             yield Study(protocol, Part.PEER, (peer,), peer, f"peers/{peer}-{trace}.json")
     for protocol in every:
-        if protocol.trace.window == 256 and protocol.estimates == NOISY:
+        # Philly's windows are of weeks: each K would take half an hour of two cores.
+        if protocol.trace.name in {"venus", "pai"} and protocol.estimates == NOISY:
             for top_k in TOP_K:
                 label = f"rl+milp, K = {top_k}, no rehearsal"
                 yield Study(protocol, Part.MILP, ("rl+milp",), label, top_k=top_k, rehearsal=False)
