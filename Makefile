@@ -84,7 +84,7 @@ testbed-down:  ## Remove the cluster of `make testbed`
 	$(TESTBED) down
 
 # Where the published traces are: they are not part of the project. Goes on where it was stopped; RESULTS="--only venus …" for a part.
-TRACES ?= ../shared/traces
+TRACES ?= traces
 STUDY  := OMP_NUM_THREADS=1 nice -n 10 $(BIN)/python -m rltuned.evaluate.study --revision $$(git rev-parse HEAD 2>/dev/null || echo unknown)
 
 results: venv  ## Run all studies that are not up to date and write docs/results.md (TRACES=DIR)

@@ -154,8 +154,8 @@ class RehearsalSection(_Section):
     """The queue played ahead in several orders (docs/rehearsal.md), in a process of its own beside the daemon."""
 
     enabled: Literal["auto", "on", "off"] = "auto"
-    """`auto`: under a learned model, where Numba is installed (`pip install 'rltuned[simulate]'`); `on`: under any policy,
-    and the daemon does not start without Numba; `off`: the policy's order stands."""
+    """`auto`: under a learned model, where Numba is installed (`pip install 'rltuned[simulate]'`); `on`: under any policy but
+    a rule that a verdict chose, and the daemon does not start without Numba; `off`: the policy's order stands."""
     candidates: Annotated[int, Field(ge=1, le=64)] = 8
     """Jobs at the head of the policy's order that are tried in front of all and behind all."""
     company: Annotated[int, Field(ge=0, le=256)] = 8
