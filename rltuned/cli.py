@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -491,6 +492,11 @@ def train(
         if len(traces) != 1 or resume:
             raise click.UsageError("--peer takes one --trace with one --cluster, and no --resume")
         given = {key: value for key, value in options.items() if not _defaulted(context, key)}
+        foreign = set(given) - {"objective", "estimates", "seed"}
+        foreign |= {key for key in ("seeds", "objectives", "executor", "config_path") if not _defaulted(context, key)}
+        if foreign:
+            option = min(foreign).removesuffix("_path").replace("_", "-")
+            raise click.UsageError(f"--{option} does not go with --peer")
         given |= {} if _defaulted(context, "name") else {"name": name}
         asked = {"minutes": budget, "epochs": iterations, "jobs": window, "processes": processes, "rule": rule}
         given |= {key: value for key, value in asked.items() if value is not None}
@@ -514,7 +520,7 @@ def train(
             sites = [_own_site(load(config_path).config, from_sacct, clusters, report)]
         else:
             sites = command.read_sites(traces, clusters, form=form, skip_bad=skip_bad)
-        line = command.line(traces, clusters, from_sacct, settings, form=form, skip_bad=skip_bad)
+        line = partial(command.line, traces, clusters, from_sacct, form=form, skip_bad=skip_bad)
         if swept:
             runs = command.sweep(sites, settings, out, seeds, objectives, line, _revision(), cores)
             for ended in command.swept(runs, executor, out, slurm):
@@ -524,7 +530,7 @@ def train(
             sites,
             settings,
             out,
-            command=line,
+            command=line(settings),
             revision=_revision(),
             processes=cores,
             resume=resume,
@@ -1219,6 +1225,8 @@ def _gate(
         )
     if verdict_path is not None and not os.access(verdict_path.parent, os.W_OK | os.X_OK):
         raise RltunedError(f"{verdict_path}: cannot be written: is {verdict_path.parent} there, and yours?")
+    if differing := gate.not_judged(config):
+        _remark(f"the gate plays the defaults of {', '.join(differing)}, where your configuration differs")
     clock = SystemClock()
     length = given.pop("window", None)
     settings = from_options(

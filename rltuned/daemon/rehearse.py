@@ -8,6 +8,7 @@ Commands that decide once have the same without a process: `Here`.
 """
 
 import contextlib
+import math
 import multiprocessing
 import os
 import signal
@@ -118,7 +119,9 @@ class Request:
             margin=settings.margin,
             time_left=lambda: clock.monotonic() < until,
         )
-        return rehearsal.rehearse(self.snapshot, self.rows, self.scores, self.run_times, self.spread, self.came)
+        found = rehearsal.rehearse(self.snapshot, self.rows, self.scores, self.run_times, self.spread, self.came)
+        # A play in which somebody never starts has no cost, and moves nobody: no answer, then. No record could hold it.
+        return None if found is None or not math.isfinite(found.cost + found.best) else found
 
 
 def load_kernel(cache: Path) -> None:
@@ -241,11 +244,8 @@ class RehearsalProcess:
         small, places, times, keep = needed(snapshot, rows, run_times)
         request = Request(settings, small, places, scores, times, spread, came)
         found = self._ask(request, settings.time_limit + GRACE)
-        if not isinstance(found, Rehearsed):
+        if found is None:
             return None
-        if self._failures:
-            self._failures, self._why = 0, ""
-            self._log.info("rehearsal.works", sentence="The queue is played ahead again.")
         self._metrics.rehearsed(_outcome(found), found.plays, found.gain, self._clock.monotonic() - began)
         return found.of_table(keep)
 
@@ -262,8 +262,8 @@ class RehearsalProcess:
 
         watch = threading.Timer(patience, give_up)
         watch.daemon = True
-        watch.start()
         try:
+            watch.start()
             pipe.send(request)
             answer = pipe.recv()
         except Exception as error:  # noqa: BLE001 - half a message of a killed worker may be anything
@@ -277,6 +277,9 @@ class RehearsalProcess:
         if isinstance(answer, str):
             self._failed(answer, RehearsalOutcome.FAILED)
             return None
+        if self._failures:
+            self._failures, self._why = 0, ""
+            self._log.info("rehearsal.works", sentence="The queue is played ahead again.")
         if answer is None:
             self._metrics.rehearsed(RehearsalOutcome.SKIPPED)
         return answer if isinstance(answer, Rehearsed) else None
@@ -294,7 +297,7 @@ class RehearsalProcess:
             self._broken(f"the worker ended before it was ready (exit code {self._process.exitcode})")
             return False
         if said == READY:
-            self._warm = True
+            self._warm, self._why = True, ""  # how often it failed before stays known until it has answered
             self._metrics.rehearsal_ready.set(1)
             seconds = self._clock.monotonic() - self._began
             self._log.info("rehearsal.ready", sentence=f"The queue is played ahead from now on ({seconds:.0f} s).")
@@ -311,16 +314,19 @@ class RehearsalProcess:
             if self._closed.is_set():
                 return
             context = multiprocessing.get_context("spawn")  # a fork would inherit locks that other threads hold
-            ours, theirs = context.Pipe()
-            process = context.Process(target=self._target, args=(theirs, self._cache), name="rehearsal", daemon=True)
-            try:
-                process.start()
-            except OSError as error:
-                ours.close()
-                self._failed(f"the worker cannot be started: {error}", RehearsalOutcome.FAILED)
-                return
-            finally:
-                theirs.close()
+            with contextlib.ExitStack() as opened:
+                try:
+                    ours, theirs = context.Pipe()
+                    opened.callback(ours.close)
+                    with theirs:
+                        process = context.Process(
+                            target=self._target, args=(theirs, self._cache), name="rehearsal", daemon=True
+                        )
+                        process.start()
+                except (OSError, RuntimeError) as error:
+                    self._failed(f"the worker cannot be started: {error}", RehearsalOutcome.FAILED)
+                    return
+                opened.pop_all()
             self._process, self._pipe, self._warm, self._began = process, ours, False, self._clock.monotonic()
 
     def _broken(self, why: str, outcome: RehearsalOutcome = RehearsalOutcome.FAILED) -> None:

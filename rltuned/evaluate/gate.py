@@ -19,6 +19,7 @@ from rltuned import __version__
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Floats
 from rltuned.cluster.verdict import FORMAT, MODEL, SLURM, VERSION
+from rltuned.config import Config
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.bootstrap import LEVEL, RESAMPLES, Comparison, compare, counts
 from rltuned.evaluate.metrics import COMPARED
@@ -47,6 +48,23 @@ FEWEST_WINDOWS: Final = 10
 """Fewer say nothing certain: a percentile interval of a handful of windows is too narrow."""
 SHORTEST_WINDOW: Final = 64
 VALID_DAYS: Final = 90.0
+
+_PLAYED: Final = {
+    "decide": ("authority", "class_by", "window", "age_bound", "account_share", "head", "dwell"),
+    "rehearsal": ("candidates", "company", "depth", "slowdown", "margin"),
+}
+"""Settings that what is served depends on, and that are played with their defaults."""
+
+
+def not_judged(config: Config) -> list[str]:
+    """Settings of the site's that the gate does not play, as ``section.key``."""
+    plain = Config()
+    return [
+        f"{section}.{key}"
+        for section, keys in _PLAYED.items()
+        for key in keys
+        if getattr(getattr(config, section), key) != getattr(getattr(plain, section), key)
+    ]
 
 
 def prepare(

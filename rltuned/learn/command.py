@@ -1,7 +1,7 @@
 """What `rltuned train` asks for, and how it says what came of it. Loads no TensorFlow before something is trained."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -96,10 +96,10 @@ def line(
 ) -> str:
     """The command line that gives the same model again; outputs and processes are left out."""
     words = ["rltuned", "train"]
-    for trace, cluster in zip(traces, clusters, strict=False):
-        words += ["--trace", trace, "--cluster", cluster]
-    if from_sacct is not None:
-        words += ["--from-sacct", f"{from_sacct:g}"]
+    words += [] if from_sacct is None else ["--from-sacct", f"{from_sacct:g}"]
+    for number, cluster in enumerate(clusters):
+        words += ["--trace", traces[number]] if traces else []
+        words += ["--cluster", cluster]
     words += ["--name", asked.name, "--objective", asked.ppo.objective.value, "--estimates", asked.estimates]
     words += [] if asked.base == "saf" else ["--rule", asked.base]
     words += [] if asked.columns == STATE_COLUMNS else ["--columns", ",".join(asked.columns)]
@@ -133,7 +133,7 @@ def sweep(
     out: Path,
     seeds: str | None,
     objectives: str | None,
-    told: str,
+    line: Callable[[TrainSettings], str],
     revision: str,
     processes: int,
 ) -> list[sweeps.Run]:
@@ -149,7 +149,7 @@ def sweep(
         raise ConfigError(f"--seeds takes whole numbers, --objectives {', '.join(Objective)}: {error}") from None
     if min(numbers) < 0:
         raise ConfigError("--seeds: below 0")
-    return sweeps.runs(sites, asked, numbers, names, out, command=told, revision=revision, processes=processes)
+    return sweeps.runs(sites, asked, numbers, names, out, line, revision=revision, processes=processes)
 
 
 def swept(runs: Sequence[sweeps.Run], executor: str, out: Path, slurm: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

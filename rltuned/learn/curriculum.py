@@ -33,7 +33,7 @@ class Site:
     @property
     def has_limits(self) -> bool:
         """Whether the users' own time limits are in the trace, for most jobs."""
-        return bool(2 * np.isnan(self.jobs.time_limit).sum() < len(self.jobs))
+        return _with_limits(self.jobs)
 
     def errors(self, estimates: str) -> tuple[str, ...]:
         """The kinds of estimates that `estimates` stands for on this trace."""
@@ -60,6 +60,10 @@ class CurriculumSettings:
     """As `rltuned evaluate --estimates`, or `MIXED`."""
 
 
+def _with_limits(jobs: Workload) -> bool:
+    return bool(2 * np.isnan(jobs.time_limit).sum() < len(jobs))
+
+
 def candidate(sites: Sequence[Site], settings: CurriculumSettings, seed: int, index: int) -> Case:
     """The window of that number: a function of its arguments alone.
 
@@ -78,6 +82,12 @@ def candidate(sites: Sequence[Site], settings: CurriculumSettings, seed: int, in
     start = int(rng.integers(first, last - length + 1))
     errors = site.errors(settings.estimates)
     how = errors[int(rng.integers(len(errors)))]
+    if (
+        how == "limit"
+        and settings.estimates == MIXED
+        and not _with_limits(site.jobs.take(slice(start, start + length)))
+    ):
+        how = _ERRORS[-1]  # the trace has limits, this stretch has not
     load = float(np.exp(rng.uniform(*np.log(settings.load))))
     shape = site.shape
     if rng.random() < 0.5:
@@ -110,7 +120,7 @@ class Checked:
     """A window that decides, and the group that it is averaged with."""
 
     group: str
-    """Trace and kind of estimates."""
+    """Trace, cluster and kind of estimates."""
     case: Case
 
 
@@ -124,6 +134,7 @@ def validation(sites: Sequence[Site], length: int, count: int, seed: int, estima
         EvaluationError: a part is too short.
     """
     found = []
+    files = [site.jobs.source.name for site in sites]
     for site in sites:
         first, last = bounds(len(site.jobs), Split.VALIDATION)
         fits = min(length, max((last - first) // 4, 1))
@@ -131,7 +142,9 @@ def validation(sites: Sequence[Site], length: int, count: int, seed: int, estima
         kinds = (estimates,) if estimates != MIXED else ("true", "noisy:1.5", "limit")[: 2 + site.has_limits]
         for turn, kind in enumerate(kinds):
             made = estimate(site.jobs, kind, seed)
-            group = f"{site.jobs.source.name} {kind}"
+            name = site.jobs.source.name
+            # The waits of another cluster are of another size: they are not to be averaged.
+            group = f"{name} {kind}" if files.count(name) == 1 else f"{name} on {site.shape.text} {kind}"
             part = windows[turn :: len(kinds)]
             found += [Checked(group, case) for case in cases(site.jobs, made, site.shape, part)]
     return found

@@ -70,7 +70,7 @@ class Headroom:
 
     windows: int
     coefficients: tuple[float, float, float]
-    """c0, c1, c2 of `Actor.expected_run_time`, fitted on other windows of the same part."""
+    """c0, c1, c2 of `Actor.expected_run_time`, fitted on windows of the same part that are drawn with another seed (of a short trace they overlap)."""
     found: tuple[Found, ...]
 
     def as_dict(self) -> dict[str, Any]:

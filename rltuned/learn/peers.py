@@ -2,7 +2,6 @@
 
 import csv
 import os
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ import numpy.typing as npt
 from rltuned.cluster.shape import ClusterShape
 from rltuned.errors import ConfigError, RltunedError
 from rltuned.evaluate.case import Case, cases
+from rltuned.evaluate.executors import begin_worker
 from rltuned.evaluate.policies import plan_config
 from rltuned.evaluate.windows import Split, Window, bounds, draw
 from rltuned.learn.peerepisodes import Episode, Metric, Peer, measured, play
@@ -393,7 +393,7 @@ def _players(lesson: Lesson, settings: PeerSettings) -> Iterator[Played]:
         yield lambda peer, epoch: [_play(each) for each in work(peer, epoch)]
         return
     # Spawned, not forked: TensorFlow's threads do not survive a fork.
-    pool = ProcessPoolExecutor(settings.processes, mp_context=get_context("spawn"), initializer=_begin)
+    pool = ProcessPoolExecutor(settings.processes, mp_context=get_context("spawn"), initializer=begin_worker)
     try:
         yield lambda peer, epoch: list(pool.map(_play, work(peer, epoch), chunksize=5))
     finally:
@@ -408,8 +408,3 @@ def _work(lesson: Lesson, settings: PeerSettings, peer: Peer, seed: tuple[int, .
 
 def _play(work: _Work) -> Episode:
     return play(work.peer, work.window, work.metric, np.random.default_rng(work.seed))
-
-
-def _begin() -> None:
-    """Ctrl-C is the parent's business."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)

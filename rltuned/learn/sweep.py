@@ -3,7 +3,7 @@
 Each has a run directory of its own below the sweep's, and can be resumed, looked at and evaluated like any other.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -33,15 +33,19 @@ def runs(
     seeds: Sequence[int],
     objectives: Sequence[str],
     out: Path,
+    line: Callable[[TrainSettings], str],
     **how: Any,
 ) -> list[Run]:
-    """Each objective with each seed, in directories called ``OBJECTIVE-SEED``; the models are called ``NAME-OBJECTIVE-SEED``."""
+    """Each objective with each seed, in directories called ``OBJECTIVE-SEED``; the models are called ``NAME-OBJECTIVE-SEED``.
+
+    `line`: the command that makes one of them again.
+    """
     found = []
     for objective, seed in product(dict.fromkeys(objectives), dict.fromkeys(seeds)):
         label = f"{objective}-{seed}"
         ppo = replace(settings.ppo, objective=Objective(objective))
         own = replace(settings, name=f"{settings.name}-{label}", seed=seed, ppo=ppo)
-        found.append(Run(tuple(sites), own, (out / label).resolve(), **how))
+        found.append(Run(tuple(sites), own, (out / label).resolve(), line(own), **how))
     return found
 
 

@@ -314,11 +314,22 @@ def _training_part(sites: Sequence[Site], settings: TrainSettings, revision: str
         method="ppo",
         data=f"the first 70 % of {', '.join(f'{site.jobs.source.name} on {site.shape.text}' for site in sites)}; "
         f"the next 15 % chose iteration {kept} of {done}",
-        traces={site.jobs.source.name: site.jobs.source.sha256 for site in sites},
+        traces=_digests(sites),
         seed=settings.seed,
         revision=revision,
         settings=settings.as_dict(),
     )
+
+
+def _digests(sites: Sequence[Site]) -> dict[str, str]:
+    """Digest of each file by its name; two files of one name are numbered."""
+    found: dict[str, str] = {}
+    for source in (site.jobs.source for site in sites):
+        name, number = source.name, 2
+        while found.get(name, source.sha256) != source.sha256:
+            name, number = f"{source.name} ({number})", number + 1
+        found[name] = source.sha256
+    return found
 
 
 def _golden(run: _Training, actor: Actor) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64] | None]:

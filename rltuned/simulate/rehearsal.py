@@ -2,7 +2,8 @@
 
 A roll-out policy: the policy's own order is played, then the same order with each of its first `candidates` jobs put in front
 of all and behind all. The best play wins. Every play starts from the cluster as it is, runs jobs for their *expected* run
-times, backfills on their *limits* as Slurm does, and knows of no job that is still to come. docs/rehearsal.md has what it is
+times (where those are uncertain, for several sets drawn around them), backfills on their *limits* as Slurm does, and knows of no job that is still to come
+but for the company of a short queue. docs/rehearsal.md has what it is
 worth, measured; docs/decisions/0096 why it is there.
 """
 
@@ -359,7 +360,7 @@ def _turned_out(
 def _joined(sets: Sequence[Cast], state: k.State, came: Lately, area: Floats) -> list[Cast]:
     """Each set, and jobs that come as some of those came lately, and are like them: another few for each set, the same in each cycle.
 
-    They ask for GPUs or CPUs in all, of any nodes of the pool; and they stand in the queue behind every job that is expected to need
+    They ask for GPUs or CPUs in all, of any nodes of the pool; and they stand in the queue behind as many jobs as are expected to need
     less.
 
     Args:

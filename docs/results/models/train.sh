@@ -33,7 +33,9 @@ train() {
     mkdir -p "$folder" "$run"
     echo "training $name into $folder"
     "$rltuned" train --name "$name" --out "$run" "$@"
-    cp "$run/$name.json" "$run/$name.safetensors" "$folder/"
+    # The manifest last: where it is, everything is.
+    cp "$run/$name.safetensors" "$folder/"
+    cp "$run/$name.json" "$folder/"
 }
 
 # ours FOLDER NAME "SITE..." OPTION...

@@ -117,6 +117,7 @@ def run(
         )
         # Workers that start later load what is there by then.
         if code() != begun:
+            state_path(path).unlink(missing_ok=True)
             raise EvaluationError(
                 f"{study.name}: the code was changed while it ran, so it is not kept: `make results` again"
             )
