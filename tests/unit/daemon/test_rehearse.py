@@ -247,10 +247,43 @@ def test_a_worker_that_hangs_is_killed_and_the_cycle_goes_on(desk, logs, monkeyp
     ]
 
 
+def test_who_comes_and_can_never_start_leaves_no_cost_and_so_no_answer(desk):
+    snapshot, rows, scores, times = queue(pending=3)
+    one_node = replace(snapshot.partitions[0], max_nodes=1)
+    larger = lately(snapshot, times, None, np.zeros(0))
+    larger = replace(larger, gpus=np.full(len(larger), 16.0), cpus=np.full(len(larger), 4.0))
+    asked = replace(snapshot, partitions=(one_node,)), rows, scores, times
+    found = QueueRehearsal().rehearse(*asked, 0.0, larger)
+    assert not np.isfinite(found.cost), "the jobs that come are larger than the node that they may have"
+    assert Request(RehearsalSection(), *asked, 0.0, larger).play(SystemClock()) is None
+    assert Request(RehearsalSection(company=0), *asked, 0.0, larger).play(SystemClock()) is not None
+    site = desk()
+    site.until_warm()
+    gained, skipped = site.metric("rehearsal_gain_seconds_total"), site.count(RehearsalOutcome.SKIPPED)
+    assert site.rehearsal.rehearse(*asked, 0.0, larger) is None
+    assert site.count(RehearsalOutcome.SKIPPED) == skipped + 1
+    assert site.metric("rehearsal_gain_seconds_total") == gained
+
+
+def test_a_worker_that_cannot_be_started_is_a_reason_and_no_error(desk, monkeypatch, logs):
+    class Context:
+        @staticmethod
+        def Pipe():  # noqa: N802 - as multiprocessing calls it
+            raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(module.multiprocessing, "get_context", lambda _: Context)
+    site = desk()
+    assert site.ask() is None
+    assert "Too many open files" in site.rehearsal.trouble
+    assert [entry["event"] for entry in logs] == ["rehearsal.failed"]
+
+
 def test_a_worker_that_is_killed_in_the_middle_costs_one_cycle_and_comes_back(desk, logs):
     site = desk(rehearsing.dies_once)
     site.until(lambda _: site.count(RehearsalOutcome.FAILED) == 1)
     assert "is gone" in site.rehearsal.trouble
+    site.until_warm()
+    assert site.rehearsal.trouble == "", "another one stands ready, whether it is asked or not"
     found = site.until(lambda answer: answer is not None)
     assert found == Rehearsed(3, 10.0, 10.0, None, None)
     assert site.rehearsal.trouble == ""

@@ -11,6 +11,7 @@ from unit.evaluate.small import busy_jobs, settings
 from rltuned.cli import cli
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.verdict import MODEL, SLURM, parse
+from rltuned.config import Config
 from rltuned.errors import EvaluationError, RltunedError, WorkloadError
 from rltuned.evaluate import gate, site
 from rltuned.evaluate.executors import Here
@@ -329,3 +330,9 @@ def test_the_live_cluster_is_taken_with_nothing_running_and_with_its_drained_nod
     assert not shape.nodes.gpus_alloc.any()
     assert not shape.nodes.usable.any()
     assert [partition.default for partition in shape.partitions] == [True]
+
+
+def test_settings_that_the_gate_does_not_play_are_named():
+    assert gate.not_judged(Config()) == []
+    other = Config(decide={"authority": 0.5, "mode": "priority"}, rehearsal={"candidates": 2, "time_limit": 5.0})
+    assert gate.not_judged(other) == ["decide.authority", "rehearsal.candidates"]

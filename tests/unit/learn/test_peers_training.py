@@ -332,3 +332,11 @@ def test_the_command_trains_and_says_what_came_of_it(tmp_path, monkeypatch):
     assert told["epochs"] == 1
     assert 0.0 < told["validation"]["sjf"] <= told["validation"]["fifo"]
     assert files.info(told["manifest"]).name == "schedinspector"
+
+
+@pytest.mark.parametrize("option", [["--columns", "job_size"], ["--seeds", "1,2"], ["--slurm-partition", "gpu"]])
+def test_options_that_a_peer_does_not_have_are_refused(tmp_path, option):
+    words = ["train", "--peer", "rlscheduler", "--trace", "t.csv", "--cluster", "1x1", "--out", str(tmp_path), *option]
+    result = CliRunner().invoke(cli, words)
+    assert result.exit_code == 2
+    assert f"{option[0]} does not go with --peer" in result.stderr

@@ -125,7 +125,17 @@ def test_leave_one_out_compares_a_play_with_the_others_at_the_same_time():
     assert found[1] == pytest.approx([-0.5, -0.3])
 
 
-def test_advantages_of_the_plays_of_a_window_add_up_to_nothing_at_their_first_step():
+def test_advantages_of_the_plays_of_a_window_add_up_to_nothing_at_the_same_time():
+    case = case_of(busy_jobs())
+    base = ran(case, *by_rule(case, "saf"))
+    plays = [ran(case, *by_rule(case, rule)) for rule in ("fifo", "sjf", "saf", "wfp3")]
+    times = np.quantile(case.jobs.submit_time, [0.0, 0.3, 0.6, 0.9])
+    found = np.array(leave_one_out(Objective.WAIT, plays, base, [times] * len(plays)))
+    assert np.abs(found).max() > 0.01
+    assert found.sum(axis=0) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_roll_out_has_finite_advantages():
     found = rolled(case_of(busy_jobs()))
     assert np.isfinite(found.steps.advantage).all()
     assert np.mean(found.ratios) > 0

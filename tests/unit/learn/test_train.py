@@ -3,6 +3,7 @@
 import json
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +90,27 @@ def test_validation_windows_are_behind_the_training_part_and_before_the_test():
         assert first <= one.case.window.start
         assert one.case.window.start + one.case.window.jobs <= last
         assert one.group in {"by hand true", "by hand noisy:1.5"}
+
+
+def test_two_clusters_of_one_trace_are_judged_apart():
+    two = [site(), Site(busy_jobs(200), parse_shape("1x4"))]
+    found = {one.group: one.case.shape.text for one in validation(two, 20, 4, 1, "true")}
+    assert found == {"by hand on 2x4 true": "2x4", "by hand on 1x4 true": "1x4"}
+    other = replace(two[1], jobs=replace(two[1].jobs, source=replace(two[1].jobs.source, sha256="1" * 64)))
+    from rltuned.learn.train import _digests
+
+    assert _digests([*two, other]) == {"by hand": "0" * 64, "by hand (2)": "1" * 64}
+
+
+def test_a_stretch_without_limits_is_learned_from_with_drawn_ones():
+    jobs = busy_jobs(400)
+    limited = np.where(np.arange(400) < 120, np.nan, 7200.0)  # most of the trace has limits, its first stretch none
+    one = Site(replace(jobs, time_limit=limited), parse_shape("2x4"))
+    assert one.has_limits
+    found = [candidate([one], CurriculumSettings(window=(20, 60)), 1, index) for index in range(60)]
+    asked = [bool((case.estimates.time_limit == 7200.0).all()) for case in found if case.window.start > 120]
+    assert 0 < sum(asked) < len(asked)
+    assert any(case.window.start + case.window.jobs < 120 for case in found)
 
 
 def test_a_trace_shorter_than_a_window_is_refused_with_a_remedy():
@@ -275,6 +297,14 @@ def test_a_column_that_the_network_is_not_to_see_moves_no_score():
         assert moved > 0.01 if column in seen else moved < 1e-6
 
 
+def test_each_run_of_a_sweep_has_the_line_that_makes_it_again(tmp_path):
+    line = partial(command.line, [], ["2x4"], 30.0)
+    runs = command.sweep([site()], command.settings(name="x"), tmp_path, "1,2", "wait,bsld", line, "abc", 1)
+    assert [run.command for run in runs] == [line(run.settings) for run in runs]
+    assert "--from-sacct 30 --cluster 2x4 --name x-bsld-2 --objective bsld" in runs[-1].command
+    assert "--seed 2" in runs[-1].command
+
+
 def test_columns_are_named_on_the_command_line_and_in_the_record():
     made = command.settings(name="x", columns="requested_time, requested_gpus")
     assert made.columns == ("requested_time", "requested_gpus")
@@ -326,7 +356,7 @@ def test_windows_of_a_real_trace_have_headroom():
 def test_a_sweep_trains_each_objective_with_each_seed_and_goes_on_where_it_stopped(tmp_path):
     pytest.importorskip("tensorflow")
     short = replace(SMALL, iterations=1, check=1)
-    runs = command.sweep([site()], short, tmp_path, "1,2", "wait", "rltuned train …", "abc", 1)
+    runs = command.sweep([site()], short, tmp_path, "1,2", "wait", lambda _: "rltuned train …", "abc", 1)
     told = list(command.swept(runs, "local", tmp_path, {}))
     assert [one["run"] for one in told] == ["wait-1", "wait-2"]
     assert files.load(told[1]["manifest"]).name == "small-wait-2"
