@@ -173,7 +173,7 @@ def studies() -> Iterator[Study]:
         for peer in PEERS if trace in LEARNING else ():
             yield Study(protocol, Part.PEER, (peer,), peer, f"peers/{peer}-{trace}.json")
     for protocol in every:
-        if protocol.trace.name in {"venus", "pai"} and protocol.estimates == NOISY:
+        if protocol.trace.window == 256 and protocol.estimates == NOISY:
             for top_k in TOP_K:
                 label = f"rl+milp, K = {top_k}, no rehearsal"
                 yield Study(protocol, Part.MILP, ("rl+milp",), label, top_k=top_k, rehearsal=False)
