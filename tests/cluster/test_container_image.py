@@ -107,6 +107,12 @@ def options(cluster: Cluster, host: str) -> list[str]:
     return ["--network", f"{cluster.project}_default", "--volumes-from", f"{host}:ro", *HARDENED]
 
 
+def log_of(container: str) -> str:
+    """What the daemon in it has written."""
+    found = docker("logs", container)
+    return found.stdout + found.stderr
+
+
 def test_the_image_runs_rltuned_as_an_unprivileged_user(trixie: Cluster, image: str):
     version = docker("run", "--rm", *HARDENED, image, "--version").stdout
     assert version.startswith("rltuned, version ")
@@ -141,6 +147,8 @@ def test_a_container_that_stops_gives_the_queue_back(trixie: Cluster, image: str
     try:
         steered = "jobs carry site factors"
         wait_until(lambda: sum(map(bool, trixie.site_factors().values())) >= 2, steered, seconds=60)
+        # Before its first cycle is done there is no record to explain from, and Slurm's RPC limiter is busy with the daemon.
+        wait_until(lambda: "cycle.done" in log_of(daemon), "the first cycle is done", seconds=60)
         assert docker("exec", daemon, "rltuned", "explain", str(jobs[-1])).stdout
         docker("stop", "-t", "120", daemon)
         state = json.loads(docker("inspect", daemon).stdout)[0]["State"]
@@ -158,19 +166,14 @@ def test_a_container_plays_the_queue_ahead(trixie: Cluster, image: str, host: st
     configure(host, '[cycle]\nstage = "shadow"\ninterval = 2.0\n[rehearsal]\ntime_limit = 10.0\n')
     daemon = docker("run", "-d", *options(trixie, host), image).stdout.strip()
     try:
-
-        def ready() -> bool:
-            log = docker("logs", daemon)
-            return "rehearsal.ready" in log.stdout + log.stderr
-
-        wait_until(ready, "the worker has compiled", seconds=240)
+        wait_until(lambda: "rehearsal.ready" in log_of(daemon), "the worker has compiled", seconds=240, pause=1.0)
         check = ["exec", daemon, "rltuned", "doctor", "--json"]
 
         def played() -> bool:
             findings = json.loads(docker(*check, check=False).stdout)
             return [item["severity"] for item in findings if item["subject"] == "rehearsal"] == ["ok"]
 
-        wait_until(played, "a cycle has played the queue", seconds=60)
+        wait_until(played, "a cycle has played the queue", seconds=60, pause=2.0)
     finally:
         docker("rm", "-f", "-v", daemon, check=False)
 
