@@ -221,15 +221,21 @@ def rank(snap: Snapshot, policy: Policy, pools: Pools, stats: PoolStats | None =
     return policy.score(observe(snap, snap.jobs.pending, estimates, pools=pools, stats=stats))
 
 
+def ranking(key: str, what: str, snap: Snapshot, policy: Policy, repeats: int) -> Measure:
+    """`rank` beside `rank_one_by_one`."""
+    pools = job_pools(snap, snap.jobs.pending)
+    few = len(snap.jobs.pending) <= WINDOW
+    stats = pool_stats(snap, pools, np.full(len(snap.jobs), np.nan)) if few else None
+    p50, p99 = times(partial(rank, snap, policy, pools, stats), repeats)
+    simple, _ = times(partial(rank_one_by_one, snap, policy), 3)
+    return Measure(key, what, p50, p99, "job by job", simple)
+
+
 def of_queue(snap: Snapshot, policy: Policy, repeats: int) -> tuple[list[Measure], dict[str, Any]]:
     """How long the pending jobs of this cluster take to be ranked, and the object of ``bench queue --json``."""
     pending = len(snap.jobs.pending)
-    pools, estimates = job_pools(snap, snap.jobs.pending), np.full(len(snap.jobs), np.nan)
-    stats = pool_stats(snap, pools, estimates) if pending <= WINDOW else None
-    p50, p99 = times(partial(rank, snap, policy, pools, stats), repeats)
-    simple, _ = times(partial(rank_one_by_one, snap, policy), 3)
     what = f"features and policy, {pending} pending on {len(snap.nodes)} nodes"
-    measure = Measure("rank_queue_ms", what, p50, p99, "job by job", simple)
+    measure = ranking("rank_queue_ms", what, snap, policy, repeats)
     result = {"pending": pending, "nodes": len(snap.nodes), "policy": policy.name}
     return [measure], result | told([measure])
 
@@ -311,16 +317,12 @@ def run(repeats: int, seed: int, progress: Callable[[str], None]) -> tuple[list[
     for pending, loops in ((256, repeats), (10_000, max(repeats // 4, 5))):
         progress(f"ranking {pending} jobs")
         snap = snapshot(pending, 500 if pending > 256 else 36, seed)
-        pools, estimates = job_pools(snap, snap.jobs.pending), np.full(len(snap.jobs), np.nan)
-        stats = None
         if pending <= WINDOW:
-            stats = pool_stats(snap, pools, estimates)
+            pools, estimates = job_pools(snap, snap.jobs.pending), np.full(len(snap.jobs), np.nan)
             p50, p99 = times(partial(pool_stats, snap, pools, estimates), loops)
             measures.append(Measure(f"supply_{pending}_ms", f"supply of the pools, {pending} pending", p50, p99))
-        p50, p99 = times(partial(rank, snap, policy, pools, stats), loops)
-        simple, _ = times(partial(rank_one_by_one, snap, policy), 3)
         what = f"features and actor, {pending} pending"
-        measures.append(Measure(f"rank_{pending}_ms", what, p50, p99, "job by job", simple))
+        measures.append(ranking(f"rank_{pending}_ms", what, snap, policy, loops))
     for jobs, nodes in ((16, 36), (256, 500)):
         progress(f"placing {jobs} jobs on {nodes} nodes")
         problem = placement_problem(jobs, nodes, seed)

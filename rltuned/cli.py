@@ -729,12 +729,12 @@ def explain(job_id: int, config_path: Path | None, *, fresh: bool, as_json: bool
         try:
             made = record.load(config.state.directory)
         except RltunedError as error:
-            click.echo(f"rltuned: {error}; planning afresh", err=True)
+            _remark(f"{error}; planning afresh")
     made = made if made is not None else _fresh_record(config)
     try:
         policy = load_policy(config.policy)
     except RltunedError as error:
-        click.echo(f"rltuned: what moved the score is not known: {error}", err=True)
+        _remark(f"what moved the score is not known: {error}")
         policy = None
     answer = explain_job(made, job_id, policy.named(made["policy"]) if isinstance(policy, Auto) else policy)
     if as_json:
@@ -761,13 +761,13 @@ def _fresh_record(config: Config) -> dict[str, Any]:
     try:
         history = Journal.read(config.state.directory, config.state.mirror).history()
     except JournalError as error:
-        click.echo(f"rltuned: planning without the journal: {error}", err=True)
+        _remark(f"planning without the journal: {error}")
         history = History()
     snapshot = open_reader(config.slurm).snapshot(SystemClock().time())
     try:
         known = saved(config.estimates, config.state.directory)
     except RltunedError as error:
-        click.echo(f"rltuned: run times are the time limits: {error}", err=True)
+        _remark(f"run times are the time limits: {error}")
         known = Known()
     policy, choice = chosen(load_policy(config.policy), snapshot, config.rehearsal)
     log = make(config.log.level, config.log.format, sys.stderr)
@@ -1296,7 +1296,7 @@ def _evaluated(
     slurm = _slurm_options(options)
     settings = from_options(options)
     if resume and path is not None and not state_path(path).exists():
-        click.echo(f"rltuned: nothing to resume beside {path}: beginning anew", err=True)
+        _remark(f"nothing to resume beside {path}: beginning anew")
     with progress_bar() as progress:
         evaluation = prepare(settings, _revision(), progress)
         chosen = executors.chosen(executor, workers, path, slurm)

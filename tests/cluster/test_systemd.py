@@ -94,6 +94,12 @@ class Host:
         """The daemon's log events of a name since the test began."""
         return named(self.journal(), name)
 
+    def finding(self, subject: str) -> dict[str, Any]:
+        """What `rltuned doctor` says about it."""
+        said = self.cluster.sh(f"{RLTUNED} doctor --json", service=HOST, user=OPERATOR, check=False).stdout
+        (found,) = (item for item in json.loads(said) if item["subject"] == subject)
+        return dict(found)
+
     def configure(self, stage: str = "active", policy: str = "sjf", more: str = "") -> None:
         text = STEERING.format(stage=stage, policy=policy) + more
         self.cluster.write_file("/etc/rltuned/config.toml", text, service=HOST)
@@ -278,8 +284,7 @@ def test_the_unit_with_its_drop_in_plays_the_queue_ahead_and_without_it_says_wha
         # Numba alone is not enough: the unit forbids machine code made at run time. The queue is ordered all the same.
         host.start_steering()
         wait_until(lambda: host.events("rehearsal.failed"), "the log says that it cannot be", seconds=120)
-        said = host.cluster.sh(f"{RLTUNED} doctor --json", service=HOST, user=OPERATOR, check=False).stdout
-        (found,) = (item for item in json.loads(said) if item["subject"] == "rehearsal")
+        found = host.finding("rehearsal")
         assert found["severity"] == "warning"
         assert "rltuned-rehearsal.conf" in found["remedy"]
         host.sh(f"cd {TREE}; {'; '.join([*drop_in, reload, restart])}")
@@ -288,8 +293,7 @@ def test_the_unit_with_its_drop_in_plays_the_queue_ahead_and_without_it_says_wha
         played = r'rltuned_rehearsals_total\{outcome="(?:moved|kept)"\} [1-9]'
         metrics = ["curl", "-sf", "http://127.0.0.1:9815/metrics"]
         wait_until(lambda: re.search(played, host.cluster.run(metrics, service=HOST).stdout), "it has played the queue")
-        said = host.cluster.sh(f"{RLTUNED} doctor --json", service=HOST, user=OPERATOR, check=False).stdout
-        (found,) = (item for item in json.loads(said) if item["subject"] == "rehearsal")
+        found = host.finding("rehearsal")
         assert found["severity"] == "ok", found
         assert host.steered()
         # The unit's memory limit has room for it, and it ends with the daemon.
