@@ -235,10 +235,11 @@ def take(applied: Applied, of: Field, value: Value) -> Applied:
             return replace(applied, nice=0)
 
 
-def requeued(entry: Entry, status: JobStatus) -> Entry | None:
+def requeued(entry: Entry, status: JobStatus, *, ids_go_on: bool) -> Entry | None:
     """The entry of a job that ran and was requeued: same id, new submit time, our value still on it.
 
-    None when it is another job altogether: ids start over when slurmctld loses its state.
+    None when it is, or may be, another job: ids start over when slurmctld loses its state. A job that was requeued and
+    held shows no site factor; it is the same job where `ids_go_on`: another job of the journal is still there as it was.
     """
     applied = entry.applied
     carries_factor = applied.site_factor != 0 and status.site_factor == applied.site_factor
@@ -246,9 +247,15 @@ def requeued(entry: Entry, status: JobStatus) -> Entry | None:
         applied.priority is not None and status.site_factor is None and status.priority == applied.priority
     )
     carries_nodes = bool(applied.exc_nodes) and same(Field.EXC_NODES, status.exc_nodes, applied.exc_nodes)
-    if not (carries_factor or carries_priority or carries_nodes):
+    may_carry = ids_go_on and status.site_factor is None and may_be_requeued(entry)
+    if not (carries_factor or carries_priority or carries_nodes or may_carry):
         return None
     return replace(entry, applied=replace(applied, submit_time=status.submit_time))
+
+
+def may_be_requeued(entry: Entry) -> bool:
+    """Whether a value of ours can be on the job where no reading shows it."""
+    return any(entry.ours(Field.SITE_FACTOR)) or any(entry.ours(Field.PRIORITY))
 
 
 def _with(
