@@ -11,9 +11,10 @@ from rltuned.cluster.changes import ApplyMode
 from rltuned.cluster.verdict import DAY
 from rltuned.config import Config, Stage
 from rltuned.daemon import record
+from rltuned.daemon.heartbeat import read_heartbeat
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import holder
-from rltuned.daemon.restore import Remains, read_heartbeat, remains
+from rltuned.daemon.restore import Remains, remains
 from rltuned.daemon.verdict import AUTO, Standing, rehearses, remedy
 from rltuned.daemon.verdict import read as read_verdict
 from rltuned.errors import JournalError, RltunedError, SlurmError

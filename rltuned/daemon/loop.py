@@ -23,10 +23,11 @@ from rltuned.daemon.breaker import Breaker
 from rltuned.daemon.budget import SNAPSHOT_RPCS, Budget
 from rltuned.daemon.checks import Finding, blocking, prerequisites
 from rltuned.daemon.clock import Clock
+from rltuned.daemon.heartbeat import beat, stop_beating
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.logs import Log
 from rltuned.daemon.metrics import Metrics
-from rltuned.daemon.notify import Notifier, beat, stop_beating
+from rltuned.daemon.notify import Notifier
 from rltuned.daemon.reconcile import Reconciled, Reconciler, orphans, view
 from rltuned.daemon.record import save, with_outcomes
 from rltuned.daemon.restore import RestoreReport, restore

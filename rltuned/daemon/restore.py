@@ -16,12 +16,10 @@ OverSubscribe  one-way in Slurm (docs/placement.md). NO → YES only where that 
 Running jobs are left alone: what they carry has no effect unless they are requeued, and then the next restore sees it.
 """
 
-import json
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
-from pathlib import Path
 from typing import Any, Final
 
 from rltuned.cluster.changes import Applied, Change, Field, JobStatus, Outcome, OverSubscribe
@@ -57,8 +55,6 @@ YES_PACKS_AGAIN: Final = frozenset({(22, 5), (26, 5)})
 
 ISOLATED: Final = frozenset({OverSubscribe.NO, OverSubscribe.UNKNOWN})
 """How a job that we isolated shows: recent releases do not tell it from a default one."""
-
-HEARTBEAT_NAME: Final = "heartbeat.json"
 
 Progress = Callable[[int, int], None]
 """Called with (jobs done, jobs in all)."""
@@ -589,34 +585,3 @@ def remains(journal: Journal, seen: Mapping[int, JobStatus]) -> Remains:
         if status.pending and status.site_factor not in {None, 0} and job not in journal.entries
     ]
     return Remains(tuple(sorted(jobs)), tuple(sorted(unverifiable)), tuple(sorted(foreign)), tuple(sorted(stray)))
-
-
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
-    """The daemon's sign of life, as the dead-man timer reads it."""
-
-    time: float
-    """Epoch seconds of the last one."""
-    stale_after: float
-    """Seconds after which the daemon itself considers it stale (several cycles)."""
-    pid: int
-
-
-def read_heartbeat(*directories: Path | None) -> Heartbeat | None:
-    """The latest heartbeat in any of the state directories; None when there is none that can be understood."""
-    found: list[Heartbeat] = []
-    for directory in directories:
-        if directory is None:
-            continue
-        try:
-            data = json.loads((directory / HEARTBEAT_NAME).read_text(encoding="utf-8"))
-            found.append(Heartbeat(float(data["time"]), float(data["stale_after"]), int(data["pid"])))
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-    return max(found, key=lambda heartbeat: heartbeat.time, default=None)
-
-
-def is_stale(max_age: float, now: float, *directories: Path | None) -> bool:
-    """Whether the daemon shows no sign of life: no heartbeat, or none for `max_age` seconds (several cycles at least)."""
-    heartbeat = read_heartbeat(*directories)
-    return heartbeat is None or now - heartbeat.time > max(max_age, heartbeat.stale_after)

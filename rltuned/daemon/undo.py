@@ -10,9 +10,10 @@ from contextlib import ExitStack
 from rltuned.config import Config, SlurmSection
 from rltuned.daemon.budget import Budget
 from rltuned.daemon.clock import Clock, SystemClock
+from rltuned.daemon.heartbeat import is_stale
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import Lock, holder
-from rltuned.daemon.restore import Progress, RestoreReport, is_stale, restore
+from rltuned.daemon.restore import Progress, RestoreReport, restore
 from rltuned.errors import JournalError, LockedError, SlurmError
 from rltuned.slurm.connect import open_reader, open_writer
 from rltuned.slurm.port import SlurmReader, SlurmWriter

@@ -7,8 +7,8 @@ from unit.daemon.support import Bench
 from rltuned.cluster.changes import ApplyMode
 from rltuned.config import Config, DecideSection, StateSection
 from rltuned.daemon.checks import Severity, blocking, examine, prerequisites
+from rltuned.daemon.heartbeat import beat
 from rltuned.daemon.lock import Lock
-from rltuned.daemon.notify import beat
 from rltuned.slurm.port import Privilege
 
 FACTS = ModelSlurm(VirtualClock()).reader().facts()

@@ -20,12 +20,12 @@ from rltuned.config import (
     WriteSection,
 )
 from rltuned.daemon.breaker import BreakerState
+from rltuned.daemon.heartbeat import read_heartbeat
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.logs import make
 from rltuned.daemon.loop import CycleOutcome, Daemon, load_policy
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.record import load
-from rltuned.daemon.restore import read_heartbeat
 from rltuned.decide.scope import Veto
 from rltuned.errors import ConfigError, ModelError, RltunedError, SlurmParseError
 from rltuned.placement import SolveOutcome

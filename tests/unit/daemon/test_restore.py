@@ -7,7 +7,7 @@ from unit.daemon.support import Bench, files_no_longer_than
 
 from rltuned.cluster.changes import ApplyMode, Change, Field, OverSubscribe
 from rltuned.daemon.budget import Budget
-from rltuned.daemon.restore import is_stale, remains
+from rltuned.daemon.restore import remains
 from rltuned.slurm.port import Privilege
 
 BOTH = pytest.mark.parametrize("mode", list(ApplyMode))
@@ -284,22 +284,13 @@ def test_isolation_is_taken_back_only_where_yes_means_packing_and_named_elsewher
         assert 1 in bench.journal.entries, "named until the job leaves"
 
 
-def test_the_heartbeat_is_stale_when_it_is_missing_or_older_than_several_cycles(tmp_path):
-    assert is_stale(300, 1000, tmp_path)
-    (tmp_path / "heartbeat.json").write_text(json.dumps({"time": 1000.0, "stale_after": 600.0, "pid": 1}))
-    assert not is_stale(300, 1500, tmp_path)
-    assert is_stale(300, 1601, tmp_path)
-    (tmp_path / "heartbeat.json").write_text("{")
-    assert is_stale(300, 1000, tmp_path)
-
-
 def test_the_way_back_loads_no_numpy(tmp_path):
     code = (
         "import sys\n"
         "sys.modules['numpy'] = None\n"
         "from pathlib import Path\n"
         "import rltuned.daemon.restore, rltuned.daemon.journal, rltuned.daemon.lock, rltuned.daemon.budget\n"
-        "import rltuned.daemon.clock, rltuned.slurm.connect, rltuned.config\n"
+        "import rltuned.daemon.heartbeat, rltuned.daemon.clock, rltuned.slurm.connect, rltuned.config\n"
         "rltuned.daemon.journal.Journal.open(Path(sys.argv[1]))\n"
         "rltuned.slurm.connect.open_writer(rltuned.config.SlurmSection())\n"
         "print(sorted(name for name in sys.modules if name.split('.')[0] in {'numpy', 'tensorflow', 'swiglpk'}))\n"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from rltuned.daemon.heartbeat import read_heartbeat
 from rltuned.daemon.lock import Lock
-from rltuned.daemon.restore import read_heartbeat
 
 ROOT = Path(__file__).parents[3]
 TURNED = "order [8, 7, 6, 5, 4, 3, 2, 1]"

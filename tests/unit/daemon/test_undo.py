@@ -4,8 +4,8 @@ import pytest
 from unit.daemon.support import Bench
 
 from rltuned.config import Config, StateSection
+from rltuned.daemon.heartbeat import beat
 from rltuned.daemon.lock import Lock
-from rltuned.daemon.notify import beat
 from rltuned.daemon.undo import undo
 from rltuned.errors import JournalError, LockedError, SlurmUnavailableError
 

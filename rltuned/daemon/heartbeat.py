@@ -1,0 +1,63 @@
+"""The daemon's sign of life: a small file in each state directory, for the dead-man timer and `doctor`. No NumPy."""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rltuned.daemon.files import write_atomic
+
+HEARTBEAT_NAME: Final = "heartbeat.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The daemon's sign of life, as the dead-man timer reads it."""
+
+    time: float
+    """Epoch seconds of the last one."""
+    stale_after: float
+    """Seconds after which the daemon itself considers it stale (several cycles)."""
+    pid: int
+
+
+def beat(directories: Iterable[Path], now: float, stale_after: float) -> bool:
+    """Write the heartbeat into each directory. False when no disk took it; the dead-man timer then restores in time."""
+    data = json.dumps({"time": now, "stale_after": stale_after, "pid": os.getpid()}).encode() + b"\n"
+    taken = False
+    for directory in directories:
+        # Not durable: a heartbeat lost in a power cut is rightly stale.
+        with contextlib.suppress(OSError):
+            write_atomic(directory / HEARTBEAT_NAME, data, durable=False)
+            taken = True
+    return taken
+
+
+def stop_beating(directories: Iterable[Path]) -> None:
+    """Remove the heartbeat: an orderly end. What is left to restore is restored by the dead-man timer at once."""
+    for directory in directories:
+        with contextlib.suppress(OSError):
+            (directory / HEARTBEAT_NAME).unlink()
+
+
+def read_heartbeat(*directories: Path | None) -> Heartbeat | None:
+    """The latest heartbeat in any of the state directories; None when there is none that can be understood."""
+    found: list[Heartbeat] = []
+    for directory in directories:
+        if directory is None:
+            continue
+        try:
+            data = json.loads((directory / HEARTBEAT_NAME).read_text(encoding="utf-8"))
+            found.append(Heartbeat(float(data["time"]), float(data["stale_after"]), int(data["pid"])))
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return max(found, key=lambda heartbeat: heartbeat.time, default=None)
+
+
+def is_stale(max_age: float, now: float, *directories: Path | None) -> bool:
+    """Whether the daemon shows no sign of life: no heartbeat, or none for `max_age` seconds (several cycles at least)."""
+    heartbeat = read_heartbeat(*directories)
+    return heartbeat is None or now - heartbeat.time > max(max_age, heartbeat.stale_after)
