@@ -9,9 +9,13 @@ of 4 GPUs in one container. See docs/testbed.md.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
+import hashlib
 import json
 import os
 import random
+import re
 import shlex
 import shutil
 import subprocess
@@ -22,13 +26,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 
 # Debian's packages decide the release of Slurm.
 SUITES = {"22.05": "bookworm", "24.11": "trixie", "26.05": "forky"}
+# The stages of the Dockerfile, in its order.
+TARGETS = ("slurm", "systemd", "prometheus")
+REPOSITORY = "rltuned-testbed"
 DEFAULT_RELEASE = "24.11"
 DEFAULT_PROJECT = "rltuned-testbed"
 USERS = ("alice", "bob", "carol", "dave")
@@ -73,9 +80,42 @@ def run(
 # --- images ------------------------------------------------------------------------------------
 
 
+def context_files() -> dict[str, Path]:
+    """What an image is built from: its path in the build context, and the file. The certificate is not among them:
+    it is how this network is reached, and leaves nothing in the image.
+    """
+    parts = sorted(path for part in ("etc", "image") for path in (HERE / part).rglob("*") if path.is_file())
+    named = {str(path.relative_to(HERE)): path for path in parts}
+    return {"Dockerfile": HERE / "Dockerfile", "requirements.lock": ROOT / "requirements.lock", **named}
+
+
 def image_name(release: str, target: str = "slurm") -> str:
-    """The name that `build` gives to an image."""
-    return f"rltuned-testbed:{release}" if target == "slurm" else f"rltuned-testbed:{release}-{target}"
+    """The name of an image says what it was built from: `rltuned-testbed:24.11-slurm-` and a digest.
+
+    Two source trees that differ have two images, and no name ever moves to another image under a running cluster.
+    The id of the base image is part of the digest: without that image there is no name.
+    """
+    base = run(["docker", "image", "inspect", "-f", "{{.Id}}", f"debian:{SUITES[release]}-slim"]).stdout.strip()
+    digest = hashlib.sha256(f"{base} {target}".encode())
+    for name, path in context_files().items():
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest.update(f"\n{name} {os.access(path, os.X_OK)} {content}".encode())
+    return f"{REPOSITORY}:{release}-{target}-{digest.hexdigest()[:12]}"
+
+
+def image_exists(name: str) -> bool:
+    """Whether the engine has an image of that name."""
+    return run(["docker", "image", "inspect", name], check=False).returncode == 0
+
+
+@contextlib.contextmanager
+def locked(name: str) -> Iterator[None]:
+    """One process at a time, of all source trees of this user on this machine."""
+    file = re.sub(r"[^\w.-]", "-", name)
+    path = Path(tempfile.gettempdir()) / f"{file}.{os.getuid()}.lock"
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def ensure_engine() -> None:
@@ -96,22 +136,33 @@ def extra_authority() -> bytes:
 
 
 def build(release: str, target: str = "slurm") -> str:
-    """Builds the image of one release and target; quick when the engine's cache has it. Returns its name."""
-    name = image_name(release, target)
-    run_shown = subprocess.run([HERE / "base-image.sh", SUITES[release]], check=False)
-    if run_shown.returncode != 0:
+    """Builds the image of one release and target, unless it is there already. Returns its name."""
+    if subprocess.run([HERE / "base-image.sh", SUITES[release]], check=False).returncode != 0:
         message = f"no base image for Slurm {release}"
         raise TestbedError(message)
+    name = image_name(release, target)
+    if image_exists(name):
+        return name
+    # The classic builder builds all stages above the wanted one. Made first, one after the other, each is made once.
+    if above := TARGETS[: TARGETS.index(target)]:
+        build(release, above[-1])
+    with locked(name):
+        if not image_exists(name):
+            _build(release, target, name)
+    return name
+
+
+def _build(release: str, target: str, name: str) -> None:
     with tempfile.TemporaryDirectory(prefix="rltuned-testbed-") as scratch:
         context = Path(scratch)
-        for part in ("etc", "image"):
-            shutil.copytree(HERE / part, context / part)
-        shutil.copy(HERE / "Dockerfile", context)
-        shutil.copy(ROOT / "requirements.lock", context)
-        # Owner-only scratch files would be another layer on another machine.
-        for path in context.rglob("*"):
-            path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)
+        for part, path in context_files().items():
+            copy = context / part
+            copy.parent.mkdir(exist_ok=True)
+            shutil.copy(path, copy)
+            # Owner-only scratch files would be another layer on another machine.
+            copy.chmod(0o755 if os.access(path, os.X_OK) else 0o644)
         (context / "extra-ca.crt").write_bytes(extra_authority())
+        (context / "extra-ca.crt").chmod(0o644)
         command = ["docker", "build", "-t", name, "--target", target]
         command += ["--build-arg", f"BASE=debian:{SUITES[release]}-slim"]
         for variable in ("http_proxy", "https_proxy", "no_proxy", "PIP_INDEX_URL"):
@@ -120,10 +171,7 @@ def build(release: str, target: str = "slurm") -> str:
         # The classic builder finds a local base image without asking a registry, on every engine.
         began = time.monotonic()
         run([*command, context], env={**os.environ, "DOCKER_BUILDKIT": "0"})
-        took = time.monotonic() - began
-        if took > 5:
-            say(f"built {name} in {took:.0f} s")
-    return name
+        say(f"built {name} in {time.monotonic() - began:.0f} s")
 
 
 # --- clusters ----------------------------------------------------------------------------------
@@ -132,15 +180,16 @@ def build(release: str, target: str = "slurm") -> str:
 class Project:
     """One cluster: a compose project of one release."""
 
-    def __init__(self, name: str, release: str, scale: int = 0) -> None:
+    def __init__(self, name: str, release: str, image: str, scale: int = 0) -> None:
         self.name = name
         self.release = release
+        self.image = image
         self.scale = scale
 
     def compose(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Runs compose on this project."""
         files = "compose.scale.yaml" if self.scale else "compose.yaml"
-        env = {**os.environ, "RLTUNED_TESTBED_IMAGE": image_name(self.release)}
+        env = {**os.environ, "RLTUNED_TESTBED_IMAGE": self.image}
         if self.scale:
             env["RLTUNED_TESTBED_SCALE"] = str(self.scale)
         return run([HERE / "compose.sh", "-p", self.name, "-f", HERE / files, *arguments], env=env)
@@ -195,8 +244,8 @@ def discover(name: str) -> Project:
         raise TestbedError(message)
     described = json.loads(run(["docker", "inspect", found[0]]).stdout)[0]["Config"]
     environment = dict(entry.split("=", 1) for entry in described["Env"])
-    release = described["Image"].rpartition(":")[2]
-    return Project(name, release, int(environment.get("TESTBED_SCALE_NODES", "0")))
+    release = described["Image"].rpartition(":")[2].split("-")[0]
+    return Project(name, release, described["Image"], int(environment.get("TESTBED_SCALE_NODES", "0")))
 
 
 # --- workload ----------------------------------------------------------------------------------
@@ -369,7 +418,20 @@ def command_build(options: argparse.Namespace) -> int:
     """`testbed build`."""
     ensure_engine()
     for release in [options.slurm] if options.slurm else SUITES:
-        build(release, options.target)
+        print(build(release, options.target), flush=True)
+    return 0
+
+
+def command_prune(_: argparse.Namespace) -> int:
+    """`testbed prune`: an image that a container uses stays, and so do those of this source tree."""
+    ensure_engine()
+    there = set(run(["docker", "images", "--format", "{{.Repository}}:{{.Tag}}", REPOSITORY]).stdout.split())
+    used = set(run(["docker", "ps", "-a", "--format", "{{.Image}}"]).stdout.split())
+    based = [release for release in SUITES if image_exists(f"debian:{SUITES[release]}-slim")]
+    own = {image_name(release, target) for release in based for target in TARGETS}
+    for name in sorted(there - used - own):
+        run(["docker", "rmi", name])
+        say(f"removed {name}")
     return 0
 
 
@@ -377,8 +439,7 @@ def command_up(options: argparse.Namespace) -> int:
     """`testbed up`."""
     ensure_engine()
     release = options.slurm or DEFAULT_RELEASE
-    build(release)
-    Project(options.project, release, options.scale).up()
+    Project(options.project, release, build(release), options.scale).up()
     return 0
 
 
@@ -438,8 +499,7 @@ def command_demo(options: argparse.Namespace) -> int:
     """`testbed demo`: a cluster with a queue, steered by the source tree's rltuned."""
     ensure_engine()
     release = options.slurm or DEFAULT_RELEASE
-    build(release)
-    project = Project(options.project, release)
+    project = Project(options.project, release, build(release))
     project.up()
     ids = submit_workload(project, options.jobs, options.seed, options.longest)
     say(f"submitted {len(ids)} jobs")
@@ -464,9 +524,14 @@ def parser() -> argparse.ArgumentParser:
         )
         return sub
 
-    sub = add("build", command_build, "build the images (of all releases, unless --slurm is given)")
+    sub = add(
+        "build",
+        command_build,
+        "build the images that are missing (of all releases, unless --slurm is given) and print their names",
+    )
     sub.add_argument("--slurm", choices=SUITES, help="release")
-    sub.add_argument("--target", choices=("slurm", "systemd", "prometheus"), default="slurm")
+    sub.add_argument("--target", choices=TARGETS, default="slurm")
+    add("prune", command_prune, "remove the images of other states of the source that no container uses")
     sub = add("up", command_up, "bring a cluster up and wait until its nodes are idle")
     sub.add_argument("--slurm", choices=SUITES, help=f"release (default: {DEFAULT_RELEASE})")
     sub.add_argument("--scale", type=int, default=0, metavar="N", help="N nodes of 4 GPUs in one container instead")

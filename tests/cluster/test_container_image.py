@@ -10,7 +10,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from cluster.support import OPERATOR, ROOT, SIMULATE_LOCK, TESTBED, USERS, built_wheel, wait_until
+from cluster.support import OPERATOR, ROOT, SIMULATE_LOCK, TESTBED, USERS, built_wheel, image_of, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from cluster.support import Cluster
 
 IMAGE = "rltuned-test-daemon:24.11"
-SLURM = "rltuned-testbed:24.11"
 # The hardening that the README recommends; its network is the cluster's instead of the host's.
 HARDENED = ("--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges")
 
@@ -86,10 +85,13 @@ def host(trixie: Cluster) -> Iterator[str]:
     """A container that stands for the host: its munged and its /etc/slurm are what the daemon's container mounts."""
     trixie.reset()
     mounted = [part for path in ("/run/munge", "/etc/slurm", "/etc/rltuned") for part in ("-v", path)]
-    entry = ["--entrypoint", "sleep", SLURM, "infinity"]
+    entry = ["--entrypoint", "sleep", image_of("24.11"), "infinity"]
     started = docker("run", "-d", "--network", f"{trixie.project}_default", *mounted, *entry).stdout.strip()
     try:
-        docker("exec", started, "sh", "-c", "chown munge: /run/munge && runuser -u munge -- munged")
+        # The host joins the cluster as hosts do: with a copy of its key. Mounted here, it would be mounted in the daemon's container.
+        encoded = trixie.sh("base64 /etc/munge/munge.key").stdout
+        join = "base64 -d >/etc/munge/munge.key && chmod 400 /etc/munge/munge.key && chown munge: /etc/munge/munge.key /run/munge"
+        docker("exec", "-i", started, "sh", "-c", f"{join} && runuser -u munge -- munged", input=encoded)
         for name in ("slurm.conf", "gres.conf", "cgroup.conf"):
             text = trixie.read_file(f"/etc/slurm/{name}")
             docker("exec", "-i", started, "sh", "-c", f"cat >/etc/slurm/{name}", input=text)
