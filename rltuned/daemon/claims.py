@@ -70,6 +70,16 @@ class Entry:
         return self.applied.is_empty and not self.doubts and not self.previous and not self.owes_nice
 
     @property
+    def carries(self) -> bool:
+        """Whether a value of ours that can be taken back is on the job, or may be."""
+        return (
+            any(self.ours(Field.SITE_FACTOR))
+            or any(self.ours(Field.PRIORITY))
+            or bool(self.ours(Field.EXC_NODES))
+            or self.owes_nice
+        )
+
+    @property
     def owes_nice(self) -> bool:
         """Our explicit priority is gone, but the user's nice, which Slurm reset to 0 with it, is not back."""
         return self.applied.priority is None and self.applied.nice != 0

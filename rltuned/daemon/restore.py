@@ -69,6 +69,8 @@ class Leftover:
     value: str
     reason: str
     remedy: str
+    final: bool = False
+    """Slurm has no way to take it back: another try would end the same way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,6 +388,7 @@ class _Restore:
                 status.oversubscribe.value,
                 f"OverSubscribe=NO cannot be taken back in Slurm; {reason}",
                 "none needed: it waits for an idle node; its owner may submit it again",
+                final=True,
             )
         )
 
