@@ -70,6 +70,12 @@ class Entry:
         return self.applied.is_empty and not self.doubts and not self.previous and not self.owes_nice
 
     @property
+    def claims(self) -> bool:
+        """Whether a value of ours was last seen on the job, as far as it can be taken back."""
+        applied = self.applied
+        return applied.site_factor != 0 or applied.priority is not None or applied.exc_nodes is not None
+
+    @property
     def carries(self) -> bool:
         """Whether a value of ours that can be taken back is on the job, or may be."""
         return (

@@ -9,7 +9,7 @@ import enum
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -318,8 +318,7 @@ class Daemon:
         self.metrics.pending.set(pending)
         stage = self.stage
         out = [] if stage in WRITING else self._out(snapshot)
-        restored = 0 if blocked else self._give_back(out)
-        acted = restored == len(out)
+        restored, acted = (0, False) if blocked else self._give_back(out)
         if stage is Stage.OBSERVE:
             sentence = f"{pending} pending jobs, {len(snapshot.nodes)} nodes"
             return CycleReport(CycleOutcome.DONE, stage, sentence, pending, restored=restored, acted=acted)
@@ -466,7 +465,7 @@ class Daemon:
         # A value of ours under somebody's explicit priority would come into force with their release.
         hidden = (job for job in self._out(snapshot) if self.journal.entries[job].applied.foreign)
         busy = dict.fromkeys((*found.owing, *hidden, *result.withdraw))
-        restored = self._give_back(busy)
+        restored, _ = self._give_back(busy)
         changes = [*found.rescues, *(change for change in result.changes if change.job_id not in busy)]
         shares = _partition_shares(snapshot, changes)
 
@@ -545,17 +544,17 @@ class Daemon:
             and (entry.carries or (entry.applied.oversubscribe is not None and job not in self._returns.final))
         ]
 
-    def _give_back(self, jobs: Iterable[int]) -> int:
-        """Give back those of the jobs that are due and fit into the budget. How many nothing of ours is on any more.
+    def _give_back(self, jobs: Collection[int]) -> tuple[int, bool]:
+        """Give back those of the jobs that are due and fit into the budget. How many were, and whether these are all.
 
         Raises:
             SlurmError: the queue could not be read.
         """
-        if self.writer_factory is None:
-            return 0
+        if self.writer_factory is None or not jobs:
+            return 0, not jobs
         due = self._returns.due(jobs, self.clock.monotonic())
         if not due:
-            return 0
+            return 0, False
         tried = self._as_many_as_fit(due)
         report = restore(
             self.journal,
@@ -568,9 +567,8 @@ class Daemon:
         )
         stuck = {item.job_id for item in report.left if not item.final}
         self._say_left(self._returns.note(tried, report.left, self.clock.monotonic()))
-        done = len(tried) - len(stuck)
-        self.metrics.restored.inc(done)
-        return done
+        self.metrics.restored.inc(len(report.restored))
+        return len(report.restored), len(tried) == len(jobs) and not stuck
 
     def _say_left(self, left: Sequence[Leftover]) -> None:
         """Names what could not be given back, once; grouped, because a lost privilege concerns thousands of jobs."""
@@ -601,10 +599,11 @@ class Daemon:
         try:
             if self._unable >= self.config.write.give_back_after:
                 out = [job for job, entry in self.journal.entries.items() if entry.carries]
-                if returned := self._give_back(out):
+                restored, _ = self._give_back(out)
+                if restored:
                     self.log.error(
                         "queue.given_back",
-                        sentence=f"No plan could be carried out for {self._unable:.0f} s: {returned} jobs were given"
+                        sentence=f"No plan could be carried out for {self._unable:.0f} s: {restored} jobs were given"
                         " back to Slurm. The next plan starts anew.",
                     )
         except RltunedError as error:

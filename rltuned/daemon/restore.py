@@ -2,7 +2,8 @@
 
 Jobs are undone in batches of read and write, however long Slurm's RPC limiter makes each wait: a batch acts on a reading
 that was made for it. A job comes up again until a reading shows nothing of ours on it; only what is still there is asked
-for, so an interrupted restore is continued by the next one. Only a value that is ours is taken back.
+for, so an interrupted restore is continued by the next one. Only a value that is ours is taken back. A job is forgotten when a
+reading long enough after its undoing shows nothing of ours: the next restore's (the dead-man timer's) or the daemon's.
 
 =============  ======================================================================================================
 SiteFactor     → 0. Also on held jobs and under somebody's explicit priority, where Slurm takes it but does not show it
@@ -26,7 +27,9 @@ from rltuned.cluster.changes import Applied, Change, Field, JobStatus, Outcome, 
 from rltuned.daemon.budget import STATUS_RPCS, Budget
 from rltuned.daemon.claims import (
     BAD_CONSTRAINTS,
+    MAX_DOUBTS,
     MULTIFACTOR,
+    SETTLE_SECONDS,
     Entry,
     Value,
     among,
@@ -187,6 +190,7 @@ class _Restore:
     _packs_again: bool | None = None
     _gone: set[int] = field(default_factory=set)
     _running: set[int] = field(default_factory=set)
+    _written: set[int] = field(default_factory=set)
     _ids_go_on: bool = False
     """A job of the journal was seen with the submit time that the journal has: slurmctld did not lose its state."""
 
@@ -199,18 +203,21 @@ class _Restore:
             for job, status in strangers.items():
                 factor = status.site_factor or 0
                 entries[job] = Entry(Applied(job, status.submit_time, 0.0, site_factor=factor))
+        before, began = dict(entries), self.clock.time()
         left = self._work_off(entries)
         stuck = {item.job_id for item in left}
         foreign = {job for job, entry in entries.items() if entry.applied.foreign}
+        proven = {job for job in entries if not before[job].claims and began - before[job].touched >= SETTLE_SECONDS}
         # What carried nothing of ours is marked all the same: an admin asked to leave it alone.
         marked = others.keys() - entries.keys() if self.hands_off else frozenset[int]()
         marks = [Entry(Applied(job, others[job].submit_time, 0.0, foreign=True)) for job in sorted(marked)]
         self._note(
-            [*self._kept(entries, left), *marks],
+            [*self._kept(entries, left, proven), *marks],
             [*self._gone, *(job for job in entries if job not in stuck and job not in foreign)],
         )
+        undone = {job for job in entries if before[job].claims or job in self._written}
         return RestoreReport(
-            restored=tuple(sorted(entries.keys() - stuck - strangers.keys() - foreign)),
+            restored=tuple(sorted(undone - stuck - strangers.keys() - foreign)),
             left=tuple(sorted(left, key=lambda item: (item.job_id, item.field))),
             gone=tuple(sorted(self._gone)),
             running=tuple(sorted(self._running)),
@@ -230,22 +237,27 @@ class _Restore:
         seen = self._read(asked)
         return {job: status for job, status in seen.items() if status.pending and job not in known}
 
-    def _kept(self, entries: Mapping[int, Entry], left: Sequence[Leftover]) -> list[Entry]:
-        """Entries that stay in the journal: with what is left, or as a mark to keep away."""
+    def _kept(self, entries: Mapping[int, Entry], left: Sequence[Leftover], proven: Collection[int]) -> list[Entry]:
+        """Entries that stay in the journal: with what is left, or as a mark to keep away.
+
+        And those of jobs that are not `proven`: a slurmctld that is killed comes back with the state of some seconds ago,
+        so a value that was taken back just now stays in doubt until it was seen to be gone after that time.
+        """
         fields: dict[int, set[str]] = {}
         for item in left:
             fields.setdefault(item.job_id, set()).add(item.field)
         kept: list[Entry] = []
         for job, entry in entries.items():
-            remains = entry
+            remains, sure = entry, job in proven
             if Field.SITE_FACTOR.value not in fields.get(job, ()):
-                remains = _cleared(remains, Field.SITE_FACTOR, 0)
+                remains = _cleared(remains, Field.SITE_FACTOR, 0, sure=sure)
             if Field.PRIORITY.value not in fields.get(job, ()):
-                remains = _cleared(remains, Field.PRIORITY, MULTIFACTOR)
-            if Field.NICE.value not in fields.get(job, ()) and remains.applied.priority is None:
+                remains = _cleared(remains, Field.PRIORITY, MULTIFACTOR, sure=sure)
+            explicit = remains.applied.priority is not None or remains.doubts.get(Field.PRIORITY)
+            if Field.NICE.value not in fields.get(job, ()) and not explicit:
                 remains = replace(remains, applied=replace(remains.applied, nice=0, base=0))
             if Field.EXC_NODES.value not in fields.get(job, ()):
-                remains = _cleared(remains, Field.EXC_NODES, remains.applied.exc_nodes_before)
+                remains = _cleared(remains, Field.EXC_NODES, remains.applied.exc_nodes_before, sure=sure)
             if Field.OVERSUBSCRIBE.value not in fields.get(job, ()):
                 applied = replace(remains.applied, oversubscribe=None, oversubscribe_before=None)
                 remains = _without_doubts(replace(remains, applied=applied), Field.OVERSUBSCRIBE)
@@ -292,6 +304,7 @@ class _Restore:
             if work:
                 self._announce(entries, work)
                 self._carry_out(work)
+                self._written.update(work)
                 for job in work:
                     tries[job] += 1
                 todo.extend(work)
@@ -524,8 +537,12 @@ def _unidentified(entry: Entry) -> Leftover:
     )
 
 
-def _cleared(entry: Entry, of: Field, neutral: Value) -> Entry:
-    return _without_doubts(replace(entry, applied=take(entry.applied, of, neutral)), of)
+def _cleared(entry: Entry, of: Field, neutral: Value, *, sure: bool) -> Entry:
+    """The entry with the neutral value for its claim; unless `sure`, what was ours stays in doubt."""
+    before = (*entry.ours(of), *(value for name, value in entry.previous.items() if name is of))
+    doubts = () if sure else tuple(dict.fromkeys(value for value in before if not same(of, value, neutral)))
+    entry = _without_doubts(replace(entry, applied=take(entry.applied, of, neutral)), of)
+    return replace(entry, doubts={**entry.doubts, of: doubts[-MAX_DOUBTS:]}) if doubts else entry
 
 
 def _without_doubts(entry: Entry, of: Field) -> Entry:

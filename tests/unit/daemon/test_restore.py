@@ -31,7 +31,7 @@ def test_every_priority_is_what_slurm_alone_computes_and_it_can_be_proved(bench,
     assert report.restored == (1, 2, 3, 4)
     assert bench.priorities() == {1: 1000, 2: 900, 3: 800, 4: 700}
     assert remains(bench.journal, bench.slurm.reader().status()).nothing
-    assert bench.journal.entries == {}
+    assert bench.forgets_everything()
 
 
 def test_explicit_priorities_are_released_and_the_users_nice_comes_back(tmp_path):
@@ -56,6 +56,33 @@ def test_a_second_restore_has_nothing_to_do(bench, mode):
     report = bench.restore()
     assert report.restored == ()
     assert bench.slurm.updates == written
+
+
+@BOTH
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_slurmctld_that_is_killed_right_after_the_restore_and_comes_back_with_our_values_is_restored_again(
+    tmp_path, mode, hidden
+):
+    bench = Bench.make(tmp_path)
+    for priority, nice in ((1000, 0), (900, 300), (800, 0)):
+        bench.slurm.submit(priority, nice=nice)
+    alone = bench.priorities()
+    bench.cycle([3, 2, 1], mode)
+    if hidden:
+        bench.slurm.hold(1)
+    bench.slurm.save_state()
+    assert bench.restore().complete
+    bench.slurm.crash_and_start()
+    bench.slurm.calculate()
+    assert not returned(bench)
+    bench.restart_daemon()
+    bench.clock.sleep(60.0)
+    assert bench.restore().complete
+    assert returned(bench)
+    bench.slurm.user_release(1) if hidden else None
+    assert bench.priorities() == alone
+    assert bench.forgets_everything() or hidden
+    assert bench.slurm.violations == []
 
 
 def test_restore_works_with_the_disk_full_and_with_the_journal_only_in_its_mirror(bench):
