@@ -11,17 +11,19 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from rltuned.cluster.changes import Change, Field, History, JobStatus, Outcome, OverSubscribe, WriteResult
+from rltuned.cluster.changes import Applied, Change, Field, History, JobStatus, Outcome, OverSubscribe, WriteResult
 from rltuned.cluster.tables import Snapshot
 from rltuned.config import Config, PolicySection, Stage
+from rltuned.daemon import handsoff
 from rltuned.daemon.apply import Result, apply
 from rltuned.daemon.breaker import Breaker
 from rltuned.daemon.budget import SNAPSHOT_RPCS, Budget
 from rltuned.daemon.checks import Finding, blocking, prerequisites
+from rltuned.daemon.claims import Entry
 from rltuned.daemon.clock import Clock
 from rltuned.daemon.heartbeat import beat, stop_beating
 from rltuned.daemon.journal import Journal
@@ -438,6 +440,7 @@ class Daemon:
             )
         except JournalError as error:
             blocked = str(error)
+        blocked = blocked or self._leave_alone(snapshot)
         for job in found.foreign:
             self.log.info("job.foreign", job=job, sentence="Somebody else changed it; it is left alone from now on.")
         strays = orphans(snapshot, self.journal)
@@ -451,6 +454,26 @@ class Daemon:
         self._orphans = strays
         self.metrics.orphans.set(len(strays))
         return found, blocked
+
+    def _leave_alone(self, snapshot: Snapshot) -> str:
+        """Mark the jobs that an admin wants left alone (``rltuned restore JOBID``). Why that could not be noted, or ""."""
+        directory = self.config.state.directory
+        asked = handsoff.asked(directory)
+        jobs = snapshot.jobs
+        rows = {job: jobs.row_of[job] for job in asked if job in jobs.row_of}
+        submitted = {job: int(jobs.submit_time[row]) for job, row in rows.items()}
+        known = {
+            job: self.journal.entry(job, submit) or Entry(Applied(job, submit, 0.0))
+            for job, submit in submitted.items()
+        }
+        try:
+            self.journal.update(
+                replace(entry, applied=replace(entry.applied, foreign=True)) for entry in known.values()
+            )
+        except JournalError as error:
+            return str(error)
+        handsoff.answered(directory, asked)
+        return ""
 
     def _overloaded(self, snapshot: Snapshot) -> str:
         health, limits = snapshot.health, self.config.write

@@ -23,10 +23,12 @@ from rltuned.config import (
 from rltuned.daemon.breaker import BreakerState
 from rltuned.daemon.heartbeat import read_heartbeat
 from rltuned.daemon.journal import Journal
+from rltuned.daemon.lock import Lock
 from rltuned.daemon.logs import make
 from rltuned.daemon.loop import CycleOutcome, Daemon, load_policy
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.record import load
+from rltuned.daemon.undo import undo
 from rltuned.decide.scope import Veto
 from rltuned.errors import ConfigError, ModelError, RltunedError, SlurmParseError
 from rltuned.placement import SolveOutcome
@@ -406,6 +408,26 @@ def test_a_factor_of_ours_under_an_admins_explicit_priority_is_taken_back_before
     run.slurm.do_release(12)
     run.ticks(2)
     assert run.slurm.untouched(run.slurm.jobs[12])
+
+
+def test_a_job_that_carried_nothing_is_left_alone_once_an_admin_has_asked_for_it_beside_the_daemon(tmp_path):
+    run = house(tmp_path, jobs=3)
+    run.tick()
+    middle = 2
+    assert run.slurm.jobs[middle].site_factor == 0
+    with Lock.acquire(tmp_path / "state", "run", 0.0):
+        undo(
+            run.daemon.config,
+            job_ids=[middle],
+            clock=run.slurm.clock,
+            connect_reader=lambda _section: run.slurm.reader(),
+            connect_writer=lambda _section: run.slurm.writer(),
+        )
+    run.slurm.jobs[middle].time_limit = 1.0
+    run.ticks(3)
+    assert run.slurm.jobs[middle].site_factor == 0
+    assert run.metric("rltuned_foreign_jobs") == 1
+    assert list((tmp_path / "state" / "hands-off").iterdir()) == []
 
 
 def test_jobs_that_leave_the_scope_are_given_back(tmp_path):
