@@ -72,7 +72,8 @@ class CommandFailedError(AssertionError):
 
 def run_testbed(*args: str) -> str:
     """Runs a command of the testbed and returns what it printed."""
-    done = subprocess.run([str(TESTBED / "testbed"), *args], check=False, capture_output=True, text=True)
+    own = {**os.environ, "PYTHON": sys.executable}
+    done = subprocess.run([str(TESTBED / "testbed"), *args], check=False, capture_output=True, text=True, env=own)
     if done.returncode != 0:
         raise CommandFailedError(f"testbed {shlex.join(args)}\n{done.stdout}{done.stderr}")
     return done.stdout
