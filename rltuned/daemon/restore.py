@@ -387,7 +387,7 @@ class _Restore:
 
     def _announce(self, entries: dict[int, Entry], work: Mapping[int, _Steps]) -> None:
         """Put the neutral values in doubt first, so that a daemon that goes on after an interrupt takes them for ours."""
-        now = self.clock.time()
+        now = self.clock.steady()
         for job, steps in work.items():
             entry = entries[job]
             for change in steps.writes:

@@ -20,6 +20,7 @@ from rltuned.config import (
     WriteSection,
 )
 from rltuned.daemon.breaker import BreakerState
+from rltuned.daemon.clock import Moment
 from rltuned.daemon.heartbeat import read_heartbeat
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.logs import make
@@ -371,12 +372,13 @@ def test_the_heartbeat_goes_on_while_slurm_is_down_and_ends_with_the_daemon(tmp_
     run = house(tmp_path)
     run.slurm.up = False
     run.ticks(3)
-    beat = read_heartbeat(tmp_path / "state")
-    assert run.slurm.clock.now - beat.time < 120
+    now = Moment.of(run.slurm.clock)
+    beat = read_heartbeat(now, tmp_path / "state")
+    assert now.since(beat.at) < 120
     assert beat.stale_after >= 4 * 60
-    assert read_heartbeat(tmp_path / "mirror") == beat
+    assert read_heartbeat(now, tmp_path / "mirror") == beat
     run.daemon.stop()
-    assert read_heartbeat(tmp_path / "state", tmp_path / "mirror") is None
+    assert read_heartbeat(now, tmp_path / "state", tmp_path / "mirror") is None
 
 
 def test_the_watchdog_is_fed_only_while_the_loop_moves(tmp_path):
