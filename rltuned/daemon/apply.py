@@ -49,6 +49,10 @@ class Result(NamedTuple):
     message: str
 
 
+READING_SECONDS: Final = 60.0
+"""How old a reading may be when it is written on: the three commands of one, each close to its time-out. More have passed
+when the process or the machine stood still meanwhile."""
+
 _GONE: Final = "it is not pending any more"
 _HELD: Final = "it is held"
 _EXPLICIT: Final = "somebody set an explicit priority"
@@ -85,6 +89,7 @@ def apply(
     if not ordered:
         return []
     ids = sorted({change.job_id for change in ordered})
+    read_at = clock.steady()
     seen = reader.status(ids)
     budget.spend(STATUS_RPCS, clock.monotonic())
     verdicts: list[Result | Change] = []
@@ -104,7 +109,7 @@ def apply(
         for change in sendable[room:]
     }
     if room:
-        for result in _send(sendable[:room], seen, reader, writer, journal, budget, clock, shares or {}):
+        for result in _send(sendable[:room], seen, read_at, reader, writer, journal, budget, clock, shares or {}):
             outcomes[id(result.change)] = result
     return [verdict if isinstance(verdict, Result) else outcomes[id(verdict)] for verdict in verdicts]
 
@@ -253,6 +258,7 @@ def _recognise(entry: Entry, of: Field, value: int | str) -> Entry | None:
 def _send(
     changes: Sequence[Change],
     seen: Mapping[int, JobStatus],
+    read_at: float,
     reader: SlurmReader,
     writer: SlurmWriter,
     journal: Journal,
@@ -264,10 +270,12 @@ def _send(
     pending: dict[int, Entry] = {}
     for change in changes:
         entry = pending.get(change.job_id) or journal.entry(change.job_id, change.submit_time)
-        entry = intended(entry, change, clock.time(), shares.get(change.job_id))
+        entry = intended(entry, change, clock.steady(), shares.get(change.job_id))
         pending[change.job_id] = entry
         intents.append((change, entry))
     journal.intend(intents)
+    if clock.steady() - read_at > READING_SECONDS:
+        return _too_late(intents, journal)
     answers: Sequence[WriteResult]
     try:
         answers = writer.write(changes)
@@ -290,13 +298,24 @@ def _send(
         if now_seen is None:
             outcome, message = Outcome.FAILED, f"could not be read back: {trouble}"
         else:
-            outcome, message, entry = settle(change, answer, seen, now_seen, entry, clock.time())
+            outcome, message, entry = settle(change, answer, seen, now_seen, entry, clock.steady())
         pending[change.job_id] = entry
         results.append(Result(change, outcome, message))
         settlements.append(Settlement(change, outcome, message, entry))
     with contextlib.suppress(JournalError):  # the intents on disk stand in for the outcomes; `journal.alarms` tells
         journal.settle(settlements)
     return results
+
+
+def _too_late(intents: Sequence[tuple[Change, Entry]], journal: Journal) -> list[Result]:
+    """What becomes of changes that are not sent because what they were judged by is old; what was intended is nobody's."""
+    why = "what was read of the job is too old (suspended machine, slow disk?)"
+    entries: dict[int, Entry] = {}
+    for change, entry in intents:
+        entries[change.job_id] = refused(entries.get(change.job_id, entry), change)
+    with contextlib.suppress(JournalError):
+        journal.settle([Settlement(change, Outcome.THROTTLED, why, entries[change.job_id]) for change, _ in intents])
+    return [Result(change, Outcome.THROTTLED, why) for change, _ in intents]
 
 
 def settle(

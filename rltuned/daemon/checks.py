@@ -11,6 +11,7 @@ from rltuned.cluster.changes import ApplyMode
 from rltuned.cluster.verdict import DAY
 from rltuned.config import Config, Stage
 from rltuned.daemon import record
+from rltuned.daemon.clock import Clock, Moment
 from rltuned.daemon.heartbeat import read_heartbeat
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import holder
@@ -141,8 +142,9 @@ def _limiter(facts: ClusterFacts, config: Config) -> list[Finding]:
     return [Finding(Severity.NOTE, "RPC limiter", cause, "a larger rl_bucket_size lets more changes into one cycle")]
 
 
-def examine(reader: SlurmReader, config: Config, now: float) -> list[Finding]:
+def examine(reader: SlurmReader, config: Config, clock: Clock) -> list[Finding]:
     """Everything that ``rltuned doctor`` reports. Writes nothing, to Slurm or to disk."""
+    now = clock.time()
     findings: list[Finding] = []
     try:
         findings += prerequisites(reader.facts(), config)
@@ -155,7 +157,7 @@ def examine(reader: SlurmReader, config: Config, now: float) -> list[Finding]:
     if config.policy.name == AUTO:
         findings += _verdict(reader, config, now)
     findings += rehearsal(config, now)
-    findings.append(_daemon(config.state.directory, config.state.mirror, now))
+    findings.append(_daemon(config.state.directory, config.state.mirror, Moment.of(clock)))
     if config.cycle.stage not in {Stage.CANARY, Stage.ACTIVE}:
         findings.append(
             Finding(Severity.NOTE, "stage", f"{config.cycle.stage}: nothing is written to Slurm", "set cycle.stage")
@@ -236,13 +238,13 @@ def rehearsal_remedy(trouble: str) -> str:
     return 'docs/rehearsal.md has the causes; rehearsal.enabled = "off" does without'
 
 
-def _daemon(directory: Path, mirror: Path | None, now: float) -> Finding:
+def _daemon(directory: Path, mirror: Path | None, now: Moment) -> Finding:
     held = holder(directory)
-    heartbeat = read_heartbeat(directory, mirror)
+    heartbeat = read_heartbeat(now, directory, mirror)
     if held is None:
         return Finding(Severity.NOTE, "daemon", "not running", "systemctl start rltuned")
-    if heartbeat is None or now - heartbeat.time > heartbeat.stale_after:
-        age = "none yet" if heartbeat is None else f"{now - heartbeat.time:.0f} s old"
+    if heartbeat is None or now.since(heartbeat.at) > heartbeat.stale_after:
+        age = "none yet" if heartbeat is None else f"{now.since(heartbeat.at):.0f} s old"
         return Finding(Severity.WARNING, "daemon", f"{held}; heartbeat {age}", "systemctl restart rltuned")
     return Finding(Severity.OK, "daemon", str(held))
 

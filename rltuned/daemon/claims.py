@@ -50,7 +50,7 @@ class Entry:
     previous: Mapping[Field, Value] = field(default_factory=_no_values)
     """What the field had before the last write that was seen to succeed, until that is old enough to be safe."""
     touched: float = 0.0
-    """Epoch seconds of the last intent or outcome."""
+    """When the last intent or outcome was noted: epoch seconds by the steady clock (`rltuned.daemon.clock`)."""
     shares: OverSubscribe | None = None
     """OverSubscribe of the job's partition when we toggled the job's: decides whether that can be undone."""
 

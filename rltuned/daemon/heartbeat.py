@@ -1,13 +1,18 @@
-"""The daemon's sign of life: a small file in each state directory, for the dead-man timer and `doctor`. No NumPy."""
+"""The daemon's sign of life: a small file in each state directory, for the dead-man timer and `doctor`. No NumPy.
+
+How old it is does not depend on the wall clock (`rltuned.daemon.clock.Moment`): a clock that is set by minutes must
+neither set the dead-man on a living daemon nor keep it from a dead one.
+"""
 
 import contextlib
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from rltuned.daemon.clock import Moment
 from rltuned.daemon.files import write_atomic
 
 HEARTBEAT_NAME: Final = "heartbeat.json"
@@ -17,16 +22,16 @@ HEARTBEAT_NAME: Final = "heartbeat.json"
 class Heartbeat:
     """The daemon's sign of life, as the dead-man timer reads it."""
 
-    time: float
-    """Epoch seconds of the last one."""
+    at: Moment
+    """Of the last one."""
     stale_after: float
     """Seconds after which the daemon itself considers it stale (several cycles)."""
     pid: int
 
 
-def beat(directories: Iterable[Path], now: float, stale_after: float) -> bool:
+def beat(directories: Iterable[Path], now: Moment, stale_after: float) -> bool:
     """Write the heartbeat into each directory. False when no disk took it; the dead-man timer then restores in time."""
-    data = json.dumps({"time": now, "stale_after": stale_after, "pid": os.getpid()}).encode() + b"\n"
+    data = json.dumps(asdict(now) | {"stale_after": stale_after, "pid": os.getpid()}).encode() + b"\n"
     taken = False
     for directory in directories:
         # Not durable: a heartbeat lost in a power cut is rightly stale.
@@ -43,7 +48,7 @@ def stop_beating(directories: Iterable[Path]) -> None:
             (directory / HEARTBEAT_NAME).unlink()
 
 
-def read_heartbeat(*directories: Path | None) -> Heartbeat | None:
+def read_heartbeat(now: Moment, *directories: Path | None) -> Heartbeat | None:
     """The latest heartbeat in any of the state directories; None when there is none that can be understood."""
     found: list[Heartbeat] = []
     for directory in directories:
@@ -51,13 +56,14 @@ def read_heartbeat(*directories: Path | None) -> Heartbeat | None:
             continue
         try:
             data = json.loads((directory / HEARTBEAT_NAME).read_text(encoding="utf-8"))
-            found.append(Heartbeat(float(data["time"]), float(data["stale_after"]), int(data["pid"])))
+            at = Moment(float(data["time"]), float(data["monotonic"]), str(data["host"]), str(data["boot"]))
+            found.append(Heartbeat(at, float(data["stale_after"]), int(data["pid"])))
         except (OSError, ValueError, KeyError, TypeError):
             continue
-    return max(found, key=lambda heartbeat: heartbeat.time, default=None)
+    return min(found, key=lambda heartbeat: now.since(heartbeat.at), default=None)
 
 
-def is_stale(max_age: float, now: float, *directories: Path | None) -> bool:
+def is_stale(max_age: float, now: Moment, *directories: Path | None) -> bool:
     """Whether the daemon shows no sign of life: no heartbeat, or none for `max_age` seconds (several cycles at least)."""
-    heartbeat = read_heartbeat(*directories)
-    return heartbeat is None or now - heartbeat.time > max(max_age, heartbeat.stale_after)
+    heartbeat = read_heartbeat(now, *directories)
+    return heartbeat is None or now.since(heartbeat.at) > max(max_age, heartbeat.stale_after)

@@ -24,7 +24,7 @@ from rltuned.daemon.breaker import Breaker
 from rltuned.daemon.budget import SNAPSHOT_RPCS, Budget
 from rltuned.daemon.checks import Finding, blocking, prerequisites
 from rltuned.daemon.claims import Entry
-from rltuned.daemon.clock import Clock
+from rltuned.daemon.clock import Clock, Moment
 from rltuned.daemon.heartbeat import beat, stop_beating
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.logs import Log
@@ -200,6 +200,7 @@ class Daemon:
         self._began = self._looked_at = self.clock.monotonic()
         self._progress_at = self._began
         self._beat_at = float("-inf")
+        self._beats = True
         self._phases: dict[str, float] = {}
         self.metrics.interval.set(self.config.cycle.interval)
         self.metrics.journal_damage.set(self.journal.damage.lines)
@@ -226,6 +227,8 @@ class Daemon:
             return "dry run"
         if self.demoted:
             return f"demoted: {self.demoted}"
+        if not self._beats:
+            return "no state directory takes the heartbeat, so the dead-man timer would undo what is written"
         missing = blocking(self.findings)
         return "; ".join(finding.cause for finding in missing)
 
@@ -312,10 +315,11 @@ class Daemon:
         self.budget.start_cycle()
         with self._phase("read"):
             self._refresh_facts()
+            read_at = self.clock.steady()
             snapshot = self._reader.snapshot(self.clock.time())
             self.budget.spend(SNAPSHOT_RPCS, self.clock.monotonic())
         with self._phase("reconcile"):
-            found, blocked = self._reconcile(snapshot)
+            found, blocked = self._reconcile(snapshot, read_at)
         pending = len(snapshot.jobs.pending)
         self.metrics.pending.set(pending)
         stage = self.stage
@@ -326,7 +330,7 @@ class Daemon:
             return CycleReport(CycleOutcome.DONE, stage, sentence, pending, restored=restored, acted=acted)
         with self._phase("plan"):
             policy, choice = self._choose(snapshot)
-            result = self.planner(snapshot, policy, self.config, self.journal.history())
+            result = self.planner(snapshot, policy, self.config, self.journal.history(read_at))
         results: list[Result] = []
         shed = self._overloaded(snapshot)
         if stage in WRITING and not blocked and not shed:
@@ -427,7 +431,7 @@ class Daemon:
             self.budget = fresh
             self.budget.spend(0, self.clock.monotonic())
 
-    def _reconcile(self, snapshot: Snapshot) -> tuple[Reconciled, str]:
+    def _reconcile(self, snapshot: Snapshot, read_at: float) -> tuple[Reconciled, str]:
         """What was found, and why nothing may be written in this cycle ("" when it may)."""
         blocked = ""
         found = Reconciled()
@@ -435,7 +439,7 @@ class Daemon:
             found = self._reconciler.reconcile(
                 self.journal,
                 view(snapshot, self.journal),
-                snapshot.time,
+                read_at,
                 calculated=bool(snapshot.jobs.site_known.any()),
             )
         except JournalError as error:
@@ -663,7 +667,8 @@ class Daemon:
         now = self.clock.monotonic()
         if now - self._beat_at >= 5.0:
             self._beat_at = now
-            beat(self._directories(), self.clock.time(), max(STALE_SECONDS, 4 * self.config.cycle.interval))
+            stale_after = max(STALE_SECONDS, 4 * self.config.cycle.interval)
+            self._beats = beat(self._directories(), Moment.of(self.clock), stale_after)
 
     def _directories(self) -> Sequence[Path]:
         state = self.config.state

@@ -68,7 +68,7 @@ class Reconciler:
         Args:
             journal: is updated, in memory and on disk.
             seen: the jobs of the journal's entries, as far as Slurm knows them.
-            now: epoch seconds of the reading.
+            now: when the jobs were read, by the steady clock, as `Entry.touched`.
             calculated: sprio lists at least one job of the cluster, so a job that it leaves out is left out on purpose.
 
         Raises:
@@ -102,7 +102,7 @@ class Reconciler:
             if status.site_factor is None and not status.held:
                 unlisted[job] = status.priority
             explicit = calculated and self._unlisted.get(job) == status.priority
-            after = _settle(entry, status, now, explicit=explicit, rollback=rollback)
+            after = _settle(_not_of_the_future(entry, now), status, now, explicit=explicit, rollback=rollback)
             rescue = _rescue(after, status)
             if rescue is not None:
                 rescues.append(rescue)
@@ -215,6 +215,14 @@ def _unsettled(entry: Entry, of: Field) -> bool:
 
 def _old(entry: Entry, now: float) -> bool:
     return now - entry.touched >= SETTLE_SECONDS
+
+
+def _not_of_the_future(entry: Entry, now: float) -> Entry:
+    """Written by an earlier process, before somebody set the wall clock back: its age counts from now on."""
+    if entry.touched <= now:
+        return entry
+    applied = replace(entry.applied, changed_at=min(entry.applied.changed_at, now))
+    return replace(entry, applied=applied, touched=now)
 
 
 def _rescue(entry: Entry, status: JobStatus) -> Change | None:

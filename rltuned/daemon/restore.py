@@ -203,7 +203,7 @@ class _Restore:
             for job, status in strangers.items():
                 factor = status.site_factor or 0
                 entries[job] = Entry(Applied(job, status.submit_time, 0.0, site_factor=factor))
-        before, began = dict(entries), self.clock.time()
+        before, began = dict(entries), self.clock.steady()
         left = self._work_off(entries)
         stuck = {item.job_id for item in left}
         foreign = {job for job, entry in entries.items() if entry.applied.foreign}
@@ -437,7 +437,7 @@ class _Restore:
 
     def _announce(self, entries: dict[int, Entry], work: Mapping[int, _Steps]) -> None:
         """Put the neutral values in doubt first, so that a daemon that goes on after an interrupt takes them for ours."""
-        now = self.clock.time()
+        now = self.clock.steady()
         for job, steps in work.items():
             entry = entries[job]
             for change in steps.writes:

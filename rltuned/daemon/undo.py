@@ -6,11 +6,12 @@ what a living daemon means to them.
 
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
+from typing import Final
 
 from rltuned.config import Config, SlurmSection
 from rltuned.daemon import handsoff
 from rltuned.daemon.budget import Budget
-from rltuned.daemon.clock import Clock, SystemClock
+from rltuned.daemon.clock import Clock, Moment, SystemClock
 from rltuned.daemon.heartbeat import is_stale
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import Lock, holder
@@ -18,6 +19,9 @@ from rltuned.daemon.restore import Progress, RestoreReport, restore
 from rltuned.errors import JournalError, LockedError, SlurmError
 from rltuned.slurm.connect import open_reader, open_writer
 from rltuned.slurm.port import SlurmReader, SlurmWriter
+
+SECOND_LOOK: Final = 5.0
+"""Seconds after which a lock that is held without a sign of life is looked at once more."""
 
 
 def undo(
@@ -58,8 +62,17 @@ def undo(
     """
     clock = clock or SystemClock()
     state = config.state
-    if if_stale is not None and not is_stale(if_stale, clock.time(), state.directory, state.mirror):
+
+    def alive() -> bool:
+        return if_stale is not None and not is_stale(if_stale, Moment.of(clock), state.directory, state.mirror)
+
+    if alive():
         return None
+    if if_stale is not None and holder(state.directory) is not None:
+        # A daemon that is just starting, or ending: it beats in a moment, or the lock is free.
+        clock.sleep(SECOND_LOOK)
+        if alive():
+            return None
     with ExitStack() as stack:
         record = _locked(config, stack, clock, beside_daemon=bool(job_ids) or if_stale is not None)
         try:

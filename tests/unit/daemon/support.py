@@ -63,7 +63,7 @@ class Bench:
         snapshot = self.slurm.reader().snapshot(self.clock.time())
         calculated = bool(snapshot.jobs.site_known.any())
         return self.reconciler.reconcile(
-            self.journal, view(snapshot, self.journal), self.clock.time(), calculated=calculated
+            self.journal, view(snapshot, self.journal), self.clock.steady(), calculated=calculated
         )
 
     def reorder(self, order: Sequence[int], mode: ApplyMode = ApplyMode.SITE_FACTOR) -> list[Change]:

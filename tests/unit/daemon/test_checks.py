@@ -7,6 +7,7 @@ from unit.daemon.support import Bench
 from rltuned.cluster.changes import ApplyMode
 from rltuned.config import Config, DecideSection, StateSection
 from rltuned.daemon.checks import Severity, blocking, examine, prerequisites
+from rltuned.daemon.clock import Moment
 from rltuned.daemon.heartbeat import beat
 from rltuned.daemon.lock import Lock
 from rltuned.slurm.port import Privilege
@@ -55,7 +56,7 @@ def bench(tmp_path):
 
 def report(bench):
     config = Config(state=StateSection(directory=bench.directory / "state", mirror=bench.directory / "mirror"))
-    return {finding.subject: finding for finding in examine(bench.slurm.reader(), config, bench.clock.time())}
+    return {finding.subject: finding for finding in examine(bench.slurm.reader(), config, bench.clock)}
 
 
 def test_doctor_proves_that_nothing_is_left_after_restore_and_says_when_something_is(bench):
@@ -86,7 +87,7 @@ def test_doctor_says_who_runs_and_whether_it_lives(bench):
     assert report(bench)["daemon"].cause == "not running"
     with Lock.acquire(bench.directory / "state", "run", 0.0):
         assert "heartbeat none yet" in report(bench)["daemon"].cause
-        beat([bench.directory / "state"], bench.clock.time(), 300.0)
+        beat([bench.directory / "state"], Moment.of(bench.clock), 300.0)
         assert report(bench)["daemon"].severity is Severity.OK
         bench.clock.sleep(301.0)
         assert "301 s old" in report(bench)["daemon"].cause

@@ -1,9 +1,11 @@
 """``rltuned restore`` as a whole, beside dead, living and hung daemons."""
 
 import pytest
+from unit.daemon.model_slurm import VirtualClock
 from unit.daemon.support import Bench
 
 from rltuned.config import Config, StateSection
+from rltuned.daemon.clock import Moment
 from rltuned.daemon.heartbeat import beat
 from rltuned.daemon.lock import Lock
 from rltuned.daemon.undo import undo
@@ -18,11 +20,11 @@ def bench(tmp_path):
     return bench
 
 
-def run(bench, **values):
+def run(bench, clock=None, **values):
     config = Config(state=StateSection(directory=bench.directory / "state", mirror=bench.directory / "mirror"))
     return undo(
         config,
-        clock=bench.clock,
+        clock=clock or bench.clock,
         connect_reader=lambda _section: bench.slurm.reader(),
         connect_writer=lambda _section: bench.slurm.writer(),
         **values,
@@ -59,20 +61,42 @@ def test_beside_a_living_daemon_single_jobs_can_be_given_back(bench):
 
 
 def test_the_dead_man_does_nothing_while_the_heart_beats(bench):
-    beat([bench.directory / "state"], bench.clock.time(), 300.0)
+    beat([bench.directory / "state"], Moment.of(bench.clock), 300.0)
     assert run(bench, if_stale=300.0) is None
     assert untouched(bench) == []
 
 
 @pytest.mark.parametrize("hung", [False, True])
 def test_the_dead_man_restores_once_the_heart_has_stopped_even_if_a_hung_daemon_holds_the_lock(bench, hung):
-    beat([bench.directory / "state"], bench.clock.time(), 300.0)
+    beat([bench.directory / "state"], Moment.of(bench.clock), 300.0)
     bench.clock.sleep(301.0)
     lock = Lock.acquire(bench.directory / "state", "run", 0.0) if hung else None
     assert run(bench, if_stale=300.0).complete
     assert untouched(bench) == [1, 2, 3, 4]
     if lock is not None:
         lock.release()
+
+
+@pytest.mark.parametrize("befalls", ["set", "suspend"])
+def test_the_dead_man_leaves_a_living_daemon_alone_whatever_befalls_the_clock(bench, befalls):
+    beat([bench.directory / "state"], Moment.of(bench.clock), 300.0)
+    with Lock.acquire(bench.directory / "state", "run", 0.0):
+        getattr(bench.clock, befalls)(3600.0)
+        assert run(bench, if_stale=300.0) is None
+        assert untouched(bench) == []
+        bench.clock.sleep(301.0)
+        assert run(bench, if_stale=300.0).complete
+
+
+def test_the_dead_man_leaves_a_daemon_alone_that_is_just_starting(bench):
+    class Starting(VirtualClock):
+        def sleep(self, seconds):
+            super().sleep(seconds)
+            beat([bench.directory / "state"], Moment.of(self), 300.0)
+
+    with Lock.acquire(bench.directory / "state", "run", 0.0):
+        assert run(bench, if_stale=300.0, clock=Starting()) is None
+    assert untouched(bench) == []
 
 
 def test_a_hung_daemon_that_wakes_up_after_the_dead_man_does_nothing_that_cannot_be_undone(tmp_path):
