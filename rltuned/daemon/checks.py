@@ -5,14 +5,13 @@ import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 
 from rltuned.cluster.changes import ApplyMode
 from rltuned.cluster.verdict import DAY
 from rltuned.config import Config, Stage
 from rltuned.daemon import record
 from rltuned.daemon.clock import Clock, Moment
-from rltuned.daemon.heartbeat import read_heartbeat
+from rltuned.daemon.heartbeat import Heartbeat, read_heartbeat
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import holder
 from rltuned.daemon.restore import Remains, remains
@@ -157,7 +156,13 @@ def examine(reader: SlurmReader, config: Config, clock: Clock) -> list[Finding]:
     if config.policy.name == AUTO:
         findings += _verdict(reader, config, now)
     findings += rehearsal(config, now)
-    findings.append(_daemon(config.state.directory, config.state.mirror, Moment.of(clock)))
+    heartbeat = read_heartbeat(Moment.of(clock), config.state.directory, config.state.mirror)
+    lives = (
+        heartbeat is not None
+        and Moment.of(clock).since(heartbeat.at) <= heartbeat.stale_after
+        and holder(config.state.directory) is not None
+    )
+    findings += _daemon(config, heartbeat, Moment.of(clock))
     if config.cycle.stage not in {Stage.CANARY, Stage.ACTIVE}:
         findings.append(
             Finding(Severity.NOTE, "stage", f"{config.cycle.stage}: nothing is written to Slurm", "set cycle.stage")
@@ -172,7 +177,8 @@ def examine(reader: SlurmReader, config: Config, clock: Clock) -> list[Finding]:
     else:
         findings.append(Finding(Severity.OK, "journal", f"{len(journal.entries)} jobs"))
     if seen is not None:
-        findings += leftovers(remains(journal, seen), running=holder(config.state.directory) is not None)
+        wanted = lives and heartbeat is not None and heartbeat.condition.writing
+        findings += leftovers(remains(journal, seen), running=lives, wanted=wanted)
     return findings
 
 
@@ -238,19 +244,31 @@ def rehearsal_remedy(trouble: str) -> str:
     return 'docs/rehearsal.md has the causes; rehearsal.enabled = "off" does without'
 
 
-def _daemon(directory: Path, mirror: Path | None, now: Moment) -> Finding:
-    held = holder(directory)
-    heartbeat = read_heartbeat(now, directory, mirror)
+def _daemon(config: Config, heartbeat: Heartbeat | None, now: Moment) -> list[Finding]:
+    held = holder(config.state.directory)
     if held is None:
-        return Finding(Severity.NOTE, "daemon", "not running", "systemctl start rltuned")
+        return [Finding(Severity.NOTE, "daemon", "not running", "systemctl start rltuned")]
     if heartbeat is None or now.since(heartbeat.at) > heartbeat.stale_after:
         age = "none yet" if heartbeat is None else f"{now.since(heartbeat.at):.0f} s old"
-        return Finding(Severity.WARNING, "daemon", f"{held}; heartbeat {age}", "systemctl restart rltuned")
-    return Finding(Severity.OK, "daemon", str(held))
+        return [Finding(Severity.WARNING, "daemon", f"{held}; heartbeat {age}", "systemctl restart rltuned")]
+    findings = []
+    condition = heartbeat.condition
+    if condition.inactive > config.write.give_back_after:
+        cause = f"{held}; it lives, but the last plan that it could carry out is {condition.inactive:.0f} s old"
+        findings.append(Finding(Severity.ERROR, "daemon", cause, "its log (journalctl -u rltuned) names the cause"))
+    else:
+        findings.append(Finding(Severity.OK, "daemon", str(held)))
+    if condition.unreturned:
+        cause = f"jobs that could not be given back yet, and are tried again: {_some(condition.unreturned)}"
+        findings.append(Finding(Severity.ERROR, "unreturned", cause, "its log names the reason (jobs.not_returned)"))
+    return findings
 
 
-def leftovers(found: Remains, *, running: bool) -> list[Finding]:
-    """What is still changed on the queue, in words. Without a running daemon nothing should be."""
+def leftovers(found: Remains, *, running: bool, wanted: bool) -> list[Finding]:
+    """What is still changed on the queue, in words. `wanted`: by a daemon that runs in a stage that writes.
+
+    Without such a daemon nothing should be; one in another stage (`running`) gives back what there is.
+    """
     findings: list[Finding] = []
     if found.nothing:
         cause = "nothing of rltuned's is on any pending job: each priority is what Slurm alone computes"
@@ -261,8 +279,12 @@ def leftovers(found: Remains, *, running: bool) -> list[Finding]:
             parts.append(f"{len(found.jobs)} pending jobs carry values of rltuned's ({_some(found.jobs)})")
         if found.unverifiable:
             parts.append(f"{len(found.unverifiable)} may, but sprio does not list them ({_some(found.unverifiable)})")
-        severity = Severity.OK if running else Severity.ERROR
-        findings.append(Finding(severity, "leftovers", "; ".join(parts), "" if running else "rltuned restore"))
+        severity, remedy = Severity.ERROR, "rltuned restore"
+        if wanted:
+            severity, remedy = Severity.OK, ""
+        elif running:
+            severity, remedy = Severity.WARNING, "the daemon is giving them back; if they stay: systemctl stop rltuned"
+        findings.append(Finding(severity, "leftovers", "; ".join(parts), remedy))
     if found.foreign:
         cause = f"{len(found.foreign)} jobs were changed by somebody else and are left alone ({_some(found.foreign)})"
         findings.append(Finding(Severity.NOTE, "foreign changes", cause))

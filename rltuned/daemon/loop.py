@@ -25,7 +25,7 @@ from rltuned.daemon.budget import SNAPSHOT_RPCS, Budget
 from rltuned.daemon.checks import Finding, blocking, prerequisites
 from rltuned.daemon.claims import Entry
 from rltuned.daemon.clock import Clock, Moment
-from rltuned.daemon.heartbeat import beat, stop_beating
+from rltuned.daemon.heartbeat import Condition, beat, stop_beating
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.logs import Log
 from rltuned.daemon.metrics import Metrics
@@ -57,6 +57,8 @@ SPREAD: Final = 0.5
 """Share of the interval over which writes are spread when Slurm's RPC limiter does not take them at once."""
 LONGEST_RETRY: Final = 600.0
 """Longest time between two tries to give a job back, seconds."""
+MOST_NAMED: Final = 20
+"""Most jobs that one message names."""
 STUCK_TIMEOUTS: Final = 6.0
 """A step of a cycle that takes so many time-outs of Slurm's commands is stuck: the watchdog may act."""
 
@@ -189,6 +191,8 @@ class Daemon:
         self._alarms = 0
         self._unavailable = False
         self._returns = Returns(self.config.cycle.interval, LONGEST_RETRY)
+        self._acted_at = self.clock.monotonic()
+        """When the queue was last as the plan wants it."""
         self._unable = 0.0
         """Seconds for which Slurm has answered but no plan could be carried out."""
         self._orphans: tuple[int, ...] = ()
@@ -606,7 +610,7 @@ class Daemon:
                 self.log.warning(
                     "jobs.not_returned",
                     sentence=f"{len(same)} jobs could not be given back to Slurm. {ending}",
-                    jobs=[item.job_id for item in same[:20]],
+                    jobs=[item.job_id for item in same[:MOST_NAMED]],
                     field=first.field,
                     reason=first.reason,
                     remedy=first.remedy,
@@ -621,6 +625,7 @@ class Daemon:
         passed, self._looked_at = now - self._looked_at, now
         if report.acted:
             self._unable = 0.0
+            self._acted_at = now
         elif not self._unavailable:
             self._unable += passed
         try:
@@ -638,7 +643,8 @@ class Daemon:
         except Exception:
             self.log.exception("cycle.defect", sentence="This is a defect; please report it.")
         self.metrics.unable.set(self._unable)
-        self.metrics.unreturned.set(self._returns.keep(self.journal.entries))
+        self._returns.keep(self.journal.entries)
+        self.metrics.unreturned.set(len(self._returns.waiting))
 
     def _as_many_as_fit(self, jobs: Sequence[int]) -> Sequence[int]:
         """Giving back takes up to two writes a job; what does not fit into the budget waits for the next cycle."""
@@ -668,7 +674,12 @@ class Daemon:
         if now - self._beat_at >= 5.0:
             self._beat_at = now
             stale_after = max(STALE_SECONDS, 4 * self.config.cycle.interval)
-            self._beats = beat(self._directories(), Moment.of(self.clock), stale_after)
+            condition = Condition(
+                writing=self.stage in WRITING,
+                inactive=now - self._acted_at,
+                unreturned=tuple(self._returns.waiting[:MOST_NAMED]),
+            )
+            self._beats = beat(self._directories(), Moment.of(self.clock), stale_after, condition)
 
     def _directories(self) -> Sequence[Path]:
         state = self.config.state
