@@ -70,6 +70,22 @@ class Entry:
         return self.applied.is_empty and not self.doubts and not self.previous and not self.owes_nice
 
     @property
+    def claims(self) -> bool:
+        """Whether a value of ours was last seen on the job, as far as it can be taken back."""
+        applied = self.applied
+        return applied.site_factor != 0 or applied.priority is not None or applied.exc_nodes is not None
+
+    @property
+    def carries(self) -> bool:
+        """Whether a value of ours that can be taken back is on the job, or may be."""
+        return (
+            any(self.ours(Field.SITE_FACTOR))
+            or any(self.ours(Field.PRIORITY))
+            or bool(self.ours(Field.EXC_NODES))
+            or self.owes_nice
+        )
+
+    @property
     def owes_nice(self) -> bool:
         """Our explicit priority is gone, but the user's nice, which Slurm reset to 0 with it, is not back."""
         return self.applied.priority is None and self.applied.nice != 0
@@ -235,10 +251,11 @@ def take(applied: Applied, of: Field, value: Value) -> Applied:
             return replace(applied, nice=0)
 
 
-def requeued(entry: Entry, status: JobStatus) -> Entry | None:
+def requeued(entry: Entry, status: JobStatus, *, ids_go_on: bool) -> Entry | None:
     """The entry of a job that ran and was requeued: same id, new submit time, our value still on it.
 
-    None when it is another job altogether: ids start over when slurmctld loses its state.
+    None when it is, or may be, another job: ids start over when slurmctld loses its state. A job that was requeued and
+    held shows no site factor; it is the same job where `ids_go_on`: another job of the journal is still there as it was.
     """
     applied = entry.applied
     carries_factor = applied.site_factor != 0 and status.site_factor == applied.site_factor
@@ -246,9 +263,23 @@ def requeued(entry: Entry, status: JobStatus) -> Entry | None:
         applied.priority is not None and status.site_factor is None and status.priority == applied.priority
     )
     carries_nodes = bool(applied.exc_nodes) and same(Field.EXC_NODES, status.exc_nodes, applied.exc_nodes)
-    if not (carries_factor or carries_priority or carries_nodes):
+    may_carry = ids_go_on and status.site_factor is None and may_be_requeued(entry)
+    if not (carries_factor or carries_priority or carries_nodes or may_carry):
         return None
     return replace(entry, applied=replace(applied, submit_time=status.submit_time))
+
+
+def may_be_requeued(entry: Entry) -> bool:
+    """Whether a value of ours can be on the job where no reading shows it."""
+    return any(entry.ours(Field.SITE_FACTOR)) or any(entry.ours(Field.PRIORITY))
+
+
+def dated(entry: Entry, now: float) -> Entry:
+    """The entry with an age. One from the future was noted before somebody set the wall clock back: it counts from now."""
+    if entry.touched <= now:
+        return entry
+    applied = replace(entry.applied, changed_at=min(entry.applied.changed_at, now))
+    return replace(entry, applied=applied, touched=now)
 
 
 def _with(

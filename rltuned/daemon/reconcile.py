@@ -19,7 +19,9 @@ from rltuned.daemon.claims import (
     Value,
     among,
     confirmed,
+    dated,
     estranged,
+    may_be_requeued,
     recognised,
     requeued,
     rolled_back,
@@ -81,6 +83,7 @@ class Reconciler:
         missing: set[int] = set()
         unlisted: dict[int, int] = {}
         rollback = _slurmctld_went_back(journal, seen)
+        ids_go_on = any(job in seen and seen[job].submit_time == e.submit_time for job, e in journal.entries.items())
         for job, entry in journal.entries.items():
             status = seen.get(job)
             if status is None:
@@ -89,10 +92,10 @@ class Reconciler:
                     forgotten.append(job)
                 continue
             if status.submit_time != entry.submit_time:
-                again = requeued(entry, status) if status.pending else None
+                again = requeued(entry, status, ids_go_on=ids_go_on) if status.pending else None
                 if again is not None:
                     changed.append(again)
-                elif status.pending and (status.site_factor is not None or not _may_be_requeued(entry)):
+                elif status.pending and (status.site_factor is not None or not may_be_requeued(entry)):
                     forgotten.append(job)
                 continue
             if not status.pending:
@@ -100,7 +103,7 @@ class Reconciler:
             if status.site_factor is None and not status.held:
                 unlisted[job] = status.priority
             explicit = calculated and self._unlisted.get(job) == status.priority
-            after = _settle(_not_of_the_future(entry, now), status, now, explicit=explicit, rollback=rollback)
+            after = _settle(dated(entry, now), status, now, explicit=explicit, rollback=rollback)
             rescue = _rescue(after, status)
             if rescue is not None:
                 rescues.append(rescue)
@@ -139,10 +142,6 @@ def _owes_now(entry: Entry, status: JobStatus | None) -> bool:
     if status is None or not status.pending or status.held or status.submit_time != entry.submit_time:
         return False
     return entry.owes_nice and not entry.applied.foreign and not entry.doubts.get(Field.PRIORITY) and status.nice == 0
-
-
-def _may_be_requeued(entry: Entry) -> bool:
-    return entry.applied.site_factor != 0 or entry.applied.priority is not None
 
 
 def _settle(entry: Entry, status: JobStatus, now: float, *, explicit: bool, rollback: bool) -> Entry:
@@ -217,14 +216,6 @@ def _unsettled(entry: Entry, of: Field) -> bool:
 
 def _old(entry: Entry, now: float) -> bool:
     return now - entry.touched >= SETTLE_SECONDS
-
-
-def _not_of_the_future(entry: Entry, now: float) -> Entry:
-    """Written by an earlier process, before somebody set the wall clock back: its age counts from now on."""
-    if entry.touched <= now:
-        return entry
-    applied = replace(entry.applied, changed_at=min(entry.applied.changed_at, now))
-    return replace(entry, applied=applied, touched=now)
 
 
 def _rescue(entry: Entry, status: JobStatus) -> Change | None:

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from typing import Final
 
 from rltuned.config import Config, SlurmSection
+from rltuned.daemon import handsoff
 from rltuned.daemon.budget import Budget
 from rltuned.daemon.clock import Clock, Moment, SystemClock
 from rltuned.daemon.heartbeat import is_stale
@@ -37,7 +38,7 @@ def undo(
     """Give the queue, or some jobs, back to Slurm.
 
     While a daemon runs, everything can only be restored by stopping it (it would apply its plan again a minute later);
-    single jobs can be restored beside it: the daemon sees that somebody changed them and leaves them alone for good.
+    single jobs can be restored beside it: the daemon is told (`handsoff`) and leaves them alone for good.
     A daemon that holds the lock but shows no sign of life is no obstacle for `if_stale`.
 
     Args:
@@ -57,6 +58,7 @@ def undo(
         LockedError: a daemon runs (or another restore); the message says who and what to do.
         JournalError: the journal cannot be read, so that nothing is known.
         SlurmError: the queue could not be read; try again, nothing is lost.
+        RltunedError: a living daemon could not be told to leave the jobs alone; nothing was changed.
     """
     clock = clock or SystemClock()
     state = config.state
@@ -81,8 +83,10 @@ def undo(
                 raise
             journal, record = Journal(), False
         stack.callback(journal.close)
-        if not orphans and not any(not job_ids or job in job_ids for job in journal.entries):
+        if not orphans and not job_ids and not journal.entries:
             return RestoreReport()
+        if job_ids and not record:
+            handsoff.ask(state.directory, job_ids)
         reader = connect_reader(config.slurm)
         try:
             facts = reader.facts()

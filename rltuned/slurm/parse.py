@@ -331,8 +331,11 @@ def depends(value: str) -> bool:
 # --- states ------------------------------------------------------------------------------------------------------
 
 PENDING: Final = "PD"
-HOLDING_STATES: Final = frozenset({"R", "S", "CG", "CF", "SO", "ST", "SI", "RS"})
-"""Compact states of jobs that hold resources, squeue(1): running, suspended, completing, configuring, staging out …"""
+WAITING_STATES: Final = frozenset({PENDING, "SE", "RD"})
+"""Compact states of jobs that wait: pending, and held after a special exit or with their reservation deleted, squeue(1)."""
+HOLDING_STATES: Final = frozenset({"R", "S", "CG", "CF", "SO", "ST", "SI", "RS", "RQ", "RH"})
+"""Compact states of jobs that hold resources, squeue(1): running, suspended, completing (also before they are requeued),
+configuring, staging out …"""
 
 _STATE_SUFFIX: Final = {
     "*": "NOT_RESPONDING",

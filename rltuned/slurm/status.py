@@ -130,7 +130,7 @@ def read_status(runner: Runner, job_ids: Sequence[int] | None) -> dict[int, JobS
     exclusive = table.get(EXCLUSIVE)
     found: dict[int, JobStatus] = {}
     for row, job in enumerate(record_ids(table)):
-        pending = table["StateCompact"][row] == parse.PENDING
+        pending = table["StateCompact"][row] in parse.WAITING_STATES
         if (not pending if wanted is None else job not in wanted) or (job in found and found[job].pending):
             # The first task of an array may run under the array's own id while others wait: the waiting record counts.
             continue

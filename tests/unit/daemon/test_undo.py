@@ -38,6 +38,8 @@ def untouched(bench):
 def test_after_a_dead_daemon_everything_is_given_back(bench):
     assert run(bench).complete
     assert untouched(bench) == [1, 2, 3, 4]
+    bench.clock.sleep(60.0)
+    assert run(bench).restored == (), "looks again once slurmctld has surely saved its state, and forgets"
     reads = bench.slurm.reads
     assert run(bench).restored == ()
     assert bench.slurm.reads == reads, "with nothing in the journal Slurm is not even asked"
