@@ -310,7 +310,7 @@ class Deaf(ModelReader):
         return replace(shot, health=replace(shot.health, server_threads=500)) if self.busy else shot
 
 
-@pytest.mark.parametrize("trouble", ["broken", "busy", "disk full", "defect"])
+@pytest.mark.parametrize("trouble", ["broken", "busy", "defect"])
 def test_a_daemon_that_lives_but_cannot_act_gives_everything_back_after_a_while_and_starts_anew_later(
     tmp_path, trouble
 ):
@@ -318,11 +318,7 @@ def test_a_daemon_that_lives_but_cannot_act_gives_everything_back_after_a_while_
     run.tick()
     assert not untouched(run)
     with ExitStack() as stack:
-        if trouble == "disk full":
-            stack.enter_context(files_no_longer_than(5))
-            for number, job in enumerate(run.slurm.jobs.values()):
-                job.time_limit = 60.0 * (number + 1)
-        elif trouble == "defect":
+        if trouble == "defect":
             stack.callback(setattr, run.daemon, "planner", run.daemon.planner)
             run.daemon.planner = lambda *_: 1 / 0
         else:
@@ -339,8 +335,19 @@ def test_a_daemon_that_lives_but_cannot_act_gives_everything_back_after_a_while_
         run.ticks(180)
         assert run.slurm.updates == written
     run.ticks(20)
-    assert run.slurm.order() == (list(range(1, 13)) if trouble == "disk full" else list(range(12, 0, -1)))
+    assert run.slurm.order() == list(range(12, 0, -1))
     assert run.metric("rltuned_unable_seconds") == 0
+    assert run.metric("rltuned_foreign_jobs") == 0
+
+
+def test_with_both_disks_full_everything_is_given_back_at_once_because_the_dead_man_would(tmp_path):
+    run = house(tmp_path)
+    run.tick()
+    with files_no_longer_than(5):
+        run.ticks(3)
+        assert untouched(run)
+    run.ticks(3)
+    assert run.slurm.order() == list(range(12, 0, -1))
     assert run.metric("rltuned_foreign_jobs") == 0
 
 
