@@ -24,6 +24,7 @@ from rltuned.daemon.claims import (
     BAD_CONSTRAINTS,
     MULTIFACTOR,
     NOT_ELIGIBLE,
+    READING_SECONDS,
     Entry,
     among,
     blank,
@@ -48,10 +49,6 @@ class Result(NamedTuple):
     outcome: Outcome
     message: str
 
-
-READING_SECONDS: Final = 60.0
-"""How old a reading may be when it is written on: the three commands of one, each close to its time-out. More have passed
-when the process or the machine stood still meanwhile."""
 
 _GONE: Final = "it is not pending any more"
 _HELD: Final = "it is held"

@@ -24,6 +24,10 @@ MULTIFACTOR: Final = 0
 SETTLE_SECONDS: Final = 30.0
 """slurmctld saves job state at most 5 s after a change (slurm/src/slurmctld/state_save.c, SAVE_MAX_WAIT); with a margin."""
 
+READING_SECONDS: Final = 60.0
+"""How old a reading of a job may be when it is written to: the three commands of one, each close to its time-out. More have
+passed when the process or the machine stood still meanwhile."""
+
 MAX_DOUBTS: Final = 8
 
 NOT_ELIGIBLE: Final = frozenset({"Dependency", "DependencyNeverSatisfied", "BeginTime"})

@@ -29,6 +29,7 @@ from rltuned.daemon.claims import (
     BAD_CONSTRAINTS,
     MAX_DOUBTS,
     MULTIFACTOR,
+    READING_SECONDS,
     SETTLE_SECONDS,
     Entry,
     Value,
@@ -283,6 +284,7 @@ class _Restore:
             # A job that was written already is only looked at again, as a rule.
             self._pause(STATUS_RPCS + max(1, sum(not tries[job] for job in batch)))
             self.budget.start_cycle()
+            read_at = self.clock.steady()
             seen = self._read(batch)
             self._ids_go_on |= any(seen[job].submit_time == entries[job].submit_time for job in batch if job in seen)
             room = max(1, self.budget.allowance(CHUNK, self.clock.monotonic()))
@@ -304,8 +306,9 @@ class _Restore:
                 room -= steps.count
             if work:
                 self._announce(entries, work)
-                self._carry_out(work)
-                self._written.update(work)
+                if self.clock.steady() - read_at <= READING_SECONDS:  # else they are read and judged anew
+                    self._carry_out(work)
+                    self._written.update(work)
                 for job in work:
                     tries[job] += 1
                 todo.extend(work)

@@ -103,6 +103,23 @@ def test_a_machine_suspended_between_reading_and_writing_reads_anew_before_it_wr
     assert bench.slurm.jobs[1].site_factor == 7
 
 
+def test_a_machine_suspended_in_the_middle_of_a_restore_reads_anew_before_it_writes(bench, monkeypatch):
+    bench.cycle([4, 3, 2, 1])
+    update, nights = Journal.update, iter([5 * HOUR])
+
+    def suspended(journal, *arguments):
+        update(journal, *arguments)
+        for night in nights:
+            bench.clock.suspend(night)
+            bench.slurm.admin_site_factor(1, 7)
+
+    monkeypatch.setattr(Journal, "update", suspended)
+    report = bench.restore()
+    assert report.restored == (2, 3, 4)
+    assert report.foreign == (1,)
+    assert bench.slurm.jobs[1].site_factor == 7
+
+
 def test_a_suspended_machine_is_not_stuck(tmp_path):
     run = house(tmp_path)
     run.tick()
