@@ -23,7 +23,9 @@ from rltuned.daemon.budget import STATUS_RPCS, Budget
 from rltuned.daemon.claims import (
     BAD_CONSTRAINTS,
     MULTIFACTOR,
+    NO_TERMS,
     NOT_ELIGIBLE,
+    READING_SECONDS,
     Entry,
     among,
     blank,
@@ -48,10 +50,6 @@ class Result(NamedTuple):
     outcome: Outcome
     message: str
 
-
-READING_SECONDS: Final = 60.0
-"""How old a reading may be when it is written on: the three commands of one, each close to its time-out. More have passed
-when the process or the machine stood still meanwhile."""
 
 _GONE: Final = "it is not pending any more"
 _HELD: Final = "it is held"
@@ -345,6 +343,8 @@ def settle(
         return Outcome.DENIED, answer.message, refused(entry, change)
     was = shown(before[change.job_id], of)
     if of is Field.SITE_FACTOR and value is None:
+        if change.after == 0 and status.priority == NO_TERMS and not answer.message:
+            return Outcome.APPLIED, "accepted; without any term sprio does not show it", landed(entry, of, 0, now)
         if others_listed(change.job_id, after) and status.reason not in NOT_ELIGIBLE:
             return Outcome.FOREIGN, _EXPLICIT, estranged(entry, of, hidden=True)
         return Outcome.FAILED, answer.message or "sprio does not list it at present", entry

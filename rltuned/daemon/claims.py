@@ -24,7 +24,15 @@ MULTIFACTOR: Final = 0
 SETTLE_SECONDS: Final = 30.0
 """slurmctld saves job state at most 5 s after a change (slurm/src/slurmctld/state_save.c, SAVE_MAX_WAIT); with a margin."""
 
+READING_SECONDS: Final = 60.0
+"""How old a reading of a job may be when it is written to: the three commands of one, each close to its time-out. More have
+passed when the process or the machine stood still meanwhile."""
+
 MAX_DOUBTS: Final = 8
+
+NO_TERMS: Final = 1
+"""Priority of a job of which every term is 0. sprio shows it like a job with the explicit priority 1, so it counts as not
+listed."""
 
 NOT_ELIGIBLE: Final = frozenset({"Dependency", "DependencyNeverSatisfied", "BeginTime"})
 """Reasons for which sprio(1) leaves a job out although its priority is multifactor's."""
@@ -272,6 +280,14 @@ def requeued(entry: Entry, status: JobStatus, *, ids_go_on: bool) -> Entry | Non
 def may_be_requeued(entry: Entry) -> bool:
     """Whether a value of ours can be on the job where no reading shows it."""
     return any(entry.ours(Field.SITE_FACTOR)) or any(entry.ours(Field.PRIORITY))
+
+
+def dated(entry: Entry, now: float) -> Entry:
+    """The entry with an age. One from the future was noted before somebody set the wall clock back: it counts from now."""
+    if entry.touched <= now:
+        return entry
+    applied = replace(entry.applied, changed_at=min(entry.applied.changed_at, now))
+    return replace(entry, applied=applied, touched=now)
 
 
 def _with(

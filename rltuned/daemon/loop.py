@@ -204,7 +204,8 @@ class Daemon:
         self._began = self._looked_at = self.clock.monotonic()
         self._progress_at = self._began
         self._beat_at = float("-inf")
-        self._beats = True
+        self._shown_at = float("-inf")
+        """When a state directory took the heartbeat last."""
         self._phases: dict[str, float] = {}
         self.metrics.interval.set(self.config.cycle.interval)
         self.metrics.journal_damage.set(self.journal.damage.lines)
@@ -231,7 +232,7 @@ class Daemon:
             return "dry run"
         if self.demoted:
             return f"demoted: {self.demoted}"
-        if not self._beats:
+        if self.clock.monotonic() - self._shown_at > 0.5 * self._stale_after:
             return "no state directory takes the heartbeat, so the dead-man timer would undo what is written"
         missing = blocking(self.findings)
         return "; ".join(finding.cause for finding in missing)
@@ -673,13 +674,17 @@ class Daemon:
         now = self.clock.monotonic()
         if now - self._beat_at >= 5.0:
             self._beat_at = now
-            stale_after = max(STALE_SECONDS, 4 * self.config.cycle.interval)
             condition = Condition(
                 writing=self.stage in WRITING,
                 inactive=now - self._acted_at,
                 unreturned=tuple(self._returns.waiting[:MOST_NAMED]),
             )
-            self._beats = beat(self._directories(), Moment.of(self.clock), stale_after, condition)
+            if beat(self._directories(), Moment.of(self.clock), self._stale_after, condition):
+                self._shown_at = now
+
+    @property
+    def _stale_after(self) -> float:
+        return max(STALE_SECONDS, 4 * self.config.cycle.interval)
 
     def _directories(self) -> Sequence[Path]:
         state = self.config.state

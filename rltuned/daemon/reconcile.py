@@ -13,12 +13,14 @@ from rltuned.cluster.changes import Change, Field, JobStatus, OverSubscribe
 from rltuned.daemon.claims import (
     BAD_CONSTRAINTS,
     MULTIFACTOR,
+    NO_TERMS,
     NOT_ELIGIBLE,
     SETTLE_SECONDS,
     Entry,
     Value,
     among,
     confirmed,
+    dated,
     estranged,
     may_be_requeued,
     recognised,
@@ -102,7 +104,7 @@ class Reconciler:
             if status.site_factor is None and not status.held:
                 unlisted[job] = status.priority
             explicit = calculated and self._unlisted.get(job) == status.priority
-            after = _settle(_not_of_the_future(entry, now), status, now, explicit=explicit, rollback=rollback)
+            after = _settle(dated(entry, now), status, now, explicit=explicit, rollback=rollback)
             rescue = _rescue(after, status)
             if rescue is not None:
                 rescues.append(rescue)
@@ -175,6 +177,8 @@ def _settle_factor(entry: Entry, status: JobStatus, now: float, *, explicit: boo
         return _settle_value(entry, of, status.site_factor, now)
     at_stake = entry.applied.site_factor != 0 or bool(entry.doubts.get(of))
     hidden_by_us = entry.applied.priority is not None or bool(entry.doubts.get(Field.PRIORITY))
+    if entry.applied.site_factor == 0 and status.priority == NO_TERMS:
+        return entry  # what we wrote last, 0, looks the same
     if at_stake and explicit and not hidden_by_us and status.reason not in NOT_ELIGIBLE:
         return estranged(entry, of, hidden=True)
     return entry
@@ -215,14 +219,6 @@ def _unsettled(entry: Entry, of: Field) -> bool:
 
 def _old(entry: Entry, now: float) -> bool:
     return now - entry.touched >= SETTLE_SECONDS
-
-
-def _not_of_the_future(entry: Entry, now: float) -> Entry:
-    """Written by an earlier process, before somebody set the wall clock back: its age counts from now on."""
-    if entry.touched <= now:
-        return entry
-    applied = replace(entry.applied, changed_at=min(entry.applied.changed_at, now))
-    return replace(entry, applied=applied, touched=now)
 
 
 def _rescue(entry: Entry, status: JobStatus) -> Change | None:

@@ -29,10 +29,12 @@ from rltuned.daemon.claims import (
     BAD_CONSTRAINTS,
     MAX_DOUBTS,
     MULTIFACTOR,
+    READING_SECONDS,
     SETTLE_SECONDS,
     Entry,
     Value,
     among,
+    dated,
     estranged,
     intended,
     may_be_requeued,
@@ -195,15 +197,15 @@ class _Restore:
     """A job of the journal was seen with the submit time that the journal has: slurmctld did not lose its state."""
 
     def run(self, job_ids: Collection[int] | None, orphans: bool) -> RestoreReport:
-        known = self.journal.entries
-        entries = {job: entry for job, entry in known.items() if job_ids is None or job in job_ids}
+        known, began = self.journal.entries, self.clock.steady()
+        entries = {job: dated(entry, began) for job, entry in known.items() if job_ids is None or job in job_ids}
         others = self._unknown(job_ids, everything=orphans)
         strangers = {job: status for job, status in others.items() if status.site_factor not in {None, 0}}
         if orphans:
             for job, status in strangers.items():
                 factor = status.site_factor or 0
                 entries[job] = Entry(Applied(job, status.submit_time, 0.0, site_factor=factor))
-        before, began = dict(entries), self.clock.steady()
+        before = dict(entries)
         left = self._work_off(entries)
         stuck = {item.job_id for item in left}
         foreign = {job for job, entry in entries.items() if entry.applied.foreign}
@@ -282,6 +284,7 @@ class _Restore:
             # A job that was written already is only looked at again, as a rule.
             self._pause(STATUS_RPCS + max(1, sum(not tries[job] for job in batch)))
             self.budget.start_cycle()
+            read_at = self.clock.steady()
             seen = self._read(batch)
             self._ids_go_on |= any(seen[job].submit_time == entries[job].submit_time for job in batch if job in seen)
             room = max(1, self.budget.allowance(CHUNK, self.clock.monotonic()))
@@ -303,8 +306,9 @@ class _Restore:
                 room -= steps.count
             if work:
                 self._announce(entries, work)
-                self._carry_out(work)
-                self._written.update(work)
+                if self.clock.steady() - read_at <= READING_SECONDS:  # else they are read and judged anew
+                    self._carry_out(work)
+                    self._written.update(work)
                 for job in work:
                     tries[job] += 1
                 todo.extend(work)

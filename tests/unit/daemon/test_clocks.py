@@ -61,6 +61,16 @@ def test_a_daemon_that_finds_entries_from_the_future_lets_their_doubts_age_from_
     assert remembered(bench) == set()
 
 
+def test_a_restore_forgets_entries_from_the_future_half_a_minute_after_it_has_seen_them(bench):
+    bench.cycle([4, 3, 2, 1])
+    bench.restart_daemon()
+    bench.clock.now -= 5 * HOUR
+    for _ in range(3):
+        bench.restore()
+        bench.clock.sleep(SETTLE_SECONDS)
+    assert bench.journal.entries == {}
+
+
 @JUMPS
 def test_a_job_that_was_just_moved_keeps_its_place_for_its_dwell_and_no_longer(tmp_path, seconds):
     run = house(tmp_path, decide=DecideSection(hysteresis=0, dwell=150.0))
@@ -93,6 +103,23 @@ def test_a_machine_suspended_between_reading_and_writing_reads_anew_before_it_wr
     assert bench.slurm.jobs[1].site_factor == 7
 
 
+def test_a_machine_suspended_in_the_middle_of_a_restore_reads_anew_before_it_writes(bench, monkeypatch):
+    bench.cycle([4, 3, 2, 1])
+    update, nights = Journal.update, iter([5 * HOUR])
+
+    def suspended(journal, *arguments):
+        update(journal, *arguments)
+        for night in nights:
+            bench.clock.suspend(night)
+            bench.slurm.admin_site_factor(1, 7)
+
+    monkeypatch.setattr(Journal, "update", suspended)
+    report = bench.restore()
+    assert report.restored == (2, 3, 4)
+    assert report.foreign == (1,)
+    assert bench.slurm.jobs[1].site_factor == 7
+
+
 def test_a_suspended_machine_is_not_stuck(tmp_path):
     run = house(tmp_path)
     run.tick()
@@ -108,9 +135,10 @@ def test_a_daemon_that_cannot_show_a_sign_of_life_writes_nothing_because_the_dea
     for root in ("state", "mirror"):
         (tmp_path / root / HEARTBEAT_NAME).unlink()
         (tmp_path / root / HEARTBEAT_NAME).mkdir()
-    run.slurm.clock.sleep(60.0)
-    assert run.tick().planned == 12
-    assert run.slurm.updates == 0
+    run.ticks(2)
+    assert run.slurm.order() == list(range(12, 0, -1)), "not yet"
+    run.ticks(3)
+    assert all(run.slurm.untouched(job) for job in run.slurm.jobs.values())
     assert "heartbeat" in run.daemon.held_back
     for root in ("state", "mirror"):
         (tmp_path / root / HEARTBEAT_NAME).rmdir()
