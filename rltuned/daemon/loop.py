@@ -17,6 +17,7 @@ from typing import Final, Protocol
 
 from rltuned.cluster.changes import Change, Field, History, JobStatus, Outcome, OverSubscribe, WriteResult
 from rltuned.cluster.tables import Snapshot
+from rltuned.cluster.unread import RowKind, Unread
 from rltuned.config import Config, PolicySection, Stage
 from rltuned.daemon.apply import Result, apply
 from rltuned.daemon.breaker import Breaker
@@ -184,6 +185,7 @@ class Daemon:
         self._stuck: set[int] = set()
         """Jobs that could not be given back: named once, tried again after a reload."""
         self._orphans: tuple[int, ...] = ()
+        self._unread: set[tuple[RowKind, str]] = set()
         self._chosen: Choice | None = None
         """What the policy "auto" stood for in the last cycle."""
         self._journal_alarms: tuple[str, ...] = ()
@@ -305,6 +307,7 @@ class Daemon:
             self._refresh_facts()
             snapshot = self._reader.snapshot(self.clock.time())
             self.budget.spend(SNAPSHOT_RPCS, self.clock.monotonic())
+            self._tell_unread(snapshot.unread)
         with self._phase("reconcile"):
             found, blocked = self._reconcile(snapshot)
         pending = len(snapshot.jobs.pending)
@@ -352,6 +355,19 @@ class Daemon:
             results=tuple(results),
             restored=restored,
         )
+
+    def _tell_unread(self, unread: Unread) -> None:
+        """What Slurm says and cannot be understood; said once for as long as it stays the same."""
+        self.metrics.set_skipped(unread.counts)
+        strange = {(row.kind, row.name) for row in unread.rows}
+        if strange != self._unread and unread:
+            self.log.warning(
+                "rows.skipped",
+                sentence=f"{len(unread)} rows of Slurm's answers cannot be understood and are left alone.",
+                rows=[str(row) for row in unread.rows[:20]],
+                remedy="`rltuned doctor` names them",
+            )
+        self._unread = strange
 
     def _choose(self, snapshot: Snapshot) -> tuple[Policy, Choice]:
         """The policy of this cycle; what "auto" has become is said once."""

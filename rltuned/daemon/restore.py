@@ -56,6 +56,9 @@ YES_PACKS_AGAIN: Final = frozenset({(22, 5), (26, 5)})
 ISOLATED: Final = frozenset({OverSubscribe.NO, OverSubscribe.UNKNOWN})
 """How a job that we isolated shows: recent releases do not tell it from a default one."""
 
+NOT_UNDERSTOOD: Final = "?"
+"""As the field of a `Leftover`: any of them."""
+
 HEARTBEAT_NAME: Final = "heartbeat.json"
 
 Progress = Callable[[int, int], None]
@@ -197,10 +200,14 @@ class _Restore:
                 factor = status.site_factor or 0
                 entries[job] = Entry(Applied(job, status.submit_time, 0.0, site_factor=factor))
         gone, running = [], []
+        unread: list[Leftover] = []
         for job, entry in list(entries.items()):
             found = seen.get(job)
             if found is None:
                 gone.append(job)
+                del entries[job]
+            elif found.strange:
+                unread.append(_not_understood(found))
                 del entries[job]
             elif not found.pending:
                 running.append(job)
@@ -213,6 +220,7 @@ class _Restore:
                     gone.append(job)
                     del entries[job]
         left = self._rounds(entries, seen)
+        left += unread
         stuck = {item.job_id for item in left}
         foreign = sorted(job for job, entry in entries.items() if entry.applied.foreign)
         self._note(
@@ -237,6 +245,9 @@ class _Restore:
         kept: list[Entry] = []
         for job, entry in entries.items():
             remains = entry
+            if NOT_UNDERSTOOD in fields.get(job, ()):
+                kept.append(entry)  # nothing was seen, so nothing is known to be gone
+                continue
             if Field.SITE_FACTOR.value not in fields.get(job, ()):
                 remains = _cleared(remains, Field.SITE_FACTOR, 0)
             if Field.PRIORITY.value not in fields.get(job, ()):
@@ -261,6 +272,8 @@ class _Restore:
             left = []
             for job, entry in entries.items():
                 status = seen.get(job)
+                if status is not None and status.strange:
+                    left.append(_not_understood(status))
                 if status is None or not status.pending:
                     continue
                 steps, entries[job] = self._steps(entry, status)
@@ -490,6 +503,12 @@ class _Restore:
         return items
 
 
+def _not_understood(status: JobStatus) -> Leftover:
+    """It may carry something of ours, and it may be pending: left alone, remembered, and tried again by the next restore."""
+    reason = f"what Slurm says of this job cannot be understood: {status.strange}"
+    return Leftover(status.job_id, NOT_UNDERSTOOD, "?", reason, "rltuned doctor")
+
+
 def _change(entry: Entry, of: Field, before: Value, after: Value) -> Change:
     return Change(entry.job_id, entry.submit_time, of, before, after, position=0, nice=entry.applied.nice)
 
@@ -513,7 +532,8 @@ class Remains:
     jobs: tuple[int, ...] = ()
     """Pending jobs that carry a value of ours."""
     unverifiable: tuple[int, ...] = ()
-    """Pending jobs that may carry our SiteFactor, but sprio does not list them (held, explicit priority, restart)."""
+    """Jobs that may carry something of ours: sprio does not list them (held, explicit priority, restart), or what Slurm
+    says of them cannot be understood."""
     foreign: tuple[int, ...] = ()
     """Pending jobs that somebody else changed: marked to be left alone."""
     orphans: tuple[int, ...] = ()
@@ -530,6 +550,8 @@ def remains(journal: Journal, seen: Mapping[int, JobStatus]) -> Remains:
     jobs, unverifiable, foreign = [], [], []
     for job, entry in journal.entries.items():
         status = seen.get(job)
+        if status is not None and status.strange and not entry.is_empty:
+            unverifiable.append(job)
         if status is None or not status.pending or status.submit_time != entry.submit_time:
             continue
         if entry.applied.foreign:
