@@ -70,6 +70,21 @@ class CommandFailedError(AssertionError):
     """A command in a container that had to succeed did not."""
 
 
+def run_testbed(*args: str) -> str:
+    """Runs a command of the testbed and returns what it printed."""
+    own = {**os.environ, "PYTHON": sys.executable}
+    done = subprocess.run([str(TESTBED / "testbed"), *args], check=False, capture_output=True, text=True, env=own)
+    if done.returncode != 0:
+        raise CommandFailedError(f"testbed {shlex.join(args)}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+@cache
+def image_of(release: str, target: str = "slurm") -> str:
+    """Name of an image of the testbed, which is built where it is missing."""
+    return run_testbed("build", "--slurm", release, "--target", target).strip()
+
+
 def wait_until(condition: Callable[[], object], what: str, *, seconds: float = 30, pause: float = 0.25) -> None:
     """Waits for a condition; a test fails with `what` when it does not come about in time.
 
@@ -307,7 +322,7 @@ class Cluster:
     def workload(self, jobs: int = 300, seed: int = 1, longest: int = 600) -> None:
         """Submits the testbed's mix: sizes, types, arrays, dependencies, begin times, users, QOS, partitions."""
         options = ["--project", self.project, "--jobs", str(jobs), "--seed", str(seed), "--longest", str(longest)]
-        self._testbed("workload", *options)
+        run_testbed("workload", *options)
 
     def fill(self, user: str = "dave") -> int:
         """Occupies every node wholly, so that what is submitted next stays pending; returns the job id."""
@@ -462,17 +477,17 @@ class Cluster:
         """Drains nodes."""
         self.run(["scontrol", "update", f"NodeName={','.join(nodes)}", "State=DRAIN", f"Reason={reason}"])
 
-    def _testbed(self, *args: str) -> str:
-        done = subprocess.run([str(TESTBED / "testbed"), *args], check=False, capture_output=True, text=True)
-        if done.returncode != 0:
-            raise CommandFailedError(f"testbed {shlex.join(args)}\n{done.stdout}{done.stderr}")
-        return done.stdout
-
     def start_host(self, service: str, target: str, *options: str) -> None:
-        """Adds a container of another image of the testbed to this cluster's network, under a name."""
-        self._testbed("build", "--slurm", self.release, "--target", target)
+        """Adds a container of another image of the testbed to this cluster: its network, its munge key; under a name."""
         command = ["docker", "run", "-d", "--network", f"{self.project}_default", "--hostname", service]
-        command += ["--network-alias", service, *options, f"rltuned-testbed:{self.release}-{target}"]
+        command += [
+            "--network-alias",
+            service,
+            "-v",
+            f"{self.project}_munge:/etc/munge",
+            *options,
+            image_of(self.release, target),
+        ]
         started = subprocess.run(command, check=False, capture_output=True, text=True)
         if started.returncode != 0:
             raise CommandFailedError(f"{shlex.join(command)}\n{started.stderr}")
