@@ -1,10 +1,10 @@
 """Can this cluster be steered, by this user, safely? Shared by the daemon's start and ``rltuned doctor``. No NumPy."""
 
-import contextlib
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from rltuned.cluster.changes import ApplyMode
 from rltuned.cluster.verdict import DAY
@@ -17,8 +17,11 @@ from rltuned.daemon.lock import holder
 from rltuned.daemon.restore import Remains, remains
 from rltuned.daemon.verdict import AUTO, Standing, rehearses, remedy
 from rltuned.daemon.verdict import read as read_verdict
-from rltuned.errors import JournalError, RltunedError, SlurmError
+from rltuned.errors import JournalError, RltunedError, SlurmError, SlurmParseError
 from rltuned.slurm.port import ClusterFacts, Privilege, SlurmReader
+
+if TYPE_CHECKING:  # the values come in with the caller; nothing here needs NumPy
+    from rltuned.cluster.tables import Snapshot
 
 TRIED = ((22, 5), (24, 11), (26, 5))
 """Releases on which rltuned is tested."""
@@ -145,16 +148,22 @@ def examine(reader: SlurmReader, config: Config, clock: Clock) -> list[Finding]:
     """Everything that ``rltuned doctor`` reports. Writes nothing, to Slurm or to disk."""
     now = clock.time()
     findings: list[Finding] = []
+    seen = gpus = None
     try:
         findings += prerequisites(reader.facts(), config)
         seen = reader.status(None)
+        # All that a cycle reads: what cannot be understood would otherwise show in the daemon's log only.
+        snapshot = reader.snapshot(now)
+        gpus = int(snapshot.nodes.gpus.sum())
+        findings.append(answers(snapshot))
+    except SlurmParseError as error:
+        findings.append(Finding(Severity.ERROR, "answers", f"no cycle is possible: {error}", _REPORT))
     except SlurmError as error:
         findings.append(
             Finding(Severity.ERROR, "slurmctld", str(error), "start it, or look at slurm.bin_dir and slurm.conf")
         )
-        seen = None
     if config.policy.name == AUTO:
-        findings += _verdict(reader, config, now)
+        findings += _verdict(gpus, config, now)
     findings += rehearsal(config, now)
     heartbeat = read_heartbeat(Moment.of(clock), config.state.directory, config.state.mirror)
     lives = (
@@ -182,14 +191,33 @@ def examine(reader: SlurmReader, config: Config, clock: Clock) -> list[Finding]:
     return findings
 
 
-def _verdict(reader: SlurmReader, config: Config, now: float) -> list[Finding]:
-    """What the policy "auto" stands for now."""
+_REPORT = (
+    "report it with this line, the release of Slurm and what its command prints for the job, node or partition"
+    " (docs/operations.md, Answers that cannot be understood)"
+)
+_NAMED = 5
+"""Rows that doctor names."""
+
+
+def answers(snapshot: "Snapshot") -> Finding:
+    """Whether all that a cycle reads can be understood."""
+    unread = snapshot.unread
+    if not unread:
+        jobs, nodes, partitions = len(snapshot.jobs), len(snapshot.nodes), len(snapshot.partitions)
+        cause = f"all understood: {jobs} jobs, {nodes} nodes, {partitions} partitions"
+        return Finding(Severity.OK, "answers", cause)
+    counts = ", ".join(f"{count} {kind}" for kind, count in unread.counts.items())
+    named = "; ".join(map(str, unread.rows[:_NAMED])) + ("; …" if len(unread) > _NAMED else "")
+    cause = f"{len(unread)} rows of Slurm's answers cannot be understood and are left alone ({counts}): {named}"
+    return Finding(Severity.WARNING, "answers", cause, _REPORT)
+
+
+def _verdict(gpus: int | None, config: Config, now: float) -> list[Finding]:
+    """What the policy "auto" stands for now, on a cluster of so many GPUs."""
     reading = read_verdict(config.policy)
     verdict = reading.verdict
-    # Only a snapshot tells how large the cluster is; without one the cluster is taken for the one that was judged.
-    gpus = verdict.gpus if verdict is not None else 0
-    with contextlib.suppress(SlurmError):  # is said elsewhere
-        gpus = int(reader.snapshot(now).nodes.gpus.sum())
+    if gpus is None:  # Slurm does not say: the cluster is taken for the one that was judged
+        gpus = verdict.gpus if verdict is not None else 0
     choice, todo = reading.choose(now, gpus, rehearses=rehearses(config.rehearsal)), remedy(config.policy)
     if verdict is None or choice.standing is not Standing.GOOD:
         return [Finding(Severity.WARNING, "verdict", choice.why, todo)]

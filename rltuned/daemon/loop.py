@@ -17,6 +17,7 @@ from typing import Final, Protocol
 
 from rltuned.cluster.changes import Applied, Change, Field, History, JobStatus, Outcome, OverSubscribe, WriteResult
 from rltuned.cluster.tables import Snapshot
+from rltuned.cluster.unread import RowKind, Unread
 from rltuned.config import Config, PolicySection, Stage
 from rltuned.daemon import handsoff
 from rltuned.daemon.apply import Result, apply
@@ -196,6 +197,7 @@ class Daemon:
         self._unable = 0.0
         """Seconds for which Slurm has answered but no plan could be carried out."""
         self._orphans: tuple[int, ...] = ()
+        self._unread: set[tuple[RowKind, str]] = set()
         self._chosen: Choice | None = None
         """What the policy "auto" stood for in the last cycle."""
         self._journal_alarms: tuple[str, ...] = ()
@@ -323,6 +325,7 @@ class Daemon:
             read_at = self.clock.steady()
             snapshot = self._reader.snapshot(self.clock.time())
             self.budget.spend(SNAPSHOT_RPCS, self.clock.monotonic())
+            self._tell_unread(snapshot.unread)
         with self._phase("reconcile"):
             found, blocked = self._reconcile(snapshot, read_at)
         pending = len(snapshot.jobs.pending)
@@ -374,6 +377,19 @@ class Daemon:
             restored=restored,
             acted=acted,
         )
+
+    def _tell_unread(self, unread: Unread) -> None:
+        """What Slurm says and cannot be understood; said once for as long as it stays the same."""
+        self.metrics.set_skipped(unread.counts)
+        strange = {(row.kind, row.name) for row in unread.rows}
+        if strange != self._unread and unread:
+            self.log.warning(
+                "rows.skipped",
+                sentence=f"{len(unread)} rows of Slurm's answers cannot be understood and are left alone.",
+                rows=[str(row) for row in unread.rows[:20]],
+                remedy="`rltuned doctor` names them",
+            )
+        self._unread = strange
 
     def _choose(self, snapshot: Snapshot) -> tuple[Policy, Choice]:
         """The policy of this cycle; what "auto" has become is said once."""

@@ -92,6 +92,8 @@ class Reconciler:
                 if job in self._missing:
                     forgotten.append(job)
                 continue
+            if status.strange:
+                continue
             if status.submit_time != entry.submit_time:
                 again = requeued(entry, status, ids_go_on=ids_go_on) if status.pending else None
                 if again is not None:
@@ -229,11 +231,17 @@ def _rescue(entry: Entry, status: JobStatus) -> Change | None:
 
 
 def view(snapshot: "Snapshot", journal: Journal) -> dict[int, JobStatus]:
-    """The snapshot's rows of the jobs that the journal knows, as statuses."""
+    """The snapshot's rows of the jobs that the journal knows, as statuses.
+
+    A job that could not be understood is there as such: it is neither gone nor ours to judge.
+    """
     jobs = snapshot.jobs
     found: dict[int, JobStatus] = {}
     for job in journal.entries:
         row = jobs.row_of.get(job)
+        if reason := snapshot.unread.about(job, queued=row is not None):
+            found[job] = JobStatus.not_understood(job, reason)
+            continue
         if row is None or int(jobs.state[row]) not in {0, 1}:  # JobState.PENDING, RUNNING
             continue
         found[job] = JobStatus(
