@@ -480,7 +480,11 @@ class Commands(Runner):
             if name == "ping":
                 return "Slurmctld(primary) at ctl is DOWN\n", "", 1
             slurm.clock.sleep(10.0 if slurm.frozen else 9.0)
-            why = "Socket timed out on send/recv operation" if slurm.frozen else "Unable to contact slurm controller (connect failure)"
+            why = (
+                "Socket timed out on send/recv operation"
+                if slurm.frozen
+                else "Unable to contact slurm controller (connect failure)"
+            )
             return "", f"slurm_load_jobs error: {why}\n", 1
         slurm.take_token()
         out, err, code = {
@@ -648,7 +652,9 @@ class Commands(Runner):
         slurm = self.slurm
         lines = stdin.splitlines()
         if reading.batches >= 2:
-            slurm.complain("fresh reading", f"{reading.name} writes batch {reading.batches + 1} on one reading: {lines[0]}")
+            slurm.complain(
+                "fresh reading", f"{reading.name} writes batch {reading.batches + 1} on one reading: {lines[0]}"
+            )
         reading.batches += 1
         if self.slurm.reading is not None:
             self._announce(lines)
