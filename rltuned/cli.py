@@ -787,7 +787,7 @@ def doctor(config_path: Path | None, *, as_json: bool) -> None:
     from rltuned.slurm.connect import open_reader
 
     config = load(config_path).config
-    found = examine(open_reader(config.slurm), config, SystemClock().time())
+    found = examine(open_reader(config.slurm), config, SystemClock())
     if as_json:
         emit([asdict(item) for item in found])
     else:

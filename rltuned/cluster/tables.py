@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.changes import OverSubscribe
+from rltuned.cluster.unread import Unread
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -257,6 +258,8 @@ class Snapshot:
     nodes: NodeTable
     partitions: tuple[Partition, ...]
     health: Health = field(default_factory=Health)
+    unread: Unread = field(default_factory=Unread)
+    """What of the answers could not be understood: its jobs are left alone, its nodes are not usable, its partitions not up."""
 
     @cached_property
     def partition_by_name(self) -> dict[str, Partition]:

@@ -167,10 +167,10 @@ class Journal:
         entry = self._entries.get(job_id)
         return entry if entry is not None and entry.submit_time == submit_time else None
 
-    def history(self) -> History:
-        """The claims, as `plan()` needs them."""
+    def history(self, now: float | None = None) -> History:
+        """The claims, as `plan()` needs them. `now`: the steady clock's time; None: the claims are of another process."""
         claims = {job: entry.applied for job, entry in self._entries.items() if not entry.applied.is_empty}
-        return History(MappingProxyType(claims))
+        return History(MappingProxyType(claims), now)
 
     def intend(self, intents: Sequence[tuple[Change, Entry]]) -> None:
         """Put the intended values on disk. To be called before the first write; nothing may be sent if it raises.

@@ -9,13 +9,12 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
+from datetime import UTC
 from pathlib import Path
 from typing import Final
 
 import prometheus_client
 from apscheduler.executors.pool import ThreadPoolExecutor
-from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
 from rltuned import __version__
@@ -29,6 +28,7 @@ from rltuned.daemon.loop import CycleOutcome, Daemon, load_policy
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.metrics import serve as serve_metrics
 from rltuned.daemon.notify import Notifier
+from rltuned.daemon.pace import SteadyScheduler
 from rltuned.daemon.planning import Ending, Estimating, Planning, no_estimates, none_ended
 from rltuned.daemon.rehearse import KERNELS, Here, RehearsalProcess
 from rltuned.daemon.rehearse import check as check_rehearsal
@@ -171,18 +171,21 @@ def _run(
     def trigger() -> IntervalTrigger:
         return IntervalTrigger(seconds=daemon.config.cycle.interval, timezone=UTC)
 
-    scheduler = BackgroundScheduler(
+    scheduler = SteadyScheduler(
+        SystemClock(),  # what APScheduler itself goes by, whatever the daemon does
         executors={"default": ThreadPoolExecutor(1)},
         job_defaults={"max_instances": 1, "coalesce": True, "misfire_grace_time": None},
         timezone=UTC,
     )
     with _signals() as wait:
-        scheduler.add_job(daemon.tick, trigger(), id=JOB, next_run_time=datetime.now(UTC))
+        scheduler.add_job(daemon.tick, trigger(), id=JOB, next_run_time=scheduler.now())
         scheduler.start()
         notifier.ready(f"{daemon.stage}: first cycle runs")
         pause = min(10.0, notifier.watchdog_seconds / 3) if notifier.watchdog_seconds else 10.0
         while True:
             caught = wait(pause)
+            # A Python that was built for an old C library waits by the wall clock: nobody waits longer than this.
+            scheduler.wakeup()
             if daemon.healthy():
                 notifier.watchdog()
             if caught & {signal.SIGTERM, signal.SIGINT}:

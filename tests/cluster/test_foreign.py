@@ -63,7 +63,8 @@ def test_what_people_do_between_read_and_write_is_gone_held_or_foreign_and_stand
     cluster.wait_sprio(jobs)
     starts, prioritised, factored, held, held_by_user, cancelled, niced, let_go, moved, first = jobs
 
-    rltuned = installed(cluster)
+    # Who acts takes his time: the command that waits for him must not be taken for one that hangs.
+    rltuned = installed(cluster, slurm={"timeout": 120.0})
     wrap(rltuned, *wrapper)
     clobbered = wrapper is AFTER_THE_LAST_LOOK  # a SiteFactor set in that instant cannot be told from none
     became = once_interrupted_by(
@@ -78,7 +79,7 @@ def test_what_people_do_between_read_and_write_is_gone_held_or_foreign_and_stand
         scontrol hold {let_go}
         scontrol release {let_go}
         scancel -s KILL {on_m40} || scancel {on_m40}
-        for n in $(seq 150); do
+        for n in $(seq 1000); do
             [[ $(squeue -h -j {starts} -o %T) == RUNNING ]] && break
             sleep 0.1
         done
