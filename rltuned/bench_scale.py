@@ -79,7 +79,12 @@ class _Hurried(SystemClock):
     """The real clock, but who sleeps wakes at once, and later."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.slept = 0.0
+
+    def steady(self) -> float:
+        """See `Clock`."""
+        return super().steady() + self.slept
 
     def time(self) -> float:
         """See `Clock`."""
