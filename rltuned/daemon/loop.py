@@ -28,6 +28,7 @@ from rltuned.daemon.claims import Entry
 from rltuned.daemon.clock import Clock, Moment
 from rltuned.daemon.heartbeat import Condition, beat, stop_beating
 from rltuned.daemon.journal import Journal
+from rltuned.daemon.lock import holder
 from rltuned.daemon.logs import Log
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.notify import Notifier
@@ -327,6 +328,7 @@ class Daemon:
             self.budget.spend(SNAPSHOT_RPCS, self.clock.monotonic())
             self._tell_unread(snapshot.unread)
         with self._phase("reconcile"):
+            self.journal.look_again()
             found, blocked = self._reconcile(snapshot, read_at)
         pending = len(snapshot.jobs.pending)
         self.metrics.pending.set(pending)
@@ -355,10 +357,13 @@ class Daemon:
                 "policy_why": choice.why,
                 "rehearsal_trouble": self.rehearsal_trouble(),
             }
-            trouble = save(
-                self.config.state.directory,
-                with_outcomes(record_of(result) | about, results),
-            )
+            trouble = ""
+            # A dry run has no lock, and the record of a daemon beside it is the one that counts.
+            if self.writer_factory is not None or holder(self.config.state.directory) is None:
+                trouble = save(
+                    self.config.state.directory,
+                    with_outcomes(record_of(result) | about, results),
+                )
             if trouble:
                 self.log.warning("record.not_written", detail=trouble)
             self._measure(result)
@@ -497,7 +502,8 @@ class Daemon:
             )
         except JournalError as error:
             return str(error)
-        handsoff.answered(directory, asked)
+        if self.journal.on_disk:
+            handsoff.answered(directory, asked)
         return ""
 
     def _overloaded(self, snapshot: Snapshot) -> str:
@@ -789,7 +795,8 @@ class Daemon:
         """Wait for the running cycle (see `request_stop`), then close what is open. The queue is given back by ``rltuned restore``."""
         with self._turn:
             self.journal.close()
-            stop_beating(self._directories())
+            if self.writer_factory is not None:  # else a heartbeat that is there is somebody else's
+                stop_beating(self._directories())
 
 
 def _kind(error: SlurmError) -> str:

@@ -57,6 +57,7 @@ def undo(
 
     Raises:
         LockedError: a daemon runs (or another restore); the message says who and what to do.
+        StateError: this user cannot use the state directory.
         JournalError: the journal cannot be read, so that nothing is known.
         SlurmError: the queue could not be read; try again, nothing is lost.
         RltunedError: a living daemon could not be told to leave the jobs alone; nothing was changed.
