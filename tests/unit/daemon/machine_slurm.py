@@ -9,7 +9,7 @@ Semantics as measured (SLURM.md §3 and §9; the texts of tests/recorded/*/failu
 """
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,8 +36,10 @@ CALCULATION = 30.0
 SAVE = 5.0
 """slurmctld saves job state at most so many seconds after a change."""
 RPC_SECONDS = 0.002
-LIMITER = (30, 2.0)
-"""Bucket and refill per second of Slurm's RPC limiter."""
+FRESH, FIRST = 4.0, 60.0
+"""How old a reading may be, in seconds, when it has been acted on already (release, then nice), and when it has not."""
+LIMITER = (12, 0.5)
+"""Bucket and refill per second of Slurm's RPC limiter: small, so that a dozen jobs are as paced as hundreds are."""
 
 _COMPACT = {"requeue": "RH", "special": "SE"}
 
@@ -76,6 +78,8 @@ class Reading:
 
     name: str
     began: int = 0
+    at: float = 0.0
+    """Monotonic time of it."""
     world: int = 0
     batches: int = 0
     writes: int = 0
@@ -122,6 +126,8 @@ class Cluster(ModelSlurm):
     """Number of things that have happened: commands, updates, what people and Slurm did."""
     world: int = 0
     """Number of things that others did."""
+    saved: int = -1
+    """`op` when slurmctld last saved its state."""
     faults: Faults = field(default_factory=Faults)
     down: set[str] = field(default_factory=set)
     """Partitions that are down."""
@@ -250,7 +256,20 @@ class Cluster(ModelSlurm):
                 job.calculated = True
 
     def save_state(self) -> None:
-        self._saved = copy.deepcopy(self.jobs)
+        self._saved, self.saved = self._copied(self.jobs), self.op
+
+    def crash_and_start(self) -> None:
+        self.jobs = self._copied(self._saved)
+        self.restart()
+
+    @staticmethod
+    def _copied(jobs: Mapping[int, Job]) -> dict[int, Job]:
+        copied: dict[int, Job] = {}
+        for job_id, job in jobs.items():
+            assert isinstance(job, Task)
+            copied[job_id] = twin = copy.copy(job)
+            twin.marks, twin.touched = dict(job.marks), dict(job.touched)
+        return copied
 
     def restart(self) -> None:
         super().restart()
@@ -453,7 +472,7 @@ class Commands(Runner):
         reading = slurm.reading()
         began = slurm.clock.monotonic()
         if name in {"jobs", "jobs-exclusive", "status", "status-exclusive"}:
-            reading.began, reading.world, reading.batches = slurm.op, slurm.world, 0
+            reading.began, reading.world, reading.batches, reading.at = slurm.op, slurm.world, 0, began
         slurm.clock.sleep(RPC_SECONDS + slurm.faults.slow)
         if slurm.faults.slow >= 20.0 and name != "version":
             raise SlurmUnavailableError(f"{command.program} ({name}) gave no complete answer in time; killed")
@@ -512,7 +531,7 @@ class Commands(Runner):
 
     def _config(self) -> tuple[str, str, int]:
         year, month = self.slurm.release
-        limiter = "rl_enable" if self.slurm.limiter else "(null)"
+        limiter = "rl_enable,rl_bucket_size=12,rl_refill_rate=1,rl_refill_period=2" if self.slurm.limiter else "(null)"
         lines = [
             "Configuration data as of 1000000",
             "AccountingStorageTRES   = cpu,mem,energy,node,billing,gres/gpu",
@@ -647,8 +666,12 @@ class Commands(Runner):
     def _update(self, stdin: str, reading: Reading) -> tuple[str, str, int]:
         slurm = self.slurm
         lines = stdin.splitlines()
-        if reading.batches >= 2:
-            slurm.complain("fresh reading", f"{reading.name} writes batch {reading.batches + 1} on one reading: {lines[0]}")
+        age = slurm.clock.monotonic() - reading.at
+        if (reading.batches and age > FRESH) or age > FIRST:
+            slurm.complain(
+                "fresh reading",
+                f"{reading.name} sends batch {reading.batches + 1} on a reading {age:.0f} s old, from {lines[0]!r}",
+            )
         reading.batches += 1
         if self.slurm.reading is not None:
             self._announce(lines)

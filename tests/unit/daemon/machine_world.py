@@ -97,7 +97,7 @@ class WorldClock(VirtualClock):
 
     def sleep(self, seconds: float) -> None:
         assert seconds >= 0
-        self.world.pass_time(seconds)
+        self.world.pass_time(max(seconds, 1e-6))  # real time moves on, however short the wait
 
 
 class Disk:
@@ -332,7 +332,7 @@ class World:
 
     def _save(self) -> None:
         self.next_save += SAVE
-        if self.slurm.answers:
+        if self.slurm.answers and self.slurm.saved != self.slurm.op:
             self.slurm.save_state()
         lines, self.slurm.orphan_lines = self.slurm.orphan_lines, []
         for line in lines:
@@ -733,7 +733,8 @@ class World:
         if not (known and whole and path.exists()) or path.parent in self.disk.readonly:
             return
         if how == "gone":
-            shutil.rmtree(path.parent)
+            # /run may be emptied; in the state directory the lock stays, whoever removes that removes the house.
+            shutil.rmtree(path.parent) if copy == "mirror" else path.unlink()
             return
         data = bytearray(path.read_bytes())
         place = int(at * len(data))
