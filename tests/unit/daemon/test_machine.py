@@ -78,16 +78,20 @@ class Machine(RuleBasedStateMachine):
             return
         try:
             if not world.violations:
-                world.settle()
-                self.fine()
-                world.leave()
-                self.fine()
+                self.finish()
             for kind, number in (("checks", world.checks), ("ticks", world.ticks), ("operations", world.slurm.op)):
                 COUNTS[kind] += number
             COUNTS["examples"] += 1
         finally:
             world.close()
             shutil.rmtree(self.directory, ignore_errors=True)
+
+    def finish(self):
+        """All faults end, nobody does anything; then the daemon is stopped for good."""
+        self.world.settle()
+        self.fine()
+        self.world.leave()
+        self.fine()
 
     @invariant()
     def fine(self):
