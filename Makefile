@@ -62,8 +62,12 @@ test-fast: venv  ## Everything that needs neither containers nor training, under
 	$(MAKE) --no-print-directory -j2 check compile
 	$(FAST)
 
-test-cluster: venv  ## Only the tests on the containerised Slurm clusters
-	docker-slurm-testbed/engine.sh
+# Once, before there are workers; mostly waiting for a mirror, so it may go on beside the gates.
+.PHONY: images
+images: venv
+	$(TESTBED) build --all
+
+test-cluster: images  ## Only the tests on the containerised Slurm clusters
 	$(CLUSTER)
 
 test: export RLTUNED_TEST_PLACEMENT_INSTANCES ?= 2000
@@ -71,13 +75,11 @@ test: export RLTUNED_TEST_SIMULATIONS ?= 1500
 # Real traces, where somebody has put them: they are not part of the project.
 test: export RLTUNED_TEST_TRACES ?= $(wildcard ../shared/traces)
 test: venv  ## Everything: gates, tests, and the real Slurm clusters in containers
-	$(MAKE) --no-print-directory -j2 check compile
-	docker-slurm-testbed/engine.sh
+	$(MAKE) --no-print-directory -j3 check compile images
 	$(UNIT) --cov --cov-report=
 	$(CLUSTER) --cov --cov-append --cov-report=term
 
 testbed: venv  ## A real Slurm cluster steered by rltuned (SLURM=22.05, 24.11 or 26.05)
-	docker-slurm-testbed/engine.sh
 	$(TESTBED) demo --slurm $(SLURM)
 
 testbed-down:  ## Remove the cluster of `make testbed`

@@ -42,7 +42,18 @@ write_config() {
 }
 
 start_munge() {
-    # The key is the image's, made when the package was installed: the same in every container.
+    # The key is the cluster's: /etc/munge is a volume of it. The container that comes first makes the key.
+    (
+        flock 9
+        if [[ ! -s /etc/munge/munge.key ]]; then
+            head -c 1024 /dev/urandom >/etc/munge/new
+            mv /etc/munge/new /etc/munge/munge.key
+        fi
+        # munged refuses a key that is not its own.
+        chown munge:munge /etc/munge /etc/munge/munge.key
+        chmod 700 /etc/munge
+        chmod 400 /etc/munge/munge.key
+    ) 9>/etc/munge/lock
     mkdir -p /run/munge
     chown munge:munge /run/munge
     chmod 755 /run/munge

@@ -4,12 +4,13 @@ import enum
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.changes import OverSubscribe
+from rltuned.cluster.unread import Unread
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -148,7 +149,7 @@ class JobTable:
     @cached_property
     def row_of(self) -> dict[int, int]:
         """Row by job id."""
-        return {int(job): row for row, job in enumerate(self.job_id)}
+        return dict(zip(self.job_id.tolist(), range(len(self)), strict=True))
 
     @cached_property
     def pending(self) -> npt.NDArray[np.intp]:
@@ -163,6 +164,14 @@ class JobTable:
     def nodes_of(self, row: int) -> Codes:
         """Node rows that running job `row` holds."""
         return self.node_idx[self.node_ptr[row] : self.node_ptr[row + 1]]
+
+
+class FeatureSets(NamedTuple):
+    """The distinct sets of features of M nodes."""
+
+    sets: tuple[frozenset[str], ...]
+    of: npt.NDArray[np.intp]
+    """(M,) index into `sets`."""
 
 
 @dataclass(frozen=True)
@@ -192,6 +201,13 @@ class NodeTable:
     def row_of(self) -> dict[str, int]:
         """Row by name."""
         return {name: row for row, name in enumerate(self.names)}
+
+    @cached_property
+    def feature_sets(self) -> FeatureSets:
+        """Which sets of features there are."""
+        index: dict[frozenset[str], int] = {}
+        of = [index.setdefault(features, len(index)) for features in self.features]
+        return FeatureSets(tuple(index), np.array(of, dtype=np.intp))
 
     @cached_property
     def gpus_free(self) -> Codes:
@@ -257,6 +273,8 @@ class Snapshot:
     nodes: NodeTable
     partitions: tuple[Partition, ...]
     health: Health = field(default_factory=Health)
+    unread: Unread = field(default_factory=Unread)
+    """What of the answers could not be understood: its jobs are left alone, its nodes are not usable, its partitions not up."""
 
     @cached_property
     def partition_by_name(self) -> dict[str, Partition]:

@@ -23,7 +23,9 @@ from rltuned.daemon.budget import STATUS_RPCS, Budget
 from rltuned.daemon.claims import (
     BAD_CONSTRAINTS,
     MULTIFACTOR,
+    NO_TERMS,
     NOT_ELIGIBLE,
+    READING_SECONDS,
     Entry,
     among,
     blank,
@@ -52,6 +54,7 @@ class Result(NamedTuple):
 _GONE: Final = "it is not pending any more"
 _HELD: Final = "it is held"
 _EXPLICIT: Final = "somebody set an explicit priority"
+_STRANGE: Final = "what Slurm says of it cannot be understood"
 
 
 def apply(
@@ -85,6 +88,7 @@ def apply(
     if not ordered:
         return []
     ids = sorted({change.job_id for change in ordered})
+    read_at = clock.steady()
     seen = reader.status(ids)
     budget.spend(STATUS_RPCS, clock.monotonic())
     verdicts: list[Result | Change] = []
@@ -104,7 +108,7 @@ def apply(
         for change in sendable[room:]
     }
     if room:
-        for result in _send(sendable[:room], seen, reader, writer, journal, budget, clock, shares or {}):
+        for result in _send(sendable[:room], seen, read_at, reader, writer, journal, budget, clock, shares or {}):
             outcomes[id(result.change)] = result
     return [verdict if isinstance(verdict, Result) else outcomes[id(verdict)] for verdict in verdicts]
 
@@ -130,6 +134,8 @@ def _judge(
 ) -> tuple[Outcome | None, str, Entry | None]:
     """Whether the change may be sent (None), or its outcome already; and the entry when it has to change."""
     status = seen.get(change.job_id)
+    if status is not None and status.strange:
+        return Outcome.THROTTLED, f"{_STRANGE}: {status.strange}", None
     if status is None or not status.pending or status.submit_time != change.submit_time:
         return Outcome.GONE, _GONE, None
     if entry is not None and entry.applied.foreign:
@@ -253,6 +259,7 @@ def _recognise(entry: Entry, of: Field, value: int | str) -> Entry | None:
 def _send(
     changes: Sequence[Change],
     seen: Mapping[int, JobStatus],
+    read_at: float,
     reader: SlurmReader,
     writer: SlurmWriter,
     journal: Journal,
@@ -264,10 +271,12 @@ def _send(
     pending: dict[int, Entry] = {}
     for change in changes:
         entry = pending.get(change.job_id) or journal.entry(change.job_id, change.submit_time)
-        entry = intended(entry, change, clock.time(), shares.get(change.job_id))
+        entry = intended(entry, change, clock.steady(), shares.get(change.job_id))
         pending[change.job_id] = entry
         intents.append((change, entry))
     journal.intend(intents)
+    if clock.steady() - read_at > READING_SECONDS:
+        return _too_late(intents, journal)
     answers: Sequence[WriteResult]
     try:
         answers = writer.write(changes)
@@ -290,13 +299,24 @@ def _send(
         if now_seen is None:
             outcome, message = Outcome.FAILED, f"could not be read back: {trouble}"
         else:
-            outcome, message, entry = settle(change, answer, seen, now_seen, entry, clock.time())
+            outcome, message, entry = settle(change, answer, seen, now_seen, entry, clock.steady())
         pending[change.job_id] = entry
         results.append(Result(change, outcome, message))
         settlements.append(Settlement(change, outcome, message, entry))
     with contextlib.suppress(JournalError):  # the intents on disk stand in for the outcomes; `journal.alarms` tells
         journal.settle(settlements)
     return results
+
+
+def _too_late(intents: Sequence[tuple[Change, Entry]], journal: Journal) -> list[Result]:
+    """What becomes of changes that are not sent because what they were judged by is old; what was intended is nobody's."""
+    why = "what was read of the job is too old (suspended machine, slow disk?)"
+    entries: dict[int, Entry] = {}
+    for change, entry in intents:
+        entries[change.job_id] = refused(entries.get(change.job_id, entry), change)
+    with contextlib.suppress(JournalError):
+        journal.settle([Settlement(change, Outcome.THROTTLED, why, entries[change.job_id]) for change, _ in intents])
+    return [Result(change, Outcome.THROTTLED, why) for change, _ in intents]
 
 
 def settle(
@@ -309,6 +329,9 @@ def settle(
 ) -> tuple[Outcome, str, Entry]:
     """The outcome of a sent change by reading the job again, and its entry. What Slurm said only explains a failure."""
     of, status = change.field, after.get(change.job_id)
+    if status is not None and status.strange:
+        # The value may be on it: stays in doubt.
+        return Outcome.FAILED, f"could not be read back; {_STRANGE}: {status.strange}", entry
     if status is None or status.submit_time != change.submit_time:
         return Outcome.GONE, answer.message or _GONE, entry
     if not status.pending:
@@ -326,6 +349,8 @@ def settle(
         return Outcome.DENIED, answer.message, refused(entry, change)
     was = shown(before[change.job_id], of)
     if of is Field.SITE_FACTOR and value is None:
+        if change.after == 0 and status.priority == NO_TERMS and not answer.message:
+            return Outcome.APPLIED, "accepted; without any term sprio does not show it", landed(entry, of, 0, now)
         if others_listed(change.job_id, after) and status.reason not in NOT_ELIGIBLE:
             return Outcome.FOREIGN, _EXPLICIT, estranged(entry, of, hidden=True)
         return Outcome.FAILED, answer.message or "sprio does not list it at present", entry

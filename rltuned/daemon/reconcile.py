@@ -13,13 +13,16 @@ from rltuned.cluster.changes import Change, Field, JobStatus, OverSubscribe
 from rltuned.daemon.claims import (
     BAD_CONSTRAINTS,
     MULTIFACTOR,
+    NO_TERMS,
     NOT_ELIGIBLE,
     SETTLE_SECONDS,
     Entry,
     Value,
     among,
     confirmed,
+    dated,
     estranged,
+    may_be_requeued,
     recognised,
     requeued,
     rolled_back,
@@ -67,7 +70,7 @@ class Reconciler:
         Args:
             journal: is updated, in memory and on disk.
             seen: the jobs of the journal's entries, as far as Slurm knows them.
-            now: epoch seconds of the reading.
+            now: when the jobs were read, by the steady clock, as `Entry.touched`.
             calculated: sprio lists at least one job of the cluster, so a job that it leaves out is left out on purpose.
 
         Raises:
@@ -81,6 +84,7 @@ class Reconciler:
         missing: set[int] = set()
         unlisted: dict[int, int] = {}
         rollback = _slurmctld_went_back(journal, seen)
+        ids_go_on = any(job in seen and seen[job].submit_time == e.submit_time for job, e in journal.entries.items())
         for job, entry in journal.entries.items():
             status = seen.get(job)
             if status is None:
@@ -88,11 +92,13 @@ class Reconciler:
                 if job in self._missing:
                     forgotten.append(job)
                 continue
+            if status.strange:
+                continue
             if status.submit_time != entry.submit_time:
-                again = requeued(entry, status) if status.pending else None
+                again = requeued(entry, status, ids_go_on=ids_go_on) if status.pending else None
                 if again is not None:
                     changed.append(again)
-                elif status.pending and (status.site_factor is not None or not _may_be_requeued(entry)):
+                elif status.pending and (status.site_factor is not None or not may_be_requeued(entry)):
                     forgotten.append(job)
                 continue
             if not status.pending:
@@ -100,7 +106,7 @@ class Reconciler:
             if status.site_factor is None and not status.held:
                 unlisted[job] = status.priority
             explicit = calculated and self._unlisted.get(job) == status.priority
-            after = _settle(entry, status, now, explicit=explicit, rollback=rollback)
+            after = _settle(dated(entry, now), status, now, explicit=explicit, rollback=rollback)
             rescue = _rescue(after, status)
             if rescue is not None:
                 rescues.append(rescue)
@@ -141,10 +147,6 @@ def _owes_now(entry: Entry, status: JobStatus | None) -> bool:
     return entry.owes_nice and not entry.applied.foreign and not entry.doubts.get(Field.PRIORITY) and status.nice == 0
 
 
-def _may_be_requeued(entry: Entry) -> bool:
-    return entry.applied.site_factor != 0 or entry.applied.priority is not None
-
-
 def _settle(entry: Entry, status: JobStatus, now: float, *, explicit: bool, rollback: bool) -> Entry:
     """The entry of a pending job after a look at it.
 
@@ -177,6 +179,8 @@ def _settle_factor(entry: Entry, status: JobStatus, now: float, *, explicit: boo
         return _settle_value(entry, of, status.site_factor, now)
     at_stake = entry.applied.site_factor != 0 or bool(entry.doubts.get(of))
     hidden_by_us = entry.applied.priority is not None or bool(entry.doubts.get(Field.PRIORITY))
+    if entry.applied.site_factor == 0 and status.priority == NO_TERMS:
+        return entry  # what we wrote last, 0, looks the same
     if at_stake and explicit and not hidden_by_us and status.reason not in NOT_ELIGIBLE:
         return estranged(entry, of, hidden=True)
     return entry
@@ -227,11 +231,17 @@ def _rescue(entry: Entry, status: JobStatus) -> Change | None:
 
 
 def view(snapshot: "Snapshot", journal: Journal) -> dict[int, JobStatus]:
-    """The snapshot's rows of the jobs that the journal knows, as statuses."""
+    """The snapshot's rows of the jobs that the journal knows, as statuses.
+
+    A job that could not be understood is there as such: it is neither gone nor ours to judge.
+    """
     jobs = snapshot.jobs
     found: dict[int, JobStatus] = {}
     for job in journal.entries:
         row = jobs.row_of.get(job)
+        if reason := snapshot.unread.about(job, queued=row is not None):
+            found[job] = JobStatus.not_understood(job, reason)
+            continue
         if row is None or int(jobs.state[row]) not in {0, 1}:  # JobState.PENDING, RUNNING
             continue
         found[job] = JobStatus(

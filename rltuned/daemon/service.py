@@ -8,19 +8,19 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC
 from pathlib import Path
 from typing import Final
 
 import prometheus_client
 from apscheduler.executors.pool import ThreadPoolExecutor
-from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
 from rltuned import __version__
 from rltuned.config import Config, Effective, SlurmSection
 from rltuned.daemon.clock import Clock, SystemClock
+from rltuned.daemon.files import make_directory
 from rltuned.daemon.history import RunTimes
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import Lock, holder
@@ -29,6 +29,7 @@ from rltuned.daemon.loop import CycleOutcome, Daemon, load_policy
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.metrics import serve as serve_metrics
 from rltuned.daemon.notify import Notifier
+from rltuned.daemon.pace import SteadyScheduler
 from rltuned.daemon.planning import Ending, Estimating, Planning, no_estimates, none_ended
 from rltuned.daemon.rehearse import KERNELS, Here, RehearsalProcess
 from rltuned.daemon.rehearse import check as check_rehearsal
@@ -68,6 +69,7 @@ def serve(
     Raises:
         ConfigError, ModelError: nothing was started.
         LockedError: another rltuned steers this cluster.
+        StateError: this user cannot use the state directory.
         JournalError: the journal cannot be read.
         SlurmUnavailableError: `once`, and the cycle failed.
     """
@@ -81,8 +83,7 @@ def serve(
     log = make(config.log.level, config.log.format, sys.stderr)
     notifier = Notifier.of(os.environ, os.getpid())
     with ExitStack() as stack:
-        stack.enter_context(_lock(config.state.directory, clock))
-        journal = Journal.open(config.state.directory, config.state.mirror)
+        journal = _journal(config, clock, stack, dry_run=dry_run)
         metrics = Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
         endpoint = serve_metrics(metrics, config.metrics) if not once else None
         if endpoint is not None:
@@ -136,11 +137,23 @@ def serve(
         log.info("daemon.stopped", sentence="The running cycle was finished. `rltuned restore` gives the queue back.")
 
 
+def _journal(config: Config, clock: Clock, stack: ExitStack, *, dry_run: bool) -> Journal:
+    """The journal, behind the lock. A dry run writes neither Slurm nor the journal, so it needs no lock."""
+    state = config.state
+    if not dry_run:
+        stack.enter_context(_lock(state.directory, clock))
+        return Journal.open(state.directory, state.mirror)
+    with suppress(OSError):  # for the decision record; where it cannot be written, the log says so
+        make_directory(state.directory)
+    return Journal.look(state.directory, state.mirror)
+
+
 def _lock(directory: Path, clock: Clock) -> Lock:
     """The lock; a restore (the dead-man timer's, say) that holds it is waited for.
 
     Raises:
         LockedError: another daemon has it, or the restore takes long.
+        StateError: it cannot be opened.
     """
     deadline = clock.monotonic() + RESTORE_WAIT
     while True:
@@ -171,18 +184,21 @@ def _run(
     def trigger() -> IntervalTrigger:
         return IntervalTrigger(seconds=daemon.config.cycle.interval, timezone=UTC)
 
-    scheduler = BackgroundScheduler(
+    scheduler = SteadyScheduler(
+        SystemClock(),  # what APScheduler itself goes by, whatever the daemon does
         executors={"default": ThreadPoolExecutor(1)},
         job_defaults={"max_instances": 1, "coalesce": True, "misfire_grace_time": None},
         timezone=UTC,
     )
     with _signals() as wait:
-        scheduler.add_job(daemon.tick, trigger(), id=JOB, next_run_time=datetime.now(UTC))
+        scheduler.add_job(daemon.tick, trigger(), id=JOB, next_run_time=scheduler.now())
         scheduler.start()
         notifier.ready(f"{daemon.stage}: first cycle runs")
         pause = min(10.0, notifier.watchdog_seconds / 3) if notifier.watchdog_seconds else 10.0
         while True:
             caught = wait(pause)
+            # A Python that was built for an old C library waits by the wall clock: nobody waits longer than this.
+            scheduler.wakeup()
             if daemon.healthy():
                 notifier.watchdog()
             if caught & {signal.SIGTERM, signal.SIGINT}:

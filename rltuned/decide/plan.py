@@ -226,7 +226,8 @@ def _of_these_jobs(history: History, jobs: JobTable) -> History:
             job: record
             for job, record in history.applied.items()
             if (row := jobs.row_of.get(job)) is not None and int(jobs.submit_time[row]) == record.submit_time
-        }
+        },
+        history.now,
     )
 
 
@@ -311,12 +312,13 @@ class _Ordering:
         """Which managed jobs carry a value of ours, and which of them were moved within the dwell time."""
         ours = np.zeros(len(self.rows), dtype=np.bool_)
         dwelling = ours.copy()
+        now = self.snapshot.time if self.history.now is None else self.history.now
         if self.history.applied:
             for at, job in enumerate(self.snapshot.jobs.job_id[self.rows]):
                 record = self.history.applied.get(int(job))
                 if record is not None and (record.site_factor != 0 or record.priority is not None):
                     ours[at] = True
-                    dwelling[at] = self.snapshot.time - record.changed_at < self.settings.dwell
+                    dwelling[at] = now - record.changed_at < self.settings.dwell
         return ours, dwelling
 
 
@@ -440,7 +442,7 @@ def _newly_foreign(scope: Scope, jobs: JobTable, history: History) -> tuple[int,
     return tuple(job for job in ids if (record := history.applied.get(job)) is not None and not record.foreign)
 
 
-_HANDS_OFF: Final = frozenset({Veto.FOREIGN, Veto.HELD, Veto.NO_PRIORITY})
+_HANDS_OFF: Final = frozenset({Veto.UNREADABLE, Veto.FOREIGN, Veto.HELD, Veto.NO_PRIORITY})
 """Vetoes under which not even our own value is taken back: the job is somebody else's business now."""
 
 

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from cluster.support import NODES, ROOT, TESTBED, WANTED, Cluster
+from cluster.support import NODES, PATIENCE, ROOT, TESTBED, WANTED, Cluster, image_of
 from pytest_docker.plugin import get_docker_services
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.cluster)
+            # A test may start clusters and wait several times on a busy machine; this only ends one that hangs.
+            item.add_marker(pytest.mark.timeout(4 * PATIENCE))
 
 
 class Clusters:
@@ -45,14 +47,10 @@ class Clusters:
     def get(self, release: str) -> Cluster:
         if release not in self._running:
             project = f"{self._prefix}-{release.replace('.', '')}"
-            built = subprocess.run(
-                [str(TESTBED / "testbed"), "build", "--slurm", release], check=False, capture_output=True, text=True
-            )
-            if built.returncode != 0:
-                pytest.fail(f"the image of Slurm {release} could not be made:\n{built.stderr}", pytrace=False)
+            image = image_of(release)
             services = self._stack.enter_context(
                 get_docker_services(
-                    docker_compose_command=f"env RLTUNED_TESTBED_IMAGE=rltuned-testbed:{release} {TESTBED}/compose.sh",
+                    docker_compose_command=f"env RLTUNED_TESTBED_IMAGE={image} {TESTBED}/compose.sh",
                     docker_compose_file=str(TESTBED / "compose.yaml"),
                     docker_compose_project_name=project,
                     docker_setup=["up -d"],
@@ -67,9 +65,9 @@ class Clusters:
 
             # A kept cluster may have been left stopped or frozen by an interrupted session.
             if not cluster.slurmctld.running():
-                services.wait_until_responsive(cluster.slurmctld.running, timeout=120, pause=0.5)
+                services.wait_until_responsive(cluster.slurmctld.running, timeout=PATIENCE, pause=0.5)
             cluster.sh("pkill -CONT -x 'slurmctld(-wlm)?' || true")
-            services.wait_until_responsive(all_nodes_known, timeout=120, pause=0.5)
+            services.wait_until_responsive(all_nodes_known, timeout=PATIENCE, pause=0.5)
             self._running[release] = cluster
         return self._running[release]
 
@@ -113,6 +111,4 @@ def systemd_cluster(clusters: Clusters) -> Iterator[Cluster]:
 @pytest.fixture
 def prometheus_image() -> str:
     """Name of an image with Debian's prometheus and promtool; see also Cluster.start_prometheus."""
-    command = [str(TESTBED / "testbed"), "build", "--slurm", "24.11", "--target", "prometheus"]
-    subprocess.run(command, check=True, capture_output=True)
-    return "rltuned-testbed:24.11-prometheus"
+    return image_of("24.11", "prometheus")

@@ -70,15 +70,34 @@ class CommandFailedError(AssertionError):
     """A command in a container that had to succeed did not."""
 
 
-def wait_until(condition: Callable[[], object], what: str, *, seconds: float = 30, pause: float = 0.25) -> None:
-    """Waits for a condition; a test fails with `what` when it does not come about in time.
+def run_testbed(*args: str) -> str:
+    """Runs a command of the testbed and returns what it printed."""
+    own = {**os.environ, "PYTHON": sys.executable}
+    done = subprocess.run([str(TESTBED / "testbed"), *args], check=False, capture_output=True, text=True, env=own)
+    if done.returncode != 0:
+        raise CommandFailedError(f"testbed {shlex.join(args)}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+@cache
+def image_of(release: str, target: str = "slurm") -> str:
+    """Name of an image of the testbed, which is built where it is missing."""
+    return run_testbed("build", "--slurm", release, "--target", target).strip()
+
+
+PATIENCE = 300.0
+"""Seconds after which what a test waits for is taken not to come. No test depends on it: it only ends one that hangs."""
+
+
+def wait_until(condition: Callable[[], object], what: str, *, pause: float = 0.25) -> None:
+    """Waits for a condition; a test fails with `what` when it does not come about.
 
     Most conditions run a program in a container: to ask more often takes the processor from what is waited for.
     """
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {seconds:.0f} s: {what}")
+            raise AssertionError(f"not within {PATIENCE:.0f} s: {what}")
         time.sleep(pause)
 
 
@@ -108,9 +127,9 @@ class Background:
         """Sends it a signal."""
         self.cluster.sh(f"kill -{signal} $(cat {self.stem}.pid)", service=self.service, check=False)
 
-    def wait(self, seconds: float = 30) -> int:
+    def wait(self) -> int:
         """Waits for its end and returns the exit status."""
-        wait_until(lambda: self.returncode() is not None, f"{self.stem} ends", seconds=seconds)
+        wait_until(lambda: self.returncode() is not None, f"{self.stem} ends")
         code = self.returncode()
         assert code is not None
         return code
@@ -156,6 +175,17 @@ class Controller:
         # -i: 26.05 refuses to start when it was killed before it first saved its usage (five minutes after its start).
         self._cluster.note_conf(self._cluster.sh(f"slurmctld -i && {{ {OTHER_CONF}; }}").stdout)
         self.wait_ready()
+
+    def wait_saved(self) -> None:
+        """Waits until all that it knows of its jobs is on its disk: a change is saved within five seconds.
+
+        Needs a job. Its comment is changed, because nothing is saved where nothing has changed.
+        """
+        job = next(iter(self._cluster.states()))
+        mark = "/tmp/saved-before"
+        self._cluster.sh(f"scontrol update JobId={job} Comment=saved-$RANDOM && touch {mark}")
+        newer = f"test /var/spool/slurmctld/job_state -nt {mark}"
+        wait_until(lambda: self._cluster.sh(newer, check=False).returncode == 0, "slurmctld saves its jobs")
 
     def restart(self, *, wipe_state: bool = False) -> None:
         """Stops and starts it."""
@@ -213,7 +243,7 @@ class Cluster:
         service: str = "ctl",
         input: str | None = None,  # noqa: A002  # subprocess.run's own name
         env: Mapping[str, str] | None = None,
-        timeout: float = 120,
+        timeout: float = PATIENCE,
         check: bool = True,
     ) -> subprocess.CompletedProcess[str]:
         """Runs a command in a container; one that fails is a CommandFailedError unless check is False."""
@@ -238,7 +268,7 @@ class Cluster:
         return done
 
     def sh(
-        self, script: str, *, user: str = "root", service: str = "ctl", check: bool = True, timeout: float = 120
+        self, script: str, *, user: str = "root", service: str = "ctl", check: bool = True, timeout: float = PATIENCE
     ) -> subprocess.CompletedProcess[str]:
         """Runs a shell script (of any length) in a container."""
         return self.run(["bash", "-s"], user=user, service=service, input=script, check=check, timeout=timeout)
@@ -301,13 +331,13 @@ class Cluster:
         for user, *args in jobs:
             words = ["sbatch", "--parsable", f"--uid={user}", "-o", "/dev/null", *args]
             lines.append(shlex.join([*words, f"--wrap={command}"]))
-        done = self.sh("\n".join(lines), timeout=300)
+        done = self.sh("\n".join(lines))
         return [int(word.split(";")[0]) for word in done.stdout.split()]
 
     def workload(self, jobs: int = 300, seed: int = 1, longest: int = 600) -> None:
         """Submits the testbed's mix: sizes, types, arrays, dependencies, begin times, users, QOS, partitions."""
         options = ["--project", self.project, "--jobs", str(jobs), "--seed", str(seed), "--longest", str(longest)]
-        self._testbed("workload", *options)
+        run_testbed("workload", *options)
 
     def fill(self, user: str = "dave") -> int:
         """Occupies every node wholly, so that what is submitted next stays pending; returns the job id."""
@@ -315,12 +345,10 @@ class Cluster:
         self.wait_state(job, "RUNNING")
         return job
 
-    def wait_state(self, job: int, state: str, seconds: float = 30) -> None:
+    def wait_state(self, job: int, state: str) -> None:
         """Waits until a job is in a state, as squeue's %T spells it."""
         query = f"squeue -h -t all -j {job} -o %T 2>/dev/null"
-        wait_until(
-            lambda: state in self.sh(query, check=False).stdout.split(), f"job {job} is {state}", seconds=seconds
-        )
+        wait_until(lambda: state in self.sh(query, check=False).stdout.split(), f"job {job} is {state}")
 
     def cancel(self, *jobs: int) -> None:
         """Cancels jobs."""
@@ -334,7 +362,7 @@ class Cluster:
                 squeue -h -t PD,S -o %A | sort -u | xargs -r -n 500 scancel 2>/dev/null
                 [ $((n++ % 20)) = 0 ] && squeue -h -t R,CG -o %A | sort -u | xargs -r -n 500 scancel -f -s KILL 2>/dev/null
                 sleep 0.1
-                [ $n -lt 600 ] || exit 9
+                [ $n -lt 2000 ] || exit 9
             done
         """
         self.sh(script)
@@ -368,10 +396,10 @@ class Cluster:
         rows = [row.split() for row in self.run(["sprio", "-h", "-o", "%i %S"], check=False).stdout.splitlines()]
         return {int(job): int(value) for job, value in rows}
 
-    def wait_sprio(self, jobs: Iterable[int], seconds: float = 90) -> None:
+    def wait_sprio(self, jobs: Iterable[int]) -> None:
         """Waits until sprio lists the jobs (a new one appears at the next calculation)."""
         wanted = set(jobs)
-        wait_until(lambda: wanted <= self.site_factors().keys(), f"sprio lists {sorted(wanted)}", seconds=seconds)
+        wait_until(lambda: wanted <= self.site_factors().keys(), f"sprio lists {sorted(wanted)}")
 
     def job(self, job: int) -> dict[str, str]:
         """`scontrol show job` as a dictionary (values with blanks are cut; no test needs one)."""
@@ -462,17 +490,17 @@ class Cluster:
         """Drains nodes."""
         self.run(["scontrol", "update", f"NodeName={','.join(nodes)}", "State=DRAIN", f"Reason={reason}"])
 
-    def _testbed(self, *args: str) -> str:
-        done = subprocess.run([str(TESTBED / "testbed"), *args], check=False, capture_output=True, text=True)
-        if done.returncode != 0:
-            raise CommandFailedError(f"testbed {shlex.join(args)}\n{done.stdout}{done.stderr}")
-        return done.stdout
-
     def start_host(self, service: str, target: str, *options: str) -> None:
-        """Adds a container of another image of the testbed to this cluster's network, under a name."""
-        self._testbed("build", "--slurm", self.release, "--target", target)
+        """Adds a container of another image of the testbed to this cluster: its network, its munge key; under a name."""
         command = ["docker", "run", "-d", "--network", f"{self.project}_default", "--hostname", service]
-        command += ["--network-alias", service, *options, f"rltuned-testbed:{self.release}-{target}"]
+        command += [
+            "--network-alias",
+            service,
+            "-v",
+            f"{self.project}_munge:/etc/munge",
+            *options,
+            image_of(self.release, target),
+        ]
         started = subprocess.run(command, check=False, capture_output=True, text=True)
         if started.returncode != 0:
             raise CommandFailedError(f"{shlex.join(command)}\n{started.stderr}")
@@ -502,9 +530,7 @@ class Cluster:
         for path in ("/etc/slurm/slurm.conf", "/etc/slurm/gres.conf", "/etc/slurm/cgroup.conf"):
             self.write_file(path, self.read_file(path), service="systemd")
         up = "systemctl is-system-running --wait"
-        wait_until(
-            lambda: self.sh(up, service="systemd", check=False).stdout.strip() == "running", "systemd is up", seconds=60
-        )
+        wait_until(lambda: self.sh(up, service="systemd", check=False).stdout.strip() == "running", "systemd is up")
         self.sh("squeue -h", service="systemd")
 
     def start_prometheus(self, configuration: str) -> None:
@@ -565,7 +591,7 @@ class Cluster:
             # Takes the partitions of slurm.conf again, and drops those that a test made.
             self.run(["scontrol", "reconfigure"])
         idle = f"[ $(sinfo -h -N -o '%N %T' | sort -u | grep -c ' idle$') = {len(NODES)} ]"
-        wait_until(lambda: self.sh(idle, check=False).returncode == 0, "every node is idle again", seconds=60)
+        wait_until(lambda: self.sh(idle, check=False).returncode == 0, "every node is idle again")
 
     # --- the daemon ---
 

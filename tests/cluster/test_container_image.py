@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
-import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from cluster.support import OPERATOR, ROOT, SIMULATE_LOCK, TESTBED, USERS, built_wheel, wait_until
+from cluster.support import OPERATOR, USERS, image_of, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,8 +15,6 @@ if TYPE_CHECKING:
     from cluster.conftest import Clusters
     from cluster.support import Cluster
 
-IMAGE = "rltuned-test-daemon:24.11"
-SLURM = "rltuned-testbed:24.11"
 # The hardening that the README recommends; its network is the cluster's instead of the host's.
 HARDENED = ("--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges")
 
@@ -39,46 +34,15 @@ def docker(*args: str, check: bool = True, **more: Any) -> subprocess.CompletedP
     return done
 
 
-def extra_authority() -> bytes:
-    """The CA that this machine's tools were told to use: the testbed's own way to find it."""
-    spec = importlib.util.spec_from_file_location("testbed", TESTBED / "testbed.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    found: bytes = module.extra_authority()
-    return found
-
-
 @pytest.fixture(scope="module")
 def trixie(clusters: Clusters) -> Cluster:
     return clusters.get("24.11")
 
 
 @pytest.fixture(scope="module")
-def image(trixie: Cluster, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The image, built from a context with what .dockerignore lets through; all but the wheel comes from the cache."""
-    subprocess.run([str(TESTBED / "base-image.sh"), "trixie"], check=True, capture_output=True)
-    context = tmp_path_factory.mktemp("context")
-    for part in ("deploy", "dist"):
-        (context / part).mkdir()
-    for name in ("deploy/Dockerfile", "deploy/entrypoint.sh", SIMULATE_LOCK, ".dockerignore"):
-        shutil.copy(ROOT / name, context / name)
-    shutil.copy(built_wheel(), context / "dist")
-    (context / "deploy" / "extra-ca.crt").write_bytes(extra_authority())
-    for path in context.rglob("*"):
-        path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)
-    uid = trixie.sh(f"id -u {OPERATOR}").stdout.strip()
-    command = ["build", "-t", IMAGE, "-f", str(context / "deploy" / "Dockerfile"), "--build-arg", f"UID={uid}"]
-    for variable in ("http_proxy", "https_proxy", "no_proxy", "PIP_INDEX_URL"):
-        if os.environ.get(variable):
-            command += ["--build-arg", variable]
-    before = docker("images", "-q", "--no-trunc", IMAGE).stdout.strip()
-    # The classic builder finds a local base image without asking a registry.
-    docker(*command, str(context), env={**os.environ, "DOCKER_BUILDKIT": "0"})
-    if before not in {"", docker("images", "-q", "--no-trunc", IMAGE).stdout.strip()}:
-        docker("rmi", before, check=False)
-    return IMAGE
+def image(clusters: Clusters) -> str:
+    """The image, built from what .dockerignore lets through; all but the wheel comes from the cache."""
+    return image_of("24.11", "daemon")
 
 
 @pytest.fixture
@@ -86,10 +50,13 @@ def host(trixie: Cluster) -> Iterator[str]:
     """A container that stands for the host: its munged and its /etc/slurm are what the daemon's container mounts."""
     trixie.reset()
     mounted = [part for path in ("/run/munge", "/etc/slurm", "/etc/rltuned") for part in ("-v", path)]
-    entry = ["--entrypoint", "sleep", SLURM, "infinity"]
+    entry = ["--entrypoint", "sleep", image_of("24.11"), "infinity"]
     started = docker("run", "-d", "--network", f"{trixie.project}_default", *mounted, *entry).stdout.strip()
     try:
-        docker("exec", started, "sh", "-c", "chown munge: /run/munge && runuser -u munge -- munged")
+        # The host joins the cluster as hosts do: with a copy of its key. Mounted here, it would be mounted in the daemon's container.
+        encoded = trixie.sh("base64 /etc/munge/munge.key").stdout
+        join = "base64 -d >/etc/munge/munge.key && chmod 400 /etc/munge/munge.key && chown munge: /etc/munge/munge.key /run/munge"
+        docker("exec", "-i", started, "sh", "-c", f"{join} && runuser -u munge -- munged", input=encoded)
         for name in ("slurm.conf", "gres.conf", "cgroup.conf"):
             text = trixie.read_file(f"/etc/slurm/{name}")
             docker("exec", "-i", started, "sh", "-c", f"cat >/etc/slurm/{name}", input=text)
@@ -146,9 +113,9 @@ def test_a_container_that_stops_gives_the_queue_back(trixie: Cluster, image: str
     daemon = docker("run", "-d", *options(trixie, host), image).stdout.strip()
     try:
         steered = "jobs carry site factors"
-        wait_until(lambda: sum(map(bool, trixie.site_factors().values())) >= 2, steered, seconds=60)
+        wait_until(lambda: sum(map(bool, trixie.site_factors().values())) >= 2, steered)
         # Before its first cycle is done there is no record to explain from, and Slurm's RPC limiter is busy with the daemon.
-        wait_until(lambda: "cycle.done" in log_of(daemon), "the first cycle is done", seconds=60)
+        wait_until(lambda: "cycle.done" in log_of(daemon), "the first cycle is done")
         assert docker("exec", daemon, "rltuned", "explain", str(jobs[-1])).stdout
         docker("stop", "-t", "120", daemon)
         state = json.loads(docker("inspect", daemon).stdout)[0]["State"]
@@ -166,14 +133,14 @@ def test_a_container_plays_the_queue_ahead(trixie: Cluster, image: str, host: st
     configure(host, '[cycle]\nstage = "shadow"\ninterval = 2.0\n[rehearsal]\ntime_limit = 10.0\n')
     daemon = docker("run", "-d", *options(trixie, host), image).stdout.strip()
     try:
-        wait_until(lambda: "rehearsal.ready" in log_of(daemon), "the worker has compiled", seconds=240, pause=1.0)
+        wait_until(lambda: "rehearsal.ready" in log_of(daemon), "the worker has compiled", pause=1.0)
         check = ["exec", daemon, "rltuned", "doctor", "--json"]
 
         def played() -> bool:
             findings = json.loads(docker(*check, check=False).stdout)
             return [item["severity"] for item in findings if item["subject"] == "rehearsal"] == ["ok"]
 
-        wait_until(played, "a cycle has played the queue", seconds=60, pause=2.0)
+        wait_until(played, "a cycle has played the queue", pause=2.0)
     finally:
         docker("rm", "-f", "-v", daemon, check=False)
 

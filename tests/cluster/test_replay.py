@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from cluster.support import TESTBED, WANTED, Cluster
+from cluster.support import WANTED, Cluster, run_testbed
 
 from rltuned.evaluate.fidelity import Fidelity, compare
 
@@ -32,9 +31,7 @@ FEW = JOBS / 10
 def replayed(cluster: Cluster, folder: Path, *options: str) -> dict[str, Any]:
     """What `testbed replay` writes."""
     out = folder / f"replay-{cluster.release}.json"
-    command = [str(TESTBED / "testbed"), "replay", "--project", cluster.project, "--out", str(out), *options]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_testbed("replay", "--project", cluster.project, "--out", str(out), *options)
     result: dict[str, Any] = json.loads(out.read_text())
     return result
 

@@ -77,6 +77,8 @@ class Reading:
     """What one process of ours knows: when its last reading of the queue began, and its batches since."""
 
     name: str
+    offset: float = 0.0
+    """What the wall clock was ahead by when the process began."""
     began: int = 0
     at: float = 0.0
     """Monotonic time of it."""
@@ -499,7 +501,11 @@ class Commands(Runner):
             if name == "ping":
                 return "Slurmctld(primary) at ctl is DOWN\n", "", 1
             slurm.clock.sleep(10.0 if slurm.frozen else 9.0)
-            why = "Socket timed out on send/recv operation" if slurm.frozen else "Unable to contact slurm controller (connect failure)"
+            why = (
+                "Socket timed out on send/recv operation"
+                if slurm.frozen
+                else "Unable to contact slurm controller (connect failure)"
+            )
             return "", f"slurm_load_jobs error: {why}\n", 1
         slurm.take_token()
         out, err, code = {
