@@ -585,7 +585,7 @@ class World:
             since = max(self.last_bad, self.wanted.get(job.job_id, float("-inf")))
             if active and (job.hold or job.touched):
                 continue  # A living daemon keeps its hands off; what it gives back of such jobs is the way back's business.
-            if now - since > BOUND and job.job_id != self.slurm.faults.strange_job:
+            if now - since > BOUND and not (self.slurm.faults.unreadable and job.job_id == self.slurm.faults.strange_job):
                 found.append(self._describe(job, of, now - since))
         return found
 

@@ -297,9 +297,10 @@ class Machine(RuleBasedStateMachine):
         else:
             self.world.later.append((after, act))
 
-    @rule(which=WHICH)
-    def strange_row(self, which):
-        self.world.slurm.faults.strange_job = self.job(which) or 0
+    @rule(which=WHICH, unreadable=st.booleans())
+    def strange_row(self, which, unreadable):
+        faults = self.world.slurm.faults
+        faults.strange_job, faults.unreadable = self.job(which) or 0, unreadable
 
     @rule(names=st.sets(st.sampled_from(READS), min_size=1, max_size=2), cut=st.booleans())
     def answers_make_no_sense(self, names, cut):

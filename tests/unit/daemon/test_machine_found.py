@@ -70,9 +70,10 @@ def test_1_a_cluster_that_is_under_load_for_hours_is_given_back():
         play.hours_pass(hours=5)
 
 
-def test_1_a_row_that_nobody_understands_costs_itself_or_the_queue_is_given_back():
+@pytest.mark.parametrize("unreadable", [False, True])
+def test_1_a_row_that_nobody_understands_for_hours_is_given_back_as_soon_as_it_can_be(unreadable):
     with run() as play:
-        play.strange_row(which=1)
+        play.strange_row(which=1, unreadable=unreadable)
         play.hours_pass(hours=5)
 
 
