@@ -554,9 +554,12 @@ class Daemon:
 
     def _write(self, snapshot: Snapshot, found: Reconciled, result: Plan) -> tuple[int, list[Result]]:
         writer = self._the_writer()
-        # A value of ours under somebody's explicit priority would come into force with their release.
-        hidden = (job for job in self._out(snapshot) if self.journal.entries[job].applied.foreign)
-        busy = dict.fromkeys((*found.owing, *hidden, *result.withdraw))
+        # A value of ours under somebody's explicit priority would come into force with their release; and what no plan can
+        # see, none wants.
+        unplanned = (
+            job for job in self._out(snapshot) if self.journal.entries[job].applied.foreign or _unread(snapshot, job)
+        )
+        busy = dict.fromkeys((*found.owing, *unplanned, *result.withdraw))
         restored, _ = self._give_back(busy)
         changes = [*found.rescues, *(change for change in result.changes if change.job_id not in busy)]
         shares = _partition_shares(snapshot, changes)
@@ -627,12 +630,12 @@ class Daemon:
         return self._writer
 
     def _out(self, snapshot: Snapshot) -> list[int]:
-        """Pending jobs that carry a value of ours, or may."""
+        """Jobs that wait, or of which the snapshot does not tell whether they do, and carry a value of ours, or may."""
         waiting = set(snapshot.jobs.job_id[snapshot.jobs.pending].tolist())
         return [
             job
             for job, entry in self.journal.entries.items()
-            if job in waiting
+            if (job in waiting or _unread(snapshot, job))
             and (entry.carries or (entry.applied.oversubscribe is not None and job not in self._returns.final))
         ]
 
@@ -845,6 +848,11 @@ def _kind(error: SlurmError) -> str:
         SlurmDeniedError: "denied",
     }
     return kinds.get(type(error), "other")
+
+
+def _unread(snapshot: Snapshot, job: int) -> bool:
+    """Whether Slurm's answers do not tell how the job is."""
+    return bool(snapshot.unread.about(job, queued=job in snapshot.jobs.row_of))
 
 
 def _partition_shares(snapshot: Snapshot, changes: Sequence[Change]) -> dict[int, OverSubscribe]:
