@@ -4,7 +4,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Self
 
 MAX_PRIORITY: Final = 4_294_967_293
 """Largest explicit priority that scontrol(1) accepts (measured on 22.05, 24.11, 26.05); 0 would hold the job."""
@@ -147,6 +147,17 @@ class JobStatus:
     oversubscribe: OverSubscribe
     exc_nodes: str
     reason: str = ""
+    strange: str = ""
+    """Why Slurm's answer about this job cannot be understood: see `not_understood`."""
+
+    @classmethod
+    def not_understood(cls, job_id: int, reason: str) -> Self:
+        """A job of which nothing is known but that it may be there: neither gone, nor pending, nor like any other.
+
+        So whoever does not look at `strange` leaves it alone, and goes on remembering it.
+        """
+        unknown = OverSubscribe.UNKNOWN
+        return cls(job_id, 0, False, False, 0, 0, None, unknown, "", strange=reason)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from rltuned.daemon.budget import STATUS_RPCS, Budget
 from rltuned.daemon.claims import (
     BAD_CONSTRAINTS,
     MULTIFACTOR,
+    NO_TERMS,
     NOT_ELIGIBLE,
     READING_SECONDS,
     Entry,
@@ -53,6 +54,7 @@ class Result(NamedTuple):
 _GONE: Final = "it is not pending any more"
 _HELD: Final = "it is held"
 _EXPLICIT: Final = "somebody set an explicit priority"
+_STRANGE: Final = "what Slurm says of it cannot be understood"
 
 
 def apply(
@@ -132,6 +134,8 @@ def _judge(
 ) -> tuple[Outcome | None, str, Entry | None]:
     """Whether the change may be sent (None), or its outcome already; and the entry when it has to change."""
     status = seen.get(change.job_id)
+    if status is not None and status.strange:
+        return Outcome.THROTTLED, f"{_STRANGE}: {status.strange}", None
     if status is None or not status.pending or status.submit_time != change.submit_time:
         return Outcome.GONE, _GONE, None
     if entry is not None and entry.applied.foreign:
@@ -325,6 +329,9 @@ def settle(
 ) -> tuple[Outcome, str, Entry]:
     """The outcome of a sent change by reading the job again, and its entry. What Slurm said only explains a failure."""
     of, status = change.field, after.get(change.job_id)
+    if status is not None and status.strange:
+        # The value may be on it: stays in doubt.
+        return Outcome.FAILED, f"could not be read back; {_STRANGE}: {status.strange}", entry
     if status is None or status.submit_time != change.submit_time:
         return Outcome.GONE, answer.message or _GONE, entry
     if not status.pending:
@@ -342,6 +349,8 @@ def settle(
         return Outcome.DENIED, answer.message, refused(entry, change)
     was = shown(before[change.job_id], of)
     if of is Field.SITE_FACTOR and value is None:
+        if change.after == 0 and status.priority == NO_TERMS and not answer.message:
+            return Outcome.APPLIED, "accepted; without any term sprio does not show it", landed(entry, of, 0, now)
         if others_listed(change.job_id, after) and status.reason not in NOT_ELIGIBLE:
             return Outcome.FOREIGN, _EXPLICIT, estranged(entry, of, hidden=True)
         return Outcome.FAILED, answer.message or "sprio does not list it at present", entry

@@ -16,6 +16,20 @@ from rltuned.daemon.clock import Moment
 from rltuned.daemon.files import write_atomic
 
 HEARTBEAT_NAME: Final = "heartbeat.json"
+DEAD_MAN_PATIENCE: Final = 2.0
+"""Times `write.give_back_after` for which a daemon that lives but cannot act is left to itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """How the daemon is, by its own account."""
+
+    writing: bool = True
+    """The stage in force writes to Slurm."""
+    inactive: float = 0.0
+    """Seconds since the queue was last as the plan wants it (in a stage that writes nothing: free of what is ours)."""
+    unreturned: tuple[int, ...] = ()
+    """Some of the jobs that are to be given back and could not be yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +41,13 @@ class Heartbeat:
     stale_after: float
     """Seconds after which the daemon itself considers it stale (several cycles)."""
     pid: int
+    condition: Condition = Condition()
 
 
-def beat(directories: Iterable[Path], now: Moment, stale_after: float) -> bool:
+def beat(directories: Iterable[Path], now: Moment, stale_after: float, condition: Condition = Condition()) -> bool:
     """Write the heartbeat into each directory. False when no disk took it; the dead-man timer then restores in time."""
-    data = json.dumps(asdict(now) | {"stale_after": stale_after, "pid": os.getpid()}).encode() + b"\n"
+    content = asdict(now) | asdict(condition) | {"stale_after": stale_after, "pid": os.getpid()}
+    data = json.dumps(content).encode() + b"\n"
     taken = False
     for directory in directories:
         # Not durable: a heartbeat lost in a power cut is rightly stale.
@@ -57,7 +73,10 @@ def read_heartbeat(now: Moment, *directories: Path | None) -> Heartbeat | None:
         try:
             data = json.loads((directory / HEARTBEAT_NAME).read_text(encoding="utf-8"))
             at = Moment(float(data["time"]), float(data["monotonic"]), str(data["host"]), str(data["boot"]))
-            found.append(Heartbeat(at, float(data["stale_after"]), int(data["pid"])))
+            condition = Condition(
+                bool(data["writing"]), float(data["inactive"]), tuple(int(job) for job in data["unreturned"])
+            )
+            found.append(Heartbeat(at, float(data["stale_after"]), int(data["pid"]), condition))
         except (OSError, ValueError, KeyError, TypeError):
             continue
     return min(found, key=lambda heartbeat: now.since(heartbeat.at), default=None)

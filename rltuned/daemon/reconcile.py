@@ -13,14 +13,17 @@ from rltuned.cluster.changes import Change, Field, JobStatus, OverSubscribe
 from rltuned.daemon.claims import (
     BAD_CONSTRAINTS,
     MULTIFACTOR,
+    NO_TERMS,
     NOT_ELIGIBLE,
     SETTLE_SECONDS,
     Entry,
     Value,
     among,
+    claimed,
     confirmed,
     dated,
     estranged,
+    given_back,
     may_be_requeued,
     recognised,
     requeued,
@@ -63,7 +66,15 @@ class Reconciler:
     _unlisted: dict[int, int] = field(default_factory=dict)
     """Jobs that sprio left out last time while it listed others, with their priority."""
 
-    def reconcile(self, journal: Journal, seen: Mapping[int, JobStatus], now: float, *, calculated: bool) -> Reconciled:
+    def reconcile(
+        self,
+        journal: Journal,
+        seen: Mapping[int, JobStatus],
+        now: float,
+        *,
+        calculated: bool,
+        silent: bool = False,
+    ) -> Reconciled:
         """Settle every difference.
 
         Args:
@@ -71,6 +82,8 @@ class Reconciler:
             seen: the jobs of the journal's entries, as far as Slurm knows them.
             now: when the jobs were read, by the steady clock, as `Entry.touched`.
             calculated: sprio lists at least one job of the cluster, so a job that it leaves out is left out on purpose.
+            silent: the daemon gave no sign of life for so long that the dead-man timer may have given jobs back: neutral
+                values are its doing, and not somebody's who wants these jobs left alone.
 
         Raises:
             JournalError: what was learned is not on disk (in memory it counts).
@@ -91,6 +104,8 @@ class Reconciler:
                 if job in self._missing:
                     forgotten.append(job)
                 continue
+            if status.strange:
+                continue
             if status.submit_time != entry.submit_time:
                 again = requeued(entry, status, ids_go_on=ids_go_on) if status.pending else None
                 if again is not None:
@@ -103,7 +118,8 @@ class Reconciler:
             if status.site_factor is None and not status.held:
                 unlisted[job] = status.priority
             explicit = calculated and self._unlisted.get(job) == status.priority
-            after = _settle(dated(entry, now), status, now, explicit=explicit, rollback=rollback)
+            before = _helped(dated(entry, now), status, now) if silent else dated(entry, now)
+            after = _settle(before, status, now, explicit=explicit, rollback=rollback)
             rescue = _rescue(after, status)
             if rescue is not None:
                 rescues.append(rescue)
@@ -144,6 +160,20 @@ def _owes_now(entry: Entry, status: JobStatus | None) -> bool:
     return entry.owes_nice and not entry.applied.foreign and not entry.doubts.get(Field.PRIORITY) and status.nice == 0
 
 
+def _helped(entry: Entry, status: JobStatus, now: float) -> Entry:
+    """The entry of a job that the dead-man timer may have given back."""
+    neutral: dict[Field, Value] = {
+        Field.SITE_FACTOR: 0,
+        Field.PRIORITY: MULTIFACTOR,
+        Field.EXC_NODES: entry.applied.exc_nodes_before,
+    }
+    for of, value in neutral.items():
+        claim = claimed(entry.applied, of)
+        if claim is not None and not same(of, claim, value) and same(of, shown(status, of), value) and not status.held:
+            entry = replace(given_back(entry, of, value, sure=False), touched=now)
+    return entry
+
+
 def _settle(entry: Entry, status: JobStatus, now: float, *, explicit: bool, rollback: bool) -> Entry:
     """The entry of a pending job after a look at it.
 
@@ -176,6 +206,8 @@ def _settle_factor(entry: Entry, status: JobStatus, now: float, *, explicit: boo
         return _settle_value(entry, of, status.site_factor, now)
     at_stake = entry.applied.site_factor != 0 or bool(entry.doubts.get(of))
     hidden_by_us = entry.applied.priority is not None or bool(entry.doubts.get(Field.PRIORITY))
+    if entry.applied.site_factor == 0 and status.priority == NO_TERMS:
+        return entry  # what we wrote last, 0, looks the same
     if at_stake and explicit and not hidden_by_us and status.reason not in NOT_ELIGIBLE:
         return estranged(entry, of, hidden=True)
     return entry
@@ -226,11 +258,17 @@ def _rescue(entry: Entry, status: JobStatus) -> Change | None:
 
 
 def view(snapshot: "Snapshot", journal: Journal) -> dict[int, JobStatus]:
-    """The snapshot's rows of the jobs that the journal knows, as statuses."""
+    """The snapshot's rows of the jobs that the journal knows, as statuses.
+
+    A job that could not be understood is there as such: it is neither gone nor ours to judge.
+    """
     jobs = snapshot.jobs
     found: dict[int, JobStatus] = {}
     for job in journal.entries:
         row = jobs.row_of.get(job)
+        if reason := snapshot.unread.about(job, queued=row is not None):
+            found[job] = JobStatus.not_understood(job, reason)
+            continue
         if row is None or int(jobs.state[row]) not in {0, 1}:  # JobState.PENDING, RUNNING
             continue
         found[job] = JobStatus(

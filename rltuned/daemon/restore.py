@@ -27,7 +27,6 @@ from rltuned.cluster.changes import Applied, Change, Field, JobStatus, Outcome, 
 from rltuned.daemon.budget import STATUS_RPCS, Budget
 from rltuned.daemon.claims import (
     BAD_CONSTRAINTS,
-    MAX_DOUBTS,
     MULTIFACTOR,
     READING_SECONDS,
     SETTLE_SECONDS,
@@ -36,12 +35,13 @@ from rltuned.daemon.claims import (
     among,
     dated,
     estranged,
+    given_back,
     intended,
     may_be_requeued,
     requeued,
     same,
     shown,
-    take,
+    without_doubts,
 )
 from rltuned.daemon.clock import Clock
 from rltuned.daemon.journal import Journal
@@ -60,6 +60,9 @@ YES_PACKS_AGAIN: Final = frozenset({(22, 5), (26, 5)})
 
 ISOLATED: Final = frozenset({OverSubscribe.NO, OverSubscribe.UNKNOWN})
 """How a job that we isolated shows: recent releases do not tell it from a default one."""
+
+NOT_UNDERSTOOD: Final = "?"
+"""As the field of a `Leftover`: any of them."""
 
 Progress = Callable[[int, int], None]
 """Called with (jobs done, jobs in all)."""
@@ -251,18 +254,21 @@ class _Restore:
         kept: list[Entry] = []
         for job, entry in entries.items():
             remains, sure = entry, job in proven
+            if NOT_UNDERSTOOD in fields.get(job, ()):
+                kept.append(entry)  # nothing was seen, so nothing is known to be gone
+                continue
             if Field.SITE_FACTOR.value not in fields.get(job, ()):
-                remains = _cleared(remains, Field.SITE_FACTOR, 0, sure=sure)
+                remains = given_back(remains, Field.SITE_FACTOR, 0, sure=sure)
             if Field.PRIORITY.value not in fields.get(job, ()):
-                remains = _cleared(remains, Field.PRIORITY, MULTIFACTOR, sure=sure)
+                remains = given_back(remains, Field.PRIORITY, MULTIFACTOR, sure=sure)
             explicit = remains.applied.priority is not None or remains.doubts.get(Field.PRIORITY)
             if Field.NICE.value not in fields.get(job, ()) and not explicit:
                 remains = replace(remains, applied=replace(remains.applied, nice=0, base=0))
             if Field.EXC_NODES.value not in fields.get(job, ()):
-                remains = _cleared(remains, Field.EXC_NODES, remains.applied.exc_nodes_before, sure=sure)
+                remains = given_back(remains, Field.EXC_NODES, remains.applied.exc_nodes_before, sure=sure)
             if Field.OVERSUBSCRIBE.value not in fields.get(job, ()):
                 applied = replace(remains.applied, oversubscribe=None, oversubscribe_before=None)
-                remains = _without_doubts(replace(remains, applied=applied), Field.OVERSUBSCRIBE)
+                remains = without_doubts(replace(remains, applied=applied), Field.OVERSUBSCRIBE)
             if self.hands_off:
                 remains = replace(remains, applied=replace(remains.applied, foreign=True))
             if not remains.is_empty:
@@ -318,6 +324,8 @@ class _Restore:
     def _judge(self, job: int, entries: dict[int, Entry], status: JobStatus | None) -> "_Steps | None":
         """What this job still needs; None where it is gone or runs."""
         entry = entries[job]
+        if status is not None and status.strange:
+            return _Steps(left=[_not_understood(status)])
         if status is not None and status.pending and status.submit_time != entry.submit_time:
             again = requeued(entry, status, ids_go_on=self._ids_go_on)
             if again is None and status.site_factor is None and may_be_requeued(entry):
@@ -524,6 +532,12 @@ class _Restore:
         return items
 
 
+def _not_understood(status: JobStatus) -> Leftover:
+    """It may carry something of ours, and it may be pending: left alone, remembered, and tried again by the next restore."""
+    reason = f"what Slurm says of this job cannot be understood: {status.strange}"
+    return Leftover(status.job_id, NOT_UNDERSTOOD, "?", reason, "rltuned doctor")
+
+
 def _change(entry: Entry, of: Field, before: Value, after: Value) -> Change:
     return Change(entry.job_id, entry.submit_time, of, before, after, position=0, nice=entry.applied.nice)
 
@@ -541,22 +555,6 @@ def _unidentified(entry: Entry) -> Leftover:
     )
 
 
-def _cleared(entry: Entry, of: Field, neutral: Value, *, sure: bool) -> Entry:
-    """The entry with the neutral value for its claim; unless `sure`, what was ours stays in doubt."""
-    before = (*entry.ours(of), *(value for name, value in entry.previous.items() if name is of))
-    doubts = () if sure else tuple(dict.fromkeys(value for value in before if not same(of, value, neutral)))
-    entry = _without_doubts(replace(entry, applied=take(entry.applied, of, neutral)), of)
-    return replace(entry, doubts={**entry.doubts, of: doubts[-MAX_DOUBTS:]}) if doubts else entry
-
-
-def _without_doubts(entry: Entry, of: Field) -> Entry:
-    return replace(
-        entry,
-        doubts={name: values for name, values in entry.doubts.items() if name is not of},
-        previous={name: value for name, value in entry.previous.items() if name is not of},
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Remains:
     """What `doctor` reports: is anything of rltuned's on the queue?"""
@@ -564,7 +562,8 @@ class Remains:
     jobs: tuple[int, ...] = ()
     """Pending jobs that carry a value of ours."""
     unverifiable: tuple[int, ...] = ()
-    """Pending jobs that may carry our SiteFactor, but sprio does not list them (held, explicit priority, restart)."""
+    """Jobs that may carry something of ours: sprio does not list them (held, explicit priority, restart), or what Slurm
+    says of them cannot be understood."""
     foreign: tuple[int, ...] = ()
     """Pending jobs that somebody else changed: marked to be left alone."""
     orphans: tuple[int, ...] = ()
@@ -581,6 +580,8 @@ def remains(journal: Journal, seen: Mapping[int, JobStatus]) -> Remains:
     jobs, unverifiable, foreign = [], [], []
     for job, entry in journal.entries.items():
         status = seen.get(job)
+        if status is not None and status.strange and not entry.is_empty:
+            unverifiable.append(job)
         if status is None or not status.pending or status.submit_time != entry.submit_time:
             continue
         if entry.applied.foreign:

@@ -41,12 +41,16 @@ class Returns:
             self._waits[job] = (now + wait, wait)
         return new
 
-    def keep(self, jobs: Collection[int]) -> int:
-        """Forget all but these jobs. How many of them could not be given back yet."""
+    @property
+    def waiting(self) -> list[int]:
+        """Jobs that could not be given back yet."""
+        return sorted(self._waits)
+
+    def keep(self, jobs: Collection[int]) -> None:
+        """Forget all but these jobs."""
         for job in self._waits.keys() - set(jobs):
             del self._waits[job]
         self.final.intersection_update(jobs)
-        return len(self._waits)
 
     def soon(self) -> None:
         """Try all again at the next opportunity: something has changed (a reload, the privilege)."""

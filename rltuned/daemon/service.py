@@ -84,7 +84,7 @@ def serve(
     log = make(config.log.level, config.log.format, sys.stderr)
     notifier = Notifier.of(os.environ, os.getpid())
     with ExitStack() as stack:
-        journal = _journal(config, clock, stack, dry_run=dry_run)
+        journal, owns = _journal(config, clock, stack, dry_run=dry_run)
         metrics = Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
         endpoint = serve_metrics(metrics, config.metrics) if not once else None
         if endpoint is not None:
@@ -101,6 +101,7 @@ def serve(
             log=log,
             metrics=metrics,
             notifier=notifier,
+            owns=owns,
         )
         stack.callback(daemon.stop)
         state = config.state.directory
@@ -138,15 +139,18 @@ def serve(
         log.info("daemon.stopped", sentence="The running cycle was finished. `rltuned restore` gives the queue back.")
 
 
-def _journal(config: Config, clock: Clock, stack: ExitStack, *, dry_run: bool) -> Journal:
-    """The journal, behind the lock. A dry run writes neither Slurm nor the journal, so it needs no lock."""
+def _journal(config: Config, clock: Clock, stack: ExitStack, *, dry_run: bool) -> tuple[Journal, Callable[[], bool]]:
+    """The journal, behind the lock, and whether the lock still holds.
+
+    A dry run writes neither Slurm nor the journal, so it needs no lock.
+    """
     state = config.state
     if not dry_run:
-        stack.enter_context(_lock(state.directory, clock))
-        return Journal.open(state.directory, state.mirror)
+        lock = stack.enter_context(_lock(state.directory, clock))
+        return Journal.open(state.directory, state.mirror), lock.still_held
     with suppress(OSError):  # for the decision record; where it cannot be written, the log says so
         make_directory(state.directory)
-    return Journal.look(state.directory, state.mirror)
+    return Journal.look(state.directory, state.mirror), lambda: True
 
 
 def _lock(directory: Path, clock: Clock) -> Lock:

@@ -12,7 +12,7 @@ from rltuned.config import Config, SlurmSection
 from rltuned.daemon import handsoff
 from rltuned.daemon.budget import Budget
 from rltuned.daemon.clock import Clock, Moment, SystemClock
-from rltuned.daemon.heartbeat import is_stale
+from rltuned.daemon.heartbeat import DEAD_MAN_PATIENCE, Heartbeat, is_stale, read_heartbeat
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import Lock, holder
 from rltuned.daemon.restore import Progress, RestoreReport, restore
@@ -39,7 +39,8 @@ def undo(
 
     While a daemon runs, everything can only be restored by stopping it (it would apply its plan again a minute later);
     single jobs can be restored beside it: the daemon is told (`handsoff`) and leaves them alone for good.
-    A daemon that holds the lock but shows no sign of life is no obstacle for `if_stale`.
+    A daemon that holds the lock but shows no sign of life, or lives but can neither act nor give anything back, is no
+    obstacle for `if_stale`.
 
     Args:
         config: state directories, backend, write budget.
@@ -64,16 +65,8 @@ def undo(
     clock = clock or SystemClock()
     state = config.state
 
-    def alive() -> bool:
-        return if_stale is not None and not is_stale(if_stale, Moment.of(clock), state.directory, state.mirror)
-
-    if alive():
+    if if_stale is not None and _cares(config, if_stale, clock, connect_reader):
         return None
-    if if_stale is not None and holder(state.directory) is not None:
-        # A daemon that is just starting, or ending: it beats in a moment, or the lock is free.
-        clock.sleep(SECOND_LOOK)
-        if alive():
-            return None
     with ExitStack() as stack:
         record = _locked(config, stack, clock, beside_daemon=bool(job_ids) or if_stale is not None)
         try:
@@ -105,6 +98,38 @@ def undo(
             record=record,
             progress=progress,
         )
+
+
+def _cares(
+    config: Config, if_stale: float, clock: Clock, connect_reader: Callable[[SlurmSection], SlurmReader]
+) -> bool:
+    """Whether a daemon lives that looks after the queue by itself."""
+    state, patience = config.state, DEAD_MAN_PATIENCE * config.write.give_back_after
+
+    def sign() -> Heartbeat | None:
+        now = Moment.of(clock)
+        if is_stale(if_stale, now, state.directory, state.mirror):
+            return None
+        return read_heartbeat(now, state.directory, state.mirror)
+
+    first = sign()
+    if first is not None and first.condition.inactive <= patience:
+        return True
+    if first is not None:
+        # It lives, but carries out no plan and gave nothing back. Perhaps nobody can; and a slurmctld that is just back
+        # is the daemon's to use first.
+        try:
+            connect_reader(config.slurm).ping()
+        except SlurmError:
+            return True
+        clock.sleep(first.stale_after / 2)
+        second = sign()
+        return second is not None and second.condition.inactive <= patience
+    if holder(state.directory) is None:
+        return False
+    # A daemon that is just starting, or ending: it beats in a moment, or the lock is free.
+    clock.sleep(SECOND_LOOK)
+    return sign() is not None
 
 
 def _locked(config: Config, stack: ExitStack, clock: Clock, *, beside_daemon: bool) -> bool:

@@ -198,8 +198,16 @@ class ModelSlurm:
         return max(1, aged + job.site_factor - job.nice)
 
     def listed(self, job: Job) -> bool:
-        """Whether sprio lists it."""
-        return self.calculated and job.state == "PD" and not job.hold and job.explicit is None and not job.dependent
+        """Whether sprio lists it, in a way that can be told from an explicit priority: with any term but 0."""
+        terms = job.multifactor or job.nice or job.site_factor
+        return (
+            bool(terms)
+            and self.calculated
+            and job.state == "PD"
+            and not job.hold
+            and job.explicit is None
+            and not job.dependent
+        )
 
     def oversubscribe(self, job: Job) -> OverSubscribe:
         if job.share == "yes":

@@ -8,7 +8,7 @@ from rltuned.cluster.changes import ApplyMode
 from rltuned.config import Config, DecideSection, StateSection
 from rltuned.daemon.checks import Severity, blocking, examine, prerequisites
 from rltuned.daemon.clock import Moment
-from rltuned.daemon.heartbeat import beat
+from rltuned.daemon.heartbeat import Condition, beat
 from rltuned.daemon.lock import Lock
 from rltuned.slurm.port import Privilege
 
@@ -91,6 +91,22 @@ def test_doctor_says_who_runs_and_whether_it_lives(bench):
         assert report(bench)["daemon"].severity is Severity.OK
         bench.clock.sleep(301.0)
         assert "301 s old" in report(bench)["daemon"].cause
+
+
+@pytest.mark.parametrize(
+    ("condition", "subject", "severity"),
+    [
+        (Condition(), "leftovers", Severity.OK),
+        (Condition(writing=False), "leftovers", Severity.WARNING),
+        (Condition(inactive=901.0), "daemon", Severity.ERROR),
+        (Condition(unreturned=(2, 3)), "unreturned", Severity.ERROR),
+    ],
+)
+def test_doctor_does_not_take_a_living_daemon_for_one_that_keeps_its_promises(bench, condition, subject, severity):
+    bench.cycle([3, 2, 1])
+    with Lock.acquire(bench.directory / "state", "run", 0.0):
+        beat([bench.directory / "state"], Moment.of(bench.clock), 300.0, condition)
+        assert report(bench)[subject].severity is severity
 
 
 def test_doctor_works_while_slurmctld_is_down(bench):

@@ -1,6 +1,7 @@
 import io
 import json
 import random
+import shutil
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -437,6 +438,73 @@ def test_a_job_that_carried_nothing_is_left_alone_once_an_admin_has_asked_for_it
     assert run.slurm.jobs[middle].site_factor == 0
     assert run.metric("rltuned_foreign_jobs") == 1
     assert list((tmp_path / "state" / "hands-off").iterdir()) == []
+
+
+def test_a_job_whose_terms_all_fall_to_zero_is_given_back_and_not_taken_for_somebody_elses(tmp_path):
+    run = house(tmp_path)
+    run.tick()
+    job = run.slurm.jobs[12]
+    assert job.site_factor == 11
+    job.multifactor, job.user = 0, "bob"
+    run.daemon.reload(lambda: config(tmp_path, scope=ScopeSection(exclude_users=("bob",))))
+    run.ticks(3)
+    assert run.slurm.untouched(job)
+    assert run.metric("rltuned_foreign_jobs") == 0
+    job.multifactor = 1.0
+    run.daemon.reload(lambda: config(tmp_path))
+    job.multifactor = 990
+    run.ticks(2)
+    assert job.site_factor != 0
+
+
+def dead_man(run):
+    return undo(
+        run.daemon.config,
+        if_stale=300.0,
+        clock=run.slurm.clock,
+        connect_reader=lambda _section: run.slurm.reader(),
+        connect_writer=lambda _section: run.slurm.writer(),
+    )
+
+
+@pytest.mark.parametrize("hangs", ["between cycles", "while it reads", "before it writes"])
+def test_a_hung_daemon_that_wakes_up_after_the_dead_man_goes_on_with_all_jobs(tmp_path, hangs):
+    run = house(tmp_path)
+    with Lock.acquire(tmp_path / "state", "run", 0.0):
+        run.ticks(3)
+        for number, job in enumerate(run.slurm.jobs.values()):
+            job.time_limit = 60.0 * (number + 1)
+        count = run.slurm.reads
+
+        def hang(number=0):
+            run.slurm.before_read = lambda _: None
+            run.slurm.clock.sleep(400.0)
+            assert dead_man(run).complete
+            assert untouched(run)
+
+        if hangs == "between cycles":
+            hang()
+        else:
+            at = count + (1 if hangs == "while it reads" else 2)
+            run.slurm.before_read = lambda number: hang() if number == at else None
+        run.ticks(4)
+    assert run.slurm.order() == list(range(1, 13))
+    assert run.metric("rltuned_foreign_jobs") == 0
+    assert run.slurm.violations == []
+
+
+def test_a_daemon_whose_lock_was_removed_gives_everything_back_and_leaves_the_files_to_whoever_has_them(tmp_path):
+    run = house(tmp_path)
+    with Lock.acquire(tmp_path / "state", "run", 0.0) as lock:
+        run.daemon.owns = lock.still_held
+        run.tick()
+        shutil.rmtree(tmp_path / "state")
+        with Lock.acquire(tmp_path / "state", "run", 0.0):
+            run.ticks(3)
+            assert untouched(run)
+            assert run.daemon.stage is Stage.SHADOW
+            assert len(run.events("lock.lost")) == 1
+            assert not (tmp_path / "state" / "journal.jsonl").exists()
 
 
 def test_jobs_that_leave_the_scope_are_given_back(tmp_path):

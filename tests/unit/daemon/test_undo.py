@@ -6,7 +6,7 @@ from unit.daemon.support import Bench
 
 from rltuned.config import Config, StateSection
 from rltuned.daemon.clock import Moment
-from rltuned.daemon.heartbeat import beat
+from rltuned.daemon.heartbeat import Condition, beat
 from rltuned.daemon.lock import Lock
 from rltuned.daemon.undo import undo
 from rltuned.errors import JournalError, LockedError, SlurmUnavailableError
@@ -96,6 +96,42 @@ def test_the_dead_man_leaves_a_daemon_alone_that_is_just_starting(bench):
 
     with Lock.acquire(bench.directory / "state", "run", 0.0):
         assert run(bench, if_stale=300.0, clock=Starting()) is None
+    assert untouched(bench) == []
+
+
+class Waiting(VirtualClock):
+    """While somebody waits, the daemon beats, and says for how long it has been inactive."""
+
+    def __init__(self, directory, inactive):
+        super().__init__()
+        self.directory, self.inactive = directory, inactive
+
+    def sleep(self, seconds):
+        super().sleep(seconds)
+        self.inactive += seconds
+        self.beat()
+
+    def beat(self):
+        beat([self.directory / "state"], Moment.of(self), 300.0, Condition(inactive=self.inactive))
+
+
+def test_the_dead_man_helps_where_a_daemon_lives_but_neither_acts_nor_gives_anything_back(bench):
+    bench.slurm.clock = clock = Waiting(bench.directory, 1801.0)
+    clock.beat()
+    with Lock.acquire(bench.directory / "state", "run", 0.0):
+        assert run(bench, if_stale=300.0, clock=clock).complete
+    assert untouched(bench) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("why", ["not for long", "slurmctld is down", "slurmctld is just back"])
+def test_the_dead_man_leaves_the_queue_to_a_daemon_that_will_act_by_itself(bench, why):
+    bench.slurm.clock = clock = Waiting(bench.directory, 1700.0 if why == "not for long" else 1801.0)
+    clock.beat()
+    bench.slurm.up = why != "slurmctld is down"
+    if why == "slurmctld is just back":
+        clock.inactive = -200.0  # it acts while the dead-man waits for it
+    with Lock.acquire(bench.directory / "state", "run", 0.0):
+        assert run(bench, if_stale=300.0, clock=clock) is None
     assert untouched(bench) == []
 
 

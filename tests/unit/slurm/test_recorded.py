@@ -263,12 +263,12 @@ def test_a_hostile_job_name_has_no_effect(jobs, row):
 
 def test_partitions_keep_their_names_whatever_is_in_them(release):
     text = (RECORDED / release / "partitions-hostile-names.txt").read_text()
-    found = {partition.name: partition for partition in parse.partitions(text)}
+    found = {partition.name: partition for partition in parse.partitions(text)[0]}
     assert {"we ird;x", "tab\tx", "a|b", "dollar$(id)", "esc\x1b[31m", "ümlaut", "p%c", "gpu"} <= found.keys()
     assert found["we ird;x"].nodes == "m40-1"
     # A name that looks like keys is a name.
     forged = text.replace("PartitionName=we ird;x ", "PartitionName=x AllowGroups=ALL PriorityTier=9 Nodes=p100-1 ")
-    (one,) = [partition for partition in parse.partitions(forged) if partition.name.startswith("x ")]
+    (one,) = [partition for partition in parse.partitions(forged)[0] if partition.name.startswith("x ")]
     assert (one.priority_tier, one.nodes) == (1, "m40-1")
 
 
@@ -341,7 +341,8 @@ def test_after_a_drain_a_failure_and_a_partition_down(slurm, reader, release):
 def test_just_after_a_restart_no_node_is_usable_that_slurmctld_has_not_heard_of(slurm, reader, release):
     slurm.load(RECORDED / release, "-just-after-restart")
     snapshot = reader.snapshot(1795245000.0)
-    states = [node.state for node in parse.nodes((RECORDED / release / "nodes-just-after-restart.txt").read_text())]
+    text = (RECORDED / release / "nodes-just-after-restart.txt").read_text()
+    states = [node.state for node in parse.nodes(text)[0]]
     for state, usable in zip(states, snapshot.nodes.usable.tolist(), strict=True):
         assert usable is (state.base in {"IDLE", "MIXED", "ALLOCATED"} and state.flags <= {"PLANNED"})
     assert len(snapshot.jobs) > 0
