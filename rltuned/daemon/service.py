@@ -7,6 +7,7 @@ import select
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC
@@ -183,7 +184,11 @@ def checked(config: Config) -> Config:
 def _run(
     daemon: Daemon, load: Callable[[], Effective], notifier: Notifier, clock: Clock, hurry: Callable[[], None]
 ) -> None:
-    """Cycles at a fixed rate in a thread of their own; signals and the watchdog here. `hurry` ends what a cycle waits for."""
+    """Cycles and reloads, one at a time, in a thread of their own; signals and the watchdog here, where nothing is waited for.
+
+    `hurry` ends what a cycle waits for.
+    """
+    asked, ending = threading.Event(), threading.Event()
 
     def trigger() -> IntervalTrigger:
         return IntervalTrigger(seconds=daemon.config.cycle.interval, timezone=UTC)
@@ -194,6 +199,21 @@ def _run(
         job_defaults={"max_instances": 1, "coalesce": True, "misfire_grace_time": None},
         timezone=UTC,
     )
+
+    def reload() -> None:
+        asked.clear()  # a signal from now on is about what is written from now on
+        if ending.is_set():
+            return
+        notifier.reloading(clock.monotonic())
+        interval = daemon.config.cycle.interval
+        try:
+            if daemon.reload(lambda: checked(load().config)):
+                daemon.log = make(daemon.config.log.level, daemon.config.log.format, sys.stderr)
+                if daemon.config.cycle.interval != interval:
+                    scheduler.reschedule_job(JOB, trigger=trigger())
+        finally:
+            notifier.ready(f"{daemon.stage}: reloaded")
+
     with _signals() as wait:
         scheduler.add_job(daemon.tick, trigger(), id=JOB, next_run_time=scheduler.now())
         scheduler.start()
@@ -207,15 +227,11 @@ def _run(
                 notifier.watchdog()
             if caught & {signal.SIGTERM, signal.SIGINT}:
                 break
-            if signal.SIGHUP in caught:
-                notifier.reloading(clock.monotonic())
-                interval = daemon.config.cycle.interval
-                if daemon.reload(lambda: checked(load().config)):
-                    daemon.log = make(daemon.config.log.level, daemon.config.log.format, sys.stderr)
-                    if daemon.config.cycle.interval != interval:
-                        scheduler.reschedule_job(JOB, trigger=trigger())
-                notifier.ready(f"{daemon.stage}: reloaded")
+            if signal.SIGHUP in caught and not asked.is_set():
+                asked.set()
+                scheduler.add_job(reload)  # after the cycle that runs
         notifier.stopping()
+        ending.set()
         daemon.request_stop()
         hurry()
         scheduler.shutdown(wait=True)

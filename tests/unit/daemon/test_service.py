@@ -1,5 +1,6 @@
 """The process as systemd sees it: notification socket, signals, exit status, lock, metrics endpoint."""
 
+import contextlib
 import json
 import os
 import signal
@@ -69,6 +70,14 @@ class Process:
             message = self.socket.recv(4096).decode()
             if wanted in message:
                 return message
+
+    def drain(self):
+        """Forget the notifications of the past."""
+        self.socket.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self.socket.recv(4096)
+        self.socket.settimeout(60)
 
     def logged(self, event):
         """Wait for a log event."""
@@ -144,6 +153,44 @@ def test_sighup_takes_a_good_configuration_and_refuses_a_bad_one(start):
     message = daemon.told("RELOADING=1")
     assert "MONOTONIC_USEC=" in message
     daemon.told("READY=1")
+
+
+def test_a_reload_waits_for_the_cycle_while_the_watchdog_is_fed_and_every_signal_counts(start, tmp_path):
+    daemon = start("--wait")
+    assert daemon.process.stdout.readline() == "reading\n"
+    text = daemon.config.read_text()
+    daemon.config.write_text(text.replace('"active"', '"observe"'))
+    daemon.process.send_signal(signal.SIGHUP)
+    daemon.drain()
+    for _ in range(3):
+        assert "READY" not in daemon.told("WATCHDOG=1")
+    # The reload reads what is there when it begins.
+    daemon.config.write_text(text.replace('"active"', '"shadow"'))
+    daemon.process.send_signal(signal.SIGHUP)
+    (tmp_path / "go-on").touch()
+    assert daemon.logged("cycle.done")["stage"] == "active"
+    assert "Policy sjf, stage shadow" in daemon.logged("reload.done")["sentence"]
+    daemon.told("RELOADING=1")
+    daemon.told("READY=1")
+    assert daemon.logged("cycle.done")["stage"] == "shadow"
+    # Once it has begun, the next signal is about the next one.
+    daemon.config.write_text(text)
+    daemon.process.send_signal(signal.SIGHUP)
+    assert "stage active" in daemon.logged("reload.done")["sentence"]
+
+
+def test_a_daemon_that_is_to_end_does_not_wait_for_a_reload(start, tmp_path):
+    daemon = start("--wait")
+    assert daemon.process.stdout.readline() == "reading\n"
+    daemon.process.send_signal(signal.SIGHUP)
+    daemon.drain()
+    daemon.told("WATCHDOG=1")
+    daemon.process.send_signal(signal.SIGTERM)
+    daemon.told("STOPPING=1")
+    (tmp_path / "go-on").touch()
+    _out, err = daemon.process.communicate(timeout=60)
+    assert daemon.process.returncode == 0
+    assert "reload.done" not in err
 
 
 def test_a_worker_beside_the_daemon_plays_the_queue_ahead_until_a_reload_or_the_end_does_away_with_it(start):
