@@ -1,18 +1,25 @@
 """Can this cluster be steered, by this user, safely? Shared by the daemon's start and ``rltuned doctor``. No NumPy."""
 
+import contextlib
 import enum
+import os
+import pwd
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rltuned.cluster.changes import ApplyMode
 from rltuned.cluster.verdict import DAY
 from rltuned.config import Config, Stage
-from rltuned.daemon import record
+from rltuned.daemon import files, record
 from rltuned.daemon.clock import Clock, Moment
+from rltuned.daemon.files import give_all_to, user_name
 from rltuned.daemon.heartbeat import Heartbeat, read_heartbeat
+from rltuned.daemon.journal import FILE_NAME as JOURNAL
 from rltuned.daemon.journal import Journal
+from rltuned.daemon.lock import FILE_NAME as LOCK
 from rltuned.daemon.lock import holder
 from rltuned.daemon.restore import Remains, remains
 from rltuned.daemon.verdict import AUTO, Standing, rehearses, remedy
@@ -165,6 +172,7 @@ def examine(reader: SlurmReader, config: Config, clock: Clock) -> list[Finding]:
     if config.policy.name == AUTO:
         findings += _verdict(gpus, config, now)
     findings += rehearsal(config, now)
+    findings += state_files(config)
     heartbeat = read_heartbeat(Moment.of(clock), config.state.directory, config.state.mirror)
     lives = (
         heartbeat is not None
@@ -270,6 +278,36 @@ def rehearsal_remedy(trouble: str) -> str:
             "the unit forbids machine code made at run time: install systemd/rltuned-rehearsal.conf (docs/rehearsal.md)"
         )
     return 'docs/rehearsal.md has the causes; rehearsal.enabled = "off" does without'
+
+
+def state_files(config: Config) -> list[Finding]:
+    """Whether the daemon's user can work with the state directories and what is in them."""
+    roots = [root for root in (config.state.directory, config.state.mirror) if root is not None]
+    troubles = [trouble for root in roots if (trouble := _state_of(root)) is not None]
+    return troubles or [Finding(Severity.OK, "state", ", ".join(map(str, roots)))]
+
+
+def _state_of(root: Path) -> Finding | None:
+    """What is wrong with a state directory."""
+    try:
+        if not root.is_dir():
+            return None
+        owner = root.stat().st_uid
+        found = [path for path in (root / LOCK, root / JOURNAL) if path.exists()]
+    except PermissionError:
+        cause = f"{root}: {user_name(os.geteuid())} may not look into it"
+        return Finding(Severity.WARNING, "state", cause, "run doctor as root or as the user that owns it")
+    strange = [path.name for path in found if path.stat().st_uid != owner]
+    if strange and owner != 0:
+        others = ", ".join(sorted({user_name(path.stat().st_uid) for path in found} - {user_name(owner)}))
+        cause = f"{root} belongs to {user_name(owner)}, who cannot use {', '.join(strange)} in it: of {others}"
+        return Finding(Severity.ERROR, "state", cause, give_all_to(owner, root))
+    with contextlib.suppress(KeyError):
+        service = pwd.getpwnam(files.SERVICE_USER)
+        if owner == 0:
+            cause = f"{root} belongs to root, and the units run as {service.pw_name}"
+            return Finding(Severity.WARNING, "state", cause, give_all_to(service.pw_uid, root))
+    return None
 
 
 def _daemon(config: Config, heartbeat: Heartbeat | None, now: Moment) -> list[Finding]:

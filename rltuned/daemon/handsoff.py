@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from rltuned.daemon.files import FILE_MODE, give_to_owner_of
+from rltuned.daemon.files import FILE_MODE, make_directory
 from rltuned.errors import RltunedError
 
 DIRECTORY: Final = "hands-off"
@@ -24,13 +24,7 @@ def ask(state: Path, job_ids: Iterable[int]) -> None:
     """
     directory = state / DIRECTORY
     try:
-        if not directory.exists():
-            directory.mkdir(mode=0o750, exist_ok=True)
-            fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                give_to_owner_of(state, fd)
-            finally:
-                os.close(fd)
+        make_directory(directory)
         for job in job_ids:
             fd = os.open(directory / str(job), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
             os.close(fd)

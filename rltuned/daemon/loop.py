@@ -6,6 +6,7 @@ prerequisite is missing, or alarms have made it fall to shadow.
 """
 
 import enum
+import math
 import random
 import threading
 from collections import Counter
@@ -26,8 +27,9 @@ from rltuned.daemon.budget import SNAPSHOT_RPCS, Budget
 from rltuned.daemon.checks import Finding, blocking, prerequisites
 from rltuned.daemon.claims import Entry
 from rltuned.daemon.clock import Clock, Moment
-from rltuned.daemon.heartbeat import Condition, beat, stop_beating
+from rltuned.daemon.heartbeat import DEAD_MAN_PATIENCE, Condition, beat, is_stale, stop_beating
 from rltuned.daemon.journal import Journal
+from rltuned.daemon.lock import holder
 from rltuned.daemon.logs import Log
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.notify import Notifier
@@ -117,10 +119,14 @@ def load_policy(settings: PolicySection) -> Policy | Auto:
 
 
 class _Reader:
-    """The reader, telling after each answer that the loop moves."""
+    """Wraps the reader and reports progress after each answer, for the watchdog.
 
-    def __init__(self, reader: SlurmReader, moved: Callable[[], None]) -> None:
-        self._reader, self._moved = reader, moved
+    A status that took so long that the dead-man timer may have acted meanwhile (`outdated` says so) is an error: what it
+    shows may be the timer's doing.
+    """
+
+    def __init__(self, reader: SlurmReader, moved: Callable[[], None], outdated: Callable[[], str]) -> None:
+        self._reader, self._moved, self._outdated = reader, moved, outdated
 
     def ping(self) -> None:
         self._reader.ping()
@@ -139,11 +145,13 @@ class _Reader:
     def status(self, job_ids: Sequence[int] | None = None) -> dict[int, JobStatus]:
         answer = self._reader.status(job_ids)
         self._moved()
+        if why := self._outdated():
+            raise SlurmUnavailableError(f"the jobs' status came too late: {why}")
         return answer
 
 
 class _Writer:
-    """The writer, likewise."""
+    """Wraps the writer likewise."""
 
     def __init__(self, writer: SlurmWriter, moved: Callable[[], None]) -> None:
         self._writer, self._moved = writer, moved
@@ -176,6 +184,8 @@ class Daemon:
     planner: Planner = plan
     rehearsal_trouble: Callable[[], str] = str
     """Why the planner does not play the queue ahead although it should; "" where it does. For the record, and `doctor`."""
+    owns: Callable[[], bool] = lambda: True
+    """Whether the lock of the state directory is still this process's."""
     facts: ClusterFacts | None = None
     findings: list[Finding] = field(default_factory=list)
     demoted: str = ""
@@ -185,7 +195,7 @@ class Daemon:
         self.budget = Budget.of(self.config.write, None)
         self.breaker = self._new_breaker()
         self._reconciler = Reconciler()
-        self._reader = _Reader(self.reader, self._progress)
+        self._reader = _Reader(self.reader, self._progress, self._outdated)
         self._writer: SlurmWriter | None = None
         self._turn = threading.Lock()
         self._facts_at = float("-inf")
@@ -208,6 +218,10 @@ class Daemon:
         self._beat_at = float("-inf")
         self._shown_at = float("-inf")
         """When a state directory took the heartbeat last."""
+        self._silent = is_stale(self._stale_after, Moment.of(self.clock), *self._directories())
+        """There was no heartbeat for so long that the dead-man timer may have given jobs back since the last reading."""
+        self._lost = False
+        """The lock's file was removed: another process may hold a lock of its own."""
         self._phases: dict[str, float] = {}
         self.metrics.interval.set(self.config.cycle.interval)
         self.metrics.journal_damage.set(self.journal.damage.lines)
@@ -232,6 +246,8 @@ class Daemon:
         """Why the configured stage is not in force; empty when nothing stands against writing."""
         if self.writer_factory is None:
             return "dry run"
+        if self._lost:
+            return "the lock's file was removed, so another rltuned may be at work"
         if self.demoted:
             return f"demoted: {self.demoted}"
         if self.clock.monotonic() - self._shown_at > 0.5 * self._stale_after:
@@ -256,6 +272,7 @@ class Daemon:
         try:
             self._in_tick = True
             self._progress()
+            self._look_at_lock()
             report = self._guarded_cycle()
             self._watch_ability(report)
             self._report(report, self.clock.monotonic() - began)
@@ -308,6 +325,17 @@ class Daemon:
                 remedy="find the cause, then `systemctl reload rltuned`",
             )
 
+    def _look_at_lock(self) -> None:
+        if self._lost or self.writer_factory is None or self.owns():
+            return
+        self._lost = True
+        self.journal.let_go()
+        self.log.error(
+            "lock.lost",
+            sentence="The file of the lock was removed. What is out is given back, and nothing is written any more.",
+            remedy="find out who removes files of the state directory, then `systemctl restart rltuned`",
+        )
+
     # --- the cycle
 
     def cycle(self) -> CycleReport:
@@ -323,11 +351,14 @@ class Daemon:
         with self._phase("read"):
             self._refresh_facts()
             read_at = self.clock.steady()
+            silent = self._silent or self._helped_for_long()
+            self._silent = False
             snapshot = self._reader.snapshot(self.clock.time())
             self.budget.spend(SNAPSHOT_RPCS, self.clock.monotonic())
             self._tell_unread(snapshot.unread)
         with self._phase("reconcile"):
-            found, blocked = self._reconcile(snapshot, read_at)
+            self.journal.look_again()
+            found, blocked = self._reconcile(snapshot, read_at, silent=silent or self._silent)
         pending = len(snapshot.jobs.pending)
         self.metrics.pending.set(pending)
         stage = self.stage
@@ -340,7 +371,7 @@ class Daemon:
             policy, choice = self._choose(snapshot)
             result = self.planner(snapshot, policy, self.config, self.journal.history(read_at))
         results: list[Result] = []
-        shed = self._overloaded(snapshot)
+        shed = self._overloaded(snapshot) or self._outdated()
         if stage in WRITING and not blocked and not shed:
             with self._phase("apply"):
                 try:
@@ -355,10 +386,13 @@ class Daemon:
                 "policy_why": choice.why,
                 "rehearsal_trouble": self.rehearsal_trouble(),
             }
-            trouble = save(
-                self.config.state.directory,
-                with_outcomes(record_of(result) | about, results),
-            )
+            trouble = ""
+            # A dry run has no lock, and the record of a daemon beside it is the one that counts.
+            if self.writer_factory is not None or holder(self.config.state.directory) is None:
+                trouble = save(
+                    self.config.state.directory,
+                    with_outcomes(record_of(result) | about, results),
+                )
             if trouble:
                 self.log.warning("record.not_written", detail=trouble)
             self._measure(result)
@@ -452,7 +486,15 @@ class Daemon:
             self.budget = fresh
             self.budget.spend(0, self.clock.monotonic())
 
-    def _reconcile(self, snapshot: Snapshot, read_at: float) -> tuple[Reconciled, str]:
+    def _helped_for_long(self) -> bool:
+        """Whether the dead-man timer may have lost its patience with a daemon that lives but cannot act."""
+        return self.clock.monotonic() - self._acted_at > DEAD_MAN_PATIENCE * self.config.write.give_back_after
+
+    def _outdated(self) -> str:
+        """Why the plan must not be carried out although nothing is wrong with it."""
+        return "the dead-man timer may have been at work since the reading" if self._silent else ""
+
+    def _reconcile(self, snapshot: Snapshot, read_at: float, *, silent: bool) -> tuple[Reconciled, str]:
         """What was found, and why nothing may be written in this cycle ("" when it may)."""
         blocked = ""
         found = Reconciled()
@@ -462,6 +504,7 @@ class Daemon:
                 view(snapshot, self.journal),
                 read_at,
                 calculated=bool(snapshot.jobs.site_known.any()),
+                silent=silent,
             )
         except JournalError as error:
             blocked = str(error)
@@ -497,7 +540,8 @@ class Daemon:
             )
         except JournalError as error:
             return str(error)
-        handsoff.answered(directory, asked)
+        if self.journal.on_disk:
+            handsoff.answered(directory, asked)
         return ""
 
     def _overloaded(self, snapshot: Snapshot) -> str:
@@ -696,6 +740,7 @@ class Daemon:
                 unreturned=tuple(self._returns.waiting[:MOST_NAMED]),
             )
             if beat(self._directories(), Moment.of(self.clock), self._stale_after, condition):
+                self._silent |= self._stale_after < now - self._shown_at < math.inf
                 self._shown_at = now
 
     @property
@@ -789,7 +834,8 @@ class Daemon:
         """Wait for the running cycle (see `request_stop`), then close what is open. The queue is given back by ``rltuned restore``."""
         with self._turn:
             self.journal.close()
-            stop_beating(self._directories())
+            if self.writer_factory is not None:  # else a heartbeat that is there is somebody else's
+                stop_beating(self._directories())
 
 
 def _kind(error: SlurmError) -> str:

@@ -19,9 +19,11 @@ from rltuned.daemon.claims import (
     Entry,
     Value,
     among,
+    claimed,
     confirmed,
     dated,
     estranged,
+    given_back,
     may_be_requeued,
     recognised,
     requeued,
@@ -64,7 +66,15 @@ class Reconciler:
     _unlisted: dict[int, int] = field(default_factory=dict)
     """Jobs that sprio left out last time while it listed others, with their priority."""
 
-    def reconcile(self, journal: Journal, seen: Mapping[int, JobStatus], now: float, *, calculated: bool) -> Reconciled:
+    def reconcile(
+        self,
+        journal: Journal,
+        seen: Mapping[int, JobStatus],
+        now: float,
+        *,
+        calculated: bool,
+        silent: bool = False,
+    ) -> Reconciled:
         """Settle every difference.
 
         Args:
@@ -72,6 +82,8 @@ class Reconciler:
             seen: the jobs of the journal's entries, as far as Slurm knows them.
             now: when the jobs were read, by the steady clock, as `Entry.touched`.
             calculated: sprio lists at least one job of the cluster, so a job that it leaves out is left out on purpose.
+            silent: the daemon gave no sign of life for so long that the dead-man timer may have given jobs back: neutral
+                values are its doing, and not somebody's who wants these jobs left alone.
 
         Raises:
             JournalError: what was learned is not on disk (in memory it counts).
@@ -106,7 +118,8 @@ class Reconciler:
             if status.site_factor is None and not status.held:
                 unlisted[job] = status.priority
             explicit = calculated and self._unlisted.get(job) == status.priority
-            after = _settle(dated(entry, now), status, now, explicit=explicit, rollback=rollback)
+            before = _helped(dated(entry, now), status, now) if silent else dated(entry, now)
+            after = _settle(before, status, now, explicit=explicit, rollback=rollback)
             rescue = _rescue(after, status)
             if rescue is not None:
                 rescues.append(rescue)
@@ -145,6 +158,20 @@ def _owes_now(entry: Entry, status: JobStatus | None) -> bool:
     if status is None or not status.pending or status.held or status.submit_time != entry.submit_time:
         return False
     return entry.owes_nice and not entry.applied.foreign and not entry.doubts.get(Field.PRIORITY) and status.nice == 0
+
+
+def _helped(entry: Entry, status: JobStatus, now: float) -> Entry:
+    """The entry of a job that the dead-man timer may have given back."""
+    neutral: dict[Field, Value] = {
+        Field.SITE_FACTOR: 0,
+        Field.PRIORITY: MULTIFACTOR,
+        Field.EXC_NODES: entry.applied.exc_nodes_before,
+    }
+    for of, value in neutral.items():
+        claim = claimed(entry.applied, of)
+        if claim is not None and not same(of, claim, value) and same(of, shown(status, of), value) and not status.held:
+            entry = replace(given_back(entry, of, value, sure=False), touched=now)
+    return entry
 
 
 def _settle(entry: Entry, status: JobStatus, now: float, *, explicit: bool, rollback: bool) -> Entry:

@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC
 from pathlib import Path
 from typing import Final
@@ -20,6 +20,7 @@ from apscheduler.triggers.interval import IntervalTrigger
 from rltuned import __version__
 from rltuned.config import Config, Effective, SlurmSection
 from rltuned.daemon.clock import Clock, SystemClock
+from rltuned.daemon.files import make_directory
 from rltuned.daemon.history import RunTimes
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import Lock, holder
@@ -68,6 +69,7 @@ def serve(
     Raises:
         ConfigError, ModelError: nothing was started.
         LockedError: another rltuned steers this cluster.
+        StateError: this user cannot use the state directory.
         JournalError: the journal cannot be read.
         SlurmUnavailableError: `once`, and the cycle failed.
     """
@@ -81,8 +83,7 @@ def serve(
     log = make(config.log.level, config.log.format, sys.stderr)
     notifier = Notifier.of(os.environ, os.getpid())
     with ExitStack() as stack:
-        stack.enter_context(_lock(config.state.directory, clock))
-        journal = Journal.open(config.state.directory, config.state.mirror)
+        journal, owns = _journal(config, clock, stack, dry_run=dry_run)
         metrics = Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
         endpoint = serve_metrics(metrics, config.metrics) if not once else None
         if endpoint is not None:
@@ -99,6 +100,7 @@ def serve(
             log=log,
             metrics=metrics,
             notifier=notifier,
+            owns=owns,
         )
         stack.callback(daemon.stop)
         state = config.state.directory
@@ -136,11 +138,26 @@ def serve(
         log.info("daemon.stopped", sentence="The running cycle was finished. `rltuned restore` gives the queue back.")
 
 
+def _journal(config: Config, clock: Clock, stack: ExitStack, *, dry_run: bool) -> tuple[Journal, Callable[[], bool]]:
+    """The journal, behind the lock, and whether the lock still holds.
+
+    A dry run writes neither Slurm nor the journal, so it needs no lock.
+    """
+    state = config.state
+    if not dry_run:
+        lock = stack.enter_context(_lock(state.directory, clock))
+        return Journal.open(state.directory, state.mirror), lock.still_held
+    with suppress(OSError):  # for the decision record; where it cannot be written, the log says so
+        make_directory(state.directory)
+    return Journal.look(state.directory, state.mirror), lambda: True
+
+
 def _lock(directory: Path, clock: Clock) -> Lock:
     """The lock; a restore (the dead-man timer's, say) that holds it is waited for.
 
     Raises:
         LockedError: another daemon has it, or the restore takes long.
+        StateError: it cannot be opened.
     """
     deadline = clock.monotonic() + RESTORE_WAIT
     while True:

@@ -352,7 +352,7 @@ def _place(result: Plan, pools: Pools, config: Config) -> Plan:
     rows = result.rows[head]
     problem = build(result.snapshot, rows, config.placement, Pools(pools.pool_of[head], pools.nodes, pools.gpu_type))
     placement = place(problem, config.placement)
-    wanted = steer(placement, problem)
+    wanted = steer(placement, problem, result.snapshot.nodes.asleep)
     return replace(
         result,
         placement=placement,

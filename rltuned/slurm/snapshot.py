@@ -156,6 +156,7 @@ def build_nodes(nodes: Sequence[parse.Node]) -> NodeTable:
         gpus=gpus,
         gpus_alloc=gpus_alloc,
         features=tuple(node.features for node in nodes),
+        asleep=np.array([node.state.asleep for node in nodes], dtype=np.bool_),
     )
 
 
@@ -506,11 +507,13 @@ def _requests(table: _Columns) -> _Requests:
 
 
 def _types(tracked: Sequence[str], row: Codes, options: Iterable[tuple[list[dict[str, int]], Codes]]) -> Category:
-    """Type by job: the tracked one, else those that the options name."""
+    """Type by job: the tracked one and those that the options name."""
     kinds = [tracked[code] for code in row.tolist()]
     named = [[",".join(sorted(kind for kind in found if kind)) for found in distinct] for distinct, _ in options]
     for names, (_, codes) in zip(named, options, strict=True):
         if any(names):
             for at in np.flatnonzero(np.array([bool(name) for name in names], dtype=np.bool_)[codes]).tolist():
-                kinds[at] = kinds[at] or names[codes[at]]
+                if (named_here := names[codes[at]]) != kinds[at]:
+                    # A site may track some types only.
+                    kinds[at] = ",".join(sorted({*kinds[at].split(","), *named_here.split(",")} - {""}))
     return Category.of(kinds)

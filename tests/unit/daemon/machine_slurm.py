@@ -9,7 +9,7 @@ Semantics as measured (SLURM.md §3 and §9; the texts of tests/recorded/*/failu
 """
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,10 +36,16 @@ CALCULATION = 30.0
 SAVE = 5.0
 """slurmctld saves job state at most so many seconds after a change."""
 RPC_SECONDS = 0.002
-LIMITER = (30, 2.0)
-"""Bucket and refill per second of Slurm's RPC limiter."""
+FRESH, FIRST = 4.0, 60.0
+"""How old a reading may be, in seconds, when it has been acted on already (release, then nice), and when it has not."""
+LIMITER = (12, 0.5)
+"""Bucket and refill per second of Slurm's RPC limiter: small, so that a dozen jobs are as paced as hundreds are."""
 
-_COMPACT = {"requeue": "RH", "special": "SE"}
+REQUEUE_DELAY = 120
+"""Seconds for which a job that was requeued is not eligible (measured: reason BeginTime, not listed by sprio)."""
+
+_COMPACT = {"special": "SE"}
+"""A job that was requeued and held shows as any pending one (measured)."""
 
 
 @dataclass
@@ -62,6 +68,8 @@ class Task(Job):
     """Whether multifactor has calculated it at least once since it could run."""
     tasks: str = ""
     """Pending tasks of an array."""
+    begin: float = 0.0
+    """Not eligible before."""
     hands_off: bool = False
     """An admin asked for it back by name."""
 
@@ -75,7 +83,11 @@ class Reading:
     """What one process of ours knows: when its last reading of the queue began, and its batches since."""
 
     name: str
+    offset: float = 0.0
+    """What the wall clock was ahead by when the process began."""
     began: int = 0
+    at: float = 0.0
+    """Monotonic time of it."""
     world: int = 0
     batches: int = 0
     writes: int = 0
@@ -98,6 +110,8 @@ class Faults:
     truncated: frozenset[str] = frozenset()
     strange_job: int = 0
     """The job whose row holds what nobody can understand."""
+    unreadable: bool = False
+    """Not even the few columns that are re-read around a write."""
     strange_node: bool = False
     overloaded: bool = False
     slow: float = 0.0
@@ -122,6 +136,8 @@ class Cluster(ModelSlurm):
     """Number of things that have happened: commands, updates, what people and Slurm did."""
     world: int = 0
     """Number of things that others did."""
+    saved: int = -1
+    """`op` when slurmctld last saved its state."""
     faults: Faults = field(default_factory=Faults)
     down: set[str] = field(default_factory=set)
     """Partitions that are down."""
@@ -217,7 +233,7 @@ class Cluster(ModelSlurm):
 
     def start(self, job_id: int) -> None:
         job = self.task(job_id)
-        if job.state == "PD" and not job.hold and not job.dependent and not job.limited:
+        if job.state == "PD" and self.eligible(job) and not job.limited:
             self.happened()
             job.state = "R"
 
@@ -226,6 +242,7 @@ class Cluster(ModelSlurm):
         if job.state == "R":
             self.happened()
             job.state, job.submit_time, job.calculated = "PD", int(self.clock.time()) + 1, False
+            job.begin = self.clock.now + REQUEUE_DELAY
 
     def requeue_held(self, job_id: int, how: str) -> None:
         """``scontrol requeuehold`` ("requeue") or ``State=SpecialExit`` ("special")."""
@@ -246,11 +263,24 @@ class Cluster(ModelSlurm):
     def calculate(self) -> None:
         self.calculated = True
         for job in self.tasks():
-            if job.state == "PD" and not job.hold and not job.dependent:
+            if job.state == "PD" and self.eligible(job):
                 job.calculated = True
 
     def save_state(self) -> None:
-        self._saved = copy.deepcopy(self.jobs)
+        self._saved, self.saved = self._copied(self.jobs), self.op
+
+    def crash_and_start(self) -> None:
+        self.jobs = self._copied(self._saved)
+        self.restart()
+
+    @staticmethod
+    def _copied(jobs: Mapping[int, Job]) -> dict[int, Job]:
+        copied: dict[int, Job] = {}
+        for job_id, job in jobs.items():
+            assert isinstance(job, Task)
+            copied[job_id] = twin = copy.copy(job)
+            twin.marks, twin.touched = dict(job.marks), dict(job.touched)
+        return copied
 
     def restart(self) -> None:
         super().restart()
@@ -263,10 +293,16 @@ class Cluster(ModelSlurm):
     def listed(self, job: Job) -> bool:
         return super().listed(job) and getattr(job, "calculated", True)
 
+    def eligible(self, job: Task) -> bool:
+        """Whether neither a hold, nor another job, nor its begin time keeps it from waiting for its turn."""
+        return not job.hold and not job.dependent and job.begin <= self.clock.now
+
     def reason(self, job: Job) -> str:
-        if job.hold in _COMPACT:
+        if job.hold in {"requeue", "special"}:
             return "job_requeued_in_held_state" if job.hold == "requeue" else "JobHeldUser"
         if isinstance(job, Task) and job.state == "PD" and not job.hold and not job.dependent:
+            if not self.eligible(job):
+                return "BeginTime"
             if job.limited:
                 return "QOSMaxJobsPerUserLimit"
             if set(job.partition.split(",")) <= self.down:
@@ -275,7 +311,7 @@ class Cluster(ModelSlurm):
 
     def could_start(self, job: Task) -> bool:
         """Whether only room and its turn keep it from starting."""
-        free = not (job.hold or job.dependent or job.limited)
+        free = self.eligible(job) and not job.limited
         return job.state == "PD" and free and not set(job.partition.split(",")) <= self.down
 
     # --- our updates
@@ -453,7 +489,7 @@ class Commands(Runner):
         reading = slurm.reading()
         began = slurm.clock.monotonic()
         if name in {"jobs", "jobs-exclusive", "status", "status-exclusive"}:
-            reading.began, reading.world, reading.batches = slurm.op, slurm.world, 0
+            reading.began, reading.world, reading.batches, reading.at = slurm.op, slurm.world, 0, began
         slurm.clock.sleep(RPC_SECONDS + slurm.faults.slow)
         if slurm.faults.slow >= 20.0 and name != "version":
             raise SlurmUnavailableError(f"{command.program} ({name}) gave no complete answer in time; killed")
@@ -480,7 +516,11 @@ class Commands(Runner):
             if name == "ping":
                 return "Slurmctld(primary) at ctl is DOWN\n", "", 1
             slurm.clock.sleep(10.0 if slurm.frozen else 9.0)
-            why = "Socket timed out on send/recv operation" if slurm.frozen else "Unable to contact slurm controller (connect failure)"
+            why = (
+                "Socket timed out on send/recv operation"
+                if slurm.frozen
+                else "Unable to contact slurm controller (connect failure)"
+            )
             return "", f"slurm_load_jobs error: {why}\n", 1
         slurm.take_token()
         out, err, code = {
@@ -512,7 +552,7 @@ class Commands(Runner):
 
     def _config(self) -> tuple[str, str, int]:
         year, month = self.slurm.release
-        limiter = "rl_enable" if self.slurm.limiter else "(null)"
+        limiter = "rl_enable,rl_bucket_size=12,rl_refill_rate=1,rl_refill_period=2" if self.slurm.limiter else "(null)"
         lines = [
             "Configuration data as of 1000000",
             "AccountingStorageTRES   = cpu,mem,energy,node,billing,gres/gpu",
@@ -543,14 +583,18 @@ class Commands(Runner):
         for job in self.slurm.tasks():
             values = self._row(job)
             if self.slurm.faults.strange_job == job.job_id:
-                values |= {"StateCompact": "PD", "TimeLimit": "soon", "tres-alloc": "gres/gpu:?=x,", "Nice": "many"}
+                values |= {"TimeLimit": "soon", "tres-alloc": "gres/gpu:?=x,"}
+                if self.slurm.faults.unreadable:
+                    values["Nice"] = "many"
             rows.append("".join(values.get(name, "N/A") + SEPARATOR for name in fields))
         return "".join(row + "\n" for row in rows), "", 0
 
     def _row(self, job: Task) -> dict[str, str]:
         slurm = self.slurm
         running = job.state == "R"
+        waits = job.begin > slurm.clock.now
         eligible = not (job.dependent or job.hold)
+        since = int(job.begin + slurm.clock.time() - slurm.clock.now) if waits else job.submit_time
         shares = slurm.oversubscribe(job).value
         return {
             "JobID": str(job.job_id),
@@ -565,7 +609,7 @@ class Commands(Runner):
             "StateCompact": job.compact,
             "Reason": "None" if running else slurm.reason(job),
             "SubmitTime": str(job.submit_time),
-            "EligibleTime": str(job.submit_time) if eligible else "N/A",
+            "EligibleTime": str(since) if eligible else "N/A",
             "StartTime": str(job.submit_time) if running else "N/A",
             "EndTime": str(int(job.submit_time + job.time_limit)) if running else "N/A",
             "TimeLimit": f"{int(job.time_limit) // 60}:00",
@@ -589,7 +633,7 @@ class Commands(Runner):
     def _sprio(self) -> tuple[str, str, int]:
         slurm, rows = self.slurm, []
         for job in slurm.tasks():
-            if not slurm.calculated or job.state != "PD" or job.hold or job.dependent or not job.calculated:
+            if not slurm.calculated or job.state != "PD" or not slurm.eligible(job) or not job.calculated:
                 continue
             aged = int((slurm.clock.time() - job.submit_time) * slurm.ageing)
             if job.explicit is not None:
@@ -647,8 +691,12 @@ class Commands(Runner):
     def _update(self, stdin: str, reading: Reading) -> tuple[str, str, int]:
         slurm = self.slurm
         lines = stdin.splitlines()
-        if reading.batches >= 2:
-            slurm.complain("fresh reading", f"{reading.name} writes batch {reading.batches + 1} on one reading: {lines[0]}")
+        age = slurm.clock.monotonic() - reading.at
+        if (reading.batches and age > FRESH) or age > FIRST:
+            slurm.complain(
+                "fresh reading",
+                f"{reading.name} sends batch {reading.batches + 1} on a reading {age:.0f} s old, from {lines[0]!r}",
+            )
         reading.batches += 1
         if self.slurm.reading is not None:
             self._announce(lines)

@@ -15,6 +15,7 @@ import random
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from unit.daemon.machine_slurm import CALCULATION, PARTITIONS, SAVE, TIERS, US, 
 from unit.daemon.model_slurm import Killed, VirtualClock
 
 import rltuned.daemon.files
+import rltuned.daemon.handsoff
 import rltuned.daemon.journal
 import rltuned.daemon.lock
 from rltuned.cluster.changes import ApplyMode, Field
@@ -42,9 +44,9 @@ from rltuned.config import (
     StateSection,
 )
 from rltuned.daemon.journal import FILE_NAME, Journal
-from rltuned.daemon.lock import Lock
 from rltuned.daemon.loop import WRITING, CycleOutcome, CycleReport, Daemon
 from rltuned.daemon.metrics import Metrics
+from rltuned.daemon.service import _journal
 from rltuned.daemon.undo import undo
 from rltuned.decide.plan import Plan, plan
 from rltuned.errors import RltunedError
@@ -92,12 +94,12 @@ class WorldClock(VirtualClock):
     def time(self) -> float:
         return self.now + self.offset
 
-    def boottime(self) -> float:
-        return self.monotonic()
+    def steady(self) -> float:
+        return self.now + self.world.stack[-1].offset
 
     def sleep(self, seconds: float) -> None:
         assert seconds >= 0
-        self.world.pass_time(seconds)
+        self.world.pass_time(max(seconds, 1e-6))  # real time moves on, however short the wait
 
 
 class Disk:
@@ -108,7 +110,7 @@ class Disk:
         self.full: set[Path] = set()
         self.readonly: set[Path] = set()
         self._paths: dict[int, Path] = {}
-        self._modules = (rltuned.daemon.files, rltuned.daemon.journal, rltuned.daemon.lock)
+        self._modules = (rltuned.daemon.files, rltuned.daemon.handsoff, rltuned.daemon.journal, rltuned.daemon.lock)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
@@ -267,6 +269,9 @@ class World:
 
     # --- processes
 
+    def a_process(self, name: str) -> Reading:
+        return Reading(name, self.clock.offset)
+
     @contextlib.contextmanager
     def process(self, reading: Reading) -> Iterator[None]:
         self.stack.append(reading)
@@ -332,7 +337,7 @@ class World:
 
     def _save(self) -> None:
         self.next_save += SAVE
-        if self.slurm.answers:
+        if self.slurm.answers and self.slurm.saved != self.slurm.op:
             self.slurm.save_state()
         lines, self.slurm.orphan_lines = self.slurm.orphan_lines, []
         for line in lines:
@@ -390,7 +395,7 @@ class World:
 
     def undo(self, name: str, **arguments: Any) -> None:
         """``rltuned restore`` as a process of its own."""
-        with contextlib.suppress(RltunedError, Killed), self.process(Reading(name)):
+        with contextlib.suppress(RltunedError, Killed), self.process(self.a_process(name)):
             undo(
                 self.config,
                 clock=self.clock,
@@ -409,11 +414,11 @@ class World:
 
     def _restart(self) -> None:
         self.restart_at = float("inf")
-        config, reading = self.config, Reading("daemon")
+        config, reading = self.config, self.a_process("daemon")
         try:
             with self.process(reading):
-                Lock.acquire(config.state.directory, "run", self.clock.time())
-                journal = Journal.open(config.state.directory, config.state.mirror)
+                self.held = ExitStack()  # what a process has open ends with it, not with a block of ours
+                journal = _journal(config, self.clock, self.held, dry_run=self.dry_run)
                 self.journal, self.run_reading = journal, reading
                 self.daemon = Daemon(
                     config=config,
@@ -580,7 +585,7 @@ class World:
             since = max(self.last_bad, self.wanted.get(job.job_id, float("-inf")))
             if active and (job.hold or job.touched):
                 continue  # A living daemon keeps its hands off; what it gives back of such jobs is the way back's business.
-            if now - since > BOUND and job.job_id != self.slurm.faults.strange_job:
+            if now - since > BOUND and not (self.slurm.faults.unreadable and job.job_id == self.slurm.faults.strange_job):
                 found.append(self._describe(job, of, now - since))
         return found
 
@@ -697,7 +702,7 @@ class World:
     def restore_by_name(self, job_id: int) -> None:
         """``rltuned restore JOBID``: hands off that job from now on."""
         done = []
-        with contextlib.suppress(RltunedError, Killed), self.process(Reading("restore")):
+        with contextlib.suppress(RltunedError, Killed), self.process(self.a_process("restore")):
             undo(
                 self.config,
                 clock=self.clock,
@@ -733,7 +738,8 @@ class World:
         if not (known and whole and path.exists()) or path.parent in self.disk.readonly:
             return
         if how == "gone":
-            shutil.rmtree(path.parent)
+            # /run may be emptied; in the state directory the lock stays, whoever removes that removes the house.
+            shutil.rmtree(path.parent) if copy == "mirror" else path.unlink()
             return
         data = bytearray(path.read_bytes())
         place = int(at * len(data))

@@ -38,7 +38,7 @@ IGNORED = frozenset(filter(None, os.environ.get("RLTUNED_TEST_MACHINE_IGNORE", "
 
 COUNTS: Counter[str] = Counter()
 
-WHICH = st.integers(0, 11)
+WHICH = st.integers(0, 15)
 """Place of a job in the queue, modulo its length."""
 SOON = st.sampled_from([0, 0, 0, 1, 2, 3, 5, 8, 13, 21, 34])
 """How many steps of ours later it happens; 0: at once."""
@@ -58,16 +58,16 @@ class Machine(RuleBasedStateMachine):
         placement=st.sampled_from([PlacementApply.OFF, PlacementApply.OFF, PlacementApply.EXCLUDE_NODES]),
         ageing=st.sampled_from([0.0, 0.01]),
         limiter=st.booleans(),
-        priorities=st.lists(st.integers(500, 3000), min_size=2, max_size=8),
+        jobs=st.sampled_from([2, 3, 5, 9, 14]),
         stage=STAGES,
     )
-    def begin(self, mode, release, placement, ageing, limiter, priorities, stage):
+    def begin(self, mode, release, placement, ageing, limiter, jobs, stage):
         self.directory = tempfile.mkdtemp(dir=MEMORY)
         self.world = World(
             Path(self.directory), mode, release, placement, ageing=ageing, limiter=limiter, ignored=IGNORED
         )
-        for number, priority in enumerate(priorities):
-            self.world.slurm.submit(priority, time_limit=3600.0 * (number % 3 + 1))
+        for number in range(jobs):
+            self.world.slurm.submit(500 + 733 * number % 1000, time_limit=3600.0 * (number % 3 + 1))
         self.world.pass_time(60.0)
         self.world.start(stage)
         self.world.pass_time(301.0)
@@ -78,16 +78,20 @@ class Machine(RuleBasedStateMachine):
             return
         try:
             if not world.violations:
-                world.settle()
-                self.fine()
-                world.leave()
-                self.fine()
+                self.finish()
             for kind, number in (("checks", world.checks), ("ticks", world.ticks), ("operations", world.slurm.op)):
                 COUNTS[kind] += number
             COUNTS["examples"] += 1
         finally:
             world.close()
             shutil.rmtree(self.directory, ignore_errors=True)
+
+    def finish(self):
+        """All faults end, nobody does anything; then the daemon is stopped for good."""
+        self.world.settle()
+        self.fine()
+        self.world.leave()
+        self.fine()
 
     @invariant()
     def fine(self):
@@ -157,7 +161,7 @@ class Machine(RuleBasedStateMachine):
     )
     def submit(self, priority, nice, user, partition, qos, tasks, dependent, gpus, after):
         def act():
-            if len(self.world.slurm.jobs) < 12:
+            if len(self.world.slurm.jobs) < 16:
                 self.world.slurm.submit(
                     priority,
                     nice=nice,
@@ -293,9 +297,10 @@ class Machine(RuleBasedStateMachine):
         else:
             self.world.later.append((after, act))
 
-    @rule(which=WHICH)
-    def strange_row(self, which):
-        self.world.slurm.faults.strange_job = self.job(which) or 0
+    @rule(which=WHICH, unreadable=st.booleans())
+    def strange_row(self, which, unreadable):
+        faults = self.world.slurm.faults
+        faults.strange_job, faults.unreadable = self.job(which) or 0, unreadable
 
     @rule(names=st.sets(st.sampled_from(READS), min_size=1, max_size=2), cut=st.booleans())
     def answers_make_no_sense(self, names, cut):

@@ -45,7 +45,7 @@ class Process:
         if not self.config.exists():
             self.config.write_text(CONFIG.format(root=root))
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.socket.settimeout(60)
+        self.socket.settimeout(300)
         name = f"@rltuned-test-{os.getpid()}-{root.name}" if abstract else str(root / f"notify-{len(flags)}")
         self.socket.bind("\0" + name[1:] if abstract else name)
         environment = {
@@ -80,7 +80,7 @@ class Process:
 
     def end(self, number=signal.SIGTERM):
         self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=60)
+        out, err = self.process.communicate(timeout=300)
         return out, err, self.process.returncode
 
 
@@ -200,7 +200,7 @@ def test_the_second_daemon_refuses_and_says_who_holds_the_lock(start):
     first = start()
     first.logged("cycle.done")
     second = start("--second")
-    _, err = second.process.communicate(timeout=60)
+    _, err = second.process.communicate(timeout=300)
     assert second.process.returncode == 9
     assert f"process {first.process.pid}" in err
     assert first.process.poll() is None
@@ -213,7 +213,7 @@ def test_a_restore_that_holds_the_lock_is_waited_for(start, tmp_path):
         with pytest.raises(TimeoutError):
             daemon.told("READY=1")
         assert daemon.process.poll() is None
-    daemon.socket.settimeout(60)
+    daemon.socket.settimeout(300)
     daemon.told("READY=1")
 
 
@@ -228,13 +228,13 @@ def test_a_dry_run_constructs_no_writer(start, tmp_path):
 
 
 def test_once_runs_one_cycle_and_ends(start):
-    out, _ = start("--once").process.communicate(timeout=60)
+    out, _ = start("--once").process.communicate(timeout=300)
     assert TURNED in out
 
 
 def test_once_with_slurmctld_down_ends_with_its_exit_status(start):
     daemon = start("--once", "--down")
-    _, err = daemon.process.communicate(timeout=60)
+    _, err = daemon.process.communicate(timeout=300)
     assert daemon.process.returncode == 5
     assert "Unable to contact slurm controller" in err
 
