@@ -568,8 +568,9 @@ class Daemon:
             return apply(wanted, self._reader, writer, self.journal, self.budget, self.clock, shares)
 
         results = self._spread(batch, changes)
+        for (of, outcome), count in Counter((change.field, outcome) for change, outcome, _ in results).items():
+            self.metrics.changes.labels(of.value, outcome.value).inc(count)
         for change, outcome, message in results:
-            self.metrics.changes.labels(change.field.value, outcome.value).inc()
             self.log.debug(
                 "job.changed" if outcome is Outcome.APPLIED else "job.not_changed",
                 job=change.job_id,
@@ -859,8 +860,7 @@ def _partition_shares(snapshot: Snapshot, changes: Sequence[Change]) -> dict[int
     """OverSubscribe of the partitions of the jobs that are to be isolated; UNKNOWN where several differ."""
     shares: dict[int, OverSubscribe] = {}
     for change in changes:
-        row = snapshot.jobs.row_of.get(change.job_id)
-        if change.field is not Field.OVERSUBSCRIBE or row is None:
+        if change.field is not Field.OVERSUBSCRIBE or (row := snapshot.jobs.row_of.get(change.job_id)) is None:
             continue
         names = snapshot.jobs.partition.value(row).split(",")
         found = {part.oversubscribe for name in names if (part := snapshot.partition_by_name.get(name)) is not None}
