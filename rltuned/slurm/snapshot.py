@@ -32,13 +32,14 @@ from rltuned.slurm import parse
 from rltuned.slurm.commands import EXCLUSIVE
 from rltuned.slurm.process import Runner, printable
 from rltuned.slurm.status import (
+    Factors,
     asked_exclusive,
     excluded_nodes,
     job_columns,
+    multifactor,
     oversubscribe,
     record_ids,
     release,
-    site_factors,
 )
 
 _T = TypeVar("_T")
@@ -59,7 +60,7 @@ def read_snapshot(runner: Runner, now: float) -> Snapshot:
     of_release = release(runner)
     columns = job_columns(runner, of_release, brief=False)
     excluded = excluded_nodes(runner)
-    factors = site_factors(runner)
+    factors = multifactor(runner)
     nodes = parse.nodes(runner.ask("nodes"))
     partitions = parse.partitions(runner.ask("partitions"))
     load = _load(runner)
@@ -213,11 +214,11 @@ class _Columns:
 def build_jobs(
     columns: Mapping[str, list[str]],
     excluded: Mapping[int, str],
-    factors: Mapping[int, int],
+    factors: Mapping[int, Factors],
     nodes: NodeTable,
     partitions: Sequence[Partition],
 ) -> JobTable:
-    """The job table from squeue's columns, excluded nodes and site factors by job id.
+    """The job table from squeue's columns, excluded nodes and factors by job id.
 
     Raises:
         SlurmParseError: names the job and the column; also for a job that appears twice, or runs on an unknown node.
@@ -237,7 +238,8 @@ def build_jobs(
     shares = {pair: oversubscribe(*pair) for pair in set(pairs)}
     alone = {pair: asked_exclusive(value, pair[1]) for pair, value in shares.items()}
     priority = table.ints("PriorityLong", parse.integer)
-    site = [factors.get(job) for job in ids]
+    unknown = Factors(0, 0, 0)
+    site, base, least = np.array([factors.get(job, unknown) for job in ids], dtype=np.int64).reshape(len(ids), 3).T
     return JobTable(
         job_id=np.array(ids, dtype=np.int64),
         state=state,
@@ -278,8 +280,10 @@ def build_jobs(
         & ((priority == 0) | table.bools("Reason", lambda value: value.startswith("JobHeld"))),
         priority=priority,
         nice=table.ints("Nice", parse.integer),
-        site_factor=np.array([factor or 0 for factor in site], dtype=np.int64),
-        site_known=np.array([factor is not None for factor in site], dtype=np.bool_),
+        site_factor=site,
+        site_known=np.array([job in factors for job in ids], dtype=np.bool_),
+        base=base,
+        base_least=least,
         oversubscribe=Category.of([shares[pair].value for pair in pairs]),
         exclusive=np.array([alone[pair] for pair in pairs], dtype=np.bool_),
         node_ptr=node_ptr,

@@ -1,6 +1,7 @@
 """The few facts about jobs that are re-read right before and right after a write. Imports no NumPy (see package)."""
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from rltuned.cluster.changes import JobStatus, OverSubscribe
 from rltuned.errors import SlurmParseError
@@ -59,27 +60,70 @@ def excluded_nodes(runner: Runner) -> dict[int, str]:
     return found
 
 
-def site_factors(runner: Runner) -> dict[int, int]:
-    """Site factor of each job that is under multifactor: pending, eligible, not held, no explicit priority.
+class Factors(NamedTuple):
+    """What priority/multifactor adds up for one job."""
+
+    site: int
+    """Site factor."""
+    base: int
+    """The other terms together: what the job has without its site factor. Slurm shows 1 where it is less.
+
+    Of a job of several partitions, the highest of them: their weights and TRES differ, the site factor moves them all.
+    """
+    least: int
+    """The same, of the partition that has the least."""
+
+
+def multifactor(runner: Runner) -> dict[int, Factors]:
+    """Factors of each job that is under multifactor: pending, eligible, not held, no explicit priority.
 
     sprio lists a job with an explicit priority too, with every term 0 and nothing for TRES (measured on all releases,
-    whatever its stored site factor); such a job is left out. Empty where the priority plugin has no factors
-    (priority/basic): then nothing is known, and `facts` says why.
+    whatever its stored site factor); such a job is left out. So is one under multifactor whose every term is 0: the two
+    look the same when the explicit priority is 1, and who set it must not be overruled. Empty where the priority plugin
+    has no factors (priority/basic): then nothing is known, and `facts` says why.
     """
     answer = runner.run("site-factors")
     if answer.code != 0:
         if _has_no_factors(answer):
             return {}
         raise failure(answer)
-    ids, factors, priorities, tres, *terms = parse.columns(answer.stdout, SITE_FIELDS, "sprio")
-    value = {factor: parse.integer(factor) for factor in set(factors)}
+    ids, sites, shown, tres, *terms = parse.columns(answer.stdout, SITE_FIELDS, "sprio")
+    site_of = {site: parse.integer(site) for site in set(sites)}
     nothing = ("0",) * (len(terms) + 1)
-    return {
-        job: value[factor]
-        for job, factor, priority, of_tres, *others in zip(_ids(ids), factors, priorities, tres, *terms, strict=True)
-        # With no term at all multifactor gives 1; anything else was set by hand.
-        if of_tres or priority in {"0", "1"} or (factor, *others) != nothing
-    }
+    found: dict[int, Factors] = {}
+    for job, site, priority, of_tres, *others in zip(_ids(ids), sites, shown, tres, *terms, strict=True):
+        if not of_tres and (site, *others) == nothing:
+            continue
+        factor = site_of[site]
+        base = _base(parse.integer(priority), factor, of_tres, others)
+        known = found.get(job)
+        found[job] = (
+            Factors(factor, base, base)
+            if known is None
+            else Factors(factor, max(base, known.base), min(base, known.least))
+        )
+    return found
+
+
+def _base(shown: int, site: int, tres: str, terms: Sequence[str]) -> int:
+    """Slurm's sum without the site factor, fractions dropped.
+
+    Both numbers are of one row of sprio, so of one moment. squeue's priority is of another one, and of a job of several
+    partitions it is that of any of them (measured).
+    """
+    base = shown - site
+    if shown > 1:
+        return base
+    # Slurm shows 1 for every sum below 2, so only the terms tell. Each is rounded, and the sum is no more than `base`.
+    nice, *others = (parse.integer(term) for term in terms)
+    return min(
+        base, sum(others) - nice + sum(parse.integer(part.rpartition("=")[2]) for part in tres.split(",") if part)
+    )
+
+
+def site_factors(runner: Runner) -> dict[int, int]:
+    """Site factor of each job that `multifactor` lists."""
+    return {job: factors.site for job, factors in multifactor(runner).items()}
 
 
 def _has_no_factors(answer: Answer) -> bool:
