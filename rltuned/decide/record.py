@@ -49,6 +49,7 @@ def record(plan: Plan) -> dict[str, Any]:
             "base_rank": plan.base_rank.tolist(),
             "rank": plan.rank.tolist(),
             "guards": plan.guards.tolist(),
+            "held_behind": plan.held_behind.tolist(),
             "seen": [seen.get(at, -1) for at in range(len(ids))],
             "position": [position[at] for at in range(len(ids))],
         },
