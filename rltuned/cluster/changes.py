@@ -4,7 +4,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Self
 
 MAX_PRIORITY: Final = 4_294_967_293
 """Largest explicit priority that scontrol(1) accepts (measured on 22.05, 24.11, 26.05); 0 would hold the job."""
@@ -90,7 +90,7 @@ class Applied:
     job_id: int
     submit_time: int
     changed_at: float
-    """Epoch seconds of the last write to this job (minimum dwell)."""
+    """When it was last written to, epoch seconds (minimum dwell)."""
     site_factor: int = 0
     """SiteFactor that rltuned wrote last; 0 when none."""
     priority: int | None = None
@@ -128,6 +128,8 @@ class History:
     """What earlier cycles left on the queue, as `plan()` needs it. Keyed by job id."""
 
     applied: Mapping[int, Applied] = field(default_factory=_no_records)
+    now: float | None = None
+    """The present time on the clock of `Applied.changed_at`, which never jumps; None: the snapshot's time will do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,17 @@ class JobStatus:
     oversubscribe: OverSubscribe
     exc_nodes: str
     reason: str = ""
+    strange: str = ""
+    """Why Slurm's answer about this job cannot be understood: see `not_understood`."""
+
+    @classmethod
+    def not_understood(cls, job_id: int, reason: str) -> Self:
+        """A job of which nothing is known but that it may be there: neither gone, nor pending, nor like any other.
+
+        So whoever does not look at `strange` leaves it alone, and goes on remembering it.
+        """
+        unknown = OverSubscribe.UNKNOWN
+        return cls(job_id, 0, False, False, 0, 0, None, unknown, "", strange=reason)
 
 
 @dataclass(frozen=True, slots=True)

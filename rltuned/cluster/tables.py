@@ -4,12 +4,13 @@ import enum
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.changes import OverSubscribe
+from rltuned.cluster.unread import Unread
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -132,12 +133,7 @@ class JobTable:
         index = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
         counts = np.diff(self.node_ptr)[index]
         ptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
-        parts = [
-            self.node_idx[self.node_ptr[i] : self.node_ptr[i + 1]]
-            for i in index
-            if self.node_ptr[i + 1] > self.node_ptr[i]
-        ]
-        idx = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
+        idx = self.node_idx[np.repeat(self.node_ptr[:-1][index] - ptr[:-1], counts) + np.arange(ptr[-1])]
         columns: dict[str, Any] = {}
         for column in fields(self):
             if column.name not in {"node_ptr", "node_idx"}:
@@ -148,7 +144,7 @@ class JobTable:
     @cached_property
     def row_of(self) -> dict[int, int]:
         """Row by job id."""
-        return {int(job): row for row, job in enumerate(self.job_id)}
+        return dict(zip(self.job_id.tolist(), range(len(self)), strict=True))
 
     @cached_property
     def pending(self) -> npt.NDArray[np.intp]:
@@ -163,6 +159,14 @@ class JobTable:
     def nodes_of(self, row: int) -> Codes:
         """Node rows that running job `row` holds."""
         return self.node_idx[self.node_ptr[row] : self.node_ptr[row + 1]]
+
+
+class FeatureSets(NamedTuple):
+    """The distinct sets of features of M nodes."""
+
+    sets: tuple[frozenset[str], ...]
+    of: npt.NDArray[np.intp]
+    """(M,) index into `sets`."""
 
 
 @dataclass(frozen=True)
@@ -182,8 +186,10 @@ class NodeTable:
     gpus: Codes
     """(M, T) configured."""
     gpus_alloc: Codes
-    """(M, T) allocated."""
+    """(M, T) allocated, or not to be had as a whole because shards of them are."""
     features: tuple[frozenset[str], ...]
+    asleep: Bools | None = None
+    """(M,) saves power, or is just coming up: usable, but a job that starts there waits for it. None: no node is."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -192,6 +198,13 @@ class NodeTable:
     def row_of(self) -> dict[str, int]:
         """Row by name."""
         return {name: row for row, name in enumerate(self.names)}
+
+    @cached_property
+    def feature_sets(self) -> FeatureSets:
+        """Which sets of features there are."""
+        index: dict[frozenset[str], int] = {}
+        of = [index.setdefault(features, len(index)) for features in self.features]
+        return FeatureSets(tuple(index), np.array(of, dtype=np.intp))
 
     @cached_property
     def gpus_free(self) -> Codes:
@@ -257,6 +270,8 @@ class Snapshot:
     nodes: NodeTable
     partitions: tuple[Partition, ...]
     health: Health = field(default_factory=Health)
+    unread: Unread = field(default_factory=Unread)
+    """What of the answers could not be understood: its jobs are left alone, its nodes are not usable, its partitions not up."""
 
     @cached_property
     def partition_by_name(self) -> dict[str, Partition]:

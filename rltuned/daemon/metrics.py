@@ -6,7 +6,7 @@ that users do. A scrape reads values that the last cycle left here; it never tou
 
 import enum
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from wsgiref.simple_server import WSGIServer
@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 
 from rltuned import __version__
 from rltuned.cluster.changes import Field, Outcome
+from rltuned.cluster.unread import RowKind
 from rltuned.config import MetricsSection, Stage
 from rltuned.daemon.breaker import BreakerState
 from rltuned.daemon.verdict import Standing
@@ -76,6 +77,7 @@ class Metrics:
         self.demotions = counter("demotions", "Times that alarms made the stage fall to shadow.")
         self.blocked = gauge("prerequisite_errors", "Unmet prerequisites that keep the daemon in shadow mode.")
         self.breaker = gauge("breaker_state", "Circuit breaker: 1 for its state, 0 for the others.", ["state"])
+        self.skipped = gauge("skipped_rows", "Rows of Slurm's answers that could not be understood, by kind.", ["kind"])
         self.errors = counter("slurm_errors", "Failed reads and writes of Slurm, by kind.", ["kind"])
         self.tokens = gauge("write_budget_tokens", "RPCs that the write budget has left.")
         self.journal_jobs = gauge("journal_jobs", "Jobs that the journal knows.")
@@ -94,6 +96,13 @@ class Metrics:
             "Seconds of waiting that the moves found by it are expected to save, all jobs together.",
         )
         self.rehearsal_ready = gauge("rehearsal_ready", "Whether the worker that plays the queue ahead can be asked.")
+        self.unable = gauge(
+            "unable_seconds", "Time for which Slurm has answered but no plan could be carried out; 0: the last one was."
+        )
+        self.unreturned = gauge(
+            "unreturned_jobs",
+            "Pending jobs that are to be given back to Slurm and could not be yet; tried again for ever.",
+        )
         self.restored = counter("restored_jobs", "Jobs that the running daemon gave back to Slurm.")
         self.verdict = gauge(
             "verdict_state", "What the verdict is worth to policy auto: 1 for its state, 0 for the others.", ["state"]
@@ -105,6 +114,8 @@ class Metrics:
             self.seconds.labels(labels)
         for labels in ERRORS:
             self.errors.labels(labels)
+        for kind in RowKind:
+            self.skipped.labels(kind.value)
         for field in Field:
             for outcome in Outcome:
                 self.changes.labels(field.value, outcome.value)
@@ -142,6 +153,11 @@ class Metrics:
         """What the verdict is worth."""
         for one in Standing:
             self.verdict.labels(one.value).set(one is standing)
+
+    def set_skipped(self, counts: Mapping[RowKind, int]) -> None:
+        """Rows that could not be understood; kinds that are not given have none."""
+        for kind in RowKind:
+            self.skipped.labels(kind.value).set(counts.get(kind, 0))
 
     def set_vetoes(self, counts: dict[str, int]) -> None:
         """Jobs by the reason why they are left alone; reasons that are not given are 0."""

@@ -17,6 +17,7 @@ from rltuned.config import Config, ScopeSection, Stage
 class Veto(enum.StrEnum):
     """Why a pending job is left to Slurm. The first that applies counts, in this order."""
 
+    UNREADABLE = "unreadable"
     HELD = "held"
     FOREIGN = "foreign"
     DEPENDENCY = "dependency"
@@ -34,6 +35,7 @@ class Veto(enum.StrEnum):
 
 
 MEANING: dict[Veto, str] = {
+    Veto.UNREADABLE: "what Slurm says of it cannot be understood (`rltuned doctor` says what)",
     Veto.HELD: "the job is held (priority 0); only its owner or an admin may release it",
     Veto.FOREIGN: "somebody else set this job's priority, site factor or placement; their value stands",
     Veto.DEPENDENCY: "it waits for another job; Slurm gives it a place when it becomes eligible",
@@ -88,6 +90,8 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, history: History) 
 
     priority, site, known = jobs.priority[rows], jobs.site_factor[rows], jobs.site_known[rows]
     ours_site, ours_priority, base_of, foreign = _claims(jobs, rows, history)
+    if snapshot.unread.jobs:
+        apply(Veto.UNREADABLE, np.isin(jobs.job_id[rows], list(snapshot.unread.jobs)))
     apply(Veto.HELD, jobs.held[rows] | (priority == 0))
     # Another site factor than ours, our explicit priority replaced or given back: somebody else decided.
     explicit = ours_priority >= 0
@@ -119,12 +123,14 @@ def _claims(jobs: JobTable, rows: npt.NDArray[np.intp], history: History) -> tup
     site, priority = np.zeros(len(rows), dtype=np.int64), np.full(len(rows), -1, dtype=np.int64)
     base, foreign = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.bool_)
     if history.applied:
-        position = {int(job): at for at, job in enumerate(jobs.job_id[rows])}
-        submit = jobs.submit_time[rows]
+        position = np.full(len(jobs), -1, dtype=np.intp)
+        position[rows] = np.arange(len(rows))
+        places, submit = position.tolist(), jobs.submit_time.tolist()
         for job, record in history.applied.items():
-            at = position.get(job)
-            if at is None or int(submit[at]) != record.submit_time:
+            row = jobs.row_of.get(job)
+            if row is None or places[row] < 0 or int(submit[row]) != record.submit_time:
                 continue
+            at = places[row]
             site[at], foreign[at] = record.site_factor, record.foreign
             if record.priority is not None:
                 priority[at], base[at] = record.priority, record.base

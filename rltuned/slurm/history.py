@@ -28,9 +28,11 @@ def ended_jobs(answer: str) -> Past:
     the other jobs took is as true as before.
 
     Raises:
-        SlurmParseError: truncated, or no row at all can be understood; names the first of them.
+        SlurmParseError: truncated, or no row at all, or too few to rely upon, can be understood (`parse.refuse_unknown`);
+            names the first of them.
     """
-    table, left_out = _rows_that_fit(answer, ENDED_FIELDS)
+    table, misfits = parse.table(answer, ENDED_FIELDS, "sacct")
+    left_out = [misfit.reason for misfit in misfits]
     requests: dict[tuple[str, str], tuple[int, int]] = {}
     jobs = []
     never_ran = 0
@@ -62,17 +64,9 @@ def ended_jobs(answer: str) -> Past:
         jobs.append(EndedJob(number, *names, gpus, most, float(seconds), end, cpus))
     if left_out and not (jobs or never_ran):
         raise SlurmParseError(left_out[0])
+    parse.refuse_unknown(left_out, len(table[0]) + len(misfits))
     jobs.sort(key=lambda one: (one.end, one.job_id))
     return Past(jobs, left_out)
-
-
-def _rows_that_fit(answer: str, fields: tuple[str, ...]) -> tuple[list[list[str]], list[str]]:
-    """The columns of an answer of ``sacct``, and what is wrong with each row that has another number of fields."""
-    try:
-        return parse.columns(answer, fields, "sacct"), []
-    except SlurmParseError:  # seldom: only then each line is looked at by itself
-        fitting, left_out = parse.fitting_rows(answer, fields, "sacct")
-        return parse.columns(fitting, fields, "sacct"), left_out
 
 
 class TraceRows(NamedTuple):
@@ -105,9 +99,10 @@ def trace_lines(answer: str, start: float, end: float) -> TraceRows:
     """The rows of `read_trace` from an answer of ``sacct``. As in `ended_jobs`, one that cannot be understood is left out.
 
     Raises:
-        SlurmParseError: truncated.
+        SlurmParseError: truncated, or the columns are not those of `TRACE_FIELDS`.
     """
-    table, left_out = _rows_that_fit(answer, TRACE_FIELDS)
+    table, misfits = parse.table(answer, TRACE_FIELDS, "sacct")
+    left_out = [misfit.reason for misfit in misfits]
     at = TRACE_FIELDS.index("End")
     lines = []
     for row in zip(*table, strict=True):

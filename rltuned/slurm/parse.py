@@ -2,15 +2,19 @@
 
 Covers the spellings of 22.05, 24.11 and 26.05. Pure text in, plain Python values out; imports no NumPy (see package).
 All of it is linear in the length of the text.
+
+Functions that read a whole answer leave out the rows that they cannot understand and name them (`cluster.unread`). They
+raise where the answer is cut short, or where so many rows are strange that the format is not known (`refuse_unknown`).
 """
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
 
 from rltuned.cluster import durations
+from rltuned.cluster.unread import RowKind, Skipped
 from rltuned.errors import SlurmParseError
 from rltuned.slurm.commands import SEPARATOR
 
@@ -19,6 +23,11 @@ NOTHING: Final = frozenset({"", "(null)", "N/A", "n/a", "None", "NONE", "(none)"
 
 MAX_COUNT: Final = 2**31 - 1
 """Largest count (GPUs, CPUs, nodes, tasks) that the tables hold."""
+
+FEW: Final = 3
+"""So many strange rows are never taken for an unknown format, even where they are all there is: a queue of one job."""
+
+_T = TypeVar("_T")
 
 
 def text(value: str) -> str:
@@ -34,6 +43,12 @@ def _bad(what: str, value: str) -> SlurmParseError:
 # --- tables ------------------------------------------------------------------------------------------------------
 
 
+_ROW_END: Final = SEPARATOR + "\n"
+_BLOCK: Final = 1 << 16
+"""Characters that are split at a time: what they become stays in the processor's cache, and does not stand beside the whole
+answer in memory."""
+
+
 def columns(answer: str, fields: tuple[str, ...], command: str) -> list[list[str]]:
     """The columns of a separated table: ``value 0x1f value 0x1f … 0x1f newline`` per row, no header.
 
@@ -44,44 +59,127 @@ def columns(answer: str, fields: tuple[str, ...], command: str) -> list[list[str
         SlurmParseError: truncated, or a row with too few or too many fields; names the command and the line.
     """
     width = len(fields)
-    if not answer:
-        return [[] for _ in fields]
-    if not answer.endswith(SEPARATOR + "\n"):
+    if answer and not answer.endswith(_ROW_END):
         line = answer.count("\n") + 1
         raise SlurmParseError(f"{command}, line {line}: the answer is cut short (no separator and newline at its end)")
-    values = answer[:-2].split(SEPARATOR)
-    rows = answer.count("\n")
-    table = [values[index::width] for index in range(width)]
-    # The newline that ends a row sticks to the front of the next row's first value. Rows − 1 of those and the last one
-    # are all newlines there are, so no other value holds one.
-    first = table[0]
-    if len(values) != rows * width or not all(value.startswith("\n") for value in first[1:]):
-        raise _misfit(answer, fields, command)
-    if rows > 1:
-        table[0] = [first[0], *(value[1:] for value in first[1:])]
+    table: list[list[str]] = [[] for _ in fields]
+    # Text that many rows share is kept once: 100,000 jobs of 34 columns are 200 MB otherwise.
+    shared: list[dict[str, str] | None] = [{} for _ in fields]
+    start = 0
+    while start < len(answer):
+        end = answer.find(_ROW_END, start + _BLOCK)
+        end = len(answer) - len(_ROW_END) if end < 0 else end
+        values = answer[start:end].split(SEPARATOR)
+        rows = answer.count("\n", start, end) + 1
+        start = end + len(_ROW_END)
+        # The newline that ends a row sticks to the front of the next row's first value. Rows − 1 of those and the last one
+        # are all newlines there are, so no other value holds one.
+        if len(values) != rows * width or not all(value.startswith("\n") for value in values[width::width]):
+            raise _misfit(answer, fields, command)
+        values[width::width] = [value[1:] for value in values[width::width]]
+        for index, column in enumerate(table):
+            found, known = values[index::width], shared[index]
+            if known is not None:
+                if found.count(found[0]) == rows:
+                    found = [known.setdefault(found[0], found[0])] * rows
+                else:
+                    found = list(map(known.setdefault, found, found))
+                if 2 * len(known) > len(column) + rows:
+                    shared[index] = None  # ids and the like: nothing to share
+            column.extend(found)
     return table
 
 
-def fitting_rows(answer: str, fields: tuple[str, ...], command: str) -> tuple[str, list[str]]:
-    """The answer without the lines that do not have their number of fields, and what is wrong with each of those.
+class Misfit(NamedTuple):
+    """A line that does not have its number of fields."""
+
+    number: int
+    """Of the line, 1 first."""
+    line: str
+    fields: int
+    reason: str
+
+
+def fitting_rows(answer: str, fields: tuple[str, ...], command: str) -> tuple[str, list[Misfit]]:
+    """The answer without the lines that do not have their number of fields, and those lines.
 
     For tables in which a row may be missing. What follows the last newline stays: `columns` finds that the answer is cut short.
     """
     lines = answer.split("\n")
-    wrong = {
-        number: f"{command}, line {number + 1}: {count} fields instead of {len(fields)}"
-        for number, line in enumerate(lines[:-1])
+    wrong = [
+        Misfit(number, line, count, f"{command}, line {number}: {count} fields instead of {len(fields)}")
+        for number, line in enumerate(lines[:-1], start=1)
         if (count := line.count(SEPARATOR)) != len(fields)
-    }
+    ]
     if not wrong:
         return answer, []
-    return "\n".join(line for number, line in enumerate(lines) if number not in wrong), list(wrong.values())
+    left_out = {misfit.number for misfit in wrong}
+    return "\n".join(line for number, line in enumerate(lines, start=1) if number not in left_out), wrong
 
 
 def _misfit(answer: str, fields: tuple[str, ...], command: str) -> SlurmParseError:
     """Which line does not have its number of fields."""
     _, wrong = fitting_rows(answer, fields, command)
-    return SlurmParseError(wrong[0] if wrong else f"{command}: rows and fields do not fit")
+    return SlurmParseError(wrong[0].reason if wrong else f"{command}: rows and fields do not fit")
+
+
+def table(answer: str, fields: tuple[str, ...], command: str) -> tuple[list[list[str]], list[Misfit]]:
+    """As `columns`, without the rows that do not have their number of fields; and those rows.
+
+    A name that holds the separator or a newline, which only an administrator can give, makes such a row.
+
+    Raises:
+        SlurmParseError: truncated, or a format that is not known: see `refuse_unknown`; or no line has its number of
+            fields, and one of them has too few (a column is missing: this Slurm is not one that rltuned knows).
+    """
+    try:
+        return columns(answer, fields, command), []
+    except SlurmParseError as error:  # seldom: only then each line is looked at by itself
+        fitting, wrong = fitting_rows(answer, fields, command)
+        if not wrong:
+            raise
+        found = columns(fitting, fields, command)
+        if not found[0] and any(misfit.fields < len(fields) for misfit in wrong):
+            raise SlurmParseError(str(error)) from None
+        refuse_unknown([misfit.reason for misfit in wrong], len(found[0]) + len(wrong))
+        return found, wrong
+
+
+def refuse_unknown(reasons: Sequence[str], rows: int) -> None:
+    """Tell strange rows from a strange format: more than half of all `rows`, and more than `FEW`, are a format.
+
+    What Slurm says of one job may be odd; where it is so of most, this is not the Slurm that rltuned knows, and nothing
+    that was understood can be relied upon.
+
+    Raises:
+        SlurmParseError: with the first of the reasons.
+    """
+    if len(reasons) > FEW and 2 * len(reasons) > rows:
+        raise SlurmParseError(
+            f"{reasons[0]}; likewise {len(reasons) - 1} more of {rows} rows: a format that rltuned does not know"
+        )
+
+
+def row_by_row(
+    found: list[list[str]], reads: Callable[[list[list[str]]], _T]
+) -> tuple[_T, list[tuple[list[str], SlurmParseError]]]:
+    """What `reads` makes of the columns `found`, without the rows that it does not understand; and those rows, with the reason.
+
+    All at once; only where that fails, each row by itself and then all that are understood.
+    """
+    try:
+        return reads(found), []
+    except SlurmParseError:
+        wrong: list[tuple[list[str], SlurmParseError]] = []
+        kept: list[list[str]] = []
+        for values in map(list, zip(*found, strict=True)):
+            try:
+                reads([[value] for value in values])
+            except SlurmParseError as error:
+                wrong.append((values, error))
+            else:
+                kept.append(values)
+        return reads([list(column) for column in zip(*kept, strict=True)] if kept else [[] for _ in found]), wrong
 
 
 # --- numbers -----------------------------------------------------------------------------------------------------
@@ -92,10 +190,10 @@ _POWER: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 
 def integer(value: str) -> int:
-    """A plain decimal integer of at most 19 digits."""
-    if not _INTEGER.match(value):
+    """A plain decimal integer of 64 bits."""
+    if not _INTEGER.match(value) or not -(2**63) <= (number := int(value)) < 2**63:
         raise _bad("number", value)
-    return int(value)
+    return number
 
 
 def plain_integers(values: list[str]) -> list[int] | None:
@@ -117,6 +215,13 @@ def job_id(value: str) -> int:
     if not 0 <= number < 2**32:
         raise _bad("job id", value)
     return number
+
+
+def named_job(value: str) -> int:
+    """A job id, where there must be one."""
+    if number := job_id(value):
+        return number
+    raise _bad("job id", value)
 
 
 def count(value: str) -> int:
@@ -180,6 +285,14 @@ def epoch(value: str) -> float:
     return float(value)
 
 
+def moment(value: str) -> float:
+    """Epoch seconds, where there must be some: a submit time, which with the id tells a job from any other."""
+    seconds = epoch(value)
+    if math.isnan(seconds):
+        raise _bad("time stamp", value)
+    return seconds
+
+
 # --- TRES and GRES -----------------------------------------------------------------------------------------------
 
 
@@ -221,23 +334,43 @@ def tres(value: str) -> Tres:
             types[kind] = types.get(kind, 0) + count(amount)
     if types:
         gpus = max(gpus or 0, sum(types.values()))
+        if gpus > MAX_COUNT:
+            raise _bad("TRES", value)
     return Tres(cpu, mem, node, gpus, tuple(types.items()))
 
 
-_GRES_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}\Z", re.ASCII)
+def tres_terms(value: str) -> dict[str, int]:
+    """The weighted TRES of a priority, sprio(1) ``%T``: ``cpu=1,mem=0,gres/gpu=308``; empty where there are none."""
+    found: dict[str, int] = {}
+    for part in value.split(",") if value not in NOTHING else ():
+        name, equals, amount = part.rpartition("=")
+        if not (name and equals):
+            raise _bad("TRES of a priority", value)
+        found[name] = integer(amount)
+    return found
+
+
+_GRES_WORD = re.compile(r"[^\x00-\x20\x7f:,=()]{1,128}\Z")
+"""Name, type or count. slurm.conf(5) and gres.conf(5) forbid nothing in a type, and Slurm ends it at ``:``, ``,``, ``=``
+or ``(``; real ones are ``a100``, ``1g.10gb``, ``1g.10gb+me``, ``nvidia_a100-sxm4-80gb``, ``h100/2``."""
 _ANY_TYPE: Final = ""
+_NO_CONSUME: Final = "no_consume"
+"""A flag of a node's GRES: jobs name it and use none of it up."""
+_NO_TYPE: Final = ":(null)"
+"""How 22.05 and 24.11 print the missing type of GPUs whose cores are known: ``gpu:(null):2(IDX:0-1)``."""
 
 
 def gres(value: str) -> dict[str, int]:
-    """GPUs by type ("" : no type) of a GRES list, summed; other resources are skipped.
+    """GPUs by type ("" : no type) of a GRES list, summed; other resources (shard, nic, license) are skipped.
 
-    All spellings: ``gpu:p100:4(S:0-1)``, ``gpu:p100:2(IDX:0-1)``, ``gres:gpu:p100:4`` (22.05), ``gres/gpu:p100:4``
-    (24.11), ``gres/gpu:k80=1`` (26.05), ``gpu``, ``gpu:2``, ``gpu(null):2``, ``cpu=4,gres/gpu:1``.
+    All spellings: ``gpu:p100:4(S:0-1)``, ``gpu:p100:2(IDX:0-1)``, ``gpu:(null):2(IDX:0-1)``, ``gres:gpu:p100:4`` (22.05),
+    ``gres/gpu:p100:4`` (24.11), ``gres/gpu:k80=1`` (26.05), ``gpu``, ``gpu:2``, ``gpu(null):2``, ``gpu:no_consume:2``,
+    ``cpu=4,gres/gpu:1``.
     """
     found: dict[str, int] = {}
     if value in NOTHING:
         return found
-    for part in _outside_parentheses(value):
+    for part in _outside_parentheses(value.replace(_NO_TYPE, "")):
         item = part.strip()
         if not item:
             raise _bad("GRES", value)
@@ -249,10 +382,31 @@ def gres(value: str) -> dict[str, int]:
             continue
         if equals:
             words.append(amount)
-        if len(words) > 4 or not all(_GRES_NAME.match(word) for word in words):
+        if not all(_GRES_WORD.match(word) for word in words):
             raise _bad("GRES", value)
-        kind, number = _gpu(words[1:], value)
+        kind, number = _gpu([word for word in words[1:] if word != _NO_CONSUME], value)
         found[kind] = found.get(kind, 0) + number
+        if found[kind] > MAX_COUNT:
+            raise _bad("GRES", value)
+    return found
+
+
+_SHARDS = re.compile(r"(?:\A|,)shard:(?:([^\x00-\x20\x7f:,=()]{1,128}|\(null\)):)?[0-9]{1,15}\(([^()]*)\)")
+_SHARED = re.compile(r"(?:\A|,)0*[1-9][0-9]*/")
+_RANGES = re.compile(r"IDX:([0-9]{1,5}(?:-[0-9]{1,5})?(?:,[0-9]{1,5}(?:-[0-9]{1,5})?)*)\Z")
+
+
+def shared_gpus(value: str) -> dict[str, int]:
+    """GPUs by type ("gpu": none) of which some shards are in use, of a GresUsed.
+
+    ``gpu:2(IDX:0-1),shard:(null):3(3/4,0/4)`` (shards used of each GPU), ``shard:(null):1(IDX:0)`` (22.05: the GPUs). Nobody
+    can have such a GPU as a whole, although it does not count as used (measured on all releases).
+    """
+    found: dict[str, int] = {}
+    for kind, parts in _SHARDS.findall(value):
+        of = "gpu" if kind in {"", "(null)"} else kind
+        ranges = _RANGES.match(parts)
+        found[of] = found.get(of, 0) + (array_tasks(ranges.group(1)) if ranges else len(_SHARED.findall(parts)))
     return found
 
 
@@ -266,11 +420,7 @@ def _gpu(words: list[str], whole: str) -> tuple[str, int]:
             return (_ANY_TYPE, count(one)) if _COUNT.match(one) else (one, 1)
         case [kind, number]:
             return kind, count(number)
-    # node GRES may carry a flag: gpu:p100:no_consume:4
-    kind, _, number = words
-    if not _COUNT.match(number):
-        raise _bad("GRES", whole)
-    return kind, count(number)
+    raise _bad("GRES", whole)
 
 
 _PARENTHESES = re.compile(r"\([^()]*\)")
@@ -331,8 +481,17 @@ def depends(value: str) -> bool:
 # --- states ------------------------------------------------------------------------------------------------------
 
 PENDING: Final = "PD"
-HOLDING_STATES: Final = frozenset({"R", "S", "CG", "CF", "SO", "ST", "SI", "RS"})
-"""Compact states of jobs that hold resources, squeue(1): running, suspended, completing, configuring, staging out …"""
+WAITING_STATES: Final = frozenset({PENDING, "SE", "RD"})
+"""Compact states of jobs that wait: pending, and held after a special exit or with their reservation deleted, squeue(1)."""
+HOLDING_STATES: Final = frozenset({"R", "S", "CG", "CF", "SO", "ST", "SI", "RS", "RQ", "RH"})
+"""Compact states of jobs that hold resources, squeue(1): running, suspended, completing (also before they are requeued),
+configuring, staging out …"""
+
+KNOWN_STATES: Final = HOLDING_STATES | {
+    *(PENDING, "RD", "RF", "RH", "RQ", "RV", "SE"),  # waiting, one way or another
+    *("BF", "CA", "CD", "DL", "F", "LF", "NF", "OOM", "PR", "TO"),  # ended
+}
+"""Every compact state, squeue(1) "JOB STATE CODES"."""
 
 _STATE_SUFFIX: Final = {
     "*": "NOT_RESPONDING",
@@ -346,10 +505,13 @@ _STATE_SUFFIX: Final = {
     "-": "PLANNED",
 }
 _USABLE_BASE: Final = frozenset({"IDLE", "MIXED", "ALLOCATED"})
-_HARMLESS: Final = frozenset(
-    {"PLANNED", "COMPLETING", "CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "DYNAMIC", "POWERED_DOWN", "RESUME", "UNDRAIN"}
-)
-"""Flags of a node that may take a job. POWERED_DOWN: power saving; Slurm wakes the node for a job."""
+_ASLEEP: Final = frozenset({"POWERED_DOWN", "POWERING_UP"})
+"""Power saving: Slurm wakes the node for a job, and gives it more jobs while it comes up (measured on all releases). One
+that is POWERING_DOWN gets none until it is down."""
+_HARMLESS: Final = _ASLEEP | {
+    *("PLANNED", "COMPLETING", "CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "DYNAMIC", "RESUME", "UNDRAIN"),
+}
+"""Flags of a node that may take a job."""
 _STATE = re.compile(r"([A-Za-z_]{1,32})([*~#!%$@^\-]{0,4})((?:\+[A-Za-z_]{1,32}[*~#!%$@^\-]{0,4}){0,16})\Z", re.ASCII)
 _FLAG = re.compile(r"\+([A-Za-z_]+)([*~#!%$@^\-]*)", re.ASCII)
 
@@ -364,7 +526,14 @@ class NodeState:
     @property
     def usable(self) -> bool:
         """Whether the node may take a new job. Unknown states and flags count as not usable."""
-        return self.base in _USABLE_BASE and self.flags <= _HARMLESS
+        # A node that comes up does not respond yet.
+        flags = self.flags - {"NOT_RESPONDING"} if "POWERING_UP" in self.flags else self.flags
+        return self.base in _USABLE_BASE and flags <= _HARMLESS
+
+    @property
+    def asleep(self) -> bool:
+        """Whether a job that starts on the node has to wait until it is up."""
+        return not self.flags.isdisjoint(_ASLEEP)
 
 
 def node_state(value: str) -> NodeState:
@@ -423,15 +592,19 @@ def _required(found: Mapping[str, str], key: str, where: str) -> str:
         raise SlurmParseError(f"{where}: no {key}=") from None
 
 
-def nodes(answer: str) -> list[Node]:
-    """All nodes of ``scontrol --details --oneliner show node``.
+def nodes(answer: str) -> tuple[list[Node], list[Skipped]]:
+    """All nodes of ``scontrol --details --oneliner show node``, and the lines that cannot be understood.
+
+    A node whose line cannot be understood, or that has two lines, is there without anything that a job could use.
 
     Raises:
-        SlurmParseError: no node at all, cut short, a line that is not a node, a node twice, a missing key.
+        SlurmParseError: cut short, no node at all, or a format that is not known (`refuse_unknown`).
     """
     command = "scontrol show node"
-    found: list[Node] = []
-    names: set[str] = set()
+    found: dict[str, Node] = {}
+    strange: dict[str, Skipped] = {}
+    nameless: list[Skipped] = []
+    gpus: dict[str, dict[str, int]] = {}
     continues = False
     if not answer.endswith("\n"):
         raise SlurmParseError(f"{command}: the answer is {'cut short' if answer else 'empty'}")
@@ -440,33 +613,67 @@ def nodes(answer: str) -> list[Node]:
         if not line.startswith("NodeName="):
             # A blank line, or an administrator's comment that goes on after a newline.
             if line.strip() and not continues:
-                raise SlurmParseError(f"{where}: not a node: {line[:60]!r}")
+                nameless.append(Skipped(RowKind.NODE, "", f"{where}: not a node: {line[:60]!r}"))
             continue
         ends = [at for mark in _FREE_TEXT if (at := line.find(mark)) >= 0]
         continues = bool(ends)
-        node = _node(_tokens(line[: min(ends)] if ends else line), where)
-        if node.name in names:
-            raise SlurmParseError(f"{where}: node {node.name!r} appears twice")
-        names.add(node.name)
-        found.append(node)
+        words = _tokens(line[: min(ends)] if ends else line)
+        name = words["NodeName"]
+        if not name:
+            nameless.append(Skipped(RowKind.NODE, "", f"{where}: a node without a name"))
+            continue
+        reason = ""
+        try:
+            node = _node(words, where, gpus)
+        except SlurmParseError as error:
+            node, reason = unusable_node(name), str(error)
+        if name in found:
+            # Which of them is true nobody knows: a comment with a newline may imitate a node.
+            node, reason = unusable_node(name), f"{where}: node {name[:64]!r} appears twice"
+        found[name] = node
+        if reason:
+            strange.setdefault(name, Skipped(RowKind.NODE, name, reason))
+    skipped = [*strange.values(), *nameless]
     if not found:
-        raise SlurmParseError(f"{command}: no nodes in the answer")
-    return found
+        raise SlurmParseError(skipped[0].reason if skipped else f"{command}: no nodes in the answer")
+    refuse_unknown([row.reason for row in skipped], len(found) + len(nameless))
+    return list(found.values()), skipped
 
 
-def _node(found: Mapping[str, str], where: str) -> Node:
+def unusable_node(name: str) -> Node:
+    """A node of which nothing but the name is known."""
+    state = NodeState("UNKNOWN", frozenset())
+    return Node(name, state, 0, 0, 0.0, 0.0, 0.0, frozenset(), {}, {})
+
+
+_NODE_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,256}\Z", re.ASCII)
+
+
+def is_node_name(value: str) -> bool:
+    """Whether a node can have that name (slurm.conf(5) NodeName)."""
+    return _NODE_NAME.match(value) is not None
+
+
+def _node(found: Mapping[str, str], where: str, gpus: dict[str, dict[str, int]]) -> Node:
+    """`gpus`: what each text of Gres or GresUsed means, of which a cluster has few."""
     try:
         total = count(_required(found, "CPUTot", where))
         memory_total = memory(_required(found, "RealMemory", where))
         reserved = memory(found.get("MemSpecLimit", "0"))
-        configured = _by_type(found.get("Gres", ""))
-        used = _by_type(found.get("GresUsed", ""))
+        configured = _by_type(found.get("Gres", ""), gpus)
+        used = _by_type(found.get("GresUsed", ""), gpus)
         allocated = tres(_required(found, "AllocTRES", where))
         if "GresUsed" not in found and allocated.gpus:
             used = dict(allocated.gpu_types) or {"gpu": allocated.gpus}
+        if "shard:" in (sharing := found.get("GresUsed", "")):
+            used = used | {kind: used.get(kind, 0) + number for kind, number in shared_gpus(sharing).items()}
+        used = _as_configured(used, configured)
         features = text(found.get("ActiveFeatures", ""))
+        name = _required(found, "NodeName", where)
+        if not is_node_name(name):
+            raise _bad("node name", name)
         return Node(
-            name=_required(found, "NodeName", where),
+            name=name,
             state=node_state(_required(found, "State", where)),
             cpus=count(found.get("CPUEfctv", str(total))),
             cpus_alloc=count(_required(found, "CPUAlloc", where)),
@@ -487,8 +694,30 @@ def _or_zero(value: float) -> float:
     return 0.0 if math.isnan(value) else value
 
 
-def _by_type(value: str) -> dict[str, int]:
-    return {kind or "gpu": number for kind, number in gres(value).items()}
+def _by_type(value: str, known: dict[str, dict[str, int]]) -> dict[str, int]:
+    if value not in known:
+        found: dict[str, int] = {}
+        for kind, number in gres(value).items():
+            found[kind or "gpu"] = found.get(kind or "gpu", 0) + number
+        known[value] = found
+    return known[value]
+
+
+def _as_configured(used: dict[str, int], configured: Mapping[str, int]) -> dict[str, int]:
+    """GPUs in use by the types that the node is configured with.
+
+    The two may be named differently: GPUs without a type in slurm.conf, to which gres.conf or AutoDetect gives one. In
+    use they are all the same, and must not seem free.
+    """
+    if used.keys() <= configured.keys():
+        return used
+    found = {kind: number for kind, number in used.items() if kind in configured}
+    rest = sum(number for kind, number in used.items() if kind not in configured)
+    for kind, most in configured.items():
+        taken = min(rest, max(most - found.get(kind, 0), 0))
+        found[kind] = found.get(kind, 0) + taken
+        rest -= taken
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -506,42 +735,64 @@ class PartitionLine:
     max_time: float
     max_nodes: float
     default: bool
+    understood: bool = True
+    """Whether anything but the name is known."""
 
 
 _OVERSUBSCRIBE: Final = frozenset({"NO", "YES", "FORCE", "EXCLUSIVE"})
 
 
-def partitions(answer: str) -> list[PartitionLine]:
-    """All partitions of ``scontrol --oneliner show partition``. 26.05 moved EXCLUSIVE to ``Exclusive=NODE``.
+def partitions(answer: str) -> tuple[list[PartitionLine], list[Skipped]]:
+    """All partitions of ``scontrol --oneliner show partition``, and the lines that cannot be understood.
+
+    26.05 moved EXCLUSIVE to ``Exclusive=NODE``. A partition whose line cannot be understood, or that has two lines, is
+    there as one that is not up, of a tier that is not known (−1).
 
     Raises:
-        SlurmParseError: none at all, cut short, a line that is not a partition, one twice, a missing key.
+        SlurmParseError: cut short, no partition at all, or a format that is not known (`refuse_unknown`).
     """
     command = "scontrol show partition"
     if not answer.endswith("\n"):
         raise SlurmParseError(f"{command}: the answer is {'cut short' if answer else 'empty'}")
     found: dict[str, PartitionLine] = {}
+    strange: dict[str, Skipped] = {}
+    nameless: list[Skipped] = []
     for number, line in enumerate(answer.split("\n")[:-1], start=1):
         where = f"{command}, line {number}"
         if not line.strip():
             continue
         if not line.startswith("PartitionName="):
-            raise SlurmParseError(f"{where}: not a partition: {line[:60]!r}")
+            nameless.append(Skipped(RowKind.PARTITION, "", f"{where}: not a partition: {line[:60]!r}"))
+            continue
         # The name may hold anything, blanks too; the keys begin behind it. (A name may even hold that key: the last one counts.)
         head, key, rest = line.rpartition(" AllowGroups=")
         words = {**_tokens(key + rest), "PartitionName": head.removeprefix("PartitionName=")} if key else _tokens(line)
+        name = words["PartitionName"]
+        if not name:
+            nameless.append(Skipped(RowKind.PARTITION, "", f"{where}: a partition without a name"))
+            continue
+        reason = ""
         try:
             partition = _partition(words, where)
         except SlurmParseError as error:
-            if str(error).startswith(where):
-                raise
-            raise SlurmParseError(f"{where}: {error}") from None
-        if partition.name in found:
-            raise SlurmParseError(f"{where}: partition {partition.name!r} appears twice")
-        found[partition.name] = partition
+            partition = closed_partition(name, text(words.get("Nodes", "")))
+            reason = str(error) if str(error).startswith(where) else f"{where}: {error}"
+        if name in found:
+            partition = closed_partition(name)
+            reason = f"{where}: partition {name[:64]!r} appears twice"
+        found[name] = partition
+        if reason:
+            strange.setdefault(name, Skipped(RowKind.PARTITION, name, reason))
+    skipped = [*strange.values(), *nameless]
     if not found:
-        raise SlurmParseError(f"{command}: no partitions in the answer")
-    return list(found.values())
+        raise SlurmParseError(skipped[0].reason if skipped else f"{command}: no partitions in the answer")
+    refuse_unknown([row.reason for row in skipped], len(found) + len(nameless))
+    return list(found.values()), skipped
+
+
+def closed_partition(name: str, listed: str = "") -> PartitionLine:
+    """A partition of which nothing but the name, and perhaps the list of its nodes, is known."""
+    return PartitionLine(name, listed, False, -1, "NO", 1, math.inf, math.inf, False, understood=False)
 
 
 def _partition(words: Mapping[str, str], where: str) -> PartitionLine:

@@ -18,8 +18,9 @@ from typing import Any, Final
 
 from rltuned.cluster.changes import Change, Field, JobStatus, Outcome, WriteResult
 from rltuned.cluster.hostlist import expand
-from rltuned.errors import PrerequisiteError, SlurmDeniedError, SlurmError, SlurmParseError, SlurmUnavailableError
-from rltuned.slurm import status
+from rltuned.cluster.unread import Collector, RowKind, Skipped
+from rltuned.errors import PrerequisiteError, SlurmDeniedError, SlurmError, SlurmUnavailableError
+from rltuned.slurm import parse, status
 from rltuned.slurm.cli import CliReader
 from rltuned.slurm.process import Runner, printable
 from rltuned.slurm.writer import ScontrolWriter, unreachable, update_word, verdict
@@ -63,19 +64,30 @@ class PyslurmReader(CliReader):
             jobs = self._pyslurm.Jobs.load()
         except self._pyslurm.RPCError as error:
             raise _read_error(error) from error
-        factors = status.site_factors(self._runner)
+        unread = Collector()
+        factors = status.site_factors(self._runner, unread)
         wanted = None if job_ids is None else set(job_ids)
         found: dict[int, JobStatus] = {}
+        reasons: list[str] = []
         for job in jobs.values():
             state = str(job.state)
             pending = state == "PENDING"
             if not pending and (wanted is None or state not in _HOLDING):
                 continue  # finished jobs stay listed for MinJobAge
-            number = _record_id(job, pending=pending)
-            if (wanted is not None and number not in wanted) or (number in found and found[number].pending):
-                continue
-            found[number] = _status(job, number, factors.get(number), pending=pending)
-        return found
+            try:
+                number = _record_id(job, pending=pending)
+                if (wanted is not None and number not in wanted) or (number in found and found[number].pending):
+                    continue
+                found[number] = _status(job, number, factors.get(number), pending=pending)
+            except (TypeError, ValueError) as error:
+                ids = [one for one in (job.id, job.array_id) if isinstance(one, int) and one]
+                name = str(ids[0]) if ids else ""
+                reasons.append(f"pyslurm, job {name or '?'}: {printable(str(error))}")
+                unread.skip(Skipped(RowKind.JOB, name, reasons[-1]), ids)
+                if not ids:
+                    unread.listed[RowKind.JOB] = found.keys()
+        parse.refuse_unknown(reasons, len(found) + len(reasons))
+        return status.with_strange(found, wanted, unread) if unread else found
 
 
 _HOLDING: Final = frozenset(
@@ -89,23 +101,21 @@ def _record_id(job: Any, *, pending: bool) -> int:
 
 
 def _status(job: Any, number: int, site_factor: int | None, *, pending: bool) -> JobStatus:
-    try:
-        priority = int(job.priority or 0)
-        reason = str(job.state_reason or "")
-        return JobStatus(
-            job_id=number,
-            submit_time=int(job.submit_time or 0),
-            pending=pending,
-            held=pending and (priority == 0 or reason.startswith("JobHeld")),
-            priority=priority,
-            nice=int(job.nice or 0),
-            site_factor=site_factor,
-            oversubscribe=status.oversubscribe(str(job.resource_sharing), None),
-            exc_nodes=str(job.excluded_nodes or ""),
-            reason="" if reason == "None" else reason,
-        )
-    except (TypeError, ValueError) as error:
-        raise SlurmParseError(f"pyslurm, job {number}: {printable(str(error))}") from error
+    """Raises TypeError or ValueError where pyslurm's values are not what they should be."""
+    priority = int(job.priority or 0)
+    reason = str(job.state_reason or "")
+    return JobStatus(
+        job_id=number,
+        submit_time=int(job.submit_time or 0),
+        pending=pending,
+        held=pending and (priority == 0 or reason.startswith("JobHeld")),
+        priority=priority,
+        nice=int(job.nice or 0),
+        site_factor=site_factor,
+        oversubscribe=status.oversubscribe(str(job.resource_sharing), None),
+        exc_nodes=str(job.excluded_nodes or ""),
+        reason="" if reason == "None" else reason,
+    )
 
 
 def _read_error(error: Exception) -> SlurmError:

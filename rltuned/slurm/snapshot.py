@@ -5,7 +5,7 @@ little more than splitting the answer.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -27,6 +27,7 @@ from rltuned.cluster.tables import (
     Snapshot,
     concatenate_nodes,
 )
+from rltuned.cluster.unread import Collector, RowKind, Skipped
 from rltuned.errors import SlurmDeniedError, SlurmParseError
 from rltuned.slurm import parse
 from rltuned.slurm.commands import EXCLUSIVE
@@ -35,16 +36,18 @@ from rltuned.slurm.status import (
     asked_exclusive,
     excluded_nodes,
     job_columns,
+    note_twins,
     oversubscribe,
     record_ids,
     release,
     site_factors,
+    skip_jobs,
 )
 
 _T = TypeVar("_T")
 
 _STATES: Final[Mapping[str, int]] = {
-    parse.PENDING: int(JobState.PENDING),
+    **dict.fromkeys(parse.WAITING_STATES, int(JobState.PENDING)),
     **dict.fromkeys(parse.HOLDING_STATES, int(JobState.RUNNING)),
 }
 
@@ -52,31 +55,61 @@ _STATES: Final[Mapping[str, int]] = {
 def read_snapshot(runner: Runner, now: float) -> Snapshot:
     """Read everything in seven commands: version, jobs, excluded nodes, site factors, nodes, partitions, load.
 
+    What cannot be understood costs itself: it is named and counted in `Snapshot.unread`.
+
     Raises:
         SlurmUnavailableError: no or late answer.
-        SlurmParseError: truncated, inconsistent or unexpected answer, or a queue that looks empty but is not.
+        SlurmParseError: truncated answer, a format that is not known, or a queue that looks empty but is not.
     """
+    unread = Collector()
     of_release = release(runner)
-    columns = job_columns(runner, of_release, brief=False)
-    excluded = excluded_nodes(runner)
-    factors = site_factors(runner)
-    nodes = parse.nodes(runner.ask("nodes"))
-    partitions = parse.partitions(runner.ask("partitions"))
+    columns = job_columns(runner, of_release, unread, brief=False)
+    excluded = excluded_nodes(runner, unread)
+    factors = site_factors(runner, unread)
+    nodes, strange_nodes = parse.nodes(runner.ask("nodes"))
+    partitions, strange_partitions = parse.partitions(runner.ask("partitions"))
     load = _load(runner)
     if load is not None and not columns["JobID"]:
         _check_empty(load)
+    for row in (*strange_nodes, *strange_partitions):
+        unread.skip(row)
+    missing = _unlisted(columns, {node.name for node in nodes})
+    if missing:
+        nodes = [*nodes, *map(parse.unusable_node, missing)]
+        reasons = ["a job runs on it, but scontrol does not list it"] * len(missing)
+        parse.refuse_unknown([f"scontrol show node lacks {missing[0]!r}: {reasons[0]}", *reasons[1:]], len(nodes))
+        for name, reason in zip(missing, reasons, strict=True):
+            unread.skip(Skipped(RowKind.NODE, name, reason))
     node_table = build_nodes(nodes)
-    partition_table = build_partitions(partitions, node_table)
+    partition_table = build_partitions(partitions, node_table, unread)
     return Snapshot(
         time=now,
         release=of_release,
-        jobs=build_jobs(columns, excluded, factors, node_table, partition_table),
+        jobs=build_jobs(columns, excluded, factors, node_table, partition_table, unread),
         nodes=node_table,
         partitions=partition_table,
         health=Health()
         if load is None
         else Health(load.server_threads, load.agent_queue, load.cycle_mean_us, load.backfill_mean_us),
+        unread=unread.found(),
     )
+
+
+def _unlisted(columns: Mapping[str, list[str]], known: Collection[str]) -> list[str]:
+    """Nodes that jobs run on, and that are not `known`: their lines were not understood, or are missing."""
+    missing: dict[str, None] = {}
+    holding = zip(columns["NodeList"], columns["StateCompact"], strict=True)
+    lists = dict.fromkeys(listed for listed, state in holding if listed and state in parse.HOLDING_STATES)
+    for listed in lists:
+        if listed in known or listed in parse.NOTHING:
+            continue
+        try:
+            new = [name for name in expand(listed) if name not in known]
+        except SlurmParseError:
+            continue  # costs its job
+        if all(map(parse.is_node_name, new)):
+            missing.update(dict.fromkeys(new))
+    return list(missing)
 
 
 def _load(runner: Runner) -> parse.Diagnostics | None:
@@ -125,14 +158,29 @@ def build_nodes(nodes: Sequence[parse.Node]) -> NodeTable:
         gpus=gpus,
         gpus_alloc=gpus_alloc,
         features=tuple(node.features for node in nodes),
+        asleep=np.array([node.state.asleep for node in nodes], dtype=np.bool_),
     )
 
 
-def build_partitions(partitions: Sequence[parse.PartitionLine], nodes: NodeTable) -> tuple[Partition, ...]:
-    """Partitions with the rows of their nodes; configured nodes that scontrol does not list (FUTURE) are left out."""
+def build_partitions(
+    partitions: Sequence[parse.PartitionLine], nodes: NodeTable, unread: Collector
+) -> tuple[Partition, ...]:
+    """Partitions with the rows of their nodes; configured nodes that scontrol does not list (FUTURE) are left out.
+
+    A partition that was not understood may have any node.
+    """
     built = []
-    for line in partitions:
-        rows = sorted({nodes.row_of[name] for name in expand(line.nodes) if name in nodes.row_of})
+    for said in partitions:
+        line = said
+        try:
+            rows = sorted({nodes.row_of[name] for name in expand(line.nodes) if name in nodes.row_of})
+        except SlurmParseError as error:
+            if line.understood:
+                reason = f"scontrol show partition, partition {printable(line.name, 64)!r}: {error}"
+                unread.skip(Skipped(RowKind.PARTITION, line.name, reason))
+            line, rows = parse.closed_partition(line.name), []
+        if not line.understood and not rows:
+            rows = list(range(len(nodes)))
         built.append(
             Partition(
                 name=line.name,
@@ -153,58 +201,73 @@ def build_partitions(partitions: Sequence[parse.PartitionLine], nodes: NodeTable
 
 
 class _Columns:
-    """squeue's columns as arrays: each distinct text is read once, and a complaint names the job."""
+    """squeue's columns as arrays: each distinct text is read once. What cannot be understood is noted with its row."""
 
-    def __init__(self, columns: Mapping[str, list[str]], ids: Sequence[int]) -> None:
+    def __init__(self, columns: Mapping[str, list[str]], strange: dict[int, str]) -> None:
         self._columns = columns
-        self._ids = ids
+        self._strange = strange
 
     def __getitem__(self, field: str) -> list[str]:
         return self._columns[field]
 
-    def distinct(self, field: str, reads: Callable[[str], _T]) -> tuple[list[_T], Codes]:
-        """What `reads` makes of the distinct texts, in order of first appearance, and which of them each row has."""
+    def get(self, field: str) -> list[str] | None:
+        return self._columns.get(field)
+
+    def distinct(self, field: str, reads: Callable[[str], _T], instead: _T) -> tuple[list[_T], Codes]:
+        """What `reads` makes of the distinct texts, in order of first appearance, and which of them each row has.
+
+        `instead` stands for a text that it does not understand.
+        """
         values = self._columns[field]
         # Most columns hold one text only; comparing is much cheaper than looking each up.
         constant = bool(values) and values.count(values[0]) == len(values)
         index = {values[0]: 0} if constant else {value: code for code, value in enumerate(dict.fromkeys(values))}
         found: list[_T] = []
+        wrong: dict[str, SlurmParseError] = {}
         for value in index:
             try:
                 found.append(reads(value))
             except SlurmParseError as error:
-                job = self._ids[values.index(value)]
-                raise SlurmParseError(f"squeue, job {job}, column {field}: {error}") from None
+                found.append(instead)
+                wrong[value] = error
+        if wrong:
+            for row, value in enumerate(values):
+                if value in wrong:
+                    self.note(row, field, wrong[value])
         if constant:
             return found, np.zeros(len(values), dtype=np.int32)
         return found, np.fromiter(map(index.__getitem__, values), np.int32, count=len(values))
 
+    def note(self, row: int, field: str, error: SlurmParseError | str) -> None:
+        """This row cannot be understood."""
+        self._strange.setdefault(row, f"column {field}: {error}")
+
     def floats(self, field: str, reads: Callable[[str], float]) -> Floats:
-        found, codes = self.distinct(field, reads)
+        found, codes = self.distinct(field, reads, math.nan)
         return np.array(found, dtype=np.float64)[codes]
 
     def codes(self, field: str, reads: Callable[[str], int]) -> Codes:
-        found, codes = self.distinct(field, reads)
+        found, codes = self.distinct(field, reads, 0)
         return np.array(found, dtype=np.int32)[codes]
 
     def bools(self, field: str, reads: Callable[[str], bool]) -> npt.NDArray[np.bool_]:
-        found, codes = self.distinct(field, reads)
+        found, codes = self.distinct(field, reads, instead=False)
         return np.array(found, dtype=np.bool_)[codes]
 
     def ints(self, field: str, reads: Callable[[str], int]) -> Ints:
         plain = parse.plain_integers(self._columns[field])
         if plain is not None:
             return np.array(plain, dtype=np.int64)
-        found, codes = self.distinct(field, reads)
+        found, codes = self.distinct(field, reads, 0)
         return np.array(found, dtype=np.int64)[codes]
 
-    def times(self, field: str) -> Floats:
+    def times(self, field: str, reads: Callable[[str], float] = parse.epoch) -> Floats:
         plain = parse.plain_integers(self._columns[field])
-        return self.floats(field, parse.epoch) if plain is None else np.array(plain, dtype=np.float64)
+        return self.floats(field, reads) if plain is None else np.array(plain, dtype=np.float64)
 
     def category(self, field: str) -> Category:
         """As `Category.of`."""
-        found, codes = self.distinct(field, parse.text)
+        found, codes = self.distinct(field, parse.text, "")
         names = tuple(dict.fromkeys(name for name in found if name))
         code = {name: number for number, name in enumerate(names)}
         return Category(np.array([code.get(name, -1) for name in found], dtype=np.int32)[codes], names)
@@ -216,21 +279,59 @@ def build_jobs(
     factors: Mapping[int, int],
     nodes: NodeTable,
     partitions: Sequence[Partition],
+    unread: Collector,
 ) -> JobTable:
     """The job table from squeue's columns, excluded nodes and site factors by job id.
 
+    A job that cannot be understood (also one that appears twice, or runs on an unknown node) goes into `unread`. While it
+    waits, it has its row, with nothing in the columns that were not understood: it is there, and waits before or behind
+    others. One that runs has none: what it holds is in what its nodes have allocated.
+
     Raises:
-        SlurmParseError: names the job and the column; also for a job that appears twice, or runs on an unknown node.
+        SlurmParseError: so many that the format is not known.
     """
-    columns, ids, array_tasks = _one_row_per_record(columns)
-    table = _Columns(columns, ids)
+    strange_rows: dict[int, str] = {}
+    all_ids = record_ids(columns, strange_rows)
+    note_twins(columns, all_ids, strange_rows)
+    kept, array_tasks, strange = _one_row_per_record(columns, all_ids, strange_rows)
+    if kept is None:
+        shown, ids = columns, all_ids
+    else:
+        shown = {field: [values[row] for row in kept] for field, values in columns.items()}
+        ids = [all_ids[row] for row in kept]
+    before = frozenset(strange)
+    jobs = _table(_Columns(shown, strange), ids, array_tasks, excluded, factors, nodes, partitions)
+    for row in strange.keys() - before:
+        strange_rows[row if kept is None else kept[row]] = strange[row]
+    skip_jobs(columns, all_ids, strange_rows, unread, "squeue")
+    if not unread:
+        return jobs
+    for row in jobs.pending.tolist():
+        if reason := unread.about(ids[row], queued=True):
+            unread.jobs[ids[row]] = reason
+    keep = np.ones(len(jobs), dtype=np.bool_)
+    lost = [row for row in strange if ids[row] == 0 or jobs.state[row] != JobState.PENDING]
+    keep[lost] = False
+    return jobs.take(keep)
+
+
+def _table(
+    table: _Columns,
+    ids: Sequence[int],
+    array_tasks: Sequence[int],
+    excluded: Mapping[int, str],
+    factors: Mapping[int, int],
+    nodes: NodeTable,
+    partitions: Sequence[Partition],
+) -> JobTable:
+    """One row for each row of the columns; `array_tasks`: pending tasks of each."""
     state = np.array([_STATES.get(value, int(JobState.OTHER)) for value in table["StateCompact"]], dtype=np.int8)
     running = state == JobState.RUNNING
     requests = _requests(table)
     end_time = table.times("EndTime")
-    node_ptr, node_idx = concatenate_nodes(_nodes_of(table, nodes, ids, running))
+    node_ptr, node_idx = concatenate_nodes(_nodes_of(table, nodes, running))
     shown = table["OverSubscribe"]
-    exclusive = columns.get(EXCLUSIVE)
+    exclusive = table.get(EXCLUSIVE)
     pairs: list[tuple[str, str | None]] = (
         [(value, None) for value in shown] if exclusive is None else list(zip(shown, exclusive, strict=True))
     )
@@ -249,7 +350,7 @@ def build_jobs(
         qos=table.category("QOS"),
         reservation=table.category("Reservation"),
         reason=table.category("Reason"),
-        submit_time=table.times("SubmitTime"),
+        submit_time=np.nan_to_num(table.times("SubmitTime", parse.moment)),
         eligible_time=table.times("EligibleTime"),
         start_time=np.where(running, table.times("StartTime"), np.nan),
         end_time=np.where(running, np.where(np.isnan(end_time), np.inf, end_time), np.nan),
@@ -287,56 +388,61 @@ def build_jobs(
     )
 
 
-def _one_row_per_record(columns: Mapping[str, list[str]]) -> tuple[Mapping[str, list[str]], list[int], list[int]]:
-    """Columns with one row per record, the ids, and the pending tasks of each.
+def _one_row_per_record(
+    columns: Mapping[str, list[str]], ids: Sequence[int], strange: dict[int, str]
+) -> tuple[list[int] | None, list[int], dict[int, str]]:
+    """Which rows to keep so that each record has one (None: all), the pending tasks of each, and which are strange.
 
     The waiting tasks of an array and a running task may share the array's id: the running one then goes by its own
     number, which is the same, so it gives way. Two waiting rows of one array (tasks that were requeued) become one.
     """
-    ids = record_ids(columns)
     states, tasks = columns["StateCompact"], columns["ArrayTaskID"]
-    number = {task: parse.array_tasks(task) for task in set(tasks)}
+    number: dict[str, int] = {}
+    wrong: dict[str, SlurmParseError] = {}
+    for task in set(tasks):
+        try:
+            number[task] = parse.array_tasks(task)
+        except SlurmParseError as error:
+            number[task], wrong[task] = 0, error
+    if wrong:
+        for row, task in enumerate(tasks):
+            if task in wrong:
+                strange.setdefault(row, f"column ArrayTaskID: {wrong[task]}")
     waiting = [number[task] if state == parse.PENDING else 0 for state, task in zip(states, tasks, strict=True)]
     if len(set(ids)) == len(ids):
-        return columns, ids, waiting
+        return None, waiting, dict(strange)
     kept: dict[int, int] = {}
     extra: dict[int, int] = {}
+    odd: dict[int, str] = {}
     for row, job in enumerate(ids):
+        if row in strange:
+            odd.setdefault(job, strange[row])
         if job not in kept:
             kept[job] = row
-            continue
-        other = kept[job]
-        if tasks[row] in parse.NOTHING or tasks[other] in parse.NOTHING:
-            raise SlurmParseError(f"squeue: job {job} appears twice")
-        if states[row] == parse.PENDING and states[other] == parse.PENDING:
+        elif states[row] == parse.PENDING and states[kept[job]] == parse.PENDING:
             extra[job] = extra.get(job, 0) + waiting[row]
         elif states[row] == parse.PENDING:
             kept[job] = row
     rows = sorted(kept.values())
     return (
-        {field: [values[row] for row in rows] for field, values in columns.items()},
-        [ids[row] for row in rows],
+        rows,
         [waiting[row] + extra.get(ids[row], 0) for row in rows],
+        {at: odd[ids[row]] for at, row in enumerate(rows) if ids[row] in odd},
     )
 
 
-def _nodes_of(
-    table: _Columns, nodes: NodeTable, ids: Sequence[int], running: npt.NDArray[np.bool_]
-) -> list[Sequence[int]]:
+def _nodes_of(table: _Columns, nodes: NodeTable, running: npt.NDArray[np.bool_]) -> list[Sequence[int]]:
     """Node rows that each running job holds."""
     rows_of: dict[str, Sequence[int]] = {}
-    held: list[Sequence[int]] = [()] * len(ids)
+    held: list[Sequence[int]] = [()] * len(running)
     for row in np.flatnonzero(running).tolist():
         listed = parse.text(table["NodeList"][row])
         if listed not in rows_of:
             try:
                 rows_of[listed] = tuple(nodes.row_of[name] for name in expand(listed))
-            except KeyError as error:
-                raise SlurmParseError(
-                    f"squeue: job {ids[row]} runs on {printable(str(error), 64)}, which scontrol does not list"
-                ) from None
-            except SlurmParseError as error:
-                raise SlurmParseError(f"squeue, job {ids[row]}, column NodeList: {error}") from None
+            except (SlurmParseError, KeyError) as error:
+                table.note(row, "NodeList", f"cannot understand {printable(listed, 80)!r}: {printable(str(error), 64)}")
+                continue
         held[row] = rows_of[listed]
     return held
 
@@ -373,8 +479,9 @@ def _requests(table: _Columns) -> _Requests:
     there is; of GPUs per socket, one socket per node is assumed, which is the least. A request for several types has
     all of them as its type, which no node has: such a job is never placed.
     """
-    asked, row = table.distinct("tres-alloc", parse.tres)
-    options = {field: table.distinct(field, parse.gres) for field in _OPTIONS}
+    asked, row = table.distinct("tres-alloc", parse.tres, parse.Tres())
+    nothing: dict[str, int] = {}
+    options = {field: table.distinct(field, parse.gres, nothing) for field in _OPTIONS}
     number = {
         field: np.array([sum(found.values()) for found in distinct], dtype=np.int64)[codes]
         for field, (distinct, codes) in options.items()
@@ -402,11 +509,13 @@ def _requests(table: _Columns) -> _Requests:
 
 
 def _types(tracked: Sequence[str], row: Codes, options: Iterable[tuple[list[dict[str, int]], Codes]]) -> Category:
-    """Type by job: the tracked one, else those that the options name."""
+    """Type by job: the tracked one and those that the options name."""
     kinds = [tracked[code] for code in row.tolist()]
     named = [[",".join(sorted(kind for kind in found if kind)) for found in distinct] for distinct, _ in options]
     for names, (_, codes) in zip(named, options, strict=True):
         if any(names):
             for at in np.flatnonzero(np.array([bool(name) for name in names], dtype=np.bool_)[codes]).tolist():
-                kinds[at] = kinds[at] or names[codes[at]]
+                if (named_here := names[codes[at]]) != kinds[at]:
+                    # A site may track some types only.
+                    kinds[at] = ",".join(sorted({*kinds[at].split(","), *named_here.split(",")} - {""}))
     return Category.of(kinds)

@@ -1,11 +1,15 @@
-"""The few facts about jobs that are re-read right before and right after a write. Imports no NumPy (see package)."""
+"""The few facts about jobs that are re-read right before and right after a write. Imports no NumPy (see package).
+
+A row that cannot be understood is given to a `Collector` and costs the job that it is about, no other: see `parse`.
+"""
 
 from collections.abc import Mapping, Sequence
 
 from rltuned.cluster.changes import JobStatus, OverSubscribe
+from rltuned.cluster.unread import Collector, RowKind, Skipped
 from rltuned.errors import SlurmParseError
 from rltuned.slurm import parse
-from rltuned.slurm.commands import EXCLUSIVE, EXCLUSIVE_SINCE, JOB_FIELDS, SITE_FIELDS, STATUS_FIELDS
+from rltuned.slurm.commands import EXCLUSIVE, EXCLUSIVE_SINCE, JOB_FIELDS, SEPARATOR, SITE_FIELDS, STATUS_FIELDS
 from rltuned.slurm.process import Answer, Runner, failure
 
 
@@ -14,52 +18,169 @@ def release(runner: Runner) -> tuple[int, int]:
     return parse.version(runner.ask("version"))[1]
 
 
-def job_columns(runner: Runner, of_release: tuple[int, int], *, brief: bool) -> dict[str, list[str]]:
+def job_columns(runner: Runner, of_release: tuple[int, int], unread: Collector, *, brief: bool) -> dict[str, list[str]]:
     """The columns of squeue by field name; `brief`: only those of `STATUS_FIELDS`."""
     name = "status" if brief else "jobs"
     fields = STATUS_FIELDS if brief else JOB_FIELDS
     if of_release >= EXCLUSIVE_SINCE:
         name, fields = f"{name}-exclusive", (*fields, EXCLUSIVE)
-    table = parse.columns(runner.ask(name), fields, f"squeue ({name})")
-    return dict(zip(fields, table, strict=True))
+    table, misfits = parse.table(runner.ask(name), fields, f"squeue ({name})")
+    columns = dict(zip(fields, table, strict=True))
+    if misfits:
+        _skip_misfits(misfits, RowKind.JOB, 2, len(fields), unread)
+        if RowKind.JOB in unread.listed:
+            unread.listed[RowKind.JOB] = _all_ids(columns) | unread.jobs.keys()
+    return columns
 
 
-def record_ids(table: Mapping[str, list[str]]) -> list[int]:
+def _skip_misfits(
+    misfits: Sequence[parse.Misfit], kind: RowKind, id_columns: int, width: int, unread: Collector
+) -> None:
+    """Note the lines with too few or too many fields; the first `id_columns` of each are ids."""
+    open_at = 0
+    for number, line, fields, reason in misfits:
+        front = line.split(SEPARATOR, id_columns)[:id_columns]
+        ids = _ids_in(front)
+        if len(ids) < len(set(front)):
+            ids = []
+        if not ids and number == open_at:
+            open_at = number + 1  # a name with a newline in it: the row goes on
+            continue
+        unread.skip(Skipped(kind, str(ids[0]) if ids else "", reason), ids)
+        if not ids:
+            unread.listed[kind] = ()
+        open_at = number + 1 if fields < width else 0
+
+
+def _ids_in(values: Sequence[str]) -> list[int]:
+    """The job ids among these values, each once."""
+    found: dict[int, None] = {}
+    for value in values:
+        try:
+            number = parse.job_id(value)
+        except SlurmParseError:
+            continue
+        if number:
+            found[number] = None
+    return list(found)
+
+
+def _all_ids(table: Mapping[str, list[str]]) -> set[int]:
+    """Every id that a row may be known by."""
+    return {*_ids_in(table["JobID"]), *_ids_in(table["ArrayJobID"])}
+
+
+def record_ids(table: Mapping[str, list[str]], strange: dict[int, str]) -> list[int]:
     """The id that scontrol takes for each row: the array's for its pending tasks, else the job's own.
 
     squeue prints the pending tasks of an array as one row, even when some of them have records of their own; an update
-    of the array's id reaches them all, and splits nothing.
+    of the array's id reaches them all, and splits nothing. A row whose id or state cannot be understood goes into
+    `strange`, with the reason; its id is 0 if it cannot be told.
     """
-    ids = _ids(table["JobID"])
+    ids = parse.plain_integers(table["JobID"])
+    if ids is None or (ids and (min(ids) < 1 or max(ids) >= 2**32)):
+        ids = [_id(value, row, strange) for row, value in enumerate(table["JobID"])]
     states, arrays = table["StateCompact"], table["ArrayJobID"]
     for row, tasks in enumerate(table["ArrayTaskID"]):
         if tasks not in parse.NOTHING and states[row] == parse.PENDING:
-            ids[row] = parse.job_id(arrays[row]) or ids[row]
-    if 0 in ids:
-        raise SlurmParseError(f"squeue, row {ids.index(0) + 1}: a job without an id")
+            ids[row] = _id(arrays[row], row, strange) or ids[row]
+    if unknown := set(states) - parse.KNOWN_STATES:
+        for row, state in enumerate(states):
+            if state in unknown:
+                strange.setdefault(row, f"column StateCompact: job state: cannot understand {state[:80]!r}")
     return ids
 
 
-def _ids(values: list[str]) -> list[int]:
-    plain = parse.plain_integers(values)
-    return [parse.job_id(value) for value in values] if plain is None else plain
+def _id(value: str, row: int, strange: dict[int, str]) -> int:
+    """A job's id; 0 where there is none, which is noted."""
+    try:
+        return parse.named_job(value)
+    except SlurmParseError as error:
+        strange.setdefault(row, str(error))
+    return 0
 
 
-def excluded_nodes(runner: Runner) -> dict[int, str]:
+def note_twins(table: Mapping[str, list[str]], ids: Sequence[int], strange: dict[int, str]) -> None:
+    """Put the rows into `strange` that have the id of another one; tasks of one array may have."""
+    if len(set(ids)) == len(ids):
+        return
+    tasks = table["ArrayTaskID"]
+    rows_of: dict[int, list[int]] = {}
+    for row, job in enumerate(ids):
+        rows_of.setdefault(job, []).append(row)
+    for job, rows in rows_of.items():
+        if job and len(rows) > 1 and any(tasks[row] in parse.NOTHING for row in rows):
+            for row in rows:
+                strange.setdefault(row, f"job {job} appears twice")
+
+
+def skip_jobs(
+    table: Mapping[str, list[str]], ids: Sequence[int], strange: Mapping[int, str], unread: Collector, command: str
+) -> None:
+    """Note the rows of squeue that are `strange`: their jobs are left alone. `ids`: `record_ids` of the table.
+
+    Raises:
+        SlurmParseError: so many are strange that the format is not known (`parse.refuse_unknown`).
+    """
+    reasons = []
+    for row, reason in sorted(strange.items()):
+        own, array = _ids_in([table["JobID"][row]]), _ids_in([table["ArrayJobID"][row]])
+        certain = own and array and table["StateCompact"][row] in parse.KNOWN_STATES
+        about = [ids[row]] if certain else [*own, *array]
+        name = str(about[0]) if about else ""
+        reasons.append(f"{command}, job {name or '?'}, {reason}")
+        unread.skip(Skipped(RowKind.JOB, name, reasons[-1]), about)
+        if not (own and array):
+            unread.listed[RowKind.JOB] = ()
+    if reasons:
+        parse.refuse_unknown(reasons, len(ids))
+    if RowKind.JOB in unread.listed:
+        unread.listed[RowKind.JOB] = {*_all_ids(table), *unread.jobs}
+
+
+def excluded_nodes(runner: Runner, unread: Collector) -> dict[int, str]:
     """Excluded nodes by job (or array) id; jobs that exclude none are left out."""
     fields = ("id", "array", "tasks", "excluded")
-    ids, arrays, tasks, excluded = parse.columns(runner.ask("excluded"), fields, "squeue (excluded)")
-    found: dict[int, str] = {}
-    for row, value in enumerate(excluded):
-        if nodes := parse.text(value):
-            key = arrays[row] if tasks[row] not in parse.NOTHING else ids[row]
-            # Own id as well: a running task of an array is a row of its own.
-            found.setdefault(parse.job_id(key), nodes)
-            found.setdefault(parse.job_id(ids[row]), nodes)
+    table, misfits = parse.table(runner.ask("excluded"), fields, "squeue (excluded)")
+    found, wrong = parse.row_by_row(table, _excluded)
+    _skip_misfits(misfits, RowKind.EXCLUDED_NODES, 2, len(fields), unread)
+    _skip_rows(wrong, RowKind.EXCLUDED_NODES, "squeue (excluded)", 2, len(table[0]), unread)
+    if RowKind.EXCLUDED_NODES in unread.listed:
+        unread.listed[RowKind.EXCLUDED_NODES] = {*_ids_in(table[0]), *_ids_in(table[1])}
     return found
 
 
-def site_factors(runner: Runner) -> dict[int, int]:
+def _excluded(table: Sequence[Sequence[str]]) -> dict[int, str]:
+    found: dict[int, str] = {}
+    for own, array, tasks, value in zip(*table, strict=True):
+        if nodes := parse.text(value):
+            key = array if tasks not in parse.NOTHING else own
+            # Own id as well: a running task of an array is a row of its own.
+            found.setdefault(parse.named_job(key), nodes)
+            found.setdefault(parse.named_job(own), nodes)
+    return found
+
+
+def _skip_rows(
+    wrong: Sequence[tuple[list[str], SlurmParseError]],
+    kind: RowKind,
+    command: str,
+    id_columns: int,
+    rows: int,
+    unread: Collector,
+) -> None:
+    """Note rows of a table whose first columns are ids."""
+    reasons = []
+    for values, error in wrong:
+        ids = _ids_in(values[:id_columns])
+        reasons.append(f"{command}, job {ids[0] if ids else '?'}: {error}")
+        unread.skip(Skipped(kind, str(ids[0]) if ids else "", reasons[-1]), ids)
+        if len(ids) < len(set(values[:id_columns])):
+            unread.listed[kind] = ()
+    parse.refuse_unknown(reasons, rows)
+
+
+def site_factors(runner: Runner, unread: Collector) -> dict[int, int]:
     """Site factor of each job that is under multifactor: pending, eligible, not held, no explicit priority.
 
     sprio lists a job with an explicit priority too, with every term 0 and nothing for TRES (measured on all releases,
@@ -71,8 +192,23 @@ def site_factors(runner: Runner) -> dict[int, int]:
         if _has_no_factors(answer):
             return {}
         raise failure(answer)
-    ids, factors, priorities, tres, *terms = parse.columns(answer.stdout, SITE_FIELDS, "sprio")
+    table, misfits = parse.table(answer.stdout, SITE_FIELDS, "sprio")
+    found, wrong = parse.row_by_row(table, _factors)
+    _skip_misfits(misfits, RowKind.SITE_FACTOR, 1, len(SITE_FIELDS), unread)
+    _skip_rows(wrong, RowKind.SITE_FACTOR, "sprio", 1, len(table[0]), unread)
+    if RowKind.SITE_FACTOR in unread.listed:
+        unread.listed[RowKind.SITE_FACTOR] = set(_ids_in(table[0]))
+    return found
+
+
+def _factors(table: Sequence[Sequence[str]]) -> dict[int, int]:
+    ids, factors, priorities, tres, *terms = table
     value = {factor: parse.integer(factor) for factor in set(factors)}
+    for column in (priorities, *terms):
+        for number in set(column):
+            parse.integer(number)
+    for weighted in set(tres):
+        parse.tres_terms(weighted)
     nothing = ("0",) * (len(terms) + 1)
     return {
         job: value[factor]
@@ -80,6 +216,13 @@ def site_factors(runner: Runner) -> dict[int, int]:
         # With no term at all multifactor gives 1; anything else was set by hand.
         if of_tres or priority in {"0", "1"} or (factor, *others) != nothing
     }
+
+
+def _ids(values: Sequence[str]) -> list[int]:
+    plain = parse.plain_integers(list(values))
+    if plain and min(plain) > 0 and max(plain) < 2**32:
+        return plain
+    return [parse.named_job(value) for value in values]
 
 
 def _has_no_factors(answer: Answer) -> bool:
@@ -120,30 +263,39 @@ def asked_exclusive(value: OverSubscribe, exclusive: str | None) -> bool:
 def read_status(runner: Runner, job_ids: Sequence[int] | None) -> dict[int, JobStatus]:
     """Status of these jobs, None: of every pending one. Four commands whatever the number of jobs.
 
+    A job whose row cannot be understood is there as one that is not (`JobStatus.not_understood`): it is not gone.
+
     Raises:
-        SlurmUnavailableError, SlurmParseError: no, late, cut-short or strange answer.
+        SlurmUnavailableError, SlurmParseError: no, late or cut-short answer, or one of a format that is not known.
     """
-    table = job_columns(runner, release(runner), brief=True)
-    excluded = excluded_nodes(runner)
-    factors = site_factors(runner)
+    unread = Collector()
+    table = job_columns(runner, release(runner), unread, brief=True)
+    excluded = excluded_nodes(runner, unread)
+    factors = site_factors(runner, unread)
     wanted = None if job_ids is None else set(job_ids)
     exclusive = table.get(EXCLUSIVE)
     found: dict[int, JobStatus] = {}
-    for row, job in enumerate(record_ids(table)):
-        pending = table["StateCompact"][row] == parse.PENDING
-        if (not pending if wanted is None else job not in wanted) or (job in found and found[job].pending):
+    strange: dict[int, str] = {}
+    ids = record_ids(table, strange)
+    note_twins(table, ids, strange)
+    for row, job in enumerate(ids):
+        pending = table["StateCompact"][row] in parse.WAITING_STATES
+        if row in strange or (not pending if wanted is None else job not in wanted):
+            continue
+        if job in found and found[job].pending:
             # The first task of an array may run under the array's own id while others wait: the waiting record counts.
             continue
         try:
             priority = parse.integer(table["PriorityLong"][row])
             nice = parse.integer(table["Nice"][row])
-            submitted = parse.epoch(table["SubmitTime"][row])
+            submitted = parse.moment(table["SubmitTime"][row])
         except SlurmParseError as error:
-            raise SlurmParseError(f"squeue (status), job {job}: {error}") from None
+            strange[row] = str(error)
+            continue
         reason = table["Reason"][row]
         found[job] = JobStatus(
             job_id=job,
-            submit_time=int(submitted) if submitted == submitted else 0,  # noqa: PLR0124 - NaN: not submitted yet
+            submit_time=int(submitted),
             pending=pending,
             held=pending and (priority == 0 or reason.startswith("JobHeld")),
             priority=priority,
@@ -153,4 +305,16 @@ def read_status(runner: Runner, job_ids: Sequence[int] | None) -> dict[int, JobS
             exc_nodes=excluded.get(job, ""),
             reason=parse.text(reason),
         )
-    return found
+    skip_jobs(table, ids, strange, unread, "squeue (status)")
+    return with_strange(found, wanted, unread) if unread else found
+
+
+def with_strange(found: dict[int, JobStatus], wanted: set[int] | None, unread: Collector) -> dict[int, JobStatus]:
+    """What was found, and the jobs that were not understood. `wanted`: only these jobs, None: all."""
+    known = dict(found)
+    for job in {*found, *unread.jobs} if wanted is None else wanted:
+        if job in found and not found[job].pending:
+            continue  # sprio and the list of excluded nodes matter for pending jobs only
+        if reason := unread.about(job, queued=job in found):
+            known[job] = JobStatus.not_understood(job, reason)
+    return known

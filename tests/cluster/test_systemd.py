@@ -395,7 +395,7 @@ def test_the_dead_man_timer_leaves_a_living_daemon_alone_and_restores_behind_a_f
 
         program.kill("STOP")
         # Five minutes pass: no test waits for them, the last sign of life is made older instead.
-        older = "import json,sys; p=sys.argv[1]; d=json.load(open(p)); d['time']-=600; json.dump(d,open(p,'w'))"
+        older = "import json,sys; p=sys.argv[1]; d=json.load(open(p)); d['monotonic']-=600; json.dump(d,open(p,'w'))"
         for folder in ("/var/lib/rltuned", "/run/rltuned"):
             host.cluster.run(["python3", "-c", older, f"{folder}/heartbeat.json"], service=HOST)
         host.wait("restored")

@@ -12,8 +12,8 @@ from unit.simulate.house import House, busy_slurm, config
 
 from rltuned.cluster.changes import ApplyMode, Field, Outcome
 from rltuned.config import Effective, MetricsSection
+from rltuned.daemon.heartbeat import HEARTBEAT_NAME
 from rltuned.daemon.loop import CycleOutcome
-from rltuned.daemon.restore import read_heartbeat
 from rltuned.daemon.service import serve
 from rltuned.daemon.undo import undo
 from rltuned.decide.scope import Veto
@@ -140,6 +140,9 @@ class Hurried:
     def time(self):
         return self.epoch + self.monotonic()
 
+    def steady(self):
+        return self.time()
+
     def sleep(self, seconds):
         time.sleep(seconds / 60.0)
 
@@ -186,4 +189,4 @@ def test_serve_runs_on_it_until_it_is_told_to_stop(memory_path):
     slurm = served(memory_path, stop=lambda slurm: slurm.updates > 0 and slurm.simulation.now > 3600 + 60)
     assert slurm.simulation.now > 3600 + 60
     assert slurm.updates > 0
-    assert read_heartbeat(memory_path / "state") is None
+    assert not (memory_path / "state" / HEARTBEAT_NAME).exists()

@@ -148,7 +148,8 @@ class StandIn:
             self.answer("jobs-exclusive", rows(jobs, (*JOB_FIELDS, "Exclusive")))
             self.answer("status-exclusive", rows(jobs, (*STATUS_FIELDS, "Exclusive")))
         columns = [(one["JobID"], one["ArrayJobID"], one["ArrayTaskID"]) for one in jobs]
-        listed = [(*ids, (excluded or {}).get(int(ids[1]), "")) for ids in columns]
+        nodes = {str(number): text for number, text in (excluded or {}).items()}
+        listed = [(*ids, nodes.get(ids[1], "")) for ids in columns]
         self.answer("excluded", "".join("".join(f"{value}{SEPARATOR}" for value in one) + "\n" for one in listed))
         self.answer("site-factors", "".join(sprio_row(number, site) for number, site in (factors or {}).items()))
 
@@ -199,7 +200,7 @@ def releases():
     return sorted(path.name for path in RECORDED.iterdir() if path.is_dir()) if RECORDED.is_dir() else []
 
 
-def labels(release):
+def labels(release, suffix=""):
     """Job id by label of the recorded queue."""
-    recorded = json.loads((RECORDED / release / "jobs.json").read_text())
+    recorded = json.loads((RECORDED / release / f"jobs{suffix}.json").read_text())
     return {label: about["id"] for label, about in recorded.items()}

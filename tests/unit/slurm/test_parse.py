@@ -2,17 +2,28 @@
 
 import contextlib
 import math
+import re
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.slurm.standin import CONFIG, DIAGNOSTICS, NODES, PARTITIONS
 
+from rltuned.cluster.unread import RowKind
 from rltuned.errors import SlurmParseError
 from rltuned.slurm import parse
 
 S = "\x1f"
 FIELDS = ("a", "b", "c")
+
+
+def many(lines, times):
+    """As many copies of the lines, each of its own name."""
+    return "".join(
+        re.sub(r"^(NodeName|PartitionName)=([^ ]+)", rf"\1=\g<2>{copy}", line) + "\n"
+        for copy in range(times)
+        for line in lines.splitlines()
+    )
 
 
 class TestTables:
@@ -53,8 +64,77 @@ class TestTables:
         answer = "".join("".join(value + S for value in row) + "\n" for row in rows)
         assert parse.columns(answer, FIELDS, "x") == [[row[i] for row in rows] for i in range(3)]
 
+    @pytest.mark.parametrize("block", [1, 5, 17, 1000])
+    def test_a_long_answer_is_the_same_however_much_is_read_at_a_time(self, block, monkeypatch):
+        monkeypatch.setattr(parse, "_BLOCK", block)
+        rows = [[str(number), f"user{number % 3}", "\x1e" * (number % 5)] for number in range(50)]
+        lines = ["".join(value + S for value in row) for row in rows]
+        assert parse.columns("\n".join(lines) + "\n", FIELDS, "x") == [
+            list(column) for column in zip(*rows, strict=True)
+        ]
+        for wrong in (f"1{S}2{S}", f"1{S}2{S}3{S}4{S}", f"1{S}2\n{S}3{S}", f"1{S}2{S}\n3{S}", ""):
+            with pytest.raises(SlurmParseError, match="x, line 31: "):
+                parse.columns("\n".join([*lines[:30], wrong, *lines[30:]]) + "\n", FIELDS, "x")
+
+    def test_text_that_many_rows_share_is_kept_once(self):
+        answer = "".join(f"{number}{S}user{number % 7}{S}{'normal'}{S}\n" for number in range(20_000))
+        _, users, qos = parse.columns(answer, FIELDS, "x")
+        assert (len(set(map(id, users))), len(set(map(id, qos)))) == (7, 1)
+
+
+class TestRowsThatDoNotFit:
+    """`table`: a row with a separator or a newline in a value costs itself; anything else is a format that is not known."""
+
+    GOOD = f"1{S}2{S}3{S}\n"
+
+    def test_without_any_it_is_columns(self):
+        assert parse.table(self.GOOD * 2, FIELDS, "x") == (parse.columns(self.GOOD * 2, FIELDS, "x"), [])
+
+    @pytest.mark.parametrize("bad", [f"7{S}8{S}9{S}0{S}\n", f"7{S}\n", "squeue: warning\n", f"7{S}a\nb{S}9{S}\n"])
+    def test_a_row_that_does_not_fit_is_left_out_and_named(self, bad):
+        for answer in (bad + self.GOOD * 4, self.GOOD * 2 + bad + self.GOOD * 2, self.GOOD * 4 + bad):
+            found, wrong = parse.table(answer, FIELDS, "x")
+            assert found == [["1"] * 4, ["2"] * 4, ["3"] * 4]
+            assert [misfit.line + "\n" for misfit in wrong] == bad.splitlines(keepends=True)
+            assert all(
+                f"line {misfit.number}: {misfit.fields} fields instead of 3" in misfit.reason for misfit in wrong
+            )
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            f"1{S}2{S}\n",  # a column is missing: another Slurm
+            "warning\n",
+            GOOD * 4 + f"1{S}2{S}\n" * 5,
+            GOOD + f"7{S}8{S}9{S}0{S}\n" + f"1{S}2",
+            f"7{S}8{S}9{S}0{S}\n" * 4,
+        ],
+    )
+    def test_what_is_cut_short_or_does_not_fit_as_a_whole_is_an_error(self, answer):
+        with pytest.raises(SlurmParseError, match="x, line "):
+            parse.table(answer, FIELDS, "x")
+
+    def test_a_single_row_with_a_separator_too_many_is_a_strange_row_also_when_it_is_all_there_is(self):
+        found, (misfit,) = parse.table(f"7{S}8{S}9{S}0{S}\n", FIELDS, "x")
+        assert (found, misfit.fields) == ([[], [], []], 4)
+
+    @pytest.mark.parametrize(
+        ("strange", "rows", "unknown"), [(0, 0, False), (3, 3, False), (4, 8, False), (4, 7, True), (5, 9, True)]
+    )
+    def test_more_than_half_of_the_rows_and_more_than_a_few_are_a_format(self, strange, rows, unknown):
+        if not unknown:
+            parse.refuse_unknown(["why"] * strange, rows)
+            return
+        with pytest.raises(SlurmParseError, match=f"why; likewise {strange - 1} more of {rows} rows"):
+            parse.refuse_unknown(["why"] * strange, rows)
+
 
 class TestNumbers:
+    @pytest.mark.parametrize("text", [str(2**63), str(-(2**63) - 1), "9" * 19])
+    def test_what_does_not_fit_into_64_bits_is_no_number(self, text):
+        with pytest.raises(SlurmParseError, match="number"):
+            parse.integer(text)
+
     @pytest.mark.parametrize(
         ("text", "value"), [("4", 4), ("4K", 4096), ("1-2", 1), ("1.50K", 1536), ("2M", 2**21), ("N/A", 0), ("", 0)]
     )
@@ -151,7 +231,25 @@ class TestGres:
             ("gpu:p100:2(IDX:0-1)", {"p100": 2}),
             ("gpu:p100:0(IDX:N/A)", {"p100": 0}),
             ("gpu(null):2", {"": 2}),
+            # untyped GPUs whose cores are known (22.05, 24.11)
+            ("gpu:(null):2(IDX:0-1)", {"": 2}),
+            ("gpu:(null):0(IDX:N/A)", {"": 0}),
+            ("gpu:(null):1(IDX:0),shard:(null):3(3/4,0/4)", {"": 1}),
+            ("gpu:2(S:0-1),nic:1(S:0)", {"": 2}),
             ("gpu:p100:no_consume:4", {"p100": 4}),
+            ("gpu:no_consume:4", {"": 4}),
+            # what real types look like
+            ("gpu:a100+:2", {"a100+": 2}),
+            ("gpu:1g.10gb:7", {"1g.10gb": 7}),
+            ("gpu:1g.10gb+me:1(IDX:0)", {"1g.10gb+me": 1}),
+            (
+                "gpu:nvidia_a100_1g.5gb:7(S:0),gpu:nvidia_a100_2g.10gb:3(S:1)",
+                {"nvidia_a100_1g.5gb": 7, "nvidia_a100_2g.10gb": 3},
+            ),
+            ("gpu:tesla_v100-sxm2-16gb:4(S:0-1)", {"tesla_v100-sxm2-16gb": 4}),
+            ("gpu:1080:4", {"1080": 4}),
+            ("gpu:h100/2@x#é'\"$:1", {"h100/2@x#é'\"$": 1}),
+            ("gres/gpu:1g.10gb", {"1g.10gb": 1}),
             ("gres/gpu:2,gres/gpu:2", {"": 4}),
             ("cpu=4,gres/gpu:k80=1", {"k80": 1}),
             ("cpu=4", {}),
@@ -166,11 +264,57 @@ class TestGres:
         assert parse.gres(text) == gpus
 
     @pytest.mark.parametrize(
-        "text", ["gpu:", "gpu:a:b", "gpu:a:b:c:d", "gpu:(", "gpu:a:-1", "gpu:a b:1", ",", "gpu=1=2"]
+        "text",
+        [
+            "gpu:",
+            "gpu:a:b",
+            "gpu:a:b:c:d",
+            "gpu:a:b:4",
+            "gpu:(",
+            "gpu:a:-1",
+            "gpu:a b:1",
+            ",",
+            "gpu=1=2",
+            "gpu:a\x1b[31m:1",
+            "gpu:2147483647,gpu:2147483647",
+        ],
     )
     def test_a_gpu_request_that_cannot_be_counted_is_an_error(self, text):
         with pytest.raises(SlurmParseError, match=r"GRES|count"):
             parse.gres(text)
+
+
+class TestGpusOfANode:
+    """What is in use must not seem free, however differently slurm.conf and gres.conf name it."""
+
+    LINE = (
+        "NodeName=n1 CPUAlloc=4 CPUEfctv=56 CPUTot=56 ActiveFeatures=a Gres={} GresUsed={} RealMemory=256000 "
+        "AllocMem=4000 State=MIXED TmpDisk=0 AllocTRES=cpu=4,gres/gpu=2\n"
+    )
+
+    @pytest.mark.parametrize(
+        ("gres", "used", "configured", "alloc"),
+        [
+            ("gpu:2(S:0)", "gpu:(null):2(IDX:0-1)", {"gpu": 2}, {"gpu": 2}),
+            ("gpu:4", "gpu:a100:3(IDX:0-2)", {"gpu": 4}, {"gpu": 3}),
+            ("gpu:a100:4", "gpu:3", {"a100": 4}, {"a100": 3}),
+            ("gpu:a100:2,gpu:v100:2", "gpu:(null):3(IDX:0-2)", {"a100": 2, "v100": 2}, {"a100": 2, "v100": 1}),
+            ("gpu:a100:2,gpu:2", "gpu:a100:1,gpu:x:1", {"a100": 2, "gpu": 2}, {"a100": 2, "gpu": 0}),
+            ("gpu:gpu:1,gpu:2", "gpu:3", {"gpu": 3}, {"gpu": 3}),
+            ("(null)", "gpu:0", {}, {}),
+            # A GPU of which shards are in use cannot be had as a whole, although it does not count as used.
+            ("gpu:2(S:0-1),shard:8(S:0-1)", "gpu:(null):0(IDX:N/A),shard:(null):3(3/4,0/4)", {"gpu": 2}, {"gpu": 1}),
+            ("gpu:2(S:0-1),shard:8(S:0-1)", "gpu:(null):1(IDX:1),shard:(null):5(4/4,0/4)", {"gpu": 2}, {"gpu": 2}),
+            ("gpu:t4:2,shard:t4:8", "gpu:t4:0(IDX:N/A),shard:t4:2(1/4,1/4)", {"t4": 2}, {"t4": 2}),
+            ("gpu:2,shard:8", "gpu:2(IDX:0-1),shard:0(0/4,0/4)", {"gpu": 2}, {"gpu": 2}),
+            # 22.05
+            ("gpu:4,shard:8", "gpu:(null):1(IDX:1),shard:(null):2(IDX:0,2),nic:0", {"gpu": 4}, {"gpu": 3}),
+            ("gpu:2,shard:8", "gpu:(null):0(IDX:N/A),shard:(null):0(IDX:N/A),nic:0", {"gpu": 2}, {"gpu": 0}),
+        ],
+    )
+    def test_gpus_in_use_are_counted_by_the_types_of_the_node(self, gres, used, configured, alloc):
+        node = parse.nodes(self.LINE.format(gres, used))[0][0]
+        assert (dict(node.gpus), dict(node.gpus_alloc)) == (configured, alloc)
 
 
 class TestTres:
@@ -251,7 +395,15 @@ class TestNodeStates:
             ("MIXED+MAINT", False),
             ("IDLE$", False),
             ("IDLE+RESERVED", False),
-            ("IDLE#", False),
+            # Slurm gives a node that comes up more jobs, and one that goes down none (measured)
+            ("IDLE#", True),
+            ("MIXED+CLOUD+NOT_RESPONDING+POWERING_UP", True),
+            ("DOWN+CLOUD+NOT_RESPONDING+POWERING_UP", False),
+            ("MIXED+CLOUD+POWERED_DOWN", True),
+            ("IDLE+CLOUD+POWERING_DOWN", False),
+            ("IDLE+MAINTENANCE+RESERVED", False),
+            ("IDLE+INVALID_REG", False),
+            ("IDLE+BLOCKED", False),
             ("IDLE%", False),
             ("IDLE!", False),
             ("IDLE@", False),
@@ -278,10 +430,23 @@ class TestNodeStates:
         with pytest.raises(SlurmParseError, match="node state"):
             parse.node_state(text)
 
+    @pytest.mark.parametrize(
+        ("text", "asleep"),
+        [
+            ("IDLE+CLOUD+POWERED_DOWN", True),
+            ("MIXED+CLOUD+NOT_RESPONDING+POWERING_UP", True),
+            ("idle~", True),
+            ("IDLE+CLOUD", False),
+            ("IDLE", False),
+        ],
+    )
+    def test_a_node_that_has_to_come_up_first_is_asleep(self, text, asleep):
+        assert parse.node_state(text).asleep is asleep
+
 
 class TestNodes:
     def test_capacity_use_and_state(self):
-        first, second = parse.nodes(NODES)
+        first, second = parse.nodes(NODES)[0]
         assert (first.name, first.cpus, first.cpus_alloc, first.mem, first.mem_alloc, first.tmp) == (
             "p100-1",
             56,
@@ -295,24 +460,34 @@ class TestNodes:
         assert (second.gpus, second.gpus_alloc, second.state.usable) == ({"k80": 2}, {"k80": 0}, False)
 
     def test_what_an_administrator_writes_cannot_pass_for_a_resource_or_a_state(self):
-        second = parse.nodes(NODES)[1]
+        second = parse.nodes(NODES)[0][1]
         assert (second.name, second.gpus, second.cpus, second.state.base) == ("k80-1", {"k80": 2}, 28, "IDLE")
 
     def test_a_comment_with_newlines_is_passed_over_unless_it_imitates_a_node(self):
-        assert len(parse.nodes(NODES + "more words\n\n")) == 2
-        with pytest.raises(SlurmParseError, match="line 3"):
-            parse.nodes(NODES + "NodeName=p100-1 State=IDLE\n")
+        nodes, strange = parse.nodes(NODES + "more words\n\n")
+        assert (len(nodes), strange) == (2, [])
+        # Which of the two lines is true nobody knows: the node is there, and of no use.
+        nodes, strange = parse.nodes(
+            NODES + NODES.split("\n", maxsplit=1)[0].replace("gpu:p100:4", "gpu:p100:8") + "\n"
+        )
+        assert [(node.name, node.state.usable, node.cpus) for node in nodes] == [
+            ("p100-1", False, 0),
+            ("k80-1", False, 28),
+        ]
+        (row,) = strange
+        assert (row.kind, row.name) == (RowKind.NODE, "p100-1")
+        assert "line 3: node 'p100-1' appears twice" in row.reason
 
     def test_specialised_cores_and_memory_are_not_for_jobs(self):
         line = NODES.split("\n", maxsplit=1)[0].replace("CPUEfctv=56", "CPUEfctv=54") + "\n"
         line = line.replace("Sockets=2", "MemSpecLimit=1000 Sockets=2")
-        node = parse.nodes(line)[0]
+        node = parse.nodes(line)[0][0]
         assert (node.cpus, node.mem) == (54, 255000.0)
 
     def test_without_gres_used_allocated_tres_count(self):
         line = NODES.split("\n", maxsplit=1)[0].replace("GresUsed=gpu:p100:2(IDX:0-1) ", "")
-        assert parse.nodes(line + "\n")[0].gpus_alloc == {"gpu": 2}
-        assert parse.nodes(line + ",gres/gpu:p100=2\n")[0].gpus_alloc == {"p100": 2}
+        assert parse.nodes(line + "\n")[0][0].gpus_alloc == {"p100": 2}
+        assert parse.nodes(line + ",gres/gpu:p100=2\n")[0][0].gpus_alloc == {"p100": 2}
 
     @pytest.mark.parametrize(
         ("answer", "complaint"),
@@ -322,19 +497,44 @@ class TestNodes:
             (NODES[:-1], "cut short"),
             (NODES[:400], "cut short"),
             ("slurm_load_node error\n", "not a node"),
-            (NODES + NODES, "appears twice"),
-            (NODES.replace(" State=MIXED", ""), "line 1: no State="),
-            (NODES.replace("AllocMem=4000", "AllocMem=lots"), "line 1, node 'p100-1': memory"),
+            (many(NODES, 4).replace("AllocMem=4000", "AllocMem=lots"), "line 1, node 'p100-10': memory.*3 more of 8"),
         ],
     )
-    def test_an_answer_that_is_cut_or_strange_is_an_error(self, answer, complaint):
+    def test_an_answer_that_is_cut_or_of_an_unknown_format_is_an_error(self, answer, complaint):
+        if "3 more of 8" in complaint:  # half of them: strange rows; one more, and it is the format
+            assert len(parse.nodes(answer)[1]) == 4
+            answer = answer.replace("AllocMem=0", "AllocMem=none", 1)
+            complaint = complaint.replace("3 more", "4 more")
         with pytest.raises(SlurmParseError, match=complaint):
             parse.nodes(answer)
+
+    @pytest.mark.parametrize(
+        ("old", "new", "complaint"),
+        [
+            (" State=MIXED", "", "line 1: no State="),
+            ("AllocMem=4000", "AllocMem=lots", "line 1, node 'p100-1': memory"),
+            ("Gres=gpu:p100:4", "Gres=gpu:p100:none:4", "line 1, node 'p100-1': GRES"),
+            ("State=MIXED", "State=(?)", "line 1, node 'p100-1': node state"),
+        ],
+    )
+    def test_a_node_that_cannot_be_understood_is_there_and_not_usable(self, old, new, complaint):
+        nodes, (row,) = parse.nodes(NODES.replace(old, new, 1))
+        assert (row.kind, row.name) == (RowKind.NODE, "p100-1")
+        assert complaint in row.reason
+        assert nodes[0] == parse.unusable_node("p100-1")
+        assert not nodes[0].state.usable
+        assert nodes[1] == parse.nodes(NODES)[0][1]
+
+    @pytest.mark.parametrize("line", ["slurm_load_node: warning\n", "NodeName= CPUTot=4\n"])
+    def test_a_line_without_a_node_is_named_by_its_number(self, line):
+        nodes, (row,) = parse.nodes(line + NODES)
+        assert nodes == parse.nodes(NODES)[0]
+        assert (row.name, "line 1: " in row.reason) == ("", True)
 
 
 class TestPartitions:
     def test_a_partition(self):
-        gpu, share = parse.partitions(PARTITIONS)
+        gpu, share = parse.partitions(PARTITIONS)[0]
         assert (gpu.name, gpu.nodes, gpu.up, gpu.priority_tier, gpu.default) == ("gpu", "k80-1,p100-1", True, 1, True)
         assert (gpu.oversubscribe, gpu.oversubscribe_count, gpu.max_time, gpu.max_nodes) == (
             "NO",
@@ -347,22 +547,37 @@ class TestPartitions:
 
     def test_26_05_tells_exclusive_partitions_in_a_key_of_their_own(self):
         line = PARTITIONS.split("\n", maxsplit=1)[0] + " Exclusive=NODE\n"
-        assert parse.partitions(line)[0].oversubscribe == "EXCLUSIVE"
+        assert parse.partitions(line)[0][0].oversubscribe == "EXCLUSIVE"
 
     @pytest.mark.parametrize(
         ("answer", "complaint"),
         [
             ("", "empty"),
             (PARTITIONS[:-1], "cut short"),
-            (PARTITIONS + PARTITIONS, "appears twice"),
             ("nonsense\n", "not a partition"),
-            (PARTITIONS.replace(" PriorityTier=1", ""), "line 1: no PriorityTier="),
-            (PARTITIONS.replace("YES:4", "MAYBE"), "line 2: OverSubscribe"),
+            (many(PARTITIONS, 4).replace("PriorityTier=", "Tier="), "line 1: no PriorityTier=.*7 more of 8"),
         ],
     )
-    def test_an_answer_that_is_cut_or_strange_is_an_error(self, answer, complaint):
+    def test_an_answer_that_is_cut_or_of_an_unknown_format_is_an_error(self, answer, complaint):
         with pytest.raises(SlurmParseError, match=complaint):
             parse.partitions(answer)
+
+    @pytest.mark.parametrize(
+        ("answer", "name", "complaint"),
+        [
+            (PARTITIONS.replace(" PriorityTier=1", ""), "gpu", "line 1: no PriorityTier="),
+            (PARTITIONS.replace("YES:4", "MAYBE"), "share", "line 2: OverSubscribe"),
+            (PARTITIONS + PARTITIONS.split("\n", maxsplit=1)[0] + "\n", "gpu", "line 3: partition 'gpu' appears twice"),
+        ],
+    )
+    def test_a_partition_that_cannot_be_understood_is_not_up_and_of_no_tier(self, answer, name, complaint):
+        partitions, (row,) = parse.partitions(answer)
+        assert (row.kind, row.name) == (RowKind.PARTITION, name)
+        assert complaint in row.reason
+        found = {partition.name: partition for partition in partitions}
+        assert (found[name].up, found[name].priority_tier, found[name].understood) == (False, -1, False)
+        (other,) = found.keys() - {name}
+        assert found[other] in parse.partitions(PARTITIONS)[0]
 
 
 class TestTheRest:
@@ -439,7 +654,11 @@ TOTAL = [
     parse.diagnostics,
     parse.is_up,
     parse.text,
+    parse.tres_terms,
+    parse.moment,
+    parse.named_job,
     lambda text: parse.columns(text, FIELDS, "x"),
+    lambda text: parse.table(text, FIELDS, "x"),
 ]
 FRAGMENTS = st.sampled_from(
     [

@@ -4,12 +4,15 @@ import math
 
 import numpy as np
 import pytest
-from unit.slurm.standin import DIAGNOSTICS, RUNNING, job, sprio_row
+from unit.slurm.standin import DIAGNOSTICS, NODES, PARTITIONS, RUNNING, job, rows, sprio_row
 
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.tables import JobState
+from rltuned.cluster.unread import RowKind
+from rltuned.decide.scope import priority_tiers
 from rltuned.errors import SlurmParseError, SlurmUnavailableError
 from rltuned.slurm.cli import CliReader
+from rltuned.slurm.commands import SEPARATOR
 
 NOW = 1795242100.0
 
@@ -54,13 +57,23 @@ def test_a_running_job_holds_nodes_until_its_limit(slurm):
     assert jobs.nodes_of(2).size == 0
 
 
-@pytest.mark.parametrize("state", ["R", "S", "CG", "CF", "SO", "ST", "SI", "RS"])
+@pytest.mark.parametrize("state", ["R", "S", "CG", "CF", "SO", "ST", "SI", "RS", "RQ", "RH"])
 def test_every_state_that_holds_resources_counts_as_running(slurm, state):
     assert read(slurm, [job(8, **{**RUNNING, "StateCompact": state})]).jobs.state[0] == JobState.RUNNING
 
 
-def test_an_unknown_state_is_neither_pending_nor_running(slurm):
-    assert read(slurm, [job(8, StateCompact="XX")]).jobs.state[0] == JobState.OTHER
+@pytest.mark.parametrize("state", ["SE", "RD"])
+def test_a_job_that_was_requeued_with_a_special_exit_or_lost_its_reservation_waits_and_is_held(slurm, state):
+    snapshot = read(slurm, [job(8, StateCompact=state, PriorityLong=0)])
+    assert snapshot.jobs.state[0] == JobState.PENDING
+    assert snapshot.jobs.held[0]
+
+
+@pytest.mark.parametrize("state", ["CD", "RV", "RF"])
+def test_a_known_state_that_neither_waits_nor_holds_resources_is_neither_pending_nor_running(slurm, state):
+    snapshot = read(slurm, [job(8, StateCompact=state)])
+    assert snapshot.jobs.state[0] == JobState.OTHER
+    assert not snapshot.unread
 
 
 def test_the_start_that_22_05_expects_of_a_pending_job_is_no_start(slurm):
@@ -101,9 +114,11 @@ def test_waiting_tasks_in_two_rows_become_one(slurm):
     assert (jobs.job_id.tolist(), jobs.array_tasks.tolist()) == ([41, 7], [4, 0])
 
 
-def test_a_job_that_appears_twice_is_an_error(slurm):
-    with pytest.raises(SlurmParseError, match="job 7 appears twice"):
-        read(slurm, [job(7), job(7)])
+def test_a_job_that_appears_twice_is_left_alone(slurm):
+    snapshot = read(slurm, [job(7), job(8), job(7, PriorityLong=5)])
+    assert snapshot.jobs.job_id.tolist() == [7, 8]
+    assert snapshot.unread.jobs.keys() == {7}
+    assert "job 7 appears twice" in snapshot.unread.rows[0].reason
 
 
 def test_het_components_know_their_leader(slurm):
@@ -169,6 +184,22 @@ def test_held_jobs(slurm):
             (2, 0, "k80,p100"),
         ),
         ({"tres_alloc": "cpu=1,node=1,gres/gpu=1", "tres_per_node": "gres/gpu:p100:1"}, (1, 1, "p100")),
+        # of two types the site tracks one
+        (
+            {
+                "tres_alloc": "cpu=1,node=1,gres/gpu=2,gres/gpu:1g.10gb=1",
+                "tres_per_node": "gres/gpu:1g.10gb:1,gres/gpu:1g.10gb+me:1",
+            },
+            (2, 2, "1g.10gb,1g.10gb+me"),
+        ),
+        ({"tres_alloc": "cpu=1,node=1,gres/shard=3", "tres_per_node": "gres/shard:3"}, (0, 0, "")),
+        (
+            {
+                "tres_alloc": "cpu=1,node=1,gres/gpu=1,gres/gpu:a100=1",
+                "tres_per_node": "gres/gpu:a100:1,gres/nic:1,gres/lustre:2G",
+            },
+            (1, 1, "a100"),
+        ),
     ],
 )
 def test_gpus_of_a_job_whichever_way_it_asked(slurm, fields, expected):
@@ -287,25 +318,196 @@ def test_nodes_and_partitions(slurm):
     assert (snapshot.health.server_threads, snapshot.health.agent_queue) == (7, 3)
 
 
-def test_a_job_on_a_node_that_scontrol_does_not_list_is_an_inconsistent_answer(slurm):
-    with pytest.raises(SlurmParseError, match=r"job 8 runs on 'elsewhere-1'"):
-        read(slurm, [job(8, **{**RUNNING, "NodeList": "elsewhere-1"})])
+def test_a_node_that_jobs_run_on_and_scontrol_does_not_list_is_there_and_not_usable(slurm):
+    snapshot = read(slurm, [job(8, **{**RUNNING, "NodeList": "p100-1,elsewhere-[1-2]"}), job(7)])
+    nodes = snapshot.nodes
+    assert [nodes.names[row] for row in snapshot.jobs.nodes_of(0)] == ["p100-1", "elsewhere-1", "elsewhere-2"]
+    assert nodes.usable.tolist() == [True, False, False, False]
+    assert nodes.cpus.tolist() == [56, 28, 0, 0]
+    assert [(row.kind, row.name) for row in snapshot.unread.rows] == [
+        (RowKind.NODE, "elsewhere-1"),
+        (RowKind.NODE, "elsewhere-2"),
+    ]
+    assert not snapshot.unread.jobs
+    # So many that the answer must have been cut short between two lines.
+    with pytest.raises(SlurmParseError, match=r"lacks 'elsewhere-1'.*8 more of 11"):
+        read(slurm, [job(8, **{**RUNNING, "NodeList": "elsewhere-[1-9]"})])
+
+
+STRANGE = [
+    ({"PriorityLong": "high"}, "PriorityLong"),
+    ({"PriorityLong": "9" * 19}, "PriorityLong"),
+    ({"SubmitTime": "2026-11-21T06:20:48"}, "SubmitTime"),
+    ({"SubmitTime": "N/A"}, "SubmitTime"),
+    ({"tres_alloc": "nonsense"}, "tres-alloc"),
+    ({"tres_per_node": "gpu:a:b:c"}, "tres-per-node"),
+    ({"TimeLimit": "soon"}, "TimeLimit"),
+    ({"NumCPUs": "-3"}, "NumCPUs"),
+    ({"ArrayTaskID": "1-?"}, "ArrayTaskID"),
+    ({"StateCompact": "XX"}, "StateCompact"),
+    ({**RUNNING, "NodeList": "p100-["}, "NodeList"),
+    ({**RUNNING, "EndTime": "never"}, "EndTime"),
+]
+
+
+@pytest.mark.parametrize(("fields", "column"), STRANGE)
+def test_a_job_that_cannot_be_understood_costs_itself_and_is_named_with_its_column(slurm, fields, column):
+    clean = read(slurm, [job(7), job(9)]).jobs
+    snapshot = read(slurm, [job(7), job(8, **fields), job(9)])
+    (row,) = snapshot.unread.rows
+    assert (row.kind, row.name) == (RowKind.JOB, "8")
+    assert f"job 8, column {column}" in row.reason
+    assert snapshot.unread.jobs == {8: row.reason}
+    assert snapshot.unread.about(8, queued=True)
+    assert not snapshot.unread.about(7, queued=True)
+    assert not snapshot.unread.about(1234, queued=False)
+    waits = fields.get("StateCompact", "PD") == "PD"
+    jobs = snapshot.jobs
+    # While it waits it has a row: others must not be moved past it unseen. One that runs is in its nodes' allocation.
+    assert jobs.job_id.tolist() == ([7, 8, 9] if waits else [7, 9])
+    others = jobs.take(jobs.job_id != 8)
+    assert np.array_equal(others.priority, clean.priority)
+    assert others.gpu_type.texts() == clean.gpu_type.texts()
+    assert np.isfinite(jobs.submit_time).all()
+
+
+def test_a_single_strange_job_is_no_reason_to_fail(slurm):
+    snapshot = read(slurm, [job(8, TimeLimit="soon")])
+    assert snapshot.unread.jobs.keys() == {8}
+    assert len(snapshot.jobs) == 1
+
+
+def test_where_more_than_half_of_the_jobs_are_strange_it_is_the_format_and_an_error(slurm):
+    queue = [job(number, TimeLimit="soon" if number <= 4 else "30:00") for number in range(1, 9)]
+    assert read(slurm, queue).unread.jobs.keys() == {1, 2, 3, 4}
+    with pytest.raises(SlurmParseError, match=r"job 1, column TimeLimit.*3 more of 7 rows"):
+        read(slurm, queue[:-1])
 
 
 @pytest.mark.parametrize(
-    ("fields", "column"),
+    ("broken", "about"),
     [
-        ({"PriorityLong": "high"}, "PriorityLong"),
-        ({"SubmitTime": "2026-11-21T06:20:48"}, "SubmitTime"),
-        ({"tres_alloc": "nonsense"}, "tres-alloc"),
-        ({"TimeLimit": "soon"}, "TimeLimit"),
-        ({**RUNNING, "NodeList": "p100-["}, "NodeList"),
-        ({"NumCPUs": "-3"}, "NumCPUs"),
+        (rows([job(8, Partition=f"us{SEPARATOR}x")]), {8}),
+        (rows([job(8, Account="a\nb")]), {8}),
+        (rows([job(44, ArrayJobID=8, ArrayTaskID="1-3", QOS=f"q{SEPARATOR}")]), {8, 44}),
     ],
 )
-def test_what_cannot_be_understood_is_an_error_that_names_job_and_column(slurm, fields, column):
-    with pytest.raises(SlurmParseError, match=f"job 8, column {column}"):
-        read(slurm, [job(7), job(8, **fields)])
+def test_a_name_that_holds_the_separator_or_a_newline_costs_its_own_row(slurm, broken, about):
+    slurm.queue([job(7), job(9)])
+    for answer in (
+        rows([job(7)]) + broken + rows([job(9)]),
+        broken + rows([job(7), job(9)]),
+        rows([job(7), job(9)]) + broken,
+    ):
+        slurm.answer("jobs", answer)
+        snapshot = CliReader(slurm.runner()).snapshot(NOW)
+        assert snapshot.jobs.job_id.tolist() == [7, 9]
+        assert snapshot.unread.jobs.keys() == about
+        assert snapshot.unread.counts == {RowKind.JOB: 1}
+        assert not snapshot.unread.about(1234, queued=False)
+
+
+@pytest.mark.parametrize("number", ["?", "", "0", "-1", "9" * 15])
+def test_while_a_row_does_not_say_whose_it_is_no_job_that_is_missing_counts_as_gone(slurm, number):
+    snapshot = read(slurm, [job(7), job(8, JobID=number, ArrayJobID=number)])
+    assert snapshot.jobs.job_id.tolist() == [7]
+    assert snapshot.unread.counts == {RowKind.JOB: 1}
+    assert "whose" in snapshot.unread.about(1234, queued=False)
+    assert not snapshot.unread.about(7, queued=True)
+
+
+def test_a_running_task_that_is_strange_does_not_cost_the_waiting_ones(slurm):
+    snapshot = read(
+        slurm,
+        [
+            job(44, ArrayJobID=41, ArrayTaskID="3-20%2"),
+            job(42, **{**RUNNING, "ArrayJobID": "41", "ArrayTaskID": "1", "EndTime": "never"}),
+        ],
+    )
+    assert snapshot.jobs.job_id.tolist() == [41]
+    assert snapshot.unread.jobs.keys() == {42}
+
+
+def test_strange_waiting_tasks_cost_their_array(slurm):
+    snapshot = read(
+        slurm,
+        [
+            job(55, ArrayJobID=41, ArrayTaskID="1-3"),
+            job(56, ArrayJobID=41, ArrayTaskID="x"),
+            job(7),
+        ],
+    )
+    assert snapshot.jobs.job_id.tolist() == [41, 7]
+    assert snapshot.unread.jobs.keys() == {41}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        sprio_row(7, "much"),
+        sprio_row(7, 5, "high"),
+        sprio_row(7, 5, terms=(0, "old", 0, 0, 0, 0, 0)),
+        sprio_row(7, 5, tres="cpu"),
+        sprio_row(7, 5)[:-2] + f"{SEPARATOR}1{SEPARATOR}\n",
+    ],
+)
+def test_a_row_of_sprio_that_cannot_be_understood_costs_its_job(slurm, row):
+    slurm.queue([job(7), job(8), job(9)])
+    slurm.answer("site-factors", sprio_row(8, 3) + row + sprio_row(9, 4))
+    reader = CliReader(slurm.runner())
+    snapshot = reader.snapshot(NOW)
+    assert snapshot.unread.jobs.keys() == {7}
+    assert snapshot.unread.counts == {RowKind.SITE_FACTOR: 1}
+    assert snapshot.jobs.site_factor.tolist() == [0, 3, 4]
+    assert snapshot.jobs.site_known.tolist() == [False, True, True]
+    found = reader.status()
+    assert found[7].strange
+    assert [found[number].site_factor for number in (8, 9)] == [3, 4]
+
+
+@pytest.mark.parametrize("name", ["site-factors", "excluded"])
+def test_a_row_that_does_not_say_whose_it_is_costs_the_jobs_that_the_others_do_not_list(slurm, name):
+    slurm.queue([job(7), job(8), job(9, **RUNNING)], excluded={7: "p100-1", 8: "k80-1"}, factors={7: 1, 8: 2})
+    text = (slurm.folder / f"{name}.out").read_text()
+    slurm.answer(name, text.replace(f"7{SEPARATOR}", f"?{SEPARATOR}"))
+    reader = CliReader(slurm.runner())
+    snapshot = reader.snapshot(NOW)
+    assert snapshot.jobs.job_id.tolist() == [7, 8, 9]
+    assert snapshot.unread.jobs.keys() == {7}
+    found = reader.status([7, 8, 9, 1234])
+    assert (bool(found[7].strange), found[8].exc_nodes, found[8].site_factor) == (True, "k80-1", 2)
+    assert not found[9].strange
+    assert 1234 not in found, "the queue does not have it"
+
+
+def test_a_strange_node_takes_no_job_and_nothing_else_with_it(slurm):
+    slurm.answer("nodes", NODES.replace("AllocMem=4000", "AllocMem=lots"))
+    snapshot = read(slurm, [job(8, **RUNNING), job(7)])
+    assert snapshot.nodes.names == ("p100-1", "k80-1")
+    assert snapshot.nodes.usable.tolist() == [False, False]
+    assert snapshot.nodes.cpus_free.tolist() == [0, 0]
+    assert snapshot.unread.counts == {RowKind.NODE: 1}
+    assert not snapshot.unread.jobs
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "nodes"),
+    [
+        ("PriorityTier=1", "PriorityTier=high", [0, 1]),
+        ("Nodes=k80-1,p100-1", "Nodes=k80-[", [0, 1]),
+        ("Nodes=k80-1,p100-1 PriorityTier=1", "Nodes=p100-1 PriorityTier=x", [0]),
+    ],
+)
+def test_a_strange_partition_is_not_up_and_its_jobs_are_left_to_slurm(slurm, old, new, nodes):
+    assert old in PARTITIONS
+    slurm.answer("partitions", PARTITIONS.replace(old, new))
+    snapshot = read(
+        slurm, [job(7), job(8, Partition="share"), job(9, Partition="gpu,share")], factors={7: 0, 8: 0, 9: 0}
+    )
+    gpu = snapshot.partition_by_name["gpu"]
+    assert (gpu.up, gpu.priority_tier, gpu.nodes.tolist()) == (False, -1, nodes)
+    assert snapshot.unread.counts == {RowKind.PARTITION: 1}
+    assert priority_tiers(snapshot, snapshot.jobs.pending).tolist() == [-1, 3, -1]
 
 
 def test_an_empty_queue_is_legal_when_slurmctld_counts_none(slurm):

@@ -1,11 +1,12 @@
 """Status: the few facts that decide whether a write is allowed and whether it worked."""
 
 import pytest
-from unit.slurm.standin import RUNNING, job
+from unit.slurm.standin import RUNNING, job, rows
 
-from rltuned.cluster.changes import OverSubscribe
+from rltuned.cluster.changes import JobStatus, OverSubscribe
 from rltuned.errors import SlurmParseError
 from rltuned.slurm.cli import CliReader
+from rltuned.slurm.commands import SEPARATOR, STATUS_FIELDS
 
 
 def read(slurm, jobs, ids=None, **others):
@@ -43,6 +44,12 @@ def test_held_jobs_are_told(slurm):
     assert [found[number].held for number in (1, 2, 3)] == [True, True, False]
 
 
+def test_a_job_that_was_requeued_with_a_special_exit_waits_and_is_held(slurm):
+    row = job(5, StateCompact="SE", PriorityLong=0, Reason="job requeued in held state")
+    found = read(slurm, [row])[5]
+    assert (found.pending, found.held) == (True, True)
+
+
 def test_an_array_is_told_under_its_own_id_with_its_excluded_nodes(slurm):
     queue = [
         job(41, **{**RUNNING, "ArrayJobID": "41", "ArrayTaskID": "20"}),
@@ -63,9 +70,43 @@ def test_since_26_05_a_no_says_nothing(slurm):
     assert [found[number].oversubscribe for number in (7, 8)] == [OverSubscribe.UNKNOWN, OverSubscribe.NO]
 
 
-def test_an_answer_that_cannot_be_understood_names_the_job(slurm):
-    with pytest.raises(SlurmParseError, match="job 7"):
-        read(slurm, [job(7, Nice="kind")])
+@pytest.mark.parametrize(
+    "fields", [{"Nice": "kind"}, {"PriorityLong": "?"}, {"SubmitTime": "N/A"}, {"StateCompact": "?!"}]
+)
+def test_a_job_that_cannot_be_understood_is_neither_gone_nor_pending_and_costs_no_other(slurm, fields):
+    queue = [job(7, **fields), job(8)]
+    for ids in (None, [7, 8]):
+        found = read(slurm, queue, ids)
+        assert found[7] == JobStatus.not_understood(7, found[7].strange)
+        assert "job 7" in found[7].strange
+        assert not found[7].pending
+        assert found[8] == read(slurm, [job(8)])[8]
+    assert 7 not in read(slurm, queue, [8])
+    assert 99 not in read(slurm, queue, [99])
+
+
+def test_a_row_with_a_separator_too_many_is_its_jobs_and_no_others(slurm):
+    slurm.queue([job(8)])
+    slurm.answer("status", rows([job(7, Reason=f"a{SEPARATOR}b"), job(8)], STATUS_FIELDS))
+    found = CliReader(slurm.runner()).status([7, 8, 9])
+    assert found.keys() == {7, 8}
+    assert (bool(found[7].strange), found[8].strange) == (True, "")
+
+
+def test_while_a_row_does_not_say_whose_it_is_no_job_that_was_asked_for_is_gone(slurm):
+    found = read(slurm, [job(7, JobID="?"), job(8)], [8, 9])
+    assert (bool(found[9].strange), found[8].strange) == (True, "")
+
+
+def test_a_job_that_appears_twice_is_not_understood(slurm):
+    found = read(slurm, [job(7), job(7, Nice=5), job(8)])
+    assert "appears twice" in found[7].strange
+    assert not found[8].strange
+
+
+def test_where_more_than_half_of_the_jobs_are_strange_it_is_the_format_and_an_error(slurm):
+    with pytest.raises(SlurmParseError, match=r"job 1, .*4 more of 5 rows"):
+        read(slurm, [job(number, Nice="kind") for number in range(1, 6)])
 
 
 def test_the_number_of_commands_does_not_depend_on_the_number_of_jobs(slurm):
