@@ -285,7 +285,7 @@ def leftovers(found: Remains, *, running: bool) -> list[Finding]:
         if found.jobs:
             parts.append(f"{len(found.jobs)} pending jobs carry values of rltuned's ({_some(found.jobs)})")
         if found.unverifiable:
-            parts.append(f"{len(found.unverifiable)} may, but sprio does not list them ({_some(found.unverifiable)})")
+            parts.append(f"{len(found.unverifiable)} may, but Slurm does not show it ({_some(found.unverifiable)})")
         severity = Severity.OK if running else Severity.ERROR
         findings.append(Finding(severity, "leftovers", "; ".join(parts), "" if running else "rltuned restore"))
     if found.foreign:
