@@ -47,7 +47,7 @@ DEFAULT_RELEASE = "24.11"
 DEFAULT_PROJECT = "rltuned-testbed"
 USERS = ("alice", "bob", "carol", "dave")
 NODES_OF = {"paper": 5, "mixed": 12}
-READY_SECONDS = 20
+READY_SECONDS = 300
 
 
 class TestbedError(Exception):
@@ -408,9 +408,10 @@ cat >/etc/rltuned/config.toml
 runuser -u rltuned -- rltuned check-config
 """
 START = """
-pkill -TERM -u rltuned -f 'rltuned run' && sleep 2
+pkill -TERM -u rltuned -f 'rltuned run'
+while pgrep -u rltuned -f 'rltuned run' >/dev/null; do sleep 0.1; done
 runuser -u rltuned -- bash -c 'nohup setsid rltuned run >>/var/log/rltuned.log 2>&1 </dev/null &'
-for attempt in $(seq 100); do
+for attempt in $(seq 300); do
     curl -sf -o /dev/null http://127.0.0.1:METRICS_PORT/metrics && exit 0
     sleep 0.2
 done

@@ -204,6 +204,9 @@ class WriteSection(_Section):
     """Longest back-off of the open breaker, seconds."""
     demote_after: Annotated[int, Field(ge=1)] = 3
     """Alarms in a row (breaker opened, half of a cycle's writes failed) after which the stage falls to shadow."""
+    give_back_after: Seconds = 900.0
+    """Seconds for which Slurm answers but no plan could be carried out (answers that cannot be understood, slurmctld under
+    load, a journal that cannot be written) after which everything is given back. The next plan starts anew."""
 
 
 class StateSection(_Section):

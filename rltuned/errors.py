@@ -82,3 +82,9 @@ class EvaluationError(RltunedError):
     """An evaluation cannot be made as asked: window longer than the trace, policy without its model, other command resumed."""
 
     exit_code = 13
+
+
+class StateError(RltunedError):
+    """The state directory cannot be used by this user; the message names the path, its owner and the remedy."""
+
+    exit_code = 15

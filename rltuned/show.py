@@ -311,6 +311,30 @@ def speeds(console: Console, items: Iterable[Any], result: Mapping[str, Any]) ->
     )
 
 
+def scale(console: Console, result: Mapping[str, Any]) -> None:
+    """The table of ``rltuned bench scale``: a column for each size."""
+    sizes = result["sizes"]
+    rows: list[tuple[str, ...]] = [
+        (f"{phase}, p50 ms", *(f"{size['ms'][phase]['p50']:,.0f}" for size in sizes), f"{exponent:.2f}")
+        for phase, exponent in result["growth"].items()
+    ]
+    rows.append(("total, p99 ms", *(f"{size['ms']['total']['p99']:,.0f}" for size in sizes), ""))
+    for name, key in (
+        ("most memory, MiB", "rss_mb"),
+        ("jobs in the journal", "journal_entries"),
+        ("writes", "applied"),
+    ):
+        rows.append((name, *(f"{size[key]:,.0f}" for size in sizes), ""))
+    columns = ("pending jobs × nodes", *(f"{size['jobs']:,} × {size['nodes']:,}" for size in sizes), "growth")
+    console.print(table("", columns, rows, right=columns[1:]))
+    console.print(
+        f"Slurm {result['slurm']}. growth: exponent of the size between the last two columns, 1 is linear. cpu: of a processor.\n"
+        f"Commands of a cycle that ask slurmctld: {result['commands']}, with ten jobs {result['commands_10_jobs']}.\n"
+        f"Below Slurm's RPC limiter, in small batches: {result['limited_cycle_ms']['p50']:,.0f} ms, "
+        f"{result['limited_commands']} commands."
+    )
+
+
 def workload(console: Console, described: Mapping[str, Any]) -> None:
     """What a trace is like (`Description.to_json`)."""
 

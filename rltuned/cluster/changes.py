@@ -90,7 +90,7 @@ class Applied:
     job_id: int
     submit_time: int
     changed_at: float
-    """Epoch seconds of the last write to this job (minimum dwell)."""
+    """When it was last written to, epoch seconds (minimum dwell)."""
     site_factor: int = 0
     """SiteFactor that rltuned wrote last; 0 when none."""
     priority: int | None = None
@@ -128,6 +128,8 @@ class History:
     """What earlier cycles left on the queue, as `plan()` needs it. Keyed by job id."""
 
     applied: Mapping[int, Applied] = field(default_factory=_no_records)
+    now: float | None = None
+    """The present time on the clock of `Applied.changed_at`, which never jumps; None: the snapshot's time will do."""
 
 
 @dataclass(frozen=True, slots=True)

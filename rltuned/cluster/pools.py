@@ -1,14 +1,18 @@
 """Which nodes could ever run a job: the pool that its supply, demand and fragmentation are measured against."""
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.constraint import compile_constraint
 from rltuned.cluster.hostlist import expand
-from rltuned.cluster.tables import Bools, Codes, Snapshot
+from rltuned.cluster.tables import Bools, Codes, NodeTable, Snapshot
 from rltuned.errors import SlurmParseError
+
+_WIDE: Final = 2**31
+"""Each code range has at most about as many values, and the product of two still fits into 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +41,8 @@ def job_pools(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Pools:
     per_node = np.where(gpus > 0, np.maximum(jobs.gpus_per_node[rows], 1), 0)
     # Types that no node has are apart: a name may stand for several.
     asked = np.where(wanted_type == len(types), len(types) + jobs.gpu_type.codes[rows], wanted_type)
-    # One integer per distinct request: mixed radix over the small code ranges.
-    key = np.zeros(len(rows), dtype=np.int64)
+    # One integer per distinct request: mixed radix over the code ranges.
+    key, span = np.zeros(len(rows), dtype=np.int64), 1
     for codes, size in (
         (jobs.partition.codes[rows].astype(np.int64) + 1, len(jobs.partition.names) + 1),
         (jobs.features.codes[rows].astype(np.int64) + 1, len(jobs.features.names) + 1),
@@ -47,8 +51,10 @@ def job_pools(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Pools:
         (asked + 1, len(types) + len(jobs.gpu_type.names) + 1),
         (per_node.astype(np.int64), int(per_node.max(initial=0)) + 1),
     ):
+        if span > _WIDE:  # thousands of distinct lists: renumber, or the next factor would leave 64 bits
+            key, span = np.unique(key, return_inverse=True)[1].astype(np.int64), len(rows)
         if size > 1:
-            key = key * size + codes
+            key, span = key * size + codes, span * size
     _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
     masks = _capable(snapshot, rows[first], wanted_type[first], per_node[first])
     return Pools(inverse.astype(np.int32), masks, wanted_type[first].astype(np.int32))
@@ -73,16 +79,22 @@ def _capable(
     offered[-1] = nodes.gpus.sum(axis=1)
     masks &= (offered[gpu_type] >= per_node[:, None]) | _of_several_types(snapshot, rows, gpu_type, per_node)
     features, wanted, excluded = (column.codes[rows] for column in (jobs.features, jobs.req_nodes, jobs.exc_nodes))
+    satisfying = {code: _satisfying(nodes, jobs.features.names[code]) for code in set(features.tolist()) if code >= 0}
     for pool in np.flatnonzero((features >= 0) | (wanted >= 0) | (excluded >= 0)):
         row = int(rows[pool])
-        if expression := jobs.features.value(row):
-            test = compile_constraint(expression)
-            masks[pool] &= np.fromiter((test(each) for each in nodes.features), dtype=np.bool_, count=len(nodes))
+        if features[pool] >= 0:
+            masks[pool] &= satisfying[int(features[pool])]
         if text := jobs.req_nodes.value(row):
             masks[pool] &= node_mask(snapshot, text)
         if text := jobs.exc_nodes.value(row):
             masks[pool] &= ~node_mask(snapshot, text)
     return masks
+
+
+def _satisfying(nodes: NodeTable, expression: str) -> Bools:
+    """(M,) nodes whose features satisfy a constraint. Thousands of nodes have a few sets of features: each is asked once."""
+    test, sets = compile_constraint(expression), nodes.feature_sets
+    return np.array([test(features) for features in sets.sets], dtype=np.bool_)[sets.of]
 
 
 def _of_several_types(

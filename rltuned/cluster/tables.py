@@ -4,7 +4,7 @@ import enum
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -133,12 +133,7 @@ class JobTable:
         index = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
         counts = np.diff(self.node_ptr)[index]
         ptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
-        parts = [
-            self.node_idx[self.node_ptr[i] : self.node_ptr[i + 1]]
-            for i in index
-            if self.node_ptr[i + 1] > self.node_ptr[i]
-        ]
-        idx = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
+        idx = self.node_idx[np.repeat(self.node_ptr[:-1][index] - ptr[:-1], counts) + np.arange(ptr[-1])]
         columns: dict[str, Any] = {}
         for column in fields(self):
             if column.name not in {"node_ptr", "node_idx"}:
@@ -149,7 +144,7 @@ class JobTable:
     @cached_property
     def row_of(self) -> dict[int, int]:
         """Row by job id."""
-        return {int(job): row for row, job in enumerate(self.job_id)}
+        return dict(zip(self.job_id.tolist(), range(len(self)), strict=True))
 
     @cached_property
     def pending(self) -> npt.NDArray[np.intp]:
@@ -164,6 +159,14 @@ class JobTable:
     def nodes_of(self, row: int) -> Codes:
         """Node rows that running job `row` holds."""
         return self.node_idx[self.node_ptr[row] : self.node_ptr[row + 1]]
+
+
+class FeatureSets(NamedTuple):
+    """The distinct sets of features of M nodes."""
+
+    sets: tuple[frozenset[str], ...]
+    of: npt.NDArray[np.intp]
+    """(M,) index into `sets`."""
 
 
 @dataclass(frozen=True)
@@ -195,6 +198,13 @@ class NodeTable:
     def row_of(self) -> dict[str, int]:
         """Row by name."""
         return {name: row for row, name in enumerate(self.names)}
+
+    @cached_property
+    def feature_sets(self) -> FeatureSets:
+        """Which sets of features there are."""
+        index: dict[frozenset[str], int] = {}
+        of = [index.setdefault(features, len(index)) for features in self.features]
+        return FeatureSets(tuple(index), np.array(of, dtype=np.intp))
 
     @cached_property
     def gpus_free(self) -> Codes:

@@ -7,6 +7,7 @@
 `restore`    the way back: everything undone and verified, with or without a living daemon
 `journal`    write-ahead journal, two copies, checksummed
 `lock`       one writer per cluster
+`heartbeat`  the sign of life that the dead-man timer and `doctor` read
 `budget`, `breaker`  how much may be sent, and when to leave Slurm alone
 `planning`   `decide.plan` with what `history` says of run times and what `rehearse` finds by playing the queue ahead
 `checks`     prerequisites of steering a cluster; shared with ``rltuned doctor``
@@ -18,7 +19,7 @@ reading the job, right before a write and before each undo; anything else is som
 can be repeated: going on after a crash and restoring after a crash are the same code as going on and restoring.
 
 What may be changed freely: metrics, log events, budgets. What must stay: the three rules, and that `restore`,
-`journal`, `claims`, `lock`, `budget` and `clock` import no NumPy: the way out works when everything else is broken. For
+`journal`, `claims`, `lock`, `heartbeat`, `budget` and `clock` import no NumPy: the way out works when everything else is broken. For
 that reason this page imports nothing. Commands are started by `rltuned.slurm` alone; the one process that is started here is a worker
 of our own, in `rehearse`, and no cycle depends on it.
 """

@@ -1,6 +1,9 @@
 """Can this cluster be steered, by this user, safely? Shared by the daemon's start and ``rltuned doctor``. No NumPy."""
 
+import contextlib
 import enum
+import os
+import pwd
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -10,10 +13,15 @@ from typing import TYPE_CHECKING
 from rltuned.cluster.changes import ApplyMode
 from rltuned.cluster.verdict import DAY
 from rltuned.config import Config, Stage
-from rltuned.daemon import record
+from rltuned.daemon import files, record
+from rltuned.daemon.clock import Clock, Moment
+from rltuned.daemon.files import give_all_to, user_name
+from rltuned.daemon.heartbeat import Heartbeat, read_heartbeat
+from rltuned.daemon.journal import FILE_NAME as JOURNAL
 from rltuned.daemon.journal import Journal
+from rltuned.daemon.lock import FILE_NAME as LOCK
 from rltuned.daemon.lock import holder
-from rltuned.daemon.restore import Remains, read_heartbeat, remains
+from rltuned.daemon.restore import Remains, remains
 from rltuned.daemon.verdict import AUTO, Standing, rehearses, remedy
 from rltuned.daemon.verdict import read as read_verdict
 from rltuned.errors import JournalError, RltunedError, SlurmError, SlurmParseError
@@ -143,8 +151,9 @@ def _limiter(facts: ClusterFacts, config: Config) -> list[Finding]:
     return [Finding(Severity.NOTE, "RPC limiter", cause, "a larger rl_bucket_size lets more changes into one cycle")]
 
 
-def examine(reader: SlurmReader, config: Config, now: float) -> list[Finding]:
+def examine(reader: SlurmReader, config: Config, clock: Clock) -> list[Finding]:
     """Everything that ``rltuned doctor`` reports. Writes nothing, to Slurm or to disk."""
+    now = clock.time()
     findings: list[Finding] = []
     seen = gpus = None
     try:
@@ -163,7 +172,14 @@ def examine(reader: SlurmReader, config: Config, now: float) -> list[Finding]:
     if config.policy.name == AUTO:
         findings += _verdict(gpus, config, now)
     findings += rehearsal(config, now)
-    findings.append(_daemon(config.state.directory, config.state.mirror, now))
+    findings += state_files(config)
+    heartbeat = read_heartbeat(Moment.of(clock), config.state.directory, config.state.mirror)
+    lives = (
+        heartbeat is not None
+        and Moment.of(clock).since(heartbeat.at) <= heartbeat.stale_after
+        and holder(config.state.directory) is not None
+    )
+    findings += _daemon(config, heartbeat, Moment.of(clock))
     if config.cycle.stage not in {Stage.CANARY, Stage.ACTIVE}:
         findings.append(
             Finding(Severity.NOTE, "stage", f"{config.cycle.stage}: nothing is written to Slurm", "set cycle.stage")
@@ -178,7 +194,8 @@ def examine(reader: SlurmReader, config: Config, now: float) -> list[Finding]:
     else:
         findings.append(Finding(Severity.OK, "journal", f"{len(journal.entries)} jobs"))
     if seen is not None:
-        findings += leftovers(remains(journal, seen), running=holder(config.state.directory) is not None)
+        wanted = lives and heartbeat is not None and heartbeat.condition.writing
+        findings += leftovers(remains(journal, seen), running=lives, wanted=wanted)
     return findings
 
 
@@ -263,19 +280,61 @@ def rehearsal_remedy(trouble: str) -> str:
     return 'docs/rehearsal.md has the causes; rehearsal.enabled = "off" does without'
 
 
-def _daemon(directory: Path, mirror: Path | None, now: float) -> Finding:
-    held = holder(directory)
-    heartbeat = read_heartbeat(directory, mirror)
+def state_files(config: Config) -> list[Finding]:
+    """Whether the daemon's user can work with the state directories and what is in them."""
+    roots = [root for root in (config.state.directory, config.state.mirror) if root is not None]
+    troubles = [trouble for root in roots if (trouble := _state_of(root)) is not None]
+    return troubles or [Finding(Severity.OK, "state", ", ".join(map(str, roots)))]
+
+
+def _state_of(root: Path) -> Finding | None:
+    """What is wrong with a state directory."""
+    try:
+        if not root.is_dir():
+            return None
+        owner = root.stat().st_uid
+        found = [path for path in (root / LOCK, root / JOURNAL) if path.exists()]
+    except PermissionError:
+        cause = f"{root}: {user_name(os.geteuid())} may not look into it"
+        return Finding(Severity.WARNING, "state", cause, "run doctor as root or as the user that owns it")
+    strange = [path.name for path in found if path.stat().st_uid != owner]
+    if strange and owner != 0:
+        others = ", ".join(sorted({user_name(path.stat().st_uid) for path in found} - {user_name(owner)}))
+        cause = f"{root} belongs to {user_name(owner)}, who cannot use {', '.join(strange)} in it: of {others}"
+        return Finding(Severity.ERROR, "state", cause, give_all_to(owner, root))
+    with contextlib.suppress(KeyError):
+        service = pwd.getpwnam(files.SERVICE_USER)
+        if owner == 0:
+            cause = f"{root} belongs to root, and the units run as {service.pw_name}"
+            return Finding(Severity.WARNING, "state", cause, give_all_to(service.pw_uid, root))
+    return None
+
+
+def _daemon(config: Config, heartbeat: Heartbeat | None, now: Moment) -> list[Finding]:
+    held = holder(config.state.directory)
     if held is None:
-        return Finding(Severity.NOTE, "daemon", "not running", "systemctl start rltuned")
-    if heartbeat is None or now - heartbeat.time > heartbeat.stale_after:
-        age = "none yet" if heartbeat is None else f"{now - heartbeat.time:.0f} s old"
-        return Finding(Severity.WARNING, "daemon", f"{held}; heartbeat {age}", "systemctl restart rltuned")
-    return Finding(Severity.OK, "daemon", str(held))
+        return [Finding(Severity.NOTE, "daemon", "not running", "systemctl start rltuned")]
+    if heartbeat is None or now.since(heartbeat.at) > heartbeat.stale_after:
+        age = "none yet" if heartbeat is None else f"{now.since(heartbeat.at):.0f} s old"
+        return [Finding(Severity.WARNING, "daemon", f"{held}; heartbeat {age}", "systemctl restart rltuned")]
+    findings = []
+    condition = heartbeat.condition
+    if condition.inactive > config.write.give_back_after:
+        cause = f"{held}; it lives, but the last plan that it could carry out is {condition.inactive:.0f} s old"
+        findings.append(Finding(Severity.ERROR, "daemon", cause, "its log (journalctl -u rltuned) names the cause"))
+    else:
+        findings.append(Finding(Severity.OK, "daemon", str(held)))
+    if condition.unreturned:
+        cause = f"jobs that could not be given back yet, and are tried again: {_some(condition.unreturned)}"
+        findings.append(Finding(Severity.ERROR, "unreturned", cause, "its log names the reason (jobs.not_returned)"))
+    return findings
 
 
-def leftovers(found: Remains, *, running: bool) -> list[Finding]:
-    """What is still changed on the queue, in words. Without a running daemon nothing should be."""
+def leftovers(found: Remains, *, running: bool, wanted: bool) -> list[Finding]:
+    """What is still changed on the queue, in words. `wanted`: by a daemon that runs in a stage that writes.
+
+    Without such a daemon nothing should be; one in another stage (`running`) gives back what there is.
+    """
     findings: list[Finding] = []
     if found.nothing:
         cause = "nothing of rltuned's is on any pending job: each priority is what Slurm alone computes"
@@ -286,8 +345,12 @@ def leftovers(found: Remains, *, running: bool) -> list[Finding]:
             parts.append(f"{len(found.jobs)} pending jobs carry values of rltuned's ({_some(found.jobs)})")
         if found.unverifiable:
             parts.append(f"{len(found.unverifiable)} may, but Slurm does not show it ({_some(found.unverifiable)})")
-        severity = Severity.OK if running else Severity.ERROR
-        findings.append(Finding(severity, "leftovers", "; ".join(parts), "" if running else "rltuned restore"))
+        severity, remedy = Severity.ERROR, "rltuned restore"
+        if wanted:
+            severity, remedy = Severity.OK, ""
+        elif running:
+            severity, remedy = Severity.WARNING, "the daemon is giving them back; if they stay: systemctl stop rltuned"
+        findings.append(Finding(severity, "leftovers", "; ".join(parts), remedy))
     if found.foreign:
         cause = f"{len(found.foreign)} jobs were changed by somebody else and are left alone ({_some(found.foreign)})"
         findings.append(Finding(Severity.NOTE, "foreign changes", cause))

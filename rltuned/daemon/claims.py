@@ -24,7 +24,15 @@ MULTIFACTOR: Final = 0
 SETTLE_SECONDS: Final = 30.0
 """slurmctld saves job state at most 5 s after a change (slurm/src/slurmctld/state_save.c, SAVE_MAX_WAIT); with a margin."""
 
+READING_SECONDS: Final = 60.0
+"""How old a reading of a job may be when it is written to: the three commands of one, each close to its time-out. More have
+passed when the process or the machine stood still meanwhile."""
+
 MAX_DOUBTS: Final = 8
+
+NO_TERMS: Final = 1
+"""Priority of a job of which every term is 0. sprio shows it like a job with the explicit priority 1, so it counts as not
+listed."""
 
 NOT_ELIGIBLE: Final = frozenset({"Dependency", "DependencyNeverSatisfied", "BeginTime"})
 """Reasons for which sprio(1) leaves a job out although its priority is multifactor's."""
@@ -50,7 +58,7 @@ class Entry:
     previous: Mapping[Field, Value] = field(default_factory=_no_values)
     """What the field had before the last write that was seen to succeed, until that is old enough to be safe."""
     touched: float = 0.0
-    """Epoch seconds of the last intent or outcome."""
+    """When the last intent or outcome was noted: epoch seconds by the steady clock (`rltuned.daemon.clock`)."""
     shares: OverSubscribe | None = None
     """OverSubscribe of the job's partition when we toggled the job's: decides whether that can be undone."""
 
@@ -68,6 +76,22 @@ class Entry:
     def is_empty(self) -> bool:
         """Nothing of ours is on the job, can come back to it, or is owed to it."""
         return self.applied.is_empty and not self.doubts and not self.previous and not self.owes_nice
+
+    @property
+    def claims(self) -> bool:
+        """Whether a value of ours was last seen on the job, as far as it can be taken back."""
+        applied = self.applied
+        return applied.site_factor != 0 or applied.priority is not None or applied.exc_nodes is not None
+
+    @property
+    def carries(self) -> bool:
+        """Whether a value of ours that can be taken back is on the job, or may be."""
+        return (
+            any(self.ours(Field.SITE_FACTOR))
+            or any(self.ours(Field.PRIORITY))
+            or bool(self.ours(Field.EXC_NODES))
+            or self.owes_nice
+        )
 
     @property
     def owes_nice(self) -> bool:
@@ -188,7 +212,7 @@ def rolled_back(entry: Entry, of: Field) -> Entry:
 
 def confirmed(entry: Entry, of: Field) -> Entry:
     """The entry once the claim was seen again, long enough after the write: nothing is in doubt any more."""
-    return replace(entry, doubts=_with(entry.doubts, of, ()), previous=_remember(entry.previous, of, None))
+    return without_doubts(entry, of)
 
 
 def refused(entry: Entry, change: Change) -> Entry:
@@ -235,10 +259,27 @@ def take(applied: Applied, of: Field, value: Value) -> Applied:
             return replace(applied, nice=0)
 
 
-def requeued(entry: Entry, status: JobStatus) -> Entry | None:
+def given_back(entry: Entry, of: Field, neutral: Value, *, sure: bool) -> Entry:
+    """The entry once the field was seen with its neutral value after we, or the dead-man for us, took ours back.
+
+    Unless `sure`, what was ours stays in doubt: slurmctld may have been killed before it saved the undoing.
+    """
+    before = (*entry.ours(of), *(value for name, value in entry.previous.items() if name is of))
+    doubts = () if sure else tuple(dict.fromkeys(value for value in before if not same(of, value, neutral)))
+    entry = without_doubts(replace(entry, applied=take(entry.applied, of, neutral)), of)
+    return replace(entry, doubts=_with(entry.doubts, of, doubts[-MAX_DOUBTS:]))
+
+
+def without_doubts(entry: Entry, of: Field) -> Entry:
+    """The entry with nothing in doubt about one field."""
+    return replace(entry, doubts=_with(entry.doubts, of, ()), previous=_remember(entry.previous, of, None))
+
+
+def requeued(entry: Entry, status: JobStatus, *, ids_go_on: bool) -> Entry | None:
     """The entry of a job that ran and was requeued: same id, new submit time, our value still on it.
 
-    None when it is another job altogether: ids start over when slurmctld loses its state.
+    None when it is, or may be, another job: ids start over when slurmctld loses its state. A job that was requeued and
+    held shows no site factor; it is the same job where `ids_go_on`: another job of the journal is still there as it was.
     """
     applied = entry.applied
     carries_factor = applied.site_factor != 0 and status.site_factor == applied.site_factor
@@ -246,9 +287,23 @@ def requeued(entry: Entry, status: JobStatus) -> Entry | None:
         applied.priority is not None and status.site_factor is None and status.priority == applied.priority
     )
     carries_nodes = bool(applied.exc_nodes) and same(Field.EXC_NODES, status.exc_nodes, applied.exc_nodes)
-    if not (carries_factor or carries_priority or carries_nodes):
+    may_carry = ids_go_on and status.site_factor is None and may_be_requeued(entry)
+    if not (carries_factor or carries_priority or carries_nodes or may_carry):
         return None
     return replace(entry, applied=replace(applied, submit_time=status.submit_time))
+
+
+def may_be_requeued(entry: Entry) -> bool:
+    """Whether a value of ours can be on the job where no reading shows it."""
+    return any(entry.ours(Field.SITE_FACTOR)) or any(entry.ours(Field.PRIORITY))
+
+
+def dated(entry: Entry, now: float) -> Entry:
+    """The entry with an age. One from the future was noted before somebody set the wall clock back: it counts from now."""
+    if entry.touched <= now:
+        return entry
+    applied = replace(entry.applied, changed_at=min(entry.applied.changed_at, now))
+    return replace(entry, applied=applied, touched=now)
 
 
 def _with(

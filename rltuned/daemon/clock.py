@@ -1,17 +1,38 @@
-"""The clock, passed in everywhere so that tests run on a virtual one."""
+"""The clock, passed in everywhere so that tests run on a virtual one.
 
+Three readings, because none does for all. The wall clock may be set, by people and by NTP, by hours and backwards: it is
+only compared with times of Slurm's, and shown. What is compared with an earlier reading of our own goes by one of the
+other two.
+"""
+
+import socket
 import time
-from typing import Protocol
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol, Self
+
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Linux has it; elsewhere no daemon runs."""
 
 
 class Clock(Protocol):
     """Time and waiting."""
 
     def time(self) -> float:
-        """Epoch seconds: what is compared with Slurm's times and written to disk."""
+        """Epoch seconds by the wall clock: what is compared with Slurm's times. May jump."""
+
+    def steady(self) -> float:
+        """Epoch seconds that never jump: the wall clock's when this process began, and what has passed since then.
+
+        Time in which the machine was suspended counts. For how old something is: a reading of Slurm, a journal entry.
+        """
 
     def monotonic(self) -> float:
-        """Seconds that never jump: durations, budgets, back-off."""
+        """Seconds that never jump: durations, budgets, back-off. The same for all processes of the machine.
+
+        Time in which the machine was suspended does not count: nobody could have done anything in it.
+        """
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
@@ -20,9 +41,17 @@ class Clock(Protocol):
 class SystemClock:
     """The real one."""
 
+    def __init__(self) -> None:
+        """Take the wall clock's word for what time it is."""
+        self._began = time.time() - time.clock_gettime(_BOOTTIME)
+
     def time(self) -> float:
         """See `Clock`."""
         return time.time()
+
+    def steady(self) -> float:
+        """See `Clock`."""
+        return self._began + time.clock_gettime(_BOOTTIME)
 
     def monotonic(self) -> float:
         """See `Clock`."""
@@ -31,3 +60,41 @@ class SystemClock:
     def sleep(self, seconds: float) -> None:
         """See `Clock`."""
         time.sleep(seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When something happened, so that another process, later and maybe on another host, can tell how long ago that was."""
+
+    time: float
+    """Epoch seconds by the wall clock."""
+    monotonic: float
+    """See `Clock`."""
+    host: str
+    boot: str
+    """Of the machine since its last start; "" where it is hidden (``ProcSubset=pid``)."""
+
+    @classmethod
+    def of(cls, clock: Clock) -> Self:
+        """Now and here."""
+        try:
+            boot = BOOT_ID.read_text(encoding="ascii").strip()
+        except (OSError, ValueError):
+            boot = ""
+        return cls(clock.time(), clock.monotonic(), socket.gethostname(), boot)
+
+    def since(self, then: "Moment") -> float:
+        """Seconds from `then` to this moment in which the machine was awake; inf if it was started anew in between.
+
+        The wall clock counts for another host only, and there in both directions: munge refuses a skew of five minutes,
+        so a time further in the future is as wrong as an old one.
+        """
+        if self.boot and then.boot:
+            if self.boot == then.boot:
+                return self.monotonic - then.monotonic
+            return float("inf") if self.host == then.host else abs(self.time - then.time)
+        if self.host != then.host:
+            return abs(self.time - then.time)
+        passed = self.monotonic - then.monotonic
+        # A restart that cannot be seen: what is taken for young is found to be old as soon as it would be.
+        return passed if passed >= 0 else float("inf")

@@ -2,10 +2,14 @@
 
 import contextlib
 import os
+import pwd
 from pathlib import Path
 from typing import Final
 
 FILE_MODE: Final = 0o640
+DIRECTORY_MODE: Final = 0o750
+SERVICE_USER: Final = "rltuned"
+"""Of the units (systemd/rltuned.sysusers)."""
 
 
 def give_to_owner_of(directory: Path, fd: int) -> None:
@@ -16,7 +20,47 @@ def give_to_owner_of(directory: Path, fd: int) -> None:
     """
     if os.geteuid() == 0:
         status = directory.stat()
-        os.fchown(fd, status.st_uid, status.st_gid)
+        # Where even root may not (NFS, a container without CAP_CHOWN) the file stays root's; `doctor` names it.
+        with contextlib.suppress(OSError):
+            os.fchown(fd, status.st_uid, status.st_gid)
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and what is missing above it.
+
+    Made by root, they belong to the owner of the place where they are made; in a place of root's own, as /var/lib, to the
+    user of the units, where there is one. root often looks first, and the daemon comes after.
+
+    Raises:
+        OSError: as mkdir(2).
+    """
+    if path.is_dir():
+        return
+    make_directory(path.parent)
+    path.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
+    if os.geteuid() == 0:
+        place = path.parent.stat()
+        uid, gid = place.st_uid, place.st_gid
+        if uid == 0:
+            with contextlib.suppress(KeyError):
+                user = pwd.getpwnam(SERVICE_USER)
+                uid, gid = user.pw_uid, user.pw_gid
+        with contextlib.suppress(OSError):
+            os.chown(path, uid, gid)
+
+
+def user_name(uid: int) -> str:
+    """A user's name, or the number where it has none, as in containers."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def give_all_to(uid: int, directory: Path) -> str:
+    """The command that gives a directory and its files to a user and its group."""
+    name = user_name(uid)
+    return f"chown -R {name}{'' if name.isdigit() else ':'} {directory}"
 
 
 def write_all(fd: int, data: bytes) -> None:

@@ -22,7 +22,7 @@ from typing import Any, Final, Self
 
 from rltuned.cluster.changes import Applied, Change, Field, History, Outcome, OverSubscribe
 from rltuned.daemon.claims import Entry, Value
-from rltuned.daemon.files import FILE_MODE, give_to_owner_of, write_all, write_atomic
+from rltuned.daemon.files import FILE_MODE, give_to_owner_of, make_directory, write_all, write_atomic
 from rltuned.errors import JournalError
 
 FORMAT: Final = 1
@@ -79,7 +79,7 @@ class _Copy:
     """Bytes up to the end of the last whole line."""
 
     def open(self) -> None:
-        self.path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        make_directory(self.path.parent)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         self.fd = os.open(self.path, flags, FILE_MODE)
         give_to_owner_of(self.path.parent, self.fd)
@@ -99,7 +99,7 @@ class _Copy:
         self.size += len(data)
 
     def replace(self, data: bytes) -> None:
-        self.path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        make_directory(self.path.parent)
         write_atomic(self.path, data)
         self.close()
         self.open()
@@ -112,7 +112,7 @@ class _Copy:
 
 @dataclass(slots=True)
 class Journal:
-    """The journal of one cluster. Make it with `open` (the lock's holder) or `read` (everybody else)."""
+    """The journal of one cluster. Make it with `open` (the lock's holder), `look` (a dry run) or `read` (everybody else)."""
 
     _copies: list[_Copy] = field(default_factory=list)
     _entries: dict[int, Entry] = field(default_factory=dict)
@@ -120,6 +120,9 @@ class Journal:
     _lines: int = 0
     damage: Damage = field(default_factory=Damage)
     """As found when it was loaded."""
+    _looked_at: tuple[Path, ...] = ()
+    """Files of which only a reading is kept (`look`)."""
+    _in_memory: bool = False
 
     @classmethod
     def read(cls, directory: Path, mirror: Path | None = None) -> Self:
@@ -131,6 +134,37 @@ class Journal:
         journal = cls()
         journal._load([root / FILE_NAME for root in (directory, mirror) if root is not None])
         return journal
+
+    @classmethod
+    def look(cls, directory: Path, mirror: Path | None = None) -> Self:
+        """Load for a dry run: what is learned stays in memory, until `look_again`. Needs no lock.
+
+        Raises:
+            JournalError: as `read`.
+        """
+        journal = cls(_looked_at=tuple(root / FILE_NAME for root in (directory, mirror) if root is not None))
+        journal.look_again()
+        return journal
+
+    def look_again(self) -> None:
+        """Load anew what another process may have written meanwhile. Nothing happens to a journal that is not looked at.
+
+        Raises:
+            JournalError: as `read`.
+        """
+        if self._looked_at:
+            self._entries.clear()
+            self._load(self._looked_at)
+
+    def let_go(self) -> None:
+        """Keep to memory from now on: the files may be another process's."""
+        self.close()
+        self._in_memory = True
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether what is learned is written."""
+        return not self._looked_at and not self._in_memory
 
     @classmethod
     def open(cls, directory: Path, mirror: Path | None = None) -> Self:
@@ -167,10 +201,10 @@ class Journal:
         entry = self._entries.get(job_id)
         return entry if entry is not None and entry.submit_time == submit_time else None
 
-    def history(self) -> History:
-        """The claims, as `plan()` needs them."""
+    def history(self, now: float | None = None) -> History:
+        """The claims, as `plan()` needs them. `now`: the steady clock's time; None: the claims are of another process."""
         claims = {job: entry.applied for job, entry in self._entries.items() if not entry.applied.is_empty}
-        return History(MappingProxyType(claims))
+        return History(MappingProxyType(claims), now)
 
     def intend(self, intents: Sequence[tuple[Change, Entry]]) -> None:
         """Put the intended values on disk. To be called before the first write; nothing may be sent if it raises.
@@ -259,7 +293,7 @@ class Journal:
             copy.close()
 
     def _commit(self, records: Sequence[dict[str, Any]]) -> None:
-        if not records:
+        if not records or not self.on_disk:
             return
         if not self._copies:
             raise JournalError("the journal was opened for reading only")

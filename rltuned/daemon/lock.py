@@ -5,7 +5,6 @@ nothing to clean up. The file's content only says who holds it.
 """
 
 import fcntl
-import getpass
 import json
 import os
 import socket
@@ -14,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Self
 
-from rltuned.daemon.files import FILE_MODE, give_to_owner_of, write_all
-from rltuned.errors import LockedError
+from rltuned.daemon.files import FILE_MODE, give_all_to, give_to_owner_of, make_directory, user_name, write_all
+from rltuned.errors import LockedError, StateError
 
 FILE_NAME: Final = "lock"
 
@@ -50,14 +49,14 @@ class Lock:
 
         Raises:
             LockedError: somebody has it; the message says who.
-            LockedError: the file cannot be made; the message says why.
+            StateError: the file cannot be opened or made; the message says why, and what to do.
         """
         path = directory / FILE_NAME
         try:
-            directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+            make_directory(directory)
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
         except OSError as error:
-            raise LockedError(f"{path}: cannot be opened: {error.strerror}; run as the user that owns it") from error
+            raise StateError(f"{path}: cannot be opened: {error.strerror}{_whose(path)}") from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -67,7 +66,7 @@ class Lock:
         holder = {
             "pid": os.getpid(),
             "host": socket.gethostname(),
-            "user": _user(),
+            "user": user_name(os.geteuid()),
             "since": now,
             "purpose": purpose,
         }
@@ -79,6 +78,14 @@ class Lock:
             # A full disk: the lock holds all the same, only its holder stays unnamed.
             os.ftruncate(fd, 0)
         return cls(fd, path)
+
+    def still_held(self) -> bool:
+        """Whether the file that others would lock is the one that we hold: somebody may have removed it."""
+        try:
+            there, ours = self.path.stat(), os.fstat(self._fd)
+        except OSError:
+            return False
+        return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
 
     def release(self) -> None:
         """Give it back."""
@@ -120,8 +127,14 @@ def _read(path: Path) -> Holder | None:
         return None
 
 
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a uid without a name, as in containers
-        return str(os.geteuid())
+def _whose(path: Path) -> str:
+    """What of the way to a file belongs to somebody else, and the remedy; "" when all is ours."""
+    me = os.geteuid()
+    for place in (path, *path.parents[:2]):
+        try:
+            owner = place.stat().st_uid
+        except OSError:
+            continue
+        if owner != me:
+            return f"; {place} belongs to {user_name(owner)}. As root: {give_all_to(me, path.parent)}"
+    return ""

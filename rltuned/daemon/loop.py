@@ -6,31 +6,37 @@ prerequisite is missing, or alarms have made it fall to shadow.
 """
 
 import enum
+import math
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from rltuned.cluster.changes import Change, Field, History, JobStatus, Outcome, OverSubscribe, WriteResult
+from rltuned.cluster.changes import Applied, Change, Field, History, JobStatus, Outcome, OverSubscribe, WriteResult
 from rltuned.cluster.tables import Snapshot
 from rltuned.cluster.unread import RowKind, Unread
 from rltuned.config import Config, PolicySection, Stage
+from rltuned.daemon import handsoff
 from rltuned.daemon.apply import Result, apply
 from rltuned.daemon.breaker import Breaker
 from rltuned.daemon.budget import SNAPSHOT_RPCS, Budget
 from rltuned.daemon.checks import Finding, blocking, prerequisites
-from rltuned.daemon.clock import Clock
+from rltuned.daemon.claims import Entry
+from rltuned.daemon.clock import Clock, Moment
+from rltuned.daemon.heartbeat import DEAD_MAN_PATIENCE, Condition, beat, is_stale, stop_beating
 from rltuned.daemon.journal import Journal
+from rltuned.daemon.lock import holder
 from rltuned.daemon.logs import Log
 from rltuned.daemon.metrics import Metrics
-from rltuned.daemon.notify import Notifier, beat, stop_beating
+from rltuned.daemon.notify import Notifier
 from rltuned.daemon.reconcile import Reconciled, Reconciler, orphans, view
 from rltuned.daemon.record import save, with_outcomes
-from rltuned.daemon.restore import RestoreReport, restore
+from rltuned.daemon.restore import Leftover, restore
+from rltuned.daemon.returns import Returns
 from rltuned.daemon.verdict import AUTO, Auto, Choice, Standing, auto, chosen, remedy
 from rltuned.decide.plan import Plan, plan
 from rltuned.decide.record import record as record_of
@@ -52,6 +58,10 @@ STALE_SECONDS: Final = 300.0
 """Least age at which the heartbeat counts as stale."""
 SPREAD: Final = 0.5
 """Share of the interval over which writes are spread when Slurm's RPC limiter does not take them at once."""
+LONGEST_RETRY: Final = 600.0
+"""Longest time between two tries to give a job back, seconds."""
+MOST_NAMED: Final = 20
+"""Most jobs that one message names."""
 STUCK_TIMEOUTS: Final = 6.0
 """A step of a cycle that takes so many time-outs of Slurm's commands is stuck: the watchdog may act."""
 
@@ -82,6 +92,8 @@ class CycleReport:
     results: tuple[Result, ...] = ()
     restored: int = 0
     """Jobs given back to Slurm in this cycle."""
+    acted: bool = False
+    """The queue is as the plan wants it: its changes were sent; or, in a stage that writes nothing, nothing of ours is out."""
 
     def count(self, outcome: Outcome) -> int:
         """Changes with this outcome."""
@@ -107,10 +119,14 @@ def load_policy(settings: PolicySection) -> Policy | Auto:
 
 
 class _Reader:
-    """The reader, telling after each answer that the loop moves."""
+    """Wraps the reader and reports progress after each answer, for the watchdog.
 
-    def __init__(self, reader: SlurmReader, moved: Callable[[], None]) -> None:
-        self._reader, self._moved = reader, moved
+    A status that took so long that the dead-man timer may have acted meanwhile (`outdated` says so) is an error: what it
+    shows may be the timer's doing.
+    """
+
+    def __init__(self, reader: SlurmReader, moved: Callable[[], None], outdated: Callable[[], str]) -> None:
+        self._reader, self._moved, self._outdated = reader, moved, outdated
 
     def ping(self) -> None:
         self._reader.ping()
@@ -129,11 +145,13 @@ class _Reader:
     def status(self, job_ids: Sequence[int] | None = None) -> dict[int, JobStatus]:
         answer = self._reader.status(job_ids)
         self._moved()
+        if why := self._outdated():
+            raise SlurmUnavailableError(f"the jobs' status came too late: {why}")
         return answer
 
 
 class _Writer:
-    """The writer, likewise."""
+    """Wraps the writer likewise."""
 
     def __init__(self, writer: SlurmWriter, moved: Callable[[], None]) -> None:
         self._writer, self._moved = writer, moved
@@ -166,6 +184,8 @@ class Daemon:
     planner: Planner = plan
     rehearsal_trouble: Callable[[], str] = str
     """Why the planner does not play the queue ahead although it should; "" where it does. For the record, and `doctor`."""
+    owns: Callable[[], bool] = lambda: True
+    """Whether the lock of the state directory is still this process's."""
     facts: ClusterFacts | None = None
     findings: list[Finding] = field(default_factory=list)
     demoted: str = ""
@@ -175,15 +195,17 @@ class Daemon:
         self.budget = Budget.of(self.config.write, None)
         self.breaker = self._new_breaker()
         self._reconciler = Reconciler()
-        self._reader = _Reader(self.reader, self._progress)
+        self._reader = _Reader(self.reader, self._progress, self._outdated)
         self._writer: SlurmWriter | None = None
         self._turn = threading.Lock()
         self._facts_at = float("-inf")
-        self._wrote = False
         self._alarms = 0
         self._unavailable = False
-        self._stuck: set[int] = set()
-        """Jobs that could not be given back: named once, tried again after a reload."""
+        self._returns = Returns(self.config.cycle.interval, LONGEST_RETRY)
+        self._acted_at = self.clock.monotonic()
+        """When the queue was last as the plan wants it."""
+        self._unable = 0.0
+        """Seconds for which Slurm has answered but no plan could be carried out."""
         self._orphans: tuple[int, ...] = ()
         self._unread: set[tuple[RowKind, str]] = set()
         self._chosen: Choice | None = None
@@ -191,9 +213,15 @@ class Daemon:
         self._journal_alarms: tuple[str, ...] = ()
         self._in_tick = False
         self._stopping = threading.Event()
-        self._began = self.clock.monotonic()
+        self._began = self._looked_at = self.clock.monotonic()
         self._progress_at = self._began
         self._beat_at = float("-inf")
+        self._shown_at = float("-inf")
+        """When a state directory took the heartbeat last."""
+        self._silent = is_stale(self._stale_after, Moment.of(self.clock), *self._directories())
+        """There was no heartbeat for so long that the dead-man timer may have given jobs back since the last reading."""
+        self._lost = False
+        """The lock's file was removed: another process may hold a lock of its own."""
         self._phases: dict[str, float] = {}
         self.metrics.interval.set(self.config.cycle.interval)
         self.metrics.journal_damage.set(self.journal.damage.lines)
@@ -218,8 +246,12 @@ class Daemon:
         """Why the configured stage is not in force; empty when nothing stands against writing."""
         if self.writer_factory is None:
             return "dry run"
+        if self._lost:
+            return "the lock's file was removed, so another rltuned may be at work"
         if self.demoted:
             return f"demoted: {self.demoted}"
+        if self.clock.monotonic() - self._shown_at > 0.5 * self._stale_after:
+            return "no state directory takes the heartbeat, so the dead-man timer would undo what is written"
         missing = blocking(self.findings)
         return "; ".join(finding.cause for finding in missing)
 
@@ -240,7 +272,9 @@ class Daemon:
         try:
             self._in_tick = True
             self._progress()
+            self._look_at_lock()
             report = self._guarded_cycle()
+            self._watch_ability(report)
             self._report(report, self.clock.monotonic() - began)
         finally:
             self._in_tick = False
@@ -291,6 +325,17 @@ class Daemon:
                 remedy="find the cause, then `systemctl reload rltuned`",
             )
 
+    def _look_at_lock(self) -> None:
+        if self._lost or self.writer_factory is None or self.owns():
+            return
+        self._lost = True
+        self.journal.let_go()
+        self.log.error(
+            "lock.lost",
+            sentence="The file of the lock was removed. What is out is given back, and nothing is written any more.",
+            remedy="find out who removes files of the state directory, then `systemctl restart rltuned`",
+        )
+
     # --- the cycle
 
     def cycle(self) -> CycleReport:
@@ -305,39 +350,49 @@ class Daemon:
         self.budget.start_cycle()
         with self._phase("read"):
             self._refresh_facts()
+            read_at = self.clock.steady()
+            silent = self._silent or self._helped_for_long()
+            self._silent = False
             snapshot = self._reader.snapshot(self.clock.time())
             self.budget.spend(SNAPSHOT_RPCS, self.clock.monotonic())
             self._tell_unread(snapshot.unread)
         with self._phase("reconcile"):
-            found, blocked = self._reconcile(snapshot)
+            self.journal.look_again()
+            found, blocked = self._reconcile(snapshot, read_at, silent=silent or self._silent)
         pending = len(snapshot.jobs.pending)
         self.metrics.pending.set(pending)
         stage = self.stage
-        restored = self._give_all_back(snapshot, blocked) if stage not in WRITING else 0
+        out = [] if stage in WRITING else self._out(snapshot)
+        restored, acted = (0, False) if blocked else self._give_back(out)
         if stage is Stage.OBSERVE:
             sentence = f"{pending} pending jobs, {len(snapshot.nodes)} nodes"
-            return CycleReport(CycleOutcome.DONE, stage, sentence, pending, restored=restored)
+            return CycleReport(CycleOutcome.DONE, stage, sentence, pending, restored=restored, acted=acted)
         with self._phase("plan"):
             policy, choice = self._choose(snapshot)
-            result = self.planner(snapshot, policy, self.config, self.journal.history())
+            result = self.planner(snapshot, policy, self.config, self.journal.history(read_at))
         results: list[Result] = []
-        shed = self._overloaded(snapshot)
+        shed = self._overloaded(snapshot) or self._outdated()
         if stage in WRITING and not blocked and not shed:
             with self._phase("apply"):
                 try:
                     restored, results = self._write(snapshot, found, result)
                 except JournalError as error:
                     blocked = str(error)
+        if stage in WRITING:
+            acted = not blocked and not shed and not self._alarms
         with self._phase("report"):
             about = {
                 "stage": stage.value,
                 "policy_why": choice.why,
                 "rehearsal_trouble": self.rehearsal_trouble(),
             }
-            trouble = save(
-                self.config.state.directory,
-                with_outcomes(record_of(result) | about, results),
-            )
+            trouble = ""
+            # A dry run has no lock, and the record of a daemon beside it is the one that counts.
+            if self.writer_factory is not None or holder(self.config.state.directory) is None:
+                trouble = save(
+                    self.config.state.directory,
+                    with_outcomes(record_of(result) | about, results),
+                )
             if trouble:
                 self.log.warning("record.not_written", detail=trouble)
             self._measure(result)
@@ -354,6 +409,7 @@ class Daemon:
             planned=len(result.changes),
             results=tuple(results),
             restored=restored,
+            acted=acted,
         )
 
     def _tell_unread(self, unread: Unread) -> None:
@@ -418,6 +474,8 @@ class Daemon:
                 self.log.error(
                     "prerequisite.missing", subject=finding.subject, cause=finding.cause, remedy=finding.remedy
                 )
+        if before - {finding.cause for finding in blocking(self.findings)}:
+            self._returns.soon()
         self.metrics.blocked.set(len(blocking(self.findings)))
         self._set_budget()
 
@@ -428,7 +486,15 @@ class Daemon:
             self.budget = fresh
             self.budget.spend(0, self.clock.monotonic())
 
-    def _reconcile(self, snapshot: Snapshot) -> tuple[Reconciled, str]:
+    def _helped_for_long(self) -> bool:
+        """Whether the dead-man timer may have lost its patience with a daemon that lives but cannot act."""
+        return self.clock.monotonic() - self._acted_at > DEAD_MAN_PATIENCE * self.config.write.give_back_after
+
+    def _outdated(self) -> str:
+        """Why the plan must not be carried out although nothing is wrong with it."""
+        return "the dead-man timer may have been at work since the reading" if self._silent else ""
+
+    def _reconcile(self, snapshot: Snapshot, read_at: float, *, silent: bool) -> tuple[Reconciled, str]:
         """What was found, and why nothing may be written in this cycle ("" when it may)."""
         blocked = ""
         found = Reconciled()
@@ -436,11 +502,13 @@ class Daemon:
             found = self._reconciler.reconcile(
                 self.journal,
                 view(snapshot, self.journal),
-                snapshot.time,
+                read_at,
                 calculated=bool(snapshot.jobs.site_known.any()),
+                silent=silent,
             )
         except JournalError as error:
             blocked = str(error)
+        blocked = blocked or self._leave_alone(snapshot)
         for job in found.foreign:
             self.log.info("job.foreign", job=job, sentence="Somebody else changed it; it is left alone from now on.")
         strays = orphans(snapshot, self.journal)
@@ -455,6 +523,27 @@ class Daemon:
         self.metrics.orphans.set(len(strays))
         return found, blocked
 
+    def _leave_alone(self, snapshot: Snapshot) -> str:
+        """Mark the jobs that an admin wants left alone (``rltuned restore JOBID``). Why that could not be noted, or ""."""
+        directory = self.config.state.directory
+        asked = handsoff.asked(directory)
+        jobs = snapshot.jobs
+        rows = {job: jobs.row_of[job] for job in asked if job in jobs.row_of}
+        submitted = {job: int(jobs.submit_time[row]) for job, row in rows.items()}
+        known = {
+            job: self.journal.entry(job, submit) or Entry(Applied(job, submit, 0.0))
+            for job, submit in submitted.items()
+        }
+        try:
+            self.journal.update(
+                replace(entry, applied=replace(entry.applied, foreign=True)) for entry in known.values()
+            )
+        except JournalError as error:
+            return str(error)
+        if self.journal.on_disk:
+            handsoff.answered(directory, asked)
+        return ""
+
     def _overloaded(self, snapshot: Snapshot) -> str:
         health, limits = snapshot.health, self.config.write
         if health.server_threads > limits.max_server_threads:
@@ -465,10 +554,13 @@ class Daemon:
 
     def _write(self, snapshot: Snapshot, found: Reconciled, result: Plan) -> tuple[int, list[Result]]:
         writer = self._the_writer()
-        self._wrote = True
-        busy = {*found.owing, *result.withdraw}
-        returning = [job for job in (*found.owing, *result.withdraw) if job not in self._stuck]
-        restored = self._give_back(self._as_many_as_fit(returning)) if returning else 0
+        # A value of ours under somebody's explicit priority would come into force with their release; and what no plan can
+        # see, none wants.
+        unplanned = (
+            job for job in self._out(snapshot) if self.journal.entries[job].applied.foreign or _unread(snapshot, job)
+        )
+        busy = dict.fromkeys((*found.owing, *unplanned, *result.withdraw))
+        restored, _ = self._give_back(busy)
         changes = [*found.rescues, *(change for change in result.changes if change.job_id not in busy)]
         shares = _partition_shares(snapshot, changes)
 
@@ -476,8 +568,9 @@ class Daemon:
             return apply(wanted, self._reader, writer, self.journal, self.budget, self.clock, shares)
 
         results = self._spread(batch, changes)
+        for (of, outcome), count in Counter((change.field, outcome) for change, outcome, _ in results).items():
+            self.metrics.changes.labels(of.value, outcome.value).inc(count)
         for change, outcome, message in results:
-            self.metrics.changes.labels(change.field.value, outcome.value).inc()
             self.log.debug(
                 "job.changed" if outcome is Outcome.APPLIED else "job.not_changed",
                 job=change.job_id,
@@ -537,38 +630,86 @@ class Daemon:
             self._writer = _Writer(self.writer_factory(), self._progress)
         return self._writer
 
-    def _give_back(self, jobs: Sequence[int]) -> int:
-        report: RestoreReport = restore(
+    def _out(self, snapshot: Snapshot) -> list[int]:
+        """Jobs that wait, or of which the snapshot does not tell whether they do, and carry a value of ours, or may."""
+        waiting = set(snapshot.jobs.job_id[snapshot.jobs.pending].tolist())
+        return [
+            job
+            for job, entry in self.journal.entries.items()
+            if (job in waiting or _unread(snapshot, job))
+            and (entry.carries or (entry.applied.oversubscribe is not None and job not in self._returns.final))
+        ]
+
+    def _give_back(self, jobs: Collection[int]) -> tuple[int, bool]:
+        """Give back those of the jobs that are due and fit into the budget. How many were, and whether these are all.
+
+        Raises:
+            SlurmError: the queue could not be read.
+        """
+        if self.writer_factory is None or not jobs:
+            return 0, not jobs
+        due = self._returns.due(jobs, self.clock.monotonic())
+        if not due:
+            return 0, False
+        tried = self._as_many_as_fit(due)
+        report = restore(
             self.journal,
             self._reader,
             self._the_writer(),
             self.budget,
             self.clock,
-            job_ids=jobs,
+            job_ids=tried,
             progress=lambda _done, _total: self._progress(),
         )
+        stuck = {item.job_id for item in report.left if not item.final}
+        self._say_left(self._returns.note(tried, report.left, self.clock.monotonic()))
         self.metrics.restored.inc(len(report.restored))
-        for left in report.left:
-            self._stuck.add(left.job_id)
-            self.log.warning(
-                "job.not_restored", job=left.job_id, field=left.field, reason=left.reason, remedy=left.remedy
-            )
-        return len(report.restored)
+        return len(report.restored), len(tried) == len(jobs) and not stuck
 
-    def _give_all_back(self, snapshot: Snapshot, blocked: str) -> int:
-        """Once this process has written and may no longer, nothing of it stays on the pending jobs."""
-        if not self._wrote or blocked or self.writer_factory is None:
-            return 0
-        waiting = {int(job) for job in snapshot.jobs.job_id[snapshot.jobs.pending]}
-        ours = [
-            job
-            for job, entry in self.journal.entries.items()
-            if job in waiting and not entry.applied.foreign and job not in self._stuck
-        ]
-        if not ours:
-            self._wrote = False
-            return 0
-        return self._give_back(self._as_many_as_fit(ours))
+    def _say_left(self, left: Sequence[Leftover]) -> None:
+        """Names what could not be given back, once; grouped, because a lost privilege concerns thousands of jobs."""
+        for final, ending in ((False, "They are tried again."), (True, "Slurm has no way to take it back.")):
+            same = [item for item in left if item.final is final]
+            if same:
+                first = same[0]
+                self.log.warning(
+                    "jobs.not_returned",
+                    sentence=f"{len(same)} jobs could not be given back to Slurm. {ending}",
+                    jobs=[item.job_id for item in same[:MOST_NAMED]],
+                    field=first.field,
+                    reason=first.reason,
+                    remedy=first.remedy,
+                )
+
+    def _watch_ability(self, report: CycleReport) -> None:
+        """Give everything back when Slurm has answered for long, but no plan could be carried out. Never raises.
+
+        Needs the jobs' status only: no nodes, no model, no plan. Time in which slurmctld was away does not count.
+        """
+        now = self.clock.monotonic()
+        passed, self._looked_at = now - self._looked_at, now
+        if report.acted:
+            self._unable = 0.0
+            self._acted_at = now
+        elif not self._unavailable:
+            self._unable += passed
+        try:
+            if self._unable >= self.config.write.give_back_after:
+                out = [job for job, entry in self.journal.entries.items() if entry.carries]
+                restored, _ = self._give_back(out)
+                if restored:
+                    self.log.error(
+                        "queue.given_back",
+                        sentence=f"No plan could be carried out for {self._unable:.0f} s: {restored} jobs were given"
+                        " back to Slurm. The next plan starts anew.",
+                    )
+        except RltunedError as error:
+            self.log.warning("queue.not_given_back", sentence="It is tried again in the next cycle.", reason=str(error))
+        except Exception:
+            self.log.exception("cycle.defect", sentence="This is a defect; please report it.")
+        self.metrics.unable.set(self._unable)
+        self._returns.keep(self.journal.entries)
+        self.metrics.unreturned.set(len(self._returns.waiting))
 
     def _as_many_as_fit(self, jobs: Sequence[int]) -> Sequence[int]:
         """Giving back takes up to two writes a job; what does not fit into the budget waits for the next cycle."""
@@ -592,10 +733,23 @@ class Daemon:
         self._beat()
 
     def _beat(self) -> None:
+        if self.writer_factory is None:
+            return  # a dry run gives nothing back: it must not keep the dead-man timer from it
         now = self.clock.monotonic()
         if now - self._beat_at >= 5.0:
             self._beat_at = now
-            beat(self._directories(), self.clock.time(), max(STALE_SECONDS, 4 * self.config.cycle.interval))
+            condition = Condition(
+                writing=self.stage in WRITING,
+                inactive=now - self._acted_at,
+                unreturned=tuple(self._returns.waiting[:MOST_NAMED]),
+            )
+            if beat(self._directories(), Moment.of(self.clock), self._stale_after, condition):
+                self._silent |= self._stale_after < now - self._shown_at < math.inf
+                self._shown_at = now
+
+    @property
+    def _stale_after(self) -> float:
+        return max(STALE_SECONDS, 4 * self.config.cycle.interval)
 
     def _directories(self) -> Sequence[Path]:
         state = self.config.state
@@ -669,7 +823,7 @@ class Daemon:
             self.config = config.model_copy(update=kept)
             self.policy, self._chosen = policy, None
             self.demoted, self._alarms = "", 0
-            self._stuck.clear()
+            self._returns.soon()
             self._facts_at = float("-inf")
             if self.facts is not None:
                 self.findings = prerequisites(self.facts, self.config)
@@ -684,7 +838,8 @@ class Daemon:
         """Wait for the running cycle (see `request_stop`), then close what is open. The queue is given back by ``rltuned restore``."""
         with self._turn:
             self.journal.close()
-            stop_beating(self._directories())
+            if self.writer_factory is not None:  # else a heartbeat that is there is somebody else's
+                stop_beating(self._directories())
 
 
 def _kind(error: SlurmError) -> str:
@@ -696,12 +851,16 @@ def _kind(error: SlurmError) -> str:
     return kinds.get(type(error), "other")
 
 
+def _unread(snapshot: Snapshot, job: int) -> bool:
+    """Whether Slurm's answers do not tell how the job is."""
+    return bool(snapshot.unread.about(job, queued=job in snapshot.jobs.row_of))
+
+
 def _partition_shares(snapshot: Snapshot, changes: Sequence[Change]) -> dict[int, OverSubscribe]:
     """OverSubscribe of the partitions of the jobs that are to be isolated; UNKNOWN where several differ."""
     shares: dict[int, OverSubscribe] = {}
     for change in changes:
-        row = snapshot.jobs.row_of.get(change.job_id)
-        if change.field is not Field.OVERSUBSCRIBE or row is None:
+        if change.field is not Field.OVERSUBSCRIBE or (row := snapshot.jobs.row_of.get(change.job_id)) is None:
             continue
         names = snapshot.jobs.partition.value(row).split(",")
         found = {part.oversubscribe for name in names if (part := snapshot.partition_by_name.get(name)) is not None}

@@ -96,6 +96,13 @@ class Metrics:
             "Seconds of waiting that the moves found by it are expected to save, all jobs together.",
         )
         self.rehearsal_ready = gauge("rehearsal_ready", "Whether the worker that plays the queue ahead can be asked.")
+        self.unable = gauge(
+            "unable_seconds", "Time for which Slurm has answered but no plan could be carried out; 0: the last one was."
+        )
+        self.unreturned = gauge(
+            "unreturned_jobs",
+            "Pending jobs that are to be given back to Slurm and could not be yet; tried again for ever.",
+        )
         self.restored = counter("restored_jobs", "Jobs that the running daemon gave back to Slurm.")
         self.verdict = gauge(
             "verdict_state", "What the verdict is worth to policy auto: 1 for its state, 0 for the others.", ["state"]

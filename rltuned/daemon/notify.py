@@ -1,16 +1,10 @@
-"""Telling the outside that we live: sd_notify(3) by hand, and the heartbeat file of the dead-man timer."""
+"""Telling the outside that we live: sd_notify(3) by hand."""
 
 import contextlib
-import json
-import os
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Self
-
-from rltuned.daemon.files import write_atomic
-from rltuned.daemon.restore import HEARTBEAT_NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +58,3 @@ class Notifier:
 
 def _line(text: str) -> str:
     return " ".join(text.split())[:500]
-
-
-def beat(directories: Iterable[Path], now: float, stale_after: float) -> bool:
-    """Write the heartbeat into each directory. False when no disk took it; the dead-man timer then restores in time."""
-    data = json.dumps({"time": now, "stale_after": stale_after, "pid": os.getpid()}).encode() + b"\n"
-    taken = False
-    for directory in directories:
-        # Not durable: a heartbeat lost in a power cut is rightly stale.
-        with contextlib.suppress(OSError):
-            write_atomic(directory / HEARTBEAT_NAME, data, durable=False)
-            taken = True
-    return taken
-
-
-def stop_beating(directories: Iterable[Path]) -> None:
-    """Remove the heartbeat: an orderly end. What is left to restore is restored by the dead-man timer at once."""
-    for directory in directories:
-        with contextlib.suppress(OSError):
-            (directory / HEARTBEAT_NAME).unlink()

@@ -13,13 +13,18 @@ from rltuned.cluster.changes import Change, Field, JobStatus, OverSubscribe
 from rltuned.daemon.claims import (
     BAD_CONSTRAINTS,
     MULTIFACTOR,
+    NO_TERMS,
     NOT_ELIGIBLE,
     SETTLE_SECONDS,
     Entry,
     Value,
     among,
+    claimed,
     confirmed,
+    dated,
     estranged,
+    given_back,
+    may_be_requeued,
     recognised,
     requeued,
     rolled_back,
@@ -61,14 +66,24 @@ class Reconciler:
     _unlisted: dict[int, int] = field(default_factory=dict)
     """Jobs that sprio left out last time while it listed others, with their priority."""
 
-    def reconcile(self, journal: Journal, seen: Mapping[int, JobStatus], now: float, *, calculated: bool) -> Reconciled:
+    def reconcile(
+        self,
+        journal: Journal,
+        seen: Mapping[int, JobStatus],
+        now: float,
+        *,
+        calculated: bool,
+        silent: bool = False,
+    ) -> Reconciled:
         """Settle every difference.
 
         Args:
             journal: is updated, in memory and on disk.
             seen: the jobs of the journal's entries, as far as Slurm knows them.
-            now: epoch seconds of the reading.
+            now: when the jobs were read, by the steady clock, as `Entry.touched`.
             calculated: sprio lists at least one job of the cluster, so a job that it leaves out is left out on purpose.
+            silent: the daemon gave no sign of life for so long that the dead-man timer may have given jobs back: neutral
+                values are its doing, and not somebody's who wants these jobs left alone.
 
         Raises:
             JournalError: what was learned is not on disk (in memory it counts).
@@ -81,6 +96,7 @@ class Reconciler:
         missing: set[int] = set()
         unlisted: dict[int, int] = {}
         rollback = _slurmctld_went_back(journal, seen)
+        ids_go_on = any(job in seen and seen[job].submit_time == e.submit_time for job, e in journal.entries.items())
         for job, entry in journal.entries.items():
             status = seen.get(job)
             if status is None:
@@ -91,10 +107,10 @@ class Reconciler:
             if status.strange:
                 continue
             if status.submit_time != entry.submit_time:
-                again = requeued(entry, status) if status.pending else None
+                again = requeued(entry, status, ids_go_on=ids_go_on) if status.pending else None
                 if again is not None:
                     changed.append(again)
-                elif status.pending and (status.site_factor is not None or not _may_be_requeued(entry)):
+                elif status.pending and (status.site_factor is not None or not may_be_requeued(entry)):
                     forgotten.append(job)
                 continue
             if not status.pending:
@@ -102,7 +118,8 @@ class Reconciler:
             if status.site_factor is None and not status.held:
                 unlisted[job] = status.priority
             explicit = calculated and self._unlisted.get(job) == status.priority
-            after = _settle(entry, status, now, explicit=explicit, rollback=rollback)
+            before = _helped(dated(entry, now), status, now) if silent else dated(entry, now)
+            after = _settle(before, status, now, explicit=explicit, rollback=rollback)
             rescue = _rescue(after, status)
             if rescue is not None:
                 rescues.append(rescue)
@@ -143,8 +160,18 @@ def _owes_now(entry: Entry, status: JobStatus | None) -> bool:
     return entry.owes_nice and not entry.applied.foreign and not entry.doubts.get(Field.PRIORITY) and status.nice == 0
 
 
-def _may_be_requeued(entry: Entry) -> bool:
-    return entry.applied.site_factor != 0 or entry.applied.priority is not None
+def _helped(entry: Entry, status: JobStatus, now: float) -> Entry:
+    """The entry of a job that the dead-man timer may have given back."""
+    neutral: dict[Field, Value] = {
+        Field.SITE_FACTOR: 0,
+        Field.PRIORITY: MULTIFACTOR,
+        Field.EXC_NODES: entry.applied.exc_nodes_before,
+    }
+    for of, value in neutral.items():
+        claim = claimed(entry.applied, of)
+        if claim is not None and not same(of, claim, value) and same(of, shown(status, of), value) and not status.held:
+            entry = replace(given_back(entry, of, value, sure=False), touched=now)
+    return entry
 
 
 def _settle(entry: Entry, status: JobStatus, now: float, *, explicit: bool, rollback: bool) -> Entry:
@@ -179,6 +206,8 @@ def _settle_factor(entry: Entry, status: JobStatus, now: float, *, explicit: boo
         return _settle_value(entry, of, status.site_factor, now)
     at_stake = entry.applied.site_factor != 0 or bool(entry.doubts.get(of))
     hidden_by_us = entry.applied.priority is not None or bool(entry.doubts.get(Field.PRIORITY))
+    if entry.applied.site_factor == 0 and status.priority == NO_TERMS:
+        return entry  # what we wrote last, 0, looks the same
     if at_stake and explicit and not hidden_by_us and status.reason not in NOT_ELIGIBLE:
         return estranged(entry, of, hidden=True)
     return entry
@@ -235,25 +264,41 @@ def view(snapshot: "Snapshot", journal: Journal) -> dict[int, JobStatus]:
     """
     jobs = snapshot.jobs
     found: dict[int, JobStatus] = {}
+    rows: list[int] = []
     for job in journal.entries:
         row = jobs.row_of.get(job)
         if reason := snapshot.unread.about(job, queued=row is not None):
             found[job] = JobStatus.not_understood(job, reason)
-            continue
-        if row is None or int(jobs.state[row]) not in {0, 1}:  # JobState.PENDING, RUNNING
-            continue
-        found[job] = JobStatus(
-            job_id=job,
-            submit_time=int(jobs.submit_time[row]),
-            pending=int(jobs.state[row]) == 0,
-            held=bool(jobs.held[row]) or int(jobs.priority[row]) == 0,
-            priority=int(jobs.priority[row]),
-            nice=int(jobs.nice[row]),
-            site_factor=int(jobs.site_factor[row]) if bool(jobs.site_known[row]) else None,
-            oversubscribe=OverSubscribe(jobs.oversubscribe.value(row) or OverSubscribe.UNKNOWN),
-            exc_nodes=jobs.exc_nodes.value(row),
-            reason=jobs.reason.value(row),
-        )
+        elif row is not None:
+            rows.append(row)
+    numbers = (
+        jobs.job_id,
+        jobs.submit_time,
+        jobs.state,
+        jobs.held,
+        jobs.priority,
+        jobs.nice,
+        jobs.site_factor,
+        jobs.site_known,
+    )
+    share_of = [*(OverSubscribe(name) for name in jobs.oversubscribe.names), OverSubscribe.UNKNOWN]
+    columns = [column[rows].tolist() for column in numbers]
+    columns += [column.codes[rows].tolist() for column in (jobs.oversubscribe, jobs.exc_nodes, jobs.reason)]
+    lists, reasons = ((*column.names, "") for column in (jobs.exc_nodes, jobs.reason))  # code −1 is the last
+    for job, submit, state, held, priority, nice, factor, known, share, listed, why in zip(*columns, strict=True):
+        if state in {0, 1}:  # JobState.PENDING, RUNNING
+            found[job] = JobStatus(
+                job_id=job,
+                submit_time=int(submit),
+                pending=state == 0,
+                held=held or priority == 0,
+                priority=priority,
+                nice=nice,
+                site_factor=factor if known else None,
+                oversubscribe=share_of[share],
+                exc_nodes=lists[listed],
+                reason=reasons[why],
+            )
     return found
 
 

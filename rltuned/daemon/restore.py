@@ -1,7 +1,9 @@
 """The way back: take everything of rltuned's off the queue, and prove it. Imports no NumPy, needs no daemon, no model.
 
-A job is undone in rounds of read and write, until a reading shows nothing of ours on it; each round asks only for what
-is still there, so an interrupted restore is continued by the next one. Only a value that is ours is taken back.
+Jobs are undone in batches of read and write, however long Slurm's RPC limiter makes each wait: a batch acts on a reading
+that was made for it. A job comes up again until a reading shows nothing of ours on it; only what is still there is asked
+for, so an interrupted restore is continued by the next one. Only a value that is ours is taken back. A job is forgotten when a
+reading long enough after its undoing shows nothing of ours: the next restore's (the dead-man timer's) or the daemon's.
 
 =============  ======================================================================================================
 SiteFactor     → 0. Also on held jobs and under somebody's explicit priority, where Slurm takes it but does not show it
@@ -15,38 +17,41 @@ OverSubscribe  one-way in Slurm (docs/placement.md). NO → YES only where that 
 Running jobs are left alone: what they carry has no effect unless they are requeued, and then the next restore sees it.
 """
 
-import json
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import Any, Final, TypeVar
+from itertools import islice
+from typing import Any, Final
 
 from rltuned.cluster.changes import Applied, Change, Field, JobStatus, Outcome, OverSubscribe
 from rltuned.daemon.budget import STATUS_RPCS, Budget
 from rltuned.daemon.claims import (
     BAD_CONSTRAINTS,
     MULTIFACTOR,
+    READING_SECONDS,
+    SETTLE_SECONDS,
     Entry,
     Value,
     among,
+    dated,
     estranged,
+    given_back,
     intended,
+    may_be_requeued,
     requeued,
     same,
     shown,
-    take,
+    without_doubts,
 )
 from rltuned.daemon.clock import Clock
 from rltuned.daemon.journal import Journal
 from rltuned.errors import JournalError, SlurmError
 from rltuned.slurm.port import SlurmReader, SlurmWriter
 
-_T = TypeVar("_T")
-
-ROUNDS: Final = 4
-"""Release, nice, a retry, and the proof."""
-CHUNK: Final = 200
-"""Most jobs per batch: an interrupt loses no more than one."""
+TRIES: Final = 3
+"""Writes to one job: release, nice, a retry. A reading follows each; the last one is the proof."""
+CHUNK: Final = 500
+"""Most jobs per batch: written within about a second of their reading, and an interrupt loses no more than one batch."""
 ROUND_PAUSE: Final = 1.0
 """Seconds before a retry: Slurm shows a released job in sprio within its next calculation at the latest."""
 
@@ -58,8 +63,6 @@ ISOLATED: Final = frozenset({OverSubscribe.NO, OverSubscribe.UNKNOWN})
 
 NOT_UNDERSTOOD: Final = "?"
 """As the field of a `Leftover`: any of them."""
-
-HEARTBEAT_NAME: Final = "heartbeat.json"
 
 Progress = Callable[[int, int], None]
 """Called with (jobs done, jobs in all)."""
@@ -74,6 +77,8 @@ class Leftover:
     value: str
     reason: str
     remedy: str
+    final: bool = False
+    """Slurm has no way to take it back: another try would end the same way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,8 @@ class RestoreReport:
     orphans: tuple[int, ...] = ()
     """Jobs with a SiteFactor that the journal does not know; cleared only when asked for."""
     cleared_orphans: tuple[int, ...] = ()
+    marked: tuple[int, ...] = ()
+    """Pending jobs that carried nothing of ours: left alone from now on, as asked."""
     journal_trouble: str = ""
     """Why the journal could not be brought up to date; the queue is restored nevertheless."""
 
@@ -117,6 +124,8 @@ class RestoreReport:
             parts.append(f"{len(self.running)} running")
         if self.foreign:
             parts.append(f"{len(self.foreign)} changed by others and left to them")
+        if self.marked:
+            parts.append(f"{len(self.marked)} carried nothing and are left alone from now on")
         return ", ".join(parts)
 
 
@@ -127,6 +136,11 @@ class _Steps:
     release: bool = False
     writes: list[Change] = field(default_factory=list)
     left: list[Leftover] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """Updates that it takes."""
+        return len(self.writes) + self.release
 
 
 def restore(
@@ -179,127 +193,157 @@ class _Restore:
     _release_asked: set[int] = field(default_factory=set)
     _release_answer: str = ""
     _packs_again: bool | None = None
+    _gone: set[int] = field(default_factory=set)
+    _running: set[int] = field(default_factory=set)
+    _written: set[int] = field(default_factory=set)
+    _ids_go_on: bool = False
+    """A job of the journal was seen with the submit time that the journal has: slurmctld did not lose its state."""
 
     def run(self, job_ids: Collection[int] | None, orphans: bool) -> RestoreReport:
-        known = self.journal.entries
-        wanted = {job: entry for job, entry in known.items() if job_ids is None or job in job_ids}
-        asked = sorted({*wanted, *(job_ids or ())})
-        seen: Mapping[int, JobStatus] = {}
-        if wanted or orphans:
-            seen = self._read(asked, everything=orphans)
-        strangers = {
-            job: status
-            for job, status in seen.items()
-            if status.pending and status.site_factor not in {None, 0} and job not in known
-        }
-        if job_ids is not None:
-            strangers = {job: status for job, status in strangers.items() if job in job_ids}
-        entries = dict(wanted)
+        known, began = self.journal.entries, self.clock.steady()
+        entries = {job: dated(entry, began) for job, entry in known.items() if job_ids is None or job in job_ids}
+        others = self._unknown(job_ids, everything=orphans)
+        strangers = {job: status for job, status in others.items() if status.site_factor not in {None, 0}}
         if orphans:
             for job, status in strangers.items():
                 factor = status.site_factor or 0
                 entries[job] = Entry(Applied(job, status.submit_time, 0.0, site_factor=factor))
-        gone, running = [], []
-        unread: list[Leftover] = []
-        for job, entry in list(entries.items()):
-            found = seen.get(job)
-            if found is None:
-                gone.append(job)
-                del entries[job]
-            elif found.strange:
-                unread.append(_not_understood(found))
-                del entries[job]
-            elif not found.pending:
-                running.append(job)
-                del entries[job]
-            elif found.submit_time != entry.submit_time:
-                again = requeued(entry, found)
-                if again is not None:
-                    entries[job] = again
-                else:
-                    gone.append(job)
-                    del entries[job]
-        left = self._rounds(entries, seen)
-        left += unread
+        before = dict(entries)
+        left = self._work_off(entries)
         stuck = {item.job_id for item in left}
-        foreign = sorted(job for job, entry in entries.items() if entry.applied.foreign)
+        foreign = {job for job, entry in entries.items() if entry.applied.foreign}
+        proven = {job for job in entries if not before[job].claims and began - before[job].touched >= SETTLE_SECONDS}
+        # What carried nothing of ours is marked all the same: an admin asked to leave it alone.
+        marked = others.keys() - entries.keys() if self.hands_off else frozenset[int]()
+        marks = [Entry(Applied(job, others[job].submit_time, 0.0, foreign=True)) for job in sorted(marked)]
         self._note(
-            self._kept(entries, left), [*gone, *(job for job in entries if job not in stuck and job not in foreign)]
+            [*self._kept(entries, left, proven), *marks],
+            [*self._gone, *(job for job in entries if job not in stuck and job not in foreign)],
         )
+        undone = {job for job in entries if before[job].claims or job in self._written}
         return RestoreReport(
-            restored=tuple(sorted(set(entries) - stuck - set(strangers) - set(foreign))),
+            restored=tuple(sorted(undone - stuck - strangers.keys() - foreign)),
             left=tuple(sorted(left, key=lambda item: (item.job_id, item.field))),
-            gone=tuple(sorted(gone)),
-            running=tuple(sorted(running)),
-            foreign=tuple(foreign),
+            gone=tuple(sorted(self._gone)),
+            running=tuple(sorted(self._running)),
+            foreign=tuple(sorted(foreign)),
             orphans=() if orphans else tuple(sorted(strangers)),
-            cleared_orphans=tuple(sorted(set(strangers) - stuck)) if orphans else (),
+            cleared_orphans=tuple(sorted(strangers.keys() - stuck)) if orphans else (),
+            marked=tuple(sorted(marked)),
             journal_trouble=self._trouble,
         )
 
-    def _kept(self, entries: Mapping[int, Entry], left: Sequence[Leftover]) -> list[Entry]:
-        """Entries that stay in the journal: with what is left, or as a mark to keep away."""
+    def _unknown(self, job_ids: Collection[int] | None, *, everything: bool) -> dict[int, JobStatus]:
+        """Pending jobs that the journal does not know: of those asked for, or (None and `everything`) of the queue."""
+        known = self.journal.entries
+        asked = None if job_ids is None else sorted(set(job_ids) - known.keys())
+        if not asked and not (asked is None and everything):
+            return {}
+        seen = self._read(asked)
+        return {job: status for job, status in seen.items() if status.pending and job not in known}
+
+    def _kept(self, entries: Mapping[int, Entry], left: Sequence[Leftover], proven: Collection[int]) -> list[Entry]:
+        """Entries that stay in the journal: with what is left, or as a mark to keep away.
+
+        And those of jobs that are not `proven`: a slurmctld that is killed comes back with the state of some seconds ago,
+        so a value that was taken back just now stays in doubt until it was seen to be gone after that time.
+        """
         fields: dict[int, set[str]] = {}
         for item in left:
             fields.setdefault(item.job_id, set()).add(item.field)
         kept: list[Entry] = []
         for job, entry in entries.items():
-            remains = entry
+            remains, sure = entry, job in proven
             if NOT_UNDERSTOOD in fields.get(job, ()):
                 kept.append(entry)  # nothing was seen, so nothing is known to be gone
                 continue
             if Field.SITE_FACTOR.value not in fields.get(job, ()):
-                remains = _cleared(remains, Field.SITE_FACTOR, 0)
+                remains = given_back(remains, Field.SITE_FACTOR, 0, sure=sure)
             if Field.PRIORITY.value not in fields.get(job, ()):
-                remains = _cleared(remains, Field.PRIORITY, MULTIFACTOR)
-            if Field.NICE.value not in fields.get(job, ()) and remains.applied.priority is None:
+                remains = given_back(remains, Field.PRIORITY, MULTIFACTOR, sure=sure)
+            explicit = remains.applied.priority is not None or remains.doubts.get(Field.PRIORITY)
+            if Field.NICE.value not in fields.get(job, ()) and not explicit:
                 remains = replace(remains, applied=replace(remains.applied, nice=0, base=0))
             if Field.EXC_NODES.value not in fields.get(job, ()):
-                remains = _cleared(remains, Field.EXC_NODES, remains.applied.exc_nodes_before)
+                remains = given_back(remains, Field.EXC_NODES, remains.applied.exc_nodes_before, sure=sure)
             if Field.OVERSUBSCRIBE.value not in fields.get(job, ()):
                 applied = replace(remains.applied, oversubscribe=None, oversubscribe_before=None)
-                remains = _without_doubts(replace(remains, applied=applied), Field.OVERSUBSCRIBE)
+                remains = without_doubts(replace(remains, applied=applied), Field.OVERSUBSCRIBE)
             if self.hands_off:
                 remains = replace(remains, applied=replace(remains.applied, foreign=True))
             if not remains.is_empty:
                 kept.append(remains)
         return kept
 
-    def _rounds(self, entries: dict[int, Entry], seen: Mapping[int, JobStatus]) -> list[Leftover]:
-        left: list[Leftover] = []
-        for number in range(ROUNDS):
-            work: dict[int, _Steps] = {}
-            left = []
-            for job, entry in entries.items():
-                status = seen.get(job)
-                if status is not None and status.strange:
-                    left.append(_not_understood(status))
-                if status is None or not status.pending:
-                    continue
-                steps, entries[job] = self._steps(entry, status)
-                left.extend(steps.left)
-                if steps.release or steps.writes:
-                    work[job] = steps
-            if not work:
-                break
-            if number == ROUNDS - 1:
-                left.extend(item for job, steps in work.items() for item in self._gave_up(job, steps, seen[job]))
-                break
-            if number > 1:
-                self.clock.sleep(ROUND_PAUSE)
-            self._announce(entries, work)
-            self._carry_out(work)
-            seen = self._read(sorted(entries))
-        return left
+    def _work_off(self, entries: dict[int, Entry]) -> list[Leftover]:
+        """Batch by batch: read, judge, write; each job comes up again until a reading shows nothing of ours on it.
 
-    def _read(self, ids: Sequence[int], *, everything: bool = False) -> Mapping[int, JobStatus]:
-        """Fresh statuses; `everything`: of all pending jobs, and of the journal's whatever their state."""
+        Jobs that are gone or run are taken out of `entries`; the others are brought up to date.
+        """
+        left: dict[int, list[Leftover]] = {}
+        tries = dict.fromkeys(entries, 0)
+        total, todo = len(entries), deque(entries)
+        while todo:
+            batch = list(islice(todo, CHUNK))
+            if tries[batch[0]] > 1:
+                self.clock.sleep(ROUND_PAUSE)
+            # A job that was written already is only looked at again, as a rule.
+            self._pause(STATUS_RPCS + max(1, sum(not tries[job] for job in batch)))
+            self.budget.start_cycle()
+            read_at = self.clock.steady()
+            seen = self._read(batch)
+            self._ids_go_on |= any(seen[job].submit_time == entries[job].submit_time for job in batch if job in seen)
+            room = max(1, self.budget.allowance(CHUNK, self.clock.monotonic()))
+            work: dict[int, _Steps] = {}
+            while batch and room > 0:
+                job = batch.pop(0)
+                todo.popleft()
+                left.pop(job, None)
+                steps = self._judge(job, entries, seen.get(job))
+                if steps is None:
+                    continue
+                left[job] = steps.left
+                if not steps.count:
+                    continue
+                if tries[job] == TRIES:
+                    left[job] = [*steps.left, *self._gave_up(job, steps, seen[job])]
+                    continue
+                work[job] = steps
+                room -= steps.count
+            if work:
+                self._announce(entries, work)
+                if self.clock.steady() - read_at <= READING_SECONDS:  # else they are read and judged anew
+                    self._carry_out(work)
+                    self._written.update(work)
+                for job in work:
+                    tries[job] += 1
+                todo.extend(work)
+            self._tell(total - sum(not tries[job] for job in todo), total)
+        return [item for items in left.values() for item in items]
+
+    def _judge(self, job: int, entries: dict[int, Entry], status: JobStatus | None) -> "_Steps | None":
+        """What this job still needs; None where it is gone or runs."""
+        entry = entries[job]
+        if status is not None and status.strange:
+            return _Steps(left=[_not_understood(status)])
+        if status is not None and status.pending and status.submit_time != entry.submit_time:
+            again = requeued(entry, status, ids_go_on=self._ids_go_on)
+            if again is None and status.site_factor is None and may_be_requeued(entry):
+                return _Steps(left=[_unidentified(entry)])
+            status = None if again is None else status
+            entry = again or entry
+        if status is None or not status.pending:
+            (self._gone if status is None else self._running).add(job)
+            del entries[job]
+            return None
+        steps, entries[job] = self._steps(entry, status)
+        return steps
+
+    def _read(self, ids: Sequence[int] | None) -> Mapping[int, JobStatus]:
+        """Fresh statuses; None: of all pending jobs."""
         self._pause(STATUS_RPCS)
-        seen = dict(self.reader.status(ids)) if ids else {}
+        seen = self.reader.status(ids)
         self.budget.spend(STATUS_RPCS, self.clock.monotonic())
-        if everything:
-            seen |= self.reader.status(None)
-            self.budget.spend(STATUS_RPCS, self.clock.monotonic())
         return seen
 
     def _steps(self, entry: Entry, status: JobStatus) -> tuple[_Steps, Entry]:
@@ -369,6 +413,7 @@ class _Restore:
                 status.oversubscribe.value,
                 f"OverSubscribe=NO cannot be taken back in Slurm; {reason}",
                 "none needed: it waits for an idle node; its owner may submit it again",
+                final=True,
             )
         )
 
@@ -404,7 +449,7 @@ class _Restore:
 
     def _announce(self, entries: dict[int, Entry], work: Mapping[int, _Steps]) -> None:
         """Put the neutral values in doubt first, so that a daemon that goes on after an interrupt takes them for ours."""
-        now = self.clock.time()
+        now = self.clock.steady()
         for job, steps in work.items():
             entry = entries[job]
             for change in steps.writes:
@@ -429,39 +474,23 @@ class _Restore:
     def _carry_out(self, work: Mapping[int, _Steps]) -> None:
         releases = [job for job, steps in work.items() if steps.release]
         writes = [change for steps in work.values() for change in steps.writes]
-        total, done = len(releases) + len(writes), 0
-        while releases:
-            batch = self._batch(releases)
-            self._release_asked.update(batch)
+        self.budget.spend(0, self.clock.monotonic(), writes=len(releases) + len(writes))
+        if releases:
+            self._release_asked.update(releases)
             try:
-                self.writer.release(batch)
+                self.writer.release(releases)
             except SlurmError as error:
                 self._release_answer = str(error)
-            releases = releases[len(batch) :]
-            done += len(batch)
-            self._tell(done, total)
-        while writes:
-            chunk = self._batch(writes)
+        if writes:
             try:
-                for answer in self.writer.write(chunk):
+                for answer in self.writer.write(writes):
                     said = answer.message or ("" if answer.outcome in {None, Outcome.APPLIED} else answer.outcome.value)
                     if not answer.sent:
                         said = said or "not sent"
                     self._answers[answer.change.job_id, answer.change.field] = said
             except SlurmError as error:
-                for change in chunk:
+                for change in writes:
                     self._answers[change.job_id, change.field] = str(error)
-            writes = writes[len(chunk) :]
-            done += len(chunk)
-            self._tell(done, total)
-
-    def _batch(self, items: Sequence[_T]) -> list[_T]:
-        self._pause(min(len(items), 8))
-        self.budget.start_cycle()
-        now = self.clock.monotonic()
-        count = max(1, min(CHUNK, self.budget.allowance(len(items), now)))
-        self.budget.spend(0, now, writes=count)
-        return list(items[:count])
 
     def _pause(self, rpcs: int) -> None:
         seconds = self.budget.wait(rpcs, self.clock.monotonic())
@@ -513,15 +542,16 @@ def _change(entry: Entry, of: Field, before: Value, after: Value) -> Change:
     return Change(entry.job_id, entry.submit_time, of, before, after, position=0, nice=entry.applied.nice)
 
 
-def _cleared(entry: Entry, of: Field, neutral: Value) -> Entry:
-    return _without_doubts(replace(entry, applied=take(entry.applied, of, neutral)), of)
-
-
-def _without_doubts(entry: Entry, of: Field) -> Entry:
-    return replace(
-        entry,
-        doubts={name: values for name, values in entry.doubts.items() if name is not of},
-        previous={name: value for name, value in entry.previous.items() if name is not of},
+def _unidentified(entry: Entry) -> Leftover:
+    of = Field.SITE_FACTOR if any(entry.ours(Field.SITE_FACTOR)) else Field.PRIORITY
+    return Leftover(
+        entry.job_id,
+        of.value,
+        "?",
+        "it is the job that carried our value and was requeued, or, after slurmctld lost its state, another one with its"
+        " id; sprio does not list it, so neither can be ruled out",
+        "look again once it is released; if it was requeued: scontrol update"
+        f" JobId={entry.job_id} SiteFactor=0, or scontrol release {entry.job_id} for an explicit priority",
     )
 
 
@@ -580,34 +610,3 @@ def remains(journal: Journal, seen: Mapping[int, JobStatus]) -> Remains:
         if status.pending and status.site_factor not in {None, 0} and job not in journal.entries
     ]
     return Remains(tuple(sorted(jobs)), tuple(sorted(unverifiable)), tuple(sorted(foreign)), tuple(sorted(stray)))
-
-
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
-    """The daemon's sign of life, as the dead-man timer reads it."""
-
-    time: float
-    """Epoch seconds of the last one."""
-    stale_after: float
-    """Seconds after which the daemon itself considers it stale (several cycles)."""
-    pid: int
-
-
-def read_heartbeat(*directories: Path | None) -> Heartbeat | None:
-    """The latest heartbeat in any of the state directories; None when there is none that can be understood."""
-    found: list[Heartbeat] = []
-    for directory in directories:
-        if directory is None:
-            continue
-        try:
-            data = json.loads((directory / HEARTBEAT_NAME).read_text(encoding="utf-8"))
-            found.append(Heartbeat(float(data["time"]), float(data["stale_after"]), int(data["pid"])))
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-    return max(found, key=lambda heartbeat: heartbeat.time, default=None)
-
-
-def is_stale(max_age: float, now: float, *directories: Path | None) -> bool:
-    """Whether the daemon shows no sign of life: no heartbeat, or none for `max_age` seconds (several cycles at least)."""
-    heartbeat = read_heartbeat(*directories)
-    return heartbeat is None or now - heartbeat.time > max(max_age, heartbeat.stale_after)

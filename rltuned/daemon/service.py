@@ -7,20 +7,21 @@ import select
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC
 from pathlib import Path
 from typing import Final
 
 import prometheus_client
 from apscheduler.executors.pool import ThreadPoolExecutor
-from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
 from rltuned import __version__
 from rltuned.config import Config, Effective, SlurmSection
 from rltuned.daemon.clock import Clock, SystemClock
+from rltuned.daemon.files import make_directory
 from rltuned.daemon.history import RunTimes
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import Lock, holder
@@ -29,6 +30,7 @@ from rltuned.daemon.loop import CycleOutcome, Daemon, load_policy
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.metrics import serve as serve_metrics
 from rltuned.daemon.notify import Notifier
+from rltuned.daemon.pace import SteadyScheduler
 from rltuned.daemon.planning import Ending, Estimating, Planning, no_estimates, none_ended
 from rltuned.daemon.rehearse import KERNELS, Here, RehearsalProcess
 from rltuned.daemon.rehearse import check as check_rehearsal
@@ -68,6 +70,7 @@ def serve(
     Raises:
         ConfigError, ModelError: nothing was started.
         LockedError: another rltuned steers this cluster.
+        StateError: this user cannot use the state directory.
         JournalError: the journal cannot be read.
         SlurmUnavailableError: `once`, and the cycle failed.
     """
@@ -81,8 +84,7 @@ def serve(
     log = make(config.log.level, config.log.format, sys.stderr)
     notifier = Notifier.of(os.environ, os.getpid())
     with ExitStack() as stack:
-        stack.enter_context(_lock(config.state.directory, clock))
-        journal = Journal.open(config.state.directory, config.state.mirror)
+        journal, owns = _journal(config, clock, stack, dry_run=dry_run)
         metrics = Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
         endpoint = serve_metrics(metrics, config.metrics) if not once else None
         if endpoint is not None:
@@ -99,6 +101,7 @@ def serve(
             log=log,
             metrics=metrics,
             notifier=notifier,
+            owns=owns,
         )
         stack.callback(daemon.stop)
         state = config.state.directory
@@ -136,11 +139,26 @@ def serve(
         log.info("daemon.stopped", sentence="The running cycle was finished. `rltuned restore` gives the queue back.")
 
 
+def _journal(config: Config, clock: Clock, stack: ExitStack, *, dry_run: bool) -> tuple[Journal, Callable[[], bool]]:
+    """The journal, behind the lock, and whether the lock still holds.
+
+    A dry run writes neither Slurm nor the journal, so it needs no lock.
+    """
+    state = config.state
+    if not dry_run:
+        lock = stack.enter_context(_lock(state.directory, clock))
+        return Journal.open(state.directory, state.mirror), lock.still_held
+    with suppress(OSError):  # for the decision record; where it cannot be written, the log says so
+        make_directory(state.directory)
+    return Journal.look(state.directory, state.mirror), lambda: True
+
+
 def _lock(directory: Path, clock: Clock) -> Lock:
     """The lock; a restore (the dead-man timer's, say) that holds it is waited for.
 
     Raises:
         LockedError: another daemon has it, or the restore takes long.
+        StateError: it cannot be opened.
     """
     deadline = clock.monotonic() + RESTORE_WAIT
     while True:
@@ -166,36 +184,54 @@ def checked(config: Config) -> Config:
 def _run(
     daemon: Daemon, load: Callable[[], Effective], notifier: Notifier, clock: Clock, hurry: Callable[[], None]
 ) -> None:
-    """Cycles at a fixed rate in a thread of their own; signals and the watchdog here. `hurry` ends what a cycle waits for."""
+    """Cycles and reloads, one at a time, in a thread of their own; signals and the watchdog here, where nothing is waited for.
+
+    `hurry` ends what a cycle waits for.
+    """
+    asked, ending = threading.Event(), threading.Event()
 
     def trigger() -> IntervalTrigger:
         return IntervalTrigger(seconds=daemon.config.cycle.interval, timezone=UTC)
 
-    scheduler = BackgroundScheduler(
+    scheduler = SteadyScheduler(
+        SystemClock(),  # what APScheduler itself goes by, whatever the daemon does
         executors={"default": ThreadPoolExecutor(1)},
         job_defaults={"max_instances": 1, "coalesce": True, "misfire_grace_time": None},
         timezone=UTC,
     )
+
+    def reload() -> None:
+        asked.clear()  # a signal from now on is about what is written from now on
+        if ending.is_set():
+            return
+        notifier.reloading(clock.monotonic())
+        interval = daemon.config.cycle.interval
+        try:
+            if daemon.reload(lambda: checked(load().config)):
+                daemon.log = make(daemon.config.log.level, daemon.config.log.format, sys.stderr)
+                if daemon.config.cycle.interval != interval:
+                    scheduler.reschedule_job(JOB, trigger=trigger())
+        finally:
+            notifier.ready(f"{daemon.stage}: reloaded")
+
     with _signals() as wait:
-        scheduler.add_job(daemon.tick, trigger(), id=JOB, next_run_time=datetime.now(UTC))
+        scheduler.add_job(daemon.tick, trigger(), id=JOB, next_run_time=scheduler.now())
         scheduler.start()
         notifier.ready(f"{daemon.stage}: first cycle runs")
         pause = min(10.0, notifier.watchdog_seconds / 3) if notifier.watchdog_seconds else 10.0
         while True:
             caught = wait(pause)
+            # A Python that was built for an old C library waits by the wall clock: nobody waits longer than this.
+            scheduler.wakeup()
             if daemon.healthy():
                 notifier.watchdog()
             if caught & {signal.SIGTERM, signal.SIGINT}:
                 break
-            if signal.SIGHUP in caught:
-                notifier.reloading(clock.monotonic())
-                interval = daemon.config.cycle.interval
-                if daemon.reload(lambda: checked(load().config)):
-                    daemon.log = make(daemon.config.log.level, daemon.config.log.format, sys.stderr)
-                    if daemon.config.cycle.interval != interval:
-                        scheduler.reschedule_job(JOB, trigger=trigger())
-                notifier.ready(f"{daemon.stage}: reloaded")
+            if signal.SIGHUP in caught and not asked.is_set():
+                asked.set()
+                scheduler.add_job(reload)  # after the cycle that runs
         notifier.stopping()
+        ending.set()
         daemon.request_stop()
         hurry()
         scheduler.shutdown(wait=True)

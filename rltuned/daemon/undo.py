@@ -6,16 +6,22 @@ what a living daemon means to them.
 
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
+from typing import Final
 
 from rltuned.config import Config, SlurmSection
+from rltuned.daemon import handsoff
 from rltuned.daemon.budget import Budget
-from rltuned.daemon.clock import Clock, SystemClock
+from rltuned.daemon.clock import Clock, Moment, SystemClock
+from rltuned.daemon.heartbeat import DEAD_MAN_PATIENCE, Heartbeat, is_stale, read_heartbeat
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import Lock, holder
-from rltuned.daemon.restore import Progress, RestoreReport, is_stale, restore
+from rltuned.daemon.restore import Progress, RestoreReport, restore
 from rltuned.errors import JournalError, LockedError, SlurmError
 from rltuned.slurm.connect import open_reader, open_writer
 from rltuned.slurm.port import SlurmReader, SlurmWriter
+
+SECOND_LOOK: Final = 5.0
+"""Seconds after which a lock that is held without a sign of life is looked at once more."""
 
 
 def undo(
@@ -32,8 +38,9 @@ def undo(
     """Give the queue, or some jobs, back to Slurm.
 
     While a daemon runs, everything can only be restored by stopping it (it would apply its plan again a minute later);
-    single jobs can be restored beside it: the daemon sees that somebody changed them and leaves them alone for good.
-    A daemon that holds the lock but shows no sign of life is no obstacle for `if_stale`.
+    single jobs can be restored beside it: the daemon is told (`handsoff`) and leaves them alone for good.
+    A daemon that holds the lock but shows no sign of life, or lives but can neither act nor give anything back, is no
+    obstacle for `if_stale`.
 
     Args:
         config: state directories, backend, write budget.
@@ -50,12 +57,15 @@ def undo(
 
     Raises:
         LockedError: a daemon runs (or another restore); the message says who and what to do.
+        StateError: this user cannot use the state directory.
         JournalError: the journal cannot be read, so that nothing is known.
         SlurmError: the queue could not be read; try again, nothing is lost.
+        RltunedError: a living daemon could not be told to leave the jobs alone; nothing was changed.
     """
     clock = clock or SystemClock()
     state = config.state
-    if if_stale is not None and not is_stale(if_stale, clock.time(), state.directory, state.mirror):
+
+    if if_stale is not None and _cares(config, if_stale, clock, connect_reader):
         return None
     with ExitStack() as stack:
         record = _locked(config, stack, clock, beside_daemon=bool(job_ids) or if_stale is not None)
@@ -67,8 +77,10 @@ def undo(
                 raise
             journal, record = Journal(), False
         stack.callback(journal.close)
-        if not orphans and not any(not job_ids or job in job_ids for job in journal.entries):
+        if not orphans and not job_ids and not journal.entries:
             return RestoreReport()
+        if job_ids and not record:
+            handsoff.ask(state.directory, job_ids)
         reader = connect_reader(config.slurm)
         try:
             facts = reader.facts()
@@ -86,6 +98,38 @@ def undo(
             record=record,
             progress=progress,
         )
+
+
+def _cares(
+    config: Config, if_stale: float, clock: Clock, connect_reader: Callable[[SlurmSection], SlurmReader]
+) -> bool:
+    """Whether a daemon lives that looks after the queue by itself."""
+    state, patience = config.state, DEAD_MAN_PATIENCE * config.write.give_back_after
+
+    def sign() -> Heartbeat | None:
+        now = Moment.of(clock)
+        if is_stale(if_stale, now, state.directory, state.mirror):
+            return None
+        return read_heartbeat(now, state.directory, state.mirror)
+
+    first = sign()
+    if first is not None and first.condition.inactive <= patience:
+        return True
+    if first is not None:
+        # It lives, but carries out no plan and gave nothing back. Perhaps nobody can; and a slurmctld that is just back
+        # is the daemon's to use first.
+        try:
+            connect_reader(config.slurm).ping()
+        except SlurmError:
+            return True
+        clock.sleep(first.stale_after / 2)
+        second = sign()
+        return second is not None and second.condition.inactive <= patience
+    if holder(state.directory) is None:
+        return False
+    # A daemon that is just starting, or ending: it beats in a moment, or the lock is free.
+    clock.sleep(SECOND_LOOK)
+    return sign() is not None
 
 
 def _locked(config: Config, stack: ExitStack, clock: Clock, *, beside_daemon: bool) -> bool:

@@ -133,6 +133,10 @@ class SimulatedClock:
         """Epoch seconds."""
         return self._slurm.time
 
+    def steady(self) -> float:
+        """As `time`: nobody sets this clock."""
+        return self._slurm.time
+
     def monotonic(self) -> float:
         """Seconds since this clock was made."""
         return self._slurm.simulation.now - self._start

@@ -47,7 +47,7 @@ from rltuned.slurm.status import (
 _T = TypeVar("_T")
 
 _STATES: Final[Mapping[str, int]] = {
-    parse.PENDING: int(JobState.PENDING),
+    **dict.fromkeys(parse.WAITING_STATES, int(JobState.PENDING)),
     **dict.fromkeys(parse.HOLDING_STATES, int(JobState.RUNNING)),
 }
 

@@ -279,7 +279,7 @@ def read_status(runner: Runner, job_ids: Sequence[int] | None) -> dict[int, JobS
     ids = record_ids(table, strange)
     note_twins(table, ids, strange)
     for row, job in enumerate(ids):
-        pending = table["StateCompact"][row] == parse.PENDING
+        pending = table["StateCompact"][row] in parse.WAITING_STATES
         if row in strange or (not pending if wanted is None else job not in wanted):
             continue
         if job in found and found[job].pending:

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from cluster.support import NODES, ROOT, TESTBED, WANTED, Cluster, image_of
+from cluster.support import NODES, PATIENCE, ROOT, TESTBED, WANTED, Cluster, image_of
 from pytest_docker.plugin import get_docker_services
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.cluster)
+            # A test may start clusters and wait several times on a busy machine; this only ends one that hangs.
+            item.add_marker(pytest.mark.timeout(4 * PATIENCE))
 
 
 class Clusters:
@@ -63,9 +65,9 @@ class Clusters:
 
             # A kept cluster may have been left stopped or frozen by an interrupted session.
             if not cluster.slurmctld.running():
-                services.wait_until_responsive(cluster.slurmctld.running, timeout=120, pause=0.5)
+                services.wait_until_responsive(cluster.slurmctld.running, timeout=PATIENCE, pause=0.5)
             cluster.sh("pkill -CONT -x 'slurmctld(-wlm)?' || true")
-            services.wait_until_responsive(all_nodes_known, timeout=120, pause=0.5)
+            services.wait_until_responsive(all_nodes_known, timeout=PATIENCE, pause=0.5)
             self._running[release] = cluster
         return self._running[release]
 

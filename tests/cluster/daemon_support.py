@@ -64,7 +64,7 @@ def settle(cluster: Cluster) -> dict[int, int]:
         seen.append(recalculate(cluster))
         return len(seen) > STANDING and all(each == seen[-1] for each in seen[-STANDING:])
 
-    wait_until(stands_still, "priorities stand still", seconds=90, pause=1.5)
+    wait_until(stands_still, "priorities stand still", pause=1.5)
     return seen[-1]
 
 
@@ -160,10 +160,10 @@ class Daemon:
         """The `cycle.done` events so far."""
         return self.log("cycle.done")
 
-    def wait_cycles(self, count: int, seconds: float = 60) -> list[dict[str, Any]]:
+    def wait_cycles(self, count: int) -> list[dict[str, Any]]:
         """Waits until so many cycles have ended (counted from its start) and returns them all."""
         try:
-            wait_until(lambda: len(self.cycles()) >= count, f"{count} cycles are done", seconds=seconds, pause=0.3)
+            wait_until(lambda: len(self.cycles()) >= count, f"{count} cycles are done", pause=0.3)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.program.output()[-3000:]}") from None
         return self.cycles()
@@ -176,10 +176,10 @@ class Daemon:
         rows = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
         return {series: float(value) for series, _, value in rows}
 
-    def stop(self, seconds: float = 60) -> int:
+    def stop(self) -> int:
         """SIGTERM; returns the exit status."""
         self.program.kill("TERM")
-        return self.program.wait(seconds)
+        return self.program.wait()
 
 
 @dataclass

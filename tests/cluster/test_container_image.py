@@ -113,9 +113,9 @@ def test_a_container_that_stops_gives_the_queue_back(trixie: Cluster, image: str
     daemon = docker("run", "-d", *options(trixie, host), image).stdout.strip()
     try:
         steered = "jobs carry site factors"
-        wait_until(lambda: sum(map(bool, trixie.site_factors().values())) >= 2, steered, seconds=60)
+        wait_until(lambda: sum(map(bool, trixie.site_factors().values())) >= 2, steered)
         # Before its first cycle is done there is no record to explain from, and Slurm's RPC limiter is busy with the daemon.
-        wait_until(lambda: "cycle.done" in log_of(daemon), "the first cycle is done", seconds=60)
+        wait_until(lambda: "cycle.done" in log_of(daemon), "the first cycle is done")
         assert docker("exec", daemon, "rltuned", "explain", str(jobs[-1])).stdout
         docker("stop", "-t", "120", daemon)
         state = json.loads(docker("inspect", daemon).stdout)[0]["State"]
@@ -133,14 +133,14 @@ def test_a_container_plays_the_queue_ahead(trixie: Cluster, image: str, host: st
     configure(host, '[cycle]\nstage = "shadow"\ninterval = 2.0\n[rehearsal]\ntime_limit = 10.0\n')
     daemon = docker("run", "-d", *options(trixie, host), image).stdout.strip()
     try:
-        wait_until(lambda: "rehearsal.ready" in log_of(daemon), "the worker has compiled", seconds=240, pause=1.0)
+        wait_until(lambda: "rehearsal.ready" in log_of(daemon), "the worker has compiled", pause=1.0)
         check = ["exec", daemon, "rltuned", "doctor", "--json"]
 
         def played() -> bool:
             findings = json.loads(docker(*check, check=False).stdout)
             return [item["severity"] for item in findings if item["subject"] == "rehearsal"] == ["ok"]
 
-        wait_until(played, "a cycle has played the queue", seconds=60, pause=2.0)
+        wait_until(played, "a cycle has played the queue", pause=2.0)
     finally:
         docker("rm", "-f", "-v", daemon, check=False)
 

@@ -54,7 +54,7 @@ def cluster(clusters: Clusters) -> Iterator[Cluster]:
 
 def evaluate(cluster: Cluster, out: str, *more: str) -> str:
     words = " ".join([RLTUNED, *COMMAND, "--json", out, *more])
-    return cluster.sh(f"cd ~/evaluate && exec {words}", user=USER, service=NODE, timeout=500).stdout
+    return cluster.sh(f"cd ~/evaluate && exec {words}", user=USER, service=NODE, timeout=900).stdout
 
 
 def report(cluster: Cluster, out: str) -> dict[str, Any]:

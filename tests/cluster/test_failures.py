@@ -98,11 +98,11 @@ def test_after_kill_9_at_the_kth_write_the_next_cycle_goes_on_and_restore_brings
 
 
 def kill_after_it_saved(cluster: Cluster) -> None:
-    """SIGKILL for slurmctld once what it took so far is on its disk: it saves within five seconds.
+    """SIGKILL for slurmctld once what it took so far is on its disk.
 
     What rltuned makes of writes that are lost with it is shown on the model of Slurm, where the loss can be aimed.
     """
-    cluster.sh("sleep 6; pkill -KILL -x 'slurmctld(-wlm)?'")
+    cluster.slurmctld.wait_saved()
     cluster.slurmctld.stop("KILL")
 
 
@@ -132,7 +132,7 @@ def test_slurmctld_stopped_killed_frozen_or_out_of_reach_the_daemon_lives_on_and
     cluster: Cluster,
 ):
     jobs = mixed_jobs(cluster, 20)
-    rltuned = installed(cluster, service="login", slurm={"timeout": 3.0})
+    rltuned = installed(cluster, service="login", slurm={"timeout": 5.0})
     with running(rltuned) as daemon:
         for seed, (name, (lose, find)) in enumerate(outages(cluster, "login").items()):
             lose()
@@ -154,7 +154,7 @@ def test_slurmctld_frozen_or_restarted_in_the_middle_of_a_write_leaves_a_queue_t
     cluster: Cluster,
 ):
     jobs = mixed_jobs(cluster, 20)
-    rltuned = installed(cluster, slurm={"timeout": 3.0})
+    rltuned = installed(cluster, slurm={"timeout": 5.0})
     wrap(rltuned, "scontrol", FREEZES_HALF_WAY)
     arm(rltuned, "freeze", 7)
     with running(rltuned) as daemon:
@@ -162,7 +162,7 @@ def test_slurmctld_frozen_or_restarted_in_the_middle_of_a_write_leaves_a_queue_t
         cluster.slurmctld.thaw()
         recovers_within_two_cycles(rltuned, daemon, jobs, "frozen after 7 of the writes")
 
-        cluster.sh("sleep 6")  # slurmctld has saved what it took so far; what comes now is lost
+        cluster.slurmctld.wait_saved()  # what comes now may be lost
         arm(rltuned, "freeze", 7)
         jobs += more_jobs(cluster, 1, 1)
         wait_cycle(daemon, lambda cycle: cycle["outcome"] == "failed", "fails")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from cluster.failure_support import BIN, arm, installed, left_to_slurm, next_cycles, running, terms, wrap
+from cluster.failure_support import BIN, arm, installed, left_to_slurm, mixed_jobs, next_cycles, running, terms, wrap
+from cluster.support import wait_until
 
 if TYPE_CHECKING:
     from cluster.daemon_support import Rltuned
@@ -63,7 +64,8 @@ def test_what_people_do_between_read_and_write_is_gone_held_or_foreign_and_stand
     cluster.wait_sprio(jobs)
     starts, prioritised, factored, held, held_by_user, cancelled, niced, let_go, moved, first = jobs
 
-    rltuned = installed(cluster)
+    # Who acts takes his time: the command that waits for him must not be taken for one that hangs.
+    rltuned = installed(cluster, slurm={"timeout": 120.0})
     wrap(rltuned, *wrapper)
     clobbered = wrapper is AFTER_THE_LAST_LOOK  # a SiteFactor set in that instant cannot be told from none
     became = once_interrupted_by(
@@ -78,7 +80,7 @@ def test_what_people_do_between_read_and_write_is_gone_held_or_foreign_and_stand
         scontrol hold {let_go}
         scontrol release {let_go}
         scancel -s KILL {on_m40} || scancel {on_m40}
-        for n in $(seq 150); do
+        for n in $(seq 1000); do
             [[ $(squeue -h -j {starts} -o %T) == RUNNING ]] && break
             sleep 0.1
         done
@@ -122,3 +124,56 @@ def test_what_people_do_between_read_and_write_is_gone_held_or_foreign_and_stand
     left = [prioritised, held, held_by_user, niced, let_go, moved, first, *([factored] if clobbered else [])]
     cluster.wait_sprio(left)
     assert left_to_slurm(cluster, left) == []
+
+
+def test_an_admins_explicit_priority_of_1_stands_and_nothing_of_ours_lies_under_it(cluster: Cluster):
+    """sprio shows it as it shows a job without any term: every one 0."""
+    jobs = mixed_jobs(cluster, 12)
+    rltuned = installed(cluster)
+    rltuned.cycle()
+    factors = cluster.site_factors()
+    chosen, other = [job for job in jobs if factors[job] != 0][:2]
+    cluster.update(chosen, "Priority=1")
+    with running(rltuned) as daemon:
+        next_cycles(daemon, 4)
+        assert cluster.priorities()[chosen] == 1
+        assert rltuned.record().vetoes[chosen] in {"foreign", "no-priority"}
+        assert rltuned.record().data["stage"] == "active", "no alarm came of it"
+        cluster.run(["scontrol", "release", str(chosen)])
+        cluster.wait_sprio([chosen])
+        assert cluster.site_factors()[chosen] == 0, "what was ours did not come into force with the release"
+        assert cluster.site_factors()[other] != 0
+    assert rltuned.restore()["complete"]
+
+
+@pytest.mark.parametrize("daemon_lives", [False, True])
+def test_a_job_that_is_requeued_and_held_loses_what_is_ours_before_it_is_released(cluster: Cluster, daemon_lives: bool):
+    jobs = mixed_jobs(cluster)
+    rltuned = installed(cluster)
+    rltuned.cycle()
+    factors = cluster.site_factors()
+    moved = {job for job in jobs if factors[job] != 0}
+    cluster.sh("squeue -h -t R -o %A | xargs -r scancel")
+
+    def started() -> list[int]:
+        states = cluster.states()
+        return [job for job in moved if states.get(job) == "RUNNING"]
+
+    wait_until(lambda: len(started()) >= 2, "two jobs that were moved run")
+    held, special = started()[:2]
+    cluster.run(["scontrol", "requeuehold", str(held)])
+    cluster.run(["scontrol", "requeuehold", "State=SpecialExit", str(special)])
+    wait_until(
+        lambda: (cluster.states().get(held), cluster.job(special)["JobState"]) == ("PENDING", "SPECIAL_EXIT"),
+        "both wait and are held",
+    )
+    if daemon_lives:
+        rltuned.cycle()
+        rltuned.cycle()
+    assert rltuned.restore()["complete"]
+    cluster.run(["scontrol", "release", f"{held},{special}"])
+    # A job that was requeued waits for two minutes more, and sprio lists it only then.
+    for job in (held, special):
+        cluster.update(job, "StartTime=now")
+    cluster.wait_sprio([held, special])
+    assert [cluster.site_factors()[job] for job in (held, special)] == [0, 0]

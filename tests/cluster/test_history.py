@@ -29,7 +29,6 @@ def finished(cluster: Cluster) -> Cluster:
     wait_until(
         lambda: cluster.sh(f"sacct -nPX -j {','.join(map(str, jobs))} -o State").stdout.split() == ["COMPLETED"] * 4,
         "slurmdbd knows that the jobs have ended",
-        seconds=90,
         pause=0.5,
     )
     cluster.fill()
@@ -52,10 +51,10 @@ def test_estimates_follow_the_finished_jobs_and_survive_slurmdbd(finished: Clust
         wait_until(
             lambda: rltuned.explain(carol)[carol]["estimated_from"] == "finished jobs",
             "carol's past is known",
-            seconds=60,
         )
         answer = rltuned.explain(carol)[carol]
-        assert 3.0 <= answer["run_time_estimate"] <= 9.0
+        taken = [int(row) for row in cluster.sh("sacct -nPX -u carol -s CD -o ElapsedRaw").stdout.split()]
+        assert min(taken) - 1.0 <= answer["run_time_estimate"] <= max(taken) + 1.0
         record = rltuned.record()
         assert record.column("rank")[carol] < record.column("rank")[dave]
         assert daemon.metrics()["rltuned_predicted_jobs"] >= 1
@@ -64,7 +63,7 @@ def test_estimates_follow_the_finished_jobs_and_survive_slurmdbd(finished: Clust
         # The accounting goes away: cycles go on with what is known.
         cluster.sh("pkill -STOP -x slurmdbd", service="dbd")
         try:
-            wait_until(lambda: daemon.log("history.unavailable"), "the silence of slurmdbd is noticed", seconds=90)
+            wait_until(lambda: daemon.log("history.unavailable"), "the silence of slurmdbd is noticed")
             done = len(daemon.cycles())
             daemon.wait_cycles(done + 3)
             assert rltuned.explain(carol)[carol]["estimated_from"] == "finished jobs"

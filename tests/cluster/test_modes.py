@@ -129,9 +129,9 @@ def test_an_operator_stays_below_the_rpc_limiter_and_a_few_cycles_finish_the_job
         # What the first cycle wrote is the front: the shortest jobs, which were last.
         assert in_order(cluster, jobs)[:10] == jobs[::-1][:10]
 
-        wait_until(lambda: not daemon.cycles()[-1]["changes"].get("throttled"), "nothing is put off", seconds=60)
+        wait_until(lambda: not daemon.cycles()[-1]["changes"].get("throttled"), "nothing is put off")
         cycles = daemon.cycles()
-        assert 2 < len(cycles) < 10
+        assert 1 < len(cycles) < 10
         assert all("failed" not in cycle["changes"] for cycle in cycles)
         assert in_order(cluster, jobs) == jobs[::-1]
         assert cluster.sh(limited).stdout == before

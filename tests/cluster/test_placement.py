@@ -51,7 +51,7 @@ def wait_running(cluster: Cluster, jobs: Iterable[int]) -> dict[int, tuple[str, 
     """The nodes of the jobs, once all of them run."""
     wanted = list(jobs)
     query = f"squeue -h -t R -j {','.join(map(str, wanted))} -o %A"
-    wait_until(lambda: len(cluster.sh(query, check=False).stdout.split()) == len(wanted), f"{wanted} run", seconds=60)
+    wait_until(lambda: len(cluster.sh(query, check=False).stdout.split()) == len(wanted), f"{wanted} run")
     return {job: where_of(cluster, job) for job in wanted}
 
 

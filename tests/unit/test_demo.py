@@ -54,6 +54,9 @@ class Clock:
     def time(self):
         return self.now
 
+    def steady(self):
+        return self.now
+
     def sleep(self, seconds):
         self.slept += seconds
 

@@ -56,6 +56,23 @@ def test_a_pool_is_what_partition_type_features_and_node_lists_leave():
     ]
 
 
+def test_tens_of_thousands_of_node_lists_do_not_mix_up_partitions():
+    # Ranges of codes whose product is 2**64: what is multiplied by it is gone.
+    lists = 2**16 - 1
+    n = lists + 2
+    jobs = job_table(
+        n,
+        partition=[*(["small"] * lists), "small", "gpu"],
+        features=["", "ib", *[""] * lists],
+        req_nodes=[*(f"x{number}" for number in range(lists)), "", ""],
+        exc_nodes=[*(f"y{number}" for number in range(lists)), "", ""],
+        gpu_type="",
+        gpus=[2**31 - 1, *[1] * (lists + 1)],
+        gpus_per_node=[2**31 - 1, *[0] * (lists + 1)],
+    )
+    assert pool_names(snapshot(jobs))[-2:] == [{"k1", "k2"}, {"p1", "p2", "k1", "k2", "m1"}]
+
+
 def test_jobs_that_ask_for_the_same_share_a_pool():
     jobs = job_table(1000, gpu_type=["p100", ""] * 500)
     pools = job_pools(snapshot(jobs), jobs.pending)

@@ -35,12 +35,28 @@ class VirtualClock:
     def __init__(self, start: float = 1_000_000.0) -> None:
         self.now = start
         self.slept: list[float] = []
+        self.set_by = 0.0
+        """Seconds by which the wall clock was set forward (negative: back) since the start."""
+        self.suspended = 0.0
+        """Seconds that the machine was suspended."""
 
     def time(self) -> float:
+        return self.now + self.set_by
+
+    def steady(self) -> float:
         return self.now
 
     def monotonic(self) -> float:
-        return self.now - 900_000.0
+        return self.now - self.suspended - 900_000.0
+
+    def set(self, seconds: float) -> None:
+        """Somebody sets the wall clock."""
+        self.set_by += seconds
+
+    def suspend(self, seconds: float) -> None:
+        """The machine is suspended and resumed."""
+        self.suspended += seconds
+        self.now += seconds
 
     def sleep(self, seconds: float) -> None:
         assert seconds >= 0
@@ -188,8 +204,16 @@ class ModelSlurm:
         return max(1, aged + job.site_factor - job.nice)
 
     def listed(self, job: Job) -> bool:
-        """Whether sprio lists it."""
-        return self.calculated and job.state == "PD" and not job.hold and job.explicit is None and not job.dependent
+        """Whether sprio lists it, in a way that can be told from an explicit priority: with any term but 0."""
+        terms = job.multifactor or job.nice or job.site_factor
+        return (
+            bool(terms)
+            and self.calculated
+            and job.state == "PD"
+            and not job.hold
+            and job.explicit is None
+            and not job.dependent
+        )
 
     def oversubscribe(self, job: Job) -> OverSubscribe:
         if job.share == "yes":

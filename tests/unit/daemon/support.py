@@ -11,6 +11,7 @@ from unit.daemon.model_slurm import ModelSlurm, VirtualClock
 from rltuned.cluster.changes import ApplyMode, Change, Field
 from rltuned.daemon.apply import Result, apply
 from rltuned.daemon.budget import Budget
+from rltuned.daemon.claims import SETTLE_SECONDS
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.reconcile import Reconciled, Reconciler, view
 from rltuned.daemon.restore import RestoreReport, restore
@@ -62,7 +63,7 @@ class Bench:
         snapshot = self.slurm.reader().snapshot(self.clock.time())
         calculated = bool(snapshot.jobs.site_known.any())
         return self.reconciler.reconcile(
-            self.journal, view(snapshot, self.journal), self.clock.time(), calculated=calculated
+            self.journal, view(snapshot, self.journal), self.clock.steady(), calculated=calculated
         )
 
     def reorder(self, order: Sequence[int], mode: ApplyMode = ApplyMode.SITE_FACTOR) -> list[Change]:
@@ -131,6 +132,13 @@ class Bench:
             self.clock,
             **values,  # type: ignore[arg-type]
         )
+
+    def forgets_everything(self) -> bool:
+        """Whether the next restore, once slurmctld has surely saved its state, finds nothing and empties the journal."""
+        self.clock.sleep(SETTLE_SECONDS)
+        written = self.slurm.updates
+        report = self.restore()
+        return self.journal.entries == {} and report.restored == () and self.slurm.updates == written
 
     def priorities(self) -> dict[int, int]:
         return {job: self.slurm.priority(self.slurm.jobs[job]) for job in self.slurm.jobs}

@@ -20,6 +20,17 @@ def outcomes(results):
     return {result.change.job_id: result.outcome for result in results}
 
 
+def test_taking_the_last_term_off_a_job_is_seen_as_done_although_sprio_shows_nothing_then(tmp_path):
+    bench = Bench.make(tmp_path, [1000, 900, 5])
+    bench.cycle([3, 2, 1])
+    job = bench.slurm.jobs[3]
+    job.multifactor = 0
+    change = Change(3, job.submit_time, Field.SITE_FACTOR, job.site_factor, 0, position=0)
+    (result,) = bench.apply([change])
+    assert result.outcome is Outcome.APPLIED
+    assert not bench.journal.entries[3].applied.foreign
+
+
 @BOTH
 def test_the_pending_order_becomes_the_planned_one_by_the_same_priorities(bench, mode):
     before = sorted(bench.priorities().values())

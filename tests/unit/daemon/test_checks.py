@@ -7,8 +7,9 @@ from unit.daemon.support import Bench
 from rltuned.cluster.changes import ApplyMode
 from rltuned.config import Config, DecideSection, StateSection
 from rltuned.daemon.checks import Severity, blocking, examine, prerequisites
+from rltuned.daemon.clock import Moment
+from rltuned.daemon.heartbeat import Condition, beat
 from rltuned.daemon.lock import Lock
-from rltuned.daemon.notify import beat
 from rltuned.slurm.port import Privilege
 
 FACTS = ModelSlurm(VirtualClock()).reader().facts()
@@ -55,7 +56,7 @@ def bench(tmp_path):
 
 def report(bench):
     config = Config(state=StateSection(directory=bench.directory / "state", mirror=bench.directory / "mirror"))
-    return {finding.subject: finding for finding in examine(bench.slurm.reader(), config, bench.clock.time())}
+    return {finding.subject: finding for finding in examine(bench.slurm.reader(), config, bench.clock)}
 
 
 def test_doctor_proves_that_nothing_is_left_after_restore_and_says_when_something_is(bench):
@@ -86,10 +87,26 @@ def test_doctor_says_who_runs_and_whether_it_lives(bench):
     assert report(bench)["daemon"].cause == "not running"
     with Lock.acquire(bench.directory / "state", "run", 0.0):
         assert "heartbeat none yet" in report(bench)["daemon"].cause
-        beat([bench.directory / "state"], bench.clock.time(), 300.0)
+        beat([bench.directory / "state"], Moment.of(bench.clock), 300.0)
         assert report(bench)["daemon"].severity is Severity.OK
         bench.clock.sleep(301.0)
         assert "301 s old" in report(bench)["daemon"].cause
+
+
+@pytest.mark.parametrize(
+    ("condition", "subject", "severity"),
+    [
+        (Condition(), "leftovers", Severity.OK),
+        (Condition(writing=False), "leftovers", Severity.WARNING),
+        (Condition(inactive=901.0), "daemon", Severity.ERROR),
+        (Condition(unreturned=(2, 3)), "unreturned", Severity.ERROR),
+    ],
+)
+def test_doctor_does_not_take_a_living_daemon_for_one_that_keeps_its_promises(bench, condition, subject, severity):
+    bench.cycle([3, 2, 1])
+    with Lock.acquire(bench.directory / "state", "run", 0.0):
+        beat([bench.directory / "state"], Moment.of(bench.clock), 300.0, condition)
+        assert report(bench)[subject].severity is severity
 
 
 def test_doctor_works_while_slurmctld_is_down(bench):

@@ -130,7 +130,7 @@ def test_a_cycle_killed_at_any_point_is_undone_by_restore(queue, mode, at, crash
         assert report.complete
         assert report.foreign == ()
         assert_returned(bench, jobs)
-        assert bench.journal.entries == {}
+        assert bench.forgets_everything()
 
 
 @settings(max_examples=400, deadline=None)
@@ -170,7 +170,7 @@ def test_a_restore_killed_at_any_point_is_completed_by_the_next_or_by_going_on(q
             assert_in_force(bench, orders[0])
         bench.restore()
         assert_returned(bench, jobs)
-        assert bench.journal.entries == {}
+        assert bench.forgets_everything()
 
 
 @settings(max_examples=300, deadline=None)
@@ -294,4 +294,4 @@ def test_excluded_nodes_interrupted_anywhere_are_given_back(queue, at):
         bench.killed(at, lambda: bench.apply(changes))
         bench.restore()
         assert {job: value.exc_nodes for job, value in bench.slurm.jobs.items()} == own
-        assert bench.journal.entries == {}
+        assert bench.forgets_everything()

@@ -7,7 +7,7 @@ import pytest
 from unit.daemon.support import files_no_longer_than
 
 from rltuned.daemon.lock import Lock, holder
-from rltuned.errors import LockedError
+from rltuned.errors import LockedError, StateError
 
 HOLD = (
     "import sys, time\nfrom pathlib import Path\nfrom rltuned.daemon.lock import Lock\n"
@@ -50,5 +50,5 @@ def test_a_full_disk_does_not_cost_the_lock(tmp_path):
 
 def test_a_directory_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(LockedError, match="file"):
+    with pytest.raises(StateError, match="file"):
         Lock.acquire(tmp_path / "file", "run", 1.0)

@@ -1,6 +1,8 @@
 import io
 import json
 import random
+import shutil
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import pytest
@@ -20,12 +22,15 @@ from rltuned.config import (
     WriteSection,
 )
 from rltuned.daemon.breaker import BreakerState
+from rltuned.daemon.clock import Moment
+from rltuned.daemon.heartbeat import read_heartbeat
 from rltuned.daemon.journal import Journal
+from rltuned.daemon.lock import Lock
 from rltuned.daemon.logs import make
 from rltuned.daemon.loop import CycleOutcome, Daemon, load_policy
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.record import load
-from rltuned.daemon.restore import read_heartbeat
+from rltuned.daemon.undo import undo
 from rltuned.decide.scope import Veto
 from rltuned.errors import ConfigError, ModelError, RltunedError, SlurmParseError
 from rltuned.placement import SolveOutcome
@@ -273,7 +278,6 @@ def test_alarms_in_a_row_demote_to_shadow_give_the_queue_back_and_a_reload_ends_
     (event,) = run.events("stage.demoted")
     assert "2 alarms in a row" in event["sentence"]
     run.slurm.privilege = Privilege.OPERATOR
-    run.daemon._stuck.clear()
     run.ticks(3)
     assert all(run.slurm.untouched(job) for job in run.slurm.jobs.values())
     assert run.daemon.reload(lambda: config(tmp_path))
@@ -289,6 +293,218 @@ def test_a_reload_to_shadow_gives_the_queue_back(tmp_path):
     written = run.slurm.updates
     run.ticks(2)
     assert run.slurm.updates == written
+
+
+def untouched(run):
+    return all(run.slurm.untouched(job) for job in run.slurm.jobs.values())
+
+
+class Deaf(ModelReader):
+    """Answers the cheap questions; what the plan needs cannot be understood (`broken`), or slurmctld is busy (`busy`)."""
+
+    broken = busy = False
+
+    def snapshot(self, now):
+        if self.broken:
+            raise SlurmParseError("scontrol show node, line 3: GRES: cannot understand 'gpu:(null):2'")
+        shot = super().snapshot(now)
+        return replace(shot, health=replace(shot.health, server_threads=500)) if self.busy else shot
+
+
+@pytest.mark.parametrize("trouble", ["broken", "busy", "defect"])
+def test_a_daemon_that_lives_but_cannot_act_gives_everything_back_after_a_while_and_starts_anew_later(
+    tmp_path, trouble
+):
+    run = house(tmp_path, reader=Deaf)
+    run.tick()
+    assert not untouched(run)
+    with ExitStack() as stack:
+        if trouble == "defect":
+            stack.callback(setattr, run.daemon, "planner", run.daemon.planner)
+            run.daemon.planner = lambda *_: 1 / 0
+        else:
+            setattr(run.daemon.reader, trouble, True)
+            stack.callback(setattr, run.daemon.reader, trouble, False)
+        run.ticks(10)
+        if trouble != "disk full":  # without a heartbeat the dead-man would do it sooner, and so does the daemon
+            assert not untouched(run), "not for a trouble of some minutes"
+            assert run.metric("rltuned_unable_seconds") > 500
+        run.ticks(10)
+        assert untouched(run)
+        assert len(run.events("queue.given_back")) == (trouble != "disk full")
+        written = run.slurm.updates
+        run.ticks(180)
+        assert run.slurm.updates == written
+    run.ticks(20)
+    assert run.slurm.order() == list(range(12, 0, -1))
+    assert run.metric("rltuned_unable_seconds") == 0
+    assert run.metric("rltuned_foreign_jobs") == 0
+
+
+def test_with_both_disks_full_everything_is_given_back_at_once_because_the_dead_man_would(tmp_path):
+    run = house(tmp_path)
+    run.tick()
+    with files_no_longer_than(5):
+        run.ticks(3)
+        assert untouched(run)
+    run.ticks(3)
+    assert run.slurm.order() == list(range(12, 0, -1))
+    assert run.metric("rltuned_foreign_jobs") == 0
+
+
+def test_an_outage_of_slurmctld_is_no_reason_to_give_anything_back(tmp_path):
+    run = house(tmp_path)
+    run.tick()
+    written = run.slurm.updates
+    run.slurm.up = False
+    run.ticks(120)
+    run.slurm.up = True
+    assert run.tick().planned == 0
+    assert run.slurm.updates == written
+
+
+@pytest.mark.parametrize("stage", [Stage.SHADOW, Stage.OBSERVE])
+def test_a_daemon_that_is_started_again_in_a_stage_that_writes_nothing_gives_back_what_the_last_one_left(
+    tmp_path, stage
+):
+    first = house(tmp_path)
+    first.tick()
+    first.daemon.journal.close()
+    settings = config(tmp_path, stage=stage)
+    first.daemon = replace(
+        first.daemon,
+        config=settings,
+        journal=Journal.open(settings.state.directory, settings.state.mirror),
+        metrics=Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome]),
+    )
+    first.ticks(2)
+    assert untouched(first)
+    written = first.slurm.updates
+    first.ticks(2)
+    assert first.slurm.updates == written
+
+
+def test_a_dry_run_shows_no_sign_of_life_to_the_dead_man_timer_which_has_to_give_leftovers_back(tmp_path):
+    run = house(tmp_path, dry_run=True)
+    run.ticks(2)
+    assert read_heartbeat(tmp_path / "state", tmp_path / "mirror") is None
+
+
+def test_jobs_that_could_not_be_given_back_are_tried_again_for_ever_less_and_less_often_and_visibly(tmp_path):
+    run = house(tmp_path)
+    run.tick()
+    run.daemon.reload(lambda: config(tmp_path, stage=Stage.SHADOW))
+    tries = []
+    run.slurm.before_update = lambda _: tries.append(run.slurm.clock.now)
+    run.slurm.privilege = Privilege.NONE
+    run.ticks(130)
+    assert run.metric("rltuned_unreturned_jobs") == 12
+    (event,) = run.events("jobs.not_returned")
+    assert "12 jobs could not be given back" in event["sentence"]
+    assert len(set(tries)) < 60, "each try is a retry within one restore, and they become rare"
+    run.slurm.privilege = Privilege.OPERATOR
+    run.ticks(11)
+    assert untouched(run)
+    assert run.metric("rltuned_unreturned_jobs") == 0
+
+
+def test_a_factor_of_ours_under_an_admins_explicit_priority_is_taken_back_before_it_can_come_into_force(tmp_path):
+    run = house(tmp_path)
+    run.tick()
+    run.slurm.admin_priority(12, 5000)
+    run.ticks(4)
+    assert run.slurm.priority(run.slurm.jobs[12]) == 5000
+    assert run.slurm.jobs[12].site_factor == 0
+    run.slurm.do_release(12)
+    run.ticks(2)
+    assert run.slurm.untouched(run.slurm.jobs[12])
+
+
+def test_a_job_that_carried_nothing_is_left_alone_once_an_admin_has_asked_for_it_beside_the_daemon(tmp_path):
+    run = house(tmp_path, jobs=3)
+    run.tick()
+    middle = 2
+    assert run.slurm.jobs[middle].site_factor == 0
+    with Lock.acquire(tmp_path / "state", "run", 0.0):
+        undo(
+            run.daemon.config,
+            job_ids=[middle],
+            clock=run.slurm.clock,
+            connect_reader=lambda _section: run.slurm.reader(),
+            connect_writer=lambda _section: run.slurm.writer(),
+        )
+    run.slurm.jobs[middle].time_limit = 1.0
+    run.ticks(3)
+    assert run.slurm.jobs[middle].site_factor == 0
+    assert run.metric("rltuned_foreign_jobs") == 1
+    assert list((tmp_path / "state" / "hands-off").iterdir()) == []
+
+
+def test_a_job_whose_terms_all_fall_to_zero_is_given_back_and_not_taken_for_somebody_elses(tmp_path):
+    run = house(tmp_path)
+    run.tick()
+    job = run.slurm.jobs[12]
+    assert job.site_factor == 11
+    job.multifactor, job.user = 0, "bob"
+    run.daemon.reload(lambda: config(tmp_path, scope=ScopeSection(exclude_users=("bob",))))
+    run.ticks(3)
+    assert run.slurm.untouched(job)
+    assert run.metric("rltuned_foreign_jobs") == 0
+    job.multifactor = 1.0
+    run.daemon.reload(lambda: config(tmp_path))
+    job.multifactor = 990
+    run.ticks(2)
+    assert job.site_factor != 0
+
+
+def dead_man(run):
+    return undo(
+        run.daemon.config,
+        if_stale=300.0,
+        clock=run.slurm.clock,
+        connect_reader=lambda _section: run.slurm.reader(),
+        connect_writer=lambda _section: run.slurm.writer(),
+    )
+
+
+@pytest.mark.parametrize("hangs", ["between cycles", "while it reads", "before it writes"])
+def test_a_hung_daemon_that_wakes_up_after_the_dead_man_goes_on_with_all_jobs(tmp_path, hangs):
+    run = house(tmp_path)
+    with Lock.acquire(tmp_path / "state", "run", 0.0):
+        run.ticks(3)
+        for number, job in enumerate(run.slurm.jobs.values()):
+            job.time_limit = 60.0 * (number + 1)
+        count = run.slurm.reads
+
+        def hang(number=0):
+            run.slurm.before_read = lambda _: None
+            run.slurm.clock.sleep(400.0)
+            assert dead_man(run).complete
+            assert untouched(run)
+
+        if hangs == "between cycles":
+            hang()
+        else:
+            at = count + (1 if hangs == "while it reads" else 2)
+            run.slurm.before_read = lambda number: hang() if number == at else None
+        run.ticks(4)
+    assert run.slurm.order() == list(range(1, 13))
+    assert run.metric("rltuned_foreign_jobs") == 0
+    assert run.slurm.violations == []
+
+
+def test_a_daemon_whose_lock_was_removed_gives_everything_back_and_leaves_the_files_to_whoever_has_them(tmp_path):
+    run = house(tmp_path)
+    with Lock.acquire(tmp_path / "state", "run", 0.0) as lock:
+        run.daemon.owns = lock.still_held
+        run.tick()
+        shutil.rmtree(tmp_path / "state")
+        with Lock.acquire(tmp_path / "state", "run", 0.0):
+            run.ticks(3)
+            assert untouched(run)
+            assert run.daemon.stage is Stage.SHADOW
+            assert len(run.events("lock.lost")) == 1
+            assert not (tmp_path / "state" / "journal.jsonl").exists()
 
 
 def test_jobs_that_leave_the_scope_are_given_back(tmp_path):
@@ -371,12 +587,13 @@ def test_the_heartbeat_goes_on_while_slurm_is_down_and_ends_with_the_daemon(tmp_
     run = house(tmp_path)
     run.slurm.up = False
     run.ticks(3)
-    beat = read_heartbeat(tmp_path / "state")
-    assert run.slurm.clock.now - beat.time < 120
+    now = Moment.of(run.slurm.clock)
+    beat = read_heartbeat(now, tmp_path / "state")
+    assert now.since(beat.at) < 120
     assert beat.stale_after >= 4 * 60
-    assert read_heartbeat(tmp_path / "mirror") == beat
+    assert read_heartbeat(now, tmp_path / "mirror") == beat
     run.daemon.stop()
-    assert read_heartbeat(tmp_path / "state", tmp_path / "mirror") is None
+    assert read_heartbeat(now, tmp_path / "state", tmp_path / "mirror") is None
 
 
 def test_the_watchdog_is_fed_only_while_the_loop_moves(tmp_path):

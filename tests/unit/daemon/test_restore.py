@@ -7,7 +7,7 @@ from unit.daemon.support import Bench, files_no_longer_than
 
 from rltuned.cluster.changes import ApplyMode, Change, Field, OverSubscribe
 from rltuned.daemon.budget import Budget
-from rltuned.daemon.restore import is_stale, remains
+from rltuned.daemon.restore import remains
 from rltuned.slurm.port import Privilege
 
 BOTH = pytest.mark.parametrize("mode", list(ApplyMode))
@@ -31,7 +31,7 @@ def test_every_priority_is_what_slurm_alone_computes_and_it_can_be_proved(bench,
     assert report.restored == (1, 2, 3, 4)
     assert bench.priorities() == {1: 1000, 2: 900, 3: 800, 4: 700}
     assert remains(bench.journal, bench.slurm.reader().status()).nothing
-    assert bench.journal.entries == {}
+    assert bench.forgets_everything()
 
 
 def test_explicit_priorities_are_released_and_the_users_nice_comes_back(tmp_path):
@@ -58,6 +58,33 @@ def test_a_second_restore_has_nothing_to_do(bench, mode):
     assert bench.slurm.updates == written
 
 
+@BOTH
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_slurmctld_that_is_killed_right_after_the_restore_and_comes_back_with_our_values_is_restored_again(
+    tmp_path, mode, hidden
+):
+    bench = Bench.make(tmp_path)
+    for priority, nice in ((1000, 0), (900, 300), (800, 0)):
+        bench.slurm.submit(priority, nice=nice)
+    alone = bench.priorities()
+    bench.cycle([3, 2, 1], mode)
+    if hidden:
+        bench.slurm.hold(1)
+    bench.slurm.save_state()
+    assert bench.restore().complete
+    bench.slurm.crash_and_start()
+    bench.slurm.calculate()
+    assert not returned(bench)
+    bench.restart_daemon()
+    bench.clock.sleep(60.0)
+    assert bench.restore().complete
+    assert returned(bench)
+    bench.slurm.user_release(1) if hidden else None
+    assert bench.priorities() == alone
+    assert bench.forgets_everything() or hidden
+    assert bench.slurm.violations == []
+
+
 def test_restore_works_with_the_disk_full_and_with_the_journal_only_in_its_mirror(bench):
     bench.cycle([4, 3, 2, 1])
     (bench.directory / "state" / "journal.jsonl").unlink()
@@ -79,6 +106,15 @@ def test_only_the_given_jobs_are_restored_and_then_left_alone(bench):
     for order in ([4, 3, 2, 1], [1, 2, 3, 4]):
         bench.cycle(order)
     assert bench.slurm.jobs[1].site_factor == bench.slurm.jobs[4].site_factor == 0
+
+
+def test_a_given_job_that_carried_nothing_is_left_alone_from_now_on_too(bench):
+    bench.cycle([1, 2, 3, 4])
+    report = bench.restore(job_ids=[2, 99], hands_off=True)
+    assert report.marked == (2,)
+    bench.cycle([4, 3, 2, 1])
+    assert bench.slurm.jobs[2].site_factor == 0
+    assert bench.slurm.jobs[4].site_factor != 0
 
 
 def test_beside_a_living_daemon_restore_writes_no_journal_and_the_daemon_leaves_the_jobs_alone(bench):
@@ -135,6 +171,40 @@ def test_running_jobs_are_left_alone_and_restored_when_they_are_requeued(bench):
     assert bench.slurm.jobs[1].site_factor == factor
     bench.slurm.requeue(1)
     bench.restart_daemon()
+    assert bench.restore().restored == (1,)
+    assert returned(bench)
+
+
+@pytest.mark.parametrize("daemon_lives", [True, False])
+def test_a_job_that_is_requeued_and_held_is_given_back_too(bench, daemon_lives):
+    bench.cycle([4, 3, 2, 1])
+    bench.slurm.start(1)
+    bench.cycle([4, 3, 2]) if daemon_lives else None
+    bench.slurm.requeue(1)
+    bench.slurm.hold(1, "admin")
+    if daemon_lives:
+        bench.cycle([4, 3, 2])
+        bench.cycle([4, 3, 2])
+        assert 1 in bench.journal.entries
+    report = bench.restore()
+    assert report.complete
+    assert returned(bench)
+    assert bench.slurm.jobs[1].hold == "admin"
+    assert bench.slurm.violations == []
+
+
+def test_a_held_job_that_may_be_another_one_with_the_id_is_named_and_not_forgotten(bench):
+    bench.cycle([4, 3, 2, 1])
+    for job in (2, 3, 4):
+        bench.slurm.leave(job)
+    bench.slurm.requeue(1)
+    bench.slurm.hold(1, "admin")
+    written = bench.slurm.updates
+    report = bench.restore()
+    assert [(item.job_id, item.field) for item in report.left] == [(1, "SiteFactor")]
+    assert "neither can be ruled out" in report.left[0].reason
+    assert bench.slurm.updates == written
+    bench.slurm.user_release(1)
     assert bench.restore().restored == (1,)
     assert returned(bench)
 
@@ -241,22 +311,13 @@ def test_isolation_is_taken_back_only_where_yes_means_packing_and_named_elsewher
         assert 1 in bench.journal.entries, "named until the job leaves"
 
 
-def test_the_heartbeat_is_stale_when_it_is_missing_or_older_than_several_cycles(tmp_path):
-    assert is_stale(300, 1000, tmp_path)
-    (tmp_path / "heartbeat.json").write_text(json.dumps({"time": 1000.0, "stale_after": 600.0, "pid": 1}))
-    assert not is_stale(300, 1500, tmp_path)
-    assert is_stale(300, 1601, tmp_path)
-    (tmp_path / "heartbeat.json").write_text("{")
-    assert is_stale(300, 1000, tmp_path)
-
-
 def test_the_way_back_loads_no_numpy(tmp_path):
     code = (
         "import sys\n"
         "sys.modules['numpy'] = None\n"
         "from pathlib import Path\n"
         "import rltuned.daemon.restore, rltuned.daemon.journal, rltuned.daemon.lock, rltuned.daemon.budget\n"
-        "import rltuned.daemon.clock, rltuned.slurm.connect, rltuned.config\n"
+        "import rltuned.daemon.heartbeat, rltuned.daemon.clock, rltuned.slurm.connect, rltuned.config\n"
         "rltuned.daemon.journal.Journal.open(Path(sys.argv[1]))\n"
         "rltuned.slurm.connect.open_writer(rltuned.config.SlurmSection())\n"
         "print(sorted(name for name in sys.modules if name.split('.')[0] in {'numpy', 'tensorflow', 'swiglpk'}))\n"
@@ -264,3 +325,54 @@ def test_the_way_back_loads_no_numpy(tmp_path):
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "['numpy']"
+
+
+def limiter():
+    return Budget(limited=True, burst=24, rate=1.5, per_cycle=5000)
+
+
+def at_second(bench, seconds, act):
+    """Calls `act` once, before the first update that is sent `seconds` later than now."""
+    due = [bench.clock.now + seconds]
+
+    def hook(_number):
+        if due and bench.clock.now >= due[0]:
+            due.clear()
+            act()
+
+    bench.slurm.before_update = hook
+
+
+def test_a_job_that_an_admin_holds_while_a_paced_restore_runs_is_not_released(tmp_path):
+    bench = Bench.make(tmp_path, range(1000, 1200))
+    bench.cycle(range(1, 201), ApplyMode.PRIORITY)
+    last = list(bench.journal.entries)[-1]
+    at_second(bench, 20.0, lambda: bench.slurm.hold(last, "admin"))
+    report = bench.restore(limiter())
+    assert bench.slurm.jobs[last].hold == "admin"
+    assert bench.slurm.violations == []
+    assert all(bench.slurm.untouched(job) for job in bench.slurm.jobs.values() if not job.hold)
+    assert report.complete
+
+
+def test_a_site_factor_that_an_admin_sets_while_a_paced_restore_runs_stands(tmp_path):
+    bench = Bench.make(tmp_path, range(1000, 1200))
+    bench.cycle(range(1, 201))
+    last = list(bench.journal.entries)[-1]
+    at_second(bench, 20.0, lambda: bench.slurm.admin_site_factor(last, 77))
+    report = bench.restore(limiter())
+    assert bench.slurm.jobs[last].site_factor == 77
+    assert report.foreign == (last,)
+    assert last not in report.restored
+    assert len(report.restored) == 199
+
+
+@BOTH
+def test_each_batch_of_a_restore_acts_on_a_reading_that_is_made_for_it(tmp_path, mode):
+    bench = Bench.make(tmp_path, range(1000, 1200))
+    bench.cycle(range(1, 201), mode)
+    read_at, ages = [bench.clock.now], []
+    bench.slurm.before_read = lambda _: read_at.append(bench.clock.now)
+    bench.slurm.before_update = lambda _: ages.append(bench.clock.now - read_at[-1])
+    assert bench.restore(limiter()).complete
+    assert max(ages) <= 1.0, "no write waits for the limiter after its reading"

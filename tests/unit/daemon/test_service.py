@@ -1,21 +1,27 @@
 """The process as systemd sees it: notification socket, signals, exit status, lock, metrics endpoint."""
 
+import contextlib
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.request
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from rltuned.daemon.clock import Moment, SystemClock
+from rltuned.daemon.heartbeat import HEARTBEAT_NAME, is_stale
 from rltuned.daemon.lock import Lock
-from rltuned.daemon.restore import read_heartbeat
 
 ROOT = Path(__file__).parents[3]
 TURNED = "order [8, 7, 6, 5, 4, 3, 2, 1]"
+
+FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 
 CONFIG = """
 [cycle]
@@ -34,13 +40,13 @@ mirror = "{root}/mirror"
 class Process:
     """The daemon, its notifications, its log."""
 
-    def __init__(self, root, *flags, abstract=False):
+    def __init__(self, root, *flags, abstract=False, **environment):
         self.root = root
         self.config = root / "config.toml"
         if not self.config.exists():
             self.config.write_text(CONFIG.format(root=root))
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.socket.settimeout(60)
+        self.socket.settimeout(300)
         name = f"@rltuned-test-{os.getpid()}-{root.name}" if abstract else str(root / f"notify-{len(flags)}")
         self.socket.bind("\0" + name[1:] if abstract else name)
         environment = {
@@ -48,6 +54,7 @@ class Process:
             "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
             "NOTIFY_SOCKET": name,
             "WATCHDOG_USEC": "1500000",
+            **environment,
         }
         self.process = subprocess.Popen(
             [sys.executable, str(ROOT / "tests/unit/daemon/served.py"), str(self.config), *flags],
@@ -64,6 +71,14 @@ class Process:
             if wanted in message:
                 return message
 
+    def drain(self):
+        """Forget the notifications of the past."""
+        self.socket.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self.socket.recv(4096)
+        self.socket.settimeout(60)
+
     def logged(self, event):
         """Wait for a log event."""
         for line in self.process.stderr:
@@ -74,7 +89,7 @@ class Process:
 
     def end(self, number=signal.SIGTERM):
         self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=60)
+        out, err = self.process.communicate(timeout=300)
         return out, err, self.process.returncode
 
 
@@ -103,14 +118,14 @@ def test_it_says_ready_feeds_the_watchdog_shows_the_cycle_and_stops_on_sigterm(s
     assert code == 0
     daemon.told("STOPPING=1")
     assert TURNED in out
-    assert read_heartbeat(tmp_path / "state") is None
+    assert not (tmp_path / "state" / HEARTBEAT_NAME).exists()
 
 
 def test_it_is_ready_while_slurmctld_is_down_and_does_not_crash_loop(start, tmp_path):
     daemon = start("--down")
     daemon.told("READY=1")
     assert daemon.process.poll() is None
-    assert read_heartbeat(tmp_path / "state") is not None
+    assert (tmp_path / "state" / HEARTBEAT_NAME).exists()
 
 
 def test_metrics_are_served_on_the_loopback_only_and_are_ours_only(start):
@@ -140,6 +155,44 @@ def test_sighup_takes_a_good_configuration_and_refuses_a_bad_one(start):
     daemon.told("READY=1")
 
 
+def test_a_reload_waits_for_the_cycle_while_the_watchdog_is_fed_and_every_signal_counts(start, tmp_path):
+    daemon = start("--wait")
+    assert daemon.process.stdout.readline() == "reading\n"
+    text = daemon.config.read_text()
+    daemon.config.write_text(text.replace('"active"', '"observe"'))
+    daemon.process.send_signal(signal.SIGHUP)
+    daemon.drain()
+    for _ in range(3):
+        assert "READY" not in daemon.told("WATCHDOG=1")
+    # The reload reads what is there when it begins.
+    daemon.config.write_text(text.replace('"active"', '"shadow"'))
+    daemon.process.send_signal(signal.SIGHUP)
+    (tmp_path / "go-on").touch()
+    assert daemon.logged("cycle.done")["stage"] == "active"
+    assert "Policy sjf, stage shadow" in daemon.logged("reload.done")["sentence"]
+    daemon.told("RELOADING=1")
+    daemon.told("READY=1")
+    assert daemon.logged("cycle.done")["stage"] == "shadow"
+    # Once it has begun, the next signal is about the next one.
+    daemon.config.write_text(text)
+    daemon.process.send_signal(signal.SIGHUP)
+    assert "stage active" in daemon.logged("reload.done")["sentence"]
+
+
+def test_a_daemon_that_is_to_end_does_not_wait_for_a_reload(start, tmp_path):
+    daemon = start("--wait")
+    assert daemon.process.stdout.readline() == "reading\n"
+    daemon.process.send_signal(signal.SIGHUP)
+    daemon.drain()
+    daemon.told("WATCHDOG=1")
+    daemon.process.send_signal(signal.SIGTERM)
+    daemon.told("STOPPING=1")
+    (tmp_path / "go-on").touch()
+    _out, err = daemon.process.communicate(timeout=60)
+    assert daemon.process.returncode == 0
+    assert "reload.done" not in err
+
+
 def test_a_worker_beside_the_daemon_plays_the_queue_ahead_until_a_reload_or_the_end_does_away_with_it(start):
     daemon = start()
     daemon.logged("cycle.done")
@@ -165,11 +218,36 @@ def test_a_worker_beside_the_daemon_plays_the_queue_ahead_until_a_reload_or_the_
     assert not Path(f"/proc/{worker}").exists()
 
 
+@pytest.mark.skipif(FAKETIME is None, reason="libfaketime (Debian package) is not installed")
+def test_a_wall_clock_that_is_set_neither_stops_the_cycles_nor_sets_the_dead_man_on_them(start, tmp_path):
+    wall = tmp_path / "wall"
+    wall.write_text("+0")
+    daemon = start(
+        LD_PRELOAD=str(FAKETIME),
+        FAKETIME_TIMESTAMP_FILE=str(wall),
+        FAKETIME_NO_CACHE="1",
+        FAKETIME_DONT_FAKE_MONOTONIC="1",
+    )
+    # Where the clock stops the cycles, waiting for the next one would take an hour.
+    patience = threading.Timer(120.0, daemon.process.kill)
+    patience.start()
+    daemon.logged("cycle.done")
+    for hours in (-1, 5, 0):
+        wall.write_text(f"{3600 * hours:+d}")
+        # The first of them may have begun before.
+        told = [daemon.logged("cycle.done") for _ in range(2)][-1]["timestamp"]
+        ahead = datetime.fromisoformat(told) - datetime.now(UTC)
+        assert abs(ahead - timedelta(hours=hours)) < timedelta(minutes=1), "the process does not see the wall clock set"
+        assert not is_stale(300.0, Moment.of(SystemClock()), tmp_path / "state", tmp_path / "mirror")
+        assert daemon.process.poll() is None
+    patience.cancel()
+
+
 def test_the_second_daemon_refuses_and_says_who_holds_the_lock(start):
     first = start()
     first.logged("cycle.done")
     second = start("--second")
-    _, err = second.process.communicate(timeout=60)
+    _, err = second.process.communicate(timeout=300)
     assert second.process.returncode == 9
     assert f"process {first.process.pid}" in err
     assert first.process.poll() is None
@@ -182,7 +260,7 @@ def test_a_restore_that_holds_the_lock_is_waited_for(start, tmp_path):
         with pytest.raises(TimeoutError):
             daemon.told("READY=1")
         assert daemon.process.poll() is None
-    daemon.socket.settimeout(60)
+    daemon.socket.settimeout(300)
     daemon.told("READY=1")
 
 
@@ -197,13 +275,13 @@ def test_a_dry_run_constructs_no_writer(start, tmp_path):
 
 
 def test_once_runs_one_cycle_and_ends(start):
-    out, _ = start("--once").process.communicate(timeout=60)
+    out, _ = start("--once").process.communicate(timeout=300)
     assert TURNED in out
 
 
 def test_once_with_slurmctld_down_ends_with_its_exit_status(start):
     daemon = start("--once", "--down")
-    _, err = daemon.process.communicate(timeout=60)
+    _, err = daemon.process.communicate(timeout=300)
     assert daemon.process.returncode == 5
     assert "Unable to contact slurm controller" in err
 
@@ -218,4 +296,4 @@ def test_killed_it_leaves_a_journal_with_all_that_is_needed_to_undo_it(start, tm
         journal = Journal.read(tmp_path / directory)
         assert not journal.damage
         assert {job: entry.applied.site_factor for job, entry in journal.entries.items()}.keys() == set(range(1, 9))
-    assert read_heartbeat(tmp_path / "state") is not None
+    assert (tmp_path / "state" / HEARTBEAT_NAME).exists()

@@ -1,11 +1,13 @@
 """``rltuned restore`` as a whole, beside dead, living and hung daemons."""
 
 import pytest
+from unit.daemon.model_slurm import VirtualClock
 from unit.daemon.support import Bench
 
 from rltuned.config import Config, StateSection
+from rltuned.daemon.clock import Moment
+from rltuned.daemon.heartbeat import Condition, beat
 from rltuned.daemon.lock import Lock
-from rltuned.daemon.notify import beat
 from rltuned.daemon.undo import undo
 from rltuned.errors import JournalError, LockedError, SlurmUnavailableError
 
@@ -18,11 +20,11 @@ def bench(tmp_path):
     return bench
 
 
-def run(bench, **values):
+def run(bench, clock=None, **values):
     config = Config(state=StateSection(directory=bench.directory / "state", mirror=bench.directory / "mirror"))
     return undo(
         config,
-        clock=bench.clock,
+        clock=clock or bench.clock,
         connect_reader=lambda _section: bench.slurm.reader(),
         connect_writer=lambda _section: bench.slurm.writer(),
         **values,
@@ -36,6 +38,8 @@ def untouched(bench):
 def test_after_a_dead_daemon_everything_is_given_back(bench):
     assert run(bench).complete
     assert untouched(bench) == [1, 2, 3, 4]
+    bench.clock.sleep(60.0)
+    assert run(bench).restored == (), "looks again once slurmctld has surely saved its state, and forgets"
     reads = bench.slurm.reads
     assert run(bench).restored == ()
     assert bench.slurm.reads == reads, "with nothing in the journal Slurm is not even asked"
@@ -57,20 +61,78 @@ def test_beside_a_living_daemon_single_jobs_can_be_given_back(bench):
 
 
 def test_the_dead_man_does_nothing_while_the_heart_beats(bench):
-    beat([bench.directory / "state"], bench.clock.time(), 300.0)
+    beat([bench.directory / "state"], Moment.of(bench.clock), 300.0)
     assert run(bench, if_stale=300.0) is None
     assert untouched(bench) == []
 
 
 @pytest.mark.parametrize("hung", [False, True])
 def test_the_dead_man_restores_once_the_heart_has_stopped_even_if_a_hung_daemon_holds_the_lock(bench, hung):
-    beat([bench.directory / "state"], bench.clock.time(), 300.0)
+    beat([bench.directory / "state"], Moment.of(bench.clock), 300.0)
     bench.clock.sleep(301.0)
     lock = Lock.acquire(bench.directory / "state", "run", 0.0) if hung else None
     assert run(bench, if_stale=300.0).complete
     assert untouched(bench) == [1, 2, 3, 4]
     if lock is not None:
         lock.release()
+
+
+@pytest.mark.parametrize("befalls", ["set", "suspend"])
+def test_the_dead_man_leaves_a_living_daemon_alone_whatever_befalls_the_clock(bench, befalls):
+    beat([bench.directory / "state"], Moment.of(bench.clock), 300.0)
+    with Lock.acquire(bench.directory / "state", "run", 0.0):
+        getattr(bench.clock, befalls)(3600.0)
+        assert run(bench, if_stale=300.0) is None
+        assert untouched(bench) == []
+        bench.clock.sleep(301.0)
+        assert run(bench, if_stale=300.0).complete
+
+
+def test_the_dead_man_leaves_a_daemon_alone_that_is_just_starting(bench):
+    class Starting(VirtualClock):
+        def sleep(self, seconds):
+            super().sleep(seconds)
+            beat([bench.directory / "state"], Moment.of(self), 300.0)
+
+    with Lock.acquire(bench.directory / "state", "run", 0.0):
+        assert run(bench, if_stale=300.0, clock=Starting()) is None
+    assert untouched(bench) == []
+
+
+class Waiting(VirtualClock):
+    """While somebody waits, the daemon beats, and says for how long it has been inactive."""
+
+    def __init__(self, directory, inactive):
+        super().__init__()
+        self.directory, self.inactive = directory, inactive
+
+    def sleep(self, seconds):
+        super().sleep(seconds)
+        self.inactive += seconds
+        self.beat()
+
+    def beat(self):
+        beat([self.directory / "state"], Moment.of(self), 300.0, Condition(inactive=self.inactive))
+
+
+def test_the_dead_man_helps_where_a_daemon_lives_but_neither_acts_nor_gives_anything_back(bench):
+    bench.slurm.clock = clock = Waiting(bench.directory, 1801.0)
+    clock.beat()
+    with Lock.acquire(bench.directory / "state", "run", 0.0):
+        assert run(bench, if_stale=300.0, clock=clock).complete
+    assert untouched(bench) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("why", ["not for long", "slurmctld is down", "slurmctld is just back"])
+def test_the_dead_man_leaves_the_queue_to_a_daemon_that_will_act_by_itself(bench, why):
+    bench.slurm.clock = clock = Waiting(bench.directory, 1700.0 if why == "not for long" else 1801.0)
+    clock.beat()
+    bench.slurm.up = why != "slurmctld is down"
+    if why == "slurmctld is just back":
+        clock.inactive = -200.0  # it acts while the dead-man waits for it
+    with Lock.acquire(bench.directory / "state", "run", 0.0):
+        assert run(bench, if_stale=300.0, clock=clock) is None
+    assert untouched(bench) == []
 
 
 def test_a_hung_daemon_that_wakes_up_after_the_dead_man_does_nothing_that_cannot_be_undone(tmp_path):

@@ -245,7 +245,7 @@ def found(run, directory, content, **sections):
         state=StateSection(directory=directory / "state", mirror=directory / "mirror"),
         **sections,
     )
-    findings = examine(run.slurm.reader(), config, run.slurm.clock.time())
+    findings = examine(run.slurm.reader(), config, run.slurm.clock)
     return [finding for finding in findings if finding.subject == "verdict"]
 
 
@@ -274,4 +274,4 @@ def test_doctor_says_what_a_good_verdict_is_worth_and_when_to_renew_it(tmp_path)
 def test_doctor_asks_for_no_verdict_where_the_policy_is_named(tmp_path):
     run = house(tmp_path)
     config = Config(state=StateSection(directory=tmp_path / "state", mirror=None))
-    assert "verdict" not in {finding.subject for finding in examine(run.slurm.reader(), config, 0.0)}
+    assert "verdict" not in {finding.subject for finding in examine(run.slurm.reader(), config, run.slurm.clock)}

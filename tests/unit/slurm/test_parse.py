@@ -64,6 +64,23 @@ class TestTables:
         answer = "".join("".join(value + S for value in row) + "\n" for row in rows)
         assert parse.columns(answer, FIELDS, "x") == [[row[i] for row in rows] for i in range(3)]
 
+    @pytest.mark.parametrize("block", [1, 5, 17, 1000])
+    def test_a_long_answer_is_the_same_however_much_is_read_at_a_time(self, block, monkeypatch):
+        monkeypatch.setattr(parse, "_BLOCK", block)
+        rows = [[str(number), f"user{number % 3}", "\x1e" * (number % 5)] for number in range(50)]
+        lines = ["".join(value + S for value in row) for row in rows]
+        assert parse.columns("\n".join(lines) + "\n", FIELDS, "x") == [
+            list(column) for column in zip(*rows, strict=True)
+        ]
+        for wrong in (f"1{S}2{S}", f"1{S}2{S}3{S}4{S}", f"1{S}2\n{S}3{S}", f"1{S}2{S}\n3{S}", ""):
+            with pytest.raises(SlurmParseError, match="x, line 31: "):
+                parse.columns("\n".join([*lines[:30], wrong, *lines[30:]]) + "\n", FIELDS, "x")
+
+    def test_text_that_many_rows_share_is_kept_once(self):
+        answer = "".join(f"{number}{S}user{number % 7}{S}{'normal'}{S}\n" for number in range(20_000))
+        _, users, qos = parse.columns(answer, FIELDS, "x")
+        assert (len(set(map(id, users))), len(set(map(id, qos)))) == (7, 1)
+
 
 class TestRowsThatDoNotFit:
     """`table`: a row with a separator or a newline in a value costs itself; anything else is a format that is not known."""

@@ -57,12 +57,19 @@ def test_a_running_job_holds_nodes_until_its_limit(slurm):
     assert jobs.nodes_of(2).size == 0
 
 
-@pytest.mark.parametrize("state", ["R", "S", "CG", "CF", "SO", "ST", "SI", "RS"])
+@pytest.mark.parametrize("state", ["R", "S", "CG", "CF", "SO", "ST", "SI", "RS", "RQ", "RH"])
 def test_every_state_that_holds_resources_counts_as_running(slurm, state):
     assert read(slurm, [job(8, **{**RUNNING, "StateCompact": state})]).jobs.state[0] == JobState.RUNNING
 
 
-@pytest.mark.parametrize("state", ["CD", "RH", "SE", "RQ"])
+@pytest.mark.parametrize("state", ["SE", "RD"])
+def test_a_job_that_was_requeued_with_a_special_exit_or_lost_its_reservation_waits_and_is_held(slurm, state):
+    snapshot = read(slurm, [job(8, StateCompact=state, PriorityLong=0)])
+    assert snapshot.jobs.state[0] == JobState.PENDING
+    assert snapshot.jobs.held[0]
+
+
+@pytest.mark.parametrize("state", ["CD", "RV", "RF"])
 def test_a_known_state_that_neither_waits_nor_holds_resources_is_neither_pending_nor_running(slurm, state):
     snapshot = read(slurm, [job(8, StateCompact=state)])
     assert snapshot.jobs.state[0] == JobState.OTHER

@@ -44,6 +44,12 @@ def test_held_jobs_are_told(slurm):
     assert [found[number].held for number in (1, 2, 3)] == [True, True, False]
 
 
+def test_a_job_that_was_requeued_with_a_special_exit_waits_and_is_held(slurm):
+    row = job(5, StateCompact="SE", PriorityLong=0, Reason="job requeued in held state")
+    found = read(slurm, [row])[5]
+    assert (found.pending, found.held) == (True, True)
+
+
 def test_an_array_is_told_under_its_own_id_with_its_excluded_nodes(slurm):
     queue = [
         job(41, **{**RUNNING, "ArrayJobID": "41", "ArrayTaskID": "20"}),

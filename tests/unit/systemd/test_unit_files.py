@@ -10,6 +10,7 @@ import pytest
 
 from rltuned.daemon.loop import STALE_SECONDS
 from rltuned.daemon.service import RESTORE_WAIT
+from rltuned.errors import StateError
 
 UNITS = Path(__file__).parents[3] / "systemd"
 UNIT_OF_TIME = {"": 1, "s": 1, "min": 60, "h": 3600}
@@ -41,8 +42,14 @@ def test_reload_asks_whether_the_configuration_is_good_before_it_signals_the_dae
 
 
 def test_a_daemon_that_was_told_why_it_cannot_start_is_not_started_again():
-    # docs/exit-codes.md: 3 configuration, 4 model.
-    assert values("rltuned.service", "RestartPreventExitStatus") == ["3 4"]
+    # docs/exit-codes.md: 3 configuration, 4 model, 15 state directory.
+    assert values("rltuned.service", "RestartPreventExitStatus") == ["3 4 15"]
+
+
+def test_a_dead_man_that_may_not_use_the_state_directory_fails_and_is_seen():
+    # 9: another restore is at it. 10: what cannot be taken back was named.
+    assert values("rltuned-deadman.service", "SuccessExitStatus") == ["9 10"]
+    assert StateError.exit_code not in {0, 9, 10}
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="on one processor there is one thread anyway")
@@ -59,6 +66,10 @@ def test_numpy_starts_no_threads_of_its_own_under_the_unit_s_environment():
     clean = {key: value for key, value in os.environ.items() if not key.endswith("_NUM_THREADS")}
     assert threads(**clean, OPENBLAS_NUM_THREADS="4", OMP_NUM_THREADS="4") > 1, "this NumPy has no threads at all"
     assert threads(**clean, **assignments) == 1
+
+
+def test_a_worker_that_the_kernel_ends_for_want_of_memory_does_not_end_the_daemon():
+    assert values("rltuned.service", "OOMPolicy") == ["continue"]
 
 
 def test_the_drop_in_for_the_rehearsal_allows_machine_code_and_nothing_else():

@@ -1,0 +1,271 @@
+"""``rltuned bench scale``: whole cycles of an active daemon beside a very long queue, and how their time grows with it.
+
+Everything of a cycle runs as it does beside a real Slurm: processes and pipes, parsing, tables, reconciliation with a journal
+of thousands of entries, the plan, the readings around each write, the journal's fsync, the decision record, the log. Only
+Slurm's programs are stand-ins that print prepared text (`bench_slurm`). The daemon runs in a process of its own, so that its
+memory is its own.
+
+Not counted are the seconds that the stand-in of ``scontrol`` takes for its updates, and those for which the daemon sleeps below
+Slurm's RPC limiter: the sleep is skipped, and the clock set forward. Nor is the rehearsal, which has a process and a time
+limit of its own.
+"""
+
+import json
+import math
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from rltuned.bench_slurm import PrintingSlurm, let_a_minute_pass
+from rltuned.cluster.ended import EndedJob
+from rltuned.config import Config, CycleSection, SlurmSection, Stage, StateSection
+from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.history import Known
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.loop import CycleOutcome, Daemon, load_policy
+from rltuned.daemon.metrics import PHASES, Metrics
+from rltuned.daemon.planning import Planning
+from rltuned.daemon.record import FILE_NAME as RECORD
+from rltuned.decide.scope import Veto
+from rltuned.placement import SolveOutcome
+from rltuned.slurm.cli import CliReader
+from rltuned.slurm.port import ClusterFacts, Privilege
+from rltuned.slurm.process import Answer, Runner
+from rltuned.slurm.writer import ScontrolWriter
+
+FEW: Final = 10
+"""Jobs of the queue whose commands are compared with those of the long one."""
+SHARES: Final = (0.1, 0.3, 1.0)
+"""Sizes at which the time is taken, as shares of the one that is asked for, jobs and nodes alike."""
+UNCOUNTED: Final = frozenset({"version", "config", "privilege"})
+"""Commands that do not ask slurmctld, or not in every cycle."""
+CPU: Final = "cpu"
+"""Beside the phases: what a cycle takes of a processor, which other work on the machine changes little."""
+ENDED: Final = 20_000
+"""Finished jobs that run times are predicted from."""
+ROOM: Final = 120.0
+"""Seconds that a command may take: the machine may be busy with making the next answers."""
+
+
+# --- the daemon's process ----------------------------------------------------------------------------------------
+
+
+class _Counting(Runner):
+    """Counts commands, and the seconds of those that change something."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, timeout=ROOM)
+        self.counts: Counter[str] = Counter()
+        self.updating = 0.0
+
+    def run(self, name: str, argument: str | None = None, stdin: str = "", second: str | None = None) -> Answer:
+        """See `Runner`."""
+        answer = super().run(name, argument, stdin, second)
+        self.counts[name] += 1
+        self.updating += answer.seconds if name == "update" else 0.0
+        return answer
+
+
+class _Hurried(SystemClock):
+    """The real clock, but who sleeps wakes at once, and later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slept = 0.0
+
+    def steady(self) -> float:
+        """See `Clock`."""
+        return super().steady() + self.slept
+
+    def time(self) -> float:
+        """See `Clock`."""
+        return super().time() + self.slept
+
+    def monotonic(self) -> float:
+        """See `Clock`."""
+        return super().monotonic() + self.slept
+
+    def sleep(self, seconds: float) -> None:
+        """See `Clock`."""
+        self.slept += seconds
+
+
+class _OperatorReader(CliReader):
+    """The caller is SlurmUser here, or root, whom the limiter does not count; let it be an operator, who is counted."""
+
+    def facts(self) -> ClusterFacts:
+        """See `SlurmReader`."""
+        return replace(super().facts(), privilege=Privilege.OPERATOR)
+
+
+class _Heard:
+    """A log that keeps what `cycle.done` says."""
+
+    def __init__(self) -> None:
+        self.done: Mapping[str, Any] = {}
+
+    def debug(self, event: str, **values: Any) -> None:
+        """See `Log`."""
+
+    def info(self, event: str, **values: Any) -> None:
+        """See `Log`."""
+        if event == "cycle.done":
+            self.done = values
+
+    warning = error = exception = info
+
+
+def measured(directory: Path, cycles: int) -> dict[str, Any]:
+    """Run so many cycles, after one that does not count, beside the programs in `directory`.
+
+    Returns:
+        ``ms``: milliseconds of each cycle by phase; ``commands``: most of a cycle; MiB of memory, most and at the end; and what the last cycle was like.
+
+    Raises:
+        RuntimeError: a cycle failed.
+    """
+    runner, clock, heard = _Counting(directory), _Hurried(), _Heard()
+    config = Config(
+        slurm=SlurmSection(bin_dir=directory),
+        cycle=CycleSection(stage=Stage.ACTIVE),
+        state=StateSection(directory=directory / "state", mirror=directory / "mirror"),
+    )
+    known = Known()
+    known.learn([EndedJob(*job) for job in json.loads((directory / "ended").read_bytes())], clock.time())
+    daemon = Daemon(
+        config=config,
+        policy=load_policy(config.policy),
+        reader=_OperatorReader(runner),
+        writer_factory=lambda: ScontrolWriter(runner),
+        journal=Journal.open(config.state.directory, config.state.mirror),
+        clock=clock,
+        rng=random.Random(0),  # noqa: S311 - jitter of a back-off
+        log=heard,
+        metrics=Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome]),
+        planner=Planning(known.estimates, ended=known.ended),
+    )
+    taken: dict[str, list[float]] = {phase: [] for phase in (*PHASES, CPU)}
+    commands: Counter[str] = Counter()
+    for cycle in range(cycles + 1):
+        clock.sleep(config.cycle.interval)
+        let_a_minute_pass(directory)
+        slept, updating, began, worked = clock.slept, runner.updating, clock.monotonic(), time.process_time()
+        runner.counts.clear()
+        report = daemon.tick()
+        seconds = {**heard.done["seconds"], "total": clock.monotonic() - began, CPU: time.process_time() - worked}
+        if report is None or report.outcome is not CycleOutcome.DONE:
+            raise RuntimeError(f"the cycle failed: {report and report.sentence}")
+        commands |= runner.counts
+        for phase, value in seconds.items() if cycle else ():
+            others = clock.slept - slept + runner.updating - updating if phase in {"apply", "total"} else 0.0
+            taken[phase].append(1000.0 * (value - others))
+        last = report
+    daemon.stop()
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines())
+    return {
+        "ms": taken,
+        "commands": sum(count for name, count in commands.items() if name not in UNCOUNTED),
+        "rss_mb": int(status["VmHWM"].split()[0]) / 1024,
+        "rss_after_mb": int(status["VmRSS"].split()[0]) / 1024,
+        "managed": last.managed,
+        "planned": last.planned,
+        "applied": heard.done["changes"].get("applied", 0),
+        "journal_entries": len(daemon.journal.entries),
+        "record_mb": (config.state.directory / RECORD).stat().st_size / 2**20,
+    }
+
+
+# --- the bench's process -----------------------------------------------------------------------------------------
+
+
+def of_size(jobs: int, nodes: int, release: str, seed: int, cycles: int, *, limited: bool = False) -> dict[str, Any]:
+    """`measured` in a process of its own, beside a Slurm of that size and with the journal of an earlier daemon."""
+    code = (
+        "import json, sys\n"
+        "from pathlib import Path\n"
+        "from rltuned.bench_scale import measured\n"
+        "print(json.dumps(measured(Path(sys.argv[1]), int(sys.argv[2]))))\n"
+    )
+    with tempfile.TemporaryDirectory(prefix="rltuned-bench-") as name:
+        directory = Path(name)
+        slurm = PrintingSlurm(directory, jobs, nodes, release, seed, limited=limited)
+        (directory / "state").mkdir()
+        journal = Journal.open(directory / "state", directory / "mirror")
+        journal.update(slurm.left_behind())
+        journal.close()
+        (directory / "ended").write_text(json.dumps(_ended(slurm, seed)), encoding="ascii")
+        with slurm.answering():
+            argv = [sys.executable, "-c", code, name, str(cycles)]
+            done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True)
+    result: dict[str, Any] = json.loads(done.stdout)
+    return {"jobs": jobs, "nodes": nodes, **result}
+
+
+def _ended(slurm: PrintingSlurm, seed: int) -> list[EndedJob]:
+    """Jobs of the same users that have ended."""
+    rng = np.random.default_rng(seed)
+    users = rng.choice(slurm.users, ENDED).tolist()
+    gpus = rng.choice([0, 1, 2, 4, 8], ENDED).tolist()
+    hours = rng.integers(1, 24, ENDED).tolist()
+    share = rng.random(ENDED).tolist()
+    return [
+        EndedJob(
+            at, user, "acct1", "gpu" if g else "cpu", g, 3600.0 * h, 3600.0 * h * part, slurm.now - 2.0 * (ENDED - at)
+        )
+        for at, (user, g, h, part) in enumerate(zip(users, gpus, hours, share, strict=True), start=1)
+    ]
+
+
+def run(jobs: int, nodes: int, release: str, cycles: int, seed: int, progress: Callable[[str], None]) -> dict[str, Any]:
+    """The object of ``bench scale --json``. `release`: as "24.11"; `cycles` of each size."""
+    progress(f"{FEW} jobs")
+    few = of_size(FEW, nodes, release, seed, 2)
+    sizes = []
+    for share in SHARES:
+        size = max(FEW, round(jobs * share)), max(FEW, round(nodes * share))
+        progress(f"{size[0]:,} jobs on {size[1]:,} nodes")
+        sizes.append(of_size(*size, release, seed, cycles))
+    progress("below the limiter")
+    limited = of_size(jobs, nodes, release, seed, max(cycles // 3, 2), limited=True)
+    last = sizes[-1]
+    return {
+        "slurm": release,
+        "jobs": jobs,
+        "nodes": nodes,
+        "cycle_ms": spread(last["ms"]["total"]),
+        "phases_ms": {phase: spread(values) for phase, values in last["ms"].items() if phase != "total"},
+        "rss_mb": round(last["rss_mb"], 1),
+        "commands": last["commands"],
+        "commands_10_jobs": few["commands"],
+        "limited_cycle_ms": spread(limited["ms"]["total"]),
+        "limited_commands": limited["commands"],
+        "growth": growth(sizes),
+        "sizes": [
+            {name: value for name, value in size.items() if name != "ms"}
+            | {"ms": {phase: spread(values) for phase, values in size["ms"].items()}}
+            for size in sizes
+        ],
+    }
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """p50 and p99."""
+    return {"p50": round(float(np.median(values)), 2), "p99": round(float(np.percentile(values, 99)), 2)}
+
+
+def growth(sizes: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """By phase the exponent e of time ∝ size^e between the last two sizes: 1 is linear, 2 quadratic. The fastest cycles count."""
+    before, after = sizes[-2:]
+    steps = math.log(after["jobs"] / before["jobs"])
+    return {
+        phase: round(math.log(min(after["ms"][phase]) / min(before["ms"][phase])) / steps, 2) for phase in after["ms"]
+    }

@@ -1,0 +1,792 @@
+"""A whole site around the real daemon: model Slurm, disks, systemd, clocks, people; and the invariants that must hold.
+
+`World` drives the project's own `Daemon`, `Journal`, `Lock` and `undo` (as ExecStopPost, as dead-man timer, by an admin)
+on virtual time. Processes are nested calls: while one of them waits, the others get their turn (`pass_time`), so a
+restore runs beside a cycle that is spread over the limiter's bucket. Every command, every update and every write to
+disk is one step, at which a process may be killed or anybody may do anything.
+
+What is found is noted in `violations` as (name of the invariant, text); `test_machine` asks after each rule.
+"""
+
+import contextlib
+import errno
+import os
+import random
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from unit.daemon.machine_slurm import CALCULATION, PARTITIONS, SAVE, TIERS, US, Cluster, Faults, Reading, Task
+from unit.daemon.model_slurm import Killed, VirtualClock
+
+import rltuned.daemon.files
+import rltuned.daemon.handsoff
+import rltuned.daemon.journal
+import rltuned.daemon.lock
+from rltuned.cluster.changes import ApplyMode, Field
+from rltuned.cluster.hostlist import expand
+from rltuned.config import (
+    Config,
+    CycleSection,
+    DecideSection,
+    EstimatesSection,
+    PlacementApply,
+    PlacementSection,
+    PolicySection,
+    RehearsalSection,
+    ScopeSection,
+    Stage,
+    StateSection,
+)
+from rltuned.daemon.journal import FILE_NAME, Journal
+from rltuned.daemon.loop import WRITING, CycleOutcome, CycleReport, Daemon
+from rltuned.daemon.metrics import Metrics
+from rltuned.daemon.service import _journal
+from rltuned.daemon.undo import undo
+from rltuned.decide.plan import Plan, plan
+from rltuned.errors import RltunedError
+from rltuned.slurm.port import Privilege
+from rltuned.slurm.writer import ScontrolWriter
+
+INTERVAL = 300.0
+"""Seconds from cycle to cycle: five minutes, so that hours are few cycles."""
+DEADMAN = 60.0
+"""Seconds from one run of the dead-man timer to the next (systemd/rltuned-deadman.timer)."""
+STALE = 300.0
+"""As systemd/rltuned-deadman.service has it."""
+BOUND = 5400.0
+"""Seconds within which what no recent plan wants is given back, once Slurm can be asked: stale heartbeat (four cycles),
+longest wait of the breaker (15 minutes), the configured time without a plan, back-off of what could not be given back."""
+OUTSIDER = "olga"
+"""Opted out."""
+
+NAMES = (
+    "fail open",
+    "never holds",
+    "never releases",
+    "hands off",
+    "fresh reading",
+    "journal first",
+    "permute only",
+    "restore inflates",
+    "dry run",
+    "bounded",
+    "journal covers",
+    "no defect",
+    "foreign only by others",
+)
+"""The invariants."""
+
+
+class WorldClock(VirtualClock):
+    """Real time passes for everybody; the wall clock may jump."""
+
+    def __init__(self, world: "World") -> None:
+        super().__init__()
+        self.world = world
+        self.offset = 0.0
+
+    def time(self) -> float:
+        return self.now + self.offset
+
+    def steady(self) -> float:
+        return self.now + self.world.stack[-1].offset
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds >= 0
+        self.world.pass_time(max(seconds, 1e-6))  # real time moves on, however short the wait
+
+
+class Disk:
+    """`os` as the project's modules see it: each write is a step, and directories may be full or read-only."""
+
+    def __init__(self, step: Callable[[str], None], opened: Callable[[], set[int]]) -> None:
+        self.step, self.opened = step, opened
+        self.full: set[Path] = set()
+        self.readonly: set[Path] = set()
+        self._paths: dict[int, Path] = {}
+        self._modules = (rltuned.daemon.files, rltuned.daemon.handsoff, rltuned.daemon.journal, rltuned.daemon.lock)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def install(self) -> None:
+        for module in self._modules:
+            module.os = self  # type: ignore[attr-defined]
+
+    def remove(self) -> None:
+        for module in self._modules:
+            module.os = os  # type: ignore[attr-defined]
+
+    def _on(self, roots: set[Path], path: Path) -> bool:
+        return any(root in path.parents for root in roots)
+
+    def open(self, path: Any, flags: int, mode: int = 0o777) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR) and self._on(self.readonly, Path(path)):
+            raise OSError(errno.EROFS, "Read-only file system")
+        fd = os.open(path, flags, mode)
+        self._paths[fd] = Path(path)
+        self.opened().add(fd)
+        return fd
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+        self.opened().discard(fd)
+
+    @staticmethod
+    def ended(opened: set[int]) -> None:
+        """A process was killed: the kernel closes what it had open."""
+        for fd in opened:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        opened.clear()
+
+    def write(self, fd: int, data: Any) -> int:
+        path = self._paths.get(fd, Path("/"))
+        if self._on(self.full, path):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        try:
+            self.step(f"write {path.name}")
+        except BaseException:
+            os.write(fd, bytes(data)[: len(data) // 2])  # the kernel had taken a part of it
+            raise
+        return os.write(fd, data)
+
+    def fsync(self, fd: int) -> None:
+        self.step(f"synced {self._paths.get(fd, Path('/')).name}")
+
+
+@dataclass
+class Whim:
+    """A policy that wants another order whenever somebody changes its mind."""
+
+    seed: int = 1
+    name: str = "whim"
+
+    def score(self, observation: Any) -> Any:
+        key = observation.priority * 7919 + observation.submit * 104_729 + observation.gpus * 31 + 17
+        return np.asarray((key * self.seed) % 997, dtype=np.float64)
+
+
+class Silent:
+    """A log that keeps nothing but defects."""
+
+    def __init__(self, defect: Callable[[str], None]) -> None:
+        self._defect = defect
+
+    def debug(self, *_: Any, **__: Any) -> None: ...
+
+    info = warning = error = debug
+
+    def exception(self, event: str, **_: Any) -> None:
+        import traceback
+
+        self._defect(f"{event}: {traceback.format_exc()}")
+
+
+@dataclass
+class Order:
+    """Kill a process at one of its next steps."""
+
+    name: str
+    steps: int
+
+
+@dataclass
+class World:
+    """See the module. Make it with a directory of its own; `close` it."""
+
+    root: Path
+    mode: ApplyMode = ApplyMode.SITE_FACTOR
+    release: tuple[int, int] = (24, 11)
+    placement: PlacementApply = PlacementApply.OFF
+    ageing: float = 0.0
+    limiter: bool = False
+    ignored: frozenset[str] = frozenset()
+    violations: list[tuple[str, str]] = field(default_factory=list)
+    checks: int = 0
+    """Invariants checked so far."""
+
+    def __post_init__(self) -> None:
+        self.clock = WorldClock(self)
+        self.rng = random.Random(1)
+        self.slurm = Cluster(self.clock, release=self.release, ageing=self.ageing, limiter=self.limiter)
+        self.slurm.step, self.slurm.reading, self.slurm.complain = self.step, lambda: self.stack[-1], self.complain
+        self.slurm.on_update, self.slurm.before_batch = self._update, self._before_batch  # type: ignore[attr-defined]
+        self.stack: list[Reading] = [Reading("nobody")]
+        self.disk = Disk(self.step, lambda: self.stack[-1].opened)
+        self.disk.install()
+        self.policy = Whim()
+        self.daemon: Daemon | None = None
+        self.journal: Journal | None = None
+        self.dry_run = False
+        self.config = self.configured(Stage.ACTIVE)
+        self.run_reading = Reading("daemon")
+        self.plan: Plan | None = None
+        self.wanted: dict[int, float] = {}
+        """When a plan that was carried out last managed each job, by job id (monotonic)."""
+        self.planned_at = float("-inf")
+        self.managed: dict[int, str] = {}
+        """Class of each job that the last plan manages."""
+        self.last_bad = self.clock.monotonic()
+        """When it was last impossible to give anything back."""
+        self.spoiled = False
+        """Both copies of the journal were damaged: nobody can know any more."""
+        self.kill: Order | None = None
+        self.orphaned = True
+        self.later: list[tuple[int, Callable[[], None]]] = []
+        """(steps to go, act): what others do in the middle of something of ours."""
+        self.supervised = True
+        self.restart_at = float("inf")
+        self.started_by_person: set[int] = set()
+        now = self.clock.monotonic()
+        self.next_tick, self.next_deadman = float("inf"), now + DEADMAN
+        self.next_calculation, self.next_save = now, now
+        self.in_tick = self.in_deadman = False
+        self.threads = threading.active_count()
+        self.descriptors = len(os.listdir("/proc/self/fd"))
+        self.ticks = 0
+
+    # --- settings
+
+    def configured(self, stage: Stage, **decide: Any) -> Config:
+        canary = {"canary_percent": 50.0} if stage is Stage.CANARY else {}
+        return Config(
+            cycle=CycleSection(stage=stage, interval=INTERVAL),
+            policy=PolicySection(name="sjf"),
+            estimates=EstimatesSection(source="limit", cache=False),
+            decide=DecideSection(**{"mode": self.mode, "hysteresis": 0.0} | decide),
+            scope=ScopeSection(exclude_users=(OUTSIDER,), **canary),
+            rehearsal=RehearsalSection(enabled="off"),
+            placement=PlacementSection(apply=self.placement),
+            state=StateSection(directory=self.root / "state", mirror=self.root / "mirror"),
+        )
+
+    # --- processes
+
+    def a_process(self, name: str) -> Reading:
+        return Reading(name, self.clock.offset)
+
+    @contextlib.contextmanager
+    def process(self, reading: Reading) -> Iterator[None]:
+        self.stack.append(reading)
+        try:
+            yield
+        except Killed:
+            self.disk.ended(reading.opened)
+            raise
+        finally:
+            self.stack.pop()
+
+    def step(self, what: str) -> None:
+        """One step of the process that runs now."""
+        if len(self.stack) == 1:
+            return
+        due = [act for steps, act in self.later if steps <= 0]
+        self.later = [(steps - 1, act) for steps, act in self.later if steps > 0]
+        for act in due:
+            with self.process(self.stack[0]):
+                act()
+        order = self.kill
+        if order is not None and order.name == self.stack[-1].name:
+            order.steps -= 1
+            if order.steps < 0:
+                self.kill = None
+                raise Killed
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass for everybody."""
+        clock, until = self.clock, self.clock.now + seconds
+        base = clock.now - clock.monotonic()
+        while True:
+            self._look()
+            events = [
+                (self.next_calculation, self._calculate),
+                (self.next_save, self._save),
+                (self.restart_at if self.daemon is None and not self.in_tick else float("inf"), self._restart),
+                (self.next_deadman if not self.in_deadman else float("inf"), self._deadman),
+                (self.next_tick if self.daemon is not None and not self.in_tick else float("inf"), self._tick),
+            ]
+            at, act = min(events, key=lambda event: event[0])
+            if at + base > until:
+                break
+            clock.now = max(clock.now, at + base)
+            act()
+        clock.now = max(clock.now, until)
+        self._look()
+
+    def _look(self) -> None:
+        if not self.able:
+            self.last_bad = self.clock.monotonic()
+
+    @property
+    def able(self) -> bool:
+        """Whether anything could be given back at present."""
+        slurm, faults = self.slurm, self.slurm.faults
+        return slurm.answers and faults.readable and not faults.lost_answers and slurm.privilege is not Privilege.NONE
+
+    def _calculate(self) -> None:
+        self.next_calculation += CALCULATION
+        if self.slurm.answers:
+            self.slurm.calculate()
+
+    def _save(self) -> None:
+        self.next_save += SAVE
+        if self.slurm.answers and self.slurm.saved != self.slurm.op:
+            self.slurm.save_state()
+        lines, self.slurm.orphan_lines = self.slurm.orphan_lines, []
+        for line in lines:
+            if self.slurm.answers and not self.slurm.faults.refused and not self.slurm.faults.cut:
+                self.slurm.carry_out(line, None)
+
+    def _tick(self) -> None:
+        daemon = self.daemon
+        assert daemon is not None
+        now = self.clock.monotonic()
+        self.next_tick = now + INTERVAL
+        self.in_tick, self.ticks = True, self.ticks + 1
+        self.plan = None
+        before = self._foreign()
+        changed = self.slurm.world
+        try:
+            with self.process(self.run_reading):
+                report = daemon.tick()
+        except Killed:
+            self._died(killed=True)
+        else:
+            self._note(report)
+            self._check_foreign(before, changed)
+        finally:
+            self.in_tick = False
+
+    def _note(self, report: CycleReport | None) -> None:
+        """What the last plan wants, if it could be carried out."""
+        if report is None or self.plan is None:
+            return
+        if report.outcome is CycleOutcome.DONE and report.stage in WRITING:
+            now = self.clock.monotonic()
+            self.planned_at = now
+            withdrawn = set(self.plan.withdraw)
+            jobs = self.plan.snapshot.jobs
+            for row in self.plan.rows.tolist():
+                if int(jobs.job_id[row]) not in withdrawn:
+                    self.wanted[int(jobs.job_id[row])] = now
+
+    def _planner(self, snapshot: Any, policy: Any, config: Any, history: Any) -> Plan:
+        self.plan = made = plan(snapshot, policy, config, history)
+        ids = snapshot.jobs.job_id
+        names = made.classes.names
+        self.managed = {int(ids[row]): names[of] for row, of in zip(made.rows, made.classes.of, strict=True)}
+        return made
+
+    def _deadman(self) -> None:
+        self.next_deadman = self.clock.monotonic() + DEADMAN
+        self.in_deadman = True
+        try:
+            self.undo("dead-man", if_stale=STALE)
+        finally:
+            self.in_deadman = False
+            self.next_deadman = self.clock.monotonic() + DEADMAN
+
+    def undo(self, name: str, **arguments: Any) -> None:
+        """``rltuned restore`` as a process of its own."""
+        with contextlib.suppress(RltunedError, Killed), self.process(self.a_process(name)):
+            undo(
+                self.config,
+                clock=self.clock,
+                connect_reader=lambda _: self.slurm.open_reader(),
+                connect_writer=lambda _: ScontrolWriter(self.slurm.runner()),
+                **arguments,
+            )
+
+    def start(self, stage: Stage, *, dry_run: bool = False, supervised: bool = True) -> None:
+        """``rltuned run``, as `service.serve` does it."""
+        assert self.daemon is None
+        self.supervised, self.dry_run = supervised, dry_run
+        self.config = self.configured(stage)
+        self.restart_at = self.clock.monotonic()
+        self._restart()
+
+    def _restart(self) -> None:
+        self.restart_at = float("inf")
+        config, reading = self.config, self.a_process("daemon")
+        try:
+            with self.process(reading):
+                self.held = ExitStack()  # what a process has open ends with it, not with a block of ours
+                journal, owns = _journal(config, self.clock, self.held, dry_run=self.dry_run)
+                self.journal, self.run_reading = journal, reading
+                self.daemon = Daemon(
+                    config=config,
+                    policy=self.policy,
+                    reader=self.slurm.open_reader(),
+                    writer_factory=None if self.dry_run else lambda: ScontrolWriter(self.slurm.runner()),
+                    journal=journal,
+                    owns=owns,
+                    clock=self.clock,
+                    rng=self.rng,
+                    log=Silent(lambda text: self.complain("no defect", text)),
+                    metrics=Metrics(),
+                    planner=self._planner,
+                )
+        except (RltunedError, Killed):
+            self.disk.ended(reading.opened)
+            self._died(killed=True, stop_post=False)
+            return
+        self.next_tick = self.clock.monotonic()
+
+    def _died(self, *, killed: bool, stop_post: bool = True) -> None:
+        """The daemon is gone: the kernel closes what it had open, systemd does what the unit says."""
+        self.disk.ended(self.run_reading.opened)
+        self.daemon = self.journal = None
+        self.next_tick = float("inf")
+        if not self.orphaned or self.supervised:
+            self.slurm.orphan_lines = []  # the unit kills the whole control group
+        if self.supervised and killed:
+            if stop_post:
+                self.undo("stop-post")
+            self.restart_at = self.clock.monotonic() + 5.0
+
+    def stop(self) -> None:
+        """``systemctl stop``."""
+        self.restart_at = float("inf")
+        daemon = self.daemon
+        if daemon is None:
+            return
+        with contextlib.suppress(Killed), self.process(self.run_reading):
+            daemon.request_stop()
+            daemon.stop()
+        self._died(killed=False)
+        if self.supervised:
+            self.undo("stop-post")
+
+    def reload(self, stage: Stage, **decide: Any) -> None:
+        if self.daemon is not None:
+            self.config = self.configured(stage, **decide)
+            with self.process(self.run_reading):
+                self.daemon.reload(lambda: self.config, lambda _: self.policy)
+
+    # --- invariants: noted where they happen
+
+    def complain(self, name: str, text: str) -> None:
+        assert name in NAMES, name
+        if name not in self.ignored:
+            self.violations.append((name, text))
+
+    def _acting(self) -> Reading:
+        return self.stack[-1]
+
+    def _update(self, job: Task, what: str, back: bool, act: Callable[[], None]) -> None:
+        """One update of ours."""
+        self.checks += 2
+        quiet = self.slurm.world == self._acting().world
+        outside = self._ahead() if quiet else {}
+        daemon = self.daemon
+        stage = Stage.SHADOW if daemon is None else daemon.stage
+        before, marks = self._carried(job), dict(job.marks)
+        act()
+        if self._acting().name == "daemon" and (stage not in WRITING or self.dry_run):
+            added = {(name, value) for name, value in self._carried(job).items() if before.get(name) != value}
+            if added:
+                self.complain("dry run", f"job {job.job_id} got {added} in stage {stage} (had {before}, {marks})")
+        if not quiet:
+            return
+        after = self._ahead()
+        alone = self._ahead(alone=True)
+        for key, count in after.items():
+            limit = max(alone.get(key, 0), outside.get(key, 0))
+            if count > limit:
+                self.complain(
+                    "restore inflates" if back else "permute only",
+                    f"after {what} of job {job.job_id} by {self._acting().name}, {count} jobs of class"
+                    f" '{key[1]}' are ahead of outside job {key[0]}; Slurm alone has {alone.get(key, 0)},"
+                    f" before the update it was {outside.get(key, 0)}",
+                )
+
+    def _ahead(self, *, alone: bool = False) -> dict[tuple[int, str], int]:
+        return ahead_of_outsiders(self.slurm, self.managed, alone=alone)
+
+    @staticmethod
+    def _carried(job: Task) -> dict[Field, object]:
+        """Values of ours on a job."""
+        values: dict[Field, object] = {
+            Field.SITE_FACTOR: job.site_factor,
+            Field.PRIORITY: job.explicit,
+            Field.EXC_NODES: job.exc_nodes,
+        }
+        return {of: values[of] for of, who in job.marks.items() if who == US and of in values}
+
+    def _before_batch(self, lines: Sequence[str]) -> None:
+        """Journal first: what is about to be written can be read by a fresh process."""
+        self.checks += 1
+        journal: Journal | None = None
+        for line in lines:
+            if not line.startswith("update"):
+                continue
+            _, target, *settings = line.split(" ")
+            job_id = int(target.removeprefix("JobId="))
+            job = self.slurm.jobs.get(job_id)
+            for setting in settings:
+                name, _, text = setting.partition("=")
+                of = Field(name)
+                if of in {Field.NICE, Field.OVERSUBSCRIBE} or text == "0" or not isinstance(job, Task):
+                    continue
+                if of is Field.EXC_NODES and set(expand(text)) == set(expand(job.own_exc)):
+                    continue
+                journal = journal or self.on_disk()
+                entry = journal.entries.get(job_id)
+                value = text if of is Field.EXC_NODES else int(text)
+                if entry is None or value not in entry.ours(of):
+                    self.complain("journal first", f"{line} is sent, and the journal on disk says {entry}")
+
+    def on_disk(self) -> Journal:
+        """The journal as a fresh process reads it."""
+        state = self.config.state
+        return Journal.read(state.directory, state.mirror)
+
+    def _foreign(self) -> set[int]:
+        if self.journal is None:
+            return set()
+        return {job for job, entry in self.journal.entries.items() if entry.applied.foreign}
+
+    def _check_foreign(self, before: set[int], world: int) -> None:
+        """Nobody is taken for a stranger who is none: our own restore beside a living daemon, say."""
+        self.checks += 1
+        for job_id in self._foreign() - before:
+            job = self.slurm.jobs.get(job_id)
+            if not isinstance(job, Task) or job.hands_off or job.touched:
+                continue
+            if job.hold or job.held_at:
+                continue
+            self.complain("foreign only by others", f"job {job_id} was given up, and nobody but rltuned changed it")
+
+    # --- invariants: looked at after each rule
+
+    def look_around(self) -> None:
+        """All invariants that are about states."""
+        self._look()
+        self._check_fail_open()
+        self._check_covered()
+        self._check_bounded()
+
+    def ours(self) -> list[tuple[Task, Field]]:
+        """What of ours is on pending jobs."""
+        return [(job, of) for job in self.slurm.tasks() if job.state == "PD" for of in self._carried(job)]
+
+    def overdue(self) -> list[str]:
+        """What should have been given back by now."""
+        now = self.clock.monotonic()
+        active = self.daemon is not None and now - self.planned_at <= BOUND
+        found = []
+        for job, of in self.ours():
+            since = max(self.last_bad, self.wanted.get(job.job_id, float("-inf")))
+            if active and (job.hold or job.touched):
+                continue  # A living daemon keeps its hands off; what it gives back of such jobs is the way back's business.
+            if now - since > BOUND and not (
+                self.slurm.faults.unreadable and job.job_id == self.slurm.faults.strange_job
+            ):
+                found.append(self._describe(job, of, now - since))
+        return found
+
+    def _describe(self, job: Task, of: Field, age: float) -> str:
+        held = f", held ({job.hold})" if job.hold else ""
+        who = "no daemon" if self.daemon is None else f"daemon in stage {self.daemon.stage}"
+        entry = self.on_disk().entries.get(job.job_id)
+        return (
+            f"job {job.job_id}{held} has carried our {of.value}={self._carried(job)[of]} for {age:.0f} s that no"
+            f" plan wants and nothing hinders to take back; {who}; the journal says {entry}"
+        )
+
+    def _check_fail_open(self) -> None:
+        self.checks += 1
+        for text in self.overdue():
+            self.complain("fail open", text)
+
+    def _check_covered(self) -> None:
+        if self.spoiled or not any(True for _ in self.ours()):
+            return
+        self.checks += 1
+        try:
+            entries = self.on_disk().entries
+        except RltunedError as error:
+            self.complain("journal covers", str(error))
+            return
+        for job, of in self.ours():
+            entry = entries.get(job.job_id)
+            value = self._carried(job)[of]
+            known = (*entry.ours(of), entry.previous.get(of)) if entry is not None else ()
+            if value not in known:
+                self.complain("journal covers", f"job {job.job_id} carries our {of.value}={value}; on disk is {entry}")
+
+    def _check_bounded(self) -> None:
+        self.checks += 1
+        if threading.active_count() > self.threads:
+            self.complain("bounded", f"{threading.active_count()} threads, {self.threads} at the start")
+        open_now = len(os.listdir("/proc/self/fd"))
+        if open_now > self.descriptors + 3:  # two copies of the journal, the lock
+            self.complain("bounded", f"{open_now} descriptors, {self.descriptors} at the start")
+        for copy in ("state", "mirror"):
+            with contextlib.suppress(FileNotFoundError):
+                size = (self.root / copy / FILE_NAME).stat().st_size
+                if size > 4_000_000:
+                    self.complain("bounded", f"the journal in {copy} has {size} bytes")
+
+    # --- the end
+
+    def all_faults_end(self) -> None:
+        slurm = self.slurm
+        self.kill, self.later = None, []
+        slurm.faults = Faults()
+        slurm.privilege = Privilege.OPERATOR
+        slurm.down.clear()
+        self.disk.full.clear()
+        self.disk.readonly.clear()
+        if slurm.frozen:
+            slurm.thaw()
+        if not slurm.up:
+            slurm.restart()
+
+    def settle(self) -> None:
+        """Nobody does anything any more; the daemon or the dead-man timer get their bounded time."""
+        self.all_faults_end()
+        began = self.clock.monotonic()
+        while self.clock.monotonic() - began <= BOUND + INTERVAL:
+            self.pass_time(INTERVAL)
+            if not self._left_with_a_daemon():
+                break
+        for text in self._left_with_a_daemon():
+            self.complain("fail open", f"{BOUND:.0f} s after the last fault: {text}")
+
+    def _left_with_a_daemon(self) -> list[str]:
+        now = self.clock.monotonic()
+        acting = self.daemon is not None and now - self.planned_at <= 2 * INTERVAL
+        left = []
+        for job, of in self.ours():
+            age = now - self.wanted.get(job.job_id, float("-inf"))
+            if acting and (age <= 2 * INTERVAL or job.hold or job.touched):
+                continue
+            left.append(self._describe(job, of, age))
+        return left
+
+    def leave(self) -> None:
+        """The daemon is stopped for good: after the bound nothing of ours is on any job, held and foreign ones included."""
+        self.stop()
+        began = self.clock.monotonic()
+        while self.clock.monotonic() - began <= BOUND:
+            if not self.ours() and not self._nice_owed():
+                break
+            self.pass_time(INTERVAL)
+        now = self.clock.monotonic()
+        for job, of in self.ours():
+            self.complain("fail open", f"without a daemon: {self._describe(job, of, now - began)}")
+        for job in self._nice_owed():
+            self.complain("fail open", f"job {job.job_id} has nice {job.nice}, its user had asked for {job.own_nice}")
+        present = set(self.slurm.jobs)
+        strays = set(self.on_disk().entries) - present
+        if strays and not self.spoiled:
+            self.pass_time(2 * DEADMAN)
+            strays = set(self.on_disk().entries) - present
+            if strays:
+                self.complain("bounded", f"the journal still knows {sorted(strays)}, which left the queue long ago")
+
+    def _nice_owed(self) -> list[Task]:
+        return [
+            job
+            for job in self.slurm.tasks()
+            if job.state == "PD" and job.owed_nice and job.explicit is None and job.nice != job.own_nice
+        ]
+
+    # --- further things that may happen
+
+    def restore_by_name(self, job_id: int) -> None:
+        """``rltuned restore JOBID``: hands off that job from now on."""
+        done = []
+        with contextlib.suppress(RltunedError, Killed), self.process(self.a_process("restore")):
+            undo(
+                self.config,
+                clock=self.clock,
+                connect_reader=lambda _: self.slurm.open_reader(),
+                connect_writer=lambda _: ScontrolWriter(self.slurm.runner()),
+                job_ids=(job_id,),
+            )
+            done.append(job_id)
+        if done and job_id in self.slurm.jobs:
+            self.slurm.task(job_id).hands_off = True
+
+    def end_faults(self) -> None:
+        """What the rule `fault` did is over."""
+        self.slurm.faults = Faults()
+
+    def plan_kill(self, name: str, steps: int, *, supervised: bool) -> None:
+        self.supervised = supervised
+        self.kill = Order(name, steps)
+
+    def damage(self, copy: str, how: str, at: float) -> None:
+        """One copy of the journal is damaged, if the other one alone knows all."""
+        other = self.root / ("mirror" if copy == "state" else "state")
+        path = self.root / copy / FILE_NAME
+        try:
+            entries = Journal.read(other).entries
+            known = all(
+                job.job_id in entries and self._carried(job)[of] in entries[job.job_id].ours(of)
+                for job, of in self.ours()
+            )
+            whole = set(self.on_disk().entries) == set(entries)
+        except RltunedError:
+            return
+        if not (known and whole and path.exists()) or path.parent in self.disk.readonly:
+            return
+        if how == "gone":
+            # /run may be emptied; in the state directory the lock stays, whoever removes that removes the house.
+            shutil.rmtree(path.parent) if copy == "mirror" else path.unlink()
+            return
+        data = bytearray(path.read_bytes())
+        place = int(at * len(data))
+        if how == "torn":
+            data = data[:place]
+        elif data:
+            data[min(place, len(data) - 1)] ^= 0x15
+        path.write_bytes(bytes(data))
+
+    def close(self) -> None:
+        if self.daemon is not None:
+            self.supervised = False
+            self._died(killed=False)
+        self.disk.remove()
+
+
+def ahead_of_outsiders(slurm: Cluster, managed: dict[int, str], *, alone: bool) -> dict[tuple[int, str], int]:
+    """Permute, never inflate (DESIGN §1.2), in its simplest form.
+
+    For each outside job that waits (not managed by the last plan) and each class of managed jobs: how many of the class
+    that could start, and that share nodes with the outside job, are ahead of it: now, or as Slurm `alone` would have it.
+    """
+    outside, inside = [], []
+    for job in slurm.tasks():
+        if job.state != "PD" or job.hold or job.dependent:
+            continue
+        value = job.explicit if job.explicit is not None and job.marks.get(Field.PRIORITY) != US else None
+        base = slurm.alone(job) if value is None else value
+        if job.marks.get(Field.SITE_FACTOR) == "admin" and value is None:
+            base = slurm.priority(job)
+        now = base if alone else slurm.priority(job)
+        nodes = {node for part in job.partition.split(",") for node in PARTITIONS[part]}
+        tier = max(TIERS.get(part, 1) for part in job.partition.split(","))
+        row = (job, now, nodes, tier)
+        if job.job_id in managed and job.marks.get(Field.PRIORITY) != "admin":
+            if slurm.could_start(job):
+                inside.append(row)
+        else:
+            outside.append(row)
+    counts: dict[tuple[int, str], int] = {}
+    for job, value, nodes, tier in outside:
+        for other, priority, theirs, other_tier in inside:
+            key = (job.job_id, managed[other.job_id])
+            counts.setdefault(key, 0)
+            if other_tier == tier and nodes & theirs and (priority, -other.job_id) > (value, -job.job_id):
+                counts[key] += 1
+    return counts

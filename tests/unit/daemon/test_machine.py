@@ -1,0 +1,386 @@
+"""Everything that may happen, in any order: a state machine of the whole daemon (see `machine_world`).
+
+`make test` runs a bounded number of examples. RLTUNED_TEST_MACHINE_MINUTES=30 (`make soak-machine`) runs with random seeds
+for so long and prints what it did. A run that fails is written down for ever in `test_machine_found`.
+"""
+
+import os
+import shutil
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from unit.daemon.machine_slurm import PARTITIONS
+from unit.daemon.machine_world import NAMES, OUTSIDER, World
+
+from rltuned.cluster.changes import ApplyMode
+from rltuned.config import PlacementApply, Stage
+from rltuned.slurm.port import Privilege
+
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+STEPS = 30
+"""Rules of one example."""
+EXAMPLES = int(os.environ.get("RLTUNED_TEST_MACHINE_EXAMPLES", "60"))
+
+IGNORED = frozenset(filter(None, os.environ.get("RLTUNED_TEST_MACHINE_IGNORE", "").split(",")))
+"""Invariants that are not asked for, by name (`machine_world.NAMES`): to look behind a defect that is known."""
+
+COUNTS: Counter[str] = Counter()
+
+WHICH = st.integers(0, 15)
+"""Place of a job in the queue, modulo its length."""
+SOON = st.sampled_from([0, 0, 0, 1, 2, 3, 5, 8, 13, 21, 34])
+"""How many steps of ours later it happens; 0: at once."""
+STAGES = st.sampled_from([Stage.ACTIVE, Stage.ACTIVE, Stage.ACTIVE, Stage.CANARY, Stage.SHADOW, Stage.OBSERVE])
+COPIES = st.sampled_from(["state", "mirror"])
+READS = ("jobs", "status", "site-factors", "nodes", "partitions", "diagnostics", "excluded", "config")
+
+
+class Machine(RuleBasedStateMachine):
+    """Rules are what may happen; invariants are DESIGN §1."""
+
+    world: World
+
+    @initialize(
+        mode=st.sampled_from([ApplyMode.SITE_FACTOR, ApplyMode.SITE_FACTOR, ApplyMode.PRIORITY]),
+        release=st.sampled_from([(22, 5), (24, 11), (26, 5)]),
+        placement=st.sampled_from([PlacementApply.OFF, PlacementApply.OFF, PlacementApply.EXCLUDE_NODES]),
+        ageing=st.sampled_from([0.0, 0.01]),
+        limiter=st.booleans(),
+        jobs=st.sampled_from([2, 3, 5, 9, 14]),
+        stage=STAGES,
+    )
+    def begin(self, mode, release, placement, ageing, limiter, jobs, stage):
+        self.directory = tempfile.mkdtemp(dir=MEMORY)
+        self.world = World(
+            Path(self.directory), mode, release, placement, ageing=ageing, limiter=limiter, ignored=IGNORED
+        )
+        for number in range(jobs):
+            self.world.slurm.submit(500 + 733 * number % 1000, time_limit=3600.0 * (number % 3 + 1))
+        self.world.pass_time(60.0)
+        self.world.start(stage)
+        self.world.pass_time(301.0)
+
+    def teardown(self):
+        world = getattr(self, "world", None)
+        if world is None:
+            return
+        try:
+            if not world.violations:
+                self.finish()
+            for kind, number in (("checks", world.checks), ("ticks", world.ticks), ("operations", world.slurm.op)):
+                COUNTS[kind] += number
+            COUNTS["examples"] += 1
+        finally:
+            world.close()
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def finish(self):
+        """All faults end, nobody does anything; then the daemon is stopped for good."""
+        self.world.settle()
+        self.fine()
+        self.world.leave()
+        self.fine()
+
+    @invariant()
+    def fine(self):
+        world = getattr(self, "world", None)
+        if world is None:
+            return
+        COUNTS["rules"] += 1
+        world.look_around()
+        texts = [f"[{name}] {text}" for name, text in world.violations]
+        assert not texts, "\n".join(texts[:5])
+
+    # --- helpers
+
+    def job(self, which: int) -> int | None:
+        ids = sorted(self.world.slurm.jobs)
+        return ids[which % len(ids)] if ids else None
+
+    def somebody(self, after: int, act) -> None:
+        """What a person or Slurm does, now or in the middle of something of ours. Only while slurmctld answers."""
+        world = self.world
+
+        def now() -> None:
+            if world.slurm.answers:
+                act()
+
+        if after == 0:
+            now()
+        else:
+            world.later.append((after, now))
+
+    def to_job(self, which: int, after: int, act) -> None:
+        job = self.job(which)
+        if job is not None:
+            self.somebody(after, lambda: act(job) if job in self.world.slurm.jobs else None)
+
+    # --- time
+
+    @rule(minutes=st.sampled_from([1, 5, 6, 11, 20]))
+    def time_passes(self, minutes):
+        self.world.pass_time(60.0 * minutes)
+
+    @rule(minutes=st.sampled_from([5, 6, 11, 45]))
+    def more_time_passes(self, minutes):
+        self.world.pass_time(60.0 * minutes)
+
+    @rule(hours=st.sampled_from([1, 2, 5]))
+    def hours_pass(self, hours):
+        self.world.pass_time(3600.0 * hours)
+
+    @rule(seconds=st.sampled_from([-3600.0, -20.0, 20.0, 300.0, 7200.0]))
+    def the_wall_clock_jumps(self, seconds):
+        self.world.clock.offset += seconds
+        self.world.pass_time(120.0)
+
+    # --- users
+
+    @rule(
+        priority=st.integers(1, 3000),
+        nice=st.sampled_from([0, 0, 300, -20]),
+        user=st.sampled_from(["alice", "bob", OUTSIDER]),
+        partition=st.sampled_from([*PARTITIONS, "left,right"]),
+        qos=st.sampled_from(["normal", "normal", "high"]),
+        tasks=st.sampled_from(["", "", "", "1-5"]),
+        dependent=st.sampled_from([False, False, False, True]),
+        gpus=st.sampled_from([1, 1, 2, 4]),
+        after=SOON,
+    )
+    def submit(self, priority, nice, user, partition, qos, tasks, dependent, gpus, after):
+        def act():
+            if len(self.world.slurm.jobs) < 16:
+                self.world.slurm.submit(
+                    priority,
+                    nice=nice,
+                    user=user,
+                    partition=partition,
+                    qos=qos,
+                    tasks=tasks,
+                    dependent=dependent,
+                    gpus=gpus,
+                )
+
+        self.somebody(after, act)
+
+    @rule(which=WHICH, who=st.sampled_from(["user", "admin"]), after=SOON)
+    def hold(self, which, who, after):
+        self.to_job(which, after, lambda job: self.world.slurm.person_holds(job, who))
+
+    @rule(which=WHICH, admin=st.booleans(), after=SOON)
+    def release(self, which, admin, after):
+        self.to_job(which, after, lambda job: self.world.slurm.person_releases(job, admin=admin))
+
+    @rule(which=WHICH, nice=st.sampled_from([0, 50, 500]), after=SOON)
+    def change_nice(self, which, nice, after):
+        self.to_job(which, after, lambda job: self.world.slurm.person_sets_nice(job, nice))
+
+    @rule(which=WHICH, nodes=st.sampled_from(["", "n1", "n2,n3"]), after=SOON)
+    def exclude_nodes(self, which, nodes, after):
+        self.to_job(which, after, lambda job: self.world.slurm.person_excludes(job, nodes))
+
+    @rule(which=WHICH, after=SOON)
+    def cancel(self, which, after):
+        self.to_job(which, after, self.world.slurm.leave)
+
+    # --- admins
+
+    @rule(which=WHICH, value=st.sampled_from([1, 1, 777, 100_000]), after=SOON)
+    def set_priority(self, which, value, after):
+        self.to_job(which, after, lambda job: self.world.slurm.person_sets_priority(job, value))
+
+    @rule(which=WHICH, value=st.sampled_from([-70_001, 13, 70_001]), after=SOON)
+    def set_site_factor(self, which, value, after):
+        self.to_job(which, after, lambda job: self.world.slurm.person_sets_factor(job, value))
+
+    @rule(which=WHICH, how=st.sampled_from(["requeue", "special"]), after=SOON)
+    def requeue_held(self, which, how, after):
+        self.to_job(which, after, lambda job: self.world.slurm.requeue_held(job, how))
+
+    @rule(which=WHICH)
+    def restore_by_name(self, which):
+        job = self.job(which)
+        if job is not None:
+            self.world.restore_by_name(job)
+
+    @rule()
+    def restore_all(self):
+        self.world.undo("restore")
+
+    @rule(partition=st.sampled_from(sorted(PARTITIONS)), up=st.booleans())
+    def partition_down(self, partition, up):
+        self.world.slurm.happened()
+        (self.world.slurm.down.discard if up else self.world.slurm.down.add)(partition)
+
+    # --- Slurm
+
+    @rule(which=WHICH, after=SOON)
+    def start_job(self, which, after):
+        self.to_job(which, after, self.world.slurm.start)
+
+    @rule(which=WHICH, after=SOON)
+    def requeue(self, which, after):
+        self.to_job(which, after, self.world.slurm.requeue)
+
+    @rule(which=WHICH, limited=st.booleans())
+    def limit(self, which, limited):
+        job = self.job(which)
+        if job is not None:
+            self.world.slurm.happened()
+            self.world.slurm.task(job).limited = limited
+
+    @rule(after=SOON)
+    def slurmctld_restarted(self, after):
+        self.somebody(after, self.world.slurm.restart)
+
+    @rule(after=SOON)
+    def slurmctld_killed_and_started(self, after):
+        self.somebody(after, self.world.slurm.crash_and_start)
+
+    @rule()
+    def slurmctld_loses_its_state(self):
+        self.somebody(0, self.world.slurm.lose_state)
+
+    @rule(after=SOON)
+    def slurmctld_stops(self, after):
+        def act():
+            self.world.slurm.up = False
+
+        self.somebody(after, act)
+
+    @rule(after=SOON)
+    def slurmctld_freezes(self, after):
+        def act():
+            self.world.slurm.frozen = True
+
+        self.somebody(after, act)
+
+    @precondition(lambda self: not self.world.slurm.answers)
+    @rule(lost=st.booleans())
+    def slurmctld_comes_back(self, lost):
+        slurm = self.world.slurm
+        if slurm.frozen and not lost:
+            slurm.thaw()
+        else:
+            slurm.crash_and_start()
+
+    @rule(
+        what=st.sampled_from(
+            ["refused", "cut", "lost_answers", "overloaded", "dbd_away", "slow", "very slow", "strange_node", "none"]
+        ),
+        after=SOON,
+    )
+    def fault(self, what, after):
+        def act():
+            faults = self.world.slurm.faults
+            if what == "none":
+                self.world.end_faults()
+            elif what in {"slow", "very slow"}:
+                faults.slow = 3.0 if what == "slow" else 25.0
+            else:
+                setattr(faults, what, True)
+
+        if after == 0:
+            act()
+        else:
+            self.world.later.append((after, act))
+
+    @rule(which=WHICH, unreadable=st.booleans())
+    def strange_row(self, which, unreadable):
+        faults = self.world.slurm.faults
+        faults.strange_job, faults.unreadable = self.job(which) or 0, unreadable
+
+    @rule(names=st.sets(st.sampled_from(READS), min_size=1, max_size=2), cut=st.booleans())
+    def answers_make_no_sense(self, names, cut):
+        faults = self.world.slurm.faults
+        exclusive = {f"{name}-exclusive" for name in names & {"jobs", "status"}}
+        if cut:
+            faults.truncated |= names | exclusive
+        else:
+            faults.garbled |= names | exclusive
+
+    @rule(level=st.sampled_from([Privilege.NONE, Privilege.NONE, Privilege.OPERATOR, Privilege.ADMIN]))
+    def privilege_changes(self, level):
+        self.world.slurm.privilege = level
+
+    # --- disk
+
+    @rule(copy=COPIES, how=st.sampled_from(["full", "readonly", "fine"]))
+    def disk(self, copy, how):
+        disk, root = self.world.disk, self.world.root / copy
+        disk.full.discard(root)
+        disk.readonly.discard(root)
+        if how != "fine":
+            getattr(disk, how).add(root)
+
+    @rule(copy=COPIES, how=st.sampled_from(["gone", "torn", "flipped"]), at=st.floats(0, 1))
+    def journal_damaged(self, copy, how, at):
+        self.world.damage(copy, how, at)
+
+    # --- kernel and systemd
+
+    @precondition(lambda self: self.world.daemon is not None)
+    @rule(
+        name=st.sampled_from(["daemon", "daemon", "stop-post", "dead-man"]),
+        steps=st.integers(0, 60),
+        supervised=st.booleans(),
+    )
+    def kill(self, name, steps, supervised):
+        self.world.plan_kill(name, steps, supervised=supervised)
+        self.world.pass_time(301.0)
+
+    @precondition(lambda self: self.world.daemon is not None)
+    @rule(steps=st.one_of(st.none(), st.integers(0, 40)))
+    def stop(self, steps):
+        if steps is not None:
+            self.world.plan_kill("stop-post", steps, supervised=self.world.supervised)
+        self.world.stop()
+
+    @precondition(lambda self: self.world.daemon is None)
+    @rule(stage=STAGES, dry_run=st.sampled_from([False, False, False, True]), supervised=st.booleans())
+    def start(self, stage, dry_run, supervised):
+        self.world.start(stage, dry_run=dry_run, supervised=supervised)
+
+    @precondition(lambda self: self.world.daemon is not None)
+    @rule(stage=STAGES, mode=st.sampled_from(list(ApplyMode)), mind=st.integers(1, 50))
+    def reload(self, stage, mode, mind):
+        self.world.mode = mode
+        self.world.policy.seed = mind
+        self.world.reload(stage)
+
+    @rule(mind=st.integers(1, 50))
+    def the_policy_changes_its_mind(self, mind):
+        self.world.policy.seed = mind
+        self.world.pass_time(301.0)
+
+
+def run(examples: int, number: int | None = None, *, shrink: bool = True) -> None:
+    phases = [Phase.generate, *([Phase.shrink] if shrink else [])]
+    chosen = settings(
+        max_examples=examples,
+        stateful_step_count=STEPS,
+        deadline=None,
+        database=None,
+        phases=phases,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    machine = Machine if number is None else seed(number)(Machine)
+    run_state_machine_as_test(machine, settings=chosen)  # type: ignore[no-untyped-call]
+
+
+def test_whatever_happens_the_queue_is_given_back_and_nobody_is_passed_over():
+    assert set(NAMES) >= IGNORED
+    run(EXAMPLES)

@@ -1,0 +1,158 @@
+"""What the state machine has found, each as the shortest run of its rules: kept for ever.
+
+A failing run of `test_machine` prints its rules as they stand here. Say above each what it is about; numbers are those of
+the list of defects that it was found for.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from unit.daemon.test_machine import Machine
+
+from rltuned.cluster.changes import ApplyMode
+from rltuned.config import PlacementApply, Stage
+from rltuned.slurm.port import Privilege
+
+BEGIN = {
+    "mode": ApplyMode.SITE_FACTOR,
+    "release": (24, 11),
+    "placement": PlacementApply.OFF,
+    "ageing": 0.0,
+    "limiter": False,
+    "jobs": 3,
+    "stage": Stage.ACTIVE,
+}
+
+
+class Played:
+    """A machine whose invariants are asked for after each rule."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def __getattr__(self, name: str):
+        rule = getattr(self.machine, name)
+
+        def play(**values: object) -> None:
+            rule(**values)
+            self.machine.fine()
+
+        return play
+
+
+@contextmanager
+def run(**values: object) -> Iterator[Played]:
+    """A run; at its end all faults end, and all must be given back."""
+    machine = Machine()
+    try:
+        machine.begin(**BEGIN | values)
+        assert machine.world.ours() or values.get("stage", Stage.ACTIVE) is not Stage.ACTIVE, "nothing is at stake"
+        machine.fine()
+        yield Played(machine)
+        finish, machine.finish = machine.finish, lambda: None
+        finish()
+    finally:
+        machine.finish = lambda: None
+        machine.teardown()
+
+
+@pytest.mark.parametrize("answer", ["nodes", "jobs", "partitions"])
+def test_1_a_cluster_that_cannot_be_understood_for_hours_is_given_back_by_the_daemon_itself(answer):
+    with run() as play:
+        play.answers_make_no_sense(names={answer}, cut=False)
+        play.hours_pass(hours=5)
+
+
+def test_1_a_cluster_that_is_under_load_for_hours_is_given_back():
+    with run() as play:
+        play.fault(what="overloaded", after=0)
+        play.hours_pass(hours=5)
+
+
+@pytest.mark.parametrize("unreadable", [False, True])
+def test_1_a_row_that_nobody_understands_for_hours_is_given_back_as_soon_as_it_can_be(unreadable):
+    with run() as play:
+        play.strange_row(which=1, unreadable=unreadable)
+        play.hours_pass(hours=5)
+
+
+def test_1_disks_that_are_full_for_hours_leave_nothing_that_nobody_wants():
+    with run() as play:
+        play.disk(copy="state", how="full")
+        play.disk(copy="mirror", how="full")
+        play.the_policy_changes_its_mind(mind=9)
+        play.hours_pass(hours=5)
+
+
+def test_2_an_admins_priority_of_one_stands():
+    with run() as play:
+        play.set_priority(after=0, value=1, which=0)
+        play.time_passes(minutes=11)
+
+
+def test_2_what_is_hidden_under_an_admins_priority_of_one_is_taken_back():
+    with run() as play:
+        play.set_priority(after=0, value=1, which=0)
+        play.stop(steps=None)
+
+
+@pytest.mark.parametrize("mode", list(ApplyMode))
+def test_3_a_paced_restore_reads_again_before_each_batch(mode):
+    with run(limiter=True, jobs=14, mode=mode) as play:
+        play.time_passes(minutes=20)
+        play.stop(steps=None)
+
+
+@pytest.mark.parametrize("stage", [Stage.SHADOW, Stage.OBSERVE, Stage.ACTIVE])
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_4_leftovers_are_given_back_whatever_starts_next(stage, dry_run):
+    with run() as play:
+        play.kill(name="daemon", steps=0, supervised=False)
+        play.start(stage=stage, dry_run=dry_run, supervised=True)
+
+
+def test_5_what_could_not_be_given_back_once_is_tried_again():
+    with run() as play:
+        play.privilege_changes(level=Privilege.NONE)
+        play.reload(stage=Stage.SHADOW, mode=ApplyMode.SITE_FACTOR, mind=1)
+        play.hours_pass(hours=2)
+
+
+@pytest.mark.parametrize("how", ["requeue", "special"])
+def test_8_requeue_held_jobs_keep_their_entry_while_they_keep_our_value(how):
+    with run() as play:
+        play.start_job(after=0, which=1)
+        play.requeue_held(after=0, how=how, which=1)
+        play.time_passes(minutes=11)
+
+
+@pytest.mark.parametrize("seconds", [-3600.0, -20.0, 300.0, 7200.0])
+def test_9_a_wall_clock_that_jumps_lets_nobody_restore_beside_a_living_daemon(seconds):
+    with run() as play:
+        play.the_wall_clock_jumps(seconds=seconds)
+        play.the_policy_changes_its_mind(mind=7)
+
+
+def test_13_restore_of_a_job_that_carried_nothing_yet_keeps_hands_off_it():
+    with run(stage=Stage.SHADOW) as play:
+        play.stop(steps=None)
+        play.restore_by_name(which=1)
+        play.start(stage=Stage.ACTIVE, dry_run=False, supervised=True)
+        play.time_passes(minutes=11)
+
+
+def test_13_restore_beside_a_daemon_of_a_job_that_carries_nothing_keeps_hands_off_it():
+    with run() as play:
+        play.submit(
+            after=0, dependent=False, gpus=1, nice=0, partition="gpu", priority=900, qos="normal", tasks="", user="bob"
+        )
+        play.restore_by_name(which=3)
+        for mind in (3, 5, 7):
+            play.the_policy_changes_its_mind(mind=mind)
+
+
+def test_slurmctld_killed_right_after_a_restore_brings_nothing_back_that_nobody_knows():
+    with run() as play:
+        play.stop(steps=None)
+        play.slurmctld_killed_and_started(after=0)
