@@ -34,7 +34,10 @@ write_config() {
         } >>$conf
         echo "NodeName=n[0-$last] Name=gpu Type=p100 File=/dev/rlgpu[0-3]" >/etc/slurm/gres.conf
     else
-        cat "/usr/share/testbed/etc/nodes-$profile.conf" >>$conf
+        local nodes=/usr/share/testbed/etc/nodes-$profile.conf
+        # What the profile sets as well is the profile's.
+        sed -i -E "/^($(grep -oE '^[A-Za-z]+=' "$nodes" | sort -u | paste -sd'|'))/d" $conf
+        cat "$nodes" >>$conf
         cp "/usr/share/testbed/etc/gres-$profile.conf" /etc/slurm/gres.conf
         [[ $profile != mixed ]] || cp /usr/share/testbed/etc/topology-mixed.conf /etc/slurm/topology.conf
     fi
@@ -130,12 +133,12 @@ mixed)
         mkdir -p "/var/spool/slurmd/$node"
         slurmd -N "$node"
     done
-    # The power switch of the cloud nodes: on where Slurm waits for one, unless a test keeps /tmp/no-power.
+    # The power switch of the cloud nodes: on where Slurm waits for one, unless a test keeps /run/no-power.
     while sleep 0.5; do
         for node in cloud1 cloud2; do
             state=$(scontrol -o show node "$node" 2>/dev/null | grep -oE ' State=[^ ]+' || true)
             pid=$(cat "/run/slurmd-$node.pid" 2>/dev/null || true)
-            if [[ $state == *POWERING_UP* && ! -e /tmp/no-power ]]; then
+            if [[ $state == *POWERING_UP* && ! -e /run/no-power ]]; then
                 mkdir -p "/var/spool/slurmd/$node"
                 [[ -d /proc/${pid:-none} ]] || slurmd -b -N "$node"
             elif [[ $state == *POWER*DOWN* && -d /proc/${pid:-none} ]]; then

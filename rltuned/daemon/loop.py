@@ -554,9 +554,12 @@ class Daemon:
 
     def _write(self, snapshot: Snapshot, found: Reconciled, result: Plan) -> tuple[int, list[Result]]:
         writer = self._the_writer()
-        # A value of ours under somebody's explicit priority would come into force with their release.
-        hidden = (job for job in self._out(snapshot) if self.journal.entries[job].applied.foreign)
-        busy = dict.fromkeys((*found.owing, *hidden, *result.withdraw))
+        # A value of ours under somebody's explicit priority would come into force with their release; and what no plan can
+        # see, none wants.
+        unplanned = (
+            job for job in self._out(snapshot) if self.journal.entries[job].applied.foreign or _unread(snapshot, job)
+        )
+        busy = dict.fromkeys((*found.owing, *unplanned, *result.withdraw))
         restored, _ = self._give_back(busy)
         changes = [*found.rescues, *(change for change in result.changes if change.job_id not in busy)]
         shares = _partition_shares(snapshot, changes)
@@ -565,8 +568,9 @@ class Daemon:
             return apply(wanted, self._reader, writer, self.journal, self.budget, self.clock, shares)
 
         results = self._spread(batch, changes)
+        for (of, outcome), count in Counter((change.field, outcome) for change, outcome, _ in results).items():
+            self.metrics.changes.labels(of.value, outcome.value).inc(count)
         for change, outcome, message in results:
-            self.metrics.changes.labels(change.field.value, outcome.value).inc()
             self.log.debug(
                 "job.changed" if outcome is Outcome.APPLIED else "job.not_changed",
                 job=change.job_id,
@@ -627,12 +631,12 @@ class Daemon:
         return self._writer
 
     def _out(self, snapshot: Snapshot) -> list[int]:
-        """Pending jobs that carry a value of ours, or may."""
+        """Jobs that wait, or of which the snapshot does not tell whether they do, and carry a value of ours, or may."""
         waiting = set(snapshot.jobs.job_id[snapshot.jobs.pending].tolist())
         return [
             job
             for job, entry in self.journal.entries.items()
-            if job in waiting
+            if (job in waiting or _unread(snapshot, job))
             and (entry.carries or (entry.applied.oversubscribe is not None and job not in self._returns.final))
         ]
 
@@ -847,12 +851,16 @@ def _kind(error: SlurmError) -> str:
     return kinds.get(type(error), "other")
 
 
+def _unread(snapshot: Snapshot, job: int) -> bool:
+    """Whether Slurm's answers do not tell how the job is."""
+    return bool(snapshot.unread.about(job, queued=job in snapshot.jobs.row_of))
+
+
 def _partition_shares(snapshot: Snapshot, changes: Sequence[Change]) -> dict[int, OverSubscribe]:
     """OverSubscribe of the partitions of the jobs that are to be isolated; UNKNOWN where several differ."""
     shares: dict[int, OverSubscribe] = {}
     for change in changes:
-        row = snapshot.jobs.row_of.get(change.job_id)
-        if change.field is not Field.OVERSUBSCRIBE or row is None:
+        if change.field is not Field.OVERSUBSCRIBE or (row := snapshot.jobs.row_of.get(change.job_id)) is None:
             continue
         names = snapshot.jobs.partition.value(row).split(",")
         found = {part.oversubscribe for name in names if (part := snapshot.partition_by_name.get(name)) is not None}

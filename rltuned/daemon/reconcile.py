@@ -264,25 +264,41 @@ def view(snapshot: "Snapshot", journal: Journal) -> dict[int, JobStatus]:
     """
     jobs = snapshot.jobs
     found: dict[int, JobStatus] = {}
+    rows: list[int] = []
     for job in journal.entries:
         row = jobs.row_of.get(job)
         if reason := snapshot.unread.about(job, queued=row is not None):
             found[job] = JobStatus.not_understood(job, reason)
-            continue
-        if row is None or int(jobs.state[row]) not in {0, 1}:  # JobState.PENDING, RUNNING
-            continue
-        found[job] = JobStatus(
-            job_id=job,
-            submit_time=int(jobs.submit_time[row]),
-            pending=int(jobs.state[row]) == 0,
-            held=bool(jobs.held[row]) or int(jobs.priority[row]) == 0,
-            priority=int(jobs.priority[row]),
-            nice=int(jobs.nice[row]),
-            site_factor=int(jobs.site_factor[row]) if bool(jobs.site_known[row]) else None,
-            oversubscribe=OverSubscribe(jobs.oversubscribe.value(row) or OverSubscribe.UNKNOWN),
-            exc_nodes=jobs.exc_nodes.value(row),
-            reason=jobs.reason.value(row),
-        )
+        elif row is not None:
+            rows.append(row)
+    numbers = (
+        jobs.job_id,
+        jobs.submit_time,
+        jobs.state,
+        jobs.held,
+        jobs.priority,
+        jobs.nice,
+        jobs.site_factor,
+        jobs.site_known,
+    )
+    share_of = [*(OverSubscribe(name) for name in jobs.oversubscribe.names), OverSubscribe.UNKNOWN]
+    columns = [column[rows].tolist() for column in numbers]
+    columns += [column.codes[rows].tolist() for column in (jobs.oversubscribe, jobs.exc_nodes, jobs.reason)]
+    lists, reasons = ((*column.names, "") for column in (jobs.exc_nodes, jobs.reason))  # code −1 is the last
+    for job, submit, state, held, priority, nice, factor, known, share, listed, why in zip(*columns, strict=True):
+        if state in {0, 1}:  # JobState.PENDING, RUNNING
+            found[job] = JobStatus(
+                job_id=job,
+                submit_time=int(submit),
+                pending=state == 0,
+                held=held or priority == 0,
+                priority=priority,
+                nice=nice,
+                site_factor=factor if known else None,
+                oversubscribe=share_of[share],
+                exc_nodes=lists[listed],
+                reason=reasons[why],
+            )
     return found
 
 

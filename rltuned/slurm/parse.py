@@ -391,19 +391,22 @@ def gres(value: str) -> dict[str, int]:
     return found
 
 
-_SHARDS = re.compile(r"(?:\A|,)shard:(?:([^\x00-\x20\x7f:,=()]{1,128}|\(null\)):)?[0-9]+\(([0-9/,]*)\)")
+_SHARDS = re.compile(r"(?:\A|,)shard:(?:([^\x00-\x20\x7f:,=()]{1,128}|\(null\)):)?[0-9]{1,15}\(([^()]*)\)")
 _SHARED = re.compile(r"(?:\A|,)0*[1-9][0-9]*/")
+_RANGES = re.compile(r"IDX:([0-9]{1,5}(?:-[0-9]{1,5})?(?:,[0-9]{1,5}(?:-[0-9]{1,5})?)*)\Z")
 
 
 def shared_gpus(value: str) -> dict[str, int]:
-    """GPUs by type ("gpu": none) of which some shards are in use, of a GresUsed like ``gpu:2(IDX:0-1),shard:(null):3(3/4,0/4)``.
+    """GPUs by type ("gpu": none) of which some shards are in use, of a GresUsed.
 
-    Nobody can have such a GPU as a whole, although it does not count as used (measured on all releases).
+    ``gpu:2(IDX:0-1),shard:(null):3(3/4,0/4)`` (shards used of each GPU), ``shard:(null):1(IDX:0)`` (22.05: the GPUs). Nobody
+    can have such a GPU as a whole, although it does not count as used (measured on all releases).
     """
     found: dict[str, int] = {}
     for kind, parts in _SHARDS.findall(value):
         of = "gpu" if kind in {"", "(null)"} else kind
-        found[of] = found.get(of, 0) + len(_SHARED.findall(parts))
+        ranges = _RANGES.match(parts)
+        found[of] = found.get(of, 0) + (array_tasks(ranges.group(1)) if ranges else len(_SHARED.findall(parts)))
     return found
 
 
@@ -646,6 +649,11 @@ def unusable_node(name: str) -> Node:
 _NODE_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,256}\Z", re.ASCII)
 
 
+def is_node_name(value: str) -> bool:
+    """Whether a node can have that name (slurm.conf(5) NodeName)."""
+    return _NODE_NAME.match(value) is not None
+
+
 def _node(found: Mapping[str, str], where: str, gpus: dict[str, dict[str, int]]) -> Node:
     """`gpus`: what each text of Gres or GresUsed means, of which a cluster has few."""
     try:
@@ -662,7 +670,7 @@ def _node(found: Mapping[str, str], where: str, gpus: dict[str, dict[str, int]])
         used = _as_configured(used, configured)
         features = text(found.get("ActiveFeatures", ""))
         name = _required(found, "NodeName", where)
-        if not _NODE_NAME.match(name):
+        if not is_node_name(name):
             raise _bad("node name", name)
         return Node(
             name=name,

@@ -104,9 +104,11 @@ def _unlisted(columns: Mapping[str, list[str]], known: Collection[str]) -> list[
         if listed in known or listed in parse.NOTHING:
             continue
         try:
-            missing.update(dict.fromkeys(name for name in expand(listed) if name not in known))
+            new = [name for name in expand(listed) if name not in known]
         except SlurmParseError:
             continue  # costs its job
+        if all(map(parse.is_node_name, new)):
+            missing.update(dict.fromkeys(new))
     return list(missing)
 
 
@@ -236,7 +238,7 @@ class _Columns:
             return found, np.zeros(len(values), dtype=np.int32)
         return found, np.fromiter(map(index.__getitem__, values), np.int32, count=len(values))
 
-    def note(self, row: int, field: str, error: SlurmParseError) -> None:
+    def note(self, row: int, field: str, error: SlurmParseError | str) -> None:
         """This row cannot be understood."""
         self._strange.setdefault(row, f"column {field}: {error}")
 
@@ -438,8 +440,8 @@ def _nodes_of(table: _Columns, nodes: NodeTable, running: npt.NDArray[np.bool_])
         if listed not in rows_of:
             try:
                 rows_of[listed] = tuple(nodes.row_of[name] for name in expand(listed))
-            except SlurmParseError as error:
-                table.note(row, "NodeList", error)
+            except (SlurmParseError, KeyError) as error:
+                table.note(row, "NodeList", f"cannot understand {printable(listed, 80)!r}: {printable(str(error), 64)}")
                 continue
         held[row] = rows_of[listed]
     return held

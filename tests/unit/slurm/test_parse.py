@@ -307,6 +307,9 @@ class TestGpusOfANode:
             ("gpu:2(S:0-1),shard:8(S:0-1)", "gpu:(null):1(IDX:1),shard:(null):5(4/4,0/4)", {"gpu": 2}, {"gpu": 2}),
             ("gpu:t4:2,shard:t4:8", "gpu:t4:0(IDX:N/A),shard:t4:2(1/4,1/4)", {"t4": 2}, {"t4": 2}),
             ("gpu:2,shard:8", "gpu:2(IDX:0-1),shard:0(0/4,0/4)", {"gpu": 2}, {"gpu": 2}),
+            # 22.05
+            ("gpu:4,shard:8", "gpu:(null):1(IDX:1),shard:(null):2(IDX:0,2),nic:0", {"gpu": 4}, {"gpu": 3}),
+            ("gpu:2,shard:8", "gpu:(null):0(IDX:N/A),shard:(null):0(IDX:N/A),nic:0", {"gpu": 2}, {"gpu": 0}),
         ],
     )
     def test_gpus_in_use_are_counted_by_the_types_of_the_node(self, gres, used, configured, alloc):
