@@ -365,9 +365,13 @@ class World:
             self.in_tick = False
 
     def _note(self, report: CycleReport | None) -> None:
-        """What the last plan wants, if it could be carried out."""
+        """What the last plan wants, if it could be carried out; and what the cycle has learned of others."""
         if report is None or self.plan is None:
             return
+        if report.outcome in {CycleOutcome.DONE, CycleOutcome.SHED}:
+            for job in self.slurm.tasks():
+                if job.job_id in self.run_reading.listed:
+                    job.shown = self.run_reading.began
         if report.outcome is CycleOutcome.DONE and report.stage in WRITING:
             now = self.clock.monotonic()
             self.planned_at = now
@@ -557,7 +561,7 @@ class World:
         self.checks += 1
         for job_id in self._foreign() - before:
             job = self.slurm.jobs.get(job_id)
-            if not isinstance(job, Task) or job.hands_off or job.touched:
+            if not isinstance(job, Task) or job.asked or job.touched:
                 continue
             if job.hold or job.held_at:
                 continue
@@ -701,6 +705,7 @@ class World:
 
     def restore_by_name(self, job_id: int) -> None:
         """``rltuned restore JOBID``: hands off that job from now on."""
+        self.slurm.task(job_id).asked = True
         done = []
         with contextlib.suppress(RltunedError, Killed), self.process(self.a_process("restore")):
             undo(
