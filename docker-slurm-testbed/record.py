@@ -9,6 +9,7 @@ For each release:
     <name>.txt      standard output of the registry's command of that name, or of an extra one below
     jobs.json       label -> job id, user and sbatch arguments of each job in the queue
     failures.json   command lines that fail or warn: argv, user, input, return code, stdout, stderr
+    <name>-mixed.txt, jobs-mixed.json   likewise, of the testbed's profile "mixed"; <name>-mixed-troubled.txt
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import shutil
 import subprocess
 import sys
 import time
@@ -130,6 +130,39 @@ PENDING: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
     ("deadline", "dave", ("-t", "10", "--deadline=now+3hours")),
     ("opted out", "bob", ("--gres=gpu:1", "--wckey=x")),
 )
+
+# On the profile "mixed", each on the node that it is about.
+RUNNING_MIXED: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
+    ("untyped with cores", "alice", ("-w", "core1", "--gres=gpu:2")),
+    ("untyped without cores", "alice", ("-w", "plain1", "--gres=gpu:1")),
+    ("untyped, typed in gres.conf", "alice", ("-w", "auto1", "--gres=gpu:1")),
+    ("slice", "bob", ("-w", "mig1", "--gres=gpu:1g.10gb:1")),
+    ("slice with an engine", "bob", ("-w", "mig1", "--gres=gpu:1g.10gb+me:1")),
+    ("shards", "carol", ("-w", "shard1", "--gres=shard:3")),
+    ("several resources", "dave", ("-w", "multi1", "--gres=gpu:a100:1,nic:1,lustre:2G")),
+    ("one thread", "dave", ("-w", "smt1", "-n", "1", "--gres=gpu:1")),
+    ("a core for each task", "dave", ("-w", "smt1", "-n", "3", "--ntasks-per-core=1")),
+)
+WAKING: Final = ("on a node that comes up", "alice", ("-p", "cloud", "-w", "cloud2", "--gres=gpu:1"))
+PENDING_MIXED: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
+    ("waits for untyped", "bob", ("-p", "untyped", "--gres=gpu:2")),
+    ("waits for untyped, all at once", "bob", ("-p", "untyped", "--gpus=3", "-N", "2")),
+    ("untyped array", "carol", ("-p", "untyped", "--gres=gpu:2", "--array=1-4")),
+    ("waits for slices", "carol", ("--gres=gpu:1g.10gb:2",)),
+    ("waits for a slice with an engine", "carol", ("--gres=gpu:1g.10gb+me:1",)),
+    ("waits for two kinds of slice", "carol", ("--gres=gpu:1g.10gb:1,gpu:1g.10gb+me:1",)),
+    ("waits for a type with a hyphen", "carol", ("--gres=gpu:1g.10gb+me:1,gpu:nvidia_a100-sxm4_3g.20gb:1",)),
+    ("waits for any three of a node", "dave", ("--gres=gpu:3",)),
+    ("waits for GPUs that are shared", "dave", ("-w", "shard1", "--gres=gpu:2")),
+    ("waits for shards", "dave", ("--gres=shard:6",)),
+    ("waits for several resources", "alice", ("--gres=gpu:a100:2,nic:2,lustre:4G",)),
+    ("waits for threads", "alice", ("-w", "smt1", "-c", "16", "--gres=gpu:1")),
+    ("waits for cores", "alice", ("-w", "smt1", "--hint=nomultithread", "-n", "8")),
+    ("waits for a node that comes up", "bob", ("-p", "cloud", "-w", "cloud2", "--gres=gpu:2")),
+    ("waits for nodes of one switch", "bob", ("-N", "3", "--gres=gpu:2", "--switches=1@12:00:00")),
+)
+POWER_OFF: Final = "/run/no-power"
+"""While this file is there, no node of the profile "mixed" comes up (image/entrypoint.sh)."""
 
 
 class Recorder:
@@ -393,10 +426,61 @@ class Recorder:
             return False
         return True
 
+    # --- kinds of node ---
+
+    def node_state(self, node: str) -> str:
+        """``IDLE+CLOUD+POWERED_DOWN``."""
+        shown = self.cluster.run(["scontrol", "-o", "show", "node", node]).stdout
+        return shown.partition(" State=")[2].partition(" ")[0]
+
+    def wait_node(self, node: str, flag: str, seconds: float = 120) -> None:
+        """Until the state of a node has a flag."""
+        wait_until(lambda: flag in self.node_state(node), f"{node} is {flag}", seconds=seconds)
+
+    def mixed(self) -> None:
+        """The queue and the nodes of the profile "mixed", and its nodes in trouble."""
+        cluster, on_nodes = self.cluster, "mixed"
+        cluster.cancel_all()
+        for label, user, arguments in RUNNING_MIXED:
+            cluster.wait_state(self.submit(label, user, arguments), "RUNNING")
+        for name, flags, node in (("upkeep", "maint", "maint1"), ("course", "ignore_jobs", "resv1")):
+            words = [f"ReservationName={name}", "StartTime=now", "Duration=600", "Users=alice", f"Nodes={node}"]
+            cluster.run(["scontrol", "create", "reservation", *words, f"Flags={flags}"])
+        cluster.sh(f"touch {POWER_OFF}", service=on_nodes)
+        self.wait_node("cloud1", "POWERED_DOWN")
+        self.wait_node("cloud2", "POWERED_DOWN")
+        self.submit(*WAKING)
+        self.wait_node("cloud2", "POWERING_UP")
+        for label, user, arguments in PENDING_MIXED:
+            self.submit(label, user, arguments)
+        for node, flag in (("maint1", "MAINT"), ("resv1", "RESERVED")):
+            self.wait_node(node, flag)
+        cluster.wait_sprio([self.jobs["waits for untyped"]["id"]])
+        # Until the scheduler has given every job its reason.
+        time.sleep(8)
+        queue = ("jobs", "jobs-exclusive", "status", "status-exclusive", "excluded", "site-factors", "diagnostics")
+        self.registry("-mixed", ("version", *queue, "nodes", "partitions", "config", "ping"))
+        (self.folder / "jobs-mixed.json").write_text(json.dumps(self.jobs, indent=1, sort_keys=True) + "\n")
+        cluster.sh(f"rm {POWER_OFF}", service=on_nodes)
+        # Rebooting (it runs a job), failing, not answering, registered with less than is configured, going down.
+        cluster.run(["scontrol", "reboot", "nextstate=RESUME", "reason=x", "smt1"])
+        cluster.run(["scontrol", "update", "NodeName=cpu1", "State=FAIL", "Reason=fan"])
+        cluster.sh("kill -STOP $(cat /run/slurmd-core1.pid)", service=on_nodes)
+        less = "sed -i '/^NodeName=plain1 /s/rlgpu.*/rlgpu0/' /etc/slurm/gres.conf"
+        cluster.sh(f"{less}; kill $(cat /run/slurmd-plain1.pid); sleep 2; slurmd -N plain1", service=on_nodes)
+        self.wait_node("plain1", "INVAL")
+        self.wait_node("core1", "NOT_RESPONDING")
+        cluster.cancel(self.jobs[WAKING[0]]["id"], self.jobs["waits for a node that comes up"]["id"])
+        self.wait_node("cloud2", "POWERING_DOWN")
+        self.registry("-mixed-troubled", ("nodes",))
+
     def record(self) -> None:
-        """Everything, from an empty folder."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir(parents=True)
+        """Everything, from an empty folder (but what `mixed` and other programs have put there)."""
+        kept = ("priorities-*.txt", "sacct.txt", "*-mixed*")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for path in self.folder.iterdir():
+            if not any(path.match(pattern) for pattern in kept):
+                path.unlink()
         self.cluster.reset()
         self.fill_queue()
         self.registry()
@@ -418,19 +502,23 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     options.add_argument("release", nargs="*", help=f"of {', '.join(RELEASES)}; default: all")
     options.add_argument("--project", default="rltuned-record")
+    options.add_argument("--profile", choices=("paper", "mixed"), help="of the testbed; default: one after the other")
     chosen = options.parse_args()
     testbed = ROOT / "docker-slurm-testbed" / "testbed"
     for release in chosen.release or RELEASES:
-        project = f"{chosen.project}-{release.replace('.', '')}"
-        subprocess.run([testbed, "up", "--project", project, "--slurm", release], check=True)
-        began = time.monotonic()
-        try:
-            Recorder(Cluster(release, project)).record()
-        except CommandFailedError as error:
-            print(f"{release}: {error}", file=sys.stderr)
-            return 1
-        print(f"recorded {release} in {time.monotonic() - began:.0f} s", file=sys.stderr)
-        subprocess.run([testbed, "down", "--project", project], check=True)
+        for profile in [chosen.profile] if chosen.profile else ("paper", "mixed"):
+            project = f"{chosen.project}-{release.replace('.', '')}"
+            up = ("up", "--project", project, "--slurm", release, "--profile", profile)
+            subprocess.run([testbed, *up], check=True)
+            began = time.monotonic()
+            recorder = Recorder(Cluster(release, project))
+            try:
+                recorder.mixed() if profile == "mixed" else recorder.record()
+            except AssertionError as error:
+                print(f"{release}: {error}", file=sys.stderr)
+                return 1
+            print(f"recorded {release}, {profile}, in {time.monotonic() - began:.0f} s", file=sys.stderr)
+            subprocess.run([testbed, "down", "--project", project], check=True)
     return 0
 
 

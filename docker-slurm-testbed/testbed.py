@@ -2,8 +2,8 @@
 """Real Slurm clusters in containers: build, bring up, load with jobs, look at, take down.
 
 Needs Python 3.11 and nothing else; engine.sh gets the container engine. The nodes are shaped like
-the paper's cluster (2 x 4 P100, 2 x 2 K80, 1 x 1 M40, stub devices), or with --scale N are N nodes
-of 4 GPUs in one container. See docs/testbed.md.
+the paper's cluster (2 x 4 P100, 2 x 2 K80, 1 x 1 M40, stub devices), with --scale N are N nodes
+of 4 GPUs in one container, with --profile mixed one of each kind that real sites have. See docs/testbed.md.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ REPOSITORY = "rltuned-testbed"
 DEFAULT_RELEASE = "24.11"
 DEFAULT_PROJECT = "rltuned-testbed"
 USERS = ("alice", "bob", "carol", "dave")
-PAPER_NODES = 5
+NODES_OF = {"paper": 5, "mixed": 12}
 READY_SECONDS = 300
 
 
@@ -223,15 +223,16 @@ def remove_images(*filters: str, keep: set[str]) -> None:
 class Project:
     """One cluster: a compose project of one release."""
 
-    def __init__(self, name: str, release: str, image: str, scale: int = 0) -> None:
+    def __init__(self, name: str, release: str, image: str, scale: int = 0, profile: str = "paper") -> None:
         self.name = name
         self.release = release
         self.image = image
         self.scale = scale
+        self.profile = "scale" if scale else profile
 
     def compose(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Runs compose on this project."""
-        files = "compose.scale.yaml" if self.scale else "compose.yaml"
+        files = "compose.yaml" if self.profile == "paper" else f"compose.{self.profile}.yaml"
         env = {**os.environ, "RLTUNED_TESTBED_IMAGE": self.image}
         if self.scale:
             env["RLTUNED_TESTBED_SCALE"] = str(self.scale)
@@ -261,7 +262,7 @@ class Project:
         """Starts the cluster and waits until every node is usable: idle, or busy where it was up already."""
         began = time.monotonic()
         self.compose("up", "-d")
-        wanted = self.scale or PAPER_NODES
+        wanted = self.scale or NODES_OF[self.profile]
         usable = "0"
         while time.monotonic() - began < READY_SECONDS:
             probe = r"sinfo -h -N -o '%N %T' 2>/dev/null | sort -u | grep -cvE ' .*(unk|down|drain|inval|\*)'"
@@ -288,7 +289,8 @@ def discover(name: str) -> Project:
     described = json.loads(run(["docker", "inspect", found[0]]).stdout)[0]["Config"]
     environment = dict(entry.split("=", 1) for entry in described["Env"])
     release = described["Image"].rpartition(":")[2].split("-")[0]
-    return Project(name, release, described["Image"], int(environment.get("TESTBED_SCALE_NODES", "0")))
+    scale = int(environment.get("TESTBED_SCALE_NODES", "0"))
+    return Project(name, release, described["Image"], scale, environment.get("TESTBED_PROFILE", "paper"))
 
 
 # --- workload ----------------------------------------------------------------------------------
@@ -503,7 +505,7 @@ def command_up(options: argparse.Namespace) -> int:
     """`testbed up`."""
     ensure_engine()
     release = options.slurm or DEFAULT_RELEASE
-    Project(options.project, release, build(release), options.scale).up()
+    Project(options.project, release, build(release), options.scale, options.profile).up()
     return 0
 
 
@@ -592,6 +594,7 @@ def parser() -> argparse.ArgumentParser:
     sub = add("up", command_up, "bring a cluster up and wait until its nodes are idle")
     sub.add_argument("--slurm", choices=SUITES, help=f"release (default: {DEFAULT_RELEASE})")
     sub.add_argument("--scale", type=int, default=0, metavar="N", help="N nodes of 4 GPUs in one container instead")
+    sub.add_argument("--profile", choices=NODES_OF, default="paper", help="mixed: kinds of node that real sites have")
     sub = add("demo", command_demo, "bring a cluster up, submit a workload, install rltuned and let it steer")
     sub.add_argument("--slurm", choices=SUITES, help=f"release (default: {DEFAULT_RELEASE})")
     sub.add_argument("--jobs", type=int, default=300)

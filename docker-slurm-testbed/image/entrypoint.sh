@@ -1,5 +1,5 @@
 #!/bin/bash
-# Starts one role of the testbed: dbd, ctl, login, node or scale.
+# Starts one role of the testbed: dbd, ctl, login, node, scale or mixed.
 #
 # slurmctld and slurmdbd run as daemons beside this script, which then only follows their logs: a
 # test may stop, freeze or restart them, wipe their state, and the container stays.
@@ -34,8 +34,12 @@ write_config() {
         } >>$conf
         echo "NodeName=n[0-$last] Name=gpu Type=p100 File=/dev/rlgpu[0-3]" >/etc/slurm/gres.conf
     else
-        cat /usr/share/testbed/etc/nodes-paper.conf >>$conf
-        cp /usr/share/testbed/etc/gres-paper.conf /etc/slurm/gres.conf
+        local nodes=/usr/share/testbed/etc/nodes-$profile.conf
+        # What the profile sets as well is the profile's.
+        sed -i -E "/^($(grep -oE '^[A-Za-z]+=' "$nodes" | sort -u | paste -sd'|'))/d" $conf
+        cat "$nodes" >>$conf
+        cp "/usr/share/testbed/etc/gres-$profile.conf" /etc/slurm/gres.conf
+        [[ $profile != mixed ]] || cp /usr/share/testbed/etc/topology-mixed.conf /etc/slurm/topology.conf
     fi
     # What a test changes is put back from this copy.
     cp $conf /etc/slurm/slurm.conf.testbed
@@ -121,6 +125,27 @@ scale)
         slurmd -N "n$i"
     done
     exec sleep infinity
+    ;;
+mixed)
+    stub_gpus 4
+    wait_for ctl 6817
+    for node in core1 plain1 auto1 mig1 shard1 multi1 smt1 cpu1 maint1 resv1; do
+        mkdir -p "/var/spool/slurmd/$node"
+        slurmd -N "$node"
+    done
+    # The power switch of the cloud nodes: on where Slurm waits for one, unless a test keeps /run/no-power.
+    while sleep 0.5; do
+        for node in cloud1 cloud2; do
+            state=$(scontrol -o show node "$node" 2>/dev/null | grep -oE ' State=[^ ]+' || true)
+            pid=$(cat "/run/slurmd-$node.pid" 2>/dev/null || true)
+            if [[ $state == *POWERING_UP* && ! -e /run/no-power ]]; then
+                mkdir -p "/var/spool/slurmd/$node"
+                [[ -d /proc/${pid:-none} ]] || slurmd -b -N "$node"
+            elif [[ $state == *POWER*DOWN* && -d /proc/${pid:-none} ]]; then
+                kill "$pid"
+            fi
+        done
+    done
     ;;
 *)
     echo "entrypoint: unknown role $role" >&2

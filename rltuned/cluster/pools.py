@@ -39,6 +39,8 @@ def job_pools(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Pools:
     gpus = jobs.gpus[rows]
     # Least GPUs that one node must have: the per-node request, else one if the job uses GPUs at all.
     per_node = np.where(gpus > 0, np.maximum(jobs.gpus_per_node[rows], 1), 0)
+    # Types that no node has are apart: a name may stand for several.
+    asked = np.where(wanted_type == len(types), len(types) + jobs.gpu_type.codes[rows], wanted_type)
     # One integer per distinct request: mixed radix over the code ranges.
     key, span = np.zeros(len(rows), dtype=np.int64), 1
     for codes, size in (
@@ -46,7 +48,7 @@ def job_pools(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Pools:
         (jobs.features.codes[rows].astype(np.int64) + 1, len(jobs.features.names) + 1),
         (jobs.req_nodes.codes[rows].astype(np.int64) + 1, len(jobs.req_nodes.names) + 1),
         (jobs.exc_nodes.codes[rows].astype(np.int64) + 1, len(jobs.exc_nodes.names) + 1),
-        (wanted_type + 1, len(types) + 2),
+        (asked + 1, len(types) + len(jobs.gpu_type.names) + 1),
         (per_node.astype(np.int64), int(per_node.max(initial=0)) + 1),
     ):
         if span > _WIDE:  # thousands of distinct lists: renumber, or the next factor would leave 64 bits
@@ -75,7 +77,7 @@ def _capable(
     offered = np.zeros((len(nodes.gpu_types) + 2, len(nodes)), dtype=np.int32)
     offered[:-2] = nodes.gpus.T
     offered[-1] = nodes.gpus.sum(axis=1)
-    masks &= offered[gpu_type] >= per_node[:, None]
+    masks &= (offered[gpu_type] >= per_node[:, None]) | _of_several_types(snapshot, rows, gpu_type, per_node)
     features, wanted, excluded = (column.codes[rows] for column in (jobs.features, jobs.req_nodes, jobs.exc_nodes))
     satisfying = {code: _satisfying(nodes, jobs.features.names[code]) for code in set(features.tolist()) if code >= 0}
     for pool in np.flatnonzero((features >= 0) | (wanted >= 0) | (excluded >= 0)):
@@ -93,6 +95,27 @@ def _satisfying(nodes: NodeTable, expression: str) -> Bools:
     """(M,) nodes whose features satisfy a constraint. Thousands of nodes have a few sets of features: each is asked once."""
     test, sets = compile_constraint(expression), nodes.feature_sets
     return np.array([test(features) for features in sets.sets], dtype=np.bool_)[sets.of]
+
+
+def _of_several_types(
+    snapshot: Snapshot, rows: npt.NDArray[np.intp], gpu_type: npt.NDArray[np.int64], per_node: npt.NDArray[np.int32]
+) -> Bools:
+    """(P, M) nodes that have the GPUs of jobs that ask for several types at once (slices of a GPU, say); else False.
+
+    All of the types where each node has to have its share, one of them where the job asks for a total.
+    """
+    jobs, nodes = snapshot.jobs, snapshot.nodes
+    found = np.zeros((len(rows), len(nodes)), dtype=np.bool_)
+    total = nodes.gpus.sum(axis=1)
+    for pool in np.flatnonzero(gpu_type == len(nodes.gpu_types)).tolist():
+        names = jobs.gpu_type.value(int(rows[pool])).split(",")
+        columns = [nodes.gpu_types.index(name) for name in names if name in nodes.gpu_types]
+        if len(names) < 2 or len(columns) < len(names):
+            continue
+        has = nodes.gpus[:, columns] > 0
+        here = has.all(axis=1) if jobs.gpus_per_node[rows[pool]] > 0 else has.any(axis=1)
+        found[pool] = here & (total >= per_node[pool])
+    return found
 
 
 def node_mask(snapshot: Snapshot, text: str) -> Bools:

@@ -133,12 +133,7 @@ class JobTable:
         index = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
         counts = np.diff(self.node_ptr)[index]
         ptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
-        parts = [
-            self.node_idx[self.node_ptr[i] : self.node_ptr[i + 1]]
-            for i in index
-            if self.node_ptr[i + 1] > self.node_ptr[i]
-        ]
-        idx = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
+        idx = self.node_idx[np.repeat(self.node_ptr[:-1][index] - ptr[:-1], counts) + np.arange(ptr[-1])]
         columns: dict[str, Any] = {}
         for column in fields(self):
             if column.name not in {"node_ptr", "node_idx"}:
@@ -191,8 +186,10 @@ class NodeTable:
     gpus: Codes
     """(M, T) configured."""
     gpus_alloc: Codes
-    """(M, T) allocated."""
+    """(M, T) allocated, or not to be had as a whole because shards of them are."""
     features: tuple[frozenset[str], ...]
+    asleep: Bools | None = None
+    """(M,) saves power, or is just coming up: usable, but a job that starts there waits for it. None: no node is."""
 
     def __len__(self) -> int:
         return len(self.names)

@@ -93,9 +93,10 @@ def apply(
     budget.spend(STATUS_RPCS, clock.monotonic())
     verdicts: list[Result | Change] = []
     learned: dict[int, Entry] = {}
+    listed = any_listed(seen)
     for change in ordered:
         entry = learned.get(change.job_id) or journal.entry(change.job_id, change.submit_time)
-        outcome, message, entry = _judge(change, seen, entry)
+        outcome, message, entry = _judge(change, seen, entry, listed=listed)
         if entry is not None:
             learned[change.job_id] = entry
         verdicts.append(change if outcome is None else Result(change, outcome, message))
@@ -130,9 +131,12 @@ def _urgent_first(changes: Sequence[Change]) -> list[Change]:
 
 
 def _judge(
-    change: Change, seen: Mapping[int, JobStatus], entry: Entry | None
+    change: Change, seen: Mapping[int, JobStatus], entry: Entry | None, *, listed: bool
 ) -> tuple[Outcome | None, str, Entry | None]:
-    """Whether the change may be sent (None), or its outcome already; and the entry when it has to change."""
+    """Whether the change may be sent (None), or its outcome already; and the entry when it has to change.
+
+    `listed`: see `any_listed`.
+    """
     status = seen.get(change.job_id)
     if status is not None and status.strange:
         return Outcome.THROTTLED, f"{_STRANGE}: {status.strange}", None
@@ -146,9 +150,9 @@ def _judge(
         return Outcome.HELD, _HELD, None
     match change.field:
         case Field.SITE_FACTOR:
-            return _judge_factor(change, status, entry, seen)
+            return _judge_factor(change, status, entry, listed=listed)
         case Field.PRIORITY:
-            return _judge_priority(change, status, entry, seen)
+            return _judge_priority(change, status, entry, listed=listed)
         case _:
             return _judge_placement(change, status, entry)
 
@@ -178,13 +182,16 @@ def _rescues(change: Change, status: JobStatus, entry: Entry | None) -> bool:
     )
 
 
-def others_listed(job_id: int, seen: Mapping[int, JobStatus]) -> bool:
-    """Whether sprio lists any other job: if not, slurmctld has probably just started and not calculated yet."""
-    return any(status.site_factor is not None for job, status in seen.items() if job != job_id)
+def any_listed(seen: Mapping[int, JobStatus]) -> bool:
+    """Whether sprio lists any job: if not, slurmctld has probably just started and not calculated yet.
+
+    Asked once for a reading, not for each job that sprio leaves out: after a restart that is all of them.
+    """
+    return any(status.site_factor is not None for status in seen.values())
 
 
 def _judge_factor(
-    change: Change, status: JobStatus, entry: Entry | None, seen: Mapping[int, JobStatus]
+    change: Change, status: JobStatus, entry: Entry | None, *, listed: bool
 ) -> tuple[Outcome | None, str, Entry | None]:
     of = Field.SITE_FACTOR
     ours = entry.ours(of) if entry is not None else (0,)
@@ -193,7 +200,7 @@ def _judge_factor(
     if status.site_factor is None:
         if status.reason in NOT_ELIGIBLE:
             return Outcome.THROTTLED, "it is not eligible any more", None
-        if not others_listed(change.job_id, seen):
+        if not listed:
             return Outcome.THROTTLED, "sprio lists no job at present (slurmctld just started)", None
         # The plan saw the job in sprio; it is gone from there while others are not.
         return Outcome.FOREIGN, _EXPLICIT, estranged(entry or blank(change), of, hidden=True)
@@ -206,7 +213,7 @@ def _judge_factor(
 
 
 def _judge_priority(
-    change: Change, status: JobStatus, entry: Entry | None, seen: Mapping[int, JobStatus]
+    change: Change, status: JobStatus, entry: Entry | None, *, listed: bool
 ) -> tuple[Outcome | None, str, Entry | None]:
     of = Field.PRIORITY
     ours = entry.ours(of) if entry is not None else (MULTIFACTOR,)
@@ -227,7 +234,7 @@ def _judge_priority(
         return Outcome.FOREIGN, f"somebody set Priority={value}", estranged(entry, of)
     if status.reason in NOT_ELIGIBLE:
         return Outcome.THROTTLED, "it is not eligible any more", None
-    if others_listed(change.job_id, seen):
+    if listed:
         return Outcome.FOREIGN, _EXPLICIT, estranged(entry or blank(change), of)
     return Outcome.THROTTLED, "sprio lists no job at present: not to be told from an explicit priority", None
 
@@ -294,12 +301,13 @@ def _send(
         now_seen, trouble = None, str(error)
     results: list[Result] = []
     settlements: list[Settlement] = []
+    listed = now_seen is not None and any_listed(now_seen)
     for change, answer in zip(changes, answers, strict=True):
         entry = pending[change.job_id]
         if now_seen is None:
             outcome, message = Outcome.FAILED, f"could not be read back: {trouble}"
         else:
-            outcome, message, entry = settle(change, answer, seen, now_seen, entry, clock.steady())
+            outcome, message, entry = settle(change, answer, seen, now_seen, entry, clock.steady(), listed=listed)
         pending[change.job_id] = entry
         results.append(Result(change, outcome, message))
         settlements.append(Settlement(change, outcome, message, entry))
@@ -326,8 +334,13 @@ def settle(
     after: Mapping[int, JobStatus],
     entry: Entry,
     now: float,
+    *,
+    listed: bool,
 ) -> tuple[Outcome, str, Entry]:
-    """The outcome of a sent change by reading the job again, and its entry. What Slurm said only explains a failure."""
+    """The outcome of a sent change by reading the job again, and its entry. What Slurm said only explains a failure.
+
+    `listed`: `any_listed` of the reading after.
+    """
     of, status = change.field, after.get(change.job_id)
     if status is not None and status.strange:
         # The value may be on it: stays in doubt.
@@ -351,10 +364,10 @@ def settle(
     if of is Field.SITE_FACTOR and value is None:
         if change.after == 0 and status.priority == NO_TERMS and not answer.message:
             return Outcome.APPLIED, "accepted; without any term sprio does not show it", landed(entry, of, 0, now)
-        if others_listed(change.job_id, after) and status.reason not in NOT_ELIGIBLE:
+        if listed and status.reason not in NOT_ELIGIBLE:
             return Outcome.FOREIGN, _EXPLICIT, estranged(entry, of, hidden=True)
         return Outcome.FAILED, answer.message or "sprio does not list it at present", entry
-    if of is Field.PRIORITY and was == MULTIFACTOR and value != MULTIFACTOR and not others_listed(change.job_id, after):
+    if of is Field.PRIORITY and was == MULTIFACTOR and value != MULTIFACTOR and not listed:
         return Outcome.FAILED, answer.message or "sprio lists no job at present", entry
     if same(of, value, was):
         outcome = answer.outcome or Outcome.FAILED

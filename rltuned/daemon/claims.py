@@ -212,7 +212,7 @@ def rolled_back(entry: Entry, of: Field) -> Entry:
 
 def confirmed(entry: Entry, of: Field) -> Entry:
     """The entry once the claim was seen again, long enough after the write: nothing is in doubt any more."""
-    return replace(entry, doubts=_with(entry.doubts, of, ()), previous=_remember(entry.previous, of, None))
+    return without_doubts(entry, of)
 
 
 def refused(entry: Entry, change: Change) -> Entry:
@@ -257,6 +257,22 @@ def take(applied: Applied, of: Field, value: Value) -> Applied:
             return replace(applied, exc_nodes=None if gone else str(value))
         case Field.NICE:
             return replace(applied, nice=0)
+
+
+def given_back(entry: Entry, of: Field, neutral: Value, *, sure: bool) -> Entry:
+    """The entry once the field was seen with its neutral value after we, or the dead-man for us, took ours back.
+
+    Unless `sure`, what was ours stays in doubt: slurmctld may have been killed before it saved the undoing.
+    """
+    before = (*entry.ours(of), *(value for name, value in entry.previous.items() if name is of))
+    doubts = () if sure else tuple(dict.fromkeys(value for value in before if not same(of, value, neutral)))
+    entry = without_doubts(replace(entry, applied=take(entry.applied, of, neutral)), of)
+    return replace(entry, doubts=_with(entry.doubts, of, doubts[-MAX_DOUBTS:]))
+
+
+def without_doubts(entry: Entry, of: Field) -> Entry:
+    """The entry with nothing in doubt about one field."""
+    return replace(entry, doubts=_with(entry.doubts, of, ()), previous=_remember(entry.previous, of, None))
 
 
 def requeued(entry: Entry, status: JobStatus, *, ids_go_on: bool) -> Entry | None:

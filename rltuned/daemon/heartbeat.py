@@ -16,6 +16,8 @@ from rltuned.daemon.clock import Moment
 from rltuned.daemon.files import write_atomic
 
 HEARTBEAT_NAME: Final = "heartbeat.json"
+DEAD_MAN_PATIENCE: Final = 2.0
+"""Times `write.give_back_after` for which a daemon that lives but cannot act is left to itself."""
 
 
 @dataclass(frozen=True, slots=True)

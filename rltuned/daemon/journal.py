@@ -122,6 +122,7 @@ class Journal:
     """As found when it was loaded."""
     _looked_at: tuple[Path, ...] = ()
     """Files of which only a reading is kept (`look`)."""
+    _in_memory: bool = False
 
     @classmethod
     def read(cls, directory: Path, mirror: Path | None = None) -> Self:
@@ -155,10 +156,15 @@ class Journal:
             self._entries.clear()
             self._load(self._looked_at)
 
+    def let_go(self) -> None:
+        """Keep to memory from now on: the files may be another process's."""
+        self.close()
+        self._in_memory = True
+
     @property
     def on_disk(self) -> bool:
         """Whether what is learned is written."""
-        return not self._looked_at
+        return not self._looked_at and not self._in_memory
 
     @classmethod
     def open(cls, directory: Path, mirror: Path | None = None) -> Self:
@@ -287,7 +293,7 @@ class Journal:
             copy.close()
 
     def _commit(self, records: Sequence[dict[str, Any]]) -> None:
-        if not records or self._looked_at:
+        if not records or not self.on_disk:
             return
         if not self._copies:
             raise JournalError("the journal was opened for reading only")

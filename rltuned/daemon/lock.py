@@ -79,6 +79,14 @@ class Lock:
             os.ftruncate(fd, 0)
         return cls(fd, path)
 
+    def still_held(self) -> bool:
+        """Whether the file that others would lock is the one that we hold: somebody may have removed it."""
+        try:
+            there, ours = self.path.stat(), os.fstat(self._fd)
+        except OSError:
+            return False
+        return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
+
     def release(self) -> None:
         """Give it back."""
         if self._fd >= 0:

@@ -12,7 +12,7 @@ SET: Final = 0.005
 
 
 class SteadyScheduler(BackgroundScheduler):  # type: ignore[misc]  # APScheduler has no annotations
-    """A scheduler whose jobs, all with an `IntervalTrigger`, keep their pace.
+    """A scheduler whose jobs, each at an interval or once at once, keep their pace.
 
     APScheduler remembers when a job is due as a time of the wall clock. A clock set back by an hour would stop the jobs
     for that hour; one set forward would run them at once. Here these times move along with the wall clock, whenever
@@ -48,6 +48,8 @@ class SteadyScheduler(BackgroundScheduler):  # type: ignore[misc]  # APScheduler
             return
         self._ahead = ahead
         for job in self.get_jobs():
-            # A clock set while APScheduler works out the next time would count twice: hence at most an interval.
-            due = min(job.next_run_time + timedelta(seconds=moved), self.now() + job.trigger.interval)
+            # A clock set while APScheduler works out the next time would count twice: hence at most an interval. What
+            # is to run once, is to run now.
+            latest = self.now() + getattr(job.trigger, "interval", timedelta())
+            due = min(job.next_run_time + timedelta(seconds=moved), latest)
             self.modify_job(job.id, next_run_time=due)

@@ -19,9 +19,11 @@ from rltuned.daemon.claims import (
     Entry,
     Value,
     among,
+    claimed,
     confirmed,
     dated,
     estranged,
+    given_back,
     may_be_requeued,
     recognised,
     requeued,
@@ -64,7 +66,15 @@ class Reconciler:
     _unlisted: dict[int, int] = field(default_factory=dict)
     """Jobs that sprio left out last time while it listed others, with their priority."""
 
-    def reconcile(self, journal: Journal, seen: Mapping[int, JobStatus], now: float, *, calculated: bool) -> Reconciled:
+    def reconcile(
+        self,
+        journal: Journal,
+        seen: Mapping[int, JobStatus],
+        now: float,
+        *,
+        calculated: bool,
+        silent: bool = False,
+    ) -> Reconciled:
         """Settle every difference.
 
         Args:
@@ -72,6 +82,8 @@ class Reconciler:
             seen: the jobs of the journal's entries, as far as Slurm knows them.
             now: when the jobs were read, by the steady clock, as `Entry.touched`.
             calculated: sprio lists at least one job of the cluster, so a job that it leaves out is left out on purpose.
+            silent: the daemon gave no sign of life for so long that the dead-man timer may have given jobs back: neutral
+                values are its doing, and not somebody's who wants these jobs left alone.
 
         Raises:
             JournalError: what was learned is not on disk (in memory it counts).
@@ -106,7 +118,8 @@ class Reconciler:
             if status.site_factor is None and not status.held:
                 unlisted[job] = status.priority
             explicit = calculated and self._unlisted.get(job) == status.priority
-            after = _settle(dated(entry, now), status, now, explicit=explicit, rollback=rollback)
+            before = _helped(dated(entry, now), status, now) if silent else dated(entry, now)
+            after = _settle(before, status, now, explicit=explicit, rollback=rollback)
             rescue = _rescue(after, status)
             if rescue is not None:
                 rescues.append(rescue)
@@ -145,6 +158,20 @@ def _owes_now(entry: Entry, status: JobStatus | None) -> bool:
     if status is None or not status.pending or status.held or status.submit_time != entry.submit_time:
         return False
     return entry.owes_nice and not entry.applied.foreign and not entry.doubts.get(Field.PRIORITY) and status.nice == 0
+
+
+def _helped(entry: Entry, status: JobStatus, now: float) -> Entry:
+    """The entry of a job that the dead-man timer may have given back."""
+    neutral: dict[Field, Value] = {
+        Field.SITE_FACTOR: 0,
+        Field.PRIORITY: MULTIFACTOR,
+        Field.EXC_NODES: entry.applied.exc_nodes_before,
+    }
+    for of, value in neutral.items():
+        claim = claimed(entry.applied, of)
+        if claim is not None and not same(of, claim, value) and same(of, shown(status, of), value) and not status.held:
+            entry = replace(given_back(entry, of, value, sure=False), touched=now)
+    return entry
 
 
 def _settle(entry: Entry, status: JobStatus, now: float, *, explicit: bool, rollback: bool) -> Entry:
@@ -237,25 +264,41 @@ def view(snapshot: "Snapshot", journal: Journal) -> dict[int, JobStatus]:
     """
     jobs = snapshot.jobs
     found: dict[int, JobStatus] = {}
+    rows: list[int] = []
     for job in journal.entries:
         row = jobs.row_of.get(job)
         if reason := snapshot.unread.about(job, queued=row is not None):
             found[job] = JobStatus.not_understood(job, reason)
-            continue
-        if row is None or int(jobs.state[row]) not in {0, 1}:  # JobState.PENDING, RUNNING
-            continue
-        found[job] = JobStatus(
-            job_id=job,
-            submit_time=int(jobs.submit_time[row]),
-            pending=int(jobs.state[row]) == 0,
-            held=bool(jobs.held[row]) or int(jobs.priority[row]) == 0,
-            priority=int(jobs.priority[row]),
-            nice=int(jobs.nice[row]),
-            site_factor=int(jobs.site_factor[row]) if bool(jobs.site_known[row]) else None,
-            oversubscribe=OverSubscribe(jobs.oversubscribe.value(row) or OverSubscribe.UNKNOWN),
-            exc_nodes=jobs.exc_nodes.value(row),
-            reason=jobs.reason.value(row),
-        )
+        elif row is not None:
+            rows.append(row)
+    numbers = (
+        jobs.job_id,
+        jobs.submit_time,
+        jobs.state,
+        jobs.held,
+        jobs.priority,
+        jobs.nice,
+        jobs.site_factor,
+        jobs.site_known,
+    )
+    share_of = [*(OverSubscribe(name) for name in jobs.oversubscribe.names), OverSubscribe.UNKNOWN]
+    columns = [column[rows].tolist() for column in numbers]
+    columns += [column.codes[rows].tolist() for column in (jobs.oversubscribe, jobs.exc_nodes, jobs.reason)]
+    lists, reasons = ((*column.names, "") for column in (jobs.exc_nodes, jobs.reason))  # code −1 is the last
+    for job, submit, state, held, priority, nice, factor, known, share, listed, why in zip(*columns, strict=True):
+        if state in {0, 1}:  # JobState.PENDING, RUNNING
+            found[job] = JobStatus(
+                job_id=job,
+                submit_time=int(submit),
+                pending=state == 0,
+                held=held or priority == 0,
+                priority=priority,
+                nice=nice,
+                site_factor=factor if known else None,
+                oversubscribe=share_of[share],
+                exc_nodes=lists[listed],
+                reason=reasons[why],
+            )
     return found
 
 

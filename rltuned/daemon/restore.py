@@ -27,7 +27,6 @@ from rltuned.cluster.changes import Applied, Change, Field, JobStatus, Outcome, 
 from rltuned.daemon.budget import STATUS_RPCS, Budget
 from rltuned.daemon.claims import (
     BAD_CONSTRAINTS,
-    MAX_DOUBTS,
     MULTIFACTOR,
     READING_SECONDS,
     SETTLE_SECONDS,
@@ -36,12 +35,13 @@ from rltuned.daemon.claims import (
     among,
     dated,
     estranged,
+    given_back,
     intended,
     may_be_requeued,
     requeued,
     same,
     shown,
-    take,
+    without_doubts,
 )
 from rltuned.daemon.clock import Clock
 from rltuned.daemon.journal import Journal
@@ -258,17 +258,17 @@ class _Restore:
                 kept.append(entry)  # nothing was seen, so nothing is known to be gone
                 continue
             if Field.SITE_FACTOR.value not in fields.get(job, ()):
-                remains = _cleared(remains, Field.SITE_FACTOR, 0, sure=sure)
+                remains = given_back(remains, Field.SITE_FACTOR, 0, sure=sure)
             if Field.PRIORITY.value not in fields.get(job, ()):
-                remains = _cleared(remains, Field.PRIORITY, MULTIFACTOR, sure=sure)
+                remains = given_back(remains, Field.PRIORITY, MULTIFACTOR, sure=sure)
             explicit = remains.applied.priority is not None or remains.doubts.get(Field.PRIORITY)
             if Field.NICE.value not in fields.get(job, ()) and not explicit:
                 remains = replace(remains, applied=replace(remains.applied, nice=0, base=0))
             if Field.EXC_NODES.value not in fields.get(job, ()):
-                remains = _cleared(remains, Field.EXC_NODES, remains.applied.exc_nodes_before, sure=sure)
+                remains = given_back(remains, Field.EXC_NODES, remains.applied.exc_nodes_before, sure=sure)
             if Field.OVERSUBSCRIBE.value not in fields.get(job, ()):
                 applied = replace(remains.applied, oversubscribe=None, oversubscribe_before=None)
-                remains = _without_doubts(replace(remains, applied=applied), Field.OVERSUBSCRIBE)
+                remains = without_doubts(replace(remains, applied=applied), Field.OVERSUBSCRIBE)
             if self.hands_off:
                 remains = replace(remains, applied=replace(remains.applied, foreign=True))
             if not remains.is_empty:
@@ -552,22 +552,6 @@ def _unidentified(entry: Entry) -> Leftover:
         " id; sprio does not list it, so neither can be ruled out",
         "look again once it is released; if it was requeued: scontrol update"
         f" JobId={entry.job_id} SiteFactor=0, or scontrol release {entry.job_id} for an explicit priority",
-    )
-
-
-def _cleared(entry: Entry, of: Field, neutral: Value, *, sure: bool) -> Entry:
-    """The entry with the neutral value for its claim; unless `sure`, what was ours stays in doubt."""
-    before = (*entry.ours(of), *(value for name, value in entry.previous.items() if name is of))
-    doubts = () if sure else tuple(dict.fromkeys(value for value in before if not same(of, value, neutral)))
-    entry = _without_doubts(replace(entry, applied=take(entry.applied, of, neutral)), of)
-    return replace(entry, doubts={**entry.doubts, of: doubts[-MAX_DOUBTS:]}) if doubts else entry
-
-
-def _without_doubts(entry: Entry, of: Field) -> Entry:
-    return replace(
-        entry,
-        doubts={name: values for name, values in entry.doubts.items() if name is not of},
-        previous={name: value for name, value in entry.previous.items() if name is not of},
     )
 
 

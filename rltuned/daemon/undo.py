@@ -12,7 +12,7 @@ from rltuned.config import Config, SlurmSection
 from rltuned.daemon import handsoff
 from rltuned.daemon.budget import Budget
 from rltuned.daemon.clock import Clock, Moment, SystemClock
-from rltuned.daemon.heartbeat import Heartbeat, is_stale, read_heartbeat
+from rltuned.daemon.heartbeat import DEAD_MAN_PATIENCE, Heartbeat, is_stale, read_heartbeat
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import Lock, holder
 from rltuned.daemon.restore import Progress, RestoreReport, restore
@@ -104,7 +104,7 @@ def _cares(
     config: Config, if_stale: float, clock: Clock, connect_reader: Callable[[SlurmSection], SlurmReader]
 ) -> bool:
     """Whether a daemon lives that looks after the queue by itself."""
-    state, patience = config.state, 2.0 * config.write.give_back_after
+    state, patience = config.state, DEAD_MAN_PATIENCE * config.write.give_back_after
 
     def sign() -> Heartbeat | None:
         now = Moment.of(clock)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -221,11 +222,12 @@ def _moved(scores: Floats, observation: Observation, rehearsed: Rehearsed | None
 
 def _of_these_jobs(history: History, jobs: JobTable) -> History:
     """Without records of other jobs of the same id: ids start over when slurmctld loses its state."""
+    submit = jobs.submit_time.tolist() if history.applied else []
     return History(
         {
             job: record
             for job, record in history.applied.items()
-            if (row := jobs.row_of.get(job)) is not None and int(jobs.submit_time[row]) == record.submit_time
+            if (row := jobs.row_of.get(job)) is not None and int(submit[row]) == record.submit_time
         },
         history.now,
     )
@@ -313,13 +315,30 @@ class _Ordering:
         ours = np.zeros(len(self.rows), dtype=np.bool_)
         dwelling = ours.copy()
         now = self.snapshot.time if self.history.now is None else self.history.now
-        if self.history.applied:
-            for at, job in enumerate(self.snapshot.jobs.job_id[self.rows]):
-                record = self.history.applied.get(int(job))
-                if record is not None and (record.site_factor != 0 or record.priority is not None):
-                    ours[at] = True
-                    dwelling[at] = now - record.changed_at < self.settings.dwell
+        for at, record in _records(self.history, self.snapshot.jobs, self.rows):
+            if record.site_factor != 0 or record.priority is not None:
+                ours[at] = True
+                dwelling[at] = now - record.changed_at < self.settings.dwell
         return ours, dwelling
+
+
+def _records(history: History, jobs: JobTable, rows: npt.NDArray[np.intp]) -> list[tuple[int, Applied]]:
+    """What earlier cycles left on the jobs of `rows`, each with its position there, in that order.
+
+    Few of a long queue have anything: these are looked for among the rows, not the other way.
+    """
+    if not history.applied:
+        return []
+    position = np.full(len(jobs), -1, dtype=np.intp)
+    position[rows] = np.arange(len(rows))
+    places = position.tolist()
+    found = [
+        (places[row], record)
+        for job, record in history.applied.items()
+        if (row := jobs.row_of.get(job)) is not None and places[row] >= 0
+    ]
+    found.sort(key=itemgetter(0))
+    return found
 
 
 def _place(result: Plan, pools: Pools, config: Config) -> Plan:
@@ -333,7 +352,7 @@ def _place(result: Plan, pools: Pools, config: Config) -> Plan:
     rows = result.rows[head]
     problem = build(result.snapshot, rows, config.placement, Pools(pools.pool_of[head], pools.nodes, pools.gpu_type))
     placement = place(problem, config.placement)
-    wanted = steer(placement, problem)
+    wanted = steer(placement, problem, result.snapshot.nodes.asleep)
     return replace(
         result,
         placement=placement,
@@ -361,13 +380,13 @@ def _changes(result: Plan) -> tuple[Change, ...]:
     current, history = result.current, result.history
     changes: list[Change] = []
     withdrawn = frozenset(result.withdraw)
-    moved = (result.target != current).tolist()
-    steers = result.config.placement.apply is not PlacementApply.OFF or any(
-        record.exc_nodes is not None for record in history.applied.values()
+    moved = result.target != current
+    steered = np.isin(result.rows, [*result.isolate, *result.exclude])
+    steered |= np.isin(
+        jobs.job_id[result.rows], [job for job, old in history.applied.items() if old.exc_nodes is not None]
     )
-    for position, at in enumerate(result.queue.tolist()):
-        if not (moved[at] or steers):
-            continue
+    for position in np.flatnonzero((moved | steered)[result.queue]).tolist():
+        at = int(result.queue[position])
         row = int(result.rows[at])
         job = int(jobs.job_id[row])
         if job in withdrawn:
@@ -447,17 +466,14 @@ _HANDS_OFF: Final = frozenset({Veto.UNREADABLE, Veto.FOREIGN, Veto.HELD, Veto.NO
 
 
 def _withdrawn(scope: Scope, jobs: JobTable, history: History, mode: ApplyMode) -> tuple[int, ...]:
-    if not history.applied:
-        return ()
-    order = tuple(Veto)
+    order, codes = tuple(Veto), scope.veto.tolist()
     withdrawn = []
-    for row, code in zip(scope.rows, scope.veto, strict=True):
-        record = history.applied.get(int(jobs.job_id[row]))
-        if record is None or record.foreign:
+    for at, record in _records(history, jobs, scope.rows):
+        if record.foreign:
             continue
         by_factor, by_priority = record.site_factor != 0, record.priority is not None
         wrong_mode = by_priority if mode is ApplyMode.SITE_FACTOR else by_factor
-        veto = order[code] if code >= 0 else None
+        veto = order[codes[at]] if codes[at] >= 0 else None
         # Under site-factor, a job with our explicit priority is vetoed as NO_PRIORITY by that very priority.
         if veto in _HANDS_OFF and not (wrong_mode and veto is Veto.NO_PRIORITY):
             continue

@@ -5,7 +5,10 @@ Columns rather than one object per job, so that 10,000 jobs stay small. No names
 
 from typing import Any, Final
 
+import numpy as np
+
 from rltuned.decide.plan import Plan
+from rltuned.decide.ranks import ranks_of
 from rltuned.decide.what_if import other_requests, rows_of
 from rltuned.observe import FEATURES
 
@@ -15,10 +18,10 @@ RECORD_VERSION: Final = 1
 def record(plan: Plan) -> dict[str, Any]:
     """The plan as JSON-able data; `explain.explain` is its reader."""
     jobs, nodes = plan.snapshot.jobs, plan.snapshot.nodes
-    seen = {int(at): index for index, at in enumerate(plan.window)}
     observation = plan.observation
     ids = jobs.job_id[plan.rows]
-    position = {int(at): place for place, at in enumerate(plan.queue)}
+    seen = np.full(len(ids), -1, dtype=np.intp)
+    seen[plan.window] = np.arange(len(plan.window))
     ways = {}
     if plan.placement is not None:
         rows = plan.placed_rows
@@ -49,8 +52,8 @@ def record(plan: Plan) -> dict[str, Any]:
             "base_rank": plan.base_rank.tolist(),
             "rank": plan.rank.tolist(),
             "guards": plan.guards.tolist(),
-            "seen": [seen.get(at, -1) for at in range(len(ids))],
-            "position": [position[at] for at in range(len(ids))],
+            "seen": seen.tolist(),
+            "position": ranks_of(plan.queue).tolist(),
         },
         "window": {
             "score": plan.scores.tolist(),
@@ -69,7 +72,7 @@ def record(plan: Plan) -> dict[str, Any]:
             "apply": plan.config.placement.apply.value,
             "ways": ways,
         },
-        "changes": [[change.job_id, change.field.value, change.before, change.after] for change in plan.changes],
+        "changes": [[change.job_id, str(change.field), change.before, change.after] for change in plan.changes],
         "outcomes": {},
     }
 

@@ -123,12 +123,14 @@ def _claims(jobs: JobTable, rows: npt.NDArray[np.intp], history: History) -> tup
     site, priority = np.zeros(len(rows), dtype=np.int64), np.full(len(rows), -1, dtype=np.int64)
     base, foreign = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.bool_)
     if history.applied:
-        position = {int(job): at for at, job in enumerate(jobs.job_id[rows])}
-        submit = jobs.submit_time[rows]
+        position = np.full(len(jobs), -1, dtype=np.intp)
+        position[rows] = np.arange(len(rows))
+        places, submit = position.tolist(), jobs.submit_time.tolist()
         for job, record in history.applied.items():
-            at = position.get(job)
-            if at is None or int(submit[at]) != record.submit_time:
+            row = jobs.row_of.get(job)
+            if row is None or places[row] < 0 or int(submit[row]) != record.submit_time:
                 continue
+            at = places[row]
             site[at], foreign[at] = record.site_factor, record.foreign
             if record.priority is not None:
                 priority[at], base[at] = record.priority, record.base

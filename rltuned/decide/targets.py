@@ -1,5 +1,7 @@
 """Handing a class's own priorities out in another order, with as few changes as possible."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from rltuned.cluster.tables import Bools, Ints
@@ -38,15 +40,34 @@ def settle(order: Order, target: Ints, current: Ints, job_id: Ints, ours: Bools,
     kept = keep[order]
     in_order = target[order]
     held = current[order]
-    while True:
-        value = np.where(kept, held, in_order)
-        wrong = (value[:-1] < value[1:]) | ((value[:-1] == value[1:]) & (ids[:-1] > ids[1:]))
-        # A tie that even the exact targets have (Slurm's floor) is not the hysteresis' doing.
-        wrong &= kept[:-1] | kept[1:]
-        if not wrong.any():
-            break
-        kept[:-1] &= ~wrong
-        kept[1:] &= ~wrong
+    value = np.where(kept, held, in_order)
+    wrong = (value[:-1] < value[1:]) | ((value[:-1] == value[1:]) & (ids[:-1] > ids[1:]))
+    # A tie that even the exact targets have (Slurm's floor) is not the hysteresis' doing.
+    wrong &= kept[:-1] | kept[1:]
+    if wrong.any():
+        value = _corrected(
+            value.tolist(), in_order.tolist(), ids.tolist(), kept.tolist(), np.flatnonzero(wrong).tolist()
+        )
     result = np.empty(len(order), dtype=np.int64)
     result[order] = value
     return result
+
+
+def _corrected(value: list[int], exact: list[int], ids: list[int], kept: list[bool], suspects: Iterable[int]) -> Ints:
+    """The values with `exact` ones in place of kept ones, wherever neighbours would change places.
+
+    `suspects`: the first of each two that may. Each correction may need one next to it, in chains as long as the queue, so only
+    neighbours of what has changed are looked at again.
+    """
+    while suspects:
+        wrong = [
+            at
+            for at in suspects
+            if (kept[at] or kept[at + 1])
+            and (value[at] < value[at + 1] or (value[at] == value[at + 1] and ids[at] > ids[at + 1]))
+        ]
+        changed = {near for at in wrong for near in (at, at + 1) if kept[near]}
+        for at in changed:
+            kept[at], value[at] = False, exact[at]
+        suspects = {near for at in changed for near in (at - 1, at) if 0 <= near < len(value) - 1}
+    return np.array(value, dtype=np.int64)

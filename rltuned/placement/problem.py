@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.pools import Pools
-from rltuned.cluster.tables import Bools, Floats, JobTable, Snapshot
+from rltuned.cluster.tables import Bools, Floats, JobState, JobTable, Snapshot
 from rltuned.config import PlacementSection
 from rltuned.placement.base import PlacementProblem
 
@@ -134,12 +134,10 @@ def _slots(
     held_gpus = table.gpus_alloc.astype(np.float64)
     held_cpus = table.cpus_alloc.astype(np.float64)
     held_mem = table.mem_alloc.astype(np.float64)
-    closed = np.zeros(len(table), dtype=np.int64)
-    holders = np.zeros(len(table), dtype=np.int64)
-    for row in running:
-        nodes = jobs.nodes_of(int(row))
-        holders[nodes] += 1
-        closed[nodes] += int(alone[row])
+    holder = np.repeat(np.arange(len(jobs)), np.diff(jobs.node_ptr))
+    held = jobs.state[holder] == JobState.RUNNING
+    holders = np.bincount(jobs.node_idx[held], minlength=len(table))
+    closed = np.bincount(jobs.node_idx[held & alone[holder]], minlength=len(table))
     usable = table.usable
     columns: list[tuple[Floats, Floats, Floats, Bools]] = []
     for slot, time in enumerate(slot_time):

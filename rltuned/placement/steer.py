@@ -31,8 +31,12 @@ class Steering:
     """
 
 
-def steer(placement: Placement, problem: PlacementProblem) -> Steering:
-    """The part of `placement` that concerns jobs starting now (slot 0); later slots are Slurm's to decide when due."""
+def steer(placement: Placement, problem: PlacementProblem, asleep: Bools | None = None) -> Steering:
+    """The part of `placement` that concerns jobs starting now (slot 0); later slots are Slurm's to decide when due.
+
+    A job planned for a node that is asleep (M,) is left to Slurm: it shares a node that is up before it wakes another,
+    and an isolated job, or one kept off the others, would wait minutes for the node to come up (measured).
+    """
     isolate: list[int] = []
     pack: list[int] = []
     exclude: dict[int, tuple[int, ...]] = {}
@@ -40,6 +44,8 @@ def steer(placement: Placement, problem: PlacementProblem) -> Steering:
         if way.slot != 0:
             continue
         nodes = np.array(way.nodes, dtype=np.intp)
+        if asleep is not None and asleep[nodes].any():
+            continue
         if way.kind is not Kind.SPREAD:
             pack.append(way.job)
         elif problem.idle[0, nodes].all() and not problem.exclusive[way.job]:

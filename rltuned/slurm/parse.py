@@ -391,6 +391,25 @@ def gres(value: str) -> dict[str, int]:
     return found
 
 
+_SHARDS = re.compile(r"(?:\A|,)shard:(?:([^\x00-\x20\x7f:,=()]{1,128}|\(null\)):)?[0-9]{1,15}\(([^()]*)\)")
+_SHARED = re.compile(r"(?:\A|,)0*[1-9][0-9]*/")
+_RANGES = re.compile(r"IDX:([0-9]{1,5}(?:-[0-9]{1,5})?(?:,[0-9]{1,5}(?:-[0-9]{1,5})?)*)\Z")
+
+
+def shared_gpus(value: str) -> dict[str, int]:
+    """GPUs by type ("gpu": none) of which some shards are in use, of a GresUsed.
+
+    ``gpu:2(IDX:0-1),shard:(null):3(3/4,0/4)`` (shards used of each GPU), ``shard:(null):1(IDX:0)`` (22.05: the GPUs). Nobody
+    can have such a GPU as a whole, although it does not count as used (measured on all releases).
+    """
+    found: dict[str, int] = {}
+    for kind, parts in _SHARDS.findall(value):
+        of = "gpu" if kind in {"", "(null)"} else kind
+        ranges = _RANGES.match(parts)
+        found[of] = found.get(of, 0) + (array_tasks(ranges.group(1)) if ranges else len(_SHARED.findall(parts)))
+    return found
+
+
 def _gpu(words: list[str], whole: str) -> tuple[str, int]:
     """Type and number of the words after ``gpu``."""
     # A type may consist of digits only in theory; in Slurm the last word is the count when it can be one.
@@ -486,10 +505,13 @@ _STATE_SUFFIX: Final = {
     "-": "PLANNED",
 }
 _USABLE_BASE: Final = frozenset({"IDLE", "MIXED", "ALLOCATED"})
-_HARMLESS: Final = frozenset(
-    {"PLANNED", "COMPLETING", "CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "DYNAMIC", "POWERED_DOWN", "RESUME", "UNDRAIN"}
-)
-"""Flags of a node that may take a job. POWERED_DOWN: power saving; Slurm wakes the node for a job."""
+_ASLEEP: Final = frozenset({"POWERED_DOWN", "POWERING_UP"})
+"""Power saving: Slurm wakes the node for a job, and gives it more jobs while it comes up (measured on all releases). One
+that is POWERING_DOWN gets none until it is down."""
+_HARMLESS: Final = _ASLEEP | {
+    *("PLANNED", "COMPLETING", "CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "DYNAMIC", "RESUME", "UNDRAIN"),
+}
+"""Flags of a node that may take a job."""
 _STATE = re.compile(r"([A-Za-z_]{1,32})([*~#!%$@^\-]{0,4})((?:\+[A-Za-z_]{1,32}[*~#!%$@^\-]{0,4}){0,16})\Z", re.ASCII)
 _FLAG = re.compile(r"\+([A-Za-z_]+)([*~#!%$@^\-]*)", re.ASCII)
 
@@ -504,7 +526,14 @@ class NodeState:
     @property
     def usable(self) -> bool:
         """Whether the node may take a new job. Unknown states and flags count as not usable."""
-        return self.base in _USABLE_BASE and self.flags <= _HARMLESS
+        # A node that comes up does not respond yet.
+        flags = self.flags - {"NOT_RESPONDING"} if "POWERING_UP" in self.flags else self.flags
+        return self.base in _USABLE_BASE and flags <= _HARMLESS
+
+    @property
+    def asleep(self) -> bool:
+        """Whether a job that starts on the node has to wait until it is up."""
+        return not self.flags.isdisjoint(_ASLEEP)
 
 
 def node_state(value: str) -> NodeState:
@@ -620,6 +649,11 @@ def unusable_node(name: str) -> Node:
 _NODE_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,256}\Z", re.ASCII)
 
 
+def is_node_name(value: str) -> bool:
+    """Whether a node can have that name (slurm.conf(5) NodeName)."""
+    return _NODE_NAME.match(value) is not None
+
+
 def _node(found: Mapping[str, str], where: str, gpus: dict[str, dict[str, int]]) -> Node:
     """`gpus`: what each text of Gres or GresUsed means, of which a cluster has few."""
     try:
@@ -627,14 +661,16 @@ def _node(found: Mapping[str, str], where: str, gpus: dict[str, dict[str, int]])
         memory_total = memory(_required(found, "RealMemory", where))
         reserved = memory(found.get("MemSpecLimit", "0"))
         configured = _by_type(found.get("Gres", ""), gpus)
-        used: Mapping[str, int] = _by_type(found.get("GresUsed", ""), gpus)
+        used = _by_type(found.get("GresUsed", ""), gpus)
         allocated = tres(_required(found, "AllocTRES", where))
         if "GresUsed" not in found and allocated.gpus:
             used = dict(allocated.gpu_types) or {"gpu": allocated.gpus}
+        if "shard:" in (sharing := found.get("GresUsed", "")):
+            used = used | {kind: used.get(kind, 0) + number for kind, number in shared_gpus(sharing).items()}
         used = _as_configured(used, configured)
         features = text(found.get("ActiveFeatures", ""))
         name = _required(found, "NodeName", where)
-        if not _NODE_NAME.match(name):
+        if not is_node_name(name):
             raise _bad("node name", name)
         return Node(
             name=name,
@@ -667,7 +703,7 @@ def _by_type(value: str, known: dict[str, dict[str, int]]) -> dict[str, int]:
     return known[value]
 
 
-def _as_configured(used: Mapping[str, int], configured: Mapping[str, int]) -> Mapping[str, int]:
+def _as_configured(used: dict[str, int], configured: Mapping[str, int]) -> dict[str, int]:
     """GPUs in use by the types that the node is configured with.
 
     The two may be named differently: GPUs without a type in slurm.conf, to which gres.conf or AutoDetect gives one. In

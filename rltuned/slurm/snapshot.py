@@ -104,9 +104,11 @@ def _unlisted(columns: Mapping[str, list[str]], known: Collection[str]) -> list[
         if listed in known or listed in parse.NOTHING:
             continue
         try:
-            missing.update(dict.fromkeys(name for name in expand(listed) if name not in known))
+            new = [name for name in expand(listed) if name not in known]
         except SlurmParseError:
             continue  # costs its job
+        if all(map(parse.is_node_name, new)):
+            missing.update(dict.fromkeys(new))
     return list(missing)
 
 
@@ -156,6 +158,7 @@ def build_nodes(nodes: Sequence[parse.Node]) -> NodeTable:
         gpus=gpus,
         gpus_alloc=gpus_alloc,
         features=tuple(node.features for node in nodes),
+        asleep=np.array([node.state.asleep for node in nodes], dtype=np.bool_),
     )
 
 
@@ -235,7 +238,7 @@ class _Columns:
             return found, np.zeros(len(values), dtype=np.int32)
         return found, np.fromiter(map(index.__getitem__, values), np.int32, count=len(values))
 
-    def note(self, row: int, field: str, error: SlurmParseError) -> None:
+    def note(self, row: int, field: str, error: SlurmParseError | str) -> None:
         """This row cannot be understood."""
         self._strange.setdefault(row, f"column {field}: {error}")
 
@@ -437,8 +440,8 @@ def _nodes_of(table: _Columns, nodes: NodeTable, running: npt.NDArray[np.bool_])
         if listed not in rows_of:
             try:
                 rows_of[listed] = tuple(nodes.row_of[name] for name in expand(listed))
-            except SlurmParseError as error:
-                table.note(row, "NodeList", error)
+            except (SlurmParseError, KeyError) as error:
+                table.note(row, "NodeList", f"cannot understand {printable(listed, 80)!r}: {printable(str(error), 64)}")
                 continue
         held[row] = rows_of[listed]
     return held
@@ -506,11 +509,13 @@ def _requests(table: _Columns) -> _Requests:
 
 
 def _types(tracked: Sequence[str], row: Codes, options: Iterable[tuple[list[dict[str, int]], Codes]]) -> Category:
-    """Type by job: the tracked one, else those that the options name."""
+    """Type by job: the tracked one and those that the options name."""
     kinds = [tracked[code] for code in row.tolist()]
     named = [[",".join(sorted(kind for kind in found if kind)) for found in distinct] for distinct, _ in options]
     for names, (_, codes) in zip(named, options, strict=True):
         if any(names):
             for at in np.flatnonzero(np.array([bool(name) for name in names], dtype=np.bool_)[codes]).tolist():
-                kinds[at] = kinds[at] or names[codes[at]]
+                if (named_here := names[codes[at]]) != kinds[at]:
+                    # A site may track some types only.
+                    kinds[at] = ",".join(sorted({*kinds[at].split(","), *named_here.split(",")} - {""}))
     return Category.of(kinds)

@@ -39,7 +39,10 @@ def _skip_misfits(
     """Note the lines with too few or too many fields; the first `id_columns` of each are ids."""
     open_at = 0
     for number, line, fields, reason in misfits:
-        ids = _ids_in(line.split(SEPARATOR, id_columns)[:id_columns])
+        front = line.split(SEPARATOR, id_columns)[:id_columns]
+        ids = _ids_in(front)
+        if len(ids) < len(set(front)):
+            ids = []
         if not ids and number == open_at:
             open_at = number + 1  # a name with a newline in it: the row goes on
             continue

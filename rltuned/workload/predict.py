@@ -210,14 +210,24 @@ def past(jobs: Workload, estimates: Estimates, until: float, most: int = PAST_JO
 
 def predict_table(history: History, jobs: JobTable) -> Floats:
     """(N,) predicted run times of a live queue, seconds; NaN where nothing is known. Each kind is looked up once."""
-    known: dict[Kind, float] = {}
-    found = np.full(len(jobs), np.nan)
-    for row, kind in enumerate(_kinds_of(jobs, jobs.time_limit)):
-        if kind not in known:
-            seconds, basis = history.predict(kind)
-            known[kind] = math.nan if basis is Basis.LIMIT else seconds
-        found[row] = known[kind]
-    return found
+    kind_of, first = _distinct(jobs)
+    kinds = _kinds_of(jobs.take(first), jobs.time_limit[first])
+    known = [history.predict(kind) for kind in kinds]
+    seconds = [math.nan if basis is Basis.LIMIT else predicted for predicted, basis in known]
+    return np.array(seconds, dtype=np.float64)[kind_of]
+
+
+def _distinct(jobs: JobTable) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """(N,) kind of each job, and for each kind the row of one such job."""
+    kind = np.zeros(len(jobs), dtype=np.int64)
+    first = np.zeros(0, dtype=np.intp)
+    limits = np.unique(jobs.time_limit, return_inverse=True)[1]
+    for column in (jobs.user.codes, jobs.account.codes, jobs.partition.codes, jobs.gpus, limits):
+        # Fewer kinds than jobs, and codes of 32 bits: the product stays within 64.
+        both = kind * (int(column.max(initial=0)) + 2) + column
+        _, first, inverse = np.unique(both, return_index=True, return_inverse=True)
+        kind = inverse.astype(np.int64)
+    return kind.astype(np.intp), first
 
 
 def _kinds_of(jobs: Workload | JobTable, time_limit: Floats) -> list[Kind]:

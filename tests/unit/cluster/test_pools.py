@@ -79,6 +79,29 @@ def test_jobs_that_ask_for_the_same_share_a_pool():
     assert pools.nodes.shape == (2, 5)
 
 
+def test_a_job_of_several_types_may_run_where_they_are_and_is_not_taken_for_one_of_other_types():
+    nodes = node_table(
+        ["both", "first", "second", "neither"],
+        ["1g.10gb", "2g.20gb", "gpu"],
+        [[2, 1, 0], [2, 0, 0], [0, 2, 0], [0, 0, 4]],
+    )
+    everywhere = (Partition("gpu", np.arange(4, dtype=np.int32), True, 1, OverSubscribe.NO, 1, 1e6),)
+    jobs = job_table(
+        5,
+        partition=["gpu"] * 5,
+        gpus=[2, 2, 2, 2, 4],
+        gpus_per_node=[2, 0, 2, 2, 4],
+        gpu_type=["1g.10gb,2g.20gb", "1g.10gb,2g.20gb", "1g.10gb,7g.80gb", "", "1g.10gb,2g.20gb"],
+    )
+    assert pool_names(Snapshot(0.0, (24, 11), jobs, nodes, everywhere)) == [
+        {"both"},
+        {"both", "first", "second"},  # in all, wherever
+        set(),
+        {"both", "first", "second", "neither"},
+        set(),
+    ]
+
+
 @pytest.mark.parametrize(
     ("expression", "accepts"),
     [

@@ -422,7 +422,7 @@ class World:
         try:
             with self.process(reading):
                 self.held = ExitStack()  # what a process has open ends with it, not with a block of ours
-                journal = _journal(config, self.clock, self.held, dry_run=self.dry_run)
+                journal, owns = _journal(config, self.clock, self.held, dry_run=self.dry_run)
                 self.journal, self.run_reading = journal, reading
                 self.daemon = Daemon(
                     config=config,
@@ -430,6 +430,7 @@ class World:
                     reader=self.slurm.open_reader(),
                     writer_factory=None if self.dry_run else lambda: ScontrolWriter(self.slurm.runner()),
                     journal=journal,
+                    owns=owns,
                     clock=self.clock,
                     rng=self.rng,
                     log=Silent(lambda text: self.complain("no defect", text)),
@@ -589,7 +590,9 @@ class World:
             since = max(self.last_bad, self.wanted.get(job.job_id, float("-inf")))
             if active and (job.hold or job.touched):
                 continue  # A living daemon keeps its hands off; what it gives back of such jobs is the way back's business.
-            if now - since > BOUND and not (self.slurm.faults.unreadable and job.job_id == self.slurm.faults.strange_job):
+            if now - since > BOUND and not (
+                self.slurm.faults.unreadable and job.job_id == self.slurm.faults.strange_job
+            ):
                 found.append(self._describe(job, of, now - since))
         return found
 

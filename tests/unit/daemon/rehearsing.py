@@ -47,6 +47,18 @@ def dies_once(pipe: Any, cache: Path) -> None:
         complain_or_answer(pipe, cache.with_name("complain").exists())
 
 
+def hungry(pipe: Any, cache: Path) -> None:
+    """Wants more memory than there is on any machine, a piece at a time."""
+    from rltuned.daemon.rehearse import MEMORY, confine
+
+    confine(MEMORY)
+    pipe.send(READY)
+    pipe.recv_bytes()
+    taken = []
+    while True:
+        taken.append(bytearray(8 * 2**20))
+
+
 def complain_or_answer(pipe: Any, complain: bool) -> None:
     from rltuned.decide.rehearsal import Rehearsed
 

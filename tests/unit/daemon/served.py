@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from pathlib import Path
 
 from unit.daemon.model_slurm import ModelSlurm
@@ -30,6 +31,16 @@ def main() -> int:
     slurm.up = "--down" not in sys.argv
     for number in range(8):
         slurm.submit(1000 - number, time_limit=60.0 * (8 - number))
+
+    if "--wait" in sys.argv:  # a cycle that has begun goes on once the file is there
+        gate = path.with_name("go-on")
+
+        def wait(_number):
+            say("reading")
+            while not gate.exists():
+                time.sleep(0.02)
+
+        slurm.before_read = wait
 
     def writer(_section):
         say("writer constructed")

@@ -1,6 +1,7 @@
 import io
 import json
 import random
+import shutil
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -454,6 +455,56 @@ def test_a_job_whose_terms_all_fall_to_zero_is_given_back_and_not_taken_for_some
     job.multifactor = 990
     run.ticks(2)
     assert job.site_factor != 0
+
+
+def dead_man(run):
+    return undo(
+        run.daemon.config,
+        if_stale=300.0,
+        clock=run.slurm.clock,
+        connect_reader=lambda _section: run.slurm.reader(),
+        connect_writer=lambda _section: run.slurm.writer(),
+    )
+
+
+@pytest.mark.parametrize("hangs", ["between cycles", "while it reads", "before it writes"])
+def test_a_hung_daemon_that_wakes_up_after_the_dead_man_goes_on_with_all_jobs(tmp_path, hangs):
+    run = house(tmp_path)
+    with Lock.acquire(tmp_path / "state", "run", 0.0):
+        run.ticks(3)
+        for number, job in enumerate(run.slurm.jobs.values()):
+            job.time_limit = 60.0 * (number + 1)
+        count = run.slurm.reads
+
+        def hang(number=0):
+            run.slurm.before_read = lambda _: None
+            run.slurm.clock.sleep(400.0)
+            assert dead_man(run).complete
+            assert untouched(run)
+
+        if hangs == "between cycles":
+            hang()
+        else:
+            at = count + (1 if hangs == "while it reads" else 2)
+            run.slurm.before_read = lambda number: hang() if number == at else None
+        run.ticks(4)
+    assert run.slurm.order() == list(range(1, 13))
+    assert run.metric("rltuned_foreign_jobs") == 0
+    assert run.slurm.violations == []
+
+
+def test_a_daemon_whose_lock_was_removed_gives_everything_back_and_leaves_the_files_to_whoever_has_them(tmp_path):
+    run = house(tmp_path)
+    with Lock.acquire(tmp_path / "state", "run", 0.0) as lock:
+        run.daemon.owns = lock.still_held
+        run.tick()
+        shutil.rmtree(tmp_path / "state")
+        with Lock.acquire(tmp_path / "state", "run", 0.0):
+            run.ticks(3)
+            assert untouched(run)
+            assert run.daemon.stage is Stage.SHADOW
+            assert len(run.events("lock.lost")) == 1
+            assert not (tmp_path / "state" / "journal.jsonl").exists()
 
 
 def test_jobs_that_leave_the_scope_are_given_back(tmp_path):

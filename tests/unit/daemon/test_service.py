@@ -1,5 +1,6 @@
 """The process as systemd sees it: notification socket, signals, exit status, lock, metrics endpoint."""
 
+import contextlib
 import json
 import os
 import signal
@@ -45,7 +46,7 @@ class Process:
         if not self.config.exists():
             self.config.write_text(CONFIG.format(root=root))
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.socket.settimeout(60)
+        self.socket.settimeout(300)
         name = f"@rltuned-test-{os.getpid()}-{root.name}" if abstract else str(root / f"notify-{len(flags)}")
         self.socket.bind("\0" + name[1:] if abstract else name)
         environment = {
@@ -70,6 +71,14 @@ class Process:
             if wanted in message:
                 return message
 
+    def drain(self):
+        """Forget the notifications of the past."""
+        self.socket.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self.socket.recv(4096)
+        self.socket.settimeout(60)
+
     def logged(self, event):
         """Wait for a log event."""
         for line in self.process.stderr:
@@ -80,7 +89,7 @@ class Process:
 
     def end(self, number=signal.SIGTERM):
         self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=60)
+        out, err = self.process.communicate(timeout=300)
         return out, err, self.process.returncode
 
 
@@ -146,6 +155,44 @@ def test_sighup_takes_a_good_configuration_and_refuses_a_bad_one(start):
     daemon.told("READY=1")
 
 
+def test_a_reload_waits_for_the_cycle_while_the_watchdog_is_fed_and_every_signal_counts(start, tmp_path):
+    daemon = start("--wait")
+    assert daemon.process.stdout.readline() == "reading\n"
+    text = daemon.config.read_text()
+    daemon.config.write_text(text.replace('"active"', '"observe"'))
+    daemon.process.send_signal(signal.SIGHUP)
+    daemon.drain()
+    for _ in range(3):
+        assert "READY" not in daemon.told("WATCHDOG=1")
+    # The reload reads what is there when it begins.
+    daemon.config.write_text(text.replace('"active"', '"shadow"'))
+    daemon.process.send_signal(signal.SIGHUP)
+    (tmp_path / "go-on").touch()
+    assert daemon.logged("cycle.done")["stage"] == "active"
+    assert "Policy sjf, stage shadow" in daemon.logged("reload.done")["sentence"]
+    daemon.told("RELOADING=1")
+    daemon.told("READY=1")
+    assert daemon.logged("cycle.done")["stage"] == "shadow"
+    # Once it has begun, the next signal is about the next one.
+    daemon.config.write_text(text)
+    daemon.process.send_signal(signal.SIGHUP)
+    assert "stage active" in daemon.logged("reload.done")["sentence"]
+
+
+def test_a_daemon_that_is_to_end_does_not_wait_for_a_reload(start, tmp_path):
+    daemon = start("--wait")
+    assert daemon.process.stdout.readline() == "reading\n"
+    daemon.process.send_signal(signal.SIGHUP)
+    daemon.drain()
+    daemon.told("WATCHDOG=1")
+    daemon.process.send_signal(signal.SIGTERM)
+    daemon.told("STOPPING=1")
+    (tmp_path / "go-on").touch()
+    _out, err = daemon.process.communicate(timeout=60)
+    assert daemon.process.returncode == 0
+    assert "reload.done" not in err
+
+
 def test_a_worker_beside_the_daemon_plays_the_queue_ahead_until_a_reload_or_the_end_does_away_with_it(start):
     daemon = start()
     daemon.logged("cycle.done")
@@ -200,7 +247,7 @@ def test_the_second_daemon_refuses_and_says_who_holds_the_lock(start):
     first = start()
     first.logged("cycle.done")
     second = start("--second")
-    _, err = second.process.communicate(timeout=60)
+    _, err = second.process.communicate(timeout=300)
     assert second.process.returncode == 9
     assert f"process {first.process.pid}" in err
     assert first.process.poll() is None
@@ -213,7 +260,7 @@ def test_a_restore_that_holds_the_lock_is_waited_for(start, tmp_path):
         with pytest.raises(TimeoutError):
             daemon.told("READY=1")
         assert daemon.process.poll() is None
-    daemon.socket.settimeout(60)
+    daemon.socket.settimeout(300)
     daemon.told("READY=1")
 
 
@@ -228,13 +275,13 @@ def test_a_dry_run_constructs_no_writer(start, tmp_path):
 
 
 def test_once_runs_one_cycle_and_ends(start):
-    out, _ = start("--once").process.communicate(timeout=60)
+    out, _ = start("--once").process.communicate(timeout=300)
     assert TURNED in out
 
 
 def test_once_with_slurmctld_down_ends_with_its_exit_status(start):
     daemon = start("--once", "--down")
-    _, err = daemon.process.communicate(timeout=60)
+    _, err = daemon.process.communicate(timeout=300)
     assert daemon.process.returncode == 5
     assert "Unable to contact slurm controller" in err
 

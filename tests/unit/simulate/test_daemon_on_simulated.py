@@ -147,13 +147,21 @@ class Hurried:
         time.sleep(seconds / 60.0)
 
 
-def served(memory_path, **values):
-    """`serve` on a cluster whose time passes by itself; what the cluster looked like afterwards."""
+def served(memory_path, stop=None, **values):
+    """`serve` on a cluster whose time passes by itself, told to stop when `stop(cluster)` says so; what it looked like then."""
     profile = Profile()
     clock = Hurried(profile.epoch + 3600)
     slurm = busy_slurm(120, rates=NO_ONE, profile=profile, outside=clock.time)
     settings = config(memory_path).model_copy(update={"metrics": MetricsSection(enabled=False)})
     settings = settings.model_copy(update={"cycle": settings.cycle.model_copy(update={"interval": 1.0})})
+
+    def watch():
+        while not stop(slurm):
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    if stop is not None:
+        threading.Thread(target=watch, daemon=True).start()
     serve(
         lambda: Effective(settings, {}),
         connect_reader=lambda _: slurm.reader(),
@@ -177,12 +185,8 @@ def test_a_dry_run_on_it_writes_nothing(memory_path):
 
 
 def test_serve_runs_on_it_until_it_is_told_to_stop(memory_path):
-    timer = threading.Timer(1.4, os.kill, (os.getpid(), signal.SIGTERM))
-    timer.start()
-    try:
-        slurm = served(memory_path)
-    finally:
-        timer.cancel()
+    # It writes, so it has begun, and answers signals.
+    slurm = served(memory_path, stop=lambda slurm: slurm.updates > 0 and slurm.simulation.now > 3600 + 60)
     assert slurm.simulation.now > 3600 + 60
     assert slurm.updates > 0
     assert not (memory_path / "state" / HEARTBEAT_NAME).exists()

@@ -200,7 +200,7 @@ def releases():
     return sorted(path.name for path in RECORDED.iterdir() if path.is_dir()) if RECORDED.is_dir() else []
 
 
-def labels(release):
+def labels(release, suffix=""):
     """Job id by label of the recorded queue."""
-    recorded = json.loads((RECORDED / release / "jobs.json").read_text())
+    recorded = json.loads((RECORDED / release / f"jobs{suffix}.json").read_text())
     return {label: about["id"] for label, about in recorded.items()}

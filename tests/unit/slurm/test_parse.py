@@ -302,6 +302,14 @@ class TestGpusOfANode:
             ("gpu:a100:2,gpu:2", "gpu:a100:1,gpu:x:1", {"a100": 2, "gpu": 2}, {"a100": 2, "gpu": 0}),
             ("gpu:gpu:1,gpu:2", "gpu:3", {"gpu": 3}, {"gpu": 3}),
             ("(null)", "gpu:0", {}, {}),
+            # A GPU of which shards are in use cannot be had as a whole, although it does not count as used.
+            ("gpu:2(S:0-1),shard:8(S:0-1)", "gpu:(null):0(IDX:N/A),shard:(null):3(3/4,0/4)", {"gpu": 2}, {"gpu": 1}),
+            ("gpu:2(S:0-1),shard:8(S:0-1)", "gpu:(null):1(IDX:1),shard:(null):5(4/4,0/4)", {"gpu": 2}, {"gpu": 2}),
+            ("gpu:t4:2,shard:t4:8", "gpu:t4:0(IDX:N/A),shard:t4:2(1/4,1/4)", {"t4": 2}, {"t4": 2}),
+            ("gpu:2,shard:8", "gpu:2(IDX:0-1),shard:0(0/4,0/4)", {"gpu": 2}, {"gpu": 2}),
+            # 22.05
+            ("gpu:4,shard:8", "gpu:(null):1(IDX:1),shard:(null):2(IDX:0,2),nic:0", {"gpu": 4}, {"gpu": 3}),
+            ("gpu:2,shard:8", "gpu:(null):0(IDX:N/A),shard:(null):0(IDX:N/A),nic:0", {"gpu": 2}, {"gpu": 0}),
         ],
     )
     def test_gpus_in_use_are_counted_by_the_types_of_the_node(self, gres, used, configured, alloc):
@@ -387,7 +395,15 @@ class TestNodeStates:
             ("MIXED+MAINT", False),
             ("IDLE$", False),
             ("IDLE+RESERVED", False),
-            ("IDLE#", False),
+            # Slurm gives a node that comes up more jobs, and one that goes down none (measured)
+            ("IDLE#", True),
+            ("MIXED+CLOUD+NOT_RESPONDING+POWERING_UP", True),
+            ("DOWN+CLOUD+NOT_RESPONDING+POWERING_UP", False),
+            ("MIXED+CLOUD+POWERED_DOWN", True),
+            ("IDLE+CLOUD+POWERING_DOWN", False),
+            ("IDLE+MAINTENANCE+RESERVED", False),
+            ("IDLE+INVALID_REG", False),
+            ("IDLE+BLOCKED", False),
             ("IDLE%", False),
             ("IDLE!", False),
             ("IDLE@", False),
@@ -413,6 +429,19 @@ class TestNodeStates:
     def test_what_is_no_state_is_an_error(self, text):
         with pytest.raises(SlurmParseError, match="node state"):
             parse.node_state(text)
+
+    @pytest.mark.parametrize(
+        ("text", "asleep"),
+        [
+            ("IDLE+CLOUD+POWERED_DOWN", True),
+            ("MIXED+CLOUD+NOT_RESPONDING+POWERING_UP", True),
+            ("idle~", True),
+            ("IDLE+CLOUD", False),
+            ("IDLE", False),
+        ],
+    )
+    def test_a_node_that_has_to_come_up_first_is_asleep(self, text, asleep):
+        assert parse.node_state(text).asleep is asleep
 
 
 class TestNodes:

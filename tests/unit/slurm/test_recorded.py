@@ -3,10 +3,12 @@
 import json
 import math
 
+import numpy as np
 import pytest
 from unit.slurm.standin import RECORDED, StandIn, labels
 
 from rltuned.cluster.changes import Change, Field, Outcome, OverSubscribe
+from rltuned.cluster.pools import job_pools
 from rltuned.cluster.tables import JobState
 from rltuned.errors import SlurmParseError, SlurmUnavailableError
 from rltuned.slurm import parse
@@ -376,6 +378,116 @@ def test_without_slurmdbd_gpus_come_from_the_request(slurm, reader, release):
     config = parse.config((RECORDED / release / "config-no-slurmdbd.txt").read_text())
     found = facts_from(config, slurm.runner(), 65534)
     assert (found.accounting, found.accounting_reachable) == (False, False)
+
+
+# --- kinds of node that real sites have (the testbed's profile "mixed") -------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory, release):
+    slurm = StandIn(tmp_path_factory.mktemp("mixed") / "slurm")
+    slurm.load(RECORDED / release, "-mixed")
+    return CliReader(slurm.runner()).snapshot(1795335000.0)
+
+
+@pytest.fixture
+def node(mixed):
+    """What is known of a node."""
+    nodes = mixed.nodes
+
+    def about(name):
+        row = nodes.row_of[name]
+        used = {kind: int(nodes.gpus_alloc[row, at]) for at, kind in enumerate(nodes.gpu_types) if nodes.gpus[row, at]}
+        gpus = {kind: int(nodes.gpus[row, at]) for at, kind in enumerate(nodes.gpu_types) if nodes.gpus[row, at]}
+        return gpus, used, bool(nodes.usable[row]), bool(nodes.asleep[row])
+
+    return about
+
+
+def test_nothing_of_a_site_with_all_kinds_of_node_is_strange(mixed):
+    assert mixed.unread.rows == ()
+    assert len(mixed.nodes) == 12
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "used", "usable", "asleep"),
+    [
+        ("core1", {"gpu": 2}, {"gpu": 2}, True, False),  # gpu:(null):2(IDX:0-1) on 22.05 and 24.11
+        ("plain1", {"gpu": 2}, {"gpu": 1}, True, False),
+        ("auto1", {"gpu": 2}, {"gpu": 1}, True, False),  # typed in gres.conf only: untyped for Slurm, too
+        (
+            "mig1",
+            {"1g.10gb": 2, "1g.10gb+me": 1, "nvidia_a100-sxm4_3g.20gb": 1},
+            {"1g.10gb": 1, "1g.10gb+me": 1, "nvidia_a100-sxm4_3g.20gb": 0},
+            True,
+            False,
+        ),
+        ("shard1", {"gpu": 2}, {"gpu": 1}, True, False),  # three shards of one GPU are in use
+        ("multi1", {"a100": 2}, {"a100": 1}, True, False),
+        ("smt1", {"a100": 2}, {"a100": 1}, True, False),
+        ("cpu1", {}, {}, True, False),
+        ("maint1", {"a100": 2}, {"a100": 0}, False, False),
+        ("resv1", {"a100": 2}, {"a100": 0}, False, False),
+        ("cloud1", {"a100": 2}, {"a100": 0}, True, True),  # powered down
+        ("cloud2", {"a100": 2}, {"a100": 1}, True, True),  # comes up for a job
+    ],
+)
+def test_kinds_of_node(node, name, gpus, used, usable, asleep):
+    assert node(name) == (gpus, used, usable, asleep)
+
+
+def test_hyper_threads_are_cpus(mixed):
+    row = mixed.nodes.row_of["smt1"]
+    assert (mixed.nodes.cpus[row], mixed.nodes.cpus_alloc[row]) == (16, 8)
+
+
+@pytest.mark.parametrize(
+    ("label", "gpus", "kind", "capable"),
+    [
+        ("waits for untyped", 2, "", "core1 plain1"),
+        ("waits for untyped, all at once", 3, "", "core1 plain1"),
+        ("untyped array", 2, "", "core1 plain1"),
+        ("waits for slices", 2, "1g.10gb", "mig1"),
+        ("waits for a slice with an engine", 1, "1g.10gb+me", "mig1"),
+        ("waits for two kinds of slice", 2, "1g.10gb,1g.10gb+me", "mig1"),
+        ("waits for a type with a hyphen", 2, "1g.10gb+me,nvidia_a100-sxm4_3g.20gb", "mig1"),
+        ("waits for any three of a node", 3, "", "mig1"),
+        ("waits for GPUs that are shared", 2, "", "shard1"),
+        ("waits for shards", 0, "", "auto1 core1 cpu1 maint1 mig1 multi1 plain1 resv1 shard1 smt1"),
+        ("waits for several resources", 2, "a100", "maint1 multi1 resv1 smt1"),
+        ("waits for threads", 1, "", "smt1"),
+        ("waits for a node that comes up", 2, "", "cloud2"),
+        ("waits for nodes of one switch", 6, "", "auto1 core1 maint1 mig1 multi1 plain1 resv1 shard1 smt1"),
+    ],
+)
+def test_what_jobs_of_such_a_site_ask_for_and_where_they_could_run(mixed, release, label, gpus, kind, capable):
+    jobs = mixed.jobs
+    at = jobs.row_of[labels(release, "-mixed")[label]]
+    assert (jobs.gpus[at], jobs.gpu_type.value(at)) == (gpus, kind)
+    pools = job_pools(mixed, jobs.pending)
+    pool = pools.nodes[pools.pool_of[jobs.pending.tolist().index(at)]]
+    assert [mixed.nodes.names[row] for row in np.flatnonzero(pool)] == capable.split()
+
+
+def test_a_job_on_a_node_that_comes_up_holds_it(mixed, release):
+    at = mixed.jobs.row_of[labels(release, "-mixed")["on a node that comes up"]]
+    assert mixed.jobs.state[at] == JobState.RUNNING
+    assert [mixed.nodes.names[node] for node in mixed.jobs.nodes_of(at)] == ["cloud2"]
+
+
+def test_nodes_in_trouble_are_not_usable(release):
+    found, strange = parse.nodes((RECORDED / release / "nodes-mixed-troubled.txt").read_text())
+    assert strange == []
+    usable = {node.name: node.state.usable for node in found}
+    trouble = {"plain1", "core1", "cpu1", "smt1", "cloud2", "maint1", "resv1"}
+    assert {name for name, well in usable.items() if not well} == trouble
+
+
+def test_status_of_such_a_site_tells_the_same_as_the_snapshot(slurm, mixed, release):
+    slurm.load(RECORDED / release, "-mixed")
+    status = CliReader(slurm.runner()).status()
+    assert set(status) == set(mixed.jobs.job_id[mixed.jobs.pending].tolist())
+    assert not any(about.strange for about in status.values())
 
 
 # --- what clients see of a Slurm that refuses or is not there ----------------------------------------------------

@@ -184,6 +184,22 @@ def test_held_jobs(slurm):
             (2, 0, "k80,p100"),
         ),
         ({"tres_alloc": "cpu=1,node=1,gres/gpu=1", "tres_per_node": "gres/gpu:p100:1"}, (1, 1, "p100")),
+        # of two types the site tracks one
+        (
+            {
+                "tres_alloc": "cpu=1,node=1,gres/gpu=2,gres/gpu:1g.10gb=1",
+                "tres_per_node": "gres/gpu:1g.10gb:1,gres/gpu:1g.10gb+me:1",
+            },
+            (2, 2, "1g.10gb,1g.10gb+me"),
+        ),
+        ({"tres_alloc": "cpu=1,node=1,gres/shard=3", "tres_per_node": "gres/shard:3"}, (0, 0, "")),
+        (
+            {
+                "tres_alloc": "cpu=1,node=1,gres/gpu=1,gres/gpu:a100=1",
+                "tres_per_node": "gres/gpu:a100:1,gres/nic:1,gres/lustre:2G",
+            },
+            (1, 1, "a100"),
+        ),
     ],
 )
 def test_gpus_of_a_job_whichever_way_it_asked(slurm, fields, expected):

@@ -68,6 +68,10 @@ def test_numpy_starts_no_threads_of_its_own_under_the_unit_s_environment():
     assert threads(**clean, **assignments) == 1
 
 
+def test_a_worker_that_the_kernel_ends_for_want_of_memory_does_not_end_the_daemon():
+    assert values("rltuned.service", "OOMPolicy") == ["continue"]
+
+
 def test_the_drop_in_for_the_rehearsal_allows_machine_code_and_nothing_else():
     lines = (UNITS / "rltuned-rehearsal.conf").read_text().splitlines()
     assert [line for line in lines if not line.startswith("#")] == ["[Service]", "MemoryDenyWriteExecute=no"]
