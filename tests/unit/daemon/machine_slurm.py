@@ -660,8 +660,8 @@ class Commands(Runner):
                 total = slurm.priority(job)
                 cells = [job.job_id, job.site_factor, total, "cpu=0,mem=0", job.nice, aged, job.multifactor, 0, 0, 0, 0]
                 listed.append(job.job_id)
-            for _ in job.partition.split(","):
-                rows.append("".join(f"{cell}{SEPARATOR}" for cell in cells) + "\n")
+            # One row for each partition.
+            rows.append(("".join(f"{cell}{SEPARATOR}" for cell in cells) + "\n") * len(job.partition.split(",")))
         slurm.reading().listed = frozenset(listed)
         if not rows:
             return "", "Unable to find jobs matching user/id(s) specified\n", 1
@@ -698,14 +698,18 @@ class Commands(Runner):
         slurm = self.slurm
         pending = sum(job.state == "PD" for job in slurm.jobs.values())
         threads = 300 if slurm.faults.overloaded else 1
-        return (
-            f"Server thread count:  {threads}\nAgent queue size:     0\n"
-            f"Job states ts:  now ({int(slurm.clock.time())})\nJobs pending:   {pending}\n"
-            f"Jobs running:   {len(slurm.jobs) - pending}\n\nMain schedule statistics (microseconds):\n\tMean cycle:   100\n"
-            "\nBackfilling stats\n\tMean cycle: 100\n",
-            "",
-            0,
-        )
+        lines = [
+            f"Server thread count:  {threads}",
+            "Agent queue size:     0",
+            f"Job states ts:  now ({int(slurm.clock.time())})",
+            f"Jobs pending:   {pending}",
+            f"Jobs running:   {len(slurm.jobs) - pending}",
+            "Main schedule statistics (microseconds):",
+            "\tMean cycle:   100",
+            "Backfilling stats",
+            "\tMean cycle: 100",
+        ]
+        return "\n".join(lines) + "\n", "", 0
 
     def _update(self, stdin: str, reading: Reading) -> tuple[str, str, int]:
         slurm = self.slurm
@@ -745,7 +749,7 @@ class Commands(Runner):
                 err += slurm.carry_out(line, reading)
                 if slurm.faults.lost_answers:
                     slurm.clock.sleep(60.0)
-            if slurm.clock.monotonic() > patience and at < len(lines) - 1 or slurm.faults.lost_answers:
+            if (slurm.clock.monotonic() > patience and at < len(lines) - 1) or slurm.faults.lost_answers:
                 raise SlurmUnavailableError("scontrol (update) gave no complete answer within 60 s; killed")
         return "", err, 1 if err else 0
 
@@ -753,7 +757,7 @@ class Commands(Runner):
         """Tells the world what is about to be written (see `World.before_batch`)."""
         before = getattr(self.slurm, "before_batch", None)
         if before is not None:
-            before([line for line in lines])
+            before(list(lines))
 
 
 def _named(line: str) -> str:

@@ -249,7 +249,7 @@ class World:
         self.next_calculation, self.next_save = now, now
         self.in_tick = self.in_deadman = False
         self.threads = threading.active_count()
-        self.descriptors = len(os.listdir("/proc/self/fd"))
+        self.descriptors = descriptors()
         self.ticks = 0
 
     # --- settings
@@ -630,7 +630,7 @@ class World:
         self.checks += 1
         if threading.active_count() > self.threads:
             self.complain("bounded", f"{threading.active_count()} threads, {self.threads} at the start")
-        open_now = len(os.listdir("/proc/self/fd"))
+        open_now = descriptors()
         if open_now > self.descriptors + 3:  # two copies of the journal, the lock
             self.complain("bounded", f"{open_now} descriptors, {self.descriptors} at the start")
         for copy in ("state", "mirror"):
@@ -762,6 +762,11 @@ class World:
             self.supervised = False
             self._died(killed=False)
         self.disk.remove()
+
+
+def descriptors() -> int:
+    """How many this process has open."""
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def ahead_of_outsiders(slurm: Cluster, managed: dict[int, str], *, alone: bool) -> dict[tuple[int, str], int]:
