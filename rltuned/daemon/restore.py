@@ -358,7 +358,7 @@ class _Restore:
 
     def _undo_priority(self, entry: Entry, status: JobStatus, steps: _Steps) -> Entry:
         of = Field.PRIORITY
-        values = tuple(value for value in entry.ours(of) if value != MULTIFACTOR)
+        values = tuple(value for value in entry.traces(of) if value != MULTIFACTOR)
         if not values or status.held or status.site_factor is not None:
             # A hold took the explicit priority off for good, and a job that sprio lists has none.
             return entry
@@ -370,7 +370,7 @@ class _Restore:
 
     def _undo_factor(self, entry: Entry, status: JobStatus, steps: _Steps) -> Entry:
         of = Field.SITE_FACTOR
-        values = entry.ours(of)
+        values = entry.traces(of)
         if status.site_factor is not None:
             if status.site_factor == 0:
                 return entry
@@ -384,7 +384,7 @@ class _Restore:
 
     def _undo_nodes(self, entry: Entry, status: JobStatus, steps: _Steps) -> Entry:
         of, before = Field.EXC_NODES, entry.applied.exc_nodes_before
-        ours = tuple(value for value in entry.ours(of) if not same(of, value, before))
+        ours = tuple(value for value in entry.traces(of) if not same(of, value, before))
         if not ours or same(of, status.exc_nodes, before):
             return entry
         if not among(of, status.exc_nodes, ours):
@@ -586,11 +586,11 @@ def remains(journal: Journal, seen: Mapping[int, JobStatus]) -> Remains:
             continue
         if entry.applied.foreign:
             foreign.append(job)
-        factors = [value for value in entry.ours(Field.SITE_FACTOR) if value != 0]
-        priorities = [value for value in entry.ours(Field.PRIORITY) if value != MULTIFACTOR]
+        factors = [value for value in entry.traces(Field.SITE_FACTOR) if value != 0]
+        priorities = [value for value in entry.traces(Field.PRIORITY) if value != MULTIFACTOR]
         nodes = [
             value
-            for value in entry.ours(Field.EXC_NODES)
+            for value in entry.traces(Field.EXC_NODES)
             if not same(Field.EXC_NODES, value, entry.applied.exc_nodes_before)
         ]
         carries = (

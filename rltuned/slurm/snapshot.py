@@ -33,14 +33,15 @@ from rltuned.slurm import parse
 from rltuned.slurm.commands import EXCLUSIVE
 from rltuned.slurm.process import Runner, printable
 from rltuned.slurm.status import (
+    Factors,
     asked_exclusive,
     excluded_nodes,
     job_columns,
+    multifactor,
     note_twins,
     oversubscribe,
     record_ids,
     release,
-    site_factors,
     skip_jobs,
 )
 
@@ -65,7 +66,7 @@ def read_snapshot(runner: Runner, now: float) -> Snapshot:
     of_release = release(runner)
     columns = job_columns(runner, of_release, unread, brief=False)
     excluded = excluded_nodes(runner, unread)
-    factors = site_factors(runner, unread)
+    factors = multifactor(runner, unread)
     nodes, strange_nodes = parse.nodes(runner.ask("nodes"))
     partitions, strange_partitions = parse.partitions(runner.ask("partitions"))
     load = _load(runner)
@@ -276,12 +277,12 @@ class _Columns:
 def build_jobs(
     columns: Mapping[str, list[str]],
     excluded: Mapping[int, str],
-    factors: Mapping[int, int],
+    factors: Mapping[int, Factors],
     nodes: NodeTable,
     partitions: Sequence[Partition],
     unread: Collector,
 ) -> JobTable:
-    """The job table from squeue's columns, excluded nodes and site factors by job id.
+    """The job table from squeue's columns, excluded nodes and factors by job id.
 
     A job that cannot be understood (also one that appears twice, or runs on an unknown node) goes into `unread`. While it
     waits, it has its row, with nothing in the columns that were not understood: it is there, and waits before or behind
@@ -320,7 +321,7 @@ def _table(
     ids: Sequence[int],
     array_tasks: Sequence[int],
     excluded: Mapping[int, str],
-    factors: Mapping[int, int],
+    factors: Mapping[int, Factors],
     nodes: NodeTable,
     partitions: Sequence[Partition],
 ) -> JobTable:
@@ -338,7 +339,8 @@ def _table(
     shares = {pair: oversubscribe(*pair) for pair in set(pairs)}
     alone = {pair: asked_exclusive(value, pair[1]) for pair, value in shares.items()}
     priority = table.ints("PriorityLong", parse.integer)
-    site = [factors.get(job) for job in ids]
+    unknown = Factors(0, 0, 0)
+    site, base, least = np.array([factors.get(job, unknown) for job in ids], dtype=np.int64).reshape(len(ids), 3).T
     return JobTable(
         job_id=np.array(ids, dtype=np.int64),
         state=state,
@@ -379,8 +381,10 @@ def _table(
         & ((priority == 0) | table.bools("Reason", lambda value: value.startswith("JobHeld"))),
         priority=priority,
         nice=table.ints("Nice", parse.integer),
-        site_factor=np.array([factor or 0 for factor in site], dtype=np.int64),
-        site_known=np.array([factor is not None for factor in site], dtype=np.bool_),
+        site_factor=site,
+        site_known=np.array([job in factors for job in ids], dtype=np.bool_),
+        base=base,
+        base_least=least,
         oversubscribe=Category.of([shares[pair].value for pair in pairs]),
         exclusive=np.array([alone[pair] for pair in pairs], dtype=np.bool_),
         node_ptr=node_ptr,

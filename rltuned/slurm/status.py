@@ -4,6 +4,7 @@ A row that cannot be understood is given to a `Collector` and costs the job that
 """
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from rltuned.cluster.changes import JobStatus, OverSubscribe
 from rltuned.cluster.unread import Collector, RowKind, Skipped
@@ -180,12 +181,27 @@ def _skip_rows(
     parse.refuse_unknown(reasons, rows)
 
 
-def site_factors(runner: Runner, unread: Collector) -> dict[int, int]:
-    """Site factor of each job that is under multifactor: pending, eligible, not held, no explicit priority.
+class Factors(NamedTuple):
+    """What priority/multifactor adds up for one job."""
+
+    site: int
+    """Site factor."""
+    base: int
+    """The other terms together: what the job has without its site factor. Slurm shows 1 where it is less.
+
+    Of a job of several partitions, the highest of them: their weights and TRES differ, the site factor moves them all.
+    """
+    least: int
+    """The same, of the partition that has the least."""
+
+
+def multifactor(runner: Runner, unread: Collector) -> dict[int, Factors]:
+    """Factors of each job that is under multifactor: pending, eligible, not held, no explicit priority.
 
     sprio lists a job with an explicit priority too, with every term 0 and nothing for TRES (measured on all releases,
-    whatever its stored site factor); such a job is left out. Empty where the priority plugin has no factors
-    (priority/basic): then nothing is known, and `facts` says why.
+    whatever its stored site factor); such a job is left out. So is one under multifactor whose every term is 0: the two
+    look the same when the explicit priority is 1, and who set it must not be overruled. Empty where the priority plugin
+    has no factors (priority/basic): then nothing is known, and `facts` says why.
     """
     answer = runner.run("site-factors")
     if answer.code != 0:
@@ -201,21 +217,47 @@ def site_factors(runner: Runner, unread: Collector) -> dict[int, int]:
     return found
 
 
-def _factors(table: Sequence[Sequence[str]]) -> dict[int, int]:
-    ids, factors, priorities, tres, *terms = table
-    value = {factor: parse.integer(factor) for factor in set(factors)}
-    for column in (priorities, *terms):
+def _factors(table: Sequence[Sequence[str]]) -> dict[int, Factors]:
+    ids, sites, shown, tres, *terms = table
+    site_of = {site: parse.integer(site) for site in set(sites)}
+    for column in (shown, *terms):
         for number in set(column):
             parse.integer(number)
     for weighted in set(tres):
         parse.tres_terms(weighted)
     nothing = ("0",) * (len(terms) + 1)
-    return {
-        job: value[factor]
-        for job, factor, priority, of_tres, *others in zip(_ids(ids), factors, priorities, tres, *terms, strict=True)
-        # With no term at all multifactor gives 1; anything else was set by hand.
-        if of_tres or priority in {"0", "1"} or (factor, *others) != nothing
-    }
+    found: dict[int, Factors] = {}
+    for job, site, priority, of_tres, *others in zip(_ids(ids), sites, shown, tres, *terms, strict=True):
+        if not of_tres and (site, *others) == nothing:
+            continue
+        factor = site_of[site]
+        base = _base(int(priority), factor, of_tres, others)
+        known = found.get(job)
+        found[job] = (
+            Factors(factor, base, base)
+            if known is None
+            else Factors(factor, max(base, known.base), min(base, known.least))
+        )
+    return found
+
+
+def _base(shown: int, site: int, tres: str, terms: Sequence[str]) -> int:
+    """Slurm's sum without the site factor, fractions dropped.
+
+    Both numbers are of one row of sprio, so of one moment. squeue's priority is of another one, and of a job of several
+    partitions it is that of any of them (measured).
+    """
+    base = shown - site
+    if shown > 1:
+        return base
+    # Slurm shows 1 for every sum below 2, so only the terms tell. Each is rounded, and the sum is no more than `base`.
+    nice, *others = (int(term) for term in terms)
+    return min(base, sum(others) - nice + sum(parse.tres_terms(tres).values()))
+
+
+def site_factors(runner: Runner, unread: Collector) -> dict[int, int]:
+    """Site factor of each job that `multifactor` lists."""
+    return {job: factors.site for job, factors in multifactor(runner, unread).items()}
 
 
 def _ids(values: Sequence[str]) -> list[int]:

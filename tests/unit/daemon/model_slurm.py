@@ -360,6 +360,7 @@ class ModelReader:
             dependent=[job.dependent for job in jobs],
             held=[bool(job.hold) for job in jobs],
             priority=[0 if odd else slurm.priority(job) for job, odd in zip(jobs, strange, strict=True)],
+            base=[slurm.alone(job) for job in jobs],
             nice=[job.nice for job in jobs],
             site_factor=[job.site_factor if slurm.listed(job) else 0 for job in jobs],
             site_known=[slurm.listed(job) for job in jobs],

@@ -85,6 +85,21 @@ def test_a_slurmctld_that_is_killed_right_after_the_restore_and_comes_back_with_
     assert bench.slurm.violations == []
 
 
+@BOTH
+def test_the_value_before_the_last_write_that_a_killed_slurmctld_brings_back_is_taken_back_too(bench, mode):
+    bench.cycle([4, 3, 2, 1], mode)
+    bench.reconcile()
+    bench.slurm.save_state()
+    bench.cycle([1, 3, 2, 4], mode)
+    bench.slurm.crash_and_start()
+    bench.slurm.calculate()
+    bench.restart_daemon()
+    report = bench.restore()
+    assert report.complete
+    assert report.foreign == ()
+    assert returned(bench)
+
+
 def test_restore_works_with_the_disk_full_and_with_the_journal_only_in_its_mirror(bench):
     bench.cycle([4, 3, 2, 1])
     (bench.directory / "state" / "journal.jsonl").unlink()
