@@ -692,7 +692,7 @@ class World:
         present = set(self.slurm.jobs)
         strays = set(self.on_disk().entries) - present
         if strays and not self.spoiled:
-            self.pass_time(2 * DEADMAN)
+            self.pass_time(BOUND)
             strays = set(self.on_disk().entries) - present
             if strays:
                 self.complain("bounded", f"the journal still knows {sorted(strays)}, which left the queue long ago")
@@ -743,7 +743,9 @@ class World:
             whole = set(self.on_disk().entries) == set(entries)
         except RltunedError:
             return
-        if not (known and whole and path.exists()) or path.parent in self.disk.readonly:
+        if not (known and whole and path.exists() and (other / FILE_NAME).exists()):
+            return
+        if path.parent in self.disk.readonly or other in self.disk.full | self.disk.readonly:
             return
         if how == "gone":
             # /run may be emptied; in the state directory the lock stays, whoever removes that removes the house.
