@@ -21,13 +21,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+LONGEST = ("test_replay", "test_scale", "test_systemd")
+"""Modules whose tests take a minute and more: begun first, they are not what all others wait for at the end."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests of real clusters, and puts those of a release one after the other, else in the order that they have.
+
+    Workers get neighbouring tests: most then need clusters of one release, not of all three.
+    """
     here = ROOT / "tests" / "cluster"
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.cluster)
             # A test may start clusters and wait several times on a busy machine; this only ends one that hangs.
             item.add_marker(pytest.mark.timeout(4 * PATIENCE))
+
+    def place(item: pytest.Item) -> tuple[bool, str, bool]:
+        if here not in item.path.parents:
+            return False, "", False
+        asked = item.callspec.params.get("cluster") if hasattr(item, "callspec") else None
+        return True, asked or getattr(item.module, "RELEASE", "24.11"), item.path.stem not in LONGEST
+
+    items.sort(key=place)
 
 
 class Clusters:

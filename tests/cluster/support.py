@@ -501,14 +501,11 @@ class Cluster:
     def start_host(self, service: str, target: str, *options: str) -> None:
         """Adds a container of another image of the testbed to this cluster: its network, its munge key; under a name."""
         command = ["docker", "run", "-d", "--network", f"{self.project}_default", "--hostname", service]
-        command += [
-            "--network-alias",
-            service,
-            "-v",
-            f"{self.project}_munge:/etc/munge",
-            *options,
-            image_of(self.release, target),
-        ]
+        command += ["--network-alias", service, "-v", f"{self.project}_munge:/etc/munge"]
+        # compose takes it for one of its own that its file does not name: "down" removes it, were the test killed.
+        labels = {"project": self.project, "service": service, "oneoff": "False", "config-hash": "none"}
+        command += [part for key, value in labels.items() for part in ("--label", f"com.docker.compose.{key}={value}")]
+        command += [*options, image_of(self.release, target)]
         started = subprocess.run(command, check=False, capture_output=True, text=True)
         if started.returncode != 0:
             raise CommandFailedError(f"{shlex.join(command)}\n{started.stderr}")

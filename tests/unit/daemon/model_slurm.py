@@ -98,6 +98,8 @@ class ModelSlurm:
     ageing: float = 0.0
     """Priority points per second."""
     jobs: dict[int, Job] = field(default_factory=dict)
+    started: float = 0.0
+    """When slurmctld was started."""
     calculated: bool = True
     """sprio is empty until the first calculation after a start."""
     up: bool = True
@@ -160,7 +162,7 @@ class ModelSlurm:
 
     def restart(self) -> None:
         """Stopped in order and started: all is kept, sprio is empty until the next calculation."""
-        self.up, self.calculated = True, False
+        self.up, self.calculated, self.started = True, False, self.clock.time()
 
     def crash_and_start(self) -> None:
         """kill -9 and started: back to the last saved state."""
@@ -334,6 +336,7 @@ class ModelReader:
             accounting_reachable=True,
             accounting_tres=("gres/gpu",),
             priority_calc_period=60.0,
+            started=slurm.started,
         )
 
     def snapshot(self, now: float) -> Snapshot:
