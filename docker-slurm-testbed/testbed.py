@@ -282,7 +282,8 @@ class Project:
 
 def discover(name: str) -> Project:
     """The project of that name as it runs now: release and size are read from its containers."""
-    found = run(["docker", "ps", "-aq", "--filter", f"label=com.docker.compose.project={name}"]).stdout.split()
+    labels = (f"label=com.docker.compose.project={name}", "label=com.docker.compose.service=ctl")
+    found = run(["docker", "ps", "-aq", *(part for label in labels for part in ("--filter", label))]).stdout.split()
     if not found:
         message = f"no cluster of the name {name} is up"
         raise TestbedError(message)
@@ -557,6 +558,11 @@ def command_replay(options: argparse.Namespace) -> int:
     return subprocess.run([project_python(), HERE / "replay.py", *options.arguments], check=False).returncode
 
 
+def command_soak(options: argparse.Namespace) -> int:
+    """`testbed soak`: soak.py."""
+    return subprocess.run([sys.executable, HERE / "soak.py", *options.arguments], check=False).returncode
+
+
 def command_demo(options: argparse.Namespace) -> int:
     """`testbed demo`: a cluster with a queue, steered by the source tree's rltuned."""
     ensure_engine()
@@ -613,6 +619,10 @@ def parser() -> argparse.ArgumentParser:
         "replay", add_help=False, help="run a workload with every time written down, for the simulator"
     )
     sub.set_defaults(function=command_replay)
+    sub = commands.add_parser(
+        "soak", add_help=False, help="seeded faults for so many minutes, and what holds after each"
+    )
+    sub.set_defaults(function=command_soak)
     sub = add("workload", command_workload, "submit a mixed workload from several users")
     sub.add_argument("--jobs", type=int, default=300)
     sub.add_argument("--seed", type=int, default=1)
@@ -623,7 +633,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> int:
     """Runs one command; 0, 1 with the reason on stderr, or the status of what `exec` ran."""
     options, more = parser().parse_known_args()
-    if options.function is command_replay:
+    if options.function in {command_replay, command_soak}:
         options.arguments = more
     elif more:
         parser().error(f"unrecognized arguments: {' '.join(more)}")

@@ -30,6 +30,7 @@ def job_table(n: int, held_nodes: Sequence[Sequence[int]] | None = None, **colum
         n: rows.
         held_nodes: node rows that each job holds (running jobs).
         columns: any column of `JobTable`, as a sequence or one value for all rows; text columns as plain strings.
+            Without `base`, Slurm's floor is taken not to have been reached: priority less site factor.
     """
     number: dict[str, tuple[Any, Any]] = {
         "job_id": (np.int64, np.arange(1, n + 1)),
@@ -56,12 +57,15 @@ def job_table(n: int, held_nodes: Sequence[Sequence[int]] | None = None, **colum
         "site_known": (np.bool_, True),
         "exclusive": (np.bool_, False),
     }
-    unknown = set(columns) - set(number) - set(_TEXT)
+    unknown = set(columns) - set(number) - set(_TEXT) - {"base", "base_least"}
     if unknown:
         raise TypeError(f"unknown job columns: {', '.join(sorted(unknown))}")
     built: dict[str, Any] = {}
     for name, (kind, default) in number.items():
         built[name] = np.broadcast_to(np.asarray(columns.get(name, default), dtype=kind), (n,)).copy()
+    base = columns.get("base", built["priority"] - built["site_factor"] * built["site_known"])
+    for name, value in (("base", base), ("base_least", columns.get("base_least", base))):
+        built[name] = np.broadcast_to(np.asarray(value, dtype=np.int64), (n,)).copy()
     for name, text in _TEXT.items():
         values = columns.get(name, text)
         built[name] = Category.of([values] * n if isinstance(values, str) else values)

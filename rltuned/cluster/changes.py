@@ -1,7 +1,7 @@
 """Changes to jobs, their outcomes, and the record of what rltuned has put on a job. Imports no NumPy (see package)."""
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Self
@@ -81,6 +81,27 @@ class Change:
     """The user's nice at the time of the plan; written back when an explicit priority is undone."""
     base: int = 0
     """Priority that Slurm alone gives the job."""
+    turn: int = 0
+    """Place in the order of writing, as far as a plan has one: at each moment of it no outside job has lost anything."""
+    rests_on: tuple[int, ...] = ()
+    """Jobs that this change takes the place of, as far as an outside job stands between: ids of changes of an earlier turn.
+    Not to be written unless they have been."""
+
+
+def urgent_first(changes: Sequence[Change]) -> list[Change]:
+    """The order in which a short budget is spent: jobs that enter or leave the head of the queue first.
+
+    A job moved to the head is only there once the one before it has moved away; so what counts is the better of the
+    planned place and the present one (among the changed jobs).
+    """
+
+    def present(change: Change) -> int:
+        return change.base + int(change.before) if change.field is Field.SITE_FACTOR else int(change.before)
+
+    moves = [change for change in changes if change.field in {Field.SITE_FACTOR, Field.PRIORITY}]
+    by_present = sorted(moves, key=lambda change: (-present(change), change.job_id))
+    place = {id(change): index for index, change in enumerate(by_present)}
+    return sorted(changes, key=lambda change: min(change.position, place.get(id(change), change.position)))
 
 
 @dataclass(frozen=True, slots=True)

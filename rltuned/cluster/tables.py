@@ -113,10 +113,16 @@ class JobTable:
     held: Bools
     """Priority 0: held by user, admin or BadConstraints."""
     priority: Ints
+    """As squeue shows it; of a job of several partitions, that of one of them."""
     nice: Ints
     site_factor: Ints
     site_known: Bools
     """Whether sprio lists the job, so that `site_factor` is Slurm's and the priority is multifactor's."""
+    base: Ints
+    """Multifactor's sum without the site factor, of the same moment as `site_factor`; may be below 1, which is the least
+    that Slurm shows. Of a job of several partitions the highest of their sums. Means nothing unless `site_known`."""
+    base_least: Ints
+    """The lowest of their sums."""
     oversubscribe: Category
     """`OverSubscribe` values."""
     exclusive: Bools

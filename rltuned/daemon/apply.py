@@ -6,7 +6,7 @@ whether the job is still ours to change; what the read-back shows is the outcome
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from rltuned.cluster.changes import (
@@ -18,6 +18,7 @@ from rltuned.cluster.changes import (
     Outcome,
     OverSubscribe,
     WriteResult,
+    urgent_first,
 )
 from rltuned.daemon.budget import STATUS_RPCS, Budget
 from rltuned.daemon.claims import (
@@ -55,6 +56,8 @@ _GONE: Final = "it is not pending any more"
 _HELD: Final = "it is held"
 _EXPLICIT: Final = "somebody set an explicit priority"
 _STRANGE: Final = "what Slurm says of it cannot be understood"
+_NO_PLACE: Final = "the job whose place it takes has not been moved"
+_MOVES: Final = frozenset({Field.SITE_FACTOR, Field.PRIORITY})
 
 
 def apply(
@@ -69,7 +72,7 @@ def apply(
     """Carry out what may still be carried out, in the order of `Change.position`.
 
     Args:
-        changes: the plan's.
+        changes: the plan's. They are written in the order of `Change.turn`.
         reader: for the reads right before and after.
         writer: gets one batch.
         journal: knows what is ours; gets the intents (fsync) before the first write.
@@ -102,9 +105,15 @@ def apply(
         verdicts.append(change if outcome is None else Result(change, outcome, message))
     if learned:
         journal.update(entry for job, entry in learned.items() if journal.entries.get(job) != entry)
-    sendable = _urgent_first([verdict for verdict in verdicts if isinstance(verdict, Change)])
+    left_out = {
+        verdict.change.job_id
+        for verdict in verdicts
+        if isinstance(verdict, Result) and verdict.change.field in _MOVES and verdict.outcome is not Outcome.UNCHANGED
+    }
+    sendable, waiting = _in_turn([verdict for verdict in verdicts if isinstance(verdict, Change)], left_out)
     room = budget.allowance(len(sendable), clock.monotonic(), keep=STATUS_RPCS)
-    outcomes: dict[int, Result] = {
+    outcomes = {id(change): Result(change, Outcome.THROTTLED, _NO_PLACE) for change in waiting}
+    outcomes |= {
         id(change): Result(change, Outcome.THROTTLED, "the write budget of this cycle is spent")
         for change in sendable[room:]
     }
@@ -114,20 +123,18 @@ def apply(
     return [verdict if isinstance(verdict, Result) else outcomes[id(verdict)] for verdict in verdicts]
 
 
-def _urgent_first(changes: Sequence[Change]) -> list[Change]:
-    """The order in which a short budget is spent: jobs that enter or leave the head of the queue first.
+def _in_turn(changes: Sequence[Change], left_out: Container[int]) -> tuple[list[Change], list[Change]]:
+    """The changes in the order of writing, and those that must wait: they take the place of a job that is not moved.
 
-    A job moved to the head is only there once the one before it has moved away; so what counts is the better of the
-    planned place and the present one (among the changed jobs).
+    Args:
+        changes: may be written.
+        left_out: jobs whose priority the plan changes, but that may not be written now.
     """
-
-    def present(change: Change) -> int:
-        return change.base + int(change.before) if change.field is Field.SITE_FACTOR else int(change.before)
-
-    moves = [change for change in changes if change.field in {Field.SITE_FACTOR, Field.PRIORITY}]
-    by_present = sorted(moves, key=lambda change: (-present(change), change.job_id))
-    place = {id(change): index for index, change in enumerate(by_present)}
-    return sorted(changes, key=lambda change: min(change.position, place.get(id(change), change.position)))
+    sent: list[Change] = []
+    waiting: list[Change] = []
+    for change in sorted(urgent_first(changes), key=lambda change: change.turn):
+        (waiting if any(job in left_out for job in change.rests_on) else sent).append(change)
+    return sent, waiting
 
 
 def _judge(

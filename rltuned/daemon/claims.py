@@ -98,6 +98,15 @@ class Entry:
         """Our explicit priority is gone, but the user's nice, which Slurm reset to 0 with it, is not back."""
         return self.applied.priority is None and self.applied.nice != 0
 
+    def traces(self, of: Field) -> tuple[Value, ...]:
+        """All values of a field that a restore may find and has to take back.
+
+        Also the one before the last write: a slurmctld that was killed comes back with it.
+        """
+        before = self.previous.get(of)
+        users = self.applied.exc_nodes_before if of is Field.EXC_NODES else MULTIFACTOR
+        return self.ours(of) if before is None or same(of, before, users) else (*self.ours(of), before)
+
     def ours(self, of: Field) -> tuple[Value, ...]:
         """All values of a field that are ours: the claim first, then the doubts."""
         claim = claimed(self.applied, of)

@@ -79,13 +79,15 @@ def undo(
         stack.callback(journal.close)
         if not orphans and not job_ids and not journal.entries:
             return RestoreReport()
-        if job_ids and not record:
-            handsoff.ask(state.directory, job_ids)
         reader = connect_reader(config.slurm)
         try:
             facts = reader.facts()
         except SlurmError:
             facts = None  # the careful budget; if slurmctld is down, the next read says so
+        if job_ids and not record:
+            handsoff.ask(state.directory, job_ids)
+            # Nothing was changed, so nothing was asked for.
+            stack.push(lambda kind, *_: handsoff.answered(state.directory, job_ids) if kind is not None else None)
         return restore(
             journal,
             reader,

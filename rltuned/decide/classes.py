@@ -26,7 +26,10 @@ class Classes:
 
 
 def classify(snapshot: Snapshot, rows: npt.NDArray[np.intp], settings: DecideSection) -> Classes:
-    """Classes of the managed jobs in `rows`: equal in all of `settings.class_by`."""
+    """Classes of the managed jobs in `rows`: equal in all of `settings.class_by`, in their tier and in their reservation.
+
+    Slurm looks at priorities only within a tier, and puts every job that has a reservation before all that have none.
+    """
     jobs = snapshot.jobs
     tier = priority_tiers(snapshot, rows)
     columns: dict[str, tuple[Ints, tuple[str, ...]]] = {
@@ -34,9 +37,13 @@ def classify(snapshot: Snapshot, rows: npt.NDArray[np.intp], settings: DecideSec
         "qos": (jobs.qos.codes[rows].astype(np.int64), jobs.qos.names),
         "partition": (jobs.partition.codes[rows].astype(np.int64), jobs.partition.names),
         "account": (jobs.account.codes[rows].astype(np.int64), jobs.account.names),
+        "reservation": (jobs.reservation.codes[rows].astype(np.int64), jobs.reservation.names),
     }
+    by: list[str] = ["tier", *(name for name in settings.class_by if name != "tier")]
+    if (jobs.reservation.codes[rows] >= 0).any():
+        by.append("reservation")
     key = np.zeros(len(rows), dtype=np.int64)
-    for name in settings.class_by:
+    for name in by:
         # Renumber first: tiers may be large numbers, and the key must stay within 64 bits.
         values, inverse = np.unique(columns[name][0], return_inverse=True)
         key = key * (len(values) + 1) + inverse
@@ -44,9 +51,9 @@ def classify(snapshot: Snapshot, rows: npt.NDArray[np.intp], settings: DecideSec
     names = []
     for at in first:
         parts = []
-        for name in settings.class_by:
+        for name in by:
             values, texts = columns[name]
             code = int(values[at])
             parts.append(f"{name}={texts[code] if texts and code >= 0 else code if not texts else '-'}")
-        names.append(" ".join(parts) or "all")
+        names.append(" ".join(parts))
     return Classes(of.astype(np.intp), tuple(names))

@@ -25,6 +25,7 @@ GUARD_MEANING: Final[Mapping[Guard, str]] = {
     Guard.ACCOUNT_SHARE: "its account already has its share of the places at the front",
     Guard.DWELL: "it was moved a moment ago and keeps its place for the dwell time",
     Guard.OUTSIDE_WINDOW: "it is too far back for the policy to see in this cycle and keeps Slurm's order",
+    Guard.OUTSIDE: "it is not moved before job {job}, which is outside of its class and would lose by it",
 }
 
 
@@ -195,7 +196,11 @@ def explain(record: Mapping[str, Any], job_id: int, policy: Policy | None = None
         visible = _visible(record, at, seen)
         if policy is not None:
             visible |= _asked_again(record, at, seen, policy)
-    guards = tuple(meaning for guard, meaning in GUARD_MEANING.items() if jobs["guards"][at] & guard)
+    guards = tuple(
+        meaning.format(job=jobs["held_behind"][at])
+        for guard, meaning in GUARD_MEANING.items()
+        if jobs["guards"][at] & guard
+    )
     outcomes = record["outcomes"].get(str(job_id), {})
     return Explanation(
         verdict=verdict,

@@ -9,17 +9,29 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.changes import MAX_FACTOR, MAX_PRIORITY, Applied, ApplyMode, Change, Field, History, OverSubscribe
+from rltuned.cluster.changes import (
+    MAX_FACTOR,
+    MAX_PRIORITY,
+    Applied,
+    ApplyMode,
+    Change,
+    Field,
+    History,
+    OverSubscribe,
+    urgent_first,
+)
 from rltuned.cluster.hostlist import compress
 from rltuned.cluster.pools import Pools, job_pools
 from rltuned.cluster.tables import Category, Floats, Ints, JobTable, Snapshot
 from rltuned.config import Config, DecideSection, PlacementApply
 from rltuned.decide.classes import Classes, classify
+from rltuned.decide.outside import Border, Outside
 from rltuned.decide.ranks import (
     Guard,
     Order,
     account_share,
     age_bound,
+    defer,
     merge,
     policy_order,
     ranks_of,
@@ -58,6 +70,10 @@ class Plan:
     """(n,) planned rank within its class."""
     guards: npt.NDArray[np.int8]
     """(n,) `Guard` flags."""
+    outside: Outside
+    """What the classes may not pass."""
+    held_behind: Ints
+    """(n,) id of the job outside of its class that each was kept behind, 0 where there is none."""
     window: npt.NDArray[np.intp]
     """(w,) positions (in `rows`) that the policy saw, in the order of `observation.rows`."""
     observation: Observation
@@ -77,7 +93,7 @@ class Plan:
     exclude: Mapping[int, tuple[int, ...]]
     """Node rows to keep a job away from, by row of the job table, for jobs that are planned to start now."""
     current: Ints
-    """(n,) priority that the job has now."""
+    """(n,) priority that the job has now; of several partitions, the highest."""
     history: History
     """What earlier cycles left on these jobs."""
     foreign: tuple[int, ...] = ()
@@ -98,8 +114,8 @@ class Plan:
     @cached_property
     def queue(self) -> npt.NDArray[np.intp]:
         """Positions of the managed jobs in the planned order of the whole queue: tier, then target priority."""
-        jobs = self.snapshot.jobs
-        return np.lexsort((jobs.job_id[self.rows], -self.target, -priority_tiers(self.snapshot, self.rows)))
+        tie = self.outside.tie[self.scope.managed]
+        return np.lexsort((tie, -self.target, -priority_tiers(self.snapshot, self.rows)))
 
 
 def plan(
@@ -130,7 +146,7 @@ def plan(
     scope = examine(snapshot, pools, config, history)
     managed = scope.managed
     rows, base = scope.rows[managed], scope.base[managed]
-    current = jobs.priority[rows]
+    current = _current(jobs, rows)
     classes = classify(snapshot, rows, config.decide)
     mine = Pools(pools.pool_of[managed], pools.nodes, pools.gpu_type)
     if estimates is None:
@@ -147,8 +163,10 @@ def plan(
     else:
         rehearsed = _rehearse(rehearsal, snapshot, policy, observation, scores, estimates, ended)
         scores = _moved(scores, observation, rehearsed)
-    order = _Ordering(snapshot, config.decide, rows, base, current, history)
-    rank, base_rank, target, guards = order.all_classes(classes, window, scores)
+    outside = Outside(snapshot, pools, scope)
+    ordered = _Ordering(snapshot, config.decide, rows, base, current, history, outside).all_classes(
+        classes, window, scores
+    )
     result = Plan(
         snapshot=snapshot,
         policy=policy.name,
@@ -156,11 +174,13 @@ def plan(
         scope=scope,
         rows=rows,
         base=base,
-        target=target,
+        target=ordered.target,
         classes=classes,
-        base_rank=base_rank,
-        rank=rank,
-        guards=guards,
+        base_rank=ordered.base_rank,
+        rank=ordered.rank,
+        guards=ordered.guards,
+        outside=outside,
+        held_behind=ordered.held_behind,
         window=window,
         observation=observation,
         estimates=estimates,
@@ -259,6 +279,27 @@ def _overlaid(column: Category, values: Mapping[int, str]) -> Category:
     return Category.of([values.get(row, column.value(row)) for row in range(len(column.codes))])
 
 
+def _current(jobs: JobTable, rows: npt.NDArray[np.intp]) -> Ints:
+    """(n,) priority that these jobs have now. Of sprio where it lists them: of one moment with the base."""
+    own = np.maximum(jobs.base[rows] + jobs.site_factor[rows], 1)
+    return np.where(jobs.site_known[rows], own, jobs.priority[rows])
+
+
+HOLDING_BACK: Final = 3
+"""Times that a class whose jobs were held back is ordered anew, so that others get the places that this leaves free."""
+
+
+@dataclass
+class _Ordered:
+    """Ranks and targets of n managed jobs, filled class by class."""
+
+    rank: Order
+    base_rank: Order
+    target: Ints
+    guards: npt.NDArray[np.int8]
+    held_behind: Ints
+
+
 @dataclass(frozen=True)
 class _Ordering:
     """Ranks and targets of all classes; one object so that the steps share their inputs."""
@@ -269,10 +310,9 @@ class _Ordering:
     base: Ints
     current: Ints
     history: History
+    outside: Outside
 
-    def all_classes(
-        self, classes: Classes, window: npt.NDArray[np.intp], scores: Floats
-    ) -> tuple[Order, Order, Ints, npt.NDArray[np.int8]]:
+    def all_classes(self, classes: Classes, window: npt.NDArray[np.intp], scores: Floats) -> _Ordered:
         n = len(self.rows)
         score = np.zeros(n)
         score[window] = scores
@@ -281,13 +321,20 @@ class _Ordering:
         jobs, now = self.snapshot.jobs, self.snapshot.time
         old = (now - jobs.eligible_time[self.rows]) > self.settings.age_bound
         ours, dwelling = self._touched()
-        rank, base_rank = np.zeros(n, dtype=np.intp), np.zeros(n, dtype=np.intp)
-        target, guards = self.base.copy(), np.zeros(n, dtype=np.int8)
-        guards[~visible] |= Guard.OUTSIDE_WINDOW
+        managed = self.outside.scope.managed
+        tiers = priority_tiers(self.snapshot, self.rows)
+        result = _Ordered(
+            rank=np.zeros(n, dtype=np.intp),
+            base_rank=np.zeros(n, dtype=np.intp),
+            target=self.base.copy(),
+            guards=np.where(visible, 0, Guard.OUTSIDE_WINDOW).astype(np.int8),
+            held_behind=np.zeros(n, dtype=np.int64),
+        )
+        guards = result.guards
         for members in classes.members() if n else []:
-            ids, base, current = jobs.job_id[self.rows][members], self.base[members], self.current[members]
-            by_slurm = ranks_of(slurm_order(base, ids))
-            in_force = slurm_order(current, ids)
+            tie, base, current = self.outside.tie[managed[members]], self.base[members], self.current[members]
+            by_slurm = ranks_of(slurm_order(base, tie))
+            in_force = slurm_order(current, tie)
             seen = np.flatnonzero(visible[members])
             wanted = seen[policy_order(score[members][seen], by_slurm[seen], self.settings.authority)]
             pinned = dwelling[members] & visible[members]
@@ -297,11 +344,16 @@ class _Ordering:
             guards[members[ranks_of(shared) > ranks_of(free_order)]] |= Guard.ACCOUNT_SHARE
             bound = age_bound(shared, by_slurm, old[members])
             guards[members[old[members] & (ranks_of(bound) < ranks_of(shared))]] |= Guard.AGE_BOUND
-            exact = hand_out(bound, base, ids)
+            border = self.outside.border(managed[members], int(tiers[members[0]]))
+            place = _Class(border, base, tie, by_slurm, old[members], visible[members] & ~pinned)
+            exact, order, behind = place.hold_back(bound)
+            guards[members[behind >= 0]] |= Guard.OUTSIDE
+            result.held_behind[members] = np.where(behind >= 0, jobs.job_id[self.outside.scope.rows[behind]], 0)
             tolerance = int(self.settings.hysteresis * (base.max() - base.min()))
-            target[members] = settle(bound, exact, current, ids, ours[members], tolerance)
-            rank[members], base_rank[members] = ranks_of(bound), by_slurm
-        return rank, base_rank, target, guards
+            free = ours[members] & place.may_keep(current, exact)
+            result.target[members] = settle(order, exact, current, tie, free, tolerance)
+            result.rank[members], result.base_rank[members] = ranks_of(order), by_slurm
+        return result
 
     def _share(self, order: Order, base_rank: Order, members: npt.NDArray[np.intp]) -> Order:
         if self.settings.account_share >= 1.0:
@@ -341,13 +393,58 @@ def _records(history: History, jobs: JobTable, rows: npt.NDArray[np.intp]) -> li
     return found
 
 
+@dataclass(frozen=True)
+class _Class:
+    """From the order of one class of n jobs to targets that no outside job has to pay for."""
+
+    border: Border
+    base: Ints
+    tie: Order
+    base_rank: Order
+    old: npt.NDArray[np.bool_]
+    """Waited longer than the age bound."""
+    movable: npt.NDArray[np.bool_]
+    """The policy sees them, and they were not moved a moment ago."""
+
+    def hold_back(self, wanted: Order) -> tuple[Ints, Order, npt.NDArray[np.intp]]:
+        """Exact targets, the order that they make, and the outside job that each member was put behind (−1: none).
+
+        What is held back frees a place that others may take; that may bring them before an outside job in turn. The last
+        word has what is held back.
+        """
+        order, values = wanted, np.sort(self.base)[::-1]
+        earliest = np.zeros(len(order), dtype=np.intp)
+        behind = np.full(len(order), -1, dtype=np.intp)
+        for round_left in range(HOLDING_BACK, -1, -1):
+            exact = hand_out(order, self.base, self.tie, self.old)
+            held, put_behind = self.border.hold_back(exact, order, self.old)
+            late = held < exact
+            behind[late] = put_behind[late]
+            if not late.any() or not round_left:
+                break
+            earliest[late] = np.maximum(earliest[late], np.searchsorted(-values, -held[late]))
+            anew = age_bound(defer(order, self.movable | (earliest > 0), earliest), self.base_rank, self.old)
+            if (anew == order).all():
+                break
+            order = anew
+        # Held back for the place of another: no longer, where it has found a place as good as the wanted one.
+        behind[ranks_of(order) <= ranks_of(wanted)] = np.where(late, behind, -1)[ranks_of(order) <= ranks_of(wanted)]
+        return held, np.lexsort((ranks_of(order), -held)), behind
+
+    def may_keep(self, current: Ints, target: Ints) -> npt.NDArray[np.bool_]:
+        """(n,) whether each may keep the priority that it has: at no outside job's cost, and not below an old job's base."""
+        higher = np.flatnonzero(current > target)
+        keep = ~self.old | (current >= self.base)
+        keep[higher] &= ~self.border.crossed(target, current, higher)
+        return np.asarray(keep, dtype=np.bool_)
+
+
 def _place(result: Plan, pools: Pools, config: Config) -> Plan:
     """Place the front of the planned queue, as far as the policy saw it."""
     if config.placement.apply is PlacementApply.OFF or not len(result.rows):
         return result
     visible = np.zeros(len(result.rows), dtype=np.bool_)
     visible[result.window] = True
-    visible &= _may_start(result.snapshot.jobs, result.rows)
     head = result.queue[visible[result.queue]][: config.placement.top_k]
     rows = result.rows[head]
     problem = build(result.snapshot, rows, config.placement, Pools(pools.pool_of[head], pools.nodes, pools.gpu_type))
@@ -360,19 +457,6 @@ def _place(result: Plan, pools: Pools, config: Config) -> Plan:
         isolate=frozenset(int(rows[k]) for k in wanted.isolate),
         exclude={int(rows[k]): nodes for k, nodes in wanted.exclude.items()},
     )
-
-
-_WAITS_FOR_ROOM: Final = frozenset({"", "None", "Priority", "Resources"})
-"""Reasons of a job that only room or its turn keeps from starting (job_reason_codes.html of Slurm's documentation)."""
-
-
-def _may_start(jobs: JobTable, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
-    """(n,) jobs that Slurm would start if there were room. A limit, a licence or a begin time is none of our business.
-
-    Placing such a job would keep room from others that can use it, and toggle what cannot be taken back for nothing.
-    """
-    free = np.array([name in _WAITS_FOR_ROOM for name in jobs.reason.names] + [True], dtype=np.bool_)
-    return np.asarray(free[jobs.reason.codes[rows]], dtype=np.bool_)
 
 
 def _changes(result: Plan) -> tuple[Change, ...]:
@@ -401,7 +485,9 @@ def _changes(result: Plan) -> tuple[Change, ...]:
         }
         if moved[at]:
             if mode is ApplyMode.SITE_FACTOR:
-                factor = max(-MAX_FACTOR, min(int(result.target[at] - result.base[at]), MAX_FACTOR))
+                # Slurm shows 1 for a sum below it: a job that shall have what it has anyway needs no factor.
+                wanted = int(result.target[at] - jobs.base[row]) if result.target[at] != result.base[at] else 0
+                factor = max(-MAX_FACTOR, min(wanted, MAX_FACTOR))
                 if factor != jobs.site_factor[row]:
                     before = int(jobs.site_factor[row])
                     changes.append(Change(field=Field.SITE_FACTOR, before=before, after=factor, **identity))
@@ -409,7 +495,34 @@ def _changes(result: Plan) -> tuple[Change, ...]:
                 value = max(1, min(int(result.target[at]), MAX_PRIORITY))
                 changes.append(Change(field=Field.PRIORITY, before=int(current[at]), after=value, **identity))
         changes.extend(_placement_changes(result, row, record, identity))
-    return tuple(changes)
+    return _in_turn(result, changes)
+
+
+def _in_turn(result: Plan, changes: list[Change]) -> tuple[Change, ...]:
+    """The changes with their places in the order of writing: urgent ones first, as far as no outside job pays for it."""
+    if not changes:
+        return ()
+    jobs, scope = result.snapshot.jobs, result.scope
+    urgent = urgent_first(changes)
+    turn = {id(change): place for place, change in enumerate(urgent)}
+    moves = {change.job_id: change for change in urgent if change.field in {Field.SITE_FACTOR, Field.PRIORITY}}
+    rests_on: dict[int, tuple[int, ...]] = {}
+    tiers = priority_tiers(result.snapshot, result.rows)
+    for members in result.classes.members():
+        ids = jobs.job_id[result.rows[members]]
+        changing = [at for at, job in enumerate(ids.tolist()) if job in moves]
+        if not changing:
+            continue
+        changing.sort(key=lambda at: turn[id(moves[int(ids[at])])])
+        current, target = result.current[members], result.current[members].copy()
+        target[changing] = result.target[members][changing]
+        border = result.outside.border(scope.managed[members], int(tiers[members[0]]))
+        places = [turn[id(moves[int(ids[at])])] for at in changing]
+        for number, (at, before) in zip(places, border.turns(current, target, changing), strict=True):
+            change = moves[int(ids[at])]
+            turn[id(change)] = number
+            rests_on[id(change)] = tuple(int(ids[other]) for other in before)
+    return tuple(replace(change, turn=turn[id(change)], rests_on=rests_on.get(id(change), ())) for change in changes)
 
 
 def _placement_changes(result: Plan, row: int, record: Applied | None, identity: dict[str, Any]) -> list[Change]:

@@ -24,11 +24,13 @@ class Guard(enum.IntFlag):
     """Moved only a moment ago: keeps its place."""
     OUTSIDE_WINDOW = 8
     """Too far back for the policy to see: keeps Slurm's order."""
+    OUTSIDE = 16
+    """Kept behind a job outside of its class (`outside`)."""
 
 
-def slurm_order(priority: Ints, job_id: Ints) -> Order:
-    """Slurm's own order within a partition tier: higher priority first, then the lower job id."""
-    return np.lexsort((job_id, -priority))
+def slurm_order(priority: Ints, tie: Ints) -> Order:
+    """Slurm's own order within a partition tier: higher priority first, then the lower `tie` (`outside.Outside.tie`)."""
+    return np.lexsort((tie, -priority))
 
 
 def ranks_of(order: Order) -> Order:
@@ -61,6 +63,27 @@ def merge(current: Order, visible: Bools, wanted: Order, base_rank: Order, pinne
     place_is_hidden = ~visible[current]
     hidden = current[place_is_hidden]
     result[place_is_hidden] = hidden[np.argsort(base_rank[hidden], kind="stable")]
+    return result
+
+
+def defer(order: Order, movable: Bools, earliest: Order) -> Order:
+    """The order in which no movable member stands before its `earliest` place; the others keep theirs.
+
+    Each place of the movable ones, from the first to the last, gets the most wanted of those that may stand there; if there
+    is none, the one that soonest may.
+    """
+    places = np.flatnonzero(movable[order])
+    wanted = order[places]
+    if (earliest[wanted] <= places).all():
+        return order
+    coming = [(int(earliest[member]), rank) for rank, member in enumerate(wanted)]
+    coming.sort(reverse=True)
+    ready: list[int] = []
+    result = order.copy()
+    for place in places:
+        while coming and (coming[-1][0] <= place or not ready):
+            heapq.heappush(ready, coming.pop()[1])
+        result[place] = wanted[heapq.heappop(ready)]
     return result
 
 

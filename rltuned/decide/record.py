@@ -52,6 +52,7 @@ def record(plan: Plan) -> dict[str, Any]:
             "base_rank": plan.base_rank.tolist(),
             "rank": plan.rank.tolist(),
             "guards": plan.guards.tolist(),
+            "held_behind": plan.held_behind.tolist(),
             "seen": seen.tolist(),
             "position": ranks_of(plan.queue).tolist(),
         },

@@ -30,7 +30,9 @@ class Veto(enum.StrEnum):
     USER = "user"
     RESERVATION = "reservation"
     SEVERAL_TIERS = "several-tiers"
+    SEVERAL_PRIORITIES = "several-priorities"
     NEVER_RUNS = "never-runs"
+    BLOCKED = "blocked"
     CANARY = "canary"
 
 
@@ -42,7 +44,8 @@ MEANING: dict[Veto, str] = {
     Veto.NOT_ELIGIBLE: "its begin time lies in the future",
     Veto.HETEROGENEOUS: "a heterogeneous job starts as a whole through backfill; its components are not reordered",
     Veto.NO_PRIORITY: (
-        "sprio does not list it: an explicit priority was set by hand, or Slurm has not calculated one yet"
+        "sprio does not list it, or with no term but 0: an explicit priority was set by hand, or Slurm has not calculated "
+        "one yet"
     ),
     Veto.PARTITION: "its partition is outside the configured scope",
     Veto.QOS: "its QOS is outside the configured scope",
@@ -50,9 +53,29 @@ MEANING: dict[Veto, str] = {
     Veto.USER: "its user opted out or is outside the configured scope",
     Veto.RESERVATION: "it runs in a reservation",
     Veto.SEVERAL_TIERS: "it asks for partitions of different priority tiers",
+    Veto.SEVERAL_PRIORITIES: (
+        "its partitions give it different priorities; an explicit one (decide.mode = priority) would be the same in all"
+    ),
     Veto.NEVER_RUNS: "no node of its partitions can ever satisfy the request; moving it forward would only block others",
+    Veto.BLOCKED: (
+        "it cannot start now, whatever its priority: its reason in squeue is neither Priority nor Resources, its partition "
+        "is down, or too few of its nodes are up; it gives its place to nobody"
+    ),
     Veto.CANARY: "it is not part of the canary",
 }
+
+_WAITS_FOR_ROOM: Final = frozenset(
+    {
+        "",
+        "None",
+        "Priority",
+        "Resources",
+        # Slurm's words for Resources where a job of another partition waits for the same nodes (measured on all releases).
+        # Whether the nodes are down is asked of the nodes.
+        "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions",
+    }
+)
+"""Reasons of a job that only room or its turn keeps from starting (job_reason_codes.html of Slurm's documentation)."""
 
 
 _CODE: Final = {veto: code for code, veto in enumerate(Veto)}
@@ -67,7 +90,9 @@ class Scope:
     veto: npt.NDArray[np.int8]
     """(P,) index into `list(Veto)`, −1 for a managed job."""
     base: Ints
-    """(P,) priority that Slurm alone gives; meaningful for managed jobs."""
+    """(P,) priority that the job has without rltuned, 0 for a held one; the highest of its partitions'."""
+    least: Ints
+    """(P,) the lowest of its partitions'."""
 
     @property
     def managed(self) -> npt.NDArray[np.intp]:
@@ -110,12 +135,19 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, history: History) 
     apply(Veto.USER, ~_allowed(jobs.user, rows, scope.users, scope.exclude_users))
     apply(Veto.RESERVATION, _reserved(jobs, rows, scope))
     apply(Veto.SEVERAL_TIERS, priority_tiers(snapshot, rows) < 0)
+    if config.decide.mode is ApplyMode.PRIORITY:
+        apply(Veto.SEVERAL_PRIORITIES, known & (jobs.base_least[rows] < jobs.base[rows]))
     capable = pools.nodes.sum(axis=1)
     apply(Veto.NEVER_RUNS, capable[pools.pool_of] < np.maximum(jobs.nodes[rows], 1))
+    able = (pools.nodes & snapshot.nodes.usable).sum(axis=1)
+    short = able[pools.pool_of] < np.maximum(jobs.nodes[rows], 1)
+    apply(Veto.BLOCKED, short | ~_waits_for_room(jobs, rows) | _partition_down(snapshot, rows))
     if config.cycle.stage is Stage.CANARY:
         apply(Veto.CANARY, ~_canary(jobs, rows, scope))
-    base = np.where(explicit, base_of, priority - np.where(known, site, 0))
-    return Scope(rows, veto, base)
+    theirs = np.where(changed, site, 0)  # what an admin adds is part of what Slurm alone would do
+    shown = np.where(explicit & (priority == ours_priority), base_of, priority)
+    base, least = (np.where(known, np.maximum(sums[rows] + theirs, 1), shown) for sums in (jobs.base, jobs.base_least))
+    return Scope(rows, veto, base, least)
 
 
 def _claims(jobs: JobTable, rows: npt.NDArray[np.intp], history: History) -> tuple[Ints, Ints, Ints, Bools]:
@@ -173,6 +205,25 @@ def priority_tiers(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Ints:
         values = {part.priority_tier if part else -1 for part in parts}
         tiers.append(values.pop() if len(values) == 1 else -1)
     return np.array([*tiers, -1], dtype=np.int64)[column.codes[rows]]
+
+
+def _waits_for_room(jobs: JobTable, rows: npt.NDArray[np.intp]) -> Bools:
+    """(n,) jobs that Slurm would start if there were room. A limit, a licence or a begin time is none of our business.
+
+    Moving such a job changes nothing for it, and placing it would keep room from others that can use it.
+    """
+    waits = np.array([name in _WAITS_FOR_ROOM for name in jobs.reason.names] + [True], dtype=np.bool_)
+    return np.asarray(waits[jobs.reason.codes[rows]], dtype=np.bool_)
+
+
+def _partition_down(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Bools:
+    """(n,) jobs none of whose partitions starts jobs. One that is not listed is not known to be down."""
+    column = snapshot.jobs.partition
+    down = []
+    for name in column.names:
+        parts = [snapshot.partition_by_name.get(part) for part in name.split(",")]
+        down.append(all(part is not None and not part.up for part in parts))
+    return np.array([*down, False], dtype=np.bool_)[column.codes[rows]]
 
 
 def _canary(jobs: JobTable, rows: npt.NDArray[np.intp], scope: ScopeSection) -> Bools:

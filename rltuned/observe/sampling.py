@@ -110,8 +110,8 @@ def observe(
 
 
 def _base(jobs: JobTable, rows: npt.NDArray[np.intp]) -> Ints:
-    """(n,) priority without the site factor, as far as sprio tells it."""
-    return np.asarray(jobs.priority[rows] - jobs.site_factor[rows] * jobs.site_known[rows])
+    """(n,) priority without the site factor, as far as sprio tells it; 1 is the least that Slurm gives."""
+    return np.where(jobs.site_known[rows], np.maximum(jobs.base[rows], 1), jobs.priority[rows])
 
 
 def _of(pools: Pools, jobs: npt.NDArray[np.intp]) -> Pools:

@@ -293,6 +293,7 @@ class Simulation:
         unchanging: dict[str, Any] = {
             name: value.take(rows) if isinstance(value, Category) else value[rows] for name, value in columns.items()
         }
+        value = (len(self.jobs) - rows).astype(np.int64) if priority is None else priority[rows]
         table = JobTable(
             **unchanging,
             state=np.where(active, JobState.RUNNING, JobState.PENDING).astype(np.int8),
@@ -301,7 +302,9 @@ class Simulation:
             start_time=np.where(active, s.jobs["start"][rows] + epoch, np.nan),
             end_time=np.where(active, s.jobs["ends_by"][rows] + epoch, np.nan),
             time_limit=self.estimates.time_limit[rows],
-            priority=(len(self.jobs) - rows).astype(np.int64) if priority is None else priority[rows],
+            priority=value,
+            base=value,
+            base_least=value,
             oversubscribe=Category(
                 (s.jobs["alone"][rows] == k.ISOLATED).astype(np.int32), (OverSubscribe.OK.value, OverSubscribe.NO.value)
             ),

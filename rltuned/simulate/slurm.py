@@ -558,6 +558,7 @@ class SimulatedSlurm:
         start = np.where(running, np.floor(simulation.start[rows]) + epoch, np.nan)
         held = (books.hold[rows] > 0) & ~running
         known = self._sprio(rows) & ~running
+        base = self._base[rows] - books.nice[rows]
         reason = self.reason(rows)
         ptr, index = simulation.allocations(rows)
         return JobTable(
@@ -574,6 +575,8 @@ class SimulatedSlurm:
             nice=books.nice[rows].copy(),
             site_factor=np.where(known, books.site[rows], 0),
             site_known=known,
+            base=base,
+            base_least=base,
             oversubscribe=self.shown_share(rows),
             exc_nodes=Category.of([books.excluded.get(int(row), "") for row in rows])
             if books.excluded

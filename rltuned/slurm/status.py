@@ -3,7 +3,9 @@
 A row that cannot be understood is given to a `Collector` and costs the job that it is about, no other: see `parse`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from rltuned.cluster.changes import JobStatus, OverSubscribe
 from rltuned.cluster.unread import Collector, RowKind, Skipped
@@ -138,12 +140,14 @@ def skip_jobs(
         unread.listed[RowKind.JOB] = {*_all_ids(table), *unread.jobs}
 
 
+EXCLUDED_FIELDS: Final = ("id", "array", "tasks", "excluded")
+
+
 def excluded_nodes(runner: Runner, unread: Collector) -> dict[int, str]:
     """Excluded nodes by job (or array) id; jobs that exclude none are left out."""
-    fields = ("id", "array", "tasks", "excluded")
-    table, misfits = parse.table(runner.ask("excluded"), fields, "squeue (excluded)")
+    table, misfits = parse.table(runner.ask("excluded"), EXCLUDED_FIELDS, "squeue (excluded)")
     found, wrong = parse.row_by_row(table, _excluded)
-    _skip_misfits(misfits, RowKind.EXCLUDED_NODES, 2, len(fields), unread)
+    _skip_misfits(misfits, RowKind.EXCLUDED_NODES, 2, len(EXCLUDED_FIELDS), unread)
     _skip_rows(wrong, RowKind.EXCLUDED_NODES, "squeue (excluded)", 2, len(table[0]), unread)
     if RowKind.EXCLUDED_NODES in unread.listed:
         unread.listed[RowKind.EXCLUDED_NODES] = {*_ids_in(table[0]), *_ids_in(table[1])}
@@ -180,12 +184,27 @@ def _skip_rows(
     parse.refuse_unknown(reasons, rows)
 
 
-def site_factors(runner: Runner, unread: Collector) -> dict[int, int]:
-    """Site factor of each job that is under multifactor: pending, eligible, not held, no explicit priority.
+class Factors(NamedTuple):
+    """What priority/multifactor adds up for one job."""
+
+    site: int
+    """Site factor."""
+    base: int
+    """The other terms together: what the job has without its site factor. Slurm shows 1 where it is less.
+
+    Of a job of several partitions, the highest of them: their weights and TRES differ, the site factor moves them all.
+    """
+    least: int
+    """The same, of the partition that has the least."""
+
+
+def multifactor(runner: Runner, unread: Collector) -> dict[int, Factors]:
+    """Factors of each job that is under multifactor: pending, eligible, not held, no explicit priority.
 
     sprio lists a job with an explicit priority too, with every term 0 and nothing for TRES (measured on all releases,
-    whatever its stored site factor); such a job is left out. Empty where the priority plugin has no factors
-    (priority/basic): then nothing is known, and `facts` says why.
+    whatever its stored site factor); such a job is left out. So is one under multifactor whose every term is 0: the two
+    look the same when the explicit priority is 1, and who set it must not be overruled. Empty where the priority plugin
+    has no factors (priority/basic): then nothing is known, and `facts` says why.
     """
     answer = runner.run("site-factors")
     if answer.code != 0:
@@ -201,21 +220,47 @@ def site_factors(runner: Runner, unread: Collector) -> dict[int, int]:
     return found
 
 
-def _factors(table: Sequence[Sequence[str]]) -> dict[int, int]:
-    ids, factors, priorities, tres, *terms = table
-    value = {factor: parse.integer(factor) for factor in set(factors)}
-    for column in (priorities, *terms):
+def _factors(table: Sequence[Sequence[str]]) -> dict[int, Factors]:
+    ids, sites, shown, tres, *terms = table
+    site_of = {site: parse.integer(site) for site in set(sites)}
+    for column in (shown, *terms):
         for number in set(column):
             parse.integer(number)
     for weighted in set(tres):
         parse.tres_terms(weighted)
     nothing = ("0",) * (len(terms) + 1)
-    return {
-        job: value[factor]
-        for job, factor, priority, of_tres, *others in zip(_ids(ids), factors, priorities, tres, *terms, strict=True)
-        # With no term at all multifactor gives 1; anything else was set by hand.
-        if of_tres or priority in {"0", "1"} or (factor, *others) != nothing
-    }
+    found: dict[int, Factors] = {}
+    for job, site, priority, of_tres, *others in zip(_ids(ids), sites, shown, tres, *terms, strict=True):
+        if not of_tres and (site, *others) == nothing:
+            continue
+        factor = site_of[site]
+        base = _base(int(priority), factor, of_tres, others)
+        known = found.get(job)
+        found[job] = (
+            Factors(factor, base, base)
+            if known is None
+            else Factors(factor, max(base, known.base), min(base, known.least))
+        )
+    return found
+
+
+def _base(shown: int, site: int, tres: str, terms: Sequence[str]) -> int:
+    """Slurm's sum without the site factor, fractions dropped.
+
+    Both numbers are of one row of sprio, so of one moment. squeue's priority is of another one, and of a job of several
+    partitions it is that of any of them (measured).
+    """
+    base = shown - site
+    if shown > 1:
+        return base
+    # Slurm shows 1 for every sum below 2, so only the terms tell. Each is rounded, and the sum is no more than `base`.
+    nice, *others = (int(term) for term in terms)
+    return min(base, sum(others) - nice + sum(parse.tres_terms(tres).values()))
+
+
+def site_factors(runner: Runner, unread: Collector) -> dict[int, int]:
+    """Site factor of each job that `multifactor` lists."""
+    return {job: factors.site for job, factors in multifactor(runner, unread).items()}
 
 
 def _ids(values: Sequence[str]) -> list[int]:
@@ -260,6 +305,34 @@ def asked_exclusive(value: OverSubscribe, exclusive: str | None) -> bool:
     return exclusive != "NO"
 
 
+_ID_COLUMNS: Final[Mapping[str, tuple[int, int]]] = {
+    "status": (2, len(STATUS_FIELDS)),
+    "status-exclusive": (2, len(STATUS_FIELDS) + 1),
+    "excluded": (2, len(EXCLUDED_FIELDS)),
+    "site-factors": (1, len(SITE_FIELDS)),
+}
+"""How many columns of a table, from the first on, name the jobs that a row is about; and how many there are."""
+
+
+class _RowsOf(Runner):
+    """Runs each command once. Of its tables only the rows of some jobs are left, unless they are all needed (`whole`)."""
+
+    def __init__(self, runner: Runner, job_ids: Iterable[int]) -> None:
+        self._runner = runner
+        self._ids = frozenset(map(str, job_ids))
+        self._answers: dict[str, Answer] = {}
+        self.whole = False
+
+    def run(self, name: str, argument: str | None = None, stdin: str = "", second: str | None = None) -> Answer:
+        """See `Runner`."""
+        if name not in self._answers:
+            self._answers[name] = self._runner.run(name, argument, stdin, second)
+        answer, columns = self._answers[name], _ID_COLUMNS.get(name)
+        if self.whole or columns is None:
+            return answer
+        return replace(answer, stdout=parse.rows_of(answer.stdout, self._ids, *columns))
+
+
 def read_status(runner: Runner, job_ids: Sequence[int] | None) -> dict[int, JobStatus]:
     """Status of these jobs, None: of every pending one. Four commands whatever the number of jobs.
 
@@ -268,7 +341,21 @@ def read_status(runner: Runner, job_ids: Sequence[int] | None) -> dict[int, JobS
     Raises:
         SlurmUnavailableError, SlurmParseError: no, late or cut-short answer, or one of a format that is not known.
     """
-    unread = Collector()
+    if job_ids is None:
+        return _read_status(runner, None, Collector())
+    narrow, unread = _RowsOf(runner, job_ids), Collector()
+    try:
+        found = _read_status(narrow, job_ids, unread)
+        if not unread:
+            return found
+    except SlurmParseError:
+        pass
+    # What is strange is judged by all rows.
+    narrow.whole = True
+    return _read_status(narrow, job_ids, Collector())
+
+
+def _read_status(runner: Runner, job_ids: Sequence[int] | None, unread: Collector) -> dict[int, JobStatus]:
     table = job_columns(runner, release(runner), unread, brief=True)
     excluded = excluded_nodes(runner, unread)
     factors = site_factors(runner, unread)

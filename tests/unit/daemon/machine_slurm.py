@@ -70,8 +70,12 @@ class Task(Job):
     """Pending tasks of an array."""
     begin: float = 0.0
     """Not eligible before."""
+    shown: int = 0
+    """Operation number of the last cycle of the daemon's, carried to its end, in which sprio showed its site factor."""
+    asked: bool = False
+    """An admin has asked for it back by name."""
     hands_off: bool = False
-    """An admin asked for it back by name."""
+    """And was told that it was done."""
 
     @property
     def compact(self) -> str:
@@ -91,6 +95,8 @@ class Reading:
     world: int = 0
     batches: int = 0
     writes: int = 0
+    listed: frozenset[int] = frozenset()
+    """Jobs whose site factor it showed."""
     opened: set[int] = field(default_factory=set)
     """Its descriptors."""
 
@@ -270,7 +276,12 @@ class Cluster(ModelSlurm):
         self._saved, self.saved = self._copied(self.jobs), self.op
 
     def crash_and_start(self) -> None:
-        self.jobs = self._copied(self._saved)
+        known, self.jobs = self.jobs, self._copied(self._saved)
+        for job in self.tasks():
+            twin = known.get(job.job_id)
+            if isinstance(twin, Task) and twin.submit_time == job.submit_time:
+                # What is known outside of slurmctld goes on.
+                job.asked, job.hands_off, job.shown = twin.asked, twin.hands_off, twin.shown
         self.restart()
 
     @staticmethod
@@ -418,13 +429,18 @@ class Cluster(ModelSlurm):
         """Whether what happened at `when` was there when the last reading began."""
         return reading is not None and when < reading.began
 
+    @staticmethod
+    def _was_shown(job: Task, reading: Reading | None) -> bool:
+        """Whether sprio has shown what an admin set: it lists no job that is held, or has an explicit priority."""
+        return (reading is not None and job.job_id in reading.listed) or job.touched[Field.SITE_FACTOR] < job.shown
+
     def _judge_ours(self, job: Task, of: Field, value: int | str, reading: Reading | None) -> None:
         """Hands off: nothing that a person set, and that could be seen, is overwritten."""
         who = f"job {job.job_id}: {of.value}={value} written by {self._who(reading)}"
         neutral = (of is Field.SITE_FACTOR and value == 0) or of is Field.NICE or self._is_own_nodes(job, of, value)
         if of in {Field.SITE_FACTOR, Field.PRIORITY} and job.marks.get(of) == "admin":
             present = job.site_factor if of is Field.SITE_FACTOR else job.explicit
-            if self._was_seen(job.touched[of], reading):
+            if self._was_seen(job.touched[of], reading) and (of is Field.PRIORITY or self._was_shown(job, reading)):
                 self.complain("hands off", f"{who} over an admin's {present}")
         if of is Field.PRIORITY and value == 0:
             self.complain("never holds", who)
@@ -559,6 +575,7 @@ class Commands(Runner):
             "AccountingStorageType   = accounting_storage/slurmdbd",
             "ClusterName             = model",
             "PriorityCalcPeriod      = 00:00:30",
+            f"BOOT_TIME               = {int(self.slurm.started)}",
             "PriorityType            = priority/multifactor",
             "SchedulerParameters     = bf_continue",
             "SchedulerType           = sched/backfill",
@@ -632,6 +649,7 @@ class Commands(Runner):
 
     def _sprio(self) -> tuple[str, str, int]:
         slurm, rows = self.slurm, []
+        listed: list[int] = []
         for job in slurm.tasks():
             if not slurm.calculated or job.state != "PD" or not slurm.eligible(job) or not job.calculated:
                 continue
@@ -642,8 +660,10 @@ class Commands(Runner):
             else:
                 total = slurm.priority(job)
                 cells = [job.job_id, job.site_factor, total, "cpu=0,mem=0", job.nice, aged, job.multifactor, 0, 0, 0, 0]
-            for _ in job.partition.split(","):
-                rows.append("".join(f"{cell}{SEPARATOR}" for cell in cells) + "\n")
+                listed.append(job.job_id)
+            # One row for each partition.
+            rows.append(("".join(f"{cell}{SEPARATOR}" for cell in cells) + "\n") * len(job.partition.split(",")))
+        slurm.reading().listed = frozenset(listed)
         if not rows:
             return "", "Unable to find jobs matching user/id(s) specified\n", 1
         return "".join(rows), "", 0
@@ -679,14 +699,18 @@ class Commands(Runner):
         slurm = self.slurm
         pending = sum(job.state == "PD" for job in slurm.jobs.values())
         threads = 300 if slurm.faults.overloaded else 1
-        return (
-            f"Server thread count:  {threads}\nAgent queue size:     0\n"
-            f"Job states ts:  now ({int(slurm.clock.time())})\nJobs pending:   {pending}\n"
-            f"Jobs running:   {len(slurm.jobs) - pending}\n\nMain schedule statistics (microseconds):\n\tMean cycle:   100\n"
-            "\nBackfilling stats\n\tMean cycle: 100\n",
-            "",
-            0,
-        )
+        lines = [
+            f"Server thread count:  {threads}",
+            "Agent queue size:     0",
+            f"Job states ts:  now ({int(slurm.clock.time())})",
+            f"Jobs pending:   {pending}",
+            f"Jobs running:   {len(slurm.jobs) - pending}",
+            "Main schedule statistics (microseconds):",
+            "\tMean cycle:   100",
+            "Backfilling stats",
+            "\tMean cycle: 100",
+        ]
+        return "\n".join(lines) + "\n", "", 0
 
     def _update(self, stdin: str, reading: Reading) -> tuple[str, str, int]:
         slurm = self.slurm
@@ -726,7 +750,7 @@ class Commands(Runner):
                 err += slurm.carry_out(line, reading)
                 if slurm.faults.lost_answers:
                     slurm.clock.sleep(60.0)
-            if slurm.clock.monotonic() > patience and at < len(lines) - 1 or slurm.faults.lost_answers:
+            if (slurm.clock.monotonic() > patience and at < len(lines) - 1) or slurm.faults.lost_answers:
                 raise SlurmUnavailableError("scontrol (update) gave no complete answer within 60 s; killed")
         return "", err, 1 if err else 0
 
@@ -734,7 +758,7 @@ class Commands(Runner):
         """Tells the world what is about to be written (see `World.before_batch`)."""
         before = getattr(self.slurm, "before_batch", None)
         if before is not None:
-            before([line for line in lines])
+            before(list(lines))
 
 
 def _named(line: str) -> str:

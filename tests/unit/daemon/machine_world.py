@@ -249,7 +249,7 @@ class World:
         self.next_calculation, self.next_save = now, now
         self.in_tick = self.in_deadman = False
         self.threads = threading.active_count()
-        self.descriptors = len(os.listdir("/proc/self/fd"))
+        self.descriptors = descriptors()
         self.ticks = 0
 
     # --- settings
@@ -365,9 +365,13 @@ class World:
             self.in_tick = False
 
     def _note(self, report: CycleReport | None) -> None:
-        """What the last plan wants, if it could be carried out."""
+        """What the last plan wants, if it could be carried out; and what the cycle has learned of others."""
         if report is None or self.plan is None:
             return
+        if report.outcome in {CycleOutcome.DONE, CycleOutcome.SHED}:
+            for job in self.slurm.tasks():
+                if job.job_id in self.run_reading.listed:
+                    job.shown = self.run_reading.began
         if report.outcome is CycleOutcome.DONE and report.stage in WRITING:
             now = self.clock.monotonic()
             self.planned_at = now
@@ -558,7 +562,7 @@ class World:
         self.checks += 1
         for job_id in self._foreign() - before:
             job = self.slurm.jobs.get(job_id)
-            if not isinstance(job, Task) or job.hands_off or job.touched:
+            if not isinstance(job, Task) or job.asked or job.touched:
                 continue
             if job.hold or job.held_at:
                 continue
@@ -626,7 +630,7 @@ class World:
         self.checks += 1
         if threading.active_count() > self.threads:
             self.complain("bounded", f"{threading.active_count()} threads, {self.threads} at the start")
-        open_now = len(os.listdir("/proc/self/fd"))
+        open_now = descriptors()
         if open_now > self.descriptors + 3:  # two copies of the journal, the lock
             self.complain("bounded", f"{open_now} descriptors, {self.descriptors} at the start")
         for copy in ("state", "mirror"):
@@ -688,7 +692,7 @@ class World:
         present = set(self.slurm.jobs)
         strays = set(self.on_disk().entries) - present
         if strays and not self.spoiled:
-            self.pass_time(2 * DEADMAN)
+            self.pass_time(BOUND)
             strays = set(self.on_disk().entries) - present
             if strays:
                 self.complain("bounded", f"the journal still knows {sorted(strays)}, which left the queue long ago")
@@ -704,6 +708,7 @@ class World:
 
     def restore_by_name(self, job_id: int) -> None:
         """``rltuned restore JOBID``: hands off that job from now on."""
+        self.slurm.task(job_id).asked = True
         done = []
         with contextlib.suppress(RltunedError, Killed), self.process(self.a_process("restore")):
             undo(
@@ -738,7 +743,9 @@ class World:
             whole = set(self.on_disk().entries) == set(entries)
         except RltunedError:
             return
-        if not (known and whole and path.exists()) or path.parent in self.disk.readonly:
+        if not (known and whole and path.exists() and (other / FILE_NAME).exists()):
+            return
+        if path.parent in self.disk.readonly or other in self.disk.full | self.disk.readonly:
             return
         if how == "gone":
             # /run may be emptied; in the state directory the lock stays, whoever removes that removes the house.
@@ -757,6 +764,11 @@ class World:
             self.supervised = False
             self._died(killed=False)
         self.disk.remove()
+
+
+def descriptors() -> int:
+    """How many this process has open."""
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def ahead_of_outsiders(slurm: Cluster, managed: dict[int, str], *, alone: bool) -> dict[tuple[int, str], int]:

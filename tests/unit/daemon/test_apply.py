@@ -293,3 +293,50 @@ def test_a_node_list_of_ours_that_made_the_job_impossible_is_taken_back_first(be
     assert result.outcome is Outcome.APPLIED
     assert bench.slurm.jobs[1].hold == ""
     assert bench.slurm.jobs[1].exc_nodes == ""
+
+
+def seen_writes(bench):
+    """Pending jobs in Slurm's order before each update of the batch."""
+    orders = []
+    bench.slurm.before_update = lambda _number: orders.append(bench.slurm.order())
+    return orders
+
+
+def test_changes_are_written_in_their_turn_whatever_their_place_in_the_queue(bench):
+    changes = [
+        replace(change, turn=turn) for change, turn in zip(bench.reorder([4, 3, 2, 1]), (3, 1, 2, 0), strict=True)
+    ]
+    orders = seen_writes(bench)
+    results = bench.apply(changes)
+    assert [result.change.position for result in results] == [0, 1, 2, 3]
+    # 1 goes behind first (to 700, before 4 by its id), then 3 comes before 2, then 2 goes behind, then 4 to the front.
+    assert orders == [[1, 2, 3, 4], [2, 3, 1, 4], [2, 3, 1, 4], [3, 2, 1, 4]]
+    assert bench.slurm.order() == [4, 3, 2, 1]
+
+
+def test_a_short_budget_ends_with_the_turn_that_it_reaches(bench):
+    budget = Budget(limited=True, burst=2 * STATUS_RPCS + 1, rate=0.01, per_cycle=5000)
+    changes = [replace(change, turn=3 - change.position) for change in bench.reorder([4, 3, 2, 1])]
+    results = outcomes(bench.apply(changes, budget))
+    assert {job for job, outcome in results.items() if outcome is Outcome.APPLIED} == {1}
+
+
+@pytest.mark.parametrize("meddle", ["starts", "is held", "is set by an admin"])
+def test_nobody_takes_the_place_of_a_job_that_is_not_moved(bench, meddle):
+    changes = [
+        replace(change, turn=1, rests_on=(1,)) if change.job_id == 4 else change
+        for change in bench.reorder([4, 2, 3, 1])
+    ]
+    if meddle == "starts":
+        bench.slurm.start(1)
+    elif meddle == "is held":
+        bench.slurm.hold(1, "admin")
+    else:
+        bench.slurm.admin_site_factor(1, 4242)
+    results = {result.change.job_id: result for result in bench.apply(changes)}
+    assert results[1].outcome in {Outcome.GONE, Outcome.HELD, Outcome.FOREIGN}
+    assert (results[4].outcome, results[4].message) == (
+        Outcome.THROTTLED,
+        "the job whose place it takes has not been moved",
+    )
+    assert bench.slurm.jobs[4].site_factor == 0

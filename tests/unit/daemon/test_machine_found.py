@@ -156,3 +156,16 @@ def test_slurmctld_killed_right_after_a_restore_brings_nothing_back_that_nobody_
     with run() as play:
         play.stop(steps=None)
         play.slurmctld_killed_and_started(after=0)
+
+
+def test_restore_knows_our_earlier_value_after_slurmctld_was_killed():
+    with run(ageing=0.01, jobs=5) as play:
+        play.stop(steps=0)
+        play.slurmctld_killed_and_started(after=0)
+
+
+def test_a_state_directory_that_became_read_only_does_not_keep_restore_from_giving_back():
+    with run() as play:
+        play.disk(copy="state", how="readonly")
+        play.stop(steps=None)
+        play.hours_pass(hours=2)

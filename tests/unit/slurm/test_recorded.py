@@ -214,6 +214,48 @@ def test_priorities_nice_and_site_factors(jobs, row):
     assert jobs.site_known[row("het job")]
 
 
+def test_the_base_of_each_job_is_slurms_priority_without_the_site_factor(jobs, row):
+    known = jobs.site_known & [len(name.split(",")) == 1 for name in jobs.partition.texts()]
+    assert known.sum() > 50
+    assert (jobs.base[known] == jobs.priority[known] - jobs.site_factor[known]).all()
+    assert (jobs.base_least[known] == jobs.base[known]).all()
+
+
+def test_a_job_of_several_partitions_has_the_sums_of_all_of_them(jobs, row, release):
+    # TRES are shares of the partition's: one GPU of k80's four is more than one of gpu's thirteen.
+    at = row("partitions of two tiers")
+    assert (jobs.base[at], jobs.base_least[at]) == (16354, 16180)
+    assert jobs.priority[at] == (16354 if release == "24.11" else 16180), "squeue shows that of one of them"
+
+
+@pytest.mark.parametrize("record", ["site-factors", "priorities-1", "priorities-2", "priorities-3", "priorities-4"])
+def test_the_terms_that_sprio_shows_add_up_to_the_priority_but_for_rounding(release, record):
+    # What a base below Slurm's floor rests on: each of up to nine terms is rounded, the sum is cut.
+    path = RECORDED / release / f"{record}.txt"
+    if not path.exists():
+        pytest.skip("22.05 has no record 3 (README)")
+    checked = 0
+    for shown, site, tres, nice, *terms in _sprio_rows(path.read_text()):
+        if not tres:
+            continue  # explicit priority
+        total = sum(terms) - nice + sum(int(part.rpartition("=")[2]) for part in tres.split(","))
+        assert -4 <= shown - site - total <= 1
+        checked += 1
+    assert checked > 30
+
+
+def _sprio_rows(text):
+    """Shown priority, site factor, TRES, nice, and the other terms of each row of a recorded answer of sprio."""
+    if "## sprio" not in text:
+        for line in text.splitlines():
+            _, site, shown, tres, *terms = line.split("\x1f")[:-1]
+            yield int(shown), int(site), tres, *(int(term) for term in terms)
+        return
+    for line in text.split("## sprio\n")[1].split("## ")[0].splitlines():
+        shown, age, _, share, _, size, _, part, _, qos, _, nice, site, tres, _ = line.split("|")[-15:]
+        yield int(shown), int(site), tres, *(int(term) for term in (nice, age, share, size, part, qos))
+
+
 def test_a_job_with_an_explicit_priority_is_not_under_multifactor(jobs, row):
     at = row("explicit priority")
     assert (jobs.priority[at], jobs.site_known[at]) == (4242, False)

@@ -229,7 +229,7 @@ NO_TERMS = (0,) * 7
     ("row", "known"),
     [
         (sprio_row(7, 0, 4242, "", NO_TERMS), False),
-        (sprio_row(7, 0, 1, "", NO_TERMS), True),
+        (sprio_row(7, 0, 1, "", NO_TERMS), False),
         (sprio_row(7, 50, 50, "", NO_TERMS), True),
         (sprio_row(7, 0, 77, "cpu=77", NO_TERMS), True),
         (sprio_row(7, 0, 10, "", (-10, 0, 0, 0, 0, 0, 0)), True),
@@ -249,6 +249,43 @@ def test_a_job_of_two_partitions_is_one_row_with_one_site_factor(slurm):
     slurm.answer("site-factors", sprio_row(7, 33) + sprio_row(7, 33))
     jobs = CliReader(slurm.runner()).snapshot(NOW).jobs
     assert (len(jobs), jobs.site_factor[0], jobs.partition.value(0)) == (1, 33, "gpu,share")
+    assert (jobs.base[0], jobs.base_least[0]) == (16070, 16070)
+
+
+def test_a_job_that_weighs_differently_in_each_of_its_partitions_has_the_highest_and_the_lowest_sum(slurm):
+    slurm.queue([job(7, Partition="gpu,share,k80", PriorityLong=9116)])
+    slurm.answer("site-factors", sprio_row(7, 33, 9116) + sprio_row(7, 33, 10192) + sprio_row(7, 33, 9516))
+    jobs = CliReader(slurm.runner()).snapshot(NOW).jobs
+    assert (jobs.priority[0], jobs.base[0], jobs.base_least[0]) == (9116, 10159, 9083)
+
+
+def test_where_slurm_shows_its_floor_the_terms_are_added_up(slurm):
+    # Age 120, fair share 100, job size 30, partition 20, QOS 40, TRES 60, nice 70: 300, and 900 less by the site factor.
+    slurm.queue([job(7, PriorityLong=1, Nice=70)])
+    slurm.answer("site-factors", sprio_row(7, -900, 1, "cpu=10,gres/gpu=50", (70, 120, 100, 30, 20, 40, 0)))
+    jobs = CliReader(slurm.runner()).snapshot(NOW).jobs
+    assert (jobs.priority[0], jobs.site_factor[0], jobs.base[0]) == (1, -900, 300)
+
+
+def test_a_nice_that_is_larger_than_all_terms_makes_a_sum_below_slurms_floor(slurm):
+    slurm.queue([job(7, PriorityLong=1, Nice=500)])
+    slurm.answer("site-factors", sprio_row(7, 0, 1, "cpu=1", (500, 99, 0, 0, 0, 0, 0)))
+    assert CliReader(slurm.runner()).snapshot(NOW).jobs.base[0] == -400
+
+
+def test_a_sum_that_is_more_than_the_shown_floor_allows_is_cut_to_it(slurm):
+    # Rounded terms: 3 instead of 2.5 or less. Slurm shows 1 only where base and site factor are less than 2.
+    slurm.queue([job(7, PriorityLong=1)])
+    slurm.answer("site-factors", sprio_row(7, -1, 1, "", (0, 1, 1, 1, 0, 0, 0)))
+    assert CliReader(slurm.runner()).snapshot(NOW).jobs.base[0] == 2
+
+
+def test_site_factor_and_base_are_of_one_moment_whatever_squeue_said_before(slurm):
+    # An admin set the site factor between the two commands: 16103 was without it.
+    slurm.queue([job(7, PriorityLong=16103)])
+    slurm.answer("site-factors", sprio_row(7, 4000, 20103))
+    jobs = CliReader(slurm.runner()).snapshot(NOW).jobs
+    assert (jobs.priority[0], jobs.site_factor[0], jobs.base[0]) == (16103, 4000, 16103)
 
 
 @pytest.mark.parametrize(
@@ -488,6 +525,15 @@ def test_a_strange_node_takes_no_job_and_nothing_else_with_it(slurm):
     assert snapshot.nodes.cpus_free.tolist() == [0, 0]
     assert snapshot.unread.counts == {RowKind.NODE: 1}
     assert not snapshot.unread.jobs
+
+
+def test_what_is_said_of_a_strange_row_is_harmless_on_a_terminal(slurm):
+    name = "esc\x1b[31m\u202e"
+    slurm.answer("partitions", PARTITIONS + f"PartitionName={name} AllowGroups=ALL State=UP\n")
+    (row,) = read(slurm, [job(7)]).unread.rows
+    assert row.name == name
+    assert str(row).startswith("partition esc\\x1b[31m\\u202e: scontrol show partition, line 3: no ")
+    assert str(row).isprintable()
 
 
 @pytest.mark.parametrize(

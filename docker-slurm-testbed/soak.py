@@ -1,0 +1,801 @@
+#!/usr/bin/env python3
+"""Chaos on a real Slurm: a busy cluster, the installed rltuned, seeded faults, and the promises checked from outside.
+
+    docker-slurm-testbed/testbed soak --slurm 24.11 --minutes 60 --seed 7 --json SOAK.json
+
+Keeps jobs of several users coming, runs rltuned as its own user (an operator, under the RPC limiter) with a short cycle,
+plays its systemd unit and its dead-man timer, injects one fault after the other, and lets admins and users change jobs
+all the while. What happened to whom is read from slurmctld's own log, which names the user of each update: so it is
+known whose value each value is, whatever rltuned says. Prints what was done and found; exits with 1 on any violation.
+
+Invariants (docs/operations.md has the promises):
+
+- stands: what an admin set is not written over, and a held job gets nothing
+- untouched: rltuned's user holds, releases, cancels and requeues nobody
+- given back: without a daemon that writes, nothing of rltuned's is left after the bound, and in no stage but active and canary
+  does it write anything but to give back
+- wanted: beside a daemon that writes, what is rltuned's is in its last plan
+- alive: the daemon goes on by itself after each fault
+- bounded: memory, threads, descriptors, journal
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import random
+import re
+import shlex
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import testbed
+from testbed import OPERATOR_UID, TestbedError, say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+CONFIG = "/etc/rltuned/config.toml"
+STATE = "/dev/shm/rltuned"  # noqa: S108  # of a container: a file system of 64 MiB that can be filled
+MIRROR = "/run/rltuned"
+LOG = "/var/log/rltuned.log"
+PIDFILE = "/run/soak-rltuned.pid"
+FAKETIME = "/run/soak-faketime"
+INTERVAL = 5.0
+"""Seconds from cycle to cycle."""
+PENDING = 30
+"""Jobs that are kept waiting, at least."""
+BOUND = 150.0
+"""Seconds in which what nobody wants is given back once Slurm answers: 40 jobs under the RPC limiter take 60."""
+RACE = 6.0
+"""Seconds: what a person does while a batch is on its way (the limiter holds it up) is nobody's fault."""
+SAVED = 7.0
+"""Seconds of changes that a killed slurmctld may forget (it saves at most 5 s after a change)."""
+MOST_RSS, MOST_THREADS, MOST_FILES, MOST_JOURNAL = 300_000_000, 24, 48, 4_000_000
+FACTOR_ZERO = 0x80000000
+"""slurmctld's log shows the site factor with this added."""
+WRITING = frozenset({"active", "canary"})
+
+INSTALL = f"""
+set -e
+install -d -m 755 /etc/rltuned
+rm -rf {STATE} {MIRROR}
+install -d -o rltuned -g rltuned -m 700 {STATE} {MIRROR}
+install -o rltuned -g rltuned -m 640 /dev/null {LOG}
+/opt/rltuned/venv/bin/pip install -q --no-deps --no-index --force-reinstall /tmp/rltuned-*.whl
+rm /tmp/rltuned-*.whl
+"""
+
+
+@dataclass
+class Violation:
+    """What should not be."""
+
+    invariant: str
+    text: str
+    after: str
+    """The last fault."""
+    at: float
+    """Seconds since the start."""
+
+
+@dataclass
+class Update:
+    """One change of one job, as slurmctld logged it."""
+
+    at: float
+    uid: int
+    value: int
+
+
+@dataclass
+class Ledger:
+    """Who set what on which job, by slurmctld's log."""
+
+    factors: dict[int, list[Update]] = field(default_factory=dict)
+    priorities: dict[int, list[Update]] = field(default_factory=dict)
+    """Explicit ones; a release logs the priority that multifactor gives."""
+    held: dict[int, float] = field(default_factory=dict)
+    """Since when."""
+    crashes: list[float] = field(default_factory=list)
+    """When slurmctld was killed."""
+    admins: dict[int, float] = field(default_factory=dict)
+    """Jobs whose explicit priority an admin set, and when."""
+    pending: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
+    """Changes whose request has not been logged to its end."""
+
+    def factor(self, job: int) -> Update | None:
+        """The last change of the site factor."""
+        return self.factors[job][-1] if self.factors.get(job) else None
+
+    def ours(self, job: int, value: int) -> bool:
+        """Whether this site factor may be one that rltuned set: the last, or an earlier one that a crash brought back."""
+        updates = self.factors.get(job, [])
+        recent = [crash - SAVED for crash in self.crashes]
+        possible = [
+            update
+            for at, update in enumerate(updates)
+            if at == len(updates) - 1 or any(updates[at + 1].at >= since for since in recent)
+        ]
+        return any(update.uid == OPERATOR_UID and update.value == value for update in possible)
+
+
+STAMP = re.compile(r"\[([0-9T:.-]+)\] (.*)")
+FACTOR = re.compile(r"_update_job: setting AdinPrioFactor to (\d+) for JobId=(\d+)")
+PRIORITY = re.compile(r"_update_job: set priority to (\d+) for JobId=(\d+)")
+COMPLETE = re.compile(r"_slurm_rpc_update_job: complete JobId=(\d+)\S* uid=(\d+)")
+HOLD = re.compile(r"_hold_job_rec: hold on JobId=(\d+)\S* by uid (\d+)")
+RELEASE = re.compile(r"_release_job_rec: release hold on JobId=(\d+)\S* by uid (\d+)")
+BY_US = re.compile(rf"\buid[ =]{OPERATOR_UID}\b")
+HARMLESS = ("_slurm_rpc_update_job", "_slurm_rpc_dump", "RPC rate", "rate limit", "_slurm_rpc_get_priority")
+
+
+class Soak:
+    """One run."""
+
+    def __init__(self, project: testbed.Project, seed: int, minutes: float) -> None:
+        """Nothing is started yet."""
+        self.project, self.minutes = project, minutes
+        self.rng = random.Random(seed)  # noqa: S311  # faults to repeat, no secret
+        self.began = time.monotonic()
+        self.ledger = Ledger()
+        self.violations: list[Violation] = []
+        self.faults: Counter[str] = Counter()
+        self.people: Counter[str] = Counter()
+        self.checks: Counter[str] = Counter()
+        self.races = 0
+        self.last_fault = "none"
+        self.stage, self.dry_run = "active", False
+        self.alive = False
+        """Whether a daemon should be."""
+        self.not_writing: float | None = None
+        """Since when (container's clock) no daemon writes."""
+        self.log_offset = 0
+        self.submitted = 0
+        self.faketime = False
+        self.peak: dict[str, int] = {}
+        self.held_by_admin: set[int] = set()
+
+    # --- commands
+
+    def sh(self, script: str, *, service: str = "ctl", check: bool = True) -> str:
+        """A shell script in a container; its output."""
+        return self.project.execute(script, service=service, check=check).stdout
+
+    def tell(self, text: str) -> None:
+        """A line about progress."""
+        say(f"{time.monotonic() - self.began:6.0f} s  {text}")
+
+    def violation(self, invariant: str, text: str) -> None:
+        """Notes what should not be; the same once."""
+        if any(known.invariant == invariant and known.text == text for known in self.violations):
+            return
+        found = Violation(invariant, text, self.last_fault, round(time.monotonic() - self.began, 1))
+        self.violations.append(found)
+        self.tell(f"VIOLATION {invariant}: {text}")
+
+    def wait(self, condition: Callable[[], object], seconds: float, pause: float = 1.0) -> bool:
+        """Waits for a condition, for so long."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(pause)
+        return True
+
+    def now(self) -> float:
+        """The container's clock."""
+        return float(self.sh("date +%s.%N"))
+
+    # --- the daemon, its unit and its timer
+
+    def configure(self, **sections: dict[str, Any]) -> None:
+        """Writes the configuration."""
+        settings: dict[str, dict[str, Any]] = {
+            "cycle": {"interval": INTERVAL, "stage": self.stage},
+            "policy": {"name": self.rng.choice(["saf", "sjf", "wfp3", "f1"])},
+            "estimates": {"source": "limit"},
+            "decide": {"hysteresis": 0.0},
+            "placement": {"apply": self.rng.choice(["off", "off", "exclude-nodes"])},
+            "scope": {"exclude_users": ["dave"], "canary_percent": 50.0},
+            "slurm": {"timeout": 10.0},
+            "write": {"breaker_max_wait": 20.0, "give_back_after": 60.0},
+            "state": {"directory": STATE, "mirror": MIRROR},
+            "metrics": {"enabled": False},
+            "log": {"format": "json", "level": "debug"},
+        }
+        for name, values in sections.items():
+            settings[name].update(values)
+        lines = []
+        for name, values in settings.items():
+            lines.append(f"[{name}]")
+            lines += [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+        self.project.execute(f"cat >{CONFIG}.new && mv {CONFIG}.new {CONFIG}", text_input="\n".join(lines) + "\n")
+
+    def install(self) -> None:
+        """A wheel of this source tree, as an operator would."""
+        with tempfile.TemporaryDirectory(prefix="rltuned-wheel-") as scratch:
+            wheel = testbed.build_wheel(Path(scratch))
+            testbed.run(["docker", "cp", wheel, f"{self.project.container()}:/tmp/{wheel.name}"])
+        self.sh(INSTALL)
+        self.configure()
+        has = "ls /usr/lib/*/faketime/libfaketime.so.1 2>/dev/null"
+        get = "apt-get -o Acquire::Check-Valid-Until=false -qq update && apt-get -qq install -y libfaketime"
+        self.sh(f"{has} || (timeout 60 bash -c {shlex.quote(get)}) >/dev/null 2>&1", check=False)
+        self.faketime = bool(self.sh(has, check=False).strip())
+        self.sh(f"echo +0 >{FAKETIME}; chmod 644 {FAKETIME}")
+
+    def rltuned(self, arguments: str) -> str:
+        """The command line of rltuned, with a clock that can be set where there is one."""
+        fake = (
+            f"env LD_PRELOAD=$(ls /usr/lib/*/faketime/libfaketime.so.1) FAKETIME_TIMESTAMP_FILE={FAKETIME}"
+            " FAKETIME_NO_CACHE=1 FAKETIME_DONT_FAKE_MONOTONIC=1 FAKETIME_DONT_RESET=1 "
+            if self.faketime
+            else ""
+        )
+        return f"{fake}/opt/rltuned/venv/bin/rltuned {arguments}"
+
+    def start(self) -> None:
+        """``systemctl start rltuned``: at most one, ready when its first cycle is over."""
+        options = " --dry-run" if self.dry_run else ""
+        inner = (
+            f"echo $$ >{PIDFILE}; exec runuser -u rltuned -- {self.rltuned('run' + options)} >>{LOG} 2>&1 </dev/null"
+        )
+        cycles = self.cycles()
+        self.sh(f"nohup setsid bash -c {shlex.quote(inner)} >/dev/null 2>&1 &")
+        self.alive = True
+        if self.stage in WRITING and not self.dry_run:
+            self.not_writing = None
+        elif self.not_writing is None:
+            self.not_writing = self.now()
+        if not self.wait(lambda: self.cycles() > cycles, 60.0):
+            self.violation("alive", f"no cycle within 60 s of a start: {self.log_tail()}")
+
+    def kill(self, signal: str) -> None:
+        """A signal for the daemon; waits for its end where that is what it means."""
+        self.sh(f"pkill -{signal} -u rltuned -f 'bin/rltuned run' || true")
+        if signal in {"KILL", "TERM"}:
+            self.wait(lambda: not self.pid(), 90.0, 0.3)
+            self.alive = False
+            if self.not_writing is None:
+                self.not_writing = self.now()
+
+    def pid(self) -> int:
+        """Of the daemon; 0 without one."""
+        return int(self.sh("pgrep -o -u rltuned -f 'bin/rltuned run' || echo 0", check=False).strip() or 0)
+
+    def restore(self, options: str = "") -> str:
+        """``rltuned restore`` as the unit's ExecStopPost or the timer runs it."""
+        return self.sh(f"timeout 900 runuser -u rltuned -- {self.rltuned('restore ' + options)} 2>&1", check=False)
+
+    def deadman(self) -> None:
+        """One run of the timer's service."""
+        self.restore("--if-stale 300")
+
+    def cycles(self) -> int:
+        """Cycles so far, by the log."""
+        return int(self.sh(f'grep -c \'"event": *"cycle.done"\' {LOG} || true', check=False).strip() or 0)
+
+    def log_tail(self) -> str:
+        """The log's last lines."""
+        return self.sh(f"tail -n 4 {LOG} | cut -c1-400", check=False).strip().replace("\n", " | ")
+
+    # --- the queue, and who set what
+
+    def read_log(self) -> None:
+        """Takes in what slurmctld has logged since the last time."""
+        text = self.sh(f"tail -c +{self.log_offset + 1} /var/log/slurm/slurmctld.log", check=False)
+        whole = text[: text.rfind("\n") + 1]
+        self.log_offset += len(whole.encode())
+        for line in whole.splitlines():
+            if match := STAMP.match(line):
+                self.take_in(datetime.fromisoformat(match[1]).timestamp(), match[2])
+
+    def take_in(self, at: float, text: str) -> None:
+        """One line of slurmctld's log."""
+        ledger = self.ledger
+        if match := FACTOR.search(text):
+            ledger.pending.setdefault(int(match[2]), []).append(("factor", int(match[1]) - FACTOR_ZERO))
+        elif match := PRIORITY.search(text):
+            ledger.pending.setdefault(int(match[2]), []).append(("priority", int(match[1])))
+        elif match := HOLD.search(text):
+            self.checks["untouched"] += 1
+            ledger.held.setdefault(int(match[1]), at)
+            ledger.admins.pop(int(match[1]), None)
+            if int(match[2]) == OPERATOR_UID:
+                self.violation("untouched", f"rltuned held job {match[1]}: {text}")
+        elif match := RELEASE.search(text):
+            self.checks["untouched"] += 1
+            since = ledger.held.pop(int(match[1]), at)
+            if int(match[2]) == OPERATOR_UID and at - since > RACE:
+                self.violation("untouched", f"rltuned released job {match[1]}: {text}")
+        elif match := COMPLETE.search(text):
+            self.settle(at, int(match[1]), int(match[2]))
+        elif BY_US.search(text) and not any(word in text for word in HARMLESS):
+            self.violation("untouched", f"slurmctld's log has a request of rltuned's user that it never makes: {text}")
+
+    def settle(self, at: float, job: int, uid: int) -> None:
+        """A request is complete: its changes are this user's."""
+        ledger = self.ledger
+        for what, value in ledger.pending.pop(job, []):
+            before = ledger.factor(job)
+            if what == "factor":
+                if uid == OPERATOR_UID:
+                    self.judge_factor(at, job, value, before)
+                ledger.factors.setdefault(job, []).append(Update(at, uid, value))
+            elif uid == OPERATOR_UID:
+                self.checks["stands"] += 1
+                since = ledger.admins.get(job)
+                if since is not None and at - since > RACE:
+                    self.violation("stands", f"job {job}: rltuned set or released an admin's priority ({value})")
+            elif value == 0:
+                ledger.held.setdefault(job, at)
+            else:
+                ledger.priorities.setdefault(job, []).append(Update(at, uid, value))
+
+    def judge_factor(self, at: float, job: int, value: int, before: Update | None) -> None:
+        """A site factor that rltuned writes."""
+        ledger = self.ledger
+        self.checks["stands"] += 1
+        hidden = job in ledger.held or job in ledger.admins
+        if before is not None and before.uid != OPERATOR_UID and before.value != 0 and not hidden:
+            if at - before.at > RACE:
+                self.violation("stands", f"job {job}: rltuned wrote {value} over an admin's SiteFactor={before.value}")
+            else:
+                self.races += 1
+        if value == 0:
+            return
+        if job in ledger.held and at - ledger.held[job] > RACE:
+            self.violation("stands", f"job {job} is held, and rltuned wrote SiteFactor={value}")
+        if job in ledger.admins and at - ledger.admins[job] > RACE:
+            self.violation("stands", f"job {job} has an admin's priority, and rltuned wrote SiteFactor={value}")
+        if self.not_writing is not None and at - self.not_writing > RACE:
+            self.violation(
+                "given back", f"job {job}: SiteFactor={value} written, stage {self.stage}, alive {self.alive}"
+            )
+
+    def factors(self) -> dict[int, int]:
+        """Site factor of each job that sprio lists and that has terms."""
+        text = self.sh("timeout 20 sprio -h -o '%i %S'", check=False)
+        found = {}
+        for line in text.splitlines():
+            words = line.split()
+            if len(words) == 2 and words[0].isdigit():
+                found[int(words[0])] = int(words[1])
+        return found
+
+    def pending(self) -> list[int]:
+        """Pending jobs."""
+        words = self.sh("timeout 20 squeue -h -t PD -o %A | sort -u", check=False).split()
+        return [int(word) for word in words if word.isdigit()]
+
+    def answers(self) -> bool:
+        """Whether slurmctld does."""
+        return "UP" in self.sh("timeout 3 scontrol ping", check=False)
+
+    # --- jobs and people
+
+    def keep_busy(self) -> None:
+        """More jobs where too few wait."""
+        if not self.answers():
+            return
+        missing = PENDING - len(self.pending())
+        if missing > 0:
+            self.submitted += missing + 10
+            seed = self.rng.randrange(1 << 30)
+            script = testbed.workload_script(missing + 10, seed, longest=120)
+            self.project.execute("timeout 60 bash -s", text_input=script, check=False)
+
+    def somebody(self) -> None:
+        """An admin or a user does something to a job."""
+        jobs = self.pending()
+        if not jobs:
+            return
+        job = self.rng.choice(jobs)
+        held = sorted(self.held_by_admin & set(jobs))
+        acts: dict[str, str] = {
+            "admin holds": f"scontrol hold {job}",
+            "admin sets Priority": f"scontrol update JobId={job} Priority={self.rng.choice([1, 1, 40000])}",
+            "admin sets SiteFactor": f"scontrol update JobId={job} SiteFactor={self.rng.choice([-70001, 13, 70001])}",
+            "user holds": f"scontrol uhold {job}",
+            "user releases": f"runuser -u alice -- scontrol release {job}",
+            "user changes nice": f"scontrol update JobId={job} Nice={self.rng.choice([0, 100])}",
+            "user cancels": f"scancel {job}",
+            "admin requeues": "scontrol requeue $(squeue -h -t R -o %A | head -1)",
+            "admin requeues and holds": "scontrol requeuehold $(squeue -h -t R -o %A | tail -1)",
+        }
+        if held:
+            acts["admin releases"] = f"scontrol release {self.rng.choice(held)}"
+        name = self.rng.choice(sorted(acts))
+        done = self.project.execute(f"cd /tmp; timeout 10 {acts[name]}", check=False)
+        self.people[name] += 1
+        if done.returncode:
+            return
+        if name == "admin holds":
+            self.held_by_admin.add(job)
+        elif name == "admin sets Priority":
+            self.ledger.admins[job] = self.now()
+        elif name == "admin releases":
+            self.held_by_admin.discard(int(acts[name].split()[-1]))
+
+    # --- faults: each is begun, lasts a while, and is ended
+
+    def lasting(self, shortest: float, longest: float) -> None:
+        """Time in which the fault is there; people go on."""
+        until = time.monotonic() + self.rng.uniform(shortest, longest)
+        while time.monotonic() < until:
+            if self.rng.random() < 0.4 and self.answers():
+                self.somebody()
+            time.sleep(1.0)
+
+    def start_slurmctld(self) -> None:
+        """Starts it and waits until it answers and its nodes are back."""
+        self.sh("pgrep -x 'slurmctld(-wlm)?' >/dev/null || slurmctld -i")
+        ready = "scontrol ping | grep -q UP && ! sinfo -h -N -o '%T' | grep -qE 'unk|[*]'"
+        if not self.wait(
+            lambda: self.project.execute(f"timeout 10 bash -c {shlex.quote(ready)}", check=False).returncode == 0, 120.0
+        ):
+            raise TestbedError("slurmctld does not come back")
+
+    def slurmctld_killed(self) -> None:
+        """Kill -9: comes back with what it saved last."""
+        self.ledger.crashes.append(self.now())
+        self.sh("pkill -KILL -x 'slurmctld(-wlm)?'")
+        time.sleep(self.rng.choice([0.0, 2.0, 15.0]))
+        self.start_slurmctld()
+
+    def slurmctld_restarted(self) -> None:
+        """In order: nothing is lost."""
+        self.sh("pkill -TERM -x 'slurmctld(-wlm)?'; while pgrep -x 'slurmctld(-wlm)?' >/dev/null; do sleep 0.2; done")
+        time.sleep(self.rng.choice([0.0, 5.0, 20.0]))
+        self.start_slurmctld()
+
+    def slurmctld_loses_its_state(self) -> None:
+        """The queue is gone, ids start over."""
+        self.sh("pkill -KILL -x 'slurmctld(-wlm)?'; sleep 0.5; rm -rf /var/spool/slurmctld/*")
+        self.read_log()
+        self.ledger = Ledger()
+        self.held_by_admin.clear()
+        self.start_slurmctld()
+
+    def slurmctld_frozen(self) -> None:
+        """SIGSTOP: connections are taken and not answered; what was sent is carried out later."""
+        self.sh("pkill -STOP -x 'slurmctld(-wlm)?'")
+        time.sleep(self.rng.uniform(2.0, 40.0))
+        self.sh("pkill -CONT -x 'slurmctld(-wlm)?'")
+
+    def slurmdbd_away(self) -> None:
+        """Frozen: sacctmgr hangs."""
+        self.sh("pkill -STOP -x slurmdbd", service="dbd")
+        self.lasting(5.0, 20.0)
+        self.sh("pkill -CONT -x slurmdbd", service="dbd")
+
+    def network(self, target: str) -> None:
+        """Between rltuned's user and slurmctld."""
+        rule = f"OUTPUT -p tcp --dport 6817 -m owner --uid-owner rltuned -j {target}"
+        self.sh(f"iptables -I {rule}")
+        self.lasting(5.0, 30.0)
+        self.sh(f"iptables -D {rule}")
+
+    def disk_full(self) -> None:
+        """The state directory takes nothing more; its mirror does."""
+        self.sh("dd if=/dev/zero of=/dev/shm/soak-fill bs=64k 2>/dev/null; true")
+        self.lasting(5.0, 20.0)
+        self.sh("rm -f /dev/shm/soak-fill")
+
+    def mirror_gone(self) -> None:
+        """/run was emptied."""
+        self.sh(f"rm -rf {MIRROR}/*")
+        self.lasting(2.0, 8.0)
+
+    def daemon_killed(self) -> None:
+        """Kill -9 at a random moment; the unit restores and starts it again, or it is only started again."""
+        time.sleep(self.rng.uniform(0.0, INTERVAL))
+        self.kill("KILL")
+        if self.rng.random() < 0.5:
+            self.restore()
+        self.start()
+
+    def restore_killed(self) -> None:
+        """The daemon is stopped, and the unit's restore killed on its way."""
+        self.kill("TERM")
+        seconds = self.rng.uniform(0.3, 6.0)
+        self.sh(
+            f"timeout -s KILL {seconds} runuser -u rltuned -- {self.rltuned('restore')} >/dev/null 2>&1", check=False
+        )
+        self.sh("pkill -KILL -u rltuned -f 'rltuned restore' || true")
+        if self.rng.random() < 0.5:
+            self.given_back_by(self.restore)
+        self.start()
+
+    def power_cut(self) -> None:
+        """Daemon and slurmctld are killed together, the heartbeat is lost; the dead-man timer gives the queue back."""
+        self.ledger.crashes.append(self.now())
+        self.sh("pkill -KILL -u rltuned -f 'bin/rltuned run'; pkill -KILL -x 'slurmctld(-wlm)?'")
+        self.kill("KILL")
+        self.sh(f"rm -f {STATE}/heartbeat.json {MIRROR}/heartbeat.json")
+        self.start_slurmctld()
+        self.given_back_by(self.deadman)
+        self.start()
+
+    def another_stage(self) -> None:
+        """Stopped without the unit's restore, and started in a stage that writes nothing: leftovers are given back."""
+        self.kill("TERM" if self.rng.random() < 0.5 else "KILL")
+        self.stage = self.rng.choice(["shadow", "observe", "active"])
+        self.dry_run = self.stage == "active" or self.rng.random() < 0.3
+        self.configure()
+        self.start()
+        self.given_back_by(self.deadman)
+        self.kill("TERM")
+        self.stage, self.dry_run = "active", False
+        self.configure()
+        self.start()
+
+    def reloaded(self) -> None:
+        """SIGHUP with another configuration, and back."""
+        self.stage = self.rng.choice(["shadow", "canary", "active"])
+        self.configure()
+        if self.stage not in WRITING:
+            self.not_writing = self.now() + 2 * INTERVAL
+        self.kill("HUP")
+        if self.stage not in WRITING:
+            self.given_back_by(lambda: None)
+        else:
+            self.lasting(5.0, 12.0)
+        self.stage, self.not_writing = "active", None
+        self.configure()
+        self.kill("HUP")
+
+    def privilege_lost(self) -> None:
+        """The admin level is taken away, and given again."""
+        self.sh("sacctmgr -i modify user rltuned set AdminLevel=None", check=False)
+        self.lasting(8.0, 25.0)
+        self.sh("sacctmgr -i modify user rltuned set AdminLevel=Operator")
+
+    def clock_jumps(self) -> None:
+        """The wall clock of rltuned's processes is set, and set back; the dead-man timer runs meanwhile."""
+        self.sh(f"echo {self.rng.choice(['+3600', '-3600', '+400', '-30'])} >{FAKETIME}")
+        self.lasting(6.0, 12.0)
+        self.deadman()
+        self.lasting(3.0, 6.0)
+        self.sh(f"echo +0 >{FAKETIME}")
+
+    def configuration_changes(self) -> None:
+        """Scontrol reconfigure, a partition down, a node drained."""
+        self.sh("scontrol reconfigure", check=False)
+        node, part = self.rng.choice(["k80-1", "p100-2"]), self.rng.choice(["gpu", "share"])
+        self.sh(
+            f"scontrol update NodeName={node} State=DRAIN Reason=soak; scontrol update PartitionName={part} State=DOWN"
+        )
+        self.lasting(4.0, 12.0)
+        self.sh(
+            f"scontrol update NodeName={node} State=RESUME; scontrol update PartitionName={part} State=UP", check=False
+        )
+
+    def restore_by_name(self) -> None:
+        """An admin has one job given back beside the daemon."""
+        jobs = self.pending()
+        if jobs:
+            self.sh(f"{self.rltuned('restore')} {self.rng.choice(jobs)}", check=False)
+
+    def catalogue(self) -> dict[str, tuple[int, Callable[[], None]]]:
+        """Faults by name: weight, and what is done."""
+        faults: dict[str, tuple[int, Callable[[], None]]] = {
+            "slurmctld killed": (3, self.slurmctld_killed),
+            "slurmctld restarted": (2, self.slurmctld_restarted),
+            "slurmctld without its state": (1, self.slurmctld_loses_its_state),
+            "slurmctld frozen": (2, self.slurmctld_frozen),
+            "slurmdbd away": (2, self.slurmdbd_away),
+            "network cut": (2, lambda: self.network("DROP")),
+            "network refused": (2, lambda: self.network("REJECT --reject-with tcp-reset")),
+            "state directory full": (2, self.disk_full),
+            "mirror gone": (1, self.mirror_gone),
+            "daemon killed": (4, self.daemon_killed),
+            "restore killed": (3, self.restore_killed),
+            "power cut": (3, self.power_cut),
+            "another stage": (3, self.another_stage),
+            "reloaded": (2, self.reloaded),
+            "privilege lost": (2, self.privilege_lost),
+            "configuration changes": (2, self.configuration_changes),
+            "restore by name": (1, self.restore_by_name),
+        }
+        if self.faketime:
+            faults["clock jumps"] = (2, self.clock_jumps)
+        return faults
+
+    # --- invariants
+
+    def given_back_by(self, act: Callable[[], object]) -> None:
+        """Within the bound nothing of rltuned's is on any job that sprio shows; `act` is tried again and again."""
+        self.checks["given back"] += 1
+        left: dict[int, int] = {}
+
+        def free() -> bool:
+            act()
+            self.read_log()
+            left.clear()
+            left.update({job: value for job, value in self.factors().items() if value and self.ledger.ours(job, value)})
+            return not left and self.answers()
+
+        if not self.wait(free, BOUND, 2.0):
+            journal = self.sh(f"tail -n 3 {STATE}/journal.jsonl | cut -c1-300", check=False)
+            self.violation(
+                "given back", f"after {BOUND:.0f} s jobs still carry {dict(list(left.items())[:8])}; {journal}"
+            )
+
+    def check(self) -> None:
+        """What must be so after each fault."""
+        self.read_log()
+        if self.alive:
+            before = self.cycles()
+            self.checks["alive"] += 1
+            if not self.wait(lambda: self.cycles() >= before + 2, 90.0):
+                self.violation("alive", f"no two cycles within 90 s after '{self.last_fault}': {self.log_tail()}")
+            self.check_bounds()
+            if self.stage in WRITING and not self.dry_run:
+                self.check_wanted()
+        self.read_log()
+
+    def check_wanted(self) -> None:
+        """What carries a value of rltuned's is in its last plan, or about to be given back."""
+        self.checks["wanted"] += 1
+        left: dict[int, int] = {}
+
+        def all_wanted() -> bool:
+            self.read_log()
+            carried = {job: value for job, value in self.factors().items() if value and self.ledger.ours(job, value)}
+            try:
+                record = json.loads(self.sh(f"cat {STATE}/decision.json", check=False) or "{}")
+            except ValueError:
+                return False
+            managed = set(record.get("jobs", {}).get("id", []))
+            waiting = set(self.pending())
+            left.clear()
+            left.update({job: value for job, value in carried.items() if job not in managed and job in waiting})
+            return not left
+
+        if not self.wait(all_wanted, BOUND, 3.0):
+            self.violation("wanted", f"no plan of the last {BOUND:.0f} s wants {dict(list(left.items())[:8])}")
+
+    def check_bounds(self) -> None:
+        """Memory, threads, descriptors, journal."""
+        self.checks["bounded"] += 1
+        text = self.sh(
+            f"pid=$(pgrep -u rltuned -f 'bin/rltuned run' | tail -1); grep -E 'VmRSS|Threads' /proc/$pid/status;"
+            f" echo files: $(ls /proc/$pid/fd | wc -l); echo journal: $(stat -c %s {STATE}/journal.jsonl)",
+            check=False,
+        )
+        numbers = {name: int(value) for name, value in re.findall(r"(\w+):\s*(\d+)", text)}
+        numbers["VmRSS"] = numbers.get("VmRSS", 0) * 1024
+        limits = {"VmRSS": MOST_RSS, "Threads": MOST_THREADS, "files": MOST_FILES, "journal": MOST_JOURNAL}
+        for name, most in limits.items():
+            self.peak[name] = max(self.peak.get(name, 0), numbers.get(name, 0))
+            if numbers.get(name, 0) > most:
+                self.violation("bounded", f"{name} is {numbers[name]}, more than {most}")
+
+    # --- the run
+
+    @contextlib.contextmanager
+    def daemon(self) -> Iterator[None]:
+        """A busy cluster with the daemon on it; in the end all is given back."""
+        self.log_offset = int(self.sh("stat -c %s /var/log/slurm/slurmctld.log"))
+        self.install()
+        self.sh("scancel -u alice,bob,carol,dave; sleep 1", check=False)
+        self.keep_busy()
+        self.start()
+        try:
+            yield
+        finally:
+            self.sh(f"rm -f /dev/shm/soak-fill; iptables -F OUTPUT; echo +0 >{FAKETIME}", check=False)
+            self.kill("TERM")
+
+    def run(self) -> None:
+        """Fault after fault until the time is over."""
+        with self.daemon():
+            self.check()
+            while time.monotonic() - self.began < 60.0 * self.minutes:
+                faults = self.catalogue()
+                name = self.rng.choices(list(faults), weights=[weight for weight, _ in faults.values()])[0]
+                self.last_fault = name
+                self.tell(name)
+                for _ in range(self.rng.randint(0, 2)):
+                    if self.answers():
+                        self.somebody()
+                faults[name][1]()
+                self.faults[name] += 1
+                self.check()
+                self.keep_busy()
+            self.last_fault = "the end"
+            self.kill("TERM")
+            self.given_back_by(self.restore)
+            # What was hidden under a hold shows when it is released.
+            self.sh(
+                "squeue -h -t PD -o '%A %r' | awk '/JobHeld/{print $1}' | xargs -r -n 50 scontrol release", check=False
+            )
+            time.sleep(5.0)
+            self.given_back_by(lambda: None)
+            self.read_log()
+
+    def summary(self) -> dict[str, Any]:
+        """All that counts, for machines."""
+        return {
+            "slurm": self.project.release,
+            "minutes": round((time.monotonic() - self.began) / 60.0, 1),
+            "jobs": self.submitted,
+            "cycles": self.cycles(),
+            "faults": dict(self.faults),
+            "people": dict(self.people),
+            "checks": dict(self.checks),
+            "races": self.races,
+            "peak": self.peak,
+            "clock_can_be_set": self.faketime,
+            "violations": [asdict(found) for found in self.violations],
+        }
+
+
+def table(summary: dict[str, Any]) -> str:
+    """All that counts, for people."""
+    lines = [
+        f"Slurm {summary['slurm']}: {summary['minutes']} minutes, {summary['jobs']} jobs, {summary['cycles']} cycles",
+        "",
+        *(f"  {name:<32}{count:>6}" for name, count in sorted(summary["faults"].items())),
+        f"  {'faults':<32}{sum(summary['faults'].values()):>6}",
+        f"  {'acts of admins and users':<32}{sum(summary['people'].values()):>6}",
+        "",
+        *(f"  checked: {name:<23}{count:>6}" for name, count in sorted(summary["checks"].items())),
+        f"  {'in the very instant of a write':<32}{summary['races']:>6}",
+        f"  {'violations':<32}{len(summary['violations']):>6}",
+        "",
+        "  at most: " + ", ".join(f"{name} {value}" for name, value in summary["peak"].items()),
+        *(
+            f"  {item['invariant']} (after {item['after']}, {item['at']} s): {item['text']}"
+            for item in summary["violations"]
+        ),
+    ]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """0, or 1 on violations or a testbed that does not work."""
+    arguments = argparse.ArgumentParser(prog="testbed soak", description=(__doc__ or "").split("\n\n", maxsplit=1)[0])
+    arguments.add_argument(
+        "--project", type=str.lower, help="a cluster that is up (default: one is brought up, and removed)"
+    )
+    arguments.add_argument("--slurm", choices=testbed.SUITES, default=testbed.DEFAULT_RELEASE)
+    arguments.add_argument("--minutes", type=float, default=10.0)
+    arguments.add_argument("--seed", type=int, default=1)
+    arguments.add_argument("--json", type=Path, help="where the summary goes, for machines")
+    options = arguments.parse_args()
+    try:
+        if options.project:
+            project, mine = testbed.discover(options.project), False
+        else:
+            testbed.ensure_engine()
+            name = f"rltuned-soak-{options.slurm.replace('.', '')}"
+            project, mine = testbed.Project(name, options.slurm, testbed.build(options.slurm)), True
+            project.up()
+        soak = Soak(project, options.seed, options.minutes)
+        try:
+            soak.run()
+            summary = soak.summary()
+        finally:
+            if mine:
+                project.down()
+    except TestbedError as error:
+        say(str(error))
+        return 1
+    print(table(summary))
+    if options.json:
+        options.json.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    return 1 if summary["violations"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
