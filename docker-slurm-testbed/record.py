@@ -433,9 +433,9 @@ class Recorder:
         shown = self.cluster.run(["scontrol", "-o", "show", "node", node]).stdout
         return shown.partition(" State=")[2].partition(" ")[0]
 
-    def wait_node(self, node: str, flag: str, seconds: float = 120) -> None:
+    def wait_node(self, node: str, flag: str) -> None:
         """Until the state of a node has a flag."""
-        wait_until(lambda: flag in self.node_state(node), f"{node} is {flag}", seconds=seconds)
+        wait_until(lambda: flag in self.node_state(node), f"{node} is {flag}")
 
     def mixed(self) -> None:
         """The queue and the nodes of the profile "mixed", and its nodes in trouble."""

@@ -282,7 +282,8 @@ class Project:
 
 def discover(name: str) -> Project:
     """The project of that name as it runs now: release and size are read from its containers."""
-    found = run(["docker", "ps", "-aq", "--filter", f"label=com.docker.compose.project={name}"]).stdout.split()
+    labels = (f"label=com.docker.compose.project={name}", "label=com.docker.compose.service=ctl")
+    found = run(["docker", "ps", "-aq", *(part for label in labels for part in ("--filter", label))]).stdout.split()
     if not found:
         message = f"no cluster of the name {name} is up"
         raise TestbedError(message)

@@ -213,6 +213,21 @@ def show_config(config_path: Path | None, *, as_sample: bool, as_json: bool) -> 
         click.echo("")
 
 
+@cli.command("metrics-user")
+@click.argument("name")
+@click.password_option(help="Asked for when it is not given; on the command line others can see it.")
+def metrics_user(name: str, password: str) -> None:
+    """Print a line for the file `metrics.users`: who may read the metrics, with a hash of the password."""
+    import secrets
+
+    from rltuned.daemon.endpoint import user_line
+
+    try:
+        click.echo(user_line(name, password, secrets.token_bytes(16)))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
 @cli.group()
 def model() -> None:
     """Look at model files and check them."""

@@ -226,6 +226,22 @@ class MetricsSection(_Section):
     address: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 9815
     """0 takes any free port and logs it."""
+    tls_cert: OptionalPath = None
+    """Certificate (PEM, with the chain): HTTPS instead of HTTP. Read again when it changes. "": none."""
+    tls_key: OptionalPath = None
+    """Its key (PEM, no password); "": in the same file."""
+    tls_client_ca: OptionalPath = None
+    """Authorities (PEM): only clients with a certificate of one of them are served. "": all."""
+    users: OptionalPath = None
+    """File of names and password hashes, as `rltuned metrics-user NAME` prints them: only these are served. "": all."""
+
+    @model_validator(mode="after")
+    def _keys_need_a_certificate(self) -> "MetricsSection":
+        for key in ("tls_key", "tls_client_ca"):
+            if getattr(self, key) is not None and self.tls_cert is None:
+                msg = f"{key} needs tls_cert"
+                raise ValueError(msg)
+        return self
 
 
 class LogSection(_Section):

@@ -42,12 +42,13 @@ from rltuned.config import (
 )
 from rltuned.daemon.apply import Result
 from rltuned.daemon.clock import Clock
+from rltuned.daemon.endpoint import Endpoint, serve
 from rltuned.daemon.history import RunTimes
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import Lock
 from rltuned.daemon.logs import make
 from rltuned.daemon.loop import CycleReport, Daemon, load_policy
-from rltuned.daemon.metrics import Endpoint, Metrics, serve
+from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.planning import Planning
 from rltuned.daemon.record import FILE_NAME, save, with_outcomes
 from rltuned.daemon.rehearse import KERNELS, Here

@@ -36,8 +36,10 @@ class Skipped:
     reason: str
 
     def __str__(self) -> str:
-        """One sentence."""
-        return f"{self.kind} {self.name}: {self.reason}" if self.name else f"{self.kind}: {self.reason}"
+        """One sentence, harmless on a terminal: an administrator may give a partition any name."""
+        return (
+            f"{self.kind} {repr(self.name)[1:-1][:64]}: {self.reason}" if self.name else f"{self.kind}: {self.reason}"
+        )
 
 
 @dataclass(frozen=True)

@@ -344,7 +344,7 @@ def leftovers(found: Remains, *, running: bool, wanted: bool) -> list[Finding]:
         if found.jobs:
             parts.append(f"{len(found.jobs)} pending jobs carry values of rltuned's ({_some(found.jobs)})")
         if found.unverifiable:
-            parts.append(f"{len(found.unverifiable)} may, but sprio does not list them ({_some(found.unverifiable)})")
+            parts.append(f"{len(found.unverifiable)} may, but Slurm does not show it ({_some(found.unverifiable)})")
         severity, remedy = Severity.ERROR, "rltuned restore"
         if wanted:
             severity, remedy = Severity.OK, ""

@@ -4,6 +4,8 @@ The lock is flock(2): the kernel gives it back when the holder dies, however it 
 nothing to clean up. The file's content only says who holds it.
 """
 
+import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -54,7 +56,7 @@ class Lock:
         path = directory / FILE_NAME
         try:
             make_directory(directory)
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+            fd = _open(path)
         except OSError as error:
             raise StateError(f"{path}: cannot be opened: {error.strerror}{_whose(path)}") from error
         try:
@@ -70,13 +72,14 @@ class Lock:
             "since": now,
             "purpose": purpose,
         }
-        give_to_owner_of(directory, fd)
-        os.ftruncate(fd, 0)
-        try:
-            write_all(fd, json.dumps(holder).encode() + b"\n")
-        except OSError:
-            # A full disk: the lock holds all the same, only its holder stays unnamed.
+        with contextlib.suppress(OSError):
+            # On a full disk, or one that takes no writes, the lock holds all the same; only its holder stays unnamed.
+            give_to_owner_of(directory, fd)
             os.ftruncate(fd, 0)
+            try:
+                write_all(fd, json.dumps(holder).encode() + b"\n")
+            except OSError:
+                os.ftruncate(fd, 0)
         return cls(fd, path)
 
     def still_held(self) -> bool:
@@ -98,6 +101,17 @@ class Lock:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+def _open(path: Path) -> int:
+    """The file, made where it is not there. On a file system that became read-only, as it is: the way back needs no more."""
+    flags = os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(path, flags | os.O_RDWR | os.O_CREAT, FILE_MODE)
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+        return os.open(path, flags | os.O_RDONLY)
 
 
 def holder(directory: Path) -> Holder | None:

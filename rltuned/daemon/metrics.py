@@ -5,21 +5,17 @@ that users do. A scrape reads values that the last cycle left here; it never tou
 """
 
 import enum
-import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
-from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from rltuned import __version__
 from rltuned.cluster.changes import Field, Outcome
 from rltuned.cluster.unread import RowKind
-from rltuned.config import MetricsSection, Stage
+from rltuned.config import Stage
 from rltuned.daemon.breaker import BreakerState
 from rltuned.daemon.verdict import Standing
-from rltuned.errors import ConfigError
 
 PHASES: Final = ("read", "reconcile", "plan", "apply", "report", "total")
 CYCLES: Final = ("done", "shed", "waiting", "failed")
@@ -163,39 +159,3 @@ class Metrics:
         """Jobs by the reason why they are left alone; reasons that are not given are 0."""
         for reason in self._vetoes:
             self.vetoed.labels(reason).set(counts.get(reason, 0))
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """The running HTTP server."""
-
-    server: WSGIServer
-    thread: threading.Thread
-
-    @property
-    def port(self) -> int:
-        """The port, also when any free one was asked for."""
-        return int(self.server.server_port)
-
-    def close(self) -> None:
-        """Stop serving."""
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
-
-
-def serve(metrics: Metrics, settings: MetricsSection) -> Endpoint | None:
-    """Serve the metrics by HTTP; None when they are switched off.
-
-    Raises:
-        ConfigError: address or port cannot be used.
-    """
-    if not settings.enabled:
-        return None
-    try:
-        server, thread = start_http_server(settings.port, settings.address, metrics.registry)
-    except OSError as error:
-        raise ConfigError(
-            f"metrics.address {settings.address}, metrics.port {settings.port}: {error.strerror or error}"
-        ) from error
-    return Endpoint(server, thread)

@@ -17,6 +17,7 @@ OverSubscribe  one-way in Slurm (docs/placement.md). NO → YES only where that 
 Running jobs are left alone: what they carry has no effect unless they are requeued, and then the next restore sees it.
 """
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -28,6 +29,7 @@ from rltuned.daemon.budget import STATUS_RPCS, Budget
 from rltuned.daemon.claims import (
     BAD_CONSTRAINTS,
     MULTIFACTOR,
+    NOT_ELIGIBLE,
     READING_SECONDS,
     SETTLE_SECONDS,
     Entry,
@@ -46,12 +48,14 @@ from rltuned.daemon.claims import (
 from rltuned.daemon.clock import Clock
 from rltuned.daemon.journal import Journal
 from rltuned.errors import JournalError, SlurmError
-from rltuned.slurm.port import SlurmReader, SlurmWriter
+from rltuned.slurm.port import ClusterFacts, SlurmReader, SlurmWriter
 
 TRIES: Final = 3
 """Writes to one job: release, nice, a retry. A reading follows each; the last one is the proof."""
 CHUNK: Final = 500
 """Most jobs per batch: written within about a second of their reading, and an interrupt loses no more than one batch."""
+CALCULATION_SECONDS: Final = 30.0
+"""Within so many seconds after it is due, slurmctld has calculated the priorities of a long queue."""
 ROUND_PAUSE: Final = 1.0
 """Seconds before a retry: Slurm shows a released job in sprio within its next calculation at the latest."""
 
@@ -192,7 +196,7 @@ class _Restore:
     """What Slurm said to a write: "" when it took it without a word."""
     _release_asked: set[int] = field(default_factory=set)
     _release_answer: str = ""
-    _packs_again: bool | None = None
+    _facts: ClusterFacts | None = None
     _gone: set[int] = field(default_factory=set)
     _running: set[int] = field(default_factory=set)
     _written: set[int] = field(default_factory=set)
@@ -378,8 +382,19 @@ class _Restore:
                 return estranged(entry, of)
             steps.writes.append(_change(entry, of, status.site_factor, 0))
         elif any(values) and self._answers.get((entry.job_id, of)) != "" and not steps.release:
-            # Slurm takes it, but shows it to nobody: on held, not eligible and explicitly prioritised jobs.
-            steps.writes.append(_change(entry, of, entry.applied.site_factor, 0))
+            if self._hides(status):
+                # Slurm takes it, but shows it to nobody: on held, not eligible and explicitly prioritised jobs.
+                steps.writes.append(_change(entry, of, entry.applied.site_factor, 0))
+            else:
+                steps.left.append(
+                    Leftover(
+                        entry.job_id,
+                        of.value,
+                        "?",
+                        "slurmctld has not calculated its priority yet, so nothing tells whose site factor it has",
+                        "run it again in some minutes",
+                    )
+                )
         return entry
 
     def _undo_nodes(self, entry: Entry, status: JobStatus, steps: _Steps) -> Entry:
@@ -439,13 +454,25 @@ class _Restore:
                 )
             )
 
+    def _hides(self, status: JobStatus) -> bool:
+        """Whether sprio leaves the job out for what it is, and not because no priority was calculated yet."""
+        if status.held or status.reason in NOT_ELIGIBLE:
+            return True
+        facts = self._cluster()
+        if facts is None:
+            return False
+        since = max(facts.started, float(status.submit_time))
+        return self.clock.time() - since > facts.priority_calc_period + CALCULATION_SECONDS
+
     def _yes_packs(self) -> bool:
-        if self._packs_again is None:
-            try:
-                self._packs_again = self.reader.facts().release in YES_PACKS_AGAIN
-            except SlurmError:
-                self._packs_again = False
-        return self._packs_again
+        facts = self._cluster()
+        return facts is not None and facts.release in YES_PACKS_AGAIN
+
+    def _cluster(self) -> ClusterFacts | None:
+        if self._facts is None:
+            with contextlib.suppress(SlurmError):
+                self._facts = self.reader.facts()
+        return self._facts
 
     def _announce(self, entries: dict[int, Entry], work: Mapping[int, _Steps]) -> None:
         """Put the neutral values in doubt first, so that a daemon that goes on after an interrupt takes them for ours."""

@@ -21,6 +21,7 @@ from apscheduler.triggers.interval import IntervalTrigger
 from rltuned import __version__
 from rltuned.config import Config, Effective, SlurmSection
 from rltuned.daemon.clock import Clock, SystemClock
+from rltuned.daemon.endpoint import serve as serve_metrics
 from rltuned.daemon.files import make_directory
 from rltuned.daemon.history import RunTimes
 from rltuned.daemon.journal import Journal
@@ -28,7 +29,6 @@ from rltuned.daemon.lock import Lock, holder
 from rltuned.daemon.logs import make
 from rltuned.daemon.loop import CycleOutcome, Daemon, load_policy
 from rltuned.daemon.metrics import Metrics
-from rltuned.daemon.metrics import serve as serve_metrics
 from rltuned.daemon.notify import Notifier
 from rltuned.daemon.pace import SteadyScheduler
 from rltuned.daemon.planning import Ending, Estimating, Planning, no_estimates, none_ended
@@ -86,7 +86,11 @@ def serve(
     with ExitStack() as stack:
         journal, owns = _journal(config, clock, stack, dry_run=dry_run)
         metrics = Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
-        endpoint = serve_metrics(metrics, config.metrics) if not once else None
+
+        def stays(why: str) -> None:
+            log.error("metrics.refused", sentence="The old certificate and users stay in force.", reason=why)
+
+        endpoint = serve_metrics(metrics, config.metrics, stays) if not once else None
         if endpoint is not None:
             stack.callback(endpoint.close)
         reader = connect_reader(config.slurm)

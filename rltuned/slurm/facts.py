@@ -1,5 +1,6 @@
 """What `doctor` and the start-up checks need to know about a cluster. Imports no NumPy (see package)."""
 
+import math
 import os
 import pwd
 import re
@@ -7,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from rltuned.errors import SlurmError
+from rltuned.errors import SlurmError, SlurmParseError
 from rltuned.slurm import parse
 from rltuned.slurm.port import ClusterFacts, Privilege
 from rltuned.slurm.process import Runner, failure
@@ -68,9 +69,19 @@ def facts_from(config: Mapping[str, str], runner: Runner, uid: int) -> ClusterFa
         accounting_reachable=reachable,
         accounting_tres=tuple(part for part in config.get("AccountingStorageTRES", "").split(",") if part),
         priority_calc_period=parse.config_seconds(config.get("PriorityCalcPeriod", "00:05:00")),
+        started=_boot_time(config.get("BOOT_TIME", "")),
         preempt_type=_plugin(config.get("PreemptType", "")),
         select_type=config.get("SelectType", ""),
     )
+
+
+def _boot_time(value: str) -> float:
+    """Epoch seconds; 0 where it cannot be understood."""
+    try:
+        seconds = parse.epoch(value)
+    except SlurmParseError:
+        return 0.0
+    return 0.0 if math.isnan(seconds) else seconds
 
 
 def _admin_level(runner: Runner, user: str) -> tuple[Privilege, bool]:

@@ -9,8 +9,9 @@ raise where the answer is cut short, or where so many rows are strange that the 
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Final, NamedTuple, TypeVar
 
 from rltuned.cluster import durations
@@ -74,7 +75,7 @@ def columns(answer: str, fields: tuple[str, ...], command: str) -> list[list[str
         start = end + len(_ROW_END)
         # The newline that ends a row sticks to the front of the next row's first value. Rows − 1 of those and the last one
         # are all newlines there are, so no other value holds one.
-        if len(values) != rows * width or not all(value.startswith("\n") for value in values[width::width]):
+        if len(values) != rows * width or not all(map(str.startswith, values[width::width], repeat("\n"))):
             raise _misfit(answer, fields, command)
         values[width::width] = [value[1:] for value in values[width::width]]
         for index, column in enumerate(table):
@@ -88,6 +89,29 @@ def columns(answer: str, fields: tuple[str, ...], command: str) -> list[list[str
                     shared[index] = None  # ids and the like: nothing to share
             column.extend(found)
     return table
+
+
+def rows_of(answer: str, ids: Collection[str], id_columns: int, width: int) -> str:
+    """The rows of a separated table in which one of the first `id_columns` is one of `ids` (job ids, as text).
+
+    The whole answer where it is cut short, a row does not have `width` fields, or an id is no plain number: then all has to
+    be looked at. To take the other rows apart is most of the work with a table of 100,000.
+    """
+    if not answer.endswith(_ROW_END) or not answer.isascii():
+        return answer
+    rows = answer.split(_ROW_END)[:-1]
+    if answer.count("\n") != len(rows) or set(map(str.count, rows, repeat(SEPARATOR))) != {width - 1}:
+        return answer
+    kept = [False] * len(rows)
+    starts = [0] * len(rows)
+    for _ in range(id_columns):
+        ends = [row.find(SEPARATOR, start) for row, start in zip(rows, starts, strict=True)]
+        values = [row[start:end] for row, start, end in zip(rows, starts, ends, strict=True)]
+        starts = [end + 1 for end in ends]
+        if not (all(values) and "".join(values).isdigit()) or any(map(str.startswith, values, repeat("0"))):
+            return answer
+        kept = [keep or value in ids for keep, value in zip(kept, values, strict=True)]
+    return "".join([row + _ROW_END for row, keep in zip(rows, kept, strict=True) if keep])
 
 
 class Misfit(NamedTuple):
@@ -184,16 +208,16 @@ def row_by_row(
 
 # --- numbers -----------------------------------------------------------------------------------------------------
 
-_INTEGER = re.compile(r"-?[0-9]{1,19}\Z", re.ASCII)
+_INTEGER = re.compile(r"-?[0-9]{1,15}\Z", re.ASCII)
 _COUNT = re.compile(r"([0-9]{1,15})(\.[0-9]{1,9})?([KMGTP]?)(?:-[0-9]{1,15}(?:\.[0-9]{1,9})?[KMGTP]?)?\Z", re.ASCII)
 _POWER: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 
 def integer(value: str) -> int:
-    """A plain decimal integer of 64 bits."""
-    if not _INTEGER.match(value) or not -(2**63) <= (number := int(value)) < 2**63:
+    """A plain decimal integer of at most 15 digits: a few thousand of them add up in 64 bits."""
+    if not _INTEGER.match(value):
         raise _bad("number", value)
-    return number
+    return int(value)
 
 
 def plain_integers(values: list[str]) -> list[int] | None:

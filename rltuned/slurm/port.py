@@ -52,6 +52,8 @@ class ClusterFacts:
     accounting_tres: tuple[str, ...]
     priority_calc_period: float
     """Seconds."""
+    started: float = 0.0
+    """When slurmctld started, epoch seconds; 0: unknown. sprio lists a job from the first calculation after that on."""
     preempt_type: str = ""
     select_type: str = ""
 

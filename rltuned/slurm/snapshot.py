@@ -201,12 +201,18 @@ def build_partitions(
 # --- jobs --------------------------------------------------------------------------------------------------------
 
 
+_WORDS: Final = 8
+_LAST_MOMENT: Final = 10**12
+"""What a column of moments may hold to be read at once: few words, and numbers that `parse.epoch` takes."""
+
+
 class _Columns:
     """squeue's columns as arrays: each distinct text is read once. What cannot be understood is noted with its row."""
 
     def __init__(self, columns: Mapping[str, list[str]], strange: dict[int, str]) -> None:
         self._columns = columns
         self._strange = strange
+        self._coded: dict[str, tuple[list[str], Codes]] = {}
 
     def __getitem__(self, field: str) -> list[str]:
         return self._columns[field]
@@ -219,25 +225,35 @@ class _Columns:
 
         `instead` stands for a text that it does not understand.
         """
-        values = self._columns[field]
-        # Most columns hold one text only; comparing is much cheaper than looking each up.
-        constant = bool(values) and values.count(values[0]) == len(values)
-        index = {values[0]: 0} if constant else {value: code for code, value in enumerate(dict.fromkeys(values))}
+        texts, codes = self.coded(field)
         found: list[_T] = []
         wrong: dict[str, SlurmParseError] = {}
-        for value in index:
+        for value in texts:
             try:
                 found.append(reads(value))
             except SlurmParseError as error:
                 found.append(instead)
                 wrong[value] = error
         if wrong:
-            for row, value in enumerate(values):
+            for row, value in enumerate(self._columns[field]):
                 if value in wrong:
                     self.note(row, field, wrong[value])
-        if constant:
-            return found, np.zeros(len(values), dtype=np.int32)
-        return found, np.fromiter(map(index.__getitem__, values), np.int32, count=len(values))
+        return found, codes
+
+    def coded(self, field: str) -> tuple[list[str], Codes]:
+        """The distinct texts of a column, in order of first appearance, and which of them each row has. Found once."""
+        if field not in self._coded:
+            values = self._columns[field]
+            # Most columns hold one text only; comparing is much cheaper than looking each up.
+            if values and values.count(values[0]) == len(values):
+                self._coded[field] = values[:1], np.zeros(len(values), dtype=np.int32)
+            else:
+                index = {value: code for code, value in enumerate(dict.fromkeys(values))}
+                self._coded[field] = (
+                    list(index),
+                    np.fromiter(map(index.__getitem__, values), np.int32, count=len(values)),
+                )
+        return self._coded[field]
 
     def note(self, row: int, field: str, error: SlurmParseError | str) -> None:
         """This row cannot be understood."""
@@ -263,15 +279,36 @@ class _Columns:
         return np.array(found, dtype=np.int64)[codes]
 
     def times(self, field: str, reads: Callable[[str], float] = parse.epoch) -> Floats:
-        plain = parse.plain_integers(self._columns[field])
-        return self.floats(field, reads) if plain is None else np.array(plain, dtype=np.float64)
+        values = self._columns[field]
+        plain = parse.plain_integers(values)
+        if plain is not None:
+            return np.array(plain, dtype=np.float64)
+        # Moments are nearly all different, and some are missing, in a few words: only these are looked at by themselves.
+        words = {value: "0" for value in set(values) if not value.isdigit()}
+        plain = parse.plain_integers(list(map(words.get, values, values)))
+        if plain is None or len(words) > _WORDS or max(plain) >= _LAST_MOMENT:
+            return self.floats(field, reads)
+        found = np.array(plain, dtype=np.float64)
+        for word in words:
+            rows = np.fromiter(map(word.__eq__, values), dtype=np.bool_, count=len(values))
+            try:
+                found[rows] = reads(word)
+            except SlurmParseError as error:
+                found[rows] = math.nan
+                for row in np.flatnonzero(rows).tolist():
+                    self.note(row, field, error)
+        return found
 
     def category(self, field: str) -> Category:
         """As `Category.of`."""
-        found, codes = self.distinct(field, parse.text, "")
-        names = tuple(dict.fromkeys(name for name in found if name))
-        code = {name: number for number, name in enumerate(names)}
-        return Category(np.array([code.get(name, -1) for name in found], dtype=np.int32)[codes], names)
+        return _category(*self.distinct(field, parse.text, ""))
+
+
+def _category(values: Sequence[str], codes: Codes) -> Category:
+    """As `Category.of` of ``[values[code] for code in codes]``, where each value appears first before those behind it."""
+    names = tuple(dict.fromkeys(name for name in values if name))
+    code = {name: number for number, name in enumerate(names)}
+    return Category(np.array([code.get(name, -1) for name in values], dtype=np.int32)[codes], names)
 
 
 def build_jobs(
@@ -326,18 +363,13 @@ def _table(
     partitions: Sequence[Partition],
 ) -> JobTable:
     """One row for each row of the columns; `array_tasks`: pending tasks of each."""
-    state = np.array([_STATES.get(value, int(JobState.OTHER)) for value in table["StateCompact"]], dtype=np.int8)
+    states, state_of = table.coded("StateCompact")
+    state = np.array([_STATES.get(value, int(JobState.OTHER)) for value in states], dtype=np.int8)[state_of]
     running = state == JobState.RUNNING
     requests = _requests(table)
     end_time = table.times("EndTime")
     node_ptr, node_idx = concatenate_nodes(_nodes_of(table, nodes, running))
-    shown = table["OverSubscribe"]
-    exclusive = table.get(EXCLUSIVE)
-    pairs: list[tuple[str, str | None]] = (
-        [(value, None) for value in shown] if exclusive is None else list(zip(shown, exclusive, strict=True))
-    )
-    shares = {pair: oversubscribe(*pair) for pair in set(pairs)}
-    alone = {pair: asked_exclusive(value, pair[1]) for pair, value in shares.items()}
+    shares, alone = _shares(table)
     priority = table.ints("PriorityLong", parse.integer)
     unknown = Factors(0, 0, 0)
     site, base, least = np.array([factors.get(job, unknown) for job in ids], dtype=np.int64).reshape(len(ids), 3).T
@@ -375,7 +407,7 @@ def _table(
         tmp=np.nan_to_num(table.floats("MinTmpDisk", parse.memory)),
         features=table.category("Feature"),
         req_nodes=table.category("ReqNodes"),
-        exc_nodes=Category.of([excluded.get(job, "") for job in ids]),
+        exc_nodes=_excluded(excluded, ids),
         dependent=table.bools("Dependency", parse.depends),
         held=(state == JobState.PENDING)
         & ((priority == 0) | table.bools("Reason", lambda value: value.startswith("JobHeld"))),
@@ -385,11 +417,34 @@ def _table(
         site_known=np.array([job in factors for job in ids], dtype=np.bool_),
         base=base,
         base_least=least,
-        oversubscribe=Category.of([shares[pair].value for pair in pairs]),
-        exclusive=np.array([alone[pair] for pair in pairs], dtype=np.bool_),
+        oversubscribe=shares,
+        exclusive=alone,
         node_ptr=node_ptr,
         node_idx=node_idx,
     )
+
+
+def _shares(table: _Columns) -> tuple[Category, npt.NDArray[np.bool_]]:
+    """OverSubscribe of each job, and whether it asked for nodes of its own."""
+    if table.get(EXCLUSIVE) is None:
+        shown, codes = table.coded("OverSubscribe")
+        pairs: list[tuple[str, str | None]] = [(value, None) for value in shown]
+    else:
+        both = list(zip(table["OverSubscribe"], table[EXCLUSIVE], strict=True))
+        index = {pair: code for code, pair in enumerate(dict.fromkeys(both))}
+        pairs, codes = list(index), np.fromiter(map(index.__getitem__, both), np.int32, count=len(both))
+    values = [oversubscribe(*pair) for pair in pairs]
+    alone = [asked_exclusive(value, pair[1]) for value, pair in zip(values, pairs, strict=True)]
+    return _category([value.value for value in values], codes), np.array(alone, dtype=np.bool_)[codes]
+
+
+def _excluded(excluded: Mapping[int, str], ids: Sequence[int]) -> Category:
+    """As `Category.of`; most jobs exclude nothing."""
+    rows = [row for row, job in enumerate(ids) if job in excluded]
+    some = Category.of([excluded[ids[row]] for row in rows])
+    codes = np.full(len(ids), -1, dtype=np.int32)
+    codes[rows] = some.codes
+    return Category(codes, some.names)
 
 
 def _one_row_per_record(
@@ -514,12 +569,25 @@ def _requests(table: _Columns) -> _Requests:
 
 def _types(tracked: Sequence[str], row: Codes, options: Iterable[tuple[list[dict[str, int]], Codes]]) -> Category:
     """Type by job: the tracked one and those that the options name."""
-    kinds = [tracked[code] for code in row.tolist()]
-    named = [[",".join(sorted(kind for kind in found if kind)) for found in distinct] for distinct, _ in options]
-    for names, (_, codes) in zip(named, options, strict=True):
-        if any(names):
-            for at in np.flatnonzero(np.array([bool(name) for name in names], dtype=np.bool_)[codes]).tolist():
-                if (named_here := names[codes[at]]) != kinds[at]:
-                    # A site may track some types only.
-                    kinds[at] = ",".join(sorted({*kinds[at].split(","), *named_here.split(",")} - {""}))
-    return Category.of(kinds)
+    index: dict[str, int] = {"": 0}
+    kinds = np.array([index.setdefault(kind, len(index)) for kind in tracked], dtype=np.int64)[row]
+    for distinct, codes in options:
+        named = [",".join(sorted(kind for kind in found if kind)) for found in distinct]
+        if any(named):
+            names = np.array([index.setdefault(kind, len(index)) for kind in named], dtype=np.int64)[codes]
+            pairs, of = np.unique(kinds * len(index) + names, return_inverse=True)
+            known = list(index)
+            # A site may track some types only.
+            both = [
+                {*known[pair // len(known)].split(","), *known[pair % len(known)].split(",")} - {""}
+                for pair in pairs.tolist()
+            ]
+            kinds = np.array([index.setdefault(",".join(sorted(kind)), len(index)) for kind in both], dtype=np.int64)[
+                of
+            ]
+    texts = list(index)
+    used, first, of = np.unique(kinds, return_index=True, return_inverse=True)
+    order = np.argsort(first)  # of first appearance
+    place = np.empty(len(order), dtype=np.int32)
+    place[order] = np.arange(len(order))
+    return _category([texts[kind] for kind in used[order].tolist()], place[of])

@@ -3,8 +3,9 @@
 A row that cannot be understood is given to a `Collector` and costs the job that it is about, no other: see `parse`.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from rltuned.cluster.changes import JobStatus, OverSubscribe
 from rltuned.cluster.unread import Collector, RowKind, Skipped
@@ -139,12 +140,14 @@ def skip_jobs(
         unread.listed[RowKind.JOB] = {*_all_ids(table), *unread.jobs}
 
 
+EXCLUDED_FIELDS: Final = ("id", "array", "tasks", "excluded")
+
+
 def excluded_nodes(runner: Runner, unread: Collector) -> dict[int, str]:
     """Excluded nodes by job (or array) id; jobs that exclude none are left out."""
-    fields = ("id", "array", "tasks", "excluded")
-    table, misfits = parse.table(runner.ask("excluded"), fields, "squeue (excluded)")
+    table, misfits = parse.table(runner.ask("excluded"), EXCLUDED_FIELDS, "squeue (excluded)")
     found, wrong = parse.row_by_row(table, _excluded)
-    _skip_misfits(misfits, RowKind.EXCLUDED_NODES, 2, len(fields), unread)
+    _skip_misfits(misfits, RowKind.EXCLUDED_NODES, 2, len(EXCLUDED_FIELDS), unread)
     _skip_rows(wrong, RowKind.EXCLUDED_NODES, "squeue (excluded)", 2, len(table[0]), unread)
     if RowKind.EXCLUDED_NODES in unread.listed:
         unread.listed[RowKind.EXCLUDED_NODES] = {*_ids_in(table[0]), *_ids_in(table[1])}
@@ -302,6 +305,34 @@ def asked_exclusive(value: OverSubscribe, exclusive: str | None) -> bool:
     return exclusive != "NO"
 
 
+_ID_COLUMNS: Final[Mapping[str, tuple[int, int]]] = {
+    "status": (2, len(STATUS_FIELDS)),
+    "status-exclusive": (2, len(STATUS_FIELDS) + 1),
+    "excluded": (2, len(EXCLUDED_FIELDS)),
+    "site-factors": (1, len(SITE_FIELDS)),
+}
+"""How many columns of a table, from the first on, name the jobs that a row is about; and how many there are."""
+
+
+class _RowsOf(Runner):
+    """Runs each command once. Of its tables only the rows of some jobs are left, unless they are all needed (`whole`)."""
+
+    def __init__(self, runner: Runner, job_ids: Iterable[int]) -> None:
+        self._runner = runner
+        self._ids = frozenset(map(str, job_ids))
+        self._answers: dict[str, Answer] = {}
+        self.whole = False
+
+    def run(self, name: str, argument: str | None = None, stdin: str = "", second: str | None = None) -> Answer:
+        """See `Runner`."""
+        if name not in self._answers:
+            self._answers[name] = self._runner.run(name, argument, stdin, second)
+        answer, columns = self._answers[name], _ID_COLUMNS.get(name)
+        if self.whole or columns is None:
+            return answer
+        return replace(answer, stdout=parse.rows_of(answer.stdout, self._ids, *columns))
+
+
 def read_status(runner: Runner, job_ids: Sequence[int] | None) -> dict[int, JobStatus]:
     """Status of these jobs, None: of every pending one. Four commands whatever the number of jobs.
 
@@ -310,7 +341,21 @@ def read_status(runner: Runner, job_ids: Sequence[int] | None) -> dict[int, JobS
     Raises:
         SlurmUnavailableError, SlurmParseError: no, late or cut-short answer, or one of a format that is not known.
     """
-    unread = Collector()
+    if job_ids is None:
+        return _read_status(runner, None, Collector())
+    narrow, unread = _RowsOf(runner, job_ids), Collector()
+    try:
+        found = _read_status(narrow, job_ids, unread)
+        if not unread:
+            return found
+    except SlurmParseError:
+        pass
+    # What is strange is judged by all rows.
+    narrow.whole = True
+    return _read_status(narrow, job_ids, Collector())
+
+
+def _read_status(runner: Runner, job_ids: Sequence[int] | None, unread: Collector) -> dict[int, JobStatus]:
     table = job_columns(runner, release(runner), unread, brief=True)
     excluded = excluded_nodes(runner, unread)
     factors = site_factors(runner, unread)

@@ -14,20 +14,36 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from cluster.support import NODES, PATIENCE, ROOT, TESTBED, WANTED, Cluster, image_of
+from cluster.support import MIXED_NODES, NODES, PATIENCE, POWER_OFF, ROOT, TESTBED, WANTED, Cluster, image_of
 from pytest_docker.plugin import get_docker_services
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+LONGEST = ("test_replay", "test_scale", "test_systemd")
+"""Modules whose tests take a minute and more: begun first, they are not what all others wait for at the end."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests of real clusters, and puts those of a release one after the other, else in the order that they have.
+
+    Workers get neighbouring tests: most then need clusters of one release, not of all three.
+    """
     here = ROOT / "tests" / "cluster"
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.cluster)
             # A test may start clusters and wait several times on a busy machine; this only ends one that hangs.
             item.add_marker(pytest.mark.timeout(4 * PATIENCE))
+
+    def place(item: pytest.Item) -> tuple[bool, str, bool]:
+        if here not in item.path.parents:
+            return False, "", False
+        asked = item.callspec.params.get("cluster") if hasattr(item, "callspec") else None
+        return True, asked or getattr(item.module, "RELEASE", "24.11"), item.path.stem not in LONGEST
+
+    items.sort(key=place)
 
 
 class Clusters:
@@ -39,37 +55,39 @@ class Clusters:
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
-        self._running: dict[str, Cluster] = {}
+        self._running: dict[tuple[str, str], Cluster] = {}
         kept = os.environ.get("RLTUNED_TEST_PROJECT")
         self._prefix = kept or f"rltuned-test-{os.getpid()}"
         self._cleanup = [] if kept else ["down -v --remove-orphans -t 1"]
 
-    def get(self, release: str) -> Cluster:
-        if release not in self._running:
-            project = f"{self._prefix}-{release.replace('.', '')}"
+    def get(self, release: str, profile: str = "paper") -> Cluster:
+        if (release, profile) not in self._running:
+            mixed = profile == "mixed"
+            project = f"{self._prefix}-{release.replace('.', '')}" + ("-mixed" if mixed else "")
             image = image_of(release)
             services = self._stack.enter_context(
                 get_docker_services(
                     docker_compose_command=f"env RLTUNED_TESTBED_IMAGE={image} {TESTBED}/compose.sh",
-                    docker_compose_file=str(TESTBED / "compose.yaml"),
+                    docker_compose_file=str(TESTBED / ("compose.mixed.yaml" if mixed else "compose.yaml")),
                     docker_compose_project_name=project,
                     docker_setup=["up -d"],
                     docker_cleanup=self._cleanup,
                 )
             )
-            cluster = Cluster(release, project)
+            cluster = Cluster(release, project, MIXED_NODES if mixed else NODES)
 
             def all_nodes_known() -> bool:
                 listed = cluster.sh("sinfo -h -N -o '%N %T'", check=False).stdout
-                return len(set(listed.splitlines())) == len(NODES) and "*" not in listed and "unk" not in listed
+                known = {line.split()[0] for line in listed.splitlines()}
+                return known >= set(cluster.nodes) and "*" not in listed and "unk" not in listed
 
             # A kept cluster may have been left stopped or frozen by an interrupted session.
             if not cluster.slurmctld.running():
                 services.wait_until_responsive(cluster.slurmctld.running, timeout=PATIENCE, pause=0.5)
             cluster.sh("pkill -CONT -x 'slurmctld(-wlm)?' || true")
             services.wait_until_responsive(all_nodes_known, timeout=PATIENCE, pause=0.5)
-            self._running[release] = cluster
-        return self._running[release]
+            self._running[release, profile] = cluster
+        return self._running[release, profile]
 
 
 @pytest.fixture(scope="session")
@@ -90,6 +108,16 @@ def cluster(request: pytest.FixtureRequest, clusters: Clusters) -> Iterator[Clus
     # A test that froze or cut something must not leave it so for a person looking at the cluster.
     running.unblock_network()
     running.sh("pkill -CONT -x 'slurmctld(-wlm)?' || true")
+
+
+@pytest.fixture(params=WANTED)
+def mixed_cluster(request: pytest.FixtureRequest, clusters: Clusters) -> Iterator[Cluster]:
+    """Likewise of the testbed's profile "mixed": a node of each kind that real sites have."""
+    running = clusters.get(request.param, "mixed")
+    running.sh(f"rm -f {POWER_OFF}", service="mixed")
+    running.reset()
+    yield running
+    running.sh(f"rm -f {POWER_OFF}", service="mixed")
 
 
 @pytest.fixture

@@ -45,6 +45,10 @@ on_one_release = pytest.mark.parametrize("cluster", [NEWEST], indirect=True)
 """For a test of what rltuned does by itself (its lock, its files), whichever Slurm there is."""
 
 NODES = ("k80-1", "k80-2", "m40-1", "p100-1", "p100-2")
+MIXED_NODES = ("auto1", "core1", "cpu1", "maint1", "mig1", "multi1", "plain1", "resv1", "shard1", "smt1")
+"""Nodes of the profile "mixed" that are always up; docs/testbed.md."""
+POWER_OFF = "/run/no-power"
+"""While this file is there, in the service `mixed`, none of its cloud nodes comes up."""
 USERS = ("alice", "bob", "carol", "dave")
 OPERATOR = "rltuned"
 UNPRIVILEGED = "visitor"
@@ -212,6 +216,8 @@ class Cluster:
 
     release: str
     project: str
+    nodes: tuple[str, ...] = NODES
+    """Those that are idle when nothing runs."""
     _containers: dict[str, str] = field(default_factory=dict)
     _conf_changed: bool = False
     _blocked: set[str] = field(default_factory=set)
@@ -341,7 +347,9 @@ class Cluster:
 
     def fill(self, user: str = "dave") -> int:
         """Occupies every node wholly, so that what is submitted next stays pending; returns the job id."""
-        job = self.submit(user, "-p", "urgent", f"-N{len(NODES)}", "--exclusive", "-t", "1-0", command="sleep 86400")
+        job = self.submit(
+            user, "-p", "urgent", f"-N{len(self.nodes)}", "--exclusive", "-t", "1-0", command="sleep 86400"
+        )
         self.wait_state(job, "RUNNING")
         return job
 
@@ -493,14 +501,11 @@ class Cluster:
     def start_host(self, service: str, target: str, *options: str) -> None:
         """Adds a container of another image of the testbed to this cluster: its network, its munge key; under a name."""
         command = ["docker", "run", "-d", "--network", f"{self.project}_default", "--hostname", service]
-        command += [
-            "--network-alias",
-            service,
-            "-v",
-            f"{self.project}_munge:/etc/munge",
-            *options,
-            image_of(self.release, target),
-        ]
+        command += ["--network-alias", service, "-v", f"{self.project}_munge:/etc/munge"]
+        # compose takes it for one of its own that its file does not name: "down" removes it, were the test killed.
+        labels = {"project": self.project, "service": service, "oneoff": "False", "config-hash": "none"}
+        command += [part for key, value in labels.items() for part in ("--label", f"com.docker.compose.{key}={value}")]
+        command += [*options, image_of(self.release, target)]
         started = subprocess.run(command, check=False, capture_output=True, text=True)
         if started.returncode != 0:
             raise CommandFailedError(f"{shlex.join(command)}\n{started.stderr}")
@@ -590,8 +595,11 @@ class Cluster:
         elif partitions != self._partitions:
             # Takes the partitions of slurm.conf again, and drops those that a test made.
             self.run(["scontrol", "reconfigure"])
-        idle = f"[ $(sinfo -h -N -o '%N %T' | sort -u | grep -c ' idle$') = {len(NODES)} ]"
-        wait_until(lambda: self.sh(idle, check=False).returncode == 0, "every node is idle again")
+        query = "sinfo -h -N -t idle -o '%N %T'"
+        wait_until(
+            lambda: {f"{node} idle" for node in self.nodes} <= set(self.sh(query, check=False).stdout.splitlines()),
+            "every node is idle again",
+        )
 
     # --- the daemon ---
 

@@ -89,9 +89,9 @@ def test_a_refused_submission_says_what_sbatch_said(cluster: Cluster):
 
 
 def test_a_task_that_fails_is_named_and_the_run_goes_on_with_resume(cluster: Cluster):
-    elsewhere = ["--executor", "slurm", "--slurm-tasks", "2", "--slurm-option", "nodelist=p100-2"]
+    slurm = ["--executor", "slurm", "--slurm-tasks", "2"]
     # That node has neither the directory nor rltuned.
     with pytest.raises(AssertionError, match=r"Slurm job \d+_\d of the evaluation failed; --resume goes on"):
-        evaluate(cluster, "r.json", *elsewhere)
-    evaluate(cluster, "r.json", "--executor", "slurm", "--slurm-option", f"nodelist={NODE}", "--resume")
+        evaluate(cluster, "r.json", *slurm, "--slurm-option", "nodelist=p100-2")
+    evaluate(cluster, "r.json", *slurm, "--slurm-option", f"nodelist={NODE}", "--resume")
     assert len(report(cluster, "r.json")["windows"]) == 3

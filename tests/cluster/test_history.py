@@ -53,7 +53,9 @@ def test_estimates_follow_the_finished_jobs_and_survive_slurmdbd(finished: Clust
             "carol's past is known",
         )
         answer = rltuned.explain(carol)[carol]
-        taken = [int(row) for row in cluster.sh("sacct -nPX -u carol -s CD -o ElapsedRaw").stdout.split()]
+        taken = [
+            int(row) for row in cluster.sh("sacct -nPX -u carol -S now-30minutes -s CD -o ElapsedRaw").stdout.split()
+        ]
         assert min(taken) - 1.0 <= answer["run_time_estimate"] <= max(taken) + 1.0
         record = rltuned.record()
         assert record.column("rank")[carol] < record.column("rank")[dave]

@@ -7,7 +7,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING, Final
 
-from cluster.daemon_support import SLURM_USER, Rltuned
+from cluster.daemon_support import SLURM_USER, Rltuned, named
 from cluster.support import Cluster
 from cluster.test_placement import queue_at_rest
 
@@ -200,12 +200,16 @@ def test_what_slurm_refuses_of_hostile_requests_is_refused_and_the_rest_harms_no
         assert not CONTROL.search(rltuned.run("plan").stdout)
 
 
-def test_a_qos_named_with_the_readers_separator_is_an_error_and_not_a_wrong_queue(cluster: Cluster) -> None:
+def test_a_qos_named_with_the_readers_separator_costs_its_own_jobs_and_is_no_wrong_queue(cluster: Cluster) -> None:
     with entities(cluster, (SEPARATOR,)), Rltuned(cluster, user=SLURM_USER) as rltuned, queue_at_rest(cluster):
-        cluster.submit("bob", "-t", "5")
-        assert rltuned.run("plan").returncode == 0
-        submit(cluster, [["--uid=alice", f"--account={SEPARATOR}", f"--qos={SEPARATOR}"]])
-        done = rltuned.run("plan", check=False)
-        assert done.returncode == 5
-        assert "fields instead of" in done.stderr
-        assert not CONTROL.search(done.stderr)
+        plain = cluster.submit("bob", "-t", "5")
+        (hostile,) = submit(cluster, [["--uid=alice", f"--account={SEPARATOR}", f"--qos={SEPARATOR}"]])
+        cluster.wait_sprio([plain, hostile])
+        cycle = rltuned.cycle()
+        assert cycle.record.managed == [plain]
+        (event,) = named(cycle.log, "rows.skipped")
+        assert f"job {hostile}: " in event["rows"][0]
+        assert "fields instead of" in event["rows"][0]
+        said = rltuned.doctor()["answers"]
+        assert (said["severity"], f"job {hostile}: " in said["cause"]) == ("warning", True)
+        assert not CONTROL.search(rltuned.run("doctor", check=False).stdout + cycle.log)

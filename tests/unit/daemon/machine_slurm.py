@@ -575,6 +575,7 @@ class Commands(Runner):
             "AccountingStorageType   = accounting_storage/slurmdbd",
             "ClusterName             = model",
             "PriorityCalcPeriod      = 00:00:30",
+            f"BOOT_TIME               = {int(self.slurm.started)}",
             "PriorityType            = priority/multifactor",
             "SchedulerParameters     = bf_continue",
             "SchedulerType           = sched/backfill",

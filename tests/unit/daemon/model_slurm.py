@@ -16,8 +16,10 @@ from rltuned.cluster.build import job_table, node_table
 from rltuned.cluster.changes import Change, Field, JobStatus, Outcome, OverSubscribe, WriteResult
 from rltuned.cluster.hostlist import expand
 from rltuned.cluster.tables import Health, Partition, Snapshot
+from rltuned.cluster.unread import Collector, RowKind, Skipped
 from rltuned.errors import SlurmDeniedError, SlurmUnavailableError
 from rltuned.slurm.port import ClusterFacts, Privilege
+from rltuned.slurm.status import with_strange
 
 NODES = ("n1", "n2", "n3", "n4")
 SHOWS_NO_FOR_DEFAULT = (25, 11)
@@ -96,6 +98,8 @@ class ModelSlurm:
     ageing: float = 0.0
     """Priority points per second."""
     jobs: dict[int, Job] = field(default_factory=dict)
+    started: float = 0.0
+    """When slurmctld was started."""
     calculated: bool = True
     """sprio is empty until the first calculation after a start."""
     up: bool = True
@@ -107,6 +111,10 @@ class ModelSlurm:
     log: list[tuple[int, str, object]] = field(default_factory=list)
     """(job, field, value) of each update that was carried out."""
     violations: list[str] = field(default_factory=list)
+    strange: set[int] = field(default_factory=set)
+    """Jobs whose rows the reader cannot understand."""
+    nameless: set[int] = field(default_factory=set)
+    """And those of whose rows it cannot even read the id."""
     before_update: Callable[[int], None] = lambda _: None
     """Called before each single update with its number; may raise `Killed` or change the world."""
     before_read: Callable[[int], None] = lambda _: None
@@ -154,7 +162,7 @@ class ModelSlurm:
 
     def restart(self) -> None:
         """Stopped in order and started: all is kept, sprio is empty until the next calculation."""
-        self.up, self.calculated = True, False
+        self.up, self.calculated, self.started = True, False, self.clock.time()
 
     def crash_and_start(self) -> None:
         """kill -9 and started: back to the last saved state."""
@@ -328,12 +336,15 @@ class ModelReader:
             accounting_reachable=True,
             accounting_tres=("gres/gpu",),
             priority_calc_period=60.0,
+            started=slurm.started,
         )
 
     def snapshot(self, now: float) -> Snapshot:
         self._reach()
         slurm = self.slurm
-        jobs = list(slurm.jobs.values())
+        lost = {job.job_id for job in slurm.jobs.values() if job.job_id in slurm.strange and job.state != "PD"}
+        jobs = [job for job in slurm.jobs.values() if job.job_id not in lost | slurm.nameless]
+        strange = [job.job_id in slurm.strange for job in jobs]
         table = job_table(
             len(jobs),
             job_id=[job.job_id for job in jobs],
@@ -344,14 +355,14 @@ class ModelReader:
             partition=[job.partition for job in jobs],
             qos=[job.qos for job in jobs],
             reason=[slurm.reason(job) for job in jobs],
-            submit_time=[float(job.submit_time) for job in jobs],
+            submit_time=[0.0 if odd else float(job.submit_time) for job, odd in zip(jobs, strange, strict=True)],
             eligible_time=[np.nan if job.dependent or job.hold else float(job.submit_time) for job in jobs],
             time_limit=[job.time_limit for job in jobs],
             gpus=[job.gpus for job in jobs],
             exc_nodes=[job.exc_nodes for job in jobs],
             dependent=[job.dependent for job in jobs],
             held=[bool(job.hold) for job in jobs],
-            priority=[slurm.priority(job) for job in jobs],
+            priority=[0 if odd else slurm.priority(job) for job, odd in zip(jobs, strange, strict=True)],
             base=[slurm.alone(job) for job in jobs],
             nice=[job.nice for job in jobs],
             site_factor=[job.site_factor if slurm.listed(job) else 0 for job in jobs],
@@ -362,11 +373,27 @@ class ModelReader:
         nodes = node_table(NODES, ("p100",), 4)
         everything = np.arange(len(NODES), dtype=np.int32)
         partitions = (Partition("gpu", everything, True, 1, slurm.shares, 1, float("inf"), default=True),)
-        return Snapshot(now, slurm.release, table, nodes, partitions, Health())
+        return Snapshot(now, slurm.release, table, nodes, partitions, Health(), self._unread().found())
+
+    def _unread(self) -> Collector:
+        unread, slurm = Collector(), self.slurm
+        for job in slurm.strange & slurm.jobs.keys():
+            unread.skip(
+                Skipped(RowKind.JOB, str(job), f"squeue, job {job}, column Nice: number: cannot understand '?'"), [job]
+            )
+        for _ in slurm.nameless & slurm.jobs.keys():
+            unread.skip(Skipped(RowKind.JOB, "", "squeue, job ?: job id: cannot understand '?'"))
+            unread.listed[RowKind.JOB] = slurm.jobs.keys() - slurm.nameless
+        return unread
 
     def status(self, job_ids: Sequence[int] | None = None) -> dict[int, JobStatus]:
         self._reach()
-        slurm, wanted = self.slurm, None if job_ids is None else set(job_ids)
+        wanted, unread = None if job_ids is None else set(job_ids), self._unread()
+        found = {job: status for job, status in self._statuses(wanted).items() if job not in self.slurm.nameless}
+        return with_strange(found, wanted, unread) if unread else found
+
+    def _statuses(self, wanted: set[int] | None) -> dict[int, JobStatus]:
+        slurm = self.slurm
         return {
             job.job_id: JobStatus(
                 job_id=job.job_id,

@@ -5,9 +5,7 @@ import subprocess
 import pytest
 from prometheus_client import generate_latest
 
-from rltuned.config import MetricsSection
-from rltuned.daemon.metrics import Metrics, serve
-from rltuned.errors import ConfigError
+from rltuned.daemon.metrics import Metrics
 
 
 def exposition():
@@ -40,16 +38,3 @@ def test_names_follow_the_conventions_base_units_and_total_only_on_counters():
 def test_no_label_can_name_a_job_a_user_or_an_account():
     labels = set(re.findall(r'[{,](\w+)="', exposition()))
     assert labels == {"version", "outcome", "phase", "le", "field", "reason", "stage", "state", "kind", "result"}
-
-
-def test_a_port_in_use_is_named():
-    endpoint = serve(Metrics(), MetricsSection(port=0))
-    try:
-        with pytest.raises(ConfigError, match=f"metrics.port {endpoint.port}"):
-            serve(Metrics(), MetricsSection(port=endpoint.port))
-    finally:
-        endpoint.close()
-
-
-def test_switched_off_there_is_no_endpoint():
-    assert serve(Metrics(), MetricsSection(enabled=False)) is None

@@ -251,11 +251,29 @@ def test_ids_that_start_over_belong_to_other_jobs(bench):
 def test_our_factor_under_somebodys_explicit_priority_is_cleared_without_touching_the_priority(bench):
     bench.cycle([4, 3, 2, 1])
     bench.slurm.admin_priority(1, 99)
+    bench.clock.sleep(60.0)  # long enough after its submission, or sprio might list it only later
     report = bench.restore()
     assert bench.slurm.priority(bench.slurm.jobs[1]) == 99
     bench.slurm.do_release(1)
     assert bench.slurm.priority(bench.slurm.jobs[1]) == 1000
     assert report.complete
+
+
+@pytest.mark.parametrize("whose", ["ours", "an admin's"])
+def test_before_slurmctld_has_calculated_nobody_can_tell_whose_factor_it_is_and_none_is_taken_back(bench, whose):
+    bench.cycle([4, 3, 2, 1])
+    if whose == "an admin's":
+        bench.slurm.admin_site_factor(1, 77)
+    bench.slurm.restart()
+    written = bench.slurm.updates
+    report = bench.restore()
+    assert bench.slurm.updates == written
+    assert {item.job_id for item in report.left} == {1, 4} | {2, 3}
+    assert "has not calculated" in report.left[0].reason
+    bench.slurm.calculate()
+    bench.restore()
+    assert bench.slurm.jobs[1].site_factor == (0 if whose == "ours" else 77)
+    assert bench.slurm.jobs[4].site_factor == 0
 
 
 def test_orphans_are_reported_and_cleared_only_when_asked_for(bench):

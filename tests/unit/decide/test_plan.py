@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rltuned.cluster.changes import Applied, ApplyMode, Field, History
+from rltuned.cluster.unread import Unread
 from rltuned.config import Config, CycleSection, DecideSection, PlacementApply, PlacementSection, ScopeSection, Stage
 from rltuned.decide import Plan, Veto, explain, plan, record
 from rltuned.decide.explain import Verdict
@@ -105,6 +106,22 @@ def test_each_kind_of_job_that_is_left_alone_has_its_reason(columns, veto):
     answer = explain(record(result), 3)
     assert answer.verdict is Verdict.NOT_MANAGED
     assert answer.veto.startswith(veto.value)
+
+
+def test_a_job_that_cannot_be_understood_is_left_alone_and_counts_for_the_others():
+    jobs = pending(3, time_limit=[5000.0, 4000.0, 60.0])
+    snap = replace(
+        make_snapshot(jobs), unread=Unread(jobs={3: "squeue, job 3, column Nice: number: cannot understand"})
+    )
+    result = plan(snap, by_name("sjf"), QUIET)
+    assert {reason: list(rows) for reason, rows in result.scope.vetoed().items()} == {Veto.UNREADABLE: [2]}
+    assert 3 not in {change.job_id for change in result.changes}
+    # What is ours on it is not taken back by a plan: nothing says that it is still there.
+    ours = History({3: Applied(3, int(jobs.submit_time[2]), 0.0, site_factor=7)})
+    assert plan(snap, by_name("sjf"), QUIET, ours).withdraw == ()
+    answer = explain(record(result), 3)
+    assert answer.verdict is Verdict.NOT_MANAGED
+    assert "rltuned doctor" in answer.veto
 
 
 def _third(name, value):

@@ -41,6 +41,19 @@ def _placed(*ways):
     return Placement(SolveOutcome.OPTIMAL, ways, 0.0, 0.0, np.zeros(6, dtype=np.int32))
 
 
+def test_nothing_is_isolated_on_a_node_that_is_asleep_or_kept_off_the_others_for_it():
+    asleep = np.array([False, True] + [False] * 4)
+    placed = _placed(
+        _way(0, Kind.SPREAD, 0, (1,)), _way(1, Kind.SPREAD, 0, (2,)), _way(2, Kind.PACK, 0, (1,)), _way(3, nodes=(3,))
+    )
+    steering = steer(placed, _problem(), asleep)
+    assert (steering.isolate, steering.pack) == ((1,), (3,))
+    assert steering.exclude.keys() == {1, 3}
+    awake = steer(placed, _problem(), np.zeros(6, dtype=np.bool_))
+    assert awake == steer(placed, _problem())
+    assert (awake.isolate, awake.pack) == ((0, 1), (2, 3))
+
+
 def test_only_jobs_that_spread_now_onto_idle_nodes_are_isolated():
     problem = _problem()
     busy = problem.idle.copy()

@@ -130,8 +130,8 @@ class TestRowsThatDoNotFit:
 
 
 class TestNumbers:
-    @pytest.mark.parametrize("text", [str(2**63), str(-(2**63) - 1), "9" * 19])
-    def test_what_does_not_fit_into_64_bits_is_no_number(self, text):
+    @pytest.mark.parametrize("text", [str(2**63), str(-(2**63) - 1), "9" * 19, "1" * 16, "-" + "1" * 16])
+    def test_what_does_not_fit_into_64_bits_a_few_times_is_no_number(self, text):
         with pytest.raises(SlurmParseError, match="number"):
             parse.integer(text)
 

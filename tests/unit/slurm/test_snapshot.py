@@ -527,6 +527,15 @@ def test_a_strange_node_takes_no_job_and_nothing_else_with_it(slurm):
     assert not snapshot.unread.jobs
 
 
+def test_what_is_said_of_a_strange_row_is_harmless_on_a_terminal(slurm):
+    name = "esc\x1b[31m\u202e"
+    slurm.answer("partitions", PARTITIONS + f"PartitionName={name} AllowGroups=ALL State=UP\n")
+    (row,) = read(slurm, [job(7)]).unread.rows
+    assert row.name == name
+    assert str(row).startswith("partition esc\\x1b[31m\\u202e: scontrol show partition, line 3: no ")
+    assert str(row).isprintable()
+
+
 @pytest.mark.parametrize(
     ("old", "new", "nodes"),
     [

@@ -1,12 +1,17 @@
 """Status: the few facts that decide whether a write is allowed and whether it worked."""
 
 import pytest
-from unit.slurm.standin import RUNNING, job, rows
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from unit.slurm.standin import RUNNING, job, rows, sprio_row
 
 from rltuned.cluster.changes import JobStatus, OverSubscribe
 from rltuned.errors import SlurmParseError
+from rltuned.slurm import parse
 from rltuned.slurm.cli import CliReader
-from rltuned.slurm.commands import SEPARATOR, STATUS_FIELDS
+from rltuned.slurm.commands import REGISTRY, SEPARATOR, STATUS_FIELDS
+from rltuned.slurm.process import Answer, Runner
+from rltuned.slurm.status import read_status
 
 
 def read(slurm, jobs, ids=None, **others):
@@ -114,3 +119,91 @@ def test_the_number_of_commands_does_not_depend_on_the_number_of_jobs(slurm):
     few = len(slurm.calls)
     read(slurm, [job(number) for number in range(1, 2001)], list(range(1, 2001)))
     assert few == len(slurm.calls) - few == 4
+
+
+# --- reading some of many ----------------------------------------------------------------------------------------
+
+
+class Says(Runner):
+    """Gives prepared answers."""
+
+    def __init__(self, **answers):
+        self.answers = {"version": "slurm-wlm 24.11.5\n"} | {
+            name.replace("_", "-"): text for name, text in answers.items()
+        }
+
+    def run(self, name, argument=None, stdin="", second=None):
+        return Answer(REGISTRY[name], self.answers[name], "", 0, 0.0)
+
+
+def table(*lines):
+    return "".join("".join(f"{value}{SEPARATOR}" for value in line) + "\n" for line in lines)
+
+
+NUMBERS = st.integers(1, 9)
+IDS = st.one_of(NUMBERS.map(str), st.sampled_from(["1", "01", "0", "N/A", "?", "", "1_2", "é"]))
+JOBS = st.builds(
+    lambda own, array, task, state, nice, reason: job(
+        JobID=own, ArrayJobID=array or own, ArrayTaskID=task, StateCompact=state, Nice=nice, Reason=reason
+    ),
+    IDS,
+    st.none() | NUMBERS.map(str),
+    st.sampled_from(["N/A", "N/A", "1-4", "3", "x"]),
+    st.sampled_from(["PD", "PD", "R", "?!"]),
+    st.sampled_from(["0", "0", "0", "5", "kind"]),
+    st.sampled_from(["Priority", "Priority", "None", "a\x1fb", "a\nb"]),
+)
+PLAIN = st.builds(job, st.integers(10, 60))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(JOBS, max_size=6),
+    st.lists(PLAIN, max_size=12, unique_by=lambda one: one["JobID"]),
+    st.lists(st.tuples(IDS, st.integers(-9, 9)), max_size=5),
+    st.lists(st.tuples(IDS, IDS, st.sampled_from(["N/A", "1-4"]), st.sampled_from(["", "n1", "n[1"])), max_size=5),
+    st.sets(st.integers(0, 30), max_size=6),
+)
+def test_reading_some_jobs_is_reading_all_and_keeping_those(strange, plain, factors, excluded, wanted):
+    slurm = Says(
+        status=rows([*plain, *strange], STATUS_FIELDS),
+        site_factors="".join(sprio_row(number, factor) for number, factor in factors),
+        excluded=table(*excluded),
+    )
+    narrow = outcome(slurm, sorted(wanted))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parse, "rows_of", lambda answer, *_: answer)
+        whole = outcome(slurm, sorted(wanted))
+    if isinstance(whole, str) and not isinstance(narrow, str):
+        # Most rows are strange, but none of these jobs'.
+        assert "a format that rltuned does not know" in whole
+        assert not any(found.strange for found in narrow.values())
+    else:
+        assert narrow == whole
+
+
+def outcome(slurm, wanted):
+    try:
+        return read_status(slurm, wanted)
+    except SlurmParseError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "".join(f"{number}{SEPARATOR}\n" for number in range(1, 9)),
+        table(*[(number, number, "N/A", "PD") for number in range(1, 9)]),
+        table(*[(number, number, *"abcdefgh") for number in range(1, 9)]),
+        table(*[(number, number, *"abcdefg") for number in range(1, 9)])[:-1],
+        table(*[(number, number, *"abcdefg") for number in range(1, 9)])[:-3],
+    ],
+)
+def test_an_answer_that_is_cut_short_or_of_another_form_is_an_error_although_no_row_of_it_is_asked_for(answer):
+    with pytest.raises(SlurmParseError):
+        read_status(Says(status=answer, site_factors="", excluded=""), [99])
+
+
+def test_of_a_long_queue_only_the_rows_that_are_asked_for_are_taken_apart():
+    many = rows([job(number) for number in range(1, 2000)], STATUS_FIELDS)
+    assert parse.rows_of(many, {"7", "1999"}, 2, len(STATUS_FIELDS)) == rows([job(7), job(1999)], STATUS_FIELDS)
