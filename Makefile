@@ -77,6 +77,16 @@ test: venv  ## Everything: gates, tests, and the real Slurm clusters in containe
 	$(UNIT) --cov --cov-report=
 	$(CLUSTER) --cov --cov-append --cov-report=term
 
+# What the state machine's and the soak's seeds find; each ends with 1 on a violation.
+SOAK_MINUTES ?= 10
+.PHONY: soak soak-machine
+soak: images  ## Chaos on the real clusters, ten minutes each (SOAK_MINUTES=60, SEED=7)
+	for release in 22.05 24.11 26.05; do $(TESTBED) soak --slurm $$release --minutes $(SOAK_MINUTES) --seed $(or $(SEED),1) || exit 1; done
+
+soak-machine: export RLTUNED_TEST_MACHINE_MINUTES ?= 30
+soak-machine: venv  ## The state machine of the whole daemon with random seeds for half an hour (RLTUNED_TEST_MACHINE_MINUTES=30)
+	$(BIN)/python -m pytest -q -s tests/unit/daemon/test_machine.py -p no:randomly -o timeout=0
+
 testbed: venv  ## A real Slurm cluster steered by rltuned (SLURM=22.05, 24.11 or 26.05)
 	$(TESTBED) demo --slurm $(SLURM)
 

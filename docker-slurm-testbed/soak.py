@@ -62,6 +62,8 @@ MOST_RSS, MOST_THREADS, MOST_FILES, MOST_JOURNAL = 300_000_000, 24, 48, 4_000_00
 FACTOR_ZERO = 0x80000000
 """slurmctld's log shows the site factor with this added."""
 WRITING = frozenset({"active", "canary"})
+LONG = 20.0
+"""Minutes of a run that has time for what takes minutes."""
 
 INSTALL = f"""
 set -e
@@ -108,6 +110,8 @@ class Ledger:
     """When slurmctld was killed."""
     admins: dict[int, float] = field(default_factory=dict)
     """Jobs whose explicit priority an admin set, and when."""
+    named: dict[int, float] = field(default_factory=dict)
+    """Jobs that an admin wanted to be left alone, and when."""
     pending: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
     """Changes whose request has not been logged to its end."""
 
@@ -115,9 +119,12 @@ class Ledger:
         """The last change of the site factor."""
         return self.factors[job][-1] if self.factors.get(job) else None
 
-    def ours(self, job: int, value: int) -> bool:
-        """Whether this site factor may be one that rltuned set: the last, or an earlier one that a crash brought back."""
-        updates = self.factors.get(job, [])
+    def ours(self, job: int, value: int, *, explicit: bool = False) -> bool:
+        """Whether this site factor (or explicit priority) may be one that rltuned set.
+
+        The last one that was set, or an earlier one that a killed slurmctld brought back.
+        """
+        updates = (self.priorities if explicit else self.factors).get(job, [])
         recent = [crash - SAVED for crash in self.crashes]
         possible = [
             update
@@ -134,15 +141,15 @@ COMPLETE = re.compile(r"_slurm_rpc_update_job: complete JobId=(\d+)\S* uid=(\d+)
 HOLD = re.compile(r"_hold_job_rec: hold on JobId=(\d+)\S* by uid (\d+)")
 RELEASE = re.compile(r"_release_job_rec: release hold on JobId=(\d+)\S* by uid (\d+)")
 BY_US = re.compile(rf"\buid[ =]{OPERATOR_UID}\b")
-HARMLESS = ("_slurm_rpc_update_job", "_slurm_rpc_dump", "RPC rate", "rate limit", "_slurm_rpc_get_priority")
+HARMLESS = ("_slurm_rpc_update_job", "_slurm_rpc_dump", "rate limit", "_slurm_rpc_get_priority", "Security violation")
 
 
 class Soak:
     """One run."""
 
-    def __init__(self, project: testbed.Project, seed: int, minutes: float) -> None:
-        """Nothing is started yet."""
-        self.project, self.minutes = project, minutes
+    def __init__(self, project: testbed.Project, seed: int, minutes: float, *, clock: bool) -> None:
+        """Nothing is started yet. `clock`: the wall clock is to be set, too."""
+        self.project, self.minutes, self.clock = project, minutes, clock
         self.rng = random.Random(seed)  # noqa: S311  # faults to repeat, no secret
         self.began = time.monotonic()
         self.ledger = Ledger()
@@ -152,7 +159,9 @@ class Soak:
         self.checks: Counter[str] = Counter()
         self.races = 0
         self.last_fault = "none"
-        self.stage, self.dry_run = "active", False
+        self.stage, self.dry_run, self.mode = "active", False, "site-factor"
+        self.tight = self.rng.random() < 0.34
+        """Whether Slurm's RPC limiter has its defaults; else it lets ten times as much through."""
         self.alive = False
         """Whether a daemon should be."""
         self.not_writing: float | None = None
@@ -202,11 +211,12 @@ class Soak:
             "cycle": {"interval": INTERVAL, "stage": self.stage},
             "policy": {"name": self.rng.choice(["saf", "sjf", "wfp3", "f1"])},
             "estimates": {"source": "limit"},
-            "decide": {"hysteresis": 0.0},
+            "decide": {"hysteresis": 0.0, "mode": self.mode},
             "placement": {"apply": self.rng.choice(["off", "off", "exclude-nodes"])},
             "scope": {"exclude_users": ["dave"], "canary_percent": 50.0},
             "slurm": {"timeout": 10.0},
-            "write": {"breaker_max_wait": 20.0, "give_back_after": 60.0},
+            "write": {"breaker_max_wait": 20.0, "give_back_after": 60.0}
+            | ({} if self.tight else {"burst": 150, "rate": 15.0}),
             "state": {"directory": STATE, "mirror": MIRROR},
             "metrics": {"enabled": False},
             "log": {"format": "json", "level": "debug"},
@@ -219,13 +229,23 @@ class Soak:
             lines += [f"{key} = {json.dumps(value)}" for key, value in values.items()]
         self.project.execute(f"cat >{CONFIG}.new && mv {CONFIG}.new {CONFIG}", text_input="\n".join(lines) + "\n")
 
-    def install(self) -> None:
-        """A wheel of this source tree, as an operator would."""
+    def limiter(self) -> None:
+        """Slurm's RPC limiter with its defaults, or with room for ten times as much."""
+        words = "rl_enable" if self.tight else "rl_enable,rl_bucket_size=300,rl_refill_rate=20"
+        change = f"s/^SlurmctldParameters=.*/SlurmctldParameters={words}/"
+        self.sh(f"sed -i '{change}' /etc/slurm/slurm.conf; scontrol reconfigure; sleep 1", check=False)
+        self.start_slurmctld()
+
+    def install(self, *, clock: bool) -> None:
+        """A wheel of this source tree, as an operator would; and a clock that can be set, where there is one to be had."""
         with tempfile.TemporaryDirectory(prefix="rltuned-wheel-") as scratch:
             wheel = testbed.build_wheel(Path(scratch))
             testbed.run(["docker", "cp", wheel, f"{self.project.container()}:/tmp/{wheel.name}"])
         self.sh(INSTALL)
+        self.limiter()
         self.configure()
+        if not clock:
+            return
         has = "ls /usr/lib/*/faketime/libfaketime.so.1 2>/dev/null"
         get = "apt-get -o Acquire::Check-Valid-Until=false -qq update && apt-get -qq install -y libfaketime"
         self.sh(f"{has} || (timeout 60 bash -c {shlex.quote(get)}) >/dev/null 2>&1", check=False)
@@ -330,15 +350,15 @@ class Soak:
                 if uid == OPERATOR_UID:
                     self.judge_factor(at, job, value, before)
                 ledger.factors.setdefault(job, []).append(Update(at, uid, value))
-            elif uid == OPERATOR_UID:
+                continue
+            if uid == OPERATOR_UID:
                 self.checks["stands"] += 1
                 since = ledger.admins.get(job)
                 if since is not None and at - since > RACE:
                     self.violation("stands", f"job {job}: rltuned set or released an admin's priority ({value})")
-            elif value == 0:
+            if value == 0:
                 ledger.held.setdefault(job, at)
-            else:
-                ledger.priorities.setdefault(job, []).append(Update(at, uid, value))
+            ledger.priorities.setdefault(job, []).append(Update(at, uid, value))
 
     def judge_factor(self, at: float, job: int, value: int, before: Update | None) -> None:
         """A site factor that rltuned writes."""
@@ -354,6 +374,8 @@ class Soak:
             return
         if job in ledger.held and at - ledger.held[job] > RACE:
             self.violation("stands", f"job {job} is held, and rltuned wrote SiteFactor={value}")
+        if job in ledger.named and at - ledger.named[job] > RACE + 3 * INTERVAL:
+            self.violation("stands", f"job {job} was asked back by name, and rltuned wrote SiteFactor={value}")
         if job in ledger.admins and at - ledger.admins[job] > RACE:
             self.violation("stands", f"job {job} has an admin's priority, and rltuned wrote SiteFactor={value}")
         if self.not_writing is not None and at - self.not_writing > RACE:
@@ -361,14 +383,21 @@ class Soak:
                 "given back", f"job {job}: SiteFactor={value} written, stage {self.stage}, alive {self.alive}"
             )
 
-    def factors(self) -> dict[int, int]:
-        """Site factor of each job that sprio lists and that has terms."""
-        text = self.sh("timeout 20 sprio -h -o '%i %S'", check=False)
+    def carried(self) -> dict[int, int]:
+        """What of rltuned's is on the jobs that sprio lists: site factors, and explicit priorities."""
+        text = self.sh("timeout 20 sprio -h -o '%i %S %Y %A %F %J %P %Q %N %B %T'", check=False)
         found = {}
         for line in text.splitlines():
             words = line.split()
-            if len(words) == 2 and words[0].isdigit():
-                found[int(words[0])] = int(words[1])
+            if len(words) < 3 or not words[0].isdigit():
+                continue
+            job, factor, priority = (int(word) for word in words[:3])
+            # sprio shows a job with an explicit priority with every term 0.
+            explicit = priority > 1 and not set(words[3:]) - {"0"} and job not in self.ledger.admins
+            if explicit and self.ledger.ours(job, priority, explicit=True):
+                found[job] = priority
+            elif factor and self.ledger.ours(job, factor):
+                found[job] = factor
         return found
 
     def pending(self) -> list[int]:
@@ -527,19 +556,25 @@ class Soak:
 
     def another_stage(self) -> None:
         """Stopped without the unit's restore, and started in a stage that writes nothing: leftovers are given back."""
-        self.kill("TERM" if self.rng.random() < 0.5 else "KILL")
+        # A heartbeat that a killed daemon left keeps the dead-man timer away for 300 s, which is too long for a short run.
+        killed = self.rng.random() < (0.5 if self.minutes >= LONG else 0.0)
+        self.kill("KILL" if killed else "TERM")
         self.stage = self.rng.choice(["shadow", "observe", "active"])
         self.dry_run = self.stage == "active" or self.rng.random() < 0.3
         self.configure()
         self.start()
-        self.given_back_by(self.deadman)
+        self.given_back_by(self.deadman, BOUND + 330.0 if killed and self.dry_run else BOUND)
         self.kill("TERM")
         self.stage, self.dry_run = "active", False
         self.configure()
         self.start()
 
     def reloaded(self) -> None:
-        """SIGHUP with another configuration, and back."""
+        """SIGHUP with another configuration, and back; the way in which priorities are set, and the limiter, may change."""
+        self.mode = self.rng.choice(["site-factor", "site-factor", "priority"])
+        if self.rng.random() < 0.3:
+            self.tight = not self.tight
+            self.limiter()
         self.stage = self.rng.choice(["shadow", "canary", "active"])
         self.configure()
         if self.stage not in WRITING:
@@ -583,7 +618,10 @@ class Soak:
         """An admin has one job given back beside the daemon."""
         jobs = self.pending()
         if jobs:
-            self.sh(f"{self.rltuned('restore')} {self.rng.choice(jobs)}", check=False)
+            job = self.rng.choice(jobs)
+            done = self.project.execute(f"{self.rltuned('restore')} {job}", check=False)
+            if done.returncode == 0:
+                self.ledger.named[job] = self.now()
 
     def catalogue(self) -> dict[str, tuple[int, Callable[[], None]]]:
         """Faults by name: weight, and what is done."""
@@ -612,7 +650,7 @@ class Soak:
 
     # --- invariants
 
-    def given_back_by(self, act: Callable[[], object]) -> None:
+    def given_back_by(self, act: Callable[[], object], bound: float = BOUND) -> None:
         """Within the bound nothing of rltuned's is on any job that sprio shows; `act` is tried again and again."""
         self.checks["given back"] += 1
         left: dict[int, int] = {}
@@ -621,10 +659,10 @@ class Soak:
             act()
             self.read_log()
             left.clear()
-            left.update({job: value for job, value in self.factors().items() if value and self.ledger.ours(job, value)})
+            left.update(self.carried())
             return not left and self.answers()
 
-        if not self.wait(free, BOUND, 2.0):
+        if not self.wait(free, bound, 2.0):
             journal = self.sh(f"tail -n 3 {STATE}/journal.jsonl | cut -c1-300", check=False)
             self.violation(
                 "given back", f"after {BOUND:.0f} s jobs still carry {dict(list(left.items())[:8])}; {journal}"
@@ -650,7 +688,7 @@ class Soak:
 
         def all_wanted() -> bool:
             self.read_log()
-            carried = {job: value for job, value in self.factors().items() if value and self.ledger.ours(job, value)}
+            carried = self.carried()
             try:
                 record = json.loads(self.sh(f"cat {STATE}/decision.json", check=False) or "{}")
             except ValueError:
@@ -686,7 +724,7 @@ class Soak:
     def daemon(self) -> Iterator[None]:
         """A busy cluster with the daemon on it; in the end all is given back."""
         self.log_offset = int(self.sh("stat -c %s /var/log/slurm/slurmctld.log"))
-        self.install()
+        self.install(clock=self.clock)
         self.sh("scancel -u alice,bob,carol,dave; sleep 1", check=False)
         self.keep_busy()
         self.start()
@@ -694,7 +732,17 @@ class Soak:
             yield
         finally:
             self.sh(f"rm -f /dev/shm/soak-fill; iptables -F OUTPUT; echo +0 >{FAKETIME}", check=False)
+            self.sh("pkill -CONT -x slurmdbd", service="dbd", check=False)
+            self.sh(
+                "pkill -CONT -x 'slurmctld(-wlm)?'; cp /etc/slurm/slurm.conf.testbed /etc/slurm/slurm.conf", check=False
+            )
             self.kill("TERM")
+            self.restore()
+            undo = "scontrol reconfigure; sacctmgr -i modify user rltuned set AdminLevel=Operator; scontrol update"
+            self.sh(
+                f"{undo} NodeName=k80-1,p100-2 State=RESUME; scontrol update PartitionName=gpu,share State=UP",
+                check=False,
+            )
 
     def run(self) -> None:
         """Fault after fault until the time is over."""
@@ -772,6 +820,9 @@ def main() -> int:
     arguments.add_argument("--minutes", type=float, default=10.0)
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--json", type=Path, help="where the summary goes, for machines")
+    arguments.add_argument(
+        "--fixed-clock", action="store_true", help="leave the clock alone: nothing is installed for it"
+    )
     options = arguments.parse_args()
     try:
         if options.project:
@@ -781,7 +832,7 @@ def main() -> int:
             name = f"rltuned-soak-{options.slurm.replace('.', '')}"
             project, mine = testbed.Project(name, options.slurm, testbed.build(options.slurm)), True
             project.up()
-        soak = Soak(project, options.seed, options.minutes)
+        soak = Soak(project, options.seed, options.minutes, clock=not options.fixed_clock)
         try:
             soak.run()
             summary = soak.summary()

@@ -5,8 +5,10 @@ for so long and prints what it did. A run that fails is written down for ever in
 """
 
 import os
+import random
 import shutil
 import tempfile
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -32,6 +34,8 @@ STEPS = 30
 """Rules of one example."""
 EXAMPLES = int(os.environ.get("RLTUNED_TEST_MACHINE_EXAMPLES", "60"))
 
+MINUTES = float(os.environ.get("RLTUNED_TEST_MACHINE_MINUTES", "0"))
+"""Go on for so long with random seeds."""
 IGNORED = frozenset(filter(None, os.environ.get("RLTUNED_TEST_MACHINE_IGNORE", "").split(",")))
 """Invariants that are not asked for, by name (`machine_world.NAMES`): to look behind a defect that is known."""
 
@@ -366,20 +370,32 @@ class Machine(RuleBasedStateMachine):
 
 
 def run(examples: int, number: int | None = None, *, shrink: bool = True) -> None:
-    phases = [Phase.generate, *([Phase.shrink] if shrink else [])]
+    """So many examples of the machine; of the seed `number`, where there is one."""
     chosen = settings(
         max_examples=examples,
         stateful_step_count=STEPS,
         deadline=None,
         database=None,
-        phases=phases,
+        phases=[Phase.generate, *([Phase.shrink] if shrink else [])],
         report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
     )
     machine = Machine if number is None else seed(number)(Machine)
-    run_state_machine_as_test(machine, settings=chosen)  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(machine, settings=chosen)
 
 
 def test_whatever_happens_the_queue_is_given_back_and_nobody_is_passed_over():
     assert set(NAMES) >= IGNORED
-    run(EXAMPLES)
+    if not MINUTES:
+        run(EXAMPLES)
+        return
+    until, found = time.monotonic() + 60.0 * MINUTES, []
+    while time.monotonic() < until:
+        number = random.SystemRandom().randrange(1 << 32)
+        try:
+            run(100, number)
+        except AssertionError as error:
+            found.append(f"seed {number}: {error}\n" + "\n".join(getattr(error, "__notes__", [])))
+        done = ", ".join(f"{count} {what}" for what, count in sorted(COUNTS.items()))
+        print(f"seed {number}: {len(found)} violations so far; {done}", flush=True)  # noqa: T201 - asked for by hand
+    assert not found, "\n\n".join(found)

@@ -169,3 +169,8 @@ def test_a_state_directory_that_became_read_only_does_not_keep_restore_from_givi
         play.disk(copy="state", how="readonly")
         play.stop(steps=None)
         play.hours_pass(hours=2)
+
+
+def test_a_node_list_does_not_take_a_raise_before_the_lowering():
+    with run(ageing=0.01, jobs=14, stage=Stage.CANARY, placement=PlacementApply.EXCLUDE_NODES) as play:
+        play.the_policy_changes_its_mind(mind=3)
