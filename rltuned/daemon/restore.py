@@ -200,6 +200,8 @@ class _Restore:
     _gone: set[int] = field(default_factory=set)
     _running: set[int] = field(default_factory=set)
     _written: set[int] = field(default_factory=set)
+    _listed: bool = False
+    """sprio listed a job: slurmctld has calculated priorities since it started."""
     _ids_go_on: bool = False
     """A job of the journal was seen with the submit time that the journal has: slurmctld did not lose its state."""
 
@@ -296,6 +298,7 @@ class _Restore:
             self.budget.start_cycle()
             read_at = self.clock.steady()
             seen = self._read(batch)
+            self._listed |= any(status.site_factor is not None for status in seen.values())
             self._ids_go_on |= any(seen[job].submit_time == entries[job].submit_time for job in batch if job in seen)
             room = max(1, self.budget.allowance(CHUNK, self.clock.monotonic()))
             work: dict[int, _Steps] = {}
@@ -382,7 +385,7 @@ class _Restore:
                 return estranged(entry, of)
             steps.writes.append(_change(entry, of, status.site_factor, 0))
         elif any(values) and self._answers.get((entry.job_id, of)) != "" and not steps.release:
-            if self._hides(status):
+            if self._hides(entry, status):
                 # Slurm takes it, but shows it to nobody: on held, not eligible and explicitly prioritised jobs.
                 steps.writes.append(_change(entry, of, entry.applied.site_factor, 0))
             else:
@@ -454,14 +457,18 @@ class _Restore:
                 )
             )
 
-    def _hides(self, status: JobStatus) -> bool:
-        """Whether sprio leaves the job out for what it is, and not because no priority was calculated yet."""
-        if status.held or status.reason in NOT_ELIGIBLE:
+    def _hides(self, entry: Entry, status: JobStatus) -> bool:
+        """Whether sprio leaves the job out for what it is, and not because no priority was calculated yet.
+
+        None is just after slurmctld has started, and of a job that was requeued since we wrote to it.
+        """
+        requeued_since = entry.touched < status.submit_time
+        if status.held or status.reason in NOT_ELIGIBLE or (self._listed and not requeued_since):
             return True
         facts = self._cluster()
         if facts is None:
             return False
-        since = max(facts.started, float(status.submit_time))
+        since = max(facts.started, status.submit_time if requeued_since else 0.0)
         return self.clock.time() - since > facts.priority_calc_period + CALCULATION_SECONDS
 
     def _yes_packs(self) -> bool:
