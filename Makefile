@@ -4,10 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 SLURM  ?= 24.11
 TESTBED := docker-slurm-testbed/testbed
-# These tests mostly wait for Slurm: more workers than cores, each with clusters of its own. Real clusters on a shared
-# machine have deadlines of their own (Slurm's time-outs, the kernel's): a test that failed gets one more try, and the
-# summary names it as rerun.
-CLUSTER := $(BIN)/pytest -m cluster -n 3 --dist worksteal --reruns 1 -rR
+# These tests mostly wait for Slurm: more workers than cores, each with clusters of its own.
+CLUSTER := $(BIN)/pytest -m cluster -n 4 --dist worksteal
 # A worker per core of the smallest machine that we care for. TensorFlow is told to be quiet.
 UNIT    := TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/pytest -m "not cluster" -n 2 --dist worksteal
 # Tests that train something are most of the time of the unit tests: `make test` has them.

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Starts one role of the testbed: dbd, ctl, login, node, scale or mixed.
+# Starts one role of the testbed: dbd, ctl, backup, login, node, scale, pair or mixed.
 #
 # slurmctld and slurmdbd run as daemons beside this script, which then only follows their logs: a
 # test may stop, freeze or restart them, wipe their state, and the container stays.
@@ -108,6 +108,11 @@ ctl)
     slurmctld
     follow /var/log/slurm/slurmctld.log
     ;;
+backup)
+    wait_for ctl 6817
+    slurmctld
+    follow /var/log/slurm/slurmctld.log
+    ;;
 login)
     exec sleep infinity
     ;;
@@ -123,6 +128,15 @@ scale)
     for ((i = 0; i < scale_nodes; i++)); do
         mkdir -p "/var/spool/slurmd/n$i"
         slurmd -N "n$i"
+    done
+    exec sleep infinity
+    ;;
+pair)
+    stub_gpus 4
+    wait_for ctl 6817
+    for node in n0 n1 n2 n3; do
+        mkdir -p "/var/spool/slurmd/$node"
+        slurmd -N "$node"
     done
     exec sleep infinity
     ;;

@@ -17,6 +17,8 @@ HOUR = ("-t", "60", "--gres=gpu:1")
 TEN_MINUTES = ("-t", "10", "--gres=gpu:1")
 HISTORY = {"source": "history", "refresh": 2.0, "days": 0.02}
 """Half an hour back: a cluster may have served other tests before this one."""
+IMPATIENT = {"timeout": 8.0}
+"""A slurmdbd that says nothing is not waited for as long as usual."""
 
 
 @pytest.fixture
@@ -41,7 +43,11 @@ def test_estimates_follow_the_finished_jobs_and_survive_slurmdbd(finished: Clust
     dave = cluster.submit("dave", *TEN_MINUTES)
     carol = cluster.submit("carol", *HOUR, command="sleep 4")
     with Rltuned(
-        cluster, cycle={"interval": 2.0, "stage": "shadow"}, policy={"name": "sjf"}, estimates=HISTORY
+        cluster,
+        cycle={"interval": 2.0, "stage": "shadow"},
+        policy={"name": "sjf"},
+        estimates=HISTORY,
+        slurm=IMPATIENT,
     ) as rltuned:
         first = rltuned.cycle().record
         assert first.column("rank")[dave] < first.column("rank")[carol]
@@ -53,9 +59,8 @@ def test_estimates_follow_the_finished_jobs_and_survive_slurmdbd(finished: Clust
             "carol's past is known",
         )
         answer = rltuned.explain(carol)[carol]
-        taken = [
-            int(row) for row in cluster.sh("sacct -nPX -u carol -S now-30minutes -s CD -o ElapsedRaw").stdout.split()
-        ]
+        rows = cluster.sh("sacct -nPX -u carol -S now-30minutes -o State,ElapsedRaw").stdout.splitlines()
+        taken = [int(seconds) for state, seconds in (row.split("|") for row in rows) if state == "COMPLETED"]
         assert min(taken) - 1.0 <= answer["run_time_estimate"] <= max(taken) + 1.0
         record = rltuned.record()
         assert record.column("rank")[carol] < record.column("rank")[dave]
