@@ -144,6 +144,8 @@ class Cluster(ModelSlurm):
     """Number of things that others did."""
     saved: int = -1
     """`op` when slurmctld last saved its state."""
+    fell_back: int = -1
+    """`op` when it last came back with an older one."""
     faults: Faults = field(default_factory=Faults)
     down: set[str] = field(default_factory=set)
     """Partitions that are down."""
@@ -277,6 +279,7 @@ class Cluster(ModelSlurm):
 
     def crash_and_start(self) -> None:
         known, self.jobs = self.jobs, self._copied(self._saved)
+        self.fell_back = self.op
         for job in self.tasks():
             twin = known.get(job.job_id)
             if isinstance(twin, Task) and twin.submit_time == job.submit_time:

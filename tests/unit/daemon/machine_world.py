@@ -251,6 +251,7 @@ class World:
         self.threads = threading.active_count()
         self.descriptors = descriptors()
         self.ticks = 0
+        self.looked_at = 0
 
     # --- settings
 
@@ -558,8 +559,14 @@ class World:
         return {job for job, entry in self.journal.entries.items() if entry.applied.foreign}
 
     def _check_foreign(self, before: set[int], world: int) -> None:
-        """Nobody is taken for a stranger who is none: our own restore beside a living daemon, say."""
+        """Nobody is taken for a stranger who is none: our own restore beside a living daemon, say.
+
+        A single job that an older state of slurmctld shows without our value cannot be told from one that a person changed.
+        """
         self.checks += 1
+        since, self.looked_at = self.looked_at, self.slurm.op
+        if self.slurm.fell_back >= since:
+            return
         for job_id in self._foreign() - before:
             job = self.slurm.jobs.get(job_id)
             if not isinstance(job, Task) or job.asked or job.touched:
