@@ -288,7 +288,8 @@ class _Restore:
         """
         left: dict[int, list[Leftover]] = {}
         tries = dict.fromkeys(entries, 0)
-        total, todo = len(entries), deque(entries)
+        # What we raised goes first: a job that gets its place back before that would stand before others in the meantime.
+        total, todo = len(entries), deque(sorted(entries, key=lambda job: not _raised(entries[job].applied)))
         while todo:
             batch = list(islice(todo, CHUNK))
             if tries[batch[0]] > 1:
@@ -570,6 +571,11 @@ def _not_understood(status: JobStatus) -> Leftover:
     """It may carry something of ours, and it may be pending: left alone, remembered, and tried again by the next restore."""
     reason = f"what Slurm says of this job cannot be understood: {status.strange}"
     return Leftover(status.job_id, NOT_UNDERSTOOD, "?", reason, "rltuned doctor")
+
+
+def _raised(applied: Applied) -> bool:
+    """Whether the job stands further to the front than Slurm alone would have it, by our doing."""
+    return applied.site_factor > 0 or (applied.priority is not None and applied.priority > applied.base)
 
 
 def _change(entry: Entry, of: Field, before: Value, after: Value) -> Change:
