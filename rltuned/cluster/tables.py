@@ -230,6 +230,7 @@ class Partition:
     nodes: Codes
     """Rows of its nodes."""
     up: bool
+    """Whether jobs that wait in it may start."""
     priority_tier: int
     oversubscribe: OverSubscribe
     """NO, YES, FORCE or EXCLUSIVE."""
@@ -263,6 +264,8 @@ class Snapshot:
     nodes: NodeTable
     partitions: tuple[Partition, ...]
     health: Health = field(default_factory=Health)
+    reserve_from: int = 0
+    """Priority from which on Slurm keeps resources for a job that waits (bf_min_prio_reserve); 0: for every one."""
 
     @cached_property
     def partition_by_name(self) -> dict[str, Partition]:

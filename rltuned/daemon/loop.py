@@ -11,7 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -316,7 +316,9 @@ class Daemon:
             return CycleReport(CycleOutcome.DONE, stage, sentence, pending, restored=restored)
         with self._phase("plan"):
             policy, choice = self._choose(snapshot)
-            result = self.planner(snapshot, policy, self.config, self.journal.history())
+            reserve_from = self.facts.reserve_from if self.facts is not None else 0
+            known = replace(snapshot, reserve_from=reserve_from)
+            result = self.planner(known, policy, self.config, self.journal.history())
         results: list[Result] = []
         shed = self._overloaded(snapshot)
         if stage in WRITING and not blocked and not shed:

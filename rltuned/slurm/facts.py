@@ -70,6 +70,7 @@ def facts_from(config: Mapping[str, str], runner: Runner, uid: int) -> ClusterFa
         priority_calc_period=parse.config_seconds(config.get("PriorityCalcPeriod", "00:05:00")),
         preempt_type=_plugin(config.get("PreemptType", "")),
         select_type=config.get("SelectType", ""),
+        priority_flags=tuple(part for part in _plugin(config.get("PriorityFlags", "")).split(",") if part),
     )
 
 
