@@ -44,6 +44,7 @@ from rltuned.config import (
     StateSection,
 )
 from rltuned.daemon.journal import FILE_NAME, Journal
+from rltuned.daemon.lock import FILE_NAME as LOCK_NAME
 from rltuned.daemon.loop import WRITING, CycleOutcome, CycleReport, Daemon
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.service import _journal
@@ -62,6 +63,8 @@ STALE = 300.0
 BOUND = 5400.0
 """Seconds within which what no recent plan wants is given back, once Slurm can be asked: stale heartbeat (four cycles),
 longest wait of the breaker (15 minutes), the configured time without a plan, back-off of what could not be given back."""
+WATCHDOG = 180.0
+"""As systemd/rltuned.service has it."""
 OUTSIDER = "olga"
 """Opted out."""
 
@@ -208,6 +211,8 @@ class World:
     ageing: float = 0.0
     limiter: bool = False
     ignored: frozenset[str] = frozenset()
+    outsiders: tuple[str, ...] = (OUTSIDER,)
+    """Users that the configuration leaves out."""
     violations: list[tuple[str, str]] = field(default_factory=list)
     checks: int = 0
     """Invariants checked so far."""
@@ -239,6 +244,7 @@ class World:
         """Both copies of the journal were damaged: nobody can know any more."""
         self.kill: Order | None = None
         self.orphaned = True
+        self.doing = ""
         self.later: list[tuple[int, Callable[[], None]]] = []
         """(steps to go, act): what others do in the middle of something of ours."""
         self.supervised = True
@@ -262,7 +268,7 @@ class World:
             policy=PolicySection(name="sjf"),
             estimates=EstimatesSection(source="limit", cache=False),
             decide=DecideSection(**{"mode": self.mode, "hysteresis": 0.0} | decide),
-            scope=ScopeSection(exclude_users=(OUTSIDER,), **canary),
+            scope=ScopeSection(exclude_users=self.outsiders, **canary),
             rehearsal=RehearsalSection(enabled="off"),
             placement=PlacementSection(apply=self.placement),
             state=StateSection(directory=self.root / "state", mirror=self.root / "mirror"),
@@ -290,6 +296,7 @@ class World:
             return
         due = [act for steps, act in self.later if steps <= 0]
         self.later = [(steps - 1, act) for steps, act in self.later if steps > 0]
+        self.doing = what
         for act in due:
             with self.process(self.stack[0]):
                 act()
@@ -728,6 +735,28 @@ class World:
             done.append(job_id)
         if done and job_id in self.slurm.jobs:
             self.slurm.task(job_id).hands_off = True
+
+    def stop_for(self, seconds: float) -> None:
+        """The daemon's process is stopped for so long, wherever it is; then it goes on, or the watchdog has killed it."""
+        if self.daemon is None:
+            return
+        killed = self.supervised and seconds > WATCHDOG
+        if killed:
+            seconds = WATCHDOG
+        if not self.in_tick:
+            self.next_tick = max(self.next_tick, self.clock.monotonic() + seconds)
+            if killed:
+                self._died(killed=True)
+            return
+        if "update" in self.doing:
+            return  # Nobody can do anything about what is in Slurm's hands already.
+        self.pass_time(seconds)
+        if killed:
+            self.kill = Order("daemon", 0)
+
+    def remove_lock(self) -> None:
+        """Somebody removes the lock file."""
+        (self.root / "state" / LOCK_NAME).unlink(missing_ok=True)
 
     def end_faults(self) -> None:
         """What the rule `fault` did is over."""
