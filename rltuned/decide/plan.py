@@ -514,7 +514,7 @@ def _in_turn(result: Plan, changes: list[Change]) -> tuple[Change, ...]:
         for number, (at, before) in zip(places, border.turns(current, target, changing), strict=True):
             change = moves[int(ids[at])]
             turn[id(change)] = number
-            rests_on[id(change)] = tuple(int(ids[other]) for other in before)
+            rests_on[id(change)] = tuple(ids[list(before)].tolist()) if before else ()
     return tuple(replace(change, turn=turn[id(change)], rests_on=rests_on.get(id(change), ())) for change in changes)
 
 
