@@ -41,8 +41,6 @@ class Outside:
     snapshot: Snapshot
     pools: Pools
     scope: Scope
-    reserve_from: int = 0
-    """Priority from which on Slurm keeps resources for a job that waits (SchedulerParameters=bf_min_prio_reserve)."""
 
     @cached_property
     def tie(self) -> Order:
@@ -76,8 +74,13 @@ class Outside:
         return np.maximum(self.snapshot.jobs.array_tasks[self.scope.rows].astype(np.int64), 1)
 
     @cached_property
-    def kinds(self) -> tuple[Rows, Bools]:
-        """Kind of node set of each job, and (K, A) which groups of nodes, alike to all jobs, are in each kind."""
+    def kinds(self) -> tuple[Rows, Rows, Bools]:
+        """Kinds of node sets.
+
+        Returns:
+            (P,) the kind of each job: the nodes that it is told to want; (P,) those that it can get: none by way of a
+            partition that is down; and (K, A) which groups of nodes, each alike to all jobs, are in each kind.
+        """
         jobs, nodes = self.snapshot.jobs, self.pools.nodes.copy()
         codes = np.full(len(nodes), -1, dtype=np.int64)
         codes[self.pools.pool_of] = jobs.partition.codes[self.scope.rows]
@@ -89,10 +92,10 @@ class Outside:
                     if part is not None and part.up:
                         up[part.nodes] = True
                 nodes[codes == code] &= up
-        # A column of zeros: an empty queue, or a cluster without nodes, is nothing special.
-        groups = distinct_rows(np.column_stack((nodes, np.zeros(len(nodes), dtype=np.bool_))).T)[0].T
+        groups = distinct_rows(np.concatenate((self.pools.nodes, nodes)).T)[0].T
         kinds, of = distinct_rows(groups)
-        return of[self.pools.pool_of], kinds
+        wanted, can_get = np.split(of, 2)
+        return wanted[self.pools.pool_of], can_get[self.pools.pool_of], kinds
 
     @cached_property
     def _places(self) -> tuple[Rows, Ints, Ints]:
@@ -252,10 +255,10 @@ class Border:
         result = np.zeros(len(of), dtype=np.bool_)
         if not len(of) or not len(self.key):
             return result
-        kind, nodes = self.outside.kinds
+        wanted, can_get, nodes = self.outside.kinds
         low, high = self.lowest(since)[of], self.outside.keys(until, self.members)[of]
         job, key = self._around(low, high, np.concatenate((low, high)))
-        theirs, mine = kind[job], kind[self.members[of]]
+        theirs, mine = wanted[job], can_get[self.members[of]]
         for one in np.unique(mine):
             keys = key[(nodes & nodes[one]).any(axis=1)[theirs]]
             these = np.flatnonzero(mine == one)
@@ -274,18 +277,18 @@ class Border:
         job, key = self._around(since, until, breaks)
         if not len(key):
             return []
-        kind, nodes = self.outside.kinds
+        wanted, can_get, nodes = self.outside.kinds
         rising = np.searchsorted(np.sort(since), key) - np.searchsorted(np.sort(until), key, side="right")
         job, key = job[rising > 0], key[rising > 0]
         stretch = np.searchsorted(np.sort(breaks), key)
-        first = np.unique(kind[job] * (len(breaks) + 1) + stretch, return_index=True)[1]
+        first = np.unique(wanted[job] * (len(breaks) + 1) + stretch, return_index=True)[1]
         job, key = job[first], key[first]
         order = np.argsort(key, kind="stable")
         job, key = job[order], key[order]
         tasks = self.outside.tasks[self.members[moved]]
-        kinds, of_kind = np.unique(kind[self.members[moved]], return_inverse=True)
+        kinds, of_kind = np.unique(can_get[self.members[moved]], return_inverse=True)
         groups = []
-        for one in np.unique(kind[job]):
+        for one in np.unique(wanted[job]):
             types, of = distinct_rows(nodes[kinds] & nodes[one])
             shared = types.any(axis=1)
             number = np.where(shared, np.cumsum(shared) - 1, -1)[of[of_kind]]
@@ -299,7 +302,7 @@ class Border:
                 tuple(sorted(np.flatnonzero(inside).tolist(), key=lambda t: (t != k, int(size[t]))))
                 for k, inside in enumerate(contained)
             )
-            these = np.flatnonzero(kind[job] == one)
+            these = np.flatnonzero(wanted[job] == one)
             by_size = tuple(np.argsort(-size, kind="stable").tolist())
             groups.append(_Group(key[these], job[these], tasks, number, holders, by_size))
         return groups
@@ -324,12 +327,15 @@ class Border:
             low, high = outside.keys(np.array([scope.least[at], scope.base[at]]), np.array([at, at]))
             between = np.unique(breaks[(breaks > low) & (breaks < high)]) + 1
             extra.append((np.full(len(between), at), between))
-        if outside.reserve_from > 0:
-            without = scope.base[self.job] < outside.reserve_from
+        if outside.snapshot.reserve_from > 0:
+            without = scope.base[self.job] < outside.snapshot.reserve_from
             kinds = outside.kinds[0][self.job[without]]
             one_of_each = self.job[without][np.unique(kinds, return_index=True)[1]]
             extra.append(
-                (one_of_each, np.full(len(one_of_each), outside.key_from(outside.reserve_from), dtype=np.int64))
+                (
+                    one_of_each,
+                    np.full(len(one_of_each), outside.key_from(outside.snapshot.reserve_from), dtype=np.int64),
+                )
             )
         if extra:
             job = np.concatenate((job, *(jobs for jobs, _ in extra)))
