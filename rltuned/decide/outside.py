@@ -92,9 +92,7 @@ class Outside:
                     if part is not None and part.up:
                         up[part.nodes] = True
                 nodes[codes == code] &= up
-        # A column of zeros: an empty queue, or a cluster without nodes, is nothing special.
-        both = np.concatenate((self.pools.nodes, nodes))
-        groups = distinct_rows(np.column_stack((both, np.zeros(len(both), dtype=np.bool_))).T)[0].T
+        groups = distinct_rows(np.concatenate((self.pools.nodes, nodes)).T)[0].T
         kinds, of = distinct_rows(groups)
         wanted, can_get = np.split(of, 2)
         return wanted[self.pools.pool_of], can_get[self.pools.pool_of], kinds
