@@ -240,6 +240,8 @@ class World:
         """Class of each job that the last plan manages."""
         self.last_bad = self.clock.monotonic()
         """When it was last impossible to give anything back."""
+        self.unread: dict[int, float] = {}
+        """When a job's own row could last not be understood, by job id."""
         self.spoiled = False
         """Both copies of the journal were damaged: nobody can know any more."""
         self.kill: Order | None = None
@@ -331,6 +333,9 @@ class World:
     def _look(self) -> None:
         if not self.able:
             self.last_bad = self.clock.monotonic()
+        faults = self.slurm.faults
+        if faults.unreadable and faults.strange_job:
+            self.unread[faults.strange_job] = self.clock.monotonic()
 
     @property
     def able(self) -> bool:
@@ -601,12 +606,11 @@ class World:
         active = self.daemon is not None and now - self.planned_at <= BOUND
         found = []
         for job, of in self.ours():
-            since = max(self.last_bad, self.wanted.get(job.job_id, float("-inf")))
+            never = float("-inf")
+            since = max(self.last_bad, self.wanted.get(job.job_id, never), self.unread.get(job.job_id, never))
             if active and (job.hold or job.touched):
                 continue  # A living daemon keeps its hands off; what it gives back of such jobs is the way back's business.
-            if now - since > BOUND and not (
-                self.slurm.faults.unreadable and job.job_id == self.slurm.faults.strange_job
-            ):
+            if now - since > BOUND:
                 found.append(self._describe(job, of, now - since))
         return found
 
