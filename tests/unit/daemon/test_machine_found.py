@@ -178,6 +178,7 @@ def test_a_node_list_does_not_take_a_raise_before_the_lowering():
 
 def test_a_cancelled_job_that_a_killed_slurmctld_brings_back_is_still_known():
     with run(jobs=5) as play:
+        play.disk(copy="state", how="full")
         play.cancel(after=0, which=0)
         play.slurmctld_killed_and_started(after=13)
         play.stop(steps=None)
