@@ -242,6 +242,7 @@ class World:
         """When it was last impossible to give anything back."""
         self.unread: dict[int, float] = {}
         """When a job's own row could last not be understood, by job id."""
+        self.unlocked = False
         self.spoiled = False
         """Both copies of the journal were damaged: nobody can know any more."""
         self.kill: Order | None = None
@@ -460,6 +461,7 @@ class World:
         """The daemon is gone: the kernel closes what it had open, systemd does what the unit says."""
         self.disk.ended(self.run_reading.opened)
         self.daemon = self.journal = None
+        self.unlocked = False
         self.next_tick = float("inf")
         if not self.orphaned or self.supervised:
             self.slurm.orphan_lines = []  # the unit kills the whole control group
@@ -577,7 +579,7 @@ class World:
         """
         self.checks += 1
         since, self.looked_at = self.looked_at, self.slurm.op
-        if self.slurm.fell_back >= since:
+        if self.slurm.fell_back >= since or self.unlocked:
             return
         for job_id in self._foreign() - before:
             job = self.slurm.jobs.get(job_id)
@@ -759,7 +761,8 @@ class World:
             self.kill = Order("daemon", 0)
 
     def remove_lock(self) -> None:
-        """Somebody removes the lock file."""
+        """Somebody removes the lock file: nothing keeps a second process from acting, and the daemon gives up."""
+        self.unlocked = True
         (self.root / "state" / LOCK_NAME).unlink(missing_ok=True)
 
     def end_faults(self) -> None:
