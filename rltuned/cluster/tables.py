@@ -243,6 +243,7 @@ class Partition:
     nodes: Codes
     """Rows of its nodes."""
     up: bool
+    """Whether jobs that wait in it may start."""
     priority_tier: int
     oversubscribe: OverSubscribe
     """NO, YES, FORCE or EXCLUSIVE."""
@@ -278,6 +279,8 @@ class Snapshot:
     health: Health = field(default_factory=Health)
     unread: Unread = field(default_factory=Unread)
     """What of the answers could not be understood: its jobs are left alone, its nodes are not usable, its partitions not up."""
+    reserve_from: int = 0
+    """Priority from which on Slurm keeps resources for a job that waits (bf_min_prio_reserve); 0: for every one."""
 
     @cached_property
     def partition_by_name(self) -> dict[str, Partition]:

@@ -112,6 +112,13 @@ def _priority(facts: ClusterFacts, config: Config) -> list[Finding]:
         cause = f"PrioritySiteFactorPlugin={facts.site_factor_plugin} overwrites the site factors that rltuned sets"
         remedy = 'remove it from slurm.conf, or set decide.mode = "priority"'
         return [Finding(Severity.ERROR, "site factor plugin", cause, remedy)]
+    if "INCR_ONLY" in facts.priority_flags:
+        cause = (
+            "PriorityFlags=INCR_ONLY: a job keeps the highest priority that it ever had, until somebody changes it; "
+            "what rltuned changes could not be given back"
+        )
+        remedy = "remove INCR_ONLY from PriorityFlags and run `scontrol reconfigure`"
+        return [Finding(Severity.ERROR, "priority flags", cause, remedy)]
     return [Finding(Severity.OK, "priority plugin", f"{facts.priority_type}, {config.decide.mode} mode")]
 
 

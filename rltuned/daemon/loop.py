@@ -369,7 +369,9 @@ class Daemon:
             return CycleReport(CycleOutcome.DONE, stage, sentence, pending, restored=restored, acted=acted)
         with self._phase("plan"):
             policy, choice = self._choose(snapshot)
-            result = self.planner(snapshot, policy, self.config, self.journal.history(read_at))
+            reserve_from = self.facts.reserve_from if self.facts is not None else 0
+            known = replace(snapshot, reserve_from=reserve_from)
+            result = self.planner(known, policy, self.config, self.journal.history(read_at))
         results: list[Result] = []
         shed = self._overloaded(snapshot) or self._outdated()
         if stage in WRITING and not blocked and not shed:

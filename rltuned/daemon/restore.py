@@ -200,6 +200,8 @@ class _Restore:
     _gone: set[int] = field(default_factory=set)
     _running: set[int] = field(default_factory=set)
     _written: set[int] = field(default_factory=set)
+    _listed: bool = False
+    """sprio listed a job: slurmctld has calculated priorities since it started."""
     _ids_go_on: bool = False
     """A job of the journal was seen with the submit time that the journal has: slurmctld did not lose its state."""
 
@@ -286,7 +288,8 @@ class _Restore:
         """
         left: dict[int, list[Leftover]] = {}
         tries = dict.fromkeys(entries, 0)
-        total, todo = len(entries), deque(entries)
+        # What we raised goes first: a job that gets its place back before that would stand before others in the meantime.
+        total, todo = len(entries), deque(sorted(entries, key=lambda job: not _raised(entries[job].applied)))
         while todo:
             batch = list(islice(todo, CHUNK))
             if tries[batch[0]] > 1:
@@ -296,6 +299,7 @@ class _Restore:
             self.budget.start_cycle()
             read_at = self.clock.steady()
             seen = self._read(batch)
+            self._listed |= any(status.site_factor is not None for status in seen.values())
             self._ids_go_on |= any(seen[job].submit_time == entries[job].submit_time for job in batch if job in seen)
             room = max(1, self.budget.allowance(CHUNK, self.clock.monotonic()))
             work: dict[int, _Steps] = {}
@@ -382,7 +386,7 @@ class _Restore:
                 return estranged(entry, of)
             steps.writes.append(_change(entry, of, status.site_factor, 0))
         elif any(values) and self._answers.get((entry.job_id, of)) != "" and not steps.release:
-            if self._hides(status):
+            if self._hides(entry, status):
                 # Slurm takes it, but shows it to nobody: on held, not eligible and explicitly prioritised jobs.
                 steps.writes.append(_change(entry, of, entry.applied.site_factor, 0))
             else:
@@ -454,14 +458,18 @@ class _Restore:
                 )
             )
 
-    def _hides(self, status: JobStatus) -> bool:
-        """Whether sprio leaves the job out for what it is, and not because no priority was calculated yet."""
-        if status.held or status.reason in NOT_ELIGIBLE:
+    def _hides(self, entry: Entry, status: JobStatus) -> bool:
+        """Whether sprio leaves the job out for what it is, and not because no priority was calculated yet.
+
+        None is just after slurmctld has started, and of a job that was requeued since we wrote to it.
+        """
+        requeued_since = entry.touched < status.submit_time
+        if status.held or status.reason in NOT_ELIGIBLE or (self._listed and not requeued_since):
             return True
         facts = self._cluster()
         if facts is None:
             return False
-        since = max(facts.started, float(status.submit_time))
+        since = max(facts.started, status.submit_time if requeued_since else 0.0)
         return self.clock.time() - since > facts.priority_calc_period + CALCULATION_SECONDS
 
     def _yes_packs(self) -> bool:
@@ -563,6 +571,11 @@ def _not_understood(status: JobStatus) -> Leftover:
     """It may carry something of ours, and it may be pending: left alone, remembered, and tried again by the next restore."""
     reason = f"what Slurm says of this job cannot be understood: {status.strange}"
     return Leftover(status.job_id, NOT_UNDERSTOOD, "?", reason, "rltuned doctor")
+
+
+def _raised(applied: Applied) -> bool:
+    """Whether the job stands further to the front than Slurm alone would have it, by our doing."""
+    return applied.site_factor > 0 or (applied.priority is not None and applied.priority > applied.base)
 
 
 def _change(entry: Entry, of: Field, before: Value, after: Value) -> Change:

@@ -41,8 +41,6 @@ class Outside:
     snapshot: Snapshot
     pools: Pools
     scope: Scope
-    reserve_from: int = 0
-    """Priority from which on Slurm keeps resources for a job that waits (SchedulerParameters=bf_min_prio_reserve)."""
 
     @cached_property
     def tie(self) -> Order:
@@ -76,8 +74,13 @@ class Outside:
         return np.maximum(self.snapshot.jobs.array_tasks[self.scope.rows].astype(np.int64), 1)
 
     @cached_property
-    def kinds(self) -> tuple[Rows, Bools]:
-        """Kind of node set of each job, and (K, A) which groups of nodes, alike to all jobs, are in each kind."""
+    def kinds(self) -> tuple[Rows, Rows, Bools]:
+        """Kinds of node sets.
+
+        Returns:
+            (P,) the kind of each job: the nodes that it is told to want; (P,) those that it can get: none by way of a
+            partition that is down; and (K, A) which groups of nodes, each alike to all jobs, are in each kind.
+        """
         jobs, nodes = self.snapshot.jobs, self.pools.nodes.copy()
         codes = np.full(len(nodes), -1, dtype=np.int64)
         codes[self.pools.pool_of] = jobs.partition.codes[self.scope.rows]
@@ -89,10 +92,9 @@ class Outside:
                     if part is not None and part.up:
                         up[part.nodes] = True
                 nodes[codes == code] &= up
-        # A column of zeros: an empty queue, or a cluster without nodes, is nothing special.
-        groups = np.unique(np.column_stack((nodes, np.zeros(len(nodes), dtype=np.bool_))), axis=1)
-        kinds, of = np.unique(groups, axis=0, return_inverse=True)
-        return of.reshape(-1)[self.pools.pool_of].astype(np.intp), kinds
+        kinds, of = _distinct(np.concatenate((self.pools.nodes, nodes)))
+        wanted, can_get = np.split(of, 2)
+        return wanted[self.pools.pool_of], can_get[self.pools.pool_of], _distinct(kinds.T)[0].T
 
     @cached_property
     def _places(self) -> tuple[Rows, Ints, Ints]:
@@ -129,6 +131,14 @@ class Outside:
         return Border(self, members, job[kept], key[kept])
 
 
+def _distinct(rows: Bools) -> tuple[Bools, Rows]:
+    """The distinct rows of a matrix, and which of them each row is. As one text per row: much faster than by columns."""
+    packed = np.packbits(np.column_stack((rows, np.ones(len(rows), dtype=np.bool_))), axis=1)
+    text = np.ascontiguousarray(packed).view(np.dtype((np.void, packed.shape[1]))).reshape(-1)
+    _, first, of = np.unique(text, return_index=True, return_inverse=True)
+    return rows[first], of.reshape(-1).astype(np.intp)
+
+
 def _tiers(snapshot: Snapshot, partitions: str) -> list[int]:
     found = [snapshot.partition_by_name.get(name) for name in partitions.split(",")]
     return sorted({part.priority_tier for part in found if part is not None})
@@ -149,14 +159,28 @@ class _Group:
     """(m,) how many each moved job of the class counts for."""
     type_of: Rows
     """(m,) type of each moved job: equal node sets, as far as they are the outside jobs'. −1: none in common."""
-    holders: tuple[tuple[int, ...], ...]
-    """(T,) types whose node sets contain this type's, the smallest first."""
-    by_size: tuple[int, ...]
-    """Types, the largest node set first: it has the fewest that contain it."""
+    nodes: Bools
+    """(T, A) node set of each type."""
+
+    @cached_property
+    def holders(self) -> tuple[tuple[int, ...], ...]:
+        """(T,) types whose node sets contain this type's, itself first, then the smallest."""
+        size: list[int] = self.nodes.sum(axis=1).tolist()
+        found = []
+        for own, nodes in enumerate(self.nodes):
+            inside = np.flatnonzero(~(nodes & ~self.nodes).any(axis=1))
+            found.append((own, *sorted((other for other in inside.tolist() if other != own), key=size.__getitem__)))
+        return tuple(found)
+
+    @property
+    def by_size(self) -> list[int]:
+        """Types, the largest node set first: it has the fewest that contain it."""
+        found: list[int] = np.argsort(-self.nodes.sum(axis=1), kind="stable").tolist()
+        return found
 
     def counts(self, moved: Rows, since: Ints, until: Ints) -> Ints:
         """(T, L) how many cross each place: those of the moved jobs, from the key `since` up to `until` each."""
-        steps = np.zeros((len(self.holders) + 1, len(self.key) + 1), dtype=np.int64)
+        steps = np.zeros((len(self.nodes) + 1, len(self.key) + 1), dtype=np.int64)
         of, tasks = self.type_of[moved], self.tasks[moved]
         first = np.searchsorted(self.key, since, side="right")
         np.add.at(steps, (of, first), tasks)
@@ -167,7 +191,7 @@ class _Group:
         """(L,) places where the (T, L) jobs brought ahead cannot be paired with those brought behind."""
         lacking: Bools = np.asarray((ahead > behind).any(axis=0), dtype=np.bool_)
         places = np.flatnonzero(lacking)
-        if len(places) and len(self.holders) > 1:
+        if len(places) and len(self.nodes) > 1:
             wanted, left = ahead[:, places].copy(), behind[:, places].copy()
             for kind in self.by_size:
                 for holder in self.holders[kind]:
@@ -237,10 +261,10 @@ class Border:
         result = np.zeros(len(of), dtype=np.bool_)
         if not len(of) or not len(self.key):
             return result
-        kind, nodes = self.outside.kinds
+        wanted, can_get, nodes = self.outside.kinds
         low, high = self.lowest(since)[of], self.outside.keys(until, self.members)[of]
         job, key = self._around(low, high, np.concatenate((low, high)))
-        theirs, mine = kind[job], kind[self.members[of]]
+        theirs, mine = wanted[job], can_get[self.members[of]]
         for one in np.unique(mine):
             keys = key[(nodes & nodes[one]).any(axis=1)[theirs]]
             these = np.flatnonzero(mine == one)
@@ -259,33 +283,24 @@ class Border:
         job, key = self._around(since, until, breaks)
         if not len(key):
             return []
-        kind, nodes = self.outside.kinds
+        wanted, can_get, nodes = self.outside.kinds
         rising = np.searchsorted(np.sort(since), key) - np.searchsorted(np.sort(until), key, side="right")
         job, key = job[rising > 0], key[rising > 0]
         stretch = np.searchsorted(np.sort(breaks), key)
-        first = np.unique(kind[job] * (len(breaks) + 1) + stretch, return_index=True)[1]
+        first = np.unique(wanted[job] * (len(breaks) + 1) + stretch, return_index=True)[1]
         job, key = job[first], key[first]
         order = np.argsort(key, kind="stable")
         job, key = job[order], key[order]
         tasks = self.outside.tasks[self.members[moved]]
-        kinds, of_kind = np.unique(kind[self.members[moved]], return_inverse=True)
+        kinds, of_kind = np.unique(can_get[self.members[moved]], return_inverse=True)
         groups = []
-        for one in np.unique(kind[job]):
-            types, of = np.unique(nodes[kinds] & nodes[one], axis=0, return_inverse=True)
+        for one in np.unique(wanted[job]):
+            types, of = _distinct(nodes[kinds] & nodes[one])
             shared = types.any(axis=1)
-            number = np.where(shared, np.cumsum(shared) - 1, -1)[of.reshape(-1)[of_kind]]
-            types = types[shared]
-            if not len(types):
-                continue
-            size = types.sum(axis=1)
-            contained = ~(types[:, None, :] & ~types[None, :, :]).any(axis=2)
-            holders = tuple(
-                tuple(sorted(np.flatnonzero(inside).tolist(), key=lambda t: (t != k, int(size[t]))))
-                for k, inside in enumerate(contained)
-            )
-            these = np.flatnonzero(kind[job] == one)
-            by_size = tuple(np.argsort(-size, kind="stable").tolist())
-            groups.append(_Group(key[these], job[these], tasks, number, holders, by_size))
+            if shared.any():
+                number = np.where(shared, np.cumsum(shared) - 1, -1)[of[of_kind]]
+                these = np.flatnonzero(wanted[job] == one)
+                groups.append(_Group(key[these], job[these], tasks, number, types[shared]))
         return groups
 
     def _around(self, since: Ints, until: Ints, breaks: Ints) -> tuple[Rows, Ints]:
@@ -299,28 +314,40 @@ class Border:
         lowest, highest = int(since.min()), int(until.max())
         first, last = np.searchsorted(self.key, (lowest, highest))
         job, key = self.job[first:last], self.key[first:last]
-        outside, scope = self.outside, self.outside.scope
-        extra: list[tuple[Rows, Ints]] = []
-        partitions = outside.snapshot.jobs.partition
-        many = np.array([name.count(",") >= 2 for name in partitions.names] + [False], dtype=np.bool_)
-        spread = many[partitions.codes[scope.rows[self.job]]] & (scope.least[self.job] < scope.base[self.job])
-        for at in np.unique(self.job[spread]):
-            low, high = outside.keys(np.array([scope.least[at], scope.base[at]]), np.array([at, at]))
-            between = np.unique(breaks[(breaks > low) & (breaks < high)]) + 1
-            extra.append((np.full(len(between), at), between))
-        if outside.reserve_from > 0:
-            without = scope.base[self.job] < outside.reserve_from
-            kinds = outside.kinds[0][self.job[without]]
-            one_of_each = self.job[without][np.unique(kinds, return_index=True)[1]]
-            extra.append(
-                (one_of_each, np.full(len(one_of_each), outside.key_from(outside.reserve_from), dtype=np.int64))
-            )
-        if extra:
-            job = np.concatenate((job, *(jobs for jobs, _ in extra)))
-            key = np.concatenate((key, *(keys for _, keys in extra)))
-            order = np.argsort(key, kind="stable")
-            job, key = job[order], key[order]
+        for more, places in (self._between(np.unique(breaks)), self._threshold()):
+            if len(more):
+                job, key = np.concatenate((job, more)), np.concatenate((key, places))
+                order = np.argsort(key, kind="stable")
+                job, key = job[order], key[order]
         return job, key
+
+    def _between(self, breaks: Ints) -> tuple[Rows, Ints]:
+        """Places just above each of these keys, for outside jobs that have one priority below and another one above it.
+
+        Only of jobs of three or more partitions: those of two have no priority but the highest and the lowest.
+        """
+        outside, scope = self.outside, self.outside.scope
+        column = outside.snapshot.jobs.partition
+        many = np.array([name.count(",") >= 2 for name in column.names] + [False], dtype=np.bool_)
+        jobs = np.unique(self.job[many[column.codes[scope.rows[self.job]]]])
+        jobs = jobs[scope.least[jobs] < scope.base[jobs]]
+        if not len(jobs):
+            return jobs, np.zeros(0, dtype=np.int64)
+        # Jobs that want the same nodes are one: from where the lowest begins to where the highest ends, gaps left out.
+        kinds, of = np.unique(outside.kinds[0][jobs], return_inverse=True)
+        steps = np.zeros((len(kinds), len(breaks) + 1), dtype=np.int64)
+        first = np.searchsorted(breaks, outside.keys(scope.least[jobs], jobs), side="right")
+        np.add.at(steps, (of, first), 1)
+        np.add.at(steps, (of, np.maximum(np.searchsorted(breaks, outside.keys(scope.base[jobs], jobs)), first)), -1)
+        kind, at = np.nonzero(np.cumsum(steps, axis=1)[:, :-1] > 0)
+        return jobs[np.unique(of, return_index=True)[1]][kind], breaks[at] + 1
+
+    def _threshold(self) -> tuple[Rows, Ints]:
+        """The place from which on Slurm keeps resources, for each kind of outside job that stands behind it."""
+        outside, reserve_from = self.outside, self.outside.snapshot.reserve_from
+        without = self.job[outside.scope.base[self.job] < reserve_from]
+        jobs = without[np.unique(outside.kinds[0][without], return_index=True)[1]]
+        return jobs, np.full(len(jobs), outside.key_from(reserve_from), dtype=np.int64)
 
     # --- what a plan may ask for
 
@@ -349,7 +376,15 @@ class Border:
         groups = self.groups(moved, since, until, np.concatenate((since, until, low_since, low_until)))
         if old.any():
             own, once = np.sort(self.base[0][old]), np.ones(len(moved), dtype=np.int64)
-            groups.append(_Group(own, np.full(len(own), -1), once, np.zeros(len(moved), dtype=np.intp), ((0,),), (0,)))
+            groups.append(
+                _Group(
+                    own,
+                    np.full(len(own), -1),
+                    once,
+                    np.zeros(len(moved), dtype=np.intp),
+                    np.ones((1, 1), dtype=np.bool_),
+                )
+            )
         wanted = ranks_of(order)[up]
         flagged: list[tuple[int, int, int]] = []
         behind: list[Ints] = []
@@ -420,7 +455,8 @@ class _Turns:
             sent += before
             turns += [(other, ()) for other in before]
             turns.append((member, self._rests_on(member, sent)))
-        turns += [(member, ()) for member in self._lowered if member not in set(sent)]
+        done = set(sent)
+        turns += [(member, ()) for member in self._lowered if member not in done]
         return turns + [(member, self._rests_on(member, self._lowered)) for member in late + self._raised[EXACT_TURNS:]]
 
     def _needed(self, member: int, sent: Sequence[int]) -> list[int] | None:

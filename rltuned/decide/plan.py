@@ -285,10 +285,6 @@ def _current(jobs: JobTable, rows: npt.NDArray[np.intp]) -> Ints:
     return np.where(jobs.site_known[rows], own, jobs.priority[rows])
 
 
-HOLDING_BACK: Final = 3
-"""Times that a class whose jobs were held back is ordered anew, so that others get the places that this leaves free."""
-
-
 @dataclass
 class _Ordered:
     """Ranks and targets of n managed jobs, filled class by class."""
@@ -409,27 +405,24 @@ class _Class:
     def hold_back(self, wanted: Order) -> tuple[Ints, Order, npt.NDArray[np.intp]]:
         """Exact targets, the order that they make, and the outside job that each member was put behind (−1: none).
 
-        What is held back frees a place that others may take; that may bring them before an outside job in turn. The last
-        word has what is held back.
+        Those who are held back leave places free. Others get them, which may bring these before an outside job in turn:
+        the second time only holds back.
         """
-        order, values = wanted, np.sort(self.base)[::-1]
-        earliest = np.zeros(len(order), dtype=np.intp)
-        behind = np.full(len(order), -1, dtype=np.intp)
-        for round_left in range(HOLDING_BACK, -1, -1):
-            exact = hand_out(order, self.base, self.tie, self.old)
-            held, put_behind = self.border.hold_back(exact, order, self.old)
-            late = held < exact
-            behind[late] = put_behind[late]
-            if not late.any() or not round_left:
-                break
-            earliest[late] = np.maximum(earliest[late], np.searchsorted(-values, -held[late]))
-            anew = age_bound(defer(order, self.movable | (earliest > 0), earliest), self.base_rank, self.old)
-            if (anew == order).all():
-                break
-            order = anew
-        # Held back for the place of another: no longer, where it has found a place as good as the wanted one.
-        behind[ranks_of(order) <= ranks_of(wanted)] = np.where(late, behind, -1)[ranks_of(order) <= ranks_of(wanted)]
-        return held, np.lexsort((ranks_of(order), -held)), behind
+        targets, behind, late = self._held(wanted)
+        order = wanted
+        if late.any():
+            earliest = np.zeros(len(wanted), dtype=np.intp)
+            earliest[late] = np.searchsorted(-np.sort(self.base)[::-1], -targets[late])
+            order = age_bound(defer(wanted, self.movable | late, earliest), self.base_rank, self.old)
+            targets, again, later = self._held(order)
+            behind = np.where(later, again, np.where(ranks_of(order) > ranks_of(wanted), behind, -1))
+        return targets, np.lexsort((ranks_of(order), -targets)), behind
+
+    def _held(self, order: Order) -> tuple[Ints, npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
+        """Targets in this order, behind whom each member was put for that, and who was."""
+        exact = hand_out(order, self.base, self.tie, self.old)
+        held, behind = self.border.hold_back(exact, order, self.old)
+        return held, behind, held < exact
 
     def may_keep(self, current: Ints, target: Ints) -> npt.NDArray[np.bool_]:
         """(n,) whether each may keep the priority that it has: at no outside job's cost, and not below an old job's base."""
@@ -521,7 +514,7 @@ def _in_turn(result: Plan, changes: list[Change]) -> tuple[Change, ...]:
         for number, (at, before) in zip(places, border.turns(current, target, changing), strict=True):
             change = moves[int(ids[at])]
             turn[id(change)] = number
-            rests_on[id(change)] = tuple(int(ids[other]) for other in before)
+            rests_on[id(change)] = tuple(ids[list(before)].tolist()) if before else ()
     return tuple(replace(change, turn=turn[id(change)], rests_on=rests_on.get(id(change), ())) for change in changes)
 
 

@@ -72,6 +72,7 @@ def facts_from(config: Mapping[str, str], runner: Runner, uid: int) -> ClusterFa
         started=_boot_time(config.get("BOOT_TIME", "")),
         preempt_type=_plugin(config.get("PreemptType", "")),
         select_type=config.get("SelectType", ""),
+        priority_flags=tuple(part for part in _plugin(config.get("PriorityFlags", "")).split(",") if part),
     )
 
 

@@ -830,7 +830,7 @@ def _partition(words: Mapping[str, str], where: str) -> PartitionLine:
     return PartitionLine(
         name=words["PartitionName"],
         nodes=text(_required(words, "Nodes", where)),
-        up=_required(words, "State", where) == "UP",
+        up=_required(words, "State", where) in {"UP", "DRAIN"},  # DRAIN takes no new jobs, but starts those that it has
         priority_tier=integer(_required(words, "PriorityTier", where)),
         oversubscribe=mode,
         oversubscribe_count=max(count(times), 1),

@@ -6,7 +6,7 @@ Two protocols, so that a dry run can be given a reader and nothing else: what is
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from rltuned.cluster.changes import Change, JobStatus, WriteResult
 from rltuned.cluster.ended import Past
@@ -23,6 +23,10 @@ class Privilege(enum.StrEnum):
     ADMIN = "admin"
     SLURM_USER = "slurm-user"
     """root or SlurmUser: exempt from the RPC limiter."""
+
+
+MOST_DIGITS: Final = 10
+"""Of a priority: Slurm's are below 2³²."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,13 @@ class ClusterFacts:
     """When slurmctld started, epoch seconds; 0: unknown. sprio lists a job from the first calculation after that on."""
     preempt_type: str = ""
     select_type: str = ""
+    priority_flags: tuple[str, ...] = ()
+
+    @property
+    def reserve_from(self) -> int:
+        """Priority from which on Slurm keeps resources for a job that waits (bf_min_prio_reserve); 0: for every one."""
+        value = self.scheduler_parameters.get("bf_min_prio_reserve", "")
+        return int(value) if value.isascii() and value.isdigit() and len(value) <= MOST_DIGITS else 0
 
 
 class SlurmReader(Protocol):

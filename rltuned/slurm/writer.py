@@ -131,7 +131,9 @@ class ScontrolWriter:
         self._runner = runner
 
     def write(self, changes: Sequence[Change]) -> list[WriteResult]:
-        """Send the changes, one line per job, jobs in order of first appearance.
+        """Send the changes, one line per job, at the place of its priority or site factor, else of its first change.
+
+        So the order in which jobs pass each other is the one of the changes, whatever else is written to them.
 
         A change whose value may not be written is not sent and FAILED; the others of its job are sent.
 
@@ -147,7 +149,10 @@ class ScontrolWriter:
             except SlurmError as error:
                 refused[index] = str(error)
                 continue
-            words.setdefault(change.job_id, []).append(word)
+            others = words.get(change.job_id, [])
+            if change.field in {Field.SITE_FACTOR, Field.PRIORITY}:
+                words.pop(change.job_id, None)
+            words[change.job_id] = [*others, word]
         said: dict[int, _Complaint] = {}
         blind = False
         if words:

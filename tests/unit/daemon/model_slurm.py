@@ -423,7 +423,10 @@ class ModelWriter:
         said: dict[int, tuple[Outcome | None, str]] = {}
         lines: dict[int, list[Change]] = {}
         for change in changes:
-            lines.setdefault(change.job_id, []).append(change)
+            others = lines.get(change.job_id, [])
+            if change.field in {Field.SITE_FACTOR, Field.PRIORITY}:
+                lines.pop(change.job_id, None)
+            lines[change.job_id] = [*others, change]
         for job_id, line in lines.items():
             slurm.updates += 1
             slurm.before_update(slurm.updates)

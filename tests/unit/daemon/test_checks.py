@@ -28,6 +28,7 @@ def test_a_cluster_as_it_should_be_has_no_finding_worse_than_ok():
         ({"priority_type": "priority/basic"}, "priority/basic", "PriorityType=priority/multifactor"),
         ({"site_factor_plugin": "site_factor/example"}, "overwrites the site factors", 'decide.mode = "priority"'),
         ({"scheduler_parameters": {}}, "lacks bf_continue", "scontrol reconfigure"),
+        ({"priority_flags": ("ACCRUE_ALWAYS", "INCR_ONLY")}, "could not be given back", "remove INCR_ONLY"),
     ],
 )
 def test_each_missing_prerequisite_is_named_with_cause_and_remedy_and_forbids_writing(change, cause, remedy):

@@ -549,6 +549,19 @@ def test_what_needs_a_restart_is_not_changed_by_a_reload(tmp_path):
     assert "[state]" in run.events("reload.partial")[0]["sentence"]
 
 
+def test_the_planner_knows_from_which_priority_on_slurm_keeps_resources(tmp_path):
+    class Reserving(ModelReader):
+        def facts(self):
+            return replace(super().facts(), scheduler_parameters={"bf_continue": "", "bf_min_prio_reserve": "69121"})
+
+    run = house(tmp_path, reader=Reserving)
+    known = []
+    plan = run.daemon.planner
+    run.daemon.planner = lambda snapshot, *others: known.append(snapshot.reserve_from) or plan(snapshot, *others)
+    run.tick()
+    assert known == [69121]
+
+
 def test_never_two_cycles_at_once(tmp_path):
     run = house(tmp_path)
     inner = []

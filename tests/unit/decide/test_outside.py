@@ -64,7 +64,7 @@ class Job:
     turn: tuple[float, int]
     """Submission and id: slurmctld's tie-break."""
     places: dict
-    """Partition → (tier, priority that Slurm alone gives, nodes)."""
+    """Partition → (tier, priority that Slurm alone gives, nodes that it wants, nodes that it can get)."""
     tasks: int
     reserved: bool
     """Slurm puts it before every job without a reservation."""
@@ -81,7 +81,7 @@ def count(jobs, values, tier, level, turn, wanted):
     total = 0
     for job in jobs:
         reach = set()
-        for name, (of_tier, _, nodes) in job.places.items():
+        for name, (of_tier, _, _, nodes) in job.places.items():
             if of_tier == tier and ahead(values[job.job_id][name], job.turn, level, turn):
                 reach |= nodes
         total += job.tasks * bool(reach & wanted)
@@ -105,7 +105,7 @@ def inflated(jobs, values, since=None):
         for outside in jobs:
             if outside.of == name or outside.reserved != members[0].reserved:
                 continue
-            for tier, level, nodes in outside.places.values():
+            for tier, level, nodes, _ in outside.places.values():
                 if level <= 0:
                     continue
                 for wanted in subsets(nodes):
@@ -127,8 +127,7 @@ def could_run(snapshot, row, partition):
     return {
         nodes.names[node]
         for node in part.nodes.tolist()
-        if part.up
-        and (nodes.gpus[node, nodes.gpu_types.index(wanted)] if wanted else nodes.gpus[node].sum()) >= per_node
+        if (nodes.gpus[node, nodes.gpu_types.index(wanted)] if wanted else nodes.gpus[node].sum()) >= per_node
         and nodes.names[node] not in jobs.exc_nodes.value(row).split(",")
     }
 
@@ -145,10 +144,10 @@ def read(snapshot, result, sums):
             alone = {name: max(value + site, 1) for name, value in sums[job].items()}
         else:
             alone = dict.fromkeys(sums[job], int(jobs.priority[row]))
-        places = {
-            name: (snapshot.partition_by_name[name].priority_tier, alone[name], could_run(snapshot, row, name))
-            for name in sums[job]
-        }
+        places = {}
+        for name in sums[job]:
+            part, nodes = snapshot.partition_by_name[name], could_run(snapshot, row, name)
+            places[name] = part.priority_tier, alone[name], nodes, nodes if part.up else set()
         turn = (float(jobs.submit_time[row]), job)
         tasks, reserved = max(int(jobs.array_tasks[row]), 1), bool(jobs.reservation.value(row))
         found.append(Job(job, turn, places, tasks, reserved, managed.get(row)))
@@ -550,3 +549,23 @@ def test_a_class_without_the_tier_in_its_name_is_of_one_tier_all_the_same():
     rows = ((5000, "alice", 9000.0, "urgent"), (1000, "alice", 60.0, "p"))
     config = settings_of(decide=DecideSection(class_by=("qos",)))
     assert plan(line(*rows), by_name("sjf"), config).changes == ()
+
+
+def test_no_more_jobs_get_resources_kept_for_them_where_an_outside_job_below_the_threshold_could_run():
+    # From 5000 on Slurm keeps resources for a job that waits. 2 is ahead of bob anyway, but does not keep him from starting.
+    snapshot = line(
+        (6000, "alice", 9000.0, "p"),
+        (4000, "alice", 60.0, "k"),
+        (3000, "alice", 8000.0, "p"),
+        (1000, "bob", 600.0, "k"),
+    )
+    assert targets(plan(snapshot, by_name("sjf"), SJF))[2] == 6000
+    kept = plan(replace(snapshot, reserve_from=5000), by_name("sjf"), SJF)
+    assert targets(kept)[2] < 5000
+    assert any("job 4" in guard for guard in explain(record(kept), 2).guards)
+
+
+def test_nor_does_that_threshold_matter_where_nobody_outside_is_below_it():
+    rows = ((6000, "alice", 9000.0, "p"), (4000, "alice", 60.0, "k"), (1000, "alice", 600.0, "k"))
+    snapshot = replace(line(*rows), reserve_from=5000)
+    assert targets(plan(snapshot, by_name("sjf"), SJF))[2] == 6000

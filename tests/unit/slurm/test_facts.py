@@ -135,3 +135,16 @@ def test_no_answer_and_a_strange_answer_are_errors(slurm):
     slurm.answer("config", "", "slurm_load_ctl_conf error: Unable to contact slurm controller\n", code=1)
     with pytest.raises(SlurmUnavailableError, match="Unable to contact"):
         read_facts(slurm.runner())
+
+
+@pytest.mark.parametrize(("value", "expected"), [("69121", 69121), ("0", 0), ("-5", 0), ("99999999999", 0), ("", 0)])
+def test_the_priority_from_which_on_slurm_keeps_resources(slurm, value, expected):
+    text = CONFIG.replace("bf_interval=1,bf_continue", f"bf_interval=1,bf_min_prio_reserve={value},bf_continue")
+    assert facts(slurm, text).reserve_from == expected
+    assert facts(slurm).reserve_from == 0
+
+
+def test_priority_flags(slurm):
+    assert facts(slurm).priority_flags == ()
+    text = CONFIG.replace("PriorityType  ", "PriorityFlags           = ACCRUE_ALWAYS,INCR_ONLY\nPriorityType  ")
+    assert facts(slurm, text).priority_flags == ("ACCRUE_ALWAYS", "INCR_ONLY")

@@ -220,3 +220,14 @@ def test_release_without_privilege_is_an_error(slurm):
     slurm.answer("update", "", said("Access/permission denied for job 9"), code=1)
     with pytest.raises(SlurmDeniedError):
         ScontrolWriter(slurm.runner()).release([9])
+
+
+def test_a_node_list_does_not_take_a_jobs_place_in_the_order_of_writing(slurm):
+    changes = [
+        Change(9, 1, Field.EXC_NODES, "", "n1", position=0),
+        Change(5, 1, Field.SITE_FACTOR, 0, -10, position=1),
+        Change(5, 1, Field.EXC_NODES, "", "n2", position=1),
+        Change(9, 1, Field.SITE_FACTOR, 0, 10, position=0),
+    ]
+    ScontrolWriter(slurm.runner()).write(changes)
+    assert [line.split()[1] for line in slurm.stdin.splitlines()] == ["JobId=5", "JobId=9"]
