@@ -770,6 +770,8 @@ class Soak:
             time.sleep(5.0)
             self.given_back_by(lambda: None)
             self.read_log()
+            if not self.checks["stands"]:
+                self.violation("alive", f"rltuned wrote nothing at all, so nothing was tried: {self.log_tail()}")
 
     def summary(self) -> dict[str, Any]:
         """All that counts, for machines."""

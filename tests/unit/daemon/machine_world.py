@@ -240,6 +240,9 @@ class World:
         """Class of each job that the last plan manages."""
         self.last_bad = self.clock.monotonic()
         """When it was last impossible to give anything back."""
+        self.unread: dict[int, float] = {}
+        """When a job's own row could last not be understood, by job id."""
+        self.unlocked = False
         self.spoiled = False
         """Both copies of the journal were damaged: nobody can know any more."""
         self.kill: Order | None = None
@@ -331,6 +334,9 @@ class World:
     def _look(self) -> None:
         if not self.able:
             self.last_bad = self.clock.monotonic()
+        faults = self.slurm.faults
+        if faults.unreadable and faults.strange_job:
+            self.unread[faults.strange_job] = self.clock.monotonic()
 
     @property
     def able(self) -> bool:
@@ -455,6 +461,7 @@ class World:
         """The daemon is gone: the kernel closes what it had open, systemd does what the unit says."""
         self.disk.ended(self.run_reading.opened)
         self.daemon = self.journal = None
+        self.unlocked = False
         self.next_tick = float("inf")
         if not self.orphaned or self.supervised:
             self.slurm.orphan_lines = []  # the unit kills the whole control group
@@ -572,7 +579,7 @@ class World:
         """
         self.checks += 1
         since, self.looked_at = self.looked_at, self.slurm.op
-        if self.slurm.fell_back >= since:
+        if self.slurm.fell_back >= since or self.unlocked:
             return
         for job_id in self._foreign() - before:
             job = self.slurm.jobs.get(job_id)
@@ -601,12 +608,11 @@ class World:
         active = self.daemon is not None and now - self.planned_at <= BOUND
         found = []
         for job, of in self.ours():
-            since = max(self.last_bad, self.wanted.get(job.job_id, float("-inf")))
+            never = float("-inf")
+            since = max(self.last_bad, self.wanted.get(job.job_id, never), self.unread.get(job.job_id, never))
             if active and (job.hold or job.touched):
                 continue  # A living daemon keeps its hands off; what it gives back of such jobs is the way back's business.
-            if now - since > BOUND and not (
-                self.slurm.faults.unreadable and job.job_id == self.slurm.faults.strange_job
-            ):
+            if now - since > BOUND:
                 found.append(self._describe(job, of, now - since))
         return found
 
@@ -755,7 +761,8 @@ class World:
             self.kill = Order("daemon", 0)
 
     def remove_lock(self) -> None:
-        """Somebody removes the lock file."""
+        """Somebody removes the lock file: nothing keeps a second process from acting, and the daemon gives up."""
+        self.unlocked = True
         (self.root / "state" / LOCK_NAME).unlink(missing_ok=True)
 
     def end_faults(self) -> None:

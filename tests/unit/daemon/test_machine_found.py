@@ -174,3 +174,20 @@ def test_a_state_directory_that_became_read_only_does_not_keep_restore_from_givi
 def test_a_node_list_does_not_take_a_raise_before_the_lowering():
     with run(ageing=0.01, jobs=14, stage=Stage.CANARY, placement=PlacementApply.EXCLUDE_NODES) as play:
         play.the_policy_changes_its_mind(mind=3)
+
+
+def test_a_cancelled_job_that_a_killed_slurmctld_brings_back_is_still_known():
+    with run(jobs=5) as play:
+        play.disk(copy="state", how="full")
+        play.cancel(after=0, which=0)
+        play.slurmctld_killed_and_started(after=13)
+        play.stop(steps=None)
+
+
+def test_an_admins_change_that_a_killed_slurmctld_forgets_leaves_nothing_of_ours():
+    with run(jobs=9) as play:
+        play.disk(copy="mirror", how="full")
+        play.set_site_factor(after=21, value=-70_001, which=6)
+        play.slurmctld_killed_and_started(after=34)
+        play.answers_make_no_sense(cut=False, names={"jobs"})
+        play.stopped_for_a_while(after=8, minutes=25)
