@@ -33,6 +33,9 @@ EXACT_TURNS: Final = 64
 """Raised jobs of a class for which the fewest jobs to be lowered first are looked for. A larger number of changes is only
 written at once where nothing limits the writes, and there all are lowered before any other is raised."""
 
+FAR: Final = 256
+"""Moves of a class that are looked at one by one because they may be long: as many as a policy can see."""
+
 
 @dataclass(frozen=True)
 class Outside:
@@ -167,14 +170,36 @@ class _Group:
     """(m,) how many each moved job of the class counts for."""
     type_of: Rows
     """(m,) type of each moved job: equal node sets, as far as they are the outside jobs'. −1: none in common."""
-    holders: tuple[tuple[int, ...], ...]
-    """(T,) types whose node sets contain this type's, the smallest first."""
-    by_size: tuple[int, ...]
-    """Types, the largest node set first: it has the fewest that contain it."""
+    types: Bools
+    """(T, A) groups of nodes in the node set of each type."""
+
+    @cached_property
+    def size(self) -> Ints:
+        """(T,) how many groups of nodes each type has."""
+        return np.asarray(self.types.sum(axis=1))
+
+    @cached_property
+    def _holders(self) -> dict[int, tuple[int, ...]]:
+        return {}
+
+    @cached_property
+    def _without(self) -> npt.NDArray[np.uint8]:
+        """(T, ⌈A/8⌉) groups of nodes that each type lacks, as bits."""
+        return np.packbits(~self.types, axis=1)
+
+    def holders(self, kind: int) -> tuple[int, ...]:
+        """Types whose node sets contain this type's: itself, then the smallest first. Few types of a long queue need it."""
+        if kind not in self._holders:
+            contained = ~(self._without & np.packbits(self.types[kind])).any(axis=1)
+            others = sorted(
+                np.flatnonzero(contained).tolist(), key=lambda other: (other != kind, int(self.size[other]))
+            )
+            self._holders[kind] = tuple(others)
+        return self._holders[kind]
 
     def counts(self, moved: Rows, since: Ints, until: Ints) -> Ints:
         """(T, L) how many cross each place: those of the moved jobs, from the key `since` up to `until` each."""
-        steps = np.zeros((len(self.holders) + 1, len(self.key) + 1), dtype=np.int64)
+        steps = np.zeros((len(self.types) + 1, len(self.key) + 1), dtype=np.int64)
         of, tasks = self.type_of[moved], self.tasks[moved]
         first = np.searchsorted(self.key, since, side="right")
         np.add.at(steps, (of, first), tasks)
@@ -185,10 +210,13 @@ class _Group:
         """(L,) places where the (T, L) jobs brought ahead cannot be paired with those brought behind."""
         lacking: Bools = np.asarray((ahead > behind).any(axis=0), dtype=np.bool_)
         places = np.flatnonzero(lacking)
-        if len(places) and len(self.holders) > 1:
-            wanted, left = ahead[:, places].copy(), behind[:, places].copy()
-            for kind in self.by_size:
-                for holder in self.holders[kind]:
+        if len(places) and len(self.types) > 1:
+            # Each takes of its own type first; who still wants, the largest node set first, takes of those that contain it.
+            own = np.minimum(ahead[:, places], behind[:, places])
+            wanted, left = ahead[:, places] - own, behind[:, places] - own
+            short = np.flatnonzero(wanted.any(axis=1))
+            for kind in short[np.argsort(-self.size[short], kind="stable")].tolist():
+                for holder in self.holders(kind)[1:]:
                     used = np.minimum(wanted[kind], left[holder])
                     wanted[kind] -= used
                     left[holder] -= used
@@ -197,9 +225,9 @@ class _Group:
 
     def paired(self, kind: int, tasks: int, left: list[int]) -> bool:
         """Take what a job of this type needs out of `left`, the smallest node sets first, or nothing if it is too little."""
-        if sum(left[holder] for holder in self.holders[kind]) < tasks:
+        if sum(left[holder] for holder in self.holders(kind)) < tasks:
             return False
-        for holder in self.holders[kind]:
+        for holder in self.holders(kind):
             used = min(tasks, left[holder])
             left[holder] -= used
             tasks -= used
@@ -295,16 +323,8 @@ class Border:
             types = types[shared]
             if not len(types):
                 continue
-            size = types.sum(axis=1)
-            # A set is contained where all of it is shared. A product of matrices, not of all three dimensions in memory.
-            contained = types.astype(np.float32) @ types.T.astype(np.float32) == size[:, None]
-            holders = tuple(
-                tuple(sorted(np.flatnonzero(inside).tolist(), key=lambda t: (t != k, int(size[t]))))
-                for k, inside in enumerate(contained)
-            )
             these = np.flatnonzero(wanted[job] == one)
-            by_size = tuple(np.argsort(-size, kind="stable").tolist())
-            groups.append(_Group(key[these], job[these], tasks, number, holders, by_size))
+            groups.append(_Group(key[these], job[these], tasks, number, types))
         return groups
 
     def _around(self, since: Ints, until: Ints, breaks: Ints) -> tuple[Rows, Ints]:
@@ -371,7 +391,15 @@ class Border:
         groups = self.groups(moved, since, until, np.concatenate((since, until, low_since, low_until)))
         if old.any():
             own, once = np.sort(self.base[0][old]), np.ones(len(moved), dtype=np.int64)
-            groups.append(_Group(own, np.full(len(own), -1), once, np.zeros(len(moved), dtype=np.intp), ((0,),), (0,)))
+            groups.append(
+                _Group(
+                    own,
+                    np.full(len(own), -1),
+                    once,
+                    np.zeros(len(moved), dtype=np.intp),
+                    np.ones((1, 1), dtype=np.bool_),
+                )
+            )
         wanted = ranks_of(order)[up]
         flagged: list[tuple[int, int, int]] = []
         behind: list[Ints] = []
@@ -441,10 +469,11 @@ class _Turns:
                 continue
             sent += before
             turns += [(other, ()) for other in before]
-            turns.append((member, self._rests_on(member, sent)))
+            turns.append((member, self._rests_on(member, self._stretches(sent))))
         done = set(sent)
         turns += [(member, ()) for member in self._lowered if member not in done]
-        return turns + [(member, self._rests_on(member, self._lowered)) for member in late + self._raised[EXACT_TURNS:]]
+        lowered = self._stretches(self._lowered)
+        return turns + [(member, self._rests_on(member, lowered)) for member in late + self._raised[EXACT_TURNS:]]
 
     def _needed(self, member: int, sent: Sequence[int]) -> list[int] | None:
         """Members to be lowered before this one is raised, beside those that have been; None: nothing less than all."""
@@ -452,18 +481,16 @@ class _Turns:
         before: list[int] = []
         while (found := self._lacking(member)) is not None:
             group, place = found
-            holders = group.holders[group.type_of[self._row[member]]]
-            best: tuple[bool, int, int] | None = None
-            for other in self._lowered:
-                if other not in sent and other not in before and self._makes_room(other, group, int(group.key[place])):
-                    rank = (group.type_of[self._row[other]] not in holders, int(self._goal[other]), other)
-                    best = rank if best is None else min(best, rank)
-            if best is None:
+            others = np.array(self._lowered, dtype=np.intp)
+            others = others[~np.isin(others, [*sent, *before]) & self._make_room(others, group, int(group.key[place]))]
+            if not len(others):
                 for each in (member, *before):
                     self._now[each] = self._start[each]
                 return None
-            before.append(best[2])
-            self._now[best[2]] = self._goal[best[2]]
+            holds = np.isin(group.type_of[self._row[others]], group.holders(int(group.type_of[self._row[member]])))
+            best = int(others[np.lexsort((others, self._goal[others], ~holds))[0]])
+            before.append(best)
+            self._now[best] = self._goal[best]
         return before
 
     def _lacking(self, member: int) -> tuple[_Group, int] | None:
@@ -482,16 +509,49 @@ class _Turns:
                 found = group, int(first + lacking[-1])
         return found
 
-    def _makes_room(self, member: int, group: _Group, key: int) -> bool:
-        """Whether lowering this member leaves one job less ahead of this place, or one more behind it."""
-        high, low = (int(keys[member]) for keys in self._border.base)
-        start, goal = int(self._start[member]), int(self._goal[member])
-        leaves = start > high and low < key < start and not (goal > high and key < goal)
-        joins = goal < low and goal < key < low and not (start < low and start < key)
-        return group.type_of[self._row[member]] >= 0 and (leaves or joins)
+    def _make_room(self, members: Rows, group: _Group, key: int) -> Bools:
+        """Whether lowering each of these leaves one job less ahead of this place, or one more behind it."""
+        high, low = (keys[members] for keys in self._border.base)
+        start, goal = self._start[members], self._goal[members]
+        leaves = (start > high) & (low < key) & (key < start) & ~((goal > high) & (key < goal))
+        joins = (goal < low) & (goal < key) & (key < low) & ~((start < low) & (start < key))
+        return np.asarray((group.type_of[self._row[members]] >= 0) & (leaves | joins), dtype=np.bool_)
 
-    def _rests_on(self, member: int, lowered: Sequence[int]) -> tuple[int, ...]:
+    def _stretches(self, lowered: Sequence[int]) -> "_Stretches":
+        """What these members pass when they are lowered."""
+        members = np.asarray(lowered, dtype=np.intp)
+        return _Stretches(members, self._to[members], self._start[members])
+
+    def _rests_on(self, member: int, lowered: "_Stretches") -> tuple[int, ...]:
         """Those of the lowered members that may have made room for it."""
-        others = np.asarray(lowered, dtype=np.intp)
-        crossed = (self._to[others] < self._goal[member]) & (self._from[member] < self._start[others])
-        return tuple(others[crossed].tolist())
+        return tuple(lowered.over(int(self._from[member]), int(self._goal[member])).tolist())
+
+
+@dataclass(frozen=True)
+class _Stretches:
+    """Stretches of the queue that members pass. Most are short: who passes some place is looked for near it."""
+
+    members: Rows
+    low: Ints
+    high: Ints
+
+    @cached_property
+    def _far(self) -> Rows:
+        """Positions of the longest."""
+        return np.argsort(self.low - self.high, kind="stable")[:FAR]
+
+    @cached_property
+    def _near(self) -> tuple[Rows, Ints, int]:
+        """Positions of the others, by their lower ends; these ends; and the length of the longest."""
+        near = np.ones(len(self.members), dtype=np.bool_)
+        near[self._far] = False
+        order = np.flatnonzero(near)
+        order = order[np.argsort(self.low[order], kind="stable")]
+        return order, self.low[order], int((self.high - self.low)[order].max(initial=0))
+
+    def over(self, since: int, until: int) -> Rows:
+        """Members that pass anything between these keys, in their order."""
+        order, low, longest = self._near
+        first, last = np.searchsorted(low, (since - longest, until))
+        around = np.concatenate((self._far, order[first:last]))
+        return self.members[np.sort(around[(self.low[around] < until) & (since < self.high[around])])]
