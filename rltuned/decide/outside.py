@@ -469,11 +469,11 @@ class _Turns:
                 continue
             sent += before
             turns += [(other, ()) for other in before]
-            turns.append((member, self._rests_on(member, self._stretches(sent))))
+            turns.append((member, self._rests_on([member], self._stretches(sent))[0]))
         done = set(sent)
         turns += [(member, ()) for member in self._lowered if member not in done]
-        lowered = self._stretches(self._lowered)
-        return turns + [(member, self._rests_on(member, lowered)) for member in late + self._raised[EXACT_TURNS:]]
+        late += self._raised[EXACT_TURNS:]
+        return turns + list(zip(late, self._rests_on(late, self._stretches(self._lowered)), strict=True))
 
     def _needed(self, member: int, sent: Sequence[int]) -> list[int] | None:
         """Members to be lowered before this one is raised, beside those that have been; None: nothing less than all."""
@@ -522,9 +522,10 @@ class _Turns:
         members = np.asarray(lowered, dtype=np.intp)
         return _Stretches(members, self._to[members], self._start[members])
 
-    def _rests_on(self, member: int, lowered: "_Stretches") -> tuple[int, ...]:
-        """Those of the lowered members that may have made room for it."""
-        return tuple(lowered.over(int(self._from[member]), int(self._goal[member])).tolist())
+    def _rests_on(self, members: Sequence[int], lowered: "_Stretches") -> list[tuple[int, ...]]:
+        """Of each of the raised members: those of the lowered ones that may have made room for it."""
+        rows = np.asarray(members, dtype=np.intp)
+        return lowered.over(self._from[rows], self._goal[rows])
 
 
 @dataclass(frozen=True)
@@ -541,17 +542,22 @@ class _Stretches:
         return np.argsort(self.low - self.high, kind="stable")[:FAR]
 
     @cached_property
-    def _near(self) -> tuple[Rows, Ints, int]:
-        """Positions of the others, by their lower ends; these ends; and the length of the longest."""
+    def _near(self) -> Rows:
+        """Positions of the others, by their lower ends."""
         near = np.ones(len(self.members), dtype=np.bool_)
         near[self._far] = False
         order = np.flatnonzero(near)
-        order = order[np.argsort(self.low[order], kind="stable")]
-        return order, self.low[order], int((self.high - self.low)[order].max(initial=0))
+        return order[np.argsort(self.low[order], kind="stable")]
 
-    def over(self, since: int, until: int) -> Rows:
-        """Members that pass anything between these keys, in their order."""
-        order, low, longest = self._near
-        first, last = np.searchsorted(low, (since - longest, until))
-        around = np.concatenate((self._far, order[first:last]))
-        return self.members[np.sort(around[(self.low[around] < until) & (since < self.high[around])])]
+    def over(self, since: Ints, until: Ints) -> list[tuple[int, ...]]:
+        """For each pair of keys the members that pass anything between them, in their order."""
+        far, near = self._far, self._near
+        far_low, far_high, low, high = self.low[far], self.high[far], self.low[near], self.high[near]
+        first = np.searchsorted(low, since - int((high - low).max(initial=0)))
+        last = np.searchsorted(low, until)
+        found = []
+        for start, end, one, other in zip(since.tolist(), until.tolist(), first.tolist(), last.tolist(), strict=True):
+            passing = near[one:other][high[one:other] > start]
+            long = far[(far_low < end) & (far_high > start)]
+            found.append(tuple(self.members[np.sort(np.concatenate((passing, long)))].tolist()))
+        return found
