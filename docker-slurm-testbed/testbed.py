@@ -513,9 +513,12 @@ def command_up(options: argparse.Namespace) -> int:
 def command_down(options: argparse.Namespace) -> int:
     """`testbed down`; a cluster that is not up is no error."""
     try:
-        discover(options.project).down()
+        project = discover(options.project)
     except TestbedError as error:
         say(str(error))
+        # A "down" that was interrupted leaves the network and the volume. No image is needed to remove them.
+        project = Project(options.project, DEFAULT_RELEASE, "none")
+    project.down()
     return 0
 
 
@@ -600,7 +603,12 @@ def parser() -> argparse.ArgumentParser:
     sub = add("up", command_up, "bring a cluster up and wait until its nodes are idle")
     sub.add_argument("--slurm", choices=SUITES, help=f"release (default: {DEFAULT_RELEASE})")
     sub.add_argument("--scale", type=int, default=0, metavar="N", help="N nodes of 4 GPUs in one container instead")
-    sub.add_argument("--profile", choices=NODES_OF, default="paper", help="mixed: kinds of node that real sites have; pair: two controllers")
+    sub.add_argument(
+        "--profile",
+        choices=NODES_OF,
+        default="paper",
+        help="mixed: kinds of node that real sites have; pair: two controllers",
+    )
     sub = add("demo", command_demo, "bring a cluster up, submit a workload, install rltuned and let it steer")
     sub.add_argument("--slurm", choices=SUITES, help=f"release (default: {DEFAULT_RELEASE})")
     sub.add_argument("--jobs", type=int, default=300)
