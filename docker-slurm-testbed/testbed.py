@@ -513,9 +513,12 @@ def command_up(options: argparse.Namespace) -> int:
 def command_down(options: argparse.Namespace) -> int:
     """`testbed down`; a cluster that is not up is no error."""
     try:
-        discover(options.project).down()
+        project = discover(options.project)
     except TestbedError as error:
         say(str(error))
+        # A "down" that was interrupted leaves the network and the volume. No image is needed to remove them.
+        project = Project(options.project, DEFAULT_RELEASE, "none")
+    project.down()
     return 0
 
 

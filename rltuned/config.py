@@ -115,11 +115,11 @@ class DecideSection(_Section):
     authority: Fraction = 1.0
     """1: the policy's order; 0: Slurm's own; between: a mix of the two ranks."""
     class_by: tuple[Literal["tier", "qos", "partition", "account"], ...] = ("tier", "qos")
-    """Jobs exchange priorities only with jobs that agree in all of these."""
+    """Jobs exchange priorities only with jobs that agree in all of these, and in tier and reservation in any case."""
     window: Annotated[int, Field(ge=1, le=256)] = 256
     """Jobs that the policy sees per cycle; the rest keep Slurm's order."""
     age_bound: Seconds = 14 * 86400.0
-    """A job that has been eligible for longer (seconds) is never moved back."""
+    """A job that has been eligible for longer (seconds) is never moved back, nor given less than Slurm alone gives it."""
     account_share: Fraction = 1.0
     """Largest share of the first `head` places of a class that one account may gain by being moved forward; 1: off."""
     head: Annotated[int, Field(ge=1)] = 32

@@ -7,11 +7,12 @@ the snapshot's, randomness there is none, and the same values give the same plan
 `classes`  which jobs exchange priorities with each other
 `ranks`    the policy's order, mixed with Slurm's (authority), then bent by the guards
 `targets`  the class's own priorities handed out in that order, and the least number of changes that gets there
+`outside`  what that may not cost the jobs outside of the class: moves taken back, writes put in order
 `plan`     puts it together with the observation and the placement
 `explain`  a typed answer to "why is this job at this rank?"
 
-What may be changed freely: the inside of each step. What must stay: a class keeps its multiset of priorities, a vetoed
-job is never in a change, an old job is never moved back. No clock, no process, no Slurm, no TensorFlow in here.
+What may be changed freely: the inside of each step. What must stay: a class takes no place from a job outside of it, at
+no moment of the writing; a vetoed job is never in a change, an old job is never moved back. No clock, no process, no Slurm, no TensorFlow in here.
 """
 
 from rltuned.decide.explain import Explanation, Verdict, explain

@@ -33,6 +33,9 @@ EXACT_TURNS: Final = 64
 """Raised jobs of a class for which the fewest jobs to be lowered first are looked for. A larger number of changes is only
 written at once where nothing limits the writes, and there all are lowered before any other is raised."""
 
+FAR: Final = 256
+"""Moves of a class that are looked at one by one because they may be long: as many as a policy can see."""
+
 
 @dataclass(frozen=True)
 class Outside:
@@ -92,9 +95,10 @@ class Outside:
                     if part is not None and part.up:
                         up[part.nodes] = True
                 nodes[codes == code] &= up
-        kinds, of = _distinct(np.concatenate((self.pools.nodes, nodes)))
+        groups = distinct_rows(np.concatenate((self.pools.nodes, nodes)).T)[0].T
+        kinds, of = distinct_rows(groups)
         wanted, can_get = np.split(of, 2)
-        return wanted[self.pools.pool_of], can_get[self.pools.pool_of], _distinct(kinds.T)[0].T
+        return wanted[self.pools.pool_of], can_get[self.pools.pool_of], kinds
 
     @cached_property
     def _places(self) -> tuple[Rows, Ints, Ints]:
@@ -131,12 +135,19 @@ class Outside:
         return Border(self, members, job[kept], key[kept])
 
 
-def _distinct(rows: Bools) -> tuple[Bools, Rows]:
-    """The distinct rows of a matrix, and which of them each row is. As one text per row: much faster than by columns."""
-    packed = np.packbits(np.column_stack((rows, np.ones(len(rows), dtype=np.bool_))), axis=1)
-    text = np.ascontiguousarray(packed).view(np.dtype((np.void, packed.shape[1]))).reshape(-1)
-    _, first, of = np.unique(text, return_index=True, return_inverse=True)
-    return rows[first], of.reshape(-1).astype(np.intp)
+def distinct_rows(rows: Bools) -> tuple[Bools, Rows]:
+    """The distinct rows of a (n, m) matrix in ascending order, and (n,) which of them each is: `np.unique` along an axis.
+
+    That compares field by field, 100 times slower than bits as one text.
+    """
+    bits = np.ascontiguousarray(np.packbits(rows, axis=1))
+    whole = (
+        bits.view(np.dtype((np.void, max(bits.shape[1], 1)))).reshape(-1)
+        if bits.size
+        else np.zeros(len(rows), dtype="V1")
+    )
+    _, first, of = np.unique(whole, return_index=True, return_inverse=True)
+    return np.asarray(rows[first], dtype=np.bool_), of.astype(np.intp)
 
 
 def _tiers(snapshot: Snapshot, partitions: str) -> list[int]:
@@ -159,28 +170,36 @@ class _Group:
     """(m,) how many each moved job of the class counts for."""
     type_of: Rows
     """(m,) type of each moved job: equal node sets, as far as they are the outside jobs'. −1: none in common."""
-    nodes: Bools
-    """(T, A) node set of each type."""
+    types: Bools
+    """(T, A) groups of nodes in the node set of each type."""
 
     @cached_property
-    def holders(self) -> tuple[tuple[int, ...], ...]:
-        """(T,) types whose node sets contain this type's, itself first, then the smallest."""
-        size: list[int] = self.nodes.sum(axis=1).tolist()
-        found = []
-        for own, nodes in enumerate(self.nodes):
-            inside = np.flatnonzero(~(nodes & ~self.nodes).any(axis=1))
-            found.append((own, *sorted((other for other in inside.tolist() if other != own), key=size.__getitem__)))
-        return tuple(found)
+    def size(self) -> Ints:
+        """(T,) how many groups of nodes each type has."""
+        return np.asarray(self.types.sum(axis=1))
 
-    @property
-    def by_size(self) -> list[int]:
-        """Types, the largest node set first: it has the fewest that contain it."""
-        found: list[int] = np.argsort(-self.nodes.sum(axis=1), kind="stable").tolist()
-        return found
+    @cached_property
+    def _holders(self) -> dict[int, tuple[int, ...]]:
+        return {}
+
+    @cached_property
+    def _without(self) -> npt.NDArray[np.uint8]:
+        """(T, ⌈A/8⌉) groups of nodes that each type lacks, as bits."""
+        return np.packbits(~self.types, axis=1)
+
+    def holders(self, kind: int) -> tuple[int, ...]:
+        """Types whose node sets contain this type's: itself, then the smallest first. Few types of a long queue need it."""
+        if kind not in self._holders:
+            contained = ~(self._without & np.packbits(self.types[kind])).any(axis=1)
+            others = sorted(
+                np.flatnonzero(contained).tolist(), key=lambda other: (other != kind, int(self.size[other]))
+            )
+            self._holders[kind] = tuple(others)
+        return self._holders[kind]
 
     def counts(self, moved: Rows, since: Ints, until: Ints) -> Ints:
         """(T, L) how many cross each place: those of the moved jobs, from the key `since` up to `until` each."""
-        steps = np.zeros((len(self.nodes) + 1, len(self.key) + 1), dtype=np.int64)
+        steps = np.zeros((len(self.types) + 1, len(self.key) + 1), dtype=np.int64)
         of, tasks = self.type_of[moved], self.tasks[moved]
         first = np.searchsorted(self.key, since, side="right")
         np.add.at(steps, (of, first), tasks)
@@ -191,10 +210,13 @@ class _Group:
         """(L,) places where the (T, L) jobs brought ahead cannot be paired with those brought behind."""
         lacking: Bools = np.asarray((ahead > behind).any(axis=0), dtype=np.bool_)
         places = np.flatnonzero(lacking)
-        if len(places) and len(self.nodes) > 1:
-            wanted, left = ahead[:, places].copy(), behind[:, places].copy()
-            for kind in self.by_size:
-                for holder in self.holders[kind]:
+        if len(places) and len(self.types) > 1:
+            # Each takes of its own type first; who still wants, the largest node set first, takes of those that contain it.
+            own = np.minimum(ahead[:, places], behind[:, places])
+            wanted, left = ahead[:, places] - own, behind[:, places] - own
+            short = np.flatnonzero(wanted.any(axis=1))
+            for kind in short[np.argsort(-self.size[short], kind="stable")].tolist():
+                for holder in self.holders(kind)[1:]:
                     used = np.minimum(wanted[kind], left[holder])
                     wanted[kind] -= used
                     left[holder] -= used
@@ -203,9 +225,9 @@ class _Group:
 
     def paired(self, kind: int, tasks: int, left: list[int]) -> bool:
         """Take what a job of this type needs out of `left`, the smallest node sets first, or nothing if it is too little."""
-        if sum(left[holder] for holder in self.holders[kind]) < tasks:
+        if sum(left[holder] for holder in self.holders(kind)) < tasks:
             return False
-        for holder in self.holders[kind]:
+        for holder in self.holders(kind):
             used = min(tasks, left[holder])
             left[holder] -= used
             tasks -= used
@@ -295,12 +317,14 @@ class Border:
         kinds, of_kind = np.unique(can_get[self.members[moved]], return_inverse=True)
         groups = []
         for one in np.unique(wanted[job]):
-            types, of = _distinct(nodes[kinds] & nodes[one])
+            types, of = distinct_rows(nodes[kinds] & nodes[one])
             shared = types.any(axis=1)
-            if shared.any():
-                number = np.where(shared, np.cumsum(shared) - 1, -1)[of[of_kind]]
-                these = np.flatnonzero(wanted[job] == one)
-                groups.append(_Group(key[these], job[these], tasks, number, types[shared]))
+            number = np.where(shared, np.cumsum(shared) - 1, -1)[of[of_kind]]
+            types = types[shared]
+            if not len(types):
+                continue
+            these = np.flatnonzero(wanted[job] == one)
+            groups.append(_Group(key[these], job[these], tasks, number, types))
         return groups
 
     def _around(self, since: Ints, until: Ints, breaks: Ints) -> tuple[Rows, Ints]:
@@ -314,40 +338,31 @@ class Border:
         lowest, highest = int(since.min()), int(until.max())
         first, last = np.searchsorted(self.key, (lowest, highest))
         job, key = self.job[first:last], self.key[first:last]
-        for more, places in (self._between(np.unique(breaks)), self._threshold()):
-            if len(more):
-                job, key = np.concatenate((job, more)), np.concatenate((key, places))
-                order = np.argsort(key, kind="stable")
-                job, key = job[order], key[order]
-        return job, key
-
-    def _between(self, breaks: Ints) -> tuple[Rows, Ints]:
-        """Places just above each of these keys, for outside jobs that have one priority below and another one above it.
-
-        Only of jobs of three or more partitions: those of two have no priority but the highest and the lowest.
-        """
         outside, scope = self.outside, self.outside.scope
-        column = outside.snapshot.jobs.partition
-        many = np.array([name.count(",") >= 2 for name in column.names] + [False], dtype=np.bool_)
-        jobs = np.unique(self.job[many[column.codes[scope.rows[self.job]]]])
-        jobs = jobs[scope.least[jobs] < scope.base[jobs]]
-        if not len(jobs):
-            return jobs, np.zeros(0, dtype=np.int64)
-        # Jobs that want the same nodes are one: from where the lowest begins to where the highest ends, gaps left out.
-        kinds, of = np.unique(outside.kinds[0][jobs], return_inverse=True)
-        steps = np.zeros((len(kinds), len(breaks) + 1), dtype=np.int64)
-        first = np.searchsorted(breaks, outside.keys(scope.least[jobs], jobs), side="right")
-        np.add.at(steps, (of, first), 1)
-        np.add.at(steps, (of, np.maximum(np.searchsorted(breaks, outside.keys(scope.base[jobs], jobs)), first)), -1)
-        kind, at = np.nonzero(np.cumsum(steps, axis=1)[:, :-1] > 0)
-        return jobs[np.unique(of, return_index=True)[1]][kind], breaks[at] + 1
-
-    def _threshold(self) -> tuple[Rows, Ints]:
-        """The place from which on Slurm keeps resources, for each kind of outside job that stands behind it."""
-        outside, reserve_from = self.outside, self.outside.snapshot.reserve_from
-        without = self.job[outside.scope.base[self.job] < reserve_from]
-        jobs = without[np.unique(outside.kinds[0][without], return_index=True)[1]]
-        return jobs, np.full(len(jobs), outside.key_from(reserve_from), dtype=np.int64)
+        extra: list[tuple[Rows, Ints]] = []
+        partitions = outside.snapshot.jobs.partition
+        many = np.array([name.count(",") >= 2 for name in partitions.names] + [False], dtype=np.bool_)
+        spread = many[partitions.codes[scope.rows[self.job]]] & (scope.least[self.job] < scope.base[self.job])
+        for at in np.unique(self.job[spread]):
+            low, high = outside.keys(np.array([scope.least[at], scope.base[at]]), np.array([at, at]))
+            between = np.unique(breaks[(breaks > low) & (breaks < high)]) + 1
+            extra.append((np.full(len(between), at), between))
+        if outside.snapshot.reserve_from > 0:
+            without = scope.base[self.job] < outside.snapshot.reserve_from
+            kinds = outside.kinds[0][self.job[without]]
+            one_of_each = self.job[without][np.unique(kinds, return_index=True)[1]]
+            extra.append(
+                (
+                    one_of_each,
+                    np.full(len(one_of_each), outside.key_from(outside.snapshot.reserve_from), dtype=np.int64),
+                )
+            )
+        if extra:
+            job = np.concatenate((job, *(jobs for jobs, _ in extra)))
+            key = np.concatenate((key, *(keys for _, keys in extra)))
+            order = np.argsort(key, kind="stable")
+            job, key = job[order], key[order]
+        return job, key
 
     # --- what a plan may ask for
 
@@ -454,10 +469,11 @@ class _Turns:
                 continue
             sent += before
             turns += [(other, ()) for other in before]
-            turns.append((member, self._rests_on(member, sent)))
+            turns.append((member, self._rests_on([member], self._stretches(sent))[0]))
         done = set(sent)
         turns += [(member, ()) for member in self._lowered if member not in done]
-        return turns + [(member, self._rests_on(member, self._lowered)) for member in late + self._raised[EXACT_TURNS:]]
+        late += self._raised[EXACT_TURNS:]
+        return turns + list(zip(late, self._rests_on(late, self._stretches(self._lowered)), strict=True))
 
     def _needed(self, member: int, sent: Sequence[int]) -> list[int] | None:
         """Members to be lowered before this one is raised, beside those that have been; None: nothing less than all."""
@@ -465,18 +481,16 @@ class _Turns:
         before: list[int] = []
         while (found := self._lacking(member)) is not None:
             group, place = found
-            holders = group.holders[group.type_of[self._row[member]]]
-            best: tuple[bool, int, int] | None = None
-            for other in self._lowered:
-                if other not in sent and other not in before and self._makes_room(other, group, int(group.key[place])):
-                    rank = (group.type_of[self._row[other]] not in holders, int(self._goal[other]), other)
-                    best = rank if best is None else min(best, rank)
-            if best is None:
+            others = np.array(self._lowered, dtype=np.intp)
+            others = others[~np.isin(others, [*sent, *before]) & self._make_room(others, group, int(group.key[place]))]
+            if not len(others):
                 for each in (member, *before):
                     self._now[each] = self._start[each]
                 return None
-            before.append(best[2])
-            self._now[best[2]] = self._goal[best[2]]
+            holds = np.isin(group.type_of[self._row[others]], group.holders(int(group.type_of[self._row[member]])))
+            best = int(others[np.lexsort((others, self._goal[others], ~holds))[0]])
+            before.append(best)
+            self._now[best] = self._goal[best]
         return before
 
     def _lacking(self, member: int) -> tuple[_Group, int] | None:
@@ -495,15 +509,55 @@ class _Turns:
                 found = group, int(first + lacking[-1])
         return found
 
-    def _makes_room(self, member: int, group: _Group, key: int) -> bool:
-        """Whether lowering this member leaves one job less ahead of this place, or one more behind it."""
-        high, low = (int(keys[member]) for keys in self._border.base)
-        start, goal = int(self._start[member]), int(self._goal[member])
-        leaves = start > high and low < key < start and not (goal > high and key < goal)
-        joins = goal < low and goal < key < low and not (start < low and start < key)
-        return group.type_of[self._row[member]] >= 0 and (leaves or joins)
+    def _make_room(self, members: Rows, group: _Group, key: int) -> Bools:
+        """Whether lowering each of these leaves one job less ahead of this place, or one more behind it."""
+        high, low = (keys[members] for keys in self._border.base)
+        start, goal = self._start[members], self._goal[members]
+        leaves = (start > high) & (low < key) & (key < start) & ~((goal > high) & (key < goal))
+        joins = (goal < low) & (goal < key) & (key < low) & ~((start < low) & (start < key))
+        return np.asarray((group.type_of[self._row[members]] >= 0) & (leaves | joins), dtype=np.bool_)
 
-    def _rests_on(self, member: int, lowered: Sequence[int]) -> tuple[int, ...]:
-        """Those of the lowered members that may have made room for it."""
-        since, until = self._from[member], self._goal[member]
-        return tuple(other for other in lowered if self._to[other] < until and since < self._start[other])
+    def _stretches(self, lowered: Sequence[int]) -> "_Stretches":
+        """What these members pass when they are lowered."""
+        members = np.asarray(lowered, dtype=np.intp)
+        return _Stretches(members, self._to[members], self._start[members])
+
+    def _rests_on(self, members: Sequence[int], lowered: "_Stretches") -> list[tuple[int, ...]]:
+        """Of each of the raised members: those of the lowered ones that may have made room for it."""
+        rows = np.asarray(members, dtype=np.intp)
+        return lowered.over(self._from[rows], self._goal[rows])
+
+
+@dataclass(frozen=True)
+class _Stretches:
+    """Stretches of the queue that members pass. Most are short: who passes some place is looked for near it."""
+
+    members: Rows
+    low: Ints
+    high: Ints
+
+    @cached_property
+    def _far(self) -> Rows:
+        """Positions of the longest."""
+        return np.argsort(self.low - self.high, kind="stable")[:FAR]
+
+    @cached_property
+    def _near(self) -> Rows:
+        """Positions of the others, by their lower ends."""
+        near = np.ones(len(self.members), dtype=np.bool_)
+        near[self._far] = False
+        order = np.flatnonzero(near)
+        return order[np.argsort(self.low[order], kind="stable")]
+
+    def over(self, since: Ints, until: Ints) -> list[tuple[int, ...]]:
+        """For each pair of keys the members that pass anything between them, in their order."""
+        far, near = self._far, self._near
+        far_low, far_high, low, high = self.low[far], self.high[far], self.low[near], self.high[near]
+        first = np.searchsorted(low, since - int((high - low).max(initial=0)))
+        last = np.searchsorted(low, until)
+        found = []
+        for start, end, one, other in zip(since.tolist(), until.tolist(), first.tolist(), last.tolist(), strict=True):
+            passing = near[one:other][high[one:other] > start]
+            long = far[(far_low < end) & (far_high > start)]
+            found.append(tuple(self.members[np.sort(np.concatenate((passing, long)))].tolist()))
+        return found

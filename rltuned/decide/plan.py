@@ -502,19 +502,19 @@ def _in_turn(result: Plan, changes: list[Change]) -> tuple[Change, ...]:
     rests_on: dict[int, tuple[int, ...]] = {}
     tiers = priority_tiers(result.snapshot, result.rows)
     for members in result.classes.members():
-        ids = jobs.job_id[result.rows[members]]
-        changing = [at for at, job in enumerate(ids.tolist()) if job in moves]
+        names = jobs.job_id[result.rows[members]].tolist()
+        changing = [at for at, job in enumerate(names) if job in moves]
         if not changing:
             continue
-        changing.sort(key=lambda at: turn[id(moves[int(ids[at])])])
+        changing.sort(key=lambda at: turn[id(moves[names[at]])])
         current, target = result.current[members], result.current[members].copy()
         target[changing] = result.target[members][changing]
         border = result.outside.border(scope.managed[members], int(tiers[members[0]]))
-        places = [turn[id(moves[int(ids[at])])] for at in changing]
+        places = [turn[id(moves[names[at]])] for at in changing]
         for number, (at, before) in zip(places, border.turns(current, target, changing), strict=True):
-            change = moves[int(ids[at])]
+            change = moves[names[at]]
             turn[id(change)] = number
-            rests_on[id(change)] = tuple(ids[list(before)].tolist()) if before else ()
+            rests_on[id(change)] = tuple(map(names.__getitem__, before))
     return tuple(replace(change, turn=turn[id(change)], rests_on=rests_on.get(id(change), ())) for change in changes)
 
 

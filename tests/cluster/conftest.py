@@ -14,7 +14,18 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from cluster.support import MIXED_NODES, NODES, PATIENCE, POWER_OFF, ROOT, TESTBED, WANTED, Cluster, image_of
+from cluster.support import (
+    MIXED_NODES,
+    NODES,
+    PATIENCE,
+    POWER_OFF,
+    ROOT,
+    TESTBED,
+    WANTED,
+    Cluster,
+    image_of,
+    session_name,
+)
 from pytest_docker.plugin import get_docker_services
 
 if TYPE_CHECKING:
@@ -40,8 +51,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def place(item: pytest.Item) -> tuple[bool, str, bool]:
         if here not in item.path.parents:
             return False, "", False
-        asked = item.callspec.params.get("cluster") if hasattr(item, "callspec") else None
-        return True, asked or getattr(item.module, "RELEASE", "24.11"), item.path.stem not in LONGEST
+        given = item.callspec.params if hasattr(item, "callspec") else {}
+        release = given.get("cluster") or given.get("mixed_cluster") or getattr(item.module, "RELEASE", "24.11")
+        return True, release, item.path.stem not in LONGEST
 
     items.sort(key=place)
 
@@ -57,7 +69,7 @@ class Clusters:
         self._stack = stack
         self._running: dict[tuple[str, str], Cluster] = {}
         kept = os.environ.get("RLTUNED_TEST_PROJECT")
-        self._prefix = kept or f"rltuned-test-{os.getpid()}"
+        self._prefix = kept or f"{session_name()}{os.getpid()}"
         self._cleanup = [] if kept else ["down -v --remove-orphans -t 1"]
 
     def get(self, release: str, profile: str = "paper") -> Cluster:

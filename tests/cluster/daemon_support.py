@@ -40,10 +40,6 @@ DEFAULTS: Sections = {
 }
 
 
-STANDING = 6
-"""Calculations one after the other that must give the same."""
-
-
 def recalculate(cluster: Cluster) -> dict[int, int]:
     """Makes Slurm calculate the priority of every pending job anew, as any update of one does; returns the priorities."""
     lines = [f"update JobId={job} SiteFactor=0" for job in cluster.priorities()]
@@ -54,18 +50,23 @@ def recalculate(cluster: Cluster) -> dict[int, int]:
 def settle(cluster: Cluster) -> dict[int, int]:
     """Waits until a new calculation changes no priority any more, and returns the priorities.
 
-    Slurm's scheduler refines what a job asks for (CPUs of an exclusive one, nodes) when it first looks at it, and its
-    size counts in the priority from the next calculation on. Needs a configuration without ageing. On a busy machine seconds pass
-    until it has looked at the last of 300: two equal calculations are not enough.
+    Slurm's schedulers refine what a job asks for (CPUs of an exclusive one, nodes) when they first look at it, and its
+    size counts in the priority from the next calculation on. Between two equal calculations backfill must have made a
+    whole pass over the queue, so it needs a configuration in which no pass is cut short (bf_max_time), without ageing.
     """
-    seen = [cluster.priorities()]
+    seen, passes = recalculate(cluster), cluster.backfill_passes()
 
     def stands_still() -> bool:
-        seen.append(recalculate(cluster))
-        return len(seen) > STANDING and all(each == seen[-1] for each in seen[-STANDING:])
+        nonlocal seen, passes
+        now = recalculate(cluster)  # also what makes backfill begin another pass
+        if cluster.backfill_passes() < passes + 2:  # one of these may have been under way
+            return False
+        same = now == seen
+        seen, passes = now, cluster.backfill_passes()
+        return same
 
-    wait_until(stands_still, "priorities stand still", pause=1.5)
-    return seen[-1]
+    wait_until(stands_still, "priorities stand still", pause=1.0)
+    return seen
 
 
 def events(text: str) -> list[dict[str, Any]]:

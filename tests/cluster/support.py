@@ -74,6 +74,15 @@ class CommandFailedError(AssertionError):
     """A command in a container that had to succeed did not."""
 
 
+SESSION = "RLTUNED_TEST_SESSION"
+"""In the environment: the process id of the pytest that started the workers."""
+
+
+def session_name() -> str:
+    """What the names of all clusters of this session begin with, unless RLTUNED_TEST_PROJECT names them."""
+    return f"rltuned-test-{os.environ.get(SESSION, os.getpid())}-"
+
+
 def run_testbed(*args: str) -> str:
     """Runs a command of the testbed and returns what it printed."""
     own = {**os.environ, "PYTHON": sys.executable}
@@ -436,6 +445,10 @@ class Cluster:
             elif row := re.match(r"\s+(\S+)\s+\(\s*\d+\)\s+count:(\d+)", line):
                 current[row[1]] = int(row[2])
         return RpcCounts(by_type=tables["message type"], by_user=tables["user"])
+
+    def backfill_passes(self) -> int:
+        """Passes that the backfill scheduler has finished since the counters were set to zero."""
+        return int(self.sh("sdiag | sed -n '/^Backfilling/,$ s/.*Total cycles: //p'").stdout)
 
     # --- ways to break it ---
 

@@ -253,8 +253,7 @@ def test_a_slurmctld_that_was_started_at_rest_schedules_again_after_a_reset(clus
     cluster.reset()
     cluster.fill()
     cluster.submit("alice")  # no job, no pass
-    passes = "sdiag | sed -n '/^Backfilling/,$ s/.*Total cycles: //p'"
-    wait_until(lambda: int(cluster.sh(passes).stdout) > 1, "backfill makes its passes")
+    wait_until(lambda: cluster.backfill_passes() > 1, "backfill makes its passes")
 
 
 def test_a_program_in_the_background_can_be_watched_and_killed(cluster: Cluster):

@@ -16,6 +16,7 @@ from rltuned.cluster.changes import Applied, ApplyMode, Field, History, OverSubs
 from rltuned.cluster.tables import Partition, Snapshot
 from rltuned.config import Config, DecideSection, PlacementApply, PlacementSection, ScopeSection
 from rltuned.decide import Veto, explain, plan, record
+from rltuned.decide.outside import EXACT_TURNS
 from rltuned.policy.heuristics import by_name
 
 from .conftest import NOW, pending
@@ -569,3 +570,27 @@ def test_nor_does_that_threshold_matter_where_nobody_outside_is_below_it():
     rows = ((6000, "alice", 9000.0, "p"), (4000, "alice", 60.0, "k"), (1000, "alice", 600.0, "k"))
     snapshot = replace(line(*rows), reserve_from=5000)
     assert targets(plan(snapshot, by_name("sjf"), SJF))[2] == 6000
+
+
+def test_many_changes_are_in_an_order_of_which_every_part_keeps_the_promise():
+    # Far more raised jobs than the fewest lowered ones are looked for; the last of them come after all that are lowered.
+    n = 200
+    user = ["bob" if k % 40 == 20 else "alice" for k in range(n)]
+    partition = ["p" if k % 3 else "k" for k in range(n)]
+    rows = [(10_000 - 10 * k, user[k], 600.0 * (n - k), partition[k]) for k in range(n)]
+    snapshot = line(*rows)
+    result = plan(snapshot, by_name("sjf"), SJF)
+    raised = [change for change in result.changes if change.after > 0]
+    assert len(raised) > EXACT_TURNS
+    sums = {k + 1: {partition[k]: rows[k][0]} for k in range(n)}
+    jobs = read(snapshot, result, sums)
+    in_turn = sorted(result.changes, key=lambda change: change.turn)
+    for stop in (*range(0, len(in_turn), 9), len(in_turn)):
+        now = values_of(snapshot, sums, *reversed(written(in_turn[:stop], {}, {})))
+        assert inflated(jobs, now) == []
+    turn = {change.job_id: change.turn for change in in_turn}
+    for change in raised:
+        assert all(turn[job] < change.turn for job in change.rests_on)
+    # Pair by pair: the second write already brings the first of the new order to the front.
+    assert [(change.after < 0, change.job_id) for change in in_turn[1:8:2]] == [(False, 200 - k) for k in range(4)]
+    assert all(change.after < 0 for change in in_turn[0:8:2])

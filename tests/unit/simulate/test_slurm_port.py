@@ -60,6 +60,15 @@ def test_the_priority_never_falls_below_one():
     assert look(slurm, 3).priority == 1
 
 
+def test_the_terms_that_sprio_adds_up_are_told_below_the_floor_too():
+    slurm = cluster(Deed(60.0, Act.NICE, 2, 300))
+    alone = look(slurm, 3).priority
+    write(slurm, 3, Field.SITE_FACTOR, -2_000_000)
+    jobs = slurm.reader().snapshot(0.0).jobs
+    at = jobs.row_of[3]
+    assert (jobs.priority[at], jobs.base[at], jobs.base_least[at]) == (1, alone, alone)
+
+
 def test_who_has_the_highest_priority_starts_first():
     slurm = cluster()
     write(slurm, 4, Field.SITE_FACTOR, 50_000)

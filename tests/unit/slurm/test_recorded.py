@@ -228,20 +228,18 @@ def test_a_job_of_several_partitions_has_the_sums_of_all_of_them(jobs, row, rele
     assert jobs.priority[at] == (16354 if release == "24.11" else 16180), "squeue shows that of one of them"
 
 
-@pytest.mark.parametrize("record", ["site-factors", "priorities-1", "priorities-2", "priorities-3", "priorities-4"])
-def test_the_terms_that_sprio_shows_add_up_to_the_priority_but_for_rounding(release, record):
+def test_the_terms_that_sprio_shows_add_up_to_the_priority_but_for_rounding(release):
     # What a base below Slurm's floor rests on: each of up to nine terms is rounded, the sum is cut.
-    path = RECORDED / release / f"{record}.txt"
-    if not path.exists():
-        pytest.skip("22.05 has no record 3 (README)")
-    checked = 0
-    for shown, site, tres, nice, *terms in _sprio_rows(path.read_text()):
-        if not tres:
-            continue  # explicit priority
-        total = sum(terms) - nice + sum(int(part.rpartition("=")[2]) for part in tres.split(","))
-        assert -4 <= shown - site - total <= 1
-        checked += 1
-    assert checked > 30
+    folder = RECORDED / release
+    for path in (folder / "site-factors.txt", *folder.glob("priorities-*.txt")):
+        checked = 0
+        for shown, site, tres, nice, *terms in _sprio_rows(path.read_text()):
+            if not tres:
+                continue  # explicit priority
+            total = sum(terms) - nice + sum(int(part.rpartition("=")[2]) for part in tres.split(","))
+            assert -4 <= shown - site - total <= 1
+            checked += 1
+        assert checked > 30
 
 
 def _sprio_rows(text):
