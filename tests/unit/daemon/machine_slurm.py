@@ -297,6 +297,10 @@ class Cluster(ModelSlurm):
             twin.marks, twin.touched = dict(job.marks), dict(job.touched)
         return copied
 
+    def lose_state(self) -> None:
+        self._saved = {}
+        super().lose_state()
+
     def restart(self) -> None:
         super().restart()
         self.happened()
