@@ -6,6 +6,7 @@ prerequisite is missing, or alarms have made it fall to shadow.
 """
 
 import enum
+import gc
 import math
 import random
 import threading
@@ -273,7 +274,8 @@ class Daemon:
             self._in_tick = True
             self._progress()
             self._look_at_lock()
-            report = self._guarded_cycle()
+            with _uncollected():
+                report = self._guarded_cycle()
             self._watch_ability(report)
             self._report(report, self.clock.monotonic() - began)
         finally:
@@ -842,6 +844,22 @@ class Daemon:
             self.journal.close()
             if self.writer_factory is not None:  # else a heartbeat that is there is somebody else's
                 stop_beating(self._directories())
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without Python's search for cycles of references, which goes on afterwards.
+
+    A cycle leaves none behind, and beside a long queue the search looks at a million live objects again and again: a fifth of
+    the time of a cycle with 100,000 jobs.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _kind(error: SlurmError) -> str:
