@@ -600,7 +600,12 @@ def parser() -> argparse.ArgumentParser:
     sub = add("up", command_up, "bring a cluster up and wait until its nodes are idle")
     sub.add_argument("--slurm", choices=SUITES, help=f"release (default: {DEFAULT_RELEASE})")
     sub.add_argument("--scale", type=int, default=0, metavar="N", help="N nodes of 4 GPUs in one container instead")
-    sub.add_argument("--profile", choices=NODES_OF, default="paper", help="mixed: kinds of node that real sites have; pair: two controllers")
+    sub.add_argument(
+        "--profile",
+        choices=NODES_OF,
+        default="paper",
+        help="mixed: kinds of node that real sites have; pair: two controllers",
+    )
     sub = add("demo", command_demo, "bring a cluster up, submit a workload, install rltuned and let it steer")
     sub.add_argument("--slurm", choices=SUITES, help=f"release (default: {DEFAULT_RELEASE})")
     sub.add_argument("--jobs", type=int, default=300)

@@ -56,6 +56,21 @@ class ClusterFacts:
     """When slurmctld started, epoch seconds; 0: unknown. sprio lists a job from the first calculation after that on."""
     preempt_type: str = ""
     select_type: str = ""
+    controllers: tuple[str, ...] = ()
+    """Hosts of slurmctld, the primary first."""
+    addresses: tuple[tuple[str, int], ...] = ()
+    """Of each of them: host name or address, and port."""
+    federation: str = ""
+    """Its name; "" when the cluster is in none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """A host of slurmctld's, as ``scontrol ping`` finds it."""
+
+    host: str
+    up: bool
+    """Its slurmctld is there. That of a backup that stands by is, too."""
 
 
 class SlurmReader(Protocol):
@@ -81,6 +96,18 @@ class SlurmReader(Protocol):
 
     def status(self, job_ids: Sequence[int] | None = None) -> dict[int, JobStatus]:
         """Fresh facts of these jobs (None: of every pending one); ids that Slurm no longer knows are absent."""
+
+
+@runtime_checkable
+class ControllerReader(Protocol):
+    """What a reader may offer beside `SlurmReader`: which controllers are up. The simulator has one, and no need to."""
+
+    def controllers(self, facts: ClusterFacts) -> tuple[Controller, ...]:
+        """Every controller of the cluster, the primary first.
+
+        Raises:
+            SlurmUnavailableError: no answer.
+        """
 
 
 @runtime_checkable
