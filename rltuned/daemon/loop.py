@@ -227,6 +227,8 @@ class Daemon:
         """When a state directory took the heartbeat last."""
         self._silent = is_stale(self._stale_after, Moment.of(self.clock), *self._directories())
         """There was no heartbeat for so long that the dead-man timer may have given jobs back since the last reading."""
+        self._calculated = False
+        """sprio listed a job in the last snapshot."""
         self._lost = False
         """The lock's file was removed: another process may hold a lock of its own."""
         self._phases: dict[str, float] = {}
@@ -371,6 +373,7 @@ class Daemon:
             snapshot = self._reader.snapshot(self.clock.time())
             self.budget.spend(SNAPSHOT_RPCS, self.clock.monotonic())
             self._tell_unread(snapshot.unread)
+        self._calculated = bool(snapshot.jobs.site_known.any())
         with self._phase("reconcile"):
             self.journal.look_again()
             found, blocked = self._reconcile(snapshot, read_at, silent=silent or self._silent)
@@ -702,6 +705,7 @@ class Daemon:
             self.budget,
             self.clock,
             job_ids=tried,
+            calculated=self._calculated,
             progress=lambda _done, _total: self._progress(),
         )
         if self.primacy.stands_by:

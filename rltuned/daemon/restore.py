@@ -158,6 +158,7 @@ def restore(
     orphans: bool = False,
     hands_off: bool = False,
     record: bool = True,
+    calculated: bool = False,
     progress: Progress | None = None,
 ) -> RestoreReport:
     """Undo, verify, report. Idempotent; slow but finishing under Slurm's RPC limiter.
@@ -173,12 +174,14 @@ def restore(
             else uses SiteFactor.
         hands_off: leave the restored jobs alone from now on (an admin asked for these very jobs).
         record: False when a living daemon owns the journal: it will see the jobs changed and leave them alone.
+        calculated: slurmctld is known to have calculated priorities since it started.
         progress: told after each batch.
 
     Raises:
         SlurmError: the queue could not be read. What was written so far is journalled as far as possible.
     """
-    return _Restore(journal, reader, writer, budget, clock, hands_off, record, progress).run(job_ids, orphans)
+    task = _Restore(journal, reader, writer, budget, clock, hands_off, record, progress, _listed=calculated)
+    return task.run(job_ids, orphans)
 
 
 @dataclass(slots=True)
