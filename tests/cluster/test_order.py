@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from cluster.daemon_support import Record, Rltuned, recalculate, settle
 from cluster.support import Cluster
 
