@@ -110,7 +110,8 @@ ctl)
     ;;
 backup)
     wait_for ctl 6817
-    slurmctld
+    # -i: 26.05 ends when it takes over from one that was killed before it first saved its usage (five minutes after its start).
+    slurmctld -i
     follow /var/log/slurm/slurmctld.log
     ;;
 login)
