@@ -726,7 +726,9 @@ class Commands(Runner):
         age = slurm.clock.monotonic() - reading.at
         kind = lines[0].partition(" ")[0]
         if (kind in reading.batches and age > FRESH) or age > FIRST:
-            text = f"{reading.name} sends {lines[0]!r} on a reading {age:.0f} s old, after {reading.batches} on the same"
+            text = (
+                f"{reading.name} sends {lines[0]!r} on a reading {age:.0f} s old, after {reading.batches} on the same"
+            )
             slurm.complain("fresh reading", text)
         reading.batches.append(kind)
         if self.slurm.reading is not None:

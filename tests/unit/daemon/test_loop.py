@@ -1,3 +1,4 @@
+import gc
 import io
 import json
 import random
@@ -217,6 +218,21 @@ def test_an_unexpected_error_is_logged_with_its_traceback_and_the_loop_goes_on(t
     (defect,) = run.events("cycle.defect")
     assert any("nobody foresaw this" in line for line in defect["exception"])
     assert run.tick().outcome is CycleOutcome.DONE
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_cycles_of_references_are_searched_between_two_cycles_and_not_in_one(tmp_path, broken):
+    run = house(tmp_path)
+    plan, searched = run.daemon.planner, []
+
+    def look(*arguments):
+        searched.append(gc.isenabled())
+        return 1 / 0 if broken else plan(*arguments)
+
+    run.daemon.planner = look
+    assert run.tick().outcome is (CycleOutcome.FAILED if broken else CycleOutcome.DONE)
+    assert searched == [False]
+    assert gc.isenabled()
 
 
 def test_an_answer_that_cannot_be_understood_writes_nothing_and_backs_off(tmp_path):
