@@ -250,10 +250,15 @@ class Soak:
         get = "apt-get -o Acquire::Check-Valid-Until=false -qq update && apt-get -qq install -y libfaketime"
         self.sh(f"{has} || (timeout 60 bash -c {shlex.quote(get)}) >/dev/null 2>&1", check=False)
         self.faketime = bool(self.sh(has, check=False).strip())
-        self.sh(f"echo +0 >{FAKETIME}; chmod 644 {FAKETIME}")
+        self.set_clock("+0")
         # The one of Debian 12 breaks epoll_wait(2).
         works = self.project.execute(f"runuser -u rltuned -- {self.rltuned('plan')} >/dev/null", check=False)
         self.faketime = self.faketime and works.returncode == 0
+
+    def set_clock(self, offset: str) -> None:
+        """The wall clock of rltuned's processes, in seconds before or after the real one."""
+        # libfaketime ends a program that finds half a line.
+        self.sh(f"echo {offset} >{FAKETIME}.new && chmod 644 {FAKETIME}.new && mv {FAKETIME}.new {FAKETIME}")
 
     def rltuned(self, arguments: str) -> str:
         """The command line of rltuned, with a clock that can be set where there is one."""
@@ -600,11 +605,11 @@ class Soak:
 
     def clock_jumps(self) -> None:
         """The wall clock of rltuned's processes is set, and set back; the dead-man timer runs meanwhile."""
-        self.sh(f"echo {self.rng.choice(['+3600', '-3600', '+400', '-30'])} >{FAKETIME}")
+        self.set_clock(self.rng.choice(["+3600", "-3600", "+400", "-30"]))
         self.lasting(6.0, 12.0)
         self.deadman()
         self.lasting(3.0, 6.0)
-        self.sh(f"echo +0 >{FAKETIME}")
+        self.set_clock("+0")
 
     def configuration_changes(self) -> None:
         """Scontrol reconfigure, a partition down, a node drained."""
@@ -676,8 +681,11 @@ class Soak:
         """What must be so after each fault."""
         self.read_log()
         if self.alive:
-            before = self.cycles()
             self.checks["alive"] += 1
+            if not self.pid():
+                self.violation("alive", f"the daemon has ended by itself: {self.log_tail()}")
+                self.start()
+            before = self.cycles()
             if not self.wait(lambda: self.cycles() >= before + 2, 90.0):
                 self.violation("alive", f"no two cycles within 90 s after '{self.last_fault}': {self.log_tail()}")
             self.check_bounds()
@@ -735,7 +743,8 @@ class Soak:
         try:
             yield
         finally:
-            self.sh(f"rm -f /dev/shm/soak-fill; iptables -F OUTPUT; echo +0 >{FAKETIME}", check=False)
+            self.set_clock("+0")
+            self.sh("rm -f /dev/shm/soak-fill; iptables -F OUTPUT", check=False)
             self.sh("pkill -CONT -x slurmdbd", service="dbd", check=False)
             self.sh(
                 "pkill -CONT -x 'slurmctld(-wlm)?'; cp /etc/slurm/slurm.conf.testbed /etc/slurm/slurm.conf", check=False

@@ -550,6 +550,7 @@ class Commands(Runner):
         out, err, code = {
             "ping": lambda: ("Slurmctld(primary) at ctl is UP\n", "", 0),
             "config": self._config,
+            "federation": lambda: ("", "", 0),  # in none
             "jobs": lambda: self._squeue(name),
             "jobs-exclusive": lambda: self._squeue(name),
             "status": lambda: self._squeue(name),

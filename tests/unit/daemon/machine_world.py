@@ -250,6 +250,8 @@ class World:
         self.doing = ""
         self.later: list[tuple[int, Callable[[], None]]] = []
         """(steps to go, act): what others do in the middle of something of ours."""
+        self.anchored: list[tuple[str, Callable[[], None]]] = []
+        """(beginning of a step's name, act): what others do at the next such step."""
         self.supervised = True
         self.restart_at = float("inf")
         self.started_by_person: set[int] = set()
@@ -300,6 +302,9 @@ class World:
         due = [act for steps, act in self.later if steps <= 0]
         self.later = [(steps - 1, act) for steps, act in self.later if steps > 0]
         self.doing = what
+        for text, act in [item for item in self.anchored if what.startswith(item[0])]:
+            self.anchored.remove((text, act))
+            due.append(act)
         for act in due:
             with self.process(self.stack[0]):
                 act()
@@ -518,7 +523,8 @@ class World:
         alone = self._ahead(alone=True)
         for key, count in after.items():
             limit = max(alone.get(key, 0), outside.get(key, 0))
-            if count > limit:
+            # A job that was outside while it carried ours finds its place among the others with the next plan.
+            if count > limit and not (back and key[0] == job.job_id):
                 self.complain(
                     "restore inflates" if back else "permute only",
                     f"after {what} of job {job.job_id} by {self._acting().name}, {count} jobs of class"
@@ -663,7 +669,7 @@ class World:
 
     def all_faults_end(self) -> None:
         slurm = self.slurm
-        self.kill, self.later = None, []
+        self.kill, self.later, self.anchored = None, [], []
         slurm.faults = Faults()
         slurm.privilege = Privilege.OPERATOR
         slurm.down.clear()

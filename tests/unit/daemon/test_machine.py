@@ -32,7 +32,7 @@ from rltuned.slurm.port import Privilege
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 STEPS = 30
 """Rules of one example."""
-EXAMPLES = int(os.environ.get("RLTUNED_TEST_MACHINE_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("RLTUNED_TEST_MACHINE_EXAMPLES", "150"))
 
 MINUTES = float(os.environ.get("RLTUNED_TEST_MACHINE_MINUTES", "0"))
 """Go on for so long with random seeds."""
