@@ -5,7 +5,7 @@ import enum
 import os
 import pwd
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,11 +21,12 @@ from rltuned.daemon.journal import FILE_NAME as JOURNAL
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import FILE_NAME as LOCK
 from rltuned.daemon.lock import holder
+from rltuned.daemon.primacy import Primacy, acts_elsewhere, own_names
 from rltuned.daemon.restore import Remains, remains
 from rltuned.daemon.verdict import AUTO, Standing, rehearses, remedy
 from rltuned.daemon.verdict import read as read_verdict
 from rltuned.errors import JournalError, RltunedError, SlurmError, SlurmParseError
-from rltuned.slurm.port import ClusterFacts, Privilege, SlurmReader
+from rltuned.slurm.port import ClusterFacts, ControllerReader, Privilege, SlurmReader
 
 if TYPE_CHECKING:  # the values come in with the caller; nothing here needs NumPy
     from rltuned.cluster.tables import Snapshot
@@ -70,6 +71,7 @@ def prerequisites(facts: ClusterFacts, config: Config) -> list[Finding]:
         *_privilege(facts),
         *_priority(facts, config),
         *_scheduler(facts),
+        *_federation(facts),
         *_accounting(facts),
         *_limiter(facts, config),
     ]
@@ -133,6 +135,32 @@ def _scheduler(facts: ClusterFacts) -> list[Finding]:
     return [Finding(Severity.OK, "backfill", "sched/backfill with bf_continue")]
 
 
+def _federation(facts: ClusterFacts) -> list[Finding]:
+    if not facts.federation:
+        return []
+    cause = f"the cluster is in the federation '{facts.federation}': its jobs have siblings in other clusters"
+    remedy = "rltuned stays in stage shadow here: it was never tried with siblings"
+    return [Finding(Severity.ERROR, "federation", cause, remedy)]
+
+
+def controllers(reader: SlurmReader, facts: ClusterFacts, names: frozenset[str]) -> list[Finding]:
+    """Which of several controllers acts, and what that means for the daemon of this host (`names`).
+
+    Raises:
+        SlurmError: none can be asked.
+    """
+    if len(facts.controllers) < 2 or not isinstance(reader, ControllerReader):
+        return []
+    hosts = ", ".join(facts.controllers)
+    primacy = Primacy(names)
+    if not primacy.concerns(facts.controllers):
+        cause = f"controllers are {hosts}, and this host is none of them: nothing keeps its daemon and theirs apart"
+        return [Finding(Severity.NOTE, "controllers", cause, "run rltuned on one host, or on each controller's")]
+    primacy.look(reader.controllers(facts), 0.0)
+    doing = "the daemon of this host stands by" if primacy.stands_by else "the daemon of this host writes"
+    return [Finding(Severity.OK, "controllers", f"{hosts}; {primacy.acting or 'none'} acts: {doing}")]
+
+
 def _accounting(facts: ClusterFacts) -> list[Finding]:
     if not facts.accounting:
         cause = "there is no slurmdbd: no operators, no fair share, and Slurm does not count GPUs as TRES"
@@ -158,13 +186,20 @@ def _limiter(facts: ClusterFacts, config: Config) -> list[Finding]:
     return [Finding(Severity.NOTE, "RPC limiter", cause, "a larger rl_bucket_size lets more changes into one cycle")]
 
 
-def examine(reader: SlurmReader, config: Config, clock: Clock) -> list[Finding]:
-    """Everything that ``rltuned doctor`` reports. Writes nothing, to Slurm or to disk."""
+def examine(reader: SlurmReader, config: Config, clock: Clock, names: frozenset[str] | None = None) -> list[Finding]:
+    """Everything that ``rltuned doctor`` reports. Writes nothing, to Slurm or to disk.
+
+    `names`: short names of this host (`primacy`); its own by default.
+    """
     now = clock.time()
     findings: list[Finding] = []
     seen = gpus = None
+    elsewhere = False
     try:
-        findings += prerequisites(reader.facts(), config)
+        facts = reader.facts()
+        findings += prerequisites(facts, config)
+        findings += controllers(reader, facts, names or own_names())
+        elsewhere = acts_elsewhere(reader, facts, names or own_names())
         seen = reader.status(None)
         # All that a cycle reads: what cannot be understood would otherwise show in the daemon's log only.
         snapshot = reader.snapshot(now)
@@ -201,8 +236,11 @@ def examine(reader: SlurmReader, config: Config, clock: Clock) -> list[Finding]:
     else:
         findings.append(Finding(Severity.OK, "journal", f"{len(journal.entries)} jobs"))
     if seen is not None:
+        found = remains(journal, seen)
+        if elsewhere:  # what the journal does not know is the other host's daemon's
+            found = replace(found, orphans=())
         wanted = lives and heartbeat is not None and heartbeat.condition.writing
-        findings += leftovers(remains(journal, seen), running=lives, wanted=wanted)
+        findings += leftovers(found, running=lives, wanted=wanted)
     return findings
 
 

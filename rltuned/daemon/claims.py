@@ -240,8 +240,11 @@ def estranged(entry: Entry, of: Field, *, hidden: bool = False) -> Entry:
     release), so the claim stays for `restore`.
     """
     applied = replace(entry.applied, foreign=True)
-    doubts = entry.doubts
+    doubts, before = entry.doubts, entry.previous.get(of)
     if not hidden:
+        if of in {Field.SITE_FACTOR, Field.PRIORITY}:
+            # Should slurmctld be killed before it saves what they did, ours is there again.
+            before = claimed(entry.applied, of) or before
         if of is Field.EXC_NODES:
             applied = replace(applied, exc_nodes=None, exc_nodes_before="")
         elif of is Field.OVERSUBSCRIBE:
@@ -249,7 +252,8 @@ def estranged(entry: Entry, of: Field, *, hidden: bool = False) -> Entry:
         else:
             applied = take(applied, of, MULTIFACTOR if of is Field.PRIORITY else 0)
         doubts = _with(doubts, of, ())
-    return replace(entry, applied=applied, doubts=doubts, previous=_remember(entry.previous, of, None))
+    kept = before if of in {Field.SITE_FACTOR, Field.PRIORITY} else None
+    return replace(entry, applied=applied, doubts=doubts, previous=_remember(entry.previous, of, kept))
 
 
 def take(applied: Applied, of: Field, value: Value) -> Applied:
@@ -273,9 +277,11 @@ def given_back(entry: Entry, of: Field, neutral: Value, *, sure: bool) -> Entry:
 
     Unless `sure`, what was ours stays in doubt: slurmctld may have been killed before it saved the undoing.
     """
-    before = (*entry.ours(of), *(value for name, value in entry.previous.items() if name is of))
-    doubts = () if sure else tuple(dict.fromkeys(value for value in before if not same(of, value, neutral)))
-    entry = without_doubts(replace(entry, applied=take(entry.applied, of, neutral)), of)
+    before = entry.ours(of)
+    entry = replace(entry, applied=take(entry.applied, of, neutral))
+    if sure:
+        return without_doubts(entry, of)
+    doubts = tuple(dict.fromkeys(value for value in before if not same(of, value, neutral)))
     return replace(entry, doubts=_with(entry.doubts, of, doubts[-MAX_DOUBTS:]))
 
 

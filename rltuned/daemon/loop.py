@@ -12,7 +12,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
@@ -34,6 +34,7 @@ from rltuned.daemon.lock import holder
 from rltuned.daemon.logs import Log
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.notify import Notifier
+from rltuned.daemon.primacy import Primacy, own_names
 from rltuned.daemon.reconcile import Reconciled, Reconciler, orphans, view
 from rltuned.daemon.record import save, with_outcomes
 from rltuned.daemon.restore import Leftover, restore
@@ -50,7 +51,7 @@ from rltuned.errors import (
     SlurmUnavailableError,
 )
 from rltuned.policy import Policy, by_name, files
-from rltuned.slurm.port import ClusterFacts, Privilege, SlurmReader, SlurmWriter
+from rltuned.slurm.port import ClusterFacts, ControllerReader, Privilege, SlurmReader, SlurmWriter
 
 WRITING: Final = frozenset({Stage.CANARY, Stage.ACTIVE})
 FACTS_SECONDS: Final = 3600.0
@@ -75,6 +76,8 @@ class CycleOutcome(enum.StrEnum):
     """slurmctld is under load: planned, but wrote nothing."""
     WAITING = "waiting"
     """The circuit breaker is open."""
+    STANDBY = "standby"
+    """slurmctld runs on another host, and nothing of ours is out: nothing was read."""
     FAILED = "failed"
 
 
@@ -187,6 +190,7 @@ class Daemon:
     """Why the planner does not play the queue ahead although it should; "" where it does. For the record, and `doctor`."""
     owns: Callable[[], bool] = lambda: True
     """Whether the lock of the state directory is still this process's."""
+    primacy: Primacy = field(default_factory=lambda: Primacy(own_names()))
     facts: ClusterFacts | None = None
     findings: list[Finding] = field(default_factory=list)
     demoted: str = ""
@@ -217,6 +221,8 @@ class Daemon:
         self._began = self._looked_at = self.clock.monotonic()
         self._progress_at = self._began
         self._beat_at = float("-inf")
+        self._standby = ""
+        """Why another host's daemon writes, or is to give back first; "" where this one may."""
         self._shown_at = float("-inf")
         """When a state directory took the heartbeat last."""
         self._silent = is_stale(self._stale_after, Moment.of(self.clock), *self._directories())
@@ -247,6 +253,8 @@ class Daemon:
         """Why the configured stage is not in force; empty when nothing stands against writing."""
         if self.writer_factory is None:
             return "dry run"
+        if self._standby:
+            return self._standby
         if self._lost:
             return "the lock's file was removed, so another rltuned may be at work"
         if self.demoted:
@@ -352,6 +360,11 @@ class Daemon:
         self.budget.start_cycle()
         with self._phase("read"):
             self._refresh_facts()
+            if self._stands_by() and all(
+                entry.applied.foreign and not entry.carries for entry in self.journal.entries.values()
+            ):
+                sentence = f"{self._standby}; nothing of this daemon's is out"
+                return CycleReport(CycleOutcome.STANDBY, self.stage, sentence, acted=True)
             read_at = self.clock.steady()
             silent = self._silent or self._helped_for_long()
             self._silent = False
@@ -361,6 +374,8 @@ class Daemon:
         with self._phase("reconcile"):
             self.journal.look_again()
             found, blocked = self._reconcile(snapshot, read_at, silent=silent or self._silent)
+            calculated = bool(snapshot.jobs.site_known.any()) or not len(snapshot.jobs.pending)
+            self._standby = self.primacy.why(len(self._orphans) if calculated else None, self.clock.monotonic())
         pending = len(snapshot.jobs.pending)
         self.metrics.pending.set(pending)
         stage = self.stage
@@ -458,6 +473,22 @@ class Daemon:
         self.breaker.probe()
         return True
 
+    def _stands_by(self) -> bool:
+        """Whether slurmctld runs on another host now. Asks nobody where there is one controller, or this host is none."""
+        reader, facts = self.reader, self.facts
+        if facts is None or not self.primacy.concerns(facts.controllers) or not isinstance(reader, ControllerReader):
+            return False
+        changed = self.primacy.look(reader.controllers(facts), self.clock.monotonic())
+        stands_by = self.primacy.stands_by
+        self.metrics.standby.set(stands_by)
+        if stands_by:
+            self._standby = self.primacy.why(0, self.clock.monotonic())
+            self.metrics.orphans.set(0)
+        if changed:
+            doing = "What this daemon has written is given back." if stands_by else "This daemon writes, once it may."
+            self.log.warning("primacy.changed", sentence=f"slurmctld runs on {self.primacy.acting}. {doing}")
+        return stands_by
+
     def _refresh_facts(self) -> None:
         now = self.clock.monotonic()
         if now - self._facts_at < FACTS_SECONDS:
@@ -510,12 +541,14 @@ class Daemon:
                 calculated=bool(snapshot.jobs.site_known.any()),
                 silent=silent,
             )
+            if self.primacy.stands_by:
+                found = self._without_the_others(found)
         except JournalError as error:
             blocked = str(error)
         blocked = blocked or self._leave_alone(snapshot)
         for job in found.foreign:
             self.log.info("job.foreign", job=job, sentence="Somebody else changed it; it is left alone from now on.")
-        strays = orphans(snapshot, self.journal)
+        strays = () if self.primacy.stands_by else orphans(snapshot, self.journal)
         if strays != self._orphans and strays:
             self.log.warning(
                 "jobs.orphaned",
@@ -526,6 +559,12 @@ class Daemon:
         self._orphans = strays
         self.metrics.orphans.set(len(strays))
         return found, blocked
+
+    def _without_the_others(self, found: Reconciled) -> Reconciled:
+        """On standby, a job that was given back and shows another value has it of the other host's daemon: not foreign."""
+        theirs = {job for job in found.foreign if not self.journal.entries[job].carries}
+        self.journal.update((), theirs)
+        return replace(found, foreign=tuple(job for job in found.foreign if job not in theirs))
 
     def _leave_alone(self, snapshot: Snapshot) -> str:
         """Mark the jobs that an admin wants left alone (``rltuned restore JOBID``). Why that could not be noted, or ""."""
@@ -665,6 +704,10 @@ class Daemon:
             job_ids=tried,
             progress=lambda _done, _total: self._progress(),
         )
+        if self.primacy.stands_by:
+            # The same value on these jobs is the other host's from now on: two daemons that think alike write alike.
+            with suppress(JournalError):
+                self.journal.update((), report.restored)
         stuck = {item.job_id for item in report.left if not item.final}
         self._say_left(self._returns.note(tried, report.left, self.clock.monotonic()))
         self.metrics.restored.inc(len(report.restored))
@@ -774,7 +817,7 @@ class Daemon:
         metrics.cycles.labels(report.outcome.value).inc()
         metrics.seconds.labels("total").observe(seconds)
         metrics.last_cycle.set(now)
-        if report.outcome in {CycleOutcome.DONE, CycleOutcome.SHED}:
+        if report.outcome in {CycleOutcome.DONE, CycleOutcome.SHED, CycleOutcome.STANDBY}:
             metrics.last_success.set(now)
         metrics.set_stage(report.stage)
         metrics.set_breaker(self.breaker.state)

@@ -18,7 +18,7 @@ from rltuned.daemon.breaker import BreakerState
 from rltuned.daemon.verdict import Standing
 
 PHASES: Final = ("read", "reconcile", "plan", "apply", "report", "total")
-CYCLES: Final = ("done", "shed", "waiting", "failed")
+CYCLES: Final = ("done", "shed", "waiting", "standby", "failed")
 ERRORS: Final = ("unavailable", "parse", "denied", "other")
 BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
@@ -72,6 +72,7 @@ class Metrics:
         self.stage = gauge("stage", "Stage in force: 1 for the one, 0 for the others.", ["stage"])
         self.demotions = counter("demotions", "Times that alarms made the stage fall to shadow.")
         self.blocked = gauge("prerequisite_errors", "Unmet prerequisites that keep the daemon in shadow mode.")
+        self.standby = gauge("standby", "Whether it stands by, because slurmctld runs on another host: 1 or 0.")
         self.breaker = gauge("breaker_state", "Circuit breaker: 1 for its state, 0 for the others.", ["state"])
         self.skipped = gauge("skipped_rows", "Rows of Slurm's answers that could not be understood, by kind.", ["kind"])
         self.errors = counter("slurm_errors", "Failed reads and writes of Slurm, by kind.", ["kind"])

@@ -198,6 +198,8 @@ class _Restore:
     _release_answer: str = ""
     _facts: ClusterFacts | None = None
     _gone: set[int] = field(default_factory=set)
+    _missing: set[int] = field(default_factory=set)
+    """Not in the queue at all; of a job that is `_gone`, another one may have the id."""
     _running: set[int] = field(default_factory=set)
     _written: set[int] = field(default_factory=set)
     _listed: bool = False
@@ -222,8 +224,14 @@ class _Restore:
         # What carried nothing of ours is marked all the same: an admin asked to leave it alone.
         marked = others.keys() - entries.keys() if self.hands_off else frozenset[int]()
         marks = [Entry(Applied(job, others[job].submit_time, 0.0, foreign=True)) for job in sorted(marked)]
+        # A job that was cancelled just now comes back when slurmctld is killed before it saves that.
+        lately = [
+            _unproven(before[job], began)
+            for job in sorted(self._missing)
+            if before[job].claims or began - before[job].touched < SETTLE_SECONDS
+        ]
         self._note(
-            [*self._kept(entries, left, proven), *marks],
+            [*self._kept(entries, left, proven), *marks, *lately],
             [*self._gone, *(job for job in entries if job not in stuck and job not in foreign)],
         )
         undone = {job for job in entries if before[job].claims or job in self._written}
@@ -331,7 +339,7 @@ class _Restore:
 
     def _judge(self, job: int, entries: dict[int, Entry], status: JobStatus | None) -> "_Steps | None":
         """What this job still needs; None where it is gone or runs."""
-        entry = entries[job]
+        entry, nowhere = entries[job], status is None
         if status is not None and status.strange:
             return _Steps(left=[_not_understood(status)])
         if status is not None and status.pending and status.submit_time != entry.submit_time:
@@ -342,6 +350,8 @@ class _Restore:
             entry = again or entry
         if status is None or not status.pending:
             (self._gone if status is None else self._running).add(job)
+            if nowhere:
+                self._missing.add(job)
             del entries[job]
             return None
         steps, entries[job] = self._steps(entry, status)
@@ -385,7 +395,7 @@ class _Restore:
             if status.site_factor not in values:
                 return estranged(entry, of)
             steps.writes.append(_change(entry, of, status.site_factor, 0))
-        elif any(values) and self._answers.get((entry.job_id, of)) != "" and not steps.release:
+        elif any(entry.ours(of)) and self._answers.get((entry.job_id, of)) != "" and not steps.release:
             if self._hides(entry, status):
                 # Slurm takes it, but shows it to nobody: on held, not eligible and explicitly prioritised jobs.
                 steps.writes.append(_change(entry, of, entry.applied.site_factor, 0))
@@ -571,6 +581,15 @@ def _not_understood(status: JobStatus) -> Leftover:
     """It may carry something of ours, and it may be pending: left alone, remembered, and tried again by the next restore."""
     reason = f"what Slurm says of this job cannot be understood: {status.strange}"
     return Leftover(status.job_id, NOT_UNDERSTOOD, "?", reason, "rltuned doctor")
+
+
+def _unproven(entry: Entry, now: float) -> Entry:
+    """The entry of a job that is missing for the first time: nothing claimed, what was ours in doubt."""
+    touched = now if entry.claims else entry.touched
+    for of, neutral in ((Field.SITE_FACTOR, 0), (Field.PRIORITY, MULTIFACTOR)):
+        entry = given_back(entry, of, neutral, sure=False)
+    entry = given_back(entry, Field.EXC_NODES, entry.applied.exc_nodes_before, sure=False)
+    return replace(entry, touched=touched)
 
 
 def _raised(applied: Applied) -> bool:

@@ -5,7 +5,7 @@ what a living daemon means to them.
 """
 
 from collections.abc import Callable, Collection
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Final
 
 from rltuned.config import Config, SlurmSection
@@ -15,6 +15,7 @@ from rltuned.daemon.clock import Clock, Moment, SystemClock
 from rltuned.daemon.heartbeat import DEAD_MAN_PATIENCE, Heartbeat, is_stale, read_heartbeat
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import Lock, holder
+from rltuned.daemon.primacy import acts_elsewhere, own_names
 from rltuned.daemon.restore import Progress, RestoreReport, restore
 from rltuned.errors import JournalError, LockedError, SlurmError
 from rltuned.slurm.connect import open_reader, open_writer
@@ -32,6 +33,7 @@ def undo(
     if_stale: float | None = None,
     progress: Progress | None = None,
     clock: Clock | None = None,
+    names: frozenset[str] | None = None,
     connect_reader: Callable[[SlurmSection], SlurmReader] = open_reader,
     connect_writer: Callable[[SlurmSection], SlurmWriter] = open_writer,
 ) -> RestoreReport | None:
@@ -49,6 +51,7 @@ def undo(
         if_stale: do nothing unless the daemon's heartbeat is older than so many seconds (and several cycles).
         progress: told (done, total) after each batch.
         clock: the system's by default.
+        names: short names of this host (`primacy`); its own by default.
         connect_reader: makes the reader.
         connect_writer: makes the writer.
 
@@ -88,7 +91,7 @@ def undo(
             handsoff.ask(state.directory, job_ids)
             # Nothing was changed, so nothing was asked for.
             stack.push(lambda kind, *_: handsoff.answered(state.directory, job_ids) if kind is not None else None)
-        return restore(
+        report = restore(
             journal,
             reader,
             connect_writer(config.slurm),
@@ -100,6 +103,11 @@ def undo(
             record=record,
             progress=progress,
         )
+        with suppress(JournalError, SlurmError):
+            everything = record and not job_ids
+            if everything and facts is not None and acts_elsewhere(reader, facts, names or own_names()):
+                journal.update((), report.restored)  # the same value again is of the other host's daemon
+        return report
 
 
 def _cares(

@@ -1,7 +1,8 @@
 """Reads Slurm through its own commands: works with every release. Imports NumPy only when a snapshot is taken."""
 
+import socket
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rltuned.cluster.changes import JobStatus
 from rltuned.cluster.ended import Past
@@ -9,16 +10,19 @@ from rltuned.errors import SlurmUnavailableError
 from rltuned.slurm import parse
 from rltuned.slurm.facts import read_facts
 from rltuned.slurm.history import read_ended
-from rltuned.slurm.port import ClusterFacts
+from rltuned.slurm.port import ClusterFacts, Controller
 from rltuned.slurm.process import Runner, printable
 from rltuned.slurm.status import read_status
 
 if TYPE_CHECKING:
     from rltuned.cluster.tables import Snapshot
 
+CONNECT_SECONDS: Final = 2.0
+"""As long as Slurm's own clients try to connect (TCPTimeout)."""
+
 
 class CliReader:
-    """`SlurmReader` and `HistoryReader` on squeue, scontrol, sprio, sdiag, sacctmgr and sacct. Keeps nothing between calls."""
+    """`SlurmReader`, `ControllerReader` and `HistoryReader` on squeue, scontrol, sprio, sdiag, sacctmgr and sacct. Keeps nothing between calls."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -32,6 +36,22 @@ class CliReader:
         answer = self._runner.run("ping")
         if not parse.is_up(answer.stdout):
             raise SlurmUnavailableError(f"scontrol ping: {printable(answer.stdout or answer.stderr) or 'no answer'}")
+
+    def controllers(self, facts: ClusterFacts) -> tuple[Controller, ...]:
+        """Every controller, the primary first, and whether it is there.
+
+        The RPC limiter turns pings away, and scontrol then calls a healthy controller DOWN (measured on 24.11). So one
+        that is said to be down is up all the same where its port takes a connection: that of a dead one does not.
+
+        Raises:
+            SlurmUnavailableError: scontrol names none.
+        """
+        answer = self._runner.run("ping")  # ends with 1 when none is up
+        found = parse.controllers(answer.stdout)
+        if not found:
+            raise SlurmUnavailableError(f"scontrol ping: {printable(answer.stdout or answer.stderr) or 'no answer'}")
+        where = dict(zip(facts.controllers, facts.addresses, strict=False))
+        return tuple(Controller(host, up or _listens(where.get(host))) for host, up in found)
 
     def facts(self) -> ClusterFacts:
         """Version, plugins, privileges, limiter."""
@@ -50,3 +70,14 @@ class CliReader:
     def ended(self, start: float, end: float) -> Past:
         """Jobs that ended in [start, end), as sacct knows them."""
         return read_ended(self._runner, start, end)
+
+
+def _listens(address: tuple[str, int] | None) -> bool:
+    """Whether something takes connections there."""
+    if address is None:
+        return False
+    try:
+        socket.create_connection(address, timeout=CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True

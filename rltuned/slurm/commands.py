@@ -196,6 +196,7 @@ def _long(fields: tuple[str, ...]) -> str:
 _COMMANDS: Final = (
     Command("version", "scontrol", ("-V",), "release of the installed commands; asks nobody", Patience.QUICK),
     Command("ping", "scontrol", ("ping",), "whether slurmctld answers; the cheap health check", Patience.QUICK),
+    Command("federation", "scontrol", ("show", "federation"), "the federation that the cluster is in, if any"),
     Command("config", "scontrol", ("show", "config"), "plugins, parameters, limiter"),
     Command("jobs", "squeue", (*_QUEUE, "-O", _long(JOB_FIELDS)), "all pending jobs and all that hold resources"),
     Command(

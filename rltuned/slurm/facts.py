@@ -14,9 +14,11 @@ from rltuned.slurm.port import ClusterFacts, Privilege
 from rltuned.slurm.process import Runner, failure
 
 _USER = re.compile(r"(?P<name>.*)\((?P<uid>[0-9]{1,10})\)\Z")
+_HOST = re.compile(r"SlurmctldHost\[([0-9]{1,3})\]\Z")
 _INCLUDE = re.compile(r"include\s+(\S+)\Z", re.IGNORECASE)
 _PINGED: Final = re.compile(r"^Slurmctld\([^)\n]*\) at .* is (?:UP|DOWN)$", re.MULTILINE)
 """The last line of ``scontrol show config``."""
+DEFAULT_PORT: Final = 6817
 _LEVELS: Final = {
     "operator": Privilege.OPERATOR,
     "admin": Privilege.ADMIN,
@@ -73,6 +75,9 @@ def facts_from(config: Mapping[str, str], runner: Runner, uid: int) -> ClusterFa
         preempt_type=_plugin(config.get("PreemptType", "")),
         select_type=config.get("SelectType", ""),
         priority_flags=tuple(part for part in _plugin(config.get("PriorityFlags", "")).split(",") if part),
+        controllers=tuple(name for name, _ in _controllers(config)),
+        addresses=tuple(address for _, address in _controllers(config)),
+        federation=_federation(runner) if accounting else "",
     )
 
 
@@ -83,6 +88,24 @@ def _boot_time(value: str) -> float:
     except SlurmParseError:
         return 0.0
     return 0.0 if math.isnan(seconds) else seconds
+
+
+def _controllers(config: Mapping[str, str]) -> list[tuple[str, tuple[str, int]]]:
+    """Name and address of each, in their order: ``SlurmctldHost[0] = ctl(10.0.0.1)``, ``SlurmctldPort = 6817-6820``."""
+    lines = {int(match[1]): value for key, value in config.items() if (match := _HOST.match(key)) and value}
+    port = config.get("SlurmctldPort", "").partition("-")[0]
+    names = [
+        (name, address.rstrip(")") or name) for name, _, address in (lines[at].partition("(") for at in sorted(lines))
+    ]
+    return [(name, (address, int(port) if port.isdecimal() else DEFAULT_PORT)) for name, address in names]
+
+
+def _federation(runner: Runner) -> str:
+    """Slurmdbd makes federations; what it says of this one, slurmctld knows."""
+    try:
+        return parse.federation(runner.ask("federation"))
+    except SlurmError:  # slurmctld has just told all the rest: it has none to tell of
+        return ""
 
 
 def _admin_level(runner: Runner, user: str) -> tuple[Privilege, bool]:

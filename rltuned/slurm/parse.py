@@ -947,3 +947,20 @@ def diagnostics(answer: str) -> Diagnostics:
 def is_up(answer: str) -> bool:
     """Whether ``scontrol ping`` found a controller that is up: ``Slurmctld(primary) at ctl is UP``."""
     return any(line.startswith("Slurmctld(") and line.endswith(" is UP") for line in answer.splitlines())
+
+
+_CONTROLLER = re.compile(r"Slurmctld\([^)\n]{1,40}\) at (\S{1,255}) is (UP|DOWN)\Z", re.ASCII)
+
+
+def controllers(answer: str) -> list[tuple[str, bool]]:
+    """``scontrol ping``: each controller and whether it answers, the primary first."""
+    return [(match[1], match[2] == "UP") for line in answer.splitlines() if (match := _CONTROLLER.match(line))]
+
+
+_FEDERATION = re.compile(r"^Federation:\s*(\S{1,255})\s*$", re.MULTILINE | re.ASCII)
+
+
+def federation(answer: str) -> str:
+    """``scontrol show federation``: its name; "" when the answer is empty, which it is for a cluster in none."""
+    match = _FEDERATION.search(answer)
+    return match[1] if match else ""

@@ -61,12 +61,27 @@ class ClusterFacts:
     preempt_type: str = ""
     select_type: str = ""
     priority_flags: tuple[str, ...] = ()
+    controllers: tuple[str, ...] = ()
+    """Hosts of slurmctld, the primary first."""
+    addresses: tuple[tuple[str, int], ...] = ()
+    """Of each of them: host name or address, and port."""
+    federation: str = ""
+    """Its name; "" when the cluster is in none."""
 
     @property
     def reserve_from(self) -> int:
         """Priority from which on Slurm keeps resources for a job that waits (bf_min_prio_reserve); 0: for every one."""
         value = self.scheduler_parameters.get("bf_min_prio_reserve", "")
         return int(value) if value.isascii() and value.isdigit() and len(value) <= MOST_DIGITS else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """A host of slurmctld's, as ``scontrol ping`` finds it."""
+
+    host: str
+    up: bool
+    """Its slurmctld is there. That of a backup that stands by is, too."""
 
 
 class SlurmReader(Protocol):
@@ -92,6 +107,18 @@ class SlurmReader(Protocol):
 
     def status(self, job_ids: Sequence[int] | None = None) -> dict[int, JobStatus]:
         """Fresh facts of these jobs (None: of every pending one); ids that Slurm no longer knows are absent."""
+
+
+@runtime_checkable
+class ControllerReader(Protocol):
+    """What a reader may offer beside `SlurmReader`: which controllers are up. The simulator has one, and no need to."""
+
+    def controllers(self, facts: ClusterFacts) -> tuple[Controller, ...]:
+        """Every controller of the cluster, the primary first.
+
+        Raises:
+            SlurmUnavailableError: no answer.
+        """
 
 
 @runtime_checkable

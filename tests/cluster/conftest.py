@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from cluster.support import (
-    MIXED_NODES,
-    NODES,
+    NODES_OF,
     PATIENCE,
     POWER_OFF,
     ROOT,
@@ -74,19 +73,19 @@ class Clusters:
 
     def get(self, release: str, profile: str = "paper") -> Cluster:
         if (release, profile) not in self._running:
-            mixed = profile == "mixed"
-            project = f"{self._prefix}-{release.replace('.', '')}" + ("-mixed" if mixed else "")
+            project = f"{self._prefix}-{release.replace('.', '')}" + ("" if profile == "paper" else f"-{profile}")
+            compose = "compose.yaml" if profile == "paper" else f"compose.{profile}.yaml"
             image = image_of(release)
             services = self._stack.enter_context(
                 get_docker_services(
                     docker_compose_command=f"env RLTUNED_TESTBED_IMAGE={image} {TESTBED}/compose.sh",
-                    docker_compose_file=str(TESTBED / ("compose.mixed.yaml" if mixed else "compose.yaml")),
+                    docker_compose_file=str(TESTBED / compose),
                     docker_compose_project_name=project,
                     docker_setup=["up -d"],
                     docker_cleanup=self._cleanup,
                 )
             )
-            cluster = Cluster(release, project, MIXED_NODES if mixed else NODES)
+            cluster = Cluster(release, project, NODES_OF[profile])
 
             def all_nodes_known() -> bool:
                 listed = cluster.sh("sinfo -h -N -o '%N %T'", check=False).stdout
@@ -130,6 +129,17 @@ def mixed_cluster(request: pytest.FixtureRequest, clusters: Clusters) -> Iterato
     running.reset()
     yield running
     running.sh(f"rm -f {POWER_OFF}", service="mixed")
+
+
+@pytest.fixture(params=WANTED)
+def pair(request: pytest.FixtureRequest, clusters: Clusters) -> Iterator[Cluster]:
+    """Likewise of the profile "pair": a backup controller, `ctl2`. `ctl` acts when a test begins."""
+    running = clusters.get(request.param, "pair")
+    running.sh("pgrep -x 'slurmctld(-wlm)?' >/dev/null || slurmctld -i", service="ctl2")
+    running.reset()
+    running.sh("pkill -KILL -u rltuned; true", service="ctl2")
+    yield running
+    running.sh("pkill -KILL -u rltuned; true", service="ctl2")
 
 
 @pytest.fixture

@@ -93,7 +93,8 @@ class Reading:
     at: float = 0.0
     """Monotonic time of it."""
     world: int = 0
-    batches: int = 0
+    batches: list[str] = field(default_factory=list)
+    """What was sent since: "release" or "update"; one of each, the second at once, is one batch."""
     writes: int = 0
     listed: frozenset[int] = frozenset()
     """Jobs whose site factor it showed."""
@@ -295,6 +296,10 @@ class Cluster(ModelSlurm):
             copied[job_id] = twin = copy.copy(job)
             twin.marks, twin.touched = dict(job.marks), dict(job.touched)
         return copied
+
+    def lose_state(self) -> None:
+        self._saved = {}
+        super().lose_state()
 
     def restart(self) -> None:
         super().restart()
@@ -508,7 +513,7 @@ class Commands(Runner):
         reading = slurm.reading()
         began = slurm.clock.monotonic()
         if name in {"jobs", "jobs-exclusive", "status", "status-exclusive"}:
-            reading.began, reading.world, reading.batches, reading.at = slurm.op, slurm.world, 0, began
+            reading.began, reading.world, reading.batches, reading.at = slurm.op, slurm.world, [], began
         slurm.clock.sleep(RPC_SECONDS + slurm.faults.slow)
         if slurm.faults.slow >= 20.0 and name != "version":
             raise SlurmUnavailableError(f"{command.program} ({name}) gave no complete answer in time; killed")
@@ -719,12 +724,13 @@ class Commands(Runner):
         slurm = self.slurm
         lines = stdin.splitlines()
         age = slurm.clock.monotonic() - reading.at
-        if (reading.batches and age > FRESH) or age > FIRST:
-            slurm.complain(
-                "fresh reading",
-                f"{reading.name} sends batch {reading.batches + 1} on a reading {age:.0f} s old, from {lines[0]!r}",
+        kind = lines[0].partition(" ")[0]
+        if (kind in reading.batches and age > FRESH) or age > FIRST:
+            text = (
+                f"{reading.name} sends {lines[0]!r} on a reading {age:.0f} s old, after {reading.batches} on the same"
             )
-        reading.batches += 1
+            slurm.complain("fresh reading", text)
+        reading.batches.append(kind)
         if self.slurm.reading is not None:
             self._announce(lines)
         patience = slurm.clock.monotonic() + 60.0

@@ -184,6 +184,9 @@ def test_a_cancelled_job_that_a_killed_slurmctld_brings_back_is_still_known():
         play.stop(steps=None)
 
 
+@pytest.mark.xfail(
+    strict=True, reason="what is given back to a job that was outside costs it a place until the next plan knows of it"
+)
 def test_an_admins_change_that_a_killed_slurmctld_forgets_leaves_nothing_of_ours():
     with run(jobs=9) as play:
         play.disk(copy="mirror", how="full")

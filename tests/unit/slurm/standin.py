@@ -128,6 +128,7 @@ class StandIn:
         self.answer("diagnostics", DIAGNOSTICS)
         self.answer("site-factors")
         self.answer("privilege", "rltuned|Operator\n")
+        self.answer("federation")
         self.answer("update")
         self.queue([])
 

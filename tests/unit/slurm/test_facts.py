@@ -2,14 +2,16 @@
 
 import os
 import pwd
+import socket
 
 import pytest
 from unit.slurm.standin import CONFIG
 
 from rltuned.errors import SlurmParseError, SlurmUnavailableError
 from rltuned.slurm import parse
+from rltuned.slurm.cli import CliReader
 from rltuned.slurm.facts import facts_from, read_facts
-from rltuned.slurm.port import Privilege
+from rltuned.slurm.port import Controller, Privilege
 
 NOBODY = 65534
 """An ordinary user that every system has."""
@@ -148,3 +150,44 @@ def test_priority_flags(slurm):
     assert facts(slurm).priority_flags == ()
     text = CONFIG.replace("PriorityType  ", "PriorityFlags           = ACCRUE_ALWAYS,INCR_ONLY\nPriorityType  ")
     assert facts(slurm, text).priority_flags == ("ACCRUE_ALWAYS", "INCR_ONLY")
+
+
+# As a pair of 24.11 answered, its primary killed.
+PING_OF_A_PAIR = """\
+Slurmctld(primary) at ctl is DOWN
+Slurmctld(backup) at ctl2 is UP
+*****************************************
+** RESTORE SLURMCTLD DAEMON TO SERVICE **
+*****************************************
+"""
+
+
+def test_several_controllers_are_told_in_their_order_and_who_of_them_answers(slurm):
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    hosts = f"SlurmctldHost[0] = ctl(127.0.0.1)\nSlurmctldHost[1] = ctl2\nSlurmctldPort = {port}-{port + 2}\n"
+    known = facts(slurm, hosts + CONFIG.replace("SlurmctldHost[0]", "Other"))
+    assert known.controllers == ("ctl", "ctl2")
+    assert known.addresses == (("127.0.0.1", port), ("ctl2", port))
+    slurm.answer("ping", PING_OF_A_PAIR)
+    reader = CliReader(slurm.runner())
+    assert reader.controllers(known) == (Controller("ctl", up=False), Controller("ctl2", up=True))
+    reader.ping()
+    # The RPC limiter makes scontrol say the same of one that is there.
+    with socket.create_server(("127.0.0.1", port)):
+        assert reader.controllers(known) == (Controller("ctl", up=True), Controller("ctl2", up=True))
+    slurm.answer("ping", PING_OF_A_PAIR.splitlines()[0] + "\n", code=1)
+    assert reader.controllers(known) == (Controller("ctl", up=False),)
+    slurm.answer("ping", "", "slurm_load_ctl_conf error", code=1)
+    with pytest.raises(SlurmUnavailableError, match="slurm_load_ctl_conf"):
+        reader.controllers(known)
+
+
+def test_a_federation_is_told_and_none_is_an_empty_answer(slurm):
+    assert facts(slurm).federation == ""
+    # As 24.11 answered.
+    told = "Federation: fed\nSelf:       testbed:192.0.2.5:6817 ID:1 FedState:ACTIVE Features:\n"
+    slurm.answer("federation", told)
+    assert facts(slurm).federation == "fed"
+    slurm.answer("federation", "", "Access denied", code=1)
+    assert facts(slurm).federation == ""
