@@ -18,6 +18,7 @@ from cluster.support import (
     NODES_OF,
     PATIENCE,
     POWER_OFF,
+    RELEASES,
     ROOT,
     TESTBED,
     WANTED,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-LONGEST = ("test_replay", "test_scale", "test_systemd")
+LONGEST = ("test_replay", "test_scale", "test_soak", "test_systemd")
 """Modules whose tests take a minute and more: begun first, they are not what all others wait for at the end."""
 
 
@@ -51,7 +52,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if here not in item.path.parents:
             return False, "", False
         given = item.callspec.params if hasattr(item, "callspec") else {}
-        release = given.get("cluster") or given.get("mixed_cluster") or getattr(item.module, "RELEASE", "24.11")
+        default = getattr(item.module, "RELEASE", "24.11")
+        release = next((value for value in given.values() if value in RELEASES), default)
         return True, release, item.path.stem not in LONGEST
 
     items.sort(key=place)

