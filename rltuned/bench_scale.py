@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -124,20 +124,6 @@ class _Heard:
     warning = error = exception = info
 
 
-class _Steady(Daemon):
-    """Counts no commands of giving jobs back: a few for each 500, in cycles in which the journal names blocked jobs."""
-
-    counts: Counter[str]
-
-    def _give_back(self, jobs: Collection[int]) -> tuple[int, bool]:
-        before = Counter(self.counts)
-        try:
-            return super()._give_back(jobs)
-        finally:
-            self.counts.clear()
-            self.counts.update(before)
-
-
 def measured(directory: Path, cycles: int) -> dict[str, Any]:
     """Run so many cycles, after one that does not count, beside the programs in `directory`.
 
@@ -155,7 +141,7 @@ def measured(directory: Path, cycles: int) -> dict[str, Any]:
     )
     known = Known()
     known.learn([EndedJob(*job) for job in json.loads((directory / "ended").read_bytes())], clock.time())
-    daemon = _Steady(
+    daemon = Daemon(
         config=config,
         policy=load_policy(config.policy),
         reader=_OperatorReader(runner),
@@ -167,7 +153,6 @@ def measured(directory: Path, cycles: int) -> dict[str, Any]:
         metrics=Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome]),
         planner=Planning(known.estimates, ended=known.ended),
     )
-    daemon.counts = runner.counts
     taken: dict[str, list[float]] = {phase: [] for phase in (*PHASES, CPU)}
     commands: Counter[str] = Counter()
     for cycle in range(cycles + 1):

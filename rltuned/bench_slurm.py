@@ -127,7 +127,11 @@ class PrintingSlurm:
         self.users = sorted({job.user for job in self.jobs})
         self._base = self._priorities()
         self.factor = np.zeros(len(self.jobs), dtype=np.int64)
-        may = [job.under_multifactor and not job.listed + job.excluded and job.feature == NOTHING for job in self.jobs]
+        # Of jobs that the daemon manages now, too: what it would have to give back is no part of a cycle.
+        may = [
+            job.waits and job.reason == "Priority" and not job.listed + job.excluded and job.feature == NOTHING
+            for job in self.jobs
+        ]
         carries = np.array(may) & (self._rng.random(len(self.jobs)) < 0.3)
         self.factor[carries] = -self._rng.integers(1, 4, int(carries.sum()))
         self._share = ["NO" if self._exclusive else "OK"] * len(self.jobs)

@@ -6,7 +6,7 @@ whether the job is still ours to change; what the read-back shows is the outcome
 """
 
 import contextlib
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from rltuned.cluster.changes import (
@@ -54,9 +54,13 @@ class Result(NamedTuple):
 
 _GONE: Final = "it is not pending any more"
 _HELD: Final = "it is held"
+_NO_BUDGET: Final = "the write budget of this cycle is spent"
 _EXPLICIT: Final = "somebody set an explicit priority"
 _STRANGE: Final = "what Slurm says of it cannot be understood"
 _NO_PLACE: Final = "the job whose place it takes has not been moved"
+SPARE: Final = 64
+"""Changes that are looked at beside twice as many as fit: some jobs will have started, or be somebody else's."""
+
 _MOVES: Final = frozenset({Field.SITE_FACTOR, Field.PRIORITY})
 
 
@@ -76,7 +80,7 @@ def apply(
         reader: for the reads right before and after.
         writer: gets one batch.
         journal: knows what is ours; gets the intents (fsync) before the first write.
-        budget: what does not fit is THROTTLED.
+        budget: what does not fit is THROTTLED; what comes so late that it will not fit is not even looked at.
         clock: for the journal and the budget.
         shares: OverSubscribe of the job's partition, by job id, for changes of that field.
 
@@ -87,9 +91,13 @@ def apply(
         SlurmError: the jobs could not be read; nothing was written.
         JournalError: the intents could not be put on disk; nothing was written.
     """
-    ordered = sorted(changes, key=lambda change: change.position)
-    if not ordered:
+    if not changes:
         return []
+    # Of tens of thousands of changes a few fit. A change rests on earlier ones only, so the late ones may be left out.
+    turns = sorted(urgent_first(changes), key=lambda change: change.turn)
+    most = SPARE + 2 * budget.allowance(len(turns), clock.monotonic(), keep=STATUS_RPCS)
+    late = turns[most:]
+    ordered = sorted(turns[:most], key=lambda change: change.position)
     ids = sorted({change.job_id for change in ordered})
     read_at = clock.steady()
     seen = reader.status(ids)
@@ -110,30 +118,31 @@ def apply(
         for verdict in verdicts
         if isinstance(verdict, Result) and verdict.change.field in _MOVES and verdict.outcome is not Outcome.UNCHANGED
     }
-    sendable, waiting = _in_turn([verdict for verdict in verdicts if isinstance(verdict, Change)], left_out)
+    may = {id(verdict) for verdict in verdicts if isinstance(verdict, Change)}
+    sendable, waiting = _in_turn([change for change in turns[:most] if id(change) in may], left_out)
     room = budget.allowance(len(sendable), clock.monotonic(), keep=STATUS_RPCS)
     outcomes = {id(change): Result(change, Outcome.THROTTLED, _NO_PLACE) for change in waiting}
-    outcomes |= {
-        id(change): Result(change, Outcome.THROTTLED, "the write budget of this cycle is spent")
-        for change in sendable[room:]
-    }
+    outcomes |= {id(change): Result(change, Outcome.THROTTLED, _NO_BUDGET) for change in sendable[room:]}
     if room:
         for result in _send(sendable[:room], seen, read_at, reader, writer, journal, budget, clock, shares or {}):
             outcomes[id(result.change)] = result
-    return [verdict if isinstance(verdict, Result) else outcomes[id(verdict)] for verdict in verdicts]
+    results = [verdict if isinstance(verdict, Result) else outcomes[id(verdict)] for verdict in verdicts]
+    results += [Result(change, Outcome.THROTTLED, _NO_BUDGET) for change in late]
+    results.sort(key=lambda result: result.change.position)
+    return results
 
 
-def _in_turn(changes: Sequence[Change], left_out: Container[int]) -> tuple[list[Change], list[Change]]:
-    """The changes in the order of writing, and those that must wait: they take the place of a job that is not moved.
+def _in_turn(changes: Sequence[Change], left_out: set[int]) -> tuple[list[Change], list[Change]]:
+    """The changes that may be sent, and those that must wait: they take the place of a job that is not moved.
 
     Args:
-        changes: may be written.
+        changes: may be written, in the order of writing.
         left_out: jobs whose priority the plan changes, but that may not be written now.
     """
     sent: list[Change] = []
     waiting: list[Change] = []
-    for change in sorted(urgent_first(changes), key=lambda change: change.turn):
-        (waiting if any(job in left_out for job in change.rests_on) else sent).append(change)
+    for change in changes:
+        (sent if left_out.isdisjoint(change.rests_on) else waiting).append(change)
     return sent, waiting
 
 

@@ -199,12 +199,15 @@ class _Group:
 
     def counts(self, moved: Rows, since: Ints, until: Ints) -> Ints:
         """(T, L) how many cross each place: those of the moved jobs, from the key `since` up to `until` each."""
-        steps = np.zeros((len(self.types) + 1, len(self.key) + 1), dtype=np.int64)
+        shape = len(self.types) + 1, len(self.key) + 1
         of, tasks = self.type_of[moved], self.tasks[moved]
-        first = np.searchsorted(self.key, since, side="right")
-        np.add.at(steps, (of, first), tasks)
-        np.add.at(steps, (of, np.maximum(np.searchsorted(self.key, until), first)), -tasks)
-        return np.cumsum(steps, axis=1)[:-1, :-1]
+        first = self.key.searchsorted(since, side="right")
+        last = np.maximum(self.key.searchsorted(until), first)
+        # The last row is of those of no type, −1.
+        begin, end = (np.where(of < 0, shape[0] - 1, of) * shape[1] + place for place in (first, last))
+        steps = np.bincount(begin, weights=tasks, minlength=shape[0] * shape[1])
+        steps -= np.bincount(end, weights=tasks, minlength=shape[0] * shape[1])
+        return np.cumsum(steps.reshape(shape), axis=1)[:-1, :-1].astype(np.int64)
 
     def lacking(self, ahead: Ints, behind: Ints) -> Bools:
         """(L,) places where the (T, L) jobs brought ahead cannot be paired with those brought behind."""
@@ -499,7 +502,7 @@ class _Turns:
         down, low_since, low_until = self._border.behind(self._now)
         found: tuple[_Group, int] | None = None
         for group in self._groups:
-            first, last = np.searchsorted(group.key, (self._from[member], self._goal[member]))
+            first, last = (int(group.key.searchsorted(key[member])) for key in (self._from, self._goal))
             if first == last or group.type_of[self._row[member]] < 0:
                 continue
             ahead = group.counts(self._row[up], since, until)

@@ -4,6 +4,7 @@ import pytest
 from unit.daemon.support import Bench, files_no_longer_than
 
 from rltuned.cluster.changes import ApplyMode, Change, Field, Outcome, OverSubscribe
+from rltuned.daemon.apply import SPARE, apply
 from rltuned.daemon.budget import STATUS_RPCS, Budget
 from rltuned.errors import JournalError, SlurmUnavailableError
 from rltuned.slurm.port import Privilege
@@ -319,6 +320,28 @@ def test_a_short_budget_ends_with_the_turn_that_it_reaches(bench):
     changes = [replace(change, turn=3 - change.position) for change in bench.reorder([4, 3, 2, 1])]
     results = outcomes(bench.apply(changes, budget))
     assert {job for job, outcome in results.items() if outcome is Outcome.APPLIED} == {1}
+
+
+def test_changes_that_come_too_late_for_the_budget_are_not_looked_at(tmp_path):
+    jobs = 300
+    bench = Bench.make(tmp_path, range(10 * jobs, 0, -10))
+    changes = [replace(change, turn=change.position) for change in bench.reorder(range(jobs, 0, -1))]
+    reader, asked = bench.slurm.reader(), []
+
+    class Asked:
+        def status(self, job_ids):
+            asked.append(list(job_ids))
+            return reader.status(job_ids)
+
+    bench.slurm.admin_site_factor(changes[3].job_id, 77)
+    bench.slurm.admin_site_factor(changes[-1].job_id, 77)
+    budget = Budget(limited=False, burst=1.0, rate=1.0, per_cycle=10)
+    results = apply(changes, Asked(), bench.slurm.writer(), bench.journal, budget, bench.clock)
+    assert [result.change for result in results] == changes
+    assert len(asked[0]) == SPARE + 20
+    assert [result.outcome for result in results[:11]].count(Outcome.APPLIED) == 10
+    assert results[3].outcome is Outcome.FOREIGN
+    assert {result.outcome for result in results[11:]} == {Outcome.THROTTLED}
 
 
 @pytest.mark.parametrize("meddle", ["starts", "is held", "is set by an admin"])
