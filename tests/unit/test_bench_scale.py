@@ -82,9 +82,9 @@ def test_the_command_prints_sizes_growth_and_commands():
     result = CliRunner().invoke(cli, options, catch_exceptions=False)
     measured = json.loads(result.stdout)
     assert [size["jobs"] for size in measured["sizes"]] == [20, 60, 200]
-    assert measured["commands"] == measured["commands_10_jobs"] == 13
+    assert measured["commands"] == measured["commands_10_jobs"] == 14
     assert 0.0 < measured["cycle_ms"]["p50"] <= measured["cycle_ms"]["p99"]
     printed = io.StringIO()
     show.scale(Console(file=printed, width=100), measured)
     assert "200 × 20" in printed.getvalue()
-    assert "with ten jobs 13" in printed.getvalue()
+    assert "with ten jobs 14" in printed.getvalue()
