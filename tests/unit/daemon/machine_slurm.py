@@ -62,6 +62,8 @@ class Task(Job):
     owed_nice: bool = False
     """Our explicit priority took the nice away, and nobody but us is to give it back."""
     own_exc: str = ""
+    exc_before: str = ""
+    """Before the user's last change of it."""
     limited: bool = False
     """A limit of its QOS keeps it from starting."""
     calculated: bool = False
@@ -234,7 +236,7 @@ class Cluster(ModelSlurm):
         job = self.task(job_id)
         if job.state == "PD":
             job.touched[Field.EXC_NODES] = self.happened()
-            job.exc_nodes = job.own_exc = nodes
+            job.exc_before, job.exc_nodes, job.own_exc = job.own_exc, nodes, nodes
             job.marks.pop(Field.EXC_NODES, None)
             if job.hold == "BadConstraints":
                 job.hold = ""
@@ -363,6 +365,8 @@ class Cluster(ModelSlurm):
             back = value == 0 or of is Field.NICE or self._is_own_nodes(job, of, value)
 
             def act(of: Field = of, value: int | str = value, out: list[Any] = outcome) -> None:
+                if of is Field.EXC_NODES and not self._was_seen(job.touched.get(of, -1), reading):
+                    job.own_exc = job.exc_before  # the user's change came in between, and is lost
                 out.append(self._set_ours(job, of, value))
 
             self._act(job, f"{of.value}={value}", back, act)

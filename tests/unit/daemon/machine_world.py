@@ -28,7 +28,7 @@ import rltuned.daemon.files
 import rltuned.daemon.handsoff
 import rltuned.daemon.journal
 import rltuned.daemon.lock
-from rltuned.cluster.changes import ApplyMode, Field
+from rltuned.cluster.changes import ApplyMode, Field, Outcome
 from rltuned.cluster.hostlist import expand
 from rltuned.config import (
     Config,
@@ -392,6 +392,7 @@ class World:
                 if job.job_id in self.run_reading.listed:
                     job.shown = self.run_reading.began
         if report.outcome is CycleOutcome.DONE and report.stage in WRITING:
+            self._check_places(report)
             now = self.clock.monotonic()
             self.planned_at = now
             withdrawn = set(self.plan.withdraw)
@@ -399,6 +400,24 @@ class World:
             for row in self.plan.rows.tolist():
                 if int(jobs.job_id[row]) not in withdrawn:
                     self.wanted[int(jobs.job_id[row])] = now
+
+    def _check_places(self, report: CycleReport) -> None:
+        """Where all changes of a plan went out and nobody else did anything, it has found everybody's place."""
+        if (
+            not report.acted
+            or self.slurm.world != self.run_reading.world
+            or report.count(Outcome.APPLIED) < len(report.results)
+        ):
+            return
+        self.checks += 1
+        alone = self._ahead(alone=True)
+        for key, count in self._ahead().items():
+            if count > alone.get(key, 0):
+                self.complain(
+                    "permute only",
+                    f"after a plan was carried out, {count} jobs of class '{key[1]}' are ahead of outside job {key[0]};"
+                    f" Slurm alone has {alone.get(key, 0)}",
+                )
 
     def _planner(self, snapshot: Any, policy: Any, config: Any, history: Any) -> Plan:
         self.plan = made = plan(snapshot, policy, config, history)
@@ -523,8 +542,9 @@ class World:
         alone = self._ahead(alone=True)
         for key, count in after.items():
             limit = max(alone.get(key, 0), outside.get(key, 0))
-            # A job that was outside while it carried ours finds its place among the others with the next plan.
-            if count > limit and not (back and key[0] == job.job_id):
+            # A job that was outside while it carried ours finds its place among the others with the next plan, and so do
+            # the others when an admin asks for one job back (`_check_places` sees to it).
+            if count > limit and not (back and (key[0] == job.job_id or self._acting().name == "restore")):
                 self.complain(
                     "restore inflates" if back else "permute only",
                     f"after {what} of job {job.job_id} by {self._acting().name}, {count} jobs of class"
