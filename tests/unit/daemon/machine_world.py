@@ -852,8 +852,8 @@ def ahead_of_outsiders(slurm: Cluster, managed: dict[int, str], *, alone: bool) 
             continue
         value = job.explicit if job.explicit is not None and job.marks.get(Field.PRIORITY) != US else None
         base = slurm.alone(job) if value is None else value
-        if job.marks.get(Field.SITE_FACTOR) == "admin" and value is None:
-            base = slurm.priority(job)
+        if job.marks.get(Field.SITE_FACTOR) == "admin" and job.explicit is None:
+            base = slurm.priority(job)  # under our explicit priority nobody can see it
         now = base if alone else slurm.priority(job)
         nodes = {node for part in job.partition.split(",") for node in PARTITIONS[part]}
         tier = max(TIERS.get(part, 1) for part in job.partition.split(","))
