@@ -37,7 +37,7 @@ from rltuned.daemon.notify import Notifier
 from rltuned.daemon.primacy import Primacy, own_names
 from rltuned.daemon.reconcile import Reconciled, Reconciler, orphans, view
 from rltuned.daemon.record import save, with_outcomes
-from rltuned.daemon.restore import Leftover, restore
+from rltuned.daemon.restore import Leftover, raised_first, restore
 from rltuned.daemon.returns import Returns
 from rltuned.daemon.verdict import AUTO, Auto, Choice, Standing, auto, chosen, remedy
 from rltuned.decide.plan import Plan, plan
@@ -697,7 +697,7 @@ class Daemon:
         due = self._returns.due(jobs, self.clock.monotonic())
         if not due:
             return 0, False
-        tried = self._as_many_as_fit(due)
+        tried = self._as_many_as_fit(raised_first(due, self.journal.entries))
         report = restore(
             self.journal,
             self._reader,

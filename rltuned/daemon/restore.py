@@ -19,7 +19,7 @@ Running jobs are left alone: what they carry has no effect unless they are reque
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import Any, Final
@@ -299,8 +299,7 @@ class _Restore:
         """
         left: dict[int, list[Leftover]] = {}
         tries = dict.fromkeys(entries, 0)
-        # What we raised goes first: a job that gets its place back before that would stand before others in the meantime.
-        total, todo = len(entries), deque(sorted(entries, key=lambda job: not _raised(entries[job].applied)))
+        total, todo = len(entries), deque(raised_first(entries, entries))
         while todo:
             batch = list(islice(todo, CHUNK))
             if tries[batch[0]] > 1:
@@ -595,9 +594,17 @@ def _unproven(entry: Entry, now: float) -> Entry:
     return replace(entry, touched=touched)
 
 
-def _raised(applied: Applied) -> bool:
-    """Whether the job stands further to the front than Slurm alone would have it, by our doing."""
-    return applied.site_factor > 0 or (applied.priority is not None and applied.priority > applied.base)
+def raised_first(jobs: Iterable[int], entries: Mapping[int, Entry]) -> list[int]:
+    """These jobs of the journal in the order in which they are given back, else as they were.
+
+    Those that stand further to the front by our doing come first: a job that gets its place back before them would stand
+    with them before jobs of others.
+    """
+
+    def raised(applied: Applied) -> bool:
+        return applied.site_factor > 0 or (applied.priority is not None and applied.priority > applied.base)
+
+    return sorted(jobs, key=lambda job: not raised(entries[job].applied))
 
 
 def _change(entry: Entry, of: Field, before: Value, after: Value) -> Change:

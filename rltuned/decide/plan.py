@@ -416,7 +416,7 @@ class _Class:
             order = age_bound(defer(wanted, self.movable | late, earliest), self.base_rank, self.old)
             targets, again, later = self._held(order)
             behind = np.where(later, again, np.where(ranks_of(order) > ranks_of(wanted), behind, -1))
-        return targets, np.lexsort((ranks_of(order), -targets)), behind
+        return targets, slurm_order(targets, self.tie), behind
 
     def _held(self, order: Order) -> tuple[Ints, npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
         """Targets in this order, behind whom each member was put for that, and who was."""

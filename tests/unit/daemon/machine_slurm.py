@@ -17,6 +17,7 @@ from unit.daemon.model_slurm import NODES, Job, ModelSlurm
 
 from rltuned.cluster.changes import Field, Outcome
 from rltuned.cluster.hostlist import expand
+from rltuned.cluster.tables import Snapshot
 from rltuned.errors import SlurmUnavailableError
 from rltuned.slurm import parse
 from rltuned.slurm.cli import CliReader
@@ -95,6 +96,8 @@ class Reading:
     at: float = 0.0
     """Monotonic time of it."""
     world: int = 0
+    planned: int = 0
+    """`Cluster.world` when the snapshot that the plan is made of began."""
     batches: list[str] = field(default_factory=list)
     """What was sent since: "release" or "update"; one of each, the second at once, is one batch."""
     writes: int = 0
@@ -502,6 +505,11 @@ class Reader(CliReader):
 
     def facts(self) -> ClusterFacts:
         return facts_from(parse.config(self._runner.ask("config")), self._runner, UID)
+
+    def snapshot(self, now: float) -> Snapshot:
+        slurm = self._runner.slurm  # type: ignore[attr-defined]
+        slurm.reading().planned = slurm.world
+        return super().snapshot(now)
 
 
 class Commands(Runner):

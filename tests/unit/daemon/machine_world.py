@@ -405,7 +405,7 @@ class World:
         """Where all changes of a plan went out and nobody else did anything, it has found everybody's place."""
         if (
             not report.acted
-            or self.slurm.world != self.run_reading.world
+            or self.slurm.world != self.run_reading.planned
             or report.count(Outcome.APPLIED) < len(report.results)
         ):
             return
@@ -526,7 +526,7 @@ class World:
     def _update(self, job: Task, what: str, back: bool, act: Callable[[], None]) -> None:
         """One update of ours."""
         self.checks += 2
-        quiet = self.slurm.world == self._acting().world
+        quiet = self.slurm.world == (self._acting().world if back else self._acting().planned)
         outside = self._ahead() if quiet else {}
         daemon = self.daemon
         stage = Stage.SHADOW if daemon is None else daemon.stage

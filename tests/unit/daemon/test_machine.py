@@ -423,6 +423,7 @@ def test_whatever_happens_the_queue_is_given_back_and_nobody_is_passed_over():
             run(100, number)
         except AssertionError as error:
             found.append(f"seed {number}: {error}\n" + "\n".join(getattr(error, "__notes__", [])))
+            print(found[-1], flush=True)  # noqa: T201 - asked for by hand
         done = ", ".join(f"{count} {what}" for what, count in sorted(COUNTS.items()))
         print(f"seed {number}: {len(found)} violations so far; {done}", flush=True)  # noqa: T201 - asked for by hand
     assert not found, "\n\n".join(found)

@@ -190,3 +190,9 @@ def test_an_admins_change_that_a_killed_slurmctld_forgets_leaves_nothing_of_ours
         world.anchored.append(("command jobs", lambda: world.slurm.person_sets_factor(7, -70_001)))
         world.pass_time(300.0)
         play.slurmctld_killed_and_started(after=0)
+
+
+def test_under_the_limiter_too_what_was_raised_is_given_back_first():
+    with run(release=(22, 5), jobs=5, limiter=True) as play:
+        play.lock_removed()
+        play.hours_pass(hours=1)
