@@ -21,7 +21,6 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
 from typing import Any, Final
 
 from rltuned.cluster.changes import Applied, Change, Field, JobStatus, Outcome, OverSubscribe
@@ -301,7 +300,7 @@ class _Restore:
         tries = dict.fromkeys(entries, 0)
         total, todo = len(entries), deque(raised_first(entries, entries))
         while todo:
-            batch = list(islice(todo, CHUNK))
+            batch = [todo.popleft() for _ in range(min(CHUNK, len(todo)))]
             if tries[batch[0]] > 1:
                 self.clock.sleep(ROUND_PAUSE)
             # A job that was written already is only looked at again, as a rule.
@@ -313,9 +312,10 @@ class _Restore:
             self._ids_go_on |= any(seen[job].submit_time == entries[job].submit_time for job in batch if job in seen)
             room = max(1, self.budget.allowance(CHUNK, self.clock.monotonic()))
             work: dict[int, _Steps] = {}
+            # The reading knows better than the journal after slurmctld came back with an older state.
+            batch.sort(key=lambda job: not _raised(entries[job].applied, seen.get(job)))
             while batch and room > 0:
                 job = batch.pop(0)
-                todo.popleft()
                 left.pop(job, None)
                 steps = self._judge(job, entries, seen.get(job))
                 if steps is None:
@@ -328,6 +328,7 @@ class _Restore:
                     continue
                 work[job] = steps
                 room -= steps.count
+            todo.extendleft(reversed(batch))
             if work:
                 self._announce(entries, work)
                 if self.clock.steady() - read_at <= READING_SECONDS:  # else they are read and judged anew
@@ -600,11 +601,14 @@ def raised_first(jobs: Iterable[int], entries: Mapping[int, Entry]) -> list[int]
     Those that stand further to the front by our doing come first: a job that gets its place back before them would stand
     with them before jobs of others.
     """
+    return sorted(jobs, key=lambda job: not _raised(entries[job].applied, None))
 
-    def raised(applied: Applied) -> bool:
-        return applied.site_factor > 0 or (applied.priority is not None and applied.priority > applied.base)
 
-    return sorted(jobs, key=lambda job: not raised(entries[job].applied))
+def _raised(applied: Applied, status: JobStatus | None) -> bool:
+    """Whether it is further to the front by our doing, as far as the status shows a site factor, else by the journal."""
+    if status is not None and status.site_factor:
+        return status.site_factor > 0
+    return applied.site_factor > 0 or (applied.priority is not None and applied.priority > applied.base)
 
 
 def _change(entry: Entry, of: Field, before: Value, after: Value) -> Change:

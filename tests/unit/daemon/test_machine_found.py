@@ -196,3 +196,13 @@ def test_under_the_limiter_too_what_was_raised_is_given_back_first():
     with run(release=(22, 5), jobs=5, limiter=True) as play:
         play.lock_removed()
         play.hours_pass(hours=1)
+
+
+def test_what_was_raised_is_given_back_first_also_after_slurmctld_came_back_with_an_older_state():
+    with run(release=(22, 5), jobs=9, limiter=True, stage=Stage.CANARY) as play:
+        play.the_policy_changes_its_mind(mind=15)
+        play.the_policy_changes_its_mind(mind=13)
+        play.slurmctld_killed_and_started(after=0)
+        play.answers_make_no_sense(cut=False, names={"jobs"})
+        play.answers_make_no_sense(cut=False, names={"jobs"})
+        play.stop(steps=None)
