@@ -526,7 +526,8 @@ class World:
     def _update(self, job: Task, what: str, back: bool, act: Callable[[], None]) -> None:
         """One update of ours."""
         self.checks += 2
-        quiet = self.slurm.world == (self._acting().world if back else self._acting().planned)
+        acting = self._acting()
+        quiet = self.slurm.world == (acting.planned if acting.name == "daemon" else acting.world)
         outside = self._ahead() if quiet else {}
         daemon = self.daemon
         stage = Stage.SHADOW if daemon is None else daemon.stage
