@@ -88,6 +88,7 @@ class Clusters:
                 )
             )
             cluster = Cluster(release, project, NODES_OF[profile])
+            self._stack.callback(cluster.close)
 
             def all_nodes_known() -> bool:
                 listed = cluster.sh("sinfo -h -N -o '%N %T'", check=False).stdout

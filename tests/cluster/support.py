@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from cluster.shell import Shells
 from packaging.requirements import Requirement
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ UNPRIVILEGED = "visitor"
 RLTUNED = "/opt/rltuned/venv/bin/rltuned"
 PYTHON = f"{RLTUNED.rpartition('/')[0]}/python"
 
+SCRIPT = ("bash", "-s")
+"""A command that runs what it is given on its standard input."""
 OTHER_CONF = "cmp -s /etc/slurm/slurm.conf /etc/slurm/slurm.conf.testbed || echo other slurm.conf"
 # Slurm settings for Cluster.conf, each a thing that doctor must recognise. None takes a line out.
 PRIORITY_BASIC: Mapping[str, str | None] = {"PriorityType": "priority/basic"}
@@ -239,6 +242,11 @@ class Cluster:
 
     def __post_init__(self) -> None:
         self.slurmctld = Controller(self)
+        self._shells = Shells()
+
+    def close(self) -> None:
+        """Ends the shells that it has in its containers."""
+        self._shells.close()
 
     # --- commands ---
 
@@ -265,19 +273,12 @@ class Cluster:
         check: bool = True,
     ) -> subprocess.CompletedProcess[str]:
         """Runs a command in a container; one that fails is a CommandFailedError unless check is False."""
-        command = ["docker", "exec", "-i", "-u", user]
-        for key, value in (env or {}).items():
-            command += ["-e", f"{key}={value}"]
-        command += [self.container(service), *args]
-        done = subprocess.run(
-            command,
-            check=False,
-            capture_output=True,
-            text=True,
-            errors="surrogateescape",
-            input=input or "",
-            timeout=timeout,
+        setting = [f"{key}={value}" for key, value in (env or {}).items()]
+        script = input if args == SCRIPT else shlex.join(["exec", *(["env", *setting] if setting else []), *args])
+        code, out, err = self._shells.run(
+            self.container(service), user, script or "", "" if args == SCRIPT else input or "", timeout
         )
+        done = subprocess.CompletedProcess(args, code, out, err)
         if check and done.returncode != 0:
             shown = shlex.join(args)[:500]
             raise CommandFailedError(
@@ -289,7 +290,7 @@ class Cluster:
         self, script: str, *, user: str = "root", service: str = "ctl", check: bool = True, timeout: float = PATIENCE
     ) -> subprocess.CompletedProcess[str]:
         """Runs a shell script (of any length) in a container."""
-        return self.run(["bash", "-s"], user=user, service=service, input=script, check=check, timeout=timeout)
+        return self.run(SCRIPT, user=user, service=service, input=script, check=check, timeout=timeout)
 
     def background(
         self,
