@@ -14,7 +14,7 @@ import threading
 import time
 
 SERVER = r"""
-d=$(mktemp -d) && trap 'rm -rf "$d"' EXIT || exit 1
+d=$(mktemp -d -p /dev/shm) && trap 'rm -rf "$d"' EXIT || exit 1
 while read -r n script input; do
     head -c "$script" >"$d/$n.script" && head -c "$input" >"$d/$n.input"
     bash "$d/$n.script" <"$d/$n.input" >"$d/$n.out" 2>"$d/$n.err"

@@ -611,7 +611,8 @@ class Cluster:
             self._partitions = partitions
         elif partitions != self._partitions:
             # Takes the partitions of slurm.conf again, and drops those that a test made.
-            self.run(["scontrol", "reconfigure"])
+            again = ["scontrol", "reconfigure"]
+            wait_until(lambda: self.run(again, check=False).returncode == 0, "slurmctld takes its configuration")
         query = "sinfo -h -N -t idle -o '%N %T'"
         wait_until(
             lambda: {f"{node} idle" for node in self.nodes} <= set(self.sh(query, check=False).stdout.splitlines()),

@@ -165,6 +165,7 @@ def test_undo_does_all_that_the_release_allows_and_names_what_it_cannot(cluster:
     # YES packs in an OverSubscribe=NO partition, but for 24.11, where it means a node for each job.
     takes_back = cluster.release != "24.11"
     with Rltuned(cluster, user=SLURM_USER, policy={"name": "fifo"}) as rltuned:
+        cluster.cancel(*cluster.submit_many([("dave", "--hold")] * 9))  # so that no job has a number that is a count
         with queue_at_rest(cluster):
             plain, sharing = cluster.submit_many([("alice", "-p", "gpu", *HUNGRY), ("bob", "-p", "share", *HUNGRY)])
             cluster.wait_sprio([plain, sharing])
