@@ -24,7 +24,7 @@ from rltuned.config import Config, PolicySection, Stage
 from rltuned.daemon import handsoff
 from rltuned.daemon.apply import Result, apply
 from rltuned.daemon.breaker import Breaker
-from rltuned.daemon.budget import SNAPSHOT_RPCS, Budget
+from rltuned.daemon.budget import SNAPSHOT_RPCS, STATUS_RPCS, Budget
 from rltuned.daemon.checks import Finding, blocking, prerequisites
 from rltuned.daemon.claims import Entry
 from rltuned.daemon.clock import Clock, Moment
@@ -37,7 +37,7 @@ from rltuned.daemon.notify import Notifier
 from rltuned.daemon.primacy import Primacy, own_names
 from rltuned.daemon.reconcile import Reconciled, Reconciler, orphans, view
 from rltuned.daemon.record import save, with_outcomes
-from rltuned.daemon.restore import Leftover, raised_first, restore
+from rltuned.daemon.restore import Leftover, hidden, raised_first, restore
 from rltuned.daemon.returns import Returns
 from rltuned.daemon.verdict import AUTO, Auto, Choice, Standing, auto, chosen, remedy
 from rltuned.decide.plan import Plan, plan
@@ -306,7 +306,7 @@ class Daemon:
             report = self.cycle()
         except SlurmError as error:
             self.metrics.errors.labels(_kind(error)).inc()
-            self._unavailable = isinstance(error, SlurmUnavailableError)
+            self._unavailable = isinstance(error, SlurmUnavailableError) and not self._answers()
             self._facts_at = float("-inf")
             self._failed()
             return CycleReport(CycleOutcome.FAILED, self.stage, f"Slurm could not be used: {error}")
@@ -373,6 +373,7 @@ class Daemon:
             snapshot = self._reader.snapshot(self.clock.time())
             self.budget.spend(SNAPSHOT_RPCS, self.clock.monotonic())
             self._tell_unread(snapshot.unread)
+        self._refuse_hidden(snapshot)
         self._calculated = bool(snapshot.jobs.site_known.any())
         with self._phase("reconcile"):
             self.journal.look_again()
@@ -409,8 +410,8 @@ class Daemon:
                 "rehearsal_trouble": self.rehearsal_trouble(),
             }
             trouble = ""
-            # A dry run has no lock, and the record of a daemon beside it is the one that counts.
-            if self.writer_factory is not None or holder(self.config.state.directory) is None:
+            # Without the lock, as in a dry run, the record of a daemon beside it is the one that counts.
+            if (self.writer_factory is not None and not self._lost) or holder(self.config.state.directory) is None:
                 trouble = save(
                     self.config.state.directory,
                     with_outcomes(record_of(result) | about, results),
@@ -433,6 +434,20 @@ class Daemon:
             restored=restored,
             acted=acted,
         )
+
+    def _refuse_hidden(self, snapshot: Snapshot) -> None:
+        """Where all jobs of the journal are gone at once, ask whether this user may still see them.
+
+        Raises:
+            SlurmDeniedError: it may not.
+        """
+        ours = [job for job, entry in self.journal.entries.items() if entry.carries]
+        if not ours or any(job in snapshot.jobs.row_of or _unread(snapshot, job) for job in ours):
+            return
+        self._facts_at = float("-inf")
+        self._refresh_facts()
+        if self.facts is not None and self.facts.hides_jobs:
+            raise hidden(self.facts.user)
 
     def _tell_unread(self, unread: Unread) -> None:
         """What Slurm says and cannot be understood; said once for as long as it stays the same."""
@@ -467,13 +482,16 @@ class Daemon:
 
     def _answers_again(self) -> bool:
         """Whether slurmctld, whose silence opened the breaker, answers the cheapest question: then wait no longer."""
-        if not self._unavailable:
+        if not self._unavailable or not self._answers():
             return False
+        self.breaker.probe()
+        return True
+
+    def _answers(self) -> bool:
         try:
             self._reader.ping()
         except SlurmError:
             return False
-        self.breaker.probe()
         return True
 
     def _stands_by(self) -> bool:
@@ -493,17 +511,19 @@ class Daemon:
         return stands_by
 
     def _refresh_facts(self) -> None:
-        now = self.clock.monotonic()
-        if now - self._facts_at < FACTS_SECONDS:
+        now, old = self.clock.monotonic(), self.facts
+        doubtful = blocking(self.findings) or (old is not None and old.accounting and not old.accounting_reachable)
+        if now - self._facts_at < FACTS_SECONDS and not doubtful:
             return
-        facts, old = self._reader.facts(), self.facts
+        facts = self._reader.facts()
         if (
             old is not None
             and old.privilege is not Privilege.NONE
             and facts.accounting
             and not facts.accounting_reachable
         ):
-            facts = old  # slurmdbd is away for a while; slurmctld remembers the privilege, and so do we
+            # slurmdbd is away for a while; slurmctld remembers the privilege, and so do we
+            facts = replace(facts, privilege=old.privilege)
         before = {finding.cause for finding in blocking(self.findings)}
         self.facts, self._facts_at = facts, now
         self.findings = prerequisites(facts, self.config)
@@ -746,8 +766,7 @@ class Daemon:
             self._unable += passed
         try:
             if self._unable >= self.config.write.give_back_after:
-                out = [job for job, entry in self.journal.entries.items() if entry.carries]
-                restored, _ = self._give_back(out)
+                restored = self._give_all_back()
                 if restored:
                     self.log.error(
                         "queue.given_back",
@@ -761,6 +780,26 @@ class Daemon:
         self.metrics.unable.set(self._unable)
         self._returns.keep(self.journal.entries)
         self.metrics.unreturned.set(len(self._returns.waiting))
+
+    def _give_all_back(self) -> int:
+        """Of the jobs that wait, as their status says. How many were given back.
+
+        Raises:
+            SlurmError: the queue could not be read.
+        """
+        if not any(entry.carries for entry in self.journal.entries.values()):
+            return 0
+        # What the dead-man timer may have done concerns the next cycle's comparison. What is given back is read anew.
+        silent, self._silent = self._silent, False
+        try:
+            seen = self._reader.status(None)
+            self.budget.spend(STATUS_RPCS, self.clock.monotonic())
+            restored, _ = self._give_back(
+                [job for job, entry in self.journal.entries.items() if entry.carries and job in seen]
+            )
+        finally:
+            self._silent |= silent
+        return restored
 
     def _as_many_as_fit(self, jobs: Sequence[int]) -> Sequence[int]:
         """Giving back takes up to two writes a job; what does not fit into the budget waits for the next cycle."""
@@ -784,8 +823,8 @@ class Daemon:
         self._beat()
 
     def _beat(self) -> None:
-        if self.writer_factory is None:
-            return  # a dry run gives nothing back: it must not keep the dead-man timer from it
+        if self.writer_factory is None or self._lost:
+            return  # who has no writer or no lock must not keep the dead-man timer from giving back
         now = self.clock.monotonic()
         if now - self._beat_at >= 5.0:
             self._beat_at = now
@@ -889,7 +928,7 @@ class Daemon:
         """Wait for the running cycle (see `request_stop`), then close what is open. The queue is given back by ``rltuned restore``."""
         with self._turn:
             self.journal.close()
-            if self.writer_factory is not None:  # else a heartbeat that is there is somebody else's
+            if self.writer_factory is not None and not self._lost:  # else a heartbeat that is there is somebody else's
                 stop_beating(self._directories())
 
 

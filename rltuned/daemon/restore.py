@@ -46,7 +46,7 @@ from rltuned.daemon.claims import (
 )
 from rltuned.daemon.clock import Clock
 from rltuned.daemon.journal import Journal
-from rltuned.errors import JournalError, SlurmError
+from rltuned.errors import JournalError, SlurmDeniedError, SlurmError
 from rltuned.slurm.port import ClusterFacts, SlurmReader, SlurmWriter
 
 TRIES: Final = 3
@@ -308,6 +308,8 @@ class _Restore:
             self.budget.start_cycle()
             read_at = self.clock.steady()
             seen = self._read(batch)
+            if not any(job in seen for job in batch):
+                self._refuse_hidden()
             self._listed |= any(status.site_factor is not None for status in seen.values())
             self._ids_go_on |= any(seen[job].submit_time == entries[job].submit_time for job in batch if job in seen)
             room = max(1, self.budget.allowance(CHUNK, self.clock.monotonic()))
@@ -359,6 +361,16 @@ class _Restore:
             return None
         steps, entries[job] = self._steps(entry, status)
         return steps
+
+    def _refuse_hidden(self) -> None:
+        """Jobs that this user may not see are not gone.
+
+        Raises:
+            SlurmDeniedError: as its text says. SlurmError: slurmctld does not tell whether it is so.
+        """
+        self._facts = self._facts or self.reader.facts()
+        if self._facts.hides_jobs:
+            raise hidden(self._facts.user)
 
     def _read(self, ids: Sequence[int] | None) -> Mapping[int, JobStatus]:
         """Fresh statuses; None: of all pending jobs."""
@@ -578,6 +590,14 @@ class _Restore:
                 )
             )
         return items
+
+
+def hidden(user: str) -> SlurmDeniedError:
+    """The error where the queue cannot be seen."""
+    return SlurmDeniedError(
+        f"PrivateData=jobs hides the jobs of others from {user}, who has no privilege any more: what is out cannot be given"
+        f" back; sacctmgr modify user {user} set adminlevel=operator"
+    )
 
 
 def _not_understood(status: JobStatus) -> Leftover:

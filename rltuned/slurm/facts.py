@@ -78,6 +78,7 @@ def facts_from(config: Mapping[str, str], runner: Runner, uid: int) -> ClusterFa
         controllers=tuple(name for name, _ in _controllers(config)),
         addresses=tuple(address for _, address in _controllers(config)),
         federation=_federation(runner) if accounting else "",
+        private_jobs="jobs" in config.get("PrivateData", "").lower().split(","),
     )
 
 

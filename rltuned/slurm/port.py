@@ -67,6 +67,13 @@ class ClusterFacts:
     """Of each of them: host name or address, and port."""
     federation: str = ""
     """Its name; "" when the cluster is in none."""
+    private_jobs: bool = False
+    """PrivateData=jobs: without a privilege a user sees only their own jobs, with exit status 0."""
+
+    @property
+    def hides_jobs(self) -> bool:
+        """Whether this user may see an empty queue that is not."""
+        return self.private_jobs and self.privilege is Privilege.NONE
 
     @property
     def reserve_from(self) -> int:

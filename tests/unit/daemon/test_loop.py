@@ -33,7 +33,14 @@ from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.record import load
 from rltuned.daemon.undo import undo
 from rltuned.decide.scope import Veto
-from rltuned.errors import ConfigError, ModelError, RltunedError, SlurmParseError
+from rltuned.errors import (
+    ConfigError,
+    ModelError,
+    RltunedError,
+    SlurmDeniedError,
+    SlurmParseError,
+    SlurmUnavailableError,
+)
 from rltuned.placement import SolveOutcome
 from rltuned.slurm.port import Privilege
 
@@ -73,11 +80,16 @@ def config(directory, stage=Stage.ACTIVE, **sections):
     )
 
 
-def house(directory, *, dry_run=False, jobs=12, reader=None, **values):
+def house(directory, *, jobs=12, **values):
     slurm = ModelSlurm(VirtualClock())
     # Short jobs come last: sjf turns the queue round.
     for number in range(jobs):
         slurm.submit(1000 - number, time_limit=60.0 * (jobs - number))
+    return again(directory, slurm, **values)
+
+
+def again(directory, slurm, *, dry_run=False, reader=None, **values):
+    """A new daemon on the cluster."""
     settings = config(directory, **values)
     stream = io.StringIO()
     daemon = Daemon(
@@ -355,6 +367,146 @@ def test_a_daemon_that_lives_but_cannot_act_gives_everything_back_after_a_while_
     assert run.slurm.order() == list(range(12, 0, -1))
     assert run.metric("rltuned_unable_seconds") == 0
     assert run.metric("rltuned_foreign_jobs") == 0
+
+
+class Blind(ModelReader):
+    """A user who lost the privilege where PrivateData hides the jobs of others: they see their own, or none."""
+
+    own: ModelSlurm | None = None
+
+    def facts(self):
+        return replace(super().facts(), private_jobs=True)
+
+    def snapshot(self, now):
+        if self.slurm.privilege is not Privilege.NONE:
+            return super().snapshot(now)
+        if self.own is None:
+            raise SlurmParseError("squeue shows no job, but slurmctld counts 12 pending")
+        return self.own.reader().snapshot(now)
+
+    def status(self, job_ids=None):
+        return {} if self.slurm.privilege is Privilege.NONE else super().status(job_ids)
+
+
+@pytest.mark.parametrize("own_jobs", [0, 1])
+def test_jobs_that_a_lost_privilege_hides_are_not_gone(tmp_path, own_jobs):
+    run = house(tmp_path, reader=Blind)
+    run.tick()
+    if own_jobs:
+        run.daemon.reader.own = ModelSlurm(run.slurm.clock)
+        run.daemon.reader.own.submit(500)  # the id of a job that is not in the journal
+        run.daemon.reader.own.jobs = {99: replace(run.daemon.reader.own.jobs[1], job_id=99)}
+    run.slurm.privilege = Privilege.NONE
+    run.ticks(60)
+    assert len(run.daemon.journal.entries) == 12
+    arguments = {"clock": run.slurm.clock, "connect_writer": lambda _: run.slurm.writer()}
+    run.daemon.stop()
+    for _ in range(3):
+        with pytest.raises(SlurmDeniedError, match="PrivateData=jobs hides"):
+            undo(run.daemon.config, connect_reader=lambda _: Blind(run.slurm), **arguments)
+        run.slurm.clock.sleep(60.0)
+    run.slurm.privilege = Privilege.OPERATOR
+    assert len(undo(run.daemon.config, connect_reader=lambda _: Blind(run.slurm), **arguments).restored) == 12
+    assert untouched(run)
+
+
+class Slow(ModelReader):
+    """One of the commands that a snapshot needs ends in a time-out; all others are answered."""
+
+    slow = False
+
+    def snapshot(self, now):
+        if self.slow:
+            self.slurm.clock.sleep(20.0)
+            raise SlurmUnavailableError("scontrol (nodes) gave no complete answer within 20 s; killed")
+        return super().snapshot(now)
+
+
+def test_a_single_command_that_never_answers_is_no_outage_of_slurmctld(tmp_path):
+    run = house(tmp_path, reader=Slow)
+    run.tick()
+    run.daemon.reader.slow = True
+    run.ticks(60)
+    assert untouched(run)
+    assert run.metric("rltuned_unable_seconds") > 1800
+
+
+class Limited(Deaf):
+    """`Deaf`, with the RPC limiter on."""
+
+    def facts(self):
+        return replace(super().facts(), rate_limiter=True)
+
+
+def test_what_cannot_act_gives_back_to_those_who_wait_however_many_of_ours_run(tmp_path):
+    run = house(tmp_path, jobs=60, reader=Limited)
+    run.ticks(12)
+    for job in [job.job_id for job in run.slurm.jobs.values() if job.site_factor > 0]:
+        run.slurm.start(job)
+    run.daemon.reader.broken = True
+    run.ticks(60)
+    assert not [job for job in run.slurm.jobs.values() if job.state == "PD" and job.site_factor != 0]
+
+
+def test_a_daemon_that_comes_back_late_and_cannot_read_the_configuration_gives_back_all_the_same(tmp_path):
+    class Strange(ModelReader):
+        def facts(self):
+            raise SlurmParseError("scontrol show config: no ClusterName or SLURM_VERSION in the answer")
+
+    run = house(tmp_path)
+    run.ticks(3)
+    run.daemon.journal.close()
+    run.slurm.clock.sleep(600.0)
+    late = again(tmp_path, run.slurm, reader=Strange)
+    late.ticks(60)
+    assert untouched(late)
+
+
+def test_a_daemon_that_lost_its_lock_does_not_keep_the_dead_man_from_helping_the_next_one(tmp_path):
+    run = house(tmp_path)
+    lock = Lock.acquire(tmp_path / "state", "run", 0.0)
+    run.daemon.owns = lock.still_held
+    run.tick()
+    (tmp_path / "state" / "lock").unlink()
+    run.ticks(3)
+    assert untouched(run)
+    following = again(tmp_path, run.slurm)
+    following.tick()
+    following.tick()
+    assert not untouched(run)
+    following.daemon.journal.close()  # killed
+    for _ in range(10):
+        run.tick()
+        undo(
+            run.daemon.config,
+            if_stale=300.0,
+            clock=run.slurm.clock,
+            connect_reader=lambda _: run.slurm.reader(),
+            connect_writer=lambda _: run.slurm.writer(),
+        )
+    assert untouched(run)
+
+
+class Unaccounted(ModelReader):
+    """slurmdbd may be away, and slurm.conf may be changed meanwhile."""
+
+    away, flags = True, ()
+
+    def facts(self):
+        facts = replace(super().facts(), priority_flags=self.flags)
+        return replace(facts, privilege=Privilege.NONE, accounting_reachable=False) if self.away else facts
+
+
+def test_while_slurmdbd_is_away_the_facts_are_looked_at_in_each_cycle(tmp_path):
+    run = house(tmp_path, reader=Unaccounted)
+    assert run.tick().stage is Stage.SHADOW
+    run.daemon.reader.away = False
+    assert run.ticks(2).stage is Stage.ACTIVE
+    run.daemon.reader.away = True
+    run.slurm.clock.sleep(3600.0)
+    assert run.tick().stage is Stage.ACTIVE, "slurmctld remembers the privilege"
+    run.daemon.reader.flags = ("INCR_ONLY",)
+    assert run.ticks(2).stage is Stage.SHADOW
 
 
 def test_with_both_disks_full_everything_is_given_back_at_once_because_the_dead_man_would(tmp_path):

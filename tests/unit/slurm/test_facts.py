@@ -3,6 +3,7 @@
 import os
 import pwd
 import socket
+from dataclasses import replace
 
 import pytest
 from unit.slurm.standin import CONFIG
@@ -191,3 +192,13 @@ def test_a_federation_is_told_and_none_is_an_empty_answer(slurm):
     assert facts(slurm).federation == "fed"
     slurm.answer("federation", "", "Access denied", code=1)
     assert facts(slurm).federation == ""
+
+
+def test_private_data_hides_jobs_from_who_has_no_privilege(slurm):
+    assert not facts(slurm).private_jobs
+    found = facts(
+        slurm, CONFIG.replace("SLURM_VERSION", "PrivateData             = accounts,jobs,usage\nSLURM_VERSION")
+    )
+    assert found.private_jobs
+    assert not found.hides_jobs
+    assert replace(found, privilege=Privilege.NONE).hides_jobs
