@@ -112,6 +112,8 @@ class Ledger:
     """Jobs whose explicit priority an admin set, and when."""
     named: dict[int, float] = field(default_factory=dict)
     """Jobs that an admin wanted to be left alone, and when."""
+    requeued: set[int] = field(default_factory=set)
+    """Held or not eligible for a while, so that Slurm shows nobody their site factor."""
     pending: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
     """Changes whose request has not been logged to its end."""
 
@@ -140,6 +142,7 @@ PRIORITY = re.compile(r"_update_job: set priority to (\d+) for JobId=(\d+)")
 COMPLETE = re.compile(r"_slurm_rpc_update_job: complete JobId=(\d+)\S* uid=(\d+)")
 HOLD = re.compile(r"_hold_job_rec: hold on JobId=(\d+)\S* by uid (\d+)")
 RELEASE = re.compile(r"_release_job_rec: release hold on JobId=(\d+)\S* by uid (\d+)")
+REQUEUE = re.compile(r"Requeuing JobId=(\d+)")
 BY_US = re.compile(rf"\buid[ =]{OPERATOR_UID}\b")
 HARMLESS = ("_slurm_rpc_update_job", "_slurm_rpc_dump", "rate limit", "_slurm_rpc_get_priority", "Security violation")
 
@@ -345,6 +348,8 @@ class Soak:
             since = ledger.held.pop(int(match[1]), at)
             if int(match[2]) == OPERATOR_UID and at - since > RACE:
                 self.violation("untouched", f"rltuned released job {match[1]}: {text}")
+        elif match := REQUEUE.search(text):
+            ledger.requeued.add(int(match[1]))
         elif match := COMPLETE.search(text):
             self.settle(at, int(match[1]), int(match[2]))
         elif BY_US.search(text) and not any(word in text for word in HARMLESS):
@@ -373,7 +378,7 @@ class Soak:
         """A site factor that rltuned writes."""
         ledger = self.ledger
         self.checks["stands"] += 1
-        hidden = job in ledger.held or job in ledger.admins
+        hidden = job in ledger.held or job in ledger.admins or job in ledger.requeued
         if before is not None and before.uid != OPERATOR_UID and before.value != 0 and not hidden:
             if at - before.at > RACE:
                 self.violation("stands", f"job {job}: rltuned wrote {value} over an admin's SiteFactor={before.value}")
