@@ -81,7 +81,8 @@ def apply(
         reader: for the reads right before and after.
         writer: gets one batch.
         journal: knows what is ours; gets the intents (fsync) before the first write.
-        budget: what does not fit is THROTTLED; what comes so late that it will not fit is not even looked at.
+        budget: what does not fit is THROTTLED; what comes so late that it will not fit is not even looked at. Of a full
+            bucket one change is sent in any case, so that a small one does not keep the queue as it is for ever.
         clock: for the journal and the budget.
         shares: OverSubscribe of the job's partition, by job id, for changes of that field.
         left_out: jobs that the plan moves, but that were not moved earlier in this cycle: what rests on them waits.
@@ -101,6 +102,7 @@ def apply(
     late = turns[most:]
     ordered = sorted(turns[:most], key=lambda change: change.position)
     ids = sorted({change.job_id for change in ordered})
+    full = budget.full(clock.monotonic())
     read_at = clock.steady()
     seen = reader.status(ids)
     budget.spend(STATUS_RPCS, clock.monotonic())
@@ -118,7 +120,7 @@ def apply(
     stays = not_moved(verdict for verdict in verdicts if isinstance(verdict, Result)).union(left_out)
     may = {id(verdict) for verdict in verdicts if isinstance(verdict, Change)}
     sendable, waiting = _in_turn([change for change in turns[:most] if id(change) in may], stays)
-    room = budget.allowance(len(sendable), clock.monotonic(), keep=STATUS_RPCS)
+    room = budget.allowance(len(sendable), clock.monotonic(), keep=STATUS_RPCS, least=int(full))
     outcomes = {id(change): Result(change, Outcome.THROTTLED, _NO_PLACE) for change in waiting}
     outcomes |= {id(change): Result(change, Outcome.THROTTLED, _NO_BUDGET) for change in sendable[room:]}
     if room:

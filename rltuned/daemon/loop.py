@@ -401,7 +401,8 @@ class Daemon:
                 except JournalError as error:
                     blocked = str(error)
         if stage in WRITING:
-            acted = not blocked and not shed and not self._alarms
+            stopped = not restored and bool(results) and all(item.outcome is Outcome.THROTTLED for item in results)
+            acted = not blocked and not shed and not self._alarms and not stopped
         with self._phase("report"):
             about = {
                 "stage": stage.value,

@@ -699,6 +699,32 @@ def test_no_job_is_raised_past_an_outside_one_when_its_partner_is_given_back_ins
     assert run.slurm.order() == [3, 2, 1]
 
 
+@pytest.mark.parametrize("bucket", [9, 6, 1])
+def test_a_bucket_of_the_limiter_that_is_too_small_for_a_batch_lets_one_change_at_a_time_through(tmp_path, bucket):
+    class Small(ModelReader):
+        def facts(self):
+            return replace(super().facts(), rate_limiter=True, rate_bucket=bucket)
+
+    run = house(tmp_path, reader=Small)
+    assert 0 < run.tick().count(Outcome.APPLIED) < 12
+    run.ticks(12)
+    assert run.slurm.order() == list(range(12, 0, -1))
+
+
+def test_a_daemon_for_which_the_limiter_leaves_nothing_says_that_it_cannot_act_and_gives_everything_back(tmp_path):
+    # Less refill in a minute than the snapshot takes.
+    run = house(tmp_path, reader=Limits, write=WriteSection(rate=0.1))
+    assert run.tick().acted
+    for number, job in enumerate(run.slurm.jobs.values()):
+        job.time_limit = 60.0 * (number + 1)
+    report = run.ticks(10)
+    assert report.count(Outcome.THROTTLED) == report.planned > 0
+    assert not report.acted
+    assert run.metric("rltuned_unable_seconds") > 500
+    run.ticks(60)
+    assert untouched(run)
+
+
 def test_a_daemon_that_is_told_to_stop_does_not_wait_for_the_limiter(tmp_path):
     class Limited(ModelReader):
         def facts(self):
