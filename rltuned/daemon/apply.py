@@ -6,7 +6,7 @@ whether the job is still ours to change; what the read-back shows is the outcome
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from rltuned.cluster.changes import (
@@ -61,7 +61,7 @@ _NO_PLACE: Final = "the job whose place it takes has not been moved"
 SPARE: Final = 64
 """Changes that are looked at beside twice as many as fit: some jobs will have started, or be somebody else's."""
 
-_MOVES: Final = frozenset({Field.SITE_FACTOR, Field.PRIORITY})
+MOVES: Final = frozenset({Field.SITE_FACTOR, Field.PRIORITY})
 
 
 def apply(
@@ -72,6 +72,7 @@ def apply(
     budget: Budget,
     clock: Clock,
     shares: Mapping[int, OverSubscribe] | None = None,
+    left_out: Collection[int] = (),
 ) -> list[Result]:
     """Carry out what may still be carried out, in the order of `Change.position`.
 
@@ -80,9 +81,11 @@ def apply(
         reader: for the reads right before and after.
         writer: gets one batch.
         journal: knows what is ours; gets the intents (fsync) before the first write.
-        budget: what does not fit is THROTTLED; what comes so late that it will not fit is not even looked at.
+        budget: what does not fit is THROTTLED; what comes so late that it will not fit is not even looked at. Of a full
+            bucket one change is sent in any case, so that a small one does not keep the queue as it is for ever.
         clock: for the journal and the budget.
         shares: OverSubscribe of the job's partition, by job id, for changes of that field.
+        left_out: jobs that the plan moves, but that were not moved earlier in this cycle: what rests on them waits.
 
     Returns:
         One result per change, in the order of `Change.position`.
@@ -99,6 +102,7 @@ def apply(
     late = turns[most:]
     ordered = sorted(turns[:most], key=lambda change: change.position)
     ids = sorted({change.job_id for change in ordered})
+    full = budget.full(clock.monotonic())
     read_at = clock.steady()
     seen = reader.status(ids)
     budget.spend(STATUS_RPCS, clock.monotonic())
@@ -113,14 +117,10 @@ def apply(
         verdicts.append(change if outcome is None else Result(change, outcome, message))
     if learned:
         journal.update(entry for job, entry in learned.items() if journal.entries.get(job) != entry)
-    left_out = {
-        verdict.change.job_id
-        for verdict in verdicts
-        if isinstance(verdict, Result) and verdict.change.field in _MOVES and verdict.outcome is not Outcome.UNCHANGED
-    }
+    stays = not_moved(verdict for verdict in verdicts if isinstance(verdict, Result)).union(left_out)
     may = {id(verdict) for verdict in verdicts if isinstance(verdict, Change)}
-    sendable, waiting = _in_turn([change for change in turns[:most] if id(change) in may], left_out)
-    room = budget.allowance(len(sendable), clock.monotonic(), keep=STATUS_RPCS)
+    sendable, waiting = _in_turn([change for change in turns[:most] if id(change) in may], stays)
+    room = budget.allowance(len(sendable), clock.monotonic(), keep=STATUS_RPCS, least=int(full))
     outcomes = {id(change): Result(change, Outcome.THROTTLED, _NO_PLACE) for change in waiting}
     outcomes |= {id(change): Result(change, Outcome.THROTTLED, _NO_BUDGET) for change in sendable[room:]}
     if room:
@@ -130,6 +130,12 @@ def apply(
     results += [Result(change, Outcome.THROTTLED, _NO_BUDGET) for change in late]
     results.sort(key=lambda result: result.change.position)
     return results
+
+
+def not_moved(results: Iterable[Result]) -> set[int]:
+    """Jobs that the plan moves, but that are not where it wants them: nobody may take their places."""
+    done = {Outcome.APPLIED, Outcome.UNCHANGED}
+    return {change.job_id for change, outcome, _ in results if change.field in MOVES and outcome not in done}
 
 
 def _in_turn(changes: Sequence[Change], left_out: set[int]) -> tuple[list[Change], list[Change]]:

@@ -15,6 +15,8 @@ STATUS_RPCS: Final = 3
 """One `SlurmReader.status`: squeue twice and sprio."""
 SNAPSHOT_RPCS: Final = 7
 """One `SlurmReader.snapshot`: squeue twice, sprio, nodes, partitions, sdiag, ping."""
+LEAST_BURST: Final = 2 * STATUS_RPCS + 1
+"""One change: read, written and read back. A smaller bucket is overdrawn by it, once it is full."""
 SHARE: Final = 0.75
 """Share of the limiter's bucket and refill that rltuned uses at most: other commands of the same user need some too."""
 
@@ -55,16 +57,24 @@ class Budget:
         self._at = now
         return self._tokens
 
-    def allowance(self, wanted: int, now: float, *, keep: int = 0) -> int:
-        """How many of `wanted` writes may go out now, with `keep` tokens left over (for reading back)."""
+    def full(self, now: float) -> bool:
+        """Whether waiting would bring no more tokens than are there (a whole one; `wait` rounds)."""
+        return self.tokens(now) >= int(self.burst) - 1e-6
+
+    def allowance(self, wanted: int, now: float, *, keep: int = 0, least: int = 0) -> int:
+        """How many of `wanted` writes may go out now, with `keep` tokens left over (for reading back).
+
+        `least`: so many may whatever the bucket holds.
+        """
         room = min(wanted, self.per_cycle - self._written)
         if self.limited:
-            room = min(room, int(self.tokens(now)) - keep)
+            room = min(room, max(least, int(self.tokens(now)) - keep))
         return max(0, room)
 
     def spend(self, rpcs: int, now: float, *, writes: int = 0) -> None:
         """Take tokens for what was sent."""
-        self._tokens = max(-self.burst, self.tokens(now) - rpcs - writes)
+        deepest = max(self.burst, SNAPSHOT_RPCS + LEAST_BURST)  # a small bucket, too, pays for all of a cycle
+        self._tokens = max(-deepest, self.tokens(now) - rpcs - writes)
         self._written += writes
 
     def wait(self, rpcs: int, now: float) -> float:

@@ -2,6 +2,7 @@
 
 import contextlib
 import enum
+import math
 import os
 import pwd
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from rltuned.cluster.changes import ApplyMode
 from rltuned.cluster.verdict import DAY
 from rltuned.config import Config, Stage
 from rltuned.daemon import files, record
+from rltuned.daemon.budget import LEAST_BURST, SHARE, Budget
 from rltuned.daemon.clock import Clock, Moment
 from rltuned.daemon.files import give_all_to, user_name
 from rltuned.daemon.heartbeat import Heartbeat, read_heartbeat
@@ -179,9 +181,15 @@ def _limiter(facts: ClusterFacts, config: Config) -> list[Finding]:
         return [Finding(Severity.OK, "RPC limiter", "off")]
     if facts.privilege is Privilege.SLURM_USER:
         return [Finding(Severity.OK, "RPC limiter", "on, but SlurmUser and root are exempt")]
+    on = f"on (bucket {facts.rate_bucket}, {facts.rate_refill:g}/s)"
+    if Budget.of(config.write, facts).burst < LEAST_BURST:
+        cause = f"{on}: so small, or write.burst ({config.write.burst}) is, that rltuned writes one change at a time"
+        least = math.ceil(LEAST_BURST / SHARE)
+        remedy = f"raise rl_bucket_size to at least {least} and write.burst to at least {LEAST_BURST}"
+        return [Finding(Severity.WARNING, "RPC limiter", cause, remedy)]
     cause = (
-        f"on (bucket {facts.rate_bucket}, {facts.rate_refill:g}/s): rltuned stays below it with at most"
-        f" {config.write.burst} RPCs at once and {config.write.rate:g}/s, the head of the queue first"
+        f"{on}: rltuned stays below it with at most {config.write.burst} RPCs at once and {config.write.rate:g}/s,"
+        " the head of the queue first"
     )
     return [Finding(Severity.NOTE, "RPC limiter", cause, "a larger rl_bucket_size lets more changes into one cycle")]
 

@@ -22,7 +22,7 @@ from rltuned.cluster.tables import Snapshot
 from rltuned.cluster.unread import RowKind, Unread
 from rltuned.config import Config, PolicySection, Stage
 from rltuned.daemon import handsoff
-from rltuned.daemon.apply import Result, apply
+from rltuned.daemon.apply import MOVES, Result, apply, not_moved
 from rltuned.daemon.breaker import Breaker
 from rltuned.daemon.budget import SNAPSHOT_RPCS, STATUS_RPCS, Budget
 from rltuned.daemon.checks import Finding, blocking, prerequisites
@@ -402,7 +402,8 @@ class Daemon:
                 except JournalError as error:
                     blocked = str(error)
         if stage in WRITING:
-            acted = not blocked and not shed and not self._alarms
+            stopped = not restored and bool(results) and all(item.outcome is Outcome.THROTTLED for item in results)
+            acted = not blocked and not shed and not self._alarms and not stopped
         with self._phase("report"):
             about = {
                 "stage": stage.value,
@@ -630,10 +631,11 @@ class Daemon:
         changes = [*found.rescues, *(change for change in result.changes if change.job_id not in busy)]
         shares = _partition_shares(snapshot, changes)
 
-        def batch(wanted: Sequence[Change]) -> list[Result]:
-            return apply(wanted, self._reader, writer, self.journal, self.budget, self.clock, shares)
+        def batch(wanted: Sequence[Change], left_out: Collection[int]) -> list[Result]:
+            return apply(wanted, self._reader, writer, self.journal, self.budget, self.clock, shares, left_out)
 
-        results = self._spread(batch, changes)
+        left_out = {change.job_id for change in result.changes if change.job_id in busy and change.field in MOVES}
+        results = self._spread(batch, changes, left_out)
         for (of, outcome), count in Counter((change.field, outcome) for change, outcome, _ in results).items():
             self.metrics.changes.labels(of.value, outcome.value).inc(count)
         for change, outcome, message in results:
@@ -654,20 +656,27 @@ class Daemon:
             self._alarms = 0
         return restored, results
 
-    def _spread(self, batch: Callable[[Sequence[Change]], list[Result]], changes: Sequence[Change]) -> list[Result]:
+    def _spread(
+        self,
+        batch: Callable[[Sequence[Change], Collection[int]], list[Result]],
+        changes: Sequence[Change],
+        left_out: set[int],
+    ) -> list[Result]:
         """Under Slurm's RPC limiter, go on writing as the bucket refills, for at most half of the interval.
 
         Each batch reads the jobs again right before it writes, so a change by somebody else is seen however late. A
         bucket holds fewer RPCs than a long queue wants, and waiting for the next cycle would let most of it go to waste.
+        What an earlier batch could not move (or `left_out`: what is given back instead) counts for the later ones.
         """
-        results = batch(changes)
+        results = batch(changes, left_out)
         deadline = self._began + SPREAD * self.config.cycle.interval
         while throttled := [result.change for result in results if result.outcome is Outcome.THROTTLED]:
             wait = self.budget.wait(int(self.budget.burst), self.clock.monotonic())
             if wait <= 0 or self.clock.monotonic() + wait > deadline or not self._pause(wait):
                 break
+            stays = left_out | not_moved(result for result in results if result.outcome is not Outcome.THROTTLED)
             try:
-                done = {id(result.change): result for result in batch(throttled)}
+                done = {id(result.change): result for result in batch(throttled, stays)}
             except (SlurmError, JournalError) as error:
                 # What went out before is reported; if the trouble lasts, the next cycle's read says so.
                 self.log.warning("writes.stopped", sentence="The rest waits for the next cycle.", reason=str(error))

@@ -7,6 +7,7 @@ What is not: scheduling. Jobs start when the test says so. The real thing is tes
 """
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -61,7 +62,8 @@ class VirtualClock:
     def sleep(self, seconds: float) -> None:
         assert seconds >= 0
         self.slept.append(seconds)
-        self.now += seconds
+        # Some time passes, however short the wait: what is left of one after rounding may be too small to add.
+        self.now = max(self.now + seconds, math.nextafter(self.now, math.inf)) if seconds else self.now
 
 
 @dataclass

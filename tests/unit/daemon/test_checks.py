@@ -5,7 +5,7 @@ from unit.daemon.model_slurm import ModelSlurm, VirtualClock
 from unit.daemon.support import Bench
 
 from rltuned.cluster.changes import ApplyMode
-from rltuned.config import Config, DecideSection, StateSection
+from rltuned.config import Config, DecideSection, StateSection, WriteSection
 from rltuned.daemon.checks import Severity, blocking, examine, prerequisites
 from rltuned.daemon.clock import Moment
 from rltuned.daemon.heartbeat import Condition, beat
@@ -48,6 +48,18 @@ def test_what_is_only_less_good_is_said_but_forbids_nothing(change):
     findings = prerequisites(replace(FACTS, **change), Config())
     assert any(finding.severity in {Severity.NOTE, Severity.WARNING} for finding in findings)
     assert not blocking(findings)
+
+
+@pytest.mark.parametrize(("bucket", "burst"), [(9, 24), (30, 6)])
+def test_a_bucket_of_the_limiter_that_is_too_small_for_a_batch_is_named_with_its_remedy(bucket, burst):
+    facts, config = replace(FACTS, rate_limiter=True, rate_bucket=bucket), Config(write=WriteSection(burst=burst))
+    (finding,) = (finding for finding in prerequisites(facts, config) if finding.subject == "RPC limiter")
+    assert finding.severity is Severity.WARNING
+    assert "one change at a time" in finding.cause
+    assert "rl_bucket_size to at least 10" in finding.remedy
+    assert "write.burst to at least 7" in finding.remedy
+    enough = prerequisites(replace(facts, rate_bucket=10), Config(write=WriteSection(burst=7)))
+    assert Severity.WARNING not in {finding.severity for finding in enough}
 
 
 @pytest.fixture

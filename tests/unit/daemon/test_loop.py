@@ -11,7 +11,7 @@ from prometheus_client import generate_latest
 from unit.daemon.model_slurm import ModelReader, ModelSlurm, VirtualClock
 from unit.daemon.support import files_no_longer_than
 
-from rltuned.cluster.changes import ApplyMode, Outcome
+from rltuned.cluster.changes import Applied, ApplyMode, Outcome
 from rltuned.config import (
     Config,
     CycleSection,
@@ -23,6 +23,7 @@ from rltuned.config import (
     WriteSection,
 )
 from rltuned.daemon.breaker import BreakerState
+from rltuned.daemon.claims import Entry
 from rltuned.daemon.clock import Moment
 from rltuned.daemon.heartbeat import read_heartbeat
 from rltuned.daemon.journal import Journal
@@ -810,6 +811,70 @@ def test_under_the_rpc_limiter_the_queue_gets_there_in_several_cycles_head_first
     assert run.slurm.order()[:3] == [100, 99, 98]
     run.ticks(12)
     assert run.slurm.order() == list(range(100, 0, -1))
+
+
+class Limits(ModelReader):
+    """A slurmctld with its RPC limiter on."""
+
+    def facts(self):
+        return replace(super().facts(), rate_limiter=True)
+
+
+def exchange_around_an_outside_job(directory, **values):
+    """Job 1 is lowered and job 3 takes its place, with job 2, which rltuned leaves alone, between them."""
+    run = house(directory, jobs=0, scope=ScopeSection(exclude_users=("bob",)), **values)
+    run.slurm.submit(3000, time_limit=36_000.0)
+    run.slurm.submit(2000, user="bob")
+    run.slurm.submit(1000, time_limit=60.0)
+    return run
+
+
+@pytest.mark.parametrize("reader", [ModelReader, Limits])
+def test_no_batch_of_a_cycle_raises_a_job_past_an_outside_one_when_its_partner_was_not_lowered(tmp_path, reader):
+    run = exchange_around_an_outside_job(tmp_path, reader=reader)
+    # After the snapshot, before the jobs are read again.
+    run.slurm.before_read = lambda number: run.slurm.hold(1, "admin") if number == 3 else None
+    outcomes = {result.change.job_id: result.outcome for result in run.tick().results}
+    assert outcomes == {1: Outcome.HELD, 3: Outcome.THROTTLED}
+    assert run.slurm.order() == [2, 3]
+
+
+@pytest.mark.parametrize("reader", [ModelReader, Limits])
+def test_no_job_is_raised_past_an_outside_one_when_its_partner_is_given_back_instead_of_lowered(tmp_path, reader):
+    run = exchange_around_an_outside_job(tmp_path, reader=reader)
+    owing = Entry(Applied(1, run.slurm.jobs[1].submit_time, 0.0, nice=5))  # of an interrupted restore
+    run.daemon.journal.update([owing])
+    assert run.tick().restored == 1
+    assert run.slurm.jobs[1].nice == 5
+    assert run.slurm.order() == [1, 2, 3]
+    run.ticks(2)
+    assert run.slurm.order() == [3, 2, 1]
+
+
+@pytest.mark.parametrize("bucket", [9, 6, 1])
+def test_a_bucket_of_the_limiter_that_is_too_small_for_a_batch_lets_one_change_at_a_time_through(tmp_path, bucket):
+    class Small(ModelReader):
+        def facts(self):
+            return replace(super().facts(), rate_limiter=True, rate_bucket=bucket)
+
+    run = house(tmp_path, reader=Small)
+    assert 0 < run.tick().count(Outcome.APPLIED) < 12
+    run.ticks(12)
+    assert run.slurm.order() == list(range(12, 0, -1))
+
+
+def test_a_daemon_for_which_the_limiter_leaves_nothing_says_that_it_cannot_act_and_gives_everything_back(tmp_path):
+    # Less refill in a minute than the snapshot takes.
+    run = house(tmp_path, reader=Limits, write=WriteSection(rate=0.1))
+    assert run.tick().acted
+    for number, job in enumerate(run.slurm.jobs.values()):
+        job.time_limit = 60.0 * (number + 1)
+    report = run.ticks(10)
+    assert report.count(Outcome.THROTTLED) == report.planned > 0
+    assert not report.acted
+    assert run.metric("rltuned_unable_seconds") > 500
+    run.ticks(60)
+    assert untouched(run)
 
 
 def test_a_daemon_that_is_told_to_stop_does_not_wait_for_the_limiter(tmp_path):
