@@ -315,6 +315,10 @@ def untouched(run):
     return all(run.slurm.untouched(job) for job in run.slurm.jobs.values())
 
 
+def untouched_but(run, job_id):
+    return all(run.slurm.untouched(job) for job in run.slurm.jobs.values() if job.job_id != job_id)
+
+
 class Deaf(ModelReader):
     """Answers the cheap questions; what the plan needs cannot be understood (`broken`), or slurmctld is busy (`busy`)."""
 
@@ -398,6 +402,48 @@ def test_a_daemon_that_is_started_again_in_a_stage_that_writes_nothing_gives_bac
     written = first.slurm.updates
     first.ticks(2)
     assert first.slurm.updates == written
+
+
+@pytest.mark.parametrize("interval", [5.0, 20.0, 60.0])
+def test_however_short_the_cycles_a_held_job_is_given_back_twice_at_most_and_what_an_admin_sets_then_stands(
+    tmp_path, interval
+):
+    run = house(tmp_path)
+    run.ticks(3)
+    held = 12
+    run.slurm.hold(held, "admin")
+    run.daemon.reload(lambda: config(tmp_path, stage=Stage.SHADOW))
+    before = len(run.slurm.log)
+    for number in range(60):
+        run.daemon.tick()
+        run.slurm.clock.sleep(interval)
+        if number == 20:
+            run.slurm.admin_site_factor(held, 7000)
+    writes = [value for job, _, value in run.slurm.log[before:] if job == held]
+    # The second write undoes what a slurmctld brings back that was killed right after the first: nothing shows that.
+    assert writes == [0, 0]
+    assert run.slurm.jobs[held].site_factor == 7000
+    assert untouched_but(run, held)
+    assert run.daemon.journal.entries == {}
+
+
+@pytest.mark.parametrize("interval", [5.0, 60.0])
+def test_a_held_job_that_a_killed_slurmctld_brings_back_with_our_value_is_given_back_again(tmp_path, interval):
+    run = house(tmp_path)
+    run.ticks(3)
+    held = 12
+    run.slurm.hold(held, "admin")
+    run.slurm.save_state()
+    run.daemon.reload(lambda: config(tmp_path, stage=Stage.SHADOW))
+    run.daemon.tick()
+    assert run.slurm.jobs[held].site_factor == 0
+    run.slurm.crash_and_start()
+    run.slurm.calculate()
+    assert run.slurm.jobs[held].site_factor != 0
+    for _ in range(30):
+        run.slurm.clock.sleep(interval)
+        run.daemon.tick()
+    assert untouched(run)
 
 
 def test_a_dry_run_shows_no_sign_of_life_to_the_dead_man_timer_which_has_to_give_leftovers_back(tmp_path):
