@@ -502,6 +502,68 @@ def test_a_job_that_carried_nothing_is_left_alone_once_an_admin_has_asked_for_it
     assert list((tmp_path / "state" / "hands-off").iterdir()) == []
 
 
+def leave_alone(run, directory, job_id):
+    """``rltuned restore JOBID`` beside the daemon."""
+    with Lock.acquire(directory / "state", "run", 0.0):
+        return undo(
+            run.daemon.config,
+            job_ids=[job_id],
+            clock=run.slurm.clock,
+            connect_reader=lambda _section: run.slurm.reader(),
+            connect_writer=lambda _section: run.slurm.writer(),
+        )
+
+
+def requests(directory):
+    return sorted(path.name for path in (directory / "state" / "hands-off").iterdir())
+
+
+@pytest.mark.parametrize("kind", ["strange", "nameless"])
+@pytest.mark.parametrize("moved", [True, False])
+def test_a_job_that_cannot_be_understood_when_an_admin_asks_for_it_is_given_back_and_left_alone_once_it_can(
+    tmp_path, kind, moved
+):
+    run = house(tmp_path, jobs=5)
+    run.ticks(2)
+    job = 5 if moved else 3
+    factor = run.slurm.jobs[job].site_factor
+    assert bool(factor) is moved
+    getattr(run.slurm, kind).add(job)
+    run.tick()
+    leave_alone(run, tmp_path, job)
+    run.ticks(3)
+    assert run.slurm.jobs[job].site_factor == factor
+    assert requests(tmp_path) == [str(job)]
+    getattr(run.slurm, kind).clear()
+    run.ticks(2)
+    assert requests(tmp_path) == []
+    run.slurm.jobs[job].time_limit = 100_000.0
+    run.ticks(3)
+    assert run.slurm.jobs[job].site_factor == 0
+    assert run.slurm.jobs[1].site_factor != 0
+    assert run.daemon.journal.entries[job].applied.foreign
+
+
+def test_a_job_that_is_requeued_and_held_and_cannot_be_identified_is_not_forgotten_when_an_admin_asks_for_it(tmp_path):
+    run = house(tmp_path, jobs=3)
+    run.ticks(2)
+    job = 3
+    assert run.slurm.jobs[job].site_factor
+    for other in (1, 2):
+        run.slurm.leave(other)
+    run.slurm.requeue(job)
+    run.slurm.hold(job, "admin")
+    leave_alone(run, tmp_path, job)
+    run.ticks(3)
+    assert run.slurm.jobs[job].site_factor, "whose it is cannot be told"
+    assert requests(tmp_path) == [str(job)]
+    run.slurm.user_release(job)
+    run.ticks(3)
+    assert run.slurm.jobs[job].site_factor == 0
+    assert requests(tmp_path) == []
+    assert run.daemon.journal.entries[job].applied.foreign
+
+
 def test_a_job_whose_terms_all_fall_to_zero_is_given_back_and_not_taken_for_somebody_elses(tmp_path):
     run = house(tmp_path)
     run.tick()
