@@ -61,6 +61,9 @@ class Entry:
     """When the last intent or outcome was noted: epoch seconds by the steady clock (`rltuned.daemon.clock`)."""
     shares: OverSubscribe | None = None
     """OverSubscribe of the job's partition when we toggled the job's: decides whether that can be undone."""
+    cleared: bool = False
+    """Slurm took 0 as the site factor of a job of which it shows none (a held one). What is in doubt can be there only
+    where slurmctld was killed before it saved that."""
 
     @property
     def job_id(self) -> int:
@@ -184,7 +187,12 @@ def intended(entry: Entry | None, change: Change, now: float, shares: OverSubscr
     if same(change.field, previous.get(change.field), change.after):
         previous = _remember(previous, change.field, None)  # seen again, it will be this write, not an old state
     return replace(
-        entry, applied=applied, doubts=_with(entry.doubts, change.field, doubts), previous=previous, touched=now
+        entry,
+        applied=applied,
+        doubts=_with(entry.doubts, change.field, doubts),
+        previous=previous,
+        touched=now,
+        cleared=entry.cleared and change.field is not Field.SITE_FACTOR,
     )
 
 
@@ -208,6 +216,7 @@ def recognised(entry: Entry, of: Field, value: Value) -> Entry:
         applied=replace(take(entry.applied, of, value), changed_at=entry.touched),
         doubts=_with(entry.doubts, of, tuple(v for v in entry.doubts.get(of, ()) if not same(of, v, value))),
         previous=_remember(entry.previous, of, None if same(of, previous, value) else previous),
+        cleared=entry.cleared and of is not Field.SITE_FACTOR,
     )
 
 
@@ -216,7 +225,8 @@ def rolled_back(entry: Entry, of: Field) -> Entry:
     applied = take(entry.applied, of, entry.previous[of])
     if of is Field.PRIORITY and applied.priority is None:
         applied = replace(applied, base=0, nice=0)  # the nice came back with the old state
-    return replace(entry, applied=applied, previous=_remember(entry.previous, of, None))
+    cleared = entry.cleared and of is not Field.SITE_FACTOR
+    return replace(entry, applied=applied, previous=_remember(entry.previous, of, None), cleared=cleared)
 
 
 def confirmed(entry: Entry, of: Field) -> Entry:

@@ -401,6 +401,7 @@ def entry_to_json(entry: Entry) -> dict[str, Any]:
         "foreign": applied.foreign,
         "touched": entry.touched,
         "shares": entry.shares,
+        "cleared": entry.cleared,
         "doubts": {name.value: list(values) for name, values in entry.doubts.items()},
         "previous": {name.value: value for name, value in entry.previous.items()},
     }
@@ -444,6 +445,7 @@ def entry_from_json(data: Mapping[str, Any]) -> Entry:
         MappingProxyType(previous),
         float(data.get("touched", 0.0)),
         share("shares"),
+        bool(data.get("cleared", False)),
     )
 
 

@@ -591,24 +591,30 @@ class Daemon:
         return replace(found, foreign=tuple(job for job in found.foreign if job not in theirs))
 
     def _leave_alone(self, snapshot: Snapshot) -> str:
-        """Mark the jobs that an admin wants left alone (``rltuned restore JOBID``). Why that could not be noted, or ""."""
+        """Mark the jobs that an admin wants left alone (``rltuned restore JOBID``). Why that could not be noted, or "".
+
+        An entry that is there keeps its claim, which may still have to be given back. The request stays while a reading
+        does not tell which job has the id: the entry may be another one's, and the mark would go with it.
+        """
         directory = self.config.state.directory
-        asked = handsoff.asked(directory)
-        jobs = snapshot.jobs
-        rows = {job: jobs.row_of[job] for job in asked if job in jobs.row_of}
-        submitted = {job: int(jobs.submit_time[row]) for job, row in rows.items()}
-        known = {
-            job: self.journal.entry(job, submit) or Entry(Applied(job, submit, 0.0))
-            for job, submit in submitted.items()
-        }
+        marked, answered = [], []
+        for job in handsoff.asked(directory):
+            entry, row = self.journal.entries.get(job), snapshot.jobs.row_of.get(job)
+            submitted = None if row is None else int(snapshot.jobs.submit_time[row])
+            same = entry is None or submitted is None or entry.submit_time == submitted
+            sure = same and not _unread(snapshot, job)
+            if sure:
+                answered.append(job)
+            if entry is None and sure and submitted is not None:
+                entry = Entry(Applied(job, submitted, 0.0))
+            if entry is not None and not entry.applied.foreign:
+                marked.append(replace(entry, applied=replace(entry.applied, foreign=True)))
         try:
-            self.journal.update(
-                replace(entry, applied=replace(entry.applied, foreign=True)) for entry in known.values()
-            )
+            self.journal.update(marked)
         except JournalError as error:
             return str(error)
         if self.journal.on_disk:
-            handsoff.answered(directory, asked)
+            handsoff.answered(directory, answered)
         return ""
 
     def _overloaded(self, snapshot: Snapshot) -> str:

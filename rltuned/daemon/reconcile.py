@@ -61,8 +61,9 @@ class Reconciled:
 class Reconciler:
     """Reconciles again and again; remembers from one time to the next what needs a second look."""
 
-    _missing: set[int] = field(default_factory=set)
-    """Jobs that were not in the queue last time: forgotten when they are missing again."""
+    _missing: dict[int, float] = field(default_factory=dict)
+    """Jobs that were not in the queue last time, with when they were missing first: forgotten when slurmctld, killed
+    now, would not bring them back."""
     _unlisted: dict[int, int] = field(default_factory=dict)
     """Jobs that sprio left out last time while it listed others, with their priority."""
 
@@ -93,15 +94,15 @@ class Reconciler:
         settled: list[int] = []
         foreign: list[int] = []
         rescues: list[Change] = []
-        missing: set[int] = set()
+        missing: dict[int, float] = {}
         unlisted: dict[int, int] = {}
         rollback = _slurmctld_went_back(journal, seen)
         ids_go_on = any(job in seen and seen[job].submit_time == e.submit_time for job, e in journal.entries.items())
         for job, entry in journal.entries.items():
             status = seen.get(job)
             if status is None:
-                missing.add(job)
-                if job in self._missing:
+                missing[job] = since = self._missing.get(job, now)
+                if now - since >= SETTLE_SECONDS:
                     forgotten.append(job)
                 continue
             if status.strange:

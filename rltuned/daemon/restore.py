@@ -193,6 +193,7 @@ class _Restore:
     hands_off: bool
     record: bool
     progress: Progress | None
+    _began: float = 0.0
     _trouble: str = ""
     _answers: dict[tuple[int, Field], str] = field(default_factory=dict)
     """What Slurm said to a write: "" when it took it without a word."""
@@ -211,6 +212,7 @@ class _Restore:
 
     def run(self, job_ids: Collection[int] | None, orphans: bool) -> RestoreReport:
         known, began = self.journal.entries, self.clock.steady()
+        self._began = began
         entries = {job: dated(entry, began) for job, entry in known.items() if job_ids is None or job in job_ids}
         others = self._unknown(job_ids, everything=orphans)
         strangers = {job: status for job, status in others.items() if status.site_factor not in {None, 0}}
@@ -275,6 +277,8 @@ class _Restore:
                 continue
             if Field.SITE_FACTOR.value not in fields.get(job, ()):
                 remains = given_back(remains, Field.SITE_FACTOR, 0, sure=sure)
+                taken = self._answers.get((job, Field.SITE_FACTOR)) == ""
+                remains = replace(remains, cleared=not sure and (remains.cleared or taken))
             if Field.PRIORITY.value not in fields.get(job, ()):
                 remains = given_back(remains, Field.PRIORITY, MULTIFACTOR, sure=sure)
             explicit = remains.applied.priority is not None or remains.doubts.get(Field.PRIORITY)
@@ -412,8 +416,11 @@ class _Restore:
             steps.writes.append(_change(entry, of, status.site_factor, 0))
         elif any(entry.ours(of)) and self._answers.get((entry.job_id, of)) != "" and not steps.release:
             if self._hides(entry, status):
-                # Slurm takes it, but shows it to nobody: on held, not eligible and explicitly prioritised jobs.
-                steps.writes.append(_change(entry, of, entry.applied.site_factor, 0))
+                # Slurm takes it, but shows it to nobody: on held, not eligible and explicitly prioritised jobs. So a
+                # second write, once slurmctld has surely saved its state, stands for the reading that proves it; any
+                # more would only undo what somebody else sets.
+                if not entry.cleared or self._began - entry.touched >= SETTLE_SECONDS:
+                    steps.writes.append(_change(entry, of, entry.applied.site_factor, 0))
             else:
                 steps.left.append(
                     Leftover(

@@ -266,6 +266,22 @@ def test_two_jobs_that_an_admin_set_back_are_the_admins_although_cycles_are_shor
     assert bench.reconcile().foreign == (1, 2)
 
 
+def test_a_cancelled_job_that_a_killed_slurmctld_brings_back_is_still_known_although_cycles_are_short(tmp_path):
+    jobs = [(1000, 0), (900, 0), (800, 0)]
+    bench = bench_of(tmp_path, jobs)
+    bench.cycle([3, 2, 1])
+    bench.slurm.save_state()
+    bench.slurm.leave(1)
+    for _ in range(3):
+        bench.clock.sleep(1.5)
+        bench.reconcile()
+    bench.slurm.crash_and_start()
+    bench.slurm.calculate()
+    bench.reconcile()
+    bench.restore()
+    assert_returned(bench, jobs)
+
+
 def test_a_first_cycle_lost_by_a_killed_slurmctld_leaves_the_users_nice_alone(tmp_path):
     jobs = [(1000, 300), (900, 40), (800, 0)]
     bench = bench_of(tmp_path, jobs)

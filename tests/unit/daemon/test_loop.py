@@ -328,6 +328,10 @@ def untouched(run):
     return all(run.slurm.untouched(job) for job in run.slurm.jobs.values())
 
 
+def untouched_but(run, job_id):
+    return all(run.slurm.untouched(job) for job in run.slurm.jobs.values() if job.job_id != job_id)
+
+
 class Deaf(ModelReader):
     """Answers the cheap questions; what the plan needs cannot be understood (`broken`), or slurmctld is busy (`busy`)."""
 
@@ -553,6 +557,48 @@ def test_a_daemon_that_is_started_again_in_a_stage_that_writes_nothing_gives_bac
     assert first.slurm.updates == written
 
 
+@pytest.mark.parametrize("interval", [5.0, 20.0, 60.0])
+def test_however_short_the_cycles_a_held_job_is_given_back_twice_at_most_and_what_an_admin_sets_then_stands(
+    tmp_path, interval
+):
+    run = house(tmp_path)
+    run.ticks(3)
+    held = 12
+    run.slurm.hold(held, "admin")
+    run.daemon.reload(lambda: config(tmp_path, stage=Stage.SHADOW))
+    before = len(run.slurm.log)
+    for number in range(60):
+        run.daemon.tick()
+        run.slurm.clock.sleep(interval)
+        if number == 20:
+            run.slurm.admin_site_factor(held, 7000)
+    writes = [value for job, _, value in run.slurm.log[before:] if job == held]
+    # The second write undoes what a slurmctld brings back that was killed right after the first: nothing shows that.
+    assert writes == [0, 0]
+    assert run.slurm.jobs[held].site_factor == 7000
+    assert untouched_but(run, held)
+    assert run.daemon.journal.entries == {}
+
+
+@pytest.mark.parametrize("interval", [5.0, 60.0])
+def test_a_held_job_that_a_killed_slurmctld_brings_back_with_our_value_is_given_back_again(tmp_path, interval):
+    run = house(tmp_path)
+    run.ticks(3)
+    held = 12
+    run.slurm.hold(held, "admin")
+    run.slurm.save_state()
+    run.daemon.reload(lambda: config(tmp_path, stage=Stage.SHADOW))
+    run.daemon.tick()
+    assert run.slurm.jobs[held].site_factor == 0
+    run.slurm.crash_and_start()
+    run.slurm.calculate()
+    assert run.slurm.jobs[held].site_factor != 0
+    for _ in range(30):
+        run.slurm.clock.sleep(interval)
+        run.daemon.tick()
+    assert untouched(run)
+
+
 def test_a_dry_run_shows_no_sign_of_life_to_the_dead_man_timer_which_has_to_give_leftovers_back(tmp_path):
     run = house(tmp_path, dry_run=True)
     run.ticks(2)
@@ -607,6 +653,68 @@ def test_a_job_that_carried_nothing_is_left_alone_once_an_admin_has_asked_for_it
     assert run.slurm.jobs[middle].site_factor == 0
     assert run.metric("rltuned_foreign_jobs") == 1
     assert list((tmp_path / "state" / "hands-off").iterdir()) == []
+
+
+def leave_alone(run, directory, job_id):
+    """``rltuned restore JOBID`` beside the daemon."""
+    with Lock.acquire(directory / "state", "run", 0.0):
+        return undo(
+            run.daemon.config,
+            job_ids=[job_id],
+            clock=run.slurm.clock,
+            connect_reader=lambda _section: run.slurm.reader(),
+            connect_writer=lambda _section: run.slurm.writer(),
+        )
+
+
+def requests(directory):
+    return sorted(path.name for path in (directory / "state" / "hands-off").iterdir())
+
+
+@pytest.mark.parametrize("kind", ["strange", "nameless"])
+@pytest.mark.parametrize("moved", [True, False])
+def test_a_job_that_cannot_be_understood_when_an_admin_asks_for_it_is_given_back_and_left_alone_once_it_can(
+    tmp_path, kind, moved
+):
+    run = house(tmp_path, jobs=5)
+    run.ticks(2)
+    job = 5 if moved else 3
+    factor = run.slurm.jobs[job].site_factor
+    assert bool(factor) is moved
+    getattr(run.slurm, kind).add(job)
+    run.tick()
+    leave_alone(run, tmp_path, job)
+    run.ticks(3)
+    assert run.slurm.jobs[job].site_factor == factor
+    assert requests(tmp_path) == [str(job)]
+    getattr(run.slurm, kind).clear()
+    run.ticks(2)
+    assert requests(tmp_path) == []
+    run.slurm.jobs[job].time_limit = 100_000.0
+    run.ticks(3)
+    assert run.slurm.jobs[job].site_factor == 0
+    assert run.slurm.jobs[1].site_factor != 0
+    assert run.daemon.journal.entries[job].applied.foreign
+
+
+def test_a_job_that_is_requeued_and_held_and_cannot_be_identified_is_not_forgotten_when_an_admin_asks_for_it(tmp_path):
+    run = house(tmp_path, jobs=3)
+    run.ticks(2)
+    job = 3
+    assert run.slurm.jobs[job].site_factor
+    for other in (1, 2):
+        run.slurm.leave(other)
+    run.slurm.requeue(job)
+    run.slurm.hold(job, "admin")
+    leave_alone(run, tmp_path, job)
+    run.ticks(3)
+    assert run.slurm.jobs[job].site_factor, "whose it is cannot be told"
+    assert requests(tmp_path) == [str(job)]
+    run.slurm.user_release(job)
+    run.ticks(3)
+    assert run.slurm.jobs[job].site_factor == 0
+    assert requests(tmp_path) == []
+    assert run.daemon.journal.entries[job].applied.foreign
 
 
 def test_a_job_whose_terms_all_fall_to_zero_is_given_back_and_not_taken_for_somebody_elses(tmp_path):

@@ -10,6 +10,7 @@ from rltuned.cluster.changes import ApplyMode, Outcome
 from rltuned.cluster.unread import RowKind
 from rltuned.config import Config, StateSection
 from rltuned.daemon.checks import Severity, examine
+from rltuned.daemon.claims import SETTLE_SECONDS
 from rltuned.daemon.loop import CycleOutcome
 from rltuned.decide.scope import MEANING, Veto
 from rltuned.errors import SlurmParseError
@@ -50,9 +51,11 @@ def test_of_the_others_those_that_left_are_forgotten_as_ever_or_once_every_row_s
     getattr(bench.slurm, kind).add(3)
     bench.slurm.leave(1)
     bench.reconcile()
+    bench.clock.sleep(SETTLE_SECONDS)
     assert bench.reconcile().forgotten == ((1,) if kind == "strange" else ())
     getattr(bench.slurm, kind).clear()
     bench.reconcile()
+    bench.clock.sleep(SETTLE_SECONDS)
     bench.reconcile()
     assert bench.journal.entries.keys() == {3}
 
