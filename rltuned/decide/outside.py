@@ -150,6 +150,22 @@ def distinct_rows(rows: Bools) -> tuple[Bools, Rows]:
     return np.asarray(rows[first], dtype=np.bool_), of.astype(np.intp)
 
 
+def _first_over(begin: Rows, end: Rows, size: int) -> Rows:
+    """(size,) the first of n non-empty intervals [begin, end) that covers each place; n where none does.
+
+    Each interval is two overlapping blocks whose length is a power of two. Blocks are halved, the longest first.
+    """
+    first = np.full(size, len(begin), dtype=np.intp)
+    power = np.frexp(end - begin)[1] - 1
+    for exponent in range(int(power.max(initial=-1)), -1, -1):
+        half = 1 << exponent
+        these = np.flatnonzero(power == exponent)
+        first[half:] = np.minimum(first[half:], first[:-half])
+        for starts in (begin[these], end[these] - half):
+            np.minimum.at(first, starts, these)
+    return first
+
+
 def _tiers(snapshot: Snapshot, partitions: str) -> list[int]:
     found = [snapshot.partition_by_name.get(name) for name in partitions.split(",")]
     return sorted({part.priority_tier for part in found if part is not None})
@@ -343,16 +359,23 @@ class Border:
         job, key = self.job[first:last], self.key[first:last]
         outside, scope = self.outside, self.outside.scope
         extra: list[tuple[Rows, Ints]] = []
+        wanted = outside.kinds[0]
         partitions = outside.snapshot.jobs.partition
         many = np.array([name.count(",") >= 2 for name in partitions.names] + [False], dtype=np.bool_)
         spread = many[partitions.codes[scope.rows[self.job]]] & (scope.least[self.job] < scope.base[self.job])
-        for at in np.unique(self.job[spread]):
-            low, high = outside.keys(np.array([scope.least[at], scope.base[at]]), np.array([at, at]))
-            between = np.unique(breaks[(breaks > low) & (breaks < high)]) + 1
-            extra.append((np.full(len(between), at), between))
+        several = np.unique(self.job[spread])
+        starts = np.unique(breaks[(breaks >= lowest) & (breaks < highest)])
+        begin = np.searchsorted(starts, outside.keys(scope.least[several], several), side="right")
+        end = np.searchsorted(starts, outside.keys(scope.base[several], several))
+        for kind in np.unique(wanted[several]):
+            # One job of each kind is enough at each place, however many have it.
+            of = np.flatnonzero((wanted[several] == kind) & (begin < end))
+            first = _first_over(begin[of], end[of], len(starts))
+            covered = np.flatnonzero(first < len(of))
+            extra.append((several[of[first[covered]]], starts[covered] + 1))
         if outside.snapshot.reserve_from > 0:
             without = scope.base[self.job] < outside.snapshot.reserve_from
-            kinds = outside.kinds[0][self.job[without]]
+            kinds = wanted[self.job[without]]
             one_of_each = self.job[without][np.unique(kinds, return_index=True)[1]]
             extra.append(
                 (

@@ -3,6 +3,7 @@
 The check below knows nothing of the code under test: it counts, for each outside job and for every set of its nodes.
 """
 
+import tracemalloc
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
 
@@ -16,7 +17,7 @@ from rltuned.cluster.changes import Applied, ApplyMode, Field, History, OverSubs
 from rltuned.cluster.tables import Partition, Snapshot
 from rltuned.config import Config, DecideSection, PlacementApply, PlacementSection, ScopeSection
 from rltuned.decide import Veto, explain, plan, record
-from rltuned.decide.outside import EXACT_TURNS
+from rltuned.decide.outside import EXACT_TURNS, _first_over
 from rltuned.policy.heuristics import by_name
 
 from .conftest import NOW, pending
@@ -594,3 +595,52 @@ def test_many_changes_are_in_an_order_of_which_every_part_keeps_the_promise():
     # Pair by pair: the second write already brings the first of the new order to the front.
     assert [(change.after < 0, change.job_id) for change in in_turn[1:8:2]] == [(False, 200 - k) for k in range(4)]
     assert all(change.after < 0 for change in in_turn[0:8:2])
+
+
+# --- memory and time do not grow faster than the queue ---
+
+
+def long_queue(n, *, partition, exclude=("",), nodes=200):
+    """n jobs, every second of a user who opted out and whose partitions give it many different priorities."""
+    names = [f"n{node}" for node in range(nodes)]
+    partitions = tuple(
+        Partition(name, np.arange(nodes, dtype=np.int32), True, 1, OverSubscribe.NO, 1, 7 * 86400.0) for name in "abc"
+    )
+    rng = np.random.default_rng(1)
+    out = np.arange(n) % 2 == 0
+    base = rng.integers(10_000, 50_000, n) + 50_000 * out
+    jobs = pending(
+        n,
+        priority=base,
+        base=base,
+        base_least=np.where(out, 1000, base),
+        partition=[partition if of else "a" for of in out],
+        user=["bob" if of else "alice" for of in out],
+        exc_nodes=[exclude[job % len(exclude)] for job in range(n)],
+        gpus=0,
+        time_limit=rng.integers(60, 80_000, n).astype(float),
+    )
+    return Snapshot(NOW, (24, 11), jobs, node_table(names, ["p100"], 4), partitions)
+
+
+def peak(snapshot):
+    """Bytes that a plan and its changes take at most."""
+    tracemalloc.start()
+    try:
+        assert plan(snapshot, by_name("sjf"), SJF).changes
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_outside_jobs_of_many_priorities_take_no_more_memory_than_those_of_two():
+    two, many = (peak(long_queue(6000, partition=partition)) for partition in ("a,b", "a,b,c"))
+    assert many < 1.5 * two
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=20))
+def test_the_first_of_the_intervals_that_cover_a_place(ends):
+    spans = [(min(pair), max(pair)) for pair in ends if pair[0] != pair[1]]
+    begin, end = (np.array([span[k] for span in spans], dtype=np.intp) for k in (0, 1))
+    expected = [next((k for k, (low, high) in enumerate(spans) if low <= at < high), len(spans)) for at in range(31)]
+    assert _first_over(begin, end, 31).tolist() == expected
