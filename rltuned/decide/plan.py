@@ -21,7 +21,7 @@ from rltuned.cluster.changes import (
     urgent_first,
 )
 from rltuned.cluster.hostlist import compress
-from rltuned.cluster.pools import Pools, job_pools
+from rltuned.cluster.pools import Pools, bounded_pools
 from rltuned.cluster.tables import Category, Floats, Ints, JobTable, Snapshot
 from rltuned.config import Config, DecideSection, PlacementApply
 from rltuned.decide.classes import Classes, classify
@@ -142,7 +142,7 @@ def plan(
     history = _of_these_jobs(history or History(), snapshot.jobs)
     snapshot = _as_users_asked(snapshot, history)
     jobs = snapshot.jobs
-    pools = job_pools(snapshot, jobs.pending)
+    pools = bounded_pools(snapshot, jobs.pending)
     scope = examine(snapshot, pools, config, history)
     managed = scope.managed
     rows, base = scope.rows[managed], scope.base[managed]

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.changes import ApplyMode, History
-from rltuned.cluster.pools import Pools
+from rltuned.cluster.pools import MOST_REQUESTS, MOST_SETS, Pools
 from rltuned.cluster.tables import Bools, Category, Ints, JobTable, Snapshot
 from rltuned.config import Config, ScopeSection, Stage
 
@@ -31,6 +31,7 @@ class Veto(enum.StrEnum):
     RESERVATION = "reservation"
     SEVERAL_TIERS = "several-tiers"
     SEVERAL_PRIORITIES = "several-priorities"
+    NODE_SETS = "node-sets"
     NEVER_RUNS = "never-runs"
     BLOCKED = "blocked"
     CANARY = "canary"
@@ -55,6 +56,10 @@ MEANING: dict[Veto, str] = {
     Veto.SEVERAL_TIERS: "it asks for partitions of different priority tiers",
     Veto.SEVERAL_PRIORITIES: (
         "its partitions give it different priorities; an explicit one (decide.mode = priority) would be the same in all"
+    ),
+    Veto.NODE_SETS: (
+        f"the queue asks for more than {MOST_SETS} different sets of nodes (or {MOST_REQUESTS} combinations of partition, "
+        "features, GPUs and node lists), and few ask for this one; only the most common ones are compared"
     ),
     Veto.NEVER_RUNS: "no node of its partitions can ever satisfy the request; moving it forward would only block others",
     Veto.BLOCKED: (
@@ -137,6 +142,7 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, history: History) 
     apply(Veto.SEVERAL_TIERS, priority_tiers(snapshot, rows) < 0)
     if config.decide.mode is ApplyMode.PRIORITY:
         apply(Veto.SEVERAL_PRIORITIES, known & (jobs.base_least[rows] < jobs.base[rows]))
+    apply(Veto.NODE_SETS, pools.pool_of == pools.rest)
     capable = pools.nodes.sum(axis=1)
     apply(Veto.NEVER_RUNS, capable[pools.pool_of] < np.maximum(jobs.nodes[rows], 1))
     able = (pools.nodes & snapshot.nodes.usable).sum(axis=1)

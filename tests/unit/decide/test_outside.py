@@ -4,6 +4,7 @@ The check below knows nothing of the code under test: it counts, for each outsid
 """
 
 import tracemalloc
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
 
@@ -12,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rltuned.cluster import pools
 from rltuned.cluster.build import job_table, node_table
 from rltuned.cluster.changes import Applied, ApplyMode, Field, History, OverSubscribe
-from rltuned.cluster.tables import Partition, Snapshot
+from rltuned.cluster.tables import Category, Partition, Snapshot
 from rltuned.config import Config, DecideSection, PlacementApply, PlacementSection, ScopeSection
 from rltuned.decide import Veto, explain, plan, record
 from rltuned.decide.outside import EXACT_TURNS, _first_over
@@ -236,6 +238,18 @@ configs = st.builds(
 )
 
 
+@contextmanager
+def bounded(requests, sets):
+    """Fewer requests and node sets than this are known."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pools, "MOST_REQUESTS", requests)
+        patch.setattr(pools, "MOST_SETS", sets)
+        yield
+
+
+bounds = st.sampled_from([(pools.MOST_REQUESTS, pools.MOST_SETS)] * 2 + [(64, 3), (64, 2), (5, 3), (2, 2)])
+
+
 def written(changes, explicit, factors):
     """After these changes: explicit priorities and site factors by id."""
     explicit, factors = dict(explicit), dict(factors)
@@ -260,10 +274,12 @@ def no_prefix_inflates(snapshot, sums, result, explicit, factors):
 
 
 @settings(max_examples=300, deadline=None)
-@given(queues, configs, st.sampled_from(["sjf", "saf", "fifo"]))
-def test_no_outside_job_is_passed_by_one_class_job_more_on_any_set_of_nodes_at_any_moment(case, config, rule):
+@given(queues, configs, st.sampled_from(["sjf", "saf", "fifo"]), bounds)
+def test_no_outside_job_is_passed_by_one_class_job_more_on_any_set_of_nodes_at_any_moment(case, config, rule, few):
     snapshot, sums = case
-    result = plan(snapshot, by_name(rule), config)
+    with bounded(*few):
+        result = plan(snapshot, by_name(rule), config)
+        assert len(set(map(frozenset, map(np.flatnonzero, result.outside.pools.nodes)))) <= few[1] + 1
     theirs = {
         int(job): int(factor)
         for job, factor, known in zip(
@@ -285,13 +301,14 @@ def test_no_outside_job_is_passed_by_one_class_job_more_on_any_set_of_nodes_at_a
 
 
 @settings(max_examples=200, deadline=None)
-@given(queues, configs, st.data())
-def test_nor_in_later_cycles_over_writes_that_were_cut_short_and_priorities_that_drift(case, config, data):
+@given(queues, configs, bounds, st.data())
+def test_nor_in_later_cycles_over_writes_that_were_cut_short_and_priorities_that_drift(case, config, few, data):
     snapshot, sums = case
     explicit, factors = {}, {}
     applied = {}
     for cycle in range(3):
-        result = plan(snapshot, by_name("sjf" if cycle % 2 == 0 else "fifo"), config, History(applied))
+        with bounded(*few):
+            result = plan(snapshot, by_name("sjf" if cycle % 2 == 0 else "fifo"), config, History(applied))
         theirs = {
             int(job): int(factor)
             for job, factor, known in zip(
@@ -636,6 +653,34 @@ def peak(snapshot):
 def test_outside_jobs_of_many_priorities_take_no_more_memory_than_those_of_two():
     two, many = (peak(long_queue(6000, partition=partition)) for partition in ("a,b", "a,b,c"))
     assert many < 1.5 * two
+
+
+def lists(number, nodes=400):
+    return [f"n{k % nodes},n{(k // nodes + k + 1) % nodes}" for k in range(number)]
+
+
+def test_node_lists_that_users_make_up_take_no_more_memory_the_more_there_are():
+    def of(number):
+        snapshot = long_queue(2500, partition="a", exclude=lists(number, 1500), nodes=1500)
+        two = Category.of(["low", "low", "high", "high"] * 625)
+        return replace(snapshot, jobs=replace(snapshot.jobs, qos=two))
+
+    few, many = (peak(of(number)) for number in (pools.MOST_SETS, 2500))
+    assert many < 6 * few
+
+
+def test_one_user_with_many_node_lists_drives_nobody_else_out():
+    n = 2 * pools.MOST_SETS
+    names = [*(["mallory"] * n), "alice", "anna", "alice", "anna"]
+    own = [*lists(n), "n7,n300", "n7,n300", "", ""]
+    snapshot = long_queue(len(names), partition="a", exclude=own, nodes=400)
+    snapshot = replace(snapshot, jobs=replace(snapshot.jobs, user=Category.of(names)))
+    result = plan(snapshot, by_name("sjf"), settings_of())
+    left = result.scope.vetoed()[Veto.NODE_SETS]
+    assert len(left) == pools.MOST_SETS + 2, "two sets are others'"
+    assert {snapshot.jobs.user.value(row) for row in left} == {"mallory"}
+    job = int(snapshot.jobs.job_id[left[0]])
+    assert explain(record(result), job).veto.startswith("node-sets: the queue asks for more than 256 different sets")
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=20))
