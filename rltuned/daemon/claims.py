@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
-from rltuned.cluster.changes import Applied, Change, Field, JobStatus, OverSubscribe
+from rltuned.cluster.changes import MOVES, Applied, Change, Field, JobStatus, OverSubscribe
 from rltuned.cluster.hostlist import expand
 from rltuned.errors import SlurmParseError
 
@@ -242,7 +242,7 @@ def estranged(entry: Entry, of: Field, *, hidden: bool = False) -> Entry:
     applied = replace(entry.applied, foreign=True)
     doubts, before = entry.doubts, entry.previous.get(of)
     if not hidden:
-        if of in {Field.SITE_FACTOR, Field.PRIORITY}:
+        if of in MOVES:
             # Should slurmctld be killed before it saves what they did, ours is there again.
             before = claimed(entry.applied, of) or before
         if of is Field.EXC_NODES:
@@ -252,7 +252,7 @@ def estranged(entry: Entry, of: Field, *, hidden: bool = False) -> Entry:
         else:
             applied = take(applied, of, MULTIFACTOR if of is Field.PRIORITY else 0)
         doubts = _with(doubts, of, ())
-    kept = before if of in {Field.SITE_FACTOR, Field.PRIORITY} else None
+    kept = before if of in MOVES else None
     return replace(entry, applied=applied, doubts=doubts, previous=_remember(entry.previous, of, kept))
 
 

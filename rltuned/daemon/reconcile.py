@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from rltuned.cluster.changes import Change, Field, JobStatus, OverSubscribe
+from rltuned.cluster.changes import MOVES, Change, Field, JobStatus, OverSubscribe
 from rltuned.daemon.claims import (
     BAD_CONSTRAINTS,
     MULTIFACTOR,
@@ -182,7 +182,7 @@ def _settle(entry: Entry, status: JobStatus, now: float, *, explicit: bool, roll
     """
     for of, value in entry.previous.items():
         # A former factor or priority of ours is nobody else's choice; a neutral value, or the user's own nodes, may be.
-        unmistakable = of in {Field.SITE_FACTOR, Field.PRIORITY} and value != MULTIFACTOR
+        unmistakable = of in MOVES and value != MULTIFACTOR
         if (rollback or unmistakable) and same(of, shown(status, of), value):
             entry = rolled_back(entry, of)
     if not status.held:

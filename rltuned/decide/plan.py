@@ -12,6 +12,7 @@ import numpy.typing as npt
 from rltuned.cluster.changes import (
     MAX_FACTOR,
     MAX_PRIORITY,
+    MOVES,
     Applied,
     ApplyMode,
     Change,
@@ -499,7 +500,7 @@ def _in_turn(result: Plan, changes: list[Change]) -> tuple[Change, ...]:
     jobs, scope = result.snapshot.jobs, result.scope
     urgent = urgent_first(changes)
     turn = {id(change): place for place, change in enumerate(urgent)}
-    moves = {change.job_id: change for change in urgent if change.field in {Field.SITE_FACTOR, Field.PRIORITY}}
+    moves = {change.job_id: change for change in urgent if change.field in MOVES}
     rests_on: dict[int, tuple[int, ...]] = {}
     tiers = priority_tiers(result.snapshot, result.rows)
     for members in result.classes.members():
