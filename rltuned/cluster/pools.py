@@ -111,7 +111,7 @@ def _partly_down(snapshot: Snapshot) -> npt.NDArray[np.int64]:
     """By code of `JobTable.partition` (the last: none): the code + 1 where one of the partitions is down, else 0."""
     found = []
     for code, names in enumerate(snapshot.jobs.partition.names):
-        parts = [snapshot.partition_by_name.get(name) for name in names.split(",")]
+        parts = snapshot.partitions_of(names)
         found.append(code + 1 if any(part is not None and not part.up for part in parts) else 0)
     return np.array([*found, 0], dtype=np.int64)
 
@@ -119,10 +119,9 @@ def _partly_down(snapshot: Snapshot) -> npt.NDArray[np.int64]:
 def _of_partitions(snapshot: Snapshot, lists: Iterable[str]) -> Bools:
     """(M,) nodes of all partitions of these comma lists."""
     mask = np.zeros(len(snapshot.nodes), dtype=np.bool_)
-    for name in {name for names in lists for name in names.split(",")}:
-        partition = snapshot.partition_by_name.get(name)
-        if partition is not None:
-            mask[partition.nodes] = True
+    found = {part.name: part for names in lists for part in snapshot.partitions_of(names) if part is not None}
+    for partition in found.values():
+        mask[partition.nodes] = True
     return mask
 
 

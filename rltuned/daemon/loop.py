@@ -929,8 +929,8 @@ def _partition_shares(snapshot: Snapshot, changes: Sequence[Change]) -> dict[int
     for change in changes:
         if change.field is not Field.OVERSUBSCRIBE or (row := snapshot.jobs.row_of.get(change.job_id)) is None:
             continue
-        names = snapshot.jobs.partition.value(row).split(",")
-        found = {part.oversubscribe for name in names if (part := snapshot.partition_by_name.get(name)) is not None}
+        parts = snapshot.partitions_of(snapshot.jobs.partition.value(row))
+        found = {part.oversubscribe for part in parts if part is not None}
         shares[change.job_id] = found.pop() if len(found) == 1 else OverSubscribe.UNKNOWN
     return shares
 

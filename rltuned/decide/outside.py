@@ -91,7 +91,7 @@ class Outside:
         codes = np.full(len(nodes), -1, dtype=np.int64)
         codes[self.pools.pool_of] = jobs.partition.codes[self.scope.rows]
         for code, name in enumerate(jobs.partition.names):
-            parts = [self.snapshot.partition_by_name.get(part) for part in name.split(",")]
+            parts = self.snapshot.partitions_of(name)
             if any(part is not None and not part.up for part in parts):
                 up = np.zeros(nodes.shape[1], dtype=np.bool_)
                 for part in parts:
@@ -155,8 +155,7 @@ def _first_over(begin: Rows, end: Rows, size: int) -> Rows:
 
 
 def _tiers(snapshot: Snapshot, partitions: str) -> list[int]:
-    found = [snapshot.partition_by_name.get(name) for name in partitions.split(",")]
-    return sorted({part.priority_tier for part in found if part is not None})
+    return sorted({part.priority_tier for part in snapshot.partitions_of(partitions) if part is not None})
 
 
 class _Crossing(NamedTuple):

@@ -553,8 +553,8 @@ def _placement_changes(result: Plan, row: int, record: Applied | None, identity:
 
 def _isolation_counts(snapshot: Snapshot, partitions: str) -> bool:
     """Whether OverSubscribe=NO means something in each of these partitions: not under FORCE, nor under EXCLUSIVE."""
-    found = [snapshot.partition_by_name.get(name) for name in partitions.split(",")]
-    return all(part is not None and part.oversubscribe in {OverSubscribe.NO, OverSubscribe.YES} for part in found)
+    counts = {OverSubscribe.NO, OverSubscribe.YES}
+    return all(part is not None and part.oversubscribe in counts for part in snapshot.partitions_of(partitions))
 
 
 def _is_default(shown: str) -> bool:

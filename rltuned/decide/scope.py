@@ -207,7 +207,7 @@ def priority_tiers(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Ints:
     column = snapshot.jobs.partition
     tiers = []
     for name in column.names:
-        parts = [snapshot.partition_by_name.get(part) for part in name.split(",")]
+        parts = snapshot.partitions_of(name)
         values = {part.priority_tier if part else -1 for part in parts}
         tiers.append(values.pop() if len(values) == 1 else -1)
     return np.array([*tiers, -1], dtype=np.int64)[column.codes[rows]]
@@ -227,7 +227,7 @@ def _partition_down(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Bools:
     column = snapshot.jobs.partition
     down = []
     for name in column.names:
-        parts = [snapshot.partition_by_name.get(part) for part in name.split(",")]
+        parts = snapshot.partitions_of(name)
         down.append(all(part is not None and not part.up for part in parts))
     return np.array([*down, False], dtype=np.bool_)[column.codes[rows]]
 
