@@ -86,10 +86,9 @@ class Change:
     base: int = 0
     """Priority that Slurm alone gives the job."""
     turn: int = 0
-    """Place in the order of writing, as far as a plan has one: at each moment of it no outside job has lost anything."""
+    """Order of writing. After each step no outside job is worse off than under Slurm alone."""
     rests_on: tuple[int, ...] = ()
-    """Jobs that this change takes the place of, as far as an outside job stands between: ids of changes of an earlier turn.
-    Not to be written unless they have been."""
+    """Jobs that must be lowered before this change is written."""
 
 
 def urgent_first(changes: Sequence[Change]) -> list[Change]:

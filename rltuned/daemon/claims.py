@@ -294,7 +294,7 @@ def requeued(entry: Entry, status: JobStatus, *, ids_go_on: bool) -> Entry | Non
     """The entry of a job that ran and was requeued: same id, new submit time, our value still on it.
 
     None when it is, or may be, another job: ids start over when slurmctld loses its state. A job that was requeued and
-    held shows no site factor; it is the same job where `ids_go_on`: another job of the journal is still there as it was.
+    held shows no site factor. It is taken for the same job if another journal job kept its submit time (`ids_go_on`).
     """
     applied = entry.applied
     carries_factor = applied.site_factor != 0 and status.site_factor == applied.site_factor

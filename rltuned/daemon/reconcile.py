@@ -139,8 +139,8 @@ class Reconciler:
 def _slurmctld_went_back(journal: Journal, seen: Mapping[int, JobStatus]) -> bool:
     """Whether most jobs written last (at least two) carry their previous value: slurmctld lost its latest state.
 
-    A person changes some jobs; a killed slurmctld loses the last seconds of all of them, and nothing of the batches
-    before: so what counts is what was written since the oldest batch of which anything is back.
+    A person changes single jobs. A killed slurmctld loses all writes after some moment. So only writes since the oldest
+    one that was lost are counted.
     """
     written: list[tuple[float, bool]] = []
     for job, entry in journal.entries.items():

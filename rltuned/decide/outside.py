@@ -5,8 +5,8 @@ could run on these nodes than Slurm alone would have it. A class that exchanges 
 not which nodes its jobs can run on: a job that can run where an outside job can may come to stand before it in exchange
 for one that cannot.
 
-How it is kept: at the place of an outside job, each class job that rltuned has brought before it needs a class job that
-rltuned has brought behind it and that could run on all of these nodes, too (as far as the outside job could). Such a
+How it is kept. Take an outside job. For each class job that rltuned moved ahead of it, there must be a different class
+job that rltuned moved behind it. The second must fit on every node that the first shares with the outside job. Such a
 pairing makes the promise true for every set of nodes at once. Where none is found, the least wanted job stays behind the
 outside job.
 
@@ -30,8 +30,8 @@ from rltuned.decide.scope import Scope
 Rows = npt.NDArray[np.intp]
 
 EXACT_TURNS: Final = 64
-"""Raised jobs of a class for which the fewest jobs to be lowered first are looked for. A larger number of changes is only
-written at once where nothing limits the writes, and there all are lowered before any other is raised."""
+"""For the first 64 raised jobs of a class, the smallest set of jobs to lower first is searched. For the others, all are
+lowered first."""
 
 CELLS: Final = 2**19
 """Pairs of a type and a place that are counted at once: what bounds the memory."""
@@ -418,8 +418,7 @@ class Border:
         Args:
             priority: (n,) what the plan wants.
             order: members in the planned order: the last of it are held back first.
-            old: (n,) members behind whose own places no more of the class may come than Slurm alone would put there. Their
-                ranks allow for that already, but at Slurm's floor ties turn jobs round.
+            old: (n,) old members: their rank must not get worse through ties at Slurm's floor.
 
         Returns:
             (n,) the priorities, some of them lower, none below what Slurm alone gives; and (n,) the position of the

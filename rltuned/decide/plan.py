@@ -406,8 +406,8 @@ class _Class:
     def hold_back(self, wanted: Order) -> tuple[Ints, Order, npt.NDArray[np.intp]]:
         """Exact targets, the order that they make, and the outside job that each member was put behind (−1: none).
 
-        Those who are held back leave places free. Others get them, which may bring these before an outside job in turn:
-        the second time only holds back.
+        Jobs that are held back free places. Other jobs move up into them and may pass an outside job in turn, so a second
+        pass only holds back.
         """
         targets, behind, late = self._held(wanted)
         order = wanted
