@@ -33,6 +33,10 @@ class Field(enum.StrEnum):
     EXC_NODES = "ExcNodeList"
 
 
+MOVES: Final = frozenset({Field.SITE_FACTOR, Field.PRIORITY})
+"""Fields that move a job in the queue. `decide.mode` says which of them a plan changes."""
+
+
 class Outcome(enum.StrEnum):
     """What became of one change."""
 
@@ -82,10 +86,9 @@ class Change:
     base: int = 0
     """Priority that Slurm alone gives the job."""
     turn: int = 0
-    """Place in the order of writing, as far as a plan has one: at each moment of it no outside job has lost anything."""
+    """Order of writing. After each step no outside job is worse off than under Slurm alone."""
     rests_on: tuple[int, ...] = ()
-    """Jobs that this change takes the place of, as far as an outside job stands between: ids of changes of an earlier turn.
-    Not to be written unless they have been."""
+    """Jobs that must be lowered before this change is written."""
 
 
 def urgent_first(changes: Sequence[Change]) -> list[Change]:
@@ -98,7 +101,7 @@ def urgent_first(changes: Sequence[Change]) -> list[Change]:
     def present(change: Change) -> int:
         return change.base + int(change.before) if change.field is Field.SITE_FACTOR else int(change.before)
 
-    moves = [change for change in changes if change.field in {Field.SITE_FACTOR, Field.PRIORITY}]
+    moves = [change for change in changes if change.field in MOVES]
     by_present = sorted(moves, key=lambda change: (-present(change), change.job_id))
     place = {id(change): index for index, change in enumerate(by_present)}
     return sorted(changes, key=lambda change: min(change.position, place.get(id(change), change.position)))

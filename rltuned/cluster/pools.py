@@ -1,18 +1,30 @@
 """Which nodes could ever run a job: the pool that its supply, demand and fragmentation are measured against."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.constraint import compile_constraint
 from rltuned.cluster.hostlist import expand
-from rltuned.cluster.tables import Bools, Codes, NodeTable, Snapshot
+from rltuned.cluster.tables import Bools, Codes, JobTable, NodeTable, Snapshot
 from rltuned.errors import SlurmParseError
+
+Bits = npt.NDArray[np.uint8]
+"""Rows of Booleans, eight to a byte (`np.packbits`)."""
 
 _WIDE: Final = 2**31
 """Each code range has at most about as many values, and the product of two still fits into 64 bits."""
+
+
+MOST_REQUESTS: Final = 2048
+"""Distinct requests of which `bounded_pools` looks up the nodes. Partitions and features are few; each user can make up any
+number of node lists."""
+
+MOST_SETS: Final = 256
+"""Distinct node sets that `bounded_pools` tells apart. The guard at outside jobs (`decide.outside`) compares each with each."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +37,8 @@ class Pools:
     """(P, M) capable nodes, busy or not, usable or not."""
     gpu_type: Codes
     """(P,) column of `NodeTable.gpus` that the pool's jobs ask for, −1 any."""
+    rest: int = -1
+    """The pool of the jobs whose nodes were not looked up: all nodes of all their partitions. −1: there are none."""
 
 
 def job_pools(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Pools:
@@ -32,6 +46,120 @@ def job_pools(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Pools:
 
     Jobs that agree in all of these share a pool, so the result is small however long the queue.
     """
+    asked = _requests(snapshot, rows)
+    masks = _capable(snapshot, rows[asked.first], asked.gpu_type, asked.per_node)
+    return Pools(asked.of.astype(np.int32), masks, asked.gpu_type.astype(np.int32))
+
+
+def bounded_pools(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Pools:
+    """As `job_pools`, with a bound on the work and on the size: jobs with the rarest requests and node sets get no own pool.
+
+    Rare is what few users ask for, then few jobs. So one user with many node lists does not replace what many ask for.
+    """
+    asked = _requests(snapshot, rows)
+    common = _commonest(snapshot.jobs, rows, asked.of, MOST_REQUESTS)
+    kept = np.flatnonzero(common)
+    masks = _capable(snapshot, rows[asked.first[kept]], asked.gpu_type[kept], asked.per_node[kept])
+    if len(kept) > MOST_SETS:
+        pool_of = np.full(len(common), len(kept), dtype=np.intp)
+        pool_of[kept] = np.arange(len(kept))
+        # With a partition that is down, equal sets differ in what can be had of them (`decide.outside.Outside.kinds`).
+        sets = distinct_rows(masks)[1] * (len(snapshot.jobs.partition.names) + 1)
+        sets += _partly_down(snapshot)[snapshot.jobs.partition.codes[rows[asked.first[kept]]]]
+        number = np.append(np.unique(sets, return_inverse=True)[1], -1)[pool_of[asked.of]]
+        those = np.flatnonzero(number >= 0)
+        few = np.append(_commonest(snapshot.jobs, rows[those], number[those], MOST_SETS), False)
+        common[asked.of] = few[number]
+        still = common[kept]
+        kept, masks = kept[still], masks[still]
+    if len(kept) == len(common):
+        return Pools(asked.of.astype(np.int32), masks, asked.gpu_type.astype(np.int32))
+    pool_of = np.full(len(common), len(kept), dtype=np.int32)
+    pool_of[kept] = np.arange(len(kept))
+    pools = pool_of[asked.of].astype(np.int32)
+    names = {
+        snapshot.jobs.partition.names[code]
+        for code in np.unique(snapshot.jobs.partition.codes[rows[pools == len(kept)]])
+        if code >= 0
+    }
+    masks = np.concatenate((masks, _of_partitions(snapshot, names)[None]))
+    return Pools(pools, masks, np.append(asked.gpu_type[kept], -1).astype(np.int32), len(kept))
+
+
+def _commonest(jobs: JobTable, rows: npt.NDArray[np.intp], of: npt.NDArray[np.intp], most: int) -> Bools:
+    """Which groups of jobs are among the `most` common ones: of most users, then of most jobs, then of the oldest job.
+
+    Args:
+        jobs: the job table.
+        rows: (n,) rows.
+        of: (n,) the group of each; every number from 0 up occurs.
+        most: how many.
+    """
+    size = int(of.max(initial=-1)) + 1
+    if size <= most:
+        return np.ones(size, dtype=np.bool_)
+    span = len(jobs.user.names) + 1
+    users = np.bincount(np.unique(of.astype(np.int64) * span + jobs.user.codes[rows] + 1) // span, minlength=size)
+    oldest = np.full(size, np.iinfo(np.int64).max)
+    np.minimum.at(oldest, of, jobs.job_id[rows])
+    common = np.zeros(size, dtype=np.bool_)
+    common[np.lexsort((oldest, -np.bincount(of, minlength=size), -users))[:most]] = True
+    return common
+
+
+def _partly_down(snapshot: Snapshot) -> npt.NDArray[np.int64]:
+    """By code of `JobTable.partition` (the last: none): the code + 1 where one of the partitions is down, else 0."""
+    found = []
+    for code, names in enumerate(snapshot.jobs.partition.names):
+        parts = snapshot.partitions_of(names)
+        found.append(code + 1 if any(part is not None and not part.up for part in parts) else 0)
+    return np.array([*found, 0], dtype=np.int64)
+
+
+def _of_partitions(snapshot: Snapshot, lists: Iterable[str]) -> Bools:
+    """(M,) nodes of all partitions of these comma lists."""
+    mask = np.zeros(len(snapshot.nodes), dtype=np.bool_)
+    found = {part.name: part for names in lists for part in snapshot.partitions_of(names) if part is not None}
+    for partition in found.values():
+        mask[partition.nodes] = True
+    return mask
+
+
+def distinct_rows(rows: Bools) -> tuple[Bools, npt.NDArray[np.intp]]:
+    """The distinct rows of a (n, m) matrix in ascending order, and (n,) which of them each is: `np.unique` along an axis.
+
+    That compares field by field, 100 times slower than bits as one text.
+    """
+    first, of = distinct_bits(np.packbits(rows, axis=1))
+    return np.asarray(rows[first], dtype=np.bool_), of
+
+
+def distinct_bits(bits: Bits) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """As `distinct_rows`, of rows of packed bits: where each distinct row comes first, and (n,) which of them each is."""
+    bits = np.ascontiguousarray(bits)
+    whole = (
+        bits.view(np.dtype((np.void, max(bits.shape[1], 1)))).reshape(-1)
+        if bits.size
+        else np.zeros(len(bits), dtype="V1")
+    )
+    _, first, of = np.unique(whole, return_index=True, return_inverse=True)
+    return first.astype(np.intp), of.astype(np.intp)
+
+
+class _Requests(NamedTuple):
+    """The R distinct requests of n jobs."""
+
+    of: npt.NDArray[np.intp]
+    """(n,) request of each job."""
+    first: npt.NDArray[np.intp]
+    """(R,) position of a job that has it."""
+    gpu_type: npt.NDArray[np.int64]
+    """(R,) column of `NodeTable.gpus`; their number: a type that no node has; −1: any."""
+    per_node: npt.NDArray[np.int32]
+    """(R,) least GPUs that a node must have."""
+
+
+def _requests(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> _Requests:
     jobs, nodes = snapshot.jobs, snapshot.nodes
     types = {name: column for column, name in enumerate(nodes.gpu_types)}
     type_column = np.array([types.get(name, len(types)) for name in jobs.gpu_type.names] + [-1], dtype=np.int64)
@@ -55,9 +183,8 @@ def job_pools(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Pools:
             key, span = np.unique(key, return_inverse=True)[1].astype(np.int64), len(rows)
         if size > 1:
             key, span = key * size + codes, span * size
-    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    masks = _capable(snapshot, rows[first], wanted_type[first], per_node[first])
-    return Pools(inverse.astype(np.int32), masks, wanted_type[first].astype(np.int32))
+    _, first, of = np.unique(key, return_index=True, return_inverse=True)
+    return _Requests(of.astype(np.intp), first, wanted_type[first], per_node[first])
 
 
 def _capable(
@@ -65,14 +192,9 @@ def _capable(
 ) -> Bools:
     """(P, M) nodes that could run the jobs in `rows`, one of each kind."""
     jobs, nodes = snapshot.jobs, snapshot.nodes
-    # By code; the last row is for the code −1, no partition.
-    of_partition = np.zeros((len(jobs.partition.names) + 1, len(nodes)), dtype=np.bool_)
-    for code, names in enumerate(jobs.partition.names):
-        for name in names.split(","):
-            partition = snapshot.partition_by_name.get(name)
-            if partition is not None:
-                of_partition[code, partition.nodes] = True
-    masks = of_partition[jobs.partition.codes[rows]]
+    codes, of_code = np.unique(jobs.partition.codes[rows], return_inverse=True)
+    of_partition = [_of_partitions(snapshot, [jobs.partition.names[code]] if code >= 0 else ()) for code in codes]
+    masks = np.array(of_partition, dtype=np.bool_).reshape(len(codes), len(nodes))[of_code]
     # By type, then a type that no node has, then (as −1) any type.
     offered = np.zeros((len(nodes.gpu_types) + 2, len(nodes)), dtype=np.int32)
     offered[:-2] = nodes.gpus.T

@@ -287,6 +287,16 @@ class Snapshot:
         """Partition by name."""
         return {p.name: p for p in self.partitions}
 
+    @cached_property
+    def _partitions_of(self) -> dict[str, tuple[Partition | None, ...]]:
+        return {}
+
+    def partitions_of(self, names: str) -> tuple[Partition | None, ...]:
+        """The partitions of a comma list (`JobTable.partition`), in its order; None for each that is not listed."""
+        if (found := self._partitions_of.get(names)) is None:
+            found = self._partitions_of[names] = tuple(map(self.partition_by_name.get, names.split(",")))
+        return found
+
 
 def concatenate_nodes(per_job: Sequence[Sequence[int]]) -> tuple[Codes, Codes]:
     """Row pointer and flat index (`JobTable.node_ptr`, `node_idx`) from one list of node rows per job."""

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from rltuned.cluster.changes import (
     MAX_FACTOR,
     MAX_PRIORITY,
+    MOVES,
     Change,
     Field,
     JobStatus,
@@ -60,8 +61,6 @@ _STRANGE: Final = "what Slurm says of it cannot be understood"
 _NO_PLACE: Final = "the job whose place it takes has not been moved"
 SPARE: Final = 64
 """Changes that are looked at beside twice as many as fit: some jobs will have started, or be somebody else's."""
-
-MOVES: Final = frozenset({Field.SITE_FACTOR, Field.PRIORITY})
 
 
 def apply(
@@ -378,7 +377,7 @@ def settle(
     if of is Field.OVERSUBSCRIBE and answer.outcome is Outcome.APPLIED and value == OverSubscribe.UNKNOWN:
         # Recent releases show the same for a default job and an isolated one: scontrol's word counts.
         return Outcome.APPLIED, "accepted; this release does not show it", landed(entry, of, change.after, now)
-    if status.held and of in {Field.SITE_FACTOR, Field.PRIORITY}:
+    if status.held and of in MOVES:
         return Outcome.HELD, _HELD, entry
     if answer.outcome is Outcome.DENIED:
         return Outcome.DENIED, answer.message, refused(entry, change)

@@ -5,6 +5,7 @@ import enum
 import math
 import os
 import pwd
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -212,7 +213,7 @@ def examine(reader: SlurmReader, config: Config, clock: Clock, names: frozenset[
         # All that a cycle reads: what cannot be understood would otherwise show in the daemon's log only.
         snapshot = reader.snapshot(now)
         gpus = int(snapshot.nodes.gpus.sum())
-        findings.append(answers(snapshot))
+        findings += [answers(snapshot), *node_sets(snapshot)]
     except SlurmParseError as error:
         findings.append(Finding(Severity.ERROR, "answers", f"no cycle is possible: {error}", _REPORT))
     except SlurmError as error:
@@ -271,6 +272,21 @@ def answers(snapshot: "Snapshot") -> Finding:
     named = "; ".join(map(str, unread.rows[:_NAMED])) + ("; …" if len(unread) > _NAMED else "")
     cause = f"{len(unread)} rows of Slurm's answers cannot be understood and are left alone ({counts}): {named}"
     return Finding(Severity.WARNING, "answers", cause, _REPORT)
+
+
+def node_sets(snapshot: "Snapshot") -> list[Finding]:
+    """Whether jobs are left alone because the queue asks for more sets of nodes than are compared."""
+    from rltuned.cluster.pools import MOST_SETS, bounded_pools  # noqa: PLC0415 - NumPy, as the snapshot
+
+    jobs = snapshot.jobs
+    pools = bounded_pools(snapshot, jobs.pending)
+    users = Counter(jobs.user.value(int(row)) for row in jobs.pending[pools.pool_of == pools.rest])
+    if not users:
+        return []
+    named = ", ".join(f"{user} {count}" for user, count in users.most_common(_NAMED))
+    cause = f"{users.total()} pending jobs are left alone (node-sets): the queue asks for more than {MOST_SETS} sets of nodes"
+    remedy = "these users' node lists (--exclude, --nodelist) may be a constraint (--constraint) instead"
+    return [Finding(Severity.WARNING, "node sets", f"{cause}; most are of {named}", remedy)]
 
 
 def _verdict(gpus: int | None, config: Config, now: float) -> list[Finding]:

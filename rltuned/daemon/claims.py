@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
-from rltuned.cluster.changes import Applied, Change, Field, JobStatus, OverSubscribe
+from rltuned.cluster.changes import MOVES, Applied, Change, Field, JobStatus, OverSubscribe
 from rltuned.cluster.hostlist import expand
 from rltuned.errors import SlurmParseError
 
@@ -252,7 +252,7 @@ def estranged(entry: Entry, of: Field, *, hidden: bool = False) -> Entry:
     applied = replace(entry.applied, foreign=True)
     doubts, before = entry.doubts, entry.previous.get(of)
     if not hidden:
-        if of in {Field.SITE_FACTOR, Field.PRIORITY}:
+        if of in MOVES:
             # Should slurmctld be killed before it saves what they did, ours is there again.
             before = claimed(entry.applied, of) or before
         if of is Field.EXC_NODES:
@@ -262,7 +262,7 @@ def estranged(entry: Entry, of: Field, *, hidden: bool = False) -> Entry:
         else:
             applied = take(applied, of, MULTIFACTOR if of is Field.PRIORITY else 0)
         doubts = _with(doubts, of, ())
-    kept = before if of in {Field.SITE_FACTOR, Field.PRIORITY} else None
+    kept = before if of in MOVES else None
     return replace(entry, applied=applied, doubts=doubts, previous=_remember(entry.previous, of, kept))
 
 
@@ -304,7 +304,7 @@ def requeued(entry: Entry, status: JobStatus, *, ids_go_on: bool) -> Entry | Non
     """The entry of a job that ran and was requeued: same id, new submit time, our value still on it.
 
     None when it is, or may be, another job: ids start over when slurmctld loses its state. A job that was requeued and
-    held shows no site factor; it is the same job where `ids_go_on`: another job of the journal is still there as it was.
+    held shows no site factor. It is taken for the same job if another journal job kept its submit time (`ids_go_on`).
     """
     applied = entry.applied
     carries_factor = applied.site_factor != 0 and status.site_factor == applied.site_factor

@@ -96,5 +96,5 @@ class Moment:
         if self.host != then.host:
             return abs(self.time - then.time)
         passed = self.monotonic - then.monotonic
-        # A restart that cannot be seen: what is taken for young is found to be old as soon as it would be.
+        # A reboot is not visible here. The heartbeat may look young at first, but becomes stale after the usual time.
         return passed if passed >= 0 else float("inf")

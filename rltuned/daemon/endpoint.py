@@ -1,9 +1,8 @@
 """``/metrics`` by HTTP: one thread, a bounded number of connections, each for a few seconds.
 
-Whoever can connect can also open connections and say nothing, send a byte now and then, or never read the answer. That
-costs a descriptor for some seconds and nothing else: no thread, no memory that grows, and no scrape, because a
-connection too many closes the one that has been open longest. Who may connect is decided by the address that is
-listened on, a firewall, TLS with client certificates, and names with passwords; the last two as Prometheus' own web
+Whoever can connect can also open connections and say nothing, send a byte now and then, or never read the answer. It
+costs a descriptor for some seconds. Scrapes still get through: a new connection beyond the limit closes the oldest.
+There is no thread and no growing memory behind a connection. Who may connect is decided by the address that is listened on, a firewall, TLS with client certificates, and names with passwords; the last two as Prometheus' own web
 configuration has them.
 """
 

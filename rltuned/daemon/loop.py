@@ -17,12 +17,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from rltuned.cluster.changes import Applied, Change, Field, History, JobStatus, Outcome, OverSubscribe, WriteResult
+from rltuned.cluster.changes import (
+    MOVES,
+    Applied,
+    Change,
+    Field,
+    History,
+    JobStatus,
+    Outcome,
+    OverSubscribe,
+    WriteResult,
+)
 from rltuned.cluster.tables import Snapshot
 from rltuned.cluster.unread import RowKind, Unread
 from rltuned.config import Config, PolicySection, Stage
 from rltuned.daemon import handsoff
-from rltuned.daemon.apply import MOVES, Result, apply, not_moved
+from rltuned.daemon.apply import Result, apply, not_moved
 from rltuned.daemon.breaker import Breaker
 from rltuned.daemon.budget import SNAPSHOT_RPCS, STATUS_RPCS, Budget
 from rltuned.daemon.checks import Finding, blocking, prerequisites
@@ -983,8 +993,8 @@ def _partition_shares(snapshot: Snapshot, changes: Sequence[Change]) -> dict[int
     for change in changes:
         if change.field is not Field.OVERSUBSCRIBE or (row := snapshot.jobs.row_of.get(change.job_id)) is None:
             continue
-        names = snapshot.jobs.partition.value(row).split(",")
-        found = {part.oversubscribe for name in names if (part := snapshot.partition_by_name.get(name)) is not None}
+        parts = snapshot.partitions_of(snapshot.jobs.partition.value(row))
+        found = {part.oversubscribe for part in parts if part is not None}
         shares[change.job_id] = found.pop() if len(found) == 1 else OverSubscribe.UNKNOWN
     return shares
 

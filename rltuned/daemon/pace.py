@@ -8,7 +8,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from rltuned.daemon.clock import Clock
 
 SET: Final = 0.005
-"""Seconds by which the two clocks part before it is made up for. Less is the time between reading one and the other."""
+"""Smaller differences between the clocks (seconds) are ignored: they are the time between reading one and the other."""
 
 
 class SteadyScheduler(BackgroundScheduler):  # type: ignore[misc]  # APScheduler has no annotations

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from rltuned.cluster.changes import Change, Field, JobStatus, OverSubscribe
+from rltuned.cluster.changes import MOVES, Change, Field, JobStatus, OverSubscribe
 from rltuned.daemon.claims import (
     BAD_CONSTRAINTS,
     MULTIFACTOR,
@@ -140,8 +140,8 @@ class Reconciler:
 def _slurmctld_went_back(journal: Journal, seen: Mapping[int, JobStatus]) -> bool:
     """Whether most jobs written last (at least two) carry their previous value: slurmctld lost its latest state.
 
-    A person changes some jobs; a killed slurmctld loses the last seconds of all of them, and nothing of the batches
-    before: so what counts is what was written since the oldest batch of which anything is back.
+    A person changes single jobs. A killed slurmctld loses all writes after some moment. So only writes since the oldest
+    one that was lost are counted.
     """
     written: list[tuple[float, bool]] = []
     for job, entry in journal.entries.items():
@@ -183,7 +183,7 @@ def _settle(entry: Entry, status: JobStatus, now: float, *, explicit: bool, roll
     """
     for of, value in entry.previous.items():
         # A former factor or priority of ours is nobody else's choice; a neutral value, or the user's own nodes, may be.
-        unmistakable = of in {Field.SITE_FACTOR, Field.PRIORITY} and value != MULTIFACTOR
+        unmistakable = of in MOVES and value != MULTIFACTOR
         if (rollback or unmistakable) and same(of, shown(status, of), value):
             entry = rolled_back(entry, of)
     if not status.held:

@@ -5,8 +5,8 @@ could run on these nodes than Slurm alone would have it. A class that exchanges 
 not which nodes its jobs can run on: a job that can run where an outside job can may come to stand before it in exchange
 for one that cannot.
 
-How it is kept: at the place of an outside job, each class job that rltuned has brought before it needs a class job that
-rltuned has brought behind it and that could run on all of these nodes, too (as far as the outside job could). Such a
+How it is kept. Take an outside job. For each class job that rltuned moved ahead of it, there must be a different class
+job that rltuned moved behind it. The second must fit on every node that the first shares with the outside job. Such a
 pairing makes the promise true for every set of nodes at once. Where none is found, the least wanted job stays behind the
 outside job.
 
@@ -17,12 +17,12 @@ stands before all jobs without one. An array counts as many jobs as it has tasks
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.pools import Pools
+from rltuned.cluster.pools import Bits, Pools, distinct_bits, distinct_rows
 from rltuned.cluster.tables import Bools, Ints, Snapshot
 from rltuned.decide.ranks import Order, ranks_of
 from rltuned.decide.scope import Scope
@@ -30,8 +30,11 @@ from rltuned.decide.scope import Scope
 Rows = npt.NDArray[np.intp]
 
 EXACT_TURNS: Final = 64
-"""Raised jobs of a class for which the fewest jobs to be lowered first are looked for. A larger number of changes is only
-written at once where nothing limits the writes, and there all are lowered before any other is raised."""
+"""For the first 64 raised jobs of a class, the smallest set of jobs to lower first is searched. For the others, all are
+lowered first."""
+
+CELLS: Final = 2**19
+"""Pairs of a type and a place that are counted at once: what bounds the memory."""
 
 FAR: Final = 256
 """Moves of a class that are looked at one by one because they may be long: as many as a policy can see."""
@@ -77,28 +80,28 @@ class Outside:
         return np.maximum(self.snapshot.jobs.array_tasks[self.scope.rows].astype(np.int64), 1)
 
     @cached_property
-    def kinds(self) -> tuple[Rows, Rows, Bools]:
+    def kinds(self) -> tuple[Rows, Rows, Bits]:
         """Kinds of node sets.
 
         Returns:
             (P,) the kind of each job: the nodes that it is told to want; (P,) those that it can get: none by way of a
-            partition that is down; and (K, A) which groups of nodes, each alike to all jobs, are in each kind.
+            partition that is down; and (K, ⌈A/8⌉) which groups of nodes, each alike to all jobs, are in each kind, as bits.
         """
         jobs, nodes = self.snapshot.jobs, self.pools.nodes.copy()
         codes = np.full(len(nodes), -1, dtype=np.int64)
         codes[self.pools.pool_of] = jobs.partition.codes[self.scope.rows]
         for code, name in enumerate(jobs.partition.names):
-            parts = [self.snapshot.partition_by_name.get(part) for part in name.split(",")]
+            parts = self.snapshot.partitions_of(name)
             if any(part is not None and not part.up for part in parts):
                 up = np.zeros(nodes.shape[1], dtype=np.bool_)
                 for part in parts:
                     if part is not None and part.up:
                         up[part.nodes] = True
                 nodes[codes == code] &= up
-        groups = distinct_rows(np.concatenate((self.pools.nodes, nodes)).T)[0].T
-        kinds, of = distinct_rows(groups)
+        bits = np.packbits(distinct_rows(np.concatenate((self.pools.nodes, nodes)).T)[0].T, axis=1)
+        first, of = distinct_bits(bits)
         wanted, can_get = np.split(of, 2)
-        return wanted[self.pools.pool_of], can_get[self.pools.pool_of], kinds
+        return wanted[self.pools.pool_of], can_get[self.pools.pool_of], bits[first]
 
     @cached_property
     def _places(self) -> tuple[Rows, Ints, Ints]:
@@ -135,24 +138,35 @@ class Outside:
         return Border(self, members, job[kept], key[kept])
 
 
-def distinct_rows(rows: Bools) -> tuple[Bools, Rows]:
-    """The distinct rows of a (n, m) matrix in ascending order, and (n,) which of them each is: `np.unique` along an axis.
+def _first_over(begin: Rows, end: Rows, size: int) -> Rows:
+    """(size,) the first of n non-empty intervals [begin, end) that covers each place; n where none does.
 
-    That compares field by field, 100 times slower than bits as one text.
+    Each interval is two overlapping blocks whose length is a power of two. Blocks are halved, the longest first.
     """
-    bits = np.ascontiguousarray(np.packbits(rows, axis=1))
-    whole = (
-        bits.view(np.dtype((np.void, max(bits.shape[1], 1)))).reshape(-1)
-        if bits.size
-        else np.zeros(len(rows), dtype="V1")
-    )
-    _, first, of = np.unique(whole, return_index=True, return_inverse=True)
-    return np.asarray(rows[first], dtype=np.bool_), of.astype(np.intp)
+    first = np.full(size, len(begin), dtype=np.intp)
+    power = np.frexp(end - begin)[1] - 1
+    for exponent in range(int(power.max(initial=-1)), -1, -1):
+        half = 1 << exponent
+        these = np.flatnonzero(power == exponent)
+        first[half:] = np.minimum(first[half:], first[:-half])
+        for starts in (begin[these], end[these] - half):
+            np.minimum.at(first, starts, these)
+    return first
 
 
 def _tiers(snapshot: Snapshot, partitions: str) -> list[int]:
-    found = [snapshot.partition_by_name.get(name) for name in partitions.split(",")]
-    return sorted({part.priority_tier for part in found if part is not None})
+    return sorted({part.priority_tier for part in snapshot.partitions_of(partitions) if part is not None})
+
+
+class _Crossing(NamedTuple):
+    """Jobs that cross places of the queue."""
+
+    moved: Rows
+    """(m,) which of the moved jobs of the class."""
+    since: Ints
+    """(m,) the key from which each moves up (or, if it is lowered, to which it moves down)."""
+    until: Ints
+    """(m,) the key to which (or from which) it does."""
 
 
 @dataclass(frozen=True)
@@ -168,49 +182,70 @@ class _Group:
     """(L,) the outside job; −1: a job of the class itself."""
     tasks: Ints
     """(m,) how many each moved job of the class counts for."""
-    type_of: Rows
-    """(m,) type of each moved job: equal node sets, as far as they are the outside jobs'. −1: none in common."""
-    types: Bools
-    """(T, A) groups of nodes in the node set of each type."""
+    kind_of: Rows
+    """(m,) kind of each moved job's node set."""
+    type_of_kind: Rows
+    """Type of each kind: equal node sets, as far as they are the outside jobs'. −1: none in common."""
+    types: Bits
+    """(T, ⌈A/8⌉) groups of nodes in the node set of each type, as bits."""
+
+    @property
+    def type_of(self) -> Rows:
+        """(m,) type of each moved job."""
+        return self.type_of_kind[self.kind_of]
 
     @cached_property
     def size(self) -> Ints:
         """(T,) how many groups of nodes each type has."""
-        return np.asarray(self.types.sum(axis=1))
+        return np.asarray(np.bitwise_count(self.types).sum(axis=1), dtype=np.int64)
 
     @cached_property
     def _holders(self) -> dict[int, tuple[int, ...]]:
         return {}
 
-    @cached_property
-    def _without(self) -> npt.NDArray[np.uint8]:
-        """(T, ⌈A/8⌉) groups of nodes that each type lacks, as bits."""
-        return np.packbits(~self.types, axis=1)
-
     def holders(self, kind: int) -> tuple[int, ...]:
         """Types whose node sets contain this type's: itself, then the smallest first. Few types of a long queue need it."""
         if kind not in self._holders:
-            contained = ~(self._without & np.packbits(self.types[kind])).any(axis=1)
+            contained = ~(~self.types & self.types[kind]).any(axis=1)
             others = sorted(
                 np.flatnonzero(contained).tolist(), key=lambda other: (other != kind, int(self.size[other]))
             )
             self._holders[kind] = tuple(others)
         return self._holders[kind]
 
-    def counts(self, moved: Rows, since: Ints, until: Ints) -> Ints:
-        """(T, L) how many cross each place: those of the moved jobs, from the key `since` up to `until` each."""
-        shape = len(self.types) + 1, len(self.key) + 1
-        of, tasks = self.type_of[moved], self.tasks[moved]
-        first = self.key.searchsorted(since, side="right")
-        last = np.maximum(self.key.searchsorted(until), first)
+    def counts(self, crossing: "_Crossing", places: slice) -> Ints:
+        """(T, l) how many cross each of these places."""
+        key = self.key[places]
+        shape = len(self.types) + 1, len(key) + 1
+        of, tasks = self.type_of[crossing.moved], self.tasks[crossing.moved]
+        first = key.searchsorted(crossing.since, side="right")
+        last = np.maximum(key.searchsorted(crossing.until), first)
         # The last row is of those of no type, −1.
         begin, end = (np.where(of < 0, shape[0] - 1, of) * shape[1] + place for place in (first, last))
         steps = np.bincount(begin, weights=tasks, minlength=shape[0] * shape[1])
         steps -= np.bincount(end, weights=tasks, minlength=shape[0] * shape[1])
         return np.cumsum(steps.reshape(shape), axis=1)[:-1, :-1].astype(np.int64)
 
-    def lacking(self, ahead: Ints, behind: Ints) -> Bools:
-        """(L,) places where the (T, L) jobs brought ahead cannot be paired with those brought behind."""
+    def count(self, crossing: "_Crossing", key: int) -> list[int]:
+        """(T,) how many cross the place with this key."""
+        these = crossing.moved[(crossing.since < key) & (key < crossing.until)]
+        of, size = self.type_of[these], len(self.types)
+        found = np.bincount(np.where(of < 0, size, of), self.tasks[these], size + 1)
+        counts: list[int] = found[:-1].astype(np.int64).tolist()
+        return counts
+
+    def lacking(self, ahead: "_Crossing", behind: "_Crossing", first: int, last: int) -> list[int]:
+        """Places from `first` up to `last` where the jobs brought ahead cannot be paired with those brought behind."""
+        found: list[int] = []
+        step = max(CELLS // len(self.types), 1)
+        for start in range(first, last, step):
+            places = slice(start, min(start + step, last))
+            lacking = self._unpaired(self.counts(ahead, places), self.counts(behind, places))
+            found += (start + np.flatnonzero(lacking)).tolist()
+        return found
+
+    def _unpaired(self, ahead: Ints, behind: Ints) -> Bools:
+        """(l,) places where the (T, l) jobs brought ahead cannot be paired with those brought behind."""
         lacking: Bools = np.asarray((ahead > behind).any(axis=0), dtype=np.bool_)
         places = np.flatnonzero(lacking)
         if len(places) and len(self.types) > 1:
@@ -320,14 +355,15 @@ class Border:
         kinds, of_kind = np.unique(can_get[self.members[moved]], return_inverse=True)
         groups = []
         for one in np.unique(wanted[job]):
-            types, of = distinct_rows(nodes[kinds] & nodes[one])
-            shared = types.any(axis=1)
-            number = np.where(shared, np.cumsum(shared) - 1, -1)[of[of_kind]]
-            types = types[shared]
+            both = nodes[kinds] & nodes[one]
+            distinct, of = distinct_bits(both)
+            shared = both[distinct].any(axis=1)
+            number = np.where(shared, np.cumsum(shared) - 1, -1)[of]
+            types = both[distinct[shared]]
             if not len(types):
                 continue
             these = np.flatnonzero(wanted[job] == one)
-            groups.append(_Group(key[these], job[these], tasks, number, types))
+            groups.append(_Group(key[these], job[these], tasks, of_kind, number, types))
         return groups
 
     def _around(self, since: Ints, until: Ints, breaks: Ints) -> tuple[Rows, Ints]:
@@ -343,16 +379,23 @@ class Border:
         job, key = self.job[first:last], self.key[first:last]
         outside, scope = self.outside, self.outside.scope
         extra: list[tuple[Rows, Ints]] = []
+        wanted = outside.kinds[0]
         partitions = outside.snapshot.jobs.partition
         many = np.array([name.count(",") >= 2 for name in partitions.names] + [False], dtype=np.bool_)
         spread = many[partitions.codes[scope.rows[self.job]]] & (scope.least[self.job] < scope.base[self.job])
-        for at in np.unique(self.job[spread]):
-            low, high = outside.keys(np.array([scope.least[at], scope.base[at]]), np.array([at, at]))
-            between = np.unique(breaks[(breaks > low) & (breaks < high)]) + 1
-            extra.append((np.full(len(between), at), between))
+        several = np.unique(self.job[spread])
+        starts = np.unique(breaks[(breaks >= lowest) & (breaks < highest)])
+        begin = np.searchsorted(starts, outside.keys(scope.least[several], several), side="right")
+        end = np.searchsorted(starts, outside.keys(scope.base[several], several))
+        for kind in np.unique(wanted[several]):
+            # One job of each kind is enough at each place, however many have it.
+            of = np.flatnonzero((wanted[several] == kind) & (begin < end))
+            first = _first_over(begin[of], end[of], len(starts))
+            covered = np.flatnonzero(first < len(of))
+            extra.append((several[of[first[covered]]], starts[covered] + 1))
         if outside.snapshot.reserve_from > 0:
             without = scope.base[self.job] < outside.snapshot.reserve_from
-            kinds = outside.kinds[0][self.job[without]]
+            kinds = wanted[self.job[without]]
             one_of_each = self.job[without][np.unique(kinds, return_index=True)[1]]
             extra.append(
                 (
@@ -375,8 +418,7 @@ class Border:
         Args:
             priority: (n,) what the plan wants.
             order: members in the planned order: the last of it are held back first.
-            old: (n,) members behind whose own places no more of the class may come than Slurm alone would put there. Their
-                ranks allow for that already, but at Slurm's floor ties turn jobs round.
+            old: (n,) old members: their rank must not get worse through ties at Slurm's floor.
 
         Returns:
             (n,) the priorities, some of them lower, none below what Slurm alone gives; and (n,) the position of the
@@ -400,22 +442,24 @@ class Border:
                     np.full(len(own), -1),
                     once,
                     np.zeros(len(moved), dtype=np.intp),
-                    np.ones((1, 1), dtype=np.bool_),
+                    np.zeros(1, dtype=np.intp),
+                    np.ones((1, 1), dtype=np.uint8),
                 )
             )
         wanted = ranks_of(order)[up]
         flagged: list[tuple[int, int, int]] = []
-        behind: list[Ints] = []
+        ahead, behind = _Crossing(rising, since, until), _Crossing(falling, low_since, low_until)
         for number, group in enumerate(groups):
-            behind.append(group.counts(falling, low_since, low_until))
-            lacking = np.flatnonzero(group.lacking(group.counts(rising, since, until), behind[-1]))
-            flagged += [(int(group.key[place]), number, int(place)) for place in lacking]
+            lacking = group.lacking(ahead, behind, 0, len(group.key))
+            flagged += [(int(group.key[place]), number, place) for place in lacking]
         # From the front: who is put behind a place no longer crosses what is ahead of it, and nothing else changes.
         for key, number, place in sorted(flagged, reverse=True):
             group = groups[number]
             types = group.type_of[rising]
             crossing = np.flatnonzero((since < key) & (key < until) & (types >= 0))
-            left = behind[number][:, place].tolist()
+            if not len(crossing):
+                continue
+            left = group.count(behind, key)
             for one in crossing[np.argsort(wanted[crossing])].tolist():
                 if group.paired(int(types[one]), int(group.tasks[one]), left):
                     continue
@@ -500,16 +544,15 @@ class _Turns:
         """The first place that this raised member crosses and where those ahead cannot be paired with those behind."""
         up, since, until = self._border.ahead(self._now)
         down, low_since, low_until = self._border.behind(self._now)
+        ahead, behind = _Crossing(self._row[up], since, until), _Crossing(self._row[down], low_since, low_until)
         found: tuple[_Group, int] | None = None
         for group in self._groups:
             first, last = (int(group.key.searchsorted(key[member])) for key in (self._from, self._goal))
             if first == last or group.type_of[self._row[member]] < 0:
                 continue
-            ahead = group.counts(self._row[up], since, until)
-            behind = group.counts(self._row[down], low_since, low_until)
-            lacking = np.flatnonzero(group.lacking(ahead[:, first:last], behind[:, first:last]))
-            if len(lacking) and (found is None or group.key[first + lacking[-1]] > found[0].key[found[1]]):
-                found = group, int(first + lacking[-1])
+            lacking = group.lacking(ahead, behind, first, last)
+            if lacking and (found is None or group.key[lacking[-1]] > found[0].key[found[1]]):
+                found = group, lacking[-1]
         return found
 
     def _make_room(self, members: Rows, group: _Group, key: int) -> Bools:

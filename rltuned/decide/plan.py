@@ -12,6 +12,7 @@ import numpy.typing as npt
 from rltuned.cluster.changes import (
     MAX_FACTOR,
     MAX_PRIORITY,
+    MOVES,
     Applied,
     ApplyMode,
     Change,
@@ -21,7 +22,7 @@ from rltuned.cluster.changes import (
     urgent_first,
 )
 from rltuned.cluster.hostlist import compress
-from rltuned.cluster.pools import Pools, job_pools
+from rltuned.cluster.pools import Pools, bounded_pools
 from rltuned.cluster.tables import Category, Floats, Ints, JobTable, Snapshot
 from rltuned.config import Config, DecideSection, PlacementApply
 from rltuned.decide.classes import Classes, classify
@@ -142,7 +143,7 @@ def plan(
     history = _of_these_jobs(history or History(), snapshot.jobs)
     snapshot = _as_users_asked(snapshot, history)
     jobs = snapshot.jobs
-    pools = job_pools(snapshot, jobs.pending)
+    pools = bounded_pools(snapshot, jobs.pending)
     scope = examine(snapshot, pools, config, history)
     managed = scope.managed
     rows, base = scope.rows[managed], scope.base[managed]
@@ -405,8 +406,8 @@ class _Class:
     def hold_back(self, wanted: Order) -> tuple[Ints, Order, npt.NDArray[np.intp]]:
         """Exact targets, the order that they make, and the outside job that each member was put behind (−1: none).
 
-        Those who are held back leave places free. Others get them, which may bring these before an outside job in turn:
-        the second time only holds back.
+        Jobs that are held back free places. Other jobs move up into them and may pass an outside job in turn, so a second
+        pass only holds back.
         """
         targets, behind, late = self._held(wanted)
         order = wanted
@@ -499,7 +500,7 @@ def _in_turn(result: Plan, changes: list[Change]) -> tuple[Change, ...]:
     jobs, scope = result.snapshot.jobs, result.scope
     urgent = urgent_first(changes)
     turn = {id(change): place for place, change in enumerate(urgent)}
-    moves = {change.job_id: change for change in urgent if change.field in {Field.SITE_FACTOR, Field.PRIORITY}}
+    moves = {change.job_id: change for change in urgent if change.field in MOVES}
     rests_on: dict[int, tuple[int, ...]] = {}
     tiers = priority_tiers(result.snapshot, result.rows)
     for members in result.classes.members():
@@ -552,8 +553,8 @@ def _placement_changes(result: Plan, row: int, record: Applied | None, identity:
 
 def _isolation_counts(snapshot: Snapshot, partitions: str) -> bool:
     """Whether OverSubscribe=NO means something in each of these partitions: not under FORCE, nor under EXCLUSIVE."""
-    found = [snapshot.partition_by_name.get(name) for name in partitions.split(",")]
-    return all(part is not None and part.oversubscribe in {OverSubscribe.NO, OverSubscribe.YES} for part in found)
+    counts = {OverSubscribe.NO, OverSubscribe.YES}
+    return all(part is not None and part.oversubscribe in counts for part in snapshot.partitions_of(partitions))
 
 
 def _is_default(shown: str) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.changes import ApplyMode, History
-from rltuned.cluster.pools import Pools
+from rltuned.cluster.pools import MOST_REQUESTS, MOST_SETS, Pools
 from rltuned.cluster.tables import Bools, Category, Ints, JobTable, Snapshot
 from rltuned.config import Config, ScopeSection, Stage
 
@@ -31,6 +31,7 @@ class Veto(enum.StrEnum):
     RESERVATION = "reservation"
     SEVERAL_TIERS = "several-tiers"
     SEVERAL_PRIORITIES = "several-priorities"
+    NODE_SETS = "node-sets"
     NEVER_RUNS = "never-runs"
     BLOCKED = "blocked"
     CANARY = "canary"
@@ -55,6 +56,10 @@ MEANING: dict[Veto, str] = {
     Veto.SEVERAL_TIERS: "it asks for partitions of different priority tiers",
     Veto.SEVERAL_PRIORITIES: (
         "its partitions give it different priorities; an explicit one (decide.mode = priority) would be the same in all"
+    ),
+    Veto.NODE_SETS: (
+        f"the queue asks for more than {MOST_SETS} different sets of nodes (or {MOST_REQUESTS} combinations of partition, "
+        "features, GPUs and node lists), and few ask for this one; only the most common ones are compared"
     ),
     Veto.NEVER_RUNS: "no node of its partitions can ever satisfy the request; moving it forward would only block others",
     Veto.BLOCKED: (
@@ -137,6 +142,7 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, history: History) 
     apply(Veto.SEVERAL_TIERS, priority_tiers(snapshot, rows) < 0)
     if config.decide.mode is ApplyMode.PRIORITY:
         apply(Veto.SEVERAL_PRIORITIES, known & (jobs.base_least[rows] < jobs.base[rows]))
+    apply(Veto.NODE_SETS, pools.pool_of == pools.rest)
     capable = pools.nodes.sum(axis=1)
     apply(Veto.NEVER_RUNS, capable[pools.pool_of] < np.maximum(jobs.nodes[rows], 1))
     able = (pools.nodes & snapshot.nodes.usable).sum(axis=1)
@@ -201,7 +207,7 @@ def priority_tiers(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Ints:
     column = snapshot.jobs.partition
     tiers = []
     for name in column.names:
-        parts = [snapshot.partition_by_name.get(part) for part in name.split(",")]
+        parts = snapshot.partitions_of(name)
         values = {part.priority_tier if part else -1 for part in parts}
         tiers.append(values.pop() if len(values) == 1 else -1)
     return np.array([*tiers, -1], dtype=np.int64)[column.codes[rows]]
@@ -221,7 +227,7 @@ def _partition_down(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Bools:
     column = snapshot.jobs.partition
     down = []
     for name in column.names:
-        parts = [snapshot.partition_by_name.get(part) for part in name.split(",")]
+        parts = snapshot.partitions_of(name)
         down.append(all(part is not None and not part.up for part in parts))
     return np.array([*down, False], dtype=np.bool_)[column.codes[rows]]
 

@@ -491,12 +491,6 @@ def array_tasks(value: str) -> int:
     return total
 
 
-def het_offset(value: str) -> tuple[int, int]:
-    """Leader id and offset of a het component's name ``14+1``; (id, 0) of a plain id."""
-    leader, plus, offset = value.partition("+")
-    return job_id(leader), (integer(offset) if plus else 0)
-
-
 def depends(value: str) -> bool:
     """Whether a dependency (squeue ``Dependency``) is still open: ``afterok:12(unfulfilled)``, ``singleton`` …"""
     return value not in NOTHING

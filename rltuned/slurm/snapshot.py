@@ -321,9 +321,9 @@ def build_jobs(
 ) -> JobTable:
     """The job table from squeue's columns, excluded nodes and factors by job id.
 
-    A job that cannot be understood (also one that appears twice, or runs on an unknown node) goes into `unread`. While it
-    waits, it has its row, with nothing in the columns that were not understood: it is there, and waits before or behind
-    others. One that runs has none: what it holds is in what its nodes have allocated.
+    A job that cannot be understood (also one that appears twice, or runs on an unknown node) goes into `unread`. A pending
+    job keeps its row, with the unreadable columns empty, so that others are still compared with it. One that runs has
+    none: what it holds is in what its nodes have allocated.
 
     Raises:
         SlurmParseError: so many that the format is not known.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rltuned.cluster.changes import MAX_FACTOR, MAX_PRIORITY, Change, Field, Outcome, WriteResult
+from rltuned.cluster.changes import MAX_FACTOR, MAX_PRIORITY, MOVES, Change, Field, Outcome, WriteResult
 from rltuned.cluster.hostlist import SAFE, expand
 from rltuned.errors import SlurmDeniedError, SlurmError, SlurmParseError, SlurmUnavailableError
 from rltuned.slurm.commands import EXCLUSIVE_SINCE
@@ -150,7 +150,7 @@ class ScontrolWriter:
                 refused[index] = str(error)
                 continue
             others = words.get(change.job_id, [])
-            if change.field in {Field.SITE_FACTOR, Field.PRIORITY}:
+            if change.field in MOVES:
                 words.pop(change.job_id, None)
             words[change.job_id] = [*others, word]
         said: dict[int, _Complaint] = {}

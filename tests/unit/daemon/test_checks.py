@@ -1,9 +1,10 @@
 from dataclasses import replace
 
 import pytest
-from unit.daemon.model_slurm import ModelSlurm, VirtualClock
+from unit.daemon.model_slurm import NODES, ModelSlurm, VirtualClock
 from unit.daemon.support import Bench
 
+from rltuned.cluster import pools
 from rltuned.cluster.changes import ApplyMode
 from rltuned.config import Config, DecideSection, StateSection, WriteSection
 from rltuned.daemon.checks import Severity, blocking, examine, prerequisites
@@ -127,3 +128,14 @@ def test_doctor_works_while_slurmctld_is_down(bench):
     found = report(bench)
     assert found["slurmctld"].severity is Severity.ERROR
     assert "journal" in found
+
+
+def test_node_lists_beyond_what_is_compared_are_reported_with_their_users(bench, monkeypatch):
+    assert "node sets" not in report(bench)
+    monkeypatch.setattr(pools, "MOST_SETS", 1)
+    bench.slurm.jobs[1].exc_nodes = next(iter(NODES))
+    found = report(bench)["node sets"]
+    assert found.severity is Severity.WARNING
+    user = bench.slurm.jobs[1].user
+    assert found.cause.startswith("1 pending jobs are left alone (node-sets)")
+    assert found.cause.endswith(f"most are of {user} 1")

@@ -3,6 +3,8 @@
 The check below knows nothing of the code under test: it counts, for each outside job and for every set of its nodes.
 """
 
+import tracemalloc
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
 
@@ -11,12 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rltuned.cluster import pools
 from rltuned.cluster.build import job_table, node_table
 from rltuned.cluster.changes import Applied, ApplyMode, Field, History, OverSubscribe
-from rltuned.cluster.tables import Partition, Snapshot
+from rltuned.cluster.tables import Category, Partition, Snapshot
 from rltuned.config import Config, DecideSection, PlacementApply, PlacementSection, ScopeSection
 from rltuned.decide import Veto, explain, plan, record
-from rltuned.decide.outside import EXACT_TURNS
+from rltuned.decide.outside import EXACT_TURNS, _first_over
 from rltuned.policy.heuristics import by_name
 
 from .conftest import NOW, pending
@@ -235,6 +238,18 @@ configs = st.builds(
 )
 
 
+@contextmanager
+def bounded(requests, sets):
+    """Fewer requests and node sets than this are known."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pools, "MOST_REQUESTS", requests)
+        patch.setattr(pools, "MOST_SETS", sets)
+        yield
+
+
+bounds = st.sampled_from([(pools.MOST_REQUESTS, pools.MOST_SETS)] * 2 + [(64, 3), (64, 2), (5, 3), (2, 2)])
+
+
 def written(changes, explicit, factors):
     """After these changes: explicit priorities and site factors by id."""
     explicit, factors = dict(explicit), dict(factors)
@@ -259,10 +274,12 @@ def no_prefix_inflates(snapshot, sums, result, explicit, factors):
 
 
 @settings(max_examples=300, deadline=None)
-@given(queues, configs, st.sampled_from(["sjf", "saf", "fifo"]))
-def test_no_outside_job_is_passed_by_one_class_job_more_on_any_set_of_nodes_at_any_moment(case, config, rule):
+@given(queues, configs, st.sampled_from(["sjf", "saf", "fifo"]), bounds)
+def test_no_outside_job_is_passed_by_one_class_job_more_on_any_set_of_nodes_at_any_moment(case, config, rule, few):
     snapshot, sums = case
-    result = plan(snapshot, by_name(rule), config)
+    with bounded(*few):
+        result = plan(snapshot, by_name(rule), config)
+        assert len(set(map(frozenset, map(np.flatnonzero, result.outside.pools.nodes)))) <= few[1] + 1
     theirs = {
         int(job): int(factor)
         for job, factor, known in zip(
@@ -284,13 +301,14 @@ def test_no_outside_job_is_passed_by_one_class_job_more_on_any_set_of_nodes_at_a
 
 
 @settings(max_examples=200, deadline=None)
-@given(queues, configs, st.data())
-def test_nor_in_later_cycles_over_writes_that_were_cut_short_and_priorities_that_drift(case, config, data):
+@given(queues, configs, bounds, st.data())
+def test_nor_in_later_cycles_over_writes_that_were_cut_short_and_priorities_that_drift(case, config, few, data):
     snapshot, sums = case
     explicit, factors = {}, {}
     applied = {}
     for cycle in range(3):
-        result = plan(snapshot, by_name("sjf" if cycle % 2 == 0 else "fifo"), config, History(applied))
+        with bounded(*few):
+            result = plan(snapshot, by_name("sjf" if cycle % 2 == 0 else "fifo"), config, History(applied))
         theirs = {
             int(job): int(factor)
             for job, factor, known in zip(
@@ -594,3 +612,80 @@ def test_many_changes_are_in_an_order_of_which_every_part_keeps_the_promise():
     # Pair by pair: the second write already brings the first of the new order to the front.
     assert [(change.after < 0, change.job_id) for change in in_turn[1:8:2]] == [(False, 200 - k) for k in range(4)]
     assert all(change.after < 0 for change in in_turn[0:8:2])
+
+
+# --- memory and time do not grow faster than the queue ---
+
+
+def long_queue(n, *, partition, exclude=("",), nodes=200):
+    """n jobs, every second of a user who opted out and whose partitions give it many different priorities."""
+    names = [f"n{node}" for node in range(nodes)]
+    partitions = tuple(
+        Partition(name, np.arange(nodes, dtype=np.int32), True, 1, OverSubscribe.NO, 1, 7 * 86400.0) for name in "abc"
+    )
+    rng = np.random.default_rng(1)
+    out = np.arange(n) % 2 == 0
+    base = rng.integers(10_000, 50_000, n) + 50_000 * out
+    jobs = pending(
+        n,
+        priority=base,
+        base=base,
+        base_least=np.where(out, 1000, base),
+        partition=[partition if of else "a" for of in out],
+        user=["bob" if of else "alice" for of in out],
+        exc_nodes=[exclude[job % len(exclude)] for job in range(n)],
+        gpus=0,
+        time_limit=rng.integers(60, 80_000, n).astype(float),
+    )
+    return Snapshot(NOW, (24, 11), jobs, node_table(names, ["p100"], 4), partitions)
+
+
+def peak(snapshot):
+    """Bytes that a plan and its changes take at most."""
+    tracemalloc.start()
+    try:
+        assert plan(snapshot, by_name("sjf"), SJF).changes
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_outside_jobs_of_many_priorities_take_no_more_memory_than_those_of_two():
+    two, many = (peak(long_queue(6000, partition=partition)) for partition in ("a,b", "a,b,c"))
+    assert many < 1.5 * two
+
+
+def lists(number, nodes=400):
+    return [f"n{k % nodes},n{(k // nodes + k + 1) % nodes}" for k in range(number)]
+
+
+def test_node_lists_that_users_make_up_take_no_more_memory_the_more_there_are():
+    def of(number):
+        snapshot = long_queue(2500, partition="a", exclude=lists(number, 1500), nodes=1500)
+        two = Category.of(["low", "low", "high", "high"] * 625)
+        return replace(snapshot, jobs=replace(snapshot.jobs, qos=two))
+
+    few, many = (peak(of(number)) for number in (pools.MOST_SETS, 2500))
+    assert many < 6 * few
+
+
+def test_one_user_with_many_node_lists_drives_nobody_else_out():
+    n = 2 * pools.MOST_SETS
+    names = [*(["mallory"] * n), "alice", "anna", "alice", "anna"]
+    own = [*lists(n), "n7,n300", "n7,n300", "", ""]
+    snapshot = long_queue(len(names), partition="a", exclude=own, nodes=400)
+    snapshot = replace(snapshot, jobs=replace(snapshot.jobs, user=Category.of(names)))
+    result = plan(snapshot, by_name("sjf"), settings_of())
+    left = result.scope.vetoed()[Veto.NODE_SETS]
+    assert len(left) == pools.MOST_SETS + 2, "two sets are others'"
+    assert {snapshot.jobs.user.value(row) for row in left} == {"mallory"}
+    job = int(snapshot.jobs.job_id[left[0]])
+    assert explain(record(result), job).veto.startswith("node-sets: the queue asks for more than 256 different sets")
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=20))
+def test_the_first_of_the_intervals_that_cover_a_place(ends):
+    spans = [(min(pair), max(pair)) for pair in ends if pair[0] != pair[1]]
+    begin, end = (np.array([span[k] for span in spans], dtype=np.intp) for k in (0, 1))
+    expected = [next((k for k, (low, high) in enumerate(spans) if low <= at < high), len(spans)) for at in range(31)]
+    assert _first_over(begin, end, 31).tolist() == expected

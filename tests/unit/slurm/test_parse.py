@@ -365,10 +365,6 @@ class TestArrays:
         with pytest.raises(SlurmParseError, match="array tasks"):
             parse.array_tasks(text)
 
-    def test_het_components(self):
-        assert parse.het_offset("14+1") == (14, 1)
-        assert parse.het_offset("14") == (14, 0)
-
     def test_dependencies(self):
         assert parse.depends("afterok:12(unfulfilled)")
         assert parse.depends("singleton(unfulfilled)")
@@ -642,7 +638,6 @@ TOTAL = [
     parse.tres,
     parse.gres,
     parse.array_tasks,
-    parse.het_offset,
     parse.depends,
     parse.node_state,
     parse.nodes,
