@@ -61,9 +61,9 @@ class Entry:
     """When the last intent or outcome was noted: epoch seconds by the steady clock (`rltuned.daemon.clock`)."""
     shares: OverSubscribe | None = None
     """OverSubscribe of the job's partition when we toggled the job's: decides whether that can be undone."""
-    cleared: bool = False
-    """Slurm took 0 as the site factor of a job of which it shows none (a held one). What is in doubt can be there only
-    where slurmctld was killed before it saved that."""
+    cleared: float = 0.0
+    """When the slurmctld had started that took 0 as the site factor of a job of which it shows none (a held one), epoch
+    seconds; 0: none has. What is in doubt can be there only where that one was killed before it saved this."""
 
     @property
     def job_id(self) -> int:
@@ -192,7 +192,7 @@ def intended(entry: Entry | None, change: Change, now: float, shares: OverSubscr
         doubts=_with(entry.doubts, change.field, doubts),
         previous=previous,
         touched=now,
-        cleared=entry.cleared and change.field is not Field.SITE_FACTOR,
+        cleared=0.0 if change.field is Field.SITE_FACTOR else entry.cleared,
     )
 
 
@@ -216,7 +216,7 @@ def recognised(entry: Entry, of: Field, value: Value) -> Entry:
         applied=replace(take(entry.applied, of, value), changed_at=entry.touched),
         doubts=_with(entry.doubts, of, tuple(v for v in entry.doubts.get(of, ()) if not same(of, v, value))),
         previous=_remember(entry.previous, of, None if same(of, previous, value) else previous),
-        cleared=entry.cleared and of is not Field.SITE_FACTOR,
+        cleared=0.0 if of is Field.SITE_FACTOR else entry.cleared,
     )
 
 
@@ -225,7 +225,7 @@ def rolled_back(entry: Entry, of: Field) -> Entry:
     applied = take(entry.applied, of, entry.previous[of])
     if of is Field.PRIORITY and applied.priority is None:
         applied = replace(applied, base=0, nice=0)  # the nice came back with the old state
-    cleared = entry.cleared and of is not Field.SITE_FACTOR
+    cleared = 0.0 if of is Field.SITE_FACTOR else entry.cleared
     return replace(entry, applied=applied, previous=_remember(entry.previous, of, None), cleared=cleared)
 
 

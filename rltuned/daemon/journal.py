@@ -445,7 +445,7 @@ def entry_from_json(data: Mapping[str, Any]) -> Entry:
         MappingProxyType(previous),
         float(data.get("touched", 0.0)),
         share("shares"),
-        bool(data.get("cleared", False)),
+        float(data.get("cleared", 0.0)),
     )
 
 

@@ -193,13 +193,14 @@ class _Restore:
     hands_off: bool
     record: bool
     progress: Progress | None
-    _began: float = 0.0
     _trouble: str = ""
     _answers: dict[tuple[int, Field], str] = field(default_factory=dict)
     """What Slurm said to a write: "" when it took it without a word."""
     _release_asked: set[int] = field(default_factory=set)
     _release_answer: str = ""
     _facts: ClusterFacts | None = None
+    _slurmctld: float = 0.0
+    """Which one it was when the first hidden value was taken back (`Entry.cleared`)."""
     _gone: set[int] = field(default_factory=set)
     _missing: set[int] = field(default_factory=set)
     """Not in the queue at all; of a job that is `_gone`, another one may have the id."""
@@ -212,7 +213,6 @@ class _Restore:
 
     def run(self, job_ids: Collection[int] | None, orphans: bool) -> RestoreReport:
         known, began = self.journal.entries, self.clock.steady()
-        self._began = began
         entries = {job: dated(entry, began) for job, entry in known.items() if job_ids is None or job in job_ids}
         others = self._unknown(job_ids, everything=orphans)
         strangers = {job: status for job, status in others.items() if status.site_factor not in {None, 0}}
@@ -271,14 +271,14 @@ class _Restore:
             fields.setdefault(item.job_id, set()).add(item.field)
         kept: list[Entry] = []
         for job, entry in entries.items():
-            remains, sure = entry, job in proven
+            remains, sure = entry, job in proven and job not in self._written
             if NOT_UNDERSTOOD in fields.get(job, ()):
                 kept.append(entry)  # nothing was seen, so nothing is known to be gone
                 continue
             if Field.SITE_FACTOR.value not in fields.get(job, ()):
                 remains = given_back(remains, Field.SITE_FACTOR, 0, sure=sure)
-                taken = self._answers.get((job, Field.SITE_FACTOR)) == ""
-                remains = replace(remains, cleared=not sure and (remains.cleared or taken))
+                if self._answers.get((job, Field.SITE_FACTOR)) == "":
+                    remains = replace(remains, cleared=self._slurmctld)
             if Field.PRIORITY.value not in fields.get(job, ()):
                 remains = given_back(remains, Field.PRIORITY, MULTIFACTOR, sure=sure)
             explicit = remains.applied.priority is not None or remains.doubts.get(Field.PRIORITY)
@@ -416,10 +416,11 @@ class _Restore:
             steps.writes.append(_change(entry, of, status.site_factor, 0))
         elif any(entry.ours(of)) and self._answers.get((entry.job_id, of)) != "" and not steps.release:
             if self._hides(entry, status):
-                # Slurm takes it, but shows it to nobody: on held, not eligible and explicitly prioritised jobs. So a
-                # second write, once slurmctld has surely saved its state, stands for the reading that proves it; any
-                # more would only undo what somebody else sets.
-                if not entry.cleared or self._began - entry.touched >= SETTLE_SECONDS:
+                # Slurm takes it, but shows it to nobody: on held, not eligible and explicitly prioritised jobs. Only
+                # another slurmctld can have lost it again; writing once more to this one would undo what somebody else
+                # sets.
+                self._slurmctld = self._slurmctld or self._which_slurmctld()
+                if not entry.cleared or entry.cleared != self._slurmctld:
                     steps.writes.append(_change(entry, of, entry.applied.site_factor, 0))
             else:
                 steps.left.append(
@@ -503,6 +504,11 @@ class _Restore:
             return False
         since = max(facts.started, status.submit_time if requeued_since else 0.0)
         return self.clock.time() - since > facts.priority_calc_period + CALCULATION_SECONDS
+
+    def _which_slurmctld(self) -> float:
+        """When it started, read before anything is written to it; 0 where it does not tell."""
+        facts = self._cluster()
+        return 0.0 if facts is None else facts.started or 1.0
 
     def _yes_packs(self) -> bool:
         facts = self._cluster()
