@@ -11,7 +11,7 @@ import math
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -74,6 +74,7 @@ LONGEST_RETRY: Final = 600.0
 """Longest time between two tries to give a job back, seconds."""
 MOST_NAMED: Final = 20
 """Most jobs that one message names."""
+_OTHERS_LEAVE: Final = "jobs that left its class are given back first"
 STUCK_TIMEOUTS: Final = 6.0
 """A step of a cycle that takes so many time-outs of Slurm's commands is stuck: the watchdog may act."""
 
@@ -219,6 +220,8 @@ class Daemon:
         self._returns = Returns(self.config.cycle.interval, LONGEST_RETRY)
         self._acted_at = self.clock.monotonic()
         """When the queue was last as the plan wants it."""
+        self._kept_since = math.inf
+        """Since when jobs that are to be given back wait for others to be lowered."""
         self._unable = 0.0
         """Seconds for which Slurm has answered but no plan could be carried out."""
         self._orphans: tuple[int, ...] = ()
@@ -643,15 +646,31 @@ class Daemon:
             job for job in self._out(snapshot) if self.journal.entries[job].applied.foreign or _unread(snapshot, job)
         )
         busy = dict.fromkeys((*found.owing, *unplanned, *result.withdraw))
-        restored, _ = self._give_back(busy)
+        # At no moment may more jobs stand ahead of one of others than without us. So first those go back that we had raised
+        # (and those whose place does not change), then the plan lowers, then those go back that we had lowered, then it raises.
+        shift = {job: _shift(self.journal.entries[job].applied) for job in busy}
+        restored, _ = self._give_back([job for job in busy if shift[job] >= 0])
+        raised = self._unreturned(job for job in busy if shift[job] > 0)
+        last = [job for job in busy if shift[job] < 0]
         changes = [*found.rescues, *(change for change in result.changes if change.job_id not in busy)]
+        early = changes if not (last or raised) else [change for change in changes if _may_go_first(change)]
+        late = changes[:0] if early is changes else [change for change in changes if not _may_go_first(change)]
         shares = _partition_shares(snapshot, changes)
 
         def batch(wanted: Sequence[Change], left_out: Collection[int]) -> list[Result]:
             return apply(wanted, self._reader, writer, self.journal, self.budget, self.clock, shares, left_out)
 
         left_out = {change.job_id for change in result.changes if change.job_id in busy and change.field in MOVES}
-        results = self._spread(batch, changes, left_out)
+        results = self._spread(batch, early, left_out)
+        throttled = any(item.outcome is Outcome.THROTTLED for item in results)
+        if self._patience_ends(last) or not (raised or throttled):
+            restored += self._give_back(last)[0]
+        last = self._unreturned(last)
+        self._kept_since = self._kept_since if last else math.inf
+        if raised or last or throttled:
+            results += [Result(change, Outcome.THROTTLED, _OTHERS_LEAVE) for change in late]
+        elif late:
+            results += self._spread(batch, late, left_out | not_moved(results))
         for (of, outcome), count in Counter((change.field, outcome) for change, outcome, _ in results).items():
             self.metrics.changes.labels(of.value, outcome.value).inc(count)
         for change, outcome, message in results:
@@ -671,6 +690,18 @@ class Daemon:
         else:
             self._alarms = 0
         return restored, results
+
+    def _unreturned(self, jobs: Iterable[int]) -> list[int]:
+        """Those of the jobs that still carry something of ours, and are not among those with which Slurm has made trouble."""
+        known = self.journal.entries
+        return self._returns.due([job for job in jobs if job in known and known[job].claims], self.clock.monotonic())
+
+    def _patience_ends(self, last: Sequence[int]) -> bool:
+        """Whether jobs have to be given back for so long that they wait no longer for the plan to lower others."""
+        now = self.clock.monotonic()
+        if last:
+            self._kept_since = min(self._kept_since, now)
+        return now - self._kept_since >= self.config.write.give_back_after
 
     def _spread(
         self,
@@ -985,6 +1016,21 @@ def _kind(error: SlurmError) -> str:
 def _unread(snapshot: Snapshot, job: int) -> bool:
     """Whether Slurm's answers do not tell how the job is."""
     return bool(snapshot.unread.about(job, queued=job in snapshot.jobs.row_of))
+
+
+def _shift(applied: Applied) -> int:
+    """Above 0 where we had raised the job, below where it may move to the front when it is given back; else 0.
+
+    What a job carries under somebody's explicit priority moves it nowhere.
+    """
+    if applied.foreign:
+        return 0
+    return applied.site_factor if applied.priority is None else (applied.priority - applied.base or -1)
+
+
+def _may_go_first(change: Change) -> bool:
+    """Whether it lets nobody stand before an outside job: it lowers the job, or rescues it."""
+    return change.position < 0 or (change.field in MOVES and int(change.after) < int(change.before))
 
 
 def _partition_shares(snapshot: Snapshot, changes: Sequence[Change]) -> dict[int, OverSubscribe]:

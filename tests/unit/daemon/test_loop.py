@@ -956,6 +956,73 @@ def test_no_job_is_raised_past_an_outside_one_when_its_partner_is_given_back_ins
     assert run.slurm.order() == [3, 2, 1]
 
 
+class Limitable(ModelReader):
+    """A slurmctld whose RPC limiter can be switched on, with a bucket of this size."""
+
+    bucket = 0
+
+    def facts(self):
+        return replace(super().facts(), rate_limiter=self.bucket > 0, rate_bucket=self.bucket)
+
+
+def places_change_hands(directory, *, many=20, **values):
+    """Carol's jobs are lowered and Alice's stand in their places, with Bob's, which rltuned leaves alone, between them.
+
+    Returns the house, and a list that gets the number of jobs ahead of Bob's at each read and write.
+    """
+    run = house(directory, jobs=0, reader=Limitable, scope=ScopeSection(exclude_users=("bob",)), **values)
+    slurm = run.slurm
+    for number in range(many):
+        slurm.submit(3000 - number, user="carol", time_limit=36_000.0 + 60 * number)
+    bob = slurm.submit(2000, user="bob")
+    for number in range(many):
+        slurm.submit(1000 - number, user="alice", time_limit=60.0 + number)
+    ahead = []
+    slurm.before_update = slurm.before_read = lambda _: ahead.append(slurm.order().index(bob.job_id))
+    run.tick()
+    assert not any(slurm.untouched(job) for job in slurm.jobs.values() if job is not bob)
+    assert max(ahead) == many
+    return run, ahead
+
+
+def opts_out(run, directory, who, **sections):
+    fresh = config(directory, scope=ScopeSection(exclude_users=("bob", who)), **sections)
+    assert run.daemon.reload(lambda: fresh)
+
+
+def given_back_of(run, who):
+    jobs = [job for job in run.slurm.jobs.values() if job.user == who]
+    return sum(run.slurm.untouched(job) for job in jobs)
+
+
+@pytest.mark.parametrize("who", ["carol", "alice"])
+@pytest.mark.parametrize("bucket", [0, 30])
+@pytest.mark.parametrize("mode", list(ApplyMode))
+def test_no_job_outside_loses_anything_while_other_jobs_leave_a_class(tmp_path, mode, bucket, who):
+    decide = DecideSection(hysteresis=0, mode=mode)
+    run, ahead = places_change_hands(tmp_path, decide=decide)
+    run.daemon.reader.bucket = bucket
+    opts_out(run, tmp_path, who, decide=decide)
+    run.ticks(10 if bucket else 1)
+    assert max(ahead) == 20
+    assert given_back_of(run, who) == 20
+    assert run.slurm.order() == [*range(1, 21), 21, *range(22, 42)], "the others, too, have their own places again"
+
+
+def test_who_leaves_a_class_is_given_back_however_long_the_lowering_of_the_others_takes(tmp_path):
+    write = WriteSection(give_back_after=300.0)
+    run, _ = places_change_hands(tmp_path, many=60, write=write)
+    run.daemon.reader.bucket = 9
+    opts_out(run, tmp_path, "carol", write=write)
+    run.ticks(3)
+    assert given_back_of(run, "carol") == 0, "those in their places first"
+    run.ticks(3)
+    assert given_back_of(run, "carol") > 0
+    assert given_back_of(run, "alice") < 60
+    run.ticks(80)
+    assert given_back_of(run, "carol") == 60
+
+
 @pytest.mark.parametrize("bucket", [9, 6, 1])
 def test_a_bucket_of_the_limiter_that_is_too_small_for_a_batch_lets_one_change_at_a_time_through(tmp_path, bucket):
     class Small(ModelReader):
