@@ -175,6 +175,11 @@ class JobStatus:
     """Why Slurm's answer about this job cannot be understood: see `not_understood`."""
 
     @classmethod
+    def started(cls, array: int, submit_time: int) -> Self:
+        """An array of which no task waits, and a task with a number of its own runs: it may be requeued."""
+        return cls(array, submit_time, False, False, 0, 0, None, OverSubscribe.UNKNOWN, "")
+
+    @classmethod
     def not_understood(cls, job_id: int, reason: str) -> Self:
         """A job of which nothing is known but that it may be there: neither gone, nor pending, nor like any other.
 

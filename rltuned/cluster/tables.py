@@ -1,7 +1,7 @@
 """Job, node and partition tables: NumPy columns with fixed units (see the package page)."""
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -281,6 +281,9 @@ class Snapshot:
     """What of the answers could not be understood: its jobs are left alone, its nodes are not usable, its partitions not up."""
     reserve_from: int = 0
     """Priority from which on Slurm keeps resources for a job that waits (bf_min_prio_reserve); 0: for every one."""
+    arrays: Mapping[int, int] = field(default_factory=dict)
+    """Submit time, epoch seconds, by the id of each array of which a task has a record of its own, and has started: such
+    a task goes by its own number, and by the array's again when it is requeued."""
 
     @cached_property
     def partition_by_name(self) -> dict[str, Partition]:

@@ -300,6 +300,9 @@ def view(snapshot: "Snapshot", journal: Journal) -> dict[int, JobStatus]:
                 exc_nodes=lists[listed],
                 reason=reasons[why],
             )
+    # A task that runs is not the array, but may be requeued with what the array has.
+    for array in snapshot.arrays.keys() & (journal.entries.keys() - found.keys()):
+        found[array] = JobStatus.started(array, snapshot.arrays[array])
     return found
 
 

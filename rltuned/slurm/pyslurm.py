@@ -68,6 +68,7 @@ class PyslurmReader(CliReader):
         factors = status.site_factors(self._runner, unread)
         wanted = None if job_ids is None else set(job_ids)
         found: dict[int, JobStatus] = {}
+        started: dict[int, int] = {}
         reasons: list[str] = []
         for job in jobs.values():
             state = str(job.state)
@@ -76,9 +77,13 @@ class PyslurmReader(CliReader):
                 continue  # finished jobs stay listed for MinJobAge
             try:
                 number = _record_id(job, pending=pending)
-                if (wanted is not None and number not in wanted) or (number in found and found[number].pending):
+                if not pending and job.array_id:
+                    started.setdefault(int(job.array_id), int(job.submit_time or 0))
+                known = number in found and found[number].pending
+                if (wanted is not None and number not in wanted) or (known and not (pending and int(job.id) == number)):
                     continue
-                found[number] = _status(job, number, factors.get(number), pending=pending)
+                listed = status.number_in_sprio(factors, number, str(job.id))
+                found[number] = _status(job, number, factors.get(listed), pending=pending)
             except (TypeError, ValueError) as error:
                 ids = [one for one in (job.id, job.array_id) if isinstance(one, int) and one]
                 name = str(ids[0]) if ids else ""
@@ -87,6 +92,9 @@ class PyslurmReader(CliReader):
                 if not ids:
                     unread.listed[RowKind.JOB] = found.keys()
         parse.refuse_unknown(reasons, len(found) + len(reasons))
+        for array, submitted in started.items():
+            if wanted is not None and array in wanted and array not in found:
+                found[array] = JobStatus.started(array, submitted)
         return status.with_strange(found, wanted, unread) if unread else found
 
 

@@ -39,10 +39,13 @@ from rltuned.slurm.status import (
     job_columns,
     multifactor,
     note_twins,
+    number_in_sprio,
     oversubscribe,
     record_ids,
     release,
     skip_jobs,
+    spokesmen,
+    started_arrays,
 )
 
 _T = TypeVar("_T")
@@ -93,6 +96,7 @@ def read_snapshot(runner: Runner, now: float) -> Snapshot:
         if load is None
         else Health(load.server_threads, load.agent_queue, load.cycle_mean_us, load.backfill_mean_us),
         unread=unread.found(),
+        arrays=started_arrays(columns),
     )
 
 
@@ -372,7 +376,8 @@ def _table(
     shares, alone = _shares(table)
     priority = table.ints("PriorityLong", parse.integer)
     unknown = Factors(0, 0, 0)
-    site, base, least = np.array([factors.get(job, unknown) for job in ids], dtype=np.int64).reshape(len(ids), 3).T
+    numbers = [number_in_sprio(factors, job, own) for job, own in zip(ids, table["JobID"], strict=True)]
+    site, base, least = np.array([factors.get(of, unknown) for of in numbers], dtype=np.int64).reshape(len(ids), 3).T
     return JobTable(
         job_id=np.array(ids, dtype=np.int64),
         state=state,
@@ -414,7 +419,7 @@ def _table(
         priority=priority,
         nice=table.ints("Nice", parse.integer),
         site_factor=site,
-        site_known=np.array([job in factors for job in ids], dtype=np.bool_),
+        site_known=np.array([of in factors for of in numbers], dtype=np.bool_),
         base=base,
         base_least=least,
         oversubscribe=shares,
@@ -470,22 +475,16 @@ def _one_row_per_record(
     waiting = [number[task] if state == parse.PENDING else 0 for state, task in zip(states, tasks, strict=True)]
     if len(set(ids)) == len(ids):
         return None, waiting, dict(strange)
-    kept: dict[int, int] = {}
-    extra: dict[int, int] = {}
+    together: dict[int, int] = {}
     odd: dict[int, str] = {}
     for row, job in enumerate(ids):
         if row in strange:
             odd.setdefault(job, strange[row])
-        if job not in kept:
-            kept[job] = row
-        elif states[row] == parse.PENDING and states[kept[job]] == parse.PENDING:
-            extra[job] = extra.get(job, 0) + waiting[row]
-        elif states[row] == parse.PENDING:
-            kept[job] = row
-    rows = sorted(kept.values())
+        together[job] = together.get(job, 0) + waiting[row]
+    rows = sorted(spokesmen(columns, ids).values())
     return (
         rows,
-        [waiting[row] + extra.get(ids[row], 0) for row in rows],
+        [together[ids[row]] for row in rows],
         {at: odd[ids[row]] for at, row in enumerate(rows) if ids[row] in odd},
     )
 

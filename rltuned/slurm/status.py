@@ -3,7 +3,8 @@
 A row that cannot be understood is given to a `Collector` and costs the job that it is about, no other: see `parse`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -76,7 +77,8 @@ def record_ids(table: Mapping[str, list[str]], strange: dict[int, str]) -> list[
     """The id that scontrol takes for each row: the array's for its pending tasks, else the job's own.
 
     squeue prints the pending tasks of an array as one row, even when some of them have records of their own; an update
-    of the array's id reaches them all, and splits nothing. A row whose id or state cannot be understood goes into
+    of the array's id reaches them all, and splits nothing. A task that was requeued keeps the record, and the row, that it
+    has had since it started; the array's id reaches it too. A row whose id or state cannot be understood goes into
     `strange`, with the reason; its id is 0 if it cannot be told.
     """
     ids = parse.plain_integers(table["JobID"])
@@ -91,6 +93,40 @@ def record_ids(table: Mapping[str, list[str]], strange: dict[int, str]) -> list[
             if state in unknown:
                 strange.setdefault(row, f"column StateCompact: job state: cannot understand {state[:80]!r}")
     return ids
+
+
+def spokesmen(table: Mapping[str, list[str]], ids: Sequence[int]) -> dict[int, int]:
+    """The row that tells about each id, `record_ids` of the table.
+
+    The first task of an array may run under the array's own id while others wait: the waiting ones count. Of these the
+    record with the array's own number, then the oldest: each requeued task has a submit time of its own.
+    """
+    states, own = table["StateCompact"], table["JobID"]
+    rows: dict[int, int] = {}
+    for row, job in enumerate(ids):
+        known = rows.setdefault(job, row)
+        if known != row:
+            rows[job] = min(known, row, key=lambda at: (states[at] != parse.PENDING, len(own[at]), own[at]))
+    return rows
+
+
+def number_in_sprio(listed: Collection[int], job: int, own: str) -> int:
+    """Under which number sprio lists a row of squeue that goes by the id `job` and has `own` as JobID.
+
+    A requeued task has its own. `listed`: all numbers that sprio lists.
+    """
+    return job if job in listed or not (own.isascii() and own.isdigit() and len(own) <= 10) else int(own)
+
+
+def started_arrays(table: Mapping[str, list[str]]) -> dict[int, int]:
+    """As `Snapshot.arrays`. Rows that cannot be understood are passed over."""
+    found: dict[int, int] = {}
+    columns = (table["ArrayTaskID"], table["StateCompact"], table["ArrayJobID"], table["SubmitTime"])
+    for tasks, state, array, submitted in zip(*columns, strict=True):
+        if tasks not in parse.NOTHING and state != parse.PENDING:
+            with contextlib.suppress(SlurmParseError):
+                found.setdefault(parse.named_job(array), int(parse.moment(submitted)))
+    return found
 
 
 def _id(value: str, row: int, strange: dict[int, str]) -> int:
@@ -330,7 +366,11 @@ class _RowsOf(Runner):
         answer, columns = self._answers[name], _ID_COLUMNS.get(name)
         if self.whole or columns is None:
             return answer
-        return replace(answer, stdout=parse.rows_of(answer.stdout, self._ids, *columns))
+        kept = parse.rows_of(answer.stdout, self._ids, *columns)
+        if columns[0] == 2:
+            # sprio knows the tasks of an array by their own numbers.
+            self._ids |= {row.split(SEPARATOR, 1)[0] for row in kept.splitlines()}
+        return replace(answer, stdout=kept)
 
 
 def read_status(runner: Runner, job_ids: Sequence[int] | None) -> dict[int, JobStatus]:
@@ -365,12 +405,9 @@ def _read_status(runner: Runner, job_ids: Sequence[int] | None, unread: Collecto
     strange: dict[int, str] = {}
     ids = record_ids(table, strange)
     note_twins(table, ids, strange)
-    for row, job in enumerate(ids):
+    for job, row in spokesmen(table, ids).items():
         pending = table["StateCompact"][row] in parse.WAITING_STATES
         if row in strange or (not pending if wanted is None else job not in wanted):
-            continue
-        if job in found and found[job].pending:
-            # The first task of an array may run under the array's own id while others wait: the waiting record counts.
             continue
         try:
             priority = parse.integer(table["PriorityLong"][row])
@@ -387,12 +424,16 @@ def _read_status(runner: Runner, job_ids: Sequence[int] | None, unread: Collecto
             held=pending and (priority == 0 or reason.startswith("JobHeld")),
             priority=priority,
             nice=nice,
-            site_factor=factors.get(job),
+            site_factor=factors.get(number_in_sprio(factors, job, table["JobID"][row])),
             oversubscribe=oversubscribe(table["OverSubscribe"][row], exclusive[row] if exclusive else None),
             exc_nodes=excluded.get(job, ""),
             reason=parse.text(reason),
         )
     skip_jobs(table, ids, strange, unread, "squeue (status)")
+    if wanted is not None:
+        for array, submitted in started_arrays(table).items():
+            if array in wanted and array not in found:
+                found[array] = JobStatus.started(array, submitted)
     return with_strange(found, wanted, unread) if unread else found
 
 

@@ -107,6 +107,8 @@ def complaints(stderr: str) -> dict[int, _Complaint]:
         if match := _JOB.search(line):
             found.setdefault(int(match.group(1)), _Complaint(verdict(line), printable(line)))
         elif match := _TASKS.match(line):
+            if "already finished" in line:
+                continue  # of some tasks of an array; the others are updated (measured)
             found.setdefault(int(match.group(1)), _Complaint(None, printable(line)))
         elif line.strip():
             found.setdefault(0, _Complaint(None, printable(line)))

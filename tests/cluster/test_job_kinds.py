@@ -227,3 +227,42 @@ def test_running_jobs_are_not_pending_and_never_touched(cluster: Cluster, rltune
     assert filler not in {*cycle.record.managed, *cycle.record.vetoes}
     assert cluster.job(filler)["Priority"] == before
     assert rltuned.explain(filler)[filler]["verdict"] == "not pending"
+
+
+def test_what_a_requeued_task_of_an_array_carries_is_given_back_although_the_task_with_the_arrays_number_has_ended(
+    cluster: Cluster,
+):
+    with Rltuned(cluster, **SHORTEST_FIRST) as rltuned:
+        filler = cluster.fill()
+        long = ordinary(cluster, 500, 400)
+        array = cluster.submit("alice", "--gres=gpu:1", "--requeue", "--array=1-3", "--nice=2000", "-t5")
+        cluster.wait_sprio([*long, array])
+        rltuned.cycle()
+        factor = cluster.site_factors()[array]
+        assert factor > 0
+        cluster.cancel(filler)
+        own = f"squeue -h -r -j {array} -o '%A %K %t'"
+
+        def tasks() -> dict[int, tuple[int, str]]:
+            """Number and state by task."""
+            rows = [row.split() for row in cluster.sh(own, check=False).stdout.splitlines()]
+            return {int(task): (int(number), state) for number, task, state in rows}
+
+        wait_until(lambda: [state for _, state in tasks().values()] == ["R"] * 3, "all tasks run")
+        ended = next(task for task, (number, _) in tasks().items() if number == array)
+        again, sibling = (task for task in (1, 2, 3) if task != ended)
+        cluster.drain(*cluster.nodes)
+        cluster.run(["scancel", f"{array}_{ended}"])
+        wait_until(lambda: tasks().keys() == {again, sibling}, "the task with the array's number has ended")
+        assert array in rltuned.restore()["running"]
+
+        number = tasks()[again][0]
+        cluster.run(["scontrol", "requeue", str(number)])
+        wait_until(lambda: tasks()[again] == (number, "PD"), "a task is requeued under the number that it has")
+        cluster.update(number, "StartTime=now")
+        cluster.wait_sprio([number])
+        assert cluster.site_factors()[number] == factor
+        report = rltuned.restore()
+        assert (report["complete"], array in report["restored"]) == (True, True)
+        assert cluster.site_factors()[number] == 0
+        assert tasks()[sibling][1] == "R"

@@ -88,6 +88,13 @@ class Job:
     qos: str = "normal"
     gpus: int = 1
     time_limit: float = 3600.0
+    array: int = 0
+    """Id of the array that it is a task of, once it has a record of its own."""
+
+    @property
+    def shown_as(self) -> int:
+        """The id that scontrol takes for it, as the readers have it: the array's while it waits."""
+        return self.array if self.array and self.state == "PD" else self.job_id
 
 
 @dataclass
@@ -149,6 +156,14 @@ class ModelSlurm:
 
     def start(self, job_id: int) -> None:
         self.jobs[job_id].state = "R"
+
+    def start_task(self, array: int) -> Job:
+        """A task of an array starts while others wait: it gets a record of its own, with all that the array's has."""
+        task = copy.deepcopy(self.jobs[array])
+        task.job_id, task.array, task.state = self.next_id, array, "R"
+        self.jobs[task.job_id] = task
+        self.next_id += 1
+        return task
 
     def requeue(self, job_id: int) -> None:
         job = self.jobs[job_id]
@@ -250,15 +265,15 @@ class ModelSlurm:
 
     def update(self, job_id: int, changes: Sequence[Change]) -> tuple[Outcome | None, str]:
         """One line of scontrol: all fields of one job. Slurm's answer; no outcome and no message: taken silently."""
-        job = self.jobs.get(job_id)
-        if job is None:
+        jobs = [job for job in self.jobs.values() if job_id in {job.job_id, job.array}]
+        if not jobs:
             return Outcome.GONE, f"Invalid job id specified for job {job_id}"
         if self.privilege is Privilege.NONE:
             return Outcome.DENIED, f"Access/permission denied for job {job_id}"
         for change in changes:
-            answer = self._set(job, change.field, change.after)
-            if answer[1]:
-                return answer
+            answers = [self._set(job, change.field, change.after) for job in jobs]
+            if answers[0][1]:
+                return answers[0]
             self.log.append((job_id, change.field.value, change.after))
         return None, ""
 
@@ -349,7 +364,7 @@ class ModelReader:
         strange = [job.job_id in slurm.strange for job in jobs]
         table = job_table(
             len(jobs),
-            job_id=[job.job_id for job in jobs],
+            job_id=[job.shown_as for job in jobs],
             state=[0 if job.state == "PD" else 1 for job in jobs],
             held_nodes=[(0,) if job.state == "R" else () for job in jobs],
             user=[job.user for job in jobs],
@@ -375,7 +390,8 @@ class ModelReader:
         nodes = node_table(NODES, ("p100",), 4)
         everything = np.arange(len(NODES), dtype=np.int32)
         partitions = (Partition("gpu", everything, True, 1, slurm.shares, 1, float("inf"), default=True),)
-        return Snapshot(now, slurm.release, table, nodes, partitions, Health(), self._unread().found())
+        running = {job.array: job.submit_time for job in jobs if job.array and job.state == "R"}
+        return Snapshot(now, slurm.release, table, nodes, partitions, Health(), self._unread().found(), arrays=running)
 
     def _unread(self) -> Collector:
         unread, slurm = Collector(), self.slurm
@@ -396,9 +412,14 @@ class ModelReader:
 
     def _statuses(self, wanted: set[int] | None) -> dict[int, JobStatus]:
         slurm = self.slurm
-        return {
-            job.job_id: JobStatus(
-                job_id=job.job_id,
+        found = {
+            job.array: JobStatus.started(job.array, job.submit_time)
+            for job in slurm.jobs.values()
+            if job.array and wanted is not None and job.array in wanted
+        }
+        return found | {
+            job.shown_as: JobStatus(
+                job_id=job.shown_as,
                 submit_time=job.submit_time,
                 pending=job.state == "PD",
                 held=job.state == "PD" and bool(job.hold),
@@ -410,7 +431,7 @@ class ModelReader:
                 reason=slurm.reason(job),
             )
             for job in slurm.jobs.values()
-            if (job.state == "PD" if wanted is None else job.job_id in wanted)
+            if (job.state == "PD" if wanted is None else job.shown_as in wanted)
         }
 
 

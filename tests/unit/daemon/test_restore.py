@@ -208,6 +208,35 @@ def test_a_job_that_is_requeued_and_held_is_given_back_too(bench, daemon_lives):
     assert bench.slurm.violations == []
 
 
+@pytest.mark.parametrize("daemon_lives", [True, False])
+@pytest.mark.parametrize("hold", [True, False])
+def test_what_a_requeued_task_of_an_array_carries_is_given_back_although_the_task_with_the_arrays_number_has_ended(
+    bench, daemon_lives, hold
+):
+    slurm = bench.slurm
+    bench.cycle([4, 3, 2, 1])
+    tasks = [slurm.start_task(1) for _ in range(2)]
+    slurm.start(1)
+    bench.cycle([4, 3, 2]) if daemon_lives else None
+    slurm.leave(1)
+    for _ in range(5 if daemon_lives else 0):
+        bench.cycle([4, 3, 2])
+    assert bench.restore().running == (1,)
+    assert 1 in bench.journal.entries
+    task = tasks[0]
+    slurm.requeue(task.job_id)
+    slurm.hold(task.job_id, "admin") if hold else None
+    for _ in range(3 if daemon_lives else 0):
+        bench.cycle([4, 3, 2])
+    assert bench.restore().complete
+    assert slurm.jobs[task.job_id].site_factor == 0
+    for task in tasks:
+        slurm.leave(task.job_id)
+    for _ in range(3):
+        bench.cycle([4, 3, 2])
+    assert 1 not in bench.journal.entries
+
+
 def test_a_held_job_that_may_be_another_one_with_the_id_is_named_and_not_forgotten(bench):
     bench.cycle([4, 3, 2, 1])
     for job in (2, 3, 4):

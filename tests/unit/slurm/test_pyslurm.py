@@ -261,6 +261,18 @@ def test_the_waiting_tasks_of_an_array_go_by_its_id(pyslurm, section):
     assert found[41].pending
 
 
+def test_an_array_of_which_only_a_task_runs_is_there_and_a_requeued_one_has_its_own_site_factor(
+    pyslurm, section, slurm
+):
+    pyslurm.add(42, array_id=41, state="RUNNING")
+    found = open_reader(section).status([41])
+    assert (set(found), found[41].pending) == ({41}, False)
+    pyslurm.add(43, array_id=41)
+    slurm.queue([row(43, ArrayJobID=41, ArrayTaskID="3")], factors={43: -7})
+    found = open_reader(section).status([41])
+    assert (found[41].pending, found[41].site_factor) == (True, -7)
+
+
 def test_the_snapshot_comes_from_the_commands(pyslurm, section, slurm):
     slurm.queue([row(7)])
     assert open_reader(section).snapshot(1.0).jobs.gpus.tolist() == [2]

@@ -107,6 +107,20 @@ def test_a_task_that_runs_under_the_arrays_own_id_gives_way_to_the_tasks_that_wa
         assert (jobs.job_id.tolist(), jobs.state.tolist(), jobs.array_tasks.tolist()) == ([41], [JobState.PENDING], [3])
 
 
+def test_a_requeued_task_has_the_site_factor_of_its_own_record_and_arrays_that_run_are_told(slurm):
+    again = job(55, ArrayJobID=41, ArrayTaskID="2", SubmitTime=1795242999)
+    running = job(56, **{**RUNNING, "ArrayJobID": "41", "ArrayTaskID": "3"})
+    for queue in ([again, running], [running, again]):
+        found = read(slurm, queue, factors={55: -1000})
+        row = found.jobs.row_of[41]
+        assert (found.jobs.site_known[row], found.jobs.site_factor[row]) == (True, -1000)
+        assert found.arrays == {41: 1795242048}
+    waiting = job(41, ArrayJobID=41, ArrayTaskID="4-9")
+    for queue in ([again, waiting], [waiting, again]):
+        jobs = read(slurm, queue, factors={55: -1000}).jobs
+        assert (jobs.site_known[0], jobs.submit_time[0], jobs.array_tasks[0]) == (False, 1795242048, 7)
+
+
 def test_waiting_tasks_in_two_rows_become_one(slurm):
     jobs = read(
         slurm, [job(55, ArrayJobID=41, ArrayTaskID="1-3"), job(56, ArrayJobID=41, ArrayTaskID="9"), job(7)]

@@ -65,6 +65,29 @@ def test_an_array_is_told_under_its_own_id_with_its_excluded_nodes(slurm):
         assert (found.pending, found.exc_nodes) == (True, "m40-1")
 
 
+def test_while_any_task_of_an_array_runs_the_array_is_told_not_pending(slurm):
+    sibling = job(55, **{**RUNNING, "ArrayJobID": "41", "ArrayTaskID": "2"})
+    found = read(slurm, [sibling], [41])
+    assert (set(found), found[41].pending, found[41].strange) == ({41}, False, "")
+    assert read(slurm, [sibling], [99]) == {}
+
+
+def test_a_requeued_task_is_told_under_the_arrays_id_with_the_site_factor_of_its_own_record(slurm):
+    again = job(55, ArrayJobID=41, ArrayTaskID="2", SubmitTime=1795242999)
+    for others in ([], [job(56, ArrayJobID=41, ArrayTaskID="3", SubmitTime=1795243999)]):
+        for queue in ([again, *others], [*others, again]):
+            for ids in ([41], None):
+                found = read(slurm, queue, ids, factors={55: -1000, 56: -3})[41]
+                assert (found.pending, found.site_factor, found.submit_time) == (True, -1000, 1795242999)
+
+
+def test_the_record_of_the_tasks_that_still_wait_counts_before_that_of_a_requeued_one(slurm):
+    queue = [job(55, ArrayJobID=41, ArrayTaskID="2", SubmitTime=1795242999), job(41, ArrayJobID=41, ArrayTaskID="3-9")]
+    for order in (queue, queue[::-1]):
+        found = read(slurm, order, [41], factors={55: 5})[41]
+        assert (found.submit_time, found.site_factor) == (1795242048, None)
+
+
 def test_a_job_that_sprio_does_not_list_has_no_known_site_factor(slurm):
     assert read(slurm, [job(7)])[7].site_factor is None
 

@@ -138,9 +138,15 @@ def test_a_complaint_settles_every_field_of_its_job(slurm):
 
 
 def test_complaints_about_tasks_of_an_array_settle_nothing(slurm):
-    slurm.answer("update", "", said("6_3-5: Job has already finished", "6_1-2,6-20: No error"), code=1)
+    slurm.answer("update", "", said("6_3-5: Invalid job id specified", "6_1-2,6-20: No error"), code=1)
     result = write(slurm, change(Field.SITE_FACTOR, 1, job=6))[0]
-    assert (result.outcome, result.message) == (None, "6_3-5: Job has already finished")
+    assert (result.outcome, result.message) == (None, "6_3-5: Invalid job id specified")
+
+
+def test_that_some_tasks_of_an_array_have_finished_is_no_complaint(slurm):
+    slurm.answer("update", "", said("6_3-5: Job has already finished"), code=1)
+    result = write(slurm, change(Field.SITE_FACTOR, 1, job=6))[0]
+    assert (result.outcome, result.message) == (None, "")
 
 
 def test_hostile_text_in_a_complaint_is_neutralised():
