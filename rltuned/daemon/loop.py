@@ -660,7 +660,7 @@ class Daemon:
         def batch(wanted: Sequence[Change], left_out: Collection[int]) -> list[Result]:
             return apply(wanted, self._reader, writer, self.journal, self.budget, self.clock, shares, left_out)
 
-        left_out = {change.job_id for change in result.changes if change.job_id in busy and change.field in MOVES}
+        left_out = set(busy)
         results = self._spread(batch, early, left_out)
         throttled = any(item.outcome is Outcome.THROTTLED for item in results)
         if self._patience_ends(last) or not (raised or throttled):

@@ -455,13 +455,17 @@ def _place(result: Plan, pools: Pools, config: Config) -> Plan:
 
 def _changes(result: Plan) -> tuple[Change, ...]:
     jobs, history = result.snapshot.jobs, result.history
+    withdrawn = frozenset(result.withdraw)
+    if withdrawn:
+        # They are given back first, and moved by a later plan: what rests on that waits as long.
+        leaving = np.isin(jobs.job_id[result.rows], list(withdrawn))
+        result = replace(result, current=np.where(leaving, result.base, result.current))
     of, before, after = _moves(result)
     moved = (result.target != result.current) & (before != after)
     steered = np.isin(result.rows, [*result.isolate, *result.exclude])
     steered |= np.isin(
         jobs.job_id[result.rows], [job for job, old in history.applied.items() if old.exc_nodes is not None]
     )
-    withdrawn = frozenset(result.withdraw)
     changes: list[Change] = []
     positions = np.flatnonzero((moved | steered)[result.queue])
     at = result.queue[positions]
@@ -473,14 +477,12 @@ def _changes(result: Plan) -> tuple[Change, ...]:
     for position, row, job, submit, nice, base, moves, steers, old, new in zip(
         *(column.tolist() for column in columns), strict=True
     ):
-        if job in withdrawn:
-            continue
         if moves:
             changes.append(Change(job, int(submit), of, old, new, position, nice, base))
-        if steers:
+        if steers and job not in withdrawn:
             identity = {"job_id": job, "submit_time": int(submit), "position": position, "nice": nice, "base": base}
             changes.extend(_placement_changes(result, row, history.applied.get(job), identity))
-    return _in_turn(result, changes)
+    return tuple(change for change in _in_turn(result, changes) if change.job_id not in withdrawn)
 
 
 def _moves(result: Plan) -> tuple[Field, Ints, Ints]:

@@ -14,9 +14,9 @@ import threading
 import time
 
 SERVER = r"""
-d=$(mktemp -d -p /dev/shm) && trap 'rm -rf "$d"' EXIT || exit 1
+d=$(mktemp -d -p /var/tmp) && trap 'rm -rf "$d"' EXIT || exit 1
 while read -r n script input; do
-    head -c "$script" >"$d/$n.script" && head -c "$input" >"$d/$n.input"
+    head -c "$script" >"$d/$n.script" && head -c "$input" >"$d/$n.input" || exit 1
     bash "$d/$n.script" <"$d/$n.input" >"$d/$n.out" 2>"$d/$n.err"
     rc=$? out=$(stat -c %s "$d/$n.out") err=$(stat -c %s "$d/$n.err")
     echo "$rc $out $err"

@@ -206,3 +206,10 @@ def test_what_was_raised_is_given_back_first_also_after_slurmctld_came_back_with
         play.answers_make_no_sense(cut=False, names={"jobs"})
         play.answers_make_no_sense(cut=False, names={"jobs"})
         play.stop(steps=None)
+
+
+def test_a_change_of_the_apply_mode_under_the_limiter_lets_nobody_be_passed():
+    with run(release=(22, 5), jobs=14, limiter=True, stage=Stage.CANARY) as play:
+        play.hours_pass(hours=1)
+        play.reload(mind=1, mode=ApplyMode.PRIORITY, stage=Stage.CANARY)
+        play.hours_pass(hours=1)
