@@ -405,6 +405,8 @@ class World:
         """Where all changes of a plan went out and nobody else did anything, it has found everybody's place."""
         if (
             not report.acted
+            or self.plan is None
+            or self.plan.withdraw  # given back before others move
             or self.slurm.world != self.run_reading.planned
             or report.count(Outcome.APPLIED) < len(report.results)
         ):
@@ -862,8 +864,8 @@ def ahead_of_outsiders(slurm: Cluster, managed: dict[int, str], *, alone: bool) 
         if job.job_id in managed and job.marks.get(Field.PRIORITY) != "admin":
             if slurm.could_start(job):
                 inside.append(row)
-        else:
-            outside.append(row)
+        elif US not in (job.marks.get(Field.SITE_FACTOR), job.marks.get(Field.PRIORITY)):
+            outside.append(row)  # one that still carries ours gets its place when that is taken back
     counts: dict[tuple[int, str], int] = {}
     for job, value, nodes, tier in outside:
         for other, priority, theirs, other_tier in inside:
