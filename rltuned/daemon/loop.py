@@ -38,7 +38,7 @@ from rltuned.daemon.budget import SNAPSHOT_RPCS, STATUS_RPCS, Budget
 from rltuned.daemon.checks import Finding, blocking, prerequisites
 from rltuned.daemon.claims import Entry
 from rltuned.daemon.clock import Clock, Moment
-from rltuned.daemon.heartbeat import DEAD_MAN_PATIENCE, Condition, beat, is_stale, stop_beating
+from rltuned.daemon.heartbeat import DEAD_MAN_PATIENCE, Condition, beat, stop_beating
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import holder
 from rltuned.daemon.logs import Log
@@ -238,8 +238,9 @@ class Daemon:
         """Why another host's daemon writes, or is to give back first; "" where this one may."""
         self._shown_at = float("-inf")
         """When a state directory took the heartbeat last."""
-        self._silent = is_stale(self._stale_after, Moment.of(self.clock), *self._directories())
-        """There was no heartbeat for so long that the dead-man timer may have given jobs back since the last reading."""
+        self._silent = True
+        """Without a heartbeat for long, or without a daemon until now: restore may have given jobs back since the last reading
+        that this daemon knows, and may have found no room on any disk to note that."""
         self._calculated = False
         """sprio listed a job in the last snapshot."""
         self._lost = False

@@ -213,3 +213,10 @@ def test_a_change_of_the_apply_mode_under_the_limiter_lets_nobody_be_passed():
         play.hours_pass(hours=1)
         play.reload(mind=1, mode=ApplyMode.PRIORITY, stage=Stage.CANARY)
         play.hours_pass(hours=1)
+
+
+def test_what_restore_gave_back_while_both_disks_were_full_is_not_taken_for_somebody_elses_doing():
+    with run(release=(22, 5)) as play:
+        play.disk(copy="mirror", how="full")
+        play.disk(copy="state", how="full")
+        play.stopped_for_a_while(after=0, minutes=6)
