@@ -337,8 +337,8 @@ class _Restore:
             todo.extendleft(reversed(batch))
             if work:
                 self._announce(entries, work)
-                if self.clock.steady() - read_at <= READING_SECONDS:  # else they are read and judged anew
-                    self._carry_out(work)
+                if self._is_fresh(read_at):  # else they are read and judged anew
+                    self._carry_out(work, read_at)
                     self._written.update(work)
                 for job in work:
                     tries[job] += 1
@@ -544,7 +544,10 @@ class _Restore:
         except JournalError as error:
             self._trouble = str(error)
 
-    def _carry_out(self, work: Mapping[int, _Steps]) -> None:
+    def _is_fresh(self, read_at: float) -> bool:
+        return self.clock.steady() - read_at < READING_SECONDS
+
+    def _carry_out(self, work: Mapping[int, _Steps], read_at: float) -> None:
         releases = [job for job, steps in work.items() if steps.release]
         writes = [change for steps in work.values() for change in steps.writes]
         self.budget.spend(0, self.clock.monotonic(), writes=len(releases) + len(writes))
@@ -554,7 +557,7 @@ class _Restore:
                 self.writer.release(releases)
             except SlurmError as error:
                 self._release_answer = str(error)
-        if writes:
+        if writes and self._is_fresh(read_at):  # the releases may have taken their time-out
             try:
                 for answer in self.writer.write(writes):
                     said = answer.message or ("" if answer.outcome in {None, Outcome.APPLIED} else answer.outcome.value)

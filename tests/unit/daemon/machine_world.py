@@ -242,6 +242,8 @@ class World:
         """When it was last impossible to give anything back."""
         self.unread: dict[int, float] = {}
         """When a job's own row could last not be understood, by job id."""
+        self.ended_at = float("-inf")
+        """When the last daemon ended."""
         self.unlocked = False
         self.spoiled = False
         """Both copies of the journal were damaged: nobody can know any more."""
@@ -387,7 +389,7 @@ class World:
         """What the last plan wants, if it could be carried out; and what the cycle has learned of others."""
         if report is None or self.plan is None:
             return
-        if report.outcome in {CycleOutcome.DONE, CycleOutcome.SHED}:
+        if report.outcome in {CycleOutcome.DONE, CycleOutcome.SHED} and not self.unlocked:  # else it can note nothing
             for job in self.slurm.tasks():
                 if job.job_id in self.run_reading.listed:
                     job.shown = self.run_reading.began
@@ -486,6 +488,7 @@ class World:
     def _died(self, *, killed: bool, stop_post: bool = True) -> None:
         """The daemon is gone: the kernel closes what it had open, systemd does what the unit says."""
         self.disk.ended(self.run_reading.opened)
+        self.ended_at = self.clock.monotonic()
         self.daemon = self.journal = None
         self.unlocked = False
         self.next_tick = float("inf")
@@ -639,6 +642,8 @@ class World:
         for job, of in self.ours():
             never = float("-inf")
             since = max(self.last_bad, self.wanted.get(job.job_id, never), self.unread.get(job.job_id, never))
+            if job.hold or job.touched:
+                since = max(since, self.ended_at)
             if active and (job.hold or job.touched):
                 continue  # A living daemon keeps its hands off; what it gives back of such jobs is the way back's business.
             if now - since > BOUND:

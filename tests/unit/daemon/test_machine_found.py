@@ -220,3 +220,10 @@ def test_what_restore_gave_back_while_both_disks_were_full_is_not_taken_for_some
         play.disk(copy="mirror", how="full")
         play.disk(copy="state", how="full")
         play.stopped_for_a_while(after=0, minutes=6)
+
+
+def test_a_release_whose_answer_is_lost_ages_the_reading_for_the_other_writes():
+    with run(mode=ApplyMode.PRIORITY, release=(22, 5), placement=PlacementApply.EXCLUDE_NODES) as play:
+        play.lock_removed()
+        play.fault(after=0, what="lost_answers")
+        play.restore_all()
