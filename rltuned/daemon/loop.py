@@ -275,7 +275,7 @@ class Daemon:
             return "the lock's file was removed, so another rltuned may be at work"
         if self.demoted:
             return f"demoted: {self.demoted}"
-        if self.clock.monotonic() - self._shown_at > 0.5 * self._stale_after:
+        if self._unseen_for(0.5 * self._stale_after):
             return "no state directory takes the heartbeat, so the dead-man timer would undo what is written"
         missing = blocking(self.findings)
         return "; ".join(finding.cause for finding in missing)
@@ -382,7 +382,7 @@ class Daemon:
                 sentence = f"{self._standby}; nothing of this daemon's is out"
                 return CycleReport(CycleOutcome.STANDBY, self.stage, sentence, acted=True)
             read_at = self.clock.steady()
-            silent = self._silent or self._helped_for_long()
+            silent = self._silent or self._helped_for_long() or self._unseen_for(self._stale_after)
             self._silent = False
             snapshot = self._reader.snapshot(self.clock.time())
             self.budget.spend(SNAPSHOT_RPCS, self.clock.monotonic())
@@ -558,6 +558,10 @@ class Daemon:
         if any(getattr(fresh, name) != getattr(self.budget, name) for name in same):
             self.budget = fresh
             self.budget.spend(0, self.clock.monotonic())
+
+    def _unseen_for(self, seconds: float) -> bool:
+        """Whether no state directory has taken the heartbeat for so long."""
+        return self.clock.monotonic() - self._shown_at > seconds
 
     def _helped_for_long(self) -> bool:
         """Whether the dead-man timer may have lost its patience with a daemon that lives but cannot act."""

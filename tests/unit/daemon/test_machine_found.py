@@ -227,3 +227,12 @@ def test_a_release_whose_answer_is_lost_ages_the_reading_for_the_other_writes():
         play.lock_removed()
         play.fault(after=0, what="lost_answers")
         play.restore_all()
+
+
+def test_what_the_dead_man_gives_back_while_no_disk_takes_the_heartbeat_is_not_somebody_elses_doing():
+    with run(release=(22, 5), jobs=5, limiter=True) as play:
+        play.disk(copy="state", how="full")
+        play.more_time_passes(minutes=5)
+        play.disk(copy="mirror", how="full")
+        for _ in range(5):
+            play.more_time_passes(minutes=5)
