@@ -117,6 +117,17 @@ class Ledger:
     pending: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
     """Changes whose request has not been logged to its end."""
 
+    def crashed(self, at: float) -> None:
+        """Slurmctld is killed: what it took just before may be lost with it."""
+        self.crashes.append(at)
+        for known in (self.admins, self.held):
+            for job in [job for job, since in known.items() if at - since < SAVED]:
+                del known[job]
+
+    def lost(self, at: float) -> bool:
+        """Whether slurmctld was killed before it had surely saved what it took then."""
+        return any(0 <= crash - at < SAVED for crash in self.crashes)
+
     def factor(self, job: int) -> Update | None:
         """The last change of the site factor."""
         return self.factors[job][-1] if self.factors.get(job) else None
@@ -379,7 +390,8 @@ class Soak:
         ledger = self.ledger
         self.checks["stands"] += 1
         hidden = job in ledger.held or job in ledger.admins or job in ledger.requeued
-        if before is not None and before.uid != OPERATOR_UID and before.value != 0 and not hidden:
+        theirs = before is not None and before.uid != OPERATOR_UID and not self.ledger.lost(before.at)
+        if before is not None and theirs and before.value != 0 and not hidden:
             if at - before.at > RACE:
                 self.violation("stands", f"job {job}: rltuned wrote {value} over an admin's SiteFactor={before.value}")
             else:
@@ -489,7 +501,7 @@ class Soak:
 
     def slurmctld_killed(self) -> None:
         """Kill -9: comes back with what it saved last."""
-        self.ledger.crashes.append(self.now())
+        self.ledger.crashed(self.now())
         self.sh("pkill -KILL -x 'slurmctld(-wlm)?'")
         time.sleep(self.rng.choice([0.0, 2.0, 15.0]))
         self.start_slurmctld()
@@ -560,7 +572,7 @@ class Soak:
 
     def power_cut(self) -> None:
         """Daemon and slurmctld are killed together, the heartbeat is lost; the dead-man timer gives the queue back."""
-        self.ledger.crashes.append(self.now())
+        self.ledger.crashed(self.now())
         self.sh("pkill -KILL -u rltuned -f 'bin/rltuned run'; pkill -KILL -x 'slurmctld(-wlm)?'")
         self.kill("KILL")
         self.sh(f"rm -f {STATE}/heartbeat.json {MIRROR}/heartbeat.json")

@@ -380,7 +380,7 @@ class Cluster:
         script = """
             n=0
             while [ -n "$(squeue -h -o %A | head -1)" ]; do
-                squeue -h -t PD,S -o %A | sort -u | xargs -r -n 500 scancel 2>/dev/null
+                squeue -h -t PD,S -o '%A %F' | tr ' ' '\n' | sort -u | xargs -r -n 500 scancel 2>/dev/null
                 [ $((n++ % 20)) = 0 ] && squeue -h -t R,CG -o %A | sort -u | xargs -r -n 500 scancel -f -s KILL 2>/dev/null
                 sleep 0.1
                 [ $n -lt 2000 ] || exit 9
