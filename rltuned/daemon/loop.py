@@ -408,7 +408,12 @@ class Daemon:
             known = replace(snapshot, reserve_from=reserve_from)
             result = self.planner(known, policy, self.config, self.journal.history(read_at))
         results: list[Result] = []
-        shed = self._overloaded(snapshot) or self._outdated()
+        # After a long time without a plan the dead-man timer may be at work this very moment. This cycle only ends that
+        # time, by its heartbeat; the next one writes, on what it finds then.
+        shed = self._overloaded(snapshot)
+        resumes = stage in WRITING and not blocked and not shed and self._helped_for_long()
+        self._silent |= resumes
+        shed = shed or self._outdated()
         if stage in WRITING and not blocked and not shed:
             with self._phase("apply"):
                 try:
@@ -417,7 +422,7 @@ class Daemon:
                     blocked = str(error)
         if stage in WRITING:
             stopped = not restored and bool(results) and all(item.outcome is Outcome.THROTTLED for item in results)
-            acted = not blocked and not shed and not self._alarms and not stopped
+            acted = resumes or (not blocked and not shed and not self._alarms and not stopped)
         with self._phase("report"):
             about = {
                 "stage": stage.value,

@@ -236,3 +236,20 @@ def test_what_the_dead_man_gives_back_while_no_disk_takes_the_heartbeat_is_not_s
         play.disk(copy="mirror", how="full")
         for _ in range(5):
             play.more_time_passes(minutes=5)
+
+
+def test_a_dead_man_that_helps_in_the_very_cycle_in_which_the_daemon_can_act_again_is_nobody_else():
+    with run(release=(22, 5), jobs=9, limiter=True) as play:
+        play.slurmctld_stops(after=0)
+        play.more_time_passes(minutes=5)
+        play.time_passes(minutes=20)
+        play.limit(limited=True, which=0)
+
+
+def test_a_dead_man_that_helps_once_the_privilege_is_back_is_nobody_else():
+    with run(release=(22, 5), jobs=5, limiter=True) as play:
+        play.privilege_changes(level=Privilege.NONE)
+        play.restore_by_name(which=0)
+        play.stopped_for_a_while(after=0, minutes=6)
+        play.change_nice(after=0, nice=0, which=0)
+        play.hours_pass(hours=1)
