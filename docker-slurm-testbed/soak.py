@@ -390,8 +390,8 @@ class Soak:
         ledger = self.ledger
         self.checks["stands"] += 1
         hidden = job in ledger.held or job in ledger.admins or job in ledger.requeued
-        theirs = before is not None and before.uid != OPERATOR_UID and not self.ledger.lost(before.at)
-        if before is not None and theirs and before.value != 0 and not hidden:
+        hidden |= before is not None and ledger.lost(before.at)
+        if before is not None and before.uid != OPERATOR_UID and before.value != 0 and not hidden:
             if at - before.at > RACE:
                 self.violation("stands", f"job {job}: rltuned wrote {value} over an admin's SiteFactor={before.value}")
             else:

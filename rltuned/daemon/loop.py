@@ -461,8 +461,14 @@ class Daemon:
         Raises:
             SlurmDeniedError: it may not.
         """
-        ours = [job for job, entry in self.journal.entries.items() if entry.carries]
-        if not ours or any(job in snapshot.jobs.row_of or _unread(snapshot, job) for job in ours):
+        known = snapshot.jobs.row_of
+        gone = 0
+        for job, entry in self.journal.entries.items():
+            if entry.carries:
+                if job in known or _unread(snapshot, job):
+                    return  # nearly always the first one
+                gone += 1
+        if not gone:
             return
         self._facts_at = float("-inf")
         self._refresh_facts()
@@ -663,8 +669,9 @@ class Daemon:
         raised = self._unreturned(job for job in busy if shift[job] > 0)
         last = [job for job in busy if shift[job] < 0]
         changes = [*found.rescues, *(change for change in result.changes if change.job_id not in busy)]
-        early = changes if not (last or raised) else [change for change in changes if _may_go_first(change)]
-        late = changes[:0] if early is changes else [change for change in changes if not _may_go_first(change)]
+        leave = bool(last or raised)
+        early = [change for change in changes if not leave or _may_go_first(change)]
+        late = [change for change in changes if leave and not _may_go_first(change)]
         shares = _partition_shares(snapshot, changes)
 
         def batch(wanted: Sequence[Change], left_out: Collection[int]) -> list[Result]:
@@ -853,16 +860,15 @@ class Daemon:
         Raises:
             SlurmError: the queue could not be read.
         """
-        if not any(entry.carries for entry in self.journal.entries.values()):
+        ours = [job for job, entry in self.journal.entries.items() if entry.carries]
+        if not ours:
             return 0
         # What the dead-man timer may have done concerns the next cycle's comparison. What is given back is read anew.
         silent, self._silent = self._silent, False
         try:
             seen = self._reader.status(None)
             self.budget.spend(STATUS_RPCS, self.clock.monotonic())
-            restored, _ = self._give_back(
-                [job for job, entry in self.journal.entries.items() if entry.carries and job in seen]
-            )
+            restored, _ = self._give_back([job for job in ours if job in seen])
         finally:
             self._silent |= silent
         return restored

@@ -48,6 +48,7 @@ def facts_from(config: Mapping[str, str], runner: Runner, uid: int) -> ClusterFa
     version, release = parse.version(config["SLURM_VERSION"])
     limiter = parse.parameters(config.get("SlurmctldParameters", ""))
     period = _number(limiter, "rl_refill_period", 1.0)
+    controllers = _controllers(config)
     storage = config.get("AccountingStorageType", "")
     accounting = storage.endswith("slurmdbd")
     level, reachable = _admin_level(runner, user) if accounting else (Privilege.NONE, False)
@@ -75,8 +76,8 @@ def facts_from(config: Mapping[str, str], runner: Runner, uid: int) -> ClusterFa
         preempt_type=_plugin(config.get("PreemptType", "")),
         select_type=config.get("SelectType", ""),
         priority_flags=tuple(part for part in _plugin(config.get("PriorityFlags", "")).split(",") if part),
-        controllers=tuple(name for name, _ in _controllers(config)),
-        addresses=tuple(address for _, address in _controllers(config)),
+        controllers=tuple(name for name, _ in controllers),
+        addresses=tuple(address for _, address in controllers),
         federation=_federation(runner) if accounting else "",
         private_jobs="jobs" in config.get("PrivateData", "").lower().split(","),
     )
