@@ -86,8 +86,12 @@ class _Copy:
         self.size = os.fstat(self.fd).st_size
 
     def append(self, data: bytes) -> None:
-        if self.fd < 0 or os.fstat(self.fd).st_nlink == 0:
+        found = os.fstat(self.fd) if self.fd >= 0 else None
+        if found is None or found.st_nlink == 0:
             raise OSError("the file is not there any more")
+        if found.st_size != self.size:
+            # What is appended to half a line is lost with it.
+            raise OSError("the file was changed by another process")
         try:
             write_all(self.fd, data)
             os.fsync(self.fd)

@@ -175,6 +175,15 @@ def test_a_journal_deleted_under_the_daemon_is_written_anew_not_into_the_void(ro
     assert factors(Journal.read(roots[0])) == {1: 10, 2: 20}
 
 
+def test_nothing_is_appended_to_half_a_line(roots):
+    journal = Journal.open(*roots)
+    write_a_cycle(journal, [1], 10)
+    path = roots[0] / "journal.jsonl"
+    path.write_bytes(path.read_bytes()[:-5])
+    write_a_cycle(journal, [2], 20)
+    assert factors(Journal.read(roots[0])) == {1: 10, 2: 20}
+
+
 def test_compaction_keeps_the_file_short_and_the_state_whole(roots):
     journal = Journal.open(*roots)
     jobs = range(1, 41)

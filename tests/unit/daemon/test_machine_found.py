@@ -253,3 +253,12 @@ def test_a_dead_man_that_helps_once_the_privilege_is_back_is_nobody_else():
         play.stopped_for_a_while(after=0, minutes=6)
         play.change_nice(after=0, nice=0, which=0)
         play.hours_pass(hours=1)
+
+
+def test_a_journal_that_is_cut_in_the_middle_of_a_line_does_not_lose_the_next_one_too():
+    with run(release=(22, 5), jobs=5) as play:
+        play.hold(after=0, which=0, who="user")
+        for _ in range(8):
+            play.partition_down(partition="gpu", up=False)
+        play.journal_damaged(at=0.5, copy="state", how="torn")
+        play.journal_damaged(at=0.0, copy="mirror", how="gone")
