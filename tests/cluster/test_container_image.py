@@ -125,7 +125,7 @@ def test_a_container_that_stops_gives_the_queue_back(trixie: Cluster, image: str
         assert state["ExitCode"] == 0, log.stdout + log.stderr
         assert {trixie.site_factors()[job] for job in jobs} == {0}, log.stdout + log.stderr
     finally:
-        print(log_of(daemon)[-8000:])  # shown by pytest when the test fails
+        print(log_of(daemon)[-8000:])  # noqa: T201 - pytest shows it when the test fails
         docker("rm", "-f", "-v", daemon, check=False)
 
 
@@ -145,7 +145,7 @@ def test_a_container_plays_the_queue_ahead(trixie: Cluster, image: str, host: st
 
         wait_until(played, "a cycle has played the queue", pause=2.0)
     finally:
-        print(log_of(daemon)[-8000:])  # shown by pytest when the test fails
+        print(log_of(daemon)[-8000:])  # noqa: T201 - pytest shows it when the test fails
         docker("rm", "-f", "-v", daemon, check=False)
 
 
