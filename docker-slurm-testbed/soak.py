@@ -265,8 +265,11 @@ class Soak:
         self.sh(f"{has} || (timeout 60 bash -c {shlex.quote(get)}) >/dev/null 2>&1", check=False)
         self.faketime = bool(self.sh(has, check=False).strip())
         self.set_clock("+0")
-        # The one of Debian 12 breaks epoll_wait(2).
-        works = self.project.execute(f"runuser -u rltuned -- {self.rltuned('plan')} >/dev/null", check=False)
+        # The one of Debian 12 breaks epoll_wait(2) and clock_nanosleep(2).
+        sleeps = self.rltuned("").removesuffix("rltuned ") + "python -c 'import time; time.sleep(0.01)'"
+        works = self.project.execute(
+            f"runuser -u rltuned -- {sleeps} && runuser -u rltuned -- {self.rltuned('plan')} >/dev/null", check=False
+        )
         self.faketime = self.faketime and works.returncode == 0
 
     def set_clock(self, offset: str) -> None:
