@@ -124,6 +124,11 @@ class Ledger:
             for job in [job for job, since in known.items() if at - since < SAVED]:
                 del known[job]
 
+    def hold(self, job: int, at: float) -> None:
+        """A job is held, by slurmctld's log, which may be read after a crash."""
+        if not self.lost(at):
+            self.held.setdefault(job, at)
+
     def lost(self, at: float) -> bool:
         """Whether slurmctld was killed before it had surely saved what it took then."""
         return any(0 <= crash - at < SAVED for crash in self.crashes)
@@ -353,7 +358,7 @@ class Soak:
             ledger.pending.setdefault(int(match[2]), []).append(("priority", int(match[1])))
         elif match := HOLD.search(text):
             self.checks["untouched"] += 1
-            ledger.held.setdefault(int(match[1]), at)
+            ledger.hold(int(match[1]), at)
             ledger.admins.pop(int(match[1]), None)
             if int(match[2]) == OPERATOR_UID:
                 self.violation("untouched", f"rltuned held job {match[1]}: {text}")
@@ -385,7 +390,7 @@ class Soak:
                 if since is not None and at - since > RACE:
                     self.violation("stands", f"job {job}: rltuned set or released an admin's priority ({value})")
             if value == 0:
-                ledger.held.setdefault(job, at)
+                ledger.hold(job, at)
             ledger.priorities.setdefault(job, []).append(Update(at, uid, value))
 
     def judge_factor(self, at: float, job: int, value: int, before: Update | None) -> None:
@@ -504,8 +509,8 @@ class Soak:
 
     def slurmctld_killed(self) -> None:
         """Kill -9: comes back with what it saved last."""
-        self.ledger.crashed(self.now())
         self.sh("pkill -KILL -x 'slurmctld(-wlm)?'")
+        self.ledger.crashed(self.now())
         time.sleep(self.rng.choice([0.0, 2.0, 15.0]))
         self.start_slurmctld()
 
@@ -575,8 +580,8 @@ class Soak:
 
     def power_cut(self) -> None:
         """Daemon and slurmctld are killed together, the heartbeat is lost; the dead-man timer gives the queue back."""
-        self.ledger.crashed(self.now())
         self.sh("pkill -KILL -u rltuned -f 'bin/rltuned run'; pkill -KILL -x 'slurmctld(-wlm)?'")
+        self.ledger.crashed(self.now())
         self.kill("KILL")
         self.sh(f"rm -f {STATE}/heartbeat.json {MIRROR}/heartbeat.json")
         self.start_slurmctld()
