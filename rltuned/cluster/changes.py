@@ -1,10 +1,10 @@
 """Changes to jobs, their outcomes, and the record of what rltuned has put on a job. Imports no NumPy (see package)."""
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 MAX_PRIORITY: Final = 4_294_967_293
 """Largest explicit priority that scontrol(1) accepts (measured on 22.05, 24.11, 26.05); 0 would hold the job."""
@@ -69,9 +69,11 @@ class OverSubscribe(enum.StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One field of one pending job, from the value that the plan saw to the value that it wants."""
+class Change(NamedTuple):
+    """One field of one pending job, from the value that the plan saw to the value that it wants.
+
+    A tuple because a cycle of a long queue makes tens of thousands of them.
+    """
 
     job_id: int
     submit_time: int
@@ -89,22 +91,6 @@ class Change:
     """Order of writing. After each step no outside job is worse off than under Slurm alone."""
     rests_on: tuple[int, ...] = ()
     """Jobs that must be lowered before this change is written."""
-
-
-def urgent_first(changes: Sequence[Change]) -> list[Change]:
-    """The order in which a short budget is spent: jobs that enter or leave the head of the queue first.
-
-    A job moved to the head is only there once the one before it has moved away; so what counts is the better of the
-    planned place and the present one (among the changed jobs).
-    """
-
-    def present(change: Change) -> int:
-        return change.base + int(change.before) if change.field is Field.SITE_FACTOR else int(change.before)
-
-    moves = [change for change in changes if change.field in MOVES]
-    by_present = sorted(moves, key=lambda change: (-present(change), change.job_id))
-    place = {id(change): index for index, change in enumerate(by_present)}
-    return sorted(changes, key=lambda change: min(change.position, place.get(id(change), change.position)))
 
 
 @dataclass(frozen=True, slots=True)

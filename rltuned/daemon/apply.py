@@ -7,6 +7,7 @@ whether the job is still ours to change; what the read-back shows is the outcome
 
 import contextlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from rltuned.cluster.changes import (
@@ -19,7 +20,6 @@ from rltuned.cluster.changes import (
     Outcome,
     OverSubscribe,
     WriteResult,
-    urgent_first,
 )
 from rltuned.daemon.budget import STATUS_RPCS, Budget
 from rltuned.daemon.claims import (
@@ -96,7 +96,7 @@ def apply(
     if not changes:
         return []
     # Of tens of thousands of changes a few fit. A change rests on earlier ones only, so the late ones may be left out.
-    turns = sorted(urgent_first(changes), key=lambda change: change.turn)
+    turns = sorted(changes, key=attrgetter("turn"))
     most = SPARE + 2 * budget.allowance(len(turns), clock.monotonic(), keep=STATUS_RPCS)
     late = turns[most:]
     ordered = sorted(turns[:most], key=lambda change: change.position)

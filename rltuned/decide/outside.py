@@ -469,7 +469,7 @@ class Border:
                 put_behind[member] = group.job[place]
         return held, put_behind
 
-    def turns(self, current: Ints, target: Ints, changes: Sequence[int]) -> list[tuple[int, tuple[int, ...]]]:
+    def turns(self, current: Ints, target: Ints, changes: Rows) -> list[tuple[int, tuple[int, ...]]]:
         """The order in which changes may be written: whatever part of it is, no outside job loses more than it has lost.
 
         Args:
@@ -479,11 +479,12 @@ class Border:
 
         Returns:
             The same members in the order of writing; each with the members that must have been lowered before it.
+            Nothing where any order will do.
         """
-        raised = np.array([member for member in changes if target[member] > current[member]], dtype=np.intp)
+        raised = changes[target[changes] > current[changes]]
         if not self.crossed(current, target, raised).any():
-            return [(member, ()) for member in changes]
-        return _Turns(self, current, target, changes).order()
+            return []
+        return _Turns(self, current, target, changes.tolist()).order()
 
 
 class _Turns:

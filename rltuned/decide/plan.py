@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -12,14 +12,12 @@ import numpy.typing as npt
 from rltuned.cluster.changes import (
     MAX_FACTOR,
     MAX_PRIORITY,
-    MOVES,
     Applied,
     ApplyMode,
     Change,
     Field,
     History,
     OverSubscribe,
-    urgent_first,
 )
 from rltuned.cluster.hostlist import compress
 from rltuned.cluster.pools import Pools, bounded_pools
@@ -454,11 +452,11 @@ def _place(result: Plan, pools: Pools, config: Config) -> Plan:
 
 
 def _changes(result: Plan) -> tuple[Change, ...]:
-    jobs, history = result.snapshot.jobs, result.history
+    jobs, history, queue = result.snapshot.jobs, result.history, result.queue
     withdrawn = frozenset(result.withdraw)
+    leaving = np.isin(jobs.job_id[result.rows], list(withdrawn))
     if withdrawn:
         # They are given back first, and moved by a later plan: what rests on that waits as long.
-        leaving = np.isin(jobs.job_id[result.rows], list(withdrawn))
         result = replace(result, current=np.where(leaving, result.base, result.current))
     of, before, after = _moves(result)
     moved = (result.target != result.current) & (before != after)
@@ -466,23 +464,60 @@ def _changes(result: Plan) -> tuple[Change, ...]:
     steered |= np.isin(
         jobs.job_id[result.rows], [job for job, old in history.applied.items() if old.exc_nodes is not None]
     )
-    changes: list[Change] = []
-    positions = np.flatnonzero((moved | steered)[result.queue])
-    at = result.queue[positions]
-    rows = result.rows[at]
+    steering: list[Change] = []
+    for position in np.flatnonzero((steered & ~leaving)[queue]).tolist():
+        at = queue[position]
+        row = int(result.rows[at])
+        job, submit, nice = (int(column[row]) for column in (jobs.job_id, jobs.submit_time, jobs.nice))
+        identity = {
+            "job_id": job,
+            "submit_time": submit,
+            "position": position,
+            "nice": nice,
+            "base": int(result.base[at]),
+        }
+        steering += _placement_changes(result, row, history.applied.get(job), identity)
+    positions = np.flatnonzero(moved[queue])
+    moving = queue[positions]
+    ids = jobs.job_id[result.rows[moving]]
+    present = ranks_of(np.lexsort((ids, -result.current[moving])))
+    places = np.concatenate((positions, np.array([change.position for change in steering], dtype=np.intp)))
+    turns, steering_turns = np.split(_urgent_first(places, present), [len(moving)])
+    turns, rests_on = _in_turn(result, moving, turns)
+    rows = result.rows[moving]
     columns = (
-        *(positions, rows, jobs.job_id[rows], jobs.submit_time[rows], jobs.nice[rows], result.base[at]),
-        *(moved[at], steered[at], before[at], after[at]),
+        *(ids, jobs.submit_time[rows].astype(np.int64), before[moving], after[moving]),
+        *(positions, jobs.nice[rows], result.base[moving], turns),
     )
-    for position, row, job, submit, nice, base, moves, steers, old, new in zip(
-        *(column.tolist() for column in columns), strict=True
-    ):
-        if moves:
-            changes.append(Change(job, int(submit), of, old, new, position, nice, base))
-        if steers and job not in withdrawn:
-            identity = {"job_id": job, "submit_time": int(submit), "position": position, "nice": nice, "base": base}
-            changes.extend(_placement_changes(result, row, history.applied.get(job), identity))
-    return tuple(change for change in _in_turn(result, changes) if change.job_id not in withdrawn)
+    changes = [
+        Change(job, submit, of, old, new, position, nice, base, turn, rests_on.get(job, ()))
+        for job, submit, old, new, position, nice, base, turn in zip(
+            *(column.tolist() for column in columns), strict=True
+        )
+        if job not in withdrawn
+    ]
+    if steering:
+        changes += [change._replace(turn=turn) for change, turn in zip(steering, steering_turns.tolist(), strict=True)]
+        changes.sort(key=attrgetter("position"))  # stable: a job's move stands before its steering
+    return tuple(changes)
+
+
+def _urgent_first(places: npt.NDArray[np.intp], present: Order) -> Order:
+    """The order in which a short budget is spent: jobs that enter or leave the head of the queue first.
+
+    A job moved to the head is only there once the one before it has moved away; so what counts is the better of the
+    planned place and the present one.
+
+    Args:
+        places: (k,) where the plan has each job that changes: first m that are moved, then those that are only steered.
+        present: (m,) places of the moved jobs among each other as they stand now.
+
+    Returns:
+        (k,) turns.
+    """
+    urgency = places.copy()
+    np.minimum(urgency[: len(present)], present, out=urgency[: len(present)])
+    return ranks_of(np.lexsort((places, urgency)))
 
 
 def _moves(result: Plan) -> tuple[Field, Ints, Ints]:
@@ -495,38 +530,36 @@ def _moves(result: Plan) -> tuple[Field, Ints, Ints]:
     return Field.SITE_FACTOR, jobs.site_factor[rows], np.clip(wanted, -MAX_FACTOR, MAX_FACTOR)
 
 
-def _in_turn(result: Plan, changes: list[Change]) -> tuple[Change, ...]:
-    """The changes with their places in the order of writing: urgent ones first, as far as no outside job pays for it."""
-    if not changes:
-        return ()
-    jobs, scope = result.snapshot.jobs, result.scope
-    urgent = urgent_first(changes)
-    turn = {id(change): place for place, change in enumerate(urgent)}
-    moves = {change.job_id: change for change in urgent if change.field in MOVES}
+def _in_turn(result: Plan, moving: npt.NDArray[np.intp], turns: Order) -> tuple[Order, dict[int, tuple[int, ...]]]:
+    """The turns of the moved jobs, so exchanged within each class that no outside job pays for a part of them.
+
+    Args:
+        result: the plan.
+        moving: (k,) the managed jobs that are moved.
+        turns: (k,) the turn of each, the most urgent first.
+
+    Returns:
+        (k,) turns, and by job id the jobs that must be lowered before it, where there are any.
+    """
     rests_on: dict[int, tuple[int, ...]] = {}
+    if not len(moving):
+        return turns, rests_on
+    jobs, scope = result.snapshot.jobs, result.scope
+    turn = np.full(len(result.rows), -1, dtype=np.intp)
+    turn[moving] = turns
+    target = np.where(turn >= 0, result.target, result.current)
     tiers = priority_tiers(result.snapshot, result.rows)
     for members in result.classes.members():
-        names = jobs.job_id[result.rows[members]].tolist()
-        changing = [at for at, job in enumerate(names) if job in moves]
-        if not changing:
-            continue
-        changing.sort(key=lambda at: turn[id(moves[names[at]])])
-        current, target = result.current[members], result.current[members].copy()
-        target[changing] = result.target[members][changing]
+        changing = np.flatnonzero(turn[members] >= 0)
+        changing = changing[np.argsort(turn[members[changing]])]
         border = result.outside.border(scope.managed[members], int(tiers[members[0]]))
-        places = [turn[id(moves[names[at]])] for at in changing]
-        for number, (at, before) in zip(places, border.turns(current, target, changing), strict=True):
-            change = moves[names[at]]
-            turn[id(change)] = number
-            rests_on[id(change)] = tuple(map(names.__getitem__, before))
-    return tuple(_at(change, turn[id(change)], rests_on.get(id(change), ())) for change in changes)
-
-
-def _at(change: Change, turn: int, rests_on: tuple[int, ...]) -> Change:
-    """As `dataclasses.replace`, which takes three times as long."""
-    of, before, after = change.field, change.before, change.after
-    place, nice, base = change.position, change.nice, change.base
-    return Change(change.job_id, change.submit_time, of, before, after, place, nice, base, turn, rests_on)
+        order = border.turns(result.current[members], target[members], changing)
+        if not order:
+            continue
+        turn[members[[member for member, _ in order]]] = turn[members[changing]]
+        names = jobs.job_id[result.rows[members]].tolist()
+        rests_on |= {names[member]: tuple(map(names.__getitem__, before)) for member, before in order if before}
+    return turn[moving], rests_on
 
 
 def _placement_changes(result: Plan, row: int, record: Applied | None, identity: dict[str, Any]) -> list[Change]:

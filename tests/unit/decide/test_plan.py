@@ -54,6 +54,14 @@ def apply_to(snapshot, changes):
     return replace(snapshot, jobs=replace(jobs, priority=priority, site_factor=site)), History(applied)
 
 
+def test_jobs_that_enter_or_leave_the_head_of_the_queue_are_written_first():
+    priority = [5000, 4000, 3000, 2000]
+    snap = make_snapshot(pending(4, priority=priority, time_limit=[7200.0, 3600.0, 1200.0, 600.0]))
+    changes = sorted(plan(snap, by_name("sjf"), QUIET).changes, key=lambda change: change.turn)
+    assert [change.turn for change in changes] == [0, 1, 2, 3]
+    assert [{change.job_id for change in pair} for pair in (changes[:2], changes[2:])] == [{1, 4}, {2, 3}]
+
+
 def test_the_shortest_job_goes_first_under_sjf_and_slurms_values_are_kept():
     limits = [7200.0, 3600.0, 600.0, 86400.0, 1200.0]
     snap = make_snapshot(pending(5, time_limit=limits))
