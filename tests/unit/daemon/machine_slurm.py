@@ -576,7 +576,8 @@ class Commands(Runner):
         if name in faults.garbled:
             out = "".join("?" if character.isalnum() else character for character in out) or "?\n"
         if name in faults.truncated:
-            out = out[: len(out) // 2]
+            # Within a row: a command that fails at the end of one says so by its exit status.
+            out = out[: len(out) // 2].rstrip("\n")
         return out, err, code
 
     def _privilege(self) -> tuple[str, str, int]:
