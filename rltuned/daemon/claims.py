@@ -45,18 +45,15 @@ def _none() -> Mapping[Field, tuple[Value, ...]]:
     return MappingProxyType({})
 
 
-def _no_values() -> Mapping[Field, Value]:
-    return MappingProxyType({})
-
-
 @dataclass(frozen=True, slots=True)
 class Entry:
     """The journal's knowledge of one job."""
 
     applied: Applied
     doubts: Mapping[Field, tuple[Value, ...]] = field(default_factory=_none)
-    previous: Mapping[Field, Value] = field(default_factory=_no_values)
-    """What the field had before the last write that was seen to succeed, until that is old enough to be safe."""
+    previous: Mapping[Field, tuple[Value, ...]] = field(default_factory=_none)
+    """What the field had before the last writes that were seen to succeed, the latest first: a slurmctld that is killed
+    before it saves them comes back with one of these. Until the last write is old enough to be safe."""
     touched: float = 0.0
     """When the last intent or outcome was noted: epoch seconds by the steady clock (`rltuned.daemon.clock`)."""
     shares: OverSubscribe | None = None
@@ -104,11 +101,10 @@ class Entry:
     def traces(self, of: Field) -> tuple[Value, ...]:
         """All values of a field that a restore may find and has to take back.
 
-        Also the one before the last write: a slurmctld that was killed comes back with it.
+        Also those before the last writes: a slurmctld that was killed comes back with one of them.
         """
-        before = self.previous.get(of)
         users = self.applied.exc_nodes_before if of is Field.EXC_NODES else MULTIFACTOR
-        return self.ours(of) if before is None or same(of, before, users) else (*self.ours(of), before)
+        return (*self.ours(of), *(value for value in self.previous.get(of, ()) if not same(of, value, users)))
 
     def ours(self, of: Field) -> tuple[Value, ...]:
         """All values of a field that are ours: the claim first, then the doubts."""
@@ -183,14 +179,12 @@ def intended(entry: Entry | None, change: Change, now: float, shares: OverSubscr
     elif change.field is Field.EXC_NODES and untouched:
         applied = replace(applied, exc_nodes_before=str(change.before))
     doubts = (*(v for v in entry.doubts.get(change.field, ()) if v != change.after), change.after)[-MAX_DOUBTS:]
-    previous = entry.previous
-    if same(change.field, previous.get(change.field), change.after):
-        previous = _remember(previous, change.field, None)  # seen again, it will be this write, not an old state
     return replace(
         entry,
         applied=applied,
         doubts=_with(entry.doubts, change.field, doubts),
-        previous=previous,
+        # Seen again, it will be this write, not an old state.
+        previous=_remember(entry.previous, change.field, entry.previous.get(change.field, ()), without=change.after),
         touched=now,
         cleared=0.0 if change.field is Field.SITE_FACTOR else entry.cleared,
     )
@@ -198,35 +192,33 @@ def intended(entry: Entry | None, change: Change, now: float, shares: OverSubscr
 
 def landed(entry: Entry, of: Field, value: Value, now: float) -> Entry:
     """The entry once `value` was seen on the job after our write."""
-    previous = _claimed_or_before(entry.applied, of)
     return replace(
         entry,
         applied=replace(take(entry.applied, of, value), changed_at=now),
         doubts=_with(entry.doubts, of, ()),
-        previous=_remember(entry.previous, of, None if same(of, previous, value) else previous),
+        previous=_remember(entry.previous, of, _before(entry, of), without=value),
         touched=now,
     )
 
 
 def recognised(entry: Entry, of: Field, value: Value) -> Entry:
     """The entry once a value in doubt was seen on the job: it is the claim now."""
-    previous = _claimed_or_before(entry.applied, of)
     return replace(
         entry,
         applied=replace(take(entry.applied, of, value), changed_at=entry.touched),
         doubts=_with(entry.doubts, of, tuple(v for v in entry.doubts.get(of, ()) if not same(of, v, value))),
-        previous=_remember(entry.previous, of, None if same(of, previous, value) else previous),
+        previous=_remember(entry.previous, of, _before(entry, of), without=value),
         cleared=0.0 if of is Field.SITE_FACTOR else entry.cleared,
     )
 
 
-def rolled_back(entry: Entry, of: Field) -> Entry:
-    """The entry once slurmctld came back with the state before our last write."""
-    applied = take(entry.applied, of, entry.previous[of])
+def rolled_back(entry: Entry, of: Field, value: Value) -> Entry:
+    """The entry once slurmctld came back with this value of before our last writes."""
+    applied = take(entry.applied, of, value)
     if of is Field.PRIORITY and applied.priority is None:
         applied = replace(applied, base=0, nice=0)  # the nice came back with the old state
     cleared = 0.0 if of is Field.SITE_FACTOR else entry.cleared
-    return replace(entry, applied=applied, previous=_remember(entry.previous, of, None), cleared=cleared)
+    return replace(entry, applied=applied, previous=_remember(entry.previous, of, ()), cleared=cleared)
 
 
 def confirmed(entry: Entry, of: Field) -> Entry:
@@ -250,11 +242,11 @@ def estranged(entry: Entry, of: Field, *, hidden: bool = False) -> Entry:
     release), so the claim stays for `restore`.
     """
     applied = replace(entry.applied, foreign=True)
-    doubts, before = entry.doubts, entry.previous.get(of)
+    doubts, before = entry.doubts, entry.previous.get(of, ())
     if not hidden:
-        if of in MOVES:
+        if of in MOVES and claimed(entry.applied, of):
             # Should slurmctld be killed before it saves what they did, ours is there again.
-            before = claimed(entry.applied, of) or before
+            before = _before(entry, of)
         if of is Field.EXC_NODES:
             applied = replace(applied, exc_nodes=None, exc_nodes_before="")
         elif of is Field.OVERSUBSCRIBE:
@@ -262,7 +254,7 @@ def estranged(entry: Entry, of: Field, *, hidden: bool = False) -> Entry:
         else:
             applied = take(applied, of, MULTIFACTOR if of is Field.PRIORITY else 0)
         doubts = _with(doubts, of, ())
-    kept = before if of in MOVES else None
+    kept = before if of in MOVES else ()
     return replace(entry, applied=applied, doubts=doubts, previous=_remember(entry.previous, of, kept))
 
 
@@ -297,7 +289,7 @@ def given_back(entry: Entry, of: Field, neutral: Value, *, sure: bool) -> Entry:
 
 def without_doubts(entry: Entry, of: Field) -> Entry:
     """The entry with nothing in doubt about one field."""
-    return replace(entry, doubts=_with(entry.doubts, of, ()), previous=_remember(entry.previous, of, None))
+    return replace(entry, doubts=_with(entry.doubts, of, ()), previous=_remember(entry.previous, of, ()))
 
 
 def requeued(entry: Entry, status: JobStatus, *, ids_go_on: bool) -> Entry | None:
@@ -340,13 +332,17 @@ def _with(
     return MappingProxyType(changed)
 
 
-def _remember(previous: Mapping[Field, Value], of: Field, value: Value | None) -> Mapping[Field, Value]:
-    changed = {name: old for name, old in previous.items() if name is not of}
-    if value is not None and of is not Field.OVERSUBSCRIBE:  # one-way: after a roll-back there is nothing to undo
-        changed[of] = value
-    return MappingProxyType(changed)
+def _remember(
+    previous: Mapping[Field, tuple[Value, ...]], of: Field, values: tuple[Value, ...], without: Value | None = None
+) -> Mapping[Field, tuple[Value, ...]]:
+    if of is Field.OVERSUBSCRIBE:  # one-way: after a roll-back there is nothing to undo
+        values = ()
+    return _with(previous, of, tuple(value for value in values if not same(of, value, without))[:MAX_DOUBTS])
 
 
-def _claimed_or_before(applied: Applied, of: Field) -> Value | None:
-    value = claimed(applied, of)
-    return applied.exc_nodes_before if value is None and of is Field.EXC_NODES else value
+def _before(entry: Entry, of: Field) -> tuple[Value, ...]:
+    """What is the past once another value is seen: the claim, or the user's own nodes, and what was past already."""
+    value, older = claimed(entry.applied, of), entry.previous.get(of, ())
+    if value is None and of is Field.EXC_NODES:
+        value = entry.applied.exc_nodes_before
+    return older if value is None else (value, *(other for other in older if not same(of, other, value)))

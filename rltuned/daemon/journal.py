@@ -407,7 +407,7 @@ def entry_to_json(entry: Entry) -> dict[str, Any]:
         "shares": entry.shares,
         "cleared": entry.cleared,
         "doubts": {name.value: list(values) for name, values in entry.doubts.items()},
-        "previous": {name.value: value for name, value in entry.previous.items()},
+        "previous": {name.value: list(values) for name, values in entry.previous.items()},
     }
     data |= {name: value for name, value in optional.items() if value}
     if applied.exc_nodes is not None:
@@ -442,7 +442,9 @@ def entry_from_json(data: Mapping[str, Any]) -> Entry:
     doubts: dict[Field, tuple[Value, ...]] = {
         Field(name): tuple(values) for name, values in data.get("doubts", {}).items() if values
     }
-    previous: dict[Field, Value] = {Field(name): value for name, value in data.get("previous", {}).items()}
+    previous: dict[Field, tuple[Value, ...]] = {
+        Field(name): tuple(values) for name, values in data.get("previous", {}).items() if values
+    }
     return Entry(
         applied,
         MappingProxyType(doubts),

@@ -148,8 +148,8 @@ def _slurmctld_went_back(journal: Journal, seen: Mapping[int, JobStatus]) -> boo
         status = seen.get(job)
         if status is None or not status.pending or status.held or status.submit_time != entry.submit_time:
             continue
-        for of, value in entry.previous.items():
-            written.append((entry.touched, same(of, shown(status, of), value)))
+        for of, values in entry.previous.items():
+            written.append((entry.touched, among(of, shown(status, of), values)))
     back = [touched for touched, is_back in written if is_back]
     since = min(back, default=0.0) - BATCH_SECONDS
     return len(back) >= 2 and 2 * len(back) >= sum(touched >= since for touched, _ in written)
@@ -181,11 +181,12 @@ def _settle(entry: Entry, status: JobStatus, now: float, *, explicit: bool, roll
     `rollback`: slurmctld came back with an older state (`_slurmctld_went_back`).
     `explicit`: sprio left it out twice in a row, with the same priority, while it listed others.
     """
-    for of, value in entry.previous.items():
+    for of, values in entry.previous.items():
+        value = next((value for value in values if same(of, shown(status, of), value)), None)
         # A former factor or priority of ours is nobody else's choice; a neutral value, or the user's own nodes, may be.
         unmistakable = of in MOVES and value != MULTIFACTOR
-        if (rollback or unmistakable) and same(of, shown(status, of), value):
-            entry = rolled_back(entry, of)
+        if value is not None and (rollback or unmistakable):
+            entry = rolled_back(entry, of, value)
     if not status.held:
         entry = _settle_priority(entry, status, now)
         entry = _settle_factor(entry, status, now, explicit=explicit)
