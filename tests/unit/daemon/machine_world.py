@@ -265,6 +265,8 @@ class World:
         self.descriptors = descriptors()
         self.ticks = 0
         self.looked_at = 0
+        self.named: set[int] = set()
+        """Ids that ``rltuned restore JOBID`` was given."""
 
     # --- settings
 
@@ -617,8 +619,8 @@ class World:
             job = self.slurm.jobs.get(job_id)
             if not isinstance(job, Task) or job.asked or job.touched:
                 continue
-            if job.hold or job.held_at:
-                continue
+            if job.hold or job.held_at or job_id in self.named:
+                continue  # ids start over when slurmctld loses its state: who asked for one may get the next job with it
             self.complain("foreign only by others", f"job {job_id} was given up, and nobody but rltuned changed it")
 
     # --- invariants: looked at after each rule
@@ -763,6 +765,7 @@ class World:
     def restore_by_name(self, job_id: int) -> None:
         """``rltuned restore JOBID``: hands off that job from now on."""
         self.slurm.task(job_id).asked = True
+        self.named.add(job_id)
         done = []
         with contextlib.suppress(RltunedError, Killed), self.process(self.a_process("restore")):
             undo(
