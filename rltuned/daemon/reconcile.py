@@ -124,6 +124,8 @@ class Reconciler:
             rescue = _rescue(after, status)
             if rescue is not None:
                 rescues.append(rescue)
+            if after is entry:
+                continue
             if after.applied.foreign and not entry.applied.foreign:
                 foreign.append(job)
             elif after.applied != entry.applied:
@@ -181,6 +183,8 @@ def _settle(entry: Entry, status: JobStatus, now: float, *, explicit: bool, roll
     `rollback`: slurmctld came back with an older state (`_slurmctld_went_back`).
     `explicit`: sprio left it out twice in a row, with the same priority, while it listed others.
     """
+    if _as_left(entry, status):
+        return entry
     for of, values in entry.previous.items():
         value = next((value for value in values if same(of, shown(status, of), value)), None)
         # A former factor or priority of ours is nobody else's choice; a neutral value, or the user's own nodes, may be.
@@ -200,6 +204,17 @@ def _settle(entry: Entry, status: JobStatus, now: float, *, explicit: bool, roll
     if entry.owes_nice and not entry.doubts.get(Field.PRIORITY) and status.nice != 0:
         entry = replace(entry, applied=replace(entry.applied, nice=0))  # the user has one again
     return entry
+
+
+def _as_left(entry: Entry, status: JobStatus) -> bool:
+    """Whether a job has our site factor and nothing is in doubt: so it is with most jobs of a long queue."""
+    applied = entry.applied
+    return (
+        status.site_factor == applied.site_factor
+        and applied.priority is None
+        and applied.exc_nodes is None
+        and not (applied.nice or entry.doubts or entry.previous)
+    )
 
 
 def _settle_factor(entry: Entry, status: JobStatus, now: float, *, explicit: bool) -> Entry:

@@ -9,7 +9,8 @@ raise where the answer is cut short, or where so many rows are strange that the 
 
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Final, NamedTuple, TypeVar
@@ -91,7 +92,7 @@ def columns(answer: str, fields: tuple[str, ...], command: str) -> list[list[str
     return table
 
 
-def rows_of(answer: str, ids: Collection[str], id_columns: int, width: int) -> str:
+def rows_of(answer: str, ids: AbstractSet[str], id_columns: int, width: int) -> str:
     """The rows of a separated table in which one of the first `id_columns` is one of `ids` (job ids, as text).
 
     The whole answer where it is cut short, a row does not have `width` fields, or an id is no plain number: then all has to
@@ -99,19 +100,15 @@ def rows_of(answer: str, ids: Collection[str], id_columns: int, width: int) -> s
     """
     if not answer.endswith(_ROW_END) or not answer.isascii():
         return answer
-    rows = answer.split(_ROW_END)[:-1]
+    rows = answer.split(_ROW_END)
+    rows.pop()
     if answer.count("\n") != len(rows) or set(map(str.count, rows, repeat(SEPARATOR))) != {width - 1}:
         return answer
-    kept = [False] * len(rows)
-    starts = [0] * len(rows)
-    for _ in range(id_columns):
-        ends = [row.find(SEPARATOR, start) for row, start in zip(rows, starts, strict=True)]
-        values = [row[start:end] for row, start, end in zip(rows, starts, ends, strict=True)]
-        starts = [end + 1 for end in ends]
-        if not (all(values) and "".join(values).isdigit()) or any(map(str.startswith, values, repeat("0"))):
-            return answer
-        kept = [keep or value in ids for keep, value in zip(kept, values, strict=True)]
-    return "".join([row + _ROW_END for row, keep in zip(rows, kept, strict=True) if keep])
+    plain = f"(?:[1-9][0-9]*{SEPARATOR}){{{id_columns}}}"
+    if re.match(plain, answer) is None or re.search(rf"\n(?!{plain}|\Z)", answer) is not None:
+        return answer
+    kept = [row for row in rows if not ids.isdisjoint(row.split(SEPARATOR, id_columns)[:id_columns])]
+    return "".join([row + _ROW_END for row in kept])
 
 
 class Misfit(NamedTuple):
