@@ -16,23 +16,28 @@ from rltuned.errors import RltunedError
 DIRECTORY: Final = "hands-off"
 
 
-def ask(state: Path, job_ids: Iterable[int]) -> None:
+def ask(state: Path, job_ids: Iterable[int]) -> list[int]:
     """Leave the request for the daemon of this state directory. It takes it up in its next cycle.
+
+    Returns:
+        The jobs that had not been asked for before.
 
     Raises:
         RltunedError: the directory cannot be written; nothing was asked for.
     """
-    directory = state / DIRECTORY
+    directory, new = state / DIRECTORY, []
     try:
         make_directory(directory)
         for job in job_ids:
-            fd = os.open(directory / str(job), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
-            os.close(fd)
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(directory / str(job), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
+                new.append(job)
     except OSError as error:
         raise RltunedError(
             f"{directory}: the daemon cannot be told to leave the jobs alone: {error.strerror}; run as root or as the"
             " daemon's user"
         ) from error
+    return new
 
 
 def asked(state: Path) -> list[int]:

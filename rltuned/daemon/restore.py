@@ -221,7 +221,7 @@ class _Restore:
                 factor = status.site_factor or 0
                 entries[job] = Entry(Applied(job, status.submit_time, 0.0, site_factor=factor))
         before = dict(entries)
-        left = self._work_off(entries)
+        left = [*self._work_off(entries), *(_not_understood(others.pop(job)) for job in sorted(_strange(others)))]
         stuck = {item.job_id for item in left}
         foreign = {job for job, entry in entries.items() if entry.applied.foreign}
         proven = {job for job in entries if not before[job].claims and began - before[job].touched >= SETTLE_SECONDS}
@@ -252,13 +252,20 @@ class _Restore:
         )
 
     def _unknown(self, job_ids: Collection[int] | None, *, everything: bool) -> dict[int, JobStatus]:
-        """Pending jobs that the journal does not know: of those asked for, or (None and `everything`) of the queue."""
+        """Pending jobs that the journal does not know: of those asked for, or (None and `everything`) of the queue.
+
+        Those asked for are there also where they cannot be understood.
+        """
         known = self.journal.entries
         asked = None if job_ids is None else sorted(set(job_ids) - known.keys())
         if not asked and not (asked is None and everything):
             return {}
         seen = self._read(asked)
-        return {job: status for job, status in seen.items() if status.pending and job not in known}
+        return {
+            job: status
+            for job, status in seen.items()
+            if (status.pending or (status.strange and asked is not None)) and job not in known
+        }
 
     def _kept(self, entries: Mapping[int, Entry], left: Sequence[Leftover], proven: Collection[int]) -> list[Entry]:
         """Entries that stay in the journal: with what is left, or as a mark to keep away.
@@ -620,6 +627,10 @@ def _not_understood(status: JobStatus) -> Leftover:
     """It may carry something of ours, and it may be pending: left alone, remembered, and tried again by the next restore."""
     reason = f"what Slurm says of this job cannot be understood: {status.strange}"
     return Leftover(status.job_id, NOT_UNDERSTOOD, "?", reason, "rltuned doctor")
+
+
+def _strange(seen: Mapping[int, JobStatus]) -> set[int]:
+    return {job for job, status in seen.items() if status.strange}
 
 
 def _unproven(entry: Entry, now: float) -> Entry:

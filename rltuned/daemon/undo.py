@@ -88,9 +88,9 @@ def undo(
         except SlurmError:
             facts = None  # the careful budget; if slurmctld is down, the next read says so
         if job_ids and not record:
-            handsoff.ask(state.directory, job_ids)
-            # Nothing was changed, so nothing was asked for.
-            stack.push(lambda kind, *_: handsoff.answered(state.directory, job_ids) if kind is not None else None)
+            asked = handsoff.ask(state.directory, job_ids)
+            # Nothing was changed, so nothing was asked for: but what an earlier restore asked for still is.
+            stack.push(lambda kind, *_: handsoff.answered(state.directory, asked) if kind is not None else None)
         report = restore(
             journal,
             reader,

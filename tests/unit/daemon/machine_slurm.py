@@ -685,7 +685,8 @@ class Commands(Runner):
                 listed.append(job.job_id)
             # One row for each partition.
             rows.append(("".join(f"{cell}{SEPARATOR}" for cell in cells) + "\n") * len(job.partition.split(",")))
-        slurm.reading().listed = frozenset(listed)
+        said = "site-factors" not in slurm.faults.garbled | slurm.faults.truncated
+        slurm.reading().listed = frozenset(listed if said else ())
         if not rows:
             return "", "Unable to find jobs matching user/id(s) specified\n", 1
         return "".join(rows), "", 0

@@ -694,6 +694,33 @@ def test_a_job_that_cannot_be_understood_when_an_admin_asks_for_it_is_given_back
     assert run.daemon.journal.entries[job].applied.foreign
 
 
+def test_a_request_stands_although_a_later_one_for_the_same_job_fails(tmp_path):
+    run = house(tmp_path, jobs=3)
+    run.tick()
+    leave_alone(run, tmp_path, 2)
+    run.slurm.up = False
+    with pytest.raises(SlurmUnavailableError):
+        leave_alone(run, tmp_path, 2)
+    assert requests(tmp_path) == ["2"]
+
+
+def test_a_restore_by_name_says_so_where_the_job_cannot_be_understood_and_was_never_touched(tmp_path):
+    run = house(tmp_path, jobs=3, stage=Stage.SHADOW)
+    run.tick()
+    run.slurm.strange.add(2)
+    report = undo(
+        run.daemon.config,
+        job_ids=[2],
+        clock=run.slurm.clock,
+        connect_reader=lambda _section: run.slurm.reader(),
+        connect_writer=lambda _section: run.slurm.writer(),
+    )
+    assert report is not None
+    assert [(left.job_id, left.remedy) for left in report.left] == [(2, "rltuned doctor")]
+    assert not report.complete
+    assert not report.marked
+
+
 def test_a_job_that_is_requeued_and_held_and_cannot_be_identified_is_not_forgotten_when_an_admin_asks_for_it(tmp_path):
     run = house(tmp_path, jobs=3)
     run.ticks(2)

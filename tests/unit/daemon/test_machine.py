@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -32,7 +33,9 @@ from rltuned.slurm.port import Privilege
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 STEPS = 30
 """Rules of one example."""
-EXAMPLES = int(os.environ.get("RLTUNED_TEST_MACHINE_EXAMPLES", "150"))
+EXAMPLES = int(os.environ.get("RLTUNED_TEST_MACHINE_EXAMPLES", "100"))
+PARTS = 4
+"""Tests that share the examples, so that workers can share them, too."""
 
 MINUTES = float(os.environ.get("RLTUNED_TEST_MACHINE_MINUTES", "0"))
 """Go on for so long with random seeds."""
@@ -411,11 +414,15 @@ def run(examples: int, number: int | None = None, *, shrink: bool = True) -> Non
     run_state_machine_as_test(machine, settings=chosen)
 
 
-def test_whatever_happens_the_queue_is_given_back_and_nobody_is_passed_over():
+@pytest.mark.skipif(MINUTES > 0, reason="RLTUNED_TEST_MACHINE_MINUTES: random seeds instead")
+@pytest.mark.parametrize("number", range(1, PARTS + 1))
+def test_whatever_happens_the_queue_is_given_back_and_nobody_is_passed_over(number):
     assert set(NAMES) >= IGNORED
-    if not MINUTES:
-        run(EXAMPLES, 1)  # the same each time: what chance finds is `make soak-machine`'s to find
-        return
+    run(EXAMPLES // PARTS, number)  # the same each time: what chance finds is `make soak-machine`'s to find
+
+
+@pytest.mark.skipif(MINUTES <= 0, reason="takes long: make soak-machine")
+def test_whatever_happens_for_a_long_time_the_queue_is_given_back_and_nobody_is_passed_over():
     until, found = time.monotonic() + 60.0 * MINUTES, []
     while time.monotonic() < until:
         number = random.SystemRandom().randrange(1 << 32)
