@@ -346,6 +346,9 @@ class World:
         faults = self.slurm.faults
         if faults.unreadable and faults.strange_job:
             self.unread[faults.strange_job] = self.clock.monotonic()
+        # Nobody can give back to a job that runs; it may be requeued.
+        running = (job.job_id for job in self.slurm.tasks() if job.state == "R")
+        self.wanted |= dict.fromkeys(running, self.clock.monotonic())
 
     @property
     def able(self) -> bool:
