@@ -230,6 +230,19 @@ def test_when_the_budget_is_short_the_first_turns_are_taken(bench):
     assert bench.slurm.order()[0] == 4
 
 
+@pytest.mark.parametrize("nice", [50, 0])
+def test_a_nice_that_the_user_changes_between_plan_and_write_is_the_one_that_is_given_back(tmp_path, nice):
+    bench = Bench.make(tmp_path)
+    for priority in (1000, 900):
+        bench.slurm.submit(priority, nice=300)
+    changes = bench.reorder([2, 1], ApplyMode.PRIORITY)
+    bench.slurm.jobs[1].nice = nice
+    bench.apply(changes)
+    assert bench.slurm.jobs[1].explicit is not None
+    bench.restore()
+    assert {job: bench.slurm.jobs[job].nice for job in (1, 2)} == {1: nice, 2: 300}
+
+
 def test_priority_zero_is_never_sent_because_it_would_hold_the_job(bench):
     job = bench.slurm.jobs[1]
     bad = Change(1, job.submit_time, Field.PRIORITY, 1000, 0, position=0, base=1000)
