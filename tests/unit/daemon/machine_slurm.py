@@ -395,7 +395,8 @@ class Cluster(ModelSlurm):
                 self._mark(job, of, ours=value != 0)
             case Field.PRIORITY:
                 self._mark(job, of, ours=True)
-                if explicit is None and nice != 0:
+                # What a person sets between the last reading and the write nobody can know.
+                if explicit is None and nice != 0 and self._was_seen(job.touched.get(Field.NICE, 0), self.reading()):
                     job.owed_nice = True
             case Field.NICE:
                 if job.nice == job.own_nice:
