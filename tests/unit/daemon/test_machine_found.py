@@ -42,12 +42,13 @@ class Played:
 
 
 @contextmanager
-def run(**values: object) -> Iterator[Played]:
-    """A run; at its end all faults end, and all must be given back."""
+def run(*, at_stake: bool = True, **values: object) -> Iterator[Played]:
+    """A run; at its end all faults end, and all must be given back. `at_stake`: the first cycle has moved jobs."""
     machine = Machine()
     try:
         machine.begin(**BEGIN | values)
-        assert machine.world.ours() or values.get("stage", Stage.ACTIVE) is not Stage.ACTIVE, "nothing is at stake"
+        writes = values.get("stage", Stage.ACTIVE) is Stage.ACTIVE
+        assert bool(machine.world.ours()) is at_stake or not writes, "nothing is at stake"
         machine.fine()
         yield Played(machine)
         finish, machine.finish = machine.finish, lambda: None
@@ -262,3 +263,17 @@ def test_a_journal_that_is_cut_in_the_middle_of_a_line_does_not_lose_the_next_on
             play.partition_down(partition="gpu", up=False)
         play.journal_damaged(at=0.5, copy="state", how="torn")
         play.journal_damaged(at=0.0, copy="mirror", how="gone")
+
+
+def test_a_restore_by_name_that_cannot_understand_the_job_does_not_say_that_it_is_done():
+    with run(at_stake=False, release=(22, 5), jobs=2, ageing=0.01) as play:
+        play.stopped_for_a_while(after=21, minutes=6)
+        play.the_policy_changes_its_mind(mind=7)
+        play.answers_make_no_sense(cut=False, names={"status"})
+        play.restore_by_name(which=0)
+
+
+def test_a_nice_that_its_user_sets_between_the_plan_and_the_write_is_the_one_that_is_given_back():
+    with run(at_stake=False, mode=ApplyMode.PRIORITY, release=(22, 5), jobs=2) as play:
+        play.change_nice(after=5, nice=50, which=1)
+        play.stopped_for_a_while(after=0, minutes=2)
