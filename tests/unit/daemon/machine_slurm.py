@@ -530,11 +530,11 @@ class Commands(Runner):
         slurm.clock.sleep(RPC_SECONDS + slurm.faults.slow)
         if slurm.faults.slow >= 20.0 and name != "version":
             raise SlurmUnavailableError(f"{command.program} ({name}) gave no complete answer in time; killed")
-        out, err, code = self._answer(name, stdin, reading)
+        out, err, code = self._answer(name, stdin, reading, began)
         slurm.step(f"answer {name}")
         return Answer(command, out, err, code, slurm.clock.monotonic() - began)
 
-    def _answer(self, name: str, stdin: str, reading: Reading) -> tuple[str, str, int]:
+    def _answer(self, name: str, stdin: str, reading: Reading, began: float) -> tuple[str, str, int]:
         slurm, faults = self.slurm, self.slurm.faults
         if name == "version":
             year, month = slurm.release
@@ -548,7 +548,7 @@ class Commands(Runner):
             slurm.clock.sleep(20.0)
             raise SlurmUnavailableError(f"{name} gave no complete answer within 20 s; killed")
         if name == "update":
-            return self._update(stdin, reading)
+            return self._update(stdin, reading, began)
         if not slurm.answers or faults.refused:
             if name == "ping":
                 return "Slurmctld(primary) at ctl is DOWN\n", "", 1
@@ -736,10 +736,10 @@ class Commands(Runner):
         ]
         return "\n".join(lines) + "\n", "", 0
 
-    def _update(self, stdin: str, reading: Reading) -> tuple[str, str, int]:
+    def _update(self, stdin: str, reading: Reading, began: float) -> tuple[str, str, int]:
         slurm = self.slurm
         lines = stdin.splitlines()
-        age = slurm.clock.monotonic() - reading.at
+        age = began - reading.at  # what other processes do while the command is under way happens all at once here
         kind = lines[0].partition(" ")[0]
         if (kind in reading.batches and age > FRESH) or age > FIRST:
             text = (
