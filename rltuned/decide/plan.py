@@ -36,7 +36,16 @@ from rltuned.decide.ranks import (
     ranks_of,
     slurm_order,
 )
-from rltuned.decide.rehearsal import Ended, Foresees, Move, Outlook, Rehearsal, Rehearsed, lately, outlook
+from rltuned.decide.rollout import (
+    EndedJobs,
+    MoveTo,
+    PredictionError,
+    PredictsRunTimes,
+    RolloutResult,
+    RolloutSearch,
+    prediction_error,
+    recent_jobs,
+)
 from rltuned.decide.scope import Scope, Veto, examine, priority_tiers
 from rltuned.decide.targets import hand_out, settle
 from rltuned.observe import Observation, observe
@@ -81,9 +90,9 @@ class Plan:
     predicted: npt.NDArray[np.bool_]
     """(w,) whether the run time rests on a prediction that is below the time limit."""
     scores: Floats
-    """(w,) by the policy; what the rehearsal moved has the best or the worst of all."""
-    rehearsed: Rehearsed | None
-    """What playing the queue ahead found; None where nobody rehearses."""
+    """(w,) by the policy; a job that the rollouts moved has the best or the worst of all."""
+    rollout: RolloutResult | None
+    """What the rollouts found; None where none were made."""
     placement: Placement | None
     placed_rows: npt.NDArray[np.intp]
     """(K,) rows of the jobs that the placement is about, in its order."""
@@ -123,8 +132,8 @@ def plan(
     config: Config,
     history: History | None = None,
     estimates: Floats | None = None,
-    rehearsal: Rehearsal | None = None,
-    ended: Ended | None = None,
+    search: RolloutSearch | None = None,
+    ended: EndedJobs | None = None,
 ) -> Plan:
     """Decide one cycle.
 
@@ -135,8 +144,8 @@ def plan(
         history: what earlier cycles left on the jobs.
         estimates: (N,) predicted run times of all jobs of the table in seconds, NaN where there is none; the time limit
             bounds each, and stands in where there is no prediction.
-        rehearsal: plays the queue in the policy's order and in a few others; None: the policy's order stands.
-        ended: jobs that have ended lately: how far the rehearsal may believe in expected run times.
+        search: plays the queue in the policy's order and in a few others; None: the policy's order stands.
+        ended: jobs that have ended lately: how far rollouts may rely on expected run times.
     """
     history = _of_these_jobs(history or History(), snapshot.jobs)
     snapshot = _as_users_asked(snapshot, history)
@@ -158,10 +167,10 @@ def plan(
     if len(scores) != len(window) or not np.isfinite(scores).all():
         # A policy that fails must not decide: Slurm's own order, through the same path, undoes what is applied.
         scores = base[window].astype(np.float64)
-        rehearsed = None
+        found = None
     else:
-        rehearsed = _rehearse(rehearsal, snapshot, policy, observation, scores, estimates, ended)
-        scores = _moved(scores, observation, rehearsed)
+        found = _search(search, snapshot, policy, observation, scores, estimates, ended)
+        scores = _moved(scores, observation, found)
     outside = Outside(snapshot, pools, scope)
     ordered = _Ordering(snapshot, config.decide, rows, base, current, history, outside).all_classes(
         classes, window, scores
@@ -186,7 +195,7 @@ def plan(
         predicted=np.isfinite(estimates[observation.rows])
         & (estimates[observation.rows] < jobs.time_limit[observation.rows]),
         scores=scores,
-        rehearsed=rehearsed,
+        rollout=found,
         placement=None,
         placed_rows=np.zeros(0, dtype=np.intp),
         isolate=frozenset(),
@@ -199,44 +208,44 @@ def plan(
     return _place(result, mine, config)
 
 
-def _rehearse(
-    rehearsal: Rehearsal | None,
+def _search(
+    search: RolloutSearch | None,
     snapshot: Snapshot,
     policy: Policy,
     observation: Observation,
     scores: Floats,
     estimates: Floats,
-    ended: Ended | None,
-) -> Rehearsed | None:
-    if rehearsal is None:
+    ended: EndedJobs | None,
+) -> RolloutResult | None:
+    if search is None:
         return None
     jobs = snapshot.jobs
     before = np.zeros(0) if ended is None else _expected(policy, ended.estimate, ended.time_limit)
-    known = Outlook() if ended is None else outlook(before, ended.run_time)
+    known = PredictionError() if ended is None else prediction_error(before, ended.run_time)
     run_times = _expected(policy, estimates, jobs.time_limit) * np.exp(known.bias)
     run_times = np.maximum(np.fmin(run_times, jobs.time_limit), 1.0)
-    came = lately(snapshot, run_times, ended, before * np.exp(known.bias))
-    return rehearsal.rehearse(snapshot, observation.rows, scores, run_times, known.spread, came)
+    came = recent_jobs(snapshot, run_times, ended, before * np.exp(known.bias))
+    return search.search(snapshot, observation.rows, scores, run_times, known.spread, came)
 
 
 def _expected(policy: Policy, estimates: Floats, time_limit: Floats) -> Floats:
     """(N,) expected run times, seconds, of jobs with these predictions (NaN: none) and limits."""
     run_times = known_run_times(estimates, time_limit)
-    return policy.expected_run_time(run_times, time_limit) if isinstance(policy, Foresees) else run_times
+    return policy.expected_run_time(run_times, time_limit) if isinstance(policy, PredictsRunTimes) else run_times
 
 
-def _moved(scores: Floats, observation: Observation, rehearsed: Rehearsed | None) -> Floats:
-    """The scores, with the job that the rehearsal moves before all others or behind those that it has played."""
-    if rehearsed is None or rehearsed.moved is None:
+def _moved(scores: Floats, observation: Observation, found: RolloutResult | None) -> Floats:
+    """The scores, with the job that the rollouts move before all others or behind those that were simulated."""
+    if found is None or found.moved is None:
         return scores
     rows = observation.rows
-    if rehearsed.move is Move.FIRST:
+    if found.to is MoveTo.FIRST:
         score = scores.max() + 1.0
-    elif rehearsed.behind is None:
+    elif found.behind is None:
         score = scores.min() - 1.0
     else:
-        score = np.nextafter(scores[rows == rehearsed.behind][0], -np.inf)
-    return np.where(rows == rehearsed.moved, score, scores)
+        score = np.nextafter(scores[rows == found.behind][0], -np.inf)
+    return np.where(rows == found.moved, score, scores)
 
 
 def _of_these_jobs(history: History, jobs: JobTable) -> History:

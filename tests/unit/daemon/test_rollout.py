@@ -13,26 +13,26 @@ import numpy as np
 import pytest
 import structlog
 from structlog.testing import capture_logs
-from unit.daemon import rehearsing
+from unit.daemon import faulty_workers
 from unit.daemon.model_slurm import ModelSlurm, VirtualClock
 
 from rltuned.cluster.build import job_table, node_table
 from rltuned.cluster.changes import History, OverSubscribe
 from rltuned.cluster.tables import JobState, Partition, Snapshot
-from rltuned.config import Config, CycleSection, PolicySection, RehearsalSection, Stage, StateSection, resolve
+from rltuned.config import Config, CycleSection, PolicySection, RolloutSection, Stage, StateSection, resolve
 from rltuned.daemon import record
-from rltuned.daemon import rehearse as module
-from rltuned.daemon.checks import Severity, rehearsal
+from rltuned.daemon import rollout as module
+from rltuned.daemon.checks import Severity, rollout
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.loop import CycleOutcome, Daemon
-from rltuned.daemon.metrics import Metrics, RehearsalOutcome
+from rltuned.daemon.metrics import Metrics, SearchOutcome
 from rltuned.daemon.planning import Planning
-from rltuned.daemon.rehearse import CACHE, READY, Here, RehearsalProcess, Request, check, needed, wanted, work
-from rltuned.decide.rehearsal import Move, Rehearsed, lately
+from rltuned.daemon.rollout import CACHE, READY, InProcessSearch, SearchTask, WorkerSearch, check, needed, wanted, work
+from rltuned.decide.rollout import MoveTo, RolloutResult, recent_jobs
 from rltuned.errors import ConfigError
 from rltuned.policy import by_name, files
-from rltuned.simulate.rehearsal import QueueRehearsal
+from rltuned.simulate.rollout import OrderSearch
 
 NOW = 1_000_000.0
 
@@ -73,18 +73,18 @@ def queue(pending=12, seed=2):
 
 
 class Desk:
-    """A rehearsal with a worker, and what it said and counted."""
+    """A search with a worker, and what it said and counted."""
 
     def __init__(self, directory, target=work, **settings):
-        self.settings = RehearsalSection(**settings)
+        self.settings = RolloutSection(**settings)
         self.clock, self.metrics = VirtualClock(NOW), Metrics()
         self.log = structlog.get_logger()
-        self.rehearsal = RehearsalProcess(
+        self.search = WorkerSearch(
             lambda: self.settings, self.clock, self.log, self.metrics, directory / "note", target
         )
 
     def ask(self, asked=None):
-        return self.rehearsal.rehearse(*(asked or queue()))
+        return self.search.search(*(asked or queue()))
 
     def until(self, condition):
         """Ask until it is so, what was answered last."""
@@ -97,10 +97,10 @@ class Desk:
             time.sleep(0.01)
 
     def until_warm(self):
-        return self.until(lambda _: self.rehearsal._warm)
+        return self.until(lambda _: self.search._warm)
 
     def count(self, outcome):
-        return self.metric("rehearsals_total", {"outcome": outcome.value})
+        return self.metric("rollout_searches_total", {"outcome": outcome.value})
 
     def metric(self, name, labels=None):
         return self.metrics.registry.get_sample_value(f"rltuned_{name}", labels or {})
@@ -116,8 +116,8 @@ def desk(tmp_path):
 
     yield start
     for one in desks:
-        one.rehearsal.close()
-        one.rehearsal.rest()
+        one.search.close()
+        one.search.rest()
 
 
 @pytest.fixture
@@ -148,43 +148,43 @@ def test_the_worker_answers_what_the_simulator_answers_here_and_moves_the_same_j
     assert site.ask() is None, "nobody waits for the worker to get warm"
     found = site.until(lambda answer: answer is not None)
     snapshot, rows, scores, times = queue()
-    assert found == QueueRehearsal(candidates=6, slowdown=0.5).rehearse(snapshot, rows, scores, times)
+    assert found == OrderSearch(candidates=6, slowdown=0.5).search(snapshot, rows, scores, times)
     assert found.moved in rows
-    assert found.plays == 13
+    assert found.rollouts == 13
     # A reload counts from the next cycle on.
-    site.settings = RehearsalSection(candidates=1, margin=0.9, time_limit=30.0)
+    site.settings = RolloutSection(candidates=1, margin=0.9, time_limit=30.0)
     kept = site.ask()
-    assert (kept.plays, kept.moved) == (3, None)
-    assert (site.count(RehearsalOutcome.MOVED), site.count(RehearsalOutcome.KEPT)) == (1, 1)
-    assert (site.metric("rehearsal_plays_total"), site.metric("rehearsal_ready")) == (16, 1)
-    assert site.metric("rehearsal_gain_seconds_total") == pytest.approx(found.gain)
+    assert (kept.rollouts, kept.moved) == (3, None)
+    assert (site.count(SearchOutcome.MOVED), site.count(SearchOutcome.KEPT)) == (1, 1)
+    assert (site.metric("rollouts_total"), site.metric("rollout_ready")) == (16, 1)
+    assert site.metric("rollout_gain_seconds_total") == pytest.approx(found.gain)
     # So few jobs are played among others like those that came lately; the worker is told of them.
-    came = lately(snapshot, times, None, np.zeros(0))
-    site.settings = RehearsalSection(candidates=1, margin=0.9, company=16, time_limit=30.0)
+    came = recent_jobs(snapshot, times, None, np.zeros(0))
+    site.settings = RolloutSection(candidates=1, margin=0.9, min_jobs=16, time_limit=30.0)
     among = site.ask((snapshot, rows, scores, times, 0.0, came))
-    direct = QueueRehearsal(candidates=1, margin=0.9, company=16)
-    assert among == direct.rehearse(snapshot, rows, scores, times, 0.0, came)
+    direct = OrderSearch(candidates=1, margin=0.9, min_jobs=16)
+    assert among == direct.search(snapshot, rows, scores, times, 0.0, came)
     assert among.cost > found.cost
     assert site.ask((snapshot, rows[:1], scores[:1], times)) is None
-    assert [entry["event"] for entry in logs] == ["rehearsal.ready"]
-    worker = site.rehearsal.worker
-    site.rehearsal.close()
+    assert [entry["event"] for entry in logs] == ["rollout.ready"]
+    worker = site.search.worker
+    site.search.close()
     assert gone(worker)
     assert site.ask() is None
-    assert site.rehearsal.worker is None, "closed is closed"
+    assert site.search.worker is None, "closed is closed"
 
 
 def test_a_worker_that_wants_too_much_memory_dies_alone(desk, logs):
-    site = desk(rehearsing.hungry, time_limit=30.0)
-    site.until(lambda _: site.count(RehearsalOutcome.FAILED) >= 1)
-    (failed,) = [entry for entry in logs if entry["event"] == "rehearsal.failed"]
+    site = desk(faulty_workers.hungry, time_limit=30.0)
+    site.until(lambda _: site.count(SearchOutcome.FAILED) >= 1)
+    (failed,) = [entry for entry in logs if entry["event"] == "rollout.failed"]
     assert failed["reason"].startswith("the worker is gone")
 
 
 def test_the_worker_is_confined_and_the_first_to_go_where_memory_is_short(desk):
     site = desk()
     site.until_warm()
-    about = Path(f"/proc/{site.rehearsal.worker}")
+    about = Path(f"/proc/{site.search.worker}")
     (data,) = [line.split() for line in (about / "limits").read_text().splitlines() if "data size" in line]
     assert data[3:5] == [str(module.MEMORY), str(module.MEMORY)]
     assert (about / "oom_score_adj").read_text().strip() == "1000"
@@ -200,35 +200,35 @@ def test_only_what_is_needed_is_sent_and_rows_are_told_back_in_the_callers_numbe
     assert (chosen == times[keep]).all()
     assert (small.jobs.user.names, small.jobs.account.names, small.jobs.reason.names) == ((), (), ())
     site = desk()
-    monkeypatch.setattr(site.rehearsal, "_is_ready", lambda: True)
-    monkeypatch.setattr(site.rehearsal, "_ask", lambda *_: Rehearsed(5, 9.0, 4.0, int(places[0]), Move.LAST))
+    monkeypatch.setattr(site.search, "_is_ready", lambda: True)
+    monkeypatch.setattr(site.search, "_ask", lambda *_: RolloutResult(5, 9.0, 4.0, int(places[0]), MoveTo.LAST))
     assert site.ask((snapshot, few, np.zeros(3), times)).moved == few[0]
-    back = Rehearsed(5, 9.0, 4.0, int(places[0]), Move.LAST, int(places[2]))
-    monkeypatch.setattr(site.rehearsal, "_ask", lambda *_: back)
+    back = RolloutResult(5, 9.0, 4.0, int(places[0]), MoveTo.LAST, int(places[2]))
+    monkeypatch.setattr(site.search, "_ask", lambda *_: back)
     told = site.ask((snapshot, few, np.zeros(3), times))
     assert (told.moved, told.behind) == (few[0], few[2])
-    monkeypatch.setattr(site.rehearsal, "_ask", lambda *_: Rehearsed(5, 9.0, 9.0, None, None))
-    assert site.ask((snapshot, few, np.zeros(3), times)) == Rehearsed(5, 9.0, 9.0, None, None)
+    monkeypatch.setattr(site.search, "_ask", lambda *_: RolloutResult(5, 9.0, 9.0, None, None))
+    assert site.ask((snapshot, few, np.zeros(3), times)) == RolloutResult(5, 9.0, 9.0, None, None)
 
 
 def test_the_time_limit_ends_the_playing_and_the_best_so_far_counts():
     snapshot, rows, scores, times = queue()
     clock = VirtualClock(NOW)
-    request = Request(RehearsalSection(candidates=6, time_limit=5.0), snapshot, rows, scores, times, 0.0, None)
+    request = SearchTask(RolloutSection(candidates=6, time_limit=5.0), snapshot, rows, scores, times, 0.0, None)
     ticking = replace(request)
     monotonic = clock.monotonic
     clock.monotonic = lambda: (clock.sleep(2.0), monotonic())[1]  # each look at the clock takes two seconds
-    assert ticking.play(clock).plays == 4
-    assert request.play(VirtualClock(NOW)).plays == 13
+    assert ticking.run(clock).rollouts == 4
+    assert request.run(VirtualClock(NOW)).rollouts == 13
 
 
 def test_when_the_daemon_is_killed_its_worker_ends_whatever_it_does(tmp_path):
     program = """
 import sys, time
-from unit.daemon.test_rehearse import Desk, Path
+from unit.daemon.test_rollout import Desk, Path
 site = Desk(Path(sys.argv[1]))
 site.ask()
-print(site.rehearsal.worker, flush=True)
+print(site.search.worker, flush=True)
 time.sleep(600)
 """
     root = Path(__file__).parents[3]
@@ -244,41 +244,41 @@ time.sleep(600)
 # --- a worker that does not do its work
 
 
-@pytest.mark.parametrize("target", [rehearsing.hangs, rehearsing.never_reads])
+@pytest.mark.parametrize("target", [faulty_workers.hangs, faulty_workers.never_reads])
 def test_a_worker_that_hangs_is_killed_and_the_cycle_goes_on(desk, logs, monkeypatch, target):
     monkeypatch.setattr(module, "GRACE", 0.05)
     site = desk(target, time_limit=0.05)
     snapshot, rows, scores, times = queue()
     long = replace(snapshot, nodes=replace(snapshot.nodes, names=("x" * 4_000_000, *snapshot.nodes.names[1:])))
-    while not site.rehearsal._is_ready():
+    while not site.search._is_ready():
         time.sleep(0.01)
-    worker = site.rehearsal.worker
+    worker = site.search.worker
     assert site.ask((long, rows, scores, times)) is None
     assert gone(worker)
-    assert site.count(RehearsalOutcome.LATE) == 1
-    assert site.rehearsal.worker not in {None, worker}, "another one is getting warm"
+    assert site.count(SearchOutcome.LATE) == 1
+    assert site.search.worker not in {None, worker}, "another one is getting warm"
     assert [(entry["event"], entry.get("reason")) for entry in logs] == [
-        ("rehearsal.ready", None),
-        ("rehearsal.failed", "no answer within 0.1 s"),
+        ("rollout.ready", None),
+        ("rollout.failed", "no answer within 0.1 s"),
     ]
 
 
 def test_who_comes_and_can_never_start_leaves_no_cost_and_so_no_answer(desk):
     snapshot, rows, scores, times = queue(pending=3)
     one_node = replace(snapshot.partitions[0], max_nodes=1)
-    larger = lately(snapshot, times, None, np.zeros(0))
+    larger = recent_jobs(snapshot, times, None, np.zeros(0))
     larger = replace(larger, gpus=np.full(len(larger), 16.0), cpus=np.full(len(larger), 4.0))
     asked = replace(snapshot, partitions=(one_node,)), rows, scores, times
-    found = QueueRehearsal().rehearse(*asked, 0.0, larger)
+    found = OrderSearch().search(*asked, 0.0, larger)
     assert not np.isfinite(found.cost), "the jobs that come are larger than the node that they may have"
-    assert Request(RehearsalSection(), *asked, 0.0, larger).play(SystemClock()) is None
-    assert Request(RehearsalSection(company=0), *asked, 0.0, larger).play(SystemClock()) is not None
+    assert SearchTask(RolloutSection(), *asked, 0.0, larger).run(SystemClock()) is None
+    assert SearchTask(RolloutSection(min_jobs=0), *asked, 0.0, larger).run(SystemClock()) is not None
     site = desk()
     site.until_warm()
-    gained, skipped = site.metric("rehearsal_gain_seconds_total"), site.count(RehearsalOutcome.SKIPPED)
-    assert site.rehearsal.rehearse(*asked, 0.0, larger) is None
-    assert site.count(RehearsalOutcome.SKIPPED) == skipped + 1
-    assert site.metric("rehearsal_gain_seconds_total") == gained
+    gained, skipped = site.metric("rollout_gain_seconds_total"), site.count(SearchOutcome.SKIPPED)
+    assert site.search.search(*asked, 0.0, larger) is None
+    assert site.count(SearchOutcome.SKIPPED) == skipped + 1
+    assert site.metric("rollout_gain_seconds_total") == gained
 
 
 def test_a_worker_that_cannot_be_started_is_a_reason_and_no_error(desk, monkeypatch, logs):
@@ -290,95 +290,95 @@ def test_a_worker_that_cannot_be_started_is_a_reason_and_no_error(desk, monkeypa
     monkeypatch.setattr(module.multiprocessing, "get_context", lambda _: Context)
     site = desk()
     assert site.ask() is None
-    assert "Too many open files" in site.rehearsal.trouble
-    assert [entry["event"] for entry in logs] == ["rehearsal.failed"]
+    assert "Too many open files" in site.search.trouble
+    assert [entry["event"] for entry in logs] == ["rollout.failed"]
 
 
 def test_a_worker_that_is_killed_in_the_middle_costs_one_cycle_and_comes_back(desk, logs):
-    site = desk(rehearsing.dies_once)
-    site.until(lambda _: site.count(RehearsalOutcome.FAILED) == 1)
-    assert "is gone" in site.rehearsal.trouble
+    site = desk(faulty_workers.dies_once)
+    site.until(lambda _: site.count(SearchOutcome.FAILED) == 1)
+    assert "is gone" in site.search.trouble
     site.until_warm()
-    assert site.rehearsal.trouble == "", "another one stands ready, whether it is asked or not"
+    assert site.search.trouble == "", "another one stands ready, whether it is asked or not"
     found = site.until(lambda answer: answer is not None)
-    assert found == Rehearsed(3, 10.0, 10.0, None, None)
-    assert site.rehearsal.trouble == ""
-    assert site.count(RehearsalOutcome.FAILED) == 1
-    os.kill(site.rehearsal.worker, signal.SIGKILL)  # by somebody else, between two cycles
+    assert found == RolloutResult(3, 10.0, 10.0, None, None)
+    assert site.search.trouble == ""
+    assert site.count(SearchOutcome.FAILED) == 1
+    os.kill(site.search.worker, signal.SIGKILL)  # by somebody else, between two cycles
     assert site.ask() is None
     assert site.until(lambda answer: answer is not None) == found
     events = [entry["event"] for entry in logs]
-    again = ["rehearsal.failed", "rehearsal.ready", "rehearsal.works"]
-    assert events == ["rehearsal.ready", *again, *again]
+    again = ["rollout.failed", "rollout.ready", "rollout.works"]
+    assert events == ["rollout.ready", *again, *again]
 
 
 def test_a_worker_that_keeps_dying_is_started_ever_more_rarely_and_named_once(desk, logs):
-    site = desk(rehearsing.dies_at_once)
-    site.until(lambda _: site.count(RehearsalOutcome.FAILED) == 2)
+    site = desk(faulty_workers.dies_at_once)
+    site.until(lambda _: site.count(SearchOutcome.FAILED) == 2)
     waits = []
     for tries in range(3, 8):
         assert site.ask() is None
-        assert site.rehearsal.worker is None, "not before its time"
-        waits.append(site.rehearsal._again - site.clock.monotonic())
+        assert site.search.worker is None, "not before its time"
+        waits.append(site.search._again - site.clock.monotonic())
         site.clock.sleep(waits[-1])
-        site.until(lambda _, tries=tries: site.count(RehearsalOutcome.FAILED) == tries)
+        site.until(lambda _, tries=tries: site.count(SearchOutcome.FAILED) == tries)
     assert waits == [60.0, 120.0, 240.0, 480.0, 900.0]
-    assert [entry["event"] for entry in logs] == ["rehearsal.failed"]
+    assert [entry["event"] for entry in logs] == ["rollout.failed"]
     assert "exit code 3" in logs[0]["reason"]
 
 
 def test_a_queue_that_cannot_be_played_does_not_cost_the_worker(desk, logs):
-    site = desk(rehearsing.complains_first)
-    site.until(lambda _: site.count(RehearsalOutcome.FAILED) == 2)
-    worker = site.rehearsal.worker
-    assert site.until(lambda answer: answer is not None).plays == 3
-    assert site.rehearsal.worker == worker
-    assert [entry["event"] for entry in logs] == ["rehearsal.ready", "rehearsal.failed", "rehearsal.works"]
+    site = desk(faulty_workers.complains_first)
+    site.until(lambda _: site.count(SearchOutcome.FAILED) == 2)
+    worker = site.search.worker
+    assert site.until(lambda answer: answer is not None).rollouts == 3
+    assert site.search.worker == worker
+    assert [entry["event"] for entry in logs] == ["rollout.ready", "rollout.failed", "rollout.works"]
     assert logs[1]["reason"] == "ValueError: odd queue"
 
 
 def test_a_worker_that_never_gets_warm_is_replaced_in_the_end(desk):
-    site = desk(rehearsing.never_ready)
+    site = desk(faulty_workers.never_ready)
     site.ask()
-    worker = site.rehearsal.worker
+    worker = site.search.worker
     site.clock.sleep(module.WARM - 1.0)
     site.ask()
-    assert site.rehearsal.worker == worker
+    assert site.search.worker == worker
     site.clock.sleep(2.0)
     site.ask()
     assert gone(worker)
-    assert "not ready after 300 s" in site.rehearsal.trouble
+    assert "not ready after 300 s" in site.search.trouble
 
 
 def test_where_machine_code_may_not_be_made_the_remedy_is_the_drop_in_of_the_unit(desk, logs, tmp_path):
-    site = desk(rehearsing.forbidden)
-    site.until(lambda _: site.count(RehearsalOutcome.FAILED) == 1)
-    assert "rltuned-rehearsal.conf" in logs[0]["remedy"]
+    site = desk(faulty_workers.forbidden)
+    site.until(lambda _: site.count(SearchOutcome.FAILED) == 1)
+    assert "rltuned-rollout.conf" in logs[0]["remedy"]
 
 
 def test_the_names_of_the_stand_ins_are_those_of_the_real_one():
-    assert rehearsing.READY == READY
+    assert faulty_workers.READY == READY
 
 
 # --- who wants it
 
 
-def test_a_model_is_rehearsed_a_rule_only_when_it_is_switched_on_and_nobody_without_numba():
+def test_rollouts_are_made_for_a_model_for_a_rule_only_when_it_is_switched_on_and_nobody_without_numba():
     model, rule = files.load("base"), by_name("saf")
     told = {
-        name: (wanted(RehearsalSection(enabled=name), model), wanted(RehearsalSection(enabled=name), rule))
+        name: (wanted(RolloutSection(enabled=name), model), wanted(RolloutSection(enabled=name), rule))
         for name in ("auto", "on", "off")
     }
     assert told == {"auto": (True, False), "on": (True, True), "off": (False, False)}
-    assert not wanted(RehearsalSection(), model, nowhere)
-    # What a verdict was given for: a rule as it is, Slurm's own order untouched, a model with its rehearsal.
-    on = RehearsalSection(enabled="on")
+    assert not wanted(RolloutSection(), model, nowhere)
+    # What a verdict was given for: a rule as it is, Slurm's own order untouched, a model with its search.
+    on = RolloutSection(enabled="on")
     judged = {policy.name: wanted(on, policy, judged=True) for policy in (model, rule, by_name("multifactor"))}
     assert judged == {"base": True, "saf": False, "multifactor": False}
-    check(RehearsalSection(enabled="on"))
-    check(RehearsalSection(enabled="auto"), nowhere)
-    with pytest.raises(ConfigError, match=r'rehearsal\.enabled = "on" needs Numba: pip install'):
-        check(RehearsalSection(enabled="on"), nowhere)
+    check(RolloutSection(enabled="on"))
+    check(RolloutSection(enabled="auto"), nowhere)
+    with pytest.raises(ConfigError, match=r'rollout\.enabled = "on" needs Numba: pip install'):
+        check(RolloutSection(enabled="on"), nowhere)
 
 
 def test_the_planner_asks_only_when_it_is_wanted_and_lets_the_worker_rest_otherwise():
@@ -386,9 +386,9 @@ def test_the_planner_asks_only_when_it_is_wanted_and_lets_the_worker_rest_otherw
         asked = rested = 0
         trouble = ""
 
-        def rehearse(self, snapshot, rows, scores, run_times, spread=0.0, came=None):
+        def search(self, snapshot, rows, scores, run_times, spread=0.0, came=None):
             self.asked += 1
-            return Rehearsed(2, 9.0, 4.0, int(rows[-1]), Move.FIRST)
+            return RolloutResult(2, 9.0, 4.0, int(rows[-1]), MoveTo.FIRST)
 
         def rest(self):
             self.rested += 1
@@ -397,33 +397,33 @@ def test_the_planner_asks_only_when_it_is_wanted_and_lets_the_worker_rest_otherw
     jobs = [slurm.submit(1000 - number, time_limit=600.0).job_id for number in range(4)]
     snapshot, counting = slurm.reader().snapshot(NOW), Counting()
     model, rule = files.load("base"), by_name("fifo")
-    made = Planning(rehearsal=counting)(snapshot, model, Config(), History())
+    made = Planning(search=counting)(snapshot, model, Config(), History())
     assert snapshot.jobs.job_id[made.rows[made.queue]][0] == jobs[-1]
-    assert (made.rehearsed.gain, counting.asked, counting.rested) == (5.0, 1, 0)
+    assert (made.rollout.gain, counting.asked, counting.rested) == (5.0, 1, 0)
     for planning, policy, config in (
-        (Planning(rehearsal=counting), rule, Config()),
+        (Planning(search=counting), rule, Config()),
         (
-            Planning(rehearsal=counting),
+            Planning(search=counting),
             rule,
-            Config(policy=PolicySection(name="auto"), rehearsal=RehearsalSection(enabled="on")),
+            Config(policy=PolicySection(name="auto"), rollout=RolloutSection(enabled="on")),
         ),
-        (Planning(rehearsal=counting), model, Config(rehearsal=RehearsalSection(enabled="off"))),
-        (Planning(rehearsal=counting, find=nowhere), model, Config()),
+        (Planning(search=counting), model, Config(rollout=RolloutSection(enabled="off"))),
+        (Planning(search=counting, find=nowhere), model, Config()),
     ):
-        assert planning(snapshot, policy, config, History()).rehearsed is None
+        assert planning(snapshot, policy, config, History()).rollout is None
     assert (counting.asked, counting.rested) == (1, 4)
-    assert Planning()(snapshot, model, Config(), History()).rehearsed is None
+    assert Planning()(snapshot, model, Config(), History()).rollout is None
 
 
 def test_a_worker_that_is_not_wanted_any_more_ends_and_another_one_starts_when_it_is_again(desk):
-    site = desk(rehearsing.never_ready)
+    site = desk(faulty_workers.never_ready)
     site.ask()
-    worker = site.rehearsal.worker
-    site.rehearsal.rest()
+    worker = site.search.worker
+    site.search.rest()
     assert gone(worker)
-    assert site.rehearsal.worker is None
+    assert site.search.worker is None
     site.ask()
-    assert site.rehearsal.worker not in {None, worker}
+    assert site.search.worker not in {None, worker}
 
 
 @pytest.mark.parametrize(
@@ -440,8 +440,8 @@ def test_a_worker_that_is_not_wanted_any_more_ends_and_another_one_starts_when_i
     ],
 )
 def test_a_mistake_in_the_section_names_the_key(line, key):
-    with pytest.raises(ConfigError, match=rf"c\.toml:2: (unknown key ')?rehearsal\.{key}"):
-        resolve(f"[rehearsal]\n{line}\n", "c.toml", {}, {})
+    with pytest.raises(ConfigError, match=rf"c\.toml:2: (unknown key ')?rollout\.{key}"):
+        resolve(f"[rollout]\n{line}\n", "c.toml", {}, {})
 
 
 # --- in the foreground, in a cycle, and for the admin
@@ -449,17 +449,17 @@ def test_a_mistake_in_the_section_names_the_key(line, key):
 
 def test_in_the_foreground_the_same_is_played_without_a_process_and_a_failure_is_said_once(tmp_path, logs, monkeypatch):
     metrics = Metrics()
-    here = Here(RehearsalSection, SystemClock(), structlog.get_logger(), metrics, tmp_path)
+    here = InProcessSearch(RolloutSection, SystemClock(), structlog.get_logger(), metrics, tmp_path)
     snapshot, rows, scores, times = queue()
-    assert here.rehearse(snapshot, rows, scores, times) == QueueRehearsal().rehearse(snapshot, rows, scores, times)
-    assert here.rehearse(snapshot, rows[:1], scores[:1], times) is None
-    monkeypatch.setattr(Request, "play", lambda *_: 1 / 0)
+    assert here.search(snapshot, rows, scores, times) == OrderSearch().search(snapshot, rows, scores, times)
+    assert here.search(snapshot, rows[:1], scores[:1], times) is None
+    monkeypatch.setattr(SearchTask, "run", lambda *_: 1 / 0)
     for _ in range(2):
-        assert here.rehearse(snapshot, rows, scores, times) is None
+        assert here.search(snapshot, rows, scores, times) is None
     assert "ZeroDivisionError" in here.trouble
-    assert [entry["event"] for entry in logs] == ["rehearsal.failed"]
+    assert [entry["event"] for entry in logs] == ["rollout.failed"]
     counts = {
-        o: metrics.registry.get_sample_value("rltuned_rehearsals_total", {"outcome": o}) for o in RehearsalOutcome
+        o: metrics.registry.get_sample_value("rltuned_rollout_searches_total", {"outcome": o}) for o in SearchOutcome
     }
     assert counts == {"moved": 1, "kept": 0, "skipped": 1, "late": 0, "failed": 2}
 
@@ -478,7 +478,7 @@ def test_compiled_kernels_go_where_the_environment_says_else_where_the_daemon_ma
 
 
 def test_a_cycle_without_an_answer_is_a_good_cycle_and_doctor_says_what_is_missing(desk, tmp_path):
-    site = desk(rehearsing.forbidden)
+    site = desk(faulty_workers.forbidden)
     clock = site.clock
     slurm = ModelSlurm(clock)
     for number in range(4):
@@ -498,29 +498,29 @@ def test_a_cycle_without_an_answer_is_a_good_cycle_and_doctor_says_what_is_missi
         rng=random.Random(1),
         log=site.log,
         metrics=site.metrics,
-        planner=Planning(rehearsal=site.rehearsal),
-        rehearsal_trouble=lambda: site.rehearsal.trouble,
+        planner=Planning(search=site.search),
+        rollout_trouble=lambda: site.search.trouble,
     )
-    assert rehearsal(config, clock.time()) == [], "no cycle yet"
-    while site.count(RehearsalOutcome.FAILED) == 0:
+    assert rollout(config, clock.time()) == [], "no cycle yet"
+    while site.count(SearchOutcome.FAILED) == 0:
         assert daemon.tick().outcome is CycleOutcome.DONE
         time.sleep(0.01)
-    [finding] = rehearsal(config, clock.time())
-    assert (finding.severity, finding.subject) == (Severity.WARNING, "rehearsal")
+    [finding] = rollout(config, clock.time())
+    assert (finding.severity, finding.subject) == (Severity.WARNING, "rollout")
     assert "executable memory" in finding.cause
-    assert "rltuned-rehearsal.conf" in finding.remedy
-    assert rehearsal(config, clock.time() + 3600.0) == [], "that was long ago"
+    assert "rltuned-rollout.conf" in finding.remedy
+    assert rollout(config, clock.time() + 3600.0) == [], "that was long ago"
     made = record.load(config.state.directory)
-    record.save(config.state.directory, made | {"rehearsal_trouble": "", "rehearsed": {"plays": 16}})
-    [finding] = rehearsal(config, clock.time())
-    assert (finding.severity, finding.cause) == (Severity.OK, "the last cycle played the queue in 16 orders")
+    record.save(config.state.directory, made | {"rollout_trouble": "", "rollout": {"rollouts": 16}})
+    [finding] = rollout(config, clock.time())
+    assert (finding.severity, finding.cause) == (Severity.OK, "the last cycle made 16 rollouts")
 
 
 def test_doctor_names_a_missing_numba_as_bad_as_the_configuration_makes_it():
     def said(**sections):
-        return [(one.severity, one.remedy[:11]) for one in rehearsal(Config(**sections), NOW, nowhere)]
+        return [(one.severity, one.remedy[:11]) for one in rollout(Config(**sections), NOW, nowhere)]
 
     assert said() == [(Severity.NOTE, "pip install")]
-    assert said(rehearsal=RehearsalSection(enabled="on")) == [(Severity.ERROR, "pip install")]
-    assert said(rehearsal=RehearsalSection(enabled="off")) == []
+    assert said(rollout=RolloutSection(enabled="on")) == [(Severity.ERROR, "pip install")]
+    assert said(rollout=RolloutSection(enabled="off")) == []
     assert said(policy=PolicySection(name="saf")) == []

@@ -1,4 +1,4 @@
-"""What the plan tells the rehearsal, and what it makes of the answer."""
+"""What the plan asks of the rollout search, and what it makes of the answer."""
 
 import numpy as np
 import pytest
@@ -6,22 +6,30 @@ from unit.decide.conftest import NOW, make_snapshot, pending
 
 from rltuned.config import Config
 from rltuned.decide import plan
-from rltuned.decide.rehearsal import LEAST_ENDED, MOST_LATELY, UNKNOWN_SPREAD, Ended, Move, Rehearsed, outlook
+from rltuned.decide.rollout import (
+    LEAST_ENDED,
+    MOST_RECENT,
+    UNKNOWN_SPREAD,
+    EndedJobs,
+    MoveTo,
+    RolloutResult,
+    prediction_error,
+)
 from rltuned.policy import by_name
 
 
 class Asked:
-    """A rehearsal that keeps what it was asked."""
+    """A search that keeps what it was asked."""
 
     def __init__(self, move=None):
         self.move = move
 
-    def rehearse(self, snapshot, rows, scores, run_times, spread=0.0, came=None):
+    def search(self, snapshot, rows, scores, run_times, spread=0.0, came=None):
         self.rows, self.scores, self.run_times, self.spread = rows, scores, run_times, spread
         self.came = came
         if self.move is None:
-            return Rehearsed(plays=3, cost=10.0, best=10.0, moved=None, move=None)
-        return Rehearsed(plays=3, cost=10.0, best=5.0, moved=int(rows[np.argsort(scores)[1]]), move=self.move)
+            return RolloutResult(rollouts=3, cost=10.0, best=10.0, moved=None, to=None)
+        return RolloutResult(rollouts=3, cost=10.0, best=5.0, moved=int(rows[np.argsort(scores)[1]]), to=self.move)
 
 
 class Sceptic:
@@ -41,25 +49,25 @@ def ended_jobs(estimate, time_limit, run_time, began=None, **columns):
     n = len(estimate)
     began = NOW - 1e6 + np.arange(n) if began is None else np.asarray(began)
     plain = {"job_id": 100_000 + np.arange(n), "gpus": np.ones(n), "cpus": np.ones(n), **columns}
-    return Ended(estimate, np.full(n, time_limit), np.full(n, run_time), began=began, **plain)
+    return EndedJobs(estimate, np.full(n, time_limit), np.full(n, run_time), began=began, **plain)
 
 
 def test_errors_of_ended_jobs_are_a_bias_and_a_spread():
     rng = np.random.default_rng(1)
     expected = np.exp(rng.uniform(6.0, 10.0, 4000))
-    found = outlook(expected, expected * np.exp(rng.normal(-0.5, 1.4, 4000)))
+    found = prediction_error(expected, expected * np.exp(rng.normal(-0.5, 1.4, 4000)))
     assert found.bias == pytest.approx(-0.5, abs=0.1)
     assert found.spread == pytest.approx(1.4, abs=0.1)
-    sure = outlook(expected, expected)
+    sure = prediction_error(expected, expected)
     assert (sure.bias, sure.spread) == (0.0, 0.0)
     # Seconds are no errors.
-    assert outlook(np.full(50, 1.0), np.full(50, 40.0)).bias == 0.0
+    assert prediction_error(np.full(50, 1.0), np.full(50, 40.0)).bias == 0.0
 
 
 def test_a_few_ended_jobs_prove_nothing():
-    few = outlook(np.full(LEAST_ENDED - 1, 1000.0), np.full(LEAST_ENDED - 1, 9000.0))
+    few = prediction_error(np.full(LEAST_ENDED - 1, 1000.0), np.full(LEAST_ENDED - 1, 9000.0))
     assert (few.bias, few.spread) == (0.0, UNKNOWN_SPREAD)
-    more = outlook(np.full(LEAST_ENDED, 1000.0), np.full(LEAST_ENDED, 9000.0))
+    more = prediction_error(np.full(LEAST_ENDED, 1000.0), np.full(LEAST_ENDED, 9000.0))
     assert 0.0 < more.bias < np.log(9.0)
 
 
@@ -67,16 +75,16 @@ def test_run_times_are_as_the_policy_expects_them_and_as_they_turned_out():
     snapshot = make_snapshot(pending(3, time_limit=[90_000.0, 600.0, np.inf]))
     estimates = np.array([5000.0, np.nan, 7000.0])
     asked = Asked()
-    plan(snapshot, by_name("sjf"), Config(), estimates=estimates, rehearsal=asked)
+    plan(snapshot, by_name("sjf"), Config(), estimates=estimates, search=asked)
     assert asked.run_times.tolist() == [5000.0, 600.0, 7000.0]
     assert asked.spread == UNKNOWN_SPREAD
     ended = ended_jobs(np.full(1000, 5000.0), 90_000.0, 1000.0)
-    plan(snapshot, Sceptic(), Config(), estimates=estimates, rehearsal=asked, ended=ended)
+    plan(snapshot, Sceptic(), Config(), estimates=estimates, search=asked, ended=ended)
     # A tenth was expected, and they took twice that.
     assert asked.run_times == pytest.approx([1000.0, 120.0, 1400.0], rel=0.05)
     assert asked.spread == pytest.approx(0.0, abs=1e-9)
     late = ended_jobs(np.full(1000, 10.0), 90_000.0, 90_000.0)
-    plan(snapshot, by_name("sjf"), Config(), estimates=estimates, rehearsal=asked, ended=late)
+    plan(snapshot, by_name("sjf"), Config(), estimates=estimates, search=asked, ended=late)
     assert asked.run_times[1] == 600.0, "nobody runs longer than the limit"
 
 
@@ -91,7 +99,7 @@ def test_the_last_that_came_are_told_in_their_order_whatever_has_become_of_them(
         cpus=np.array([3.0, 9.0]),
     )
     asked = Asked()
-    plan(make_snapshot(table), Sceptic(), Config(), estimates=np.array([500.0, 7000.0]), rehearsal=asked, ended=ended)
+    plan(make_snapshot(table), Sceptic(), Config(), estimates=np.array([500.0, 7000.0]), search=asked, ended=ended)
     came, first = asked.came, int(make_snapshot(table).jobs.job_id[0])
     assert came.job_id.tolist() == [first + 1, 100_001, first, 100_000]
     assert came.since.tolist() == [20.0, 10.0, 30.0, 20.0], "the first has the mean of the others"
@@ -109,49 +117,49 @@ def test_the_last_that_came_are_told_in_their_order_whatever_has_become_of_them(
 def test_only_the_last_are_told_and_one_alone_tells_nothing():
     snapshot = make_snapshot(pending(3))
     asked = Asked()
-    plan(snapshot, by_name("sjf"), Config(), rehearsal=asked, ended=ended_jobs(np.full(1000, 60.0), 600.0, 60.0))
-    assert len(asked.came) == MOST_LATELY
+    plan(snapshot, by_name("sjf"), Config(), search=asked, ended=ended_jobs(np.full(1000, 60.0), 600.0, 60.0))
+    assert len(asked.came) == MOST_RECENT
     assert set(snapshot.jobs.job_id) <= set(asked.came.job_id), "the last of all are those that wait"
-    plan(snapshot, by_name("sjf"), Config(), rehearsal=asked)
+    plan(snapshot, by_name("sjf"), Config(), search=asked)
     assert len(asked.came) == 3
-    plan(make_snapshot(pending(1)), by_name("sjf"), Config(), rehearsal=asked)
+    plan(make_snapshot(pending(1)), by_name("sjf"), Config(), search=asked)
     assert asked.came is None
 
 
-@pytest.mark.parametrize(("move", "place"), [(Move.FIRST, 0), (Move.LAST, -1)])
+@pytest.mark.parametrize(("move", "place"), [(MoveTo.FIRST, 0), (MoveTo.LAST, -1)])
 def test_what_it_moves_goes_before_or_behind_all_and_the_others_keep_their_order(move, place):
     snapshot = make_snapshot(pending(5, time_limit=[500.0, 400.0, 300.0, 200.0, 100.0], eligible_time=[NOW - 60] * 5))
     plain = plan(snapshot, by_name("sjf"), Config())
-    made = plan(snapshot, by_name("sjf"), Config(), rehearsal=Asked(move))
+    made = plan(snapshot, by_name("sjf"), Config(), search=Asked(move))
     order = [int(row) for row in made.rows[made.queue]]
-    assert order[place] == made.rehearsed.moved
-    others = [int(row) for row in plain.rows[plain.queue] if row != made.rehearsed.moved]
-    assert [row for row in order if row != made.rehearsed.moved] == others
-    kept = plan(snapshot, by_name("sjf"), Config(), rehearsal=Asked())
+    assert order[place] == made.rollout.moved
+    others = [int(row) for row in plain.rows[plain.queue] if row != made.rollout.moved]
+    assert [row for row in order if row != made.rollout.moved] == others
+    kept = plan(snapshot, by_name("sjf"), Config(), search=Asked())
     assert np.array_equal(kept.scores, plain.scores)
 
 
 def test_what_it_moves_to_the_back_of_a_long_queue_comes_right_behind_what_was_played():
     class Shallow(Asked):
-        def rehearse(self, snapshot, rows, scores, run_times, spread=0.0, came=None):
+        def search(self, snapshot, rows, scores, run_times, spread=0.0, came=None):
             order = rows[np.argsort(-scores)]
-            return Rehearsed(3, 10.0, 5.0, int(order[0]), Move.LAST, int(order[2]))
+            return RolloutResult(3, 10.0, 5.0, int(order[0]), MoveTo.LAST, int(order[2]))
 
     snapshot = make_snapshot(pending(5, time_limit=[500.0, 400.0, 300.0, 200.0, 100.0], eligible_time=[NOW - 60] * 5))
     plain = plan(snapshot, by_name("sjf"), Config())
-    made = plan(snapshot, by_name("sjf"), Config(), rehearsal=Shallow())
+    made = plan(snapshot, by_name("sjf"), Config(), search=Shallow())
     a, b, c, d, e = (int(row) for row in plain.rows[plain.queue])
     assert [int(row) for row in made.rows[made.queue]] == [b, c, a, d, e]
 
 
-def test_a_policy_that_fails_is_not_rehearsed():
+def test_a_policy_that_fails_gets_no_rollouts():
     class Broken:
         name = "broken"
 
         def score(self, observation):
             return np.full(len(observation), np.nan)
 
-    asked = Asked(Move.FIRST)
-    made = plan(make_snapshot(pending(3)), Broken(), Config(), rehearsal=asked)
-    assert made.rehearsed is None
+    asked = Asked(MoveTo.FIRST)
+    made = plan(make_snapshot(pending(3)), Broken(), Config(), search=asked)
+    assert made.rollout is None
     assert not hasattr(asked, "rows")

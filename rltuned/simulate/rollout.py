@@ -3,7 +3,7 @@
 A roll-out policy: the policy's own order is played, then the same order with each of its first `candidates` jobs put in front
 of all and behind all. The best play wins. Every play starts from the cluster as it is, runs jobs for their *expected* run
 times (where those are uncertain, for several sets drawn around them), backfills on their *limits* as Slurm does, and knows of no job that is still to come
-but for the company of a short queue. docs/rehearsal.md has what it is
+but for the company of a short queue. docs/rollout.md has what it is
 worth, measured; docs/decisions/0096 why it is there.
 """
 
@@ -19,7 +19,7 @@ from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.pools import job_pools
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Bools, Floats, Ints, JobState, JobTable, Snapshot
-from rltuned.decide.rehearsal import Lately, Move, Rehearsed
+from rltuned.decide.rollout import MoveTo, RecentJobs, RolloutResult
 from rltuned.decide.scope import priority_tiers
 from rltuned.observe.supply import exclusive_partitions
 from rltuned.policy.heuristics import by_name
@@ -86,17 +86,17 @@ class _Trial(NamedTuple):
 
     at: int
     """Place in the queue."""
-    move: Move
+    move: MoveTo
     cost: Cost
 
 
 @dataclass(frozen=True)
-class QueueRehearsal:
-    """Satisfies `rltuned.decide.rehearsal.Rehearsal`."""
+class OrderSearch:
+    """Satisfies `rltuned.decide.rollout.RolloutSearch`."""
 
     candidates: int = 8
     """Jobs at the head of the policy's order that are tried in front and behind."""
-    company: int = 8
+    min_jobs: int = 8
     """Jobs that are played at least. A short queue is filled up with jobs like those that came lately, as if they were to come next: two
     waiting jobs may both gain when the one that takes most of the cluster for a day goes first, and everybody after them loses."""
     depth: int = 64
@@ -117,15 +117,15 @@ class QueueRehearsal:
     time_left: Callable[[], bool] = in_time
     """Asked before each play: False ends the rehearsal with the best so far."""
 
-    def rehearse(
+    def search(
         self,
         snapshot: Snapshot,
         rows: Rows,
         scores: Floats,
         run_times: Floats,
         spread: float = 0.0,
-        came: Lately | None = None,
-    ) -> Rehearsed | None:
+        came: RecentJobs | None = None,
+    ) -> RolloutResult | None:
         """As the protocol says."""
         theatre = self._theatre(snapshot, rows, scores, run_times, spread, came)
         if theatre is None:
@@ -149,14 +149,14 @@ class QueueRehearsal:
         good = [trial for trial in tried if self._better(trial.cost, own, margin)]
         cost = float(own.waited.mean())
         if not good:
-            return Rehearsed(theatre.plays, cost, cost, None, None)
+            return RolloutResult(theatre.plays, cost, cost, None, None)
         best = min(good, key=lambda trial: self._share(trial.cost, own))
         moved = int(theatre.queue[best.at])
-        behind = theatre.last_beside(best.at) if best.move is Move.LAST else None
-        return Rehearsed(theatre.plays, cost, float(best.cost.waited.mean()), moved, best.move, behind)
+        behind = theatre.last_beside(best.at) if best.move is MoveTo.LAST else None
+        return RolloutResult(theatre.plays, cost, float(best.cost.waited.mean()), moved, best.move, behind)
 
     def _theatre(
-        self, snapshot: Snapshot, rows: Rows, scores: Floats, run_times: Floats, spread: float, came: Lately | None
+        self, snapshot: Snapshot, rows: Rows, scores: Floats, run_times: Floats, spread: float, came: RecentJobs | None
     ) -> "_Theatre | None":
         """The head of the queue, without jobs that fit nowhere, in the order of the plan; None: no two jobs are left."""
         tiers = priority_tiers(snapshot, rows)
@@ -176,7 +176,7 @@ class QueueRehearsal:
             if len(queue) < 2:
                 return None
         certain = spread <= _CERTAIN or self.samples == 1
-        wanted = 0 if came is None else min(max(self.company - len(queue), 0), len(came))
+        wanted = 0 if came is None else min(max(self.min_jobs - len(queue), 0), len(came))
         if certain and not wanted and not look.stranded.any() and passing is self.settings.backfill:
             return look  # it has been built as it is wanted
         if wanted or look.stranded.any():
@@ -207,7 +207,7 @@ class QueueRehearsal:
 
 
 @cache
-def compile_rehearsal() -> None:
+def compile_rollouts() -> None:
     """Load the kernel and all that a rehearsal needs of it, or compile it where that has never been done (about 20 s)."""
     compile_kernel()
     jobs = workload(Source("compile"), [0.0, 0.0, 1.0, 2.0], [100.0, 50.0, 50.0, 10.0], [2, 1, 1, 2])
@@ -215,7 +215,7 @@ def compile_rehearsal() -> None:
     simulation.run(RuleRanker(by_name("fifo")), until=5.0)
     snapshot = simulation.snapshot()
     pending = snapshot.jobs.pending
-    QueueRehearsal().rehearse(snapshot, pending, np.zeros(len(pending)), np.full(len(snapshot.jobs), 100.0))
+    OrderSearch().search(snapshot, pending, np.zeros(len(pending)), np.full(len(snapshot.jobs), 100.0))
 
 
 class Cast(NamedTuple):
@@ -264,10 +264,10 @@ class _Theatre:
         self.order = np.arange(len(queue), dtype=np.float64)
         """Keys of the queue as it is."""
 
-    def moved(self, at: int, move: Move) -> Floats:
+    def moved(self, at: int, move: MoveTo) -> Floats:
         """Keys with one job in front of all or behind all."""
         keys = self.order.copy()
-        keys[at] = _FRONT if move is Move.FIRST else len(keys)
+        keys[at] = _FRONT if move is MoveTo.FIRST else len(keys)
         return keys
 
     def last_beside(self, at: int) -> int | None:
@@ -299,14 +299,14 @@ class _Theatre:
             cost.slowed[at] = np.maximum(1.0, (start - submit + run) / np.maximum(run, BOUND)).sum()
         return cost
 
-    def moves(self, candidates: int) -> list[tuple[int, Move]]:
+    def moves(self, candidates: int) -> list[tuple[int, MoveTo]]:
         """The first few jobs, each to the front and to the back, where that can make a difference; after a play of `order`."""
         at_once, last = self._stage.jobs["start"][: self._pending] <= 0.0, self._pending - 1
         possible = []
         for at in range(min(candidates, self._pending)):
             # Who starts now anyway gains nothing by going first.
-            possible += [(at, Move.FIRST)] if at > 0 and not at_once[at] else []
-            possible += [(at, Move.LAST)] if at < last else []
+            possible += [(at, MoveTo.FIRST)] if at > 0 and not at_once[at] else []
+            possible += [(at, MoveTo.LAST)] if at < last else []
         return possible
 
     @property
@@ -357,7 +357,7 @@ def _turned_out(
     return casts
 
 
-def _joined(sets: Sequence[Cast], state: k.State, came: Lately, area: Floats) -> list[Cast]:
+def _joined(sets: Sequence[Cast], state: k.State, came: RecentJobs, area: Floats) -> list[Cast]:
     """Each set, and jobs that come as some of those came lately, and are like them: another few for each set, the same in each cycle.
 
     They ask for GPUs or CPUs in all, of any nodes of the pool; and they stand in the queue behind as many jobs as are expected to need

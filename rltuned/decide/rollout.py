@@ -2,7 +2,7 @@
 
 The policy ranks each job by itself. Which of the first few should go first together is a question of how they fit: it is
 answered by trying (a roll-out policy, Bertsekas and Castañón, J. Heuristics 1999). Whoever tries needs a model of Slurm, which
-lives higher up (`rltuned.simulate.rehearsal`); a plan takes it as an argument and goes without where there is none.
+lives higher up (`rltuned.simulate.rollout`); a plan takes it as an argument and goes without where there is none.
 """
 
 import enum
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from rltuned.cluster.tables import Floats, Ints, Snapshot
 
 
-class Move(enum.StrEnum):
+class MoveTo(enum.StrEnum):
     """Where the rehearsal puts a job."""
 
     FIRST = "first"
@@ -23,10 +23,10 @@ class Move(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Rehearsed:
+class RolloutResult:
     """What a rehearsal found."""
 
-    plays: int
+    rollouts: int
     """Orders that were played, the policy's own included."""
     cost: float
     """Seconds that the jobs that were played will wait from now on, all together, in the policy's own order."""
@@ -34,7 +34,7 @@ class Rehearsed:
     """The same in the order that was chosen; equal to `cost` when nothing is better."""
     moved: int | None
     """Row in the snapshot's job table of the job to move; None: the policy's order stays."""
-    move: Move | None
+    to: MoveTo | None
     """Where to."""
     behind: int | None = None
     """Row of the job that one moved to the back comes right behind: the last one that was played. None: behind all."""
@@ -44,7 +44,7 @@ class Rehearsed:
         """Seconds that the move is expected to save, all waiting jobs together."""
         return self.cost - self.best
 
-    def of_table(self, rows: npt.NDArray[np.intp]) -> "Rehearsed":
+    def of_table(self, rows: npt.NDArray[np.intp]) -> "RolloutResult":
         """The same, told of a larger job table: `rows` has, for each row of the smaller one, that of the larger."""
         moved, behind = (None if row is None else int(rows[row]) for row in (self.moved, self.behind))
         return replace(self, moved=moved, behind=behind)
@@ -61,7 +61,7 @@ _SHORT: Final = 60.0
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedJobs:
     """Jobs that have ended, (n,) each, seconds."""
 
     estimate: Floats
@@ -82,7 +82,7 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class Outlook:
+class PredictionError:
     """How run times turn out beside what is expected of them."""
 
     bias: float = 0.0
@@ -91,17 +91,17 @@ class Outlook:
     """Its standard deviation."""
 
 
-def outlook(expected: Floats, run_time: Floats) -> Outlook:
+def prediction_error(expected: Floats, run_time: Floats) -> PredictionError:
     """Of ended jobs, (n,) seconds each; with few of them, the bias counts the less. What is known when there are too few."""
     n = len(run_time)
     if n < LEAST_ENDED:
-        return Outlook()
+        return PredictionError()
     error = np.log(np.maximum(run_time, _SHORT) / np.maximum(expected, _SHORT))
-    return Outlook(float(error.mean()) * n / (n + 2 * LEAST_ENDED), float(error.std()))
+    return PredictionError(float(error.mean()) * n / (n + 2 * LEAST_ENDED), float(error.std()))
 
 
 @dataclass(frozen=True)
-class Lately:
+class RecentJobs:
     """Jobs that came lately, whatever has become of them, (n,) each, in the order in which they came: what is still to come may
     be like them.
     """
@@ -123,10 +123,10 @@ class Lately:
         return len(self.job_id)
 
 
-MOST_LATELY: Final = 64
+MOST_RECENT: Final = 64
 
 
-def lately(snapshot: Snapshot, run_times: Floats, ended: Ended | None, expected: Floats) -> Lately | None:
+def recent_jobs(snapshot: Snapshot, run_times: Floats, ended: EndedJobs | None, expected: Floats) -> RecentJobs | None:
     """The last jobs that came: those of the snapshot by their submission, those that have ended by their start, which is all that is known of
     them. None where there are fewer than two.
 
@@ -148,11 +148,11 @@ def lately(snapshot: Snapshot, run_times: Floats, ended: Ended | None, expected:
         past = (ended.began, ended.gpus, ended.cpus, ended.time_limit, expected, ended.run_time)
         asked = [np.concatenate(both) for both in zip(asked, past, strict=True)]
     times, gpus, cpus, limit, thought, taken = (column.astype(np.float64) for column in asked)
-    last = np.lexsort((job_id, times))[-MOST_LATELY:]
+    last = np.lexsort((job_id, times))[-MOST_RECENT:]
     if len(last) < 2:
         return None
     since = np.diff(times[last])
-    return Lately(
+    return RecentJobs(
         job_id=job_id[last],
         since=np.concatenate(([since.mean()], since)),
         gpus=np.maximum(gpus[last], 0.0),
@@ -163,18 +163,18 @@ def lately(snapshot: Snapshot, run_times: Floats, ended: Ended | None, expected:
     )
 
 
-class Rehearsal(Protocol):
+class RolloutSearch(Protocol):
     """Plays the queue."""
 
-    def rehearse(
+    def search(
         self,
         snapshot: Snapshot,
         rows: npt.NDArray[np.intp],
         scores: Floats,
         run_times: Floats,
         spread: float = 0.0,
-        came: Lately | None = None,
-    ) -> Rehearsed | None:
+        came: RecentJobs | None = None,
+    ) -> RolloutResult | None:
         """Try the order of `scores`, and what moving one job does to it.
 
         Args:
@@ -191,7 +191,7 @@ class Rehearsal(Protocol):
 
 
 @runtime_checkable
-class Foresees(Protocol):
+class PredictsRunTimes(Protocol):
     """A policy that knows how estimates and limits relate to run times."""
 
     def expected_run_time(self, run_time: Floats, time_limit: Floats) -> Floats:

@@ -8,13 +8,13 @@ from unit.simulate.instances import Instance, cluster, given, jobs_of, random_in
 
 from rltuned.cluster.shape import parse_shape
 from rltuned.config import Config, PlacementApply, PlacementSection
-from rltuned.decide.rehearsal import Lately, Move
+from rltuned.decide.rollout import MoveTo, RecentJobs
 from rltuned.observe.table3 import UNLIMITED_RUN_TIME
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate import kernel as k
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
-from rltuned.simulate.rehearsal import QueueRehearsal, _cast, _Theatre, _turned_out, stage
+from rltuned.simulate.rollout import OrderSearch, _cast, _Theatre, _turned_out, stage
 from rltuned.simulate.values import Backfill, SimulationSettings
 
 NOW = 60.0
@@ -174,14 +174,14 @@ def test_of_two_jobs_for_one_gpu_the_short_one_is_put_first_when_the_policy_has_
     simulation.run(RuleRanker(by_name("fifo")), until=NOW)
     snapshot, rows, run = seen(simulation)
     wrong = np.where(run[rows] > 100.0, 1.0, 0.0)
-    found = QueueRehearsal(slowdown=0.0).rehearse(snapshot, rows, wrong, run)
+    found = OrderSearch(slowdown=0.0).search(snapshot, rows, wrong, run)
     # 40 s until the GPU is free: the short job waits 40 s and the long one 50 s, instead of 40 s and 5040 s.
     assert (found.cost, found.best, found.gain) == (5080.0, 90.0, 4990.0)
     # Of the two moves that come to the same the first that was tried is taken: the long one behind.
-    assert (snapshot.jobs.job_id[found.moved], found.move) == (2, Move.LAST)
-    assert found.plays == 2 + 2
-    right = QueueRehearsal(slowdown=0.0).rehearse(snapshot, rows, -wrong, run)
-    assert (right.cost, right.moved, right.move, right.gain) == (90.0, None, None, 0.0)
+    assert (snapshot.jobs.job_id[found.moved], found.to) == (2, MoveTo.LAST)
+    assert found.rollouts == 2 + 2
+    right = OrderSearch(slowdown=0.0).search(snapshot, rows, -wrong, run)
+    assert (right.cost, right.moved, right.to, right.gain) == (90.0, None, None, 0.0)
 
 
 def few_waiting(coming=0):
@@ -194,7 +194,7 @@ def few_waiting(coming=0):
     simulation.run(RuleRanker(by_name("fifo")), until=NOW)
     snapshot, rows, run_times = seen(simulation)
     count = np.arange(coming, dtype=np.float64)
-    lots = Lately(
+    lots = RecentJobs(
         job_id=100 + np.arange(coming),
         since=np.full(coming, 30.0),
         gpus=np.full(coming, 48.0),
@@ -210,13 +210,13 @@ def test_what_is_best_for_the_few_who_wait_is_not_best_when_others_are_to_come()
     snapshot, rows, run, came = few_waiting(coming=20)
     assert len(rows) == 2
     scores = np.array([1.0, 0.0])
-    alone = QueueRehearsal(slowdown=0.0, company=0).rehearse(snapshot, rows, scores, run, came=came)
-    assert (snapshot.jobs.job_id[alone.moved], alone.move) == (6, Move.LAST)
-    assert QueueRehearsal(slowdown=0.0).rehearse(snapshot, rows, scores, run) == alone, "nobody is known to have come"
-    among = QueueRehearsal(slowdown=0.0).rehearse(snapshot, rows, scores, run, came=came)
+    alone = OrderSearch(slowdown=0.0, min_jobs=0).search(snapshot, rows, scores, run, came=came)
+    assert (snapshot.jobs.job_id[alone.moved], alone.to) == (6, MoveTo.LAST)
+    assert OrderSearch(slowdown=0.0).search(snapshot, rows, scores, run) == alone, "nobody is known to have come"
+    among = OrderSearch(slowdown=0.0).search(snapshot, rows, scores, run, came=came)
     assert among.moved is None
-    assert among.plays > alone.plays
-    assert among == QueueRehearsal(slowdown=0.0).rehearse(snapshot, rows, scores, run, came=came)
+    assert among.rollouts > alone.rollouts
+    assert among == OrderSearch(slowdown=0.0).search(snapshot, rows, scores, run, came=came)
 
 
 def test_a_long_queue_is_played_without_company():
@@ -225,12 +225,12 @@ def test_a_long_queue_is_played_without_company():
     scores = np.random.default_rng(5).normal(size=len(rows))
     _, _, _, came = few_waiting(coming=20)
     assert len(rows) >= 16
-    rehearsal = QueueRehearsal(depth=256)
-    assert rehearsal.rehearse(snapshot, rows, scores, run, came=came) == rehearsal.rehearse(snapshot, rows, scores, run)
+    search = OrderSearch(depth=256)
+    assert search.search(snapshot, rows, scores, run, came=came) == search.search(snapshot, rows, scores, run)
     # As many as are missing, of those who came.
-    play = QueueRehearsal()._theatre(snapshot, rows[:5], scores[:5], run, 0.0, came)
+    play = OrderSearch()._theatre(snapshot, rows[:5], scores[:5], run, 0.0, came)
     assert len(play._counted) == 8
-    play = QueueRehearsal(company=64)._theatre(snapshot, rows[:10], scores[:10], run, 0.0, came)
+    play = OrderSearch(min_jobs=64)._theatre(snapshot, rows[:10], scores[:10], run, 0.0, came)
     assert len(play._counted) == 10 + 20
 
 
@@ -238,7 +238,7 @@ def test_those_who_come_arrive_at_their_times_and_take_what_such_jobs_took():
     simulation = busy()
     snapshot, rows, run = seen(simulation)
     _, _, _, came = few_waiting(coming=20)
-    play = QueueRehearsal(company=16)._theatre(snapshot, rows[:4], np.arange(4.0), run, 0.0, came)
+    play = OrderSearch(min_jobs=16)._theatre(snapshot, rows[:4], np.arange(4.0), run, 0.0, came)
     play.play(play.order, 0, 1)
     who = play._stage.jobs[play._counted[4:]]
     assert len(who) == 12
@@ -258,13 +258,13 @@ def test_what_it_moves_costs_less_when_it_is_played(seed):
     simulation = busy(seed=seed)
     snapshot, rows, run = seen(simulation)
     scores = np.random.default_rng(seed).normal(size=len(rows))
-    rehearsal = QueueRehearsal()
-    found = rehearsal.rehearse(snapshot, rows, scores, run)
+    search = OrderSearch()
+    found = search.search(snapshot, rows, scores, run)
     assert found.best <= found.cost
     assert found.moved is not None, "a random order can be bettered"
-    place = {Move.FIRST: scores.max() + 1.0, Move.LAST: scores.min() - 1.0}[found.move]
+    place = {MoveTo.FIRST: scores.max() + 1.0, MoveTo.LAST: scores.min() - 1.0}[found.to]
     moved = np.where(rows == found.moved, place, scores)
-    again = rehearsal.rehearse(snapshot, rows, moved, run)
+    again = search.search(snapshot, rows, moved, run)
     assert again.cost == pytest.approx(found.best)
     # One gain is as good as the next: going on, nothing gets worse.
     assert again.best <= again.cost
@@ -279,14 +279,14 @@ def test_no_move_is_made_at_the_expense_of_the_slowdown():
         queue = rows[np.lexsort((snapshot.jobs.job_id[rows], -snapshot.jobs.priority[rows], -scores))]
         play = theatre(snapshot, queue, run)
         own = play.play(play.order)
-        found = QueueRehearsal(slowdown=0.0, margin=0.0, candidates=64, depth=256).rehearse(snapshot, rows, scores, run)
+        found = OrderSearch(slowdown=0.0, margin=0.0, candidates=64, depth=256).search(snapshot, rows, scores, run)
         assert found.cost == pytest.approx(own.waited.sum())
         for at, job in enumerate(queue):
-            for move, key in ((Move.FIRST, -1.0), (Move.LAST, float(len(queue)))):
+            for move, key in ((MoveTo.FIRST, -1.0), (MoveTo.LAST, float(len(queue)))):
                 keys = np.arange(len(queue), dtype=np.float64)
                 keys[at] = key
                 cost = play.play(keys)
-                if (job, move) == (found.moved, found.move):
+                if (job, move) == (found.moved, found.to):
                     assert cost.slowed <= own.slowed * 1.0001
                 tempting += cost.waited < 0.999 * found.best and cost.slowed > 1.0001 * own.slowed
     assert tempting > 0, "there was nothing to resist"
@@ -297,9 +297,9 @@ def test_only_the_head_of_a_deep_queue_is_played():
     snapshot, rows, run = seen(simulation)
     scores = np.random.default_rng(5).normal(size=len(rows))
     head = np.argsort(-scores)[:7]
-    found = QueueRehearsal(depth=7).rehearse(snapshot, rows, scores, run)
-    assert found == QueueRehearsal().rehearse(snapshot, rows[head], scores[head], run)
-    assert found.cost < QueueRehearsal().rehearse(snapshot, rows, scores, run).cost
+    found = OrderSearch(depth=7).search(snapshot, rows, scores, run)
+    assert found == OrderSearch().search(snapshot, rows[head], scores[head], run)
+    assert found.cost < OrderSearch().search(snapshot, rows, scores, run).cost
 
 
 def test_a_job_that_is_moved_to_the_back_is_moved_behind_those_that_were_played_and_not_behind_everybody():
@@ -308,8 +308,8 @@ def test_a_job_that_is_moved_to_the_back_is_moved_behind_those_that_were_played_
         simulation = busy(seed=seed)
         snapshot, rows, run = seen(simulation)
         scores = np.random.default_rng(seed).normal(size=len(rows))
-        found = QueueRehearsal(depth=7, slowdown=0.0).rehearse(snapshot, rows, scores, run)
-        if found.move is not Move.LAST:
+        found = OrderSearch(depth=7, slowdown=0.0).search(snapshot, rows, scores, run)
+        if found.to is not MoveTo.LAST:
             assert found.behind is None
             continue
         head = rows[np.argsort(-scores)[:7]]
@@ -323,13 +323,13 @@ def test_a_gain_below_the_margin_moves_nobody():
     simulation = busy()
     snapshot, rows, run = seen(simulation)
     scores = np.random.default_rng(5).normal(size=len(rows))
-    found = QueueRehearsal(slowdown=0.0).rehearse(snapshot, rows, scores, run)
+    found = OrderSearch(slowdown=0.0).search(snapshot, rows, scores, run)
     share = found.gain / found.cost
     # Run times are certain: a tenth of the margin is asked for.
-    kept = QueueRehearsal(slowdown=0.0, margin=10.1 * share).rehearse(snapshot, rows, scores, run)
-    assert QueueRehearsal(slowdown=0.0, margin=9.9 * share).rehearse(snapshot, rows, scores, run) == found
+    kept = OrderSearch(slowdown=0.0, margin=10.1 * share).search(snapshot, rows, scores, run)
+    assert OrderSearch(slowdown=0.0, margin=9.9 * share).search(snapshot, rows, scores, run) == found
     assert 0.0 < share < 1.0
-    assert (kept.moved, kept.gain, kept.plays) == (None, 0.0, found.plays)
+    assert (kept.moved, kept.gain, kept.rollouts) == (None, 0.0, found.rollouts)
 
 
 def test_the_order_of_the_rows_makes_no_difference():
@@ -338,8 +338,8 @@ def test_the_order_of_the_rows_makes_no_difference():
     scores = np.round(np.random.default_rng(7).normal(size=len(rows)), 1)  # with ties
     assert len(np.unique(scores)) < len(scores)
     mixed = np.random.default_rng(8).permutation(len(rows))
-    found = QueueRehearsal().rehearse(snapshot, rows, scores, run)
-    assert QueueRehearsal().rehearse(snapshot, rows[mixed], scores[mixed], run) == found
+    found = OrderSearch().search(snapshot, rows, scores, run)
+    assert OrderSearch().search(snapshot, rows[mixed], scores[mixed], run) == found
 
 
 def test_when_the_time_is_up_the_best_so_far_counts():
@@ -347,11 +347,11 @@ def test_when_the_time_is_up_the_best_so_far_counts():
     snapshot, rows, run = seen(simulation)
     scores = np.random.default_rng(5).normal(size=len(rows))
     left = iter([True] * 4 + [False] * 100)
-    found = QueueRehearsal(time_left=lambda: next(left)).rehearse(snapshot, rows, scores, run)
+    found = OrderSearch(time_left=lambda: next(left)).search(snapshot, rows, scores, run)
     # The policy's own order: 1 play to find who fits nowhere, 1 to judge it; and 4 moves.
-    assert found.plays == 2 + 4
-    none = QueueRehearsal(time_left=lambda: False).rehearse(snapshot, rows, scores, run)
-    assert (none.plays, none.moved) == (2, None)
+    assert found.rollouts == 2 + 4
+    none = OrderSearch(time_left=lambda: False).search(snapshot, rows, scores, run)
+    assert (none.rollouts, none.moved) == (2, None)
 
 
 # --- odd queues
@@ -360,7 +360,7 @@ def test_when_the_time_is_up_the_best_so_far_counts():
 @pytest.mark.parametrize("count", [0, 1])
 def test_with_fewer_than_two_jobs_there_is_nothing_to_try(count):
     snapshot, rows, run = seen(busy())
-    assert QueueRehearsal().rehearse(snapshot, rows[:count], np.zeros(count), run) is None
+    assert OrderSearch().search(snapshot, rows[:count], np.zeros(count), run) is None
 
 
 def test_jobs_that_can_never_start_weigh_nothing_and_keep_nobody_from_starting():
@@ -372,14 +372,14 @@ def test_jobs_that_can_never_start_weigh_nothing_and_keep_nobody_from_starting()
     gpus[some] = 5000
     odd = replace(snapshot, jobs=replace(snapshot.jobs, gpus=gpus))
     few = np.setdiff1d(np.arange(len(rows)), np.arange(len(rows))[::7])
-    with_them = QueueRehearsal(slowdown=0.0, margin=0.0, candidates=64).rehearse(odd, rows, scores, run)
-    without = QueueRehearsal(slowdown=0.0, margin=0.0, candidates=64).rehearse(snapshot, rows[few], scores[few], run)
-    assert replace(with_them, plays=without.plays) == without
-    only = QueueRehearsal().rehearse(odd, np.append(some, rows[1]), np.zeros(len(some) + 1), run)
+    with_them = OrderSearch(slowdown=0.0, margin=0.0, candidates=64).search(odd, rows, scores, run)
+    without = OrderSearch(slowdown=0.0, margin=0.0, candidates=64).search(snapshot, rows[few], scores[few], run)
+    assert replace(with_them, rollouts=without.rollouts) == without
+    only = OrderSearch().search(odd, np.append(some, rows[1]), np.zeros(len(some) + 1), run)
     assert only is None, "one job that can start, and jobs that cannot, are nothing to order"
-    strict = QueueRehearsal(settings=SimulationSettings(backfill=Backfill.NONE), slowdown=0.0)
+    strict = OrderSearch(settings=SimulationSettings(backfill=Backfill.NONE), slowdown=0.0)
     blocking = np.where(np.isin(rows, some), 10.0, scores)
-    assert strict.rehearse(odd, rows, blocking, run) == strict.rehearse(snapshot, rows[few], scores[few], run)
+    assert strict.search(odd, rows, blocking, run) == strict.search(snapshot, rows[few], scores[few], run)
 
 
 def test_nodes_that_may_take_no_job_take_none():
@@ -392,7 +392,7 @@ def test_nodes_that_may_take_no_job_take_none():
     nodes = {int(node) for job in jobs for node in play._stage.given_node[job["slot"] : job["slot"] + job["on"]]}
     assert nodes == {0, 1}
     dark = replace(snapshot, nodes=replace(snapshot.nodes, usable=np.zeros(len(snapshot.nodes), dtype=np.bool_)))
-    assert QueueRehearsal().rehearse(dark, rows, np.arange(len(rows), dtype=np.float64), run) is None
+    assert OrderSearch().search(dark, rows, np.arange(len(rows), dtype=np.float64), run) is None
 
 
 def test_an_empty_cluster_and_jobs_without_a_limit_are_played_too():
@@ -404,16 +404,16 @@ def test_an_empty_cluster_and_jobs_without_a_limit_are_played_too():
     simulation.run(Told(np.arange(3.0)), until=0.0)
     snapshot, rows, _ = seen(simulation)
     run = np.full(len(snapshot.jobs), UNLIMITED_RUN_TIME)
-    found = QueueRehearsal().rehearse(snapshot, rows, -run[rows] - np.arange(len(rows)), run)
+    found = OrderSearch().search(snapshot, rows, -run[rows] - np.arange(len(rows)), run)
     assert np.isfinite([found.cost, found.best]).all()
 
 
-def test_the_served_plan_puts_the_moved_job_where_the_rehearsal_wants_it_and_the_queue_gets_shorter():
+def test_the_served_plan_puts_the_moved_job_where_the_search_wants_it_and_the_queue_gets_shorter():
     ranker = PlanRanker(by_name("fifo"), Config(placement=PlacementSection(apply=PlacementApply.OFF)))
     waits = []
-    for rehearsal in (None, QueueRehearsal()):
+    for search in (None, OrderSearch()):
         simulation = busy()
-        ranker.rehearsal = rehearsal
+        ranker.search = search
         simulation.run(ranker)
         waits.append(float((simulation.start - simulation.jobs.submit_time).mean()))
     assert waits[1] < 0.95 * waits[0]
@@ -426,18 +426,18 @@ def test_uncertain_run_times_are_drawn_the_same_each_time_and_about_the_expected
     simulation = busy()
     snapshot, rows, run = seen(simulation)
     scores = np.random.default_rng(5).normal(size=len(rows))
-    rehearsal = QueueRehearsal(samples=6)
-    found = rehearsal.rehearse(snapshot, rows, scores, run, spread=1.0)
-    assert found == rehearsal.rehearse(snapshot, rows, scores, run, spread=1.0)
-    assert found != QueueRehearsal().rehearse(snapshot, rows, scores, run, spread=0.0)
+    search = OrderSearch(samples=6)
+    found = search.search(snapshot, rows, scores, run, spread=1.0)
+    assert found == search.search(snapshot, rows, scores, run, spread=1.0)
+    assert found != OrderSearch().search(snapshot, rows, scores, run, spread=0.0)
     # The policy's own order: 1 play to find who fits nowhere, 6 to judge it; 15 moves with half of the sets, 4 with all.
-    assert found.plays == 1 + 6 + 15 * 3 + 4 * 3
+    assert found.rollouts == 1 + 6 + 15 * 3 + 4 * 3
     # One set is the expected one, and an odd number is as many as asked for.
-    one = QueueRehearsal(samples=1)
-    assert one.rehearse(snapshot, rows, scores, run, spread=1.0) == one.rehearse(snapshot, rows, scores, run)
-    assert QueueRehearsal(samples=3).rehearse(snapshot, rows, scores, run, spread=1.0).plays == 1 + 3 + 15 * 2 + 4 * 1
+    one = OrderSearch(samples=1)
+    assert one.search(snapshot, rows, scores, run, spread=1.0) == one.search(snapshot, rows, scores, run)
+    assert OrderSearch(samples=3).search(snapshot, rows, scores, run, spread=1.0).rollouts == 1 + 3 + 15 * 2 + 4 * 1
     # Nearly certain is certain.
-    assert QueueRehearsal().rehearse(snapshot, rows, scores, run, spread=0.05) == QueueRehearsal().rehearse(
+    assert OrderSearch().search(snapshot, rows, scores, run, spread=0.05) == OrderSearch().search(
         snapshot, rows, scores, run
     )
 
