@@ -9,7 +9,7 @@ from rltuned.config import Config
 from rltuned.daemon.rollout import Find, ManagedSearch, wanted
 from rltuned.daemon.verdict import AUTO
 from rltuned.decide.plan import Plan, plan
-from rltuned.decide.rollout import EndedJobs
+from rltuned.decide.predictions import EndedJobs
 from rltuned.policy import Policy
 
 Estimating = Callable[[JobTable], Floats | None]

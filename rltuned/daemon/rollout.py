@@ -1,8 +1,9 @@
-"""The queue played ahead (`rltuned.simulate.rollout`) beside the daemon: in a process of its own, which may fail.
+"""The rollout search (`rltuned.simulate.search`) beside the daemon: in a process of its own, which may fail.
 
-Numba and LLVM take more memory than all the rest of the daemon, and the kernel takes seconds to load, or half a minute to
-compile where no cache has it. So the daemon has one worker process: it is started by the first cycle that wants it, gets what
-it needs of each snapshot, and answers in time or is killed. Whatever becomes of it, the cycle goes on with the policy's order.
+Numba and LLVM take more memory than all the rest of the daemon, and the kernel takes seconds to load, or half a minute
+to compile where no cache has it. So the daemon has one worker process: it is started by the first cycle that wants it,
+gets what it needs of each snapshot, and answers in time or is killed. Whatever becomes of it, the cycle goes on with
+the policy's order.
 
 Commands that decide once have the same without a process: `InProcessSearch`.
 """
@@ -23,33 +24,33 @@ from pathlib import Path
 from typing import Final, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from rltuned.cluster.tables import Category, Floats, Snapshot
+from rltuned.cluster.tables import Category
 from rltuned.config import RolloutSection
 from rltuned.daemon.checks import rollout_remedy
 from rltuned.daemon.clock import Clock, SystemClock
 from rltuned.daemon.logs import Log
 from rltuned.daemon.metrics import Metrics, SearchOutcome
-from rltuned.decide.rollout import PredictsRunTimes, RecentJobs, RolloutResult, RolloutSearch
+from rltuned.decide.predictions import PredictsRunTimes
+from rltuned.decide.rollout import RolloutRequest, RolloutResult, RolloutSearch, Rows
 from rltuned.errors import ConfigError
 from rltuned.policy import Policy
 
-Rows = npt.NDArray[np.intp]
 Pipe = Connection
 Find = Callable[[str], object]
 
 GRACE: Final = 2.0
-"""Seconds beyond the time limit: a play that began in time may end, and the way there and back."""
+"""Seconds beyond the time limit: for a rollout that began in time, and for the way there and back."""
 WARM: Final = 300.0
 """Seconds after which a worker that has not said it is ready is taken for stuck; compiling takes 20 to 40."""
 FIRST_WAIT: Final = 60.0
 LONGEST_WAIT: Final = 900.0
-"""Seconds between the tries to start a worker that keeps failing, doubling; the first failure is tried again at once."""
+"""Seconds between the tries to start a worker that keeps failing, doubling; the first failure is tried again at
+once."""
 NICE: Final = 5
 MEMORY: Final = 384 * 2**20
-"""Bytes of its own that the worker may have (RLIMIT_DATA). With 20,000 pending and 5,000 running jobs it takes 200 MB, and 280
-while it compiles."""
+"""Bytes of its own that the worker may have (RLIMIT_DATA). With 20,000 pending and 5,000 running jobs it takes 200 MB,
+and 280 while it compiles."""
 OOM_FIRST: Final = "1000"
 """Its oom_score_adj(5): where memory is short, the kernel ends the worker and nothing else of the service."""
 READY: Final = "ready"
@@ -92,7 +93,7 @@ def wanted(settings: RolloutSection, policy: Policy, find: Find = find_spec, *, 
         settings: of the configuration.
         policy: of this cycle.
         find: finds installed modules.
-        judged: a verdict chose the policy (`policy.name = "auto"`): rules, and Slurm's own order, were judged as they are.
+        judged: a verdict chose the policy (`policy.name = "auto"`): a rule, or Slurm's own order, was judged without.
     """
     every = settings.enabled == "on" and not judged
     if settings.enabled == "off" or not (every or isinstance(policy, PredictsRunTimes)):
@@ -102,19 +103,14 @@ def wanted(settings: RolloutSection, policy: Policy, find: Find = find_spec, *, 
 
 @dataclass(frozen=True)
 class SearchTask:
-    """What the worker is asked: the arguments of `RolloutSearch.search`, and how to play."""
+    """What the worker is asked: the request of a plan, and the settings of the search."""
 
     settings: RolloutSection
-    snapshot: Snapshot
-    rows: Rows
-    scores: Floats
-    run_times: Floats
-    spread: float
-    came: RecentJobs | None
+    request: RolloutRequest
 
     def run(self, clock: Clock) -> RolloutResult | None:
-        """Play it, here and now. The kernel is loaded or compiled where it has not been."""
-        from rltuned.simulate.rollout import OrderSearch  # noqa: PLC0415 - Numba (see above)
+        """Search in this process. The kernel is loaded, or compiled where it has never been."""
+        from rltuned.simulate.search import OrderSearch  # noqa: PLC0415 - Numba (see above)
 
         settings, until = self.settings, clock.monotonic() + self.settings.time_limit
         search = OrderSearch(
@@ -125,8 +121,8 @@ class SearchTask:
             margin=settings.margin,
             time_left=lambda: clock.monotonic() < until,
         )
-        found = search.search(self.snapshot, self.rows, self.scores, self.run_times, self.spread, self.came)
-        # A play in which somebody never starts has no cost, and moves nobody: no answer, then. No record could hold it.
+        found = search(self.request)
+        # Where a job never starts the cost is NaN. Such a result moves no job, and no record could hold it.
         return None if found is None or not math.isfinite(found.cost + found.best) else found
 
 
@@ -134,14 +130,15 @@ def load_kernel(cache: Path) -> None:
     """Load the compiled kernel, or compile it and keep it.
 
     Args:
-        cache: where Numba keeps what it compiles, unless the environment says, or the package's own directory can be written.
+        cache: where Numba keeps what it compiles, unless the environment says, or the package's own directory can be
+        written.
 
     Raises:
         ImportError, OSError, RuntimeError: there is no Numba, or it cannot work here.
     """
     if CACHE not in os.environ and not os.access(Path(__file__).parents[1] / "simulate", os.W_OK):
         os.environ[CACHE] = str(cache)
-    from rltuned.simulate.rollout import compile_rollouts  # noqa: PLC0415 - Numba (see above)
+    from rltuned.simulate.search import compile_rollouts  # noqa: PLC0415 - Numba (see above)
 
     compile_rollouts()
 
@@ -181,28 +178,35 @@ def confine(memory: int) -> None:
 
 
 def _end_with_the_daemon() -> None:
-    """However the daemon ends, and whatever is being compiled or played meanwhile."""
+    """However the daemon ends, and whatever is being compiled or simulated meanwhile."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
         os._exit(0)
 
 
-def needed(snapshot: Snapshot, rows: Rows, run_times: Floats) -> tuple[Snapshot, Rows, Floats, Rows]:
-    """Only what a rollout looks at: these jobs and the running ones, without names of people.
+def needed(request: RolloutRequest) -> tuple[RolloutRequest, Rows]:
+    """Only what rollouts look at: the jobs to order and the running ones, without names of people.
 
     Returns:
-        The small snapshot, the jobs' rows in it, its run times, and for each of its rows the row that it had.
+        The small request, and for each row of its job table the row that it had.
     """
+    snapshot, rows = request.snapshot, request.rows
     keep = np.union1d(rows, snapshot.jobs.running).astype(np.intp)
     jobs = snapshot.jobs.take(keep)
     nothing = Category(np.full(len(keep), -1, dtype=np.int32), ())
     jobs = replace(jobs, user=nothing, account=nothing, reason=nothing)
-    return replace(snapshot, jobs=jobs), np.searchsorted(keep, rows), run_times[keep], keep
+    small = replace(
+        request,
+        snapshot=replace(snapshot, jobs=jobs),
+        rows=np.searchsorted(keep, rows),
+        run_times=request.run_times[keep],
+    )
+    return small, keep
 
 
 class WorkerSearch:
-    """Satisfies `RolloutSearch`: sends the queue to the worker, which it starts, watches and kills. Never raises."""
+    """Satisfies `ManagedSearch`: sends the queue to the worker, which it starts, watches and kills. Never raises."""
 
     def __init__(
         self,
@@ -241,23 +245,14 @@ class WorkerSearch:
 
     # --- the cycle's side
 
-    def search(
-        self,
-        snapshot: Snapshot,
-        rows: Rows,
-        scores: Floats,
-        run_times: Floats,
-        spread: float = 0.0,
-        came: RecentJobs | None = None,
-    ) -> RolloutResult | None:
+    def __call__(self, request: RolloutRequest) -> RolloutResult | None:
         """As the protocol says; None whenever there is no answer in time."""
-        if len(rows) < 2 or not self._is_ready():
+        if len(request.rows) < 2 or not self._is_ready():
             self._metrics.searched(SearchOutcome.SKIPPED)
             return None
         settings, began = self._settings(), self._clock.monotonic()
-        small, places, times, keep = needed(snapshot, rows, run_times)
-        task = SearchTask(settings, small, places, scores, times, spread, came)
-        found = self._ask(task, settings.time_limit + GRACE)
+        small, keep = needed(request)
+        found = self._ask(SearchTask(settings, small), settings.time_limit + GRACE)
         if found is None:
             return None
         self._metrics.searched(_outcome(found), found.rollouts, found.gain, self._clock.monotonic() - began)
@@ -394,7 +389,7 @@ class WorkerSearch:
 
 
 class InProcessSearch:
-    """Satisfies `RolloutSearch` in this process, for one cycle in the foreground and for the demonstration. Never raises."""
+    """Satisfies `ManagedSearch` in this process: for commands that decide once, and the demonstration. Never raises."""
 
     def __init__(
         self, settings: Callable[[], RolloutSection], clock: Clock, log: Log, metrics: Metrics, cache: Path
@@ -404,22 +399,14 @@ class InProcessSearch:
         self._loaded = False
         self.trouble = ""
 
-    def search(
-        self,
-        snapshot: Snapshot,
-        rows: Rows,
-        scores: Floats,
-        run_times: Floats,
-        spread: float = 0.0,
-        came: RecentJobs | None = None,
-    ) -> RolloutResult | None:
+    def __call__(self, request: RolloutRequest) -> RolloutResult | None:
         """As the protocol says. The first time the kernel is loaded, which the time limit does not count."""
         try:
             if not self._loaded:
                 load_kernel(self._cache)
                 self._loaded = True
             began = self._clock.monotonic()
-            found = SearchTask(self._settings(), snapshot, rows, scores, run_times, spread, came).run(self._clock)
+            found = SearchTask(self._settings(), request).run(self._clock)
         except Exception as error:  # noqa: BLE001 - the policy's order is good enough
             if not self.trouble:
                 self._log.warning("rollout.failed", sentence="The policy's order stands.", reason=str(error))

@@ -25,6 +25,7 @@ from rltuned.cluster.tables import Category, Floats, Ints, JobTable, Snapshot
 from rltuned.config import Config, DecideSection, PlacementApply
 from rltuned.decide.classes import Classes, classify
 from rltuned.decide.outside import Border, Outside
+from rltuned.decide.predictions import EndedJobs
 from rltuned.decide.ranks import (
     Guard,
     Order,
@@ -36,20 +37,10 @@ from rltuned.decide.ranks import (
     ranks_of,
     slurm_order,
 )
-from rltuned.decide.rollout import (
-    EndedJobs,
-    MoveTo,
-    PredictionError,
-    PredictsRunTimes,
-    RolloutResult,
-    RolloutSearch,
-    prediction_error,
-    recent_jobs,
-)
+from rltuned.decide.rollout import MoveTo, RolloutResult, RolloutSearch, rollout_request
 from rltuned.decide.scope import Scope, Veto, examine, priority_tiers
 from rltuned.decide.targets import hand_out, settle
 from rltuned.observe import Observation, observe
-from rltuned.observe.table3 import known_run_times
 from rltuned.placement.base import Placement
 from rltuned.placement.problem import build
 from rltuned.placement.run import place
@@ -144,8 +135,8 @@ def plan(
         history: what earlier cycles left on the jobs.
         estimates: (N,) predicted run times of all jobs of the table in seconds, NaN where there is none; the time limit
             bounds each, and stands in where there is no prediction.
-        search: plays the queue in the policy's order and in a few others; None: the policy's order stands.
-        ended: jobs that have ended lately: how far rollouts may rely on expected run times.
+        search: simulates the queue in the policy's order and in a few others; None: the policy's order stands.
+        ended: jobs that have ended: they show how wrong expected run times are.
     """
     history = _of_these_jobs(history or History(), snapshot.jobs)
     snapshot = _as_users_asked(snapshot, history)
@@ -164,13 +155,13 @@ def plan(
     position[rows] = np.arange(len(rows))
     window = position[observation.rows]
     scores = policy.score(observation)
+    rollout = None
     if len(scores) != len(window) or not np.isfinite(scores).all():
         # A policy that fails must not decide: Slurm's own order, through the same path, undoes what is applied.
         scores = base[window].astype(np.float64)
-        found = None
-    else:
-        found = _search(search, snapshot, policy, observation, scores, estimates, ended)
-        scores = _moved(scores, observation, found)
+    elif search is not None:
+        rollout = search(rollout_request(snapshot, policy, observation.rows, scores, estimates, ended))
+        scores = _moved(scores, observation, rollout)
     outside = Outside(snapshot, pools, scope)
     ordered = _Ordering(snapshot, config.decide, rows, base, current, history, outside).all_classes(
         classes, window, scores
@@ -195,7 +186,7 @@ def plan(
         predicted=np.isfinite(estimates[observation.rows])
         & (estimates[observation.rows] < jobs.time_limit[observation.rows]),
         scores=scores,
-        rollout=found,
+        rollout=rollout,
         placement=None,
         placed_rows=np.zeros(0, dtype=np.intp),
         isolate=frozenset(),
@@ -208,44 +199,18 @@ def plan(
     return _place(result, mine, config)
 
 
-def _search(
-    search: RolloutSearch | None,
-    snapshot: Snapshot,
-    policy: Policy,
-    observation: Observation,
-    scores: Floats,
-    estimates: Floats,
-    ended: EndedJobs | None,
-) -> RolloutResult | None:
-    if search is None:
-        return None
-    jobs = snapshot.jobs
-    before = np.zeros(0) if ended is None else _expected(policy, ended.estimate, ended.time_limit)
-    known = PredictionError() if ended is None else prediction_error(before, ended.run_time)
-    run_times = _expected(policy, estimates, jobs.time_limit) * np.exp(known.bias)
-    run_times = np.maximum(np.fmin(run_times, jobs.time_limit), 1.0)
-    came = recent_jobs(snapshot, run_times, ended, before * np.exp(known.bias))
-    return search.search(snapshot, observation.rows, scores, run_times, known.spread, came)
-
-
-def _expected(policy: Policy, estimates: Floats, time_limit: Floats) -> Floats:
-    """(N,) expected run times, seconds, of jobs with these predictions (NaN: none) and limits."""
-    run_times = known_run_times(estimates, time_limit)
-    return policy.expected_run_time(run_times, time_limit) if isinstance(policy, PredictsRunTimes) else run_times
-
-
-def _moved(scores: Floats, observation: Observation, found: RolloutResult | None) -> Floats:
-    """The scores, with the job that the rollouts move before all others or behind those that were simulated."""
-    if found is None or found.moved is None:
+def _moved(scores: Floats, observation: Observation, rollout: RolloutResult | None) -> Floats:
+    """The scores, with the job that the rollouts move before all others or behind the simulated ones."""
+    if rollout is None or rollout.moved is None:
         return scores
     rows = observation.rows
-    if found.to is MoveTo.FIRST:
+    if rollout.to is MoveTo.FIRST:
         score = scores.max() + 1.0
-    elif found.behind is None:
+    elif rollout.behind is None:
         score = scores.min() - 1.0
     else:
-        score = np.nextafter(scores[rows == found.behind][0], -np.inf)
-    return np.where(rows == found.moved, score, scores)
+        score = np.nextafter(scores[rows == rollout.behind][0], -np.inf)
+    return np.where(rows == rollout.moved, score, scores)
 
 
 def _of_these_jobs(history: History, jobs: JobTable) -> History:

@@ -1,114 +1,45 @@
-"""What a plan needs of somebody who can rehearse the queue: play it to its end in several orders, and say which is best.
+"""What a plan asks of a rollout search, and what it gets back: the queue simulated forward in several orders
+(docs/rollout.md).
 
-The policy ranks each job by itself. Which of the first few should go first together is a question of how they fit: it is
-answered by trying (a roll-out policy, Bertsekas and Castañón, J. Heuristics 1999). Whoever tries needs a model of Slurm, which
-lives higher up (`rltuned.simulate.rollout`); a plan takes it as an argument and goes without where there is none.
+The policy ranks each job by itself. Which of the first few should go first together is a question of how they fit, and
+is answered by trying (a rollout policy: Bertsekas and Castañón, J. Heuristics 1999). That needs a model of Slurm, which
+lives in a higher layer (`rltuned.simulate.search`). A plan takes the search as an argument, and goes without where
+there is none.
 """
 
 import enum
 from dataclasses import dataclass, replace
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats, Ints, Snapshot
+from rltuned.decide.predictions import EndedJobs, PredictionError, expected_run_times, prediction_error
+from rltuned.policy.base import Policy
+
+Rows = npt.NDArray[np.intp]
+
+MOST_RECENT: Final = 64
+"""Jobs that arrivals are sampled from."""
 
 
 class MoveTo(enum.StrEnum):
-    """Where the rehearsal puts a job."""
+    """Where a candidate puts the job that it moves."""
 
     FIRST = "first"
     LAST = "last"
 
 
 @dataclass(frozen=True)
-class RolloutResult:
-    """What a rehearsal found."""
-
-    rollouts: int
-    """Orders that were played, the policy's own included."""
-    cost: float
-    """Seconds that the jobs that were played will wait from now on, all together, in the policy's own order."""
-    best: float
-    """The same in the order that was chosen; equal to `cost` when nothing is better."""
-    moved: int | None
-    """Row in the snapshot's job table of the job to move; None: the policy's order stays."""
-    to: MoveTo | None
-    """Where to."""
-    behind: int | None = None
-    """Row of the job that one moved to the back comes right behind: the last one that was played. None: behind all."""
-
-    @property
-    def gain(self) -> float:
-        """Seconds that the move is expected to save, all waiting jobs together."""
-        return self.cost - self.best
-
-    def of_table(self, rows: npt.NDArray[np.intp]) -> "RolloutResult":
-        """The same, told of a larger job table: `rows` has, for each row of the smaller one, that of the larger."""
-        moved, behind = (None if row is None else int(rows[row]) for row in (self.moved, self.behind))
-        return replace(self, moved=moved, behind=behind)
-
-
-LEAST_ENDED: Final = 20
-"""Ended jobs from which on they say how good expectations are."""
-
-UNKNOWN_SPREAD: Final = 1.0
-"""σ of ln(run time / expected) where too few jobs have ended to tell: a factor of e either way, as predictions from history err."""
-
-_SHORT: Final = 60.0
-"""Seconds: whether a job takes one second or one minute makes no difference to a plan of hours."""
-
-
-@dataclass(frozen=True)
-class EndedJobs:
-    """Jobs that have ended, (n,) each, seconds."""
-
-    estimate: Floats
-    """What was expected of them before they ran, as a plan's `estimates`; not NaN."""
-    time_limit: Floats
-    run_time: Floats
-    """What they took."""
-    job_id: Ints
-    gpus: Floats
-    """In all."""
-    cpus: Floats
-    """In all."""
-    began: Floats
-    """Epoch seconds of their starts."""
-
-    def __len__(self) -> int:
-        return len(self.run_time)
-
-
-@dataclass(frozen=True)
-class PredictionError:
-    """How run times turn out beside what is expected of them."""
-
-    bias: float = 0.0
-    """Mean of ln(run time / expected)."""
-    spread: float = UNKNOWN_SPREAD
-    """Its standard deviation."""
-
-
-def prediction_error(expected: Floats, run_time: Floats) -> PredictionError:
-    """Of ended jobs, (n,) seconds each; with few of them, the bias counts the less. What is known when there are too few."""
-    n = len(run_time)
-    if n < LEAST_ENDED:
-        return PredictionError()
-    error = np.log(np.maximum(run_time, _SHORT) / np.maximum(expected, _SHORT))
-    return PredictionError(float(error.mean()) * n / (n + 2 * LEAST_ENDED), float(error.std()))
-
-
-@dataclass(frozen=True)
 class RecentJobs:
-    """Jobs that came lately, whatever has become of them, (n,) each, in the order in which they came: what is still to come may
-    be like them.
+    """The last jobs that were submitted, pending, running or ended: arrivals are sampled from them. (n,) each, in the
+    order of their submission.
     """
 
     job_id: Ints
-    since: Floats
-    """Seconds from the coming of the one before; the first has the mean of the others."""
+    interarrival: Floats
+    """Seconds since the submission before; the first has the mean of the others."""
     gpus: Floats
     """In all."""
     cpus: Floats
@@ -117,18 +48,90 @@ class RecentJobs:
     expected: Floats
     """Seconds that each was expected to run."""
     run_time: Floats
-    """Seconds that it took; of one that has not ended, what is expected, or how long it has run by now."""
+    """Seconds that it took. Of a job that has not ended: the larger of what is expected and how long it has run."""
 
     def __len__(self) -> int:
         return len(self.job_id)
 
 
-MOST_RECENT: Final = 64
+@dataclass(frozen=True)
+class RolloutRequest:
+    """A queue in the order of a policy, and what is expected of its run times."""
+
+    snapshot: Snapshot
+    """The cluster as read."""
+    rows: Rows
+    """(n,) pending jobs that the policy has seen, as rows of the job table."""
+    scores: Floats
+    """(n,) of the policy, higher first."""
+    run_times: Floats
+    """(N,) expected run time of every job of the table, running ones included, seconds from its start."""
+    spread: float = 0.0
+    """σ of ln(run time / expected); see `PredictionError`."""
+    recent: RecentJobs | None = None
+    """To sample arrivals from; None: not known."""
+
+
+@dataclass(frozen=True)
+class RolloutResult:
+    """What a rollout search found."""
+
+    rollouts: int
+    """Simulations of the queue, one for each order and scenario; the policy's own order included."""
+    cost: float
+    """Seconds that all simulated jobs together will wait from now on, in the policy's own order."""
+    best: float
+    """The same in the order that was chosen; equal to `cost` when no candidate is better."""
+    moved: int | None
+    """Row in the snapshot's job table of the job to move; None: the policy's order stays."""
+    to: MoveTo | None
+    """Where to."""
+    behind: int | None = None
+    """Row of the job that one moved last comes right behind: the last one that was simulated. None: behind all."""
+
+    @property
+    def gain(self) -> float:
+        """Seconds that the move is expected to save, all simulated jobs together."""
+        return self.cost - self.best
+
+    def of_table(self, rows: Rows) -> "RolloutResult":
+        """The same for a larger job table: `rows` has, for each row of the smaller one, that of the larger."""
+        moved, behind = (None if row is None else int(rows[row]) for row in (self.moved, self.behind))
+        return replace(self, moved=moved, behind=behind)
+
+
+class RolloutSearch(Protocol):
+    """Simulates the queue in the policy's order and in a few others."""
+
+    def __call__(self, request: RolloutRequest) -> RolloutResult | None:
+        """The best order that was found. None: fewer than two jobs can be ordered, or it cannot be done now."""
+
+
+def rollout_request(
+    snapshot: Snapshot, policy: Policy, rows: Rows, scores: Floats, estimates: Floats, ended: EndedJobs | None
+) -> RolloutRequest:
+    """The request of a plan: run times as the policy expects them, corrected by how wrong it has been.
+
+    Args:
+        snapshot: the cluster as read.
+        policy: whose order it is.
+        rows: (n,) pending jobs that it has seen.
+        scores: (n,) what it gave them.
+        estimates: (N,) predicted run times of all jobs of the table, seconds, NaN where there is none.
+        ended: jobs that have ended; None: not known.
+    """
+    before = np.zeros(0) if ended is None else expected_run_times(policy, ended.estimate, ended.time_limit)
+    known = PredictionError() if ended is None else prediction_error(before, ended.run_time)
+    limit = snapshot.jobs.time_limit
+    run_times = expected_run_times(policy, estimates, limit) * np.exp(known.bias)
+    run_times = np.maximum(np.fmin(run_times, limit), 1.0)
+    recent = recent_jobs(snapshot, run_times, ended, before * np.exp(known.bias))
+    return RolloutRequest(snapshot, rows, scores, run_times, known.spread, recent)
 
 
 def recent_jobs(snapshot: Snapshot, run_times: Floats, ended: EndedJobs | None, expected: Floats) -> RecentJobs | None:
-    """The last jobs that came: those of the snapshot by their submission, those that have ended by their start, which is all that is known of
-    them. None where there are fewer than two.
+    """The last jobs that were submitted. Of an ended job only its start is known: it stands for the submission. None
+    where there are fewer than two jobs.
 
     Args:
         snapshot: the cluster as read.
@@ -137,62 +140,27 @@ def recent_jobs(snapshot: Snapshot, run_times: Floats, ended: EndedJobs | None, 
         expected: (n,) what those were expected to run.
     """
     jobs, now = snapshot.jobs, snapshot.time
-    here = np.concatenate((jobs.pending, jobs.running))
-    submitted = np.fmin(np.nan_to_num(jobs.submit_time[here], nan=now), now)
+    live = np.concatenate((jobs.pending, jobs.running))
+    submitted = np.fmin(np.nan_to_num(jobs.submit_time[live], nan=now), now)
     elapsed = np.concatenate((np.zeros(len(jobs.pending)), np.fmax(now - jobs.start_time[jobs.running], 0.0)))
-    taking = np.maximum(run_times[here], elapsed)
-    job_id = jobs.job_id[here]
-    asked = [submitted, jobs.gpus[here], jobs.cpus[here], jobs.time_limit[here], run_times[here], taking]
+    taking = np.maximum(run_times[live], elapsed)
+    job_id = jobs.job_id[live]
+    columns = [submitted, jobs.gpus[live], jobs.cpus[live], jobs.time_limit[live], run_times[live], taking]
     if ended is not None:
         job_id = np.concatenate((job_id, ended.job_id))
         past = (ended.began, ended.gpus, ended.cpus, ended.time_limit, expected, ended.run_time)
-        asked = [np.concatenate(both) for both in zip(asked, past, strict=True)]
-    times, gpus, cpus, limit, thought, taken = (column.astype(np.float64) for column in asked)
+        columns = [np.concatenate(both) for both in zip(columns, past, strict=True)]
+    times, gpus, cpus, limit, expects, taken = (column.astype(np.float64) for column in columns)
     last = np.lexsort((job_id, times))[-MOST_RECENT:]
     if len(last) < 2:
         return None
-    since = np.diff(times[last])
+    interarrival = np.diff(times[last])
     return RecentJobs(
         job_id=job_id[last],
-        since=np.concatenate(([since.mean()], since)),
+        interarrival=np.concatenate(([interarrival.mean()], interarrival)),
         gpus=np.maximum(gpus[last], 0.0),
         cpus=np.maximum(cpus[last], 0.0),
         time_limit=np.maximum(np.where(np.isnan(limit[last]), np.inf, limit[last]), 1.0),
-        expected=np.maximum(thought[last], 1.0),
+        expected=np.maximum(expects[last], 1.0),
         run_time=np.maximum(taken[last], 1.0),
     )
-
-
-class RolloutSearch(Protocol):
-    """Plays the queue."""
-
-    def search(
-        self,
-        snapshot: Snapshot,
-        rows: npt.NDArray[np.intp],
-        scores: Floats,
-        run_times: Floats,
-        spread: float = 0.0,
-        came: RecentJobs | None = None,
-    ) -> RolloutResult | None:
-        """Try the order of `scores`, and what moving one job does to it.
-
-        Args:
-            snapshot: the cluster as read.
-            rows: (n,) pending jobs that the policy has seen, as rows of the job table.
-            scores: (n,) of the policy, higher first.
-            run_times: (N,) expected run time of every job of the table, running ones included, seconds from its start.
-            spread: σ of ln(run time / expected): how far run times are from what is expected.
-            came: jobs that came lately; None: not known.
-
-        Returns:
-            What was found; None when there is nothing to rehearse (too few jobs wait), or it cannot be done now.
-        """
-
-
-@runtime_checkable
-class PredictsRunTimes(Protocol):
-    """A policy that knows how estimates and limits relate to run times."""
-
-    def expected_run_time(self, run_time: Floats, time_limit: Floats) -> Floats:
-        """(N,) expected seconds of jobs with the estimate r and the limit L."""

@@ -17,7 +17,7 @@ from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.priorities import MultifactorPriorities
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
-from rltuned.simulate.rollout import OrderSearch
+from rltuned.simulate.search import OrderSearch
 from rltuned.simulate.values import Backfill, Fit, SimulationSettings
 
 SOLVER_SECONDS: Final = 30.0

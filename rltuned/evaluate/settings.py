@@ -83,7 +83,7 @@ class EvaluationSettings:
     top_k: int = PlacementSection().top_k
     """Jobs from the front of the ranking that the integer program places, of `rl+milp` and `--placement milp`."""
     rollout: bool = True
-    """`rl` and `rl+milp` make rollouts at each refresh, as the daemon does (`rltuned.decide.rollout`)."""
+    """`rl` and `rl+milp` make rollouts at each refresh, as the daemon does (docs/rollout.md)."""
     gate: bool = False
     """Windows are recent and share no job, and a verdict is reached (`rltuned.evaluate.gate`)."""
     from_sacct: float | None = None

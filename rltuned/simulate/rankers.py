@@ -11,7 +11,8 @@ from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Floats
 from rltuned.config import Config, PlacementApply
 from rltuned.decide import plan
-from rltuned.decide.rollout import EndedJobs, RolloutSearch
+from rltuned.decide.predictions import EndedJobs
+from rltuned.decide.rollout import RolloutSearch
 from rltuned.policy.base import Policy
 from rltuned.policy.heuristics import Rule, by_name
 from rltuned.simulate.engine import Simulation

@@ -66,7 +66,7 @@ def complain_or_answer(pipe: Any, complain: bool) -> None:
 
 
 def complains_first(pipe: Any, cache: Path) -> None:
-    """Cannot play the first queue, but goes on living."""
+    """Cannot simulate the first queue, but goes on living."""
     pipe.send(READY)
     for complain in (True, True, False):
         pipe.recv_bytes()

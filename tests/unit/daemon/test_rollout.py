@@ -1,4 +1,4 @@
-"""The worker that plays the queue ahead: it answers as the simulator does, and whatever becomes of it, cycles go on."""
+"""The rollout worker: it answers as the simulator does, and whatever becomes of it, cycles go on."""
 
 import os
 import random
@@ -29,10 +29,10 @@ from rltuned.daemon.loop import CycleOutcome, Daemon
 from rltuned.daemon.metrics import Metrics, SearchOutcome
 from rltuned.daemon.planning import Planning
 from rltuned.daemon.rollout import CACHE, READY, InProcessSearch, SearchTask, WorkerSearch, check, needed, wanted, work
-from rltuned.decide.rollout import MoveTo, RolloutResult, recent_jobs
+from rltuned.decide.rollout import MoveTo, RolloutRequest, RolloutResult, recent_jobs
 from rltuned.errors import ConfigError
 from rltuned.policy import by_name, files
-from rltuned.simulate.rollout import OrderSearch
+from rltuned.simulate.search import OrderSearch
 
 NOW = 1_000_000.0
 
@@ -42,7 +42,7 @@ def nowhere(_name):
 
 
 def queue(pending=12, seed=2):
-    """A snapshot of a full cluster: running jobs first, pending ones, then others; and expected run times."""
+    """A request for a full cluster: running jobs first, pending ones, then others."""
     rng = np.random.default_rng(seed)
     n = 4 + pending + 3
     state = np.array([JobState.RUNNING] * 4 + [JobState.PENDING] * pending + [JobState.OTHER] * 3, dtype=np.int8)
@@ -69,7 +69,7 @@ def queue(pending=12, seed=2):
     nodes = node_table(names, ("a100",), 4, gpus_alloc=4, cpus_alloc=4, mem_alloc=1000.0)
     gpu = Partition("gpu", np.arange(4, dtype=np.int32), True, 1, OverSubscribe.NO, 1, np.inf)
     times = np.maximum(rng.lognormal(6.0, 1.2, n), 60.0)
-    return Snapshot(NOW, (24, 11), jobs, nodes, (gpu,)), jobs.pending, rng.normal(size=pending), times
+    return RolloutRequest(Snapshot(NOW, (24, 11), jobs, nodes, (gpu,)), jobs.pending, rng.normal(size=pending), times)
 
 
 class Desk:
@@ -84,7 +84,7 @@ class Desk:
         )
 
     def ask(self, asked=None):
-        return self.search.search(*(asked or queue()))
+        return self.search(asked or queue())
 
     def until(self, condition):
         """Ask until it is so, what was answered last."""
@@ -147,9 +147,9 @@ def test_the_worker_answers_what_the_simulator_answers_here_and_moves_the_same_j
     site = desk(candidates=6, slowdown=0.5, time_limit=30.0)
     assert site.ask() is None, "nobody waits for the worker to get warm"
     found = site.until(lambda answer: answer is not None)
-    snapshot, rows, scores, times = queue()
-    assert found == OrderSearch(candidates=6, slowdown=0.5).search(snapshot, rows, scores, times)
-    assert found.moved in rows
+    asked = queue()
+    assert found == OrderSearch(candidates=6, slowdown=0.5)(asked)
+    assert found.moved in asked.rows
     assert found.rollouts == 13
     # A reload counts from the next cycle on.
     site.settings = RolloutSection(candidates=1, margin=0.9, time_limit=30.0)
@@ -158,14 +158,14 @@ def test_the_worker_answers_what_the_simulator_answers_here_and_moves_the_same_j
     assert (site.count(SearchOutcome.MOVED), site.count(SearchOutcome.KEPT)) == (1, 1)
     assert (site.metric("rollouts_total"), site.metric("rollout_ready")) == (16, 1)
     assert site.metric("rollout_gain_seconds_total") == pytest.approx(found.gain)
-    # So few jobs are played among others like those that came lately; the worker is told of them.
-    came = recent_jobs(snapshot, times, None, np.zeros(0))
+    # So few jobs are simulated with arrivals, sampled from recent jobs; the worker gets them.
+    recent = recent_jobs(asked.snapshot, asked.run_times, None, np.zeros(0))
     site.settings = RolloutSection(candidates=1, margin=0.9, min_jobs=16, time_limit=30.0)
-    among = site.ask((snapshot, rows, scores, times, 0.0, came))
+    among = site.ask(replace(asked, recent=recent))
     direct = OrderSearch(candidates=1, margin=0.9, min_jobs=16)
-    assert among == direct.search(snapshot, rows, scores, times, 0.0, came)
+    assert among == direct(replace(asked, recent=recent))
     assert among.cost > found.cost
-    assert site.ask((snapshot, rows[:1], scores[:1], times)) is None
+    assert site.ask(replace(asked, rows=asked.rows[:1], scores=asked.scores[:1])) is None
     assert [entry["event"] for entry in logs] == ["rollout.ready"]
     worker = site.search.worker
     site.search.close()
@@ -191,35 +191,35 @@ def test_the_worker_is_confined_and_the_first_to_go_where_memory_is_short(desk):
 
 
 def test_only_what_is_needed_is_sent_and_rows_are_told_back_in_the_callers_numbers(desk, monkeypatch):
-    snapshot, rows, _, times = queue()
-    few = rows[[7, 2, 5]]
-    small, places, chosen, keep = needed(snapshot, few, times)
-    assert small.jobs.job_id.tolist() == [101, 102, 103, 104, *sorted(snapshot.jobs.job_id[few].tolist())]
-    assert (small.jobs.job_id[places] == snapshot.jobs.job_id[few]).all()
+    whole = queue()
+    few, snapshot = whole.rows[[7, 2, 5]], whole.snapshot
+    asked = replace(whole, rows=few, scores=np.zeros(3))
+    small, keep = needed(asked)
+    jobs, places = small.snapshot.jobs, small.rows
+    assert jobs.job_id.tolist() == [101, 102, 103, 104, *sorted(snapshot.jobs.job_id[few].tolist())]
+    assert (jobs.job_id[places] == snapshot.jobs.job_id[few]).all()
     assert (keep[places] == few).all()
-    assert (chosen == times[keep]).all()
-    assert (small.jobs.user.names, small.jobs.account.names, small.jobs.reason.names) == ((), (), ())
+    assert (small.run_times == whole.run_times[keep]).all()
+    assert (jobs.user.names, jobs.account.names, jobs.reason.names) == ((), (), ())
     site = desk()
     monkeypatch.setattr(site.search, "_is_ready", lambda: True)
     monkeypatch.setattr(site.search, "_ask", lambda *_: RolloutResult(5, 9.0, 4.0, int(places[0]), MoveTo.LAST))
-    assert site.ask((snapshot, few, np.zeros(3), times)).moved == few[0]
+    assert site.ask(asked).moved == few[0]
     back = RolloutResult(5, 9.0, 4.0, int(places[0]), MoveTo.LAST, int(places[2]))
     monkeypatch.setattr(site.search, "_ask", lambda *_: back)
-    told = site.ask((snapshot, few, np.zeros(3), times))
-    assert (told.moved, told.behind) == (few[0], few[2])
+    answer = site.ask(asked)
+    assert (answer.moved, answer.behind) == (few[0], few[2])
     monkeypatch.setattr(site.search, "_ask", lambda *_: RolloutResult(5, 9.0, 9.0, None, None))
-    assert site.ask((snapshot, few, np.zeros(3), times)) == RolloutResult(5, 9.0, 9.0, None, None)
+    assert site.ask(asked) == RolloutResult(5, 9.0, 9.0, None, None)
 
 
-def test_the_time_limit_ends_the_playing_and_the_best_so_far_counts():
-    snapshot, rows, scores, times = queue()
+def test_the_time_limit_ends_the_search_and_the_best_so_far_counts():
     clock = VirtualClock(NOW)
-    request = SearchTask(RolloutSection(candidates=6, time_limit=5.0), snapshot, rows, scores, times, 0.0, None)
-    ticking = replace(request)
+    task = SearchTask(RolloutSection(candidates=6, time_limit=5.0), queue())
     monotonic = clock.monotonic
     clock.monotonic = lambda: (clock.sleep(2.0), monotonic())[1]  # each look at the clock takes two seconds
-    assert ticking.run(clock).rollouts == 4
-    assert request.run(VirtualClock(NOW)).rollouts == 13
+    assert task.run(clock).rollouts == 4
+    assert task.run(VirtualClock(NOW)).rollouts == 13
 
 
 def test_when_the_daemon_is_killed_its_worker_ends_whatever_it_does(tmp_path):
@@ -248,12 +248,13 @@ time.sleep(600)
 def test_a_worker_that_hangs_is_killed_and_the_cycle_goes_on(desk, logs, monkeypatch, target):
     monkeypatch.setattr(module, "GRACE", 0.05)
     site = desk(target, time_limit=0.05)
-    snapshot, rows, scores, times = queue()
-    long = replace(snapshot, nodes=replace(snapshot.nodes, names=("x" * 4_000_000, *snapshot.nodes.names[1:])))
+    asked = queue()
+    nodes = replace(asked.snapshot.nodes, names=("x" * 4_000_000, *asked.snapshot.nodes.names[1:]))
+    long = replace(asked, snapshot=replace(asked.snapshot, nodes=nodes))
     while not site.search._is_ready():
         time.sleep(0.01)
     worker = site.search.worker
-    assert site.ask((long, rows, scores, times)) is None
+    assert site.ask(long) is None
     assert gone(worker)
     assert site.count(SearchOutcome.LATE) == 1
     assert site.search.worker not in {None, worker}, "another one is getting warm"
@@ -263,20 +264,20 @@ def test_a_worker_that_hangs_is_killed_and_the_cycle_goes_on(desk, logs, monkeyp
     ]
 
 
-def test_who_comes_and_can_never_start_leaves_no_cost_and_so_no_answer(desk):
-    snapshot, rows, scores, times = queue(pending=3)
-    one_node = replace(snapshot.partitions[0], max_nodes=1)
-    larger = recent_jobs(snapshot, times, None, np.zeros(0))
+def test_an_arrival_that_can_never_start_leaves_no_cost_and_so_no_answer(desk):
+    asked = queue(pending=3)
+    one_node = replace(asked.snapshot.partitions[0], max_nodes=1)
+    larger = recent_jobs(asked.snapshot, asked.run_times, None, np.zeros(0))
     larger = replace(larger, gpus=np.full(len(larger), 16.0), cpus=np.full(len(larger), 4.0))
-    asked = replace(snapshot, partitions=(one_node,)), rows, scores, times
-    found = OrderSearch().search(*asked, 0.0, larger)
-    assert not np.isfinite(found.cost), "the jobs that come are larger than the node that they may have"
-    assert SearchTask(RolloutSection(), *asked, 0.0, larger).run(SystemClock()) is None
-    assert SearchTask(RolloutSection(min_jobs=0), *asked, 0.0, larger).run(SystemClock()) is not None
+    asked = replace(asked, snapshot=replace(asked.snapshot, partitions=(one_node,)), recent=larger)
+    found = OrderSearch()(asked)
+    assert not np.isfinite(found.cost), "the arrivals are larger than the node that they may have"
+    assert SearchTask(RolloutSection(), asked).run(SystemClock()) is None
+    assert SearchTask(RolloutSection(min_jobs=0), asked).run(SystemClock()) is not None
     site = desk()
     site.until_warm()
     gained, skipped = site.metric("rollout_gain_seconds_total"), site.count(SearchOutcome.SKIPPED)
-    assert site.search.search(*asked, 0.0, larger) is None
+    assert site.ask(asked) is None
     assert site.count(SearchOutcome.SKIPPED) == skipped + 1
     assert site.metric("rollout_gain_seconds_total") == gained
 
@@ -327,7 +328,7 @@ def test_a_worker_that_keeps_dying_is_started_ever_more_rarely_and_named_once(de
     assert "exit code 3" in logs[0]["reason"]
 
 
-def test_a_queue_that_cannot_be_played_does_not_cost_the_worker(desk, logs):
+def test_a_queue_that_cannot_be_simulated_does_not_cost_the_worker(desk, logs):
     site = desk(faulty_workers.complains_first)
     site.until(lambda _: site.count(SearchOutcome.FAILED) == 2)
     worker = site.search.worker
@@ -386,9 +387,9 @@ def test_the_planner_asks_only_when_it_is_wanted_and_lets_the_worker_rest_otherw
         asked = rested = 0
         trouble = ""
 
-        def search(self, snapshot, rows, scores, run_times, spread=0.0, came=None):
+        def __call__(self, request):
             self.asked += 1
-            return RolloutResult(2, 9.0, 4.0, int(rows[-1]), MoveTo.FIRST)
+            return RolloutResult(2, 9.0, 4.0, int(request.rows[-1]), MoveTo.FIRST)
 
         def rest(self):
             self.rested += 1
@@ -447,16 +448,16 @@ def test_a_mistake_in_the_section_names_the_key(line, key):
 # --- in the foreground, in a cycle, and for the admin
 
 
-def test_in_the_foreground_the_same_is_played_without_a_process_and_a_failure_is_said_once(tmp_path, logs, monkeypatch):
+def test_in_the_foreground_the_same_search_needs_no_process_and_a_failure_is_said_once(tmp_path, logs, monkeypatch):
     metrics = Metrics()
-    here = InProcessSearch(RolloutSection, SystemClock(), structlog.get_logger(), metrics, tmp_path)
-    snapshot, rows, scores, times = queue()
-    assert here.search(snapshot, rows, scores, times) == OrderSearch().search(snapshot, rows, scores, times)
-    assert here.search(snapshot, rows[:1], scores[:1], times) is None
+    search = InProcessSearch(RolloutSection, SystemClock(), structlog.get_logger(), metrics, tmp_path)
+    asked = queue()
+    assert search(asked) == OrderSearch()(asked)
+    assert search(replace(asked, rows=asked.rows[:1], scores=asked.scores[:1])) is None
     monkeypatch.setattr(SearchTask, "run", lambda *_: 1 / 0)
     for _ in range(2):
-        assert here.search(snapshot, rows, scores, times) is None
-    assert "ZeroDivisionError" in here.trouble
+        assert search(asked) is None
+    assert "ZeroDivisionError" in search.trouble
     assert [entry["event"] for entry in logs] == ["rollout.failed"]
     counts = {
         o: metrics.registry.get_sample_value("rltuned_rollout_searches_total", {"outcome": o}) for o in SearchOutcome

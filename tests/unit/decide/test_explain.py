@@ -126,9 +126,13 @@ def test_a_record_of_an_earlier_release_is_explained_without_the_sum(queue):
 class Forward:
     """A search that finds three hours and a half in putting one job first."""
 
-    def search(self, snapshot, rows, scores, run_times, spread=0.0, came=None):
+    def __call__(self, request):
         return RolloutResult(
-            rollouts=17, cost=22_600.0, best=10_000.0, moved=int(rows[np.argmin(scores)]), to=MoveTo.FIRST
+            rollouts=17,
+            cost=22_600.0,
+            best=10_000.0,
+            moved=int(request.rows[np.argmin(request.scores)]),
+            to=MoveTo.FIRST,
         )
 
 

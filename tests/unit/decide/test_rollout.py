@@ -6,15 +6,8 @@ from unit.decide.conftest import NOW, make_snapshot, pending
 
 from rltuned.config import Config
 from rltuned.decide import plan
-from rltuned.decide.rollout import (
-    LEAST_ENDED,
-    MOST_RECENT,
-    UNKNOWN_SPREAD,
-    EndedJobs,
-    MoveTo,
-    RolloutResult,
-    prediction_error,
-)
+from rltuned.decide.predictions import LEAST_ENDED, UNKNOWN_SPREAD, EndedJobs, prediction_error
+from rltuned.decide.rollout import MOST_RECENT, MoveTo, RolloutResult
 from rltuned.policy import by_name
 
 
@@ -24,9 +17,8 @@ class Asked:
     def __init__(self, move=None):
         self.move = move
 
-    def search(self, snapshot, rows, scores, run_times, spread=0.0, came=None):
-        self.rows, self.scores, self.run_times, self.spread = rows, scores, run_times, spread
-        self.came = came
+    def __call__(self, request):
+        self.request, rows, scores = request, request.rows, request.scores
         if self.move is None:
             return RolloutResult(rollouts=3, cost=10.0, best=10.0, moved=None, to=None)
         return RolloutResult(rollouts=3, cost=10.0, best=5.0, moved=int(rows[np.argsort(scores)[1]]), to=self.move)
@@ -76,19 +68,19 @@ def test_run_times_are_as_the_policy_expects_them_and_as_they_turned_out():
     estimates = np.array([5000.0, np.nan, 7000.0])
     asked = Asked()
     plan(snapshot, by_name("sjf"), Config(), estimates=estimates, search=asked)
-    assert asked.run_times.tolist() == [5000.0, 600.0, 7000.0]
-    assert asked.spread == UNKNOWN_SPREAD
+    assert asked.request.run_times.tolist() == [5000.0, 600.0, 7000.0]
+    assert asked.request.spread == UNKNOWN_SPREAD
     ended = ended_jobs(np.full(1000, 5000.0), 90_000.0, 1000.0)
     plan(snapshot, Sceptic(), Config(), estimates=estimates, search=asked, ended=ended)
     # A tenth was expected, and they took twice that.
-    assert asked.run_times == pytest.approx([1000.0, 120.0, 1400.0], rel=0.05)
-    assert asked.spread == pytest.approx(0.0, abs=1e-9)
+    assert asked.request.run_times == pytest.approx([1000.0, 120.0, 1400.0], rel=0.05)
+    assert asked.request.spread == pytest.approx(0.0, abs=1e-9)
     late = ended_jobs(np.full(1000, 10.0), 90_000.0, 90_000.0)
     plan(snapshot, by_name("sjf"), Config(), estimates=estimates, search=asked, ended=late)
-    assert asked.run_times[1] == 600.0, "nobody runs longer than the limit"
+    assert asked.request.run_times[1] == 600.0, "nobody runs longer than the limit"
 
 
-def test_the_last_that_came_are_told_in_their_order_whatever_has_become_of_them():
+def test_recent_jobs_are_in_the_order_of_their_submission_pending_or_ended():
     table = pending(2, time_limit=[600.0, np.inf], gpus=[4, 0], submit_time=[NOW - 50, NOW - 90])
     ended = ended_jobs(
         np.array([100.0, 900.0]),
@@ -100,30 +92,30 @@ def test_the_last_that_came_are_told_in_their_order_whatever_has_become_of_them(
     )
     asked = Asked()
     plan(make_snapshot(table), Sceptic(), Config(), estimates=np.array([500.0, 7000.0]), search=asked, ended=ended)
-    came, first = asked.came, int(make_snapshot(table).jobs.job_id[0])
-    assert came.job_id.tolist() == [first + 1, 100_001, first, 100_000]
-    assert came.since.tolist() == [20.0, 10.0, 30.0, 20.0], "the first has the mean of the others"
-    assert came.gpus.tolist() == [0.0, 8.0, 4.0, 2.0]
-    assert came.cpus.tolist()[1::2] == [9.0, 3.0]
-    assert came.time_limit.tolist() == [np.inf, 3600.0, 600.0, 3600.0]
+    recent, first = asked.request.recent, int(make_snapshot(table).jobs.job_id[0])
+    assert recent.job_id.tolist() == [first + 1, 100_001, first, 100_000]
+    assert recent.interarrival.tolist() == [20.0, 10.0, 30.0, 20.0], "the first has the mean of the others"
+    assert recent.gpus.tolist() == [0.0, 8.0, 4.0, 2.0]
+    assert recent.cpus.tolist()[1::2] == [9.0, 3.0]
+    assert recent.time_limit.tolist() == [np.inf, 3600.0, 600.0, 3600.0]
     # Who has ended took what it took; of the others, what is expected.
-    assert came.run_time.tolist()[1::2] == [250.0, 250.0]
-    assert came.run_time.tolist()[::2] == came.expected.tolist()[::2]
+    assert recent.run_time.tolist()[1::2] == [250.0, 250.0]
+    assert recent.run_time.tolist()[::2] == recent.expected.tolist()[::2]
     # A tenth of the estimates, and what is known to be wrong with that.
-    assert came.expected[1] / came.expected[3] == pytest.approx(9.0)
-    assert len(came) == 4
+    assert recent.expected[1] / recent.expected[3] == pytest.approx(9.0)
+    assert len(recent) == 4
 
 
-def test_only_the_last_are_told_and_one_alone_tells_nothing():
+def test_only_the_last_jobs_count_as_recent_and_one_alone_says_nothing():
     snapshot = make_snapshot(pending(3))
     asked = Asked()
     plan(snapshot, by_name("sjf"), Config(), search=asked, ended=ended_jobs(np.full(1000, 60.0), 600.0, 60.0))
-    assert len(asked.came) == MOST_RECENT
-    assert set(snapshot.jobs.job_id) <= set(asked.came.job_id), "the last of all are those that wait"
+    assert len(asked.request.recent) == MOST_RECENT
+    assert set(snapshot.jobs.job_id) <= set(asked.request.recent.job_id), "the last of all are those that wait"
     plan(snapshot, by_name("sjf"), Config(), search=asked)
-    assert len(asked.came) == 3
+    assert len(asked.request.recent) == 3
     plan(make_snapshot(pending(1)), by_name("sjf"), Config(), search=asked)
-    assert asked.came is None
+    assert asked.request.recent is None
 
 
 @pytest.mark.parametrize(("move", "place"), [(MoveTo.FIRST, 0), (MoveTo.LAST, -1)])
@@ -139,10 +131,10 @@ def test_what_it_moves_goes_before_or_behind_all_and_the_others_keep_their_order
     assert np.array_equal(kept.scores, plain.scores)
 
 
-def test_what_it_moves_to_the_back_of_a_long_queue_comes_right_behind_what_was_played():
+def test_what_it_moves_last_in_a_long_queue_comes_right_behind_the_simulated_jobs():
     class Shallow(Asked):
-        def search(self, snapshot, rows, scores, run_times, spread=0.0, came=None):
-            order = rows[np.argsort(-scores)]
+        def __call__(self, request):
+            order = request.rows[np.argsort(-request.scores)]
             return RolloutResult(3, 10.0, 5.0, int(order[0]), MoveTo.LAST, int(order[2]))
 
     snapshot = make_snapshot(pending(5, time_limit=[500.0, 400.0, 300.0, 200.0, 100.0], eligible_time=[NOW - 60] * 5))
@@ -162,4 +154,4 @@ def test_a_policy_that_fails_gets_no_rollouts():
     asked = Asked(MoveTo.FIRST)
     made = plan(make_snapshot(pending(3)), Broken(), Config(), search=asked)
     assert made.rollout is None
-    assert not hasattr(asked, "rows")
+    assert not hasattr(asked, "request")
