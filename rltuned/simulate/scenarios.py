@@ -228,7 +228,7 @@ class Rollouts:
             s.queue[:n] = order
             s.counts[k.QUEUED] = n
             k.something_changed(s, self._setup)
-            k.advance(s, self._setup, np.inf, True, True, False, False)
+            k.advance(s, self._setup, np.inf, ranked=True, fixed=True, ages=False, at_once=False)
             counted = s.jobs[self._counted]
             start, submit, run = counted["start"], counted["submit"], counted["run"]
             cost.wait[at] = (start - np.maximum(submit, 0.0)).sum()
