@@ -6,7 +6,7 @@ Slurm's programs are stand-ins that print prepared text (`bench_slurm`). The dae
 memory is its own.
 
 Not counted are the seconds that the stand-in of ``scontrol`` takes for its updates, and those for which the daemon sleeps below
-Slurm's RPC limiter: the sleep is skipped, and the clock set forward. Nor is the rehearsal, which has a process and a time
+Slurm's RPC limiter: the sleep is skipped, and the clock set forward. Nor are the rollouts, which have a process and a time
 limit of its own.
 """
 

@@ -179,11 +179,11 @@ def check_config(path: Path | None) -> None:
     """Validate a configuration file (and the environment) without starting anything."""
     effective = load(path)
     from rltuned.daemon.loop import load_policy
-    from rltuned.daemon.rehearse import check as check_rehearsal
+    from rltuned.daemon.rollout import check as check_rollout
     from rltuned.daemon.verdict import Auto
 
     policy = load_policy(effective.config.policy)
-    check_rehearsal(effective.config.rehearsal)
+    check_rollout(effective.config.rollout)
     click.echo(
         f"{path or DEFAULT_PATH}: ok, stage {effective.config.cycle.stage}, policy {effective.config.policy.name}"
     )
@@ -768,7 +768,7 @@ def _fresh_record(config: Config) -> dict[str, Any]:
     from rltuned.daemon.loop import load_policy
     from rltuned.daemon.metrics import Metrics
     from rltuned.daemon.planning import Planning
-    from rltuned.daemon.rehearse import KERNELS, Here
+    from rltuned.daemon.rollout import KERNELS, InProcessSearch
     from rltuned.daemon.verdict import chosen
     from rltuned.decide import record
     from rltuned.slurm.connect import open_reader
@@ -784,10 +784,10 @@ def _fresh_record(config: Config) -> dict[str, Any]:
     except RltunedError as error:
         _remark(f"run times are the time limits: {error}")
         known = Known()
-    policy, choice = chosen(load_policy(config.policy), snapshot, config.rehearsal)
+    policy, choice = chosen(load_policy(config.policy), snapshot, config.rollout)
     log = make(config.log.level, config.log.format, sys.stderr)
-    rehearsal = Here(lambda: config.rehearsal, SystemClock(), log, Metrics(), config.state.directory / KERNELS)
-    made = Planning(known.estimates, rehearsal, ended=known.ended)(snapshot, policy, config, history)
+    search = InProcessSearch(lambda: config.rollout, SystemClock(), log, Metrics(), config.state.directory / KERNELS)
+    made = Planning(known.estimates, search, ended=known.ended)(snapshot, policy, config, history)
     return record(made) | {"policy_why": choice.why}
 
 
@@ -901,7 +901,7 @@ def _bench_queue(config_path: Path | None, repeats: int) -> tuple[Any, dict[str,
         raise RltunedError(
             "bench queue: no job is pending on this cluster, so there is nothing to rank; `rltuned bench` makes a queue of its own"
         )
-    policy, _ = chosen(load_policy(config.policy), snapshot, config.rehearsal)
+    policy, _ = chosen(load_policy(config.policy), snapshot, config.rollout)
     return benchmark.of_queue(snapshot, policy, repeats)
 
 
@@ -1076,10 +1076,10 @@ def traces_generate(preset: str, jobs: int, cluster: str, seed: int, load: float
     help="Jobs from the front of the ranking that the integer program places (rl+milp, --placement milp).",
 )
 @click.option(
-    "--rehearsal/--no-rehearsal",
+    "--rollout/--no-rollout",
     default=True,
     show_default=True,
-    help="Whether rl and rl+milp play the queue ahead, as the daemon does (docs/rehearsal.md).",
+    help="Whether rl and rl+milp make rollouts, as the daemon does (docs/rollout.md).",
 )
 @click.option("--form", help="Format of the trace. [default: found out]")
 @click.option("--skip-bad", is_flag=True, help="Count lines that cannot be read and go on.")
@@ -1268,7 +1268,7 @@ def _gate(
     if verdict_path is not None and not os.access(verdict_path.parent, os.W_OK | os.X_OK):
         raise RltunedError(f"{verdict_path}: cannot be written: is {verdict_path.parent} there, and yours?")
     if differing := gate.not_judged(config):
-        _remark(f"the gate plays the defaults of {', '.join(differing)}, where your configuration differs")
+        _remark(f"the gate simulates the defaults of {', '.join(differing)}, where your configuration differs")
     clock = SystemClock()
     length = given.pop("window", None)
     settings = from_options(
@@ -1277,7 +1277,7 @@ def _gate(
             "cluster": "",
             "policies": ",".join(gate.CANDIDATES),
             "estimates": config.estimates.source,
-            "rehearsal": config.rehearsal.enabled != "off",
+            "rollout": config.rollout.enabled != "off",
             "top_k": config.placement.top_k,
             "model": config.policy.model,
             "start": "warm",

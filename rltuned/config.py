@@ -150,24 +150,24 @@ class ScopeSection(_Section):
     """Per cent of the jobs (by a hash of the job id) that stage `canary` writes to, where no canary partition is named."""
 
 
-class RehearsalSection(_Section):
-    """The queue played ahead in several orders (docs/rehearsal.md), in a process of its own beside the daemon."""
+class RolloutSection(_Section):
+    """Rollouts: the queue simulated forward in several orders (docs/rollout.md), in a process of its own."""
 
     enabled: Literal["auto", "on", "off"] = "auto"
     """`auto`: under a learned model, where Numba is installed (`pip install 'rltuned[simulate]'`); `on`: under any policy but
     a rule that a verdict chose, and the daemon does not start without Numba; `off`: the policy's order stands."""
     candidates: Annotated[int, Field(ge=1, le=64)] = 8
-    """Jobs at the head of the policy's order that are tried in front of all and behind all."""
-    company: Annotated[int, Field(ge=0, le=256)] = 8
-    """Jobs that are played at least: a shorter queue is filled up with jobs like those that came lately, as if they were to come next."""
+    """Jobs at the head of the policy's order that are tried first and last."""
+    min_jobs: Annotated[int, Field(ge=0, le=256)] = 8
+    """Least number of jobs in a rollout. A shorter queue is filled up with simulated arrivals, sampled from recent jobs."""
     time_limit: Annotated[float, Field(gt=0, le=30)] = 2.0
-    """Seconds that playing may take in a cycle; the best order so far counts."""
+    """Seconds that the rollouts of a cycle may take; the best order so far counts."""
     depth: Annotated[int, Field(ge=2, le=256)] = 64
-    """Jobs at the head of that order that are played."""
+    """Jobs at the head of that order that are simulated."""
     slowdown: Fraction = 0.25
-    """Share of the bounded slowdown in what is compared; the wait has the rest. No move may make the slowdown worse."""
+    """Weight of the bounded slowdown in the cost; the wait has the rest. No job is moved if that makes the slowdown worse."""
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.01
-    """Least predicted gain for which a job is moved, as a share of what the policy's order costs."""
+    """Least predicted gain for which a job is moved, as a share of the cost of the policy's order."""
 
 
 class PlacementSection(_Section):
@@ -261,7 +261,7 @@ class Config(_Section):
     estimates: EstimatesSection = EstimatesSection()
     decide: DecideSection = DecideSection()
     scope: ScopeSection = ScopeSection()
-    rehearsal: RehearsalSection = RehearsalSection()
+    rollout: RolloutSection = RolloutSection()
     placement: PlacementSection = PlacementSection()
     write: WriteSection = WriteSection()
     state: StateSection = StateSection()

@@ -51,7 +51,7 @@ from rltuned.daemon.loop import CycleReport, Daemon, load_policy
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.planning import Planning
 from rltuned.daemon.record import FILE_NAME, save, with_outcomes
-from rltuned.daemon.rehearse import KERNELS, Here
+from rltuned.daemon.rollout import KERNELS, InProcessSearch
 from rltuned.daemon.undo import undo
 from rltuned.decide.plan import Plan
 from rltuned.decide.record import record
@@ -260,10 +260,10 @@ class Demo:
         self._run_times = self._source(known)
         self._run_times.refresh()
         # In this process, which has the compiled simulator anyway, and on the virtual clock: it is never too late.
-        rehearsal = Here(
-            lambda: self.config.rehearsal, self.steered.clock, self._logger, self.metrics, self.directory / KERNELS
+        search = InProcessSearch(
+            lambda: self.config.rollout, self.steered.clock, self._logger, self.metrics, self.directory / KERNELS
         )
-        self._planning = Planning(self._run_times.estimates, rehearsal, ended=self._run_times.ended)
+        self._planning = Planning(self._run_times.estimates, search, ended=self._run_times.ended)
         self._start_daemon()
         stack.callback(self._stop_daemon)
 
@@ -595,7 +595,7 @@ def what_it_is(policy: str, configured: str) -> str:
     """An honest sentence about the policy that made the difference."""
     if configured == "model":
         return (
-            f"The learned model '{policy}', the queue played ahead, and rltuned's safety around both. What that gives over plain rules on "
+            f"The learned model '{policy}', rollouts of the queue, and rltuned's safety around both. What that gives over plain rules on "
             "real traces is in docs/results.md; what it gives on your cluster, `rltuned evaluate --gate` finds out."
         )
     return f"The plain rule '{policy}', with rltuned's safety around it; no learned model took part."

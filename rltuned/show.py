@@ -53,10 +53,10 @@ def plan_diff(console: Console, record: Mapping[str, Any], limit: int) -> None:
         console.print(f"  policy auto: {plain(record['policy_why'])}")
     for reason, ids in record["vetoed"].items():
         console.print(f"  {len(ids)} left to Slurm: {reason}")
-    found = record.get("rehearsed")
+    found = record.get("rollout")
     if found and found["job"] is not None:
         console.print(
-            f"  rehearsal of {found['plays']} orders: job {found['job']} goes {found['move']}, expected to save "
+            f"  {found['rollouts']} rollouts: job {found['job']} goes {found['to']}, expected to save "
             f"{duration(found['gain'])} of waiting in all"
         )
     ways = record["placement"]["ways"]
@@ -108,8 +108,8 @@ def explanation(console: Console, answer: Any) -> None:
         )
     if answer.policy_why:
         console.print(f"  Why this policy: {plain(answer.policy_why)}")
-    if answer.rehearsal:
-        console.print(f"  Rehearsal: {plain(answer.rehearsal)}.")
+    if answer.rollout:
+        console.print(f"  Rollout: {plain(answer.rollout)}.")
     for guard in answer.guards:
         console.print(f"  Guard: {guard}.")
     if answer.placement:

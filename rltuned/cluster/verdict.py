@@ -44,8 +44,8 @@ class Verdict:
     """Of the cluster that was judged, in all."""
     estimates: str
     """What the policies knew of run times, as `rltuned evaluate --estimates` takes it."""
-    rehearsal: bool
-    """Whether the model was judged with the queue played ahead."""
+    rollout: bool
+    """Whether the model was judged with rollouts."""
     made_at: float
     """Epoch seconds."""
     valid_days: float
@@ -85,7 +85,7 @@ def parse(data: bytes) -> Verdict:
         model_sha256=_text(model, "manifest_sha256", _SHA256),
         gpus=int(_number(cluster, "gpus")),
         estimates=_text(settings, "estimates"),
-        rehearsal=settings.get("rehearsal") is True,
+        rollout=settings.get("rollout") is True,
         made_at=_number(tree, "made_at"),
         valid_days=_number(tree, "valid_days"),
     )

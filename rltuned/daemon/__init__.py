@@ -12,7 +12,7 @@
 `pace`, `clock`  cycles at a fixed rate, whatever somebody does to the clocks
 `endpoint`   the metrics by HTTP
 `budget`, `breaker`  how much may be sent, and when to leave Slurm alone
-`planning`   `decide.plan` with what `history` says of run times and what `rehearse` finds by playing the queue ahead
+`planning`   `decide.plan` with what `history` says of run times and what `rollout` finds by simulating the queue forward
 `checks`     prerequisites of steering a cluster; shared with ``rltuned doctor``
 `notify`, `metrics`, `logs`, `record`  what people and machines get to see
 
@@ -24,5 +24,5 @@ can be repeated: going on after a crash and restoring after a crash are the same
 What may be changed freely: metrics, log events, budgets. What must stay: the three rules, and that `restore`,
 `journal`, `claims`, `lock`, `heartbeat`, `budget` and `clock` import no NumPy: the way out works when everything else is broken. For
 that reason this page imports nothing. Commands are started by `rltuned.slurm` alone; the one process that is started here is a worker
-of our own, in `rehearse`, and no cycle depends on it.
+of our own, in `rollout`, and no cycle depends on it.
 """

@@ -26,7 +26,7 @@ from rltuned.daemon.lock import FILE_NAME as LOCK
 from rltuned.daemon.lock import holder
 from rltuned.daemon.primacy import Primacy, acts_elsewhere, own_names
 from rltuned.daemon.restore import Remains, remains
-from rltuned.daemon.verdict import AUTO, Standing, rehearses, remedy
+from rltuned.daemon.verdict import AUTO, Standing, remedy, with_rollouts
 from rltuned.daemon.verdict import read as read_verdict
 from rltuned.errors import JournalError, RltunedError, SlurmError, SlurmParseError
 from rltuned.slurm.port import ClusterFacts, ControllerReader, Privilege, SlurmReader
@@ -222,7 +222,7 @@ def examine(reader: SlurmReader, config: Config, clock: Clock, names: frozenset[
         )
     if config.policy.name == AUTO:
         findings += _verdict(gpus, config, now)
-    findings += rehearsal(config, now)
+    findings += rollout(config, now)
     findings += state_files(config)
     heartbeat = read_heartbeat(Moment.of(clock), config.state.directory, config.state.mirror)
     lives = (
@@ -295,7 +295,7 @@ def _verdict(gpus: int | None, config: Config, now: float) -> list[Finding]:
     verdict = reading.verdict
     if gpus is None:  # Slurm does not say: the cluster is taken for the one that was judged
         gpus = verdict.gpus if verdict is not None else 0
-    choice, todo = reading.choose(now, gpus, rehearses=rehearses(config.rehearsal)), remedy(config.policy)
+    choice, todo = reading.choose(now, gpus, with_rollouts=with_rollouts(config.rollout)), remedy(config.policy)
     if verdict is None or choice.standing is not Standing.GOOD:
         return [Finding(Severity.WARNING, "verdict", choice.why, todo)]
     left = (verdict.expires - now) / DAY
@@ -314,39 +314,37 @@ def _verdict(gpus: int | None, config: Config, now: float) -> list[Finding]:
     return findings
 
 
-def rehearsal(config: Config, now: float, find: Callable[[str], object] = find_spec) -> list[Finding]:
-    """Whether the queue can be played ahead, and whether the daemon's last cycle says that it was."""
-    section = config.rehearsal
+def rollout(config: Config, now: float, find: Callable[[str], object] = find_spec) -> list[Finding]:
+    """Whether rollouts can be made, and whether the daemon's last cycle says that they were."""
+    section = config.rollout
     if section.enabled == "off" or (section.enabled == "auto" and config.policy.name not in {"model", AUTO}):
         return []
     install = "pip install 'rltuned[simulate]'"
     if find("numba") is None:
         if section.enabled == "on":
-            cause = 'rehearsal.enabled is "on" and Numba is not installed: the daemon does not start'
-            return [Finding(Severity.ERROR, "rehearsal", cause, install)]
-        cause = "the queue is not played ahead, which would shorten waits: Numba is not installed"
-        return [Finding(Severity.NOTE, "rehearsal", cause, f"{install} (docs/rehearsal.md)")]
+            cause = 'rollout.enabled is "on" and Numba is not installed: the daemon does not start'
+            return [Finding(Severity.ERROR, "rollout", cause, install)]
+        cause = "no rollouts are made, which would shorten waits: Numba is not installed"
+        return [Finding(Severity.NOTE, "rollout", cause, f"{install} (docs/rollout.md)")]
     try:
         made = record.load(config.state.directory)
     except RltunedError:
         return []  # no cycle yet; `daemon` has its own finding
     if now - made.get("time", 0.0) > max(STALE, 4 * config.cycle.interval):
         return []
-    if trouble := made.get("rehearsal_trouble"):
-        cause = f"the queue is not played ahead, and the policy's order stands: {trouble}"
-        return [Finding(Severity.WARNING, "rehearsal", cause, rehearsal_remedy(trouble))]
-    if found := made.get("rehearsed"):
-        return [Finding(Severity.OK, "rehearsal", f"the last cycle played the queue in {found['plays']} orders")]
+    if trouble := made.get("rollout_trouble"):
+        cause = f"no rollouts are made, and the policy's order stands: {trouble}"
+        return [Finding(Severity.WARNING, "rollout", cause, rollout_remedy(trouble))]
+    if found := made.get("rollout"):
+        return [Finding(Severity.OK, "rollout", f"the last cycle made {found['rollouts']} rollouts")]
     return []
 
 
-def rehearsal_remedy(trouble: str) -> str:
+def rollout_remedy(trouble: str) -> str:
     """What to do about a worker that does not answer."""
     if "executable memory" in trouble:  # as llvmlite says it
-        return (
-            "the unit forbids machine code made at run time: install systemd/rltuned-rehearsal.conf (docs/rehearsal.md)"
-        )
-    return 'docs/rehearsal.md has the causes; rehearsal.enabled = "off" does without'
+        return "the unit forbids machine code made at run time: install systemd/rltuned-rollout.conf (docs/rollout.md)"
+    return 'docs/rollout.md has the causes; rollout.enabled = "off" does without'
 
 
 def state_files(config: Config) -> list[Finding]:

@@ -21,7 +21,7 @@ from rltuned.daemon.clock import Clock
 from rltuned.daemon.files import write_atomic
 from rltuned.daemon.logs import Log
 from rltuned.daemon.metrics import Metrics
-from rltuned.decide.rehearsal import Ended
+from rltuned.decide.predictions import EndedJobs
 from rltuned.errors import RltunedError, SlurmError, SlurmParseError, WorkloadError
 from rltuned.slurm.port import HistoryReader
 from rltuned.workload.predict import History, Kind, predict_table
@@ -32,7 +32,7 @@ MAX_BYTES: Final = 64 * 1024 * 1024
 """A full history takes about 6 MB."""
 SLICE: Final = 6 * 3600.0
 """Seconds of the past that one command asks for: bounds the answer, whatever the site."""
-LATELY: Final = 500
+MOST_ENDED: Final = 500
 """Ended jobs whose predictions are kept, to know how good predictions are."""
 OVERLAP: Final = 3600.0
 """Seconds that are asked for again: slurmctld tells slurmdbd of an end later than it happens."""
@@ -71,8 +71,8 @@ class RunTimes:
         self._metrics.predicted.set(int(np.isfinite(found[jobs.pending]).sum()))
         return found
 
-    def ended(self) -> Ended | None:
-        """How predictions turned out lately; None while nothing is known of that."""
+    def ended(self) -> EndedJobs | None:
+        """How predictions have turned out; None while nothing is known of that."""
         return None if self._settings().source == "limit" else self._known.ended()
 
     # --- the other side
@@ -194,16 +194,16 @@ class Known:
         self.history = history if history is not None else History()
         self.until = until
         """Epoch seconds: ends before this are known."""
-        self.lately: deque[tuple[float, float, float, int, int, int, float]] = deque(maxlen=LATELY)
-        """The last jobs, as the fields of `rltuned.decide.rehearsal.Ended`: what was predicted of them before their ends were known,
-        their limits, what they took; ids, GPUs, CPUs and starts."""
+        self.last_ended: deque[tuple[float, float, float, int, int, int, float]] = deque(maxlen=MOST_ENDED)
+        """The last jobs, as the fields of `rltuned.decide.predictions.EndedJobs`: what was predicted of them before
+        their ends were known, their limits, what they took; ids, GPUs, CPUs and starts."""
         self._recent: dict[tuple[int, float], None] = {}
         """Job and end of what ended within the overlap, so that nothing counts twice."""
 
     def copy(self) -> "Known":
         """An independent one that knows the same."""
         other = Known(self.history.copy(), self.until)
-        other._recent, other.lately = self._recent.copy(), self.lately.copy()
+        other._recent, other.last_ended = self._recent.copy(), self.last_ended.copy()
         return other
 
     def learn(self, jobs: list[EndedJob], until: float) -> int:
@@ -219,7 +219,7 @@ class Known:
             if math.isfinite(predicted):
                 limit = math.inf if math.isnan(job.time_limit) else job.time_limit
                 known = predicted, limit, job.run_time, job.job_id, job.gpus, job.cpus, job.end - job.run_time
-                self.lately.append(known)
+                self.last_ended.append(known)
             self.history.ended(kind, job.run_time)
             count += 1
         self.until = max(self.until, until)
@@ -230,12 +230,12 @@ class Known:
         """(N,) predicted run times, seconds, NaN where unknown; None while there is nothing to predict from."""
         return predict_table(self.history, jobs) if len(self.history) else None
 
-    def ended(self) -> Ended | None:
+    def ended(self) -> EndedJobs | None:
         """The last jobs that ended, with what was predicted of them; None where there are none."""
-        if not self.lately:
+        if not self.last_ended:
             return None
-        estimate, limit, taken, job_id, gpus, cpus, began = zip(*self.lately, strict=True)
-        return Ended(
+        estimate, limit, taken, job_id, gpus, cpus, began = zip(*self.last_ended, strict=True)
+        return EndedJobs(
             estimate=np.array(estimate, dtype=np.float64),
             time_limit=np.array(limit, dtype=np.float64),
             run_time=np.array(taken, dtype=np.float64),
@@ -252,7 +252,9 @@ class Known:
             "until": self.until,
             "recent": [[job, end] for job, end in self._recent],
             "history": self.history.to_json(),
-            "lately": [[known, limit if math.isfinite(limit) else None, *rest] for known, limit, *rest in self.lately],
+            "ended": [
+                [known, limit if math.isfinite(limit) else None, *rest] for known, limit, *rest in self.last_ended
+            ],
         }
 
     @classmethod
@@ -278,13 +280,13 @@ class Known:
                     known._recent[job, float(end)] = None
                 case _:
                     raise WorkloadError("a job of the history cannot be understood")
-        for job in value.get("lately", []):  # files of earlier versions have none, or shorter ones
+        for job in value.get("ended", []):  # files of earlier versions have none, or shorter ones
             match job:
                 case [_, _, _]:
                     continue
                 case [int() | float(), int() | float() | None, int() | float(), int(), int(), int(), int() | float()]:
                     limit = math.inf if job[1] is None else float(job[1])
-                    known.lately.append((float(job[0]), limit, float(job[2]), *job[3:6], float(job[6])))
+                    known.last_ended.append((float(job[0]), limit, float(job[2]), *job[3:6], float(job[6])))
                 case _:
                     raise WorkloadError("a prediction of the history cannot be understood")
         return known

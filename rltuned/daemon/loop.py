@@ -197,8 +197,8 @@ class Daemon:
     metrics: Metrics
     notifier: Notifier = field(default_factory=Notifier)
     planner: Planner = plan
-    rehearsal_trouble: Callable[[], str] = str
-    """Why the planner does not play the queue ahead although it should; "" where it does. For the record, and `doctor`."""
+    rollout_trouble: Callable[[], str] = str
+    """Why the planner makes no rollouts although it should; "" where it does. For the record, and `doctor`."""
     owns: Callable[[], bool] = lambda: True
     """Whether the lock of the state directory is still this process's."""
     primacy: Primacy = field(default_factory=lambda: Primacy(own_names()))
@@ -427,7 +427,7 @@ class Daemon:
             about = {
                 "stage": stage.value,
                 "policy_why": choice.why,
-                "rehearsal_trouble": self.rehearsal_trouble(),
+                "rollout_trouble": self.rollout_trouble(),
             }
             trouble = ""
             # Without the lock, as in a dry run, the record of a daemon beside it is the one that counts.
@@ -490,7 +490,7 @@ class Daemon:
 
     def _choose(self, snapshot: Snapshot) -> tuple[Policy, Choice]:
         """The policy of this cycle; what "auto" has become is said once."""
-        policy, choice = chosen(self.policy, snapshot, self.config.rehearsal)
+        policy, choice = chosen(self.policy, snapshot, self.config.rollout)
         last, self._chosen = self._chosen, choice
         self.metrics.set_verdict(choice.standing)
         if last is not None and (last.runs, last.standing) == (choice.runs, choice.standing):

@@ -23,12 +23,12 @@ ERRORS: Final = ("unavailable", "parse", "denied", "other")
 BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
-class RehearsalOutcome(enum.StrEnum):
-    """How a rehearsal ended."""
+class SearchOutcome(enum.StrEnum):
+    """How a search with rollouts ended."""
 
     MOVED = "moved"
     KEPT = "kept"
-    """No order that was played is better than the policy's."""
+    """No candidate is better than the policy's own order."""
     SKIPPED = "skipped"
     """Fewer than two jobs that could start, or the worker is not ready."""
     LATE = "late"
@@ -85,14 +85,16 @@ class Metrics:
         self.predicted = gauge("predicted_jobs", "Pending jobs whose run time is predicted from finished ones.")
         self.history_until = gauge("history_timestamp_seconds", "Up to when finished jobs are known; 0: none are.")
         self.history_errors = counter("history_errors", "Times that finished jobs could not be read.")
-        self.rehearsals = counter("rehearsals", "Times that the queue was to be played ahead, by outcome.", ["outcome"])
-        self.rehearsal_plays = counter("rehearsal_plays", "Orders in which the queue was played ahead.")
-        self.rehearsal_seconds = counter("rehearsal_seconds", "Seconds that cycles have spent on it.")
-        self.rehearsal_gain = counter(
-            "rehearsal_gain_seconds",
-            "Seconds of waiting that the moves found by it are expected to save, all jobs together.",
+        self.rollout_searches = counter(
+            "rollout_searches", "Searches for a better order with rollouts, by outcome.", ["outcome"]
         )
-        self.rehearsal_ready = gauge("rehearsal_ready", "Whether the worker that plays the queue ahead can be asked.")
+        self.rollouts = counter("rollouts", "Rollouts: simulations of the queue, one for each candidate and scenario.")
+        self.rollout_seconds = counter("rollout_seconds", "Seconds that cycles have spent on rollouts.")
+        self.rollout_gain = counter(
+            "rollout_gain_seconds",
+            "Seconds of waiting that the jobs moved by rollouts are expected to save, all simulated jobs together.",
+        )
+        self.rollout_ready = gauge("rollout_ready", "Whether the worker that makes the rollouts can be asked: 1 or 0.")
         self.unable = gauge(
             "unable_seconds", "Time for which Slurm has answered but no plan could be carried out; 0: the last one was."
         )
@@ -116,8 +118,8 @@ class Metrics:
         for field in Field:
             for outcome in Outcome:
                 self.changes.labels(field.value, outcome.value)
-        for rehearsal_outcome in RehearsalOutcome:
-            self.rehearsals.labels(rehearsal_outcome.value)
+        for search_outcome in SearchOutcome:
+            self.rollout_searches.labels(search_outcome.value)
         for labels in ("applied", "refused"):
             self.reloads.labels(labels)
         self._vetoes = tuple(vetoes)
@@ -129,12 +131,12 @@ class Metrics:
         self.set_breaker(BreakerState.CLOSED)
         self.set_verdict(Standing.UNUSED)
 
-    def rehearsed(self, outcome: RehearsalOutcome, plays: int = 0, gain: float = 0.0, seconds: float = 0.0) -> None:
-        """One rehearsal."""
-        self.rehearsals.labels(outcome.value).inc()
-        self.rehearsal_plays.inc(plays)
-        self.rehearsal_gain.inc(max(gain, 0.0))
-        self.rehearsal_seconds.inc(max(seconds, 0.0))
+    def searched(self, outcome: SearchOutcome, rollouts: int = 0, gain: float = 0.0, seconds: float = 0.0) -> None:
+        """One search with rollouts."""
+        self.rollout_searches.labels(outcome.value).inc()
+        self.rollouts.inc(rollouts)
+        self.rollout_gain.inc(max(gain, 0.0))
+        self.rollout_seconds.inc(max(seconds, 0.0))
 
     def set_stage(self, stage: Stage) -> None:
         """The stage in force."""

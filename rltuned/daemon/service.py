@@ -32,8 +32,8 @@ from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.notify import Notifier
 from rltuned.daemon.pace import SteadyScheduler
 from rltuned.daemon.planning import Ending, Estimating, Planning, no_estimates, none_ended
-from rltuned.daemon.rehearse import KERNELS, Here, RehearsalProcess
-from rltuned.daemon.rehearse import check as check_rehearsal
+from rltuned.daemon.rollout import KERNELS, InProcessSearch, WorkerSearch
+from rltuned.daemon.rollout import check as check_rollout
 from rltuned.decide.scope import Veto
 from rltuned.errors import LockedError, SlurmUnavailableError
 from rltuned.placement import SolveOutcome
@@ -112,10 +112,10 @@ def serve(
         estimates: Estimating = no_estimates
         ended: Ending = none_ended
         # In the foreground nobody promises to be small: no worker process for one cycle.
-        rehearsal: Here | RehearsalProcess = (Here if once else RehearsalProcess)(
-            lambda: daemon.config.rehearsal, clock, log, metrics, state / KERNELS
+        search: InProcessSearch | WorkerSearch = (InProcessSearch if once else WorkerSearch)(
+            lambda: daemon.config.rollout, clock, log, metrics, state / KERNELS
         )
-        stack.callback(rehearsal.close)
+        stack.callback(search.close)
         if isinstance(reader, HistoryReader):
             run_times = RunTimes(reader, lambda: daemon.config.estimates, state, clock, log, metrics)
             estimates, ended = run_times.estimates, run_times.ended
@@ -125,8 +125,8 @@ def serve(
                 run_times.load()
             else:
                 run_times.start()
-        daemon.planner = Planning(estimates, rehearsal, ended=ended)
-        daemon.rehearsal_trouble = lambda: rehearsal.trouble
+        daemon.planner = Planning(estimates, search, ended=ended)
+        daemon.rollout_trouble = lambda: search.trouble
         if once:
             report = daemon.tick()
             if report is None or report.outcome is CycleOutcome.FAILED:
@@ -139,7 +139,7 @@ def serve(
             + (f", metrics on {config.metrics.address}:{endpoint.port}" if endpoint is not None else ""),
             metrics_port=endpoint.port if endpoint is not None else None,
         )
-        _run(daemon, load, notifier, clock, rehearsal.close)
+        _run(daemon, load, notifier, clock, search.close)
         log.info("daemon.stopped", sentence="The running cycle was finished. `rltuned restore` gives the queue back.")
 
 
@@ -181,7 +181,7 @@ def checked(config: Config) -> Config:
     Raises:
         ConfigError: names the key.
     """
-    check_rehearsal(config.rehearsal)
+    check_rollout(config.rollout)
     return config
 
 

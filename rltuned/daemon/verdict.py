@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rltuned.cluster.verdict import DAY, MAX_BYTES, MODEL, SLURM, Verdict, parse
-from rltuned.config import PolicySection, RehearsalSection
+from rltuned.config import PolicySection, RolloutSection
 from rltuned.errors import ModelError, RltunedError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Standing(enum.StrEnum):
     OTHER_MODEL = "other-model"
     """It chose the model, and the model is another one by now, or is refused."""
     OTHER_SERVING = "other-serving"
-    """It chose the model with the queue played ahead, and this daemon does not play it, or the other way round."""
+    """It chose the model with rollouts, and this daemon makes none, or the other way round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +71,10 @@ class Reading:
     model_trouble: str
     """Why it was refused."""
 
-    def choose(self, now: float, gpus: int, *, rehearses: bool) -> Choice:
+    def choose(self, now: float, gpus: int, *, with_rollouts: bool) -> Choice:
         """What to run at this time on a cluster of so many GPUs, drained ones included.
 
-        `rehearses`: whether the queue is played ahead under a model (`rehearses`).
+        `with_rollouts`: whether rollouts are made under a model (see `with_rollouts`).
         """
         verdict = self.verdict
         if verdict is None:
@@ -93,9 +93,9 @@ class Reading:
         if self.model_sha256 != verdict.model_sha256:
             why = self.model_trouble or f"the verdict is about another model than the one there is ('{verdict.model}')"
             return Choice(verdict.fallback, Standing.OTHER_MODEL, f"{why}; {left}")
-        if rehearses != verdict.rehearsal:
-            judged = "with" if verdict.rehearsal else "without"
-            why = f"the model was judged {judged} rehearsal, and this daemon has it the other way"
+        if with_rollouts != verdict.rollout:
+            judged = "with" if verdict.rollout else "without"
+            why = f"the model was judged {judged} rollouts, and this daemon has it the other way"
             return Choice(verdict.fallback, Standing.OTHER_SERVING, f"{why}; {left}")
         return Choice(MODEL, Standing.GOOD, verdict.reason)
 
@@ -158,9 +158,9 @@ class Auto:
             wanted.discard(MODEL)
         self._policies = {runs: policies(runs) for runs in wanted}
 
-    def choose(self, now: float, gpus: int, *, rehearses: bool) -> "tuple[Policy, Choice]":
+    def choose(self, now: float, gpus: int, *, with_rollouts: bool) -> "tuple[Policy, Choice]":
         """See `Reading.choose`."""
-        choice = self.reading.choose(now, gpus, rehearses=rehearses)
+        choice = self.reading.choose(now, gpus, with_rollouts=with_rollouts)
         return self._policies[choice.runs], choice
 
     def named(self, name: str) -> "Policy | None":
@@ -178,16 +178,16 @@ def auto(settings: PolicySection) -> Auto:
     return Auto(read(settings), load)
 
 
-def chosen(policy: "Policy | Auto", snapshot: "Snapshot", rehearsal: RehearsalSection) -> "tuple[Policy, Choice]":
+def chosen(policy: "Policy | Auto", snapshot: "Snapshot", rollout: RolloutSection) -> "tuple[Policy, Choice]":
     """What ranks the jobs of this snapshot: the policy itself, or the one that "auto" stands for now."""
     if isinstance(policy, Auto):
         gpus = int(snapshot.nodes.gpus.sum())
-        return policy.choose(snapshot.time, gpus, rehearses=rehearses(rehearsal))
+        return policy.choose(snapshot.time, gpus, with_rollouts=with_rollouts(rollout))
     return policy, Choice(policy.name, Standing.UNUSED, "")
 
 
-def rehearses(section: RehearsalSection) -> bool:
-    """Whether the queue is played ahead under a model."""
+def with_rollouts(section: RolloutSection) -> bool:
+    """Whether rollouts are made under a model."""
     return section.enabled == "on" or (section.enabled == "auto" and find_spec("numba") is not None)
 
 

@@ -8,6 +8,7 @@ the snapshot's, randomness there is none, and the same values give the same plan
 `ranks`    the policy's order, mixed with Slurm's (authority), then bent by the guards
 `targets`  the class's own priorities handed out in that order, and the least number of changes that gets there
 `outside`  what that may not cost the jobs outside of the class: moves taken back, writes put in order
+`rollout`  what is asked of a rollout search, which moves one job of the policy's order; `predictions`: what it expects of run times
 `plan`     puts it together with the observation and the placement
 `explain`  a typed answer to "why is this job at this rank?"
 

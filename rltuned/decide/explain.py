@@ -10,7 +10,7 @@ import numpy as np
 from rltuned.cluster.changes import Outcome
 from rltuned.decide.ranks import Guard
 from rltuned.decide.record import RECORD_VERSION
-from rltuned.decide.rehearsal import Move
+from rltuned.decide.rollout import MoveTo
 from rltuned.decide.scope import MEANING, Veto
 from rltuned.decide.what_if import MEANING as REQUEST_MEANING
 from rltuned.decide.what_if import Request, observation_of, with_request
@@ -107,7 +107,7 @@ class Alternative:
     meaning: str
     score: float
     place: int
-    """By score among the visible jobs of its class, 1 first; guards and the rehearsal are not asked again."""
+    """By score among the visible jobs of its class, 1 first; guards and rollouts are not asked again."""
     instead_of: int
     among: int
 
@@ -153,8 +153,8 @@ class Explanation:
     """What would change its place."""
     policy_note: str = ""
     """Why the score could not be taken apart, nor the policy be asked again."""
-    rehearsal: str = ""
-    """What playing the queue ahead did to this job."""
+    rollout: str = ""
+    """What the rollouts did to this job."""
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able form."""
@@ -213,7 +213,7 @@ def explain(record: Mapping[str, Any], job_id: int, policy: Policy | None = None
         target_priority=jobs["target"][at],
         guards=guards,
         placement=_placement(record, job_id),
-        rehearsal=_rehearsal(record, job_id),
+        rollout=_rollout(record, job_id),
         outcome=", ".join(f"{name} {OUTCOME_MEANING.get(outcome, outcome)}" for name, outcome in outcomes.items()),
         **visible,
         **common,
@@ -251,9 +251,9 @@ def _asked_again(record: Mapping[str, Any], at: int, seen: int, policy: Policy) 
     if observation is None:
         return {"policy_note": "the record is of an older rltuned, which did not keep what the policy saw"}
     jobs, scores = record["jobs"], policy.score(observation)
-    rehearsed = record.get("rehearsed") or {}
-    # A job that the rehearsal moved has a score of its own making in the record.
-    own = np.array([jobs["id"][i] != rehearsed.get("job") for i in _in_window(jobs["seen"])], dtype=np.bool_)
+    found = record.get("rollout") or {}
+    # A job that the rollouts moved has a score of its own making in the record.
+    own = np.array([jobs["id"][i] != found.get("job") for i in _in_window(jobs["seen"])], dtype=np.bool_)
     as_decided = np.asarray(record["window"]["score"])
     if policy.name != record["policy"] or not np.allclose(scores[own], as_decided[own], atol=SAME):
         return {
@@ -309,13 +309,13 @@ def _sum(actor: Actor, observation: Observation, seen: int) -> Sum:
     return Sum(told.score, told.reference, actor.architecture.residual or "", tuple(parts))
 
 
-def _rehearsal(record: Mapping[str, Any], job_id: int) -> str:
-    found = record.get("rehearsed")
+def _rollout(record: Mapping[str, Any], job_id: int) -> str:
+    found = record.get("rollout")
     if not found or found["job"] != job_id:
         return ""
-    where = "front" if found["move"] == Move.FIRST else "back"
+    where = "front" if found["to"] == MoveTo.FIRST else "back"
     return (
-        f"moved to the {where} by the rehearsal of {found['plays']} orders: expected to save "
+        f"moved to the {where} after {found['rollouts']} rollouts: expected to save "
         f"{found['gain'] / 3600:.1f} h of waiting in all"
     )
 

@@ -25,6 +25,7 @@ from rltuned.cluster.tables import Category, Floats, Ints, JobTable, Snapshot
 from rltuned.config import Config, DecideSection, PlacementApply
 from rltuned.decide.classes import Classes, classify
 from rltuned.decide.outside import Border, Outside
+from rltuned.decide.predictions import EndedJobs
 from rltuned.decide.ranks import (
     Guard,
     Order,
@@ -36,11 +37,10 @@ from rltuned.decide.ranks import (
     ranks_of,
     slurm_order,
 )
-from rltuned.decide.rehearsal import Ended, Foresees, Move, Outlook, Rehearsal, Rehearsed, lately, outlook
+from rltuned.decide.rollout import MoveTo, RolloutResult, RolloutSearch, rollout_request
 from rltuned.decide.scope import Scope, Veto, examine, priority_tiers
 from rltuned.decide.targets import hand_out, settle
 from rltuned.observe import Observation, observe
-from rltuned.observe.table3 import known_run_times
 from rltuned.placement.base import Placement
 from rltuned.placement.problem import build
 from rltuned.placement.run import place
@@ -81,9 +81,9 @@ class Plan:
     predicted: npt.NDArray[np.bool_]
     """(w,) whether the run time rests on a prediction that is below the time limit."""
     scores: Floats
-    """(w,) by the policy; what the rehearsal moved has the best or the worst of all."""
-    rehearsed: Rehearsed | None
-    """What playing the queue ahead found; None where nobody rehearses."""
+    """(w,) by the policy; a job that the rollouts moved has the best or the worst of all."""
+    rollout: RolloutResult | None
+    """What the rollouts found; None where none were made."""
     placement: Placement | None
     placed_rows: npt.NDArray[np.intp]
     """(K,) rows of the jobs that the placement is about, in its order."""
@@ -123,8 +123,8 @@ def plan(
     config: Config,
     history: History | None = None,
     estimates: Floats | None = None,
-    rehearsal: Rehearsal | None = None,
-    ended: Ended | None = None,
+    search: RolloutSearch | None = None,
+    ended: EndedJobs | None = None,
 ) -> Plan:
     """Decide one cycle.
 
@@ -135,8 +135,8 @@ def plan(
         history: what earlier cycles left on the jobs.
         estimates: (N,) predicted run times of all jobs of the table in seconds, NaN where there is none; the time limit
             bounds each, and stands in where there is no prediction.
-        rehearsal: plays the queue in the policy's order and in a few others; None: the policy's order stands.
-        ended: jobs that have ended lately: how far the rehearsal may believe in expected run times.
+        search: simulates the queue in the policy's order and in a few others; None: the policy's order stands.
+        ended: jobs that have ended: they show how wrong expected run times are.
     """
     history = _of_these_jobs(history or History(), snapshot.jobs)
     snapshot = _as_users_asked(snapshot, history)
@@ -155,13 +155,13 @@ def plan(
     position[rows] = np.arange(len(rows))
     window = position[observation.rows]
     scores = policy.score(observation)
+    rollout = None
     if len(scores) != len(window) or not np.isfinite(scores).all():
         # A policy that fails must not decide: Slurm's own order, through the same path, undoes what is applied.
         scores = base[window].astype(np.float64)
-        rehearsed = None
-    else:
-        rehearsed = _rehearse(rehearsal, snapshot, policy, observation, scores, estimates, ended)
-        scores = _moved(scores, observation, rehearsed)
+    elif search is not None:
+        rollout = search(rollout_request(snapshot, policy, observation.rows, scores, estimates, ended))
+        scores = _moved(scores, observation, rollout)
     outside = Outside(snapshot, pools, scope)
     ordered = _Ordering(snapshot, config.decide, rows, base, current, history, outside).all_classes(
         classes, window, scores
@@ -186,7 +186,7 @@ def plan(
         predicted=np.isfinite(estimates[observation.rows])
         & (estimates[observation.rows] < jobs.time_limit[observation.rows]),
         scores=scores,
-        rehearsed=rehearsed,
+        rollout=rollout,
         placement=None,
         placed_rows=np.zeros(0, dtype=np.intp),
         isolate=frozenset(),
@@ -199,44 +199,18 @@ def plan(
     return _place(result, mine, config)
 
 
-def _rehearse(
-    rehearsal: Rehearsal | None,
-    snapshot: Snapshot,
-    policy: Policy,
-    observation: Observation,
-    scores: Floats,
-    estimates: Floats,
-    ended: Ended | None,
-) -> Rehearsed | None:
-    if rehearsal is None:
-        return None
-    jobs = snapshot.jobs
-    before = np.zeros(0) if ended is None else _expected(policy, ended.estimate, ended.time_limit)
-    known = Outlook() if ended is None else outlook(before, ended.run_time)
-    run_times = _expected(policy, estimates, jobs.time_limit) * np.exp(known.bias)
-    run_times = np.maximum(np.fmin(run_times, jobs.time_limit), 1.0)
-    came = lately(snapshot, run_times, ended, before * np.exp(known.bias))
-    return rehearsal.rehearse(snapshot, observation.rows, scores, run_times, known.spread, came)
-
-
-def _expected(policy: Policy, estimates: Floats, time_limit: Floats) -> Floats:
-    """(N,) expected run times, seconds, of jobs with these predictions (NaN: none) and limits."""
-    run_times = known_run_times(estimates, time_limit)
-    return policy.expected_run_time(run_times, time_limit) if isinstance(policy, Foresees) else run_times
-
-
-def _moved(scores: Floats, observation: Observation, rehearsed: Rehearsed | None) -> Floats:
-    """The scores, with the job that the rehearsal moves before all others or behind those that it has played."""
-    if rehearsed is None or rehearsed.moved is None:
+def _moved(scores: Floats, observation: Observation, rollout: RolloutResult | None) -> Floats:
+    """The scores, with the job that the rollouts move before all others or behind the simulated ones."""
+    if rollout is None or rollout.moved is None:
         return scores
     rows = observation.rows
-    if rehearsed.move is Move.FIRST:
+    if rollout.to is MoveTo.FIRST:
         score = scores.max() + 1.0
-    elif rehearsed.behind is None:
+    elif rollout.behind is None:
         score = scores.min() - 1.0
     else:
-        score = np.nextafter(scores[rows == rehearsed.behind][0], -np.inf)
-    return np.where(rows == rehearsed.moved, score, scores)
+        score = np.nextafter(scores[rows == rollout.behind][0], -np.inf)
+    return np.where(rows == rollout.moved, score, scores)
 
 
 def _of_these_jobs(history: History, jobs: JobTable) -> History:

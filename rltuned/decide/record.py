@@ -66,7 +66,7 @@ def record(plan: Plan) -> dict[str, Any]:
             **rows_of(observation),
         },
         "other_requests": other_requests(plan),
-        "rehearsed": _rehearsed(plan),
+        "rollout": _rollout(plan),
         "vetoed": {veto.value: jobs.job_id[rows].tolist() for veto, rows in plan.scope.vetoed().items()},
         "placement": {
             "outcome": plan.placement.outcome.value if plan.placement is not None else "off",
@@ -78,9 +78,14 @@ def record(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _rehearsed(plan: Plan) -> dict[str, Any] | None:
-    found = plan.rehearsed
+def _rollout(plan: Plan) -> dict[str, Any] | None:
+    found = plan.rollout
     if found is None:
         return None
     moved = None if found.moved is None else int(plan.snapshot.jobs.job_id[found.moved])
-    return {"plays": int(found.plays), "job": moved, "move": found.move and found.move.value, "gain": float(found.gain)}
+    return {
+        "rollouts": int(found.rollouts),
+        "job": moved,
+        "to": found.to and found.to.value,
+        "gain": float(found.gain),
+    }

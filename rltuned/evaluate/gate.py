@@ -49,19 +49,19 @@ FEWEST_WINDOWS: Final = 10
 SHORTEST_WINDOW: Final = 64
 VALID_DAYS: Final = 90.0
 
-_PLAYED: Final = {
+_SIMULATED: Final = {
     "decide": ("authority", "class_by", "window", "age_bound", "account_share", "head", "dwell"),
-    "rehearsal": ("candidates", "company", "depth", "slowdown", "margin"),
+    "rollout": ("candidates", "min_jobs", "depth", "slowdown", "margin"),
 }
-"""Settings that what is served depends on, and that are played with their defaults."""
+"""Settings that what is served depends on, and that are simulated with their defaults."""
 
 
 def not_judged(config: Config) -> list[str]:
-    """Settings of the site's that the gate does not play, as ``section.key``."""
+    """Settings of the site's that the gate does not simulate, as ``section.key``."""
     plain = Config()
     return [
         f"{section}.{key}"
-        for section, keys in _PLAYED.items()
+        for section, keys in _SIMULATED.items()
         for key in keys
         if getattr(getattr(config, section), key) != getattr(getattr(plain, section), key)
     ]

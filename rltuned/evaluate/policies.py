@@ -17,7 +17,7 @@ from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.priorities import MultifactorPriorities
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
-from rltuned.simulate.rehearsal import QueueRehearsal
+from rltuned.simulate.search import OrderSearch
 from rltuned.simulate.values import Backfill, Fit, SimulationSettings
 
 SOLVER_SECONDS: Final = 30.0
@@ -75,7 +75,7 @@ class Contender:
     """A learned one, loaded; None: a plain rule."""
     top_k: int = PlacementSection().top_k
     """Of the integer program: jobs from the front of the ranking that it places."""
-    rehearsal: bool = False
+    rollout: bool = False
     """Whether its order is tried out against a few others before it is taken."""
 
     def ranker(self) -> Ranker:
@@ -85,7 +85,7 @@ class Contender:
         return PlanRanker(
             self.policy or by_name(self.name),
             plan_config(placement=self.placement, top_k=self.top_k),
-            QueueRehearsal() if self.rehearsal else None,
+            OrderSearch() if self.rollout else None,
         )
 
 
@@ -113,7 +113,7 @@ def contender(name: str, settings: EvaluationSettings) -> Contender:
         placement=planned or name == "rl+milp",
         policy=_learned(name, settings),
         top_k=settings.top_k,
-        rehearsal=settings.rehearsal and name in LEARNED,
+        rollout=settings.rollout and name in LEARNED,
     )
 
 
@@ -158,7 +158,7 @@ def described(name: str, settings: EvaluationSettings) -> dict[str, Any]:
     if chosen.placement:
         told["top_k"] = chosen.top_k
     if name in LEARNED:
-        told["rehearsal"] = chosen.rehearsal
+        told["rollout"] = chosen.rollout
     if chosen.policy is not None:
         info = files.info(model_name(name, settings))
         told["model"] = {"name": info.name, "sha256": info.sha256}

@@ -82,8 +82,8 @@ class EvaluationSettings:
     """pai_job_table.csv, beside a trace that is pai_task_table.csv."""
     top_k: int = PlacementSection().top_k
     """Jobs from the front of the ranking that the integer program places, of `rl+milp` and `--placement milp`."""
-    rehearsal: bool = True
-    """`rl` and `rl+milp` play the queue ahead at each refresh, as the daemon does (`rltuned.decide.rehearsal`)."""
+    rollout: bool = True
+    """`rl` and `rl+milp` make rollouts at each refresh, as the daemon does (docs/rollout.md)."""
     gate: bool = False
     """Windows are recent and share no job, and a verdict is reached (`rltuned.evaluate.gate`)."""
     from_sacct: float | None = None
@@ -155,7 +155,7 @@ class EvaluationSettings:
             ("--skip-bad", self.skip_bad, False),
             ("--job-table", self.job_table, None),
             ("--top-k", self.top_k, PlacementSection().top_k),
-            ("--rehearsal", self.rehearsal, True),
+            ("--rollout", self.rollout, True),
             ("--gate", self.gate, False),
             ("--from-sacct", self.from_sacct, None),
         )

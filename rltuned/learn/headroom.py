@@ -5,7 +5,7 @@ they are, with the true run times, with waiting counted more or less (`rltuned.p
 penalty on each column that a network would see. What no change of a column gains, no network of these columns is likely to
 gain by itself; what only the true run times gain has to come from better estimates.
 
-Without rehearsal: it is about the score of single jobs.
+Without rollouts: it is about the score of single jobs.
 """
 
 from collections.abc import Sequence

@@ -4,7 +4,8 @@
 - `kernel`: the compiled event loop. `engine`: `Simulation`, the kernel with names and a Python face. `rankers`: how a rule
   or the served plan orders the queue at each refresh. `priorities`: what Slurm's multifactor makes of it.
 - `episodes`: windows played many times by a network, what training samples from; `episode_kernel` is its compiled part.
-- `rehearsal`: a live queue played to its end in several orders, for the plan.
+- `initial_state`: a snapshot as a state of the simulator. `scenarios`: that queue simulated to its end, in a given order, with
+  sampled run times and arrivals. `search`: the search for a better order with such rollouts, for the plan (docs/rollout.md).
 - `reference`: the kernel in plain Python, slow and obvious; tests compare the two job by job.
 - `slurm`: the simulated cluster as `SlurmReader` and `SlurmWriter`, for `rltuned demo` and for tests of the daemon. `people`:
   what users and admins do there.

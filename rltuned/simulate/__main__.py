@@ -1,8 +1,8 @@
 """``python -m rltuned.simulate``: compile the kernel now, so that nobody waits for it later (Numba keeps what it compiled)."""
 
 from rltuned.simulate.episodes import compile_episodes
-from rltuned.simulate.rehearsal import compile_rehearsal
+from rltuned.simulate.search import compile_rollouts
 
 if __name__ == "__main__":
-    compile_rehearsal()
+    compile_rollouts()
     compile_episodes()

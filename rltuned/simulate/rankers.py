@@ -11,7 +11,8 @@ from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Floats
 from rltuned.config import Config, PlacementApply
 from rltuned.decide import plan
-from rltuned.decide.rehearsal import Ended, Rehearsal
+from rltuned.decide.predictions import EndedJobs
+from rltuned.decide.rollout import RolloutSearch
 from rltuned.policy.base import Policy
 from rltuned.policy.heuristics import Rule, by_name
 from rltuned.simulate.engine import Simulation
@@ -46,8 +47,8 @@ class PlanRanker:
     ages = True
     at_once = False
 
-    def __init__(self, policy: Policy, config: Config, rehearsal: Rehearsal | None = None) -> None:
-        self.policy, self.config, self.rehearsal = policy, config, rehearsal
+    def __init__(self, policy: Policy, config: Config, search: RolloutSearch | None = None) -> None:
+        self.policy, self.config, self.search = policy, config, search
 
     def fixed(self, simulation: Simulation) -> Floats | None:  # noqa: ARG002 - of the protocol
         """None: it is planned anew at each refresh."""
@@ -60,8 +61,8 @@ class PlanRanker:
         estimates = np.concatenate(
             (simulation.estimates.run_time[simulation.running], simulation.estimates.run_time[rows])
         )
-        ended = _ended(simulation) if self.rehearsal is not None else None
-        result = plan(snapshot, self.policy, self.config, estimates=estimates, rehearsal=self.rehearsal, ended=ended)
+        ended = _ended(simulation) if self.search is not None else None
+        result = plan(snapshot, self.policy, self.config, estimates=estimates, search=self.search, ended=ended)
         keys = np.full(len(snapshot.jobs), np.inf)
         keys[running:] = len(rows) + np.arange(len(rows))
         keys[result.rows[result.queue]] = np.arange(len(result.queue))
@@ -76,12 +77,12 @@ class PlanRanker:
         return keys[running:]
 
 
-def _ended(simulation: Simulation) -> Ended:
+def _ended(simulation: Simulation) -> EndedJobs:
     """What accounting would tell of the jobs that have ended by now."""
     rows = simulation.ended
     known, taken = simulation.estimates, simulation.end[rows] - simulation.start[rows]
     jobs = simulation.jobs
-    return Ended(
+    return EndedJobs(
         estimate=known.run_time[rows],
         time_limit=known.time_limit[rows],
         run_time=taken,

@@ -137,15 +137,15 @@ def test_a_container_plays_the_queue_ahead(trixie: Cluster, image: str, host: st
     trixie.fill()
     jobs = trixie.submit_many([(USERS[n % 4], "-p", "gpu", "--gres=gpu:1", "-t", str(120 - 10 * n)) for n in range(8)])
     trixie.wait_sprio(jobs)
-    configure(host, '[cycle]\nstage = "shadow"\ninterval = 2.0\n[rehearsal]\ntime_limit = 10.0\n')
+    configure(host, '[cycle]\nstage = "shadow"\ninterval = 2.0\n[rollout]\ntime_limit = 10.0\n')
     daemon = docker("run", "-d", *options(trixie, host), image).stdout.strip()
     try:
-        wait_until(lambda: "rehearsal.ready" in log_of(daemon), "the worker has compiled", pause=1.0)
+        wait_until(lambda: "rollout.ready" in log_of(daemon), "the worker has compiled", pause=1.0)
         check = ["exec", daemon, "rltuned", "doctor", "--json"]
 
         def played() -> bool:
             findings = json.loads(docker(*check, check=False).stdout)
-            return [item["severity"] for item in findings if item["subject"] == "rehearsal"] == ["ok"]
+            return [item["severity"] for item in findings if item["subject"] == "rollout"] == ["ok"]
 
         wait_until(played, "a cycle has played the queue", pause=2.0)
     finally:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 HOST = "systemd"
 PAGE = ROOT / "docs" / "installation.md"
-REHEARSAL = ROOT / "docs" / "rehearsal.md"
+ROLLOUT = ROOT / "docs" / "rollout.md"
 TREE = "/root/rltuned"
 SERVICES = ("rltuned.service", "rltuned-deadman.service")
 UNITS = (*SERVICES, "rltuned-deadman.timer")
@@ -274,26 +274,26 @@ def test_a_started_unit_steers_the_queue_with_the_shipped_model_and_the_integer_
 
 
 def test_the_unit_with_its_drop_in_plays_the_queue_ahead_and_without_it_says_what_is_missing(host: Host):
-    host.configure(policy="model", more="[metrics]\nport = 9815\n[rehearsal]\ntime_limit = 10.0\n")
+    host.configure(policy="model", more="[metrics]\nport = 9815\n[rollout]\ntime_limit = 10.0\n")
     wheels = "/root/wheels"  # the host has no network; the page's pip finds there what it would download
     host.cluster.copy_in(simulate_wheels("3.13"), wheels, service=HOST)
-    pip, *drop_in, reload, restart = page_commands("Installing it beside the daemon", REHEARSAL)
+    pip, *drop_in, reload, restart = page_commands("Installing it beside the daemon", ROLLOUT)
     assert [pip.split()[1], reload, restart] == ["install", "systemctl daemon-reload", "systemctl restart rltuned"]
     try:
         host.sh(f"cd {TREE}; PIP_NO_INDEX=1 PIP_FIND_LINKS={wheels} {pip}")
         # Numba alone is not enough: the unit forbids machine code made at run time. The queue is ordered all the same.
         host.start_steering()
-        wait_until(lambda: host.events("rehearsal.failed"), "the log says that it cannot be")
-        found = host.finding("rehearsal")
+        wait_until(lambda: host.events("rollout.failed"), "the log says that it cannot be")
+        found = host.finding("rollout")
         assert found["severity"] == "warning"
-        assert "rltuned-rehearsal.conf" in found["remedy"]
+        assert "rltuned-rollout.conf" in found["remedy"]
         host.sh(f"cd {TREE}; {'; '.join([*drop_in, reload, restart])}")
         # Compiled once for an installation; many times as slow where all cores are busy.
-        wait_until(lambda: host.events("rehearsal.ready"), "the worker is ready")
-        played = r'rltuned_rehearsals_total\{outcome="(?:moved|kept)"\} [1-9]'
+        wait_until(lambda: host.events("rollout.ready"), "the worker is ready")
+        played = r'rltuned_rollout_searches_total\{outcome="(?:moved|kept)"\} [1-9]'
         metrics = ["curl", "-sf", "http://127.0.0.1:9815/metrics"]
         wait_until(lambda: re.search(played, host.cluster.run(metrics, service=HOST).stdout), "it has played the queue")
-        found = host.finding("rehearsal")
+        found = host.finding("rollout")
         assert found["severity"] == "ok", found
         assert host.steered()
         # The unit's memory limit has room for it, and it ends with the daemon.

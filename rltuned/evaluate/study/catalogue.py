@@ -104,16 +104,16 @@ class Part(enum.StrEnum):
     MAIN = "main"
     """All plain rules and the general model."""
     OWN = "own"
-    """A model of this trace alone, without rehearsal: is it better than the general one?"""
+    """A model of this trace alone, without rollouts: is it better than the general one?"""
     UNSEEN = "unseen"
     """A model of all other traces."""
     ORDER = "order"
-    """The general model without rehearsal: what the network alone gives."""
+    """The general model without rollouts: what the network alone gives."""
     PEER = "peer"
     MILP = "milp"
-    """The integer program with its first K jobs, without rehearsal: one thing changed at a time."""
+    """The integer program with its first K jobs, without rollouts: one thing changed at a time."""
     BASE = "base"
-    """A model that was trained with another base policy, without rehearsal."""
+    """A model that was trained with another base policy, without rollouts."""
     RAW = "raw"
     """That of the base policy `RAW_BASE`, with a network that sees only what a job says of itself."""
 
@@ -130,7 +130,7 @@ class Study:
     model: str | None = None
     """Path below the directory of models; None: the general model."""
     top_k: int = PlacementSection().top_k
-    rehearsal: bool = True
+    rollout: bool = True
 
     @property
     def name(self) -> str:
@@ -147,7 +147,7 @@ class Study:
 TOP_K: Final = (8, 16, 64, 256)
 LEARNING: Final = ("philly", "venus", "pai")
 """Traces of deep learning, which is what the peers are compared on."""
-NETWORK: Final = "rl, no rehearsal"
+NETWORK: Final = "rl, no rollouts"
 """The label of what the general model gives by itself."""
 BASES: Final = ("fifo", "sjf", "f1", "multifactor")
 """Base policies that the authors' training takes (`--sched_algo`: FCFS, SJF, F1, Slurm); the shipped model has SAF."""
@@ -163,10 +163,10 @@ def studies() -> Iterator[Study]:
     for protocol in every:
         yield Study(protocol, Part.MAIN, (STRICT, *PLAIN, "rl"), "rl")
     for protocol in every:
-        yield Study(protocol, Part.ORDER, ("rl",), NETWORK, rehearsal=False)
+        yield Study(protocol, Part.ORDER, ("rl",), NETWORK, rollout=False)
     for protocol in every:
         trace = protocol.trace.name
-        yield Study(protocol, Part.OWN, ("rl",), "rl, own model, no rehearsal", f"{trace}.json", rehearsal=False)
+        yield Study(protocol, Part.OWN, ("rl",), "rl, own model, no rollouts", f"{trace}.json", rollout=False)
         # On the large Philly cluster it is the model of the small one again, and takes as long as all others together.
         if protocol.trace.cluster != "20x8":
             yield Study(protocol, Part.UNSEEN, ("rl",), "rl, trace unseen", f"unseen/{trace}.json")
@@ -175,15 +175,15 @@ def studies() -> Iterator[Study]:
     for protocol in every:
         if protocol.trace.window == 256 and protocol.estimates == NOISY:
             for top_k in TOP_K:
-                label = f"rl+milp, K = {top_k}, no rehearsal"
-                yield Study(protocol, Part.MILP, ("rl+milp",), label, top_k=top_k, rehearsal=False)
+                label = f"rl+milp, K = {top_k}, no rollouts"
+                yield Study(protocol, Part.MILP, ("rl+milp",), label, top_k=top_k, rollout=False)
         if protocol.trace.window == 256 and protocol.estimates == "true":
             for base in BASES:
-                yield Study(protocol, Part.BASE, ("rl",), base_label(base), f"bases/{base}.json", rehearsal=False)
+                yield Study(protocol, Part.BASE, ("rl",), base_label(base), f"bases/{base}.json", rollout=False)
             raw = f"bases/{RAW_BASE}-raw.json"
-            yield Study(protocol, Part.RAW, ("rl",), f"{base_label(RAW_BASE)}, raw columns", raw, rehearsal=False)
+            yield Study(protocol, Part.RAW, ("rl",), f"{base_label(RAW_BASE)}, raw columns", raw, rollout=False)
 
 
 def base_label(base: str) -> str:
     """Of a model that was trained with this base policy."""
-    return f"rl, base {base}, no rehearsal"
+    return f"rl, base {base}, no rollouts"

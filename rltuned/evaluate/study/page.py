@@ -154,7 +154,7 @@ def _judge(one: Together, label: str, other: str, metric: str, most: float) -> s
 
 def _own(of: Mapping[str, Together]) -> Iterator[str]:
     """Whether a model of the trace alone is better than the general one."""
-    yield "Mean wait of a model that was trained on this trace alone, over that of the best plain rule and over the general model's; neither is rehearsed."
+    yield "Mean wait of a model that was trained on this trace alone, over that of the best plain rule and over the general model's; both without rollouts."
     yield ""
     yield from heading(("protocol", "over the best plain rule", f"over `{NETWORK}`", "slowdown over its"), 3)
     for name, one in of.items():

@@ -54,7 +54,7 @@ def _raw(of: Mapping[str, Together], studies: Sequence[Study]) -> Iterator[str]:
     yield (
         "The paper samples 8 of its features by a heuristic from cycle to cycle; here the 8 are always the same (docs/features.md, decision 0010). Compared are two networks "
         f"that correct no rule, trained alike with the base policy {RAW_BASE} (`rltuned train --rule {RAW_BASE} --columns …`): one sees all 8, the other only what a job says of "
-        f"itself ({', '.join(RAW_COLUMNS)}). Mean wait; neither is rehearsed."
+        f"itself ({', '.join(RAW_COLUMNS)}). Mean wait; both without rollouts."
     )
     yield ""
     yield from heading(
@@ -114,7 +114,7 @@ def _philly(of: Mapping[str, Together]) -> Iterator[str]:
 
 def _bases(of: Mapping[str, Together], studies: Sequence[Study]) -> Iterator[str]:
     yield (
-        "Mean wait of the model over that of each rule, without rehearsal. The shipped model starts from SAF; the authors' code trains with "
+        "Mean wait of the model over that of each rule, without rollouts. The shipped model starts from SAF; the authors' code trains with "
         f"{', '.join(BASES)} (`rltuned train --rule`). Beside SJF the network corrects the rule; beside the others it stands alone."
     )
     for protocol in dict.fromkeys(study.protocol for study in studies if study.part is Part.BASE):
@@ -148,7 +148,7 @@ def _peers(of: Mapping[str, Together], studies: Sequence[Study]) -> Iterator[str
 
 def _milp(of: Mapping[str, Together], studies: Sequence[Study]) -> Iterator[str]:
     yield (
-        "`rl` places by best fit; `rl+milp` lets the integer program name the nodes of its first K jobs. Both without rehearsal, which would try to mend the "
+        "`rl` places by best fit; `rl+milp` lets the integer program name the nodes of its first K jobs. Both without rollouts, which would try to mend the "
         "order that either is given. Below 1.000 the program is worth its time. Seconds are of the machine that made the results."
     )
     yield ""

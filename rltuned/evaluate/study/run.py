@@ -51,7 +51,7 @@ class Sources:
     def settings(self, study: Study, windows: int) -> tuple[EvaluationSettings, EvaluationSettings]:
         """Twice: as they work here, and as they are told, which says nothing about this machine."""
         plain = study.protocol.settings(study.policies, windows)
-        told = replace(plain, top_k=study.top_k, rehearsal=study.rehearsal)
+        told = replace(plain, top_k=study.top_k, rollout=study.rollout)
         here = replace(told, trace=str(self.traces / plain.trace))
         if study.model is not None:
             return _given(here, study, str(self.models / study.model)), _given(told, study, f"models/{study.model}")

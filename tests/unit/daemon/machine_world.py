@@ -38,7 +38,7 @@ from rltuned.config import (
     PlacementApply,
     PlacementSection,
     PolicySection,
-    RehearsalSection,
+    RolloutSection,
     ScopeSection,
     Stage,
     StateSection,
@@ -278,7 +278,7 @@ class World:
             estimates=EstimatesSection(source="limit", cache=False),
             decide=DecideSection(**{"mode": self.mode, "hysteresis": 0.0} | decide),
             scope=ScopeSection(exclude_users=self.outsiders, **canary),
-            rehearsal=RehearsalSection(enabled="off"),
+            rollout=RolloutSection(enabled="off"),
             placement=PlacementSection(apply=self.placement),
             state=StateSection(directory=self.root / "state", mirror=self.root / "mirror"),
         )

@@ -113,12 +113,12 @@ def test_a_prediction_on_disk_that_cannot_be_understood_is_named(tmp_path):
     site.refresh()
     file = tmp_path / FILE_NAME
     value = json.loads(file.read_text())
-    value["lately"] = [[1.0, "much", 2.0, 1, 1, 1, 5.0]]
+    value["ended"] = [[1.0, "much", 2.0, 1, 1, 1, 5.0]]
     file.write_text(json.dumps(value))
     with pytest.raises(RltunedError, match="a prediction of the history"):
         load(tmp_path)
     for earlier in ([], [[1.0, 3600.0, 2.0]]):
-        file.write_text(json.dumps(value | {"lately": earlier}))
+        file.write_text(json.dumps(value | {"ended": earlier}))
         assert load(tmp_path).ended() is None, "as an earlier release left it"
 
 

@@ -197,9 +197,9 @@ def test_a_worker_beside_the_daemon_plays_the_queue_ahead_until_a_reload_or_the_
     daemon = start()
     daemon.logged("cycle.done")
     text = daemon.config.read_text()
-    daemon.config.write_text(text + '[rehearsal]\nenabled = "on"\n')
+    daemon.config.write_text(text + '[rollout]\nenabled = "on"\n')
     daemon.process.send_signal(signal.SIGHUP)
-    daemon.logged("rehearsal.ready")
+    daemon.logged("rollout.ready")
 
     def workers():
         threads = Path(f"/proc/{daemon.process.pid}/task").glob("*/children")
@@ -208,10 +208,10 @@ def test_a_worker_beside_the_daemon_plays_the_queue_ahead_until_a_reload_or_the_
 
     [worker] = workers()
     daemon.logged("cycle.done")
-    assert json.loads((daemon.root / "state" / "decision.json").read_text())["rehearsed"]["plays"] >= 2
-    daemon.config.write_text(text + '[rehearsal]\nenabled = "of"\n')
+    assert json.loads((daemon.root / "state" / "decision.json").read_text())["rollout"]["rollouts"] >= 2
+    daemon.config.write_text(text + '[rollout]\nenabled = "of"\n')
     daemon.process.send_signal(signal.SIGHUP)
-    assert "rehearsal.enabled" in daemon.logged("reload.refused")["reason"]
+    assert "rollout.enabled" in daemon.logged("reload.refused")["reason"]
     assert workers() == {worker}
     _, err, code = daemon.end()
     assert (code, "Traceback" in err) == (0, False)

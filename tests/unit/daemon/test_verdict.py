@@ -31,7 +31,7 @@ def verdict(**changes):
         "valid_days": 90.0,
         "model": {"name": DEFAULT_MODEL, "manifest_sha256": files.manifest_sha256(DEFAULT_MODEL)},
         "cluster": {"gpus": GPUS},
-        "settings": {"estimates": "history", "rehearsal": True},
+        "settings": {"estimates": "history", "rollout": True},
         **changes,
     }
 
@@ -46,8 +46,8 @@ def auto(directory, content, **section):
     return PolicySection(name="auto", verdict=path, **section)
 
 
-def choice(directory, content, now=NOW + 1, gpus=GPUS, rehearses=True, **section):
-    return load_policy(auto(directory, content, **section)).choose(now, gpus, rehearses=rehearses)
+def choice(directory, content, now=NOW + 1, gpus=GPUS, with_rollouts=True, **section):
+    return load_policy(auto(directory, content, **section)).choose(now, gpus, with_rollouts=with_rollouts)
 
 
 @pytest.mark.parametrize(
@@ -85,12 +85,12 @@ def test_a_model_that_is_refused_leaves_the_plain_rule(tmp_path):
     assert "/no/such/model.json" in made.why
 
 
-def test_a_model_that_was_judged_with_rehearsal_is_not_served_without_and_the_other_way_round(tmp_path):
-    policy, made = choice(tmp_path, verdict(), rehearses=False)
+def test_a_model_that_was_judged_with_rollouts_is_not_served_without_and_the_other_way_round(tmp_path):
+    policy, made = choice(tmp_path, verdict(), with_rollouts=False)
     assert (policy.name, made.standing) == ("sjf", Standing.OTHER_SERVING)
-    policy, made = choice(tmp_path, verdict(settings={"estimates": "history", "rehearsal": False}))
+    policy, made = choice(tmp_path, verdict(settings={"estimates": "history", "rollout": False}))
     assert (policy.name, made.standing) == ("sjf", Standing.OTHER_SERVING)
-    policy, made = choice(tmp_path, verdict(chosen="saf"), rehearses=False)
+    policy, made = choice(tmp_path, verdict(chosen="saf"), with_rollouts=False)
     assert (policy.name, made.standing) == ("saf", Standing.GOOD)
 
 

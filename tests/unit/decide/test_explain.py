@@ -12,7 +12,7 @@ from unit.policy.conftest import actor_of
 from rltuned import show
 from rltuned.config import Config, PlacementApply, PlacementSection
 from rltuned.decide import explain, plan, record
-from rltuned.decide.rehearsal import Move, Rehearsed
+from rltuned.decide.rollout import MoveTo, RolloutResult
 from rltuned.decide.what_if import Request, observation_of
 from rltuned.learn.queues import QueueSettings, generate
 from rltuned.observe import STATE_COLUMNS
@@ -24,9 +24,9 @@ QUIET = Config(placement=PlacementSection(apply=PlacementApply.OFF))
 LIMITS = [7200.0, 3600.0, 600.0, 86400.0, 1200.0]
 
 
-def decided(policy, snapshot, estimates=None, rehearsal=None):
+def decided(policy, snapshot, estimates=None, search=None):
     """The decision record as the disk gives it back."""
-    made = record(plan(snapshot, policy, QUIET, None, estimates, rehearsal))
+    made = record(plan(snapshot, policy, QUIET, None, estimates, search))
     return json.loads(json.dumps(made, allow_nan=False))
 
 
@@ -117,32 +117,38 @@ def test_another_model_than_the_one_that_decided_is_not_asked(queue):
 
 def test_a_record_of_an_earlier_release_is_explained_without_the_sum(queue):
     made = decided(learned(), *queue)
-    del made["window"]["state"], made["other_requests"], made["rehearsed"]
+    del made["window"]["state"], made["other_requests"], made["rollout"]
     answer = explain(made, made["jobs"]["id"][0], learned())
     assert answer.rank is not None
     assert "older rltuned" in answer.policy_note
 
 
 class Forward:
-    """A rehearsal that finds three hours and a half in putting one job first."""
+    """A search that finds three hours and a half in putting one job first."""
 
-    def rehearse(self, snapshot, rows, scores, run_times, spread=0.0, came=None):
-        return Rehearsed(plays=17, cost=22_600.0, best=10_000.0, moved=int(rows[np.argmin(scores)]), move=Move.FIRST)
+    def __call__(self, request):
+        return RolloutResult(
+            rollouts=17,
+            cost=22_600.0,
+            best=10_000.0,
+            moved=int(request.rows[np.argmin(request.scores)]),
+            to=MoveTo.FIRST,
+        )
 
 
-def test_the_job_that_the_rehearsal_moved_says_so_and_the_others_do_not():
+def test_the_job_that_the_rollouts_moved_says_so_and_the_others_do_not():
     actor = learned()
-    made = decided(actor, make_snapshot(pending(5, time_limit=LIMITS)), rehearsal=Forward())
-    moved = made["rehearsed"]["job"]
+    made = decided(actor, make_snapshot(pending(5, time_limit=LIMITS)), search=Forward())
+    moved = made["rollout"]["job"]
     answer = explain(made, moved, actor)
     assert answer.rank == 1
-    assert answer.rehearsal.startswith("moved to the front by the rehearsal of 17 orders: expected to save 3.5 h")
+    assert answer.rollout.startswith("moved to the front after 17 rollouts: expected to save 3.5 h")
     assert answer.policy_note == ""
     console = Console(width=200, file=io.StringIO())
     show.plan_diff(console, made, 10)
-    assert f"rehearsal of 17 orders: job {moved} goes first, expected to save 3.5 h" in console.file.getvalue()
+    assert f"17 rollouts: job {moved} goes first, expected to save 3.5 h" in console.file.getvalue()
     others = set(range(1, 6)) - {moved}
-    assert {explain(made, job, actor).rehearsal for job in others} == {""}
+    assert {explain(made, job, actor).rollout for job in others} == {""}
 
 
 def test_people_read_the_same(queue):

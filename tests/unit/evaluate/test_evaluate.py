@@ -261,13 +261,13 @@ def test_the_command_line_in_the_report_gives_the_settings_again():
 
 def test_the_model_plays_the_queue_ahead_unless_it_is_told_not_to_and_rules_never_do():
     values = {"window": 80, "windows": 1, "policies": ("saf", "rl")}
-    ahead, alone = report(**values), report(**values, rehearsal=False)
+    ahead, alone = report(**values), report(**values, rollout=False)
     assert waits(ahead, "rl") != waits(alone, "rl")
     assert waits(ahead, "saf") == waits(alone, "saf")
-    told = [found["meta"]["policies"]["rl"]["rehearsal"] for found in (ahead, alone)]
-    assert (told, "rehearsal" in ahead["meta"]["policies"]["saf"]) == ([True, False], False)
-    assert [found["meta"]["settings"]["rehearsal"] for found in (ahead, alone)] == [True, False]
-    assert settings(rehearsal=False).command == settings().command + " --no-rehearsal"
+    told = [found["meta"]["policies"]["rl"]["rollout"] for found in (ahead, alone)]
+    assert (told, "rollout" in ahead["meta"]["policies"]["saf"]) == ([True, False], False)
+    assert [found["meta"]["settings"]["rollout"] for found in (ahead, alone)] == [True, False]
+    assert settings(rollout=False).command == settings().command + " --no-rollout"
 
 
 def test_one_window_has_no_intervals_and_says_so():

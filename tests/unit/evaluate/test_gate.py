@@ -334,5 +334,5 @@ def test_the_live_cluster_is_taken_with_nothing_running_and_with_its_drained_nod
 
 def test_settings_that_the_gate_does_not_play_are_named():
     assert gate.not_judged(Config()) == []
-    other = Config(decide={"authority": 0.5, "mode": "priority"}, rehearsal={"candidates": 2, "time_limit": 5.0})
-    assert gate.not_judged(other) == ["decide.authority", "rehearsal.candidates"]
+    other = Config(decide={"authority": 0.5, "mode": "priority"}, rollout={"candidates": 2, "time_limit": 5.0})
+    assert gate.not_judged(other) == ["decide.authority", "rollout.candidates"]

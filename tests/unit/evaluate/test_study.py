@@ -36,11 +36,11 @@ TRACE = Trace("tiny", "tiny.csv", "2x4", 14, (NOISY,), noisy=0.9)
 PROTOCOL = Protocol(TRACE, NOISY, wait=0.9, unseen=0.95, multifactor=0.55, unseen_multifactor=0.65, strict=False)
 RULES = ("fifo-strict", "fifo", "sjf", "saf", "wfp3", "unicep", "f1", "multifactor", "qssf")
 MAIN = Study(PROTOCOL, Part.MAIN, (*RULES, "rl"), "rl")
-ORDER = Study(PROTOCOL, Part.ORDER, ("rl",), NETWORK, rehearsal=False)
-OWN = Study(PROTOCOL, Part.OWN, ("rl",), "rl, own model", "tiny.json", rehearsal=False)
+ORDER = Study(PROTOCOL, Part.ORDER, ("rl",), NETWORK, rollout=False)
+OWN = Study(PROTOCOL, Part.OWN, ("rl",), "rl, own model", "tiny.json", rollout=False)
 UNSEEN = Study(PROTOCOL, Part.UNSEEN, ("rl",), "rl, trace unseen", "unseen/tiny.json")
-BASE = Study(PROTOCOL, Part.BASE, ("rl",), base_label(RAW_BASE), f"bases/{RAW_BASE}.json", rehearsal=False)
-RAW = Study(PROTOCOL, Part.RAW, ("rl",), "rl, raw", f"bases/{RAW_BASE}-raw.json", rehearsal=False)
+BASE = Study(PROTOCOL, Part.BASE, ("rl",), base_label(RAW_BASE), f"bases/{RAW_BASE}.json", rollout=False)
+RAW = Study(PROTOCOL, Part.RAW, ("rl",), "rl, raw", f"bases/{RAW_BASE}-raw.json", rollout=False)
 MILP = Study(PROTOCOL, Part.MILP, ("rl+milp",), "rl+milp, K = 8", top_k=8)
 PEER = Study(PROTOCOL, Part.PEER, ("rlscheduler",), "rlscheduler", "peers/rlscheduler-tiny.json")
 STUDIES = [MAIN, ORDER, OWN, UNSEEN, PEER, MILP, BASE, RAW]
@@ -120,7 +120,7 @@ def test_the_page_has_the_ratios_of_the_evaluations_and_the_same_bytes_twice(sit
     assert "sjf/saf" not in report["comparisons"]
     # Variants are on the same windows, in the same table.
     order = json.loads((out / f"{ORDER.name}.json").read_text())["policies"]["rl"]["wait_mean"]
-    assert f"| **rl, no rehearsal** | {order:,.0f} |" in text
+    assert f"| **rl, no rollouts** | {order:,.0f} |" in text
     assert "| **rl+milp, K = 8** |" in text
     assert "| rl, trace unseen | not trained here yet |" in text
     assert f"| {PROTOCOL.name} | not trained or not run here yet |" in text  # a model of the trace alone
@@ -135,7 +135,7 @@ def test_nothing_that_is_kept_names_a_path_of_the_machine(site):
     for kept in (text, (out / f"{MAIN.name}.json").read_text(), (out / f"{ORDER.name}.json").read_text()):
         assert str(sources.traces.parent) not in kept
     assert "--trace tiny.csv --cluster 2x4 --window 14" in text
-    assert "--model models/general.json --no-rehearsal" in text
+    assert "--model models/general.json --no-rollout" in text
 
 
 @pytest.mark.parametrize(

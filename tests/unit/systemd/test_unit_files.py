@@ -72,8 +72,8 @@ def test_a_worker_that_the_kernel_ends_for_want_of_memory_does_not_end_the_daemo
     assert values("rltuned.service", "OOMPolicy") == ["continue"]
 
 
-def test_the_drop_in_for_the_rehearsal_allows_machine_code_and_nothing_else():
-    lines = (UNITS / "rltuned-rehearsal.conf").read_text().splitlines()
+def test_the_drop_in_for_rollouts_allows_machine_code_and_nothing_else():
+    lines = (UNITS / "rltuned-rollout.conf").read_text().splitlines()
     assert [line for line in lines if not line.startswith("#")] == ["[Service]", "MemoryDenyWriteExecute=no"]
     assert values("rltuned.service", "MemoryDenyWriteExecute") == ["yes"]
 
@@ -83,8 +83,8 @@ def test_without_the_drop_in_the_worker_says_that_it_may_not_make_machine_code(t
     # PR_SET_MDWE is what systemd's MemoryDenyWriteExecute= sets on Linux 6.3 and later.
     program = """
 import ctypes, multiprocessing, pathlib, sys
-from rltuned.daemon.checks import rehearsal_remedy
-from rltuned.daemon.rehearse import work
+from rltuned.daemon.checks import rollout_remedy
+from rltuned.daemon.rollout import work
 if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):
     sys.exit("this kernel has no PR_SET_MDWE")
 context = multiprocessing.get_context("spawn")
@@ -92,14 +92,14 @@ ours, theirs = context.Pipe()
 worker = context.Process(target=work, args=(theirs, pathlib.Path(sys.argv[1])), daemon=True)
 worker.start()
 said = ours.recv()
-print(said, "|", rehearsal_remedy(said))
+print(said, "|", rollout_remedy(said))
 """
     words = [sys.executable, "-c", program, str(tmp_path)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if "PR_SET_MDWE" in done.stderr:
         pytest.skip("this kernel cannot forbid it")
     assert "cannot allocate executable memory" in done.stdout
-    assert "rltuned-rehearsal.conf" in done.stdout
+    assert "rltuned-rollout.conf" in done.stdout
 
 
 def test_both_services_are_locked_down_alike():

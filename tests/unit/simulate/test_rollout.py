@@ -1,4 +1,4 @@
-"""The queue played ahead: a play is what the simulator does, and the move that wins is one that wins."""
+"""Rollouts: each is what the simulator does, and the candidate that is taken costs less."""
 
 from dataclasses import replace
 
@@ -8,13 +8,15 @@ from unit.simulate.instances import Instance, cluster, given, jobs_of, random_in
 
 from rltuned.cluster.shape import parse_shape
 from rltuned.config import Config, PlacementApply, PlacementSection
-from rltuned.decide.rehearsal import Lately, Move
+from rltuned.decide.rollout import MoveTo, RecentJobs, RolloutRequest
 from rltuned.observe.table3 import UNLIMITED_RUN_TIME
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate import kernel as k
 from rltuned.simulate.engine import Simulation
+from rltuned.simulate.initial_state import initial_state
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
-from rltuned.simulate.rehearsal import QueueRehearsal, _cast, _Theatre, _turned_out, stage
+from rltuned.simulate.scenarios import Rollouts, expected_scenario, sampled_scenarios
+from rltuned.simulate.search import OrderSearch
 from rltuned.simulate.values import Backfill, SimulationSettings
 
 NOW = 60.0
@@ -30,19 +32,19 @@ EXACT = {
 }
 
 
-class Told:
-    """A ranker that has been told the keys."""
+class FixedKeys:
+    """A ranker with given keys."""
 
     ages = at_once = False
 
     def __init__(self, keys):
-        self.told = keys
+        self.given_keys = keys
 
     def fixed(self, simulation):
-        return self.told
+        return self.given_keys
 
     def keys(self, simulation, rows):
-        return self.told[rows]
+        return self.given_keys[rows]
 
 
 def in_the_middle(seed, **settings):
@@ -85,30 +87,30 @@ def busy(n=60, shape="2x8,2x4", seed=3):
     return simulation
 
 
-def theatre(snapshot, queue, run, settings=None):
-    """To play on, with one set of run times."""
+def rollouts(snapshot, queue, run, settings=None):
+    """Rollouts in one scenario, the expected run times."""
     settings = settings or SimulationSettings()
-    state = stage(snapshot, queue, run, settings)
-    return _Theatre(queue, state, settings, [_cast(state)])
+    state = initial_state(snapshot, queue, run, settings)
+    return Rollouts(queue, state, settings, [expected_scenario(state)])
 
 
-def played(simulation, queue_of, settings=None):
-    """(n,) starts of the pending jobs in one play, on the simulation's clock, by row of the workload; NaN: never."""
+def starts(simulation, queue_of, settings=None):
+    """(n,) starts of the pending jobs in one rollout, on the simulation's clock, by row of the workload; NaN: never."""
     snapshot, rows, run = seen(simulation)
     queue = rows[queue_of(snapshot.jobs.job_id[rows] - 1)]
     settings = settings or simulation.settings
-    play = theatre(snapshot, queue, run, settings)
-    play.play(play.order)
+    made = rollouts(snapshot, queue, run, settings)
+    made.run(made.own)
     start = np.full(len(simulation.jobs), np.nan)
-    start[snapshot.jobs.job_id[queue] - 1] = play._stage.jobs["start"][: len(queue)] + NOW
+    start[snapshot.jobs.job_id[queue] - 1] = made._state.jobs["start"][: len(queue)] + NOW
     return start
 
 
-# --- a play
+# --- a rollout
 
 
 @pytest.mark.parametrize("backfill", list(Backfill))
-def test_a_play_starts_every_job_when_the_simulator_going_on_in_that_order_does(backfill):
+def test_a_rollout_starts_every_job_when_the_simulator_going_on_in_that_order_does(backfill):
     compared = waiting = 0
     for seed in range(60):
         simulation = in_the_middle(seed, backfill=backfill)
@@ -117,10 +119,10 @@ def test_a_play_starts_every_job_when_the_simulator_going_on_in_that_order_does(
             continue
         keys = np.random.default_rng(seed).permutation(len(simulation.jobs)).astype(np.float64)
         tiers = np.array([part.priority_tier for part in simulation.shape.partitions])[simulation.asked.partition]
-        start = played(simulation, lambda rows, keys=keys, tiers=tiers: np.lexsort((keys[rows], -tiers[rows])))
+        start = starts(simulation, lambda rows, keys=keys, tiers=tiers: np.lexsort((keys[rows], -tiers[rows])))
         simulation.set_keys(pending, keys[pending])
         simulation._something_changed()
-        simulation.run(Told(keys))
+        simulation.run(FixedKeys(keys))
         np.testing.assert_array_equal(start[pending], simulation.start[pending], err_msg=f"seed {seed}")
         compared += 1
         waiting += int((simulation.start[pending] > NOW).sum())
@@ -128,7 +130,7 @@ def test_a_play_starts_every_job_when_the_simulator_going_on_in_that_order_does(
     assert waiting >= 100, "orders that nobody waits in are all alike"
 
 
-def test_a_play_never_gives_more_of_a_node_than_it_has_however_uneven_the_shares_of_running_jobs():
+def test_a_rollout_never_gives_more_of_a_node_than_it_has_however_uneven_the_shares_of_running_jobs():
     uneven = 0
     for seed in range(40):
         simulation = in_the_middle(seed)
@@ -143,26 +145,26 @@ def test_a_play_never_gives_more_of_a_node_than_it_has_however_uneven_the_shares
             mem_alloc=nodes.mem * rng.choice([0.0, 0.5, 1.5], len(nodes)),
         )
         for table in (odd, nodes):
-            play = theatre(replace(snapshot, nodes=table), rows, run, simulation.settings)
-            play.play(play.order)
-            free, room = play._stage.amount[k.NOW_FREE], play._stage.amount[k.ROOM]
+            made = rollouts(replace(snapshot, nodes=table), rows, run, simulation.settings)
+            made.run(made.own)
+            free, room = made._state.amount[k.NOW_FREE], made._state.amount[k.ROOM]
             assert (free >= 0).all()
             assert (free <= room).all()
-            assert play._stage.counts[k.HEAP] == 0
-        # With the true allocations every GPU comes back, wherever the even shares put it. (CPUs in proportion to GPUs are
-        # rounded up on each node, and nobody is told: what no job accounts for stays taken.)
+            assert made._state.counts[k.HEAP] == 0
+        # With the true allocations every GPU comes back, wherever the even shares put it. (CPUs in proportion to GPUs
+        # are rounded up on each node, and a snapshot does not say it: what no job accounts for stays taken.)
         np.testing.assert_array_equal(free[:, k.GPU], room[:, k.GPU], err_msg=f"seed {seed}")
         uneven += not shares_are_known(simulation)
     assert uneven >= 5
 
 
-def test_plays_do_not_wear_the_stage_out():
+def test_a_rollout_leaves_the_initial_state_as_it_was():
     simulation = busy()
     snapshot, rows, run = seen(simulation)
-    play = theatre(snapshot, rows, run)
-    first = play.play(play.order)
-    assert play.play(-play.order) != first
-    assert play.play(play.order) == first
+    made = rollouts(snapshot, rows, run)
+    first = made.run(made.own)
+    assert made.run(-made.own) != first
+    assert made.run(made.own) == first
 
 
 # --- the choice
@@ -174,97 +176,100 @@ def test_of_two_jobs_for_one_gpu_the_short_one_is_put_first_when_the_policy_has_
     simulation.run(RuleRanker(by_name("fifo")), until=NOW)
     snapshot, rows, run = seen(simulation)
     wrong = np.where(run[rows] > 100.0, 1.0, 0.0)
-    found = QueueRehearsal(slowdown=0.0).rehearse(snapshot, rows, wrong, run)
+    found = OrderSearch(slowdown=0.0)(RolloutRequest(snapshot, rows, wrong, run))
     # 40 s until the GPU is free: the short job waits 40 s and the long one 50 s, instead of 40 s and 5040 s.
     assert (found.cost, found.best, found.gain) == (5080.0, 90.0, 4990.0)
     # Of the two moves that come to the same the first that was tried is taken: the long one behind.
-    assert (snapshot.jobs.job_id[found.moved], found.move) == (2, Move.LAST)
-    assert found.plays == 2 + 2
-    right = QueueRehearsal(slowdown=0.0).rehearse(snapshot, rows, -wrong, run)
-    assert (right.cost, right.moved, right.move, right.gain) == (90.0, None, None, 0.0)
+    assert (snapshot.jobs.job_id[found.moved], found.to) == (2, MoveTo.LAST)
+    assert found.rollouts == 2 + 2
+    right = OrderSearch(slowdown=0.0)(RolloutRequest(snapshot, rows, -wrong, run))
+    assert (right.cost, right.moved, right.to, right.gain) == (90.0, None, None, 0.0)
 
 
-def few_waiting(coming=0):
-    """Long jobs hold 40 of 128 GPUs for a day. A job of 120 GPUs and some hours stands before one of 80 GPUs and more than a day: if it goes
-    behind, both wait less. But a job of 48 GPUs and 20 minutes came every half minute lately; `coming` of them are remembered.
+def few_waiting(count=0):
+    """Long jobs hold 40 of 128 GPUs for a day. A job of 120 GPUs and some hours stands before one of 80 GPUs and more
+    than a day: if it goes behind, both wait less. But a job of 48 GPUs and 20 minutes came every half minute of late;
+    `count` of them are recent.
     """
     run = [90_000.0] * 5 + [30_000.0, 100_000.0]
     jobs = jobs_of([0.0] * 5 + [10.0, 20.0], run, [8] * 5 + [120, 80])
     simulation = Simulation(cluster([8] * 16), jobs, given(run))
     simulation.run(RuleRanker(by_name("fifo")), until=NOW)
     snapshot, rows, run_times = seen(simulation)
-    count = np.arange(coming, dtype=np.float64)
-    lots = Lately(
-        job_id=100 + np.arange(coming),
-        since=np.full(coming, 30.0),
-        gpus=np.full(coming, 48.0),
-        cpus=np.full(coming, 48.0),
-        time_limit=np.full(coming, 3600.0),
-        expected=1200.0 + count,
-        run_time=1200.0 + count,
+    number = np.arange(count, dtype=np.float64)
+    lots = RecentJobs(
+        job_id=100 + np.arange(count),
+        interarrival=np.full(count, 30.0),
+        gpus=np.full(count, 48.0),
+        cpus=np.full(count, 48.0),
+        time_limit=np.full(count, 3600.0),
+        expected=1200.0 + number,
+        run_time=1200.0 + number,
     )
     return snapshot, rows, run_times, lots
 
 
-def test_what_is_best_for_the_few_who_wait_is_not_best_when_others_are_to_come():
-    snapshot, rows, run, came = few_waiting(coming=20)
+def test_what_is_best_for_the_few_who_wait_is_not_best_with_arrivals():
+    snapshot, rows, run, recent = few_waiting(count=20)
     assert len(rows) == 2
     scores = np.array([1.0, 0.0])
-    alone = QueueRehearsal(slowdown=0.0, company=0).rehearse(snapshot, rows, scores, run, came=came)
-    assert (snapshot.jobs.job_id[alone.moved], alone.move) == (6, Move.LAST)
-    assert QueueRehearsal(slowdown=0.0).rehearse(snapshot, rows, scores, run) == alone, "nobody is known to have come"
-    among = QueueRehearsal(slowdown=0.0).rehearse(snapshot, rows, scores, run, came=came)
+    alone = OrderSearch(slowdown=0.0, min_jobs=0)(RolloutRequest(snapshot, rows, scores, run, recent=recent))
+    assert (snapshot.jobs.job_id[alone.moved], alone.to) == (6, MoveTo.LAST)
+    assert OrderSearch(slowdown=0.0)(RolloutRequest(snapshot, rows, scores, run)) == alone, "no recent job is known"
+    among = OrderSearch(slowdown=0.0)(RolloutRequest(snapshot, rows, scores, run, recent=recent))
     assert among.moved is None
-    assert among.plays > alone.plays
-    assert among == QueueRehearsal(slowdown=0.0).rehearse(snapshot, rows, scores, run, came=came)
+    assert among.rollouts > alone.rollouts
+    assert among == OrderSearch(slowdown=0.0)(RolloutRequest(snapshot, rows, scores, run, recent=recent))
 
 
-def test_a_long_queue_is_played_without_company():
+def test_a_long_queue_gets_no_arrivals():
     simulation = busy()
     snapshot, rows, run = seen(simulation)
     scores = np.random.default_rng(5).normal(size=len(rows))
-    _, _, _, came = few_waiting(coming=20)
+    _, _, _, recent = few_waiting(count=20)
     assert len(rows) >= 16
-    rehearsal = QueueRehearsal(depth=256)
-    assert rehearsal.rehearse(snapshot, rows, scores, run, came=came) == rehearsal.rehearse(snapshot, rows, scores, run)
-    # As many as are missing, of those who came.
-    play = QueueRehearsal()._theatre(snapshot, rows[:5], scores[:5], run, 0.0, came)
-    assert len(play._counted) == 8
-    play = QueueRehearsal(company=64)._theatre(snapshot, rows[:10], scores[:10], run, 0.0, came)
-    assert len(play._counted) == 10 + 20
+    search = OrderSearch(depth=256)
+    assert search(RolloutRequest(snapshot, rows, scores, run, recent=recent)) == search(
+        RolloutRequest(snapshot, rows, scores, run)
+    )
+    # As many as are missing, of the recent jobs.
+    made = OrderSearch()._rollouts(RolloutRequest(snapshot, rows[:5], scores[:5], run, 0.0, recent))
+    assert len(made._counted) == 8
+    made = OrderSearch(min_jobs=64)._rollouts(RolloutRequest(snapshot, rows[:10], scores[:10], run, 0.0, recent))
+    assert len(made._counted) == 10 + 20
 
 
-def test_those_who_come_arrive_at_their_times_and_take_what_such_jobs_took():
+def test_arrivals_come_at_their_times_and_take_what_such_jobs_took():
     simulation = busy()
     snapshot, rows, run = seen(simulation)
-    _, _, _, came = few_waiting(coming=20)
-    play = QueueRehearsal(company=16)._theatre(snapshot, rows[:4], np.arange(4.0), run, 0.0, came)
-    play.play(play.order, 0, 1)
-    who = play._stage.jobs[play._counted[4:]]
+    _, _, _, recent = few_waiting(count=20)
+    made = OrderSearch(min_jobs=16)._rollouts(RolloutRequest(snapshot, rows[:4], np.arange(4.0), run, 0.0, recent))
+    made.run(made.own, 0, 1)
+    who = made._state.jobs[made._counted[4:]]
     assert len(who) == 12
     np.testing.assert_array_equal(who["submit"], 30.0 * np.arange(1, 13))
-    assert set(who["run"]) <= set(came.run_time)
+    assert set(who["run"]) <= set(recent.run_time)
     assert (who["start"] >= who["submit"]).all()
     assert len(set(who["run"])) == 12
     # The cluster has 24 GPUs: nobody asks for more.
-    assert play._stage.need[play._counted[4:], k.GPU].max() == 24
+    assert made._state.need[made._counted[4:], k.GPU].max() == 24
     # Behind everybody who needs less.
     area = np.sort(run[rows[:4]] * snapshot.jobs.gpus[rows[:4]])
     np.testing.assert_array_equal(who["fixed"], np.searchsorted(area, who["run"] * 48.0, side="right") - 0.5)
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_what_it_moves_costs_less_when_it_is_played(seed):
+def test_what_it_moves_costs_less_when_it_is_simulated(seed):
     simulation = busy(seed=seed)
     snapshot, rows, run = seen(simulation)
     scores = np.random.default_rng(seed).normal(size=len(rows))
-    rehearsal = QueueRehearsal()
-    found = rehearsal.rehearse(snapshot, rows, scores, run)
+    search = OrderSearch()
+    found = search(RolloutRequest(snapshot, rows, scores, run))
     assert found.best <= found.cost
     assert found.moved is not None, "a random order can be bettered"
-    place = {Move.FIRST: scores.max() + 1.0, Move.LAST: scores.min() - 1.0}[found.move]
+    place = {MoveTo.FIRST: scores.max() + 1.0, MoveTo.LAST: scores.min() - 1.0}[found.to]
     moved = np.where(rows == found.moved, place, scores)
-    again = rehearsal.rehearse(snapshot, rows, moved, run)
+    again = search(RolloutRequest(snapshot, rows, moved, run))
     assert again.cost == pytest.approx(found.best)
     # One gain is as good as the next: going on, nothing gets worse.
     assert again.best <= again.cost
@@ -277,39 +282,41 @@ def test_no_move_is_made_at_the_expense_of_the_slowdown():
         snapshot, rows, run = seen(simulation)
         scores = -np.log(run[rows])  # shortest first is good for the slowdown: many moves make it worse
         queue = rows[np.lexsort((snapshot.jobs.job_id[rows], -snapshot.jobs.priority[rows], -scores))]
-        play = theatre(snapshot, queue, run)
-        own = play.play(play.order)
-        found = QueueRehearsal(slowdown=0.0, margin=0.0, candidates=64, depth=256).rehearse(snapshot, rows, scores, run)
-        assert found.cost == pytest.approx(own.waited.sum())
+        made = rollouts(snapshot, queue, run)
+        own = made.run(made.own)
+        found = OrderSearch(slowdown=0.0, margin=0.0, candidates=64, depth=256)(
+            RolloutRequest(snapshot, rows, scores, run)
+        )
+        assert found.cost == pytest.approx(own.wait.sum())
         for at, job in enumerate(queue):
-            for move, key in ((Move.FIRST, -1.0), (Move.LAST, float(len(queue)))):
+            for move, key in ((MoveTo.FIRST, -1.0), (MoveTo.LAST, float(len(queue)))):
                 keys = np.arange(len(queue), dtype=np.float64)
                 keys[at] = key
-                cost = play.play(keys)
-                if (job, move) == (found.moved, found.move):
-                    assert cost.slowed <= own.slowed * 1.0001
-                tempting += cost.waited < 0.999 * found.best and cost.slowed > 1.0001 * own.slowed
+                cost = made.run(keys)
+                if (job, move) == (found.moved, found.to):
+                    assert cost.slowdown <= own.slowdown * 1.0001
+                tempting += cost.wait < 0.999 * found.best and cost.slowdown > 1.0001 * own.slowdown
     assert tempting > 0, "there was nothing to resist"
 
 
-def test_only_the_head_of_a_deep_queue_is_played():
+def test_only_the_head_of_a_deep_queue_is_simulated():
     simulation = busy()
     snapshot, rows, run = seen(simulation)
     scores = np.random.default_rng(5).normal(size=len(rows))
     head = np.argsort(-scores)[:7]
-    found = QueueRehearsal(depth=7).rehearse(snapshot, rows, scores, run)
-    assert found == QueueRehearsal().rehearse(snapshot, rows[head], scores[head], run)
-    assert found.cost < QueueRehearsal().rehearse(snapshot, rows, scores, run).cost
+    found = OrderSearch(depth=7)(RolloutRequest(snapshot, rows, scores, run))
+    assert found == OrderSearch()(RolloutRequest(snapshot, rows[head], scores[head], run))
+    assert found.cost < OrderSearch()(RolloutRequest(snapshot, rows, scores, run)).cost
 
 
-def test_a_job_that_is_moved_to_the_back_is_moved_behind_those_that_were_played_and_not_behind_everybody():
+def test_a_job_that_is_moved_last_comes_right_behind_the_simulated_ones_and_not_behind_all():
     back = 0
     for seed in range(12):
         simulation = busy(seed=seed)
         snapshot, rows, run = seen(simulation)
         scores = np.random.default_rng(seed).normal(size=len(rows))
-        found = QueueRehearsal(depth=7, slowdown=0.0).rehearse(snapshot, rows, scores, run)
-        if found.move is not Move.LAST:
+        found = OrderSearch(depth=7, slowdown=0.0)(RolloutRequest(snapshot, rows, scores, run))
+        if found.to is not MoveTo.LAST:
             assert found.behind is None
             continue
         head = rows[np.argsort(-scores)[:7]]
@@ -323,13 +330,13 @@ def test_a_gain_below_the_margin_moves_nobody():
     simulation = busy()
     snapshot, rows, run = seen(simulation)
     scores = np.random.default_rng(5).normal(size=len(rows))
-    found = QueueRehearsal(slowdown=0.0).rehearse(snapshot, rows, scores, run)
+    found = OrderSearch(slowdown=0.0)(RolloutRequest(snapshot, rows, scores, run))
     share = found.gain / found.cost
     # Run times are certain: a tenth of the margin is asked for.
-    kept = QueueRehearsal(slowdown=0.0, margin=10.1 * share).rehearse(snapshot, rows, scores, run)
-    assert QueueRehearsal(slowdown=0.0, margin=9.9 * share).rehearse(snapshot, rows, scores, run) == found
+    kept = OrderSearch(slowdown=0.0, margin=10.1 * share)(RolloutRequest(snapshot, rows, scores, run))
+    assert OrderSearch(slowdown=0.0, margin=9.9 * share)(RolloutRequest(snapshot, rows, scores, run)) == found
     assert 0.0 < share < 1.0
-    assert (kept.moved, kept.gain, kept.plays) == (None, 0.0, found.plays)
+    assert (kept.moved, kept.gain, kept.rollouts) == (None, 0.0, found.rollouts)
 
 
 def test_the_order_of_the_rows_makes_no_difference():
@@ -338,8 +345,8 @@ def test_the_order_of_the_rows_makes_no_difference():
     scores = np.round(np.random.default_rng(7).normal(size=len(rows)), 1)  # with ties
     assert len(np.unique(scores)) < len(scores)
     mixed = np.random.default_rng(8).permutation(len(rows))
-    found = QueueRehearsal().rehearse(snapshot, rows, scores, run)
-    assert QueueRehearsal().rehearse(snapshot, rows[mixed], scores[mixed], run) == found
+    found = OrderSearch()(RolloutRequest(snapshot, rows, scores, run))
+    assert OrderSearch()(RolloutRequest(snapshot, rows[mixed], scores[mixed], run)) == found
 
 
 def test_when_the_time_is_up_the_best_so_far_counts():
@@ -347,11 +354,11 @@ def test_when_the_time_is_up_the_best_so_far_counts():
     snapshot, rows, run = seen(simulation)
     scores = np.random.default_rng(5).normal(size=len(rows))
     left = iter([True] * 4 + [False] * 100)
-    found = QueueRehearsal(time_left=lambda: next(left)).rehearse(snapshot, rows, scores, run)
-    # The policy's own order: 1 play to find who fits nowhere, 1 to judge it; and 4 moves.
-    assert found.plays == 2 + 4
-    none = QueueRehearsal(time_left=lambda: False).rehearse(snapshot, rows, scores, run)
-    assert (none.plays, none.moved) == (2, None)
+    found = OrderSearch(time_left=lambda: next(left))(RolloutRequest(snapshot, rows, scores, run))
+    # The policy's own order: 1 rollout to find unplaceable jobs, 1 for its cost; and 4 candidates.
+    assert found.rollouts == 2 + 4
+    none = OrderSearch(time_left=lambda: False)(RolloutRequest(snapshot, rows, scores, run))
+    assert (none.rollouts, none.moved) == (2, None)
 
 
 # --- odd queues
@@ -360,7 +367,7 @@ def test_when_the_time_is_up_the_best_so_far_counts():
 @pytest.mark.parametrize("count", [0, 1])
 def test_with_fewer_than_two_jobs_there_is_nothing_to_try(count):
     snapshot, rows, run = seen(busy())
-    assert QueueRehearsal().rehearse(snapshot, rows[:count], np.zeros(count), run) is None
+    assert OrderSearch()(RolloutRequest(snapshot, rows[:count], np.zeros(count), run)) is None
 
 
 def test_jobs_that_can_never_start_weigh_nothing_and_keep_nobody_from_starting():
@@ -372,48 +379,52 @@ def test_jobs_that_can_never_start_weigh_nothing_and_keep_nobody_from_starting()
     gpus[some] = 5000
     odd = replace(snapshot, jobs=replace(snapshot.jobs, gpus=gpus))
     few = np.setdiff1d(np.arange(len(rows)), np.arange(len(rows))[::7])
-    with_them = QueueRehearsal(slowdown=0.0, margin=0.0, candidates=64).rehearse(odd, rows, scores, run)
-    without = QueueRehearsal(slowdown=0.0, margin=0.0, candidates=64).rehearse(snapshot, rows[few], scores[few], run)
-    assert replace(with_them, plays=without.plays) == without
-    only = QueueRehearsal().rehearse(odd, np.append(some, rows[1]), np.zeros(len(some) + 1), run)
+    with_them = OrderSearch(slowdown=0.0, margin=0.0, candidates=64)(RolloutRequest(odd, rows, scores, run))
+    without = OrderSearch(slowdown=0.0, margin=0.0, candidates=64)(
+        RolloutRequest(snapshot, rows[few], scores[few], run)
+    )
+    assert replace(with_them, rollouts=without.rollouts) == without
+    only = OrderSearch()(RolloutRequest(odd, np.append(some, rows[1]), np.zeros(len(some) + 1), run))
     assert only is None, "one job that can start, and jobs that cannot, are nothing to order"
-    strict = QueueRehearsal(settings=SimulationSettings(backfill=Backfill.NONE), slowdown=0.0)
+    strict = OrderSearch(settings=SimulationSettings(backfill=Backfill.NONE), slowdown=0.0)
     blocking = np.where(np.isin(rows, some), 10.0, scores)
-    assert strict.rehearse(odd, rows, blocking, run) == strict.rehearse(snapshot, rows[few], scores[few], run)
+    assert strict(RolloutRequest(odd, rows, blocking, run)) == strict(
+        RolloutRequest(snapshot, rows[few], scores[few], run)
+    )
 
 
 def test_nodes_that_may_take_no_job_take_none():
     simulation = busy()
     snapshot, rows, run = seen(simulation)
     drained = replace(snapshot, nodes=replace(snapshot.nodes, usable=np.arange(len(snapshot.nodes)) < 2))
-    play = theatre(drained, rows, run)
-    play.play(play.order)
-    jobs = play._stage.jobs[: len(rows)]
-    nodes = {int(node) for job in jobs for node in play._stage.given_node[job["slot"] : job["slot"] + job["on"]]}
+    made = rollouts(drained, rows, run)
+    made.run(made.own)
+    jobs = made._state.jobs[: len(rows)]
+    nodes = {int(node) for job in jobs for node in made._state.given_node[job["slot"] : job["slot"] + job["on"]]}
     assert nodes == {0, 1}
     dark = replace(snapshot, nodes=replace(snapshot.nodes, usable=np.zeros(len(snapshot.nodes), dtype=np.bool_)))
-    assert QueueRehearsal().rehearse(dark, rows, np.arange(len(rows), dtype=np.float64), run) is None
+    assert OrderSearch()(RolloutRequest(dark, rows, np.arange(len(rows), dtype=np.float64), run)) is None
 
 
-def test_an_empty_cluster_and_jobs_without_a_limit_are_played_too():
+def test_an_empty_cluster_and_jobs_without_a_limit_are_simulated_too():
     shape = cluster([2])
     jobs = jobs_of([0.0, 0.0, 0.0], [300.0, 50.0, 20.0], [2, 1, 1])
     simulation = Simulation(shape, jobs, given([np.inf, np.inf, 30.0]))
     snapshot = simulation.snapshot()
     assert len(snapshot.jobs) == 0
-    simulation.run(Told(np.arange(3.0)), until=0.0)
+    simulation.run(FixedKeys(np.arange(3.0)), until=0.0)
     snapshot, rows, _ = seen(simulation)
     run = np.full(len(snapshot.jobs), UNLIMITED_RUN_TIME)
-    found = QueueRehearsal().rehearse(snapshot, rows, -run[rows] - np.arange(len(rows)), run)
+    found = OrderSearch()(RolloutRequest(snapshot, rows, -run[rows] - np.arange(len(rows)), run))
     assert np.isfinite([found.cost, found.best]).all()
 
 
-def test_the_served_plan_puts_the_moved_job_where_the_rehearsal_wants_it_and_the_queue_gets_shorter():
+def test_the_served_plan_puts_the_moved_job_where_the_search_wants_it_and_the_queue_gets_shorter():
     ranker = PlanRanker(by_name("fifo"), Config(placement=PlacementSection(apply=PlacementApply.OFF)))
     waits = []
-    for rehearsal in (None, QueueRehearsal()):
+    for search in (None, OrderSearch()):
         simulation = busy()
-        ranker.rehearsal = rehearsal
+        ranker.search = search
         simulation.run(ranker)
         waits.append(float((simulation.start - simulation.jobs.submit_time).mean()))
     assert waits[1] < 0.95 * waits[0]
@@ -426,32 +437,38 @@ def test_uncertain_run_times_are_drawn_the_same_each_time_and_about_the_expected
     simulation = busy()
     snapshot, rows, run = seen(simulation)
     scores = np.random.default_rng(5).normal(size=len(rows))
-    rehearsal = QueueRehearsal(samples=6)
-    found = rehearsal.rehearse(snapshot, rows, scores, run, spread=1.0)
-    assert found == rehearsal.rehearse(snapshot, rows, scores, run, spread=1.0)
-    assert found != QueueRehearsal().rehearse(snapshot, rows, scores, run, spread=0.0)
-    # The policy's own order: 1 play to find who fits nowhere, 6 to judge it; 15 moves with half of the sets, 4 with all.
-    assert found.plays == 1 + 6 + 15 * 3 + 4 * 3
+    search = OrderSearch(samples=6)
+    found = search(RolloutRequest(snapshot, rows, scores, run, spread=1.0))
+    assert found == search(RolloutRequest(snapshot, rows, scores, run, spread=1.0))
+    assert found != OrderSearch()(RolloutRequest(snapshot, rows, scores, run, spread=0.0))
+    # The policy's own order: 1 rollout to find unplaceable jobs, 6 for its cost; 15 candidates in half of the
+    # scenarios, 4 in all.
+    assert found.rollouts == 1 + 6 + 15 * 3 + 4 * 3
     # One set is the expected one, and an odd number is as many as asked for.
-    one = QueueRehearsal(samples=1)
-    assert one.rehearse(snapshot, rows, scores, run, spread=1.0) == one.rehearse(snapshot, rows, scores, run)
-    assert QueueRehearsal(samples=3).rehearse(snapshot, rows, scores, run, spread=1.0).plays == 1 + 3 + 15 * 2 + 4 * 1
+    one = OrderSearch(samples=1)
+    assert one(RolloutRequest(snapshot, rows, scores, run, spread=1.0)) == one(
+        RolloutRequest(snapshot, rows, scores, run)
+    )
+    assert (
+        OrderSearch(samples=3)(RolloutRequest(snapshot, rows, scores, run, spread=1.0)).rollouts
+        == 1 + 3 + 15 * 2 + 4 * 1
+    )
     # Nearly certain is certain.
-    assert QueueRehearsal().rehearse(snapshot, rows, scores, run, spread=0.05) == QueueRehearsal().rehearse(
-        snapshot, rows, scores, run
+    assert OrderSearch()(RolloutRequest(snapshot, rows, scores, run, spread=0.05)) == OrderSearch()(
+        RolloutRequest(snapshot, rows, scores, run)
     )
 
 
 def test_drawn_run_times_keep_to_limits_and_running_jobs_outlast_what_they_have_run():
     simulation = busy()
     snapshot, rows, run = seen(simulation)
-    state, n = stage(snapshot, rows, run), len(rows)
+    state, n = initial_state(snapshot, rows, run), len(rows)
     every = np.concatenate((rows, snapshot.jobs.running))
     expected = np.minimum(snapshot.jobs.time_limit[every], 1e5) / 30.0
     drawn = []
     times = np.full(len(snapshot.jobs), np.nan)
     times[every] = expected
-    for after in _turned_out(state, snapshot.jobs, rows, times, 0.8, 40):
+    for after in sampled_scenarios(state, snapshot.jobs, rows, times, 0.8, 40):
         jobs, running = after.jobs[:n], after.jobs[n:]
         assert (jobs["run"] >= 1.0).all()
         assert (jobs["run"] <= jobs["limit"]).all()

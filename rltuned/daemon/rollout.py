@@ -1,10 +1,11 @@
-"""The queue played ahead (`rltuned.simulate.rehearsal`) beside the daemon: in a process of its own, which may fail.
+"""The rollout search (`rltuned.simulate.search`) beside the daemon: in a process of its own, which may fail.
 
-Numba and LLVM take more memory than all the rest of the daemon, and the kernel takes seconds to load, or half a minute to
-compile where no cache has it. So the daemon has one worker process: it is started by the first cycle that wants it, gets what
-it needs of each snapshot, and answers in time or is killed. Whatever becomes of it, the cycle goes on with the policy's order.
+Numba and LLVM take more memory than all the rest of the daemon, and the kernel takes seconds to load, or half a minute
+to compile where no cache has it. So the daemon has one worker process: it is started by the first cycle that wants it,
+gets what it needs of each snapshot, and answers in time or is killed. Whatever becomes of it, the cycle goes on with
+the policy's order.
 
-Commands that decide once have the same without a process: `Here`.
+Commands that decide once have the same without a process: `InProcessSearch`.
 """
 
 import contextlib
@@ -23,33 +24,33 @@ from pathlib import Path
 from typing import Final, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from rltuned.cluster.tables import Category, Floats, Snapshot
-from rltuned.config import RehearsalSection
-from rltuned.daemon.checks import rehearsal_remedy
+from rltuned.cluster.tables import Category
+from rltuned.config import RolloutSection
+from rltuned.daemon.checks import rollout_remedy
 from rltuned.daemon.clock import Clock, SystemClock
 from rltuned.daemon.logs import Log
-from rltuned.daemon.metrics import Metrics, RehearsalOutcome
-from rltuned.decide.rehearsal import Foresees, Lately, Rehearsal, Rehearsed
+from rltuned.daemon.metrics import Metrics, SearchOutcome
+from rltuned.decide.predictions import PredictsRunTimes
+from rltuned.decide.rollout import RolloutRequest, RolloutResult, RolloutSearch, Rows
 from rltuned.errors import ConfigError
 from rltuned.policy import Policy
 
-Rows = npt.NDArray[np.intp]
 Pipe = Connection
 Find = Callable[[str], object]
 
 GRACE: Final = 2.0
-"""Seconds beyond the time limit: a play that began in time may end, and the way there and back."""
+"""Seconds beyond the time limit: for a rollout that began in time, and for the way there and back."""
 WARM: Final = 300.0
 """Seconds after which a worker that has not said it is ready is taken for stuck; compiling takes 20 to 40."""
 FIRST_WAIT: Final = 60.0
 LONGEST_WAIT: Final = 900.0
-"""Seconds between the tries to start a worker that keeps failing, doubling; the first failure is tried again at once."""
+"""Seconds between the tries to start a worker that keeps failing, doubling; the first failure is tried again at
+once."""
 NICE: Final = 5
 MEMORY: Final = 384 * 2**20
-"""Bytes of its own that the worker may have (RLIMIT_DATA). With 20,000 pending and 5,000 running jobs it takes 200 MB, and 280
-while it compiles."""
+"""Bytes of its own that the worker may have (RLIMIT_DATA). With 20,000 pending and 5,000 running jobs it takes 200 MB,
+and 280 while it compiles."""
 OOM_FIRST: Final = "1000"
 """Its oom_score_adj(5): where memory is short, the kernel ends the worker and nothing else of the service."""
 READY: Final = "ready"
@@ -59,8 +60,8 @@ KERNELS: Final = "numba"
 """Directory below the state directory where compiled kernels are kept when nothing better is known."""
 
 
-class Rehearsing(Rehearsal, Protocol):
-    """A rehearsal that costs something while it is not asked, and can say why it does not answer."""
+class ManagedSearch(RolloutSearch, Protocol):
+    """A search that costs something while it is not asked, and can say why it does not answer."""
 
     @property
     def trouble(self) -> str:
@@ -75,58 +76,53 @@ def has_numba(find: Find = find_spec) -> bool:
     return find("numba") is not None
 
 
-def check(settings: RehearsalSection, find: Find = find_spec) -> None:
+def check(settings: RolloutSection, find: Find = find_spec) -> None:
     """Refuse what cannot be had.
 
     Raises:
         ConfigError: it is switched on, and Numba is not there.
     """
     if settings.enabled == "on" and not has_numba(find):
-        raise ConfigError(f'rehearsal.enabled = "on" needs Numba: {EXTRA} (or set it to "auto")')
+        raise ConfigError(f'rollout.enabled = "on" needs Numba: {EXTRA} (or set it to "auto")')
 
 
-def wanted(settings: RehearsalSection, policy: Policy, find: Find = find_spec, *, judged: bool = False) -> bool:
-    """Whether this policy's order is rehearsed.
+def wanted(settings: RolloutSection, policy: Policy, find: Find = find_spec, *, judged: bool = False) -> bool:
+    """Whether rollouts are made of this policy's order.
 
     Args:
         settings: of the configuration.
         policy: of this cycle.
         find: finds installed modules.
-        judged: a verdict chose the policy (`policy.name = "auto"`): rules, and Slurm's own order, were judged as they are.
+        judged: a verdict chose the policy (`policy.name = "auto"`): a rule, or Slurm's own order, was judged without.
     """
     every = settings.enabled == "on" and not judged
-    if settings.enabled == "off" or not (every or isinstance(policy, Foresees)):
+    if settings.enabled == "off" or not (every or isinstance(policy, PredictsRunTimes)):
         return False
     return has_numba(find)
 
 
 @dataclass(frozen=True)
-class Request:
-    """What the worker is asked: the arguments of `Rehearsal.rehearse`, and how to play."""
+class SearchTask:
+    """What the worker is asked: the request of a plan, and the settings of the search."""
 
-    settings: RehearsalSection
-    snapshot: Snapshot
-    rows: Rows
-    scores: Floats
-    run_times: Floats
-    spread: float
-    came: Lately | None
+    settings: RolloutSection
+    request: RolloutRequest
 
-    def play(self, clock: Clock) -> Rehearsed | None:
-        """Play it, here and now. The kernel is loaded or compiled where it has not been."""
-        from rltuned.simulate.rehearsal import QueueRehearsal  # noqa: PLC0415 - Numba (see above)
+    def run(self, clock: Clock) -> RolloutResult | None:
+        """Search in this process. The kernel is loaded, or compiled where it has never been."""
+        from rltuned.simulate.search import OrderSearch  # noqa: PLC0415 - Numba (see above)
 
         settings, until = self.settings, clock.monotonic() + self.settings.time_limit
-        rehearsal = QueueRehearsal(
+        search = OrderSearch(
             candidates=settings.candidates,
-            company=settings.company,
+            min_jobs=settings.min_jobs,
             depth=settings.depth,
             slowdown=settings.slowdown,
             margin=settings.margin,
             time_left=lambda: clock.monotonic() < until,
         )
-        found = rehearsal.rehearse(self.snapshot, self.rows, self.scores, self.run_times, self.spread, self.came)
-        # A play in which somebody never starts has no cost, and moves nobody: no answer, then. No record could hold it.
+        found = search(self.request)
+        # Where a job never starts the cost is NaN. Such a result moves no job, and no record could hold it.
         return None if found is None or not math.isfinite(found.cost + found.best) else found
 
 
@@ -134,16 +130,17 @@ def load_kernel(cache: Path) -> None:
     """Load the compiled kernel, or compile it and keep it.
 
     Args:
-        cache: where Numba keeps what it compiles, unless the environment says, or the package's own directory can be written.
+        cache: where Numba keeps what it compiles, unless the environment says, or the package's own directory can be
+        written.
 
     Raises:
         ImportError, OSError, RuntimeError: there is no Numba, or it cannot work here.
     """
     if CACHE not in os.environ and not os.access(Path(__file__).parents[1] / "simulate", os.W_OK):
         os.environ[CACHE] = str(cache)
-    from rltuned.simulate.rehearsal import compile_rehearsal  # noqa: PLC0415 - Numba (see above)
+    from rltuned.simulate.search import compile_rollouts  # noqa: PLC0415 - Numba (see above)
 
-    compile_rehearsal()
+    compile_rollouts()
 
 
 def work(pipe: Pipe, cache: Path) -> None:
@@ -163,11 +160,11 @@ def work(pipe: Pipe, cache: Path) -> None:
     pipe.send(READY)
     while True:
         try:
-            request: Request = pipe.recv()
+            task: SearchTask = pipe.recv()
         except EOFError:
             return
         try:
-            answer: Rehearsed | str | None = request.play(clock)
+            answer: RolloutResult | str | None = task.run(clock)
         except Exception as error:  # noqa: BLE001 - the next queue is another one
             answer = f"{type(error).__name__}: {error}"
         pipe.send(answer)
@@ -181,32 +178,39 @@ def confine(memory: int) -> None:
 
 
 def _end_with_the_daemon() -> None:
-    """However the daemon ends, and whatever is being compiled or played meanwhile."""
+    """However the daemon ends, and whatever is being compiled or simulated meanwhile."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
         os._exit(0)
 
 
-def needed(snapshot: Snapshot, rows: Rows, run_times: Floats) -> tuple[Snapshot, Rows, Floats, Rows]:
-    """Only what a rehearsal looks at: these jobs and the running ones, without names of people.
+def needed(request: RolloutRequest) -> tuple[RolloutRequest, Rows]:
+    """Only what rollouts look at: the jobs to order and the running ones, without names of people.
 
     Returns:
-        The small snapshot, the jobs' rows in it, its run times, and for each of its rows the row that it had.
+        The small request, and for each row of its job table the row that it had.
     """
+    snapshot, rows = request.snapshot, request.rows
     keep = np.union1d(rows, snapshot.jobs.running).astype(np.intp)
     jobs = snapshot.jobs.take(keep)
     nothing = Category(np.full(len(keep), -1, dtype=np.int32), ())
     jobs = replace(jobs, user=nothing, account=nothing, reason=nothing)
-    return replace(snapshot, jobs=jobs), np.searchsorted(keep, rows), run_times[keep], keep
+    small = replace(
+        request,
+        snapshot=replace(snapshot, jobs=jobs),
+        rows=np.searchsorted(keep, rows),
+        run_times=request.run_times[keep],
+    )
+    return small, keep
 
 
-class RehearsalProcess:
-    """Satisfies `Rehearsal`: sends the queue to the worker, which it starts, watches and kills. Never raises."""
+class WorkerSearch:
+    """Satisfies `ManagedSearch`: sends the queue to the worker, which it starts, watches and kills. Never raises."""
 
     def __init__(
         self,
-        settings: Callable[[], RehearsalSection],
+        settings: Callable[[], RolloutSection],
         clock: Clock,
         log: Log,
         metrics: Metrics,
@@ -231,7 +235,7 @@ class RehearsalProcess:
 
     @property
     def trouble(self) -> str:
-        """See `Rehearsing`."""
+        """See `ManagedSearch`."""
         return self._why
 
     @property
@@ -241,29 +245,20 @@ class RehearsalProcess:
 
     # --- the cycle's side
 
-    def rehearse(
-        self,
-        snapshot: Snapshot,
-        rows: Rows,
-        scores: Floats,
-        run_times: Floats,
-        spread: float = 0.0,
-        came: Lately | None = None,
-    ) -> Rehearsed | None:
+    def __call__(self, request: RolloutRequest) -> RolloutResult | None:
         """As the protocol says; None whenever there is no answer in time."""
-        if len(rows) < 2 or not self._is_ready():
-            self._metrics.rehearsed(RehearsalOutcome.SKIPPED)
+        if len(request.rows) < 2 or not self._is_ready():
+            self._metrics.searched(SearchOutcome.SKIPPED)
             return None
         settings, began = self._settings(), self._clock.monotonic()
-        small, places, times, keep = needed(snapshot, rows, run_times)
-        request = Request(settings, small, places, scores, times, spread, came)
-        found = self._ask(request, settings.time_limit + GRACE)
+        small, keep = needed(request)
+        found = self._ask(SearchTask(settings, small), settings.time_limit + GRACE)
         if found is None:
             return None
-        self._metrics.rehearsed(_outcome(found), found.plays, found.gain, self._clock.monotonic() - began)
+        self._metrics.searched(_outcome(found), found.rollouts, found.gain, self._clock.monotonic() - began)
         return found.of_table(keep)
 
-    def _ask(self, request: Request, patience: float) -> Rehearsed | None:
+    def _ask(self, task: SearchTask, patience: float) -> RolloutResult | None:
         process, pipe = self._process, self._pipe
         if process is None or pipe is None:
             return None
@@ -278,25 +273,25 @@ class RehearsalProcess:
         watch.daemon = True
         try:
             watch.start()
-            pipe.send(request)
+            pipe.send(task)
             answer = pipe.recv()
         except Exception as error:  # noqa: BLE001 - half a message of a killed worker may be anything
             if late.is_set():
-                self._broken(f"no answer within {patience:g} s", RehearsalOutcome.LATE)
+                self._broken(f"no answer within {patience:g} s", SearchOutcome.LATE)
             else:
-                self._broken(f"the worker is gone ({type(error).__name__})", RehearsalOutcome.FAILED)
+                self._broken(f"the worker is gone ({type(error).__name__})", SearchOutcome.FAILED)
             return None
         finally:
             watch.cancel()
         if isinstance(answer, str):
-            self._failed(answer, RehearsalOutcome.FAILED)
+            self._failed(answer, SearchOutcome.FAILED)
             return None
         if self._failures:
             self._failures, self._why = 0, ""
-            self._log.info("rehearsal.works", sentence="The queue is played ahead again.")
+            self._log.info("rollout.works", sentence="Rollouts work again.")
         if answer is None:
-            self._metrics.rehearsed(RehearsalOutcome.SKIPPED)
-        return answer if isinstance(answer, Rehearsed) else None
+            self._metrics.searched(SearchOutcome.SKIPPED)
+        return answer if isinstance(answer, RolloutResult) else None
 
     def _is_ready(self) -> bool:
         """Whether the worker can be asked. Starts it where there is none, hears whether it is warm; does not wait."""
@@ -312,9 +307,9 @@ class RehearsalProcess:
             return False
         if said == READY:
             self._warm, self._why = True, ""  # how often it failed before stays known until it has answered
-            self._metrics.rehearsal_ready.set(1)
+            self._metrics.rollout_ready.set(1)
             seconds = self._clock.monotonic() - self._began
-            self._log.info("rehearsal.ready", sentence=f"The queue is played ahead from now on ({seconds:.0f} s).")
+            self._log.info("rollout.ready", sentence=f"Rollouts are made from now on ({seconds:.0f} s).")
         elif said is not None:
             self._broken(str(said))
         elif self._clock.monotonic() - self._began > WARM:
@@ -334,18 +329,18 @@ class RehearsalProcess:
                     opened.callback(ours.close)
                     with theirs:
                         process = context.Process(
-                            target=self._target, args=(theirs, self._cache), name="rehearsal", daemon=True
+                            target=self._target, args=(theirs, self._cache), name="rollout", daemon=True
                         )
                         process.start()
                         with contextlib.suppress(OSError):
                             Path(f"/proc/{process.pid}/oom_score_adj").write_text(OOM_FIRST)
                 except (OSError, RuntimeError) as error:
-                    self._failed(f"the worker cannot be started: {error}", RehearsalOutcome.FAILED)
+                    self._failed(f"the worker cannot be started: {error}", SearchOutcome.FAILED)
                     return
                 opened.pop_all()
             self._process, self._pipe, self._warm, self._began = process, ours, False, self._clock.monotonic()
 
-    def _broken(self, why: str, outcome: RehearsalOutcome = RehearsalOutcome.FAILED) -> None:
+    def _broken(self, why: str, outcome: SearchOutcome = SearchOutcome.FAILED) -> None:
         """The worker is of no use any more; another one follows."""
         self._end()
         if self._closed.is_set():
@@ -354,24 +349,24 @@ class RehearsalProcess:
         if self._failures == 1:
             self._start()
 
-    def _failed(self, why: str, outcome: RehearsalOutcome) -> None:
+    def _failed(self, why: str, outcome: SearchOutcome) -> None:
         self._failures += 1
         self._why = why
         wait = FIRST_WAIT * 2.0 ** (self._failures - 2) if self._failures > 1 else 0.0
         self._again = self._clock.monotonic() + min(wait, LONGEST_WAIT)
-        self._metrics.rehearsed(outcome)
+        self._metrics.searched(outcome)
         if self._failures == 1:
             self._log.warning(
-                "rehearsal.failed",
+                "rollout.failed",
                 sentence="The policy's order stands until it works again.",
                 reason=why,
-                remedy=rehearsal_remedy(why),
+                remedy=rollout_remedy(why),
             )
 
     def _end(self) -> None:
         process, pipe = self._process, self._pipe
         self._process, self._pipe, self._warm = None, None, False
-        self._metrics.rehearsal_ready.set(0)
+        self._metrics.rollout_ready.set(0)
         if process is not None:
             process.kill()
             process.join(5.0)
@@ -385,7 +380,7 @@ class RehearsalProcess:
         self._failures, self._why, self._again = 0, "", float("-inf")
 
     def close(self) -> None:
-        """End the worker for good, from any thread; a rehearsal that waits for it returns at once."""
+        """End the worker for good, from any thread; a search that waits for it returns at once."""
         self._closed.set()
         with self._starting:
             process = self._process
@@ -393,44 +388,36 @@ class RehearsalProcess:
             process.kill()
 
 
-class Here:
-    """Satisfies `Rehearsal` in this process, for one cycle in the foreground and for the demonstration. Never raises."""
+class InProcessSearch:
+    """Satisfies `ManagedSearch` in this process: for commands that decide once, and the demonstration. Never raises."""
 
     def __init__(
-        self, settings: Callable[[], RehearsalSection], clock: Clock, log: Log, metrics: Metrics, cache: Path
+        self, settings: Callable[[], RolloutSection], clock: Clock, log: Log, metrics: Metrics, cache: Path
     ) -> None:
-        """As `RehearsalProcess`."""
+        """As `WorkerSearch`."""
         self._settings, self._clock, self._log, self._metrics, self._cache = settings, clock, log, metrics, cache
         self._loaded = False
         self.trouble = ""
 
-    def rehearse(
-        self,
-        snapshot: Snapshot,
-        rows: Rows,
-        scores: Floats,
-        run_times: Floats,
-        spread: float = 0.0,
-        came: Lately | None = None,
-    ) -> Rehearsed | None:
+    def __call__(self, request: RolloutRequest) -> RolloutResult | None:
         """As the protocol says. The first time the kernel is loaded, which the time limit does not count."""
         try:
             if not self._loaded:
                 load_kernel(self._cache)
                 self._loaded = True
             began = self._clock.monotonic()
-            found = Request(self._settings(), snapshot, rows, scores, run_times, spread, came).play(self._clock)
+            found = SearchTask(self._settings(), request).run(self._clock)
         except Exception as error:  # noqa: BLE001 - the policy's order is good enough
             if not self.trouble:
-                self._log.warning("rehearsal.failed", sentence="The policy's order stands.", reason=str(error))
+                self._log.warning("rollout.failed", sentence="The policy's order stands.", reason=str(error))
             self.trouble = f"{type(error).__name__}: {error}"
-            self._metrics.rehearsed(RehearsalOutcome.FAILED)
+            self._metrics.searched(SearchOutcome.FAILED)
             return None
         self.trouble = ""
         if found is None:
-            self._metrics.rehearsed(RehearsalOutcome.SKIPPED)
+            self._metrics.searched(SearchOutcome.SKIPPED)
         else:
-            self._metrics.rehearsed(_outcome(found), found.plays, found.gain, self._clock.monotonic() - began)
+            self._metrics.searched(_outcome(found), found.rollouts, found.gain, self._clock.monotonic() - began)
         return found
 
     def rest(self) -> None:
@@ -440,5 +427,5 @@ class Here:
         """As `rest`."""
 
 
-def _outcome(found: Rehearsed) -> RehearsalOutcome:
-    return RehearsalOutcome.KEPT if found.moved is None else RehearsalOutcome.MOVED
+def _outcome(found: RolloutResult) -> SearchOutcome:
+    return SearchOutcome.KEPT if found.moved is None else SearchOutcome.MOVED

@@ -1,4 +1,4 @@
-"""Workers that misbehave, for `test_rehearse`. Each is started in a process of its own: nothing slow is imported here."""
+"""Workers that misbehave, for `test_rollout`. Each is started in a process of its own: nothing slow is imported here."""
 
 import os
 import time
@@ -49,7 +49,7 @@ def dies_once(pipe: Any, cache: Path) -> None:
 
 def hungry(pipe: Any, cache: Path) -> None:
     """Wants more memory than there is on any machine, a piece at a time."""
-    from rltuned.daemon.rehearse import MEMORY, confine
+    from rltuned.daemon.rollout import MEMORY, confine
 
     confine(MEMORY)
     pipe.send(READY)
@@ -60,13 +60,13 @@ def hungry(pipe: Any, cache: Path) -> None:
 
 
 def complain_or_answer(pipe: Any, complain: bool) -> None:
-    from rltuned.decide.rehearsal import Rehearsed
+    from rltuned.decide.rollout import RolloutResult
 
-    pipe.send("ValueError: odd queue" if complain else Rehearsed(3, 10.0, 10.0, None, None))
+    pipe.send("ValueError: odd queue" if complain else RolloutResult(3, 10.0, 10.0, None, None))
 
 
 def complains_first(pipe: Any, cache: Path) -> None:
-    """Cannot play the first queue, but goes on living."""
+    """Cannot simulate the first queue, but goes on living."""
     pipe.send(READY)
     for complain in (True, True, False):
         pipe.recv_bytes()

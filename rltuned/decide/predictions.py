@@ -1,0 +1,76 @@
+"""Run-time predictions, and how wrong they have been: what a plan and its rollouts expect of run times."""
+
+from dataclasses import dataclass
+from typing import Final, Protocol, runtime_checkable
+
+import numpy as np
+
+from rltuned.cluster.tables import Floats, Ints
+from rltuned.observe.table3 import known_run_times
+from rltuned.policy.base import Policy
+
+LEAST_ENDED: Final = 20
+"""With fewer ended jobs than this, the prediction error is not known."""
+
+UNKNOWN_SPREAD: Final = 1.0
+"""σ of ln(run time / expected) where the prediction error is not known: a factor of e either way, as predictions from
+history err."""
+
+_SHORT: Final = 60.0
+"""Seconds: whether a job takes one second or one minute makes no difference to a plan of hours."""
+
+
+@dataclass(frozen=True)
+class EndedJobs:
+    """Jobs that have ended, (n,) each, seconds."""
+
+    estimate: Floats
+    """What was predicted of them before they ran, as a plan's `estimates`; not NaN."""
+    time_limit: Floats
+    run_time: Floats
+    """What they took."""
+    job_id: Ints
+    gpus: Floats
+    """In all."""
+    cpus: Floats
+    """In all."""
+    began: Floats
+    """Epoch seconds of their starts."""
+
+    def __len__(self) -> int:
+        return len(self.run_time)
+
+
+@dataclass(frozen=True)
+class PredictionError:
+    """How run times differ from what was expected of them."""
+
+    bias: float = 0.0
+    """Mean of ln(run time / expected)."""
+    spread: float = UNKNOWN_SPREAD
+    """Its standard deviation."""
+
+
+def prediction_error(expected: Floats, run_time: Floats) -> PredictionError:
+    """Of ended jobs, (n,) seconds each. The fewer they are, the smaller is the bias; with fewer than `LEAST_ENDED` it
+    is 0 and the spread is `UNKNOWN_SPREAD`.
+    """
+    n = len(run_time)
+    if n < LEAST_ENDED:
+        return PredictionError()
+    error = np.log(np.maximum(run_time, _SHORT) / np.maximum(expected, _SHORT))
+    return PredictionError(float(error.mean()) * n / (n + 2 * LEAST_ENDED), float(error.std()))
+
+
+@runtime_checkable
+class PredictsRunTimes(Protocol):
+    """A policy that knows how estimates and limits relate to run times."""
+
+    def expected_run_time(self, run_time: Floats, time_limit: Floats) -> Floats:
+        """(N,) expected seconds of jobs with the estimate r and the limit L."""
+
+
+def expected_run_times(policy: Policy, estimates: Floats, time_limit: Floats) -> Floats:
+    """(N,) expected seconds of jobs with these estimates (NaN: none) and limits, corrected by a policy that can."""
+    run_times = known_run_times(estimates, time_limit)
+    return policy.expected_run_time(run_times, time_limit) if isinstance(policy, PredictsRunTimes) else run_times

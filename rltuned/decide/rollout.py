@@ -1,0 +1,166 @@
+"""What a plan asks of a rollout search, and what it gets back: the queue simulated forward in several orders
+(docs/rollout.md).
+
+The policy ranks each job by itself. Which of the first few should go first together is a question of how they fit, and
+is answered by trying (a rollout policy: Bertsekas and Castañón, J. Heuristics 1999). That needs a model of Slurm, which
+lives in a higher layer (`rltuned.simulate.search`). A plan takes the search as an argument, and goes without where
+there is none.
+"""
+
+import enum
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.tables import Floats, Ints, Snapshot
+from rltuned.decide.predictions import EndedJobs, PredictionError, expected_run_times, prediction_error
+from rltuned.policy.base import Policy
+
+Rows = npt.NDArray[np.intp]
+
+MOST_RECENT: Final = 64
+"""Jobs that arrivals are sampled from."""
+
+
+class MoveTo(enum.StrEnum):
+    """Where a candidate puts the job that it moves."""
+
+    FIRST = "first"
+    LAST = "last"
+
+
+@dataclass(frozen=True)
+class RecentJobs:
+    """The last jobs that were submitted, pending, running or ended: arrivals are sampled from them. (n,) each, in the
+    order of their submission.
+    """
+
+    job_id: Ints
+    interarrival: Floats
+    """Seconds since the submission before; the first has the mean of the others."""
+    gpus: Floats
+    """In all."""
+    cpus: Floats
+    """In all."""
+    time_limit: Floats
+    expected: Floats
+    """Seconds that each was expected to run."""
+    run_time: Floats
+    """Seconds that it took. Of a job that has not ended: the larger of what is expected and how long it has run."""
+
+    def __len__(self) -> int:
+        return len(self.job_id)
+
+
+@dataclass(frozen=True)
+class RolloutRequest:
+    """A queue in the order of a policy, and what is expected of its run times."""
+
+    snapshot: Snapshot
+    """The cluster as read."""
+    rows: Rows
+    """(n,) pending jobs that the policy has seen, as rows of the job table."""
+    scores: Floats
+    """(n,) of the policy, higher first."""
+    run_times: Floats
+    """(N,) expected run time of every job of the table, running ones included, seconds from its start."""
+    spread: float = 0.0
+    """σ of ln(run time / expected); see `PredictionError`."""
+    recent: RecentJobs | None = None
+    """To sample arrivals from; None: not known."""
+
+
+@dataclass(frozen=True)
+class RolloutResult:
+    """What a rollout search found."""
+
+    rollouts: int
+    """Simulations of the queue, one for each order and scenario; the policy's own order included."""
+    cost: float
+    """Seconds that all simulated jobs together will wait from now on, in the policy's own order."""
+    best: float
+    """The same in the order that was chosen; equal to `cost` when no candidate is better."""
+    moved: int | None
+    """Row in the snapshot's job table of the job to move; None: the policy's order stays."""
+    to: MoveTo | None
+    """Where to."""
+    behind: int | None = None
+    """Row of the job that one moved last comes right behind: the last one that was simulated. None: behind all."""
+
+    @property
+    def gain(self) -> float:
+        """Seconds that the move is expected to save, all simulated jobs together."""
+        return self.cost - self.best
+
+    def of_table(self, rows: Rows) -> "RolloutResult":
+        """The same for a larger job table: `rows` has, for each row of the smaller one, that of the larger."""
+        moved, behind = (None if row is None else int(rows[row]) for row in (self.moved, self.behind))
+        return replace(self, moved=moved, behind=behind)
+
+
+class RolloutSearch(Protocol):
+    """Simulates the queue in the policy's order and in a few others."""
+
+    def __call__(self, request: RolloutRequest) -> RolloutResult | None:
+        """The best order that was found. None: fewer than two jobs can be ordered, or it cannot be done now."""
+
+
+def rollout_request(
+    snapshot: Snapshot, policy: Policy, rows: Rows, scores: Floats, estimates: Floats, ended: EndedJobs | None
+) -> RolloutRequest:
+    """The request of a plan: run times as the policy expects them, corrected by how wrong it has been.
+
+    Args:
+        snapshot: the cluster as read.
+        policy: whose order it is.
+        rows: (n,) pending jobs that it has seen.
+        scores: (n,) what it gave them.
+        estimates: (N,) predicted run times of all jobs of the table, seconds, NaN where there is none.
+        ended: jobs that have ended; None: not known.
+    """
+    before = np.zeros(0) if ended is None else expected_run_times(policy, ended.estimate, ended.time_limit)
+    known = PredictionError() if ended is None else prediction_error(before, ended.run_time)
+    limit = snapshot.jobs.time_limit
+    run_times = expected_run_times(policy, estimates, limit) * np.exp(known.bias)
+    run_times = np.maximum(np.fmin(run_times, limit), 1.0)
+    recent = recent_jobs(snapshot, run_times, ended, before * np.exp(known.bias))
+    return RolloutRequest(snapshot, rows, scores, run_times, known.spread, recent)
+
+
+def recent_jobs(snapshot: Snapshot, run_times: Floats, ended: EndedJobs | None, expected: Floats) -> RecentJobs | None:
+    """The last jobs that were submitted. Of an ended job only its start is known: it stands for the submission. None
+    where there are fewer than two jobs.
+
+    Args:
+        snapshot: the cluster as read.
+        run_times: (N,) expected seconds of every job of its table.
+        ended: jobs that have ended; None: not known.
+        expected: (n,) what those were expected to run.
+    """
+    jobs, now = snapshot.jobs, snapshot.time
+    live = np.concatenate((jobs.pending, jobs.running))
+    submitted = np.fmin(np.nan_to_num(jobs.submit_time[live], nan=now), now)
+    elapsed = np.concatenate((np.zeros(len(jobs.pending)), np.fmax(now - jobs.start_time[jobs.running], 0.0)))
+    taking = np.maximum(run_times[live], elapsed)
+    job_id = jobs.job_id[live]
+    columns = [submitted, jobs.gpus[live], jobs.cpus[live], jobs.time_limit[live], run_times[live], taking]
+    if ended is not None:
+        job_id = np.concatenate((job_id, ended.job_id))
+        past = (ended.began, ended.gpus, ended.cpus, ended.time_limit, expected, ended.run_time)
+        columns = [np.concatenate(both) for both in zip(columns, past, strict=True)]
+    times, gpus, cpus, limit, expects, taken = (column.astype(np.float64) for column in columns)
+    last = np.lexsort((job_id, times))[-MOST_RECENT:]
+    if len(last) < 2:
+        return None
+    interarrival = np.diff(times[last])
+    return RecentJobs(
+        job_id=job_id[last],
+        interarrival=np.concatenate(([interarrival.mean()], interarrival)),
+        gpus=np.maximum(gpus[last], 0.0),
+        cpus=np.maximum(cpus[last], 0.0),
+        time_limit=np.maximum(np.where(np.isnan(limit[last]), np.inf, limit[last]), 1.0),
+        expected=np.maximum(expects[last], 1.0),
+        run_time=np.maximum(taken[last], 1.0),
+    )

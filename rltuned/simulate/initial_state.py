@@ -1,0 +1,199 @@
+"""The simulator's initial state, made of a snapshot: the cluster as it was read, with its running and waiting jobs."""
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.changes import OverSubscribe
+from rltuned.cluster.pools import job_pools
+from rltuned.cluster.tables import Bools, Floats, Ints, JobState, JobTable, Snapshot
+from rltuned.decide.scope import priority_tiers
+from rltuned.observe.supply import exclusive_partitions
+from rltuned.simulate import kernel as k
+from rltuned.simulate.engine import idle_state
+from rltuned.simulate.requests import capacity
+from rltuned.simulate.values import SimulationSettings
+
+Rows = npt.NDArray[np.intp]
+
+_PLENTY: Final = 2**40
+_SLURM: Final = SimulationSettings()
+
+
+def initial_state(
+    snapshot: Snapshot, queue: Rows, run_times: Floats, settings: SimulationSettings = _SLURM, arrivals: int = 0
+) -> k.State:
+    """The cluster as it was read, as a state of the simulator. Its clock starts at 0 when the snapshot was read.
+
+    What a snapshot does not tell is assumed in the simplest way. A job for several partitions waits in the first that
+    it names. A running job that has outlived its expected run time takes half as long again.
+
+    Args:
+        snapshot: the cluster as read.
+        queue: (n,) rows of the waiting jobs that take part, in the order of the plan.
+        run_times: (N,) expected seconds of every job of the table, from its start.
+        settings: of the simulated Slurm.
+        arrivals: rows to keep free for jobs that are assumed to come. They get the partitions and pools of the waiting
+            jobs in turn; what they ask for is written by `scenarios.with_arrivals`.
+
+    Returns:
+        The state. Its job rows are the waiting jobs in the order of `queue`, the running jobs, then the arrivals.
+    """
+    jobs, running, n = snapshot.jobs, snapshot.jobs.running, len(queue)
+    pools = job_pools(snapshot, queue)
+    rows = np.concatenate((queue, running))
+    known = len(rows)
+    records = np.zeros(known + arrivals, dtype=k.JOB)
+    need = np.zeros((len(records), k.DIMENSIONS), dtype=np.int64)
+    records["partition"][:known] = _partitions(snapshot, rows)
+    records["tier"][:n] = priority_tiers(snapshot, queue)
+    records["alone"][:known] = _alone(snapshot, rows)
+    records["limit"][:known] = np.maximum(jobs.time_limit[rows], 1.0)
+    records["run"][:known] = np.minimum(np.maximum(run_times[rows], 1.0), records["limit"][:known])
+    records["submit"][:n] = -np.fmax(snapshot.time - jobs.eligible_time[queue], 0.0)
+    records["pool"][:n] = pools.pool_of
+    for name in ("partition", "tier", "pool"):
+        records[name][known:] = np.resize(records[name][:n], arrivals)
+    records["form"][known:], records["least"][known:], records["submit"][known:] = k.IN_ALL, 1, np.inf
+    records["speed"] = 1.0
+    records["start"], records["end"], records["ends_by"], records["key"] = np.nan, np.nan, np.inf, np.inf
+    most = np.array([min(partition.max_nodes, _PLENTY) for partition in snapshot.partitions] or [1], dtype=np.int64)
+    records["most_nodes"] = most[records["partition"]]
+    size = pools.nodes.sum(axis=1)
+    width = _ask(jobs, queue, size[pools.pool_of], records[:n], need[:n])
+    records["on"][n:known] = np.diff(jobs.node_ptr)[running]
+    slot = np.concatenate(
+        ([0], np.cumsum(np.concatenate((width, records["on"][n:known], size[records["pool"][known:]]))))
+    )
+    records["slot"] = slot[:-1]
+    nodes = snapshot.nodes
+    state = idle_state(
+        records, need, int(slot[-1]), capacity(nodes), nodes.usable, pools.nodes, snapshot.partitions, settings
+    )
+    state.counts[k.NEXT] = known
+    _occupy(state, snapshot, n, int(slot[n]))
+    return state
+
+
+def set_time_left(running: k.Array, left: Floats) -> None:
+    """Let these running jobs go on for so many seconds, but not past their limits."""
+    running["end"] = np.minimum(left, running["ends_by"])
+    running["run"] = running["end"] - running["start"]
+
+
+def heap_by_end(jobs: k.Array) -> k.Array:
+    """(J,) the kernel's heap of running jobs by their ends. A sorted list is a heap."""
+    running = np.flatnonzero(jobs["fate"] == k.RUNNING)
+    order = running[np.lexsort((running, jobs["end"][running]))]
+    heap = np.zeros(len(jobs), dtype=k.END)
+    heap["time"][: len(order)], heap["job"][: len(order)] = jobs["end"][order], order
+    return heap
+
+
+def _occupy(state: k.State, snapshot: Snapshot, pending: int, slot: int) -> None:
+    """Give the running jobs (rows from `pending` on, slots from `slot` on) their nodes and the time they have left."""
+    jobs, nodes, running = snapshot.jobs, snapshot.nodes, snapshot.jobs.running
+    records, room = state.jobs[pending : pending + len(running)], state.amount[k.ROOM]
+    owner = np.repeat(np.arange(len(running)), records["on"])
+    of_running = np.repeat(jobs.state == JobState.RUNNING, np.diff(jobs.node_ptr))
+    held = jobs.node_idx[of_running].astype(np.int64)
+    # What is free of a node, usable or not. Slurm reports all that is allocated of it except local disk.
+    disk = np.bincount(held, weights=jobs.tmp[running][owner], minlength=len(nodes))
+    used = np.stack((nodes.gpus_alloc.sum(axis=1), nodes.cpus_alloc, np.ceil(nodes.mem_alloc), disk), axis=1)
+    state.amount[k.NOW_FREE] = np.maximum(room - np.minimum(used, _PLENTY).astype(np.int64), 0)
+    taken = room - state.amount[k.NOW_FREE]
+    held_by = slice(slot, slot + len(held))
+    state.given_node[held_by] = held
+    state.given[held_by] = _given(jobs, running, owner, held, taken, records["alone"] == k.WHOLE)
+    state.jobs_on[k.NOW_FREE] = np.bincount(held, minlength=len(nodes))
+    state.closed[k.NOW_FREE, held[(records["alone"] != k.SHARED)[owner]]] = True
+    records["fate"] = k.RUNNING
+    records["start"] = np.fmin(jobs.start_time[running] - snapshot.time, 0.0)
+    ends_by = np.nan_to_num(jobs.end_time[running] - snapshot.time, nan=np.inf, posinf=np.inf)
+    records["ends_by"] = np.maximum(ends_by, 0.0)
+    expected, elapsed = records["run"], -records["start"]
+    set_time_left(records, np.where(expected > elapsed, expected - elapsed, 0.5 * np.maximum(elapsed, 1.0)))
+    state.heap[:] = heap_by_end(state.jobs)
+    state.holding[: len(running)] = pending + np.argsort(records["ends_by"], kind="stable")
+    state.counts[k.HEAP] = state.counts[k.HOLDING] = len(running)
+
+
+def _ask(jobs: JobTable, queue: Rows, pool_size: Ints, records: Any, need: Ints) -> Ints:
+    """Write what each waiting job asks for into `records` and `need`. Returns (n,) the most nodes that it may get.
+
+    A job with GPUs per node gets exactly its number of nodes, each with the same share. A job with GPUs in all, or with
+    CPUs that do not divide by its nodes, gets at least its number of nodes.
+    """
+    count = np.maximum(jobs.nodes[queue], 1).astype(np.int64)
+    gpus, cpus = jobs.gpus[queue].astype(np.int64), np.maximum(jobs.cpus[queue], 0).astype(np.int64)
+    mem = np.nan_to_num(np.minimum(jobs.mem[queue], _PLENTY), nan=0.0).astype(np.int64)
+    per_node = np.where(gpus > 0, (jobs.gpus_per_node[queue] > 0) | (gpus <= 1), cpus % count == 0)
+    each = np.where(per_node, count, 1)
+    for column, amount in enumerate((gpus, cpus, mem)):
+        need[:, column] = -(-amount // each)
+    need[:, k.DISK] = np.minimum(jobs.tmp[queue], _PLENTY).astype(np.int64)
+    units = np.maximum(np.where(gpus > 0, gpus, cpus), 1)
+    records["form"] = np.where(per_node, k.PER_NODE, k.IN_ALL)
+    records["least"] = np.where(per_node, count, np.minimum(count, units))
+    return np.where(per_node, count, np.minimum(units, np.maximum(pool_size, 1)))
+
+
+def _given(jobs: JobTable, running: Rows, owner: Rows, held: Ints, taken: Ints, whole: Bools) -> Ints:
+    """(slots, 4) what running jobs hold of each of their nodes: even shares, but never more of a node than is `taken`.
+
+    Slurm does not report the shares of a job whose GPUs are not the same on all of its nodes. What even shares leave of
+    such a node goes, in order, to the jobs on it that got less than they hold. A job that holds whole nodes has all
+    that is taken of them.
+    """
+    on = np.bincount(owner, minlength=len(running))
+    mem = np.nan_to_num(np.minimum(jobs.mem[running], _PLENTY), nan=0.0)
+    total = np.stack((jobs.gpus[running], jobs.cpus[running], mem), axis=1).astype(np.int64)
+    given = np.zeros((len(held), k.DIMENSIONS), dtype=np.int64)
+    given[:, :3] = -(-total // np.maximum(on, 1)[:, None])[owner]
+    given[:, k.DISK] = np.minimum(jobs.tmp[running], _PLENTY).astype(np.int64)[owner]
+    given[whole[owner]] = taken[held[whole[owner]]]
+    order = np.argsort(held, kind="stable")
+    node = held[order]
+    first = np.searchsorted(node, node)  # where the entries of the same node begin
+    for d in range(k.DIMENSIONS):
+        running_sum = np.cumsum(given[order, d])
+        before = np.where(first > 0, running_sum[np.maximum(first - 1, 0)], 0)
+        upto = np.minimum(running_sum - before, taken[node, d])
+        start = np.arange(len(node)) == first
+        given[order, d] = np.diff(upto, prepend=0) * ~start + upto * start
+    for d in range(k.DISK):
+        _make_up(given[:, d], owner, held, total[:, d], taken[:, d])
+    return given
+
+
+def _make_up(given: Ints, owner: Rows, held: Ints, total: Ints, taken: Ints) -> None:
+    """Give what even shares have left of nodes to the jobs on them that hold more in all. For one kind of resource."""
+    have = np.bincount(owner, weights=given, minlength=len(total)).astype(np.int64)
+    if (have >= total).all():
+        return
+    left = taken - np.bincount(held, weights=given, minlength=len(taken)).astype(np.int64)
+    for at in np.flatnonzero((have < total)[owner]):
+        job = owner[at]
+        more = min(int(left[held[at]]), int(total[job] - have[job]))
+        if more > 0:
+            given[at] += more
+            left[held[at]] -= more
+            have[job] += more
+
+
+def _alone(snapshot: Snapshot, rows: Rows) -> Ints:
+    """(n,) with whom a job shares its nodes: SHARED, ISOLATED or WHOLE of the kernel."""
+    jobs = snapshot.jobs
+    exclusive = exclusive_partitions(snapshot)[jobs.partition.codes[rows]]
+    whole = jobs.exclusive[rows] | np.isnan(jobs.mem[rows]) | exclusive
+    isolated = np.array([name == OverSubscribe.NO.value for name in jobs.oversubscribe.names] + [False])
+    return np.where(whole, k.WHOLE, np.where(isolated[jobs.oversubscribe.codes[rows]], k.ISOLATED, k.SHARED))
+
+
+def _partitions(snapshot: Snapshot, rows: Rows) -> Ints:
+    """(n,) partition that a job waits in: the first that it names."""
+    index = {partition.name: at for at, partition in enumerate(snapshot.partitions)}
+    column = snapshot.jobs.partition
+    of = [index.get(name.split(",")[0], 0) for name in column.names]
+    return np.array([*of, 0], dtype=np.int64)[column.codes[rows]]

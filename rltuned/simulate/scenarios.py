@@ -1,0 +1,265 @@
+"""Scenarios, and rollouts in them: a queue simulated to its end in a given order, with sampled run times and arrivals.
+
+A scenario is one set of run times for the waiting and running jobs, and of jobs that are assumed to come (arrivals).
+All candidate orders of a search are simulated in the same scenarios, so that they differ by their order only. Samples
+depend on job ids, not on a random generator: the next cycle, a minute later, samples the same for the jobs that are
+still there.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.tables import Bools, Floats, Ints, JobTable
+from rltuned.decide.rollout import MoveTo, RecentJobs
+from rltuned.simulate import kernel as k
+from rltuned.simulate.engine import setup_of
+from rltuned.simulate.initial_state import Rows, heap_by_end, set_time_left
+from rltuned.simulate.values import BOUND, SimulationSettings
+from rltuned.workload.estimates import uniform
+
+_FIRST: Final = -1.0
+_RARE: Final = 1e-6
+"""Chance below which a run time counts as impossible."""
+_ALIGNED: Final = 64
+"""Bytes: of a cache line, and more than any record of the kernel needs."""
+_CHANGING: Final = (
+    "jobs",
+    "need",
+    "given_node",
+    "given",
+    "heap",
+    "holding",
+    "nodes",
+    "amount",
+    "jobs_on",
+    "closed",
+    "clock",
+    "counts",
+)
+"""State that a rollout changes, or that differs between scenarios. It is copied back before the next rollout."""
+
+
+class Scenario(NamedTuple):
+    """One set of run times and arrivals: the parts of the simulator's state that depend on them."""
+
+    jobs: k.Array
+    """(J,) records of the kernel."""
+    heap: k.Array
+    """(J,) the running jobs by their ends."""
+    need: k.Array
+    """(J, 4) what each job asks for."""
+
+
+class Cost(NamedTuple):
+    """Of an order, all jobs together; (scenarios,) each."""
+
+    wait: Floats
+    """Seconds of waiting from now on."""
+    slowdown: Floats
+    """Bounded slowdowns."""
+
+    def plus(self, other: "Cost") -> "Cost":
+        """In the scenarios of both."""
+        return Cost(np.append(self.wait, other.wait), np.append(self.slowdown, other.slowdown))
+
+
+def expected_scenario(state: k.State) -> Scenario:
+    """The initial state as it is: every job runs for its expected run time."""
+    return Scenario(state.jobs, state.heap, state.need)
+
+
+def sampled_scenarios(
+    state: k.State, jobs: JobTable, queue: Rows, run_times: Floats, spread: float, samples: int
+) -> list[Scenario]:
+    """Scenarios with run times sampled around the expected ones. A running job takes longer than it has run so far.
+
+    A sampled run time is the expected one times a log-logistic factor: like a log-normal factor of that spread, but the
+    distribution of what is left of a running job has a closed form. The samples of each job are spread evenly over its
+    distribution (Latin hypercube: McKay, Beckman and Conover, Technometrics 1979), and so are those of the first half.
+
+    Args:
+        state: of `initial_state`.
+        jobs: the job table.
+        queue: (n,) rows of the waiting jobs, as `state` has them.
+        run_times: (N,) expected seconds of every job of the table.
+        spread: σ of ln(run time / expected).
+        samples: number of scenarios.
+    """
+    rows, pending = np.concatenate((queue, jobs.running)), len(queue)
+    known = len(rows)  # behind them are the arrivals
+    expected = np.maximum(run_times[rows], 1.0)
+    elapsed = np.maximum(-state.jobs["start"][:known], 0.0)
+    elapsed[:pending] = 0.0
+    scale = spread * np.sqrt(3.0) / np.pi
+    over = np.where(elapsed > 0.0, elapsed / expected, 0.0) ** (1.0 / scale)
+    ended = over / (1.0 + over)
+    ended[over == np.inf] = 1.0
+    scenarios = []
+    for quantile in _quantiles(jobs.job_id[rows], samples):
+        level = ended + (1.0 - ended) * quantile
+        taken = expected * (level / np.maximum(1.0 - level, _RARE)) ** scale
+        records = state.jobs.copy()
+        records["run"][:pending] = np.clip(taken[:pending], 1.0, records["limit"][:pending])
+        set_time_left(records[pending:known], np.maximum(taken - elapsed, 1.0)[pending:])
+        scenarios.append(Scenario(records, heap_by_end(records), state.need))
+    return scenarios
+
+
+def with_arrivals(
+    scenarios: Sequence[Scenario], state: k.State, recent: RecentJobs, gpu_seconds: Floats
+) -> list[Scenario]:
+    """Adds arrivals to each scenario, sampled from recent jobs. The sample depends on the job ids only, so it is the
+    same in every cycle.
+
+    An arrival asks for GPUs or CPUs in all, of any nodes of its pool. It is queued behind the waiting jobs that are
+    expected to need less than it.
+
+    Args:
+        scenarios: of the waiting and running jobs.
+        state: of `initial_state`, with rows for the arrivals.
+        recent: jobs to sample from.
+        gpu_seconds: (n,) expected run time times `size` of each waiting job.
+    """
+    first = int(state.counts[k.NEXT])
+    most = _pool_totals(state)[state.jobs["pool"][first:]]
+    places = np.searchsorted(np.sort(gpu_seconds), recent.expected * size(recent.gpus, recent.cpus), side="right") - 0.5
+    joined = []
+    for number, scenario in enumerate(scenarios):
+        chosen = np.argsort(uniform(recent.job_id ^ (number << 40), 0, 3), kind="stable")[: len(most)]
+        records, need = scenario.jobs.copy(), scenario.need.copy()
+        arrivals = records[first:]
+        limit = recent.time_limit[chosen]
+        arrivals["submit"] = np.cumsum(recent.interarrival[chosen])
+        arrivals["limit"], arrivals["run"] = limit, np.minimum(recent.run_time[chosen], limit)
+        arrivals["fixed"] = places[chosen]
+        need[first:, k.GPU] = np.minimum(recent.gpus[chosen].astype(np.int64), most[:, k.GPU])
+        need[first:, k.CPU] = np.minimum(recent.cpus[chosen].astype(np.int64), most[:, k.CPU])
+        joined.append(Scenario(records, scenario.heap, need))
+    return joined
+
+
+def size(gpus: npt.NDArray[Any], cpus: npt.NDArray[Any]) -> Floats:
+    """(n,) GPUs in all; of a job without GPUs, its CPUs."""
+    return np.where(gpus > 0, gpus, np.maximum(cpus, 1)).astype(np.float64)
+
+
+def _pool_totals(state: k.State) -> Ints:
+    """(L, 4) what the usable nodes of each pool have in all."""
+    usable, pools = state.nodes["usable"], len(state.pool_ptr) - 1
+    of_pool = np.repeat(np.arange(pools), np.diff(state.pool_ptr))
+    most = np.zeros((pools, k.DIMENSIONS), dtype=np.int64)
+    np.add.at(most, of_pool, state.amount[k.ROOM][state.pool_nodes] * usable[state.pool_nodes, None])
+    return most
+
+
+def _quantiles(job_id: Ints, samples: int) -> Floats:
+    """(samples, n) where in its distribution each job is, 0 to 1: each sample in another stratum, in random order."""
+    half = (samples + 1) // 2
+    keys = (job_id ^ np.arange(half)[:, None] * 2**40).ravel()
+    order = np.argsort(uniform(keys, 0, 1).reshape(half, -1), axis=0)
+    upper = uniform(keys, 0, 2).reshape(half, -1) < 0.5
+    strata = np.concatenate((2 * order + upper, 2 * order + ~upper))
+    return (strata[:samples] + 0.5) / (2 * half)
+
+
+class Rollouts:
+    """Simulates one queue to its end, in any order, in each of its scenarios.
+
+    This is Python around the kernel's `advance`, not a compiled function of its own. A compiled one would not be
+    faster, and it would keep an old kernel: Numba's cache looks at one source file for each function.
+    """
+
+    def __init__(
+        self, queue: Rows, state: k.State, settings: SimulationSettings, scenarios: Sequence[Scenario]
+    ) -> None:
+        """Args:
+        queue: (n,) rows of the snapshot's waiting jobs, as `state` has them.
+        state: of `initial_state`; it is not changed.
+        settings: of the simulated Slurm.
+        scenarios: to simulate in.
+        """
+        self.queue, self.scenarios, self.count = queue, len(scenarios), 0
+        """`count`: rollouts made so far, one for each order and scenario."""
+        self._setup, self._pending = setup_of(settings), len(queue)
+        self._tier = -state.jobs["tier"][: len(queue)]
+        first_arrival = int(state.counts[k.NEXT])
+        self._counted = np.concatenate((np.arange(len(queue)), np.arange(first_arrival, len(state.jobs))))
+        # All that rollouts change lies in one piece of memory, so that one copy restores it.
+        self._memory, changing = _in_one_piece([getattr(state, name) for name in _CHANGING])
+        others = {name: column.copy() for name, column in state._asdict().items() if name not in _CHANGING}
+        self._state = k.State(**others, **dict(zip(_CHANGING, changing, strict=True)))
+        self._initial = []
+        for scenario in scenarios:
+            self._state.jobs[...], self._state.heap[...], self._state.need[...] = scenario
+            self._initial.append(self._memory.copy())
+        self.own = np.arange(len(queue), dtype=np.float64)
+        """(n,) keys of the policy's own order."""
+
+    def moved(self, at: int, to: MoveTo) -> Floats:
+        """(n,) keys of the own order with the job at `at` moved first or last."""
+        keys = self.own.copy()
+        keys[at] = _FIRST if to is MoveTo.FIRST else len(keys)
+        return keys
+
+    def last_of_tier(self, at: int) -> int | None:
+        """Row of the last other job in the tier of the job at `at`, which comes right behind it when it is moved last.
+        None: it is alone in its tier.
+        """
+        same = np.flatnonzero(self._tier == self._tier[at])
+        same = same[same != at]
+        return int(self.queue[same[-1]]) if len(same) else None
+
+    def run(self, keys: Floats, first: int = 0, last: int | None = None) -> Cost:
+        """Simulate the queue in the order of its keys, smallest first within a tier, in the scenarios from `first` to
+        before `last`. The cost is NaN where a job does not start.
+        """
+        s, n = self._state, self._pending
+        jobs = s.jobs[:n]
+        order = np.lexsort((keys, self._tier))
+        scenarios = self._initial[first:last]
+        cost = Cost(np.zeros(len(scenarios)), np.zeros(len(scenarios)))
+        self.count += len(scenarios)
+        for at, initial in enumerate(scenarios):
+            self._memory[...] = initial
+            jobs["key"] = jobs["fixed"] = keys
+            s.queue[:n] = order
+            s.counts[k.QUEUED] = n
+            k.something_changed(s, self._setup)
+            k.advance(s, self._setup, np.inf, ranked=True, fixed=True, ages=False, at_once=False)
+            counted = s.jobs[self._counted]
+            start, submit, run = counted["start"], counted["submit"], counted["run"]
+            cost.wait[at] = (start - np.maximum(submit, 0.0)).sum()
+            cost.slowdown[at] = np.maximum(1.0, (start - submit + run) / np.maximum(run, BOUND)).sum()
+        return cost
+
+    def candidates(self, count: int) -> list[tuple[int, MoveTo]]:
+        """The first `count` jobs, each moved first and last where that can make a difference. Reads the last rollout,
+        which must have been of the own order.
+        """
+        at_once, last = self._state.jobs["start"][: self._pending] <= 0.0, self._pending - 1
+        possible = []
+        for at in range(min(count, self._pending)):
+            # A job that starts now anyway gains nothing by going first.
+            possible += [(at, MoveTo.FIRST)] if at > 0 and not at_once[at] else []
+            possible += [(at, MoveTo.LAST)] if at < last else []
+        return possible
+
+    @property
+    def unplaceable(self) -> Bools:
+        """(n,) jobs that the last rollout has not started."""
+        return np.isnan(np.asarray(self._state.jobs["start"][: self._pending], dtype=np.float64))
+
+
+def _in_one_piece(columns: Sequence[k.Array]) -> tuple[npt.NDArray[np.uint8], list[k.Array]]:
+    """Memory with a copy of all columns, and the copies."""
+    ends = np.cumsum([-(-column.nbytes // _ALIGNED) * _ALIGNED for column in columns])
+    memory = np.zeros(int(ends[-1]) + _ALIGNED, dtype=np.uint8)
+    memory = memory[-memory.ctypes.data % _ALIGNED :][: int(ends[-1])]
+    copies = []
+    for column, start in zip(columns, [0, *ends[:-1].tolist()], strict=True):
+        copies.append(memory[start : start + column.nbytes].view(column.dtype).reshape(column.shape))
+        copies[-1][...] = column
+    return memory, copies

@@ -1,0 +1,527 @@
+"""The rollout worker: it answers as the simulator does, and whatever becomes of it, cycles go on."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import structlog
+from structlog.testing import capture_logs
+from unit.daemon import faulty_workers
+from unit.daemon.model_slurm import ModelSlurm, VirtualClock
+
+from rltuned.cluster.build import job_table, node_table
+from rltuned.cluster.changes import History, OverSubscribe
+from rltuned.cluster.tables import JobState, Partition, Snapshot
+from rltuned.config import Config, CycleSection, PolicySection, RolloutSection, Stage, StateSection, resolve
+from rltuned.daemon import record
+from rltuned.daemon import rollout as module
+from rltuned.daemon.checks import Severity, rollout
+from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.loop import CycleOutcome, Daemon
+from rltuned.daemon.metrics import Metrics, SearchOutcome
+from rltuned.daemon.planning import Planning
+from rltuned.daemon.rollout import CACHE, READY, InProcessSearch, SearchTask, WorkerSearch, check, needed, wanted, work
+from rltuned.decide.rollout import MoveTo, RolloutRequest, RolloutResult, recent_jobs
+from rltuned.errors import ConfigError
+from rltuned.policy import by_name, files
+from rltuned.simulate.search import OrderSearch
+
+NOW = 1_000_000.0
+
+
+def nowhere(_name):
+    return None
+
+
+def queue(pending=12, seed=2):
+    """A request for a full cluster: running jobs first, pending ones, then others."""
+    rng = np.random.default_rng(seed)
+    n = 4 + pending + 3
+    state = np.array([JobState.RUNNING] * 4 + [JobState.PENDING] * pending + [JobState.OTHER] * 3, dtype=np.int8)
+    running = state == JobState.RUNNING
+    jobs = job_table(
+        n,
+        job_id=np.arange(101, 101 + n),
+        state=state,
+        user=[f"user{k}" for k in range(n)],
+        account="physics",
+        partition="gpu",
+        gpus=np.where(running, 4, rng.choice([1, 2, 4], n)),
+        cpus=4,
+        mem=1000.0,
+        time_limit=7200.0,
+        eligible_time=NOW - 600.0,
+        submit_time=NOW - 600.0,
+        start_time=np.where(running, NOW - 300.0, np.nan),
+        end_time=np.where(running, NOW + 6900.0, np.nan),
+        priority=1000,
+        held_nodes=[[k] if k < 4 else [] for k in range(n)],
+    )
+    names = [f"n{k}" for k in range(4)]
+    nodes = node_table(names, ("a100",), 4, gpus_alloc=4, cpus_alloc=4, mem_alloc=1000.0)
+    gpu = Partition("gpu", np.arange(4, dtype=np.int32), True, 1, OverSubscribe.NO, 1, np.inf)
+    times = np.maximum(rng.lognormal(6.0, 1.2, n), 60.0)
+    return RolloutRequest(Snapshot(NOW, (24, 11), jobs, nodes, (gpu,)), jobs.pending, rng.normal(size=pending), times)
+
+
+class Desk:
+    """A search with a worker, and what it said and counted."""
+
+    def __init__(self, directory, target=work, **settings):
+        self.settings = RolloutSection(**settings)
+        self.clock, self.metrics = VirtualClock(NOW), Metrics()
+        self.log = structlog.get_logger()
+        self.search = WorkerSearch(
+            lambda: self.settings, self.clock, self.log, self.metrics, directory / "note", target
+        )
+
+    def ask(self, asked=None):
+        return self.search(asked or queue())
+
+    def until(self, condition):
+        """Ask until it is so, what was answered last."""
+        deadline = time.monotonic() + 300.0
+        while True:
+            answer = self.ask()
+            if condition(answer):
+                return answer
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def until_warm(self):
+        return self.until(lambda _: self.search._warm)
+
+    def count(self, outcome):
+        return self.metric("rollout_searches_total", {"outcome": outcome.value})
+
+    def metric(self, name, labels=None):
+        return self.metrics.registry.get_sample_value(f"rltuned_{name}", labels or {})
+
+
+@pytest.fixture
+def desk(tmp_path):
+    desks = []
+
+    def start(target=work, **settings):
+        desks.append(Desk(tmp_path, target, **settings))
+        return desks[-1]
+
+    yield start
+    for one in desks:
+        one.search.close()
+        one.search.rest()
+
+
+@pytest.fixture
+def logs():
+    with capture_logs() as entries:
+        yield entries
+
+
+def gone(process):
+    """Whether it ends soon."""
+    deadline = time.monotonic() + 60.0
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.01)
+    return False
+
+
+# --- the worker
+
+
+def test_the_worker_answers_what_the_simulator_answers_here_and_moves_the_same_job(desk, logs):
+    site = desk(candidates=6, slowdown=0.5, time_limit=30.0)
+    assert site.ask() is None, "nobody waits for the worker to get warm"
+    found = site.until(lambda answer: answer is not None)
+    asked = queue()
+    assert found == OrderSearch(candidates=6, slowdown=0.5)(asked)
+    assert found.moved in asked.rows
+    assert found.rollouts == 13
+    # A reload counts from the next cycle on.
+    site.settings = RolloutSection(candidates=1, margin=0.9, time_limit=30.0)
+    kept = site.ask()
+    assert (kept.rollouts, kept.moved) == (3, None)
+    assert (site.count(SearchOutcome.MOVED), site.count(SearchOutcome.KEPT)) == (1, 1)
+    assert (site.metric("rollouts_total"), site.metric("rollout_ready")) == (16, 1)
+    assert site.metric("rollout_gain_seconds_total") == pytest.approx(found.gain)
+    # So few jobs are simulated with arrivals, sampled from recent jobs; the worker gets them.
+    recent = recent_jobs(asked.snapshot, asked.run_times, None, np.zeros(0))
+    site.settings = RolloutSection(candidates=1, margin=0.9, min_jobs=16, time_limit=30.0)
+    among = site.ask(replace(asked, recent=recent))
+    direct = OrderSearch(candidates=1, margin=0.9, min_jobs=16)
+    assert among == direct(replace(asked, recent=recent))
+    assert among.cost > found.cost
+    assert site.ask(replace(asked, rows=asked.rows[:1], scores=asked.scores[:1])) is None
+    assert [entry["event"] for entry in logs] == ["rollout.ready"]
+    worker = site.search.worker
+    site.search.close()
+    assert gone(worker)
+    assert site.ask() is None
+    assert site.search.worker is None, "closed is closed"
+
+
+def test_a_worker_that_wants_too_much_memory_dies_alone(desk, logs):
+    site = desk(faulty_workers.hungry, time_limit=30.0)
+    site.until(lambda _: site.count(SearchOutcome.FAILED) >= 1)
+    (failed,) = [entry for entry in logs if entry["event"] == "rollout.failed"]
+    assert failed["reason"].startswith("the worker is gone")
+
+
+def test_the_worker_is_confined_and_the_first_to_go_where_memory_is_short(desk):
+    site = desk()
+    site.until_warm()
+    about = Path(f"/proc/{site.search.worker}")
+    (data,) = [line.split() for line in (about / "limits").read_text().splitlines() if "data size" in line]
+    assert data[3:5] == [str(module.MEMORY), str(module.MEMORY)]
+    assert (about / "oom_score_adj").read_text().strip() == "1000"
+
+
+def test_only_what_is_needed_is_sent_and_rows_are_told_back_in_the_callers_numbers(desk, monkeypatch):
+    whole = queue()
+    few, snapshot = whole.rows[[7, 2, 5]], whole.snapshot
+    asked = replace(whole, rows=few, scores=np.zeros(3))
+    small, keep = needed(asked)
+    jobs, places = small.snapshot.jobs, small.rows
+    assert jobs.job_id.tolist() == [101, 102, 103, 104, *sorted(snapshot.jobs.job_id[few].tolist())]
+    assert (jobs.job_id[places] == snapshot.jobs.job_id[few]).all()
+    assert (keep[places] == few).all()
+    assert (small.run_times == whole.run_times[keep]).all()
+    assert (jobs.user.names, jobs.account.names, jobs.reason.names) == ((), (), ())
+    site = desk()
+    monkeypatch.setattr(site.search, "_is_ready", lambda: True)
+    monkeypatch.setattr(site.search, "_ask", lambda *_: RolloutResult(5, 9.0, 4.0, int(places[0]), MoveTo.LAST))
+    assert site.ask(asked).moved == few[0]
+    back = RolloutResult(5, 9.0, 4.0, int(places[0]), MoveTo.LAST, int(places[2]))
+    monkeypatch.setattr(site.search, "_ask", lambda *_: back)
+    answer = site.ask(asked)
+    assert (answer.moved, answer.behind) == (few[0], few[2])
+    monkeypatch.setattr(site.search, "_ask", lambda *_: RolloutResult(5, 9.0, 9.0, None, None))
+    assert site.ask(asked) == RolloutResult(5, 9.0, 9.0, None, None)
+
+
+def test_the_time_limit_ends_the_search_and_the_best_so_far_counts():
+    clock = VirtualClock(NOW)
+    task = SearchTask(RolloutSection(candidates=6, time_limit=5.0), queue())
+    monotonic = clock.monotonic
+    clock.monotonic = lambda: (clock.sleep(2.0), monotonic())[1]  # each look at the clock takes two seconds
+    assert task.run(clock).rollouts == 4
+    assert task.run(VirtualClock(NOW)).rollouts == 13
+
+
+def test_when_the_daemon_is_killed_its_worker_ends_whatever_it_does(tmp_path):
+    program = """
+import sys, time
+from unit.daemon.test_rollout import Desk, Path
+site = Desk(Path(sys.argv[1]))
+site.ask()
+print(site.search.worker, flush=True)
+time.sleep(600)
+"""
+    root = Path(__file__).parents[3]
+    environment = {**os.environ, "PYTHONPATH": f"{root}:{root / 'tests'}"}
+    words = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as daemon:
+        worker = int(daemon.stdout.readline())
+        assert Path(f"/proc/{worker}").exists()
+        daemon.kill()
+    assert gone(worker)
+
+
+# --- a worker that does not do its work
+
+
+@pytest.mark.parametrize("target", [faulty_workers.hangs, faulty_workers.never_reads])
+def test_a_worker_that_hangs_is_killed_and_the_cycle_goes_on(desk, logs, monkeypatch, target):
+    monkeypatch.setattr(module, "GRACE", 0.05)
+    site = desk(target, time_limit=0.05)
+    asked = queue()
+    nodes = replace(asked.snapshot.nodes, names=("x" * 4_000_000, *asked.snapshot.nodes.names[1:]))
+    long = replace(asked, snapshot=replace(asked.snapshot, nodes=nodes))
+    while not site.search._is_ready():
+        time.sleep(0.01)
+    worker = site.search.worker
+    assert site.ask(long) is None
+    assert gone(worker)
+    assert site.count(SearchOutcome.LATE) == 1
+    assert site.search.worker not in {None, worker}, "another one is getting warm"
+    assert [(entry["event"], entry.get("reason")) for entry in logs] == [
+        ("rollout.ready", None),
+        ("rollout.failed", "no answer within 0.1 s"),
+    ]
+
+
+def test_an_arrival_that_can_never_start_leaves_no_cost_and_so_no_answer(desk):
+    asked = queue(pending=3)
+    one_node = replace(asked.snapshot.partitions[0], max_nodes=1)
+    larger = recent_jobs(asked.snapshot, asked.run_times, None, np.zeros(0))
+    larger = replace(larger, gpus=np.full(len(larger), 16.0), cpus=np.full(len(larger), 4.0))
+    asked = replace(asked, snapshot=replace(asked.snapshot, partitions=(one_node,)), recent=larger)
+    found = OrderSearch()(asked)
+    assert not np.isfinite(found.cost), "the arrivals are larger than the node that they may have"
+    assert SearchTask(RolloutSection(), asked).run(SystemClock()) is None
+    assert SearchTask(RolloutSection(min_jobs=0), asked).run(SystemClock()) is not None
+    site = desk()
+    site.until_warm()
+    gained, skipped = site.metric("rollout_gain_seconds_total"), site.count(SearchOutcome.SKIPPED)
+    assert site.ask(asked) is None
+    assert site.count(SearchOutcome.SKIPPED) == skipped + 1
+    assert site.metric("rollout_gain_seconds_total") == gained
+
+
+def test_a_worker_that_cannot_be_started_is_a_reason_and_no_error(desk, monkeypatch, logs):
+    class Context:
+        @staticmethod
+        def Pipe():  # noqa: N802 - as multiprocessing calls it
+            raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(module.multiprocessing, "get_context", lambda _: Context)
+    site = desk()
+    assert site.ask() is None
+    assert "Too many open files" in site.search.trouble
+    assert [entry["event"] for entry in logs] == ["rollout.failed"]
+
+
+def test_a_worker_that_is_killed_in_the_middle_costs_one_cycle_and_comes_back(desk, logs):
+    site = desk(faulty_workers.dies_once)
+    site.until(lambda _: site.count(SearchOutcome.FAILED) == 1)
+    assert "is gone" in site.search.trouble
+    site.until_warm()
+    assert site.search.trouble == "", "another one stands ready, whether it is asked or not"
+    found = site.until(lambda answer: answer is not None)
+    assert found == RolloutResult(3, 10.0, 10.0, None, None)
+    assert site.search.trouble == ""
+    assert site.count(SearchOutcome.FAILED) == 1
+    os.kill(site.search.worker, signal.SIGKILL)  # by somebody else, between two cycles
+    assert site.ask() is None
+    assert site.until(lambda answer: answer is not None) == found
+    events = [entry["event"] for entry in logs]
+    again = ["rollout.failed", "rollout.ready", "rollout.works"]
+    assert events == ["rollout.ready", *again, *again]
+
+
+def test_a_worker_that_keeps_dying_is_started_ever_more_rarely_and_named_once(desk, logs):
+    site = desk(faulty_workers.dies_at_once)
+    site.until(lambda _: site.count(SearchOutcome.FAILED) == 2)
+    waits = []
+    for tries in range(3, 8):
+        assert site.ask() is None
+        assert site.search.worker is None, "not before its time"
+        waits.append(site.search._again - site.clock.monotonic())
+        site.clock.sleep(waits[-1])
+        site.until(lambda _, tries=tries: site.count(SearchOutcome.FAILED) == tries)
+    assert waits == [60.0, 120.0, 240.0, 480.0, 900.0]
+    assert [entry["event"] for entry in logs] == ["rollout.failed"]
+    assert "exit code 3" in logs[0]["reason"]
+
+
+def test_a_queue_that_cannot_be_simulated_does_not_cost_the_worker(desk, logs):
+    site = desk(faulty_workers.complains_first)
+    site.until(lambda _: site.count(SearchOutcome.FAILED) == 2)
+    worker = site.search.worker
+    assert site.until(lambda answer: answer is not None).rollouts == 3
+    assert site.search.worker == worker
+    assert [entry["event"] for entry in logs] == ["rollout.ready", "rollout.failed", "rollout.works"]
+    assert logs[1]["reason"] == "ValueError: odd queue"
+
+
+def test_a_worker_that_never_gets_warm_is_replaced_in_the_end(desk):
+    site = desk(faulty_workers.never_ready)
+    site.ask()
+    worker = site.search.worker
+    site.clock.sleep(module.WARM - 1.0)
+    site.ask()
+    assert site.search.worker == worker
+    site.clock.sleep(2.0)
+    site.ask()
+    assert gone(worker)
+    assert "not ready after 300 s" in site.search.trouble
+
+
+def test_where_machine_code_may_not_be_made_the_remedy_is_the_drop_in_of_the_unit(desk, logs, tmp_path):
+    site = desk(faulty_workers.forbidden)
+    site.until(lambda _: site.count(SearchOutcome.FAILED) == 1)
+    assert "rltuned-rollout.conf" in logs[0]["remedy"]
+
+
+def test_the_names_of_the_stand_ins_are_those_of_the_real_one():
+    assert faulty_workers.READY == READY
+
+
+# --- who wants it
+
+
+def test_rollouts_are_made_for_a_model_for_a_rule_only_when_it_is_switched_on_and_nobody_without_numba():
+    model, rule = files.load("base"), by_name("saf")
+    told = {
+        name: (wanted(RolloutSection(enabled=name), model), wanted(RolloutSection(enabled=name), rule))
+        for name in ("auto", "on", "off")
+    }
+    assert told == {"auto": (True, False), "on": (True, True), "off": (False, False)}
+    assert not wanted(RolloutSection(), model, nowhere)
+    # What a verdict was given for: a rule as it is, Slurm's own order untouched, a model with its search.
+    on = RolloutSection(enabled="on")
+    judged = {policy.name: wanted(on, policy, judged=True) for policy in (model, rule, by_name("multifactor"))}
+    assert judged == {"base": True, "saf": False, "multifactor": False}
+    check(RolloutSection(enabled="on"))
+    check(RolloutSection(enabled="auto"), nowhere)
+    with pytest.raises(ConfigError, match=r'rollout\.enabled = "on" needs Numba: pip install'):
+        check(RolloutSection(enabled="on"), nowhere)
+
+
+def test_the_planner_asks_only_when_it_is_wanted_and_lets_the_worker_rest_otherwise():
+    class Counting:
+        asked = rested = 0
+        trouble = ""
+
+        def __call__(self, request):
+            self.asked += 1
+            return RolloutResult(2, 9.0, 4.0, int(request.rows[-1]), MoveTo.FIRST)
+
+        def rest(self):
+            self.rested += 1
+
+    slurm = ModelSlurm(VirtualClock(NOW))
+    jobs = [slurm.submit(1000 - number, time_limit=600.0).job_id for number in range(4)]
+    snapshot, counting = slurm.reader().snapshot(NOW), Counting()
+    model, rule = files.load("base"), by_name("fifo")
+    made = Planning(search=counting)(snapshot, model, Config(), History())
+    assert snapshot.jobs.job_id[made.rows[made.queue]][0] == jobs[-1]
+    assert (made.rollout.gain, counting.asked, counting.rested) == (5.0, 1, 0)
+    for planning, policy, config in (
+        (Planning(search=counting), rule, Config()),
+        (
+            Planning(search=counting),
+            rule,
+            Config(policy=PolicySection(name="auto"), rollout=RolloutSection(enabled="on")),
+        ),
+        (Planning(search=counting), model, Config(rollout=RolloutSection(enabled="off"))),
+        (Planning(search=counting, find=nowhere), model, Config()),
+    ):
+        assert planning(snapshot, policy, config, History()).rollout is None
+    assert (counting.asked, counting.rested) == (1, 4)
+    assert Planning()(snapshot, model, Config(), History()).rollout is None
+
+
+def test_a_worker_that_is_not_wanted_any_more_ends_and_another_one_starts_when_it_is_again(desk):
+    site = desk(faulty_workers.never_ready)
+    site.ask()
+    worker = site.search.worker
+    site.search.rest()
+    assert gone(worker)
+    assert site.search.worker is None
+    site.ask()
+    assert site.search.worker not in {None, worker}
+
+
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        ('enabled = "yes"', "enabled"),
+        ("candidates = 0", "candidates"),
+        ("candidates = 65", "candidates"),
+        ("time_limit = 0", "time_limit"),
+        ("time_limit = 31", "time_limit"),
+        ("slowdown = -1", "slowdown"),
+        ("margin = 1", "margin"),
+        ("candidate = 4", "candidate"),
+    ],
+)
+def test_a_mistake_in_the_section_names_the_key(line, key):
+    with pytest.raises(ConfigError, match=rf"c\.toml:2: (unknown key ')?rollout\.{key}"):
+        resolve(f"[rollout]\n{line}\n", "c.toml", {}, {})
+
+
+# --- in the foreground, in a cycle, and for the admin
+
+
+def test_in_the_foreground_the_same_search_needs_no_process_and_a_failure_is_said_once(tmp_path, logs, monkeypatch):
+    metrics = Metrics()
+    search = InProcessSearch(RolloutSection, SystemClock(), structlog.get_logger(), metrics, tmp_path)
+    asked = queue()
+    assert search(asked) == OrderSearch()(asked)
+    assert search(replace(asked, rows=asked.rows[:1], scores=asked.scores[:1])) is None
+    monkeypatch.setattr(SearchTask, "run", lambda *_: 1 / 0)
+    for _ in range(2):
+        assert search(asked) is None
+    assert "ZeroDivisionError" in search.trouble
+    assert [entry["event"] for entry in logs] == ["rollout.failed"]
+    counts = {
+        o: metrics.registry.get_sample_value("rltuned_rollout_searches_total", {"outcome": o}) for o in SearchOutcome
+    }
+    assert counts == {"moved": 1, "kept": 0, "skipped": 1, "late": 0, "failed": 2}
+
+
+def test_compiled_kernels_go_where_the_environment_says_else_where_the_daemon_may_write(tmp_path, monkeypatch):
+    monkeypatch.delenv(CACHE, raising=False)
+    module.load_kernel(tmp_path)
+    assert CACHE not in os.environ, "the package's own directory is writable here"
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setenv(CACHE, "/elsewhere")
+    module.load_kernel(tmp_path)
+    assert os.environ[CACHE] == "/elsewhere"
+    monkeypatch.delenv(CACHE)
+    module.load_kernel(tmp_path)
+    assert os.environ[CACHE] == str(tmp_path)
+
+
+def test_a_cycle_without_an_answer_is_a_good_cycle_and_doctor_says_what_is_missing(desk, tmp_path):
+    site = desk(faulty_workers.forbidden)
+    clock = site.clock
+    slurm = ModelSlurm(clock)
+    for number in range(4):
+        slurm.submit(1000 - number, time_limit=600.0)
+    config = Config(
+        cycle=CycleSection(stage=Stage.SHADOW),
+        policy=PolicySection(name="model"),
+        state=StateSection(directory=tmp_path / "state", mirror=None),
+    )
+    daemon = Daemon(
+        config=config,
+        policy=files.load("base"),
+        reader=slurm.reader(),
+        writer_factory=None,
+        journal=Journal.open(config.state.directory, None),
+        clock=clock,
+        rng=random.Random(1),
+        log=site.log,
+        metrics=site.metrics,
+        planner=Planning(search=site.search),
+        rollout_trouble=lambda: site.search.trouble,
+    )
+    assert rollout(config, clock.time()) == [], "no cycle yet"
+    while site.count(SearchOutcome.FAILED) == 0:
+        assert daemon.tick().outcome is CycleOutcome.DONE
+        time.sleep(0.01)
+    [finding] = rollout(config, clock.time())
+    assert (finding.severity, finding.subject) == (Severity.WARNING, "rollout")
+    assert "executable memory" in finding.cause
+    assert "rltuned-rollout.conf" in finding.remedy
+    assert rollout(config, clock.time() + 3600.0) == [], "that was long ago"
+    made = record.load(config.state.directory)
+    record.save(config.state.directory, made | {"rollout_trouble": "", "rollout": {"rollouts": 16}})
+    [finding] = rollout(config, clock.time())
+    assert (finding.severity, finding.cause) == (Severity.OK, "the last cycle made 16 rollouts")
+
+
+def test_doctor_names_a_missing_numba_as_bad_as_the_configuration_makes_it():
+    def said(**sections):
+        return [(one.severity, one.remedy[:11]) for one in rollout(Config(**sections), NOW, nowhere)]
+
+    assert said() == [(Severity.NOTE, "pip install")]
+    assert said(rollout=RolloutSection(enabled="on")) == [(Severity.ERROR, "pip install")]
+    assert said(rollout=RolloutSection(enabled="off")) == []
+    assert said(policy=PolicySection(name="saf")) == []

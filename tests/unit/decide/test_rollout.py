@@ -1,0 +1,157 @@
+"""What the plan asks of the rollout search, and what it makes of the answer."""
+
+import numpy as np
+import pytest
+from unit.decide.conftest import NOW, make_snapshot, pending
+
+from rltuned.config import Config
+from rltuned.decide import plan
+from rltuned.decide.predictions import LEAST_ENDED, UNKNOWN_SPREAD, EndedJobs, prediction_error
+from rltuned.decide.rollout import MOST_RECENT, MoveTo, RolloutResult
+from rltuned.policy import by_name
+
+
+class Asked:
+    """A search that keeps what it was asked."""
+
+    def __init__(self, move=None):
+        self.move = move
+
+    def __call__(self, request):
+        self.request, rows, scores = request, request.rows, request.scores
+        if self.move is None:
+            return RolloutResult(rollouts=3, cost=10.0, best=10.0, moved=None, to=None)
+        return RolloutResult(rollouts=3, cost=10.0, best=5.0, moved=int(rows[np.argsort(scores)[1]]), to=self.move)
+
+
+class Sceptic:
+    """Ranks as SJF, and takes every run time for a tenth of the estimate."""
+
+    name = "sceptic"
+
+    def score(self, observation):
+        return by_name("sjf").score(observation)
+
+    def expected_run_time(self, run_time, time_limit):
+        assert (run_time <= time_limit).all()
+        return np.maximum(run_time / 10.0, 1.0)
+
+
+def ended_jobs(estimate, time_limit, run_time, began=None, **columns):
+    n = len(estimate)
+    began = NOW - 1e6 + np.arange(n) if began is None else np.asarray(began)
+    plain = {"job_id": 100_000 + np.arange(n), "gpus": np.ones(n), "cpus": np.ones(n), **columns}
+    return EndedJobs(estimate, np.full(n, time_limit), np.full(n, run_time), began=began, **plain)
+
+
+def test_errors_of_ended_jobs_are_a_bias_and_a_spread():
+    rng = np.random.default_rng(1)
+    expected = np.exp(rng.uniform(6.0, 10.0, 4000))
+    found = prediction_error(expected, expected * np.exp(rng.normal(-0.5, 1.4, 4000)))
+    assert found.bias == pytest.approx(-0.5, abs=0.1)
+    assert found.spread == pytest.approx(1.4, abs=0.1)
+    sure = prediction_error(expected, expected)
+    assert (sure.bias, sure.spread) == (0.0, 0.0)
+    # Seconds are no errors.
+    assert prediction_error(np.full(50, 1.0), np.full(50, 40.0)).bias == 0.0
+
+
+def test_a_few_ended_jobs_prove_nothing():
+    few = prediction_error(np.full(LEAST_ENDED - 1, 1000.0), np.full(LEAST_ENDED - 1, 9000.0))
+    assert (few.bias, few.spread) == (0.0, UNKNOWN_SPREAD)
+    more = prediction_error(np.full(LEAST_ENDED, 1000.0), np.full(LEAST_ENDED, 9000.0))
+    assert 0.0 < more.bias < np.log(9.0)
+
+
+def test_run_times_are_as_the_policy_expects_them_and_as_they_turned_out():
+    snapshot = make_snapshot(pending(3, time_limit=[90_000.0, 600.0, np.inf]))
+    estimates = np.array([5000.0, np.nan, 7000.0])
+    asked = Asked()
+    plan(snapshot, by_name("sjf"), Config(), estimates=estimates, search=asked)
+    assert asked.request.run_times.tolist() == [5000.0, 600.0, 7000.0]
+    assert asked.request.spread == UNKNOWN_SPREAD
+    ended = ended_jobs(np.full(1000, 5000.0), 90_000.0, 1000.0)
+    plan(snapshot, Sceptic(), Config(), estimates=estimates, search=asked, ended=ended)
+    # A tenth was expected, and they took twice that.
+    assert asked.request.run_times == pytest.approx([1000.0, 120.0, 1400.0], rel=0.05)
+    assert asked.request.spread == pytest.approx(0.0, abs=1e-9)
+    late = ended_jobs(np.full(1000, 10.0), 90_000.0, 90_000.0)
+    plan(snapshot, by_name("sjf"), Config(), estimates=estimates, search=asked, ended=late)
+    assert asked.request.run_times[1] == 600.0, "nobody runs longer than the limit"
+
+
+def test_recent_jobs_are_in_the_order_of_their_submission_pending_or_ended():
+    table = pending(2, time_limit=[600.0, np.inf], gpus=[4, 0], submit_time=[NOW - 50, NOW - 90])
+    ended = ended_jobs(
+        np.array([100.0, 900.0]),
+        3600.0,
+        250.0,
+        began=[NOW - 30, NOW - 80],
+        gpus=np.array([2.0, 8.0]),
+        cpus=np.array([3.0, 9.0]),
+    )
+    asked = Asked()
+    plan(make_snapshot(table), Sceptic(), Config(), estimates=np.array([500.0, 7000.0]), search=asked, ended=ended)
+    recent, first = asked.request.recent, int(make_snapshot(table).jobs.job_id[0])
+    assert recent.job_id.tolist() == [first + 1, 100_001, first, 100_000]
+    assert recent.interarrival.tolist() == [20.0, 10.0, 30.0, 20.0], "the first has the mean of the others"
+    assert recent.gpus.tolist() == [0.0, 8.0, 4.0, 2.0]
+    assert recent.cpus.tolist()[1::2] == [9.0, 3.0]
+    assert recent.time_limit.tolist() == [np.inf, 3600.0, 600.0, 3600.0]
+    # Who has ended took what it took; of the others, what is expected.
+    assert recent.run_time.tolist()[1::2] == [250.0, 250.0]
+    assert recent.run_time.tolist()[::2] == recent.expected.tolist()[::2]
+    # A tenth of the estimates, and what is known to be wrong with that.
+    assert recent.expected[1] / recent.expected[3] == pytest.approx(9.0)
+    assert len(recent) == 4
+
+
+def test_only_the_last_jobs_count_as_recent_and_one_alone_says_nothing():
+    snapshot = make_snapshot(pending(3))
+    asked = Asked()
+    plan(snapshot, by_name("sjf"), Config(), search=asked, ended=ended_jobs(np.full(1000, 60.0), 600.0, 60.0))
+    assert len(asked.request.recent) == MOST_RECENT
+    assert set(snapshot.jobs.job_id) <= set(asked.request.recent.job_id), "the last of all are those that wait"
+    plan(snapshot, by_name("sjf"), Config(), search=asked)
+    assert len(asked.request.recent) == 3
+    plan(make_snapshot(pending(1)), by_name("sjf"), Config(), search=asked)
+    assert asked.request.recent is None
+
+
+@pytest.mark.parametrize(("move", "place"), [(MoveTo.FIRST, 0), (MoveTo.LAST, -1)])
+def test_what_it_moves_goes_before_or_behind_all_and_the_others_keep_their_order(move, place):
+    snapshot = make_snapshot(pending(5, time_limit=[500.0, 400.0, 300.0, 200.0, 100.0], eligible_time=[NOW - 60] * 5))
+    plain = plan(snapshot, by_name("sjf"), Config())
+    made = plan(snapshot, by_name("sjf"), Config(), search=Asked(move))
+    order = [int(row) for row in made.rows[made.queue]]
+    assert order[place] == made.rollout.moved
+    others = [int(row) for row in plain.rows[plain.queue] if row != made.rollout.moved]
+    assert [row for row in order if row != made.rollout.moved] == others
+    kept = plan(snapshot, by_name("sjf"), Config(), search=Asked())
+    assert np.array_equal(kept.scores, plain.scores)
+
+
+def test_what_it_moves_last_in_a_long_queue_comes_right_behind_the_simulated_jobs():
+    class Shallow(Asked):
+        def __call__(self, request):
+            order = request.rows[np.argsort(-request.scores)]
+            return RolloutResult(3, 10.0, 5.0, int(order[0]), MoveTo.LAST, int(order[2]))
+
+    snapshot = make_snapshot(pending(5, time_limit=[500.0, 400.0, 300.0, 200.0, 100.0], eligible_time=[NOW - 60] * 5))
+    plain = plan(snapshot, by_name("sjf"), Config())
+    made = plan(snapshot, by_name("sjf"), Config(), search=Shallow())
+    a, b, c, d, e = (int(row) for row in plain.rows[plain.queue])
+    assert [int(row) for row in made.rows[made.queue]] == [b, c, a, d, e]
+
+
+def test_a_policy_that_fails_gets_no_rollouts():
+    class Broken:
+        name = "broken"
+
+        def score(self, observation):
+            return np.full(len(observation), np.nan)
+
+    asked = Asked(MoveTo.FIRST)
+    made = plan(make_snapshot(pending(3)), Broken(), Config(), search=asked)
+    assert made.rollout is None
+    assert not hasattr(asked, "request")
