@@ -8,7 +8,6 @@
 - `queues`: generated queue states. `network`: the actor in TensorFlow, the twin of `rltuned.policy.actor`.
 - `imitate`: fit the actor to a rule, measure how far they agree on unseen states, write the model files.
 - `peers`: the learned peers of a comparison, by `peerppo`, their authors' algorithm, on windows that `peerepisodes` plays.
-- `progress`: a bar on a terminal, nothing elsewhere.
 
 TensorFlow lives here and nowhere else, and is imported only when something is trained: `rltuned train --help` must not
 wait for it. Observations are built by `rltuned.observe.observe`, the same as in the daemon.

@@ -12,11 +12,11 @@ from rltuned.evaluate.executors import chosen as chosen_executor
 from rltuned.learn import sweep as sweeps
 from rltuned.learn.cost import Objective
 from rltuned.learn.curriculum import MIXED, CurriculumSettings, Site
-from rltuned.learn.progress import Report
 from rltuned.learn.settings import ITERATIONS_PER_MINUTE, PPOSettings, TrainSettings
 from rltuned.observe.sampling import STATE_COLUMNS
 from rltuned.policy.actor import CORRECTED, Architecture
 from rltuned.policy.heuristics import by_name
+from rltuned.workers.progress import Progress
 from rltuned.workload import read, read_shape
 from rltuned.workload.estimates import EstimateKind, parse_estimates
 
@@ -119,12 +119,12 @@ def line(
 
 
 def run(
-    sites: Sequence[Site], asked: TrainSettings, out: Path, *, minutes: float | None, report: Report, **how: Any
+    sites: Sequence[Site], asked: TrainSettings, out: Path, *, minutes: float | None, progress: Progress, **how: Any
 ) -> "Trained":
     """`rltuned.learn.train.train`; `minutes`: a limit for the clock, too, where the budget was given."""
     from rltuned.learn.train import train  # noqa: PLC0415 - TensorFlow takes seconds
 
-    return train(sites, asked, out, seconds=60.0 * minutes if minutes else float("inf"), report=report, **how)
+    return train(sites, asked, out, seconds=60.0 * minutes if minutes else float("inf"), progress=progress, **how)
 
 
 def sweep(

@@ -20,13 +20,14 @@ from rltuned.evaluate.bootstrap import Comparison, compare, counts
 from rltuned.evaluate.case import Case, cases
 from rltuned.evaluate.windows import Split, draw
 from rltuned.learn.curriculum import Site
-from rltuned.learn.progress import Report, silent
-from rltuned.learn.rollouts import Crew, episode
+from rltuned.learn.rollouts import episode
 from rltuned.learn.warm import rule_alone, run_time_coefficients
 from rltuned.observe.sampling import STATE_COLUMNS
 from rltuned.observe.table3 import known_run_times
 from rltuned.policy.actor import AGEING, RUN_TIME, Actor
 from rltuned.simulate.episodes import Network
+from rltuned.workers.pool import WorkerPool
+from rltuned.workers.progress import Progress, silent
 from rltuned.workload.estimates import estimate
 from rltuned.workload.jobs import Estimates
 
@@ -125,8 +126,8 @@ def headroom(
     window: int,
     windows: int,
     seed: int,
-    crew: Crew,
-    report: Report = silent,
+    pool: WorkerPool,
+    progress: Progress = silent,
 ) -> Headroom:
     """Play the variants on windows of the training part.
 
@@ -137,8 +138,8 @@ def headroom(
         window: jobs of each.
         windows: how many; as many others, drawn with another seed, give the coefficients.
         seed: of windows, estimates and intervals.
-        crew: plays them.
-        report: told after each window.
+        pool: does the simulations.
+        progress: called after each window.
 
     Raises:
         EvaluationError: windows longer than the part, or more than it has beginnings.
@@ -151,9 +152,9 @@ def headroom(
     coefficients = run_time_coefficients(fitted)
     tried = variants(rule, coefficients)
     values = []
-    for done, found in enumerate(crew.map(attempt, [Try(case, tried) for case in played]), 1):
+    for done, found in enumerate(pool.map(attempt, [Try(case, tried) for case in played]), 1):
         values.append(found)
-        report("windows", done, len(played))
+        progress("windows", done, len(played))
     measured = np.stack(values)  # (W, V, 3)
     drawn = counts(len(played), seed)
     ratios = [_beside_the_first(measured[:, :, column].T, drawn) for column in range(len(METRICS))]

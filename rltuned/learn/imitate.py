@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats
-from rltuned.learn.progress import Report, silent
 from rltuned.learn.queues import UNSEEN, QueueSettings, generate
 from rltuned.observe import Observation, observe
 from rltuned.policy.actor import Actor, Architecture, initial_weights, rule_level
 from rltuned.policy.files import save
 from rltuned.policy.heuristics import Rule, by_name
 from rltuned.policy.manifest import TrainingPart
+from rltuned.workers.progress import Progress, silent
 
 MEASURED_JOBS: Final = 10
 """Queues shorter than this are not measured on: the τ of two jobs that the rule ties is 1 or −1 by chance."""
@@ -98,7 +98,7 @@ class _Lesson:
     """(S, 8) mean of each state's jobs."""
 
 
-def imitate(settings: ImitateSettings, progress: Report = silent) -> ImitateResult:
+def imitate(settings: ImitateSettings, progress: Progress = silent) -> ImitateResult:
     """Train and measure. The same settings give the same weights on the same machine and TensorFlow.
 
     Raises:
@@ -191,7 +191,7 @@ def kendall(reference: Floats, scores: Floats) -> float | None:
 
 
 def _observations(
-    rng: np.random.Generator, settings: QueueSettings, count: int, stage: str, progress: Report
+    rng: np.random.Generator, settings: QueueSettings, count: int, stage: str, progress: Progress
 ) -> list[Observation]:
     seen = []
     for done in range(1, count + 1):
@@ -216,7 +216,9 @@ def _lesson(observations: Sequence[Observation], rule: Rule, architecture: Archi
     )
 
 
-def _fit(settings: ImitateSettings, lesson: _Lesson, rng: np.random.Generator, progress: Report) -> tuple[Actor, float]:
+def _fit(
+    settings: ImitateSettings, lesson: _Lesson, rng: np.random.Generator, progress: Progress
+) -> tuple[Actor, float]:
     """Adam on the pairwise logistic loss (RankNet, Burges et al., ICML 2005): which of two jobs goes first."""
     # It would tell the user of every GPU library that it does not find and that a network of this size does not need.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

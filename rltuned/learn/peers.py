@@ -2,11 +2,8 @@
 
 import csv
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,11 +13,9 @@ import numpy.typing as npt
 from rltuned.cluster.shape import ClusterShape
 from rltuned.errors import ConfigError, RltunedError
 from rltuned.evaluate.case import Case, cases
-from rltuned.evaluate.executors import begin_worker
 from rltuned.evaluate.policies import plan_config
 from rltuned.evaluate.windows import Split, Window, bounds, draw
 from rltuned.learn.peerepisodes import Episode, Metric, Peer, measured, play
-from rltuned.learn.progress import Report, silent
 from rltuned.policy import rlscheduler, schedinspector
 from rltuned.policy.files import save_peer
 from rltuned.policy.heuristics import by_name
@@ -28,6 +23,8 @@ from rltuned.policy.manifest import TrainingPart
 from rltuned.policy.rlscheduler import RLScheduler
 from rltuned.simulate import PlanRanker, RuleRanker
 from rltuned.simulate.rankers import compile_kernel
+from rltuned.workers.pool import WorkerPool
+from rltuned.workers.progress import Progress, silent
 from rltuned.workload.estimates import EstimateKind, estimate, parse_estimates
 from rltuned.workload.jobs import Estimates, Workload
 from rltuned.workload.readers import read
@@ -163,7 +160,7 @@ def fresh(settings: PeerSettings) -> Peer:
 
 
 def train_peer(
-    lesson: Lesson, settings: PeerSettings, clock: Callable[[], float], progress: Report = silent
+    lesson: Lesson, settings: PeerSettings, clock: Callable[[], float], progress: Progress = silent
 ) -> PeerResult:
     """Train on windows of the first 70 % of the trace, measure on the next 15 %.
 
@@ -174,7 +171,7 @@ def train_peer(
         lesson: trace, estimates and cluster.
         settings: theirs, but for the budget.
         clock: seconds, monotonic.
-        progress: told after each epoch and validation window.
+        progress: called after each epoch and validation window.
 
     Raises:
         ConfigError, EvaluationError: the trace is too short for the windows.
@@ -195,11 +192,14 @@ def train_peer(
     golden = np.zeros((0, 1), dtype=np.float32)
     compile_kernel()
     try:
-        with _players(lesson, settings) as played:
+        with WorkerPool(settings.processes) as pool:
             while settings.epochs is None or len(curve) < settings.epochs:
                 if not _room(clock() - begun, len(curve), settings):
                     break
-                episodes = [each for each in played(peer, len(curve)) if len(each.action) and np.isfinite(each.reward)]
+                # Each window has a stream of its own, so the number of processes is no matter.
+                seeds = [(settings.seed, 1, len(curve), at) for at in range(settings.trajectories)]
+                played = pool.map(_play, [_work(lesson, settings, peer, seed) for seed in seeds])
+                episodes = [each for each in played if len(each.action) and np.isfinite(each.reward)]
                 if not episodes:
                     raise ConfigError("no job of the windows that were drawn can run on this cluster")
                 done = ppo.update(episodes)
@@ -252,7 +252,7 @@ def train_from_files(
     clock: Callable[[], float],
     estimates: str = "true",
     revision: str = "unknown",
-    progress: Report = silent,
+    progress: Progress = silent,
     form: str | None = None,
     skip_bad: bool = False,
 ) -> tuple[PeerResult, Path]:
@@ -266,7 +266,7 @@ def train_from_files(
         clock: as `train_peer`.
         estimates: true, noisy:SIGMA or limit, drawn by the seed; `history` would need a predictor for each window.
         revision: of the code, for the manifest.
-        progress: told after each step.
+        progress: called after each step.
         form: as `rltuned.workload.readers.read`.
         skip_bad: likewise.
 
@@ -348,7 +348,7 @@ def _progress(curve: Sequence[Epoch], settings: PeerSettings) -> tuple[int, int]
 
 
 def _validate(
-    windows: Sequence[Case], untrained: Peer, trained: Peer, metric: Metric, progress: Report
+    windows: Sequence[Case], untrained: Peer, trained: Peer, metric: Metric, progress: Progress
 ) -> dict[str, float]:
     """Mean over the windows, served by `plan()` as `rltuned evaluate` does; windows without a job that ran left out."""
     config = plan_config(placement=False)
@@ -367,9 +367,7 @@ def _validate(
     }
 
 
-# --- windows, here or in other processes
-
-Played = Callable[[Peer, int], list[Episode]]
+# --- windows of an epoch
 
 
 @dataclass(frozen=True)
@@ -380,24 +378,6 @@ class _Work:
     window: Case
     metric: Metric
     seed: tuple[int, ...]
-
-
-@contextmanager
-def _players(lesson: Lesson, settings: PeerSettings) -> Iterator[Played]:
-    """Who plays all windows of an epoch. Each window has a stream of its own, so the number of processes is no matter."""
-
-    def work(peer: Peer, epoch: int) -> list[_Work]:
-        return [_work(lesson, settings, peer, (settings.seed, 1, epoch, at)) for at in range(settings.trajectories)]
-
-    if settings.processes == 1:
-        yield lambda peer, epoch: [_play(each) for each in work(peer, epoch)]
-        return
-    # Spawned, not forked: TensorFlow's threads do not survive a fork.
-    pool = ProcessPoolExecutor(settings.processes, mp_context=get_context("spawn"), initializer=begin_worker)
-    try:
-        yield lambda peer, epoch: list(pool.map(_play, work(peer, epoch), chunksize=5))
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def _work(lesson: Lesson, settings: PeerSettings, peer: Peer, seed: tuple[int, ...]) -> _Work:

@@ -3,20 +3,15 @@
 No TensorFlow here: a worker starts quickly and the network is run in NumPy. Everything that is sent is a value.
 """
 
-import multiprocessing
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Final, Self
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats
 from rltuned.evaluate.case import Case
-from rltuned.evaluate.executors import begin_worker
 from rltuned.evaluate.metrics import measure
 from rltuned.evaluate.policies import rule_ranker
 from rltuned.learn.cost import Objective, Ran, cost
@@ -30,8 +25,6 @@ Weights = Mapping[str, npt.NDArray[np.float32]]
 
 CRITIC_HIDDEN: Final = 32
 """Width of the critic's layers."""
-
-_THREADS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 # --- playing
@@ -322,33 +315,3 @@ def teach(task: Teach) -> Lesson:
     jobs, limit = task.case.jobs, task.case.estimates.time_limit
     held = np.maximum(np.minimum(jobs.run_time, limit), 1.0) * np.maximum(jobs.gpus, 1)
     return Lesson(played.state[rows], played.base[rows], count[steps], held[played.job[rows]])
-
-
-# --- processes
-
-
-@dataclass
-class Crew:
-    """Several processes, or this one; work comes back in the order in which it was given. Use as a context."""
-
-    processes: int
-    _pool: ProcessPoolExecutor | None = field(default=None, init=False)
-
-    def __enter__(self) -> Self:
-        if self.processes > 1:
-            # Spawned processes read these when they import NumPy; a forked one would share TensorFlow's threads.
-            for name in _THREADS:
-                os.environ.setdefault(name, "1")
-            context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self.processes, mp_context=context, initializer=begin_worker)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=kind is None, cancel_futures=True)
-
-    def map(self, work: Any, tasks: Sequence[Any]) -> Iterator[Any]:
-        """The outcome of each task, in their order."""
-        return map(work, tasks) if self._pool is None else self._pool.map(work, tasks)

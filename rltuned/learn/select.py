@@ -11,8 +11,9 @@ import numpy as np
 
 from rltuned.learn.cost import Objective
 from rltuned.learn.curriculum import Checked
-from rltuned.learn.rollouts import Crew, Judge, judge
+from rltuned.learn.rollouts import Judge, judge
 from rltuned.policy.actor import Actor
+from rltuned.workers.pool import WorkerPool
 
 RULES: Final = ("fifo", "sjf", "saf", "wfp3", "unicep", "f1")
 """Plain rules that a policy must beat. QSSF is SAF here, multifactor has its own table (docs/results.md)."""
@@ -56,16 +57,16 @@ def better(verdict: Verdict, than: Verdict, margin: float = 0.0) -> bool:
 class Jury:
     """The validation windows, with what the plain rules make of them."""
 
-    def __init__(self, checked: Sequence[Checked], objective: Objective, crew: Crew) -> None:
-        self._checked, self._objective, self._crew = checked, objective, crew
-        self._plain = list(crew.map(judge, [Judge(one.case, RULES) for one in checked]))
+    def __init__(self, checked: Sequence[Checked], objective: Objective, pool: WorkerPool) -> None:
+        self._checked, self._objective, self._pool = checked, objective, pool
+        self._plain = list(pool.map(judge, [Judge(one.case, RULES) for one in checked]))
         self._groups = tuple(dict.fromkeys(one.group for one in checked))
         self.best = {group: min(RULES, key=lambda name: self._mean(group, name, "wait_mean")) for group in self._groups}
         """The rule with the least mean wait of each group."""
 
     def verdict(self, actor: Actor) -> Verdict:
         """The actor beside the best rules."""
-        found = list(self._crew.map(judge, [Judge(one.case, actor=actor) for one in self._checked]))
+        found = list(self._pool.map(judge, [Judge(one.case, actor=actor) for one in self._checked]))
         groups = {
             group: {
                 name: _ratio(self._of(found, group, "actor", name), self._mean(group, self.best[group], name))

@@ -17,8 +17,7 @@ from rltuned.errors import EvaluationError
 from rltuned.evaluate.case import Case
 from rltuned.learn.curriculum import Site, candidate, validation
 from rltuned.learn.ppo import PPO, deterministic, tensorboard
-from rltuned.learn.progress import Report, silent
-from rltuned.learn.rollouts import Crew, Judge, Lesson, Roll, Rolled, Steps, Teach, critic_weights, judge, roll, teach
+from rltuned.learn.rollouts import Judge, Lesson, Roll, Rolled, Steps, Teach, critic_weights, judge, roll, teach
 from rltuned.learn.run_directory import RunDirectory, draw_curves
 from rltuned.learn.select import CHANCE, Jury, Verdict, better
 from rltuned.learn.settings import TrainSettings
@@ -26,6 +25,8 @@ from rltuned.learn.warm import beginner, rule_alone, run_time_coefficients, warm
 from rltuned.policy.actor import AGEING, EXTRAS, RUN_TIME, Actor
 from rltuned.policy.files import save
 from rltuned.policy.manifest import TrainingPart
+from rltuned.workers.pool import WorkerPool
+from rltuned.workers.progress import Progress, silent
 
 Singles = npt.NDArray[np.float32]
 
@@ -50,14 +51,14 @@ class Trained:
 class _Training:
     """A run between two iterations."""
 
-    def __init__(self, sites: Sequence[Site], settings: TrainSettings, crew: Crew, report: Report) -> None:
-        self.sites, self.settings, self.crew, self.report = sites, settings, crew, report
+    def __init__(self, sites: Sequence[Site], settings: TrainSettings, pool: WorkerPool, progress: Progress) -> None:
+        self.sites, self.settings, self.pool, self.progress = sites, settings, pool, progress
         self.skipped: dict[str, int] = {}
         self.headroom = self._with_headroom()
         checked = validation(
             sites, settings.validation_window, settings.validation_windows, settings.seed, settings.estimates
         )
-        self.jury = Jury(checked, settings.ppo.objective, crew)
+        self.jury = Jury(checked, settings.ppo.objective, pool)
 
     def _with_headroom(self) -> list[int]:
         """Numbers of the candidates that can teach.
@@ -68,11 +69,11 @@ class _Training:
         settings, count = self.settings, self.settings.curriculum.candidates
         tasks = [Judge(self.candidate(index), (settings.base,)) for index in range(count)]
         kept = []
-        for done, found in enumerate(self.crew.map(judge, tasks), 1):
+        for done, found in enumerate(self.pool.map(judge, tasks), 1):
             wait = found[settings.base]["wait_mean"]
             if wait >= settings.curriculum.least_wait:  # not when it is NaN
                 kept.append(done - 1)
-            self.report("choosing windows", done, count)
+            self.progress("choosing windows", done, count)
         self.skipped["no headroom"] = count - len(kept)
         if not kept:
             raise EvaluationError(
@@ -96,9 +97,9 @@ class _Training:
             for number, case in enumerate(windows)
         ]
         lessons: list[Lesson] = []
-        for found in self.crew.map(teach, tasks):
+        for found in self.pool.map(teach, tasks):
             lessons.append(found)
-            self.report("recording queues", len(lessons), len(tasks))
+            self.progress("recording queues", len(lessons), len(tasks))
         lessons = [lesson for lesson in lessons if len(lesson.count)]
         if not lessons:
             raise EvaluationError("no queue of two jobs in any window: nothing to be learned from this trace")
@@ -107,7 +108,7 @@ class _Training:
         verdict = self.jury.verdict(rule)
         if not settings.warm.steps:
             return rule, verdict, {}
-        actor, loss = warm_start(rule, lessons, settings.warm, rng, self.report)
+        actor, loss = warm_start(rule, lessons, settings.warm, rng, self.progress)
         warm = self.jury.verdict(actor)
         told = {"warm.loss": loss, "warm.score": warm.score, "rule.score": verdict.score}
         return (actor, warm, told) if better(warm, verdict, CHANCE) else (rule, verdict, told)
@@ -132,7 +133,7 @@ class _Training:
             verdict = self.jury.verdict(self.rule_alone(tried))
             if best is None or better(verdict, best, CHANCE):
                 best, chosen = verdict, tried
-            self.report("choosing how waiting counts", done, len(self.settings.ageing))
+            self.progress("choosing how waiting counts", done, len(self.settings.ageing))
         return chosen
 
     def rolls(self, iteration: int, ppo: PPO) -> tuple[Steps | None, float]:
@@ -162,7 +163,7 @@ class _Training:
         parts: list[Steps] = []
         ratios: list[float] = []
         found: Rolled
-        for found in self.crew.map(roll, tasks):
+        for found in self.pool.map(roll, tasks):
             if found.steps is None:
                 self.skipped[found.skipped] = self.skipped.get(found.skipped, 0) + 1
             else:
@@ -181,7 +182,7 @@ def train(
     processes: int = 1,
     resume: bool = False,
     seconds: float = float("inf"),
-    report: Report = silent,
+    progress: Progress = silent,
     clock: Callable[[], float] = time.monotonic,
 ) -> Trained:
     """A model of these traces, in the directory `out`.
@@ -195,7 +196,7 @@ def train(
         processes: that play windows.
         resume: go on with what is in `out`.
         seconds: after so many no iteration is begun; what is best until then is kept.
-        report: told of each step.
+        progress: called after each step.
         clock: for `seconds`.
 
     Raises:
@@ -205,8 +206,8 @@ def train(
     deterministic()
     directory = RunDirectory(out, _record(sites, settings, revision), resume=resume)
     (out / "command").write_text(command + "\n", encoding="utf-8")
-    with Crew(processes) as crew, tensorboard(out / "tensorboard") as curves:
-        run = _Training(sites, settings, crew, report)
+    with WorkerPool(processes) as pool, tensorboard(out / "tensorboard") as curves:
+        run = _Training(sites, settings, pool, progress)
         held = directory.last() if resume else None
         if held is None:
             actor, verdict, told = run.beginning()
@@ -251,9 +252,9 @@ def train(
                 _checkpoint(directory, done, ppo, best, kept, run.skipped)
             else:
                 _tell(directory, curves, line)
-            report("learning", done, last)
+            progress("learning", done, last)
         if done < last:
-            report("learning", last, last)
+            progress("learning", last, last)
         draw_curves(directory.told(), out / "learning.png")
         verdict = Verdict(**kept["verdict"])
         golden_state, golden_base = _golden(run, best)

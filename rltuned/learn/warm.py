@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats
 from rltuned.evaluate.case import Case
-from rltuned.learn.progress import Report, silent
 from rltuned.learn.rollouts import Lesson
 from rltuned.observe import RUN_TIME_HORIZON
 from rltuned.observe.sampling import STATE_COLUMNS
 from rltuned.policy.actor import Actor, Architecture, initial_weights
+from rltuned.workers.progress import Progress, silent
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,11 @@ def beginner(
 
 
 def warm_start(
-    actor: Actor, lessons: Sequence[Lesson], settings: WarmSettings, rng: np.random.Generator, progress: Report = silent
+    actor: Actor,
+    lessons: Sequence[Lesson],
+    settings: WarmSettings,
+    rng: np.random.Generator,
+    progress: Progress = silent,
 ) -> tuple[Actor, float]:
     """Teach the actor; with it the mean loss of the last hundred steps.
 

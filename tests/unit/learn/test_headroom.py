@@ -12,9 +12,10 @@ from rltuned.cli import cli
 from rltuned.cluster.shape import parse_shape
 from rltuned.learn.curriculum import Site
 from rltuned.learn.headroom import METRICS, NUDGES, REFERENCE, Try, attempt, headroom, variants
-from rltuned.learn.rollouts import Crew, Judge, judge
+from rltuned.learn.rollouts import Judge, judge
 from rltuned.observe.sampling import STATE_COLUMNS
 from rltuned.policy.actor import AGEING, RUN_TIME
+from rltuned.workers.pool import WorkerPool
 from rltuned.workload.jobs import Estimates
 from rltuned.workload.write import write_csv
 
@@ -55,9 +56,9 @@ def test_every_column_is_tried_both_ways_and_a_nudge_is_what_it_says():
 def test_a_site_is_told_ratios_with_intervals_and_the_same_seed_says_the_same():
     site = Site(busy_jobs(400), parse_shape("2x4"))
     ask = {"rule": "saf", "estimates": "noisy:1.5", "window": 60, "windows": 6, "seed": 3}
-    with Crew(1) as crew:
-        found = headroom(site, crew=crew, **ask)
-        assert headroom(site, crew=crew, **ask) == found
+    with WorkerPool(1) as pool:
+        found = headroom(site, pool=pool, **ask)
+        assert headroom(site, pool=pool, **ask) == found
     assert found.windows == 6
     reference = found.found[0].ratios["wait_mean"]
     assert (reference.ratio, reference.lo, reference.hi) == (1.0, 1.0, 1.0)

@@ -17,8 +17,7 @@ from rltuned.errors import ConfigError, EvaluationError
 from rltuned.evaluate.windows import Split, bounds
 from rltuned.learn import command
 from rltuned.learn.curriculum import CurriculumSettings, Site, candidate, validation
-from rltuned.learn.progress import silent
-from rltuned.learn.rollouts import Crew, Judge, Lesson, judge
+from rltuned.learn.rollouts import Judge, Lesson, judge
 from rltuned.learn.run_directory import RunDirectory
 from rltuned.learn.select import CHANCE
 from rltuned.learn.settings import PPOSettings, TrainSettings
@@ -26,6 +25,8 @@ from rltuned.learn.warm import WarmSettings, beginner, rule_alone, run_time_coef
 from rltuned.observe.sampling import STATE_COLUMNS
 from rltuned.policy import files
 from rltuned.policy.actor import AGEING, RUN_TIME, Architecture
+from rltuned.workers.pool import WorkerPool
+from rltuned.workers.progress import silent
 from rltuned.workload import read, read_shape
 from rltuned.workload.write import write_csv
 
@@ -133,8 +134,8 @@ def test_how_waiting_counts_is_what_the_validation_windows_say():
     from rltuned.learn.train import _Training
 
     coefficients = np.array([0.0, 1.0, 0.0], dtype=np.float32)
-    with Crew(1) as crew:
-        run = _Training([site()], SMALL, crew, silent)
+    with WorkerPool(1) as pool:
+        run = _Training([site()], SMALL, pool, silent)
 
         def chosen(*exponents, residual="saf"):
             architecture = replace(SMALL.architecture, residual=residual)
@@ -242,9 +243,9 @@ def test_a_trace_on_which_nobody_waits_teaches_nothing_and_says_so(tmp_path):
 
 def test_several_processes_give_what_one_gives():
     tasks = [Judge(case_of(busy_jobs(30, seed)), ("saf", "fifo")) for seed in range(3)]
-    with Crew(1) as alone, Crew(2) as crew:
+    with WorkerPool(1) as alone, WorkerPool(2) as pool:
         # As text: fairness is no number here, and such do not equal themselves.
-        assert json.dumps(list(crew.map(judge, tasks))) == json.dumps(list(alone.map(judge, tasks)))
+        assert json.dumps(list(pool.map(judge, tasks))) == json.dumps(list(alone.map(judge, tasks)))
 
 
 def test_the_command_trains_and_tells_how_the_model_compares(tmp_path, monkeypatch):
