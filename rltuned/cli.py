@@ -579,7 +579,7 @@ def _train_peer(
 ) -> None:
     """`train --peer`. `files`: trace, cluster, output. `given`: options that were given."""
     from rltuned.daemon.clock import SystemClock
-    from rltuned.learn import peers
+    from rltuned.learn.peers import train as peers
     from rltuned.workers.progress import progress_bar
 
     estimates = given.pop("estimates", "true")

@@ -7,7 +7,7 @@
 - `environment`: Gymnasium, for algorithms of others; on `exact`, the slow twin of `rltuned.simulate.episodes`.
 - `queues`: generated queue states. `network`: the actor in TensorFlow, the twin of `rltuned.policy.actor`.
 - `imitate`: fit the actor to a rule, measure how far they agree on unseen states, write the model files.
-- `peers`: the learned peers of a comparison, by `peerppo`, their authors' algorithm, on windows that `peerepisodes` plays.
+- `peers`: the published peers of a comparison, a package of its own.
 
 TensorFlow lives here and nowhere else, and is imported only when something is trained: `rltuned train --help` must not
 wait for it. Observations are built by `rltuned.observe.observe`, the same as in the daemon.
@@ -15,3 +15,8 @@ wait for it. Observations are built by `rltuned.observe.observe`, the same as in
 What may be changed freely: distributions, losses, schedules, as long as the shipped model is made again and its
 metrics hold. What must stay: a seed decides everything, and TensorFlow and NumPy agree to 1e-5.
 """
+
+import os
+
+# TensorFlow would tell the user of every GPU library that it does not find, and that a network of this size does not need.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

@@ -5,7 +5,6 @@ shipped as it is. The network sees the sampled columns only, never the rule's ow
 """
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -220,8 +219,6 @@ def _fit(
     settings: ImitateSettings, lesson: _Lesson, rng: np.random.Generator, progress: Progress
 ) -> tuple[Actor, float]:
     """Adam on the pairwise logistic loss (RankNet, Burges et al., ICML 2005): which of two jobs goes first."""
-    # It would tell the user of every GPU library that it does not find and that a network of this size does not need.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import tensorflow as tf  # noqa: PLC0415 - takes seconds, and only training needs it
 
     from rltuned.learn import network  # noqa: PLC0415 - imports TensorFlow

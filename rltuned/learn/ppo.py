@@ -22,8 +22,6 @@ from rltuned.learn.rollouts import Steps, Weights, flat_rows
 from rltuned.learn.settings import PPOSettings
 from rltuned.policy.actor import Actor
 
-# It would tell the user of every GPU library that it does not find and that a network of this size does not need.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Sums in an order of its own on each kind of processor: too little is gained for that.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 import tensorflow as tf

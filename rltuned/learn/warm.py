@@ -5,7 +5,6 @@ afterwards the trace says. The network sees its columns only, so what it learns 
 average: that estimates err, that limits tell something too, how the two go together on these traces.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -100,7 +99,6 @@ def warm_start(
     A pairwise logistic loss (RankNet, Burges et al., ICML 2005) whose pairs weigh what the wrong order costs (Burges et
     al., NIPS 2006): of two jobs that need a and b GPU-seconds, starting the larger first makes the two wait a − b longer.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import tensorflow as tf  # noqa: PLC0415 - takes seconds, and only training needs it
 
     from rltuned.learn import network  # noqa: PLC0415 - imports TensorFlow

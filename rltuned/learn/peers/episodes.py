@@ -1,4 +1,4 @@
-"""Windows of a trace, played by a learned peer that explores, and what it decided on the way. No TensorFlow here.
+"""Windows of a trace, simulated under a learned peer that explores, and the decisions that it made. No TensorFlow here.
 
 The exploring rankers see what the served policy sees (`rltuned.observe.observe`) and rank by the same network. What they
 add is chance, in the way of each paper: RLScheduler draws its next job from the softmax of the outputs, SchedInspector
@@ -40,7 +40,7 @@ class Metric(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Episode:
+class PeerEpisode:
     """The D decisions of one window, in order. A decision sees some rows and chooses.
 
     RLScheduler: the rows are the jobs it may pick, in order of submission, and the action is the row that it picks.
@@ -172,22 +172,22 @@ class Inspecting:
         return keys
 
 
-def play(peer: Peer, window: Case, metric: Metric, rng: np.random.Generator) -> Episode:
+def run_episode(peer: Peer, window: Case, metric: Metric, rng: np.random.Generator) -> PeerEpisode:
     """One window, from an idle cluster to the end of its last job.
 
     The reward is that of each paper's public code: −metric (RLScheduler), and (base − own) / max(base, own, 1 s or a
     slowdown of 1), the gap to the base rule on the same jobs (SchedInspector).
     """
     ranker: Exploring = Picking(peer, rng) if isinstance(peer, RLScheduler) else Inspecting(peer, rng)
-    own = measured(window, ranker, metric)
+    own = mean_metric(window, ranker, metric)
     if isinstance(peer, RLScheduler):
         reward = -own
     else:
-        base = measured(window, RuleRanker(peer.base), metric)
+        base = mean_metric(window, RuleRanker(peer.base), metric)
         reward = (base - own) / max(base, own, 1.0 / HOUR if metric is Metric.WAIT else 1.0)
     lengths = [len(each) for each in ranker.rows]
     columns = len(rlscheduler.COLUMNS if isinstance(peer, RLScheduler) else schedinspector.COLUMNS)
-    return Episode(
+    return PeerEpisode(
         rows=np.concatenate([np.zeros((0, columns), dtype=np.float32), *ranker.rows]),
         ptr=np.cumsum([0, *lengths], dtype=np.int64),
         action=np.array(ranker.actions, dtype=np.int64),
@@ -196,7 +196,7 @@ def play(peer: Peer, window: Case, metric: Metric, rng: np.random.Generator) -> 
     )
 
 
-def measured(window: Case, ranker: Ranker, metric: Metric) -> float:
+def mean_metric(window: Case, ranker: Ranker, metric: Metric) -> float:
     """Mean of `metric` over the jobs that ran; NaN where none did."""
     simulation = Simulation(window.shape, window.submitted, window.estimates, asked=window.asked)
     simulation.run(ranker)
@@ -208,10 +208,10 @@ def measured(window: Case, ranker: Ranker, metric: Metric) -> float:
     return float(wait.mean() / HOUR if metric is Metric.WAIT else bounded_slowdown(wait, run).mean())
 
 
-def joined(episodes: Sequence[Episode]) -> Episode:
+def joined(episodes: Sequence[PeerEpisode]) -> PeerEpisode:
     """One behind the other; reward and metric are the means."""
     offsets = np.cumsum([0, *(int(each.ptr[-1]) for each in episodes)])
-    return Episode(
+    return PeerEpisode(
         rows=np.concatenate([each.rows for each in episodes]),
         ptr=np.concatenate([*(e.ptr[:-1] + o for e, o in zip(episodes, offsets[:-1], strict=True)), offsets[-1:]]),
         action=np.concatenate([each.action for each in episodes]),
