@@ -553,7 +553,7 @@ def train(
             progress=report,
         )
     if as_json:
-        emit(command.as_dict(result))
+        emit(result.as_dict())
         return
     for told in command.lines(result):
         click.echo(told)

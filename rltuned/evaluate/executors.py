@@ -36,7 +36,8 @@ class SlurmArray:
     """An array job of a Slurm cluster, through submitit: tasks are cut into pieces, each is a task of the array.
 
     Needs a directory that all nodes see, this Python under the same path on them, and sbatch here. Jobs that are still
-    queued when the evaluation is interrupted are left alone: they end by themselves, and `--resume` submits what is missing.
+    queued when the evaluation is interrupted are left alone: they end by themselves, and `--resume` submits what is
+    missing.
     """
 
     folder: Path

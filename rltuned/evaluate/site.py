@@ -57,7 +57,8 @@ def history(
     if not found:
         why = f", and {len(strange):,} rows cannot be understood, the first of them: {strange[0]}" if strange else ""
         raise WorkloadError(f"sacct: no job ended in the last {days:g} days{why}")
-    # Through the reader of saved answers of sacct, so that both are understood alike. Nobody else may read it meanwhile.
+    # Through the reader of saved answers of sacct, so that both are understood alike. Nobody else may read it
+    # meanwhile.
     with tempfile.TemporaryDirectory(prefix="rltuned-") as directory:
         path = Path(directory) / f"sacct-{days:g}d"
         path.write_text("\n".join([trace_header(), *found]) + "\n", encoding="utf-8")

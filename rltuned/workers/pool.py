@@ -25,8 +25,8 @@ _THREADS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 class WorkerPool:
     """`processes` worker processes; with one, the tasks are done in this process. Use as a context.
 
-    What is sent must be a value that pickle knows, the functions among it. An error of a task is raised where its result is
-    taken. Leaving the context by an error cancels what has not begun.
+    What is sent must be a value that pickle knows, the functions among it. An error of a task is raised where its
+    result is taken. Leaving the context by an error cancels what has not begun.
     """
 
     processes: int

@@ -1,8 +1,8 @@
 """Windows of a trace, simulated under a learned peer that explores, and the decisions that it made. No TensorFlow here.
 
-The exploring rankers see what the served policy sees (`rltuned.observe.observe`) and rank by the same network. What they
-add is chance, in the way of each paper: RLScheduler draws its next job from the softmax of the outputs, SchedInspector
-draws between accepting and rejecting the base rule's job.
+The exploring rankers see what the served policy sees (`rltuned.observe.observe`) and rank by the same network. What
+they add is chance, in the way of each paper: RLScheduler draws its next job from the softmax of the outputs,
+SchedInspector draws between accepting and rejecting the base rule's job.
 """
 
 import enum
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats
 from rltuned.evaluate.case import Case
-from rltuned.evaluate.metrics import bounded_slowdown
+from rltuned.learn.plackett_luce import draw_one
 from rltuned.observe import FEATURES, Observation, observe
 from rltuned.policy import rlscheduler, schedinspector
 from rltuned.policy.rlscheduler import RLScheduler
@@ -77,9 +77,10 @@ def look(simulation: Simulation) -> Observation:
 class Picking:
     """RLScheduler, exploring: picks jobs from the softmax of the outputs until one has to wait.
 
-    As in its authors' code, a picked job that cannot start stays the first until it does, and nothing is decided until then.
-    Others are backfilled behind it, in the order of the outputs at the last decision; those that came since, as
-    submitted. A pick is taken to start when it could now and the GPUs that are left after the picks before it are enough.
+    As in its authors' code, a picked job that cannot start stays the first until it does, and nothing is decided until
+    then. Others are backfilled behind it, in the order of the outputs at the last decision; those that came since, as
+    submitted. A pick is taken to start when it could now and the GPUs that are left after the picks before it are
+    enough.
     """
 
     ages = True
@@ -124,8 +125,7 @@ class Picking:
         """Jobs in the order in which they are picked, and whether the last of them can start."""
         left, picked, started = np.arange(len(outputs)), list[int](), True
         while len(left) and started:
-            # The largest of the outputs plus Gumbel noise is a draw from their softmax.
-            action = int(np.argmax(outputs[left] + self._rng.gumbel(size=len(left))))
+            action = draw_one(outputs[left], self._rng)
             self.rows.append(inputs[left])
             self.actions.append(action)
             picked.append(int(left[action]))
@@ -138,8 +138,8 @@ class Picking:
 class Inspecting:
     """SchedInspector, exploring: rejects the base rule's job with the probability that its network gives.
 
-    How often a job was rejected before is what `SchedInspector.score` takes, the most its wait has room for: the network
-    is trained on what it will be served.
+    How often a job was rejected before is what `SchedInspector.score` takes, the most its wait has room for: the
+    network is trained on what it will be served.
     """
 
     ages = True
@@ -201,11 +201,8 @@ def mean_metric(window: Case, ranker: Ranker, metric: Metric) -> float:
     simulation = Simulation(window.shape, window.submitted, window.estimates, asked=window.asked)
     simulation.run(ranker)
     result = simulation.result()
-    ran = ~np.isnan(result.start) & ~np.isnan(result.end)
-    if not ran.any():
-        return float("nan")
-    wait, run = (result.start - window.jobs.submit_time)[ran], (result.end - result.start)[ran]
-    return float(wait.mean() / HOUR if metric is Metric.WAIT else bounded_slowdown(wait, run).mean())
+    metrics = window.metrics(result.start, result.end)
+    return metrics.wait_mean / HOUR if metric is Metric.WAIT else metrics.bsld_mean
 
 
 def joined(episodes: Sequence[PeerEpisode]) -> PeerEpisode:

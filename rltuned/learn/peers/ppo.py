@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from rltuned.cluster.tables import Floats
 from rltuned.learn import network
+from rltuned.learn.advantages import gae
 from rltuned.learn.peers.episodes import Peer, PeerEpisode, joined
 from rltuned.learn.peers.settings import PeerPPOSettings
 from rltuned.policy.actor import Weights
@@ -152,11 +153,8 @@ def advantages(episodes: Sequence[PeerEpisode], values: Floats, lam: float) -> t
     found, returns, first = [], [], 0
     for episode in episodes:
         count = len(episode.action)
-        ahead = np.append(values[first : first + count], episode.reward)
-        delta, advantage = np.diff(ahead), np.zeros(count + 1)
-        for at in range(count - 1, -1, -1):
-            advantage[at] = delta[at] + lam * advantage[at + 1]
-        found.append(advantage[:-1])
+        reward = np.append(np.zeros(count - 1), episode.reward)
+        found.append(gae(reward, values[first : first + count], np.ones(count), lam)[0])
         returns.append(np.full(count, episode.reward))
         first += count
     every = np.concatenate(found)
