@@ -1,12 +1,10 @@
 """Everything that decides what a learned peer becomes, with what each number means and where it comes from."""
 
 from dataclasses import dataclass, field
-from typing import Final
 
 from rltuned.errors import ConfigError
+from rltuned.evaluate.settings import PEERS
 from rltuned.learn.peers.episodes import Metric
-
-PEERS: Final = ("rlscheduler", "schedinspector")
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class PeerSettings:
     """Everything that decides the result, but for how many epochs the minutes have room for."""
 
     peer: str
-    """One of `PEERS`."""
+    """One of `rltuned.evaluate.settings.PEERS`."""
     name: str = ""
     """Of the model; "": the peer's."""
     seed: int = 7
@@ -52,7 +50,7 @@ class PeerSettings:
     """Of 256 jobs, for the report alone: no model is chosen by them."""
     validation_jobs: int = 256
     processes: int = 1
-    """That play windows. The result does not depend on it."""
+    """That simulate windows. The result does not depend on it."""
 
     def __post_init__(self) -> None:
         """Raises:
