@@ -29,10 +29,10 @@ from testbed import DEFAULT_PROJECT, USERS, Project, TestbedError, build_wheel, 
 from rltuned.cluster.hostlist import expand
 from rltuned.cluster.shape import ClusterShape, from_json
 from rltuned.errors import RltunedError
-from rltuned.learn.progress import progress_bar
 from rltuned.policy import RULES, by_name
 from rltuned.simulate.engine import QueueView
 from rltuned.simulate.requests import requests
+from rltuned.workers.progress import progress_bar
 from rltuned.workload import Source, Workload, read, workload
 from rltuned.workload.estimates import estimate
 

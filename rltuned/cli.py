@@ -300,8 +300,8 @@ def model_compare(first: str, second: str, *, states: int, workers: int | None, 
     from rltuned.evaluate import executors
     from rltuned.evaluate.settings import from_options
     from rltuned.learn import compare
-    from rltuned.learn.progress import progress_bar
     from rltuned.policy import files
+    from rltuned.workers.progress import progress_bar
 
     if (options["trace"] is None) != (options["cluster"] is None):
         raise click.UsageError("--trace and --cluster go together")
@@ -522,7 +522,7 @@ def train(
     if any(find_spec(name) is None for name in ("tensorflow", "numba")):
         raise RltunedError("training needs TensorFlow: pip install 'rltuned[train]'")
     from rltuned.learn import command
-    from rltuned.learn.progress import progress_bar
+    from rltuned.workers.progress import progress_bar
 
     slurm = {"tasks": 1, **_slurm_options(options)}
     swept = seeds is not None or objectives is not None
@@ -550,10 +550,10 @@ def train(
             processes=cores,
             resume=resume,
             minutes=budget,
-            report=report,
+            progress=report,
         )
     if as_json:
-        emit(command.as_dict(result))
+        emit(result.as_dict())
         return
     for told in command.lines(result):
         click.echo(told)
@@ -579,8 +579,8 @@ def _train_peer(
 ) -> None:
     """`train --peer`. `files`: trace, cluster, output. `given`: options that were given."""
     from rltuned.daemon.clock import SystemClock
-    from rltuned.learn import peers
-    from rltuned.learn.progress import progress_bar
+    from rltuned.learn.peers import train as peers
+    from rltuned.workers.progress import progress_bar
 
     estimates = given.pop("estimates", "true")
     settings = peers.from_options(peer, given)
@@ -636,7 +636,7 @@ def imitate(
     try:
         from rltuned.learn.imitate import ImitateSettings, write_model
         from rltuned.learn.imitate import imitate as fit
-        from rltuned.learn.progress import progress_bar
+        from rltuned.workers.progress import progress_bar
     except ImportError as error:
         raise RltunedError(f"training needs TensorFlow: pip install 'rltuned[train]' ({error})") from error
     settings = ImitateSettings(rule=rule, name=name, seed=seed)
@@ -684,14 +684,14 @@ def headroom(
     try:
         from rltuned import show
         from rltuned.learn import command, headroom
-        from rltuned.learn.progress import progress_bar
-        from rltuned.learn.rollouts import Crew
+        from rltuned.workers.pool import WorkerPool
+        from rltuned.workers.progress import progress_bar
     except ImportError as error:
         raise RltunedError(f"this needs Numba: pip install 'rltuned[simulate]' ({error})") from error
     command.check_estimates(options["estimates"])
     (site,) = command.read_sites([trace], [cluster], form=form, skip_bad=skip_bad)
-    with progress_bar() as report, Crew(processes or len(os.sched_getaffinity(0))) as crew:
-        found = headroom.headroom(site, crew=crew, report=report, **options)
+    with progress_bar() as report, WorkerPool(processes or len(os.sched_getaffinity(0))) as pool:
+        found = headroom.headroom(site, pool=pool, progress=report, **options)
     if as_json:
         emit(found.as_dict())
     else:
@@ -966,7 +966,7 @@ def traces_describe(
     import math
 
     from rltuned import show
-    from rltuned.learn.progress import progress_bar
+    from rltuned.workers.progress import progress_bar
     from rltuned.workload import between, describe, moment, read
 
     with progress_bar() as report:
@@ -1253,8 +1253,8 @@ def _gate(
     from rltuned.evaluate import executors, gate, report, site
     from rltuned.evaluate.run import evaluate as run_all
     from rltuned.evaluate.settings import from_options
-    from rltuned.learn.progress import progress_bar
     from rltuned.slurm.connect import open_reader, runner
+    from rltuned.workers.progress import progress_bar
     from rltuned.workload import read, read_shape
 
     if (given.get("trace") is None) == (from_sacct is None):
@@ -1324,7 +1324,7 @@ def _evaluated(
     from rltuned.evaluate.run import prepare
     from rltuned.evaluate.settings import from_options
     from rltuned.evaluate.state import state_path
-    from rltuned.learn.progress import progress_bar
+    from rltuned.workers.progress import progress_bar
 
     for name in ("trace", "cluster"):
         if not options[name]:

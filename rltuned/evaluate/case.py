@@ -9,6 +9,7 @@ import numpy as np
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Bools, Category, Floats
 from rltuned.evaluate.bound import LowerBound, lower_bound
+from rltuned.evaluate.metrics import Metrics, measure
 from rltuned.evaluate.windows import Window
 from rltuned.simulate.requests import Requests, requests
 from rltuned.workload.jobs import Estimates, Workload
@@ -65,13 +66,26 @@ class Case:
         """(n,) jobs that run into their time limit, if nobody slows them."""
         return np.asarray(self.jobs.run_time > self.estimates.time_limit, dtype=np.bool_)
 
+    @property
+    def capacity(self) -> float:
+        """GPUs of the usable nodes."""
+        return float(self.shape.nodes.gpus[self.shape.nodes.usable].sum())
+
+    def own_estimates(self) -> Estimates:
+        """`estimates` for one simulation: what a predictor learns changes the run times."""
+        return Estimates(self.estimates.time_limit, self.estimates.run_time.copy())
+
+    def metrics(self, start: Floats, end: Floats) -> Metrics:
+        """Of a simulation that gave (n,) start and end of each job, seconds, NaN: never ran."""
+        gpus = self.jobs.gpus.astype(np.float64)
+        return measure(self.jobs.submit_time, start, end, gpus, self.measured, self.groups, self.capacity)
+
     def lower_bound(self) -> LowerBound:
         """Of the jobs of the window that can run, on all GPUs of the cluster."""
         rows = np.setdiff1d(np.arange(self.past, len(self.jobs)), list(self.rejected))
         run: Floats = np.minimum(self.jobs.run_time, self.estimates.time_limit)[rows]
-        usable = self.shape.nodes.gpus[self.shape.nodes.usable]
         gpus = self.jobs.gpus[rows].astype(np.float64)
-        return lower_bound(self.jobs.submit_time[rows], run, gpus, float(usable.sum()))
+        return lower_bound(self.jobs.submit_time[rows], run, gpus, self.capacity)
 
 
 def cases(

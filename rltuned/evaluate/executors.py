@@ -1,19 +1,14 @@
-"""Where the work is done: in this process, in several, or in array jobs of a Slurm cluster."""
+"""Where the work is done: on this machine, or in array jobs of a Slurm cluster."""
 
-import multiprocessing
 import os
-import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
-from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, Protocol
 
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.measure import Outcome, Task, work, work_all
+from rltuned.workers.pool import WorkerPool
 
 
 class Executor(Protocol):
@@ -23,50 +18,17 @@ class Executor(Protocol):
         """The outcomes of each piece of work as it ends."""
 
 
-class Here:
-    """One after the other, in this process."""
-
-    def run(self, tasks: Sequence[Task]) -> Iterator[list[Outcome]]:
-        """See `Executor`."""
-        yield from map(work, tasks)
-
-
 @dataclass(frozen=True)
-class Processes:
-    """Several processes of this machine."""
+class LocalExecutor:
+    """On this machine."""
 
-    workers: int
+    workers: int = 1
+    """Processes; with one, the tasks are done in this process."""
 
     def run(self, tasks: Sequence[Task]) -> Iterator[list[Outcome]]:
         """See `Executor`."""
-        # Spawned, not forked: threads (a progress bar's, a BLAS library's) do not survive a fork.
-        context = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(self.workers, mp_context=context, initializer=begin_worker)
-        try:
-            for future in as_completed([pool.submit(work, task) for task in tasks]):
-                yield future.result()
-        except BrokenProcessPool as error:
-            raise EvaluationError(
-                "a worker process was killed (out of memory?): with --json, --resume goes on from what is done; "
-                "fewer --workers need less memory"
-            ) from error
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-        pool.shutdown()
-
-
-def begin_worker() -> None:
-    """Ctrl-C is the parent's business; and a worker whose parent was killed has nobody to work for."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
-
-
-def _end_with(sentinel: int) -> None:
-    wait([sentinel])
-    os._exit(1)
+        with WorkerPool(self.workers, remedy="; with --json, --resume goes on from what is done") as pool:
+            yield from pool.as_completed(work, tasks)
 
 
 @dataclass(frozen=True)
@@ -74,7 +36,8 @@ class SlurmArray:
     """An array job of a Slurm cluster, through submitit: tasks are cut into pieces, each is a task of the array.
 
     Needs a directory that all nodes see, this Python under the same path on them, and sbatch here. Jobs that are still
-    queued when the evaluation is interrupted are left alone: they end by themselves, and `--resume` submits what is missing.
+    queued when the evaluation is interrupted are left alone: they end by themselves, and `--resume` submits what is
+    missing.
     """
 
     folder: Path
@@ -171,5 +134,4 @@ def chosen(executor: str, workers: int | None, out: Path | None, slurm: Mapping[
             partition=slurm["partition"],
             options=options,
         )
-    count = workers if workers is not None else len(os.sched_getaffinity(0))
-    return Processes(count) if count > 1 else Here()
+    return LocalExecutor(workers if workers is not None else len(os.sched_getaffinity(0)))

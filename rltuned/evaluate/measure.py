@@ -9,13 +9,12 @@ import numpy as np
 
 from rltuned.errors import RltunedError
 from rltuned.evaluate.case import Case
-from rltuned.evaluate.metrics import measure
 from rltuned.evaluate.policies import Contender, contender
 from rltuned.evaluate.settings import EvaluationSettings, Start
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Predictor, Ranker, Simulation
 from rltuned.simulate.rankers import RuleRanker, compile_kernel
-from rltuned.simulate.values import Estimates, JobFate, SimulationSettings
+from rltuned.simulate.values import JobFate, SimulationSettings
 from rltuned.workload.estimates import EstimateKind, parse_estimates
 from rltuned.workload.predict import HistoryPredictor, past
 
@@ -76,10 +75,7 @@ def evaluate_case(case: Case, name: str, settings: EvaluationSettings) -> Outcom
     if (measured & ~over).any():
         row = int(np.flatnonzero(measured & ~over)[0])
         raise RltunedError(f"window {case.window.index}, {name}: job {case.jobs.job_id[row]} never started")
-    usable = case.shape.nodes.gpus[case.shape.nodes.usable]
-    gpus = case.jobs.gpus.astype(np.float64)
-    capacity = float(usable.sum())
-    found = measure(case.jobs.submit_time, result.start, result.end, gpus, measured, case.groups, capacity)
+    found = case.metrics(result.start, result.end)
     metrics = {key: value if np.isfinite(value) else None for key, value in found.as_dict().items()}
     killed = int((result.fate[measured] == JobFate.TIMEOUT).sum())
     return Outcome(case.window.index, name, metrics, killed, seconds)
@@ -87,8 +83,7 @@ def evaluate_case(case: Case, name: str, settings: EvaluationSettings) -> Outcom
 
 def simulate_case(case: Case, chosen: Contender, settings: EvaluationSettings) -> Simulation:
     """The simulation of one policy on one window, to its end."""
-    # r changes as a predictor learns: each simulation has its own.
-    estimates = Estimates(case.estimates.time_limit, case.estimates.run_time.copy())
+    estimates = case.own_estimates()
     predictor: Predictor | None = None
     if parse_estimates(settings.estimates).kind is EstimateKind.HISTORY:
         known = past(case.before, case.before_estimates, float(case.jobs.submit_time[0]))

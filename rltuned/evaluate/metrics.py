@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from rltuned.cluster.tables import Bools, Category, Floats
-from rltuned.simulate.values import BOUND
+from rltuned.simulate.values import bounded_slowdown
 
 COMPARED: Final = (
     "wait_mean",
@@ -35,7 +35,7 @@ class Metrics:
     jct_mean: float
     """End − submission."""
     bsld_mean: float
-    """Bounded slowdown (`bounded_slowdown`)."""
+    """Bounded slowdown (`rltuned.simulate.values.bounded_slowdown`)."""
     utilization: float
     """Per cent of the GPU-seconds that the cluster had during the makespan."""
     makespan: float
@@ -46,11 +46,6 @@ class Metrics:
     def as_dict(self) -> dict[str, float]:
         """By name."""
         return asdict(self)
-
-
-def bounded_slowdown(wait: Floats, run_time: Floats) -> Floats:
-    """(n,) max((wait + run) / max(run, 10 s), 1)."""
-    return np.maximum((wait + run_time) / np.maximum(run_time, BOUND), 1.0)
 
 
 def jain(shares: Floats) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rltuned import __version__
 from rltuned.cluster.shape import ClusterShape
@@ -19,17 +19,11 @@ from rltuned.evaluate.report import assemble
 from rltuned.evaluate.settings import EvaluationSettings
 from rltuned.evaluate.state import State, state_path
 from rltuned.evaluate.windows import Window, draw
+from rltuned.workers.progress import Progress, silent
 from rltuned.workload.estimates import EstimateKind, estimate, parse_estimates
 from rltuned.workload.jobs import Workload
 from rltuned.workload.readers import read
 from rltuned.workload.shapes import read_shape
-
-
-class Progress(Protocol):
-    """Told by long work after each step."""
-
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        """`done` of `total` steps of `stage` are over."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +38,7 @@ class Evaluation:
     """Of the report: all that the numbers depend on."""
 
 
-def prepare(settings: EvaluationSettings, revision: str, progress: Progress | None = None) -> Evaluation:
+def prepare(settings: EvaluationSettings, revision: str, progress: Progress = silent) -> Evaluation:
     """Read trace and cluster, draw the windows, and refuse now what would fail later.
 
     Raises:
@@ -129,7 +123,7 @@ def evaluate(
     out: Path | None = None,
     *,
     resume: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> dict[str, Any]:
     """All policies on all windows; the report, as `--json` writes it.
 
@@ -138,7 +132,7 @@ def evaluate(
         executor: where the work is done.
         out: where the report will be written: finished pieces are kept beside it until `finish` is called.
         resume: go on where an interrupted evaluation stopped.
-        progress: told how many pieces are done.
+        progress: called after each piece.
 
     Raises:
         EvaluationError: `resume`, and what was interrupted was something else.
@@ -150,14 +144,12 @@ def evaluate(
         outcomes = list(kept.outcomes) if kept is not None else []
         tasks = missing(evaluation, outcomes)
         total = len(evaluation.cases) * len(evaluation.settings.policies)
-        if progress is not None:
-            progress("simulating", len(outcomes), total)
+        progress("simulating", len(outcomes), total)
         for done in executor.run(tasks):
             if kept is not None:
                 kept.add(done)
             outcomes += done
-            if progress is not None:
-                progress("simulating", len(outcomes), total)
+            progress("simulating", len(outcomes), total)
         if len(outcomes) != total:
             raise RltunedError(f"{total} simulations were wanted, {len(outcomes)} came back")
     return assemble(evaluation.meta, evaluation.settings, evaluation.cases, outcomes)

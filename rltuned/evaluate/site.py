@@ -12,9 +12,9 @@ import numpy as np
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Snapshot
 from rltuned.errors import ShapeError, WorkloadError
-from rltuned.evaluate.run import Progress
 from rltuned.slurm.history import TraceRows, read_trace, trace_header
 from rltuned.slurm.process import Runner
+from rltuned.workers.progress import Progress, silent
 from rltuned.workload.jobs import Workload
 from rltuned.workload.readers import read
 
@@ -28,7 +28,7 @@ def history(
     days: float,
     now: float,
     tell: Callable[[str], None],
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Workload:
     """The site's jobs that ended within the last days, as its accounting has them (``--from-sacct DAYS``).
 
@@ -39,7 +39,7 @@ def history(
         days: above 0.
         now: epoch seconds.
         tell: told in one sentence how many rows are left out, where any are.
-        progress: told how many stretches have been read.
+        progress: called after each stretch.
 
     Raises:
         SlurmError: the accounting does not answer, or strangely.
@@ -53,12 +53,12 @@ def history(
         rows = ask(start + piece * SLICE, min(start + (piece + 1) * SLICE, now))
         found += rows.lines
         strange += rows.left_out
-        if progress is not None:
-            progress("asking sacct", piece + 1, pieces)
+        progress("asking sacct", piece + 1, pieces)
     if not found:
         why = f", and {len(strange):,} rows cannot be understood, the first of them: {strange[0]}" if strange else ""
         raise WorkloadError(f"sacct: no job ended in the last {days:g} days{why}")
-    # Through the reader of saved answers of sacct, so that both are understood alike. Nobody else may read it meanwhile.
+    # Through the reader of saved answers of sacct, so that both are understood alike. Nobody else may read it
+    # meanwhile.
     with tempfile.TemporaryDirectory(prefix="rltuned-") as directory:
         path = Path(directory) / f"sacct-{days:g}d"
         path.write_text("\n".join([trace_header(), *found]) + "\n", encoding="utf-8")

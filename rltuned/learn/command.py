@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,11 +11,11 @@ from rltuned.evaluate.executors import chosen as chosen_executor
 from rltuned.learn import sweep as sweeps
 from rltuned.learn.cost import Objective
 from rltuned.learn.curriculum import MIXED, CurriculumSettings, Site
-from rltuned.learn.progress import Report
 from rltuned.learn.settings import ITERATIONS_PER_MINUTE, PPOSettings, TrainSettings
 from rltuned.observe.sampling import STATE_COLUMNS
 from rltuned.policy.actor import CORRECTED, Architecture
 from rltuned.policy.heuristics import by_name
+from rltuned.workers.progress import Progress
 from rltuned.workload import read, read_shape
 from rltuned.workload.estimates import EstimateKind, parse_estimates
 
@@ -119,12 +118,12 @@ def line(
 
 
 def run(
-    sites: Sequence[Site], asked: TrainSettings, out: Path, *, minutes: float | None, report: Report, **how: Any
+    sites: Sequence[Site], asked: TrainSettings, out: Path, *, minutes: float | None, progress: Progress, **how: Any
 ) -> "Trained":
     """`rltuned.learn.train.train`; `minutes`: a limit for the clock, too, where the budget was given."""
     from rltuned.learn.train import train  # noqa: PLC0415 - TensorFlow takes seconds
 
-    return train(sites, asked, out, seconds=60.0 * minutes if minutes else float("inf"), report=report, **how)
+    return train(sites, asked, out, seconds=60.0 * minutes if minutes else float("inf"), progress=progress, **how)
 
 
 def sweep(
@@ -159,37 +158,26 @@ def swept(runs: Sequence[sweeps.Run], executor: str, out: Path, slurm: Mapping[s
         EvaluationError: as `rltuned.learn.sweep.on_slurm`.
     """
     if executor == "local":
-        return sweeps.here(runs)
+        return sweeps.run_locally(runs)
     array = chosen_executor("slurm", None, out / "sweep", slurm)
     assert isinstance(array, SlurmArray)  # noqa: S101 - what was asked for
     return sweeps.on_slurm(runs, array)
 
 
-def sentence(told: Mapping[str, Any]) -> str:
+def sentence(ended: Mapping[str, Any]) -> str:
     """One training of a sweep, for people."""
-    ratios = told["validation"]["ratios"]
+    ratios = ended["validation"]["ratios"]
     shown = ", ".join(f"{label} {ratios[name]:.3f}" for name, label in _SHOWN.items())
-    return f"{told['run']}: {shown} of the best plain rules', {told['manifest']}"
-
-
-def as_dict(result: "Trained") -> dict[str, Any]:
-    """For `--json`."""
-    return {
-        "manifest": str(result.path),
-        "iteration": result.iteration,
-        "iterations": result.iterations,
-        "skipped": dict(result.skipped),
-        "validation": asdict(result.verdict),
-    }
+    return f"{ended['run']}: {shown} of the best plain rules', {ended['manifest']}"
 
 
 def lines(result: "Trained") -> Iterator[str]:
     """For people."""
     kept = "the beginning, before iteration 1," if result.iteration == 0 else f"iteration {result.iteration}"
     yield f"{result.path}: {kept} of {result.iterations} iterations, the best on the validation windows"
-    for group, ratios in result.verdict.groups.items():
-        told = ", ".join(f"{label} {ratios[name]:.3f}" for name, label in _SHOWN.items())
-        yield f"  {group}: {told} of {result.verdict.rules[group]}'s, the best plain rule there"
+    for group, ratios in result.validation.groups.items():
+        shown = ", ".join(f"{label} {ratios[name]:.3f}" for name, label in _SHOWN.items())
+        yield f"  {group}: {shown} of {result.validation.rules[group]}'s, the best plain rule there"
     for reason, count in result.skipped.items():
         if count:
             yield f"  windows left out: {count} ({reason})"

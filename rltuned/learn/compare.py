@@ -12,11 +12,11 @@ from rltuned.evaluate.report import comparisons
 from rltuned.evaluate.run import evaluate, prepare
 from rltuned.evaluate.settings import EvaluationSettings
 from rltuned.learn.imitate import MEASURED_JOBS, kendall
-from rltuned.learn.progress import Report, silent
 from rltuned.learn.queues import UNSEEN, QueueSettings, generate
 from rltuned.observe import observe
 from rltuned.policy.base import Policy
 from rltuned.policy.files import ModelInfo
+from rltuned.workers.progress import Progress, silent
 
 LEARNED: Final = "rl"
 """The policy of the evaluator that a model is."""
@@ -51,7 +51,7 @@ def _flat(info: ModelInfo) -> list[tuple[str, Any]]:
     return [pair for key, value in asdict(info).items() for pair in walk(key, value)]
 
 
-def likeness(a: Policy, b: Policy, states: int, seed: int, progress: Report = silent) -> Likeness:
+def likeness(a: Policy, b: Policy, states: int, seed: int, progress: Progress = silent) -> Likeness:
     """Rank `states` generated queues with both, half of them from each parametrisation of `rltuned.learn.queues`.
 
     Queues of fewer than `MEASURED_JOBS` jobs do not count.
@@ -80,7 +80,7 @@ def paired(
     settings: EvaluationSettings,
     executor: Executor,
     revision: str,
-    progress: Report = silent,
+    progress: Progress = silent,
 ) -> dict[str, Any]:
     """Two models on the same windows of a trace: means of each, and the paired interval of the first over the second.
 
@@ -90,7 +90,7 @@ def paired(
         settings: of the evaluation; its model and policies do not matter.
         executor: where the simulations run.
         revision: of the code, for `meta`.
-        progress: told how many simulations are done.
+        progress: called after each simulation.
 
     Raises:
         Whatever `rltuned.evaluate.run.prepare` does.

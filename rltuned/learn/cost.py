@@ -1,8 +1,8 @@
 """What is minimised: a metric of a finished window, written as an integral over time that each moment adds a part to.
 
-The mean wait is 1/n · ∫ (jobs in the queue) dt, the mean bounded slowdown n⁻¹ ∫ Σ 1/max(run, 10) dt over them, and so on:
-each is a sum of spans, one for each job, and a decision answers for what is added after it. All costs are in units of the
-base rule's own metric on the same jobs, so that windows of minutes and of weeks teach alike (paper §4.2).
+The mean wait is 1/n · ∫ (jobs in the queue) dt, the mean bounded slowdown n⁻¹ ∫ Σ 1/max(run, 10) dt over them, and so
+on: each is a sum of spans, one for each job, and a decision answers for what is added after it. All costs are in units
+of the base rule's own metric on the same jobs, so that windows of minutes and of weeks teach alike (paper §4.2).
 """
 
 import enum
@@ -12,8 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from rltuned.cluster.tables import Floats
-from rltuned.evaluate.metrics import bounded_slowdown
-from rltuned.simulate.values import BOUND
+from rltuned.simulate.values import BOUND, bounded_slowdown
 
 
 class Objective(enum.StrEnum):
@@ -28,7 +27,7 @@ class Objective(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Ran:
+class FinishedJobs:
     """A window's jobs that ran, (n,) each, seconds."""
 
     submit: Floats
@@ -87,29 +86,29 @@ def _ramp(times: Floats, since: Floats, rate: Floats) -> Floats:
     return np.asarray(times * rates[passed] - moments[passed])
 
 
-def cost(objective: Objective, ran: Ran, base: Ran) -> Spans:
+def cost(objective: Objective, jobs: FinishedJobs, base: FinishedJobs) -> Spans:
     """The objective of a run in units of the base rule's; what both have in common is left out.
 
-    `total` differs between two runs of a window as the metric does, divided by the base's metric; by one (second) where that
-    is less: in such a window there is nothing to be better at.
+    `total` differs between two runs of a window as the metric does, divided by the base's metric; by one (second) where
+    that is less: in such a window there is nothing to be better at.
     """
-    n = len(ran.submit)
+    n = len(jobs.submit)
     unit = max(base.metric(objective), 1.0)
     match objective:
         case Objective.WAIT:
-            return _wait(ran, 1.0 / (n * unit))
+            return _wait(jobs, 1.0 / (n * unit))
         case Objective.JCT:
-            return Spans(ran.submit, ran.end, np.full(n, 1.0 / (n * unit)))
+            return Spans(jobs.submit, jobs.end, np.full(n, 1.0 / (n * unit)))
         case Objective.BSLD:
-            return _slowdown(ran, 1.0 / (n * unit))
+            return _slowdown(jobs, 1.0 / (n * unit))
         case Objective.UTILIZATION:
             whole = np.array([1.0 / unit])
-            return Spans(ran.submit.min(keepdims=True), ran.end.max(keepdims=True), whole)
+            return Spans(jobs.submit.min(keepdims=True), jobs.end.max(keepdims=True), whole)
         case Objective.MIX:
             parts = (
-                _wait(ran, 0.5 / (n * unit)),
-                _slowdown(ran, 0.25 / (n * base.metric(Objective.BSLD))),
-                _tail(ran, base, 0.25),
+                _wait(jobs, 0.5 / (n * unit)),
+                _slowdown(jobs, 0.25 / (n * base.metric(Objective.BSLD))),
+                _tail(jobs, base, 0.25),
             )
             return Spans(*(np.concatenate([getattr(part, name) for part in parts]) for name in _SPAN))
 
@@ -117,19 +116,19 @@ def cost(objective: Objective, ran: Ran, base: Ran) -> Spans:
 _SPAN = ("begin", "end", "rate")
 
 
-def _wait(ran: Ran, rate: float) -> Spans:
-    return Spans(ran.submit, ran.start, np.full(len(ran.submit), rate))
+def _wait(jobs: FinishedJobs, rate: float) -> Spans:
+    return Spans(jobs.submit, jobs.start, np.full(len(jobs.submit), rate))
 
 
-def _slowdown(ran: Ran, rate: float) -> Spans:
+def _slowdown(jobs: FinishedJobs, rate: float) -> Spans:
     """Bounded: a run of less than 10 s is slowed down only by what waits beyond them."""
-    begin = ran.submit + np.maximum(BOUND - ran.run_time, 0.0)
-    return Spans(begin, np.maximum(ran.start, begin), rate / np.maximum(ran.run_time, BOUND))
+    begin = jobs.submit + np.maximum(BOUND - jobs.run_time, 0.0)
+    return Spans(begin, np.maximum(jobs.start, begin), rate / np.maximum(jobs.run_time, BOUND))
 
 
-def _tail(ran: Ran, base: Ran, share: float) -> Spans:
+def _tail(jobs: FinishedJobs, base: FinishedJobs, share: float) -> Spans:
     """Waiting beyond the base's 99th percentile, in units of what one job of a hundred waits there."""
     beyond = max(float(np.percentile(base.wait, 99.0)), 1.0)
-    begin = ran.submit + beyond
-    rate = share / (0.01 * len(ran.submit) * beyond)
-    return Spans(begin, np.maximum(ran.start, begin), np.full(len(begin), rate))
+    begin = jobs.submit + beyond
+    rate = share / (0.01 * len(jobs.submit) * beyond)
+    return Spans(begin, np.maximum(jobs.start, begin), np.full(len(begin), rate))

@@ -1,7 +1,8 @@
-"""Which windows are learned from: of the training part of each trace, made harder and easier, and only those that can teach.
+"""Which windows are learned from: of the training part of each trace, made harder and easier, and only those that can
+teach.
 
-A window in which the base rule hardly lets anybody wait says nothing about orders. What a site will be like is not known,
-so load, size of the cluster and error of the estimates are drawn anew for each window.
+A window in which the base rule hardly lets anybody wait says nothing about orders. What a site will be like is not
+known, so load, size of the cluster and error of the estimates are drawn anew for each window.
 """
 
 from collections.abc import Sequence
@@ -101,7 +102,7 @@ def candidate(sites: Sequence[Site], settings: CurriculumSettings, seed: int, in
 
 
 def _drained(shape: ClusterShape, share: float, rng: np.random.Generator) -> tuple[ClusterShape, float]:
-    """The cluster without some of its nodes, and what share of its GPUs is left; at least one node of each kind stays."""
+    """The cluster without some of its nodes, and the share of its GPUs that is left; one node of each kind stays."""
     nodes = shape.nodes
     order = rng.permutation(np.flatnonzero(nodes.usable))
     kinds = np.unique(np.column_stack((nodes.gpus, nodes.cpus)), axis=0, return_inverse=True)[1].reshape(-1)
@@ -116,7 +117,7 @@ def _drained(shape: ClusterShape, share: float, rng: np.random.Generator) -> tup
 
 
 @dataclass(frozen=True)
-class Checked:
+class ValidationWindow:
     """A window that decides, and the group that it is averaged with."""
 
     group: str
@@ -124,11 +125,13 @@ class Checked:
     case: Case
 
 
-def validation(sites: Sequence[Site], length: int, count: int, seed: int, estimates: str) -> list[Checked]:
+def validation_windows(
+    sites: Sequence[Site], length: int, count: int, seed: int, estimates: str
+) -> list[ValidationWindow]:
     """Windows that decide which checkpoint is kept: of the part behind the training's, as they are in the trace.
 
-    `count` of each trace; where estimates are mixed, true ones, noisy ones of σ = 1.5 and the users' own take turns. A part
-    that is shorter than `length` gives shorter windows.
+    `count` of each trace; where estimates are mixed, true ones, noisy ones of σ = 1.5 and the users' own take turns. A
+    part that is shorter than `length` gives shorter windows.
 
     Raises:
         EvaluationError: a part is too short.
@@ -146,5 +149,5 @@ def validation(sites: Sequence[Site], length: int, count: int, seed: int, estima
             # The waits of another cluster are of another size: they are not to be averaged.
             group = f"{name} {kind}" if files.count(name) == 1 else f"{name} on {site.shape.text} {kind}"
             part = windows[turn :: len(kinds)]
-            found += [Checked(group, case) for case in cases(site.jobs, made, site.shape, part)]
+            found += [ValidationWindow(group, case) for case in cases(site.jobs, made, site.shape, part)]
     return found

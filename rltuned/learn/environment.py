@@ -1,8 +1,8 @@
 """A Gymnasium environment over the simulator, for whoever wants to try an algorithm of their own.
 
-An episode is a window of a trace. A step is a refresh: the environment shows what the daemon's policy would see, takes 256
-scores, ranks the queue by them, and moves to the next refresh. The reward is what the base rule paid meanwhile less what was paid
-here, so that its sum over an episode is 1 − metric / the base's metric (`rltuned.learn.cost`).
+An episode is a window of a trace. A step is a refresh: the environment shows what the daemon's policy would see, takes
+256 scores, ranks the queue by them, and moves to the next refresh. The reward is the cost of the base rule meanwhile
+less the cost here, so that its sum over an episode is 1 − metric / the base's metric (`rltuned.learn.cost`).
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,10 @@ import numpy.typing as npt
 from rltuned.cluster.tables import Floats
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.case import Case
-from rltuned.learn.cost import Objective, Ran, cost
+from rltuned.learn.cost import FinishedJobs, Objective, cost
 from rltuned.learn.exact import Stepped
-from rltuned.learn.rollouts import by_rule, metrics_of, ran
+from rltuned.learn.sampling import by_rule, finished_jobs
 from rltuned.observe import CRITIC_COLUMNS, STATE_COLUMNS, WINDOW, Observation
-from rltuned.workload.jobs import Estimates
 
 _LARGEST: Final = 1e6
 """Of a score: an infinite box would be sampled without end."""
@@ -30,9 +29,10 @@ Shown = dict[str, npt.NDArray[Any]]
 class QueueEnv(gym.Env[Any, npt.NDArray[np.float32]]):
     """One window for each episode; `reset(options={"case": i})` chooses it, otherwise it is drawn.
 
-    Observation: ``state`` (256, 8), ``critic`` (256, 5), ``mask`` (256,), of `rltuned.observe.observe`. Action: (256,) scores, higher
-    first; those of masked rows mean nothing; what is no number counts as the lowest. Jobs that the window of 256 leaves out
-    stand behind. ``info`` has the time, and at the end the yardstick's metrics beside the base rule's.
+    Observation: ``state`` (256, 8), ``critic`` (256, 5), ``mask`` (256,), of `rltuned.observe.observe`. Action: (256,)
+    scores, higher first; those of masked rows mean nothing; what is no number counts as the lowest. Jobs that the
+    window of 256 leaves out stand behind. ``info`` has the time, and at the end the yardstick's metrics beside the base
+    rule's.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - of Gymnasium's interface
@@ -71,9 +71,8 @@ class QueueEnv(gym.Env[Any, npt.NDArray[np.float32]]):
         chosen = drawn if options is None else int(options.get("case", drawn))
         self._case = case = self._cases[chosen]
         start, end = by_rule(case, self._base)
-        self._rule, self._rule_metrics = ran(case, start, end), metrics_of(case, start, end)
-        estimates = Estimates(case.estimates.time_limit, case.estimates.run_time.copy())
-        self._simulation = Stepped(case.shape, case.submitted, estimates, asked=case.asked)
+        self._rule, self._rule_metrics = finished_jobs(case, start, end), case.metrics(start, end).as_dict()
+        self._simulation = Stepped(case.shape, case.submitted, case.own_estimates(), asked=case.asked)
         if not self._simulation.advance():
             raise EvaluationError(f"window {case.window.index}: there is never a job to rank")
         self._seen = self._simulation.observation()
@@ -96,7 +95,7 @@ class QueueEnv(gym.Env[Any, npt.NDArray[np.float32]]):
         info: dict[str, Any] = {"time": simulation.now}
         if over:
             result = simulation.result()
-            info["metrics"] = metrics_of(self._case, result.start, result.end)
+            info["metrics"] = self._case.metrics(result.start, result.end).as_dict()
             info["base_metrics"] = self._rule_metrics
             self._simulation = None
             return _nothing(), reward, True, False, info
@@ -108,17 +107,17 @@ class QueueEnv(gym.Env[Any, npt.NDArray[np.float32]]):
         if self._simulation is None:
             return 0.0
         result, submit = self._simulation.result(), self._case.jobs.submit_time
-        here = self._rows(result.start)
+        rows = self._rows(result.start)
         theirs = cost(self._objective, self._rule, self._rule)
         if np.isinf(time):
-            mine = Ran(submit[here], result.start[here], result.end[here])
+            mine = FinishedJobs(submit[rows], result.start[rows], result.end[rows])
             return cost(self._objective, mine, self._rule).total - theirs.total
         # Who has not started or ended yet will do so later: until now, nothing more has been paid.
-        start = np.where(np.isnan(result.start), np.inf, result.start)[here]
-        start = np.maximum(np.minimum(start, time), submit[here])
-        held = np.minimum(self._case.jobs.run_time, self._case.estimates.time_limit)[here]
+        start = np.where(np.isnan(result.start), np.inf, result.start)[rows]
+        start = np.maximum(np.minimum(start, time), submit[rows])
+        held = np.minimum(self._case.jobs.run_time, self._case.estimates.time_limit)[rows]
         now = np.array([time])
-        mine = Ran(submit[here], start, start + held)
+        mine = FinishedJobs(submit[rows], start, start + held)
         return float((cost(self._objective, mine, self._rule).until(now) - theirs.until(now))[0])
 
     def _rows(self, start: Floats) -> npt.NDArray[np.intp]:

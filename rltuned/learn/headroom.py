@@ -1,9 +1,9 @@
-"""What a better order could gain at a site, before anybody trains for it: how much waiting a rule leaves, and what moves it.
+"""What a better order could gain at a site, before anybody trains for it.
 
-The rule that a model would correct is played on windows of the trace, then with one thing changed at a time: with the estimates as
-they are, with the true run times, with waiting counted more or less (`rltuned.policy.actor.AGEING`), and with a small reward or
-penalty on each column that a network would see. What no change of a column gains, no network of these columns is likely to
-gain by itself; what only the true run times gain has to come from better estimates.
+The rule that a model would correct is measured on windows of the trace, then with one thing changed at a time: with the
+estimates as they are, with the true run times, with waiting counted more or less (`rltuned.policy.actor.AGEING`), and
+with a small reward or penalty on each column that a network would see. What no change of a column gains, no network of
+these columns is likely to gain by itself; what only the true run times gain has to come from better estimates.
 
 Without rollouts: it is about the score of single jobs.
 """
@@ -20,13 +20,14 @@ from rltuned.evaluate.bootstrap import Comparison, compare, counts
 from rltuned.evaluate.case import Case, cases
 from rltuned.evaluate.windows import Split, draw
 from rltuned.learn.curriculum import Site
-from rltuned.learn.progress import Report, silent
-from rltuned.learn.rollouts import Crew, episode
+from rltuned.learn.sampling import episode
 from rltuned.learn.warm import rule_alone, run_time_coefficients
 from rltuned.observe.sampling import STATE_COLUMNS
 from rltuned.observe.table3 import known_run_times
 from rltuned.policy.actor import AGEING, RUN_TIME, Actor
 from rltuned.simulate.episodes import Network
+from rltuned.workers.pool import WorkerPool
+from rltuned.workers.progress import Progress, silent
 from rltuned.workload.estimates import estimate
 from rltuned.workload.jobs import Estimates
 
@@ -44,19 +45,19 @@ class Variant:
     name: str
     actor: Actor
     informed: bool = False
-    """Whether it is told the true run times."""
+    """Whether it knows the true run times."""
 
 
 @dataclass(frozen=True)
-class Try:
-    """A window by several variants."""
+class VariantsTask:
+    """A window, and the variants to measure on it."""
 
     case: Case
     variants: tuple[Variant, ...]
 
 
 @dataclass(frozen=True)
-class Found:
+class VariantResult:
     """A variant beside the reference, the rule on expected run times: means over the same windows, in relation."""
 
     name: str
@@ -70,8 +71,9 @@ class Headroom:
 
     windows: int
     coefficients: tuple[float, float, float]
-    """c0, c1, c2 of `Actor.expected_run_time`, fitted on windows of the same part that are drawn with another seed (of a short trace they overlap)."""
-    found: tuple[Found, ...]
+    """c0, c1, c2 of `Actor.expected_run_time`, fitted on windows of the same part that are drawn with another seed (of
+    a short trace they overlap)."""
+    found: tuple[VariantResult, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -103,17 +105,18 @@ def _nudged(actor: Actor, column: int, by: float) -> Actor:
     return replace(actor, architecture=architecture, weights={**actor.weights, "layer0.kernel": kernel})
 
 
-def attempt(task: Try) -> Floats:
+def measure_variants(task: VariantsTask) -> Floats:
     """(V, 3) `METRICS` of each variant; NaN where no job ran."""
     case = task.case
     limit = case.estimates.time_limit
     truth = Estimates(limit, known_run_times(case.jobs.run_time, limit))
-    plays = {False: episode(case), True: episode(replace(case, estimates=truth))}
+    episodes = {False: episode(case), True: episode(replace(case, estimates=truth))}
     out = np.empty((len(task.variants), len(METRICS)))
     for row, variant in enumerate(task.variants):
         network = Network.from_actor(variant.actor)
-        played = plays[variant.informed].run(network, temperature=0.0, heads=0, seed=0, record=False)
-        out[row] = [getattr(played, metric) for metric in METRICS]
+        found = episodes[variant.informed].run(network, temperature=0.0, heads=0, seed=0, record=False)
+        metrics = case.metrics(found.start, found.end).as_dict()
+        out[row] = [metrics[metric] for metric in METRICS]
     return out
 
 
@@ -125,10 +128,10 @@ def headroom(
     window: int,
     windows: int,
     seed: int,
-    crew: Crew,
-    report: Report = silent,
+    pool: WorkerPool,
+    progress: Progress = silent,
 ) -> Headroom:
-    """Play the variants on windows of the training part.
+    """Measure the variants on windows of the training part.
 
     Args:
         site: trace and cluster.
@@ -137,31 +140,31 @@ def headroom(
         window: jobs of each.
         windows: how many; as many others, drawn with another seed, give the coefficients.
         seed: of windows, estimates and intervals.
-        crew: plays them.
-        report: told after each window.
+        pool: does the simulations.
+        progress: called after each window.
 
     Raises:
         EvaluationError: windows longer than the part, or more than it has beginnings.
     """
     made = estimate(site.jobs, estimates, seed)
-    played, fitted = (
+    measured_on, fitted = (
         list(cases(site.jobs, made, site.shape, draw(len(site.jobs), window, windows, at, Split.TRAIN)))
         for at in (seed, seed + 1)
     )
     coefficients = run_time_coefficients(fitted)
     tried = variants(rule, coefficients)
     values = []
-    for done, found in enumerate(crew.map(attempt, [Try(case, tried) for case in played]), 1):
+    for done, found in enumerate(pool.map(measure_variants, [VariantsTask(case, tried) for case in measured_on]), 1):
         values.append(found)
-        report("windows", done, len(played))
+        progress("windows", done, len(measured_on))
     measured = np.stack(values)  # (W, V, 3)
-    drawn = counts(len(played), seed)
+    drawn = counts(len(measured_on), seed)
     ratios = [_beside_the_first(measured[:, :, column].T, drawn) for column in range(len(METRICS))]
     return Headroom(
-        len(played),
+        len(measured_on),
         (float(coefficients[0]), float(coefficients[1]), float(coefficients[2])),
         tuple(
-            Found(variant.name, {metric: ratios[column][row] for column, metric in enumerate(METRICS)})
+            VariantResult(variant.name, {metric: ratios[column][row] for column, metric in enumerate(METRICS)})
             for row, variant in enumerate(tried)
         ),
     )

@@ -5,23 +5,24 @@ shipped as it is. The network sees the sampled columns only, never the rule's ow
 """
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats
-from rltuned.learn.progress import Report, silent
+from rltuned.learn.pairwise import PairwiseSettings, fit
 from rltuned.learn.queues import UNSEEN, QueueSettings, generate
+from rltuned.learn.ragged import Singles
 from rltuned.observe import Observation, observe
 from rltuned.policy.actor import Actor, Architecture, initial_weights, rule_level
 from rltuned.policy.files import save
 from rltuned.policy.heuristics import Rule, by_name
 from rltuned.policy.manifest import TrainingPart
+from rltuned.workers.progress import Progress, silent
 
 MEASURED_JOBS: Final = 10
 """Queues shorter than this are not measured on: the τ of two jobs that the rule ties is 1 or −1 by chance."""
@@ -82,23 +83,7 @@ class ImitateResult:
     """Mean of the last hundred steps."""
 
 
-@dataclass(frozen=True)
-class _Lesson:
-    """The R jobs of S states, one behind the other."""
-
-    state: npt.NDArray[np.float32]
-    """(R, 8)"""
-    place: npt.NDArray[np.float32]
-    """(R,) place in the rule's order, 0 first; jobs that the rule cannot tell apart share one."""
-    base: npt.NDArray[np.float32]
-    """(R,) level of the residual's rule, zeros without one."""
-    first: npt.NDArray[np.intp]
-    """(S+1,) where each state begins."""
-    company: npt.NDArray[np.float32]
-    """(S, 8) mean of each state's jobs."""
-
-
-def imitate(settings: ImitateSettings, progress: Report = silent) -> ImitateResult:
+def imitate(settings: ImitateSettings, progress: Progress = silent) -> ImitateResult:
     """Train and measure. The same settings give the same weights on the same machine and TensorFlow.
 
     Raises:
@@ -108,7 +93,7 @@ def imitate(settings: ImitateSettings, progress: Report = silent) -> ImitateResu
     streams = np.random.SeedSequence(settings.seed).spawn(4)
     drawn, tests, shifted, steps = (np.random.default_rng(stream) for stream in streams)
     observations = _observations(drawn, QueueSettings(), settings.states, "generating states", progress)
-    actor, loss = _fit(settings, _lesson(observations, rule, settings.architecture), steps, progress)
+    actor, loss = _fit(settings, observations, rule, steps, progress)
     unseen = _observations(tests, QueueSettings(), settings.test_states, "generating unseen states", progress)
     others = _observations(shifted, UNSEEN, settings.test_states, "generating shifted states", progress)
     golden = max(unseen, key=len)
@@ -191,71 +176,41 @@ def kendall(reference: Floats, scores: Floats) -> float | None:
 
 
 def _observations(
-    rng: np.random.Generator, settings: QueueSettings, count: int, stage: str, progress: Report
+    rng: np.random.Generator, settings: QueueSettings, count: int, phase: str, progress: Progress
 ) -> list[Observation]:
     seen = []
     for done in range(1, count + 1):
         snapshot, estimates = generate(rng, settings)
         seen.append(observe(snapshot, snapshot.jobs.pending, estimates))
-        progress(stage, done, count)
+        progress(phase, done, count)
     return seen
 
 
-def _lesson(observations: Sequence[Observation], rule: Rule, architecture: Architecture) -> _Lesson:
-    """The states with at least two jobs."""
-    taught = [each for each in observations if len(each) > 1]
-    rows = [each.state[: len(each)] for each in taught]
-    residual = architecture.residual
-    base = [np.zeros(len(each)) if residual is None else rule_level(residual, each) for each in taught]
-    return _Lesson(
-        state=np.concatenate(rows),
-        place=np.concatenate([-rule.score(each) for each in taught]).astype(np.float32),
-        base=np.concatenate(base).astype(np.float32),
-        first=np.cumsum([0, *(len(each) for each in taught)]),
-        company=np.stack([each.mean(axis=0) for each in rows]),
-    )
+def _fit(
+    settings: ImitateSettings,
+    observations: Sequence[Observation],
+    rule: Rule,
+    rng: np.random.Generator,
+    progress: Progress,
+) -> tuple[Actor, float]:
+    """Learn the rule's order in the states with at least two jobs."""
+    seen = [each for each in observations if len(each) > 1]
+    state = np.concatenate([each.state[: len(each)] for each in seen])
+    residual = settings.architecture.residual
+    base = [np.zeros(len(each)) if residual is None else rule_level(residual, each) for each in seen]
+    # The place in the rule's order, 0 first; jobs that the rule cannot tell apart share one.
+    place = np.concatenate([-rule.score(each) for each in seen]).astype(np.float32)
+    mean, scale = state.mean(axis=0), np.maximum(state.std(axis=0), np.float32(1e-3))
+    begun = Actor(settings.name, settings.architecture, initial_weights(settings.architecture, mean, scale, rng))
 
+    def pairs(rows: npt.NDArray[np.int64]) -> tuple[Singles, Singles]:
+        sooner = np.sign(place[rows[:, 1]] - place[rows[:, 0]])
+        return sooner, np.abs(sooner)
 
-def _fit(settings: ImitateSettings, lesson: _Lesson, rng: np.random.Generator, progress: Report) -> tuple[Actor, float]:
-    """Adam on the pairwise logistic loss (RankNet, Burges et al., ICML 2005): which of two jobs goes first."""
-    # It would tell the user of every GPU library that it does not find and that a network of this size does not need.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    import tensorflow as tf  # noqa: PLC0415 - takes seconds, and only training needs it
-
-    from rltuned.learn import network  # noqa: PLC0415 - imports TensorFlow
-
-    tf.config.experimental.enable_op_determinism()
-    architecture = settings.architecture
-    mean, scale = lesson.state.mean(axis=0), np.maximum(lesson.state.std(axis=0), np.float32(1e-3))
-    weights = network.variables(initial_weights(architecture, mean, scale, rng))
-    trained = [weight for weight in weights.values() if weight.trainable]
-    schedule = tf.keras.optimizers.schedules.CosineDecay(settings.learning_rate, settings.steps)
-    optimizer = tf.keras.optimizers.Adam(schedule)
-
-    @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]  # TensorFlow ships no types
-    def step(state: Any, place: Any, base: Any, company: Any) -> Any:
-        with tf.GradientTape() as tape:
-            score = network.correct(architecture, network.network(weights, architecture, state, company), base)
-            sooner = tf.sign(place[:, 1] - place[:, 0])  # of the first job of each pair; 0 for a tie
-            wrong = tf.nn.softplus(-sooner * (score[:, 0] - score[:, 1])) * tf.abs(sooner)
-            loss = tf.reduce_sum(wrong) / tf.maximum(tf.reduce_sum(tf.abs(sooner)), 1.0)
-        optimizer.apply_gradients(zip(tape.gradient(loss, trained), trained, strict=True))
-        return loss
-
-    lengths = np.diff(lesson.first)
-    losses = []
-    for done in range(1, settings.steps + 1):
-        queue = rng.integers(len(lengths), size=settings.batch)
-        one = rng.integers(lengths[queue])
-        other = (one + rng.integers(1, lengths[queue])) % lengths[queue]
-        pair = lesson.first[queue][:, None] + np.stack((one, other), axis=1)
-        loss = step(lesson.state[pair], lesson.place[pair], lesson.base[pair], lesson.company[queue])
-        if done > settings.steps - 100:
-            losses.append(float(loss))
-        if done % 100 == 0 or done == settings.steps:
-            progress("training", done, settings.steps)
-    actor = Actor(settings.name, architecture, {name: value.numpy() for name, value in weights.items()})
-    return _rescaled(actor, lesson.state), float(np.mean(losses))
+    queues = state, np.concatenate(base).astype(np.float32), np.array([len(each) for each in seen])
+    how = PairwiseSettings(settings.steps, settings.batch, settings.learning_rate)
+    fitted, loss = fit(begun, queues, pairs, how, rng, progress, "training")
+    return _rescaled(fitted, state), loss
 
 
 def _rescaled(actor: Actor, state: npt.NDArray[np.float32]) -> Actor:

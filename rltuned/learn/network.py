@@ -18,10 +18,10 @@ def variables(weights: Mapping[str, npt.NDArray[np.float32]]) -> dict[str, Any]:
     }
 
 
-def network(weights: Mapping[str, Any], architecture: Architecture, state: Any, company: Any = None) -> Any:
+def network(weights: Mapping[str, Any], architecture: Architecture, state: Any, context: Any = None) -> Any:
     """(B, W) output of the network for (B, W, inputs) states.
 
-    `company`: (B, inputs) mean of the jobs of each state (`company_of`); needed where the architecture has a context.
+    `context`: (B, inputs) mean of the jobs of each state (`context_of`); needed where the architecture has a context.
     Rows of padding have an output too, which means nothing.
     """
     value = (state - weights["input.mean"]) / weights["input.scale"]
@@ -30,12 +30,12 @@ def network(weights: Mapping[str, Any], architecture: Architecture, state: Any, 
             value = tf.nn.relu(value) if architecture.activation is Activation.RELU else tf.tanh(value)
         value = tf.tensordot(value, weights[f"layer{index}.kernel"], 1) + weights[f"layer{index}.bias"]
         if index == 0 and architecture.context:
-            seen = (company - weights["input.mean"]) / weights["input.scale"]
+            seen = (context - weights["input.mean"]) / weights["input.scale"]
             value += tf.matmul(seen, weights["context.kernel"])[:, None, :]
     return value[:, :, 0]
 
 
-def company_of(state: Any, mask: Any) -> Any:
+def context_of(state: Any, mask: Any) -> Any:
     """(B, inputs) mean of the jobs' rows of (B, W, inputs) states; (B, W) `mask` is 1.0 for jobs, 0.0 for padding."""
     count = tf.maximum(tf.reduce_sum(mask, axis=1), 1.0)
     return tf.reduce_sum(state * mask[:, :, None], axis=1) / count[:, None]
@@ -43,7 +43,7 @@ def company_of(state: Any, mask: Any) -> Any:
 
 def scores(weights: Mapping[str, Any], architecture: Architecture, state: Any, mask: Any, base: Any = None) -> Any:
     """(B, W) scores; (B, W) `base`: level of the residual's rule (`rltuned.policy.actor.rule_level`)."""
-    return correct(architecture, network(weights, architecture, state, company_of(state, mask)), base)
+    return correct(architecture, network(weights, architecture, state, context_of(state, mask)), base)
 
 
 def correct(architecture: Architecture, output: Any, base: Any = None) -> Any:

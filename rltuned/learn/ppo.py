@@ -1,11 +1,12 @@
 """Proximal policy optimisation (Schulman et al., 2017), to be read beside the paper. TensorFlow 2; one file.
 
-What differs from the paper's games is the action: a ranking of the queue. The policy is a Plackett–Luce distribution over
-orders, π(a|s) = Π_h e^{s(a_h)/T} / Σ_{j not yet placed} e^{s(j)/T} over the first `heads` places, s the actor's scores: what the
-roll-outs drew (`rltuned.learn.exact.plackett_luce`). With T → 0 it is the order that is served.
+What differs from the paper's games is the action: a ranking of the queue. The policy is a Plackett–Luce distribution
+over orders, π(a|s) = Π_h e^{s(a_h)/T} / Σ_{j not yet placed} e^{s(j)/T} over the first `heads` places, s the actor's
+scores (`rltuned.learn.plackett_luce`). With T → 0 it is the order that is served.
 
-The scores come from `rltuned.learn.network`, the twin of the served actor. Jobs of all queues of a minibatch stand one behind the
-other, with the number of their queue (`segment`): queues are short and few are equally long, padding them would be most of the work.
+The scores come from `rltuned.learn.network`, the twin of the served actor. Jobs of all queues of a minibatch stand one
+behind the other, with the number of their queue (`segment`): queues are short and few are equally long, padding them
+would be most of the work.
 """
 
 import os
@@ -13,26 +14,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.learn.rollouts import Steps, Weights, flat_rows
+from rltuned.learn.advantages import Weights
+from rltuned.learn.plackett_luce import batch_log_probability
+from rltuned.learn.ragged import begins, contexts, flat_rows
+from rltuned.learn.sampling import Steps
 from rltuned.learn.settings import PPOSettings
 from rltuned.policy.actor import Actor
 
-# It would tell the user of every GPU library that it does not find and that a network of this size does not need.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Sums in an order of its own on each kind of processor: too little is gained for that.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 import tensorflow as tf
 
 from rltuned.learn import network
-
-_NOBODY: Final = -1e9
-"""Logit of a place that was not drawn."""
-_LEAST: Final = 1e-30
 
 
 def deterministic() -> None:
@@ -45,40 +43,8 @@ def deterministic() -> None:
         pass  # TensorFlow is in use already, as under test: determinism holds, only the threads are as they were
 
 
-def log_probability(value: Any, segment: Any, picks: Any, queues: Any) -> tuple[Any, Any]:
-    """(B,) log π of the picks, and (B,) entropy of the first place.
-
-    Args:
-        value: (R,) scores divided by the temperature.
-        segment: (R,) which queue a row belongs to.
-        picks: (B, heads) row of each place that was drawn, −1: none.
-        queues: B.
-    """
-    top = tf.stop_gradient(tf.math.unsorted_segment_max(value, segment, queues))
-    logit = value - tf.gather(top, segment)
-    weight = tf.exp(logit)
-    drawn = picks >= 0
-    rows = tf.maximum(picks, 0)
-    chosen = tf.where(drawn, tf.gather(logit, rows), _NOBODY)
-    placed = tf.scatter_nd(
-        tf.boolean_mask(rows, drawn)[:, None], tf.ones_like(tf.boolean_mask(chosen, drawn)), tf.shape(value)
-    )
-    rest = tf.math.unsorted_segment_sum(tf.where(placed > 0, 0.0, weight), segment, queues)
-    # From the last place to the first: those who are still there are the rest and who is placed from here on.
-    among = tf.math.log(tf.maximum(rest, _LEAST))
-    total = tf.zeros_like(among)
-    for head in range(picks.shape[1] - 1, -1, -1):
-        one = chosen[:, head]
-        high = tf.maximum(among, one)
-        among = high + tf.math.log1p(tf.exp(-tf.abs(among - one)))
-        total += tf.where(drawn[:, head], one - among, 0.0)
-    sum_ = tf.math.unsorted_segment_sum(weight, segment, queues)
-    entropy = tf.math.log(sum_) - tf.math.unsorted_segment_sum(weight * logit, segment, queues) / sum_
-    return total, entropy
-
-
 def values(weights: Mapping[str, Any], rows: Any, segment: Any, queues: Any) -> Any:
-    """(B,) the critic's value of each queue: the twin of `rollouts.critic_values`."""
+    """(B,) the critic's value of each queue: the twin of `rltuned.learn.advantages.critic_values`."""
     hidden = tf.nn.relu(rows @ weights["row.kernel"] + weights["row.bias"])
     count = tf.math.unsorted_segment_sum(tf.ones_like(hidden[:, :1]), segment, queues)
     mean = tf.math.unsorted_segment_sum(hidden, segment, queues) / tf.maximum(count, 1.0)
@@ -168,11 +134,10 @@ class PPO:
         """Several epochs over the decisions of an iteration; `left`: share of the training that is still to come."""
         settings = self.settings
         self._optimizer.learning_rate = settings.learning_rate * (0.1 + 0.9 * left)
-        ptr = np.concatenate(([0], np.cumsum(steps.count))).astype(np.int64)
-        company = (np.add.reduceat(steps.state, ptr[:-1], axis=0) / steps.count[:, None]).astype(np.float32)
+        ptr, context = begins(steps.count), contexts(steps.state, steps.count)
         old = np.concatenate(
             [
-                self._old(*self._batch(steps, ptr, company, part)).numpy()
+                self._old(*self._batch(steps, ptr, context, part)).numpy()
                 for part in _parts(np.arange(len(steps.count)), settings.minibatch)
             ]
         )
@@ -183,11 +148,11 @@ class PPO:
             begun += 1
             divergences = []
             for part in _parts(rng.permutation(len(steps.count)), settings.minibatch):
-                batch = self._batch(steps, ptr, company, part)
+                batch = self._batch(steps, ptr, context, part)
                 advantage = steps.advantage[part]
                 advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-                told = self._step(*batch, old[part], advantage.astype(np.float32))
-                seen.append(tuple(float(one) for one in told))
+                numbers = self._step(*batch, old[part], advantage.astype(np.float32))
+                seen.append(tuple(float(one) for one in numbers))
                 divergences.append(seen[-1][1])
                 if settings.advantage == "gae":
                     rows = flat_rows(ptr, part)
@@ -201,37 +166,37 @@ class PPO:
         return Update(float(loss), float(divergence), float(entropy), float(clipped), begun, value_loss)
 
     def _batch(
-        self, steps: Steps, ptr: npt.NDArray[np.int64], company: npt.NDArray[np.float32], part: npt.NDArray[np.intp]
+        self, steps: Steps, ptr: npt.NDArray[np.int64], context: npt.NDArray[np.float32], part: npt.NDArray[np.intp]
     ) -> tuple[Any, ...]:
         """Some decisions as tensors: rows, mean of their queue, level, queue of each row, picks as rows, queues."""
         rows = flat_rows(ptr, part)
         count = steps.count[part]
         segment = np.repeat(np.arange(len(part)), count)
-        first = np.concatenate(([0], np.cumsum(count)[:-1]))
+        first = begins(count)[:-1]
         picks = steps.picks[part]
         picks = np.where(picks >= 0, picks + first[:, None], -1).astype(np.int32)
         return (
-            steps.state[rows], company[part][segment], steps.base[rows], segment.astype(np.int32), picks, np.int32(len(part))
+            steps.state[rows], context[part][segment], steps.base[rows], segment.astype(np.int32), picks, np.int32(len(part))
         )  # fmt: skip
 
-    def _log_probability(self, state: Any, company: Any, base: Any, segment: Any, picks: Any, queues: Any) -> Any:
-        return self._distribution(state, company, base, segment, picks, queues)[0]
+    def _log_probability(self, state: Any, context: Any, base: Any, segment: Any, picks: Any, queues: Any) -> Any:
+        return self._distribution(state, context, base, segment, picks, queues)[0]
 
     def _distribution(
-        self, state: Any, company: Any, base: Any, segment: Any, picks: Any, queues: Any
+        self, state: Any, context: Any, base: Any, segment: Any, picks: Any, queues: Any
     ) -> tuple[Any, Any]:
         # Each row is a state of one job: then its queue's mean can be given with it.
-        output = network.network(self._weights, self._actor.architecture, state[:, None, :], company)[:, 0]
+        output = network.network(self._weights, self._actor.architecture, state[:, None, :], context)[:, 0]
         score = network.correct(self._actor.architecture, output, base)
-        return log_probability(score / self.settings.temperature, segment, picks, queues)
+        return batch_log_probability(score / self.settings.temperature, segment, picks, queues)
 
     def _improve(
-        self, state: Any, company: Any, base: Any, segment: Any, picks: Any, queues: Any, old: Any, advantage: Any
+        self, state: Any, context: Any, base: Any, segment: Any, picks: Any, queues: Any, old: Any, advantage: Any
     ) -> tuple[Any, ...]:
         """One step of Adam on the clipped objective (equation 7 of the paper) with an entropy bonus (equation 9)."""
         settings = self.settings
         with tf.GradientTape() as tape:
-            new, entropy = self._distribution(state, company, base, segment, picks, queues)
+            new, entropy = self._distribution(state, context, base, segment, picks, queues)
             change = tf.clip_by_value(new - old, -20.0, 20.0)
             ratio = tf.exp(change)
             within = tf.clip_by_value(ratio, 1.0 - settings.clip, 1.0 + settings.clip)
@@ -262,12 +227,12 @@ def tensorboard(path: Path) -> Iterator[Callable[[int, Mapping[str, float]], Non
     """Curves as event files, which TensorBoard shows; writing them does not need it to be installed."""
     writer = tf.summary.create_file_writer(str(path))
 
-    def tell(iteration: int, numbers: Mapping[str, float]) -> None:
+    def write(iteration: int, numbers: Mapping[str, float]) -> None:
         points = [tf.compat.v1.Summary.Value(tag=name, simple_value=value) for name, value in numbers.items()]
         with writer.as_default():
             tf.summary.experimental.write_raw_pb(tf.compat.v1.Summary(value=points).SerializeToString(), step=iteration)
 
     try:
-        yield tell
+        yield write
     finally:
         writer.close()

@@ -32,7 +32,8 @@ class RunDirectory:
         """Begin a run, or go on with one.
 
         Raises:
-            EvaluationError: there is a run already and `resume` is not asked for; or it was asked for something else, or
+            EvaluationError: there is a run already and `resume` is not asked for; or it was asked for something else,
+            or
                 the directory cannot be written.
         """
         self.path = path
@@ -51,35 +52,35 @@ class RunDirectory:
         except (OSError, json.JSONDecodeError) as error:
             raise EvaluationError(f"{path}: cannot be used: {error}") from error
 
-    def save(self, iteration: int, arrays: Arrays, told: Mapping[str, Any]) -> None:
-        """The state after `iteration`; `told`: what is not an array, as JSON."""
+    def save(self, iteration: int, arrays: Arrays, facts: Mapping[str, Any]) -> None:
+        """The state after `iteration`; `facts`: what is not an array, as JSON."""
         partial = self.path / "checkpoints" / ".partial.npz"
-        text = np.frombuffer(json.dumps(told).encode(), dtype=np.uint8)
+        text = np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8)
         with partial.open("wb") as file:
-            np.savez(file, **arrays, told=text)  # type: ignore[arg-type]  # its stubs take the names for options
+            np.savez(file, **arrays, facts=text)  # type: ignore[arg-type]  # its stubs take the names for options
         partial.replace(self._checkpoint(iteration))
         for old in self._checkpoints()[:-KEPT]:
             old.unlink(missing_ok=True)
 
     def last(self) -> tuple[int, dict[str, npt.NDArray[Any]], dict[str, Any]] | None:
-        """The newest checkpoint that is whole: iteration, arrays, and what was told."""
+        """The newest checkpoint that is whole: iteration, arrays, and facts."""
         for path in reversed(self._checkpoints()):
             try:
                 with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
                     arrays = {name: held[name] for name in held.files}
             except (OSError, ValueError, EOFError, zipfile.BadZipFile):
                 continue
-            told = json.loads(arrays.pop("told").tobytes())
-            return int(path.stem), arrays, told
+            facts = json.loads(arrays.pop("facts").tobytes())
+            return int(path.stem), arrays, facts
         return None
 
-    def tell(self, line: Mapping[str, Any]) -> None:
-        """One line of metrics.jsonl."""
+    def add_metrics(self, line: Mapping[str, Any]) -> None:
+        """Append a line to metrics.jsonl."""
         with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
-    def told(self, before: int | None = None) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl, those of iterations up to `before` if given: the others are dropped from the file."""
+    def metrics(self, before: int | None = None) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl. With `before`, those of later iterations are dropped from the file first."""
         file = self.path / "metrics.jsonl"
         if not file.exists():
             return []

@@ -10,9 +10,10 @@ from typing import Final
 import numpy as np
 
 from rltuned.learn.cost import Objective
-from rltuned.learn.curriculum import Checked
-from rltuned.learn.rollouts import Crew, Judge, judge
+from rltuned.learn.curriculum import ValidationWindow
+from rltuned.learn.sampling import MeasureTask, measure_policies
 from rltuned.policy.actor import Actor
+from rltuned.workers.pool import WorkerPool
 
 RULES: Final = ("fifo", "sjf", "saf", "wfp3", "unicep", "f1")
 """Plain rules that a policy must beat. QSSF is SAF here, multifactor has its own table (docs/results.md)."""
@@ -21,7 +22,8 @@ TOLERATED: Final = 1.05
 """No metric may be bought with another: slowdown and 99th percentile of the wait may be so many times the rule's."""
 
 CHANCE: Final = 0.005
-"""Two policies whose scores differ by less may do so by chance: what training began with, the rule, is not given up for it."""
+"""Two policies whose scores differ by less may do so by chance: what training began with, the rule, is not given up for
+it."""
 
 _METRIC: Final = {
     Objective.WAIT: "wait_mean",
@@ -35,11 +37,12 @@ Measured = Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """How a policy did."""
+class Validation:
+    """How good a policy is on the validation windows."""
 
     score: float
-    """What is minimised: the objective relative to the best rule's, and what is beyond `TOLERATED`; mean over the groups."""
+    """What is minimised: the objective relative to the best rule's, and what is beyond `TOLERATED`; mean over the
+    groups."""
     ratios: Mapping[str, float]
     """Metric relative to the best rule's; mean over the groups."""
     groups: Mapping[str, Mapping[str, float]]
@@ -48,24 +51,24 @@ class Verdict:
     """The best rule of each group."""
 
 
-def better(verdict: Verdict, than: Verdict, margin: float = 0.0) -> bool:
+def better(one: Validation, than: Validation, margin: float = 0.0) -> bool:
     """Whether a policy is to be preferred; `margin`: by how much it must be."""
-    return verdict.score < than.score - margin
+    return one.score < than.score - margin
 
 
-class Jury:
-    """The validation windows, with what the plain rules make of them."""
+class Validator:
+    """The validation windows, and the metrics of the plain rules on them."""
 
-    def __init__(self, checked: Sequence[Checked], objective: Objective, crew: Crew) -> None:
-        self._checked, self._objective, self._crew = checked, objective, crew
-        self._plain = list(crew.map(judge, [Judge(one.case, RULES) for one in checked]))
-        self._groups = tuple(dict.fromkeys(one.group for one in checked))
+    def __init__(self, windows: Sequence[ValidationWindow], objective: Objective, pool: WorkerPool) -> None:
+        self._windows, self._objective, self._pool = windows, objective, pool
+        self._plain = list(pool.map(measure_policies, [MeasureTask(one.case, RULES) for one in windows]))
+        self._groups = tuple(dict.fromkeys(one.group for one in windows))
         self.best = {group: min(RULES, key=lambda name: self._mean(group, name, "wait_mean")) for group in self._groups}
         """The rule with the least mean wait of each group."""
 
-    def verdict(self, actor: Actor) -> Verdict:
-        """The actor beside the best rules."""
-        found = list(self._crew.map(judge, [Judge(one.case, actor=actor) for one in self._checked]))
+    def validate(self, actor: Actor) -> Validation:
+        """The actor relative to the best rules."""
+        found = list(self._pool.map(measure_policies, [MeasureTask(one.case, actor=actor) for one in self._windows]))
         groups = {
             group: {
                 name: _ratio(self._of(found, group, "actor", name), self._mean(group, self.best[group], name))
@@ -75,7 +78,7 @@ class Jury:
         }
         score = float(np.mean([self._score(ratios) for ratios in groups.values()]))
         ratios = {name: float(np.mean([ratios[name] for ratios in groups.values()])) for name in _WATCHED}
-        return Verdict(score, ratios, groups, self.best)
+        return Validation(score, ratios, groups, self.best)
 
     def _score(self, ratios: Measured) -> float:
         beyond = sum(max(ratios[name] - TOLERATED, 0.0) for name in ("bsld_mean", "wait_p99"))
@@ -87,9 +90,7 @@ class Jury:
         return self._of(self._plain, group, name, metric)
 
     def _of(self, found: Sequence[Mapping[str, Measured]], group: str, name: str, metric: str) -> float:
-        values = [
-            one[name][metric] for one, checked in zip(found, self._checked, strict=True) if checked.group == group
-        ]
+        values = [one[name][metric] for one, window in zip(found, self._windows, strict=True) if window.group == group]
         kept = [value for value in values if np.isfinite(value)]
         return float(np.mean(kept)) if kept else float("nan")
 

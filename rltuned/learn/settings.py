@@ -1,4 +1,4 @@
-"""Everything that decides what training makes, with what each number means and where it comes from. Loads no TensorFlow."""
+"""Everything that decides what training makes: what each number means and where it comes from. Loads no TensorFlow."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
@@ -17,15 +17,16 @@ class PPOSettings:
 
     objective: Objective = Objective.MIX
     temperature: float = 0.02
-    """T of the roll-outs, on the scale of scores: 0.02 is a third of an e-fold of the rule's key."""
+    """T of the softmax that places are drawn from, on the scale of scores: 0.02 is a third of an e-fold of the rule's
+    key."""
     heads: int = 8
     """Places that are drawn, and answered for; behind them an order hardly matters before the next refresh."""
     windows: int = 48
     """Windows of an iteration."""
-    rollouts: int = 4
+    trajectories: int = 4
     """Of each window: the others are the baseline of one."""
     most_steps: int = 32
-    """Decisions of a roll-out that are learned from, drawn evenly."""
+    """Decisions of a trajectory that are learned from, drawn evenly."""
     advantage: str = "leave-one-out"
     """Or "gae": the critic's, with λ = `smoothing`."""
     smoothing: float = 0.95
@@ -45,14 +46,14 @@ class PPOSettings:
     gradient: float = 0.5
     """Largest norm."""
     divergence: float = 0.03
-    """KL from the policy of the roll-outs at which the iteration ends early (Spinning Up)."""
+    """KL from the policy of the trajectories at which the iteration ends early (Spinning Up)."""
 
     def __post_init__(self) -> None:
         """Raises:
         ConfigError: a number that makes no sense.
         """
-        if self.rollouts < 2 or self.windows < 1 or self.heads < 1 or self.epochs < 1 or self.minibatch < 1:
-            raise ConfigError("PPO needs two roll-outs of at least one window, one head, one epoch and one decision")
+        if self.trajectories < 2 or self.windows < 1 or self.heads < 1 or self.epochs < 1 or self.minibatch < 1:
+            raise ConfigError("PPO needs two trajectories of at least one window, one head, one epoch and one decision")
         if not (self.temperature > 0 and self.learning_rate > 0 and self.horizon > 0):
             raise ConfigError("PPO: temperature, learning rate and horizon must be above 0")
         if self.advantage not in {"leave-one-out", "gae"}:
@@ -60,8 +61,9 @@ class PPOSettings:
 
 
 ITERATIONS_PER_MINUTE: Final = 4
-"""Of the default settings on 2 cores, warm start and validation counted in; measured (docs/training.md). `--budget` is turned into
-iterations by it, so that a faster machine ends sooner with the same model instead of ending with another."""
+"""Of the default settings on 2 cores, warm start and validation counted in; measured (docs/training.md). `--budget` is
+turned into iterations by it, so that a faster machine ends sooner with the same model instead of ending with
+another."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +94,9 @@ class TrainSettings:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        told = asdict(self)
-        told["architecture"]["hidden"] = list(self.architecture.hidden)
-        told["curriculum"] = {key: list(v) if isinstance(v, tuple) else v for key, v in told["curriculum"].items()}
-        told["ageing"], told["columns"] = list(self.ageing), list(self.columns)
-        told["ppo"]["horizon"] = str(self.ppo.horizon)  # JSON has no infinity
-        return told
+        found = asdict(self)
+        found["architecture"]["hidden"] = list(self.architecture.hidden)
+        found["curriculum"] = {key: list(v) if isinstance(v, tuple) else v for key, v in found["curriculum"].items()}
+        found["ageing"], found["columns"] = list(self.ageing), list(self.columns)
+        found["ppo"]["horizon"] = str(self.ppo.horizon)  # JSON has no infinity
+        return found

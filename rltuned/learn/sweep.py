@@ -1,4 +1,4 @@
-"""Several trainings of the same traces: each seed with each objective, here one after the other, or as an array job.
+"""Several trainings of the same traces, each seed with each objective: one after the other here, or as an array job.
 
 Each has a run directory of its own below the sweep's, and can be resumed, looked at and evaluated like any other.
 """
@@ -36,7 +36,8 @@ def runs(
     line: Callable[[TrainSettings], str],
     **how: Any,
 ) -> list[Run]:
-    """Each objective with each seed, in directories called ``OBJECTIVE-SEED``; the models are called ``NAME-OBJECTIVE-SEED``.
+    """Each objective with each seed, in directories called ``OBJECTIVE-SEED``; the models are called
+    ``NAME-OBJECTIVE-SEED``.
 
     `line`: the command that makes one of them again.
     """
@@ -51,7 +52,6 @@ def runs(
 
 def train_one(run: Run) -> dict[str, Any]:
     """Train, or go on where an earlier attempt stopped; what `--json` says of it."""
-    from rltuned.learn.command import as_dict  # noqa: PLC0415 - see below
     from rltuned.learn.train import train  # noqa: PLC0415 - TensorFlow takes seconds
 
     result = train(
@@ -63,10 +63,10 @@ def train_one(run: Run) -> dict[str, Any]:
         processes=run.processes,
         resume=True,
     )
-    return {"run": run.out.name, **as_dict(result)}
+    return {"run": run.out.name, **result.as_dict()}
 
 
-def here(runs_: Sequence[Run]) -> Iterator[dict[str, Any]]:
+def run_locally(runs_: Sequence[Run]) -> Iterator[dict[str, Any]]:
     """One after the other, in this process."""
     return map(train_one, runs_)
 
@@ -75,7 +75,8 @@ def on_slurm(runs_: Sequence[Run], array: SlurmArray) -> Iterator[dict[str, Any]
     """A task of an array job for each, through submitit; what `array` says counts for all.
 
     Raises:
-        EvaluationError: no submitit, no sbatch, or a task that failed; submitting again goes on from its last checkpoint.
+        EvaluationError: no submitit, no sbatch, or a task that failed; submitting again goes on from its last
+        checkpoint.
     """
     failed = "of the sweep failed; the same command goes on from its last checkpoint"
     return array.map(train_one, runs_, "train", max(run.processes for run in runs_), failed)

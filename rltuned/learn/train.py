@@ -1,7 +1,7 @@
-"""Training from traces to a model file: warm start, then PPO, and the checkpoint that is best on windows set aside (docs/training.md).
+"""Training from traces to a model file: warm start, PPO, and the checkpoint that is best on windows set aside.
 
-The same settings give the same weights on the same machine and TensorFlow, however many processes play and however often
-the run was killed and resumed: what is random is drawn from the seed and the number of the iteration.
+The same settings give the same weights on the same machine and TensorFlow, however many processes simulate and however
+often the run was killed and resumed: what is random is drawn from the seed and the number of the iteration.
 """
 
 import time
@@ -15,17 +15,28 @@ import numpy.typing as npt
 
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.case import Case
-from rltuned.learn.curriculum import Site, candidate, validation
+from rltuned.learn.advantages import critic_weights
+from rltuned.learn.curriculum import Site, candidate, validation_windows
 from rltuned.learn.ppo import PPO, deterministic, tensorboard
-from rltuned.learn.progress import Report, silent
-from rltuned.learn.rollouts import Crew, Judge, Lesson, Roll, Rolled, Steps, Teach, critic_weights, judge, roll, teach
 from rltuned.learn.run_directory import RunDirectory, draw_curves
-from rltuned.learn.select import CHANCE, Jury, Verdict, better
+from rltuned.learn.sampling import (
+    MeasureTask,
+    RecordedQueues,
+    RecordTask,
+    SamplingTask,
+    Steps,
+    measure_policies,
+    record_queues,
+    sample_trajectories,
+)
+from rltuned.learn.select import CHANCE, Validation, Validator, better
 from rltuned.learn.settings import TrainSettings
 from rltuned.learn.warm import beginner, rule_alone, run_time_coefficients, warm_start
 from rltuned.policy.actor import AGEING, EXTRAS, RUN_TIME, Actor
 from rltuned.policy.files import save
 from rltuned.policy.manifest import TrainingPart
+from rltuned.workers.pool import WorkerPool
+from rltuned.workers.progress import Progress, silent
 
 Singles = npt.NDArray[np.float32]
 
@@ -37,8 +48,8 @@ class Trained:
     path: Path
     """Of the manifest."""
     actor: Actor
-    verdict: Verdict
-    """On the validation windows, of the checkpoint that was kept."""
+    validation: Validation
+    """Of the checkpoint that was kept."""
     iteration: int
     """Of that checkpoint; 0: what PPO began with."""
     iterations: int
@@ -46,18 +57,28 @@ class Trained:
     skipped: Mapping[str, int]
     """Windows that could not teach, by reason."""
 
+    def as_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "manifest": str(self.path),
+            "iteration": self.iteration,
+            "iterations": self.iterations,
+            "skipped": dict(self.skipped),
+            "validation": asdict(self.validation),
+        }
+
 
 class _Training:
     """A run between two iterations."""
 
-    def __init__(self, sites: Sequence[Site], settings: TrainSettings, crew: Crew, report: Report) -> None:
-        self.sites, self.settings, self.crew, self.report = sites, settings, crew, report
+    def __init__(self, sites: Sequence[Site], settings: TrainSettings, pool: WorkerPool, progress: Progress) -> None:
+        self.sites, self.settings, self.pool, self.progress = sites, settings, pool, progress
         self.skipped: dict[str, int] = {}
         self.headroom = self._with_headroom()
-        checked = validation(
+        windows = validation_windows(
             sites, settings.validation_window, settings.validation_windows, settings.seed, settings.estimates
         )
-        self.jury = Jury(checked, settings.ppo.objective, crew)
+        self.validator = Validator(windows, settings.ppo.objective, pool)
 
     def _with_headroom(self) -> list[int]:
         """Numbers of the candidates that can teach.
@@ -66,13 +87,13 @@ class _Training:
             EvaluationError: none can.
         """
         settings, count = self.settings, self.settings.curriculum.candidates
-        tasks = [Judge(self.candidate(index), (settings.base,)) for index in range(count)]
+        tasks = [MeasureTask(self.candidate(index), (settings.base,)) for index in range(count)]
         kept = []
-        for done, found in enumerate(self.crew.map(judge, tasks), 1):
+        for done, found in enumerate(self.pool.map(measure_policies, tasks), 1):
             wait = found[settings.base]["wait_mean"]
             if wait >= settings.curriculum.least_wait:  # not when it is NaN
                 kept.append(done - 1)
-            self.report("choosing windows", done, count)
+            self.progress("choosing windows", done, count)
         self.skipped["no headroom"] = count - len(kept)
         if not kept:
             raise EvaluationError(
@@ -84,33 +105,33 @@ class _Training:
     def candidate(self, index: int) -> Case:
         return candidate(self.sites, self.settings.curriculum, self.settings.seed, index)
 
-    def beginning(self) -> tuple[Actor, Verdict, Mapping[str, float]]:
-        """The rule on expected run times, or what the warm start has made of it where that is better; and how good it is."""
+    def beginning(self) -> tuple[Actor, Validation, Mapping[str, float]]:
+        """The rule on expected run times, or the warm start's actor where that is better; how good it is; all scores."""
         settings = self.settings
         rng = np.random.default_rng([settings.seed, 4])
         windows = [self.candidate(index) for index in self.headroom[: settings.warm.windows]]
         extras = self._extras(run_time_coefficients(windows))
         plain = self.rule_alone(extras)
         tasks = [
-            Teach(case, plain, settings.warm.temperature, settings.seed + number, settings.warm.most_steps)
+            RecordTask(case, plain, settings.warm.temperature, settings.seed + number, settings.warm.most_steps)
             for number, case in enumerate(windows)
         ]
-        lessons: list[Lesson] = []
-        for found in self.crew.map(teach, tasks):
-            lessons.append(found)
-            self.report("recording queues", len(lessons), len(tasks))
-        lessons = [lesson for lesson in lessons if len(lesson.count)]
-        if not lessons:
+        recorded: list[RecordedQueues] = []
+        for queues in self.pool.map(record_queues, tasks):
+            recorded.append(queues)
+            self.progress("recording queues", len(recorded), len(tasks))
+        recorded = [queues for queues in recorded if len(queues.count)]
+        if not recorded:
             raise EvaluationError("no queue of two jobs in any window: nothing to be learned from this trace")
-        rule = beginner(settings.name, settings.architecture, lessons, rng, settings.columns)
+        rule = beginner(settings.name, settings.architecture, recorded, rng, settings.columns)
         rule = replace(rule, weights={**rule.weights, **extras})
-        verdict = self.jury.verdict(rule)
+        alone = self.validator.validate(rule)
         if not settings.warm.steps:
-            return rule, verdict, {}
-        actor, loss = warm_start(rule, lessons, settings.warm, rng, self.report)
-        warm = self.jury.verdict(actor)
-        told = {"warm.loss": loss, "warm.score": warm.score, "rule.score": verdict.score}
-        return (actor, warm, told) if better(warm, verdict, CHANCE) else (rule, verdict, told)
+            return rule, alone, {}
+        actor, loss = warm_start(rule, recorded, settings.warm, rng, self.progress)
+        warm = self.validator.validate(actor)
+        scores = {"warm.loss": loss, "warm.score": warm.score, "rule.score": alone.score}
+        return (actor, warm, scores) if better(warm, alone, CHANCE) else (rule, alone, scores)
 
     def rule_alone(self, extras: Mapping[str, Singles]) -> Actor:
         """The rule to be corrected, or SAF, with these tensors of `EXTRAS`."""
@@ -119,7 +140,8 @@ class _Training:
     def _extras(self, coefficients: Singles) -> dict[str, Singles]:
         """The coefficients, and the exponent of ageing that is best on the validation windows.
 
-        One that is better than a smaller one by what may be chance is not taken: what ages more is further from the rule.
+        One that is better than a smaller one by what may be chance is not taken: what ages more is further from the
+        rule.
         """
         chosen: dict[str, Singles] = {RUN_TIME: coefficients}
         if self.settings.architecture.residual is None:
@@ -129,21 +151,21 @@ class _Training:
             tried = {RUN_TIME: coefficients}
             if exponent > 0.0:
                 tried[AGEING] = np.array([exponent], dtype=np.float32)
-            verdict = self.jury.verdict(self.rule_alone(tried))
-            if best is None or better(verdict, best, CHANCE):
-                best, chosen = verdict, tried
-            self.report("choosing how waiting counts", done, len(self.settings.ageing))
+            validation = self.validator.validate(self.rule_alone(tried))
+            if best is None or better(validation, best, CHANCE):
+                best, chosen = validation, tried
+            self.progress("choosing how waiting counts", done, len(self.settings.ageing))
         return chosen
 
-    def rolls(self, iteration: int, ppo: PPO) -> tuple[Steps | None, float]:
-        """The decisions of an iteration, and the mean objective of its roll-outs in units of the base rule's."""
+    def sample(self, iteration: int, ppo: PPO) -> tuple[Steps | None, float]:
+        """The decisions of an iteration, and the mean objective of its trajectories in units of the base rule's."""
         settings, options = self.settings, self.settings.ppo
         rng = np.random.default_rng([settings.seed, 5, iteration])
         chosen = rng.choice(self.headroom, options.windows, replace=len(self.headroom) < options.windows)
         seeds = rng.integers(2**31, size=options.windows)
         actor, critic = ppo.actor, ppo.critic
         tasks = [
-            Roll(
+            SamplingTask(
                 case=self.candidate(int(index)),
                 actor=actor,
                 critic=critic,
@@ -151,7 +173,7 @@ class _Training:
                 objective=options.objective,
                 temperature=options.temperature,
                 heads=options.heads,
-                count=options.rollouts,
+                count=options.trajectories,
                 seed=int(seed),
                 horizon=options.horizon,
                 smoothing=options.smoothing,
@@ -161,8 +183,7 @@ class _Training:
         ]
         parts: list[Steps] = []
         ratios: list[float] = []
-        found: Rolled
-        for found in self.crew.map(roll, tasks):
+        for found in self.pool.map(sample_trajectories, tasks):
             if found.steps is None:
                 self.skipped[found.skipped] = self.skipped.get(found.skipped, 0) + 1
             else:
@@ -181,7 +202,7 @@ def train(
     processes: int = 1,
     resume: bool = False,
     seconds: float = float("inf"),
-    report: Report = silent,
+    progress: Progress = silent,
     clock: Callable[[], float] = time.monotonic,
 ) -> Trained:
     """A model of these traces, in the directory `out`.
@@ -192,10 +213,10 @@ def train(
         out: the run directory (`rltuned.learn.run_directory`).
         command: as it was given, for the record.
         revision: of the code.
-        processes: that play windows.
+        processes: that simulate windows.
         resume: go on with what is in `out`.
         seconds: after so many no iteration is begun; what is best until then is kept.
-        report: told of each step.
+        progress: called after each step.
         clock: for `seconds`.
 
     Raises:
@@ -205,16 +226,16 @@ def train(
     deterministic()
     directory = RunDirectory(out, _record(sites, settings, revision), resume=resume)
     (out / "command").write_text(command + "\n", encoding="utf-8")
-    with Crew(processes) as crew, tensorboard(out / "tensorboard") as curves:
-        run = _Training(sites, settings, crew, report)
+    with WorkerPool(processes) as pool, tensorboard(out / "tensorboard") as curves:
+        run = _Training(sites, settings, pool, progress)
         held = directory.last() if resume else None
         if held is None:
-            actor, verdict, told = run.beginning()
+            actor, validation, scores = run.beginning()
             ppo = PPO(settings.ppo, actor, critic_weights(np.random.default_rng([settings.seed, 6])))
             best, done = actor, 0
-            kept: dict[str, Any] = {"verdict": asdict(verdict), "iteration": 0}
-            directory.told(before=-1)
-            _tell(directory, curves, {"iteration": 0, **told, **_flat(verdict)})
+            kept: dict[str, Any] = {"validation": asdict(validation), "iteration": 0}
+            directory.metrics(before=-1)
+            _add(directory, curves, {"iteration": 0, **scores, **_flat(validation)})
             _checkpoint(directory, 0, ppo, best, kept, run.skipped)
         else:
             done, arrays, kept = held
@@ -231,11 +252,11 @@ def train(
                 settings.architecture,
                 {name[5:]: value for name, value in arrays.items() if name.startswith("best/")},
             )
-            directory.told(before=done)
+            directory.metrics(before=done)
         last = settings.iterations
         while done < last and clock() - began < seconds:
             done += 1
-            steps, objective = run.rolls(done, ppo)
+            steps, objective = run.sample(done, ppo)
             line: dict[str, Any] = {"iteration": done}
             if steps is not None:
                 rng = np.random.default_rng([settings.seed, 7, done])
@@ -243,29 +264,29 @@ def train(
                 line |= {"objective": objective, "decisions": len(steps.count), **asdict(update)}
             if done % settings.check == 0 or done == last:
                 actor = ppo.actor
-                verdict = run.jury.verdict(actor)
-                line |= _flat(verdict)
-                if better(verdict, Verdict(**kept["verdict"]), CHANCE if kept["iteration"] == 0 else 0.0):
-                    best, kept = actor, {"verdict": asdict(verdict), "iteration": done}
-                _tell(directory, curves, line)
+                validation = run.validator.validate(actor)
+                line |= _flat(validation)
+                if better(validation, Validation(**kept["validation"]), CHANCE if kept["iteration"] == 0 else 0.0):
+                    best, kept = actor, {"validation": asdict(validation), "iteration": done}
+                _add(directory, curves, line)
                 _checkpoint(directory, done, ppo, best, kept, run.skipped)
             else:
-                _tell(directory, curves, line)
-            report("learning", done, last)
+                _add(directory, curves, line)
+            progress("learning", done, last)
         if done < last:
-            report("learning", last, last)
-        draw_curves(directory.told(), out / "learning.png")
-        verdict = Verdict(**kept["verdict"])
+            progress("learning", last, last)
+        draw_curves(directory.metrics(), out / "learning.png")
+        validation = Validation(**kept["validation"])
         golden_state, golden_base = _golden(run, best)
     path = save(
         best,
         out,
         _training_part(sites, settings, revision, done, kept["iteration"]),
-        _metrics(verdict),
+        _metrics(validation),
         golden_state,
         golden_base,
     )
-    return Trained(path, best, verdict, kept["iteration"], done, run.skipped)
+    return Trained(path, best, validation, kept["iteration"], done, run.skipped)
 
 
 def _record(sites: Sequence[Site], settings: TrainSettings, revision: str) -> dict[str, Any]:
@@ -289,23 +310,23 @@ def _checkpoint(
     directory.save(done, arrays, {**kept, "skipped": dict(skipped)})
 
 
-def _tell(directory: RunDirectory, curves: Callable[[int, Mapping[str, float]], None], line: dict[str, Any]) -> None:
-    directory.tell(line)
+def _add(directory: RunDirectory, curves: Callable[[int, Mapping[str, float]], None], line: dict[str, Any]) -> None:
+    directory.add_metrics(line)
     curves(line["iteration"], {key: value for key, value in line.items() if isinstance(value, float)})
 
 
-def _flat(verdict: Verdict) -> dict[str, float]:
+def _flat(validation: Validation) -> dict[str, float]:
     return {
-        "validation.score": verdict.score,
-        **{f"validation.{name}": value for name, value in verdict.ratios.items()},
+        "validation.score": validation.score,
+        **{f"validation.{name}": value for name, value in validation.ratios.items()},
     }
 
 
-def _metrics(verdict: Verdict) -> dict[str, float]:
+def _metrics(validation: Validation) -> dict[str, float]:
     """For the manifest."""
-    found = _flat(verdict)
-    for group, ratios in verdict.groups.items():
-        found |= {f"validation.{group}.{name} / {verdict.rules[group]}": value for name, value in ratios.items()}
+    found = _flat(validation)
+    for group, ratios in validation.groups.items():
+        found |= {f"validation.{group}.{name} / {validation.rules[group]}": value for name, value in ratios.items()}
     return {name: round(value, 6) for name, value in found.items()}
 
 
@@ -336,11 +357,11 @@ def _golden(run: _Training, actor: Actor) -> tuple[npt.NDArray[np.float32], npt.
     """A queue of some training window, for the manifest's golden vector."""
     plain = run.rule_alone({name: actor.weights[name] for name in EXTRAS if name in actor.weights})
     for index in run.headroom:
-        lesson = teach(Teach(run.candidate(index), plain, 0.0, 0, 1_000_000))
-        if len(lesson.count):
-            widest = int(np.argmax(lesson.count))
-            first = int(lesson.count[:widest].sum())
-            rows = slice(first, first + min(int(lesson.count[widest]), 16))
-            base = None if run.settings.architecture.residual is None else lesson.base[rows].astype(np.float64)
-            return lesson.state[rows], base
+        queues = record_queues(RecordTask(run.candidate(index), plain, 0.0, 0, 1_000_000))
+        if len(queues.count):
+            widest = int(np.argmax(queues.count))
+            first = int(queues.count[:widest].sum())
+            rows = slice(first, first + min(int(queues.count[widest]), 16))
+            base = None if run.settings.architecture.residual is None else queues.base[rows].astype(np.float64)
+            return queues.state[rows], base
     raise EvaluationError("no queue of two jobs in any window")

@@ -1,25 +1,26 @@
 """The warm start: supervised imitation of hindsight (as DL2 starts from a known scheduler; Peng et al., TPDS 2021).
 
-The best order that one number per job can give is that of the GPU-seconds that it will need; nobody knows them before, but
-afterwards the trace says. The network sees its columns only, so what it learns is what these columns say about the need on
-average: that estimates err, that limits tell something too, how the two go together on these traces.
+The best order that one number per job can give is that of the GPU-seconds that it will need; nobody knows them before,
+but afterwards the trace says. The network sees its columns only, so what it learns is what these columns say about the
+need on average: that estimates err, that limits tell something too, how the two go together on these traces.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats
 from rltuned.evaluate.case import Case
-from rltuned.learn.progress import Report, silent
-from rltuned.learn.rollouts import Lesson
+from rltuned.learn.pairwise import PairwiseSettings, fit
+from rltuned.learn.ragged import Singles
+from rltuned.learn.sampling import RecordedQueues
 from rltuned.observe import RUN_TIME_HORIZON
 from rltuned.observe.sampling import STATE_COLUMNS
 from rltuned.policy.actor import Actor, Architecture, initial_weights
+from rltuned.workers.progress import Progress, silent
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,11 @@ class WarmSettings:
     """Of the warm start."""
 
     windows: int = 128
-    """That are played by the base rule and recorded."""
+    """That are simulated under the base rule and recorded."""
     most_steps: int = 48
     """Queues of each that are kept."""
     temperature: float = 0.05
-    """Of these plays: the policy will meet queues that the rule itself would not have let come about."""
+    """Of these simulations: the policy will meet queues that the rule itself would not have let come about."""
     steps: int = 3000
     batch: int = 2048
     """Pairs of jobs of one queue."""
@@ -65,6 +66,8 @@ def rule_alone(rule: str, extras: Mapping[str, npt.NDArray[np.float32]]) -> Acto
     return Actor("rule", Architecture(inputs=columns, hidden=(), residual=rule), {**nothing, **scale, **extras})
 
 
+_SHARPNESS: Final = 14.8
+"""On the scale of scores, 1 / 14.8 is an e-fold of the rule's key: so soft is the loss."""
 _UNSEEN: Final = np.float32(1e12)
 """Scale of a column that the network is not to see: nothing of it is left, before training and after it."""
 
@@ -72,15 +75,15 @@ _UNSEEN: Final = np.float32(1e12)
 def beginner(
     name: str,
     architecture: Architecture,
-    lessons: Sequence[Lesson],
+    recorded: Sequence[RecordedQueues],
     rng: np.random.Generator,
     columns: Sequence[str] = STATE_COLUMNS,
 ) -> Actor:
-    """An actor that is its rule (or, without one, scores everybody alike), with the normalisers of these queues.
+    """An actor that is its rule (or, without one, gives all jobs the same score), with the normalisers of these queues.
 
     `columns`: those of the state that its network sees.
     """
-    state = np.concatenate([lesson.state for lesson in lessons])
+    state = np.concatenate([queues.state for queues in recorded])
     mean, scale = state.mean(axis=0), np.maximum(state.std(axis=0), np.float32(0.05))
     scale = np.where(np.isin(STATE_COLUMNS, columns), scale, _UNSEEN)
     weights = initial_weights(architecture, mean, scale, rng)
@@ -89,58 +92,29 @@ def beginner(
 
 
 def warm_start(
-    actor: Actor, lessons: Sequence[Lesson], settings: WarmSettings, rng: np.random.Generator, progress: Report = silent
+    actor: Actor,
+    recorded: Sequence[RecordedQueues],
+    settings: WarmSettings,
+    rng: np.random.Generator,
+    progress: Progress = silent,
 ) -> tuple[Actor, float]:
     """Teach the actor; with it the mean loss of the last hundred steps.
 
-    A pairwise logistic loss (RankNet, Burges et al., ICML 2005) whose pairs weigh what the wrong order costs (Burges et
-    al., NIPS 2006): of two jobs that need a and b GPU-seconds, starting the larger first makes the two wait a − b longer.
+    A pair weighs what the wrong order costs (Burges et al., NIPS 2006): of two jobs that need a and b GPU-seconds,
+    starting the larger first makes the two wait a − b longer.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    import tensorflow as tf  # noqa: PLC0415 - takes seconds, and only training needs it
-
-    from rltuned.learn import network  # noqa: PLC0415 - imports TensorFlow
-
-    state = np.concatenate([lesson.state for lesson in lessons])
-    base = np.concatenate([lesson.base for lesson in lessons])
-    area = np.concatenate([lesson.area for lesson in lessons])
-    count = np.concatenate([lesson.count for lesson in lessons])
-    first = np.concatenate(([0], np.cumsum(count)[:-1]))
-    company = (np.add.reduceat(state, first, axis=0) / count[:, None]).astype(np.float32)
-    architecture = actor.architecture
-    weights = network.variables(actor.weights)
-    trained = [weight for weight in weights.values() if weight.trainable]
-    optimizer = tf.keras.optimizers.Adam(
-        tf.keras.optimizers.schedules.CosineDecay(settings.learning_rate, settings.steps)
+    state, base, area, count = (
+        np.concatenate([getattr(queues, name) for queues in recorded]) for name in ("state", "base", "area", "count")
     )
+    how = PairwiseSettings(settings.steps, settings.batch, settings.learning_rate, _SHARPNESS)
 
-    @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]  # TensorFlow ships no types
-    def step(state: Any, base: Any, company: Any, sooner: Any, weight: Any) -> Any:
-        with tf.GradientTape() as tape:
-            score = network.correct(architecture, network.network(weights, architecture, state, company), base)
-            # The scale of scores on which the softness of the loss is an e-fold of the key.
-            wrong = tf.nn.softplus(-sooner * (score[:, 0] - score[:, 1]) * 14.8)
-            loss = tf.reduce_sum(wrong * weight) / tf.maximum(tf.reduce_sum(weight), 1e-6)
-        optimizer.apply_gradients(zip(tape.gradient(loss, trained), trained, strict=True))
-        return loss
+    def pairs(rows: npt.NDArray[np.int64]) -> tuple[Singles, Singles]:
+        return _regret(area[rows], settings.regret)
 
-    losses = []
-    for done in range(1, settings.steps + 1):
-        queue = rng.integers(len(count), size=settings.batch)
-        one = rng.integers(count[queue])
-        other = (one + rng.integers(1, count[queue])) % count[queue]
-        pair = first[queue][:, None] + np.stack((one, other), axis=1)
-        sooner, weight = _regret(area[pair], settings.regret)
-        loss = step(state[pair], base[pair], company[queue], sooner, weight)
-        if done > settings.steps - 100:
-            losses.append(float(loss))
-        if done % 100 == 0 or done == settings.steps:
-            progress("warm start", done, settings.steps)
-    taught = Actor(actor.name, architecture, {name: value.numpy() for name, value in weights.items()})
-    return taught, float(np.mean(losses)) if losses else 0.0
+    return fit(actor, (state, base, count), pairs, how, rng, progress, "warm start")
 
 
-def _regret(area: Floats, power: float) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+def _regret(area: Floats, power: float) -> tuple[Singles, Singles]:
     """(B,) which of each pair should go first (1: the first, −1: the other), and (B,) what the wrong order weighs."""
     difference = area[:, 1] - area[:, 0]
     share = np.abs(difference) / area.sum(axis=1)

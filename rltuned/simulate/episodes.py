@@ -24,7 +24,7 @@ from rltuned.policy.base import QueueView
 from rltuned.simulate import episode_kernel as e
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.requests import Requests
-from rltuned.simulate.values import BOUND, Estimates, JobFate, SimulationSettings
+from rltuned.simulate.values import Estimates, JobFate, SimulationSettings
 from rltuned.workload.jobs import Source, Workload, workload
 
 Singles = npt.NDArray[np.float32]
@@ -127,26 +127,10 @@ class Trajectory:
     """(S,) log-probability of the picks in their order; 0 at temperature 0."""
     time: Floats
     """(S,)"""
-    queued: Floats
-    """(S,) ∫ queued jobs dt from this step to the next, from the last one to the end."""
-    slowing: Floats
-    """(S,) ∫ Σ 1 / max(true run time up to the limit, 10 s) dt over the queued jobs: what their slowdowns grow by."""
-    busy: Floats
-    """(S,) ∫ busy GPUs dt."""
     start: Floats
     """(N,) NaN for a job that never ran."""
     end: Floats
     """(N,) NaN as `start`."""
-    wait_mean: float
-    """Start − submission, of the jobs that ran; NaN, like all below, when none did."""
-    jct_mean: float
-    """End − submission."""
-    bsld_mean: float
-    """Bounded slowdown."""
-    wait_p99: float
-    wait_max: float
-    utilization: float
-    """Per cent of the GPU-seconds of the usable nodes from the first submission to the last end."""
 
     def __len__(self) -> int:
         return len(self.time)
@@ -181,7 +165,6 @@ class Episode:
         self._before = tuple(array.copy() for array in self._state)
         self._view = _view(jobs, estimates)
         self._facts = _facts(shape, jobs, estimates, simulation.asked, self._view, self._state.jobs["tier"])
-        self._capacity = float(shape.nodes.gpus[shape.nodes.usable].sum())
         self._levels: dict[str, tuple[Floats, Floats]] = {}
         self._room = _FIRST_STEPS, _FIRST_ROWS
 
@@ -247,12 +230,10 @@ class Episode:
 
     def _trajectory(self, tape: e.Tape) -> Trajectory:
         records = self._state.jobs
-        start, submit = records["start"].copy(), self.jobs.submit_time
+        start = records["start"].copy()
         ended = ~np.isnan(start) & (records["fate"] != JobFate.RUNNING)
         end = np.where(ended, records["end"], np.nan)
         steps, rows = (int(length) for length in tape.length)
-        time = tape.time[:steps]
-        queued, slowing, busy = self._integrals(time, start, end)
         return Trajectory(
             ptr=tape.ptr[: steps + 1],
             state=tape.state[:rows],
@@ -262,66 +243,10 @@ class Episode:
             job=tape.job[:rows],
             picks=tape.picks[:steps],
             logp=tape.logp[:steps],
-            time=time,
-            queued=queued,
-            slowing=slowing,
-            busy=busy,
+            time=tape.time[:steps],
             start=start,
             end=end,
-            **_metrics(submit[ended], start[ended], end[ended], self.jobs.gpus[ended], self._capacity),
         )
-
-    def _integrals(self, time: Floats, start: Floats, end: Floats) -> tuple[Floats, Floats, Floats]:
-        """(S,) each: `Trajectory.queued`, `slowing`, `busy`."""
-        if not len(time):
-            return np.zeros(0), np.zeros(0), np.zeros(0)
-        came = self._state.jobs["fate"] != JobFate.REJECTED
-        over = max(float(np.nanmax(end, initial=time[-1])), float(self._state.clock[0]))
-        left_queue = np.where(np.isnan(start), over, start)
-        waited = self.jobs.submit_time[came], left_queue[came]
-        ran = ~np.isnan(start)
-        held = start[ran], np.where(np.isnan(end[ran]), over, end[ran])
-        moments = np.append(time, over)
-        slowing = 1.0 / np.maximum(np.minimum(self.jobs.run_time, self.estimates.time_limit), BOUND)
-        return (
-            np.diff(_area(moments, *waited, np.ones(int(came.sum())))),
-            np.diff(_area(moments, *waited, slowing[came])),
-            np.diff(_area(moments, *held, self.jobs.gpus[ran].astype(np.float64))),
-        )
-
-
-def _area(moments: Floats, since: Floats, until: Floats, weight: Floats) -> Floats:
-    """(n,) ∫ Σ weight of the intervals [since, until) that cover t, dt up to each moment."""
-    origin = since.min(initial=np.inf)
-    return _ramps(moments, since, weight, origin) - _ramps(moments, until, weight, origin)
-
-
-def _ramps(moments: Floats, begin: Floats, weight: Floats, origin: float) -> Floats:
-    """(n,) Σ weight · (moment − begin) of what has begun. Times count from `origin`, so that no digits are lost."""
-    if not len(begin):
-        return np.zeros(len(moments))
-    order = np.argsort(begin, kind="stable")
-    at, height = begin[order] - origin, weight[order]
-    begun = np.searchsorted(at, moments - origin, side="right")
-    total, moment = np.append(0.0, np.cumsum(height)), np.append(0.0, np.cumsum(height * at))
-    area: Floats = (moments - origin) * total[begun] - moment[begun]
-    return area
-
-
-def _metrics(submit: Floats, start: Floats, end: Floats, gpus: Codes, capacity: float) -> dict[str, float]:
-    """Of the jobs that ran; as `rltuned.evaluate.metrics.measure`, which stands above this package."""
-    if not len(start):
-        return dict.fromkeys(("wait_mean", "jct_mean", "bsld_mean", "wait_p99", "wait_max", "utilization"), np.nan)
-    wait, run = start - submit, end - start
-    supply = capacity * (end.max() - submit.min())
-    return {
-        "wait_mean": float(wait.mean()),
-        "jct_mean": float((end - submit).mean()),
-        "bsld_mean": float(np.maximum((wait + run) / np.maximum(run, BOUND), 1.0).mean()),
-        "wait_p99": float(np.percentile(wait, 99.0)),
-        "wait_max": float(wait.max()),
-        "utilization": float(100.0 * (run * gpus).sum() / supply) if supply > 0 else float("nan"),
-    }
 
 
 def _view(jobs: Workload, estimates: Estimates) -> QueueView:

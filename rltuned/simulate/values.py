@@ -14,6 +14,11 @@ BOUND: Final = 10.0
 """Seconds: a shorter run counts as that long in a bounded slowdown (Feitelson and Rudolph, JSSPP 1998)."""
 
 
+def bounded_slowdown(wait: Floats, run_time: Floats) -> Floats:
+    """(n,) max((wait + run) / max(run, 10 s), 1)."""
+    return np.maximum((wait + run_time) / np.maximum(run_time, BOUND), 1.0)
+
+
 class Backfill(enum.StrEnum):
     """Which later jobs may start before a blocked one (slurm.conf(5), SchedulerType)."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, Protocol, Self
 
 from rltuned.errors import WorkloadError
+from rltuned.workers.progress import Progress, silent
 
 BLOCK: Final = 1 << 20
 """Bytes of unpacked text that are looked at together."""
@@ -23,13 +24,6 @@ _PACKED: Final = {
     b"\x89HDF": "HDF5",
     b"PAR1": "Parquet",
 }
-
-
-class Progress(Protocol):
-    """Told how much has been read."""
-
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        """`done` of `total` bytes of the file on disk."""
 
 
 @dataclass
@@ -118,7 +112,7 @@ class _Gzip:
 class TextFile:
     """One pass over a file, gzip or plain by its first bytes. Use as a context; `sha256` is known at its end."""
 
-    def __init__(self, path: Path, progress: Progress | None = None) -> None:
+    def __init__(self, path: Path, progress: Progress = silent) -> None:
         """Open it.
 
         Raises:
@@ -204,8 +198,7 @@ class TextFile:
             if not isinstance(error, EOFError):
                 reason = f"the gzip stream is damaged: {error}" if isinstance(error, zlib.error) else str(error)
             raise WorkloadError(f"{self.name}:{line}: {reason}") from error
-        if self._progress is not None:
-            self._progress("reading", self._raw.count, self._size)
+        self._progress("reading", self._raw.count, self._size)
         return data
 
     def blocks(self) -> Iterator[Block]:

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Final
 
 from rltuned.errors import WorkloadError
+from rltuned.workers.progress import Progress, silent
 from rltuned.workload import tables
 from rltuned.workload.batch import Collector, shown
 from rltuned.workload.jobs import Source, Workload
-from rltuned.workload.lines import Progress, TextFile
+from rltuned.workload.lines import TextFile
 from rltuned.workload.philly import read_philly
 from rltuned.workload.swf import FIELDS, read_swf
 
@@ -31,7 +32,7 @@ def read(
     *,
     form: str | None = None,
     skip_bad: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = silent,
     keep_unknown: bool = False,
     job_table: str | Path | None = None,
 ) -> Workload:
@@ -44,7 +45,7 @@ def read(
         path: the file.
         form: one of `FORMS`; None: found out from the first line.
         skip_bad: count lines that cannot be read (`Source.skipped`) instead of giving up at the first.
-        progress: told the bytes read so far.
+        progress: called with the bytes read so far.
         keep_unknown: keep jobs whose run time the trace gives as unknown (−1), with run time 0; they are left out and
             counted (`Source.unknown`) otherwise, because they cannot be replayed. For descriptions of the file.
         job_table: pai_job_table.csv, which has the users and submission times of pai_task_table.csv.

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import RltunedError
-from rltuned.evaluate.executors import Here, Processes
+from rltuned.evaluate.executors import LocalExecutor
 from rltuned.evaluate.study.catalogue import QUICK_WINDOWS, WINDOWS, studies
 from rltuned.evaluate.study.page import collect, write
 from rltuned.evaluate.study.run import Sources, run
+from rltuned.workers.progress import progress_bar
 
 ROOT = Path(__file__).resolve().parents[3]
 """Of the checkout."""
@@ -39,16 +40,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = [study for study in wanted if study.name.startswith(tuple(asked.only.split(",")))]
     try:
         if asked.traces is not None:
-            run(
-                chosen,
-                Sources(asked.traces, asked.models, asked.general),
-                out / "results",
-                Processes(asked.workers) if asked.workers > 1 else Here(),
-                windows=QUICK_WINDOWS if asked.quick else WINDOWS,
-                revision=asked.revision,
-                tell=_tell,
-                progress=_progress if sys.stderr.isatty() else None,
-            )
+            with progress_bar() as progress:
+                run(
+                    chosen,
+                    Sources(asked.traces, asked.models, asked.general),
+                    out / "results",
+                    LocalExecutor(asked.workers),
+                    windows=QUICK_WINDOWS if asked.quick else WINDOWS,
+                    revision=asked.revision,
+                    tell=_tell,
+                    progress=progress,
+                )
         write(collect(wanted, out / "results"), wanted, out / "results.md", out / "images" / "results")
     except RltunedError as error:
         _tell(f"error: {error}")
@@ -59,11 +61,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _tell(sentence: str) -> None:
     sys.stderr.write(f"results: {sentence}\n")
-
-
-def _progress(stage: str, done: int, total: int) -> None:
-    sys.stderr.write(f"\r  {stage}: {done} of {total}{chr(10) if done == total else ''}")
-    sys.stderr.flush()
 
 
 if __name__ == "__main__":

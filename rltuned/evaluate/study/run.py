@@ -14,11 +14,12 @@ from rltuned.errors import EvaluationError
 from rltuned.evaluate.executors import Executor
 from rltuned.evaluate.policies import described, model_name
 from rltuned.evaluate.report import write
-from rltuned.evaluate.run import Progress, evaluate, prepare
+from rltuned.evaluate.run import evaluate, prepare
 from rltuned.evaluate.settings import LEARNED, PEERS, EvaluationSettings
 from rltuned.evaluate.state import State, state_path
 from rltuned.evaluate.study.catalogue import Study
 from rltuned.policy import files
+from rltuned.workers.progress import Progress, silent
 
 CODE: Final = (
     "config.py",
@@ -86,7 +87,7 @@ def run(
     windows: int,
     revision: str,
     tell: Tell,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> list[str]:
     """Every study whose result is not there, or was made from something else; returns the names of those that were run.
 

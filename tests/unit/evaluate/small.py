@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from rltuned.cluster.shape import parse_shape
-from rltuned.evaluate.executors import Here
+from rltuned.evaluate.executors import LocalExecutor
 from rltuned.evaluate.measure import Outcome, Task
 from rltuned.evaluate.run import Evaluation, evaluate, ready
 from rltuned.evaluate.settings import EvaluationSettings
@@ -46,7 +46,7 @@ def prepared(jobs: Workload | None = None, **values: Any) -> Evaluation:
 
 
 def report(jobs: Workload | None = None, **values: Any) -> dict[str, Any]:
-    return evaluate(prepared(jobs, **values), Here())
+    return evaluate(prepared(jobs, **values), LocalExecutor())
 
 
 def without_timings(value: Any) -> Any:
@@ -63,7 +63,7 @@ class Recording:
         self._stop_after = stop_after
 
     def run(self, tasks: Sequence[Task]) -> Iterator[list[Outcome]]:
-        for outcomes in Here().run(tasks):
+        for outcomes in LocalExecutor().run(tasks):
             if len(self.done) == self._stop_after:
                 raise KeyboardInterrupt
             self.done += [(outcome.window, outcome.policy) for outcome in outcomes]

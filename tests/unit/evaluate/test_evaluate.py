@@ -11,7 +11,7 @@ from unit.evaluate.small import Recording, busy_jobs, jobs_of, prepared, report,
 
 from rltuned.config import DEFAULT_MODEL, Config
 from rltuned.errors import ConfigError, EvaluationError, ModelError
-from rltuned.evaluate.executors import Here, Processes
+from rltuned.evaluate.executors import LocalExecutor
 from rltuned.evaluate.metrics import COMPARED
 from rltuned.evaluate.policies import contender
 from rltuned.evaluate.report import show, table, text
@@ -244,8 +244,8 @@ def test_numbers_over_windows_are_means_and_ratios_are_those_of_the_means():
 
 def test_equal_command_lines_give_equal_bytes_but_for_timings_whoever_does_the_work():
     values = {"policies": ("fifo", "saf", "rl"), "estimates": "noisy:1.5", "window": 12, "windows": 3}
-    once = evaluate(prepared(**values), Here())
-    again = evaluate(prepared(**values), Processes(1))
+    once = evaluate(prepared(**values), LocalExecutor())
+    again = evaluate(prepared(**values), LocalExecutor(2))
     assert text(without_timings(once)) == text(without_timings(again))
     other = report(**{**values, "seed": 2})
     assert without_timings(other["policies"]) != without_timings(once["policies"])
@@ -301,7 +301,7 @@ def test_what_cannot_be_evaluated_is_refused_before_anything_runs(values, error,
 
 def test_an_interrupted_run_goes_on_where_it_stopped_and_ends_with_the_same_bytes(tmp_path):
     evaluation, out = prepared(), tmp_path / "r.json"
-    whole = evaluate(evaluation, Here())
+    whole = evaluate(evaluation, LocalExecutor())
     first, second = Recording(stop_after=5), Recording()
     with pytest.raises(KeyboardInterrupt):
         evaluate(evaluation, first, out)
@@ -317,7 +317,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped_and_ends_with_the_same_byte
 
 def test_without_resume_an_evaluation_begins_anew(tmp_path):
     evaluation, out = prepared(), tmp_path / "r.json"
-    evaluate(evaluation, Here(), out)
+    evaluate(evaluation, LocalExecutor(), out)
     again = Recording()
     evaluate(evaluation, again, out)
     assert len(again.done) == 12
@@ -325,13 +325,13 @@ def test_without_resume_an_evaluation_begins_anew(tmp_path):
 
 def test_another_command_line_is_not_resumed_and_the_difference_is_named(tmp_path):
     out = tmp_path / "r.json"
-    evaluate(prepared(), Here(), out)
+    evaluate(prepared(), LocalExecutor(), out)
     with pytest.raises(EvaluationError, match=r"settings.estimates: \"true\" then, \"noisy:0.5\" now") as error:
-        evaluate(prepared(estimates="noisy:0.5"), Here(), out, resume=True)
+        evaluate(prepared(estimates="noisy:0.5"), LocalExecutor(), out, resume=True)
     assert "settings.window" not in str(error.value)
     changed = replace(busy_jobs(), source=replace(busy_jobs().source, sha256="1" * 64))
     with pytest.raises(EvaluationError, match=r"trace\.sha256"):
-        evaluate(ready(settings(), changed, parse_shape("2x4"), "revision"), Here(), out, resume=True)
+        evaluate(ready(settings(), changed, parse_shape("2x4"), "revision"), LocalExecutor(), out, resume=True)
 
 
 def test_a_cluster_whose_file_has_changed_is_another_one(tmp_path):
@@ -341,16 +341,16 @@ def test_a_cluster_whose_file_has_changed_is_another_one(tmp_path):
         evaluation = ready(settings(), busy_jobs(), read_shape(path), "revision")
         if resume:
             with pytest.raises(EvaluationError, match=r"cluster\.sha256"):
-                evaluate(evaluation, Here(), out, resume=True)
+                evaluate(evaluation, LocalExecutor(), out, resume=True)
         else:
-            evaluate(evaluation, Here(), out)
+            evaluate(evaluation, LocalExecutor(), out)
 
 
 def test_a_state_that_is_none_is_refused(tmp_path):
     out = tmp_path / "r.json"
     state_path(out).write_text("something else\n")
     with pytest.raises(EvaluationError, match="is not the state of an evaluation"):
-        evaluate(prepared(), Here(), out, resume=True)
+        evaluate(prepared(), LocalExecutor(), out, resume=True)
 
 
 # --- for people

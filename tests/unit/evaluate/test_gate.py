@@ -14,7 +14,7 @@ from rltuned.cluster.verdict import MODEL, SLURM, parse
 from rltuned.config import Config
 from rltuned.errors import EvaluationError, RltunedError, WorkloadError
 from rltuned.evaluate import gate, site
-from rltuned.evaluate.executors import Here
+from rltuned.evaluate.executors import LocalExecutor
 from rltuned.evaluate.run import evaluate
 from rltuned.evaluate.settings import Start
 from rltuned.evaluate.windows import Split
@@ -176,7 +176,7 @@ def reached(model, *, jobs=None, **values):
         | values
     )
     evaluation = gate.prepare(asked, jobs or busy_jobs(400), parse_shape(asked.cluster), "revision", 16)
-    return gate.verdict(evaluate(evaluation, Here()), evaluation.settings, 1e9, 30.0)
+    return gate.verdict(evaluate(evaluation, LocalExecutor()), evaluation.settings, 1e9, 30.0)
 
 
 def test_a_model_that_is_worse_than_saf_is_never_chosen(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from unit.evaluate.small import settings
 from unit.policy.conftest import actor_of, observation
 
-from rltuned.evaluate.executors import Here
+from rltuned.evaluate.executors import LocalExecutor
 from rltuned.learn.compare import differences, likeness, paired
 from rltuned.policy import files
 from rltuned.policy.heuristics import by_name
@@ -57,7 +57,7 @@ def test_two_models_run_the_same_windows_and_are_compared_pairwise(tmp_path):
     trace.write_text("\n".join(["submit_time,run_time,num_gpus,user", *lines]) + "\n")
     models = [str(saved(tmp_path, name, seed)) for name, seed in (("one", 1), ("two", 2))]
     asked = settings(trace=str(trace), cluster="2x2", windows=3)
-    told = paired(models, ("one", "two"), asked, Here(), "revision")
+    told = paired(models, ("one", "two"), asked, LocalExecutor(), "revision")
     assert told["meta"]["windows"] == 3
     means = {name: values["wait_mean"] for name, values in told["models"].items()}
     found = told["comparison"]["one/two"]["wait_mean"]
@@ -65,5 +65,5 @@ def test_two_models_run_the_same_windows_and_are_compared_pairwise(tmp_path):
     assert found["ratio"] == pytest.approx(means["one"] / means["two"], abs=1e-5)
     assert found["lo"] <= found["ratio"] <= found["hi"]
     json.dumps(told, allow_nan=False)
-    same = paired([models[0], models[0]], ("a", "b"), asked, Here(), "revision")
+    same = paired([models[0], models[0]], ("a", "b"), asked, LocalExecutor(), "revision")
     assert same["comparison"]["a/b"]["wait_mean"] == {"ratio": 1.0, "lo": 1.0, "hi": 1.0}

@@ -11,8 +11,8 @@ from unit.learn.windows import busy_jobs, case_of, jobs_of
 from rltuned.errors import EvaluationError
 from rltuned.learn.cost import Objective, cost
 from rltuned.learn.environment import QueueEnv, vectorised
-from rltuned.learn.exact import Stepped, play
-from rltuned.learn.rollouts import by_rule, episode, metrics_of, ran
+from rltuned.learn.exact import Stepped, run_exactly
+from rltuned.learn.sampling import by_rule, episode, finished_jobs
 from rltuned.policy.actor import Architecture, untrained
 from rltuned.simulate.episodes import Network
 
@@ -56,8 +56,8 @@ def test_the_mix_adds_up_to_its_parts():
         scores = rng.normal(size=256).astype(np.float32)[: len(seen)]
         simulation.rank(seen.rows[np.lexsort((pending[seen.rows], -scores))])
     result = simulation.result()
-    base = ran(case, *by_rule(case, "saf"))
-    mine = ran(case, result.start, result.end)
+    base = finished_jobs(case, *by_rule(case, "saf"))
+    mine = finished_jobs(case, result.start, result.end)
     beyond = np.percentile(base.wait, 99)
     tails = [np.maximum(one.wait - beyond, 0).sum() / (0.01 * len(one.wait) * beyond) for one in (mine, base)]
     parts = [one.metric(Objective.WAIT) / base.metric(Objective.WAIT) for one in (mine, base)]
@@ -68,7 +68,7 @@ def test_the_mix_adds_up_to_its_parts():
 
 def test_what_is_paid_until_a_moment_grows_to_the_total_and_is_what_counting_gives():
     case = case_of(busy_jobs(20))
-    base = ran(case, *by_rule(case, "saf"))
+    base = finished_jobs(case, *by_rule(case, "saf"))
     spans = cost(Objective.WAIT, base, base)
     times = np.linspace(0.0, base.end.max(), 50)
     counted = [np.clip(np.minimum(t, base.start) - base.submit, 0, None).sum() for t in times]
@@ -80,7 +80,7 @@ def test_the_environment_played_by_the_base_rules_own_level_earns_what_the_compi
     case = case_of(busy_jobs(), estimates="noisy:1.5")
     actor = untrained("a", Architecture(residual="saf"), 1)
     fast = episode(case).run(Network.from_actor(actor), temperature=0.0, heads=8, seed=0, record=True)
-    slow = play(
+    slow = run_exactly(
         Stepped(case.shape, case.submitted, case.estimates, asked=case.asked), actor, temperature=0.0, heads=8, seed=0
     )
     assert np.array_equal(fast.start, slow.start)
@@ -95,7 +95,7 @@ def test_the_environment_played_by_the_base_rules_own_level_earns_what_the_compi
         scores[: len(env._seen)] = actor.score(env._seen)
         _, reward, over, _, info = env.step(scores)
         total += reward
-    expected = metrics_of(case, fast.start, fast.end)["wait_mean"]
+    expected = case.metrics(fast.start, fast.end).as_dict()["wait_mean"]
     assert info["metrics"]["wait_mean"] == pytest.approx(expected, rel=0.02)  # scores lose digits in float32
     assert total == pytest.approx(1.0 - info["metrics"]["wait_mean"] / info["base_metrics"]["wait_mean"], abs=1e-9)
 

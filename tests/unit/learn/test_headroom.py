@@ -11,10 +11,11 @@ from unit.learn.windows import busy_jobs, case_of
 from rltuned.cli import cli
 from rltuned.cluster.shape import parse_shape
 from rltuned.learn.curriculum import Site
-from rltuned.learn.headroom import METRICS, NUDGES, REFERENCE, Try, attempt, headroom, variants
-from rltuned.learn.rollouts import Crew, Judge, judge
+from rltuned.learn.headroom import METRICS, NUDGES, REFERENCE, VariantsTask, headroom, measure_variants, variants
+from rltuned.learn.sampling import MeasureTask, measure_policies
 from rltuned.observe.sampling import STATE_COLUMNS
 from rltuned.policy.actor import AGEING, RUN_TIME
+from rltuned.workers.pool import WorkerPool
 from rltuned.workload.jobs import Estimates
 from rltuned.workload.write import write_csv
 
@@ -24,10 +25,10 @@ NOTHING = np.array([0.0, 1.0, 0.0], dtype=np.float32)
 def test_the_rule_and_true_run_times_are_those_of_the_yardstick():
     case = case_of(busy_jobs(200), estimates="noisy:1.5")
     tried = {variant.name: row for row, variant in enumerate(variants("saf", NOTHING))}
-    found = attempt(Try(case, variants("saf", NOTHING)))
-    plain = judge(Judge(case, ("saf",)))["saf"]
+    found = measure_variants(VariantsTask(case, variants("saf", NOTHING)))
+    plain = measure_policies(MeasureTask(case, ("saf",)))["saf"]
     told = Estimates(case.estimates.time_limit, np.minimum(case.jobs.run_time, case.estimates.time_limit))
-    knowing = judge(Judge(replace(case, estimates=told), ("saf",)))["saf"]
+    knowing = measure_policies(MeasureTask(replace(case, estimates=told), ("saf",)))["saf"]
     assert plain["wait_mean"] > 60.0
     assert abs(plain["wait_mean"] - knowing["wait_mean"]) > 1.0
     for name, expected in (("estimates as they are", plain), (REFERENCE, plain), ("true run times", knowing)):
@@ -55,9 +56,9 @@ def test_every_column_is_tried_both_ways_and_a_nudge_is_what_it_says():
 def test_a_site_is_told_ratios_with_intervals_and_the_same_seed_says_the_same():
     site = Site(busy_jobs(400), parse_shape("2x4"))
     ask = {"rule": "saf", "estimates": "noisy:1.5", "window": 60, "windows": 6, "seed": 3}
-    with Crew(1) as crew:
-        found = headroom(site, crew=crew, **ask)
-        assert headroom(site, crew=crew, **ask) == found
+    with WorkerPool(1) as pool:
+        found = headroom(site, pool=pool, **ask)
+        assert headroom(site, pool=pool, **ask) == found
     assert found.windows == 6
     reference = found.found[0].ratios["wait_mean"]
     assert (reference.ratio, reference.lo, reference.hi) == (1.0, 1.0, 1.0)

@@ -12,9 +12,10 @@ from rltuned.cli import cli
 from rltuned.cluster.shape import parse_shape
 from rltuned.errors import ConfigError, RltunedError
 from rltuned.evaluate.policies import plan_config
-from rltuned.learn import peers
-from rltuned.learn.peerepisodes import Inspecting, Metric, Picking, joined, measured, play
-from rltuned.learn.peers import Lesson, PeerSettings, PpoSettings, train_from_files, train_peer, write_peer
+from rltuned.learn.peers import train as peers
+from rltuned.learn.peers.episodes import Inspecting, Metric, Picking, joined, mean_metric, run_episode
+from rltuned.learn.peers.settings import PeerPPOSettings, PeerSettings
+from rltuned.learn.peers.train import TrainingData, train_from_files, train_peer, write_peer
 from rltuned.policy import by_name, files, rlscheduler, schedinspector
 from rltuned.policy.schedinspector import SchedInspector
 from rltuned.simulate import PlanRanker, RuleRanker
@@ -25,13 +26,13 @@ from rltuned.workload.write import write_csv
 BURST = 12
 
 
-def lesson(jobs=240, shape="1x1"):
+def training_data(jobs=240, shape="1x1"):
     """Bursts of jobs of one GPU on a cluster of one, half of them long: whoever takes the short ones first wins."""
     rng = np.random.default_rng(3)
     run = np.where(rng.random(jobs) < 0.5, 10.0, 10_000.0)
     submit = np.repeat(np.arange(jobs // BURST) * 200_000.0, BURST)
     made = workload(Source("burst", sha256="ab"), submit, run, 1)
-    return Lesson(made, estimate(made, "true", 1), parse_shape(shape))
+    return TrainingData(made, estimate(made, "true", 1), parse_shape(shape))
 
 
 def settings(peer, **values):
@@ -69,26 +70,26 @@ def always(verdict):
 
 
 def test_the_reward_of_rlscheduler_is_the_metric_with_a_minus_and_taking_short_jobs_first_earns_more():
-    window = lesson().window(0, BURST)
+    window = training_data().window(0, BURST)
     rng = np.random.default_rng(0)
-    short, long = (play(preferring(which), window, Metric.WAIT, rng) for which in (True, False))
+    short, long = (run_episode(preferring(which), window, Metric.WAIT, rng) for which in (True, False))
     assert short.reward == -short.metric
-    assert short.metric == pytest.approx(measured(window, RuleRanker(by_name("sjf")), Metric.WAIT), rel=0.02)
+    assert short.metric == pytest.approx(mean_metric(window, RuleRanker(by_name("sjf")), Metric.WAIT), rel=0.02)
     assert short.metric < 0.7 * long.metric
 
 
 def test_a_peer_that_is_sure_is_played_as_it_is_served():
-    window = lesson(shape="2x2").window(0, 5 * BURST)
+    window = training_data(shape="2x2").window(0, 5 * BURST)
     for peer in (preferring(short=True), preferring(short=False), always(-50.0)):
-        served = measured(window, PlanRanker(peer, plan_config(placement=False)), Metric.WAIT)
-        assert play(peer, window, Metric.WAIT, np.random.default_rng(0)).metric == pytest.approx(served)
+        served = mean_metric(window, PlanRanker(peer, plan_config(placement=False)), Metric.WAIT)
+        assert run_episode(peer, window, Metric.WAIT, np.random.default_rng(0)).metric == pytest.approx(served)
 
 
 def test_the_reward_of_schedinspector_is_the_gap_to_its_base_rule():
-    window = lesson().window(0, BURST)
-    agreed = play(always(-50.0), window, Metric.WAIT, np.random.default_rng(0))
-    rejected = play(always(50.0), window, Metric.WAIT, np.random.default_rng(0))
-    base = measured(window, RuleRanker(by_name("sjf")), Metric.WAIT)
+    window = training_data().window(0, BURST)
+    agreed = run_episode(always(-50.0), window, Metric.WAIT, np.random.default_rng(0))
+    rejected = run_episode(always(50.0), window, Metric.WAIT, np.random.default_rng(0))
+    base = mean_metric(window, RuleRanker(by_name("sjf")), Metric.WAIT)
     assert agreed.reward == 0.0
     assert not agreed.action.any()
     assert rejected.action.all()
@@ -97,7 +98,7 @@ def test_the_reward_of_schedinspector_is_the_gap_to_its_base_rule():
 
 
 def test_a_decision_of_rlscheduler_shows_the_jobs_that_are_left_and_the_one_that_it_picks():
-    episode = play(rlscheduler.fresh(2), lesson().window(0, BURST), Metric.WAIT, np.random.default_rng(0))
+    episode = run_episode(rlscheduler.fresh(2), training_data().window(0, BURST), Metric.WAIT, np.random.default_rng(0))
     lengths = np.diff(episode.ptr)
     assert len(episode.rows) == lengths.sum()
     assert len(episode.action) == len(lengths)
@@ -109,27 +110,29 @@ def test_a_decision_of_rlscheduler_shows_the_jobs_that_are_left_and_the_one_that
 def test_both_metrics_are_means_over_the_jobs():
     # One GPU: waits 0, 99 and 198 s of jobs of 100, 100 and 5 s.
     made = workload(Source("three"), [0.0, 1.0, 2.0], [100.0, 100.0, 5.0], 1)
-    window = Lesson(made, estimate(made, "true", 1), parse_shape("1x1")).window(0, 3)
-    assert measured(window, RuleRanker(by_name("fifo")), Metric.WAIT) == pytest.approx(99.0 / 3600)
-    assert measured(window, RuleRanker(by_name("fifo")), Metric.BSLD) == pytest.approx((1.0 + 1.99 + 20.3) / 3)
+    window = TrainingData(made, estimate(made, "true", 1), parse_shape("1x1")).window(0, 3)
+    assert mean_metric(window, RuleRanker(by_name("fifo")), Metric.WAIT) == pytest.approx(99.0 / 3600)
+    assert mean_metric(window, RuleRanker(by_name("fifo")), Metric.BSLD) == pytest.approx((1.0 + 1.99 + 20.3) / 3)
 
 
 def test_the_explorers_leave_jobs_that_the_network_does_not_see_behind_as_they_were_submitted():
     made = workload(Source("many"), np.arange(200.0), 50.0, 1)
-    window = Lesson(made, estimate(made, "true", 1), parse_shape("1x1")).window(0, 200)
+    window = TrainingData(made, estimate(made, "true", 1), parse_shape("1x1")).window(0, 200)
     for ranker in (
         Picking(rlscheduler.fresh(1), np.random.default_rng(0)),
         Inspecting(always(0.0), np.random.default_rng(0)),
     ):
-        assert np.isfinite(measured(window, ranker, Metric.WAIT))
+        assert np.isfinite(mean_metric(window, ranker, Metric.WAIT))
     ranker = Picking(rlscheduler.fresh(1), np.random.default_rng(0))
-    measured(window, ranker, Metric.WAIT)
+    mean_metric(window, ranker, Metric.WAIT)
     assert max(len(rows) for rows in ranker.rows) == rlscheduler.VISIBLE
 
 
 def test_episodes_are_joined_one_behind_the_other():
-    window = lesson().window(0, BURST)
-    one, other = (play(rlscheduler.fresh(2), window, Metric.WAIT, np.random.default_rng(seed)) for seed in (0, 1))
+    window = training_data().window(0, BURST)
+    one, other = (
+        run_episode(rlscheduler.fresh(2), window, Metric.WAIT, np.random.default_rng(seed)) for seed in (0, 1)
+    )
     both = joined([one, other])
     assert np.array_equal(both.rows, np.concatenate((one.rows, other.rows)))
     assert np.array_equal(np.diff(both.ptr), np.concatenate((np.diff(one.ptr), np.diff(other.ptr))))
@@ -175,7 +178,7 @@ def eager(peer, epochs):
 def test_rlscheduler_learns_to_take_short_jobs_first_and_the_same_seed_gives_the_same_files_which_load_and_rank(
     tmp_path,
 ):
-    taught, told, paths = lesson(), [], []
+    taught, told, paths = training_data(), [], []
     trace = tmp_path / "burst.csv"
     write_csv(taught.jobs, trace)
     for run in ("one", "other"):
@@ -198,7 +201,7 @@ def test_rlscheduler_learns_to_take_short_jobs_first_and_the_same_seed_gives_the
         assert paths[0].with_suffix(suffix).read_bytes() == paths[1].with_suffix(suffix).read_bytes()
     window, config = taught.window(0, BURST), plan_config(placement=False)
     waits = [
-        measured(window, PlanRanker(peer, config), Metric.WAIT)
+        mean_metric(window, PlanRanker(peer, config), Metric.WAIT)
         for peer in (files.load_peer(str(paths[0])), result.peer, preferring(short=False))
     ]
     assert waits[0] == waits[1] < waits[2]
@@ -216,7 +219,7 @@ def test_schedinspector_learns_to_leave_a_rule_alone_and_ctrl_c_leaves_the_last_
         if done == 2:
             raise KeyboardInterrupt
 
-    taught = lesson()
+    taught = training_data()
     whole = train_peer(taught, eager("schedinspector", 8), still)
     assert whole.curve[0].reward < -0.01
     assert np.mean([epoch.reward for epoch in whole.curve[-3:]]) > 0.5 * whole.curve[0].reward
@@ -240,10 +243,10 @@ def test_no_epoch_is_begun_that_the_minutes_have_no_room_for():
 
 @pytest.mark.learn
 def test_another_seed_begins_with_other_weights():
-    from rltuned.learn.peerppo import Ppo
+    from rltuned.learn.peers.ppo import PeerPPO
 
     one, same, other = (
-        Ppo(rlscheduler.fresh(1), PpoSettings(), np.random.default_rng(seed)).weights() for seed in (1, 1, 2)
+        PeerPPO(rlscheduler.fresh(1), PeerPPOSettings(), np.random.default_rng(seed)).weights() for seed in (1, 1, 2)
     )
     assert np.array_equal(one["layer0.kernel"], same["layer0.kernel"])
     assert not np.array_equal(one["layer0.kernel"], other["layer0.kernel"])
@@ -260,26 +263,28 @@ def test_ctrl_c_before_the_first_epoch_leaves_no_model():
         return 0.0
 
     with pytest.raises(RltunedError, match="interrupted before the first epoch"):
-        train_peer(lesson(), settings("schedinspector"), clock)
+        train_peer(training_data(), settings("schedinspector"), clock)
 
 
 @pytest.mark.learn
 def test_a_trace_that_is_too_short_and_jobs_that_can_never_run_are_told():
     with pytest.raises(RltunedError, match="longer than what it is drawn from"):
-        train_peer(lesson(24), settings("rlscheduler", jobs=100), still)
+        train_peer(training_data(24), settings("rlscheduler", jobs=100), still)
     made = workload(Source("large"), np.arange(60.0), 50.0, 9)
-    taught = Lesson(made, estimate(made, "true", 1), parse_shape("1x2"))
+    taught = TrainingData(made, estimate(made, "true", 1), parse_shape("1x2"))
     with pytest.raises(ConfigError, match="no job of the windows"):
         train_peer(taught, settings("rlscheduler", validation_jobs=4, jobs=4), still)
 
 
 @pytest.mark.learn
 def test_advantages_are_those_worked_out_by_hand():
-    from rltuned.learn.peerppo import advantages
+    from rltuned.learn.peers.ppo import advantages
 
-    window = lesson().window(0, BURST)
+    window = training_data().window(0, BURST)
     episode = replace(
-        play(always(0.0), window, Metric.WAIT, np.random.default_rng(0)), reward=4.0, action=np.zeros(3, dtype=np.int64)
+        run_episode(always(0.0), window, Metric.WAIT, np.random.default_rng(0)),
+        reward=4.0,
+        action=np.zeros(3, dtype=np.int64),
     )
     # Values 1, 2, 3: differences 1, 1 and 4 − 3; with λ = 0.5: 1.75, 1.5, 1.
     found, returns = advantages([episode], np.array([1.0, 2.0, 3.0]), 0.5)
@@ -316,7 +321,7 @@ def test_options_become_settings_and_an_objective_that_peers_do_not_have_is_refu
 @pytest.mark.learn
 def test_the_command_trains_and_says_what_came_of_it(tmp_path, monkeypatch):
     trace = tmp_path / "burst.csv"
-    write_csv(lesson().jobs, trace)
+    write_csv(training_data().jobs, trace)
     chosen = []
 
     def tiny(peer, given):

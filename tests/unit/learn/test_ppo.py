@@ -8,24 +8,14 @@ import pytest
 from unit.learn.windows import busy_jobs, case_of, jobs_of, waiting_at_once
 
 from rltuned.errors import ConfigError
-from rltuned.evaluate.metrics import bounded_slowdown
-from rltuned.learn import exact, rollouts
-from rltuned.learn.cost import Objective, Ran, cost
-from rltuned.learn.rollouts import (
-    Roll,
-    Steps,
-    by_rule,
-    critic_values,
-    critic_weights,
-    episode,
-    gae,
-    leave_one_out,
-    ran,
-    roll,
-)
+from rltuned.learn import advantages, plackett_luce, sampling
+from rltuned.learn.advantages import critic_values, critic_weights, gae, leave_one_out
+from rltuned.learn.cost import FinishedJobs, Objective, cost
+from rltuned.learn.sampling import SamplingTask, Steps, by_rule, episode, finished_jobs, sample_trajectories
 from rltuned.learn.settings import PPOSettings
 from rltuned.policy.actor import Architecture, untrained
 from rltuned.simulate.episodes import Network
+from rltuned.simulate.values import bounded_slowdown
 
 pytestmark = pytest.mark.learn
 
@@ -47,12 +37,12 @@ def rolled(case, **values):
         "smoothing": 0.95,
         "most_steps": 64,
     }
-    return roll(Roll(**{**usual, **values}))
+    return sample_trajectories(SamplingTask(**{**usual, **values}))
 
 
 def test_tensorflow_and_numpy_give_the_same_log_probability_of_the_same_picks():
     tf = pytest.importorskip("tensorflow")
-    from rltuned.learn.ppo import log_probability
+    from rltuned.learn.plackett_luce import batch_log_probability
 
     rng = np.random.default_rng(0)
     sizes, heads = [2, 5, 40, 8, 3], 8
@@ -62,12 +52,12 @@ def test_tensorflow_and_numpy_give_the_same_log_probability_of_the_same_picks():
     expected, entropy = [], []
     for at, (start, size) in enumerate(zip(first, sizes, strict=True)):
         own = value[start : start + size].astype(np.float64)
-        _, drawn, logp = exact.plackett_luce(own, np.arange(size), 1.0, heads, rng)
+        _, drawn, logp = plackett_luce.sample(own, np.arange(size), 1.0, heads, rng)
         picks[at] = np.where(drawn >= 0, drawn + start, -1)
         share = np.exp(own - own.max()) / np.exp(own - own.max()).sum()
         expected.append(logp)
         entropy.append(-(share * np.log(share)).sum())
-    got, spread = log_probability(
+    got, spread = batch_log_probability(
         tf.constant(value),
         tf.constant(np.repeat(np.arange(5), sizes).astype(np.int32)),
         tf.constant(picks),
@@ -80,7 +70,7 @@ def test_tensorflow_and_numpy_give_the_same_log_probability_of_the_same_picks():
 def test_log_probabilities_of_all_orders_add_up_to_one():
     value = np.array([0.3, -1.0, 2.0, 0.0])
     assert sum(
-        np.exp(exact.log_probability(value, np.array(order))) for order in permutations(range(4))
+        np.exp(plackett_luce.log_probability(value, np.array(order))) for order in permutations(range(4))
     ) == pytest.approx(1)
 
 
@@ -93,11 +83,11 @@ def test_ppo_gives_the_picks_the_probability_that_the_rollouts_drew_them_with():
         played = episode(case_of(busy_jobs(), estimates="noisy:1")).run(
             Network.from_actor(actor), temperature=0.05, heads=4, seed=1, record=True
         )
-        steps = rollouts._kept(played, np.zeros(len(played)), np.zeros(len(played)), 10_000, np.random.default_rng(0))
+        steps = sampling._some(played, np.zeros(len(played)), np.zeros(len(played)), 10_000, np.random.default_rng(0))
         ppo = PPO(PPOSettings(temperature=0.05, heads=4), actor, critic_weights(np.random.default_rng(0)))
         ptr = np.concatenate(([0], np.cumsum(steps.count)))
-        company = (np.add.reduceat(steps.state, ptr[:-1], axis=0) / steps.count[:, None]).astype(np.float32)
-        got = ppo._old(*ppo._batch(steps, ptr, company, np.arange(len(steps.count)))).numpy()
+        context = (np.add.reduceat(steps.state, ptr[:-1], axis=0) / steps.count[:, None]).astype(np.float32)
+        got = ppo._old(*ppo._batch(steps, ptr, context, np.arange(len(steps.count)))).numpy()
         assert np.allclose(got, played.logp[np.diff(played.ptr) > 1], atol=1e-3)
 
 
@@ -118,8 +108,8 @@ def test_the_critics_twins_agree_and_do_not_see_the_order_of_the_jobs():
 
 def test_leave_one_out_compares_a_play_with_the_others_at_the_same_time():
     submit = np.zeros(2)
-    base = Ran(submit, np.array([0.0, 100.0]), np.array([100.0, 150.0]))
-    worse = Ran(submit, np.array([0.0, 150.0]), np.array([150.0, 200.0]))
+    base = FinishedJobs(submit, np.array([0.0, 100.0]), np.array([100.0, 150.0]))
+    worse = FinishedJobs(submit, np.array([0.0, 150.0]), np.array([150.0, 200.0]))
     found = leave_one_out(Objective.WAIT, [base, worse], base, [np.array([0.0]), np.array([0.0, 120.0])])
     assert found[0] == pytest.approx([0.5])  # 50 s of the 100 that the base rule's two jobs wait in all
     assert found[1] == pytest.approx([-0.5, -0.3])
@@ -127,8 +117,8 @@ def test_leave_one_out_compares_a_play_with_the_others_at_the_same_time():
 
 def test_advantages_of_the_plays_of_a_window_add_up_to_nothing_at_the_same_time():
     case = case_of(busy_jobs())
-    base = ran(case, *by_rule(case, "saf"))
-    plays = [ran(case, *by_rule(case, rule)) for rule in ("fifo", "sjf", "saf", "wfp3")]
+    base = finished_jobs(case, *by_rule(case, "saf"))
+    plays = [finished_jobs(case, *by_rule(case, rule)) for rule in ("fifo", "sjf", "saf", "wfp3")]
     times = np.quantile(case.jobs.submit_time, [0.0, 0.3, 0.6, 0.9])
     found = np.array(leave_one_out(Objective.WAIT, plays, base, [times] * len(plays)))
     assert np.abs(found).max() > 0.01
@@ -152,11 +142,11 @@ def test_generalised_advantages_with_lambda_one_are_returns_less_values():
 @pytest.mark.parametrize("objective", list(Objective))
 def test_the_rewards_of_a_play_add_up_to_what_it_is_better_than_the_base(objective):
     case = case_of(busy_jobs(), estimates="noisy:1.5")
-    base = ran(case, *by_rule(case, "saf"))
+    base = finished_jobs(case, *by_rule(case, "saf"))
     actor = Network.from_actor(untrained("a", ARCHITECTURE, 2))
     played = episode(case).run(actor, temperature=0.1, heads=8, seed=1, record=True)
-    mine = ran(case, played.start, played.end)
-    rewards = rollouts.gaps(objective, mine, base, played.time)
+    mine = finished_jobs(case, played.start, played.end)
+    rewards = advantages.rewards(objective, mine, base, played.time)
     assert rewards.sum() == pytest.approx(cost(objective, base, base).total - cost(objective, mine, base).total)
     if objective is Objective.BSLD:
         worse = [bounded_slowdown(one.wait, one.run_time).mean() for one in (base, mine)]
@@ -169,7 +159,7 @@ def test_ppo_finds_the_shortest_job_first_from_nothing_on_a_queue_where_it_is_op
     from rltuned.learn.ppo import PPO
 
     settings = PPOSettings(
-        objective=Objective.WAIT, temperature=0.3, windows=4, rollouts=8, learning_rate=1e-2, critic_rate=1e-2,
+        objective=Objective.WAIT, temperature=0.3, windows=4, trajectories=8, learning_rate=1e-2, critic_rate=1e-2,
         minibatch=256, advantage=advantage, divergence=0.1,
     )  # fmt: skip
     ppo = PPO(settings, untrained("a", ARCHITECTURE, 3), critic_weights(np.random.default_rng(1)))
@@ -181,7 +171,7 @@ def test_ppo_finds_the_shortest_job_first_from_nothing_on_a_queue_where_it_is_op
             for one in unseen
         ]
         best = [np.nanmean(by_rule(one, "sjf")[0]) for one in unseen]
-        return np.mean([play.wait_mean / wait for play, wait in zip(plays, best, strict=True)])
+        return np.mean([np.nanmean(play.start) / wait for play, wait in zip(plays, best, strict=True)])
 
     assert regret() > 1.1
     iteration = 0
@@ -205,12 +195,12 @@ def test_a_window_without_jobs_or_of_one_job_or_in_which_nobody_waits_is_left_ou
 
 
 def test_a_reward_that_is_no_number_never_reaches_the_network(monkeypatch):
-    monkeypatch.setattr(rollouts, "leave_one_out", lambda *_: [np.array([np.nan])] * 4)
+    monkeypatch.setattr(sampling, "leave_one_out", lambda *_: [np.array([np.nan])] * 4)
     found = rolled(case_of(busy_jobs(20)))
     assert (found.steps, found.skipped) == (None, "reward is no number")
 
 
 def test_hyper_parameters_that_make_no_sense_are_refused():
-    for wrong in ({"rollouts": 1}, {"temperature": 0.0}, {"advantage": "luck"}, {"horizon": 0.0}):
+    for wrong in ({"trajectories": 1}, {"temperature": 0.0}, {"advantage": "luck"}, {"horizon": 0.0}):
         with pytest.raises(ConfigError, match="PPO"):
             replace(PPOSettings(), **wrong)

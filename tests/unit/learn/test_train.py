@@ -16,16 +16,17 @@ from rltuned.cluster.shape import parse_shape
 from rltuned.errors import ConfigError, EvaluationError
 from rltuned.evaluate.windows import Split, bounds
 from rltuned.learn import command
-from rltuned.learn.curriculum import CurriculumSettings, Site, candidate, validation
-from rltuned.learn.progress import silent
-from rltuned.learn.rollouts import Crew, Judge, Lesson, judge
+from rltuned.learn.curriculum import CurriculumSettings, Site, candidate, validation_windows
 from rltuned.learn.run_directory import RunDirectory
+from rltuned.learn.sampling import MeasureTask, RecordedQueues, measure_policies
 from rltuned.learn.select import CHANCE
 from rltuned.learn.settings import PPOSettings, TrainSettings
 from rltuned.learn.warm import WarmSettings, beginner, rule_alone, run_time_coefficients, warm_start
 from rltuned.observe.sampling import STATE_COLUMNS
 from rltuned.policy import files
 from rltuned.policy.actor import AGEING, RUN_TIME, Architecture
+from rltuned.workers.pool import WorkerPool
+from rltuned.workers.progress import silent
 from rltuned.workload import read, read_shape
 from rltuned.workload.write import write_csv
 
@@ -41,7 +42,7 @@ SMALL = TrainSettings(
     architecture=Architecture(hidden=(8,), residual="saf"),
     curriculum=CurriculumSettings(window=(15, 20), candidates=6, estimates="noisy:1"),
     warm=WarmSettings(windows=4, steps=30, batch=64),
-    ppo=PPOSettings(windows=2, rollouts=2, most_steps=8, minibatch=16, heads=3),
+    ppo=PPOSettings(windows=2, trajectories=2, most_steps=8, minibatch=16, heads=3),
 )
 
 
@@ -86,7 +87,7 @@ def test_load_is_scaled_by_when_jobs_come_and_by_nothing_else():
 
 def test_validation_windows_are_behind_the_training_part_and_before_the_test():
     first, last = bounds(200, Split.VALIDATION)
-    for one in validation([site()], 20, 4, 1, "mixed"):
+    for one in validation_windows([site()], 20, 4, 1, "mixed"):
         assert first <= one.case.window.start
         assert one.case.window.start + one.case.window.jobs <= last
         assert one.group in {"by hand true", "by hand noisy:1.5"}
@@ -94,7 +95,7 @@ def test_validation_windows_are_behind_the_training_part_and_before_the_test():
 
 def test_two_clusters_of_one_trace_are_judged_apart():
     two = [site(), Site(busy_jobs(200), parse_shape("1x4"))]
-    found = {one.group: one.case.shape.text for one in validation(two, 20, 4, 1, "true")}
+    found = {one.group: one.case.shape.text for one in validation_windows(two, 20, 4, 1, "true")}
     assert found == {"by hand on 2x4 true": "2x4", "by hand on 1x4 true": "1x4"}
     other = replace(two[1], jobs=replace(two[1].jobs, source=replace(two[1].jobs.source, sha256="1" * 64)))
     from rltuned.learn.train import _digests
@@ -133,8 +134,8 @@ def test_how_waiting_counts_is_what_the_validation_windows_say():
     from rltuned.learn.train import _Training
 
     coefficients = np.array([0.0, 1.0, 0.0], dtype=np.float32)
-    with Crew(1) as crew:
-        run = _Training([site()], SMALL, crew, silent)
+    with WorkerPool(1) as pool:
+        run = _Training([site()], SMALL, pool, silent)
 
         def chosen(*exponents, residual="saf"):
             architecture = replace(SMALL.architecture, residual=residual)
@@ -144,7 +145,7 @@ def test_how_waiting_counts_is_what_the_validation_windows_say():
         scores = {}
         for exponent in (0.0, 0.25, 4.0):
             extras = {RUN_TIME: coefficients, AGEING: np.array([exponent], dtype=np.float32)}
-            scores[exponent] = run.jury.verdict(rule_alone("saf", extras)).score
+            scores[exponent] = run.validator.validate(rule_alone("saf", extras)).score
         assert len(set(scores.values())) == 3
         plain = {RUN_TIME: [0.0, 1.0, 0.0]}
         assert chosen(0.0) == chosen(0.0, residual=None) == chosen(4.0, residual=None) == plain
@@ -161,7 +162,9 @@ def test_the_warm_start_learns_from_hindsight_what_the_rule_does_not_know():
     rng = np.random.default_rng(2)
     state = rng.random((4000, 8)).astype(np.float32)
     # The rule sees noise; column 1 tells the truth.
-    lesson = Lesson(state, rng.normal(size=4000).astype(np.float32) * 0.02, np.full(400, 10), np.exp(4.0 * state[:, 1]))
+    lesson = RecordedQueues(
+        state, rng.normal(size=4000).astype(np.float32) * 0.02, np.full(400, 10), np.exp(4.0 * state[:, 1])
+    )
     begun = beginner("a", Architecture(hidden=(8,), residual="saf"), [lesson], rng)
     assert np.allclose(begun.score_rows(state, lesson.base), lesson.base)
     taught, loss = warm_start(begun, [lesson], WarmSettings(steps=300, batch=256), rng)
@@ -177,11 +180,11 @@ def test_a_run_leaves_a_model_that_is_accepted_and_everything_that_says_how_it_w
     told = files.info(str(result.path))
     assert (told.method, told.seed, told.revision) == ("ppo", SMALL.seed, "abc")
     assert told.traces == {"by hand": "0" * 64}
-    assert told.metrics["validation.wait_mean"] == pytest.approx(result.verdict.ratios["wait_mean"], abs=1e-6)
+    assert told.metrics["validation.wait_mean"] == pytest.approx(result.validation.ratios["wait_mean"], abs=1e-6)
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert [line["iteration"] for line in lines] == list(range(7))
     assert [line["iteration"] for line in lines if "validation.score" in line] == [0, 3, 6]
-    assert min(line["validation.score"] for line in lines if "validation.score" in line) == result.verdict.score
+    assert min(line["validation.score"] for line in lines if "validation.score" in line) == result.validation.score
     assert (out / "learning.png").stat().st_size > 1000
     assert any((out / "tensorboard").iterdir())
     settings = json.loads((out / "settings.json").read_text())
@@ -241,10 +244,12 @@ def test_a_trace_on_which_nobody_waits_teaches_nothing_and_says_so(tmp_path):
 
 
 def test_several_processes_give_what_one_gives():
-    tasks = [Judge(case_of(busy_jobs(30, seed)), ("saf", "fifo")) for seed in range(3)]
-    with Crew(1) as alone, Crew(2) as crew:
+    tasks = [MeasureTask(case_of(busy_jobs(30, seed)), ("saf", "fifo")) for seed in range(3)]
+    with WorkerPool(1) as alone, WorkerPool(2) as pool:
         # As text: fairness is no number here, and such do not equal themselves.
-        assert json.dumps(list(crew.map(judge, tasks))) == json.dumps(list(alone.map(judge, tasks)))
+        assert json.dumps(list(pool.map(measure_policies, tasks))) == json.dumps(
+            list(alone.map(measure_policies, tasks))
+        )
 
 
 def test_the_command_trains_and_tells_how_the_model_compares(tmp_path, monkeypatch):
@@ -284,7 +289,7 @@ def test_the_budget_is_counted_in_iterations():
 def test_a_column_that_the_network_is_not_to_see_moves_no_score():
     rng = np.random.default_rng(3)
     state = rng.random((50, len(STATE_COLUMNS))).astype(np.float32)
-    lesson = Lesson(state, np.zeros(50, dtype=np.float32), np.full(5, 10), np.ones(50))
+    lesson = RecordedQueues(state, np.zeros(50, dtype=np.float32), np.full(5, 10), np.ones(50))
     seen = ("requested_time", "requested_gpus")
     architecture = Architecture(hidden=(8,), context=True)
     begun = beginner("a", architecture, [lesson], rng, seen)
@@ -348,7 +353,8 @@ def test_windows_of_a_real_trace_have_headroom():
     directory = Path(os.environ["RLTUNED_TEST_TRACES"])
     real = Site(read(directory / "helios-venus.csv.gz"), read_shape("16x8"))
     waits = [
-        judge(Judge(candidate([real], CurriculumSettings(), 7, at), ("saf",)))["saf"]["wait_mean"] for at in range(20)
+        measure_policies(MeasureTask(candidate([real], CurriculumSettings(), 7, at), ("saf",)))["saf"]["wait_mean"]
+        for at in range(20)
     ]
     assert sum(wait >= 60.0 for wait in waits) >= 10
 

@@ -11,7 +11,6 @@ from unit.simulate.instances import Instance, cluster, given, jobs_of, partition
 from rltuned.cluster.shape import parse_shape
 from rltuned.decide.ranks import merge, ranks_of
 from rltuned.errors import RltunedError
-from rltuned.evaluate.metrics import measure
 from rltuned.observe import STATE_COLUMNS, Observation, observe
 from rltuned.policy.actor import AGEING, RUN_TIME, Activation, Actor, Architecture, untrained
 from rltuned.simulate import episode_kernel, kernel
@@ -223,7 +222,7 @@ def test_recording_changes_nothing_but_what_is_recorded():
     with_tape = episode.run(NETWORK, temperature=0.05, heads=3, seed=7, record=True)
     without = episode.run(NETWORK, temperature=0.05, heads=3, seed=7, record=False)
     np.testing.assert_array_equal(with_tape.start, without.start)
-    assert without.wait_mean == with_tape.wait_mean
+    np.testing.assert_array_equal(with_tape.end, without.end)
     assert (len(without), len(without.job), without.ptr.tolist()) == (0, 0, [0])
 
 
@@ -271,36 +270,6 @@ def test_picked_jobs_stand_in_front_and_the_rest_follows_by_score():
     assert len(fronts) > 10
 
 
-def test_waiting_slowing_and_busy_time_add_up():
-    episode = busy_window()
-    jobs = episode.jobs
-    found = episode.run(NETWORK, temperature=0.05, heads=3, seed=7, record=True)
-    first = found.time[0]
-    wait = np.maximum(found.start - np.maximum(jobs.submit_time, first), 0.0)
-    assert found.queued.sum() == pytest.approx(wait.sum(), rel=1e-9)
-    assert found.slowing.sum() == pytest.approx((wait / np.maximum(found.end - found.start, 10.0)).sum(), rel=1e-9)
-    held = np.maximum(found.end - np.maximum(found.start, first), 0.0)
-    assert found.busy.sum() == pytest.approx((held * jobs.gpus).sum(), rel=1e-9)
-    # And step by step, from the definition.
-    for step in (0, 1, len(found) // 2, len(found) - 1):
-        since, until = found.time[step], found.time[step + 1] if step + 1 < len(found) else found.end.max()
-        queued = np.minimum(found.start, until) - np.maximum(jobs.submit_time, since)
-        assert found.queued[step] == pytest.approx(np.maximum(queued, 0.0).sum(), rel=1e-9, abs=1e-6)
-        held = np.minimum(found.end, until) - np.maximum(found.start, since)
-        assert found.busy[step] == pytest.approx((np.maximum(held, 0.0) * jobs.gpus).sum(), rel=1e-9, abs=1e-6)
-
-
-def test_the_metrics_are_those_of_the_evaluation():
-    episode = busy_window()
-    jobs = episode.jobs
-    found = episode.run(NETWORK, temperature=0.0, heads=0, seed=0, record=False)
-    every = np.ones(len(jobs), dtype=np.bool_)
-    gpus = jobs.gpus.astype(np.float64)
-    theirs = measure(jobs.submit_time, found.start, found.end, gpus, every, jobs.user, 16.0)
-    for name in ("wait_mean", "jct_mean", "bsld_mean", "wait_p99", "wait_max", "utilization"):
-        assert getattr(found, name) == pytest.approx(getattr(theirs, name)), name
-
-
 def window(submit: list[float], run: list[float], gpus: list[int], nodes: str = "2x4") -> Trajectory:
     made: Workload = jobs_of(submit, run, gpus)
     return Episode(parse_shape(nodes), made, given(run)).run(NETWORK, temperature=0.5, heads=3, seed=1, record=True)
@@ -308,8 +277,8 @@ def window(submit: list[float], run: list[float], gpus: list[int], nodes: str = 
 
 def test_a_window_in_which_nobody_waits_has_no_steps():
     found = window([1.0, 101.0, 201.0], [10.0, 10.0, 10.0], [4, 8, 1])
-    assert len(found) == len(found.job) == len(found.queued) == 0
-    assert found.wait_max == 0.0
+    assert len(found) == len(found.job) == 0
+    assert found.start.tolist() == [1.0, 101.0, 201.0]
     assert found.end.tolist() == [11.0, 111.0, 211.0]
 
 
@@ -320,14 +289,12 @@ def test_a_job_that_waits_alone_is_picked_for_certain():
     assert found.start.tolist() == [1.0, 101.0]
 
 
-def test_rejected_jobs_never_run_and_where_all_are_there_is_nothing_to_measure():
+def test_rejected_jobs_never_run_and_where_all_are_there_are_no_steps():
     some = window([1.0, 1.0, 1.0], [100.0, 50.0, 10.0], [8, 99, 8])
     assert np.isnan(some.start).tolist() == [False, True, False]
-    assert some.queued.sum() == pytest.approx(101.0 - 60.0)
     none = window([0.0, 1.0], [10.0, 10.0], [99, 99])
     assert len(none) == 0
     assert np.isnan(none.start).all()
-    assert np.isnan([none.wait_mean, none.utilization]).all()
 
 
 def test_a_window_without_jobs_is_over_at_once():

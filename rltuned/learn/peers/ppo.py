@@ -16,8 +16,9 @@ import tensorflow as tf
 
 from rltuned.cluster.tables import Floats
 from rltuned.learn import network
-from rltuned.learn.peerepisodes import Episode, Peer, joined
-from rltuned.learn.peers import PpoSettings
+from rltuned.learn.advantages import gae
+from rltuned.learn.peers.episodes import Peer, PeerEpisode, joined
+from rltuned.learn.peers.settings import PeerPPOSettings
 from rltuned.policy.actor import Weights
 from rltuned.policy.rlscheduler import VISIBLE, RLScheduler
 
@@ -44,10 +45,10 @@ def glorot(shape: tuple[int, ...], rng: np.random.Generator) -> npt.NDArray[np.f
     return rng.uniform(-limit, limit, size=shape).astype(np.float32)
 
 
-class Ppo:
+class PeerPPO:
     """A peer's policy and its value network, in TensorFlow, and the optimisers' state."""
 
-    def __init__(self, peer: Peer, settings: PpoSettings, rng: np.random.Generator) -> None:
+    def __init__(self, peer: Peer, settings: PeerPPOSettings, rng: np.random.Generator) -> None:
         tf.config.experimental.enable_op_determinism()
         self.settings, self.picks = settings, isinstance(peer, RLScheduler)
         actor = peer.kernel if isinstance(peer, RLScheduler) else peer.inspector
@@ -72,7 +73,7 @@ class Ppo:
         """Of the policy, as the model file has them."""
         return {name: value.numpy() for name, value in self.policy.items()}
 
-    def update(self, episodes: Sequence[Episode]) -> Update:
+    def update(self, episodes: Sequence[PeerEpisode]) -> Update:
         """One epoch. `episodes`: those with a decision and a reward; at least one."""
         batch = joined(episodes)
         lengths = np.diff(batch.ptr)
@@ -144,7 +145,7 @@ class Ppo:
         return look, policy_step, value_step
 
 
-def advantages(episodes: Sequence[Episode], values: Floats, lam: float) -> tuple[Floats, Floats]:
+def advantages(episodes: Sequence[PeerEpisode], values: Floats, lam: float) -> tuple[Floats, Floats]:
     """(D,) normalised GAE(λ) advantages and (D,) returns of all decisions, γ = 1, the only reward at the end.
 
     `values`: (D,) of the value network, in the order of the episodes.
@@ -152,11 +153,8 @@ def advantages(episodes: Sequence[Episode], values: Floats, lam: float) -> tuple
     found, returns, first = [], [], 0
     for episode in episodes:
         count = len(episode.action)
-        ahead = np.append(values[first : first + count], episode.reward)
-        delta, advantage = np.diff(ahead), np.zeros(count + 1)
-        for at in range(count - 1, -1, -1):
-            advantage[at] = delta[at] + lam * advantage[at + 1]
-        found.append(advantage[:-1])
+        reward = np.append(np.zeros(count - 1), episode.reward)
+        found.append(gae(reward, values[first : first + count], np.ones(count), lam)[0])
         returns.append(np.full(count, episode.reward))
         first += count
     every = np.concatenate(found)

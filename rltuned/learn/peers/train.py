@@ -1,12 +1,8 @@
 """Training of the learned peers on our simulator, by their own algorithm and numbers (docs/peers.md)."""
 
 import csv
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,11 +12,10 @@ import numpy.typing as npt
 from rltuned.cluster.shape import ClusterShape
 from rltuned.errors import ConfigError, RltunedError
 from rltuned.evaluate.case import Case, cases
-from rltuned.evaluate.executors import begin_worker
 from rltuned.evaluate.policies import plan_config
 from rltuned.evaluate.windows import Split, Window, bounds, draw
-from rltuned.learn.peerepisodes import Episode, Metric, Peer, measured, play
-from rltuned.learn.progress import Report, silent
+from rltuned.learn.peers.episodes import Metric, Peer, PeerEpisode, mean_metric, run_episode
+from rltuned.learn.peers.settings import PeerSettings
 from rltuned.policy import rlscheduler, schedinspector
 from rltuned.policy.files import save_peer
 from rltuned.policy.heuristics import by_name
@@ -28,81 +23,18 @@ from rltuned.policy.manifest import TrainingPart
 from rltuned.policy.rlscheduler import RLScheduler
 from rltuned.simulate import PlanRanker, RuleRanker
 from rltuned.simulate.rankers import compile_kernel
+from rltuned.workers.pool import WorkerPool
+from rltuned.workers.progress import Progress, silent
 from rltuned.workload.estimates import EstimateKind, estimate, parse_estimates
 from rltuned.workload.jobs import Estimates, Workload
 from rltuned.workload.readers import read
 from rltuned.workload.shapes import read_shape
-
-PEERS: Final = ("rlscheduler", "schedinspector")
 
 GOLDEN_ROWS: Final = 16
 """Rows of the golden vector, of the last epoch."""
 
 BESIDE: Final = ("fifo", "saf", "sjf")
 """Rules that are measured on the validation windows, too."""
-
-
-@dataclass(frozen=True)
-class PpoSettings:
-    """Hyper-parameters of both papers' public code (docs/peers.md has the sources)."""
-
-    policy_rate: float = 3e-4
-    """Adam's, of the policy (pi_lr)."""
-    value_rate: float = 1e-3
-    """Adam's, of the value network (vf_lr)."""
-    policy_steps: int = 80
-    """Per epoch at most (train_pi_iters)."""
-    value_steps: int = 80
-    """Per epoch (train_v_iters)."""
-    clip: float = 0.2
-    lam: float = 0.97
-    """λ of GAE. γ is 1: the reward comes at the end, and later decisions are worth as much as earlier ones."""
-    target_kl: float = 0.01
-
-
-@dataclass(frozen=True)
-class PeerSettings:
-    """Everything that decides the result, but for how many epochs the minutes have room for."""
-
-    peer: str
-    """One of `PEERS`."""
-    name: str = ""
-    """Of the model; "": the peer's."""
-    seed: int = 7
-    minutes: float = 30.0
-    """No epoch is begun that would end later, as far as the last one tells."""
-    epochs: int | None = None
-    """At most; None: as many as there is time for."""
-    trajectories: int = 100
-    """Windows per epoch (traj_per_epoch of both codes)."""
-    jobs: int | None = None
-    """Of a window; None: the codes' JOB_SEQUENCE_SIZE, 256 for RLScheduler and 128 for SchedInspector."""
-    metric: Metric = Metric.WAIT
-    rule: str = "sjf"
-    """SchedInspector's base rule (sched_algo 4 of its code)."""
-    ppo: PpoSettings = field(default_factory=PpoSettings)
-    validation_windows: int = 30
-    """Of 256 jobs, for the report alone: no model is chosen by them."""
-    validation_jobs: int = 256
-    processes: int = 1
-    """That play windows. The result does not depend on it."""
-
-    def __post_init__(self) -> None:
-        """Raises:
-        ConfigError: no such peer, or a number that makes no sense.
-        """
-        if self.peer not in PEERS:
-            raise ConfigError(f"there is no learned peer '{self.peer}'; there are {', '.join(PEERS)}")
-        for what in ("trajectories", "length", "processes", "validation_windows", "validation_jobs"):
-            if getattr(self, what) < 1:
-                raise ConfigError(f"{what} must be at least 1")
-        if self.minutes <= 0 or (self.epochs is not None and self.epochs < 1):
-            raise ConfigError("training needs more than 0 minutes and at least one epoch")
-
-    @property
-    def length(self) -> int:
-        """Jobs of a window."""
-        return self.jobs if self.jobs is not None else {"rlscheduler": 256, "schedinspector": 128}[self.peer]
 
 
 @dataclass(frozen=True)
@@ -114,7 +46,7 @@ class Epoch:
     seconds: float
     """Since the start, update included."""
     reward: float
-    """Mean over the epoch's windows, played by the policy before the update."""
+    """Mean over the epoch's windows, under the policy before the update."""
     metric: float
     decisions: int
     policy_steps: int
@@ -138,7 +70,7 @@ class PeerResult:
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TrainingData:
     """What is trained on; the same in every process."""
 
     jobs: Workload
@@ -163,7 +95,7 @@ def fresh(settings: PeerSettings) -> Peer:
 
 
 def train_peer(
-    lesson: Lesson, settings: PeerSettings, clock: Callable[[], float], progress: Report = silent
+    data: TrainingData, settings: PeerSettings, clock: Callable[[], float], progress: Progress = silent
 ) -> PeerResult:
     """Train on windows of the first 70 % of the trace, measure on the next 15 %.
 
@@ -171,35 +103,34 @@ def train_peer(
     training with the last epoch that was complete; nothing is measured then.
 
     Args:
-        lesson: trace, estimates and cluster.
+        data: trace, estimates and cluster.
         settings: theirs, but for the budget.
         clock: seconds, monotonic.
-        progress: told after each epoch and validation window.
+        progress: called after each epoch and validation window.
 
     Raises:
         ConfigError, EvaluationError: the trace is too short for the windows.
         RltunedError: Ctrl-C before the first epoch was complete.
     """
-    # It would tell the user of every GPU library that it does not find and that a network of this size does not need.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    from rltuned.learn.peerppo import Ppo  # noqa: PLC0415 - imports TensorFlow
+    from rltuned.learn.peers.ppo import PeerPPO  # noqa: PLC0415 - imports TensorFlow
 
-    draw(len(lesson.jobs), settings.length, 1, 0, Split.TRAIN)  # refuses a trace that is too short
-    held = draw(
-        len(lesson.jobs), settings.validation_jobs, settings.validation_windows, settings.seed, Split.VALIDATION
-    )
+    draw(len(data.jobs), settings.length, 1, 0, Split.TRAIN)  # refuses a trace that is too short
+    held = draw(len(data.jobs), settings.validation_jobs, settings.validation_windows, settings.seed, Split.VALIDATION)
     begun, curve, interrupted = clock(), list[Epoch](), False
     untrained = fresh(settings)
-    ppo = Ppo(untrained, settings.ppo, np.random.default_rng([settings.seed, 0]))
+    ppo = PeerPPO(untrained, settings.ppo, np.random.default_rng([settings.seed, 0]))
     peer = start = _with(untrained, ppo.weights())
     golden = np.zeros((0, 1), dtype=np.float32)
     compile_kernel()
     try:
-        with _players(lesson, settings) as played:
+        with WorkerPool(settings.processes) as pool:
             while settings.epochs is None or len(curve) < settings.epochs:
                 if not _room(clock() - begun, len(curve), settings):
                     break
-                episodes = [each for each in played(peer, len(curve)) if len(each.action) and np.isfinite(each.reward)]
+                # Each window has a stream of its own, so the number of processes is no matter.
+                seeds = [(settings.seed, 1, len(curve), at) for at in range(settings.trajectories)]
+                played = pool.map(_run, [_task(data, settings, peer, seed) for seed in seeds])
+                episodes = [each for each in played if len(each.action) and np.isfinite(each.reward)]
                 if not episodes:
                     raise ConfigError("no job of the windows that were drawn can run on this cluster")
                 done = ppo.update(episodes)
@@ -227,7 +158,7 @@ def train_peer(
     result = PeerResult(peer, settings, tuple(curve), interrupted, golden)
     if interrupted:
         return result
-    windows = list(cases(lesson.jobs, lesson.estimates, lesson.shape, held))
+    windows = list(cases(data.jobs, data.estimates, data.shape, held))
     return replace(result, validation=_validate(windows, start, peer, settings.metric, progress))
 
 
@@ -252,7 +183,7 @@ def train_from_files(
     clock: Callable[[], float],
     estimates: str = "true",
     revision: str = "unknown",
-    progress: Report = silent,
+    progress: Progress = silent,
     form: str | None = None,
     skip_bad: bool = False,
 ) -> tuple[PeerResult, Path]:
@@ -266,7 +197,7 @@ def train_from_files(
         clock: as `train_peer`.
         estimates: true, noisy:SIGMA or limit, drawn by the seed; `history` would need a predictor for each window.
         revision: of the code, for the manifest.
-        progress: told after each step.
+        progress: called after each step.
         form: as `rltuned.workload.readers.read`.
         skip_bad: likewise.
 
@@ -277,9 +208,9 @@ def train_from_files(
         raise ConfigError(f"a learned peer is trained with --estimates true, noisy:SIGMA or limit, not {estimates}")
     shape = read_shape(cluster)
     jobs = read(trace, form=form, skip_bad=skip_bad, progress=progress)
-    lesson = Lesson(jobs, estimate(jobs, estimates, settings.seed), shape)
-    result = train_peer(lesson, settings, clock, progress)
-    return result, write_peer(result, lesson, out, revision, estimates)
+    data = TrainingData(jobs, estimate(jobs, estimates, settings.seed), shape)
+    result = train_peer(data, settings, clock, progress)
+    return result, write_peer(result, data, out, revision, estimates)
 
 
 def sentence(result: PeerResult, path: Path) -> str:
@@ -290,11 +221,11 @@ def sentence(result: PeerResult, path: Path) -> str:
 
 
 def write_peer(
-    result: PeerResult, lesson: Lesson, directory: Path, revision: str = "unknown", estimates: str = ""
+    result: PeerResult, data: TrainingData, directory: Path, revision: str = "unknown", estimates: str = ""
 ) -> Path:
     """Write the model files and ``<name>.csv``, the learning curve, into `directory`, and give the manifest's path.
 
-    `revision`: of the code; `estimates`: how `lesson.estimates` were made. Both are only written down.
+    `revision`: of the code; `estimates`: how `data.estimates` were made. Both are only written down.
 
     Raises:
         ModelError: the files cannot be written.
@@ -309,10 +240,10 @@ def write_peer(
     last = result.curve[-1]
     metrics = {"epochs": float(last.epoch), "seconds": last.seconds, "reward": last.reward}
     metrics |= {f"validation.{name}": value for name, value in result.validation.items()}
-    source = lesson.jobs.source
+    source = data.jobs.source
     training = TrainingPart(
         method="ppo, as its authors'" + (" (interrupted)" if result.interrupted else ""),
-        data=f"windows of {result.settings.length} jobs of the first 70 % of {source.name} on {lesson.shape.text}",
+        data=f"windows of {result.settings.length} jobs of the first 70 % of {source.name} on {data.shape.text}",
         traces={source.name: source.sha256} if source.sha256 else {},
         seed=result.settings.seed,
         revision=revision,
@@ -348,7 +279,7 @@ def _progress(curve: Sequence[Epoch], settings: PeerSettings) -> tuple[int, int]
 
 
 def _validate(
-    windows: Sequence[Case], untrained: Peer, trained: Peer, metric: Metric, progress: Report
+    windows: Sequence[Case], untrained: Peer, trained: Peer, metric: Metric, progress: Progress
 ) -> dict[str, float]:
     """Mean over the windows, served by `plan()` as `rltuned evaluate` does; windows without a job that ran left out."""
     config = plan_config(placement=False)
@@ -356,9 +287,9 @@ def _validate(
     found: dict[str, list[float]] = {name: [] for name in (*contenders, *BESIDE)}
     for done, window in enumerate(windows, start=1):
         for name, policy in contenders.items():
-            found[name].append(measured(window, PlanRanker(policy, config), metric))
+            found[name].append(mean_metric(window, PlanRanker(policy, config), metric))
         for name in BESIDE:
-            found[name].append(measured(window, RuleRanker(by_name(name)), metric))
+            found[name].append(mean_metric(window, RuleRanker(by_name(name)), metric))
         progress("measuring", done, len(windows))
     return {
         name: float(np.mean(kept))
@@ -367,14 +298,12 @@ def _validate(
     }
 
 
-# --- windows, here or in other processes
-
-Played = Callable[[Peer, int], list[Episode]]
+# --- windows of an epoch
 
 
 @dataclass(frozen=True)
-class _Work:
-    """One window to play: small, for it may be sent to another process."""
+class _EpisodeTask:
+    """One window to simulate: small, for it may be sent to another process."""
 
     peer: Peer
     window: Case
@@ -382,29 +311,11 @@ class _Work:
     seed: tuple[int, ...]
 
 
-@contextmanager
-def _players(lesson: Lesson, settings: PeerSettings) -> Iterator[Played]:
-    """Who plays all windows of an epoch. Each window has a stream of its own, so the number of processes is no matter."""
-
-    def work(peer: Peer, epoch: int) -> list[_Work]:
-        return [_work(lesson, settings, peer, (settings.seed, 1, epoch, at)) for at in range(settings.trajectories)]
-
-    if settings.processes == 1:
-        yield lambda peer, epoch: [_play(each) for each in work(peer, epoch)]
-        return
-    # Spawned, not forked: TensorFlow's threads do not survive a fork.
-    pool = ProcessPoolExecutor(settings.processes, mp_context=get_context("spawn"), initializer=begin_worker)
-    try:
-        yield lambda peer, epoch: list(pool.map(_play, work(peer, epoch), chunksize=5))
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _work(lesson: Lesson, settings: PeerSettings, peer: Peer, seed: tuple[int, ...]) -> _Work:
-    first, last = bounds(len(lesson.jobs), Split.TRAIN)
+def _task(data: TrainingData, settings: PeerSettings, peer: Peer, seed: tuple[int, ...]) -> _EpisodeTask:
+    first, last = bounds(len(data.jobs), Split.TRAIN)
     start = np.random.default_rng([*seed, 0]).integers(first, last - settings.length + 1)
-    return _Work(peer, lesson.window(int(start), settings.length), settings.metric, (*seed, 1))
+    return _EpisodeTask(peer, data.window(int(start), settings.length), settings.metric, (*seed, 1))
 
 
-def _play(work: _Work) -> Episode:
-    return play(work.peer, work.window, work.metric, np.random.default_rng(work.seed))
+def _run(task: _EpisodeTask) -> PeerEpisode:
+    return run_episode(task.peer, task.window, task.metric, np.random.default_rng(task.seed))

@@ -1,8 +1,8 @@
-"""Windows of a trace, played by a learned peer that explores, and what it decided on the way. No TensorFlow here.
+"""Windows of a trace, simulated under a learned peer that explores, and the decisions that it made. No TensorFlow here.
 
-The exploring rankers see what the served policy sees (`rltuned.observe.observe`) and rank by the same network. What they
-add is chance, in the way of each paper: RLScheduler draws its next job from the softmax of the outputs, SchedInspector
-draws between accepting and rejecting the base rule's job.
+The exploring rankers see what the served policy sees (`rltuned.observe.observe`) and rank by the same network. What
+they add is chance, in the way of each paper: RLScheduler draws its next job from the softmax of the outputs,
+SchedInspector draws between accepting and rejecting the base rule's job.
 """
 
 import enum
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats
 from rltuned.evaluate.case import Case
-from rltuned.evaluate.metrics import bounded_slowdown
+from rltuned.learn.plackett_luce import draw_one
 from rltuned.observe import FEATURES, Observation, observe
 from rltuned.policy import rlscheduler, schedinspector
 from rltuned.policy.rlscheduler import RLScheduler
@@ -40,7 +40,7 @@ class Metric(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Episode:
+class PeerEpisode:
     """The D decisions of one window, in order. A decision sees some rows and chooses.
 
     RLScheduler: the rows are the jobs it may pick, in order of submission, and the action is the row that it picks.
@@ -77,9 +77,10 @@ def look(simulation: Simulation) -> Observation:
 class Picking:
     """RLScheduler, exploring: picks jobs from the softmax of the outputs until one has to wait.
 
-    As in its authors' code, a picked job that cannot start stays the first until it does, and nothing is decided until then.
-    Others are backfilled behind it, in the order of the outputs at the last decision; those that came since, as
-    submitted. A pick is taken to start when it could now and the GPUs that are left after the picks before it are enough.
+    As in its authors' code, a picked job that cannot start stays the first until it does, and nothing is decided until
+    then. Others are backfilled behind it, in the order of the outputs at the last decision; those that came since, as
+    submitted. A pick is taken to start when it could now and the GPUs that are left after the picks before it are
+    enough.
     """
 
     ages = True
@@ -124,8 +125,7 @@ class Picking:
         """Jobs in the order in which they are picked, and whether the last of them can start."""
         left, picked, started = np.arange(len(outputs)), list[int](), True
         while len(left) and started:
-            # The largest of the outputs plus Gumbel noise is a draw from their softmax.
-            action = int(np.argmax(outputs[left] + self._rng.gumbel(size=len(left))))
+            action = draw_one(outputs[left], self._rng)
             self.rows.append(inputs[left])
             self.actions.append(action)
             picked.append(int(left[action]))
@@ -138,8 +138,8 @@ class Picking:
 class Inspecting:
     """SchedInspector, exploring: rejects the base rule's job with the probability that its network gives.
 
-    How often a job was rejected before is what `SchedInspector.score` takes, the most its wait has room for: the network
-    is trained on what it will be served.
+    How often a job was rejected before is what `SchedInspector.score` takes, the most its wait has room for: the
+    network is trained on what it will be served.
     """
 
     ages = True
@@ -172,22 +172,22 @@ class Inspecting:
         return keys
 
 
-def play(peer: Peer, window: Case, metric: Metric, rng: np.random.Generator) -> Episode:
+def run_episode(peer: Peer, window: Case, metric: Metric, rng: np.random.Generator) -> PeerEpisode:
     """One window, from an idle cluster to the end of its last job.
 
     The reward is that of each paper's public code: −metric (RLScheduler), and (base − own) / max(base, own, 1 s or a
     slowdown of 1), the gap to the base rule on the same jobs (SchedInspector).
     """
     ranker: Exploring = Picking(peer, rng) if isinstance(peer, RLScheduler) else Inspecting(peer, rng)
-    own = measured(window, ranker, metric)
+    own = mean_metric(window, ranker, metric)
     if isinstance(peer, RLScheduler):
         reward = -own
     else:
-        base = measured(window, RuleRanker(peer.base), metric)
+        base = mean_metric(window, RuleRanker(peer.base), metric)
         reward = (base - own) / max(base, own, 1.0 / HOUR if metric is Metric.WAIT else 1.0)
     lengths = [len(each) for each in ranker.rows]
     columns = len(rlscheduler.COLUMNS if isinstance(peer, RLScheduler) else schedinspector.COLUMNS)
-    return Episode(
+    return PeerEpisode(
         rows=np.concatenate([np.zeros((0, columns), dtype=np.float32), *ranker.rows]),
         ptr=np.cumsum([0, *lengths], dtype=np.int64),
         action=np.array(ranker.actions, dtype=np.int64),
@@ -196,22 +196,19 @@ def play(peer: Peer, window: Case, metric: Metric, rng: np.random.Generator) -> 
     )
 
 
-def measured(window: Case, ranker: Ranker, metric: Metric) -> float:
+def mean_metric(window: Case, ranker: Ranker, metric: Metric) -> float:
     """Mean of `metric` over the jobs that ran; NaN where none did."""
     simulation = Simulation(window.shape, window.submitted, window.estimates, asked=window.asked)
     simulation.run(ranker)
     result = simulation.result()
-    ran = ~np.isnan(result.start) & ~np.isnan(result.end)
-    if not ran.any():
-        return float("nan")
-    wait, run = (result.start - window.jobs.submit_time)[ran], (result.end - result.start)[ran]
-    return float(wait.mean() / HOUR if metric is Metric.WAIT else bounded_slowdown(wait, run).mean())
+    metrics = window.metrics(result.start, result.end)
+    return metrics.wait_mean / HOUR if metric is Metric.WAIT else metrics.bsld_mean
 
 
-def joined(episodes: Sequence[Episode]) -> Episode:
+def joined(episodes: Sequence[PeerEpisode]) -> PeerEpisode:
     """One behind the other; reward and metric are the means."""
     offsets = np.cumsum([0, *(int(each.ptr[-1]) for each in episodes)])
-    return Episode(
+    return PeerEpisode(
         rows=np.concatenate([each.rows for each in episodes]),
         ptr=np.concatenate([*(e.ptr[:-1] + o for e, o in zip(episodes, offsets[:-1], strict=True)), offsets[-1:]]),
         action=np.concatenate([each.action for each in episodes]),

@@ -1,6 +1,6 @@
 """Progress of long work."""
 
-from rltuned.learn.progress import progress_bar
+from rltuned.workers.progress import progress_bar
 
 
 def test_nothing_is_printed_where_there_is_no_terminal(capfd, monkeypatch):

@@ -1,0 +1,27 @@
+"""Queues of different lengths in flat arrays: the R rows of S queues, one queue behind the other.
+
+`count`: (S,) rows of each queue. `ptr`: (S+1,) where each begins; the last entry is R.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+Singles = npt.NDArray[np.float32]
+Counts = npt.NDArray[np.int64]
+
+
+def begins(count: Counts) -> Counts:
+    """(S+1,) `ptr` of these counts."""
+    return np.concatenate(([0], np.cumsum(count))).astype(np.int64)
+
+
+def flat_rows(ptr: Counts, queues: npt.NDArray[np.intp]) -> Counts:
+    """Rows of these queues, one behind the other."""
+    count = (ptr[1:] - ptr[:-1])[queues]
+    starts = np.repeat(ptr[:-1][queues] - begins(count)[:-1], count)
+    return np.asarray(starts + np.arange(int(count.sum())), dtype=np.int64)
+
+
+def contexts(state: Singles, count: Counts) -> Singles:
+    """(S, inputs) mean of the rows of each queue: the pooled context that a network may see. No queue is empty."""
+    return (np.add.reduceat(state, begins(count)[:-1], axis=0) / count[:, None]).astype(np.float32)

@@ -1,0 +1,211 @@
+"""What worker processes do for training: simulate windows under a policy, and measure or record them.
+
+No TensorFlow here: a worker starts quickly and the network is run in NumPy. Everything that is sent is a value.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.tables import Floats
+from rltuned.evaluate.case import Case
+from rltuned.evaluate.policies import rule_ranker
+from rltuned.learn.advantages import Weights, critic_values, gae, leave_one_out, rewards
+from rltuned.learn.cost import FinishedJobs, Objective, cost
+from rltuned.learn.ragged import Counts, Singles, flat_rows
+from rltuned.policy.actor import Actor
+from rltuned.simulate.engine import Simulation
+from rltuned.simulate.episodes import Episode, Network, Trajectory
+
+
+def episode(case: Case) -> Episode:
+    """A window that can be run as often as one likes. `rltuned.learn.exact.run_exactly` gives the same, slower."""
+    return Episode(case.shape, case.submitted, case.own_estimates(), asked=case.asked)
+
+
+def by_rule(case: Case, name: str) -> tuple[Floats, Floats]:
+    """Start and end of each job under a plain rule."""
+    simulation = Simulation(case.shape, case.submitted, case.own_estimates(), asked=case.asked)
+    simulation.run(rule_ranker(name))
+    result = simulation.result()
+    return result.start, result.end
+
+
+def finished_jobs(case: Case, start: Floats, end: Floats) -> FinishedJobs:
+    """The jobs that ran."""
+    ran = ~np.isnan(start) & ~np.isnan(end)
+    return FinishedJobs(case.jobs.submit_time[ran], start[ran], end[ran])
+
+
+# --- trajectories to learn from
+
+
+@dataclass(frozen=True)
+class SamplingTask:
+    """One window, to be simulated K times."""
+
+    case: Case
+    actor: Actor
+    critic: Weights | None
+    """For generalised advantage estimation; None: leave-one-out."""
+    base: str
+    objective: Objective
+    temperature: float
+    heads: int
+    count: int
+    seed: int
+    horizon: float
+    smoothing: float
+    most_steps: int
+    """Steps of each trajectory that are kept, drawn evenly."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What a network learns from: S decisions, R rows."""
+
+    state: Singles
+    critic: Singles
+    base: Singles
+    count: Counts
+    """(S,) rows of each."""
+    picks: npt.NDArray[np.int32]
+    """(S, heads)"""
+    advantage: Floats
+    target: Floats
+    """(S,) of the critic."""
+
+    @classmethod
+    def joined(cls, parts: Sequence["Steps"]) -> "Steps":
+        """One behind the other."""
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__annotations__))
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """The result of a `SamplingTask`."""
+
+    steps: Steps | None
+    """None: there was nothing to learn (`skipped` says why)."""
+    skipped: str = ""
+    ratios: tuple[float, ...] = ()
+    """The objective of each trajectory in units of the base rule's."""
+
+
+def sample_trajectories(task: SamplingTask) -> Sampled:
+    """One window several times, each with another chance."""
+    base = finished_jobs(task.case, *by_rule(task.case, task.base))
+    if len(base.submit) < 2:
+        return Sampled(None, "empty")
+    window, policy = episode(task.case), Network.from_actor(task.actor)
+    trajectories = [
+        window.run(policy, temperature=task.temperature, heads=task.heads, seed=task.seed + number, record=True)
+        for number in range(task.count)
+    ]
+    finished = [finished_jobs(task.case, each.start, each.end) for each in trajectories]
+    times = [each.time for each in trajectories]
+    if any(len(each) == 0 for each in times):
+        return Sampled(None, "no decision")
+    totals = [cost(task.objective, one, base).total for one in finished]
+    if task.critic is None:
+        advantages = leave_one_out(task.objective, finished, base, times, task.horizon)
+        targets = [np.zeros(len(each)) for each in times]
+    else:
+        advantages, targets = [], []
+        for each, one in zip(trajectories, finished, strict=True):
+            kept = np.exp(-np.diff(each.time, append=each.time[-1]) / task.horizon)
+            values = critic_values(task.critic, each.critic, each.ptr)
+            reward = rewards(task.objective, one, base, each.time)
+            advantage, target = gae(reward, values, kept, task.smoothing)
+            advantages.append(advantage)
+            targets.append(target)
+    if not all(np.isfinite(each).all() for each in (*advantages, *targets, np.array(totals))):
+        return Sampled(None, "reward is no number")
+    rng = np.random.default_rng([task.seed, 2])
+    parts = [
+        _some(each, advantage, target, task.most_steps, rng)
+        for each, advantage, target in zip(trajectories, advantages, targets, strict=True)
+    ]
+    steps = Steps.joined(parts)
+    if not len(steps.count):
+        return Sampled(None, "never two jobs to choose from")
+    reference = cost(task.objective, base, base).total
+    return Sampled(steps, ratios=tuple(1.0 + total - reference for total in totals))
+
+
+def _some(trajectory: Trajectory, advantage: Floats, target: Floats, most: int, rng: np.random.Generator) -> Steps:
+    count, steps, rows = _drawn(trajectory, most, rng)
+    return Steps(
+        state=trajectory.state[rows],
+        critic=trajectory.critic[rows],
+        base=trajectory.base[rows],
+        count=count,
+        picks=trajectory.picks[steps],
+        advantage=advantage[steps],
+        target=target[steps],
+    )
+
+
+def _drawn(trajectory: Trajectory, most: int, rng: np.random.Generator) -> tuple[Counts, npt.NDArray[np.intp], Counts]:
+    """Of steps with two jobs or more, at most so many: rows of each, the steps, and their rows one behind the other."""
+    count = np.diff(trajectory.ptr)
+    steps = np.flatnonzero(count > 1)
+    if len(steps) > most:
+        steps = np.sort(rng.choice(steps, most, replace=False))
+    return count[steps], steps, flat_rows(trajectory.ptr, steps)
+
+
+# --- measuring and recording
+
+
+@dataclass(frozen=True)
+class MeasureTask:
+    """A window, and the policies to measure on it: plain rules by name, or an actor, each without any chance."""
+
+    case: Case
+    rules: tuple[str, ...] = ()
+    actor: Actor | None = None
+
+
+def measure_policies(task: MeasureTask) -> dict[str, dict[str, float]]:
+    """Metrics of each policy, as `rltuned.evaluate` measures; the actor's under "actor"."""
+    found = {name: task.case.metrics(*by_rule(task.case, name)).as_dict() for name in task.rules}
+    if task.actor is not None:
+        policy = Network.from_actor(task.actor)
+        trajectory = episode(task.case).run(policy, temperature=0.0, heads=0, seed=0, record=False)
+        found["actor"] = task.case.metrics(trajectory.start, trajectory.end).as_dict()
+    return found
+
+
+@dataclass(frozen=True)
+class RecordTask:
+    """A window whose queues are recorded, for the warm start."""
+
+    case: Case
+    actor: Actor
+    temperature: float
+    seed: int
+    most_steps: int
+
+
+@dataclass(frozen=True)
+class RecordedQueues:
+    """Queues as a policy saw them, and in hindsight how much each job needed. S queues, R rows."""
+
+    state: Singles
+    base: Singles
+    count: Counts
+    area: Floats
+    """(R,) true GPU-seconds."""
+
+
+def record_queues(task: RecordTask) -> RecordedQueues:
+    """Simulate one window and keep some of its queues."""
+    policy = Network.from_actor(task.actor)
+    trajectory = episode(task.case).run(policy, temperature=task.temperature, heads=4, seed=task.seed, record=True)
+    count, _, rows = _drawn(trajectory, task.most_steps, np.random.default_rng([task.seed, 3]))
+    jobs, limit = task.case.jobs, task.case.estimates.time_limit
+    held = np.maximum(np.minimum(jobs.run_time, limit), 1.0) * np.maximum(jobs.gpus, 1)
+    return RecordedQueues(trajectory.state[rows], trajectory.base[rows], count, held[trajectory.job[rows]])

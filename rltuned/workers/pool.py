@@ -1,0 +1,98 @@
+"""Several processes that do tasks, or this one. The results do not depend on how many there are."""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from rltuned.errors import EvaluationError
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+_THREADS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@dataclass
+class WorkerPool:
+    """`processes` worker processes; with one, the tasks are done in this process. Use as a context.
+
+    What is sent must be a value that pickle knows, the functions among it. An error of a task is raised where its
+    result is taken. Leaving the context by an error cancels what has not begun.
+    """
+
+    processes: int
+    remedy: str = ""
+    """What else helps where a worker was killed, for the message."""
+    _pool: ProcessPoolExecutor | None = field(default=None, init=False)
+
+    def __enter__(self) -> Self:
+        if self.processes > 1:
+            # One thread each, for there is a process for each core. Spawned processes read these when they import NumPy.
+            for name in _THREADS:
+                os.environ.setdefault(name, "1")
+            # Spawned, not forked: threads (a progress bar's, a BLAS library's, TensorFlow's) do not survive a fork.
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(self.processes, mp_context=context, initializer=begin_worker)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=kind is None, cancel_futures=True)
+
+    def map(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
+        """The result of each task, in the order of the tasks.
+
+        Raises:
+            EvaluationError: a worker process was killed.
+        """
+        if self._pool is None:
+            yield from map(function, tasks)
+            return
+        with self._killed_is_said():
+            yield from self._pool.map(function, tasks)
+
+    def as_completed(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
+        """The result of each task as it ends.
+
+        Raises:
+            EvaluationError: a worker process was killed.
+        """
+        if self._pool is None:
+            yield from map(function, tasks)
+            return
+        with self._killed_is_said():
+            for future in as_completed([self._pool.submit(function, task) for task in tasks]):
+                yield future.result()
+
+    @contextmanager
+    def _killed_is_said(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenProcessPool as error:
+            raise EvaluationError(
+                f"a worker process was killed (out of memory?): fewer processes need less memory{self.remedy}"
+            ) from error
+
+
+def begin_worker() -> None:
+    """Ctrl-C is the parent's business; and a worker whose parent was killed has nobody to work for."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_with(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)
