@@ -2,11 +2,13 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 from unit.slurm.standin import RECORDED, StandIn, releases
 
-from rltuned.cli import main
+from rltuned.commands.main import main
 
 
 @pytest.fixture(params=releases())
@@ -156,3 +158,12 @@ def test_bench_queue_ranks_the_queue_of_this_cluster(site, capsys):
     code, text, _ = run(capsys, "bench", "queue", "--config", site, "--repeats", "5")
     assert code == 0
     assert f"features and policy, {measured['pending']}" in text
+
+
+def test_the_program_starts_without_what_only_some_commands_need():
+    code = "import sys; import rltuned.commands.main; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    ours = {name for name in loaded if name.split(".")[0] == "rltuned" and not name.startswith("rltuned.commands")}
+    assert ours == {"rltuned", "rltuned.cluster", "rltuned.cluster.changes", "rltuned.config", "rltuned.errors"}
+    heavy = {"apscheduler", "matplotlib", "numba", "numpy", "prometheus_client", "rich", "structlog", "tensorflow"}
+    assert sorted(heavy & set(loaded)) == []

@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 from unit.evaluate.small import busy_jobs, settings
 
-from rltuned.cli import cli
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.verdict import MODEL, SLURM, parse
+from rltuned.commands.main import cli
 from rltuned.config import Config
 from rltuned.errors import EvaluationError, RltunedError, WorkloadError
 from rltuned.evaluate import gate, site
