@@ -6,7 +6,6 @@ from typing import Any
 import click
 
 from rltuned.commands.common import config_option, console, emit, json_option, load
-from rltuned.errors import RltunedError
 
 
 @click.command()
@@ -50,7 +49,7 @@ def bench(
     from rltuned import show
 
     if what == "queue":
-        of_queue, told = _bench_queue(config_path, repeats)
+        of_queue, told = benchmark.of_live_queue(load(config_path).config, repeats)
         emit(told) if as_json else show.measures(console(), of_queue)
         return
     if what == "scale":
@@ -83,21 +82,3 @@ def bench(
         show.footprint(console(), result)
     if speeds is not None:
         show.speeds(console(), speeds, result)
-
-
-def _bench_queue(config_path: Path | None, repeats: int) -> tuple[Any, dict[str, Any]]:
-    """What `bench queue` measures."""
-    from rltuned import bench as benchmark
-    from rltuned.daemon.clock import SystemClock
-    from rltuned.daemon.loop import load_policy
-    from rltuned.daemon.verdict import chosen
-    from rltuned.slurm.connect import open_reader
-
-    config = load(config_path).config
-    snapshot = open_reader(config.slurm).snapshot(SystemClock().time())
-    if len(snapshot.jobs.pending) == 0:
-        raise RltunedError(
-            "bench queue: no job is pending on this cluster, so there is nothing to rank; `rltuned bench` makes a queue of its own"
-        )
-    policy, _ = chosen(load_policy(config.policy), snapshot, config.rehearsal)
-    return benchmark.of_queue(snapshot, policy, repeats)

@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from rltuned.commands.common import EXIT_FINDINGS, config_option, console, emit, json_option, load, remark
-from rltuned.config import Config, Stage
-from rltuned.errors import JournalError, RltunedError
+from rltuned.config import Stage
 
 
 @click.command()
@@ -94,13 +93,15 @@ def doctor(config_path: Path | None, *, as_json: bool) -> None:
         raise click.exceptions.Exit(EXIT_FINDINGS)
 
 
-@click.command("plan")
+@click.command()
 @config_option
 @click.option("--limit", default=40, show_default=True, help="Jobs to print.")
 @json_option
 def plan(config_path: Path | None, limit: int, *, as_json: bool) -> None:
     """One cycle, printed as a diff against Slurm's own order. Writes nothing."""
-    made = _fresh_record(load(config_path).config)
+    from rltuned.daemon import once
+
+    made = once.decide(load(config_path).config, remark)
     if as_json:
         emit(made)
     else:
@@ -117,59 +118,10 @@ def plan(config_path: Path | None, limit: int, *, as_json: bool) -> None:
 def explain(job_id: int, config_path: Path | None, *, fresh: bool, as_json: bool) -> None:
     """Why is this job at this rank? Answers from the daemon's last decision; without one, from a fresh plan."""
     from rltuned import show
-    from rltuned.daemon import record
-    from rltuned.daemon.loop import load_policy
-    from rltuned.daemon.verdict import Auto
-    from rltuned.decide import explain as explain_job
+    from rltuned.daemon import once
 
-    config = load(config_path).config
-    made: dict[str, Any] | None = None
-    if not fresh:
-        try:
-            made = record.load(config.state.directory)
-        except RltunedError as error:
-            remark(f"{error}; planning afresh")
-    made = made if made is not None else _fresh_record(config)
-    try:
-        policy = load_policy(config.policy)
-    except RltunedError as error:
-        remark(f"what moved the score is not known: {error}")
-        policy = None
-    answer = explain_job(made, job_id, policy.named(made["policy"]) if isinstance(policy, Auto) else policy)
+    answer = once.explain(load(config_path).config, job_id, remark, fresh=fresh)
     if as_json:
         emit(answer.as_dict())
     else:
         show.explanation(console(), answer)
-
-
-def _fresh_record(config: Config) -> dict[str, Any]:
-    """The record of a plan made now, with what the journal says about earlier cycles where it may be read."""
-    from rltuned.cluster.changes import History
-    from rltuned.daemon.clock import SystemClock
-    from rltuned.daemon.history import Known, saved
-    from rltuned.daemon.journal import Journal
-    from rltuned.daemon.logs import make
-    from rltuned.daemon.loop import load_policy
-    from rltuned.daemon.metrics import Metrics
-    from rltuned.daemon.planning import Planning
-    from rltuned.daemon.rehearse import KERNELS, Here
-    from rltuned.daemon.verdict import chosen
-    from rltuned.decide import record
-    from rltuned.slurm.connect import open_reader
-
-    try:
-        history = Journal.read(config.state.directory, config.state.mirror).history()
-    except JournalError as error:
-        remark(f"planning without the journal: {error}")
-        history = History()
-    snapshot = open_reader(config.slurm).snapshot(SystemClock().time())
-    try:
-        known = saved(config.estimates, config.state.directory)
-    except RltunedError as error:
-        remark(f"run times are the time limits: {error}")
-        known = Known()
-    policy, choice = chosen(load_policy(config.policy), snapshot, config.rehearsal)
-    log = make(config.log.level, config.log.format, sys.stderr)
-    rehearsal = Here(lambda: config.rehearsal, SystemClock(), log, Metrics(), config.state.directory / KERNELS)
-    made = Planning(known.estimates, rehearsal, ended=known.ended)(snapshot, policy, config, history)
-    return record(made) | {"policy_why": choice.why}

@@ -244,12 +244,9 @@ def _gate(
     from rltuned.cluster.verdict import SLURM
     from rltuned.daemon.clock import SystemClock
     from rltuned.daemon.files import write_atomic
-    from rltuned.evaluate import executors, gate, report, site
+    from rltuned.evaluate import executors, gate, report
     from rltuned.evaluate.run import evaluate as run_all
-    from rltuned.evaluate.settings import from_options
     from rltuned.learn.progress import progress_bar
-    from rltuned.slurm.connect import open_reader, runner
-    from rltuned.workload import read, read_shape
 
     if (given.get("trace") is None) == (from_sacct is None):
         raise click.UsageError("--gate needs the site's jobs: either --from-sacct DAYS or --trace FILE")
@@ -265,32 +262,9 @@ def _gate(
         remark(f"the gate plays the defaults of {', '.join(differing)}, where your configuration differs")
     clock = SystemClock()
     length = given.pop("window", None)
-    settings = from_options(
-        {
-            "trace": "",
-            "cluster": "",
-            "policies": ",".join(gate.CANDIDATES),
-            "estimates": config.estimates.source,
-            "rehearsal": config.rehearsal.enabled != "off",
-            "top_k": config.placement.top_k,
-            "model": config.policy.model,
-            "start": "warm",
-            "gate": True,
-            "from_sacct": from_sacct,
-            **given,
-        }
-    )
+    settings = gate.as_configured(config, given | {"from_sacct": from_sacct})
     with progress_bar() as progress:
-        if settings.cluster:
-            shape = read_shape(settings.cluster)
-        else:
-            reader = open_reader(config.slurm)
-            shape = site.live_shape(reader.snapshot(clock.time()), reader.facts().cluster_name)
-        if from_sacct is not None:
-            jobs = site.history(site.asker(runner(config.slurm)), from_sacct, clock.time(), remark, progress)
-        else:
-            form, skip_bad = settings.form, settings.skip_bad
-            jobs = read(settings.trace, form=form, skip_bad=skip_bad, progress=progress, job_table=settings.job_table)
+        jobs, shape = gate.site_of(settings, config.slurm, clock.time(), remark, progress)
         evaluation = gate.prepare(settings, jobs, shape, revision(), length)
         chosen = executors.chosen(executor, workers, report_path, slurm)
         result = run_all(evaluation, chosen, report_path, resume=resume, progress=progress)

@@ -19,6 +19,9 @@ from rltuned.commands.traces import traces
 from rltuned.commands.train import train
 from rltuned.errors import RltunedError
 
+_EXTRA = {"matplotlib": "simulate", "numba": "simulate", "tensorflow": "train"}
+"""Which extra of the installation has a module that the controller host need not have."""
+
 
 @click.group(
     invoke_without_command=True,
@@ -83,6 +86,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for line in str(error).splitlines() or [type(error).__name__]:
             click.echo(f"rltuned: {line}", err=True)
         sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:
+        extra = _EXTRA.get(error.name or "")
+        if extra is None:
+            raise
+        click.echo(f"rltuned: this needs {error.name}: pip install 'rltuned[{extra}]'", err=True)
+        sys.exit(RltunedError.exit_code)
     except BrokenPipeError:
         # The reader of our output went away (`| head`); nothing is wrong.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

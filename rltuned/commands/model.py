@@ -85,26 +85,15 @@ def model_compare(first: str, second: str, *, states: int, workers: int | None, 
     from rltuned.evaluate.settings import from_options
     from rltuned.learn import compare
     from rltuned.learn.progress import progress_bar
-    from rltuned.policy import files
 
     if (options["trace"] is None) != (options["cluster"] is None):
         raise click.UsageError("--trace and --cluster go together")
-    models = (_model(first), _model(second))
-    infos = [files.info(each) for each in models]
-    one, other = (files.load(each) for each in models)
-    names = [info.name for info in infos]
-    if names[0] == names[1]:
-        names = [f"{name} ({at})" for at, name in enumerate(names, 1)]
+    settings = None if options["trace"] is None else from_options(options)
+    executor = executors.chosen("local", workers, None, {})
     with progress_bar() as progress:
-        told: dict[str, Any] = {
-            "models": names,
-            "differences": compare.differences(*infos),
-            "likeness": asdict(compare.likeness(one, other, states, options["seed"], progress)),
-        }
-        if options["trace"] is not None:
-            chosen = executors.chosen("local", workers, None, {})
-            settings = from_options(options)
-            told["paired"] = compare.paired(models, names, settings, chosen, revision(), progress)
+        told = compare.side_by_side(
+            (_model(first), _model(second)), states, options["seed"], settings, executor, revision(), progress
+        )
     if as_json:
         emit(told)
     else:

@@ -11,7 +11,6 @@ import click
 
 from rltuned import revision
 from rltuned.commands.common import config_option, console, emit, json_option, load, remark, slurm_options
-from rltuned.config import Config
 from rltuned.errors import RltunedError
 
 
@@ -146,7 +145,7 @@ def train(
             option = min(foreign).removesuffix("_path").replace("_", "-")
             raise click.UsageError(f"--{option} does not go with --peer")
         given |= {} if _defaulted(context, "name") else {"name": name}
-        asked = {"minutes": budget, "epochs": iterations, "jobs": window, "processes": processes, "rule": rule}
+        asked = {"budget": budget, "iterations": iterations, "window": window, "processes": processes, "rule": rule}
         given |= {key: value for key, value in asked.items() if value is not None}
         _train_peer(peer, (traces[0], clusters[0], out), given, {"form": form, "skip_bad": skip_bad}, as_json=as_json)
         return
@@ -154,6 +153,7 @@ def train(
 
     if any(find_spec(name) is None for name in ("tensorflow", "numba")):
         raise RltunedError("training needs TensorFlow: pip install 'rltuned[train]'")
+    from rltuned.daemon.clock import SystemClock
     from rltuned.learn import command
     from rltuned.learn.progress import progress_bar
 
@@ -165,7 +165,8 @@ def train(
     cores = processes or len(os.sched_getaffinity(0))
     with progress_bar() as report:
         if from_sacct is not None:
-            sites = [_own_site(load(config_path).config, from_sacct, clusters, report)]
+            slurm_section, now = load(config_path).config.slurm, SystemClock().time()
+            sites = [command.own_site(slurm_section, from_sacct, clusters, now, remark, report)]
         else:
             sites = command.read_sites(traces, clusters, form=form, skip_bad=skip_bad)
         line = partial(command.line, traces, clusters, from_sacct, form=form, skip_bad=skip_bad)
@@ -212,15 +213,14 @@ def _train_peer(
 ) -> None:
     """`train --peer`. `files`: trace, cluster, output. `given`: options that were given."""
     from rltuned.daemon.clock import SystemClock
-    from rltuned.learn import peers
-    from rltuned.learn.progress import progress_bar
 
-    estimates = given.pop("estimates", "true")
-    settings = peers.from_options(peer, given)
     try:
+        from rltuned.learn import command, peers
+        from rltuned.learn.progress import progress_bar
+
         with progress_bar() as report:
-            result, path = peers.train_from_files(
-                *files, settings, SystemClock().monotonic, estimates, revision(), report, **reading
+            result, path = command.train_peer(
+                peer, files, given, clock=SystemClock().monotonic, revision=revision(), report=report, **reading
             )
     except ImportError as error:
         raise RltunedError(f"training needs TensorFlow: pip install 'rltuned[train]' ({error})") from error
@@ -230,23 +230,6 @@ def _train_peer(
         click.echo(peers.sentence(result, path))
     if result.interrupted:
         raise KeyboardInterrupt
-
-
-def _own_site(config: Config, days: float, clusters: tuple[str, ...], report: Any) -> Any:
-    """This site's jobs of the last days, and its nodes (or the cluster that is given instead)."""
-    from rltuned.daemon.clock import SystemClock
-    from rltuned.evaluate import site
-    from rltuned.learn.curriculum import Site
-    from rltuned.slurm.connect import open_reader, runner
-    from rltuned.workload import read_shape
-
-    clock = SystemClock()
-    if clusters:
-        shape = read_shape(clusters[0])
-    else:
-        reader = open_reader(config.slurm)
-        shape = site.live_shape(reader.snapshot(clock.time()), reader.facts().cluster_name)
-    return Site(site.history(site.asker(runner(config.slurm)), days, clock.time(), remark, report), shape)
 
 
 @train.command()
