@@ -10,8 +10,8 @@
 `bench`, `demo`  speed on this machine, and the demonstration
 `common`         what several commands share: options, the configuration, output
 
-What may be changed freely: texts, options and their order. What a command does belongs to the package whose business it is.
+What may be changed freely: texts, options and their order. What a command does belongs to another package.
 
-Imports that cost time or memory happen inside the commands: ``restore`` must work where NumPy is broken, ``--help`` must
-be instant. So the top of a file here imports click, the configuration and the errors, and nothing that imports NumPy.
+Imports that cost time or memory happen inside the commands: ``restore`` must work where NumPy is broken, ``--help``
+must be instant. So the top of a file here imports click, the configuration and the errors, and nothing that imports NumPy.
 """

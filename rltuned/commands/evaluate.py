@@ -1,4 +1,4 @@
-"""`rltuned evaluate`: policies on the same jobs, in the simulator; with `--gate`, which of them this site should run."""
+"""`rltuned evaluate`: policies on the same jobs, in the simulator; with `--gate`, which of them a site should run."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""One decision without a daemon: what ``rltuned plan`` and ``rltuned explain`` show. Writes nothing to Slurm or the journal."""
+"""One decision without a daemon: what ``rltuned plan`` and ``rltuned explain`` show. Writes nothing.
+
+Where there is a record, `explain` needs no Slurm and no estimates: `decide` imports what only it needs.
+"""
 
 import sys
 from collections.abc import Callable
@@ -8,19 +11,15 @@ from rltuned.cluster.changes import History
 from rltuned.config import Config
 from rltuned.daemon import record
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.history import Known, saved
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.logs import make
 from rltuned.daemon.loop import load_policy
 from rltuned.daemon.metrics import Metrics
-from rltuned.daemon.planning import Planning
-from rltuned.daemon.rehearse import KERNELS, Here
 from rltuned.daemon.verdict import Auto, chosen
 from rltuned.decide import Explanation
 from rltuned.decide import explain as explain_job
 from rltuned.decide import record as record_of
 from rltuned.errors import JournalError, RltunedError
-from rltuned.slurm.connect import open_reader
 
 Tell = Callable[[str], None]
 """Told in a sentence what is not known and what is taken instead."""
@@ -33,6 +32,11 @@ def decide(config: Config, tell: Tell) -> dict[str, Any]:
         SlurmError: Slurm does not answer, or strangely.
         RltunedError: the policy cannot be loaded.
     """
+    from rltuned.daemon.history import Known, saved  # noqa: PLC0415 - see above
+    from rltuned.daemon.planning import Planning  # noqa: PLC0415 - see above
+    from rltuned.daemon.rehearse import KERNELS, Here  # noqa: PLC0415 - see above
+    from rltuned.slurm.connect import open_reader  # noqa: PLC0415 - see above
+
     try:
         history = Journal.read(config.state.directory, config.state.mirror).history()
     except JournalError as error:
