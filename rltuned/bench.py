@@ -1,7 +1,7 @@
 """``rltuned bench``: how fast each stage is on this machine, each beside a simpler way of doing it, in one run.
 
 The queue is synthetic and the same for a given seed, or (`of_queue`) a cluster's own as it was just read. Figures are the times of
-single calls: p50 and p99 over the repeats. Nothing here talks to a real Slurm; `cycle_10000` parses answers of the size and form
+single calls: p50 and p99 over the repeats. Only `of_live_queue` asks a real Slurm; `cycle_10000` parses answers of the size and form
 that 24.11 gives.
 """
 
@@ -22,13 +22,18 @@ from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.pools import Pools, job_pools
 from rltuned.cluster.tables import JobState, JobTable, NodeTable, Partition, Snapshot
 from rltuned.config import DEFAULT_MODEL, Config, PlacementSection
+from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.loop import load_policy
+from rltuned.daemon.verdict import chosen
 from rltuned.decide import plan, record
+from rltuned.errors import RltunedError
 from rltuned.observe import WINDOW, PoolStats, observe, pool_stats
 from rltuned.placement import PlacementProblem, build, greedy, place
 from rltuned.policy.base import Policy
 from rltuned.policy.files import load
 from rltuned.slurm import parse
 from rltuned.slurm.commands import JOB_FIELDS, REGISTRY, SEPARATOR, SITE_FIELDS
+from rltuned.slurm.connect import open_reader
 from rltuned.slurm.process import Answer, Runner
 from rltuned.slurm.snapshot import read_snapshot
 
@@ -238,6 +243,21 @@ def of_queue(snap: Snapshot, policy: Policy, repeats: int) -> tuple[list[Measure
     measure = ranking("rank_queue_ms", what, snap, policy, repeats)
     result = {"pending": pending, "nodes": len(snap.nodes), "policy": policy.name}
     return [measure], result | told([measure])
+
+
+def of_live_queue(config: Config, repeats: int) -> tuple[list[Measure], dict[str, Any]]:
+    """`of_queue` for this cluster as it is now, and the policy that the daemon would use. Reads Slurm, writes nothing.
+
+    Raises:
+        RltunedError: no job is pending, or Slurm or the model cannot be read.
+    """
+    snap = open_reader(config.slurm).snapshot(SystemClock().time())
+    if len(snap.jobs.pending) == 0:
+        raise RltunedError(
+            "bench queue: no job is pending on this cluster, so there is nothing to rank; `rltuned bench` makes a queue of its own"
+        )
+    policy, _ = chosen(load_policy(config.policy), snap, config.rollout)
+    return of_queue(snap, policy, repeats)
 
 
 def told(measures: Sequence[Measure]) -> dict[str, Any]:

@@ -13,6 +13,7 @@
 `endpoint`   the metrics by HTTP
 `budget`, `breaker`  how much may be sent, and when to leave Slurm alone
 `planning`   `decide.plan` with what `history` says of run times and what `rollout` finds by simulating the queue forward
+`once`       one decision without a daemon, for ``rltuned plan`` and ``rltuned explain``
 `checks`     prerequisites of steering a cluster; shared with ``rltuned doctor``
 `notify`, `metrics`, `logs`, `record`  what people and machines get to see
 

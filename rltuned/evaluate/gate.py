@@ -19,16 +19,20 @@ from rltuned import __version__
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Floats
 from rltuned.cluster.verdict import FORMAT, MODEL, SLURM, VERSION
-from rltuned.config import Config
+from rltuned.config import Config, SlurmSection
 from rltuned.errors import EvaluationError
+from rltuned.evaluate import site
 from rltuned.evaluate.bootstrap import LEVEL, RESAMPLES, Comparison, compare, counts
 from rltuned.evaluate.metrics import COMPARED
 from rltuned.evaluate.policies import model_name
 from rltuned.evaluate.run import Evaluation, ready
-from rltuned.evaluate.settings import LEARNED, PLAIN, EvaluationSettings
+from rltuned.evaluate.settings import LEARNED, PLAIN, EvaluationSettings, from_options
 from rltuned.evaluate.windows import Split, Window, bounds
 from rltuned.policy import files
+from rltuned.workers.progress import Progress, silent
 from rltuned.workload.jobs import Workload
+from rltuned.workload.readers import read
+from rltuned.workload.shapes import read_shape
 
 OWN: Final = "multifactor"
 """Slurm's own order."""
@@ -65,6 +69,59 @@ def not_judged(config: Config) -> list[str]:
         for key in keys
         if getattr(getattr(config, section), key) != getattr(getattr(plain, section), key)
     ]
+
+
+def as_configured(config: Config, given: Mapping[str, Any]) -> EvaluationSettings:
+    """The settings of a gate's evaluation: what the daemon is configured to do, on a busy cluster.
+
+    Args:
+        config: of the daemon.
+        given: options that the user gave, by the names of `EvaluationSettings`; they come first.
+
+    Raises:
+        EvaluationError, ConfigError: as `EvaluationSettings`.
+    """
+    return from_options(
+        {
+            "trace": "",
+            "cluster": "",
+            "policies": ",".join(CANDIDATES),
+            "estimates": config.estimates.source,
+            "rollout": config.rollout.enabled != "off",
+            "top_k": config.placement.top_k,
+            "model": config.policy.model,
+            "start": "warm",
+            "gate": True,
+            **given,
+        }
+    )
+
+
+def site_of(
+    settings: EvaluationSettings,
+    slurm: SlurmSection,
+    now: float,
+    tell: Callable[[str], None],
+    progress: Progress = silent,
+) -> tuple[Workload, ClusterShape]:
+    """The jobs and the cluster that a verdict is about: of files where the settings name them, else of Slurm itself.
+
+    Args:
+        settings: `from_sacct` or `trace`; `cluster`, or "" for the cluster that Slurm shows now.
+        slurm: how to reach Slurm.
+        now: epoch seconds.
+        tell: told in a sentence what is left out.
+        progress: told how far reading is.
+
+    Raises:
+        WorkloadError, ShapeError, SlurmError: jobs or cluster cannot be read.
+    """
+    shape = read_shape(settings.cluster) if settings.cluster else site.own_shape(slurm, now)
+    if settings.from_sacct is not None:
+        return site.own_jobs(slurm, settings.from_sacct, now, tell, progress), shape
+    form, skip_bad = settings.form, settings.skip_bad
+    jobs = read(settings.trace, form=form, skip_bad=skip_bad, progress=progress, job_table=settings.job_table)
+    return jobs, shape
 
 
 def prepare(

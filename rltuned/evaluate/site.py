@@ -11,7 +11,9 @@ import numpy as np
 
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Snapshot
+from rltuned.config import SlurmSection
 from rltuned.errors import ShapeError, WorkloadError
+from rltuned.slurm.connect import open_reader, runner
 from rltuned.slurm.history import TraceRows, read_trace, trace_header
 from rltuned.slurm.process import Runner
 from rltuned.workers.progress import Progress, silent
@@ -21,6 +23,24 @@ from rltuned.workload.readers import read
 _DAY: Final = 86400.0
 SLICE: Final = 6 * 3600.0
 """Seconds of the past that one command asks for: bounds the answer, whatever the site."""
+
+
+def own_jobs(
+    slurm: SlurmSection, days: float, now: float, tell: Callable[[str], None], progress: Progress = silent
+) -> Workload:
+    """`history` of the cluster that the configuration names; same errors."""
+    return history(asker(runner(slurm)), days, now, tell, progress)
+
+
+def own_shape(slurm: SlurmSection, now: float) -> ClusterShape:
+    """`live_shape` of the cluster that the configuration names. `now`: epoch seconds.
+
+    Raises:
+        SlurmError: Slurm does not answer, or strangely.
+        ShapeError: as `live_shape`.
+    """
+    reader = open_reader(slurm)
+    return live_shape(reader.snapshot(now), reader.facts().cluster_name)
 
 
 def history(

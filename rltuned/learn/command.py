@@ -5,12 +5,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from rltuned.config import SlurmSection
 from rltuned.errors import ConfigError
+from rltuned.evaluate import site as this_site
 from rltuned.evaluate.executors import SlurmArray
 from rltuned.evaluate.executors import chosen as chosen_executor
 from rltuned.learn import sweep as sweeps
 from rltuned.learn.cost import Objective
 from rltuned.learn.curriculum import MIXED, CurriculumSettings, Site
+from rltuned.learn.peers import train as peers
 from rltuned.learn.settings import ITERATIONS_PER_MINUTE, PPOSettings, TrainSettings
 from rltuned.observe.sampling import STATE_COLUMNS
 from rltuned.policy.actor import CORRECTED, Architecture
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
 
 BUDGET: Final = 30.0
 """Minutes on 2 cores."""
+
+_PEER_SETTING: Final = {"budget": "minutes", "iterations": "epochs", "window": "jobs"}
+"""Options of `rltuned train` that `PeerSettings` calls otherwise."""
 
 
 def settings(
@@ -88,6 +94,31 @@ def read_sites(traces: Sequence[str], clusters: Sequence[str], *, form: str | No
     """
     shapes = [read_shape(cluster) for cluster in clusters]
     return [Site(read(trace, form=form, skip_bad=skip_bad), shape) for trace, shape in zip(traces, shapes, strict=True)]
+
+
+def own_site(
+    slurm: SlurmSection,
+    days: float,
+    clusters: Sequence[str],
+    now: float,
+    tell: Callable[[str], None],
+    progress: Progress,
+) -> Site:
+    """This site's jobs of the last days, and its nodes (or the cluster that is given instead).
+
+    Args:
+        slurm: how to reach Slurm.
+        days: above 0.
+        clusters: none, or one.
+        now: epoch seconds.
+        tell: told in a sentence what is left out.
+        progress: told how far reading is.
+
+    Raises:
+        SlurmError, WorkloadError, ShapeError: jobs or nodes cannot be read.
+    """
+    shape = read_shape(clusters[0]) if clusters else this_site.own_shape(slurm, now)
+    return Site(this_site.own_jobs(slurm, days, now, tell, progress), shape)
 
 
 def line(
@@ -162,6 +193,36 @@ def swept(runs: Sequence[sweeps.Run], executor: str, out: Path, slurm: Mapping[s
     array = chosen_executor("slurm", None, out / "sweep", slurm)
     assert isinstance(array, SlurmArray)  # noqa: S101 - what was asked for
     return sweeps.on_slurm(runs, array)
+
+
+def train_peer(
+    peer: str,
+    files: tuple[str, str, Path],
+    options: Mapping[str, Any],
+    *,
+    clock: Callable[[], float],
+    revision: str,
+    progress: Progress,
+    **reading: Any,
+) -> tuple[peers.PeerResult, Path]:
+    """`train --peer`: what came of it, and the manifest's path.
+
+    Args:
+        peer: one of `rltuned.learn.peers.PEERS`.
+        files: trace, cluster, and the directory for the model.
+        options: those of `rltuned train` that the user gave.
+        clock: seconds, monotonic.
+        revision: of the code, for the manifest.
+        progress: told after each step.
+        reading: `form` and `skip_bad`, as for `read`.
+
+    Raises:
+        RltunedError: as `rltuned.learn.peers.from_options` and `train_from_files`.
+    """
+    given = {_PEER_SETTING.get(name, name): value for name, value in options.items()}
+    estimates = given.pop("estimates", "true")
+    settings = peers.from_options(peer, given)
+    return peers.train_from_files(*files, settings, clock, estimates, revision, progress, **reading)
 
 
 def sentence(ended: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ from rltuned.evaluate.settings import EvaluationSettings
 from rltuned.learn.imitate import MEASURED_JOBS, kendall
 from rltuned.learn.queues import UNSEEN, QueueSettings, generate
 from rltuned.observe import observe
+from rltuned.policy import files
 from rltuned.policy.base import Policy
 from rltuned.policy.files import ModelInfo
 from rltuned.workers.progress import Progress, silent
@@ -33,6 +34,45 @@ class Likeness:
     same_first: float
     """Share of the states in which both put the same job first."""
     states: int
+
+
+def side_by_side(
+    models: tuple[str, str],
+    states: int,
+    seed: int,
+    settings: EvaluationSettings | None,
+    executor: Executor,
+    revision: str,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """What `rltuned model compare` prints: `differences`, `likeness`, and `paired` where there is a trace.
+
+    Args:
+        models: name or manifest of each, as `rltuned evaluate --model` takes it.
+        states: generated queues to rank.
+        seed: of these queues.
+        settings: of the evaluation on a trace; None: there is none.
+        executor: where the simulations run.
+        revision: of the code.
+        progress: told after each step.
+
+    Raises:
+        ModelError: a model was refused.
+        RltunedError: as `paired`.
+    """
+    infos = [files.info(each) for each in models]
+    one, other = (files.load(each) for each in models)
+    names = [info.name for info in infos]
+    if names[0] == names[1]:
+        names = [f"{name} ({at})" for at, name in enumerate(names, 1)]
+    found: dict[str, Any] = {
+        "models": names,
+        "differences": differences(*infos),
+        "likeness": asdict(likeness(one, other, states, seed, progress)),
+    }
+    if settings is not None:
+        found["paired"] = paired(models, names, settings, executor, revision, progress)
+    return found
 
 
 def differences(a: ModelInfo, b: ModelInfo) -> dict[str, tuple[Any, Any]]:

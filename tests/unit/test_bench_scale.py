@@ -11,8 +11,8 @@ from rich.console import Console
 from rltuned import show
 from rltuned.bench_scale import growth, of_size
 from rltuned.bench_slurm import RELEASES, PrintingSlurm
-from rltuned.cli import cli
 from rltuned.cluster.tables import JobState
+from rltuned.commands.main import cli
 from rltuned.daemon.metrics import PHASES
 from rltuned.slurm.cli import CliReader
 from rltuned.slurm.process import Runner

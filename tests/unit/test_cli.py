@@ -2,11 +2,13 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 from unit.slurm.standin import RECORDED, StandIn, releases
 
-from rltuned.cli import main
+from rltuned.commands.main import main
 
 
 @pytest.fixture(params=releases())
@@ -156,3 +158,38 @@ def test_bench_queue_ranks_the_queue_of_this_cluster(site, capsys):
     code, text, _ = run(capsys, "bench", "queue", "--config", site, "--repeats", "5")
     assert code == 0
     assert f"features and policy, {measured['pending']}" in text
+
+
+def test_the_program_starts_without_what_only_some_commands_need():
+    code = "import sys; import rltuned.commands.main; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    ours = {name for name in loaded if name.split(".")[0] == "rltuned" and not name.startswith("rltuned.commands")}
+    assert ours == {"rltuned", "rltuned.cluster", "rltuned.cluster.changes", "rltuned.config", "rltuned.errors"}
+    heavy = {"apscheduler", "matplotlib", "numba", "numpy", "prometheus_client", "rich", "structlog", "tensorflow"}
+    assert sorted(heavy & set(loaded)) == []
+
+
+def test_training_a_peer_where_numba_is_missing_names_the_remedy(tmp_path):
+    options = ["--peer", "rlscheduler", "--trace", "jobs.csv", "--cluster", "2x4", "--out", str(tmp_path)]
+    code = "import sys; sys.modules['numba'] = None; from rltuned.commands.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, "train", *options], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(
+        r"rltuned: training needs TensorFlow: pip install 'rltuned\[train\]' \(.*numba.*\)\n", done.stderr
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["evaluate", "--trace", "jobs.csv", "--cluster", "2x4"],
+        ["evaluate", "--gate", "--trace", "jobs.csv", "--cluster", "2x4"],
+        ["model", "compare", "base", "general"],
+        ["model", "card", "general", "--out", "-"],
+    ],
+)
+def test_a_command_that_needs_the_simulator_names_the_extra_where_it_is_missing(arguments):
+    code = "import sys; sys.modules['numba'] = None; from rltuned.commands.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, *arguments], check=False, capture_output=True, text=True)
+    said = "rltuned: this needs numba: pip install 'rltuned[simulate]'\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", said)

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from rltuned import show
-from rltuned.cli import cli
 from rltuned.cluster.changes import Outcome
+from rltuned.commands.main import cli
 from rltuned.config import PlacementApply
 from rltuned.demo import INTERVAL, Demo, DemoSettings, play
 from rltuned.errors import ConfigError, RltunedError

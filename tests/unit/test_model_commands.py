@@ -9,7 +9,7 @@ from rich.console import Console
 from unit.learn.test_compare import saved
 
 from rltuned import show
-from rltuned.cli import cli
+from rltuned.commands.main import cli
 from rltuned.errors import ModelError
 from rltuned.evaluate import portrait
 

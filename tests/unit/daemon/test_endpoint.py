@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rltuned.cli import cli
+from rltuned.commands.main import cli
 from rltuned.config import MetricsSection, resolve
 from rltuned.daemon import endpoint as module
 from rltuned.daemon.endpoint import CONNECTIONS, HEAD, Access, Endpoint, Users, serve, user_line

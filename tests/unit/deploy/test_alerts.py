@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rltuned.cli import cli
+from rltuned.commands.main import cli
 from rltuned.config import Config
 from rltuned.daemon.metrics import Metrics
 from rltuned.decide.scope import Veto

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rltuned.cli import cli
+from rltuned.commands.main import cli
 from rltuned.config import Config, resolve, sample
 from rltuned.errors import ConfigError
 

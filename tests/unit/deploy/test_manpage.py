@@ -9,7 +9,7 @@ import click
 import pytest
 
 from rltuned import manpage
-from rltuned.cli import cli
+from rltuned.commands.main import cli
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "rltuned.1"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.cli import cli
+from rltuned.commands.main import cli
 from rltuned.config import Stage, resolve
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -52,7 +52,7 @@ def test_each_stage_of_the_rollout_is_a_valid_configuration():
 
 
 def rltuned(**environment):
-    program = [sys.executable, "-c", "from rltuned.cli import main; main()"]
+    program = [sys.executable, "-c", "from rltuned.commands.main import main; main()"]
     done = subprocess.run(program, env={**os.environ, **environment}, check=False, capture_output=True, text=True)
     return done.stdout
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from unit.evaluate.small import without_timings
 
-from rltuned.cli import cli
+from rltuned.commands.main import cli
 from rltuned.errors import EvaluationError, RltunedError, WorkloadError
 from rltuned.evaluate.executors import SlurmArray, chosen
 from rltuned.evaluate.metrics import COMPARED

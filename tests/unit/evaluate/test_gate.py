@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from unit.evaluate.small import busy_jobs, settings
+from unit.slurm.standin import StandIn
 
-from rltuned.cli import cli
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.verdict import MODEL, SLURM, parse
-from rltuned.config import Config
+from rltuned.commands.main import cli
+from rltuned.config import Config, SlurmSection, resolve
 from rltuned.errors import EvaluationError, RltunedError, WorkloadError
 from rltuned.evaluate import gate, site
 from rltuned.evaluate.executors import LocalExecutor
@@ -22,6 +23,7 @@ from rltuned.observe import STATE_COLUMNS
 from rltuned.policy import files
 from rltuned.policy.actor import Actor, Architecture
 from rltuned.policy.manifest import TrainingPart
+from rltuned.slurm.commands import SEPARATOR
 from rltuned.slurm.history import TraceRows
 from rltuned.workload.jobs import Source
 
@@ -330,6 +332,31 @@ def test_the_live_cluster_is_taken_with_nothing_running_and_with_its_drained_nod
     assert not shape.nodes.gpus_alloc.any()
     assert not shape.nodes.usable.any()
     assert [partition.default for partition in shape.partitions] == [True]
+
+
+def test_jobs_and_nodes_are_the_sites_own_unless_files_are_named(tmp_path):
+    slurm = StandIn(tmp_path / "slurm")
+    row = "8|u|a|gpu|normal|10|10|70|90|20|30|cpu=1,gres/gpu=2|cpu=1,gres/gpu=2|1|COMPLETED"
+    slurm.answer("trace", row.replace("|", SEPARATOR) + SEPARATOR + "\n")
+    reached = SlurmSection(bin_dir=slurm.bin_dir)
+    asked = gate.as_configured(Config(), {"from_sacct": 0.25})
+    jobs, shape = gate.site_of(asked, reached, 100.0, [].append)
+    assert jobs.job_id.tolist() == [8]
+    assert (shape.text, shape.gpus, shape.nodes.gpus_alloc.any()) == ("testbed", 6, False)
+    jobs, shape = gate.site_of(replace(asked, cluster="2x4"), reached, 100.0, [].append)
+    assert (len(jobs), shape.gpus) == (1, 8)
+    trace = tmp_path / "jobs.csv"
+    trace.write_text("submit_time,num_gpus,run_time\n0,1,600\n30,8,7200\n")
+    jobs, shape = gate.site_of(gate.as_configured(Config(), {"trace": str(trace)}), reached, 100.0, [].append)
+    assert (len(jobs), shape.text) == (2, "testbed")
+
+
+def test_the_gate_plays_what_the_daemon_is_configured_to_do_unless_told_otherwise():
+    config = resolve('[estimates]\nsource = "limit"\n[policy]\nmodel = "base"\n', "config.toml", {}, {}).config
+    asked = gate.as_configured(config, {})
+    assert (asked.estimates, asked.model, asked.start.value, asked.gate) == ("limit", "base", "warm", True)
+    assert asked.policies == gate.CANDIDATES
+    assert gate.as_configured(config, {"estimates": "true", "seed": 3}) == replace(asked, estimates="true", seed=3)
 
 
 def test_settings_that_the_gate_does_not_play_are_named():

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 from unit.learn.windows import busy_jobs, case_of
 
-from rltuned.cli import cli
 from rltuned.cluster.shape import parse_shape
+from rltuned.commands.main import cli
 from rltuned.learn.curriculum import Site
 from rltuned.learn.headroom import METRICS, NUDGES, REFERENCE, VariantsTask, headroom, measure_variants, variants
 from rltuned.learn.sampling import MeasureTask, measure_policies

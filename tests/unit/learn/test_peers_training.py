@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from rltuned.cli import cli
 from rltuned.cluster.shape import parse_shape
+from rltuned.commands.main import cli
 from rltuned.errors import ConfigError, RltunedError
 from rltuned.evaluate.policies import plan_config
 from rltuned.learn.peers import train as peers

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 from unit.learn.windows import busy_jobs, case_of
 
-from rltuned.cli import cli
 from rltuned.cluster.shape import parse_shape
+from rltuned.commands.main import cli
 from rltuned.errors import ConfigError, EvaluationError
 from rltuned.evaluate.windows import Split, bounds
 from rltuned.learn import command

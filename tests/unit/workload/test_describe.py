@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rltuned.cli import cli
+from rltuned.commands.main import cli
 from rltuned.errors import WorkloadError
 from rltuned.workload import Source, between, describe, moment, read, workload
 

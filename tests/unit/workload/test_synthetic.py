@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from rltuned.cli import cli
 from rltuned.cluster.shape import from_json, parse_shape
 from rltuned.cluster.tables import Category
+from rltuned.commands.main import cli
 from rltuned.errors import ConfigError, WorkloadError
 from rltuned.workload import read
 from rltuned.workload.describe import describe

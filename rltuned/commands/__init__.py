@@ -1,0 +1,17 @@
+"""The command line. Each command gathers its inputs, calls what does the work, and prints the answer.
+
+`main`           the program: `rltuned` without a command, the list of commands, errors and exit codes
+`daemon`         on the controller host: run, restore, doctor, plan, explain
+`configuration`  check-config, show-config, metrics-user
+`model`          model files: info, verify, compare, card, portrait
+`train`          train, train imitate, train headroom
+`traces`         job traces: describe, generate
+`evaluate`       policies in the simulator, and the gate
+`bench`, `demo`  speed on this machine, and the demonstration
+`common`         what several commands share: options, the configuration, output
+
+What may be changed freely: texts, options and their order. What a command does belongs to another package.
+
+Imports that cost time or memory happen inside the commands: ``restore`` must work where NumPy is broken, ``--help``
+must be instant. So the top of a file here imports click, the configuration and the errors, and nothing that imports NumPy.
+"""

@@ -1,0 +1,127 @@
+"""`rltuned run`, `restore`, `doctor`, `plan`, `explain`: what an admin needs on the controller host."""
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rltuned.commands.common import EXIT_FINDINGS, config_option, console, emit, json_option, load, remark
+from rltuned.config import Stage
+
+
+@click.command()
+@config_option
+@click.option("--dry-run", is_flag=True, help="Shadow mode whatever the configuration says; no writer is constructed.")
+@click.option("--once", is_flag=True, help="One cycle, then end.")
+@click.option("--stage", type=click.Choice([stage.value for stage in Stage]), help="Override cycle.stage.")
+def run(config_path: Path | None, *, dry_run: bool, once: bool, stage: str | None) -> None:
+    """Run the daemon (what systemd starts)."""
+    from rltuned.daemon.service import serve
+
+    flags: dict[str, tuple[Any, str]] = {}
+    if stage is not None:
+        flags["cycle.stage"] = (stage, "--stage")
+    if dry_run:
+        effective = load(config_path, flags)
+        observing = effective.config.cycle.stage is Stage.OBSERVE
+        flags["cycle.stage"] = (Stage.OBSERVE.value if observing else Stage.SHADOW.value, "--dry-run")
+    serve(lambda: load(config_path, flags), dry_run=dry_run, once=once)
+
+
+@click.command()
+@click.argument("job_ids", metavar="[JOBID]...", nargs=-1, type=click.IntRange(min=1))
+@config_option
+@click.option(
+    "--orphans",
+    is_flag=True,
+    help="Also clear site factors that the journal does not know. Only for sites where nobody else uses SiteFactor.",
+)
+@click.option(
+    "--if-stale",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Do nothing unless the daemon's heartbeat is older (what the dead-man timer runs).",
+)
+@json_option
+def restore(
+    job_ids: tuple[int, ...], config_path: Path | None, *, orphans: bool, if_stale: float | None, as_json: bool
+) -> None:
+    """Undo everything that rltuned has put on the queue, and prove it by reading back.
+
+    With JOBIDs only those jobs, which the daemon then leaves alone for good. Works without the daemon and without a
+    model. Exit code 10: something could not be taken back; each such job is named with the reason and the remedy.
+    """
+    from rltuned.daemon.undo import undo
+
+    def progress(done: int, total: int) -> None:
+        if sys.stderr.isatty():
+            click.echo(f"\rrestoring {done}/{total}", nl=done == total, err=True)
+
+    report = undo(load(config_path).config, job_ids=job_ids, orphans=orphans, if_stale=if_stale, progress=progress)
+    if report is None:
+        click.echo("null" if as_json else "The daemon is alive; nothing was done.")
+        return
+    if as_json:
+        emit(report.to_json())
+    else:
+        click.echo(report.sentence())
+        for left in report.left:
+            click.echo(f"  job {left.job_id}: {left.field}={left.value} stays: {left.reason} → {left.remedy}")
+    if not report.complete:
+        raise click.exceptions.Exit(EXIT_FINDINGS)
+
+
+@click.command()
+@config_option
+@json_option
+def doctor(config_path: Path | None, *, as_json: bool) -> None:
+    """Check versions, privileges, plugins, rate limiter, conflicting settings and leftovers; each with its remedy."""
+    from rltuned import show
+    from rltuned.daemon.checks import Severity, examine
+    from rltuned.daemon.clock import SystemClock
+    from rltuned.slurm.connect import open_reader
+
+    config = load(config_path).config
+    found = examine(open_reader(config.slurm), config, SystemClock())
+    if as_json:
+        emit([asdict(item) for item in found])
+    else:
+        show.findings(console(), found)
+    if any(item.severity is Severity.ERROR for item in found):
+        raise click.exceptions.Exit(EXIT_FINDINGS)
+
+
+@click.command()
+@config_option
+@click.option("--limit", default=40, show_default=True, help="Jobs to print.")
+@json_option
+def plan(config_path: Path | None, limit: int, *, as_json: bool) -> None:
+    """One cycle, printed as a diff against Slurm's own order. Writes nothing."""
+    from rltuned.daemon import once
+
+    made = once.decide(load(config_path).config, remark)
+    if as_json:
+        emit(made)
+    else:
+        from rltuned import show
+
+        show.plan_diff(console(), made, limit)
+
+
+@click.command()
+@click.argument("job_id", metavar="JOBID", type=click.IntRange(min=1))
+@config_option
+@click.option("--fresh", is_flag=True, help="Read Slurm now instead of the running daemon's last decision.")
+@json_option
+def explain(job_id: int, config_path: Path | None, *, fresh: bool, as_json: bool) -> None:
+    """Why is this job at this rank? Answers from the daemon's last decision; without one, from a fresh plan."""
+    from rltuned import show
+    from rltuned.daemon import once
+
+    answer = once.explain(load(config_path).config, job_id, remark, fresh=fresh)
+    if as_json:
+        emit(answer.as_dict())
+    else:
+        show.explanation(console(), answer)

@@ -1,0 +1,99 @@
+"""The program `rltuned`: its group of commands, and its entry point."""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from rltuned import __version__
+from rltuned.commands.bench import bench
+from rltuned.commands.common import config_option
+from rltuned.commands.configuration import check_config, metrics_user, show_config
+from rltuned.commands.daemon import doctor, explain, plan, restore, run
+from rltuned.commands.demo import demo
+from rltuned.commands.evaluate import evaluate
+from rltuned.commands.model import model
+from rltuned.commands.traces import traces
+from rltuned.commands.train import train
+from rltuned.errors import RltunedError
+
+_EXTRA = {"matplotlib": "simulate", "numba": "simulate", "tensorflow": "train"}
+"""Which extra of the installation has a module that the controller host need not have."""
+
+
+@click.group(
+    invoke_without_command=True,
+    commands=(
+        run,
+        restore,
+        check_config,
+        show_config,
+        metrics_user,
+        model,
+        train,
+        plan,
+        explain,
+        doctor,
+        bench,
+        traces,
+        evaluate,
+        demo,
+    ),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="rltuned")
+@config_option
+@click.option("--dry-run", is_flag=True, help="Shadow mode: plan, record and measure, but write nothing to Slurm.")
+@click.option("--once", is_flag=True, help="One cycle, then end.")
+@click.pass_context
+def cli(context: click.Context, config_path: Path | None, *, dry_run: bool, once: bool) -> None:
+    """rltuned makes a Slurm GPU cluster finish work sooner.
+
+    A daemon on the slurmctld host that reorders pending jobs by a learned policy, within the priorities that they have,
+    and can always be undone. Without a command it runs: `rltuned --dry-run` is the shadow mode.
+
+    \b
+    First steps:
+      rltuned doctor             is this cluster ready, and what is missing?
+      rltuned plan               what would one cycle change? (writes nothing)
+      rltuned --dry-run          run as the daemon would, without writing
+      rltuned explain JOBID      why is this job at this rank?
+      rltuned restore            undo everything
+    """
+    if context.invoked_subcommand is None:
+        context.invoke(run, config_path=config_path, dry_run=dry_run, once=once, stage=None)
+    elif dry_run or once or config_path is not None:
+        raise click.UsageError(
+            f"give --config, --dry-run and --once after the command: rltuned {context.invoked_subcommand} …"
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point: errors raised on purpose become one line and their exit code."""
+    try:
+        code = cli.main(args=arguments, prog_name="rltuned", standalone_mode=False)
+    except click.exceptions.Exit as end:
+        sys.exit(end.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("rltuned: interrupted", err=True)
+        sys.exit(130)
+    except RltunedError as error:
+        for line in str(error).splitlines() or [type(error).__name__]:
+            click.echo(f"rltuned: {line}", err=True)
+        sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:
+        extra = _EXTRA.get(error.name or "")
+        if extra is None:
+            raise
+        click.echo(f"rltuned: this needs {error.name}: pip install 'rltuned[{extra}]'", err=True)
+        sys.exit(RltunedError.exit_code)
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`); nothing is wrong.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,119 @@
+"""`rltuned traces`: look at job traces, and make some."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from rltuned.commands.common import console, emit, json_option
+
+
+@click.group()
+def traces() -> None:
+    """Look at job traces, and make some: CSV, SWF, Philly, Helios, Alibaba PAI, sacct (docs/workloads.md).
+
+    A trace is one job per line with its submission, run time and GPUs. The least that CSV needs:
+
+    \b
+      submit_time,num_gpus,run_time
+      0,1,600
+      30,8,7200
+    """
+
+
+def _rows(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    first, colon, last = value.partition(":")
+    if not colon or not (first or "0").isdigit() or not (last or "0").isdigit():
+        raise click.BadParameter("expected FIRST:LAST, such as 0:1000")
+    return int(first or 0), int(last) if last else sys.maxsize
+
+
+@traces.command("describe")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--form", metavar="FORMAT", help="csv, swf, philly, helios, pai or sacct. [default: by the first line]")
+@click.option("--skip-bad", is_flag=True, help="Count lines that cannot be read and go on.")
+@click.option("--job-table", type=click.Path(path_type=Path), help="pai_job_table.csv: users and submissions of PAI.")
+@click.option("--from", "start", metavar="TIME", help="Jobs submitted from here on: seconds as in the file, or a date.")
+@click.option("--until", metavar="TIME", help="Jobs submitted before.")
+@click.option(
+    "--rows", metavar="FIRST:LAST", callback=_rows, help="Jobs by order of submission, from 0; LAST excluded."
+)
+@json_option
+def traces_describe(
+    file: Path,
+    form: str | None,
+    start: str | None,
+    until: str | None,
+    rows: tuple[int, int] | None,
+    job_table: Path | None,
+    *,
+    skip_bad: bool,
+    as_json: bool,
+) -> None:
+    """Statistics of a trace: jobs, waits, run times, GPUs, arrivals, demand.
+
+    FILE may be packed with gzip or come from a pipe. Demand is the number of GPUs that the jobs would keep busy if none
+    had to wait: compare it with the cluster. A line that cannot be read ends the command with FILE:LINE and the reason
+    (exit code 11).
+
+    \b
+    Examples:
+      rltuned traces describe philly.csv.gz --from 4062780 --until 6654780
+      rltuned traces describe cluster_log.csv --from 2020-09-01 --json
+      sacct -aPX -S 2026-01-01 -o $FIELDS | rltuned traces describe /dev/stdin
+    with FIELDS=JobIDRaw,User,Account,Partition,QOS,Submit,Eligible,Start,End,ElapsedRaw,
+    TimelimitRaw,ReqTRES,AllocTRES,NNodes,State
+    """
+    import math
+
+    from rltuned import show
+    from rltuned.workers.progress import progress_bar
+    from rltuned.workload import between, describe, moment, read
+
+    with progress_bar() as report:
+        whole = read(file, form=form, skip_bad=skip_bad, progress=report, keep_unknown=True, job_table=job_table)
+    part = between(
+        whole,
+        -math.inf if start is None else moment(start, whole.source),
+        math.inf if until is None else moment(until, whole.source),
+        rows,
+    )
+    described = describe(part).to_json()
+    if as_json:
+        emit(described)
+    else:
+        show.workload(console(), described)
+
+
+@traces.command("generate")
+@click.argument("preset", metavar="PRESET")
+@click.option("--jobs", default=1024, show_default=True, type=click.IntRange(1, 10_000_000), help="How many.")
+@click.option(
+    "--cluster", required=True, help="20x8:p100 (nodes x GPUs : type), several with commas, or FILE.json[#path.in.it]."
+)
+@click.option(
+    "--seed", default=7, show_default=True, type=click.IntRange(min=0), help="The same seed gives the same jobs."
+)
+@click.option("--load", default=1.0, show_default=True, help="Demand over the cluster's GPUs; above 1 the queue grows.")
+@click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="FILE.csv or FILE.csv.gz.")
+def traces_generate(preset: str, jobs: int, cluster: str, seed: int, load: float, out: Path) -> None:
+    """Generate a workload like that of a published trace, for a cluster.
+
+    PRESET is philly, helios or pai: their run times, GPUs and bursts, with users who have habits and write time limits as
+    people do (docs/workloads.md says what was counted where). No trace is needed. `rltuned evaluate --trace` and
+    `rltuned traces describe` take the file.
+
+    \b
+    Examples:
+      rltuned traces generate philly --jobs 2000 --cluster 20x8:p100 --load 0.9 --out jobs.csv.gz
+      rltuned traces generate pai --jobs 500 --cluster 4x8:a100:128c:1024g,16x2:p100 --out jobs.csv
+    """
+    from rltuned.workload import read_shape
+    from rltuned.workload.synthetic import generate
+    from rltuned.workload.write import write_csv
+
+    made = generate(preset, jobs, read_shape(cluster), seed, load)
+    write_csv(made, out)
+    click.echo(f"{out}: {len(made)} jobs over {made.submit_time[-1] / 86400:.2f} days")

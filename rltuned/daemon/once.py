@@ -1,0 +1,76 @@
+"""One decision without a daemon: what ``rltuned plan`` and ``rltuned explain`` show. Writes nothing.
+
+Where there is a record, `explain` needs no Slurm and no estimates: `decide` imports what only it needs.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from rltuned.cluster.changes import History
+from rltuned.config import Config
+from rltuned.daemon import record
+from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.logs import make
+from rltuned.daemon.loop import load_policy
+from rltuned.daemon.metrics import Metrics
+from rltuned.daemon.verdict import Auto, chosen
+from rltuned.decide import Explanation
+from rltuned.decide import explain as explain_job
+from rltuned.decide import record as record_of
+from rltuned.errors import JournalError, RltunedError
+
+Tell = Callable[[str], None]
+"""Told in a sentence what is not known and what is taken instead."""
+
+
+def decide(config: Config, tell: Tell) -> dict[str, Any]:
+    """The record of a plan made now, with what the journal says about earlier cycles where it may be read.
+
+    Raises:
+        SlurmError: Slurm does not answer, or strangely.
+        RltunedError: the policy cannot be loaded.
+    """
+    from rltuned.daemon.history import Known, saved  # noqa: PLC0415 - see above
+    from rltuned.daemon.planning import Planning  # noqa: PLC0415 - see above
+    from rltuned.daemon.rollout import KERNELS, InProcessSearch  # noqa: PLC0415 - see above
+    from rltuned.slurm.connect import open_reader  # noqa: PLC0415 - see above
+
+    try:
+        history = Journal.read(config.state.directory, config.state.mirror).history()
+    except JournalError as error:
+        tell(f"planning without the journal: {error}")
+        history = History()
+    snapshot = open_reader(config.slurm).snapshot(SystemClock().time())
+    try:
+        known = saved(config.estimates, config.state.directory)
+    except RltunedError as error:
+        tell(f"run times are the time limits: {error}")
+        known = Known()
+    policy, choice = chosen(load_policy(config.policy), snapshot, config.rollout)
+    log = make(config.log.level, config.log.format, sys.stderr)
+    search = InProcessSearch(lambda: config.rollout, SystemClock(), log, Metrics(), config.state.directory / KERNELS)
+    made = Planning(known.estimates, search, ended=known.ended)(snapshot, policy, config, history)
+    return record_of(made) | {"policy_why": choice.why}
+
+
+def explain(config: Config, job_id: int, tell: Tell, *, fresh: bool = False) -> Explanation:
+    """Why a job is at its rank: by the daemon's last decision; without one, or where `fresh` asks for it, by `decide`.
+
+    Raises:
+        SlurmError, RltunedError: as `decide`; or the record is of another version.
+    """
+    made: dict[str, Any] | None = None
+    if not fresh:
+        try:
+            made = record.load(config.state.directory)
+        except RltunedError as error:
+            tell(f"{error}; planning afresh")
+    made = made if made is not None else decide(config, tell)
+    try:
+        policy = load_policy(config.policy)
+    except RltunedError as error:
+        tell(f"what moved the score is not known: {error}")
+        policy = None
+    return explain_job(made, job_id, policy.named(made["policy"]) if isinstance(policy, Auto) else policy)
