@@ -326,7 +326,7 @@ class _Restore:
             room = max(1, self.budget.allowance(CHUNK, self.clock.monotonic()))
             work: dict[int, _Steps] = {}
             # The reading knows better than the journal after slurmctld came back with an older state.
-            batch.sort(key=lambda job: not _raised(entries[job].applied, seen.get(job)))
+            batch.sort(key=lambda job: not _raised(entries[job], seen.get(job)))
             while batch and room > 0:
                 job = batch.pop(0)
                 left.pop(job, None)
@@ -648,14 +648,17 @@ def raised_first(jobs: Iterable[int], entries: Mapping[int, Entry]) -> list[int]
     Those that stand further to the front by our doing come first: a job that gets its place back before them would stand
     with them before jobs of others.
     """
-    return sorted(jobs, key=lambda job: not _raised(entries[job].applied, None))
+    return sorted(jobs, key=lambda job: not _raised(entries[job], None))
 
 
-def _raised(applied: Applied, status: JobStatus | None) -> bool:
-    """Whether it is further to the front by our doing, as far as the status shows a site factor, else by the journal."""
+def _raised(entry: Entry, status: JobStatus | None) -> bool:
+    """Whether it is, or may be, further to the front by our doing: by the status where that shows it, else by the journal."""
+    factors, priorities = entry.ours(Field.SITE_FACTOR), entry.ours(Field.PRIORITY)
     if status is not None and status.site_factor:
-        return status.site_factor > 0
-    return applied.site_factor > 0 or (applied.priority is not None and applied.priority > applied.base)
+        factors = (status.site_factor,)
+    elif status is not None and status.site_factor is None and status.priority in priorities:
+        priorities = (status.priority,)
+    return any(int(value) > 0 for value in factors) or any(int(value) > entry.applied.base for value in priorities)
 
 
 def _change(entry: Entry, of: Field, before: Value, after: Value) -> Change:

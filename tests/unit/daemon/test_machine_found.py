@@ -277,3 +277,14 @@ def test_a_nice_that_its_user_sets_between_the_plan_and_the_write_is_the_one_tha
     with run(at_stake=False, mode=ApplyMode.PRIORITY, release=(22, 5), jobs=2) as play:
         play.change_nice(after=5, nice=50, which=1)
         play.stopped_for_a_while(after=0, minutes=2)
+
+
+def test_a_priority_of_which_a_killed_daemon_could_not_note_that_it_landed_is_given_back_before_the_lowered_ones():
+    with run(mode=ApplyMode.PRIORITY, release=(22, 5), jobs=5) as play:
+        for _ in range(9):
+            play.restore_by_name(which=0)
+        play.submit(
+            after=0, dependent=False, gpus=1, nice=0, partition="gpu", priority=1, qos="normal", tasks="", user="alice"
+        )
+        play.restore_by_name(which=0)
+        play.kill(name="daemon", steps=34, supervised=True)
