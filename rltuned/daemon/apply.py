@@ -34,6 +34,7 @@ from rltuned.daemon.claims import (
     estranged,
     intended,
     landed,
+    noticed,
     recognised,
     refused,
     same,
@@ -109,10 +110,10 @@ def apply(
     learned: dict[int, Entry] = {}
     listed = any_listed(seen)
     for change in ordered:
-        entry = learned.get(change.job_id) or journal.entry(change.job_id, change.submit_time)
-        outcome, message, entry = _judge(change, seen, entry, listed=listed)
+        known = learned.get(change.job_id) or journal.entry(change.job_id, change.submit_time)
+        outcome, message, entry = _judge(change, seen, known, listed=listed)
         if entry is not None:
-            learned[change.job_id] = entry
+            learned[change.job_id] = noticed(known, entry, read_at)
         verdicts.append(change if outcome is None else Result(change, outcome, message))
     if learned:
         journal.update(entry for job, entry in learned.items() if journal.entries.get(job) != entry)

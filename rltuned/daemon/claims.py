@@ -258,6 +258,15 @@ def estranged(entry: Entry, of: Field, *, hidden: bool = False) -> Entry:
     return replace(entry, applied=applied, doubts=doubts, previous=_remember(entry.previous, of, kept))
 
 
+def noticed(before: Entry | None, after: Entry, now: float) -> Entry:
+    """The entry, of now if the job has just been found to be somebody else's.
+
+    What a killed slurmctld may bring back is remembered for a while from then on.
+    """
+    known = before is not None and before.applied.foreign
+    return replace(after, touched=now) if after.applied.foreign and not known else after
+
+
 def take(applied: Applied, of: Field, value: Value) -> Applied:
     """The claim with `value` in the field; the neutral value (or the user's own) ends the claim to it."""
     match of:

@@ -25,6 +25,7 @@ from rltuned.daemon.claims import (
     estranged,
     given_back,
     may_be_requeued,
+    noticed,
     recognised,
     requeued,
     rolled_back,
@@ -120,7 +121,7 @@ class Reconciler:
                 unlisted[job] = status.priority
             explicit = calculated and self._unlisted.get(job) == status.priority
             before = _helped(dated(entry, now), status, now) if silent else dated(entry, now)
-            after = _settle(before, status, now, explicit=explicit, rollback=rollback)
+            after = noticed(entry, _settle(before, status, now, explicit=explicit, rollback=rollback), now)
             rescue = _rescue(after, status)
             if rescue is not None:
                 rescues.append(rescue)

@@ -39,6 +39,7 @@ from rltuned.daemon.claims import (
     given_back,
     intended,
     may_be_requeued,
+    noticed,
     requeued,
     same,
     shown,
@@ -370,7 +371,8 @@ class _Restore:
                 self._missing.add(job)
             del entries[job]
             return None
-        steps, entries[job] = self._steps(entry, status)
+        steps, judged = self._steps(entry, status)
+        entries[job] = noticed(entry, judged, self.clock.steady())
         return steps
 
     def _refuse_hidden(self) -> None:

@@ -288,3 +288,14 @@ def test_a_priority_of_which_a_killed_daemon_could_not_note_that_it_landed_is_gi
         )
         play.restore_by_name(which=0)
         play.kill(name="daemon", steps=34, supervised=True)
+
+
+def test_ours_comes_back_with_a_slurmctld_that_forgets_an_admins_change_although_a_restore_ran_in_between():
+    with run(release=(22, 5), jobs=3) as play:
+        play.restore_all()
+        play.restore_all()
+        play.set_site_factor(after=1, value=-70001, which=1)
+        play.the_policy_changes_its_mind(mind=3)
+        play.restore_all()
+        play.stop(steps=None)
+        play.slurmctld_killed_and_started(after=0)
