@@ -222,7 +222,8 @@ class _Restore:
                 factor = status.site_factor or 0
                 entries[job] = Entry(Applied(job, status.submit_time, 0.0, site_factor=factor))
         before = dict(entries)
-        left = [*self._work_off(entries), *(_not_understood(others.pop(job)) for job in sorted(_strange(others)))]
+        strange = [others.pop(job) for job in list(others) if others[job].strange]
+        left = [*self._work_off(entries), *map(_not_understood, strange)]
         stuck = {item.job_id for item in left}
         foreign = {job for job, entry in entries.items() if entry.applied.foreign}
         proven = {job for job in entries if not before[job].claims and began - before[job].touched >= SETTLE_SECONDS}
@@ -631,10 +632,6 @@ def _not_understood(status: JobStatus) -> Leftover:
     return Leftover(status.job_id, NOT_UNDERSTOOD, "?", reason, "rltuned doctor")
 
 
-def _strange(seen: Mapping[int, JobStatus]) -> set[int]:
-    return {job for job, status in seen.items() if status.strange}
-
-
 def _unproven(entry: Entry, now: float) -> Entry:
     """The entry of a job that is missing for the first time: nothing claimed, what was ours in doubt."""
     touched = now if entry.claims else entry.touched
@@ -654,7 +651,7 @@ def raised_first(jobs: Iterable[int], entries: Mapping[int, Entry]) -> list[int]
 
 
 def _raised(entry: Entry, status: JobStatus | None) -> bool:
-    """Whether it is, or may be, further to the front by our doing: by the status where that shows it, else by the journal."""
+    """Whether it is, or may be, further to the front by our doing: by the status if that shows it, else by the journal."""
     factors, priorities = entry.ours(Field.SITE_FACTOR), entry.ours(Field.PRIORITY)
     if status is not None and status.site_factor:
         factors = (status.site_factor,)

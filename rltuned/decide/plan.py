@@ -479,12 +479,12 @@ def _changes(result: Plan) -> tuple[Change, ...]:
         steering += _placement_changes(result, row, history.applied.get(job), identity)
     positions = np.flatnonzero(moved[queue])
     moving = queue[positions]
-    ids = jobs.job_id[result.rows[moving]]
+    rows = result.rows[moving]
+    ids = jobs.job_id[rows]
     present = ranks_of(np.lexsort((ids, -result.current[moving])))
     places = np.concatenate((positions, np.array([change.position for change in steering], dtype=np.intp)))
     turns, steering_turns = np.split(_urgent_first(places, present), [len(moving)])
     turns, rests_on = _in_turn(result, moving, turns)
-    rows = result.rows[moving]
     columns = (
         *(ids, jobs.submit_time[rows].astype(np.int64), before[moving], after[moving]),
         *(positions, jobs.nice[rows], result.base[moving], turns),
@@ -542,8 +542,6 @@ def _in_turn(result: Plan, moving: npt.NDArray[np.intp], turns: Order) -> tuple[
         (k,) turns, and by job id the jobs that must be lowered before it, where there are any.
     """
     rests_on: dict[int, tuple[int, ...]] = {}
-    if not len(moving):
-        return turns, rests_on
     jobs, scope = result.snapshot.jobs, result.scope
     turn = np.full(len(result.rows), -1, dtype=np.intp)
     turn[moving] = turns
@@ -551,6 +549,8 @@ def _in_turn(result: Plan, moving: npt.NDArray[np.intp], turns: Order) -> tuple[
     tiers = priority_tiers(result.snapshot, result.rows)
     for members in result.classes.members():
         changing = np.flatnonzero(turn[members] >= 0)
+        if not len(changing):
+            continue
         changing = changing[np.argsort(turn[members[changing]])]
         border = result.outside.border(scope.managed[members], int(tiers[members[0]]))
         order = border.turns(result.current[members], target[members], changing)

@@ -630,9 +630,9 @@ class World:
             if not isinstance(job, Task) or job.asked or job.touched:
                 continue
             if job.state != "PD":
-                continue  # squeue and sprio are two commands: a job that starts between them looks like one with a priority
+                continue  # it may have started between squeue and sprio, and looked like a job with a priority
             if job.hold or job.held_at or job_id in self.named | self.late:
-                continue  # ids start over when slurmctld loses its state: who asked for one may get the next job with it
+                continue  # `named`: the next job with the id, once slurmctld has lost its state
             self.complain("foreign only by others", f"job {job_id} was given up, and nobody but rltuned changed it")
 
     # --- invariants: looked at after each rule
