@@ -300,9 +300,9 @@ def _send(
     pending: dict[int, Entry] = {}
     for change in changes:
         entry = pending.get(change.job_id) or journal.entry(change.job_id, change.submit_time)
-        # The user may have changed the nice since the plan.
-        latest = change._replace(nice=seen[change.job_id].nice)
-        entry = intended(entry, latest, clock.steady(), shares.get(change.job_id))
+        # The nice of this reading: the user may have changed it since the plan.
+        nice, was = seen[change.job_id].nice, shares.get(change.job_id)
+        entry = intended(entry, change, clock.steady(), nice=nice, shares=was)
         pending[change.job_id] = entry
         intents.append((change, entry))
     journal.intend(intents)

@@ -164,15 +164,25 @@ def blank(change: Change) -> Entry:
     return Entry(Applied(change.job_id, change.submit_time, changed_at=0.0))
 
 
-def intended(entry: Entry | None, change: Change, now: float, shares: OverSubscribe | None = None) -> Entry:
-    """The entry to be on disk before `change` is sent: its value is in doubt, and what undoing it needs is kept."""
+def intended(
+    entry: Entry | None, change: Change, now: float, *, nice: int = 0, shares: OverSubscribe | None = None
+) -> Entry:
+    """The entry to be on disk before `change` is sent: its value is in doubt, and what undoing it needs is kept.
+
+    Args:
+        entry: of this job so far.
+        change: to be sent.
+        now: steady time.
+        nice: the user's, which an explicit priority resets; written back when that is undone.
+        shares: OverSubscribe of the job's partition, which decides whether a change of the job's own can be undone.
+    """
     if entry is None or entry.submit_time != change.submit_time:
         entry = blank(change)
     applied = entry.applied
     untouched = claimed(applied, change.field) in {None, MULTIFACTOR} and not entry.doubts.get(change.field)
     if change.field is Field.PRIORITY and untouched and change.after != MULTIFACTOR:
         # Slurm resets the nice with the first explicit priority, so a 0 seen later is not the user's.
-        applied = replace(applied, base=change.base, nice=change.nice or applied.nice)
+        applied = replace(applied, base=change.base, nice=nice or applied.nice)
     elif change.field is Field.OVERSUBSCRIBE and untouched:
         applied = replace(applied, oversubscribe_before=OverSubscribe(str(change.before)))
         entry = replace(entry, shares=shares)

@@ -661,7 +661,7 @@ def _raised(entry: Entry, status: JobStatus | None) -> bool:
 
 
 def _change(entry: Entry, of: Field, before: Value, after: Value) -> Change:
-    return Change(entry.job_id, entry.submit_time, of, before, after, position=0, nice=entry.applied.nice)
+    return Change(entry.job_id, entry.submit_time, of, before, after, position=0)
 
 
 def _unidentified(entry: Entry) -> Leftover:

@@ -468,12 +468,11 @@ def _changes(result: Plan) -> tuple[Change, ...]:
     for position in np.flatnonzero((steered & ~leaving)[queue]).tolist():
         at = queue[position]
         row = int(result.rows[at])
-        job, submit, nice = (int(column[row]) for column in (jobs.job_id, jobs.submit_time, jobs.nice))
+        job, submit = int(jobs.job_id[row]), int(jobs.submit_time[row])
         identity = {
             "job_id": job,
             "submit_time": submit,
             "position": position,
-            "nice": nice,
             "base": int(result.base[at]),
         }
         steering += _placement_changes(result, row, history.applied.get(job), identity)
@@ -487,13 +486,11 @@ def _changes(result: Plan) -> tuple[Change, ...]:
     turns, rests_on = _in_turn(result, moving, turns)
     columns = (
         *(ids, jobs.submit_time[rows].astype(np.int64), before[moving], after[moving]),
-        *(positions, jobs.nice[rows], result.base[moving], turns),
+        *(positions, result.base[moving], turns),
     )
     changes = [
-        Change(job, submit, of, old, new, position, nice, base, turn, rests_on.get(job, ()))
-        for job, submit, old, new, position, nice, base, turn in zip(
-            *(column.tolist() for column in columns), strict=True
-        )
+        Change(job, submit, of, old, new, position, base, turn, rests_on.get(job, ()))
+        for job, submit, old, new, position, base, turn in zip(*(column.tolist() for column in columns), strict=True)
         if job not in withdrawn
     ]
     if steering:
