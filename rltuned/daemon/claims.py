@@ -103,8 +103,12 @@ class Entry:
 
         Also those before the last writes: a slurmctld that was killed comes back with one of them.
         """
-        users = self.applied.exc_nodes_before if of is Field.EXC_NODES else MULTIFACTOR
-        return (*self.ours(of), *(value for value in self.previous.get(of, ()) if not same(of, value, users)))
+        neutral = self.neutral(of)
+        return (*self.ours(of), *(value for value in self.previous.get(of, ()) if not same(of, value, neutral)))
+
+    def neutral(self, of: Field) -> Value:
+        """The value of a field that can be taken back with which nothing of ours is there."""
+        return self.applied.exc_nodes_before if of is Field.EXC_NODES else MULTIFACTOR
 
     def ours(self, of: Field) -> tuple[Value, ...]:
         """All values of a field that are ours: the claim first, then the doubts."""
@@ -293,12 +297,12 @@ def take(applied: Applied, of: Field, value: Value) -> Applied:
             return replace(applied, nice=0)
 
 
-def given_back(entry: Entry, of: Field, neutral: Value, *, sure: bool) -> Entry:
+def given_back(entry: Entry, of: Field, *, sure: bool) -> Entry:
     """The entry once the field was seen with its neutral value after we, or the dead-man for us, took ours back.
 
     Unless `sure`, what was ours stays in doubt: slurmctld may have been killed before it saved the undoing.
     """
-    before = entry.ours(of)
+    before, neutral = entry.ours(of), entry.neutral(of)
     entry = replace(entry, applied=take(entry.applied, of, neutral))
     if sure:
         return without_doubts(entry, of)

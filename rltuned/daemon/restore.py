@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from rltuned.cluster.changes import Applied, Change, Field, JobStatus, Outcome, OverSubscribe
+from rltuned.cluster.changes import MOVES, Applied, Change, Field, JobStatus, Outcome, OverSubscribe
 from rltuned.daemon.budget import STATUS_RPCS, Budget
 from rltuned.daemon.claims import (
     BAD_CONSTRAINTS,
@@ -285,16 +285,16 @@ class _Restore:
                 kept.append(entry)  # nothing was seen, so nothing is known to be gone
                 continue
             if Field.SITE_FACTOR.value not in fields.get(job, ()):
-                remains = given_back(remains, Field.SITE_FACTOR, 0, sure=sure)
+                remains = given_back(remains, Field.SITE_FACTOR, sure=sure)
                 if self._answers.get((job, Field.SITE_FACTOR)) == "":
                     remains = replace(remains, cleared=self._slurmctld)
             if Field.PRIORITY.value not in fields.get(job, ()):
-                remains = given_back(remains, Field.PRIORITY, MULTIFACTOR, sure=sure)
+                remains = given_back(remains, Field.PRIORITY, sure=sure)
             explicit = remains.applied.priority is not None or remains.doubts.get(Field.PRIORITY)
             if Field.NICE.value not in fields.get(job, ()) and not explicit:
                 remains = replace(remains, applied=replace(remains.applied, nice=0, base=0))
             if Field.EXC_NODES.value not in fields.get(job, ()):
-                remains = given_back(remains, Field.EXC_NODES, remains.applied.exc_nodes_before, sure=sure)
+                remains = given_back(remains, Field.EXC_NODES, sure=sure)
             if Field.OVERSUBSCRIBE.value not in fields.get(job, ()):
                 applied = replace(remains.applied, oversubscribe=None, oversubscribe_before=None)
                 remains = without_doubts(replace(remains, applied=applied), Field.OVERSUBSCRIBE)
@@ -635,9 +635,8 @@ def _not_understood(status: JobStatus) -> Leftover:
 def _unproven(entry: Entry, now: float) -> Entry:
     """The entry of a job that is missing for the first time: nothing claimed, what was ours in doubt."""
     touched = now if entry.claims else entry.touched
-    for of, neutral in ((Field.SITE_FACTOR, 0), (Field.PRIORITY, MULTIFACTOR)):
-        entry = given_back(entry, of, neutral, sure=False)
-    entry = given_back(entry, Field.EXC_NODES, entry.applied.exc_nodes_before, sure=False)
+    for of in (*MOVES, Field.EXC_NODES):
+        entry = given_back(entry, of, sure=False)
     return replace(entry, touched=touched)
 
 
@@ -655,7 +654,7 @@ def _raised(entry: Entry, status: JobStatus | None) -> bool:
     factors, priorities = entry.ours(Field.SITE_FACTOR), entry.ours(Field.PRIORITY)
     if status is not None and status.site_factor:
         factors = (status.site_factor,)
-    elif status is not None and status.site_factor is None and status.priority in priorities:
+    elif status is not None and status.site_factor is None and status.priority in entry.traces(Field.PRIORITY):
         priorities = (status.priority,)
     return any(int(value) > 0 for value in factors) or any(int(value) > entry.applied.base for value in priorities)
 
