@@ -271,7 +271,7 @@ class Soak:
         self.faketime = bool(self.sh(has, check=False).strip())
         self.set_clock("+0")
         # The one of Debian 12 breaks epoll_wait(2) and clock_nanosleep(2).
-        sleeps = self.rltuned("").removesuffix("rltuned ") + "python -c 'import time; time.sleep(0.01)'"
+        sleeps = self.in_venv("python -c 'import time; time.sleep(0.01)'")
         works = self.project.execute(
             f"runuser -u rltuned -- {sleeps} && runuser -u rltuned -- {self.rltuned('plan')} >/dev/null", check=False
         )
@@ -284,13 +284,17 @@ class Soak:
 
     def rltuned(self, arguments: str) -> str:
         """The command line of rltuned, with a clock that can be set where there is one."""
+        return self.in_venv(f"rltuned {arguments}")
+
+    def in_venv(self, command: str) -> str:
+        """Likewise of any program of rltuned's environment."""
         fake = (
             f"env LD_PRELOAD=$(ls /usr/lib/*/faketime/libfaketime.so.1) FAKETIME_TIMESTAMP_FILE={FAKETIME}"
             " FAKETIME_NO_CACHE=1 FAKETIME_DONT_FAKE_MONOTONIC=1 FAKETIME_DONT_RESET=1 "
             if self.faketime
             else ""
         )
-        return f"{fake}/opt/rltuned/venv/bin/rltuned {arguments}"
+        return f"{fake}/opt/rltuned/venv/bin/{command}"
 
     def start(self) -> None:
         """``systemctl start rltuned``: at most one, ready when its first cycle is over."""

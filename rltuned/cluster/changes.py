@@ -83,8 +83,6 @@ class Change(NamedTuple):
     after: int | str
     position: int
     """Place in the planned queue, 0 first: when the budget is short, small positions are written first."""
-    nice: int = 0
-    """The user's nice at the time of the plan; written back when an explicit priority is undone."""
     base: int = 0
     """Priority that Slurm alone gives the job."""
     turn: int = 0

@@ -34,6 +34,7 @@ from rltuned.daemon.claims import (
     estranged,
     intended,
     landed,
+    noticed,
     recognised,
     refused,
     same,
@@ -109,10 +110,10 @@ def apply(
     learned: dict[int, Entry] = {}
     listed = any_listed(seen)
     for change in ordered:
-        entry = learned.get(change.job_id) or journal.entry(change.job_id, change.submit_time)
-        outcome, message, entry = _judge(change, seen, entry, listed=listed)
+        known = learned.get(change.job_id) or journal.entry(change.job_id, change.submit_time)
+        outcome, message, entry = _judge(change, seen, known, listed=listed)
         if entry is not None:
-            learned[change.job_id] = entry
+            learned[change.job_id] = noticed(known, entry, read_at)
         verdicts.append(change if outcome is None else Result(change, outcome, message))
     if learned:
         journal.update(entry for job, entry in learned.items() if journal.entries.get(job) != entry)
@@ -299,9 +300,9 @@ def _send(
     pending: dict[int, Entry] = {}
     for change in changes:
         entry = pending.get(change.job_id) or journal.entry(change.job_id, change.submit_time)
-        # The user may have changed the nice since the plan.
-        latest = change._replace(nice=seen[change.job_id].nice)
-        entry = intended(entry, latest, clock.steady(), shares.get(change.job_id))
+        # The nice of this reading: the user may have changed it since the plan.
+        nice, was = seen[change.job_id].nice, shares.get(change.job_id)
+        entry = intended(entry, change, clock.steady(), nice=nice, shares=was)
         pending[change.job_id] = entry
         intents.append((change, entry))
     journal.intend(intents)

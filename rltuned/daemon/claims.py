@@ -103,8 +103,12 @@ class Entry:
 
         Also those before the last writes: a slurmctld that was killed comes back with one of them.
         """
-        users = self.applied.exc_nodes_before if of is Field.EXC_NODES else MULTIFACTOR
-        return (*self.ours(of), *(value for value in self.previous.get(of, ()) if not same(of, value, users)))
+        neutral = self.neutral(of)
+        return (*self.ours(of), *(value for value in self.previous.get(of, ()) if not same(of, value, neutral)))
+
+    def neutral(self, of: Field) -> Value:
+        """The value of a field that can be taken back with which nothing of ours is there."""
+        return self.applied.exc_nodes_before if of is Field.EXC_NODES else MULTIFACTOR
 
     def ours(self, of: Field) -> tuple[Value, ...]:
         """All values of a field that are ours: the claim first, then the doubts."""
@@ -164,15 +168,25 @@ def blank(change: Change) -> Entry:
     return Entry(Applied(change.job_id, change.submit_time, changed_at=0.0))
 
 
-def intended(entry: Entry | None, change: Change, now: float, shares: OverSubscribe | None = None) -> Entry:
-    """The entry to be on disk before `change` is sent: its value is in doubt, and what undoing it needs is kept."""
+def intended(
+    entry: Entry | None, change: Change, now: float, *, nice: int = 0, shares: OverSubscribe | None = None
+) -> Entry:
+    """The entry to be on disk before `change` is sent: its value is in doubt, and what undoing it needs is kept.
+
+    Args:
+        entry: of this job so far.
+        change: to be sent.
+        now: steady time.
+        nice: the user's, which an explicit priority resets; written back when that is undone.
+        shares: OverSubscribe of the job's partition, which decides whether a change of the job's own can be undone.
+    """
     if entry is None or entry.submit_time != change.submit_time:
         entry = blank(change)
     applied = entry.applied
     untouched = claimed(applied, change.field) in {None, MULTIFACTOR} and not entry.doubts.get(change.field)
     if change.field is Field.PRIORITY and untouched and change.after != MULTIFACTOR:
         # Slurm resets the nice with the first explicit priority, so a 0 seen later is not the user's.
-        applied = replace(applied, base=change.base, nice=change.nice or applied.nice)
+        applied = replace(applied, base=change.base, nice=nice or applied.nice)
     elif change.field is Field.OVERSUBSCRIBE and untouched:
         applied = replace(applied, oversubscribe_before=OverSubscribe(str(change.before)))
         entry = replace(entry, shares=shares)
@@ -258,6 +272,15 @@ def estranged(entry: Entry, of: Field, *, hidden: bool = False) -> Entry:
     return replace(entry, applied=applied, doubts=doubts, previous=_remember(entry.previous, of, kept))
 
 
+def noticed(before: Entry | None, after: Entry, now: float) -> Entry:
+    """The entry, of now if the job has just been found to be somebody else's.
+
+    What a killed slurmctld may bring back is remembered for a while from then on.
+    """
+    known = before is not None and before.applied.foreign
+    return replace(after, touched=now) if after.applied.foreign and not known else after
+
+
 def take(applied: Applied, of: Field, value: Value) -> Applied:
     """The claim with `value` in the field; the neutral value (or the user's own) ends the claim to it."""
     match of:
@@ -274,12 +297,12 @@ def take(applied: Applied, of: Field, value: Value) -> Applied:
             return replace(applied, nice=0)
 
 
-def given_back(entry: Entry, of: Field, neutral: Value, *, sure: bool) -> Entry:
+def given_back(entry: Entry, of: Field, *, sure: bool) -> Entry:
     """The entry once the field was seen with its neutral value after we, or the dead-man for us, took ours back.
 
     Unless `sure`, what was ours stays in doubt: slurmctld may have been killed before it saved the undoing.
     """
-    before = entry.ours(of)
+    before, neutral = entry.ours(of), entry.neutral(of)
     entry = replace(entry, applied=take(entry.applied, of, neutral))
     if sure:
         return without_doubts(entry, of)

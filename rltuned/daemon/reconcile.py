@@ -25,6 +25,7 @@ from rltuned.daemon.claims import (
     estranged,
     given_back,
     may_be_requeued,
+    noticed,
     recognised,
     requeued,
     rolled_back,
@@ -120,7 +121,7 @@ class Reconciler:
                 unlisted[job] = status.priority
             explicit = calculated and self._unlisted.get(job) == status.priority
             before = _helped(dated(entry, now), status, now) if silent else dated(entry, now)
-            after = _settle(before, status, now, explicit=explicit, rollback=rollback)
+            after = noticed(entry, _settle(before, status, now, explicit=explicit, rollback=rollback), now)
             rescue = _rescue(after, status)
             if rescue is not None:
                 rescues.append(rescue)
@@ -151,7 +152,9 @@ def _slurmctld_went_back(journal: Journal, seen: Mapping[int, JobStatus]) -> boo
         if status is None or not status.pending or status.held or status.submit_time != entry.submit_time:
             continue
         for of, values in entry.previous.items():
-            written.append((entry.touched, among(of, shown(status, of), values)))
+            value = shown(status, of)
+            if value is not None:  # of a slurmctld that has just started sprio tells nothing
+                written.append((entry.touched, among(of, value, values)))
     back = [touched for touched, is_back in written if is_back]
     since = min(back, default=0.0) - BATCH_SECONDS
     return len(back) >= 2 and 2 * len(back) >= sum(touched >= since for touched, _ in written)
@@ -165,15 +168,10 @@ def _owes_now(entry: Entry, status: JobStatus | None) -> bool:
 
 def _helped(entry: Entry, status: JobStatus, now: float) -> Entry:
     """The entry of a job that the dead-man timer may have given back."""
-    neutral: dict[Field, Value] = {
-        Field.SITE_FACTOR: 0,
-        Field.PRIORITY: MULTIFACTOR,
-        Field.EXC_NODES: entry.applied.exc_nodes_before,
-    }
-    for of, value in neutral.items():
-        claim = claimed(entry.applied, of)
+    for of in (*MOVES, Field.EXC_NODES):
+        claim, value = claimed(entry.applied, of), entry.neutral(of)
         if claim is not None and not same(of, claim, value) and same(of, shown(status, of), value) and not status.held:
-            entry = replace(given_back(entry, of, value, sure=False), touched=now)
+            entry = replace(given_back(entry, of, sure=False), touched=now)
     return entry
 
 
@@ -187,9 +185,8 @@ def _settle(entry: Entry, status: JobStatus, now: float, *, explicit: bool, roll
         return entry
     for of, values in entry.previous.items():
         value = next((value for value in values if same(of, shown(status, of), value)), None)
-        # A former factor or priority of ours is nobody else's choice; a neutral value, or the user's own nodes, may be.
-        unmistakable = of in MOVES and value != MULTIFACTOR
-        if value is not None and (rollback or unmistakable):
+        # A former value of ours is nobody else's choice; a neutral value, or the user's own nodes, may be.
+        if value is not None and (rollback or not same(of, value, entry.neutral(of))):
             entry = rolled_back(entry, of, value)
     if not status.held:
         entry = _settle_priority(entry, status, now)

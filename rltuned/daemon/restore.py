@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from rltuned.cluster.changes import Applied, Change, Field, JobStatus, Outcome, OverSubscribe
+from rltuned.cluster.changes import MOVES, Applied, Change, Field, JobStatus, Outcome, OverSubscribe
 from rltuned.daemon.budget import STATUS_RPCS, Budget
 from rltuned.daemon.claims import (
     BAD_CONSTRAINTS,
@@ -39,6 +39,7 @@ from rltuned.daemon.claims import (
     given_back,
     intended,
     may_be_requeued,
+    noticed,
     requeued,
     same,
     shown,
@@ -221,7 +222,8 @@ class _Restore:
                 factor = status.site_factor or 0
                 entries[job] = Entry(Applied(job, status.submit_time, 0.0, site_factor=factor))
         before = dict(entries)
-        left = [*self._work_off(entries), *(_not_understood(others.pop(job)) for job in sorted(_strange(others)))]
+        strange = [others.pop(job) for job in list(others) if others[job].strange]
+        left = [*self._work_off(entries), *map(_not_understood, strange)]
         stuck = {item.job_id for item in left}
         foreign = {job for job, entry in entries.items() if entry.applied.foreign}
         proven = {job for job in entries if not before[job].claims and began - before[job].touched >= SETTLE_SECONDS}
@@ -283,16 +285,16 @@ class _Restore:
                 kept.append(entry)  # nothing was seen, so nothing is known to be gone
                 continue
             if Field.SITE_FACTOR.value not in fields.get(job, ()):
-                remains = given_back(remains, Field.SITE_FACTOR, 0, sure=sure)
+                remains = given_back(remains, Field.SITE_FACTOR, sure=sure)
                 if self._answers.get((job, Field.SITE_FACTOR)) == "":
                     remains = replace(remains, cleared=self._slurmctld)
             if Field.PRIORITY.value not in fields.get(job, ()):
-                remains = given_back(remains, Field.PRIORITY, MULTIFACTOR, sure=sure)
+                remains = given_back(remains, Field.PRIORITY, sure=sure)
             explicit = remains.applied.priority is not None or remains.doubts.get(Field.PRIORITY)
             if Field.NICE.value not in fields.get(job, ()) and not explicit:
                 remains = replace(remains, applied=replace(remains.applied, nice=0, base=0))
             if Field.EXC_NODES.value not in fields.get(job, ()):
-                remains = given_back(remains, Field.EXC_NODES, remains.applied.exc_nodes_before, sure=sure)
+                remains = given_back(remains, Field.EXC_NODES, sure=sure)
             if Field.OVERSUBSCRIBE.value not in fields.get(job, ()):
                 applied = replace(remains.applied, oversubscribe=None, oversubscribe_before=None)
                 remains = without_doubts(replace(remains, applied=applied), Field.OVERSUBSCRIBE)
@@ -326,7 +328,7 @@ class _Restore:
             room = max(1, self.budget.allowance(CHUNK, self.clock.monotonic()))
             work: dict[int, _Steps] = {}
             # The reading knows better than the journal after slurmctld came back with an older state.
-            batch.sort(key=lambda job: not _raised(entries[job].applied, seen.get(job)))
+            batch.sort(key=lambda job: not _raised(entries[job], seen.get(job)))
             while batch and room > 0:
                 job = batch.pop(0)
                 left.pop(job, None)
@@ -370,7 +372,8 @@ class _Restore:
                 self._missing.add(job)
             del entries[job]
             return None
-        steps, entries[job] = self._steps(entry, status)
+        steps, judged = self._steps(entry, status)
+        entries[job] = noticed(entry, judged, self.clock.steady())
         return steps
 
     def _refuse_hidden(self) -> None:
@@ -629,16 +632,11 @@ def _not_understood(status: JobStatus) -> Leftover:
     return Leftover(status.job_id, NOT_UNDERSTOOD, "?", reason, "rltuned doctor")
 
 
-def _strange(seen: Mapping[int, JobStatus]) -> set[int]:
-    return {job for job, status in seen.items() if status.strange}
-
-
 def _unproven(entry: Entry, now: float) -> Entry:
     """The entry of a job that is missing for the first time: nothing claimed, what was ours in doubt."""
     touched = now if entry.claims else entry.touched
-    for of, neutral in ((Field.SITE_FACTOR, 0), (Field.PRIORITY, MULTIFACTOR)):
-        entry = given_back(entry, of, neutral, sure=False)
-    entry = given_back(entry, Field.EXC_NODES, entry.applied.exc_nodes_before, sure=False)
+    for of in (*MOVES, Field.EXC_NODES):
+        entry = given_back(entry, of, sure=False)
     return replace(entry, touched=touched)
 
 
@@ -648,18 +646,21 @@ def raised_first(jobs: Iterable[int], entries: Mapping[int, Entry]) -> list[int]
     Those that stand further to the front by our doing come first: a job that gets its place back before them would stand
     with them before jobs of others.
     """
-    return sorted(jobs, key=lambda job: not _raised(entries[job].applied, None))
+    return sorted(jobs, key=lambda job: not _raised(entries[job], None))
 
 
-def _raised(applied: Applied, status: JobStatus | None) -> bool:
-    """Whether it is further to the front by our doing, as far as the status shows a site factor, else by the journal."""
+def _raised(entry: Entry, status: JobStatus | None) -> bool:
+    """Whether it is, or may be, further to the front by our doing: by the status if that shows it, else by the journal."""
+    factors, priorities = entry.ours(Field.SITE_FACTOR), entry.ours(Field.PRIORITY)
     if status is not None and status.site_factor:
-        return status.site_factor > 0
-    return applied.site_factor > 0 or (applied.priority is not None and applied.priority > applied.base)
+        factors = (status.site_factor,)
+    elif status is not None and status.site_factor is None and status.priority in entry.traces(Field.PRIORITY):
+        priorities = (status.priority,)
+    return any(int(value) > 0 for value in factors) or any(int(value) > entry.applied.base for value in priorities)
 
 
 def _change(entry: Entry, of: Field, before: Value, after: Value) -> Change:
-    return Change(entry.job_id, entry.submit_time, of, before, after, position=0, nice=entry.applied.nice)
+    return Change(entry.job_id, entry.submit_time, of, before, after, position=0)
 
 
 def _unidentified(entry: Entry) -> Leftover:

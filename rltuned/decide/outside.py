@@ -189,10 +189,15 @@ class _Group:
     types: Bits
     """(T, ⌈A/8⌉) groups of nodes in the node set of each type, as bits."""
 
-    @property
+    @cached_property
     def type_of(self) -> Rows:
         """(m,) type of each moved job."""
         return self.type_of_kind[self.kind_of]
+
+    @cached_property
+    def _counted(self) -> Rows:
+        """(m,) `type_of`, T for those of no type: these are counted by themselves, behind the others."""
+        return np.where(self.type_of < 0, len(self.types), self.type_of)
 
     @cached_property
     def size(self) -> Ints:
@@ -217,20 +222,17 @@ class _Group:
         """(T, l) how many cross each of these places."""
         key = self.key[places]
         shape = len(self.types) + 1, len(key) + 1
-        of, tasks = self.type_of[crossing.moved], self.tasks[crossing.moved]
+        of, tasks = self._counted[crossing.moved] * shape[1], self.tasks[crossing.moved]
         first = key.searchsorted(crossing.since, side="right")
         last = np.maximum(key.searchsorted(crossing.until), first)
-        # The last row is of those of no type, −1.
-        begin, end = (np.where(of < 0, shape[0] - 1, of) * shape[1] + place for place in (first, last))
-        steps = np.bincount(begin, weights=tasks, minlength=shape[0] * shape[1])
-        steps -= np.bincount(end, weights=tasks, minlength=shape[0] * shape[1])
+        steps = np.bincount(of + first, weights=tasks, minlength=shape[0] * shape[1])
+        steps -= np.bincount(of + last, weights=tasks, minlength=shape[0] * shape[1])
         return np.cumsum(steps.reshape(shape), axis=1)[:-1, :-1].astype(np.int64)
 
     def count(self, crossing: "_Crossing", key: int) -> list[int]:
         """(T,) how many cross the place with this key."""
         these = crossing.moved[(crossing.since < key) & (key < crossing.until)]
-        of, size = self.type_of[these], len(self.types)
-        found = np.bincount(np.where(of < 0, size, of), self.tasks[these], size + 1)
+        found = np.bincount(self._counted[these], self.tasks[these], len(self.types) + 1)
         counts: list[int] = found[:-1].astype(np.int64).tolist()
         return counts
 
@@ -455,8 +457,9 @@ class Border:
         # From the front: who is put behind a place no longer crosses what is ahead of it, and nothing else changes.
         for key, number, place in sorted(flagged, reverse=True):
             group = groups[number]
-            types = group.type_of[rising]
-            crossing = np.flatnonzero((since < key) & (key < until) & (types >= 0))
+            types = group.type_of
+            crossing = np.flatnonzero((since < key) & (key < until))
+            crossing = crossing[types[crossing] >= 0]  # those who rise come first among the moved
             if not len(crossing):
                 continue
             left = group.count(behind, key)

@@ -442,32 +442,29 @@ def _changes(result: Plan) -> tuple[Change, ...]:
     for position in np.flatnonzero((steered & ~leaving)[queue]).tolist():
         at = queue[position]
         row = int(result.rows[at])
-        job, submit, nice = (int(column[row]) for column in (jobs.job_id, jobs.submit_time, jobs.nice))
+        job, submit = int(jobs.job_id[row]), int(jobs.submit_time[row])
         identity = {
             "job_id": job,
             "submit_time": submit,
             "position": position,
-            "nice": nice,
             "base": int(result.base[at]),
         }
         steering += _placement_changes(result, row, history.applied.get(job), identity)
     positions = np.flatnonzero(moved[queue])
     moving = queue[positions]
-    ids = jobs.job_id[result.rows[moving]]
+    rows = result.rows[moving]
+    ids = jobs.job_id[rows]
     present = ranks_of(np.lexsort((ids, -result.current[moving])))
     places = np.concatenate((positions, np.array([change.position for change in steering], dtype=np.intp)))
     turns, steering_turns = np.split(_urgent_first(places, present), [len(moving)])
     turns, rests_on = _in_turn(result, moving, turns)
-    rows = result.rows[moving]
     columns = (
         *(ids, jobs.submit_time[rows].astype(np.int64), before[moving], after[moving]),
-        *(positions, jobs.nice[rows], result.base[moving], turns),
+        *(positions, result.base[moving], turns),
     )
     changes = [
-        Change(job, submit, of, old, new, position, nice, base, turn, rests_on.get(job, ()))
-        for job, submit, old, new, position, nice, base, turn in zip(
-            *(column.tolist() for column in columns), strict=True
-        )
+        Change(job, submit, of, old, new, position, base, turn, rests_on.get(job, ()))
+        for job, submit, old, new, position, base, turn in zip(*(column.tolist() for column in columns), strict=True)
         if job not in withdrawn
     ]
     if steering:
@@ -516,8 +513,6 @@ def _in_turn(result: Plan, moving: npt.NDArray[np.intp], turns: Order) -> tuple[
         (k,) turns, and by job id the jobs that must be lowered before it, where there are any.
     """
     rests_on: dict[int, tuple[int, ...]] = {}
-    if not len(moving):
-        return turns, rests_on
     jobs, scope = result.snapshot.jobs, result.scope
     turn = np.full(len(result.rows), -1, dtype=np.intp)
     turn[moving] = turns
@@ -525,6 +520,8 @@ def _in_turn(result: Plan, moving: npt.NDArray[np.intp], turns: Order) -> tuple[
     tiers = priority_tiers(result.snapshot, result.rows)
     for members in result.classes.members():
         changing = np.flatnonzero(turn[members] >= 0)
+        if not len(changing):
+            continue
         changing = changing[np.argsort(turn[members[changing]])]
         border = result.outside.border(scope.managed[members], int(tiers[members[0]]))
         order = border.turns(result.current[members], target[members], changing)

@@ -82,7 +82,7 @@ def columns(answer: str, fields: tuple[str, ...], command: str) -> list[list[str
         for index, column in enumerate(table):
             found, known = values[index::width], shared[index]
             if known is not None:
-                if found.count(found[0]) == rows:
+                if found[0] == found[-1] and found.count(found[0]) == rows:
                     found = [known.setdefault(found[0], found[0])] * rows
                 else:
                     found = list(map(known.setdefault, found, found))
@@ -93,7 +93,7 @@ def columns(answer: str, fields: tuple[str, ...], command: str) -> list[list[str
 
 
 def rows_of(answer: str, ids: AbstractSet[str], id_columns: int, width: int) -> str:
-    """The rows of a separated table in which one of the first `id_columns` is one of `ids` (job ids, as text).
+    """The rows of a separated table in which one of the first `id_columns`, one or two, is one of `ids` (job ids, as text).
 
     The whole answer where it is cut short, a row does not have `width` fields, or an id is no plain number: then all has to
     be looked at. To take the other rows apart is most of the work with a table of 100,000.
@@ -107,7 +107,9 @@ def rows_of(answer: str, ids: AbstractSet[str], id_columns: int, width: int) -> 
     plain = f"(?:[1-9][0-9]*{SEPARATOR}){{{id_columns}}}"
     if re.match(plain, answer) is None or re.search(rf"\n(?!{plain}|\Z)", answer) is not None:
         return answer
-    kept = [row for row in rows if not ids.isdisjoint(row.split(SEPARATOR, id_columns)[:id_columns])]
+    kept = [
+        row for row in rows if (front := row.split(SEPARATOR, id_columns))[0] in ids or front[id_columns - 1] in ids
+    ]
     return "".join([row + _ROW_END for row in kept])
 
 
@@ -217,15 +219,20 @@ def integer(value: str) -> int:
     return int(value)
 
 
-def plain_integers(values: list[str]) -> list[int] | None:
-    """All of a column as integers, at once, when each is made of 1 to 15 digits; else None: look at each."""
+def are_plain(values: list[str]) -> bool:
+    """Whether each value is made of 1 to 15 digits. True for none."""
     if not values:
-        return []
+        return True
     joined = "".join(values)
     if not (joined.isascii() and joined.isdigit()):
-        return None
+        return False
     lengths = set(map(len, values))
-    return list(map(int, values)) if 0 not in lengths and max(lengths) <= 15 else None
+    return 0 not in lengths and max(lengths) <= 15
+
+
+def plain_integers(values: list[str]) -> list[int] | None:
+    """All of a column as integers, at once, when they `are_plain`; else None: look at each."""
+    return list(map(int, values)) if are_plain(values) else None
 
 
 def job_id(value: str) -> int:

@@ -276,23 +276,23 @@ class _Columns:
         return np.array(found, dtype=np.bool_)[codes]
 
     def ints(self, field: str, reads: Callable[[str], int]) -> Ints:
-        plain = parse.plain_integers(self._columns[field])
+        plain = _plain(self._columns[field])
         if plain is not None:
-            return np.array(plain, dtype=np.int64)
+            return plain
         found, codes = self.distinct(field, reads, 0)
         return np.array(found, dtype=np.int64)[codes]
 
     def times(self, field: str, reads: Callable[[str], float] = parse.epoch) -> Floats:
         values = self._columns[field]
-        plain = parse.plain_integers(values)
+        plain = _plain(values)
         if plain is not None:
-            return np.array(plain, dtype=np.float64)
+            return plain.astype(np.float64)
         # Moments are nearly all different, and some are missing, in a few words: only these are looked at by themselves.
-        words = {value: "0" for value in set(values) if not value.isdigit()}
-        plain = parse.plain_integers(list(map(words.get, values, values)))
-        if plain is None or len(words) > _WORDS or max(plain) >= _LAST_MOMENT:
+        plain = _plain([value if value.isdigit() else "0" for value in values])
+        words = {value for value in values if not value.isdigit()}
+        if plain is None or len(words) > _WORDS or plain.max() >= _LAST_MOMENT:
             return self.floats(field, reads)
-        found = np.array(plain, dtype=np.float64)
+        found = plain.astype(np.float64)
         for word in words:
             rows = np.fromiter(map(word.__eq__, values), dtype=np.bool_, count=len(values))
             try:
@@ -306,6 +306,11 @@ class _Columns:
     def category(self, field: str) -> Category:
         """As `Category.of`."""
         return _category(*self.distinct(field, parse.text, ""))
+
+
+def _plain(values: list[str]) -> Ints | None:
+    """A column of plain integers (`parse.are_plain`); None: it is none. Five times as fast as `int` for each."""
+    return np.fromstring(",".join(values), dtype=np.int64, sep=",") if parse.are_plain(values) else None
 
 
 def _category(values: Sequence[str], codes: Codes) -> Category:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # The hardening that the README recommends; its network is the cluster's instead of the host's.
 HARDENED = ("--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges")
 
-# Slurm's RPC limiter gives rltuned 1.5 requests a second: a cycle must be long enough that what it reads leaves room for writes.
+# Slurm's RPC limiter gives rltuned 1.5 requests a second: in ten seconds more than a cycle needs to read.
 ACTIVE = """\
 [cycle]
 stage = "active"
@@ -26,7 +26,7 @@ interval = 10.0
 [policy]
 name = "sjf"
 [estimates]
-# Other tests have left finished jobs in the accounting; what these say of all eight jobs alike would leave nothing to order.
+# Other tests have left finished jobs in the accounting, which would say the same of all eight.
 source = "limit"
 """
 

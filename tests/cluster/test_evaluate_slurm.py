@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from cluster.support import RLTUNED, ROOT, SIMULATE_LOCK, Cluster, simulate_wheels
+from cluster.support import RLTUNED, ROOT, SIMULATE_LOCK, Cluster, simulate_wheels, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,6 +67,13 @@ def without_timings(value: Any) -> Any:
     return [without_timings(inner) for inner in value] if isinstance(value, list) else value
 
 
+def tasks(cluster: Cluster) -> list[list[str]]:
+    """Number, state, partition, node and limit of each task of this user's arrays, as accounted."""
+    words = f"sacct -X -n -P -u {USER} --name rltuned-evaluate -S now-1hour -o JobID,State,Partition,NodeList,Timelimit"
+    rows = [row.split("|") for row in cluster.sh(words).stdout.splitlines()]
+    return [[job.rpartition("_")[2], *rest] for job, *rest in rows]
+
+
 def test_an_array_job_gives_the_same_numbers_as_processes_of_one_machine(cluster: Cluster):
     evaluate(cluster, "local.json", "--workers", "1")
     slurm = ["--executor", "slurm", "--slurm-partition", "gpu", "--slurm-tasks", "2", "--slurm-minutes", "9"]
@@ -75,12 +82,12 @@ def test_an_array_job_gives_the_same_numbers_as_processes_of_one_machine(cluster
     here, there = report(cluster, "local.json"), report(cluster, "slurm.json")
     assert without_timings(here) == without_timings(there)
     assert here != there, "each was measured by itself"
-    rows = cluster.sh(
-        f"sacct -X -n -P -u {USER} -S now-1hour -o JobID,JobName,State,Partition,NodeList,Timelimit"
-    ).stdout
-    tasks = [row.split("|") for row in rows.splitlines() if "|rltuned-evaluate|" in row]
-    assert [task[0].rpartition("_")[2] for task in tasks][-2:] == ["0", "1"]
-    assert all(task[2:] == ["COMPLETED", "gpu", NODE, "00:09:00"] for task in tasks[-2:])
+    expected = [[task, "COMPLETED", "gpu", NODE, "00:09:00"] for task in ("0", "1")]
+    # A task writes its result before it ends, and slurmdbd hears of the end later still.
+    wait_until(
+        lambda: sorted(tasks(cluster)[-2:]) == expected,
+        "the accounting has both tasks of the array, as they were asked for",
+    )
 
 
 def test_a_refused_submission_says_what_sbatch_said(cluster: Cluster):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from cluster.daemon_support import STATE, Rltuned
-from cluster.support import wait_until
+from cluster.support import UNPRIVILEGED, wait_until
 
 from rltuned.daemon.history import FILE_NAME
 
@@ -23,11 +23,11 @@ IMPATIENT = {"timeout": 8.0}
 
 @pytest.fixture
 def finished(cluster: Cluster) -> Cluster:
-    """Three jobs of carol's, of an hour's limit, have ended after some 4 s, one of dave's, of ten minutes, after 15 s; then
-    the cluster is full.
+    """Three jobs of carol's, of an hour's limit, have ended after some 4 s, one of a visitor's, of ten minutes, after 15 s;
+    then the cluster is full. No other test has jobs of a visitor's: what they took would count, too.
     """
     jobs = cluster.submit_many([("carol", *HOUR)] * 3, command="sleep 4")
-    jobs.append(cluster.submit("dave", *TEN_MINUTES, command="sleep 15"))
+    jobs.append(cluster.submit(UNPRIVILEGED, *TEN_MINUTES, command="sleep 15"))
     wait_until(
         lambda: cluster.sh(f"sacct -nPX -j {','.join(map(str, jobs))} -o State").stdout.split() == ["COMPLETED"] * 4,
         "slurmdbd knows that the jobs have ended",
@@ -39,8 +39,8 @@ def finished(cluster: Cluster) -> Cluster:
 
 def test_estimates_follow_the_finished_jobs_and_survive_slurmdbd(finished: Cluster):
     cluster = finished
-    # By what they ask for dave's job is the shorter one; by what such jobs took, carol's.
-    dave = cluster.submit("dave", *TEN_MINUTES)
+    # By what they ask for the visitor's job is the shorter one; by what such jobs took, carol's.
+    visitor = cluster.submit(UNPRIVILEGED, *TEN_MINUTES)
     carol = cluster.submit("carol", *HOUR, command="sleep 4")
     with Rltuned(
         cluster,
@@ -50,7 +50,7 @@ def test_estimates_follow_the_finished_jobs_and_survive_slurmdbd(finished: Clust
         slurm=IMPATIENT,
     ) as rltuned:
         first = rltuned.cycle().record
-        assert first.column("rank")[dave] < first.column("rank")[carol]
+        assert first.column("rank")[visitor] < first.column("rank")[carol]
         assert rltuned.explain(carol)[carol]["estimated_from"] == "time limit"
 
         daemon = rltuned.start()
@@ -63,7 +63,7 @@ def test_estimates_follow_the_finished_jobs_and_survive_slurmdbd(finished: Clust
         taken = [int(seconds) for state, seconds in (row.split("|") for row in rows) if state == "COMPLETED"]
         assert min(taken) - 1.0 <= answer["run_time_estimate"] <= max(taken) + 1.0
         record = rltuned.record()
-        assert record.column("rank")[carol] < record.column("rank")[dave]
+        assert record.column("rank")[carol] < record.column("rank")[visitor]
         assert daemon.metrics()["rltuned_predicted_jobs"] >= 1
         assert len(daemon.log("history.read")) == 1
 
@@ -82,9 +82,9 @@ def test_estimates_follow_the_finished_jobs_and_survive_slurmdbd(finished: Clust
         # What was learnt is on disk: a plan, and the next start, know it at once.
         assert cluster.read_file(f"{STATE}/{FILE_NAME}")
         planned = rltuned.plan()
-        assert planned.column("rank")[carol] < planned.column("rank")[dave]
+        assert planned.column("rank")[carol] < planned.column("rank")[visitor]
         again = rltuned.cycle().record
-        assert again.column("rank")[carol] < again.column("rank")[dave]
+        assert again.column("rank")[carol] < again.column("rank")[visitor]
 
 
 def test_a_cluster_without_accounting_goes_by_the_limits(cluster: Cluster):

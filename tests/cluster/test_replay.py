@@ -20,10 +20,12 @@ STEERED = "24.11"
 JOBS = 200
 SEED, STEERED_SEED = "37", "20"
 """Mixtures whose classes depend least on milliseconds, as found by simulation (docs/decisions/0080-replays-in-seconds.md)."""
-ALL, CLASS = 0.05, 0.10
-"""What the mean wait may differ by."""
-ENOUGH = 12
-"""Jobs from which on a class is compared: the mean wait of fewer is as much luck as rule."""
+ALL, CLASS, SMALL_CLASS = 0.05, 0.10, 0.15
+"""What the mean wait may differ by: of all jobs, of a class, of one with fewer than `MANY` jobs. Classes of 20 jobs differ by up to
+12 % where something else keeps the processors busy: Slurm's passes come late then. On a quiet machine it is half of that
+(docs/simulator.md)."""
+ENOUGH, MANY = 12, 30
+"""Jobs from which on a class is compared (the mean wait of fewer is as much luck as rule), and from which on as strictly."""
 FEW = JOBS / 10
 """Jobs that backfill must have started at least, on Slurm and simulated: what is compared is a queue in which it matters."""
 
@@ -36,8 +38,11 @@ def replayed(cluster: Cluster, folder: Path, *options: str) -> dict[str, Any]:
     return result
 
 
-def assert_alike(replay: dict[str, Any], per_class: float = CLASS) -> Fidelity:
-    """The mean wait is long enough to be compared, backfill matters, and the simulator's wait is near Slurm's."""
+def assert_alike(replay: dict[str, Any], leeway: float = 1.0) -> Fidelity:
+    """The mean wait is long enough to be compared, backfill matters, and the simulator's wait is near Slurm's.
+
+    `leeway`: what a class may differ by is multiplied by it.
+    """
     found = compare(replay)
     assert found.total.jobs == JOBS
     assert found.total.real > 20.0, "the queue must be long against the seconds of Slurm's passes"
@@ -50,7 +55,8 @@ def assert_alike(replay: dict[str, Any], per_class: float = CLASS) -> Fidelity:
     assert abs(found.total.difference) <= ALL, text
     compared = {name: waits for name, waits in found.classes.items() if waits.jobs >= ENOUGH}
     assert len(compared) >= 5, text
-    assert all(abs(waits.difference) <= per_class for waits in compared.values()), text
+    for waits in compared.values():
+        assert abs(waits.difference) <= leeway * (CLASS if waits.jobs >= MANY else SMALL_CLASS), text
     return found
 
 
@@ -77,7 +83,7 @@ def test_a_daemon_that_steers_by_saf_shortens_the_wait_as_in_the_simulator(clust
     assert replay["meta"]["daemon"]["cycles"] > 20
     assert replay["meta"]["daemon"]["changes"] > JOBS / 2
     # A class of 20 jobs waits 20 s here, and the daemon's cycles come every 2 s at moments of their own.
-    steered = assert_alike(replay, per_class=2 * CLASS)
+    steered = assert_alike(replay, leeway=2.0)
     # The same jobs in order of submission, simulated (the test above shows that this is what Slurm does).
     first_come = compare({**replay, "meta": {**replay["meta"], "policy": "fifo", "interval": None}})
     assert steered.total.real < 0.95 * first_come.total.simulated

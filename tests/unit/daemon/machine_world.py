@@ -264,7 +264,9 @@ class World:
         self.threads = threading.active_count()
         self.descriptors = descriptors()
         self.ticks = 0
-        self.looked_at = 0
+        self.looked_at = 0, 0
+        self.late: set[int] = set()
+        """Jobs that a scontrol has written to whose process was killed before."""
         self.named: set[int] = set()
         """Ids that ``rltuned restore JOBID`` was given."""
 
@@ -537,6 +539,8 @@ class World:
         """One update of ours."""
         self.checks += 2
         acting = self._acting()
+        if acting.name == "nobody":
+            self.late.add(job.job_id)
         quiet = self.slurm.world == (acting.planned if acting.name == "daemon" else acting.world)
         outside = self._ahead() if quiet else {}
         daemon = self.daemon
@@ -617,7 +621,8 @@ class World:
         A single job that an older state of slurmctld shows without our value cannot be told from one that a person changed.
         """
         self.checks += 1
-        since, self.looked_at = self.looked_at, self.slurm.op
+        # Just after a start sprio shows nothing, so that it takes two cycles to see what slurmctld came back with.
+        since, self.looked_at = self.looked_at[0], (self.looked_at[1], self.slurm.op)
         if self.slurm.fell_back >= since or self.unlocked:
             return
         for job_id in self._foreign() - before:
@@ -625,9 +630,9 @@ class World:
             if not isinstance(job, Task) or job.asked or job.touched:
                 continue
             if job.state != "PD":
-                continue  # squeue and sprio are two commands: a job that starts between them looks like one with a priority
-            if job.hold or job.held_at or job_id in self.named:
-                continue  # ids start over when slurmctld loses its state: who asked for one may get the next job with it
+                continue  # it may have started between squeue and sprio, and looked like a job with a priority
+            if job.hold or job.held_at or job_id in self.named | self.late:
+                continue  # `named`: the next job with the id, once slurmctld has lost its state
             self.complain("foreign only by others", f"job {job_id} was given up, and nobody but rltuned changed it")
 
     # --- invariants: looked at after each rule

@@ -93,7 +93,7 @@ class Bench:
         targets = sorted((base(job.job_id) for job in jobs), reverse=True)
         changes = []
         for position, (job, target) in enumerate(zip(jobs, targets, strict=True)):
-            common = {"position": position, "nice": job.nice, "base": base(job.job_id)}
+            common = {"position": position, "base": base(job.job_id)}
             if mode is ApplyMode.SITE_FACTOR:
                 before, after, of = job.site_factor, target - base(job.job_id), Field.SITE_FACTOR
             else:

@@ -15,7 +15,7 @@ from rltuned.errors import JournalError
 
 
 def change(job, after=100, of=Field.SITE_FACTOR):
-    return Change(job, 1000 + job, of, 0, after, position=job, nice=7, base=500)
+    return Change(job, 1000 + job, of, 0, after, position=job, base=500)
 
 
 def write_a_cycle(journal, jobs, after):

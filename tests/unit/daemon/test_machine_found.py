@@ -277,3 +277,62 @@ def test_a_nice_that_its_user_sets_between_the_plan_and_the_write_is_the_one_tha
     with run(at_stake=False, mode=ApplyMode.PRIORITY, release=(22, 5), jobs=2) as play:
         play.change_nice(after=5, nice=50, which=1)
         play.stopped_for_a_while(after=0, minutes=2)
+
+
+def test_a_priority_of_which_a_killed_daemon_could_not_note_that_it_landed_is_given_back_before_the_lowered_ones():
+    with run(mode=ApplyMode.PRIORITY, release=(22, 5), jobs=5) as play:
+        for _ in range(9):
+            play.restore_by_name(which=0)
+        play.submit(
+            after=0, dependent=False, gpus=1, nice=0, partition="gpu", priority=1, qos="normal", tasks="", user="alice"
+        )
+        play.restore_by_name(which=0)
+        play.kill(name="daemon", steps=34, supervised=True)
+
+
+def test_ours_comes_back_with_a_slurmctld_that_forgets_an_admins_change_although_a_restore_ran_in_between():
+    with run(release=(22, 5), jobs=3) as play:
+        play.restore_all()
+        play.restore_all()
+        play.set_site_factor(after=1, value=-70001, which=1)
+        play.the_policy_changes_its_mind(mind=3)
+        play.restore_all()
+        play.stop(steps=None)
+        play.slurmctld_killed_and_started(after=0)
+
+
+def test_what_was_raised_is_given_back_first_also_by_the_priorities_that_an_older_slurmctld_comes_back_with():
+    placing = {"placement": PlacementApply.EXCLUDE_NODES, "stage": Stage.ACTIVE}
+    with run(release=(22, 5), jobs=9, ageing=0.01, **placing) as play:
+        play.reload(mind=5, mode=ApplyMode.PRIORITY, out=("olga",), placement=None, stage=Stage.CANARY)
+        play.hours_pass(hours=1)
+        play.hours_pass(hours=1)
+        play.the_wall_clock_jumps(seconds=-3600.0)
+        play.the_wall_clock_jumps(seconds=-3600.0)
+        play.time_passes(minutes=1)
+        play.cancel(after=0, which=0)
+        play.cancel(after=0, which=0)
+        play.the_policy_changes_its_mind(mind=1)
+        play.slurmctld_killed_and_started(after=0)
+        play.stop(steps=None)
+
+
+def test_excluded_nodes_that_an_older_slurmctld_comes_back_with_are_ours_before_sprio_lists_anybody():
+    with run(release=(22, 5), jobs=9, ageing=0.01, placement=PlacementApply.EXCLUDE_NODES) as play:
+        play.hours_pass(hours=1)
+        play.hours_pass(hours=1)
+        play.slurmctld_stops(after=0)
+        play.journal_damaged(at=0.35, copy="state", how="gone")
+        play.time_passes(minutes=5)
+        play.stopped_for_a_while(after=0, minutes=2)
+        play.slurmctld_stops(after=1)
+        play.restore_by_name(which=0)
+        play.time_passes(minutes=1)
+        play.slurmctld_comes_back(lost=True)
+        play.stopped_for_a_while(after=5, minutes=25)
+        play.slurmctld_killed_and_started(after=0)
+        play.slurmctld_stops(after=0)
+        play.hours_pass(hours=1)
+        play.slurmctld_comes_back(lost=False)
+        play.change_nice(after=0, nice=0, which=0)
+        play.the_wall_clock_jumps(seconds=-3600.0)
