@@ -805,7 +805,7 @@ class World:
                 connect_writer=lambda _: ScontrolWriter(self.slurm.runner()),
                 job_ids=(job_id,),
             )
-            if report is not None and report.complete:
+            if report is not None and report.complete and not report.journal_trouble:
                 done.append(job_id)
         if done and job_id in self.slurm.jobs:
             self.slurm.task(job_id).hands_off = True
