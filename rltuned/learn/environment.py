@@ -16,9 +16,9 @@ from rltuned.cluster.tables import Floats
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.case import Case
 from rltuned.learn.cost import FinishedJobs, Objective, cost
-from rltuned.learn.exact import Stepped
 from rltuned.learn.sampling import by_rule, finished_jobs
 from rltuned.observe import CRITIC_COLUMNS, STATE_COLUMNS, WINDOW, Observation
+from rltuned.simulate import Simulation
 
 _LARGEST: Final = 1e6
 """Of a score: an infinite box would be sampled without end."""
@@ -58,7 +58,7 @@ class QueueEnv(gym.Env[Any, npt.NDArray[np.float32]]):
             }
         )
         self.action_space = box(-_LARGEST, _LARGEST, (WINDOW,), np.float32)
-        self._simulation: Stepped | None = None
+        self._simulation: Simulation | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Shown, dict[str, Any]]:
         """A window from its first refresh on. See `gymnasium.Env.reset`.
@@ -72,8 +72,8 @@ class QueueEnv(gym.Env[Any, npt.NDArray[np.float32]]):
         self._case = case = self._cases[chosen]
         start, end = by_rule(case, self._base)
         self._rule, self._rule_metrics = finished_jobs(case, start, end), case.metrics(start, end).as_dict()
-        self._simulation = Stepped(case.shape, case.submitted, case.own_estimates(), asked=case.asked)
-        if not self._simulation.advance():
+        self._simulation = Simulation(case.shape, case.submitted, case.own_estimates(), asked=case.asked)
+        if not self._simulation.next_refresh():
             raise EvaluationError(f"window {case.window.index}: there is never a job to rank")
         self._seen = self._simulation.observation()
         self._before = 0.0  # before the first decision both are alike
@@ -88,7 +88,7 @@ class QueueEnv(gym.Env[Any, npt.NDArray[np.float32]]):
         pending = simulation.pending
         order = np.lexsort((pending[seen.rows], -scores))
         simulation.rank(np.concatenate((seen.rows[order], np.setdiff1d(np.arange(len(pending)), seen.rows))))
-        over = not simulation.advance()
+        over = not simulation.next_refresh()
         behind = self._behind(np.inf if over else simulation.now)
         reward = float(self._before - behind)
         self._before = behind

@@ -1,19 +1,16 @@
 """The distribution over orders that our policy is trained with (Plackett 1975, Luce 1959), here and nowhere else.
 
 An order is drawn place by place, without replacement, each of those that are left with weight e^(score / temperature).
-Only the first places are drawn; the rest goes by score. `rltuned.simulate.episode_kernel.draw` is the compiled twin of
-`sample`. The gradient needs `batch_log_probability`, the twin of `log_probability` in TensorFlow. Tests hold each pair
-equal.
+Only the first places are drawn; the rest goes by score. `rltuned.simulate.episode_kernel.draw` draws, and gives the
+log-probability of what it drew. The gradient needs the same number in TensorFlow: `batch_log_probability`. Tests hold
+the two equal.
 """
 
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats
-
-Rows = npt.NDArray[np.intp]
 
 _NOT_DRAWN: Final = -1e9
 """Logit of a place that was not drawn."""
@@ -23,38 +20,6 @@ _LEAST: Final = 1e-30
 def draw_one(value: Floats, rng: np.random.Generator) -> int:
     """One row, each with weight e^value: the largest of the values plus Gumbel noise is a draw from their softmax."""
     return int(np.argmax(value + rng.gumbel(size=len(value))))
-
-
-def sample(
-    scores: Floats, ties: Rows, temperature: float, heads: int, rng: np.random.Generator
-) -> tuple[Rows, npt.NDArray[np.int32], float]:
-    """An order whose first `heads` places are drawn (Gumbel top-k, Kool et al., ICML 2019); the rest goes by score,
-    equal ones by `ties`, smaller first.
-
-    Returns:
-        the order; (heads,) the drawn ones, −1 behind the last; their log-probability.
-    """
-    n = len(scores)
-    rest = np.lexsort((ties, -scores))
-    if temperature <= 0.0:
-        return rest, np.full(heads, -1, dtype=np.int32), 0.0
-    value = scores / temperature
-    drawn = np.argsort(-(value + rng.gumbel(size=n)), kind="stable")[: min(heads, n)]
-    picks = np.full(heads, -1, dtype=np.int32)
-    picks[: len(drawn)] = drawn
-    rest = rest[~np.isin(rest, drawn)]
-    return np.concatenate((drawn, rest)), picks, log_probability(value, drawn)
-
-
-def log_probability(value: Floats, drawn: Rows) -> float:
-    """Of drawing `drawn` in this order, without replacement, each with weight e^value."""
-    left, sum_ = np.ones(len(value), dtype=np.bool_), 0.0
-    for pick in drawn:
-        among = value[left]
-        top = among.max()
-        sum_ += float(value[pick] - top - np.log(np.exp(among - top).sum()))
-        left[pick] = False
-    return sum_
 
 
 def batch_log_probability(value: Any, segment: Any, picks: Any, queues: Any) -> tuple[Any, Any]:

@@ -21,7 +21,7 @@ from rltuned.simulate.episodes import Episode, Network, Trajectory
 
 
 def episode(case: Case) -> Episode:
-    """A window that can be run as often as one likes. `rltuned.learn.exact.run_exactly` gives the same, slower."""
+    """A window that can be run as often as one likes."""
     return Episode(case.shape, case.submitted, case.own_estimates(), asked=case.asked)
 
 

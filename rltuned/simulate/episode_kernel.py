@@ -1,10 +1,10 @@
 """The compiled part of `episodes`: features, network, sample of an order; refresh after refresh, without Python in between.
 
-The columns are those of `rltuned.observe`, computed from the kernel's arrays instead of a snapshot; what never changes of a
-job is worked out beforehand, in NumPy (`Facts`). tests/unit/simulate/test_episodes.py holds the two against each other, row by row.
+The columns are those of `rltuned.observe`, computed from the kernel's arrays instead of a snapshot. What never changes of
+a job is computed beforehand, in NumPy (`Facts`). tests/unit/simulate/test_episodes.py compares the two row by row.
 
-Nothing is allocated here. Numba's cache goes by the file of a function and does not see that another file of compiled code has
-changed: whoever changes `kernel` gets `roll_out` compiled anew by `_STAMP`.
+Nothing is allocated here. Numba's cache looks at the file of a function and does not see that another file of compiled
+code has changed: `_STAMP` makes it compile `roll_out` anew when `kernel` changes.
 """
 
 from typing import Any, Final, NamedTuple
@@ -19,7 +19,7 @@ from rltuned.observe.supply import CENTURY
 from rltuned.observe.table3 import RUN_TIME_HORIZON
 from rltuned.observe.window import HEAD_SHARE, WINDOW
 from rltuned.simulate import kernel as k
-from rltuned.simulate.kernel import face, inner
+from rltuned.simulate.kernel import entry_point, inner
 
 Array = npt.NDArray[Any]
 
@@ -46,7 +46,10 @@ ROUNDING: Final = np.float32(1e-3)
 MIB: Final = 2
 
 REACH: Final = 50.0
-"""Natural logarithms below the best that is left, from which sums of exponentials begin anew: exp(−50) still has all its digits."""
+"""How far the best score that is left may fall, in natural logarithms, before the weights are computed anew relative to
+it. exp(−50) still has all its digits."""
+
+BY_NETWORK: Final = k.Ranking(fixed=False, ages=True, at_once=False)
 
 KIND: Final = np.dtype(
     [
@@ -168,7 +171,7 @@ class Work(NamedTuple):
 
 
 class Tape(NamedTuple):
-    """What is recorded; arrays that are longer than what is on them."""
+    """What is recorded; arrays that are longer than what is on them. Of length 0: nothing is recorded."""
 
     state: Array
     critic: Array
@@ -557,20 +560,11 @@ def _stamp() -> int:
 
 
 def _roll_out_for(stamp: int) -> Any:
-    """`roll_out` for one text of the kernel: what a function closes over is part of the key of Numba's cache."""
+    """`roll_out` for one source text of the kernel: what a function closes over is part of the key of Numba's cache."""
 
-    @face
+    @entry_point
     def roll_out(
-        s: k.State,
-        c: k.Setup,
-        f: Facts,
-        net: Net,
-        w: Work,
-        tape: Tape,
-        temperature: float,
-        heads: int,
-        recorded: bool,
-        due: bool,
+        s: k.State, c: k.Setup, f: Facts, net: Net, w: Work, tape: Tape, temperature: float, heads: int
     ) -> int:
         """From where `s` is to the end, or until the tape is full.
 
@@ -580,24 +574,20 @@ def _roll_out_for(stamp: int) -> Any:
             f: the window.
             net: who orders the queue.
             w: room.
-            tape: written when `recorded`.
+            tape: written, unless its length is 0.
             temperature: 0: by score.
             heads: places that are sampled.
-            recorded: whether to record.
-            due: `FULL` came back before, and the tape is longer now: go on with that refresh.
 
         Returns:
-            `FINISHED` or `FULL`.
+            `FINISHED`; or `FULL`: the tape has no room for the refresh that is due. Call again with a longer one.
         """
-        ranked = stamp < 0  # never
-        while True:
-            if not due and k.advance(s, c, np.inf, ranked, False, True, False) == k.DONE:
-                return FINISHED
+        recorded = len(tape.time) > 0
+        due = stamp < 0 or s.counts[k.REFRESHING] == 1  # `FULL` was returned before; a stamp is never below 0
+        while due or k.advance(s, c, BY_NETWORK, np.inf) == k.REFRESH:
             due = False
             shown = min(s.counts[k.QUEUED], WINDOW)
             if recorded and (tape.length[0] == len(tape.time) or tape.length[1] + shown > len(tape.job)):
                 return FULL
-            s.clock[k.REFRESH_DUE] = np.inf
             shown = show(s, w)
             observe(s, f, w, shown)
             take_levels(s, net, w, shown)
@@ -607,7 +597,7 @@ def _roll_out_for(stamp: int) -> Any:
             if recorded:
                 record(s, w, tape, shown, heads, logp)
             put_in_order(s, c, f, w, shown)
-            ranked = True
+        return FINISHED
 
     return roll_out
 

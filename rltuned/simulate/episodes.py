@@ -1,8 +1,8 @@
-"""Windows played many times by a network, fast: what training samples from (docs/simulator.md, Episodes).
+"""Windows that a network schedules many times, fast: what training samples from (docs/simulator.md, Episodes).
 
-`Episode.run` is `Simulation.run` with a ranker that calls `observe` and `Actor.score`, compiled as a whole: at temperature 0 every
-job starts at the same time. Two things are here that a ranker has not: the first places of the queue may be sampled, and what
-the network saw and did is recorded.
+`Episode.run` is `Simulation.run` with a ranker that calls `observe` and `Actor.score`, compiled as a whole. At
+temperature 0 every job starts at the same time in both. An episode can do two things more: sample the first places of
+the queue, and record what the network saw and did.
 """
 
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ from rltuned.observe.window import WINDOW
 from rltuned.policy.actor import CORRECTED, RUN_TIME, Activation, Actor, Architecture, untrained
 from rltuned.policy.base import QueueView
 from rltuned.simulate import episode_kernel as e
-from rltuned.simulate.engine import Simulation
 from rltuned.simulate.requests import Requests
+from rltuned.simulate.stepping import checked_requests, idle_cluster
 from rltuned.simulate.values import Estimates, JobFate, SimulationSettings
 from rltuned.workload.jobs import Source, Workload, workload
 
@@ -159,12 +159,11 @@ class Episode:
         if (np.count_nonzero(shape.nodes.gpus, axis=1) > 1).any():
             raise RltunedError("episodes are for clusters whose nodes have GPUs of one type each")
         self.shape, self.jobs, self.estimates = shape, jobs, estimates
-        simulation = Simulation(shape, jobs, estimates, settings, None, asked)
-        # The engine's own arrays: of the same package, and what is between them and the kernel would be in the way.
-        self._state, self._setup = simulation._state, simulation._setup  # noqa: SLF001
-        self._before = tuple(array.copy() for array in self._state)
+        asked = checked_requests(shape, jobs, estimates, asked)
+        self._stepper = idle_cluster(shape, jobs, estimates, asked, settings or SimulationSettings())
+        self._initial = tuple(array.copy() for array in self._stepper.state)
         self._view = _view(jobs, estimates)
-        self._facts = _facts(shape, jobs, estimates, simulation.asked, self._view, self._state.jobs["tier"])
+        self._facts = _facts(shape, jobs, estimates, asked, self._view, self._stepper.state.jobs["tier"])
         self._levels: dict[str, tuple[Floats, Floats]] = {}
         self._room = _FIRST_STEPS, _FIRST_ROWS
 
@@ -185,24 +184,18 @@ class Episode:
         if not (0.0 <= temperature < np.inf and heads >= 0 and 0 <= seed < 2**64):
             raise RltunedError(f"no sample of {heads} places at temperature {temperature:g} with seed {seed}")
         net = self._net(network)
-        for array, before in zip(self._state, self._before, strict=True):
-            array[...] = before
+        state, setup = self._stepper.state, self._stepper.setup
+        for array, initial in zip(state, self._initial, strict=True):
+            array[...] = initial
         work = _work(self._facts, int(net.widths.max()))
         work.random[0] = seed
-        tape, due = _tape(*(self._room if record else (0, 0)), heads), False
-        while self._go_on(net, work, tape, temperature, heads, record, due) == e.FULL:
-            tape, due = _longer(tape), True
+        tape = _tape(*(self._room if record else (0, 0)), heads)
+        while e.roll_out(state, setup, self._facts, net, work, tape, float(temperature), heads) == e.FULL:
+            tape = _longer(tape)
         if record:
             steps, rows = (int(_SPARE * length) + WINDOW for length in tape.length)
             self._room = steps, rows
         return self._trajectory(tape)
-
-    def _go_on(
-        self, net: e.Net, work: e.Work, tape: e.Tape, temperature: float, heads: int, record: bool, due: bool
-    ) -> int:
-        """`episode_kernel.roll_out`."""
-        arguments = (self._state, self._setup, self._facts, net, work, tape, float(temperature), heads)
-        return int(e.roll_out(*arguments, record, due))
 
     def _net(self, network: Network) -> e.Net:
         layers = zip(network.kernels, network.biases, strict=True)
@@ -229,7 +222,7 @@ class Episode:
         return self._levels[key]
 
     def _trajectory(self, tape: e.Tape) -> Trajectory:
-        records = self._state.jobs
+        records = self._stepper.state.jobs
         start = records["start"].copy()
         ended = ~np.isnan(start) & (records["fate"] != JobFate.RUNNING)
         end = np.where(ended, records["end"], np.nan)
@@ -386,7 +379,7 @@ def _longer(tape: e.Tape) -> e.Tape:
 
 
 def compile_episodes() -> None:
-    """Load the compiled episodes, or compile them where that has never been done: before a clock runs."""
+    """Load the compiled episodes, or compile them where that has never been done. Call it before anything is timed."""
     jobs = workload(Source("compile"), [0.0, 1.0, 2.0], [100.0, 50.0, 10.0], [1, 2, 1])
     episode = Episode(parse_shape("1x2"), jobs, Estimates(jobs.run_time, jobs.run_time.copy()))
     network = Network.from_actor(untrained("compile", Architecture(), 0))

@@ -11,8 +11,8 @@ from rltuned.cluster.tables import Bools, Floats, Ints, JobState, JobTable, Snap
 from rltuned.decide.scope import priority_tiers
 from rltuned.observe.supply import exclusive_partitions
 from rltuned.simulate import kernel as k
-from rltuned.simulate.engine import idle_state
 from rltuned.simulate.requests import capacity
+from rltuned.simulate.stepping import idle_state
 from rltuned.simulate.values import SimulationSettings
 
 Rows = npt.NDArray[np.intp]

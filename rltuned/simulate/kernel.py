@@ -1,18 +1,20 @@
 """The compiled event loop: slurmctld's main pass and backfill over flat arrays (docs/simulator.md).
 
-Everything that changes is in `State`; `advance` moves it in time. A ranking is a number per job (`key`, smaller first);
-who computes it is not known here: for a ranking that never changes the keys are given beforehand (`fixed`), for any other
-`advance` returns at each refresh and is called again.
+Everything that changes is in `State`; `advance` moves it in time. Only `rltuned.simulate` imports this module, most of it
+through `rltuned.simulate.stepping.Stepper`.
 
-Jobs and nodes are record arrays: a compiled function gets a handful of pointers, not seventy, which is what makes calls
-cheap and compilation bearable.
+A ranking is a number per job (`key`, smaller first). Who computes it is not known here. The keys of a ranking that
+never changes are given beforehand (`fixed`). For any other, `advance` returns at each refresh and is called again.
 
-Books that are kept so that nothing is searched for: the queue is sorted at all times, running jobs are in a heap by end and in a
-list by limit (what backfill goes by), `free` is per node. An easy backfill pass over thousands of jobs looks at two
-numbers per pool before it looks at nodes.
+Jobs and nodes are record arrays: a compiled function gets a handful of pointers, not seventy. That makes calls cheap and
+compilation short.
+
+The state is kept such that nothing is searched for: the queue is always sorted, running jobs are in a heap by end and in
+a list by limit (what backfill goes by), free resources are counted per node. An EASY backfill pass over thousands of
+jobs looks at two numbers per pool before it looks at nodes.
 """
 
-# Loops over arrays are what Numba compiles best; the formatter's and linter's taste for iterators does not apply here.
+# Numba compiles loops over arrays best: the linter's rules for iterators do not apply here.
 # ruff: noqa: C901, SIM110
 
 from collections.abc import Callable
@@ -30,17 +32,17 @@ Index = int | np.int64
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def face(function: Function) -> Function:
-    """Compile a function that Python calls too.
+def entry_point(function: Function) -> Function:
+    """Compile a function that Python calls, too.
 
-    Nothing is allocated in this module, so nothing needs Numba's reference counts: counting took most of the time.
+    Nothing is allocated in this module, so nothing needs Numba's reference counts. Counting took most of the time.
     """
     options: dict[str, Any] = {"cache": True, "_nrt": False}
     return cast("Function", njit(**options)(function))
 
 
 def inner(function: Function) -> Function:
-    """Compile a function that only compiled code calls: a door to Python for each would be most of what is compiled."""
+    """Compile a function that only compiled code calls. Wrappers for Python would be most of what is compiled."""
     options: dict[str, Any] = {"cache": True, "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     return cast("Function", njit(**options)(function))
 
@@ -81,6 +83,7 @@ GROUP: Final = 30.0
 
 DONE: Final = 0
 REFRESH: Final = 1
+"""What `advance` returns."""
 
 # First index of `State.amount`, `jobs_on` and `closed`. Not plain integers: Numba would compile a function anew for each.
 NOW_FREE: Final = np.int64(0)
@@ -109,6 +112,9 @@ PASSES: Final = 4
 REFRESHES: Final = 5
 UNRANKED: Final = 6
 """Queued jobs that no refresh has seen."""
+REFRESHING: Final = 7
+"""1 from `REFRESH` until the next `advance`, which goes on with the same instant."""
+COUNTS: Final = 8
 
 
 JOB: Final = np.dtype(
@@ -205,6 +211,17 @@ class State(NamedTuple):
     plan_end: Floats
 
 
+class Ranking(NamedTuple):
+    """How the queue is ranked."""
+
+    fixed: bool
+    """By the `fixed` keys of the jobs: `advance` does not return for it."""
+    ages: bool
+    """The order may change by time alone."""
+    at_once: bool
+    """A submission is ranked at once, as slurmctld does with its own priorities, not at the next refresh."""
+
+
 class Setup(NamedTuple):
     """What does not change in a simulation."""
 
@@ -224,7 +241,7 @@ class Setup(NamedTuple):
     kill_interval: float
 
 
-@face
+@entry_point
 def next_multiple(time: float, step: float) -> float:
     """The first multiple of `step` that is not before `time`; `time` itself when the step is 0."""
     if step <= 0.0:
@@ -235,7 +252,7 @@ def next_multiple(time: float, step: float) -> float:
     return count * step if count * step >= time else (count + 1.0) * step
 
 
-@face
+@entry_point
 def something_changed(s: State, c: Setup) -> None:
     """The main pass and the backfill pass look at the queue again, each when it is due."""
     now = s.clock[NOW]
@@ -260,7 +277,7 @@ def before(s: State, a: int, b: int) -> bool:
     return a < b
 
 
-@face
+@entry_point
 def enqueue(s: State, job: int) -> None:
     """Put a job into its place in the queue."""
     n = s.counts[QUEUED]
@@ -654,7 +671,7 @@ def give_back(s: State, job: int, at_time: Index) -> None:
             s.amount[at_time, node, d] += s.given[at, d]
 
 
-@face
+@entry_point
 def finish(s: State, c: Setup, job: int) -> None:
     """A running job ends."""
     give_back(s, job, NOW_FREE)
@@ -709,7 +726,7 @@ def may_fit(s: State, job: int, until: float) -> bool:
 def submit(s: State) -> bool:
     """Jobs whose time has come join the queue; whether there were any."""
     now, n = s.clock[NOW], len(s.jobs)
-    came = False
+    submitted = False
     while s.counts[NEXT] < n and s.jobs[s.counts[NEXT]].submit <= now:
         job = s.counts[NEXT]
         s.counts[NEXT] = job + 1
@@ -717,8 +734,8 @@ def submit(s: State) -> bool:
             s.jobs[job].key = np.inf
             s.counts[UNRANKED] += 1
             enqueue(s, job)
-            came = True
-    return came
+            submitted = True
+    return submitted
 
 
 @inner
@@ -1016,25 +1033,16 @@ def queue_pass(s: State, c: Setup, mode: Index) -> None:
         s.nodes[node].kept = False
 
 
-@face
-def advance(s: State, c: Setup, until: float, ranked: bool, fixed: bool, ages: bool, at_once: bool) -> int:
-    """Move to the time `until`, events at it included, or to the end of all work.
-
-    Args:
-        s: moved.
-        c: settings.
-        until: seconds.
-        ranked: the caller has just ranked the queue (after `REFRESH`): go on with the same instant.
-        fixed: rank by `State.fixed`, without coming back.
-        ages: the ranking may change by time alone.
-        at_once: a submission is ranked at once, as slurmctld does with its own priorities, not at the next refresh.
+@entry_point
+def advance(s: State, c: Setup, ranking: Ranking, until: float) -> int:
+    """Move to the time `until` (seconds), events at it included, or to the end of all work.
 
     Returns:
-        `DONE`, or `REFRESH`: the queue wants to be ranked now.
+        `DONE`; or `REFRESH`: the caller is to rank the queue now, and then to call again.
     """
     jobs = len(s.jobs)
     while True:
-        if not ranked:
+        if s.counts[REFRESHING] == 0:
             time = min(s.clock[MAIN_DUE], s.clock[BACKFILL_DUE], s.clock[REFRESH_DUE])
             if s.counts[HEAP] > 0:
                 time = min(time, s.heap[0].time)
@@ -1046,26 +1054,27 @@ def advance(s: State, c: Setup, until: float, ranked: bool, fixed: bool, ages: b
                 return DONE
             now = max(time, s.clock[NOW])
             s.clock[NOW] = now
-            changed = False
+            ended = False
             while s.counts[HEAP] > 0 and s.heap[0].time <= now:
                 finish(s, c, pop_end(s))
-                changed = True
-            came = submit(s)
-            if changed or came:
+                ended = True
+            submitted = submit(s)
+            if ended or submitted:
                 something_changed(s, c)
-                if not fixed or s.counts[UNRANKED] > 0:
-                    due = now if came and at_once else next_multiple(now, c.refresh)
+                if not ranking.fixed or s.counts[UNRANKED] > 0:
+                    due = now if submitted and ranking.at_once else next_multiple(now, c.refresh)
                     s.clock[REFRESH_DUE] = min(s.clock[REFRESH_DUE], due)
             if s.clock[REFRESH_DUE] <= now:
                 s.clock[REFRESH_DUE] = np.inf
                 if s.counts[QUEUED] > 0:
                     s.counts[REFRESHES] += 1
                     s.clock[LAST_REFRESH] = now
-                    if not fixed:
+                    if not ranking.fixed:
+                        s.counts[REFRESHING] = 1
                         return REFRESH
                     if rank_fixed(s):
                         something_changed(s, c)
-        ranked = False
+        s.counts[REFRESHING] = 0
         now = s.clock[NOW]
         for due in (MAIN_DUE, BACKFILL_DUE):
             if s.clock[due] <= now:
@@ -1077,6 +1086,6 @@ def advance(s: State, c: Setup, until: float, ranked: bool, fixed: bool, ages: b
             s.clock[MAIN_DUE] = np.inf
             s.clock[BACKFILL_DUE] = np.inf
             s.clock[REFRESH_DUE] = np.inf
-        elif ages and s.clock[REFRESH_DUE] == np.inf and (s.counts[HEAP] > 0 or s.counts[NEXT] < jobs):
-            # Nothing runs and nothing comes: whoever still waits cannot start until somebody meddles.
+        elif ranking.ages and s.clock[REFRESH_DUE] == np.inf and (s.counts[HEAP] > 0 or s.counts[NEXT] < jobs):
+            # Where nothing runs and nothing is to come, a waiting job cannot start until somebody changes something.
             s.clock[REFRESH_DUE] = next_multiple(max(s.clock[LAST_REFRESH] + c.stale, now), c.refresh)

@@ -1,6 +1,6 @@
 """Windows of a trace, simulated under a learned peer that explores, and the decisions that it made. No TensorFlow here.
 
-The exploring rankers see what the served policy sees (`rltuned.observe.observe`) and rank by the same network. What
+The exploring rankers see what the served policy sees (`Simulation.observation`) and rank by the same network. What
 they add is chance, in the way of each paper: RLScheduler draws its next job from the softmax of the outputs,
 SchedInspector draws between accepting and rejecting the base rule's job.
 """
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from rltuned.cluster.tables import Floats
 from rltuned.evaluate.case import Case
 from rltuned.learn.plackett_luce import draw_one
-from rltuned.observe import FEATURES, Observation, observe
+from rltuned.observe import FEATURES
 from rltuned.policy import rlscheduler, schedinspector
 from rltuned.policy.rlscheduler import RLScheduler
 from rltuned.policy.schedinspector import INTERVAL, MAX_REJECTIONS, SchedInspector
@@ -67,13 +67,6 @@ class Exploring(Ranker, Protocol):
     actions: list[int]
 
 
-def look(simulation: Simulation) -> Observation:
-    """What a policy sees of the pending jobs now, in the daemon's way."""
-    snapshot = simulation.snapshot()
-    known = simulation.estimates.run_time[np.concatenate((simulation.running, simulation.pending))]
-    return observe(snapshot, snapshot.jobs.pending, known)
-
-
 class Picking:
     """RLScheduler, exploring: picks jobs from the softmax of the outputs until one has to wait.
 
@@ -105,8 +98,8 @@ class Picking:
         return self._place[rows]
 
     def _decide(self, simulation: Simulation, rows: Rows) -> None:
-        seen = look(simulation)
-        shown = rows[_shown(seen, simulation)]
+        seen = simulation.observation()
+        shown = rows[seen.rows]
         visible = np.flatnonzero(rlscheduler.visible(seen))
         visible = visible[np.argsort(shown[visible])]  # rows of the workload are in order of submission
         inputs, jobs = rlscheduler.inputs(seen)[visible], shown[visible]
@@ -155,7 +148,7 @@ class Inspecting:
 
     def keys(self, simulation: Simulation, rows: Rows) -> Floats:
         """The base rule's order, its first job behind all others if it is rejected."""
-        seen = look(simulation)
+        seen = simulation.observation()
         keys = len(rows) + rows.astype(np.float64)
         scores = self.policy.base.score(seen)
         rejections = np.floor(seen.wait / INTERVAL).astype(np.int64)
@@ -168,7 +161,7 @@ class Inspecting:
                 self.actions.append(int(rejects))
                 if rejects:
                     scores[picked] = scores.min() - 1.0
-        keys[_shown(seen, simulation)] = -scores
+        keys[seen.rows] = -scores
         return keys
 
 
@@ -215,8 +208,3 @@ def joined(episodes: Sequence[PeerEpisode]) -> PeerEpisode:
         reward=float(np.mean([each.reward for each in episodes])),
         metric=float(np.mean([each.metric for each in episodes])),
     )
-
-
-def _shown(seen: Observation, simulation: Simulation) -> Rows:
-    """(n,) where in the pending jobs each observed one stands."""
-    return np.asarray(seen.rows - len(simulation.running), dtype=np.intp)
