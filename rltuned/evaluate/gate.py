@@ -110,8 +110,8 @@ def site_of(
         settings: `from_sacct` or `trace`; `cluster`, or "" for the cluster that Slurm shows now.
         slurm: how to reach Slurm.
         now: epoch seconds.
-        tell: told in a sentence what is left out.
-        progress: told how far reading is.
+        tell: called with a sentence about what is left out.
+        progress: called as reading goes on.
 
     Raises:
         WorkloadError, ShapeError, SlurmError: jobs or cluster cannot be read.
@@ -257,8 +257,8 @@ def lower(compared: Comparison) -> bool:
 
 
 def _mean(values: Floats) -> float:
-    here = values[np.isfinite(values)]
-    return float(here.mean()) if len(here) else float("inf")
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if len(finite) else float("inf")
 
 
 def _reason(
@@ -272,20 +272,21 @@ def _reason(
 ) -> str:
     """The decision in a sentence or two."""
     if chosen == MODEL:
-        return f"The model certainly waits less than every plain policy: {_told(against[best])} of {best}, the best of them."
+        return f"The model certainly waits less than every plain policy: {_in_words(against[best])} of {best}, the best of them."
     why = []
     if unbeaten:
-        why.append(f"it does not certainly wait less than {', '.join(unbeaten)} ({_told(against[unbeaten[0]])})")
+        why.append(f"it does not certainly wait less than {', '.join(unbeaten)} ({_in_words(against[unbeaten[0]])})")
     why += [
-        f"its {metric} is {_told(guards[metric])} of that of {best}, and {MOST_WORSE} is allowed" for metric in worse
+        f"its {metric} is {_in_words(guards[metric])} of that of {best}, and {MOST_WORSE} is allowed"
+        for metric in worse
     ]
     refused = f"Not the model: {'; '.join(why)}."
     if chosen == SLURM:
         return f"{refused} No plain rule certainly waits less than Slurm's own order: it stays."
-    return f"{refused} {chosen} is the best plain rule: {_told(proof)} of Slurm's own order." if proof else refused
+    return f"{refused} {chosen} is the best plain rule: {_in_words(proof)} of Slurm's own order." if proof else refused
 
 
-def _told(compared: Comparison) -> str:
+def _in_words(compared: Comparison) -> str:
     if compared.ratio is None:
         return "no ratio (nobody waits)"
     ends = ", ".join("?" if end is None else f"{end:.3f}" for end in (compared.lo, compared.hi))
@@ -299,7 +300,7 @@ def checked(settings: EvaluationSettings) -> str:
     """The name of the model among the policies of a gate's evaluation.
 
     Raises:
-        EvaluationError: no model or several, no Slurm, or a policy that no daemon could be told to run.
+        EvaluationError: no model or several, no Slurm, or a policy that no daemon could run.
     """
     learned = [name for name in settings.policies if name in LEARNED]
     others = [name for name in settings.policies if name not in (*LEARNED, *PLAIN)]
@@ -402,14 +403,14 @@ def lines(made: Mapping[str, Any], number: Callable[[float], str] = "{:,.0f}".fo
     """A verdict for people."""
     evidence, settings = made["evidence"], made["settings"]
     where = f"{evidence['windows']} windows of {settings['window']} jobs of {made['trace']['name']}"
-    told = [
+    found = [
         f"verdict: {made['chosen']}",
         made["reason"],
         f"{where} on {made['cluster']['text']}, estimates {settings['estimates']}, start {settings['start']}",
     ]
     for name, means in evidence["means"].items():
         compared = evidence["model_wait"].get(name)
-        beside = f"   model / {name}: {_told(Comparison(**compared))}" if compared is not None else ""
+        beside = f"   model / {name}: {_in_words(Comparison(**compared))}" if compared is not None else ""
         wait = "–" if means[TESTED] is None else f"{number(means[TESTED])} s"
-        told.append(f"  {name:<12} mean wait {wait:>12}{beside}")
-    return told
+        found.append(f"  {name:<12} mean wait {wait:>12}{beside}")
+    return found

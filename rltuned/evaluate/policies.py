@@ -150,16 +150,16 @@ def model_path(chosen: str) -> str:
 def described(name: str, settings: EvaluationSettings) -> dict[str, Any]:
     """What a policy was, for the report."""
     chosen = contender(name, settings)
-    told: dict[str, Any] = {
+    found: dict[str, Any] = {
         "backfill": chosen.settings.backfill.value,
         "fit": chosen.settings.fit.value,
         "placement": "milp" if chosen.placement else "fit",
     }
     if chosen.placement:
-        told["top_k"] = chosen.top_k
+        found["top_k"] = chosen.top_k
     if name in LEARNED:
-        told["rollout"] = chosen.rollout
+        found["rollout"] = chosen.rollout
     if chosen.policy is not None:
         info = files.info(model_name(name, settings))
-        told["model"] = {"name": info.name, "sha256": info.sha256}
-    return told
+        found["model"] = {"name": info.name, "sha256": info.sha256}
+    return found

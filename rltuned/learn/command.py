@@ -111,8 +111,8 @@ def own_site(
         days: above 0.
         clusters: none, or one.
         now: epoch seconds.
-        tell: told in a sentence what is left out.
-        progress: told how far reading is.
+        tell: called with a sentence about what is left out.
+        progress: called as reading goes on.
 
     Raises:
         SlurmError, WorkloadError, ShapeError: jobs or nodes cannot be read.
@@ -213,7 +213,7 @@ def train_peer(
         options: those of `rltuned train` that the user gave.
         clock: seconds, monotonic.
         revision: of the code, for the manifest.
-        progress: told after each step.
+        progress: called after each step.
         reading: `form` and `skip_bad`, as for `read`.
 
     Raises:

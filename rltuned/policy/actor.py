@@ -50,7 +50,7 @@ class Architecture:
     hidden: tuple[int, ...] = (32, 16, 8)
     activation: Activation = Activation.RELU
     context: bool = False
-    """Whether the first layer also sees the mean of the window's rows, so that a job is judged among its company."""
+    """Whether the first layer also sees the mean of the window's rows, the pooled context of the queue."""
     residual: str | None = None
     """One of `CORRECTED`. Score = `Actor.level` + bound · tanh(network): with zero weights it is the rule, on expected run times."""
     bound: float = 0.25
@@ -223,6 +223,6 @@ def untrained(name: str, architecture: Architecture, seed: int) -> Actor:
 def rule_level(name: str, queue: Queue) -> Floats:
     """(n,) −ln(key) / ln(1 + 30 d) of one of the rules `CORRECTED`, higher first: what a residual network corrects.
 
-    On the scale of requested_time. No place in the queue enters, so the level of a job does not depend on its company.
+    On the scale of requested_time. No place in the queue enters, so the level of a job does not depend on the other jobs.
     """
     return -np.log(by_name(name).key(queue)) / _TIME_SCALE
