@@ -52,9 +52,9 @@ class Architecture:
     context: bool = False
     """Whether the first layer also sees the mean of the window's rows, the pooled context of the queue."""
     residual: str | None = None
-    """One of `CORRECTED`. Score = `Actor.level` + bound · tanh(network): with zero weights it is the rule, on expected run times."""
+    """One of `CORRECTED`. Score = `Actor.level` + bound · tanh(network): with zero weights, the rule's own order."""
     bound: float = 0.25
-    """Largest correction of a residual network, on the scale of requested_time: 0.25 is a factor of e^3.7 in the key."""
+    """Largest correction of a residual network, on the scale of requested_time: 0.25 is e^3.7 in the rule's key."""
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of every tensor: ``layer<i>.kernel`` (in, out), ``layer<i>.bias`` (out,), ``context.kernel``.
@@ -102,11 +102,11 @@ class Actor:
         return correction if rule is None else np.round(self.level(observation), 9) + correction
 
     def level(self, queue: Queue) -> Floats:
-        """(n,) what the network corrects: `rule_level` of its rule, with the run times that are expected, and what a job
-        gains by waiting. 0 without a rule.
+        """(n,) what the network corrects: `rule_level` of its rule, with the run times that are expected, and what a
+        job gains by waiting. 0 without a rule.
 
-        Waiting counts relative to the run time: with a = 0.3 a job that has waited 9 times as long as it is expected to run
-        stands as if it were half as large.
+        Waiting counts relative to the run time: with a = 0.3 a job that has waited 9 times as long as it is expected to
+        run stands as if it were half as large.
         """
         rule = self.architecture.residual
         if rule is None:
@@ -138,8 +138,9 @@ class Actor:
     def expected_run_time(self, run_time: Floats, time_limit: Floats) -> Floats:
         """(n,) T, seconds: how long each job is expected to run.
 
-        ln T = c0 + c1 ln r + c2 ln L, cut to [1, L]; an unlimited job counts as one of 30 days. T = r where the model has
-        no such coefficients, and where r is no less than L: the estimate is the limit, or says that it will be reached.
+        ln T = c0 + c1 ln r + c2 ln L, cut to [1, L]; an unlimited job counts as one of 30 days. T = r where the model
+        has no such coefficients, and where r is no less than L: the estimate is the limit, or says that it will be
+        reached.
 
         Args:
             run_time: (n,) r, the smaller of estimate and limit, seconds, at least 1.
@@ -223,6 +224,6 @@ def untrained(name: str, architecture: Architecture, seed: int) -> Actor:
 def rule_level(name: str, queue: Queue) -> Floats:
     """(n,) −ln(key) / ln(1 + 30 d) of one of the rules `CORRECTED`, higher first: what a residual network corrects.
 
-    On the scale of requested_time. No place in the queue enters, so the level of a job does not depend on the other jobs.
+    On the scale of requested_time. The level of a job does not depend on the other jobs of the queue.
     """
     return -np.log(by_name(name).key(queue)) / _TIME_SCALE

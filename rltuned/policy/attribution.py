@@ -1,13 +1,14 @@
 """How each number of a job moves its score: exact for the rule, integrated gradients for the network.
 
-The score of a residual actor is a sum: the level of a plain rule, and a bounded correction by the network. The level of SAF
-is a sum again, of a part for the run time and a part for the GPUs, so the rule's half needs no method. The network's half
-is attributed by integrated gradients (Sundararajan, Taly and Yan, ICML 2017): the gradient is integrated along the
-straight line from a reference row to the job's row. The reference is the mean row of the window. So the question is "why
-does this job's score differ from that of the average job?", and the parts add up to that difference (completeness).
+The score of a residual actor is a sum: the level of a plain rule, and a bounded correction by the network. The level of
+SAF is a sum again, of a part for the run time and a part for the GPUs, so the rule's half needs no method. The
+network's half is attributed by integrated gradients (Sundararajan, Taly and Yan, ICML 2017): the gradient is integrated
+along the straight line from a reference row to the job's row. The reference is the mean row of the window. So the
+question is "why does this job's score differ from that of the average job?", and the parts add up to that difference
+(completeness).
 
-The pooled context that a network may have is that of the window, and is held fixed: it is the same for the job and for the
-reference, so no part of the difference is due to it. docs/decisions/0094 says more.
+The pooled context that a network may have is that of the window, and is held fixed: it is the same for the job and for
+the reference, so no part of the difference is due to it. docs/decisions/0094 says more.
 """
 
 from collections.abc import Callable, Mapping
@@ -77,8 +78,8 @@ def attribute(actor: Actor, observation: Observation, row: int) -> Attribution:
 
 
 def level_parts(actor: Actor, observation: Observation) -> dict[str, Floats]:
-    """(n,) what a residual actor corrects, as a sum by feature: ln(T · n) is ln T + ln n (SAF, QSSF), and the expected run time
-    T a product of powers of estimate and limit; what a job gains by waiting is part of its urgency.
+    """(n,) what a residual actor corrects, as a sum by feature: ln(T · n) is ln T + ln n (SAF, QSSF), and the expected
+    run time T a product of powers of estimate and limit; what a job gains by waiting is part of its urgency.
     """
     scale = np.log1p(RUN_TIME_HORIZON)
     run_time, limit = observation.run_time, observation.time_limit
@@ -119,10 +120,10 @@ def gradients(actor: Actor, rows: Floats, context: Floats) -> tuple[Floats, Floa
 
 
 def integrated_gradients(actor: Actor, start: Floats, end: Floats, context: Floats) -> Floats:
-    """(inputs,) what each input adds on the way from `start` to `end`; together the difference of the (bounded) outputs.
+    """(inputs,) what each input adds from `start` to `end`: together, the difference of the (bounded) outputs.
 
-    A ReLU network is linear between the corners that lie on the way: they are found, and the integral is a sum without any
-    error of its own. A tanh network is smooth: Gauss–Legendre, with more points until the parts add up.
+    A ReLU network is linear between its corners. They are found, so the integral is a sum without an error of its own.
+    A tanh network is smooth: Gauss–Legendre, with more points until the parts add up.
     """
     way = end - start
     if actor.architecture.activation is Activation.RELU:

@@ -2,12 +2,12 @@
 
 - `values`: settings, estimates, results. `requests`: what each job of a workload asks of this cluster.
 - `kernel`: the compiled event loop. `stepping`: `Stepper`, which runs it from one refresh to the next.
-- `engine`: `Simulation`, a workload on a cluster, with names. `rankers`: how a rule or the served plan orders the queue at
-  each refresh. `priorities`: what Slurm's multifactor makes of it.
+- `engine`: `Simulation`, a workload on a cluster, with names. `rankers`: how a rule or the served plan orders the queue
+  at each refresh. `priorities`: what Slurm's multifactor makes of it.
 - `episodes`: windows that a network schedules many times, what training samples from; `episode_kernel` is its compiled
   part.
-- `initial_state`: a snapshot as a state of the simulator. `scenarios`: that queue simulated to its end, in a given order,
-  with sampled run times and arrivals. `search`: the search for a better order with such rollouts, for the plan
+- `initial_state`: a snapshot as a state of the simulator. `scenarios`: that queue simulated to its end, in a given
+  order, with sampled run times and arrivals. `search`: the search for a better order with such rollouts, for the plan
   (docs/rollout.md).
 - `reference`: the kernel in plain Python, slow and obvious; tests compare the two job by job.
 - `slurm`: the simulated cluster as `SlurmReader` and `SlurmWriter`, for `rltuned demo` and for tests of the daemon.

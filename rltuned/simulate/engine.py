@@ -42,14 +42,14 @@ class Ranker(Protocol):
 
     @property
     def ages(self) -> bool:
-        """Whether the order may change by the passing of time alone."""
+        """Whether the order may change by time alone."""
 
     @property
     def at_once(self) -> bool:
-        """Whether a job is ranked the moment it is submitted, as by slurmctld itself, not at the next refresh."""
+        """Whether a job is ranked when it is submitted, as by slurmctld itself, not at the next refresh."""
 
     def fixed(self, simulation: "Simulation") -> Floats | None:
-        """(N,) keys of all jobs of the workload, where they never change; None: `keys` is asked at each refresh."""
+        """(N,) keys of all jobs of the workload, where they never change. None: `keys` is called at each refresh."""
 
     def keys(self, simulation: "Simulation", rows: Rows) -> Floats:
         """(n,) finite; smaller first, ties by submission. `rows`: the pending jobs (held ones left out), ranked now."""
@@ -160,7 +160,7 @@ class Simulation:
             self.estimates.run_time[fresh] = np.clip(predicted, 1.0, self.estimates.time_limit[fresh])
 
     def _something_changed(self) -> None:
-        """Slurm looks at the queue again, and the policy ranks it anew."""
+        """Slurm looks at the queue again, and the policy ranks it again."""
         s, now = self._state, float(self._state.clock[k.NOW])
         self._stepper.something_changed()
         s.clock[k.REFRESH_DUE] = min(s.clock[k.REFRESH_DUE], k.next_multiple(now, self.settings.refresh))
@@ -222,7 +222,7 @@ class Simulation:
 
     @property
     def done(self) -> bool:
-        """Whether nobody waits (but for held jobs), runs, or is still to be submitted."""
+        """Whether no job waits (held ones aside), runs, or is still to be submitted."""
         s = self._state
         return not (s.counts[k.QUEUED] or s.counts[k.HEAP] or s.counts[k.NEXT] < len(self.jobs))
 
@@ -240,7 +240,7 @@ class Simulation:
         return ptr, s.given_node[index].astype(np.int32)
 
     def view(self, rows: Rows, priority: Floats | None = None) -> QueueView:
-        """These jobs as a plain rule sees them; without `priority`, the earlier submission has the higher one."""
+        """These jobs as a plain rule sees them. Without `priority`, the earlier submission has the higher one."""
         submit = self.jobs.submit_time[rows]
         return QueueView(
             run_time=self.estimates.run_time[rows],
@@ -270,7 +270,7 @@ class Simulation:
         )
 
     def snapshot(self, epoch: float = 0.0, priority: Ints | None = None) -> Snapshot:
-        """The moment as the daemon would read it: running jobs, then pending ones in the order of their rank.
+        """The cluster as the daemon would read it now: running jobs, then pending ones in the order of their rank.
 
         Job ids are rows + 1. Held jobs are not shown.
 
@@ -368,7 +368,7 @@ class Simulation:
             self._something_changed()
 
     def cancel(self, row: int) -> None:
-        """End a job that waits, is held, runs, or is still to be submitted; one that has ended only has nodes to clean up."""
+        """End a job that waits, is held, runs, or is still to be submitted. On a job that has ended it has no effect."""
         s = self._state
         if s.jobs["fate"][row] == JobFate.RUNNING:
             if s.jobs["end"][row] <= self.now:
@@ -470,7 +470,7 @@ def simulate(
 
 
 def request_columns(shape: ClusterShape, jobs: Workload, asked: Requests) -> dict[str, Any]:
-    """The columns of `JobTable` that say what was submitted, by row of the workload: the request as Slurm would show it."""
+    """The columns of `JobTable` that say what was submitted, as Slurm would show it, by row of the workload."""
     n = len(jobs)
     none = np.zeros(n, dtype=np.int32)
     nothing = Category(none - 1, ())

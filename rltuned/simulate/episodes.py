@@ -104,7 +104,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Trajectory:
-    """One run. N jobs, S steps (refreshes), R rows (jobs seen, over all steps). Times in seconds on the workload's clock.
+    """One run. N jobs, S steps (refreshes), R rows (jobs seen, over all steps). Times: seconds on the workload's clock.
 
     What is not recorded is empty: S = R = 0.
     """
@@ -137,9 +137,9 @@ class Trajectory:
 
 
 class Episode:
-    """One window, to be run as often as one likes. Not for several threads at once: the runs share the cluster's state.
+    """One window, to be run any number of times. Not for several threads at once: the runs share the cluster's state.
 
-    Between runs it keeps a few hundred bytes a job: thousands of windows fit into memory.
+    Between runs it keeps a few hundred bytes for each job: thousands of windows fit into memory.
     """
 
     def __init__(
@@ -172,8 +172,8 @@ class Episode:
 
         Args:
             network: orders the queue at each refresh.
-            temperature: of the softmax over scores / temperature that places are drawn from; 0: the best score first, ties
-                by submission.
+            temperature: of the softmax over scores / temperature that places are drawn from; 0: the best score first,
+                ties by submission.
             heads: places that are drawn, from the front of the queue; the rest follows by score.
             seed: of the draws, from 0; the same arguments give the same trajectory.
             record: whether to keep what was seen and done.

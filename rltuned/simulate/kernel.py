@@ -1,16 +1,16 @@
 """The compiled event loop: slurmctld's main pass and backfill over flat arrays (docs/simulator.md).
 
-Everything that changes is in `State`; `advance` moves it in time. Only `rltuned.simulate` imports this module, most of it
-through `rltuned.simulate.stepping.Stepper`.
+Everything that changes is in `State`; `advance` moves it in time. Only `rltuned.simulate` imports this module, most of
+it through `rltuned.simulate.stepping.Stepper`.
 
 A ranking is a number per job (`key`, smaller first). Who computes it is not known here. The keys of a ranking that
 never changes are given beforehand (`fixed`). For any other, `advance` returns at each refresh and is called again.
 
-Jobs and nodes are record arrays: a compiled function gets a handful of pointers, not seventy. That makes calls cheap and
-compilation short.
+Jobs and nodes are record arrays: a compiled function gets a handful of pointers, not seventy. That makes calls cheap
+and compilation short.
 
-The state is kept such that nothing is searched for: the queue is always sorted, running jobs are in a heap by end and in
-a list by limit (what backfill goes by), free resources are counted per node. An EASY backfill pass over thousands of
+The state is kept such that nothing is searched for: the queue is always sorted, running jobs are in a heap by end and
+in a list by limit (what backfill goes by), free resources are counted per node. An EASY backfill pass over thousands of
 jobs looks at two numbers per pool before it looks at nodes.
 """
 
@@ -79,7 +79,7 @@ UNFINISHED: Final = 1e-6
 """Seconds of work that a job killed under contention must have left to count as timed out."""
 
 GROUP: Final = 30.0
-"""Seconds: sched/backfill takes running jobs away in groups of ends that are that near, and twice as near, and so on."""
+"""Seconds: sched/backfill takes running jobs away in groups. A group spans this time, or 2, 4, 8 … times as much."""
 
 DONE: Final = 0
 REFRESH: Final = 1
@@ -373,7 +373,7 @@ def let_go(s: State, job: int) -> None:
 
 @inner
 def available(s: State, at_time: Index, node: int, dimension: int, until: float) -> int:
-    """What a job that may hold it `until` can get of a node: past a reservation only what the reservation leaves."""
+    """What a job can get of a node until its limit: if that is past a reservation, only what the reservation leaves."""
     amount = s.amount[at_time, node, dimension]
     if until > s.nodes[node].shadow:
         amount = min(amount, s.amount[BEYOND, node, dimension])
@@ -419,10 +419,10 @@ def pick_one(s: State, job: int, at_time: Index, until: float, fit: int) -> int:
 
 @inner
 def pick_from_runs(s: State, at_time: Index, found: int, wanted: int) -> None:
-    """select/cons_tres: out of runs of neighbouring candidates, the one with the least free CPUs that has enough nodes.
+    """select/cons_tres: of the runs of neighbouring candidates with enough nodes, the one with the least free CPUs.
 
-    One node: the one of that run with the least free CPUs. Several: the run's first. No run has enough: the one with the most
-    free CPUs is taken whole, and the search goes on for the rest.
+    For one node: the node of that run with the least free CPUs. For several: the run's first nodes. Where no run has
+    enough, the one with the most free CPUs is taken whole, and the search goes on for the rest.
     """
     for node in range(len(s.nodes)):
         s.nodes[node].fill = -1
@@ -686,7 +686,7 @@ def finish(s: State, c: Setup, job: int) -> None:
 
 @inner
 def look_at_pool(s: State, pool: int) -> None:
-    """Two bounds per pool that spare most jobs a look at the nodes."""
+    """Compute two bounds for a pool, with which most jobs are refused without a look at the nodes."""
     most, total, most_beyond, total_beyond = 0, 0, 0, 0
     first, last = np.inf, -np.inf
     for at in range(s.pool_ptr[pool], s.pool_ptr[pool + 1]):
@@ -709,7 +709,7 @@ def look_at_pool(s: State, pool: int) -> None:
 
 @inner
 def may_fit(s: State, job: int, until: float) -> bool:
-    """False when the pool cannot have room; True promises nothing."""
+    """False: the pool has no room for the job. True: it may have."""
     gpus = s.need[job, GPU]
     if gpus == 0:
         return True
@@ -740,7 +740,7 @@ def submit(s: State) -> bool:
 
 @inner
 def rank_fixed(s: State) -> bool:
-    """Give the jobs that no refresh has seen their fixed key and the place that goes with it; whether that moved any."""
+    """Give the jobs that no refresh has seen their fixed key, and their place by it. Returns whether any moved."""
     n, fresh, stay, moved = s.counts[QUEUED], 0, 0, False
     s.counts[UNRANKED] = 0
     for at in range(n):
@@ -786,7 +786,7 @@ def reserve(s: State, job: int, nodes: int, time: float) -> None:
 
 @inner
 def planned(s: State, node: int, since: float, until: float) -> bool:
-    """Whether somebody has planned with the node for some of that time, its last moment included."""
+    """Whether a job has planned the node for some of that time, its last moment included."""
     for k in range(s.nodes[node].plans):
         if s.plan_start[node, k] <= until and s.plan_end[node, k] > since:
             return True
@@ -795,7 +795,9 @@ def planned(s: State, node: int, since: float, until: float) -> bool:
 
 @inner
 def keep_planned(s: State, job: int, since: float) -> float:
-    """Keep the job from nodes of its partition with which somebody has planned before its limit; the first end of these plans."""
+    """Keep the job off the nodes of its partition that are planned for some time before its limit. Returns the first end
+    of these plans.
+    """
     until = since + s.jobs[job].limit
     later = np.inf
     for at in range(s.part_ptr[s.jobs[job].partition], s.part_ptr[s.jobs[job].partition + 1]):
@@ -810,9 +812,9 @@ def keep_planned(s: State, job: int, since: float) -> float:
 
 @inner
 def first_gap(s: State, job: int, since: float) -> float:
-    """From when a node that could hold the job, were it empty, is not planned with; for a job of one node.
+    """For a job of one node: the first time from which a node that could hold it, were it empty, has no plan.
 
-    The same moment at which going from end to end of the plans on the pool arrives, without a look at what is free each time.
+    Going from end to end of the plans on the pool gives the same time, but looks at what is free each time.
     """
     first = np.inf
     for at in range(s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]):
@@ -843,7 +845,7 @@ def is_on(s: State, job: int) -> bool:
 
 @inner
 def start_over(s: State, job: int, mode: Index) -> int:
-    """The state from which `expected` goes on: what is free now; the units that the pool has of it."""
+    """Set the resources from which `expected` goes on to what is free now. Returns the units that the pool has free."""
     unit = GPU if s.need[job, GPU] > 0 else CPU
     for node in range(len(s.nodes)):
         s.nodes[node].marked = False
@@ -870,9 +872,9 @@ def start_over(s: State, job: int, mode: Index) -> int:
 def expected(s: State, c: Setup, job: int, mode: Index) -> tuple[float, int]:
     """When the job fits if running jobs go on to their limits, and on how many nodes (in `pick_node`); 0: never.
 
-    EASY goes from limit to limit, as soon as the pool has the units at all. sched/backfill looks at what is free now, too, then
-    takes running jobs away in groups of near ends, and the job is thought to start when the last of a group has ended. That
-    a group may reach beyond its window is slurmctld's own slip (docs/simulator.md).
+    EASY goes from limit to limit, as soon as the pool has the units at all. sched/backfill also looks at what is free
+    now. Then it takes running jobs away in groups of near ends, and expects the job to start when the last of a group
+    has ended. That a group may reach beyond its window is a defect of slurmctld itself (docs/simulator.md).
     """
     unit = GPU if s.need[job, GPU] > 0 else CPU
     wanted = s.need[job, unit] * (s.jobs[job].least if s.jobs[job].form == PER_NODE else 1)
@@ -928,9 +930,9 @@ def whole_steps(time: float, step: float) -> float:
 
 @inner
 def look_ahead(s: State, c: Setup, job: int, mode: Index) -> None:
-    """Reserve for a job that cannot start now, where it is thought to start first.
+    """Reserve for a job that cannot start now, where it is expected to start first.
 
-    EASY: what it needs of its nodes. sched/backfill: whole nodes, if that is within `bf_window` and clear of earlier plans.
+    EASY: what it needs of its nodes. sched/backfill: whole nodes, if within `bf_window` and free of earlier plans.
     """
     since = np.floor(s.clock[NOW])
     latest = since + c.bf_window
@@ -975,8 +977,9 @@ def look_ahead(s: State, c: Setup, job: int, mode: Index) -> None:
 def queue_pass(s: State, c: Setup, mode: Index) -> None:
     """Go through the queue once.
 
-    Main pass (`NO_BACKFILL`): the first job of a partition that does not fit blocks the partition and its nodes. EASY: it gets
-    the one reservation of its partition. sched/backfill: every job that is looked at and cannot start plans its nodes.
+    Main pass (`NO_BACKFILL`): the first job of a partition that does not fit blocks the partition and its nodes.
+    EASY: that job gets the one reservation of its partition.
+    sched/backfill: each job that is looked at and cannot start plans its nodes.
     """
     s.counts[PASSES] += 1
     now = s.clock[NOW]

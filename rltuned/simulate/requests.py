@@ -1,7 +1,7 @@
-"""What each job of a workload asks of this cluster, and whether it could ever get it (docs/simulator.md, Jobs and Never).
+"""What each job of a workload asks of this cluster, and whether it can ever run there (docs/simulator.md, Jobs, Never).
 
-Shared by the compiled engine and the plain-Python reference: the two must mean the same job. A million jobs are a second
-or two, because equal requests are worked out once and nodes of the same kind are counted, not listed.
+Shared by the compiled engine and the plain reference: the two must mean the same job. A million jobs take a second or
+two, because equal requests are computed once and nodes of the same kind are counted, not listed.
 """
 
 from dataclasses import dataclass, replace
@@ -72,7 +72,7 @@ class Requests:
         return len(self.per_node)
 
     def take(self, rows: npt.NDArray[np.intp] | Bools | slice) -> "Requests":
-        """The requests of some rows: windows of one trace need not be worked out again."""
+        """The requests of some rows, so that windows of one trace need not be computed again."""
         index = np.arange(len(self))[rows]
         columns = {name: getattr(self, name)[index] for name in _COLUMNS}
         rejected = {}
@@ -150,7 +150,7 @@ def _ceil(a: Ints, b: Ints | int) -> Ints:
 
 
 class _Groups:
-    """Works out U distinct requests."""
+    """Computes U distinct requests."""
 
     def __init__(self, shape: ClusterShape, jobs: Workload) -> None:
         self._shape, self._jobs = shape, jobs

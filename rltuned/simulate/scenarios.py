@@ -17,7 +17,7 @@ from rltuned.decide.rollout import MoveTo, RecentJobs
 from rltuned.simulate import kernel as k
 from rltuned.simulate.initial_state import Rows, heap_by_end, set_time_left
 from rltuned.simulate.stepping import Stepper
-from rltuned.simulate.values import BOUND, SimulationSettings
+from rltuned.simulate.values import SimulationSettings, bounded_slowdown
 from rltuned.workload.estimates import uniform
 
 _BY_KEYS: Final = k.Ranking(fixed=True, ages=False, at_once=False)
@@ -234,7 +234,7 @@ class Rollouts:
             counted = s.jobs[self._counted]
             start, submit, run = counted["start"], counted["submit"], counted["run"]
             cost.wait[at] = (start - np.maximum(submit, 0.0)).sum()
-            cost.slowdown[at] = np.maximum(1.0, (start - submit + run) / np.maximum(run, BOUND)).sum()
+            cost.slowdown[at] = bounded_slowdown(start - submit, run).sum()
         return cost
 
     def candidates(self, count: int) -> list[tuple[int, MoveTo]]:

@@ -2,8 +2,8 @@
 
 What was measured on real Slurm and holds here:
 
-- Multifactor priorities are computed at submission and every PriorityCalcPeriod. SiteFactor is added and Nice taken off,
-  with a floor of 1.
+- Multifactor priorities are computed at submission and every PriorityCalcPeriod. SiteFactor is added and Nice taken
+  off, with a floor of 1.
 - An explicit Priority is frozen, resets Nice to 0 for good, and is handed back by a release.
 - sprio lists no held job, no job with an explicit priority, and no job submitted since the last calculation.
 - OverSubscribe is one-way. An ExcNodeList that leaves too few nodes holds the job (BadConstraints) until it is cleared.
@@ -246,9 +246,7 @@ class SimulatedSlurm:
         return SimulatedClock(self)
 
     def finish(self) -> None:
-        """Go on until no job waits (held ones aside), runs or is still to be submitted, and no intervention is left that
-        could change that.
-        """
+        """Go on until no intervention is left, and no job waits (held ones aside), runs or is still to be submitted."""
         while self._next_time() < math.inf or not (self.simulation.done or self._only_running()):
             self.advance(self.simulation.now + 10.0 * self.profile.calc_period)
         self.simulation.run(self._ranker)

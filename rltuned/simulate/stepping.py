@@ -1,7 +1,6 @@
-"""`Stepper`: a state of the kernel and its settings, moved from one refresh to the next; and idle clusters to begin with.
+"""`Stepper` moves a state of the kernel from one refresh to the next. `idle_cluster` and `idle_state` make states.
 
-Whatever runs the kernel goes through this class: `engine.Simulation`, rollouts (`scenarios`) and training episodes
-(`episodes`).
+`engine.Simulation`, rollouts (`scenarios`) and training episodes (`episodes`) run the kernel through this class.
 """
 
 from collections.abc import Sequence
@@ -28,7 +27,7 @@ _FIT: Final = {Fit.BEST: k.BEST, Fit.WORST: k.WORST, Fit.SLURM: k.SLURM}
 
 
 class Stepper:
-    """Moves a state in time."""
+    """A state of the kernel, and the settings with which it moves in time."""
 
     def __init__(self, state: k.State, settings: SimulationSettings) -> None:
         self.state, self.setup = state, _setup(settings)
@@ -54,7 +53,7 @@ class Stepper:
         k.finish(self.state, self.setup, job)
 
     def order(self, rows: npt.NDArray[np.intp], keys: Floats) -> bool:
-        """New keys for some pending jobs, smaller first; whether that changes the order of the queue."""
+        """Give some pending jobs new keys, smaller first. Returns whether that changes the order of the queue."""
         s, n = self.state, int(self.state.counts[k.QUEUED])
         s.jobs["key"][rows] = keys
         queue = s.queue[:n]
@@ -214,7 +213,7 @@ def _ragged(rows: Sequence[npt.NDArray[Any]]) -> tuple[Ints, Ints]:
 
 
 def _plans(settings: SimulationSettings, nodes: int, jobs: int) -> tuple[Floats, Floats]:
-    """Room for what a pass of sched/backfill plans: each job that it looks at plans once with a node at most."""
+    """Room for the plans of a pass of sched/backfill: each job that it looks at plans a node once at most."""
     shape = (nodes, min(settings.bf_max_job_test, jobs)) if settings.backfill is Backfill.SLURM else (0, 0)
     return np.zeros(shape), np.zeros(shape)
 
