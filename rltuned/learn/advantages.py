@@ -3,7 +3,7 @@
 NumPy only: workers compute them. `rltuned.learn.ppo.values` is the critic's twin in TensorFlow.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats
 from rltuned.learn.cost import FinishedJobs, Objective, cost
-
-Weights = Mapping[str, npt.NDArray[np.float32]]
+from rltuned.policy.actor import Weights
 
 CRITIC_HIDDEN: Final = 32
 """Width of the critic's layers."""
@@ -56,7 +55,7 @@ def rewards(objective: Objective, own: FinishedJobs, base: FinishedJobs, times: 
     mine, theirs = cost(objective, own, base), cost(objective, base, base)
     difference = theirs.until(times) - mine.until(times)
     if len(difference):
-        difference[0] = 0.0  # nothing was decided before the first step
+        difference[0] = 0.0  # before the first step nothing was decided
     return np.diff(difference, append=theirs.total - mine.total)
 
 

@@ -1,11 +1,11 @@
-"""What a better order could gain at a site, before anybody trains for it.
+"""What a better order could gain at a site, measured before training.
 
 The rule that a model would correct is measured on windows of the trace, then with one thing changed at a time: with the
 estimates as they are, with the true run times, with waiting counted more or less (`rltuned.policy.actor.AGEING`), and
-with a small reward or penalty on each column that a network would see. What no change of a column gains, no network of
-these columns is likely to gain by itself; what only the true run times gain has to come from better estimates.
+with a small reward or penalty on each column that a network would see. Where no change of a column gains anything, a
+network of these columns is not likely to. What only the true run times gain has to come from better estimates.
 
-Without rollouts: it is about the score of single jobs.
+There are no rollouts: this is about the score of single jobs.
 """
 
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ class VariantsTask:
 
 @dataclass(frozen=True)
 class VariantResult:
-    """A variant beside the reference, the rule on expected run times: means over the same windows, in relation."""
+    """A variant relative to the reference, the rule on expected run times: ratios of means over the same windows."""
 
     name: str
     ratios: dict[str, Comparison]

@@ -1,6 +1,6 @@
 """Supervised imitation: the actor learns to rank as a plain rule does (the first phase of DL2, Peng et al., TPDS 2021).
 
-A policy that starts as good as the best plain rule needs far less reinforcement learning to be better, and can be
+A policy that starts as good as the best plain rule needs far less reinforcement learning to become better, and can be
 shipped as it is. The network sees the sampled columns only, never the rule's own key.
 """
 
@@ -164,8 +164,8 @@ def agreement(rule: Rule, scores: Sequence[Floats], observations: Sequence[Obser
 def kendall(reference: Floats, scores: Floats) -> float | None:
     """Kendall's τ over the pairs that `reference` orders (Somers' D); None when it orders none. O(n²).
 
-    Without ties in `reference` it is τ itself, a tie in `scores` counting as half agreed. What is not asked for is an
-    order among jobs that are all the same to the reference.
+    Without ties in `reference` it is τ itself, a tie in `scores` counting as half agreed. Pairs that the reference ties
+    do not count.
     """
     upper = np.triu_indices(len(reference), 1)
     wanted = np.sign(reference[:, None] - reference[None, :])[upper]
@@ -216,8 +216,8 @@ def _fit(
 def _rescaled(actor: Actor, state: npt.NDArray[np.float32]) -> Actor:
     """The same order from scores of mean 0 and standard deviation 1.
 
-    The pairwise loss lets scores grow without end; large ones lose digits in float32 and leave reinforcement learning
-    no doubt to start from. A residual's correction is bounded anyway, and its scale matters.
+    The pairwise loss lets scores grow without end. Large scores lose digits in float32, and reinforcement learning
+    would start from a policy without entropy. A residual's correction is bounded anyway, and its scale matters.
     """
     if actor.architecture.residual is not None:
         return actor

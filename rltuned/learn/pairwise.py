@@ -1,7 +1,7 @@
 """Supervised learning of an order: which of two jobs of a queue goes first (RankNet, Burges et al., ICML 2005).
 
-The warm start before PPO (`warm`) and the imitation of a rule (`imitate`) both go this way; they differ in what the
-right order is and in what a wrong pair weighs.
+The warm start before PPO (`warm`) and the imitation of a rule (`imitate`) both use it. They differ in what the right
+order is and in what a wrong pair weighs.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ def fit(
     Args:
         actor: to begin with.
         queues: (R, inputs) rows, (R,) level of the rule that the actor corrects, (S,) rows of each queue, at least 2.
-        pairs: what is right.
+        pairs: the right order of pairs of rows, and their weights.
         settings: of the descent.
         rng: draws the pairs.
         progress: called every hundred steps with the name of the `phase`.

@@ -31,7 +31,7 @@ def batch_log_probability(value: Any, segment: Any, picks: Any, queues: Any) -> 
         picks: (B, heads) row of each place that was drawn, −1: none.
         queues: B.
     """
-    import tensorflow as tf  # noqa: PLC0415 - workers draw orders without it
+    import tensorflow as tf  # noqa: PLC0415 - the peers' workers use `draw_one` without it
 
     top = tf.stop_gradient(tf.math.unsorted_segment_max(value, segment, queues))
     logit = value - tf.gather(top, segment)
@@ -43,7 +43,7 @@ def batch_log_probability(value: Any, segment: Any, picks: Any, queues: Any) -> 
         tf.boolean_mask(rows, drawn)[:, None], tf.ones_like(tf.boolean_mask(chosen, drawn)), tf.shape(value)
     )
     rest = tf.math.unsorted_segment_sum(tf.where(placed > 0, 0.0, weight), segment, queues)
-    # From the last place to the first: those who are still there are the rest and who is placed from here on.
+    # From the last place to the first: what is left to draw from is the rest and the jobs placed from here on.
     among = tf.math.log(tf.maximum(rest, _LEAST))
     total = tf.zeros_like(among)
     for head in range(picks.shape[1] - 1, -1, -1):

@@ -18,6 +18,7 @@ from rltuned.evaluate.case import Case
 from rltuned.learn.advantages import critic_weights
 from rltuned.learn.curriculum import Site, candidate, validation_windows
 from rltuned.learn.ppo import PPO, deterministic, tensorboard
+from rltuned.learn.ragged import Singles
 from rltuned.learn.run_directory import RunDirectory, draw_curves
 from rltuned.learn.sampling import (
     MeasureTask,
@@ -38,12 +39,10 @@ from rltuned.policy.manifest import TrainingPart
 from rltuned.workers.pool import WorkerPool
 from rltuned.workers.progress import Progress, silent
 
-Singles = npt.NDArray[np.float32]
-
 
 @dataclass(frozen=True)
 class Trained:
-    """What came of a run."""
+    """The result of a run."""
 
     path: Path
     """Of the manifest."""
@@ -97,8 +96,9 @@ class _Training:
         self.skipped["no headroom"] = count - len(kept)
         if not kept:
             raise EvaluationError(
-                f"in none of {count} windows does {settings.base} let jobs wait {settings.curriculum.least_wait:g} s on average: "
-                "nothing to be learned from this trace on this cluster; is the cluster larger than the trace's own?"
+                f"in none of {count} windows does {settings.base} let jobs wait {settings.curriculum.least_wait:g} s "
+                "on average: nothing to be learned from this trace on this cluster; is the cluster larger than the "
+                "trace's own?"
             )
         return kept
 
@@ -106,7 +106,9 @@ class _Training:
         return candidate(self.sites, self.settings.curriculum, self.settings.seed, index)
 
     def beginning(self) -> tuple[Actor, Validation, Mapping[str, float]]:
-        """The rule on expected run times, or the warm start's actor where that is better; how good it is; all scores."""
+        """The rule on expected run times, or the actor of the warm start where that is better; its validation; all
+        scores.
+        """
         settings = self.settings
         rng = np.random.default_rng([settings.seed, 4])
         windows = [self.candidate(index) for index in self.headroom[: settings.warm.windows]]
@@ -240,18 +242,9 @@ def train(
         else:
             done, arrays, kept = held
             run.skipped = kept.pop("skipped")
-            started = {name[6:]: value for name, value in arrays.items() if name.startswith("actor/")}
-            ppo = PPO(
-                settings.ppo,
-                Actor(settings.name, settings.architecture, started),
-                {name[7:]: value for name, value in arrays.items() if name.startswith("critic/")},
-            )
+            actor, best = (Actor(settings.name, settings.architecture, _part(arrays, of)) for of in ("actor/", "best/"))
+            ppo = PPO(settings.ppo, actor, _part(arrays, "critic/"))
             ppo.restore(arrays)
-            best = Actor(
-                settings.name,
-                settings.architecture,
-                {name[5:]: value for name, value in arrays.items() if name.startswith("best/")},
-            )
             directory.metrics(before=done)
         last = settings.iterations
         while done < last and clock() - began < seconds:
@@ -260,8 +253,8 @@ def train(
             line: dict[str, Any] = {"iteration": done}
             if steps is not None:
                 rng = np.random.default_rng([settings.seed, 7, done])
-                update = ppo.update(steps, rng, 1.0 - (done - 1) / last)
-                line |= {"objective": objective, "decisions": len(steps.count), **asdict(update)}
+                stats = ppo.update(steps, rng, 1.0 - (done - 1) / last)
+                line |= {"objective": objective, "decisions": len(steps.count), **asdict(stats)}
             if done % settings.check == 0 or done == last:
                 actor = ppo.actor
                 validation = run.validator.validate(actor)
@@ -308,6 +301,11 @@ def _checkpoint(
 ) -> None:
     arrays = ppo.state() | {f"best/{name}": value for name, value in best.weights.items()}
     directory.save(done, arrays, {**kept, "skipped": dict(skipped)})
+
+
+def _part(arrays: Mapping[str, npt.NDArray[Any]], prefix: str) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of a checkpoint whose names begin so, without the prefix."""
+    return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
 
 
 def _add(directory: RunDirectory, curves: Callable[[int, Mapping[str, float]], None], line: dict[str, Any]) -> None:

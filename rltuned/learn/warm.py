@@ -1,8 +1,8 @@
 """The warm start: supervised imitation of hindsight (as DL2 starts from a known scheduler; Peng et al., TPDS 2021).
 
-The best order that one number per job can give is that of the GPU-seconds that it will need; nobody knows them before,
-but afterwards the trace says. The network sees its columns only, so what it learns is what these columns say about the
-need on average: that estimates err, that limits tell something too, how the two go together on these traces.
+The best order that one number per job can give is that of the GPU-seconds that it will need. Nobody knows them before,
+but the trace has them afterwards. The network sees its columns only, so it learns what these say about the GPU-seconds
+on average: how wrong estimates are, what limits say, and how the two go together on these traces.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ class WarmSettings:
     most_steps: int = 48
     """Queues of each that are kept."""
     temperature: float = 0.05
-    """Of these simulations: the policy will meet queues that the rule itself would not have let come about."""
+    """Of these simulations: the policy will meet queues that do not arise under the rule itself."""
     steps: int = 3000
     batch: int = 2048
     """Pairs of jobs of one queue."""
@@ -69,7 +69,7 @@ def rule_alone(rule: str, extras: Mapping[str, npt.NDArray[np.float32]]) -> Acto
 _SHARPNESS: Final = 14.8
 """On the scale of scores, 1 / 14.8 is an e-fold of the rule's key: so soft is the loss."""
 _UNSEEN: Final = np.float32(1e12)
-"""Scale of a column that the network is not to see: nothing of it is left, before training and after it."""
+"""Scale of a column that the network is not to see: divided by it, the column is 0."""
 
 
 def beginner(
@@ -98,7 +98,7 @@ def warm_start(
     rng: np.random.Generator,
     progress: Progress = silent,
 ) -> tuple[Actor, float]:
-    """Teach the actor; with it the mean loss of the last hundred steps.
+    """Train the actor. Returns it with the mean loss of the last hundred steps.
 
     A pair weighs what the wrong order costs (Burges et al., NIPS 2006): of two jobs that need a and b GPU-seconds,
     starting the larger first makes the two wait a − b longer.

@@ -166,19 +166,19 @@ class Actor:
         In double precision: then neither the machine nor the place of a row in the matrix shows in a score.
         """
         value = state.astype(np.float64)
-        for index, (kernel, bias) in enumerate(self._layers):
+        for index, (kernel, bias) in enumerate(self.folded_layers):
             if index:
                 relu = self.architecture.activation is Activation.RELU
                 value = np.maximum(value, 0.0, out=value) if relu else np.tanh(value, out=value)
             elif self.architecture.context and len(state):
-                bias = bias + value.mean(axis=0) @ self._context  # noqa: PLW2901 - the bias of this window
+                bias = bias + value.mean(axis=0) @ self.folded_context  # noqa: PLW2901 - the bias of this window
             value = value @ kernel
             value += bias
         return np.asarray(value[:, 0])
 
     @cached_property
-    def _layers(self) -> tuple[tuple[Floats, Floats], ...]:
-        """Kernel and bias of each layer, the normalisers folded into the first."""
+    def folded_layers(self) -> tuple[tuple[Floats, Floats], ...]:
+        """Kernel (in, out) and bias (out,) of each layer, the normalisers folded into the first."""
         layers = [
             (
                 self.weights[f"layer{index}.kernel"].astype(np.float64),
@@ -190,13 +190,13 @@ class Actor:
         kernel, bias = layers[0][0] / scale[:, None], layers[0][1]
         bias = bias - mean @ kernel
         if self.architecture.context:
-            bias = bias - mean @ self._context
+            bias = bias - mean @ self.folded_context
         layers[0] = (kernel, bias)
         return tuple(layers)
 
     @cached_property
-    def _context(self) -> Floats:
-        """What the mean row adds to the first layer."""
+    def folded_context(self) -> Floats:
+        """(inputs, out) what the mean row adds to the first layer, the normalisers folded in."""
         kernel = self.weights["context.kernel"].astype(np.float64)
         return np.asarray(kernel / self.weights["input.scale"].astype(np.float64)[:, None])
 

@@ -1,4 +1,4 @@
-"""``python -m rltuned.simulate``: compile all kernels now. Numba keeps what it compiled, so nobody waits for it later."""
+"""``python -m rltuned.simulate``: compile all kernels now. Numba keeps the code, so nobody waits for it later."""
 
 from rltuned.simulate.episodes import compile_episodes
 from rltuned.simulate.search import compile_rollouts

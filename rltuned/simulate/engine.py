@@ -368,7 +368,7 @@ class Simulation:
             self._something_changed()
 
     def cancel(self, row: int) -> None:
-        """End a job that waits, is held, runs, or is still to be submitted. On a job that has ended it has no effect."""
+        """End a job that waits, is held, runs, or is still to be submitted. No effect on a job that has ended."""
         s = self._state
         if s.jobs["fate"][row] == JobFate.RUNNING:
             if s.jobs["end"][row] <= self.now:

@@ -235,8 +235,8 @@ def could_start(s: k.State, f: Facts, kind: int) -> bool:
 
 @inner
 def sort_ends(s: k.State, f: Facts, w: Work) -> int:
-    """Sort the running jobs by their expected end (`observe.expected_ends`). They are nearly sorted by the last refresh.
-    Returns how many.
+    """Sort the running jobs by their expected end (`observe.expected_ends`); they are nearly sorted already. Returns how
+    many.
     """
     now, n = s.clock[k.NOW], 0
     for at in range(w.running_count[0]):
@@ -503,8 +503,8 @@ def show(s: k.State, w: Work) -> int:
 
 @inner
 def put_in_order(s: k.State, c: k.Setup, f: Facts, w: Work, shown: int) -> None:
-    """Order the queue by tier. In each tier, shown jobs exchange the places that they have by submission, and the others
-    keep theirs.
+    """Order the queue by tier. In a tier, shown jobs exchange the places that they have by submission; others keep
+    theirs.
     """
     n, place = s.counts[k.QUEUED], 0
     for level in range(len(f.tiers)):

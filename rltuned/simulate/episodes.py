@@ -57,20 +57,11 @@ class Network:
     @classmethod
     def from_actor(cls, actor: Actor) -> "Network":
         """The network that `actor` scores with."""
-        shape, weights = actor.architecture, {name: value.astype(np.float64) for name, value in actor.weights.items()}
-        kernels = [weights[f"layer{index}.kernel"] for index in range(shape.layers)]
-        biases = [weights[f"layer{index}.bias"] for index in range(shape.layers)]
-        mean, scale = weights["input.mean"], weights["input.scale"]
-        kernels[0] = kernels[0] / scale[:, None]
-        biases[0] = biases[0] - mean @ kernels[0]
-        context = np.zeros((0, 0))
-        if shape.context:
-            context = weights["context.kernel"] / scale[:, None]
-            biases[0] = biases[0] - mean @ context
+        shape = actor.architecture
         return cls(
-            kernels=tuple(kernels),
-            biases=tuple(biases),
-            context=context,
+            kernels=tuple(kernel for kernel, _ in actor.folded_layers),
+            biases=tuple(bias for _, bias in actor.folded_layers),
+            context=actor.folded_context if shape.context else np.zeros((0, 0)),
             relu=shape.activation is Activation.RELU,
             residual=shape.residual is not None,
             bound=shape.bound,

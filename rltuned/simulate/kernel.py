@@ -85,7 +85,7 @@ DONE: Final = 0
 REFRESH: Final = 1
 """What `advance` returns."""
 
-# First index of `State.amount`, `jobs_on` and `closed`. Not plain integers: Numba would compile a function anew for each.
+# First index of `State.amount`, `jobs_on` and `closed`. Of plain integers, Numba would compile a function for each.
 NOW_FREE: Final = np.int64(0)
 LATER_FREE: Final = np.int64(1)
 """At the time that is being planned."""
@@ -795,9 +795,7 @@ def planned(s: State, node: int, since: float, until: float) -> bool:
 
 @inner
 def keep_planned(s: State, job: int, since: float) -> float:
-    """Keep the job off the nodes of its partition that are planned for some time before its limit. Returns the first end
-    of these plans.
-    """
+    """Keep the job off the nodes of its partition that have a plan before its limit. Returns the plans' first end."""
     until = since + s.jobs[job].limit
     later = np.inf
     for at in range(s.part_ptr[s.jobs[job].partition], s.part_ptr[s.jobs[job].partition + 1]):

@@ -80,7 +80,7 @@ class _Overrides:
         self.excluded: dict[int, str] = {}
 
     def priority(self, rows: Rows, base: Ints, hold: npt.NDArray[np.int8]) -> Ints:
-        """(n,) as squeue shows it: 0 for held jobs. `base`, `hold`: (N,) multifactor's sums, and the holds that count."""
+        """(n,) as squeue shows it: 0 for held jobs. `base`, `hold`: (N,) multifactor's sums, and holds."""
         factors = np.maximum(base[rows] + self.site[rows] - self.nice[rows], 1)
         value = np.where(self.explicit[rows] >= 0, self.explicit[rows], factors)
         return np.where(hold[rows] > 0, 0, value)

@@ -1,8 +1,8 @@
 """Windows of a trace, simulated under a learned peer that explores, and the decisions that it made. No TensorFlow here.
 
-The exploring rankers see what the served policy sees (`Simulation.observation`) and rank by the same network. What
-they add is chance, in the way of each paper: RLScheduler draws its next job from the softmax of the outputs,
-SchedInspector draws between accepting and rejecting the base rule's job.
+The exploring rankers see what the served policy sees (`Simulation.observation`) and rank by the same network. They add
+sampling, as each paper does: RLScheduler draws its next job from the softmax of the outputs, SchedInspector draws
+between accepting and rejecting the base rule's job.
 """
 
 import enum
@@ -31,10 +31,10 @@ _RUNNABLE: Final = FEATURES.index("can_schedule_now")
 
 
 class Metric(enum.StrEnum):
-    """What is made small: a mean over the jobs of a window."""
+    """What is minimised: a mean over the jobs of a window."""
 
     WAIT = "wait"
-    """Hours: a scale that the value network need not search for."""
+    """In hours: a scale that the value network does not have to learn."""
     BSLD = "bsld"
     """Bounded slowdown."""
 
@@ -56,11 +56,11 @@ class PeerEpisode:
     reward: float
     """After the last decision; the others have none."""
     metric: float
-    """What came of it, as `Metric` says; NaN where no job ran."""
+    """The mean of the `Metric`; NaN where no job ran."""
 
 
 class Exploring(Ranker, Protocol):
-    """A ranker that writes its decisions down."""
+    """A ranker that records its decisions."""
 
     rows: list[npt.NDArray[np.float32]]
     """Of each decision."""
@@ -70,10 +70,10 @@ class Exploring(Ranker, Protocol):
 class Picking:
     """RLScheduler, exploring: picks jobs from the softmax of the outputs until one has to wait.
 
-    As in its authors' code, a picked job that cannot start stays the first until it does, and nothing is decided until
-    then. Others are backfilled behind it, in the order of the outputs at the last decision; those that came since, as
-    submitted. A pick is taken to start when it could now and the GPUs that are left after the picks before it are
-    enough.
+    As in its authors' code, a picked job that cannot start stays first until it does, and nothing is decided until
+    then. Others are backfilled behind it, in the order of the outputs at the last decision; jobs submitted since, in
+    the order of submission. A picked job counts as started if it can start now and the picks before it leave enough
+    GPUs.
     """
 
     ages = True
@@ -131,7 +131,7 @@ class Picking:
 class Inspecting:
     """SchedInspector, exploring: rejects the base rule's job with the probability that its network gives.
 
-    How often a job was rejected before is what `SchedInspector.score` takes, the most its wait has room for: the
+    The number of earlier rejections is that of `SchedInspector.score`, the most that fit into the job's wait: the
     network is trained on what it will be served.
     """
 

@@ -27,7 +27,7 @@ _QUEUE: Final = (64, 32, 8)
 
 
 @dataclass(frozen=True)
-class Update:
+class EpochStats:
     """What one epoch's update did."""
 
     policy_steps: int
@@ -73,7 +73,7 @@ class PeerPPO:
         """Of the policy, as the model file has them."""
         return {name: value.numpy() for name, value in self.policy.items()}
 
-    def update(self, episodes: Sequence[PeerEpisode]) -> Update:
+    def update(self, episodes: Sequence[PeerEpisode]) -> EpochStats:
         """One epoch. `episodes`: those with a decision and a reward; at least one."""
         batch = joined(episodes)
         lengths = np.diff(batch.ptr)
@@ -93,7 +93,7 @@ class PeerPPO:
             steps += 1
         for _ in range(self.settings.value_steps):
             loss = float(self._value_step(*shown[:3], wanted))
-        return Update(steps, kl, -float(tf.reduce_mean(logp)), loss)
+        return EpochStats(steps, kl, -float(tf.reduce_mean(logp)), loss)
 
     def _log_probability(self, rows: Any, segment: Any, action: Any) -> Any:
         """(D,) of the actions. `action`: the picked row (RLScheduler), or whether it was rejected."""
@@ -119,7 +119,7 @@ class PeerPPO:
         count, number = tf.TensorSpec((None,), tf.int32), tf.TensorSpec((None,), tf.float32)
         clip = self.settings.clip
 
-        @tf.function(input_signature=(rows, count, count, count))  # type: ignore[untyped-decorator]  # TensorFlow ships no types
+        @tf.function(input_signature=(rows, count, count, count))  # type: ignore[untyped-decorator]
         def look(rows: Any, segment: Any, slot: Any, action: Any) -> Any:
             return self._log_probability(rows, segment, action), self._values(rows, segment, slot)
 

@@ -87,7 +87,9 @@ def test_ppo_gives_the_picks_the_probability_that_the_compiled_episode_drew_them
         played = episode(case_of(busy_jobs(), estimates="noisy:1")).run(
             Network.from_actor(actor), temperature=0.05, heads=4, seed=1, record=True
         )
-        steps = sampling._some(played, np.zeros(len(played)), np.zeros(len(played)), 10_000, np.random.default_rng(0))
+        steps = sampling._kept_steps(
+            played, np.zeros(len(played)), np.zeros(len(played)), 10_000, np.random.default_rng(0)
+        )
         ppo = PPO(PPOSettings(temperature=0.05, heads=4), actor, critic_weights(np.random.default_rng(0)))
         ptr = np.concatenate(([0], np.cumsum(steps.count)))
         context = (np.add.reduceat(steps.state, ptr[:-1], axis=0) / steps.count[:, None]).astype(np.float32)
