@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Floats
+from rltuned.cluster.tables import Floats, Rows, Singles
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.case import Case
 from rltuned.learn.cost import FinishedJobs, Objective, cost
@@ -26,7 +26,7 @@ _LARGEST: Final = 1e6
 Shown = dict[str, npt.NDArray[Any]]
 
 
-class QueueEnv(gym.Env[Any, npt.NDArray[np.float32]]):
+class QueueEnv(gym.Env[Any, Singles]):
     """One window for each episode; `reset(options={"case": i})` chooses it, otherwise it is drawn.
 
     Observation: ``state`` (256, 8), ``critic`` (256, 5), ``mask`` (256,), of `rltuned.observe.observe`. Action: (256,)
@@ -79,7 +79,7 @@ class QueueEnv(gym.Env[Any, npt.NDArray[np.float32]]):
         self._difference = 0.0  # before the first decision both are alike
         return _shown(self._seen), {"time": self._simulation.now, "case": chosen}
 
-    def step(self, action: npt.NDArray[np.float32]) -> tuple[Shown, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Singles) -> tuple[Shown, float, bool, bool, dict[str, Any]]:
         """Rank the queue and go on to the next refresh. See `gymnasium.Env.step`."""
         simulation, seen = self._simulation, self._seen
         if simulation is None:
@@ -120,7 +120,7 @@ class QueueEnv(gym.Env[Any, npt.NDArray[np.float32]]):
         mine = FinishedJobs(submit[rows], start, start + held)
         return float((cost(self._objective, mine, self._rule).until(now) - theirs.until(now))[0])
 
-    def _rows(self, start: Floats) -> npt.NDArray[np.intp]:
+    def _rows(self, start: Floats) -> Rows:
         """The jobs that can run on this cluster: the base rule ran them all."""
         rejected = list(self._case.asked.rejected)
         return np.setdiff1d(np.arange(len(start)), rejected)

@@ -13,9 +13,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from rltuned.cluster.tables import Floats
+from rltuned.cluster.tables import Floats, Singles
 from rltuned.evaluate.bootstrap import Comparison, compare, counts
 from rltuned.evaluate.case import Case, cases
 from rltuned.evaluate.windows import Split, draw
@@ -80,7 +79,7 @@ class Headroom:
         return asdict(self)
 
 
-def variants(rule: str, coefficients: npt.NDArray[np.float32]) -> tuple[Variant, ...]:
+def variants(rule: str, coefficients: Singles) -> tuple[Variant, ...]:
     """What is compared; the first is the reference."""
     knowing = {RUN_TIME: coefficients}
     reference = rule_alone(rule, knowing)

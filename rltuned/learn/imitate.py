@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from rltuned.cluster.tables import Floats
+from rltuned.cluster.tables import Floats, Ints, Singles
 from rltuned.learn.pairwise import PairwiseSettings, fit
 from rltuned.learn.queues import UNSEEN, QueueSettings, generate
-from rltuned.learn.ragged import Singles
 from rltuned.observe import Observation, observe
 from rltuned.policy.actor import Actor, Architecture, initial_weights, rule_level
 from rltuned.policy.files import save
@@ -77,7 +75,7 @@ class ImitateResult:
     """On states of another parametrisation (`queues.UNSEEN`)."""
     network_alone: Agreement | None
     """As `unseen`, of the network without the rule that it corrects; None where there is no such rule."""
-    golden_state: npt.NDArray[np.float32]
+    golden_state: Singles
     golden_base: Floats | None
     loss: float
     """Mean of the last hundred steps."""
@@ -203,7 +201,7 @@ def _fit(
     mean, scale = state.mean(axis=0), np.maximum(state.std(axis=0), np.float32(1e-3))
     begun = Actor(settings.name, settings.architecture, initial_weights(settings.architecture, mean, scale, rng))
 
-    def pairs(rows: npt.NDArray[np.int64]) -> tuple[Singles, Singles]:
+    def pairs(rows: Ints) -> tuple[Singles, Singles]:
         sooner = np.sign(place[rows[:, 1]] - place[rows[:, 0]])
         return sooner, np.abs(sooner)
 
@@ -213,7 +211,7 @@ def _fit(
     return _rescaled(fitted, state), loss
 
 
-def _rescaled(actor: Actor, state: npt.NDArray[np.float32]) -> Actor:
+def _rescaled(actor: Actor, state: Singles) -> Actor:
     """The same order from scores of mean 0 and standard deviation 1.
 
     The pairwise loss lets scores grow without end. Large scores lose digits in float32, and reinforcement learning

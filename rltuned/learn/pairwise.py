@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from rltuned.learn.ragged import Counts, Singles, begins, contexts
+from rltuned.cluster.tables import Ints, Singles
+from rltuned.learn.ragged import begins, contexts
 from rltuned.policy.actor import Actor
 from rltuned.workers.progress import Progress
 
-Pairs = Callable[[npt.NDArray[np.int64]], tuple[Singles, Singles]]
+Pairs = Callable[[Ints], tuple[Singles, Singles]]
 """(B, 2) rows to (B,) which of each pair should go first (1: the first, −1: the other, 0: a tie), and (B,) its
 weight."""
 
@@ -35,7 +35,7 @@ class PairwiseSettings:
 
 def fit(
     actor: Actor,
-    queues: tuple[Singles, Singles, Counts],
+    queues: tuple[Singles, Singles, Ints],
     pairs: Pairs,
     settings: PairwiseSettings,
     rng: np.random.Generator,

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rltuned.cluster.tables import Ints, Rows, Singles
 from rltuned.learn.plackett_luce import batch_log_probability
 from rltuned.learn.ragged import begins, contexts, flat_rows
 from rltuned.learn.sampling import Steps
@@ -161,9 +162,7 @@ class PPO:
         value_loss = float(np.mean(value_losses)) if value_losses else 0.0
         return IterationStats(float(loss), float(divergence), float(entropy), float(clipped), begun, value_loss)
 
-    def _batch(
-        self, steps: Steps, ptr: npt.NDArray[np.int64], context: npt.NDArray[np.float32], part: npt.NDArray[np.intp]
-    ) -> tuple[Any, ...]:
+    def _batch(self, steps: Steps, ptr: Ints, context: Singles, part: Rows) -> tuple[Any, ...]:
         """Some decisions as tensors: rows, mean of their queue, level, queue of each row, picks as rows, queues."""
         rows = flat_rows(ptr, part)
         count = steps.count[part]
@@ -212,7 +211,7 @@ class PPO:
         return loss
 
 
-def _parts(order: npt.NDArray[np.intp], size: int) -> Sequence[npt.NDArray[np.intp]]:
+def _parts(order: Rows, size: int) -> Sequence[Rows]:
     """Minibatches of nearly equal size."""
     return np.array_split(order, max(1, round(len(order) / size)))
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Floats
+from rltuned.cluster.tables import Floats, Ints, Rows, Singles
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.policies import rule_ranker
 from rltuned.learn.advantages import critic_values, gae, leave_one_out, rewards
 from rltuned.learn.cost import FinishedJobs, Objective, cost
-from rltuned.learn.ragged import Counts, Singles, flat_rows
+from rltuned.learn.ragged import flat_rows
 from rltuned.policy.actor import Actor, Weights
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.episodes import Episode, Network, Trajectory
@@ -69,7 +69,7 @@ class Steps:
     state: Singles
     critic: Singles
     base: Singles
-    count: Counts
+    count: Ints
     """(S,) rows of each."""
     picks: npt.NDArray[np.int32]
     """(S, heads)"""
@@ -150,9 +150,7 @@ def _kept_steps(
     )
 
 
-def _draw_steps(
-    trajectory: Trajectory, most: int, rng: np.random.Generator
-) -> tuple[Counts, npt.NDArray[np.intp], Counts]:
+def _draw_steps(trajectory: Trajectory, most: int, rng: np.random.Generator) -> tuple[Ints, Rows, Ints]:
     """Of steps with two jobs or more, at most so many: rows of each, the steps, and their rows one behind the other."""
     count = np.diff(trajectory.ptr)
     steps = np.flatnonzero(count > 1)
@@ -200,7 +198,7 @@ class RecordedQueues:
 
     state: Singles
     base: Singles
-    count: Counts
+    count: Ints
     area: Floats
     """(R,) true GPU-seconds."""
 

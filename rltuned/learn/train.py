@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rltuned.cluster.tables import Floats, Singles
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.case import Case
 from rltuned.learn.advantages import critic_weights
 from rltuned.learn.curriculum import Site, candidate, validation_windows
 from rltuned.learn.ppo import PPO, deterministic, tensorboard
-from rltuned.learn.ragged import Singles
 from rltuned.learn.run_directory import RunDirectory, draw_curves
 from rltuned.learn.sampling import (
     MeasureTask,
@@ -351,7 +351,7 @@ def _digests(sites: Sequence[Site]) -> dict[str, str]:
     return found
 
 
-def _golden(run: _Training, actor: Actor) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64] | None]:
+def _golden(run: _Training, actor: Actor) -> tuple[Singles, Floats | None]:
     """A queue of some training window, for the manifest's golden vector."""
     plain = run.rule_alone({name: actor.weights[name] for name in EXTRAS if name in actor.weights})
     for index in run.headroom:

@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from rltuned.cluster.tables import Floats
+from rltuned.cluster.tables import Floats, Ints, Singles
 from rltuned.evaluate.case import Case
 from rltuned.learn.pairwise import PairwiseSettings, fit
-from rltuned.learn.ragged import Singles
 from rltuned.learn.sampling import RecordedQueues
 from rltuned.observe import RUN_TIME_HORIZON
 from rltuned.observe.sampling import STATE_COLUMNS
@@ -42,7 +40,7 @@ class WarmSettings:
     """How much a wrong pair weighs: ((a − b) / (a + b)) to this power; 0: all pairs alike."""
 
 
-def run_time_coefficients(cases: Sequence[Case]) -> npt.NDArray[np.float32]:
+def run_time_coefficients(cases: Sequence[Case]) -> Singles:
     """(3,) c of ln T = c0 + c1 ln r + c2 ln L by least squares over the jobs whose estimate is below their limit.
 
     (0, 1, 0), the estimate itself, where these are too few to say, and the limit counts as one of 30 days at most.
@@ -58,7 +56,7 @@ def run_time_coefficients(cases: Sequence[Case]) -> npt.NDArray[np.float32]:
     return np.asarray(found, dtype=np.float32)
 
 
-def rule_alone(rule: str, extras: Mapping[str, npt.NDArray[np.float32]]) -> Actor:
+def rule_alone(rule: str, extras: Mapping[str, Singles]) -> Actor:
     """An actor whose network corrects nothing: one of `CORRECTED`, with these tensors of `EXTRAS`."""
     columns = len(STATE_COLUMNS)
     nothing = {"layer0.kernel": np.zeros((columns, 1), dtype=np.float32), "layer0.bias": np.zeros(1, dtype=np.float32)}
@@ -108,7 +106,7 @@ def warm_start(
     )
     how = PairwiseSettings(settings.steps, settings.batch, settings.learning_rate, _SHARPNESS)
 
-    def pairs(rows: npt.NDArray[np.int64]) -> tuple[Singles, Singles]:
+    def pairs(rows: Ints) -> tuple[Singles, Singles]:
         return _regret(area[rows], settings.regret)
 
     return fit(actor, (state, base, count), pairs, how, rng, progress, "warm start")

@@ -9,17 +9,7 @@ import numpy.typing as npt
 
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import (
-    Bools,
-    Category,
-    Codes,
-    Floats,
-    Ints,
-    JobState,
-    JobTable,
-    NodeTable,
-    Snapshot,
-)
+from rltuned.cluster.tables import Bools, Category, Codes, Floats, Ints, JobState, JobTable, NodeTable, Rows, Snapshot
 from rltuned.observe import Observation, observe
 from rltuned.policy.base import QueueView
 from rltuned.simulate import kernel as k
@@ -27,8 +17,6 @@ from rltuned.simulate.requests import Requests
 from rltuned.simulate.stepping import checked_requests, idle_cluster
 from rltuned.simulate.values import Estimates, JobFate, SimulationResult, SimulationSettings
 from rltuned.workload.jobs import Workload
-
-Rows = npt.NDArray[np.intp]
 
 RELEASE: Final = (24, 11)
 """The Slurm release that a snapshot is of."""
@@ -215,9 +203,9 @@ class Simulation:
         return ended
 
     @property
-    def free(self) -> npt.NDArray[np.int64]:
+    def free(self) -> Ints:
         """(M, 4) GPUs, CPUs, MiB of memory, MiB of disk that are free; a view, not to be written."""
-        free: npt.NDArray[np.int64] = self._state.amount[k.NOW_FREE]
+        free: Ints = self._state.amount[k.NOW_FREE]
         return free
 
     @property

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.shape import ClusterShape, parse_shape
-from rltuned.cluster.tables import Bools, Codes, Floats
+from rltuned.cluster.tables import Bools, Codes, Floats, Ints, Singles
 from rltuned.errors import RltunedError
 from rltuned.observe.sampling import CRITIC_COLUMNS, STATE_COLUMNS
 from rltuned.observe.supply import MOST_GPUS, MOST_MIB
@@ -26,8 +26,6 @@ from rltuned.simulate.requests import Requests
 from rltuned.simulate.stepping import checked_requests, idle_cluster
 from rltuned.simulate.values import Estimates, JobFate, SimulationSettings
 from rltuned.workload.jobs import Source, Workload, workload
-
-Singles = npt.NDArray[np.float32]
 
 _FIRST_STEPS: Final = 64
 _FIRST_ROWS: Final = 4096
@@ -100,7 +98,7 @@ class Trajectory:
     What is not recorded is empty: S = R = 0.
     """
 
-    ptr: npt.NDArray[np.int64]
+    ptr: Ints
     """(S+1,) rows of step s: ptr[s] to ptr[s+1]; in the order of `observe`."""
     state: Singles
     """(R, 8) `STATE_COLUMNS`."""
@@ -252,7 +250,7 @@ def _facts(
     estimates: Estimates,
     asked: Requests,
     view: QueueView,
-    tier: npt.NDArray[np.int64],
+    tier: Ints,
 ) -> e.Facts:
     """What `observe.features` and `observe.sample` make of the jobs alone."""
     n, usable = len(jobs), shape.nodes.usable
@@ -294,7 +292,7 @@ def _facts(
     )
 
 
-def _kinds(shape: ClusterShape, jobs: Workload, asked: Requests) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+def _kinds(shape: ClusterShape, jobs: Workload, asked: Requests) -> tuple[npt.NDArray[Any], Ints]:
     """(U,) `episode_kernel.KIND`: distinct requests as `observe.num_ways` reads them, and (N,) which each job has."""
     exclusive = np.array([partition.oversubscribe.value == "EXCLUSIVE" for partition in shape.partitions])
     # The columns of `JobTable` that `Simulation.snapshot` makes of a request.

@@ -1,13 +1,10 @@
 """Priorities of a simulated queue by slurmctld's priority/multifactor: `rltuned.policy.multifactor`, and the usage."""
 
 import numpy as np
-import numpy.typing as npt
 
-from rltuned.cluster.tables import Floats, Ints
+from rltuned.cluster.tables import Floats, Ints, Rows
 from rltuned.policy.multifactor import USUAL, Machine, PendingJobs, Usage, Weights, associations_of_jobs, parts
 from rltuned.simulate.engine import Simulation
-
-Rows = npt.NDArray[np.intp]
 
 
 class MultifactorPriorities:

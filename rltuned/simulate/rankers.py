@@ -3,12 +3,11 @@
 from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 
 from rltuned.cluster.changes import Field
 from rltuned.cluster.hostlist import expand
 from rltuned.cluster.shape import parse_shape
-from rltuned.cluster.tables import Floats
+from rltuned.cluster.tables import Floats, Rows
 from rltuned.config import Config, PlacementApply
 from rltuned.decide import plan
 from rltuned.decide.predictions import EndedJobs
@@ -36,7 +35,7 @@ class RuleRanker:
         """The rule's keys of all jobs, when they do not depend on the moment."""
         return None if self.rule.ages else self.rule.key(simulation.view(np.arange(len(simulation.jobs))))
 
-    def keys(self, simulation: Simulation, rows: npt.NDArray[np.intp]) -> Floats:
+    def keys(self, simulation: Simulation, rows: Rows) -> Floats:
         """The rule's keys now."""
         return self.rule.key(simulation.view(rows))
 
@@ -54,7 +53,7 @@ class PlanRanker:
         """None: there is a new plan at each refresh."""
         return None
 
-    def keys(self, simulation: Simulation, rows: npt.NDArray[np.intp]) -> Floats:
+    def keys(self, simulation: Simulation, rows: Rows) -> Floats:
         """Place of each job in the planned queue. Jobs that the plan leaves alone follow behind, in Slurm's order."""
         snapshot = simulation.snapshot()
         running = len(snapshot.jobs) - len(rows)

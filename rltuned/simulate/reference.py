@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Floats, concatenate_nodes
+from rltuned.cluster.tables import Floats, Rows, concatenate_nodes
 from rltuned.policy.base import QueueView
 from rltuned.simulate.requests import CPU, GPU, MEM, TMP, requests
 from rltuned.simulate.values import Backfill, Estimates, Fit, JobFate, SimulationResult, SimulationSettings
@@ -43,17 +42,17 @@ class Ranker(Protocol):
     def at_once(self) -> bool:
         """Whether a job is ranked when it is submitted, not at the next refresh."""
 
-    def keys(self, simulation: Any, rows: npt.NDArray[np.intp], /) -> Floats:
+    def keys(self, simulation: Any, rows: Rows, /) -> Floats:
         """(n,) smaller first. It is given a `Reference`, which has what plain rules look at."""
 
 
 class Predictor(Protocol):
     """As `engine.Predictor`."""
 
-    def ended(self, rows: npt.NDArray[np.intp], run_times: Floats, /) -> None:
+    def ended(self, rows: Rows, run_times: Floats, /) -> None:
         """These jobs have ended since the last call."""
 
-    def predict(self, rows: npt.NDArray[np.intp], /) -> Floats:
+    def predict(self, rows: Rows, /) -> Floats:
         """(n,) r of new jobs."""
 
 
@@ -364,7 +363,7 @@ class Reference:
             limit = self.estimates.time_limit[fresh]
             self.estimates.run_time[fresh] = np.clip(predictor.predict(fresh), 1.0, limit)
 
-    def view(self, rows: npt.NDArray[np.intp]) -> QueueView:
+    def view(self, rows: Rows) -> QueueView:
         """These jobs as a plain rule sees them."""
         submit = self.jobs.submit_time[rows]
         return QueueView(

@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Bools, Floats, Ints, JobTable
+from rltuned.cluster.tables import Bools, Floats, Ints, JobTable, Rows
 from rltuned.decide.rollout import MoveTo, RecentJobs
 from rltuned.simulate import kernel as k
-from rltuned.simulate.initial_state import Rows, heap_by_end, set_time_left
+from rltuned.simulate.initial_state import heap_by_end, set_time_left
 from rltuned.simulate.stepping import Stepper
 from rltuned.simulate.values import SimulationSettings, bounded_slowdown
 from rltuned.workload.estimates import uniform

@@ -27,16 +27,7 @@ from rltuned.cluster.changes import Change, Field, JobStatus, Outcome, OverSubsc
 from rltuned.cluster.ended import EndedJob, Past
 from rltuned.cluster.hostlist import expand
 from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import (
-    Bools,
-    Category,
-    Floats,
-    Health,
-    Ints,
-    JobState,
-    JobTable,
-    Snapshot,
-)
+from rltuned.cluster.tables import Bools, Category, Floats, Health, Ints, JobState, JobTable, Rows, Snapshot
 from rltuned.errors import RltunedError, SlurmDeniedError, SlurmError, SlurmParseError
 from rltuned.policy.multifactor import USUAL, Weights
 from rltuned.simulate.engine import Simulation, request_columns
@@ -46,8 +37,6 @@ from rltuned.simulate.values import Estimates, JobFate, SimulationSettings
 from rltuned.slurm.port import ClusterFacts, Privilege
 from rltuned.slurm.writer import update_word
 from rltuned.workload.jobs import Workload
-
-Rows = npt.NDArray[np.intp]
 
 NO_PRIORITY: Final = -1
 """Stands for "no explicit priority"."""

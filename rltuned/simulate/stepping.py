@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Bools, Floats, Ints, Partition
+from rltuned.cluster.tables import Bools, Floats, Ints, Partition, Rows
 from rltuned.errors import RltunedError
 from rltuned.simulate import kernel as k
 from rltuned.simulate.requests import Requests, requests
@@ -52,7 +52,7 @@ class Stepper:
         """A running job ends now. Its end stays in the heap."""
         k.finish(self.state, self.setup, job)
 
-    def order(self, rows: npt.NDArray[np.intp], keys: Floats) -> bool:
+    def order(self, rows: Rows, keys: Floats) -> bool:
         """Give some pending jobs new keys, smaller first. Returns whether that changes the order of the queue."""
         s, n = self.state, int(self.state.counts[k.QUEUED])
         s.jobs["key"][rows] = keys
@@ -115,7 +115,7 @@ def idle_cluster(
 
 
 def _job_records(
-    jobs: Workload, estimates: Estimates, asked: Requests, shape: ClusterShape, slot: npt.NDArray[np.int64]
+    jobs: Workload, estimates: Estimates, asked: Requests, shape: ClusterShape, slot: Ints
 ) -> npt.NDArray[Any]:
     partition = np.maximum(asked.partition, 0)
     tiers = np.array([p.priority_tier for p in shape.partitions], dtype=np.int64)

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from rltuned.cluster.tables import Floats
+from rltuned.cluster.tables import Floats, Ints, Rows, Singles
 from rltuned.evaluate.case import Case
 from rltuned.learn.plackett_luce import draw_one
 from rltuned.observe import FEATURES
@@ -23,7 +22,6 @@ from rltuned.policy.schedinspector import INTERVAL, MAX_REJECTIONS, SchedInspect
 from rltuned.simulate import Ranker, RuleRanker, Simulation
 
 Peer = RLScheduler | SchedInspector
-Rows = npt.NDArray[np.intp]
 
 HOUR: Final = 3600.0
 
@@ -47,11 +45,11 @@ class PeerEpisode:
     SchedInspector: one row, the picked job's, and the action is 1 for a rejection.
     """
 
-    rows: npt.NDArray[np.float32]
+    rows: Singles
     """(R, inputs) of all decisions, one behind the other."""
-    ptr: npt.NDArray[np.int64]
+    ptr: Ints
     """(D+1,) where each decision's rows begin."""
-    action: npt.NDArray[np.int64]
+    action: Ints
     """(D,)"""
     reward: float
     """After the last decision; the others have none."""
@@ -62,7 +60,7 @@ class PeerEpisode:
 class Exploring(Ranker, Protocol):
     """A ranker that records its decisions."""
 
-    rows: list[npt.NDArray[np.float32]]
+    rows: list[Singles]
     """Of each decision."""
     actions: list[int]
 
@@ -80,7 +78,7 @@ class Picking:
     at_once = False
 
     def __init__(self, policy: RLScheduler, rng: np.random.Generator) -> None:
-        self.policy, self.rows, self.actions = policy, list[npt.NDArray[np.float32]](), list[int]()
+        self.policy, self.rows, self.actions = policy, list[Singles](), list[int]()
         self._rng = rng
         self._waiting = -1
         """The job that was picked and had to wait, as a row of the workload; −1: none."""
@@ -114,7 +112,7 @@ class Picking:
         self._place = total + np.arange(total, dtype=np.float64)
         self._place[jobs[np.lexsort((-outputs, first))]] = np.arange(len(jobs))
 
-    def _pick(self, inputs: npt.NDArray[np.float32], outputs: Floats, gpus: Floats, free: float) -> tuple[Rows, bool]:
+    def _pick(self, inputs: Singles, outputs: Floats, gpus: Floats, free: float) -> tuple[Rows, bool]:
         """Jobs in the order in which they are picked, and whether the last of them can start."""
         left, picked, started = np.arange(len(outputs)), list[int](), True
         while len(left) and started:
@@ -139,7 +137,7 @@ class Inspecting:
     at_once = False
 
     def __init__(self, policy: SchedInspector, rng: np.random.Generator) -> None:
-        self.policy, self.rows, self.actions = policy, list[npt.NDArray[np.float32]](), list[int]()
+        self.policy, self.rows, self.actions = policy, list[Singles](), list[int]()
         self._rng = rng
 
     def fixed(self, simulation: Simulation) -> Floats | None:  # noqa: ARG002 - of the protocol

@@ -11,10 +11,9 @@ from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
-from rltuned.cluster.tables import Floats
+from rltuned.cluster.tables import Floats, Singles
 from rltuned.learn import network
 from rltuned.learn.advantages import gae
 from rltuned.learn.peers.episodes import Peer, PeerEpisode, joined
@@ -39,7 +38,7 @@ class EpochStats:
     """After the last value step."""
 
 
-def glorot(shape: tuple[int, ...], rng: np.random.Generator) -> npt.NDArray[np.float32]:
+def glorot(shape: tuple[int, ...], rng: np.random.Generator) -> Singles:
     """A kernel drawn as tf.layers.dense does by default (Glorot and Bengio 2010, uniform)."""
     limit = np.sqrt(6.0 / (shape[0] + shape[1]))
     return rng.uniform(-limit, limit, size=shape).astype(np.float32)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from rltuned.cluster.shape import ClusterShape
+from rltuned.cluster.tables import Singles
 from rltuned.errors import ConfigError, RltunedError
 from rltuned.evaluate.case import Case, cases
 from rltuned.evaluate.policies import plan_config
@@ -63,7 +63,7 @@ class PeerResult:
     settings: PeerSettings
     curve: tuple[Epoch, ...]
     interrupted: bool
-    golden: npt.NDArray[np.float32]
+    golden: Singles
     """(k, inputs) rows that the network saw."""
     validation: dict[str, float] = field(default_factory=dict)
     """Mean of the metric over the validation windows: of the peer, of itself untrained, and of plain rules."""
