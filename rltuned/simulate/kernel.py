@@ -119,7 +119,7 @@ COUNTS: Final = 8
 
 JOB: Final = np.dtype(
     [
-        # As it was submitted.
+        # As submitted.
         ("submit", "f8"),
         ("run", "f8"),  # seconds of work
         ("limit", "f8"),
@@ -132,7 +132,7 @@ JOB: Final = np.dtype(
         ("tier", "i8"),
         ("alone", "i8"),  # SHARED, ISOLATED or WHOLE
         ("slot", "i8"),  # where its allocation begins in `given_node` and `given`
-        # As it fares.
+        # What has become of it.
         ("key", "f8"),  # infinite while no refresh has seen the job
         ("start", "f8"),
         ("end", "f8"),
@@ -149,9 +149,9 @@ JOB: Final = np.dtype(
 NODE: Final = np.dtype(
     [
         ("usable", "?"),
-        ("kept", "?"),  # kept from the job that is being looked at
+        ("kept", "?"),  # not for the job that is being looked at
         ("shadow", "f8"),  # when the first reservation on it begins
-        # Room to work in: chosen nodes, candidates.
+        # Working memory: chosen nodes, candidates.
         ("pick_node", "i8"),
         ("candidate", "i8"),
         ("candidate_units", "i8"),
@@ -165,33 +165,38 @@ END: Final = np.dtype([("time", "f8"), ("job", "i8")])
 
 
 class State(NamedTuple):
-    """All of a simulation. J jobs in order of submission, M nodes, P partitions, L pools."""
+    """Everything that changes in a simulation. J jobs in order of submission, M nodes, P partitions, L pools."""
 
     jobs: Array
     """(J,) `JOB`."""
     need: Array
     """(J, 4) per node, or in all (disk always per node)."""
     given_node: Array
+    """(slots,) nodes that each job has got, from its `slot` on."""
     given: Array
-    """(slots, 4)"""
+    """(slots, 4) what it has got of them."""
     queue: Array
+    """(J,) pending jobs in their order; the first `counts[QUEUED]` count."""
     fresh: Array
+    """(J,) working memory: jobs that no refresh has seen."""
     heap: Array
     """(J,) `END`: running jobs by their end."""
     holding: Array
-    """Running jobs by `ends_by`."""
+    """(J,) running jobs by `ends_by`."""
     nodes: Array
     """(M,) `NODE`."""
     amount: Array
     """(5, M, 4)"""
     jobs_on: Array
-    """(2, M)"""
+    """(2, M) number of jobs on the node."""
     closed: Array
-    """(2, M) an isolated job is on the node."""
+    """(2, M) a job that does not share is on the node."""
     pick: Array
-    """(M, 4) of each chosen node."""
+    """(M, 4) what is taken of each chosen node."""
     tally: Array
+    """Working memory: how many candidates have so many units."""
     pool_ptr: Array
+    """(L+1,) where the nodes of each pool begin in `pool_nodes`; likewise of partitions."""
     pool_nodes: Array
     part_ptr: Array
     part_nodes: Array
@@ -202,12 +207,12 @@ class State(NamedTuple):
     shadow_range: Floats
     """(L, 2) earliest and latest start of the reservations on a pool's nodes."""
     blocked: Array
-    """(P,)"""
+    """(P,) a job of the partition could not start in this pass."""
     clock: Floats
     counts: Array
     # Backfill.SLURM only.
     plan_start: Floats
-    """(M, jobs that a pass looks at)"""
+    """(M, jobs that a pass looks at) of each node's plans; `plan_end` likewise."""
     plan_end: Floats
 
 
