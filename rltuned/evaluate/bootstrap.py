@@ -1,11 +1,11 @@
-"""How sure a difference between two policies is: the paired bootstrap over windows (Efron and Tibshirani 1993, ch. 13)."""
+"""How sure a difference between two policies is: paired bootstrap over windows (Efron and Tibshirani 1993, ch. 13)."""
 
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from rltuned.cluster.tables import Floats
+from rltuned.cluster.tables import Bools, Floats
 
 RESAMPLES: Final = 10_000
 LEVEL: Final = 0.95
@@ -50,7 +50,7 @@ def compare(values: Floats, drawn: Floats, level: float = LEVEL) -> list[list[Co
     return [[_pair(filled, finite, drawn, sums, a, b, level) for b in range(len(values))] for a in range(len(values))]
 
 
-def _pair(filled: Floats, finite: np.ndarray, drawn: Floats, sums: Floats, a: int, b: int, level: float) -> Comparison:
+def _pair(filled: Floats, finite: Bools, drawn: Floats, sums: Floats, a: int, b: int, level: float) -> Comparison:
     both = finite[a] & finite[b]
     windows = int(both.sum())
     if windows == len(both):

@@ -28,8 +28,8 @@ MINUTE: Final = 60.0
 GROUP: Final = 30.0
 """Seconds; sched/backfill's groups of ends begin at multiples of it."""
 DRAWS: Final = 8
-"""Simulations of one replay, of which the means are compared. Which job slips past which is decided by milliseconds: two replays of the
-same jobs on the same cluster differ by one to three per cent in a class."""
+"""Simulations of one replay, of which the means are compared. Milliseconds decide which job starts before which: two
+replays of the same jobs on the same cluster differ by one to three per cent in a class."""
 LATE: Final = 0.02
 """Seconds by which submissions are drawn later, at most."""
 DRIFT: Final = 0.1
@@ -151,7 +151,7 @@ class FixedRanker:
 
 
 def compare(replay: Mapping[str, Any], model: Policy | None = None) -> Fidelity:
-    """The replay's jobs on the simulator: same cluster, times of submission, run times, limits, order and settings of Slurm.
+    """Simulate the replay's jobs: same cluster, submissions, run times, limits, order and settings of Slurm.
 
     The mean of `DRAWS` simulations that differ in milliseconds; equal input gives equal output.
 
@@ -228,7 +228,7 @@ def _ranker(real: Replayed, model: Policy | None) -> Ranker:
 
 
 def slurm_settings(real: Replayed) -> SimulationSettings:
-    """The settings of the simulated Slurm for a replay: its SchedulerParameters, its passes as they came, the daemon's interval.
+    """Settings of the simulated Slurm for a replay: SchedulerParameters, passes as measured, the daemon's interval.
 
     What SchedulerParameters does not say has slurm.conf(5)'s default.
     """

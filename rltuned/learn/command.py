@@ -1,4 +1,4 @@
-"""From the options of `rltuned train` to a training, and its result for people. TensorFlow is loaded by the training."""
+"""From the options of `rltuned train` to a training, and its result for people. Only the training loads TensorFlow."""
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -235,9 +235,7 @@ def could_start(s: k.State, f: Facts, kind: int) -> bool:
 
 @inner
 def sort_ends(s: k.State, f: Facts, w: Work) -> int:
-    """Sort the running jobs by their expected end (`observe.expected_ends`); they are nearly sorted already. Returns how
-    many.
-    """
+    """Sort the running jobs by expected end (`observe.expected_ends`); nearly sorted already. Returns how many."""
     now, n = s.clock[k.NOW], 0
     for at in range(w.running_count[0]):
         job = w.running[at]

@@ -377,6 +377,12 @@ def let_go(s: State, job: int) -> None:
 
 
 @inner
+def unit_of(s: State, job: int) -> int:
+    """What the job is counted in: GPUs, or CPUs where it asks for no GPU."""
+    return GPU if s.need[job, GPU] > 0 else CPU
+
+
+@inner
 def available(s: State, at_time: Index, node: int, dimension: int, until: float) -> int:
     """What a job can get of a node until its limit: if that is past a reservation, only what the reservation leaves."""
     amount = s.amount[at_time, node, dimension]
@@ -394,20 +400,31 @@ def open_to(s: State, job: int, node: int, at_time: Index, until: float) -> bool
 
 
 @inner
+def can_take(s: State, job: int, node: int, at_time: Index, until: float) -> bool:
+    """Whether the node takes the job and has what it needs of a node."""
+    if not open_to(s, job, node, at_time, until):
+        return False
+    for d in range(DIMENSIONS):
+        if available(s, at_time, node, d, until) < s.need[job, d]:
+            return False
+    return True
+
+
+@inner
+def pick_need(s: State, job: int, at: int) -> None:
+    """What the job takes of the node that is picked at this place: its need of a node, or the whole node."""
+    for d in range(DIMENSIONS):
+        s.pick[at, d] = s.amount[ROOM, s.nodes[at].pick_node, d] if s.jobs[job].alone == WHOLE else s.need[job, d]
+
+
+@inner
 def pick_one(s: State, job: int, at_time: Index, until: float, fit: int) -> int:
     """One node for a job that wants one; 1 when there is one, else 0. The choice is in `pick_node` and `pick`."""
-    unit = GPU if s.need[job, GPU] > 0 else CPU
+    unit = unit_of(s, job)
     chosen, chosen_units = -1, 0
     for at in range(s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]):
         node = s.pool_nodes[at]
-        if not open_to(s, job, node, at_time, until):
-            continue
-        fits = True
-        for d in range(DIMENSIONS):
-            if available(s, at_time, node, d, until) < s.need[job, d]:
-                fits = False
-                break
-        if not fits:
+        if not can_take(s, job, node, at_time, until):
             continue
         units = s.amount[at_time, node, unit]
         if chosen < 0 or (units < chosen_units if fit == BEST else units > chosen_units and fit == WORST):
@@ -417,8 +434,7 @@ def pick_one(s: State, job: int, at_time: Index, until: float, fit: int) -> int:
     if chosen < 0:
         return 0
     s.nodes[0].pick_node = chosen
-    for d in range(DIMENSIONS):
-        s.pick[0, d] = s.amount[ROOM, chosen, d] if s.jobs[job].alone == WHOLE else s.need[job, d]
+    pick_need(s, job, 0)
     return 1
 
 
@@ -469,18 +485,11 @@ def pick_from_runs(s: State, at_time: Index, found: int, wanted: int) -> None:
 def pick_several(s: State, job: int, at_time: Index, until: float, fit: int) -> int:
     """K nodes, each with the same need; k, or 0 when there are not so many."""
     wanted = s.jobs[job].least
-    unit = GPU if s.need[job, GPU] > 0 else CPU
+    unit = unit_of(s, job)
     found, largest = 0, 0
     for at in range(s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]):
         node = s.pool_nodes[at]
-        if not open_to(s, job, node, at_time, until):
-            continue
-        fits = True
-        for d in range(DIMENSIONS):
-            if available(s, at_time, node, d, until) < s.need[job, d]:
-                fits = False
-                break
-        if fits:
+        if can_take(s, job, node, at_time, until):
             s.nodes[found].candidate = node
             s.nodes[found].candidate_units = s.amount[at_time, node, unit]
             largest = max(largest, s.amount[at_time, node, unit])
@@ -509,8 +518,7 @@ def pick_several(s: State, job: int, at_time: Index, until: float, fit: int) -> 
             if picked == wanted:
                 break
     for at in range(wanted):
-        for d in range(DIMENSIONS):
-            s.pick[at, d] = s.amount[ROOM, s.nodes[at].pick_node, d] if s.jobs[job].alone == WHOLE else s.need[job, d]
+        pick_need(s, job, at)
     return wanted
 
 
@@ -523,7 +531,7 @@ def share(total: int, part: int, whole: int) -> int:
 @inner
 def pick_in_all(s: State, job: int, at_time: Index, until: float, fit: int) -> int:
     """As few nodes as possible that together have the units of a request in all; their number, or 0."""
-    unit = GPU if s.need[job, GPU] > 0 else CPU
+    unit = unit_of(s, job)
     total = s.need[job, unit]
     found, together = 0, 0
     for at in range(s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]):
@@ -554,8 +562,7 @@ def pick_in_all(s: State, job: int, at_time: Index, until: float, fit: int) -> i
                 able += 1
         if able > 0:
             pick_from_runs(s, at_time, able, 1)
-            for d in range(DIMENSIONS):
-                s.pick[0, d] = s.amount[ROOM, s.nodes[0].pick_node, d] if s.jobs[job].alone == WHOLE else s.need[job, d]
+            pick_need(s, job, 0)
             return 1
     picked, left = 0, total
     while left > 0:
@@ -849,7 +856,7 @@ def is_on(s: State, job: int) -> bool:
 @inner
 def start_over(s: State, job: int, mode: Index) -> int:
     """Set the resources from which `expected` goes on to what is free now. Returns the units that the pool has free."""
-    unit = GPU if s.need[job, GPU] > 0 else CPU
+    unit = unit_of(s, job)
     for node in range(len(s.nodes)):
         s.nodes[node].marked = False
         s.jobs_on[LATER_FREE, node] = s.jobs_on[NOW_FREE, node]
@@ -879,7 +886,7 @@ def expected(s: State, c: Setup, job: int, mode: Index) -> tuple[float, int]:
     now. Then it takes running jobs away in groups of near ends, and expects the job to start when the last of a group
     has ended. That a group may reach beyond its window is a defect of slurmctld itself (docs/simulator.md).
     """
-    unit = GPU if s.need[job, GPU] > 0 else CPU
+    unit = unit_of(s, job)
     wanted = s.need[job, unit] * (s.jobs[job].least if s.jobs[job].form == PER_NODE else 1)
     have = start_over(s, job, mode)
     easy = mode == EASY_BACKFILL

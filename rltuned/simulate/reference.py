@@ -15,6 +15,7 @@ from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Floats, Rows, concatenate_nodes
 from rltuned.policy.base import QueueView
+from rltuned.simulate.engine import Predictor
 from rltuned.simulate.requests import CPU, GPU, MEM, TMP, requests
 from rltuned.simulate.values import Backfill, Estimates, Fit, JobFate, SimulationResult, SimulationSettings
 from rltuned.workload.jobs import Workload
@@ -44,16 +45,6 @@ class Ranker(Protocol):
 
     def keys(self, simulation: Any, rows: Rows, /) -> Floats:
         """(n,) smaller first. It is given a `Reference`, which has what plain rules look at."""
-
-
-class Predictor(Protocol):
-    """As `engine.Predictor`."""
-
-    def ended(self, rows: Rows, run_times: Floats, /) -> None:
-        """These jobs have ended since the last call."""
-
-    def predict(self, rows: Rows, /) -> Floats:
-        """(n,) r of new jobs."""
 
 
 @dataclass(eq=False)

@@ -52,9 +52,9 @@ USER_HOLD: Final = 1
 ADMIN_HOLD: Final = 2
 BAD_CONSTRAINTS: Final = 3
 
-SHARE_DEFAULT: Final = 0
 SHARE_YES: Final = 1
 SHARE_NO: Final = 2
+"""0: the partition's default."""
 
 
 class _Overrides:
