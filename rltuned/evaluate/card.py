@@ -34,11 +34,11 @@ def card(info: ModelInfo, reports: Sequence[Mapping[str, Any]]) -> str:
         EvaluationError: a report is none, or is about another model or other weights.
     """
     learned = [_learned(info, report) for report in reports]
+    evaluations = _count(len(reports), "evaluation")
     lines = [
         f"# {info.name}",
         "",
-        f"Made by `rltuned model card {info.name}` from the manifest and {_count(len(reports), 'evaluation')}; "
-        "do not edit.",
+        f"Made by `rltuned model card {info.name}` from the manifest and {evaluations}; do not edit.",
         "docs/evaluation.md says what the numbers mean, docs/policy.md how to see what the model learned.",
         "",
         "## What it is",

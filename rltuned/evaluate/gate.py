@@ -385,8 +385,8 @@ def verdict(
             "rules_wait_of_slurm": _each(found.rules),
             "means": report["policies"],
             "intervals": f"paired bootstrap over windows that share no job, {RESAMPLES} resamples; the model against "
-            f"each plain policy at {LEVEL:.0%}, a rule against Slurm's own order at {LEVEL:.0%} for all rules together; "
-            f"guarded metrics at most {MOST_WORSE} of the best plain policy's",
+            f"each plain policy at {LEVEL:.0%}, a rule against Slurm's own order at {LEVEL:.0%} for all rules "
+            f"together; guarded metrics at most {MOST_WORSE} of the best plain policy's",
         },
     }
 
