@@ -18,10 +18,6 @@ Codes = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.intp]
-Singles = npt.NDArray[np.float32]
-Rows = npt.NDArray[np.intp]
-Singles = npt.NDArray[np.float32]
-Rows = npt.NDArray[np.intp]
 
 
 class JobState(enum.IntEnum):
