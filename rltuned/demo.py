@@ -59,7 +59,7 @@ from rltuned.decide.scope import Veto
 from rltuned.evaluate.metrics import measure
 from rltuned.placement import SolveOutcome
 from rltuned.policy import Policy
-from rltuned.simulate.people import habits
+from rltuned.simulate.people import draw_interventions
 from rltuned.simulate.slurm import Profile, SimulatedSlurm
 from rltuned.simulate.values import JobFate
 from rltuned.workload.estimates import EstimateKind, estimate, parse_estimates
@@ -231,9 +231,11 @@ class Demo:
         both = generate(settings.preset, settings.past + settings.jobs, self.shape, settings.seed, settings.load)
         self.jobs, past = split(both, settings.past, self.shape)
         known = self._estimates()
-        deeds, profile = habits(self.jobs, settings.seed), Profile(epoch=EPOCH)
-        self.steered = SimulatedSlurm(self.shape, self.jobs, known, deeds=deeds, profile=profile, past=past)
-        self.plain = SimulatedSlurm(self.shape, self.jobs, known, deeds=deeds, profile=profile)
+        interventions, profile = draw_interventions(self.jobs, settings.seed), Profile(epoch=EPOCH)
+        self.steered = SimulatedSlurm(
+            self.shape, self.jobs, known, interventions=interventions, profile=profile, past=past
+        )
+        self.plain = SimulatedSlurm(self.shape, self.jobs, known, interventions=interventions, profile=profile)
         self.config = self._config()
         self.policy = load_policy(self.config.policy)
         with ExitStack() as stack:  # closes what was opened if anything below fails

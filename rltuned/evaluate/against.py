@@ -59,13 +59,8 @@ def against(path: Path, model: str, revision: str) -> dict[str, Any]:
 
 
 def _waits(waits: Waits) -> dict[str, Any]:
-    comparable = waits.real > 0.0 or waits.simulated == 0.0
-    return {
-        "jobs": waits.jobs,
-        "real": waits.real,
-        "simulated": waits.simulated,
-        "difference": waits.difference if comparable else None,
-    }
+    shown = {"jobs": waits.jobs, "real": waits.real, "simulated": waits.simulated}
+    return {**shown, "difference": waits.difference if waits.real > 0.0 or waits.simulated == 0.0 else None}
 
 
 def _jobs(found: Fidelity) -> dict[str, list[float]]:

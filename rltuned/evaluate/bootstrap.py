@@ -1,11 +1,11 @@
-"""How sure a difference between two policies is: the paired bootstrap over windows (Efron and Tibshirani 1993, ch. 13)."""
+"""How sure a difference between two policies is: paired bootstrap over windows (Efron and Tibshirani 1993, ch. 13)."""
 
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from rltuned.cluster.tables import Floats
+from rltuned.cluster.tables import Bools, Floats
 
 RESAMPLES: Final = 10_000
 LEVEL: Final = 0.95
@@ -44,14 +44,14 @@ def compare(values: Floats, drawn: Floats, level: float = LEVEL) -> list[list[Co
     Returns:
         [a][b]: the mean of a over the mean of b, with the percentile interval.
     """
-    present = np.isfinite(values)
-    filled = np.where(present, values, 0.0)
+    finite = np.isfinite(values)
+    filled = np.where(finite, values, 0.0)
     sums = filled @ drawn.T  # (P, R)
-    return [[_pair(filled, present, drawn, sums, a, b, level) for b in range(len(values))] for a in range(len(values))]
+    return [[_pair(filled, finite, drawn, sums, a, b, level) for b in range(len(values))] for a in range(len(values))]
 
 
-def _pair(filled: Floats, present: np.ndarray, drawn: Floats, sums: Floats, a: int, b: int, level: float) -> Comparison:
-    both = present[a] & present[b]
+def _pair(filled: Floats, finite: Bools, drawn: Floats, sums: Floats, a: int, b: int, level: float) -> Comparison:
+    both = finite[a] & finite[b]
     windows = int(both.sum())
     if windows == len(both):
         above, below = sums[a], sums[b]

@@ -1,8 +1,8 @@
 """What a policy has learned, as pictures: its score of one job while one thing about it, or about the cluster, changes.
 
-The job waits among `QUEUED` others on a cluster of 16 nodes of 8 GPUs. Everything is generated, with a seed, and observed by the
-same function as in the daemon, so a curve is what the daemon would do and not what a formula says. docs/policy.md tells how to
-read the pictures.
+The job waits among `QUEUED` others on a cluster of 16 nodes of 8 GPUs. Everything is generated, with a seed, and
+observed by the same function as in the daemon, so a curve is what the daemon would do and not what a formula says.
+docs/policy.md says how to read the pictures.
 """
 
 from collections.abc import Callable, Sequence
@@ -57,7 +57,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a picture. Numbers are compared with their mean over the rest of the queue: ranks come of differences."""
+    """One line of a picture. Numbers are relative to their mean over the rest of the queue, for differences rank."""
 
     label: str
     score: Floats
@@ -170,7 +170,7 @@ PICTURES: Final = (
 
 
 def portrait(policy: Policy, seed: int = 7, pictures: Sequence[Picture] = PICTURES) -> tuple[Panel, ...]:
-    """The pictures of a policy as numbers. The same seed gives the same queue, so models can be laid beside each other."""
+    """The pictures of a policy as numbers. The same seed gives the same queue, so models can be compared."""
     return tuple(_panel(policy, seed, picture) for picture in pictures)
 
 
