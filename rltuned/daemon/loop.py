@@ -924,8 +924,8 @@ class Daemon:
         distance = abs(result.rank - result.base_rank)
         metrics.displacement.set(float(distance.mean()) if len(distance) else 0.0)
         metrics.set_vetoes({veto.value: len(rows) for veto, rows in result.scope.vetoed().items()})
-        if result.placement is not None:
-            metrics.placements.labels(result.placement.outcome.value).inc()
+        if result.front.placement is not None:
+            metrics.placements.labels(result.front.placement.outcome.value).inc()
 
     def _report(self, report: CycleReport, seconds: float) -> None:
         metrics, now = self.metrics, self.clock.time()

@@ -23,9 +23,9 @@ def record(plan: Plan) -> dict[str, Any]:
     seen = np.full(len(ids), -1, dtype=np.intp)
     seen[plan.window] = np.arange(len(plan.window))
     ways = {}
-    if plan.placement is not None:
-        rows = plan.placed_rows
-        for way in plan.placement.ways:
+    if plan.front.placement is not None:
+        rows = plan.front.rows
+        for way in plan.front.placement.ways:
             ways[str(jobs.job_id[rows[way.job]])] = {
                 "kind": way.kind.value,
                 "slot": way.slot,
@@ -40,7 +40,7 @@ def record(plan: Plan) -> dict[str, Any]:
         "authority": plan.config.decide.authority,
         "age_bound": plan.config.decide.age_bound,
         "classes": list(plan.classes.names),
-        "class_sizes": [len(members) for members in plan.classes.members()] if len(plan.rows) else [],
+        "class_sizes": [len(members) for members in plan.classes.members],
         "features": list(FEATURES),
         "columns": list(observation.columns),
         "jobs": {
@@ -69,7 +69,7 @@ def record(plan: Plan) -> dict[str, Any]:
         "rollout": _rollout(plan),
         "vetoed": {veto.value: jobs.job_id[rows].tolist() for veto, rows in plan.scope.vetoed().items()},
         "placement": {
-            "outcome": plan.placement.outcome.value if plan.placement is not None else "off",
+            "outcome": plan.front.placement.outcome.value if plan.front.placement is not None else "off",
             "apply": plan.config.placement.apply.value,
             "ways": ways,
         },

@@ -80,7 +80,7 @@ def test_nothing_is_written_where_the_partition_gives_it_no_effect(partition):
 )
 def test_only_a_job_that_waits_for_nothing_but_room_is_placed(reason, isolated):
     result = decided(clustered(hungry(reason=[reason])))
-    assert len(result.placed_rows) == isolated
+    assert len(result.front.rows) == isolated
     assert len(changes_of(result, Field.OVERSUBSCRIBE)) == isolated
     assert (
         len(changes_of(decided(clustered(hungry(reason=[reason])), PlacementApply.EXCLUDE_NODES), Field.EXC_NODES))

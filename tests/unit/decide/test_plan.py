@@ -373,7 +373,7 @@ def test_for_any_queue_the_order_is_the_policys_and_no_other_job_is_touched(seed
     untouched = {int(jobs.job_id[row]) for rows in result.scope.vetoed().values() for row in rows}
     assert untouched.isdisjoint({change.job_id for change in result.changes})
     scores = result.scores[np.argsort(result.window)]
-    for members in result.classes.members() if len(result.rows) else []:
+    for members in result.classes.members:
         assert (np.sort(result.target[members]) <= np.sort(result.base[members])).all()
         if (result.guards[members] & Guard.OUTSIDE).any():
             continue  # ties alone can hold a job back: between two of one priority an outside job may stand
