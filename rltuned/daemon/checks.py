@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from rltuned.cluster.changes import ApplyMode
 from rltuned.cluster.verdict import DAY
 from rltuned.config import Config, Stage
-from rltuned.daemon import files, record
+from rltuned.daemon import files
 from rltuned.daemon.budget import LEAST_BURST, SHARE, Budget
 from rltuned.daemon.clock import Clock, Moment
 from rltuned.daemon.files import give_all_to, user_name
@@ -326,17 +326,19 @@ def rollout(config: Config, now: float, find: Callable[[str], object] = find_spe
             return [Finding(Severity.ERROR, "rollout", cause, install)]
         cause = "no rollouts are made, which would shorten waits: Numba is not installed"
         return [Finding(Severity.NOTE, "rollout", cause, f"{install} (docs/rollout.md)")]
+    from rltuned.daemon import record  # noqa: PLC0415 - NumPy
+
     try:
         made = record.load(config.state.directory)
     except RltunedError:
         return []  # no cycle yet; `daemon` has its own finding
-    if now - made.get("time", 0.0) > max(STALE, 4 * config.cycle.interval):
+    if now - made.time > max(STALE, 4 * config.cycle.interval):
         return []
-    if trouble := made.get("rollout_trouble"):
+    if trouble := made.rollout_trouble:
         cause = f"no rollouts are made, and the policy's order stands: {trouble}"
         return [Finding(Severity.WARNING, "rollout", cause, rollout_remedy(trouble))]
-    if found := made.get("rollout"):
-        return [Finding(Severity.OK, "rollout", f"the last cycle made {found['rollouts']} rollouts")]
+    if made.rollout is not None:
+        return [Finding(Severity.OK, "rollout", f"the last cycle made {made.rollout.rollouts} rollouts")]
     return []
 
 

@@ -46,10 +46,11 @@ from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.notify import Notifier
 from rltuned.daemon.primacy import Primacy, own_names
 from rltuned.daemon.reconcile import Reconciled, Reconciler, orphans, view
-from rltuned.daemon.record import save, with_outcomes
+from rltuned.daemon.record import save
 from rltuned.daemon.restore import Leftover, hidden, raised_first, restore
 from rltuned.daemon.returns import Returns
 from rltuned.daemon.verdict import AUTO, Auto, Choice, Standing, auto, chosen, remedy
+from rltuned.decide.decision import OFF, DecisionRecord
 from rltuned.decide.plan import Plan, plan
 from rltuned.decide.record import record as record_of
 from rltuned.errors import (
@@ -424,32 +425,31 @@ class Daemon:
             stopped = not restored and bool(results) and all(item.outcome is Outcome.THROTTLED for item in results)
             acted = resumes or (not blocked and not shed and not self._alarms and not stopped)
         with self._phase("report"):
-            about = {
-                "stage": stage.value,
-                "policy_why": choice.why,
-                "rollout_trouble": self.rollout_trouble(),
-            }
+            record = record_of(
+                result,
+                stage=stage,
+                policy_why=choice.why,
+                rollout_trouble=self.rollout_trouble(),
+                results=results,
+            )
             trouble = ""
             # Without the lock, as in a dry run, the record of a daemon beside it is the one that counts.
             if (self.writer_factory is not None and not self._lost) or holder(self.config.state.directory) is None:
-                trouble = save(
-                    self.config.state.directory,
-                    with_outcomes(record_of(result) | about, results),
-                )
+                trouble = save(self.config.state.directory, record)
             if trouble:
                 self.log.warning("record.not_written", detail=trouble)
-            self._measure(result)
+            self._measure(record)
         tally = Counter(item.outcome for item in results)
         why = blocked or shed
         outcome = CycleOutcome.SHED if shed else CycleOutcome.DONE
         return CycleReport(
             outcome=CycleOutcome.FAILED if blocked else outcome,
             stage=stage,
-            sentence=_sentence(pending, result, stage, self.held_back, tally, why, restored),
+            sentence=_sentence(pending, record, self.held_back, tally, why, restored),
             pending=pending,
-            managed=len(result.rows),
-            moved=result.ranks_changed,
-            planned=len(result.changes),
+            managed=len(record.jobs),
+            moved=record.ranks_changed,
+            planned=len(record.changes),
             results=tuple(results),
             restored=restored,
             acted=acted,
@@ -917,15 +917,14 @@ class Daemon:
         state = self.config.state
         return [root for root in (state.directory, state.mirror) if root is not None]
 
-    def _measure(self, result: Plan) -> None:
+    def _measure(self, record: DecisionRecord) -> None:
         metrics = self.metrics
-        metrics.managed.set(len(result.rows))
-        metrics.moved.set(result.ranks_changed)
-        distance = abs(result.rank - result.base_rank)
-        metrics.displacement.set(float(distance.mean()) if len(distance) else 0.0)
-        metrics.set_vetoes({veto.value: len(rows) for veto, rows in result.scope.vetoed().items()})
-        if result.front.placement is not None:
-            metrics.placements.labels(result.front.placement.outcome.value).inc()
+        metrics.managed.set(len(record.jobs))
+        metrics.moved.set(record.ranks_changed)
+        metrics.displacement.set(record.displacement)
+        metrics.set_vetoes({veto.value: len(jobs) for veto, jobs in record.vetoed.items()})
+        if record.placement.outcome != OFF:
+            metrics.placements.labels(record.placement.outcome).inc()
 
     def _report(self, report: CycleReport, seconds: float) -> None:
         metrics, now = self.metrics, self.clock.time()
@@ -1063,19 +1062,18 @@ def _partition_shares(snapshot: Snapshot, changes: Sequence[Change]) -> dict[int
 
 def _sentence(
     pending: int,
-    result: Plan,
-    stage: Stage,
+    record: DecisionRecord,
     held_back: str,
     tally: Mapping[Outcome, int],
     why: str,
     restored: int,
 ) -> str:
     """What `cycle.done` says."""
-    head = f"{pending} pending, {len(result.rows)} managed, {result.ranks_changed} at another rank"
-    wanted = len(result.changes)
-    if stage not in WRITING:
+    head = f"{pending} pending, {len(record.jobs)} managed, {record.ranks_changed} at another rank"
+    wanted = len(record.changes)
+    if record.stage not in WRITING:
         reason = f" ({held_back})" if held_back else ""
-        tail = f"{wanted} changes not written: stage {stage}{reason}"
+        tail = f"{wanted} changes not written: stage {record.stage}{reason}"
     elif why:
         tail = f"{wanted} changes not written: {why}"
     elif not wanted and not tally:

@@ -14,17 +14,18 @@ the snapshot's, randomness there is none, and the same values give the same plan
 `front`     the placement of the front of the planned queue
 `changes`   what is written for all that, in which order; and what is given back instead
 
-`plan` puts it together with the observation, which comes before the rollouts. `record` keeps what was decided, and
-`explain` reads that: a typed answer to "why is this job at this rank?"
+`plan` puts it together with the observation, which comes before the rollouts. `decision` is the record of what was
+decided, which `record` makes of a plan. `explain` reads it: a typed answer to "why is this job at this rank?"
 
 What may be changed freely: the inside of each step. What must stay: a class takes no place from a job outside of it, at
 no moment of the writing; a vetoed job is never in a change, an old job is never moved back. No clock, no process, no
 Slurm, no TensorFlow in here.
 """
 
+from rltuned.decide.decision import DecisionRecord
 from rltuned.decide.explain import Explanation, Verdict, explain
 from rltuned.decide.plan import Plan, plan
 from rltuned.decide.record import record
 from rltuned.decide.scope import Veto
 
-__all__ = ["Explanation", "Plan", "Verdict", "Veto", "explain", "plan", "record"]
+__all__ = ["DecisionRecord", "Explanation", "Plan", "Verdict", "Veto", "explain", "plan", "record"]

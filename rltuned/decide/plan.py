@@ -85,11 +85,6 @@ class Plan:
         """Of the managed jobs."""
         return self.managed.classes
 
-    @property
-    def ranks_changed(self) -> int:
-        """Jobs whose planned rank is not Slurm's own."""
-        return int((self.rank != self.base_rank).sum())
-
     @cached_property
     def changes(self) -> tuple[Change, ...]:
         """Head of the queue first. Made when it is asked for: a simulation that only ranks never does."""
