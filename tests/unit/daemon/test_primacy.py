@@ -141,7 +141,7 @@ def test_both_write_for_no_moment_whatever_the_order_of_their_cycles(pair, tmp_p
     pair.up["ctl"] = False
     for houses in ((second,), (second, first), (first, second), (second,)):
         pair.ticks(*houses)
-        ours = [set(house.daemon._out(pair.reader().snapshot(0.0))) for house in (first, second)]
+        ours = [set(house.daemon.giving_back.out(pair.reader().snapshot(0.0))) for house in (first, second)]
         assert not ours[0] & ours[1]
     pair.ticks(second)
     assert turned(pair)
