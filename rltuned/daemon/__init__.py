@@ -5,7 +5,7 @@
 `claims`     what rltuned may call its own on a job: pure values, used by the three around it
 `reconcile`  the journal against the queue: gone jobs, unfinished writes, foreign changes
 `restore`    the way back: everything undone and verified, with or without a living daemon
-`giving_back`  of a living daemon: which jobs go back in this cycle, and when; `returns`: when the others are tried again
+`giving_back`  of a living daemon: which jobs go back in this cycle; `returns`: when what failed is tried again
 `journal`    write-ahead journal, two copies, checksummed
 `lock`       one writer per cluster
 `heartbeat`  the sign of life that the dead-man timer and `doctor` read
@@ -24,7 +24,7 @@ reading the job, right before a write and before each undo; anything else is som
 can be repeated: going on after a crash and restoring after a crash are the same code as going on and restoring.
 
 What may be changed freely: metrics, log events, budgets. What must stay: the three rules, and that `restore`,
-`journal`, `claims`, `lock`, `heartbeat`, `budget` and `clock` import no NumPy: the way out works when everything else is
-broken. For that reason this page imports nothing. Commands are started by `rltuned.slurm` alone; the one process that is
-started here is a worker of our own, in `rollout`, and no cycle depends on it.
+`journal`, `claims`, `lock`, `heartbeat`, `budget` and `clock` import no NumPy: the way out works when everything else
+is broken. For that reason this page imports nothing. Commands are started by `rltuned.slurm` alone; the one process
+that is started here is a worker of our own, in `rollout`, and no cycle depends on it.
 """

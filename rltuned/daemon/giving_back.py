@@ -1,7 +1,7 @@
 """What a living daemon gives back: jobs that leave the plan, and everything where no plan can be carried out.
 
-`restore` undoes a set of jobs and proves it. Here is decided which jobs go back in this cycle and in which order, within
-the write budget; what could not be given back is tried again (`returns`), for ever.
+`restore` undoes a set of jobs and proves it. This decides which jobs go back in this cycle and in which order, within
+the write budget. What could not be given back is tried again (`returns`), for ever.
 """
 
 import math
@@ -198,8 +198,8 @@ def unread(snapshot: Snapshot, job: int) -> bool:
 def _shift(applied: Applied) -> int:
     """Above 0 where we had raised the job, below where it may move to the front when it is given back; else 0.
 
-    What a job carries under somebody's explicit priority moves it nowhere. `restore.raised_first` asks another question:
-    what may be on the job, doubts included. Here only what was seen there counts, since the plan was made with that.
+    What a job carries under somebody's explicit priority moves it nowhere. `restore.raised_first` asks another
+    question: what may be on the job, values in doubt included. Here only what was last seen on it counts.
     """
     if applied.foreign:
         return 0

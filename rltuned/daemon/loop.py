@@ -108,7 +108,7 @@ class CycleReport:
     restored: int = 0
     """Jobs given back to Slurm in this cycle."""
     acted: bool = False
-    """The queue is as the plan wants it: its changes were sent; or, in a stage that writes nothing, nothing of ours is out."""
+    """The queue is as the plan wants it: its changes were sent. In a stage that writes nothing: none of ours is out."""
 
     def count(self, outcome: Outcome) -> int:
         """Changes with this outcome."""
@@ -136,8 +136,8 @@ def load_policy(settings: PolicySection) -> Policy | Auto:
 class _Reader:
     """Wraps the reader and reports progress after each answer, for the watchdog.
 
-    A status that took so long that the dead-man timer may have acted meanwhile (`outdated` says so) is an error: what it
-    shows may be the timer's doing.
+    A status that took so long that the dead-man timer may have acted meanwhile (`outdated` says so) is an error: what
+    it shows may be the timer's doing.
     """
 
     def __init__(self, reader: SlurmReader, moved: Callable[[], None], outdated: Callable[[], str]) -> None:
@@ -248,8 +248,8 @@ class Daemon:
         self._shown_at = float("-inf")
         """When a state directory took the heartbeat last."""
         self._silent = True
-        """Without a heartbeat for long, or without a daemon until now: restore may have given jobs back since the last reading
-        that this daemon knows, and may have found no room on any disk to note that."""
+        """Without a heartbeat for long, or without a daemon until now: restore may have given jobs back since the last
+        reading that this daemon knows, and may have found no room on any disk to note that."""
         self._lost = False
         """The lock's file was removed: another process may hold a lock of its own."""
         self._phases: dict[str, float] = {}
@@ -527,7 +527,7 @@ class Daemon:
         return True
 
     def _stands_by(self) -> bool:
-        """Whether slurmctld runs on another host now. Asks nobody where there is one controller, or this host is none."""
+        """Whether slurmctld runs on another host now. Not asked if there is one controller, or this host is none."""
         reader, facts = self.reader, self.facts
         if facts is None or not self.primacy.concerns(facts.controllers) or not isinstance(reader, ControllerReader):
             return False
@@ -620,7 +620,7 @@ class Daemon:
         return found, blocked
 
     def _without_the_others(self, found: Reconciled) -> Reconciled:
-        """On standby, a job that was given back and shows another value has it of the other host's daemon: not foreign."""
+        """On standby, a job that was given back and shows another value has it of the other host's daemon."""
         theirs = {job for job in found.foreign if not self.journal.entries[job].carries}
         self.journal.update((), theirs)
         return replace(found, foreign=tuple(job for job in found.foreign if job not in theirs))
@@ -714,8 +714,9 @@ class Daemon:
         """Under Slurm's RPC limiter, go on writing as the bucket refills, for at most half of the interval.
 
         Each batch reads the jobs again right before it writes, so a change by somebody else is seen however late. A
-        bucket holds fewer RPCs than a long queue wants, and waiting for the next cycle would let most of it go to waste.
-        What an earlier batch could not move (or `left_out`: what is given back instead) counts for the later ones.
+        bucket holds fewer RPCs than a long queue wants, and waiting for the next cycle would let most of it go to
+        waste. What an earlier batch could not move (or `left_out`: what is given back instead) counts for the later
+        ones.
         """
         results = batch(changes, left_out)
         deadline = self._began + SPREAD * self.config.cycle.interval
@@ -910,7 +911,10 @@ class Daemon:
         return True
 
     def stop(self) -> None:
-        """Wait for the running cycle (see `request_stop`), then close what is open. The queue is given back by ``rltuned restore``."""
+        """Wait for the running cycle (see `request_stop`), then close what is open.
+
+        The queue is given back by ``rltuned restore``.
+        """
         with self._turn:
             self.journal.close()
             if self.writer_factory is not None and not self._lost:  # else a heartbeat that is there is somebody else's
@@ -921,8 +925,8 @@ class Daemon:
 def _uncollected() -> Iterator[None]:
     """Without Python's search for cycles of references, which goes on afterwards.
 
-    A cycle leaves none behind, and beside a long queue the search looks at a million live objects again and again: a fifth of
-    the time of a cycle with 100,000 jobs.
+    A cycle leaves none behind, and beside a long queue the search looks at a million live objects again and again: a
+    fifth of the time of a cycle with 100,000 jobs.
     """
     enabled = gc.isenabled()
     gc.disable()
