@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import cache, cached_property
-from operator import ne, sub
+from operator import ne
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -220,7 +220,8 @@ class DecisionRecord:
     @property
     def displacement(self) -> float:
         """Mean distance of the planned rank from Slurm's own; 0 without jobs."""
-        return sum(map(abs, map(sub, self.jobs.rank, self.jobs.base_rank))) / max(len(self.jobs), 1)
+        moved = zip(self.jobs.rank, self.jobs.base_rank, strict=True)
+        return sum(abs(rank - base_rank) for rank, base_rank in moved) / max(len(self.jobs), 1)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
