@@ -50,7 +50,7 @@ from rltuned.daemon.logs import make
 from rltuned.daemon.loop import CycleReport, Daemon, load_policy
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.planning import Planning
-from rltuned.daemon.record import FILE_NAME, save, with_outcomes
+from rltuned.daemon.record import FILE_NAME, save
 from rltuned.daemon.rollout import KERNELS, InProcessSearch
 from rltuned.daemon.undo import undo
 from rltuned.decide.plan import Plan
@@ -490,7 +490,7 @@ class Demo:
         scene = self.scene()
         if self._busiest is not None:
             made, results = self._busiest
-            save(self.directory, with_outcomes(record(made) | {"stage": Stage.ACTIVE.value}, results))
+            save(self.directory, record(made, results=results))
         ends = [self._times(slurm) for slurm in (self.plain, self.steered)]
         compared = np.logical_and(*(~np.isnan(start) for start, _ in ends))
         plain, steered = (

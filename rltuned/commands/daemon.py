@@ -111,7 +111,7 @@ def plan(config_path: Path | None, limit: int, *, as_json: bool) -> None:
 
     made = once.decide(load(config_path).config, remark)
     if as_json:
-        emit(made)
+        emit(made.to_json())
     else:
         from rltuned import show
 

@@ -47,7 +47,7 @@ from rltuned.daemon.journal import FILE_NAME, Journal
 from rltuned.daemon.lock import FILE_NAME as LOCK_NAME
 from rltuned.daemon.loop import WRITING, CycleOutcome, CycleReport, Daemon
 from rltuned.daemon.metrics import Metrics
-from rltuned.daemon.service import _journal
+from rltuned.daemon.service import open_journal
 from rltuned.daemon.undo import undo
 from rltuned.decide.plan import Plan, plan
 from rltuned.errors import RltunedError
@@ -471,7 +471,7 @@ class World:
         try:
             with self.process(reading):
                 self.held = ExitStack()  # what a process has open ends with it, not with a block of ours
-                journal, owns = _journal(config, self.clock, self.held, dry_run=self.dry_run)
+                journal, owns = open_journal(config, self.clock, self.held, dry_run=self.dry_run)
                 self.journal, self.run_reading = journal, reading
                 self.daemon = Daemon(
                     config=config,

@@ -63,7 +63,7 @@ def test_for_hours_it_permutes_and_touches_nothing_of_others_and_restore_leaves_
         # Who decides in the very moment of a write cannot be told from who did not: Slurm has no compare-and-set.
         raced |= {one.row + 1 for one in slurm._interventions if began <= one.time <= slurm.simulation.now}
         plan = house.plans[-1]
-        moved += plan.ranks_changed
+        moved += int((plan.rank != plan.base_rank).sum())
         vetoes |= set(plan.scope.vetoed())
         # The same priorities in another order: no place of the sorted list is raised, and equal ones are spaced by one.
         base, target = np.sort(plan.base)[::-1], np.sort(plan.target)[::-1]
