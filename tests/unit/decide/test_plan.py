@@ -226,7 +226,7 @@ def test_a_job_that_left_the_scope_gets_its_value_taken_back():
     assert set(plan(after, by_name("sjf"), other_mode, history).withdraw) == set(history.applied)
 
 
-def test_priority_mode_writes_explicit_priorities_and_remembers_the_base():
+def test_priority_mode_writes_explicit_priorities():
     snap = make_snapshot(pending(3, time_limit=[3000.0, 2000.0, 1000.0], nice=[0, 50, 0]))
     result = plan(snap, by_name("sjf"), configured(decide=DecideSection(mode=ApplyMode.PRIORITY)))
     assert [(c.field, c.job_id, c.after) for c in result.changes] == [
@@ -373,7 +373,7 @@ def test_for_any_queue_the_order_is_the_policys_and_no_other_job_is_touched(seed
     untouched = {int(jobs.job_id[row]) for rows in result.scope.vetoed().values() for row in rows}
     assert untouched.isdisjoint({change.job_id for change in result.changes})
     scores = result.scores[np.argsort(result.window)]
-    for members in result.classes.members() if len(result.rows) else []:
+    for members in result.classes.members:
         assert (np.sort(result.target[members]) <= np.sort(result.base[members])).all()
         if (result.guards[members] & Guard.OUTSIDE).any():
             continue  # ties alone can hold a job back: between two of one priority an outside job may stand
