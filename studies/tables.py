@@ -14,7 +14,7 @@ from rltuned.evaluate.bootstrap import Comparison, compare, counts
 from rltuned.evaluate.card import read_report
 from rltuned.evaluate.metrics import COMPARED
 from rltuned.evaluate.settings import LEARNED, PEERS, PLAIN
-from rltuned.evaluate.study.catalogue import LONGEST, Part, Protocol, Study
+from studies.catalogue import LONGEST, Part, Protocol, Study
 
 
 @dataclass(frozen=True)

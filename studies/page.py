@@ -7,9 +7,9 @@ from typing import Final
 from rltuned.errors import EvaluationError
 from rltuned.evaluate import plots
 from rltuned.evaluate.settings import PLAIN, STRICT
-from rltuned.evaluate.study.catalogue import GUARD, LONGEST, NETWORK, WINDOWS, Part, Study
-from rltuned.evaluate.study.paper import paper
-from rltuned.evaluate.study.tables import Together, heading, number, ratio_text, row, together, verdict
+from studies.catalogue import GUARD, LONGEST, NETWORK, WINDOWS, Part, Study
+from studies.paper import paper
+from studies.tables import Together, heading, number, ratio_text, row, together, verdict
 
 PLOTTED: Final = ("wait_mean", "bsld_mean")
 JUDGED: Final = (Part.MAIN, Part.UNSEEN)
@@ -18,14 +18,14 @@ JUDGED: Final = (Part.MAIN, Part.UNSEEN)
 _HEAD: Final = """\
 # Results
 
-Made by `make results TRACES=DIR` from `docs/results/*.json`; do not edit. [evaluation.md](evaluation.md) says what the numbers mean and how windows, estimates and
+Made by `make results TRACES=DIR` from `studies/results/*.json`; do not edit. [evaluation.md](evaluation.md) says what the numbers mean and how windows, estimates and
 intervals are made. All windows are from the last 15 % of each trace, which no model was trained or chosen on, unless a row says that its model never saw the trace at all. The
 best plain rule is the one with the least mean wait over the same windows, chosen after the fact: harder to beat than any rule that an admin could have chosen before.
 A target is *met* when the ratio is at most the target; *not certain*: the 95 % interval reaches over to the other side.
 """
 
 _NOTHING: Final = """\
-**Nothing has been measured yet.** `make results TRACES=DIR` runs the studies (two hours on 2 cores; it goes on where it was stopped), writes `docs/results/` and makes this
+**Nothing has been measured yet.** `make results TRACES=DIR` runs the studies (two hours on 2 cores; it goes on where it was stopped), writes `studies/results/` and makes this
 page anew. `make results-quick` runs 8 windows of each, into `build/results-quick`: too few to say anything, enough to see that it works."""
 
 
@@ -225,7 +225,7 @@ def _made(of: Mapping[str, Together]) -> Iterator[str]:
     if len(codes) > 1:
         yield f"**These results come from {len(codes)} different states of the code**: `make results` runs the older ones again."
         yield ""
-    yield "In the directory of the traces, with `docs/results/models` as `models` there. The digest is that of the weights."
+    yield "In the directory of the traces, with `studies/models` as `models` there. The digest is that of the weights."
     yield ""
     yield from heading(("study", "revision", "weights", "command"), 0)
     for name, report in reports.items():

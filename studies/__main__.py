@@ -1,4 +1,4 @@
-"""``python -m rltuned.evaluate.study``: what `make results` runs."""
+"""Runs the studies that are missing or out of date, then writes the page and the picture that are made from their results."""
 
 import argparse
 import os
@@ -9,33 +9,39 @@ from pathlib import Path
 from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import RltunedError
 from rltuned.evaluate.executors import LocalExecutor
-from rltuned.evaluate.study.catalogue import QUICK_WINDOWS, WINDOWS, studies
-from rltuned.evaluate.study.page import collect, write
-from rltuned.evaluate.study.run import Sources, run
 from rltuned.workers.progress import progress_bar
+from studies import picture
+from studies.catalogue import QUICK_WINDOWS, WINDOWS, studies
+from studies.page import collect, write
+from studies.run import Sources, run
 
-ROOT = Path(__file__).resolve().parents[3]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
 """Of the checkout."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs studies, makes the page; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m rltuned.evaluate.study", description=__doc__)
-    parser.add_argument("--traces", type=Path, help="directory of the traces; without: only the page is made anew")
-    models = ROOT / "docs/results/models"
+    """Runs studies, makes the page and the picture; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m studies", description=__doc__)
     parser.add_argument(
-        "--models", type=Path, default=models, help="directory of models (default: docs/results/models)"
+        "--traces", type=Path, help="directory of the traces; without: only page and picture are made anew"
+    )
+    parser.add_argument(
+        "--models", type=Path, default=HERE / "models", help="directory of models (default: studies/models)"
     )
     parser.add_argument(
         "--general", default=DEFAULT_MODEL, help="the general model: a shipped name, or a manifest's path"
     )
     parser.add_argument("--only", default="", help="only studies whose names begin so, several with commas")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_WINDOWS} windows, into build/results-quick")
-    parser.add_argument("--out", type=Path, help="where results and page go (default: docs/)")
+    parser.add_argument(
+        "--out", type=Path, help="one directory for results, page and images (default: studies/results and docs/)"
+    )
     parser.add_argument("--revision", default="unknown", help="of the code, for the record")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes")
     asked = parser.parse_args(arguments)
-    out = asked.out or ROOT / ("build/results-quick" if asked.quick else "docs")
+    apart = asked.out or (ROOT / "build/results-quick" if asked.quick else None)
+    results, pages = (HERE / "results", ROOT / "docs") if apart is None else (apart / "results", apart)
     wanted = list(studies())
     chosen = [study for study in wanted if study.name.startswith(tuple(asked.only.split(",")))]
     try:
@@ -44,22 +50,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 run(
                     chosen,
                     Sources(asked.traces, asked.models, asked.general),
-                    out / "results",
+                    results,
                     LocalExecutor(asked.workers),
                     windows=QUICK_WINDOWS if asked.quick else WINDOWS,
                     revision=asked.revision,
-                    tell=_tell,
+                    say=_say,
                     progress=progress,
                 )
-        write(collect(wanted, out / "results"), wanted, out / "results.md", out / "images" / "results")
+        write(collect(wanted, results), wanted, pages / "results.md", pages / "images" / "results")
+        _say(f"{pages / 'results.md'}: written")
+        if (results / f"{picture.STUDY}.json").exists():
+            picture.write(results, pages / "images" / picture.NAME)
+            _say(f"{pages / 'images' / picture.NAME}: written")
     except RltunedError as error:
-        _tell(f"error: {error}")
+        _say(f"error: {error}")
         return 1
-    _tell(f"{out / 'results.md'}: written")
     return 0
 
 
-def _tell(sentence: str) -> None:
+def _say(sentence: str) -> None:
     sys.stderr.write(f"results: {sentence}\n")
 
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Trains the models of docs/results.md that are not here: of each trace alone, of all others, of other base policies, and the learned
 # peers. The shipped model is not among them (models/README.md). About an hour and a half on one core; goes on where it was stopped.
-#   docs/results/models/train.sh DIR-OF-TRACES
+#   studies/models/train.sh DIR-OF-TRACES
 set -euo pipefail
 traces=${1:?"usage: $0 DIR-OF-TRACES"}
 here=$(cd "$(dirname "$0")" && pwd)
-rltuned=${RLTUNED:-"$here/../../../.venv/bin/rltuned"}
-work=${WORK:-"$here/../../../build/results-models"}
+rltuned=${RLTUNED:-"$here/../../.venv/bin/rltuned"}
+work=${WORK:-"$here/../../build/results-models"}
 export OMP_NUM_THREADS=1
 
 declare -A sites=(

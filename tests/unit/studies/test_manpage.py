@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 import pytest
 
-from rltuned import manpage
 from rltuned.commands.main import cli
+from studies import manpage
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "rltuned.1"
@@ -28,7 +28,7 @@ def plain(roff):
 
 
 def test_the_committed_page_is_the_generated_one():
-    assert PAGE.read_text() == manpage.page(), "renew it: python -m rltuned.manpage > docs/rltuned.1"
+    assert PAGE.read_text() == manpage.page(), "renew it: python -m studies.manpage > docs/rltuned.1"
 
 
 def test_every_command_and_option_is_on_the_page():

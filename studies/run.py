@@ -13,13 +13,13 @@ from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.executors import Executor
 from rltuned.evaluate.policies import described, model_name
-from rltuned.evaluate.report import write
 from rltuned.evaluate.run import evaluate, prepare
 from rltuned.evaluate.settings import LEARNED, PEERS, EvaluationSettings
 from rltuned.evaluate.state import State, state_path
-from rltuned.evaluate.study.catalogue import Study
 from rltuned.policy import files
 from rltuned.workers.progress import Progress, silent
+from studies import kept
+from studies.catalogue import Study
 
 CODE: Final = (
     "config.py",
@@ -32,11 +32,11 @@ CODE: Final = (
 """What the numbers come from: a change there makes a result out of date, a change of anything else does not."""
 
 
-class Tell(Protocol):
-    """Told what becomes of each study, in a sentence."""
+class Say(Protocol):
+    """Takes sentences for the person who waits: what becomes of each study."""
 
     def __call__(self, sentence: str) -> None:
-        """One of them."""
+        """One sentence."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,17 @@ class Sources:
     """The general model: a shipped name, or the path of its manifest."""
 
     def settings(self, study: Study, windows: int) -> tuple[EvaluationSettings, EvaluationSettings]:
-        """Twice: as they work here, and as they are told, which says nothing about this machine."""
+        """Local ones, with the paths of this machine, and portable ones, which say nothing about it and are kept."""
         plain = study.protocol.settings(study.policies, windows)
-        told = replace(plain, top_k=study.top_k, rollout=study.rollout)
-        here = replace(told, trace=str(self.traces / plain.trace))
+        portable = replace(plain, top_k=study.top_k, rollout=study.rollout)
+        local = replace(portable, trace=str(self.traces / plain.trace))
         if study.model is not None:
-            return _given(here, study, str(self.models / study.model)), _given(told, study, f"models/{study.model}")
+            return (
+                _with_model(local, study, str(self.models / study.model)),
+                _with_model(portable, study, f"models/{study.model}"),
+            )
         general = f"models/{Path(self.general).name}" if self.general.endswith(".json") else self.general
-        return replace(here, model=self.general), replace(told, model=general)
+        return replace(local, model=self.general), replace(portable, model=general)
 
     def missing(self, study: Study) -> str:
         """Which file a study cannot do without; "" when all are there."""
@@ -68,7 +71,7 @@ class Sources:
         return ""
 
 
-def _given(settings: EvaluationSettings, study: Study, model: str) -> EvaluationSettings:
+def _with_model(settings: EvaluationSettings, study: Study, model: str) -> EvaluationSettings:
     match study.policies[0]:
         case "rlscheduler":
             return replace(settings, rlscheduler=model)
@@ -86,7 +89,7 @@ def run(
     *,
     windows: int,
     revision: str,
-    tell: Tell,
+    say: Say,
     progress: Progress = silent,
 ) -> list[str]:
     """Every study whose result is not there, or was made from something else; returns the names of those that were run.
@@ -100,19 +103,19 @@ def run(
     begun = code()
     for study in studies:
         if lacking := sources.missing(study):
-            tell(f"{study.name}: left out: {lacking}")
+            say(f"{study.name}: left out: {lacking}")
             continue
-        here, told = sources.settings(study, windows)
+        local, portable = sources.settings(study, windows)
         path = out / f"{study.name}.json"
-        made_from = inputs(here, told, begun)
+        made_from = inputs(local, portable, begun)
         if changed := _changed(path, made_from):
-            tell(f"{study.name}: {changed}")
+            say(f"{study.name}: {changed}")
         else:
-            tell(f"{study.name}: unchanged")
+            say(f"{study.name}: unchanged")
             continue
-        evaluation = prepare(here, revision)
+        evaluation = prepare(local, revision)
         own = {"name": study.name, "part": study.part.value, "label": study.label, "inputs": made_from}
-        meta = {**evaluation.meta, "command": told.command, "settings": told.as_dict(), "study": own}
+        meta = {**evaluation.meta, "command": portable.command, "settings": portable.as_dict(), "study": own}
         report = evaluate(
             replace(evaluation, meta=meta), executor, path, resume=_resumable(path, meta), progress=progress
         )
@@ -122,20 +125,20 @@ def run(
             raise EvaluationError(
                 f"{study.name}: the code was changed while it ran, so it is not kept: `make results` again"
             )
-        write(_slim(report), path)
+        kept.write(kept.slim(report), path)
         done.append(study.name)
     return done
 
 
-def inputs(here: EvaluationSettings, told: EvaluationSettings, digest: str) -> dict[str, Any]:
+def inputs(local: EvaluationSettings, portable: EvaluationSettings, digest: str) -> dict[str, Any]:
     """All that a result depends on, in digests; `digest`: that of the code."""
-    learned = [name for name in here.policies if name in (*LEARNED, *PEERS)]
+    learned = [name for name in local.policies if name in (*LEARNED, *PEERS)]
     return {
-        "command": told.command,
-        "trace": _sha256(Path(here.trace)),
-        "policies": {name: described(name, here) for name in here.policies},
+        "command": portable.command,
+        "trace": _sha256(Path(local.trace)),
+        "policies": {name: described(name, local) for name in local.policies},
         # Beside the weights (in `policies`), what makes a policy of them.
-        "networks": {name: str(files.info(model_name(name, here)).architecture) for name in learned},
+        "networks": {name: str(files.info(model_name(name, local)).architecture) for name in learned},
         "code": digest,
     }
 
@@ -188,9 +191,3 @@ def _resumable(path: Path, meta: Mapping[str, Any]) -> bool:
             return True
     except EvaluationError:
         return False
-
-
-def _slim(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Without how plain rules compare with each other: it is most of a report, and follows from its windows."""
-    kept = {pair: values for pair, values in report["comparisons"].items() if pair.split("/")[0] in (*LEARNED, *PEERS)}
-    return {**report, "comparisons": kept}

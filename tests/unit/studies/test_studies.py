@@ -13,7 +13,10 @@ from rltuned.errors import EvaluationError
 from rltuned.evaluate.bootstrap import Comparison
 from rltuned.evaluate.report import comparisons
 from rltuned.evaluate.settings import POLICIES
-from rltuned.evaluate.study.catalogue import (
+from rltuned.policy import files
+from rltuned.policy.actor import rule_level
+from rltuned.policy.manifest import TrainingPart
+from studies.catalogue import (
     NETWORK,
     NOISY,
     RAW_BASE,
@@ -25,12 +28,9 @@ from rltuned.evaluate.study.catalogue import (
     protocols,
     studies,
 )
-from rltuned.evaluate.study.page import collect, page, write
-from rltuned.evaluate.study.run import CODE, Sources, meaning, run
-from rltuned.evaluate.study.tables import verdict
-from rltuned.policy import files
-from rltuned.policy.actor import rule_level
-from rltuned.policy.manifest import TrainingPart
+from studies.page import collect, page, write
+from studies.run import CODE, Sources, meaning, run
+from studies.tables import verdict
 
 TRACE = Trace("tiny", "tiny.csv", "2x4", 14, (NOISY,), noisy=0.9)
 PROTOCOL = Protocol(TRACE, NOISY, wait=0.9, unseen=0.95, multifactor=0.55, unseen_multifactor=0.65, strict=False)
@@ -58,7 +58,7 @@ def trained(directory, name, seed=0):
 @pytest.fixture
 def site(tmp_path, monkeypatch):
     """Traces and models of a machine, and where its results go; its code does not change unless a test says so."""
-    monkeypatch.setattr("rltuned.evaluate.study.run.code", lambda: "code")
+    monkeypatch.setattr("studies.run.code", lambda: "code")
     jobs = busy_jobs(200)
     lines = [f"{s:.0f},{r:.0f},{g}" for s, r, g in zip(jobs.submit_time, jobs.run_time, jobs.gpus, strict=True)]
     (tmp_path / "traces").mkdir()
@@ -73,7 +73,7 @@ def worked(site, wanted=STUDIES, executor=None, windows=3):
     sources, out = site
     told = []
     used = executor or Recording()
-    names = run(wanted, sources, out, used, windows=windows, revision="r1", tell=told.append)
+    names = run(wanted, sources, out, used, windows=windows, revision="r1", say=told.append)
     return names, told
 
 
@@ -235,7 +235,7 @@ def test_an_interrupted_study_goes_on_where_it_stopped(site):
 
 def test_a_result_is_not_kept_when_the_code_changed_under_it(site, monkeypatch):
     digests = iter(["before", "after"])
-    monkeypatch.setattr("rltuned.evaluate.study.run.code", lambda: next(digests))
+    monkeypatch.setattr("studies.run.code", lambda: next(digests))
     with pytest.raises(EvaluationError, match="code was changed while it ran"):
         worked(site, [ORDER])
     assert list(site[1].iterdir()) == [], "nor what it could be taken up from"
@@ -250,7 +250,7 @@ def test_results_of_other_windows_are_not_put_side_by_side(site):
 
 def test_a_study_is_run_again_when_the_code_is_another(site, monkeypatch):
     worked(site, [ORDER])
-    monkeypatch.setattr("rltuned.evaluate.study.run.code", lambda: "other code")
+    monkeypatch.setattr("studies.run.code", lambda: "other code")
     assert worked(site, [ORDER]) == ([ORDER.name], [f"{ORDER.name}: run again: changed code"])
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from rltuned.evaluate.settings import PLAIN, STRICT
-from rltuned.evaluate.study.catalogue import (
+from studies.catalogue import (
     BASES,
     NETWORK,
     NOISY,
@@ -16,7 +16,7 @@ from rltuned.evaluate.study.catalogue import (
     Study,
     base_label,
 )
-from rltuned.evaluate.study.tables import Together, heading, number, ratio_text, row, verdict
+from studies.tables import Together, heading, number, ratio_text, row, verdict
 
 PHILLY: Final = {"FIFO": (142391.0, 169651.0, 1298.0), "RLTune": (34200.0, 85762.0, 232.8)}
 """The paper's Philly row: mean wait (s), mean completion time (s), mean bounded slowdown."""

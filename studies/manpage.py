@@ -1,6 +1,6 @@
 r"""rltuned(1) as roff, generated from the command line itself, so that the two cannot differ.
 
-``python -m rltuned.manpage > docs/rltuned.1`` writes it; a test holds the committed page equal. Uses the macros of man(7).
+``python -m studies.manpage > docs/rltuned.1`` writes it; a test holds the committed page equal. Uses the macros of man(7).
 What click knows (usage, options, defaults) comes from the command tree; what it does not know (files, environment, exit
 codes) stands here.
 """
