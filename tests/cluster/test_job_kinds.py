@@ -1,4 +1,4 @@
-"""Each row of the table in docs/jobs.md, on real jobs: what rltuned does with them and what `explain` says."""
+"""Each line of docs/jobs.md, on real jobs: what rltuned does with them and what `explain` says."""
 
 from __future__ import annotations
 

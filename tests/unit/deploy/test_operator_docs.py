@@ -12,7 +12,17 @@ from rltuned.commands.main import cli
 from rltuned.config import Stage, resolve
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = {name: (ROOT / name).read_text() for name in ("docs/installation.md", "docs/monitoring.md", "deploy/README.md")}
+NAMES = (
+    "README.md",
+    "deploy/README.md",
+    "docs/first-two-weeks.md",
+    "docs/installation.md",
+    "docs/monitoring.md",
+    "docs/users.md",
+)
+PAGES = {name: (ROOT / name).read_text() for name in NAMES}
+WRITTEN = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("deploy/*.md"), *ROOT.glob("docs/**/*.md")])
+GENERATED = {ROOT / "docs" / "results.md"}
 
 
 def code(text):
@@ -38,16 +48,39 @@ def test_every_command_of_rltuned_on_the_page_exists(name):
 
 @pytest.mark.parametrize("name", sorted(PAGES))
 def test_every_file_of_the_source_tree_on_the_page_exists(name):
-    text = PAGES[name]
-    named = set(re.findall(r"(?<![\w/.-])((?:systemd|deploy|docs)/[\w./-]+[\w])", text))
-    named |= {f"docs/{link}" if name.startswith("docs") else f"deploy/{link}" for link in re.findall(r"\]\(([\w./-]+)\)", text)}  # fmt: skip
-    assert named
+    named = re.findall(r"(?<![\w/.-])((?:systemd|deploy|docs)/[\w./-]+[\w])", PAGES[name])
     assert sorted(path for path in named if not (ROOT / path).exists()) == []
 
 
-def test_each_stage_of_the_rollout_is_a_valid_configuration():
-    snippets = re.findall(r"```toml\n(.*?)```", PAGES["docs/installation.md"], re.DOTALL)
-    stages = [resolve(text.replace("\n   ", "\n"), "installation.md", {}, {}).config.cycle.stage for text in snippets]
+def anchors(page):
+    """The fragments by which the headings of a page can be linked to, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_to_a_page_and_a_heading_that_exist(page):
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    links = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r"^\[[\w ]+\]: (\S+)$", text, re.MULTILINE)
+    for link in links:
+        if link.startswith("https://"):
+            continue
+        path, _, fragment = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not fragment or fragment in anchors(target), link
+
+
+@pytest.mark.parametrize("page", sorted({*WRITTEN} - GENERATED), ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_line_is_wider_than_120_columns(page):
+    lines = page.read_text().splitlines()
+    assert [(number, len(line)) for number, line in enumerate(lines, 1) if len(line) > 120] == []
+
+
+@pytest.mark.parametrize("name", ["docs/installation.md", "docs/first-two-weeks.md"])
+def test_each_stage_of_the_way_to_active_is_a_valid_configuration(name):
+    snippets = re.findall(r"```toml\n(.*?)```", PAGES[name], re.DOTALL)
+    stages = [resolve(text.replace("\n   ", "\n"), name, {}, {}).config.cycle.stage for text in snippets]
     assert stages == [Stage.CANARY, Stage.ACTIVE]
 
 
