@@ -1,4 +1,4 @@
-"""Runs the studies that are missing or out of date, then writes the page and the picture that are made from their results."""
+"""Runs the studies that are missing or out of date, then writes the page and the picture that are made from them."""
 
 import argparse
 import os

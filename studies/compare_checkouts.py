@@ -10,12 +10,13 @@ Four parts are compared, each made by the code of its own checkout in processes 
 - evaluate: `rltuned evaluate` on ten windows of a generated workload, which the first checkout generates;
 - demo: the summary of `rltuned demo`.
 
-Every field of BEFORE must be in AFTER with the same value; numbers are compared as they are printed, with all digits. A field
-that was renamed stands in RENAMED, in the source of this script. What was measured with a clock, and what says how something
-was run or describes it in words, is left out (LEFT_OUT). Fields that only AFTER has are named and are no difference.
+Every field of BEFORE must be in AFTER with the same value; numbers are compared as they are printed, with all digits.
+A field that was renamed stands in RENAMED, in the source of this script. What was measured with a clock, and what says
+how something was run or describes it in words, is left out (LEFT_OUT). Fields that only AFTER has are named and are no
+difference.
 
 Exit code: 0 all equal; 1 something differs, the first difference of each part is named; 2 a checkout could not be run.
-Takes about two minutes on one core.
+Takes about two minutes of one core.
 """
 
 import argparse
@@ -189,7 +190,8 @@ class Comparison:
         new = f"; new: {', '.join(sorted(self.new))}" if self.new else ""
         if not self.different:
             return f"equal, {self.equal:,} values{new}"
-        return f"DIFFERENT in {len(self.different):,} of {self.equal + len(self.different):,} values, first {self.different[0]}{new}"
+        count = f"{len(self.different):,} of {self.equal + len(self.different):,} values"
+        return f"DIFFERENT in {count}, first {self.different[0]}{new}"
 
 
 def _short(value: Any) -> str:

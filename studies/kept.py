@@ -1,7 +1,7 @@
 """How a result is kept: what is read of a report, in few lines, with every number as it was computed.
 
 Readers: the page and the picture (`windows`, `lower_bound`, `policies.NAME.seconds`, `meta`), and `rltuned model card`
-(`policies`, `comparisons`, `meta`). A kept result still is a report of ``rltuned evaluate --json``, so both read it alike.
+(`policies`, `comparisons`, `meta`). A kept result still is a report of ``rltuned evaluate --json``: both read it alike.
 """
 
 import json
@@ -21,8 +21,8 @@ LINE: Final = 640
 def slim(report: Mapping[str, Any]) -> dict[str, Any]:
     """What is kept of a report.
 
-    Left out are how plain rules compare with each other, which follows from the windows and is most of a report; the names
-    of rejected and killed jobs; and the time that each window took, which differs from run to run.
+    Left out are how plain rules compare with each other, which follows from the windows and is most of a report; the
+    names of rejected and killed jobs; and the time that each window took, which differs from run to run.
     """
     compared = {
         pair: values for pair, values in report["comparisons"].items() if pair.split("/")[0] in (*LEARNED, *PEERS)

@@ -1,8 +1,8 @@
 r"""rltuned(1) as roff, generated from the command line itself, so that the two cannot differ.
 
-``python -m studies.manpage > docs/rltuned.1`` writes it; a test holds the committed page equal. Uses the macros of man(7).
-What click knows (usage, options, defaults) comes from the command tree; what it does not know (files, environment, exit
-codes) stands here.
+``python -m studies.manpage > docs/rltuned.1`` writes it; a test holds the committed page equal. Uses the macros of
+man(7). What click knows (usage, options, defaults) comes from the command tree; what it does not know (files,
+environment, exit codes) stands here.
 """
 
 import inspect
@@ -117,7 +117,7 @@ def _prose(text: str | None) -> Iterator[str]:
 
 
 def _text(text: str, *, filled: bool = True) -> str:
-    """Escaped so that roff prints it as it is: no escape sequence, no request at a line's start, plain hyphens, ASCII."""
+    """Escaped so that roff prints it as it is: no escape, no request at a line's start, plain hyphens, ASCII."""
     if filled:
         text = " ".join(text.split())
     text = text.replace("`", "").replace("…", "...").replace("\\", r"\e")

@@ -1,5 +1,6 @@
 """docs/results.md: every number from the results, the same bytes for the same results."""
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -12,21 +13,26 @@ from studies.paper import paper
 from studies.tables import Together, heading, number, ratio_text, row, together, verdict
 
 PLOTTED: Final = ("wait_mean", "bsld_mean")
+COLUMNS: Final = 120
+"""Of a line of prose."""
 JUDGED: Final = (Part.MAIN, Part.UNSEEN)
 """Parts whose models have targets."""
 
 _HEAD: Final = """\
 # Results
 
-Made by `make results TRACES=DIR` from `studies/results/*.json`; do not edit. [evaluation.md](evaluation.md) says what the numbers mean and how windows, estimates and
-intervals are made. All windows are from the last 15 % of each trace, which no model was trained or chosen on, unless a row says that its model never saw the trace at all. The
-best plain rule is the one with the least mean wait over the same windows, chosen after the fact: harder to beat than any rule that an admin could have chosen before.
+Made by `make results TRACES=DIR` from `studies/results/*.json`; do not edit. [evaluation.md](evaluation.md) says what
+the numbers mean and how windows, estimates and intervals are made. All windows are from the last 15 % of each trace,
+which no model was trained or chosen on, unless a row says that its model never saw the trace at all. The best plain
+rule is the one with the least mean wait over the same windows, chosen after the fact: harder to beat than any rule that
+an admin could have chosen before.
 A target is *met* when the ratio is at most the target; *not certain*: the 95 % interval reaches over to the other side.
 """
 
 _NOTHING: Final = """\
-**Nothing has been measured yet.** `make results TRACES=DIR` runs the studies (two hours on 2 cores; it goes on where it was stopped), writes `studies/results/` and makes this
-page anew. `make results-quick` runs 8 windows of each, into `build/results-quick`: too few to say anything, enough to see that it works."""
+**Nothing has been measured yet.** `make results TRACES=DIR` runs the studies (two hours on 2 cores; it goes on where it
+was stopped), writes `studies/results/` and makes this page anew. `make results-quick` runs 8 windows of each, into
+`build/results-quick`: too few to say anything, enough to see that it works."""
 
 
 def collect(studies: Sequence[Study], results: Path) -> dict[str, Together]:
@@ -58,7 +64,16 @@ def page(of: Mapping[str, Together], studies: Sequence[Study], images: str) -> s
     lines += [*paper(of, studies), ""]
     if of:
         lines += ["## How to make each again", "", *_made(of), ""]
-    return "\n".join(lines)
+    return "\n".join(_wrapped(lines))
+
+
+def _wrapped(lines: Sequence[str]) -> Iterator[str]:
+    """Prose in lines of at most 120 columns; rows of tables, headings and images stay whole."""
+    for line in "\n".join(lines).split("\n"):
+        if line.startswith(("|", "#", "!")) or not line:
+            yield line
+        else:
+            yield from textwrap.wrap(line, COLUMNS, break_long_words=False, break_on_hyphens=False)
 
 
 def write(of: Mapping[str, Together], studies: Sequence[Study], target: Path, images: Path) -> None:
@@ -93,7 +108,8 @@ def _targets(of: Mapping[str, Together], studies: Sequence[Study]) -> Iterator[s
         yield row((label, *map(_met, told)))
     yield ""
     yield (
-        f"Ratios of means. Slowdown and p99 wait: at most {GUARD} of the best plain rule's. Longest wait: windows in which it is above {LONGEST} times FIFO's (with EASY); the target is none."
+        f"Ratios of means. Slowdown and p99 wait: at most {GUARD} of the best plain rule's. Longest wait: windows in "
+        f"which it is above {LONGEST} times FIFO's (with EASY); the target is none."
     )
     yield ""
     yield from heading(
@@ -135,6 +151,7 @@ def _target_rows(of: Mapping[str, Together], studies: Sequence[Study]) -> Iterat
             wait = one.protocol.unseen if unseen else one.protocol.wait
             multifactor = one.protocol.unseen_multifactor if unseen else one.protocol.multifactor
             long = one.longer(label)
+            share = 100 * long / one.windows
             yield (
                 name,
                 label,
@@ -143,7 +160,7 @@ def _target_rows(of: Mapping[str, Together], studies: Sequence[Study]) -> Iterat
                 _judge(one, label, one.best, "bsld_mean", GUARD),
                 _judge(one, label, one.best, "wait_p99", GUARD),
                 "–" if multifactor is None else _judge(one, label, "multifactor", "wait_mean", multifactor),
-                f"{long} of {one.windows} windows ({100 * long / one.windows:.0f} %): {'**missed**' if long else 'met'}",
+                f"{long} of {one.windows} windows ({share:.0f} %): {'**missed**' if long else 'met'}",
             )
 
 
@@ -154,7 +171,10 @@ def _judge(one: Together, label: str, other: str, metric: str, most: float) -> s
 
 def _own(of: Mapping[str, Together]) -> Iterator[str]:
     """Whether a model of the trace alone is better than the general one."""
-    yield "Mean wait of a model that was trained on this trace alone, over that of the best plain rule and over the general model's; both without rollouts."
+    yield (
+        "Mean wait of a model that was trained on this trace alone, over that of the best plain rule and over the "
+        "general model's; both without rollouts."
+    )
     yield ""
     yield from heading(("protocol", "over the best plain rule", f"over `{NETWORK}`", "slowdown over its"), 3)
     for name, one in of.items():
@@ -171,8 +191,9 @@ def _protocol(one: Together, studies: Sequence[Study], images: str) -> Iterator[
     yield f"## {name}"
     yield ""
     yield (
-        f"{meta['trace']['name']} on {meta['cluster']['text']}, {one.windows} windows of {one.protocol.trace.window} jobs, estimates {one.protocol.estimates}. "
-        f"Best plain rule: {one.best}. Lower bound of mean completion time: {number(one.main['lower_bound']['larger'] or float('inf'))} s."
+        f"{meta['trace']['name']} on {meta['cluster']['text']}, {one.windows} windows of "
+        f"{one.protocol.trace.window} jobs, estimates {one.protocol.estimates}. Best plain rule: {one.best}. "
+        f"Lower bound of mean completion time: {number(one.main['lower_bound']['larger'] or float('inf'))} s."
     )
     rejected = sum(window["rejected"]["count"] for window in one.main["windows"])
     if rejected:
@@ -223,7 +244,10 @@ def _made(of: Mapping[str, Together]) -> Iterator[str]:
     reports = {name: report for one in of.values() for name, report in one.reports.items()}
     codes = {report["meta"]["study"]["inputs"]["code"] for report in reports.values()}
     if len(codes) > 1:
-        yield f"**These results come from {len(codes)} different states of the code**: `make results` runs the older ones again."
+        yield (
+            f"**These results come from {len(codes)} different states of the code**: "
+            "`make results` runs the older ones again."
+        )
         yield ""
     yield "In the directory of the traces, with `studies/models` as `models` there. The digest is that of the weights."
     yield ""

@@ -24,19 +24,22 @@ PHILLY: Final = {"FIFO": (142391.0, 169651.0, 1298.0), "RLTune": (34200.0, 85762
 _METRICS: Final = ("wait_mean", "jct_mean", "bsld_mean")
 
 _INTRODUCTION: Final = """\
-RLTune: Dongare et al., "Hybrid Learning and Optimization-Based Dynamic Scheduling for DL Workloads on Heterogeneous GPU Clusters", SoCC'25,
-doi 10.1145/3772052.3772257, arXiv 2512.10271; the authors' code is github.com/dshruti20/RLTune.
+RLTune: Dongare et al., "Hybrid Learning and Optimization-Based Dynamic Scheduling for DL Workloads on Heterogeneous GPU
+Clusters", SoCC'25, doi 10.1145/3772052.3772257, arXiv 2512.10271; the authors' code is github.com/dshruti20/RLTune.
 
-**What was found of it.** When this page was written, the paper's abstract and the code's README were at hand, and of its results only the
-Philly row below, as this project's yardstick quotes it. The abstract claims GPU utilisation up to +20 %, queueing delay up to −81 %, completion time up to −70 %. The cells of Fig. 12
-and of Tables 6 to 9 could not be looked up, so they are not repeated here; nothing below is a number of the paper unless it says so. Table 7 is
-understood to show models that were trained with one base policy and tested against another. The other three are understood to be about the comparison
-with RLScheduler and SchedInspector, the policy with and without the integer program, raw against sampled features (both § 5.1), and utilisation;
-which number belongs to which could not be verified. So the sections below go by subject.
+**What was found of it.** When this page was written, the paper's abstract and the code's README were at hand, and of
+its results only the Philly row below, as this project's yardstick quotes it. The abstract claims GPU utilisation up to
++20 %, queueing delay up to −81 %, completion time up to −70 %. The cells of Fig. 12 and of Tables 6 to 9 could not be
+looked up, so they are not repeated here; nothing below is a number of the paper unless it says so. Table 7 is
+understood to show models that were trained with one base policy and tested against another. The other three are
+understood to be about the comparison with RLScheduler and SchedInspector, the policy with and without the integer
+program, raw against sampled features (both § 5.1), and utilisation; which number belongs to which could not be
+verified. So the sections below go by subject.
 
-**Why the numbers cannot be put in one column.** The paper's FIFO is strict (no backfill) and places by worst fit while its learned policy places by
-best fit; its windows are other jobs than ours; its "utilisation" is busy 8-GPU nodes, not per cent; WFP3 and UNICEP are inverted in its code. What
-can be compared is how far each is below a strict FIFO of its own, and that says little: plain rules are as far below."""
+**Why the numbers cannot be put in one column.** The paper's FIFO is strict (no backfill) and places by worst fit while
+its learned policy places by best fit; its windows are other jobs than ours; its "utilisation" is busy 8-GPU nodes, not
+per cent; WFP3 and UNICEP are inverted in its code. What can be compared is how far each is below a strict FIFO of its
+own, and that says little: plain rules are as far below."""
 
 
 def paper(of: Mapping[str, Together], studies: Sequence[Study]) -> Iterator[str]:
@@ -52,8 +55,10 @@ def paper(of: Mapping[str, Together], studies: Sequence[Study]) -> Iterator[str]
 
 def _raw(of: Mapping[str, Together], studies: Sequence[Study]) -> Iterator[str]:
     yield (
-        "The paper samples 8 of its features by a heuristic from cycle to cycle; here the 8 are always the same (docs/features.md, decision 0010). Compared are two networks "
-        f"that correct no rule, trained alike with the base policy {RAW_BASE} (`rltuned train --rule {RAW_BASE} --columns …`): one sees all 8, the other only what a job says of "
+        "The paper samples 8 of its features by a heuristic from cycle to cycle; here the 8 are always the same "
+        "(docs/features.md, decision 0010). Compared are two networks "
+        f"that correct no rule, trained alike with the base policy {RAW_BASE} (`rltuned train --rule {RAW_BASE} "
+        f"--columns …`): one sees all 8, the other only what a job says of "
         f"itself ({', '.join(RAW_COLUMNS)}). Mean wait; both without rollouts."
     )
     yield ""
@@ -114,8 +119,10 @@ def _philly(of: Mapping[str, Together]) -> Iterator[str]:
 
 def _bases(of: Mapping[str, Together], studies: Sequence[Study]) -> Iterator[str]:
     yield (
-        "Mean wait of the model over that of each rule, without rollouts. The shipped model starts from SAF; the authors' code trains with "
-        f"{', '.join(BASES)} (`rltuned train --rule`). Beside SJF the network corrects the rule; beside the others it stands alone."
+        "Mean wait of the model over that of each rule, without rollouts. The shipped model starts from SAF; the "
+        "authors' code trains with "
+        f"{', '.join(BASES)} (`rltuned train --rule`). Beside SJF the network corrects the rule; beside the others it "
+        f"stands alone."
     )
     for protocol in dict.fromkeys(study.protocol for study in studies if study.part is Part.BASE):
         one = of.get(protocol.name)
@@ -128,7 +135,11 @@ def _bases(of: Mapping[str, Together], studies: Sequence[Study]) -> Iterator[str
 
 
 def _peers(of: Mapping[str, Together], studies: Sequence[Study]) -> Iterator[str]:
-    yield "Trained on our simulator with their own hyper-parameters and the same budget (docs/peers.md). Mean wait over that of the best plain rule, and of `rl` over theirs."
+    yield (
+        "Trained on our simulator with their own hyper-parameters and the same budget (docs/peers.md). Mean wait over "
+        "that "
+        "of the best plain rule, and of `rl` over theirs."
+    )
     yield ""
     yield from heading(("protocol", "peer", "over the best rule", "slowdown over the best rule's", "`rl` over it"), 3)
     for study in studies:
@@ -148,8 +159,10 @@ def _peers(of: Mapping[str, Together], studies: Sequence[Study]) -> Iterator[str
 
 def _milp(of: Mapping[str, Together], studies: Sequence[Study]) -> Iterator[str]:
     yield (
-        "`rl` places by best fit; `rl+milp` lets the integer program name the nodes of its first K jobs. Both without rollouts, which would try to mend the "
-        "order that either is given. Below 1.000 the program is worth its time. Seconds are of the machine that made the results."
+        "`rl` places by best fit; `rl+milp` lets the integer program name the nodes of its first K jobs. Both without "
+        "rollouts, which would try to mend the "
+        "order that either is given. Below 1.000 the program is worth its time. Seconds are of the machine that made "
+        "the results."
     )
     yield ""
     yield from heading(
@@ -183,7 +196,8 @@ def _milp(of: Mapping[str, Together], studies: Sequence[Study]) -> Iterator[str]
 
 def _utilization(of: Mapping[str, Together]) -> Iterator[str]:
     yield (
-        "GPU-seconds held in % of what the cluster had, from the first submission to the last end: one long job at the end lowers it for everybody, "
+        "GPU-seconds held in % of what the cluster had, from the first submission to the last end: one long job at "
+        "the end lowers it for everybody, "
         "and a policy that keeps it high by letting others wait gains nothing. The paper claims up to +20 %."
     )
     yield ""

@@ -1,7 +1,7 @@
 """docs/images/waiting.svg: how long jobs wait under Slurm's multifactor order and under rltuned, from one kept result.
 
-``python -m studies.picture`` draws it. The same result gives the same bytes: numbers are rounded before they are written,
-and nothing but this file decides how it looks.
+``python -m studies.picture`` draws it. The same result gives the same bytes: numbers are rounded before they are
+written, and nothing but this file decides how it looks.
 """
 
 import argparse
@@ -76,8 +76,8 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     yield f"<style>{STYLE}</style>"
     yield f'<rect class="back" width="{WIDTH}" height="{HEIGHT}" rx="6"/>'
     yield _text(20, 34, title, "text title")
-    yield f'<rect class="before" x="20" y="51" width="12" height="12"/>{_text(38, 62, "Slurm’s multifactor order", "text")}'
-    yield f'<rect class="after" x="222" y="51" width="12" height="12"/>{_text(240, 62, "rltuned", "text")}'
+    for x, kind, name in ((20, "before", "Slurm’s multifactor order"), (222, "after", "rltuned")):
+        yield f'<rect class="{kind}" x="{x}" y="51" width="12" height="12"/>{_text(x + 18, 62, name, "text")}'
     yield _text(312, 62, f"{_gpus(meta)}, {_trace(meta)}", "faint")
     yield from _plot(found)
     for row, line in enumerate(_notes(report, found)):

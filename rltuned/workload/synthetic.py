@@ -1,4 +1,4 @@
-"""Generated workloads: GPU jobs as Philly, Helios and PAI saw them, for the demonstration and for tests without a trace.
+"""Generated workloads: GPU jobs as Philly, Helios and PAI saw them, for the demonstration and tests without a trace.
 
 What the public traces say (quantiles, shares and rates, no rows) is in `presets.toml`. What those traces do not have
 (users) is counted from HPC2N and SDSC-BLUE of the Parallel Workloads Archive. What no trace has is an assumption and
@@ -29,16 +29,16 @@ LONGEST_SWEEP: Final = 500
 """Assumption: nobody sends more at once. (Of HPC2N's sweeps 0.04 % are longer.)"""
 
 _USERS: Final = (2.0, 0.43)
-"""Users among n jobs: a·n^b. Of 256, 1,024, 10,000 and 100,000 jobs HPC2N has 13, 23, 57 and 185 users, SDSC-BLUE 35, 67,
-164 and 399."""
+"""Users among n jobs: a·n^b. Of 256, 1,024, 10,000 and 100,000 jobs HPC2N has 13, 23, 57 and 185 users, SDSC-BLUE 35,
+67, 164 and 399."""
 
 _ZIPF: Final = 1.0
 """Sessions of the k-th busiest user ∝ k^−1. Then 5 % of 160 users submit 48 % of the jobs (HPC2N: 56 %, SDSC-BLUE:
 34 %)."""
 
 _HABITS: Final = 3
-"""Assumption: kinds of work that a user does. With `_STAY` it gives the correlation of the logarithms of two consecutive run
-times of a user that HPC2N (0.84) and SDSC-BLUE (0.75) have, about."""
+"""Assumption: kinds of work that a user does. With `_STAY` it gives about the correlation of the logarithms of two
+consecutive run times of a user that HPC2N (0.84) and SDSC-BLUE (0.75) have."""
 _STAY: Final = 0.75
 """Assumption: share of the sessions that go on with the kind of work of the user's last one."""
 _ALIKE: Final = 0.85
@@ -46,8 +46,8 @@ _ALIKE: Final = 0.85
 _TYPED: Final = 0.5
 """Assumption: share of the habits that insist on a GPU type where a partition has several."""
 _LARGEST: Final = 0.5
-"""A job is cut to the largest size of its class and below that half of its partition can hold: otherwise a 128-GPU job of
-Philly's would make a 160-GPU cluster wait for it."""
+"""A job is cut to the largest size of its class and below that half of its partition can hold: otherwise a 128-GPU job
+of Philly's would make a 160-GPU cluster wait for it."""
 
 
 def generate(preset: str, jobs: int, shape: ClusterShape, seed: int, load: float = 1.0) -> Workload:
@@ -153,8 +153,8 @@ def _people(rng: np.random.Generator, jobs: int, shape: ClusterShape) -> _People
     total = nodes.gpus.sum(axis=1)
     parts = [part for part in shape.partitions if part.up and total[part.nodes].sum() > 0]
     weight = np.array([total[part.nodes].sum() for part in parts], dtype=np.float64)
-    # A user works in one partition (virtual cluster), the larger ones having more users. The busiest users are dealt out
-    # like cards, by the rest of the demand, so that no partition is idle by chance alone.
+    # A user works in one partition (virtual cluster), the larger ones having more users. The busiest users are dealt
+    # out like cards, by the rest of the demand, so that no partition is idle by chance alone.
     home = _dealt(1.0 / np.arange(1, users + 1) ** _ZIPF, weight)
     partition = np.repeat(home, _HABITS)
     types = (*nodes.gpu_types, "")
