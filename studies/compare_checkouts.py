@@ -161,7 +161,7 @@ class Comparison:
 
     different: list[str] = field(default_factory=list)
     new: set[str] = field(default_factory=set)
-    """Fields that only AFTER has."""
+    """Names of fields that only AFTER has, wherever they are."""
     equal: int = 0
     """Values."""
 
@@ -169,7 +169,7 @@ class Comparison:
         """Adds a value and all that is in it; `where`: the path to it."""
         if isinstance(before, dict) and isinstance(after, dict):
             named = {RENAMED.get(name, name): value for name, value in before.items()}
-            self.new |= {f"{where}.{name}".lstrip(".") for name in after.keys() - named.keys() - LEFT_OUT}
+            self.new |= after.keys() - named.keys() - LEFT_OUT
             for name, value in named.items():
                 if name in LEFT_OUT:
                     continue
