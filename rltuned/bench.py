@@ -327,7 +327,7 @@ def start_seconds(repeats: int) -> float:
 
 def whole_cycle(runner: Runner, policy: Policy) -> str:
     """Parse, plan, diff and the decision record: all of a cycle but Slurm and the disk."""
-    return json.dumps(record(plan(read_snapshot(runner, NOW), policy, Config())))
+    return json.dumps(record(plan(read_snapshot(runner, NOW), policy, Config())).to_json())
 
 
 def run(repeats: int, seed: int, progress: Callable[[str], None]) -> tuple[list[Measure], dict[str, Any]]:

@@ -50,7 +50,7 @@ from rltuned.daemon.logs import make
 from rltuned.daemon.loop import CycleReport, Daemon, load_policy
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.planning import Planning
-from rltuned.daemon.record import FILE_NAME, save, with_outcomes
+from rltuned.daemon.record import FILE_NAME, save
 from rltuned.daemon.rollout import KERNELS, InProcessSearch
 from rltuned.daemon.undo import undo
 from rltuned.decide.plan import Plan
@@ -59,7 +59,7 @@ from rltuned.decide.scope import Veto
 from rltuned.evaluate.metrics import measure
 from rltuned.placement import SolveOutcome
 from rltuned.policy import Policy
-from rltuned.simulate.people import habits
+from rltuned.simulate.people import draw_interventions
 from rltuned.simulate.slurm import Profile, SimulatedSlurm
 from rltuned.simulate.values import JobFate
 from rltuned.workload.estimates import EstimateKind, estimate, parse_estimates
@@ -231,9 +231,11 @@ class Demo:
         both = generate(settings.preset, settings.past + settings.jobs, self.shape, settings.seed, settings.load)
         self.jobs, past = split(both, settings.past, self.shape)
         known = self._estimates()
-        deeds, profile = habits(self.jobs, settings.seed), Profile(epoch=EPOCH)
-        self.steered = SimulatedSlurm(self.shape, self.jobs, known, deeds=deeds, profile=profile, past=past)
-        self.plain = SimulatedSlurm(self.shape, self.jobs, known, deeds=deeds, profile=profile)
+        interventions, profile = draw_interventions(self.jobs, settings.seed), Profile(epoch=EPOCH)
+        self.steered = SimulatedSlurm(
+            self.shape, self.jobs, known, interventions=interventions, profile=profile, past=past
+        )
+        self.plain = SimulatedSlurm(self.shape, self.jobs, known, interventions=interventions, profile=profile)
         self.config = self._config()
         self.policy = load_policy(self.config.policy)
         with ExitStack() as stack:  # closes what was opened if anything below fails
@@ -488,7 +490,7 @@ class Demo:
         scene = self.scene()
         if self._busiest is not None:
             made, results = self._busiest
-            save(self.directory, with_outcomes(record(made) | {"stage": Stage.ACTIVE.value}, results))
+            save(self.directory, record(made, results=results))
         ends = [self._times(slurm) for slurm in (self.plain, self.steered)]
         compared = np.logical_and(*(~np.isnan(start) for start, _ in ends))
         plain, steered = (

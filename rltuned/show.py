@@ -6,12 +6,15 @@ terminal never sees their control characters.
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console, Group
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
+
+if TYPE_CHECKING:  # most of these tables need no NumPy
+    from rltuned.decide import DecisionRecord
 
 
 def plain(text: object) -> str:
@@ -40,42 +43,40 @@ def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]], 
     return result
 
 
-def plan_diff(console: Console, record: Mapping[str, Any], limit: int) -> None:
+def plan_diff(console: Console, record: "DecisionRecord", limit: int) -> None:
     """One plan as a diff against Slurm's own order."""
-    jobs = record["jobs"]
-    order = sorted(range(len(jobs["id"])), key=lambda at: jobs["position"][at])
-    moved = [at for at in order if jobs["rank"][at] != jobs["base_rank"][at]]
+    jobs = record.jobs
+    order = sorted(range(len(jobs)), key=jobs.position.__getitem__)
     console.print(
-        f"[bold]{len(order)}[/bold] managed jobs, policy {plain(record['policy'])}, mode {record['mode']}: "
-        f"[bold]{len(moved)}[/bold] would change rank, {len(record['changes'])} changes to write"
+        f"[bold]{len(order)}[/bold] managed jobs, policy {plain(record.policy)}, mode {record.mode}: "
+        f"[bold]{record.ranks_changed}[/bold] would change rank, {len(record.changes)} changes to write"
     )
-    if record.get("policy_why"):
-        console.print(f"  policy auto: {plain(record['policy_why'])}")
-    for reason, ids in record["vetoed"].items():
-        console.print(f"  {len(ids)} left to Slurm: {reason}")
-    found = record.get("rollout")
-    if found and found["job"] is not None:
+    if record.policy_why:
+        console.print(f"  policy auto: {plain(record.policy_why)}")
+    for veto, ids in record.vetoed.items():
+        console.print(f"  {len(ids)} left to Slurm: {veto}")
+    found = record.rollout
+    if found is not None and found.job is not None:
         console.print(
-            f"  {found['rollouts']} rollouts: job {found['job']} goes {found['to']}, expected to save "
-            f"{duration(found['gain'])} of waiting in all"
+            f"  {found.rollouts} rollouts: job {found.job} goes {found.to}, expected to save "
+            f"{duration(found.gain)} of waiting in all"
         )
-    ways = record["placement"]["ways"]
     rows = []
     for at in order[:limit]:
-        step = jobs["base_rank"][at] - jobs["rank"][at]
+        step = jobs.base_rank[at] - jobs.rank[at]
         arrow = f"↑ {step}" if step > 0 else f"↓ {-step}" if step < 0 else "="
-        way = ways.get(str(jobs["id"][at]))
+        way = record.placement.ways.get(jobs.id[at])
         rows.append(
             (
-                jobs["position"][at] + 1,
-                jobs["id"][at],
-                record["classes"][jobs["class"][at]],
+                jobs.position[at] + 1,
+                jobs.id[at],
+                record.classes[jobs.class_of[at]],
                 arrow,
-                jobs["base_rank"][at] + 1,
-                jobs["rank"][at] + 1,
-                jobs["base"][at],
-                jobs["target"][at],
-                f"{way['kind']} {','.join(way['nodes'])}" if way and way["slot"] == 0 else "",
+                jobs.base_rank[at] + 1,
+                jobs.rank[at] + 1,
+                jobs.base[at],
+                jobs.target[at],
+                f"{way.kind} {','.join(way.nodes)}" if way is not None and way.slot == 0 else "",
             )
         )
     columns = ("#", "job", "class", "move", "Slurm rank", "rank", "Slurm prio", "target", "starts now as planned on")

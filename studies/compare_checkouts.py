@@ -35,7 +35,9 @@ from typing import Any, Final
 RENAMED: Final[Mapping[str, str]] = {
     "rehearsed": "rollout",
     "rehearsal": "rollout",
-    "rehearsals": "rollouts",
+    "rehearsal_trouble": "rollout_trouble",
+    "plays": "rollouts",
+    "move": "to",
 }
 """Fields by their former names."""
 

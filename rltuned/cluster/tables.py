@@ -16,6 +16,8 @@ Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
+Singles = npt.NDArray[np.float32]
+Rows = npt.NDArray[np.intp]
 
 
 class JobState(enum.IntEnum):
@@ -54,7 +56,7 @@ class Category:
         names = (*self.names, "")  # code −1 is the last
         return [names[code] for code in self.codes.tolist()]
 
-    def take(self, rows: npt.NDArray[np.intp] | Bools) -> "Category":
+    def take(self, rows: Rows | Bools) -> "Category":
         """The rows given by index or mask, with the same names."""
         return Category(self.codes[rows], self.names)
 
@@ -134,7 +136,7 @@ class JobTable:
     def __len__(self) -> int:
         return len(self.job_id)
 
-    def take(self, rows: npt.NDArray[np.intp] | Bools) -> "JobTable":
+    def take(self, rows: Rows | Bools) -> "JobTable":
         """The rows given by index or mask, in that order."""
         index = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
         counts = np.diff(self.node_ptr)[index]
@@ -153,12 +155,12 @@ class JobTable:
         return dict(zip(self.job_id.tolist(), range(len(self)), strict=True))
 
     @cached_property
-    def pending(self) -> npt.NDArray[np.intp]:
+    def pending(self) -> Rows:
         """Rows of pending jobs."""
         return np.flatnonzero(self.state == JobState.PENDING)
 
     @cached_property
-    def running(self) -> npt.NDArray[np.intp]:
+    def running(self) -> Rows:
         """Rows of jobs that hold resources."""
         return np.flatnonzero(self.state == JobState.RUNNING)
 

@@ -9,6 +9,7 @@ import click
 
 from rltuned.commands.common import EXIT_FINDINGS, config_option, console, emit, json_option, load, remark
 from rltuned.config import Stage
+from rltuned.errors import JournalError
 
 
 @click.command()
@@ -69,8 +70,15 @@ def restore(
         click.echo(report.sentence())
         for left in report.left:
             click.echo(f"  job {left.job_id}: {left.field}={left.value} stays: {left.reason} → {left.remedy}")
+    if report.journal_trouble:
+        click.echo(f"The journal could not be brought up to date: {report.journal_trouble}", err=True)
     if not report.complete:
         raise click.exceptions.Exit(EXIT_FINDINGS)
+    if report.journal_trouble and job_ids:
+        raise JournalError(
+            "the jobs are given back, but a daemon will not know that it has to leave them alone: make room for the journal, "
+            "then run this again"
+        )
 
 
 @click.command()
@@ -103,7 +111,7 @@ def plan(config_path: Path | None, limit: int, *, as_json: bool) -> None:
 
     made = once.decide(load(config_path).config, remark)
     if as_json:
-        emit(made)
+        emit(made.to_json())
     else:
         from rltuned import show
 

@@ -5,6 +5,7 @@
 `claims`     what rltuned may call its own on a job: pure values, used by the three around it
 `reconcile`  the journal against the queue: gone jobs, unfinished writes, foreign changes
 `restore`    the way back: everything undone and verified, with or without a living daemon
+`giving_back`  of a living daemon: which jobs go back in this cycle; `returns`: when what failed is tried again
 `journal`    write-ahead journal, two copies, checksummed
 `lock`       one writer per cluster
 `heartbeat`  the sign of life that the dead-man timer and `doctor` read
@@ -12,7 +13,7 @@
 `pace`, `clock`  cycles at a fixed rate, whatever somebody does to the clocks
 `endpoint`   the metrics by HTTP
 `budget`, `breaker`  how much may be sent, and when to leave Slurm alone
-`planning`   `decide.plan` with what `history` says of run times and what `rollout` finds by simulating the queue forward
+`planning`   `decide.plan` with what `history` says of run times and what `rollout` finds by simulating the queue
 `once`       one decision without a daemon, for ``rltuned plan`` and ``rltuned explain``
 `checks`     prerequisites of steering a cluster; shared with ``rltuned doctor``
 `notify`, `metrics`, `logs`, `record`  what people and machines get to see
@@ -23,7 +24,7 @@ reading the job, right before a write and before each undo; anything else is som
 can be repeated: going on after a crash and restoring after a crash are the same code as going on and restoring.
 
 What may be changed freely: metrics, log events, budgets. What must stay: the three rules, and that `restore`,
-`journal`, `claims`, `lock`, `heartbeat`, `budget` and `clock` import no NumPy: the way out works when everything else is broken. For
-that reason this page imports nothing. Commands are started by `rltuned.slurm` alone; the one process that is started here is a worker
-of our own, in `rollout`, and no cycle depends on it.
+`journal`, `claims`, `lock`, `heartbeat`, `budget` and `clock` import no NumPy: the way out works when everything else
+is broken. For that reason this page imports nothing. Commands are started by `rltuned.slurm` alone; the one process
+that is started here is a worker of our own, in `rollout`, and no cycle depends on it.
 """

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from rltuned.cluster.changes import ApplyMode
 from rltuned.cluster.verdict import DAY
 from rltuned.config import Config, Stage
-from rltuned.daemon import files, record
+from rltuned.daemon import files
 from rltuned.daemon.budget import LEAST_BURST, SHARE, Budget
 from rltuned.daemon.clock import Clock, Moment
 from rltuned.daemon.files import give_all_to, user_name
@@ -24,12 +24,12 @@ from rltuned.daemon.journal import FILE_NAME as JOURNAL
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import FILE_NAME as LOCK
 from rltuned.daemon.lock import holder
-from rltuned.daemon.primacy import Primacy, acts_elsewhere, own_names
+from rltuned.daemon.primacy import Primacy, look_once, own_names
 from rltuned.daemon.restore import Remains, remains
 from rltuned.daemon.verdict import AUTO, Standing, remedy, with_rollouts
 from rltuned.daemon.verdict import read as read_verdict
 from rltuned.errors import JournalError, RltunedError, SlurmError, SlurmParseError
-from rltuned.slurm.port import ClusterFacts, ControllerReader, Privilege, SlurmReader
+from rltuned.slurm.port import ClusterFacts, Privilege, SlurmReader
 
 if TYPE_CHECKING:  # the values come in with the caller; nothing here needs NumPy
     from rltuned.cluster.tables import Snapshot
@@ -146,20 +146,14 @@ def _federation(facts: ClusterFacts) -> list[Finding]:
     return [Finding(Severity.ERROR, "federation", cause, remedy)]
 
 
-def controllers(reader: SlurmReader, facts: ClusterFacts, names: frozenset[str]) -> list[Finding]:
-    """Which of several controllers acts, and what that means for the daemon of this host (`names`).
-
-    Raises:
-        SlurmError: none can be asked.
-    """
-    if len(facts.controllers) < 2 or not isinstance(reader, ControllerReader):
+def controllers(facts: ClusterFacts, primacy: Primacy | None) -> list[Finding]:
+    """Which of several controllers acts, and what that means for the daemon of this host (`primacy.look_once`)."""
+    if primacy is None:
         return []
     hosts = ", ".join(facts.controllers)
-    primacy = Primacy(names)
     if not primacy.concerns(facts.controllers):
         cause = f"controllers are {hosts}, and this host is none of them: nothing keeps its daemon and theirs apart"
         return [Finding(Severity.NOTE, "controllers", cause, "run rltuned on one host, or on each controller's")]
-    primacy.look(reader.controllers(facts), 0.0)
     doing = "the daemon of this host stands by" if primacy.stands_by else "the daemon of this host writes"
     return [Finding(Severity.OK, "controllers", f"{hosts}; {primacy.acting or 'none'} acts: {doing}")]
 
@@ -207,8 +201,9 @@ def examine(reader: SlurmReader, config: Config, clock: Clock, names: frozenset[
     try:
         facts = reader.facts()
         findings += prerequisites(facts, config)
-        findings += controllers(reader, facts, names or own_names())
-        elsewhere = acts_elsewhere(reader, facts, names or own_names())
+        primacy = look_once(reader, facts, names or own_names())
+        findings += controllers(facts, primacy)
+        elsewhere = primacy is not None and primacy.stands_by
         seen = reader.status(None)
         # All that a cycle reads: what cannot be understood would otherwise show in the daemon's log only.
         snapshot = reader.snapshot(now)
@@ -326,17 +321,19 @@ def rollout(config: Config, now: float, find: Callable[[str], object] = find_spe
             return [Finding(Severity.ERROR, "rollout", cause, install)]
         cause = "no rollouts are made, which would shorten waits: Numba is not installed"
         return [Finding(Severity.NOTE, "rollout", cause, f"{install} (docs/rollout.md)")]
+    from rltuned.daemon import record  # noqa: PLC0415 - NumPy
+
     try:
         made = record.load(config.state.directory)
     except RltunedError:
         return []  # no cycle yet; `daemon` has its own finding
-    if now - made.get("time", 0.0) > max(STALE, 4 * config.cycle.interval):
+    if now - made.time > max(STALE, 4 * config.cycle.interval):
         return []
-    if trouble := made.get("rollout_trouble"):
+    if trouble := made.rollout_trouble:
         cause = f"no rollouts are made, and the policy's order stands: {trouble}"
         return [Finding(Severity.WARNING, "rollout", cause, rollout_remedy(trouble))]
-    if found := made.get("rollout"):
-        return [Finding(Severity.OK, "rollout", f"the last cycle made {found['rollouts']} rollouts")]
+    if made.rollout is not None:
+        return [Finding(Severity.OK, "rollout", f"the last cycle made {made.rollout.rollouts} rollouts")]
     return []
 
 

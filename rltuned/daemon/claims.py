@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
-from rltuned.cluster.changes import MOVES, Applied, Change, Field, JobStatus, OverSubscribe
+from rltuned.cluster.changes import Applied, Change, Field, JobStatus, OverSubscribe
 from rltuned.cluster.hostlist import expand
 from rltuned.errors import SlurmParseError
 
@@ -182,15 +182,15 @@ def intended(
     """
     if entry is None or entry.submit_time != change.submit_time:
         entry = blank(change)
-    applied = entry.applied
-    untouched = claimed(applied, change.field) in {None, MULTIFACTOR} and not entry.doubts.get(change.field)
-    if change.field is Field.PRIORITY and untouched and change.after != MULTIFACTOR:
+    applied, of = entry.applied, change.field
+    untouched = claimed(applied, of) in {None, MULTIFACTOR} and not entry.doubts.get(of)
+    if of is Field.PRIORITY and untouched and change.after != MULTIFACTOR:
         # Slurm resets the nice with the first explicit priority, so a 0 seen later is not the user's.
         applied = replace(applied, base=change.base, nice=nice or applied.nice)
-    elif change.field is Field.OVERSUBSCRIBE and untouched:
+    elif of is Field.OVERSUBSCRIBE and untouched:
         applied = replace(applied, oversubscribe_before=OverSubscribe(str(change.before)))
         entry = replace(entry, shares=shares)
-    elif change.field is Field.EXC_NODES and untouched:
+    elif of is Field.EXC_NODES and untouched and not among(of, change.before, entry.traces(of)):
         applied = replace(applied, exc_nodes_before=str(change.before))
     doubts = (*(v for v in entry.doubts.get(change.field, ()) if v != change.after), change.after)[-MAX_DOUBTS:]
     return replace(
@@ -258,18 +258,17 @@ def estranged(entry: Entry, of: Field, *, hidden: bool = False) -> Entry:
     applied = replace(entry.applied, foreign=True)
     doubts, before = entry.doubts, entry.previous.get(of, ())
     if not hidden:
-        if of in MOVES and claimed(entry.applied, of):
+        if claimed(entry.applied, of):
             # Should slurmctld be killed before it saves what they did, ours is there again.
             before = _before(entry, of)
         if of is Field.EXC_NODES:
-            applied = replace(applied, exc_nodes=None, exc_nodes_before="")
+            applied = replace(applied, exc_nodes=None)
         elif of is Field.OVERSUBSCRIBE:
             applied = replace(applied, oversubscribe=None, oversubscribe_before=None)
         else:
             applied = take(applied, of, MULTIFACTOR if of is Field.PRIORITY else 0)
         doubts = _with(doubts, of, ())
-    kept = before if of in MOVES else ()
-    return replace(entry, applied=applied, doubts=doubts, previous=_remember(entry.previous, of, kept))
+    return replace(entry, applied=applied, doubts=doubts, previous=_remember(entry.previous, of, before))
 
 
 def noticed(before: Entry | None, after: Entry, now: float) -> Entry:

@@ -11,8 +11,8 @@ import math
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
@@ -34,10 +34,11 @@ from rltuned.config import Config, PolicySection, Stage
 from rltuned.daemon import handsoff
 from rltuned.daemon.apply import Result, apply, not_moved
 from rltuned.daemon.breaker import Breaker
-from rltuned.daemon.budget import SNAPSHOT_RPCS, STATUS_RPCS, Budget
+from rltuned.daemon.budget import SNAPSHOT_RPCS, Budget
 from rltuned.daemon.checks import Finding, blocking, prerequisites
 from rltuned.daemon.claims import Entry
 from rltuned.daemon.clock import Clock, Moment
+from rltuned.daemon.giving_back import MOST_NAMED, GivingBack, unread
 from rltuned.daemon.heartbeat import DEAD_MAN_PATIENCE, Condition, beat, stop_beating
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import holder
@@ -46,10 +47,11 @@ from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.notify import Notifier
 from rltuned.daemon.primacy import Primacy, own_names
 from rltuned.daemon.reconcile import Reconciled, Reconciler, orphans, view
-from rltuned.daemon.record import save, with_outcomes
-from rltuned.daemon.restore import Leftover, hidden, raised_first, restore
+from rltuned.daemon.record import save
+from rltuned.daemon.restore import hidden
 from rltuned.daemon.returns import Returns
 from rltuned.daemon.verdict import AUTO, Auto, Choice, Standing, auto, chosen, remedy
+from rltuned.decide.decision import OFF, DecisionRecord
 from rltuned.decide.plan import Plan, plan
 from rltuned.decide.record import record as record_of
 from rltuned.errors import (
@@ -72,8 +74,6 @@ SPREAD: Final = 0.5
 """Share of the interval over which writes are spread when Slurm's RPC limiter does not take them at once."""
 LONGEST_RETRY: Final = 600.0
 """Longest time between two tries to give a job back, seconds."""
-MOST_NAMED: Final = 20
-"""Most jobs that one message names."""
 _OTHERS_LEAVE: Final = "jobs that left its class are given back first"
 STUCK_TIMEOUTS: Final = 6.0
 """A step of a cycle that takes so many time-outs of Slurm's commands is stuck: the watchdog may act."""
@@ -108,7 +108,7 @@ class CycleReport:
     restored: int = 0
     """Jobs given back to Slurm in this cycle."""
     acted: bool = False
-    """The queue is as the plan wants it: its changes were sent; or, in a stage that writes nothing, nothing of ours is out."""
+    """The queue is as the plan wants it: its changes were sent. In a stage that writes nothing: none of ours is out."""
 
     def count(self, outcome: Outcome) -> int:
         """Changes with this outcome."""
@@ -136,8 +136,8 @@ def load_policy(settings: PolicySection) -> Policy | Auto:
 class _Reader:
     """Wraps the reader and reports progress after each answer, for the watchdog.
 
-    A status that took so long that the dead-man timer may have acted meanwhile (`outdated` says so) is an error: what it
-    shows may be the timer's doing.
+    A status that took so long that the dead-man timer may have acted meanwhile (`outdated` says so) is an error: what
+    it shows may be the timer's doing.
     """
 
     def __init__(self, reader: SlurmReader, moved: Callable[[], None], outdated: Callable[[], str]) -> None:
@@ -217,11 +217,20 @@ class Daemon:
         self._facts_at = float("-inf")
         self._alarms = 0
         self._unavailable = False
-        self._returns = Returns(self.config.cycle.interval, LONGEST_RETRY)
+        self.giving_back = GivingBack(
+            journal=self.journal,
+            reader=self._reader,
+            writer=None if self.writer_factory is None else self._the_writer,
+            clock=self.clock,
+            budget=lambda: self.budget,
+            log=lambda: self.log,
+            metrics=self.metrics,
+            primacy=self.primacy,
+            progress=self._progress,
+            returns=Returns(self.config.cycle.interval, LONGEST_RETRY),
+        )
         self._acted_at = self.clock.monotonic()
         """When the queue was last as the plan wants it."""
-        self._kept_since = math.inf
-        """Since when jobs that are to be given back wait for others to be lowered."""
         self._unable = 0.0
         """Seconds for which Slurm has answered but no plan could be carried out."""
         self._orphans: tuple[int, ...] = ()
@@ -239,10 +248,8 @@ class Daemon:
         self._shown_at = float("-inf")
         """When a state directory took the heartbeat last."""
         self._silent = True
-        """Without a heartbeat for long, or without a daemon until now: restore may have given jobs back since the last reading
-        that this daemon knows, and may have found no room on any disk to note that."""
-        self._calculated = False
-        """sprio listed a job in the last snapshot."""
+        """Without a heartbeat for long, or without a daemon until now: restore may have given jobs back since the last
+        reading that this daemon knows, and may have found no room on any disk to note that."""
         self._lost = False
         """The lock's file was removed: another process may hold a lock of its own."""
         self._phases: dict[str, float] = {}
@@ -388,7 +395,7 @@ class Daemon:
             self.budget.spend(SNAPSHOT_RPCS, self.clock.monotonic())
             self._tell_unread(snapshot.unread)
         self._refuse_hidden(snapshot)
-        self._calculated = bool(snapshot.jobs.site_known.any())
+        self.giving_back.calculated = bool(snapshot.jobs.site_known.any())
         with self._phase("reconcile"):
             self.journal.look_again()
             found, blocked = self._reconcile(snapshot, read_at, silent=silent or self._silent)
@@ -397,8 +404,8 @@ class Daemon:
         pending = len(snapshot.jobs.pending)
         self.metrics.pending.set(pending)
         stage = self.stage
-        out = [] if stage in WRITING else self._out(snapshot)
-        restored, acted = (0, False) if blocked else self._give_back(out)
+        out = [] if stage in WRITING else self.giving_back.out(snapshot)
+        restored, acted = (0, False) if blocked else self.giving_back.give_back(out)
         if stage is Stage.OBSERVE:
             sentence = f"{pending} pending jobs, {len(snapshot.nodes)} nodes"
             return CycleReport(CycleOutcome.DONE, stage, sentence, pending, restored=restored, acted=acted)
@@ -424,32 +431,31 @@ class Daemon:
             stopped = not restored and bool(results) and all(item.outcome is Outcome.THROTTLED for item in results)
             acted = resumes or (not blocked and not shed and not self._alarms and not stopped)
         with self._phase("report"):
-            about = {
-                "stage": stage.value,
-                "policy_why": choice.why,
-                "rollout_trouble": self.rollout_trouble(),
-            }
+            record = record_of(
+                result,
+                stage=stage,
+                policy_why=choice.why,
+                rollout_trouble=self.rollout_trouble(),
+                results=results,
+            )
             trouble = ""
             # Without the lock, as in a dry run, the record of a daemon beside it is the one that counts.
             if (self.writer_factory is not None and not self._lost) or holder(self.config.state.directory) is None:
-                trouble = save(
-                    self.config.state.directory,
-                    with_outcomes(record_of(result) | about, results),
-                )
+                trouble = save(self.config.state.directory, record)
             if trouble:
                 self.log.warning("record.not_written", detail=trouble)
-            self._measure(result)
+            self._measure(record)
         tally = Counter(item.outcome for item in results)
         why = blocked or shed
         outcome = CycleOutcome.SHED if shed else CycleOutcome.DONE
         return CycleReport(
             outcome=CycleOutcome.FAILED if blocked else outcome,
             stage=stage,
-            sentence=_sentence(pending, result, stage, self.held_back, tally, why, restored),
+            sentence=_sentence(pending, record, self.held_back, tally, why, restored),
             pending=pending,
-            managed=len(result.rows),
-            moved=result.ranks_changed,
-            planned=len(result.changes),
+            managed=len(record.jobs),
+            moved=record.ranks_changed,
+            planned=len(record.changes),
             results=tuple(results),
             restored=restored,
             acted=acted,
@@ -465,7 +471,7 @@ class Daemon:
         gone = 0
         for job, entry in self.journal.entries.items():
             if entry.carries:
-                if job in known or _unread(snapshot, job):
+                if job in known or unread(snapshot, job):
                     return  # nearly always the first one
                 gone += 1
         if not gone:
@@ -521,7 +527,7 @@ class Daemon:
         return True
 
     def _stands_by(self) -> bool:
-        """Whether slurmctld runs on another host now. Asks nobody where there is one controller, or this host is none."""
+        """Whether slurmctld runs on another host now. Not asked if there is one controller, or this host is none."""
         reader, facts = self.reader, self.facts
         if facts is None or not self.primacy.concerns(facts.controllers) or not isinstance(reader, ControllerReader):
             return False
@@ -559,7 +565,7 @@ class Daemon:
                     "prerequisite.missing", subject=finding.subject, cause=finding.cause, remedy=finding.remedy
                 )
         if before - {finding.cause for finding in blocking(self.findings)}:
-            self._returns.soon()
+            self.giving_back.returns.soon()
         self.metrics.blocked.set(len(blocking(self.findings)))
         self._set_budget()
 
@@ -614,7 +620,7 @@ class Daemon:
         return found, blocked
 
     def _without_the_others(self, found: Reconciled) -> Reconciled:
-        """On standby, a job that was given back and shows another value has it of the other host's daemon: not foreign."""
+        """On standby, a job that was given back and shows another value has it of the other host's daemon."""
         theirs = {job for job in found.foreign if not self.journal.entries[job].carries}
         self.journal.update((), theirs)
         return replace(found, foreign=tuple(job for job in found.foreign if job not in theirs))
@@ -631,7 +637,7 @@ class Daemon:
             entry, row = self.journal.entries.get(job), snapshot.jobs.row_of.get(job)
             submitted = None if row is None else int(snapshot.jobs.submit_time[row])
             same = entry is None or submitted is None or entry.submit_time == submitted
-            sure = same and not _unread(snapshot, job)
+            sure = same and not unread(snapshot, job)
             if sure:
                 answered.append(job)
             if entry is None and sure and submitted is not None:
@@ -655,35 +661,26 @@ class Daemon:
         return ""
 
     def _write(self, snapshot: Snapshot, found: Reconciled, result: Plan) -> tuple[int, list[Result]]:
-        writer = self._the_writer()
-        # A value of ours under somebody's explicit priority would come into force with their release; and what no plan can
-        # see, none wants.
-        unplanned = (
-            job for job in self._out(snapshot) if self.journal.entries[job].applied.foreign or _unread(snapshot, job)
-        )
-        busy = dict.fromkeys((*found.owing, *unplanned, *result.withdraw))
-        # At no moment may more jobs stand ahead of one of others than without us. So first those go back that we had raised
-        # (and those whose place does not change), then the plan lowers, then those go back that we had lowered, then it raises.
-        shift = {job: _shift(self.journal.entries[job].applied) for job in busy}
-        restored, _ = self._give_back([job for job in busy if shift[job] >= 0])
-        raised = self._unreturned(job for job in busy if shift[job] > 0)
-        last = [job for job in busy if shift[job] < 0]
-        changes = [*found.rescues, *(change for change in result.changes if change.job_id not in busy)]
-        leave = bool(last or raised)
-        early = [change for change in changes if not leave or _may_go_first(change)]
-        late = [change for change in changes if leave and not _may_go_first(change)]
+        writer, back = self._the_writer(), self.giving_back
+        leaving = back.leaving(snapshot, found.owing, result.withdraw)
+        restored, _ = back.give_back(leaving.first)
+        raised = back.unreturned(leaving.raised)
+        left_out = leaving.jobs
+        changes = [*found.rescues, *(change for change in result.changes if change.job_id not in left_out)]
+        in_two = bool(leaving.last or raised)
+        early = [change for change in changes if not in_two or _may_go_first(change)]
+        late = [change for change in changes if in_two and not _may_go_first(change)]
         shares = _partition_shares(snapshot, changes)
 
         def batch(wanted: Sequence[Change], left_out: Collection[int]) -> list[Result]:
             return apply(wanted, self._reader, writer, self.journal, self.budget, self.clock, shares, left_out)
 
-        left_out = set(busy)
         results = self._spread(batch, early, left_out)
         throttled = any(item.outcome is Outcome.THROTTLED for item in results)
-        if self._patience_ends(last) or not (raised or throttled):
-            restored += self._give_back(last)[0]
-        last = self._unreturned(last)
-        self._kept_since = self._kept_since if last else math.inf
+        lowered, last = back.give_back_lowered(
+            leaving.last, at_once=not (raised or throttled), patience=self.config.write.give_back_after
+        )
+        restored += lowered
         if raised or last or throttled:
             results += [Result(change, Outcome.THROTTLED, _OTHERS_LEAVE) for change in late]
         elif late:
@@ -708,18 +705,6 @@ class Daemon:
             self._alarms = 0
         return restored, results
 
-    def _unreturned(self, jobs: Iterable[int]) -> list[int]:
-        """Those of the jobs that still carry something of ours, and are not among those with which Slurm has made trouble."""
-        known = self.journal.entries
-        return self._returns.due([job for job in jobs if job in known and known[job].claims], self.clock.monotonic())
-
-    def _patience_ends(self, last: Sequence[int]) -> bool:
-        """Whether jobs have to be given back for so long that they wait no longer for the plan to lower others."""
-        now = self.clock.monotonic()
-        if last:
-            self._kept_since = min(self._kept_since, now)
-        return now - self._kept_since >= self.config.write.give_back_after
-
     def _spread(
         self,
         batch: Callable[[Sequence[Change], Collection[int]], list[Result]],
@@ -729,8 +714,9 @@ class Daemon:
         """Under Slurm's RPC limiter, go on writing as the bucket refills, for at most half of the interval.
 
         Each batch reads the jobs again right before it writes, so a change by somebody else is seen however late. A
-        bucket holds fewer RPCs than a long queue wants, and waiting for the next cycle would let most of it go to waste.
-        What an earlier batch could not move (or `left_out`: what is given back instead) counts for the later ones.
+        bucket holds fewer RPCs than a long queue wants, and waiting for the next cycle would let most of it go to
+        waste. What an earlier batch could not move (or `left_out`: what is given back instead) counts for the later
+        ones.
         """
         results = batch(changes, left_out)
         deadline = self._began + SPREAD * self.config.cycle.interval
@@ -769,62 +755,6 @@ class Daemon:
             self._writer = _Writer(self.writer_factory(), self._progress)
         return self._writer
 
-    def _out(self, snapshot: Snapshot) -> list[int]:
-        """Jobs that wait, or of which the snapshot does not tell whether they do, and carry a value of ours, or may."""
-        waiting = set(snapshot.jobs.job_id[snapshot.jobs.pending].tolist())
-        return [
-            job
-            for job, entry in self.journal.entries.items()
-            if (job in waiting or _unread(snapshot, job))
-            and (entry.carries or (entry.applied.oversubscribe is not None and job not in self._returns.final))
-        ]
-
-    def _give_back(self, jobs: Collection[int]) -> tuple[int, bool]:
-        """Give back those of the jobs that are due and fit into the budget. How many were, and whether these are all.
-
-        Raises:
-            SlurmError: the queue could not be read.
-        """
-        if self.writer_factory is None or not jobs:
-            return 0, not jobs
-        due = self._returns.due(jobs, self.clock.monotonic())
-        if not due:
-            return 0, False
-        tried = self._as_many_as_fit(raised_first(due, self.journal.entries))
-        report = restore(
-            self.journal,
-            self._reader,
-            self._the_writer(),
-            self.budget,
-            self.clock,
-            job_ids=tried,
-            calculated=self._calculated,
-            progress=lambda _done, _total: self._progress(),
-        )
-        if self.primacy.stands_by:
-            # The same value on these jobs is the other host's from now on: two daemons that think alike write alike.
-            with suppress(JournalError):
-                self.journal.update((), report.restored)
-        stuck = {item.job_id for item in report.left if not item.final}
-        self._say_left(self._returns.note(tried, report.left, self.clock.monotonic()))
-        self.metrics.restored.inc(len(report.restored))
-        return len(report.restored), len(tried) == len(jobs) and not stuck
-
-    def _say_left(self, left: Sequence[Leftover]) -> None:
-        """Names what could not be given back, once; grouped, because a lost privilege concerns thousands of jobs."""
-        for final, ending in ((False, "They are tried again."), (True, "Slurm has no way to take it back.")):
-            same = [item for item in left if item.final is final]
-            if same:
-                first = same[0]
-                self.log.warning(
-                    "jobs.not_returned",
-                    sentence=f"{len(same)} jobs could not be given back to Slurm. {ending}",
-                    jobs=[item.job_id for item in same[:MOST_NAMED]],
-                    field=first.field,
-                    reason=first.reason,
-                    remedy=first.remedy,
-                )
-
     def _watch_ability(self, report: CycleReport) -> None:
         """Give everything back when Slurm has answered for long, but no plan could be carried out. Never raises.
 
@@ -851,31 +781,16 @@ class Daemon:
         except Exception:
             self.log.exception("cycle.defect", sentence="This is a defect; please report it.")
         self.metrics.unable.set(self._unable)
-        self._returns.keep(self.journal.entries)
-        self.metrics.unreturned.set(len(self._returns.waiting))
+        self.giving_back.returns.keep(self.journal.entries)
+        self.metrics.unreturned.set(len(self.giving_back.returns.waiting))
 
     def _give_all_back(self) -> int:
-        """Of the jobs that wait, as their status says. How many were given back.
-
-        Raises:
-            SlurmError: the queue could not be read.
-        """
-        ours = [job for job, entry in self.journal.entries.items() if entry.carries]
-        if not ours:
-            return 0
         # What the dead-man timer may have done concerns the next cycle's comparison. What is given back is read anew.
         silent, self._silent = self._silent, False
         try:
-            seen = self._reader.status(None)
-            self.budget.spend(STATUS_RPCS, self.clock.monotonic())
-            restored, _ = self._give_back([job for job in ours if job in seen])
+            return self.giving_back.give_all_back()
         finally:
             self._silent |= silent
-        return restored
-
-    def _as_many_as_fit(self, jobs: Sequence[int]) -> Sequence[int]:
-        """Giving back takes up to two writes a job; what does not fit into the budget waits for the next cycle."""
-        return jobs[: self.budget.allowance(2 * len(jobs), self.clock.monotonic()) // 2 or 1]
 
     # --- what others see
 
@@ -903,7 +818,7 @@ class Daemon:
             condition = Condition(
                 writing=self.stage in WRITING,
                 inactive=now - self._acted_at,
-                unreturned=tuple(self._returns.waiting[:MOST_NAMED]),
+                unreturned=tuple(self.giving_back.returns.waiting[:MOST_NAMED]),
             )
             if beat(self._directories(), Moment.of(self.clock), self._stale_after, condition):
                 self._silent |= self._stale_after < now - self._shown_at < math.inf
@@ -917,15 +832,14 @@ class Daemon:
         state = self.config.state
         return [root for root in (state.directory, state.mirror) if root is not None]
 
-    def _measure(self, result: Plan) -> None:
+    def _measure(self, record: DecisionRecord) -> None:
         metrics = self.metrics
-        metrics.managed.set(len(result.rows))
-        metrics.moved.set(result.ranks_changed)
-        distance = abs(result.rank - result.base_rank)
-        metrics.displacement.set(float(distance.mean()) if len(distance) else 0.0)
-        metrics.set_vetoes({veto.value: len(rows) for veto, rows in result.scope.vetoed().items()})
-        if result.placement is not None:
-            metrics.placements.labels(result.placement.outcome.value).inc()
+        metrics.managed.set(len(record.jobs))
+        metrics.moved.set(record.ranks_changed)
+        metrics.displacement.set(record.displacement)
+        metrics.set_vetoes({veto.value: len(jobs) for veto, jobs in record.vetoed.items()})
+        if record.placement.outcome != OFF:
+            metrics.placements.labels(record.placement.outcome).inc()
 
     def _report(self, report: CycleReport, seconds: float) -> None:
         metrics, now = self.metrics, self.clock.time()
@@ -985,7 +899,7 @@ class Daemon:
             self.config = config.model_copy(update=kept)
             self.policy, self._chosen = policy, None
             self.demoted, self._alarms = "", 0
-            self._returns.soon()
+            self.giving_back.returns.soon()
             self._facts_at = float("-inf")
             if self.facts is not None:
                 self.findings = prerequisites(self.facts, self.config)
@@ -997,7 +911,10 @@ class Daemon:
         return True
 
     def stop(self) -> None:
-        """Wait for the running cycle (see `request_stop`), then close what is open. The queue is given back by ``rltuned restore``."""
+        """Wait for the running cycle (see `request_stop`), then close what is open.
+
+        The queue is given back by ``rltuned restore``.
+        """
         with self._turn:
             self.journal.close()
             if self.writer_factory is not None and not self._lost:  # else a heartbeat that is there is somebody else's
@@ -1008,8 +925,8 @@ class Daemon:
 def _uncollected() -> Iterator[None]:
     """Without Python's search for cycles of references, which goes on afterwards.
 
-    A cycle leaves none behind, and beside a long queue the search looks at a million live objects again and again: a fifth of
-    the time of a cycle with 100,000 jobs.
+    A cycle leaves none behind, and beside a long queue the search looks at a million live objects again and again: a
+    fifth of the time of a cycle with 100,000 jobs.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -1027,21 +944,6 @@ def _kind(error: SlurmError) -> str:
         SlurmDeniedError: "denied",
     }
     return kinds.get(type(error), "other")
-
-
-def _unread(snapshot: Snapshot, job: int) -> bool:
-    """Whether Slurm's answers do not tell how the job is."""
-    return bool(snapshot.unread.about(job, queued=job in snapshot.jobs.row_of))
-
-
-def _shift(applied: Applied) -> int:
-    """Above 0 where we had raised the job, below where it may move to the front when it is given back; else 0.
-
-    What a job carries under somebody's explicit priority moves it nowhere.
-    """
-    if applied.foreign:
-        return 0
-    return applied.site_factor if applied.priority is None else (applied.priority - applied.base or -1)
 
 
 def _may_go_first(change: Change) -> bool:
@@ -1063,19 +965,18 @@ def _partition_shares(snapshot: Snapshot, changes: Sequence[Change]) -> dict[int
 
 def _sentence(
     pending: int,
-    result: Plan,
-    stage: Stage,
+    record: DecisionRecord,
     held_back: str,
     tally: Mapping[Outcome, int],
     why: str,
     restored: int,
 ) -> str:
     """What `cycle.done` says."""
-    head = f"{pending} pending, {len(result.rows)} managed, {result.ranks_changed} at another rank"
-    wanted = len(result.changes)
-    if stage not in WRITING:
+    head = f"{pending} pending, {len(record.jobs)} managed, {record.ranks_changed} at another rank"
+    wanted = len(record.changes)
+    if record.stage not in WRITING:
         reason = f" ({held_back})" if held_back else ""
-        tail = f"{wanted} changes not written: stage {stage}{reason}"
+        tail = f"{wanted} changes not written: stage {record.stage}{reason}"
     elif why:
         tail = f"{wanted} changes not written: {why}"
     elif not wanted and not tally:

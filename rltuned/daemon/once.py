@@ -5,7 +5,6 @@ Where there is a record, `explain` needs no Slurm and no estimates: `decide` imp
 
 import sys
 from collections.abc import Callable
-from typing import Any
 
 from rltuned.cluster.changes import History
 from rltuned.config import Config
@@ -16,7 +15,7 @@ from rltuned.daemon.logs import make
 from rltuned.daemon.loop import load_policy
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.verdict import Auto, chosen
-from rltuned.decide import Explanation
+from rltuned.decide import DecisionRecord, Explanation
 from rltuned.decide import explain as explain_job
 from rltuned.decide import record as record_of
 from rltuned.errors import JournalError, RltunedError
@@ -25,7 +24,7 @@ Tell = Callable[[str], None]
 """Told in a sentence what is not known and what is taken instead."""
 
 
-def decide(config: Config, tell: Tell) -> dict[str, Any]:
+def decide(config: Config, tell: Tell) -> DecisionRecord:
     """The record of a plan made now, with what the journal says about earlier cycles where it may be read.
 
     Raises:
@@ -52,16 +51,16 @@ def decide(config: Config, tell: Tell) -> dict[str, Any]:
     log = make(config.log.level, config.log.format, sys.stderr)
     search = InProcessSearch(lambda: config.rollout, SystemClock(), log, Metrics(), config.state.directory / KERNELS)
     made = Planning(known.estimates, search, ended=known.ended)(snapshot, policy, config, history)
-    return record_of(made) | {"policy_why": choice.why}
+    return record_of(made, policy_why=choice.why)
 
 
 def explain(config: Config, job_id: int, tell: Tell, *, fresh: bool = False) -> Explanation:
     """Why a job is at its rank: by the daemon's last decision; without one, or where `fresh` asks for it, by `decide`.
 
     Raises:
-        SlurmError, RltunedError: as `decide`; or the record is of another version.
+        SlurmError, RltunedError: as `decide`.
     """
-    made: dict[str, Any] | None = None
+    made: DecisionRecord | None = None
     if not fresh:
         try:
             made = record.load(config.state.directory)
@@ -73,4 +72,4 @@ def explain(config: Config, job_id: int, tell: Tell, *, fresh: bool = False) -> 
     except RltunedError as error:
         tell(f"what moved the score is not known: {error}")
         policy = None
-    return explain_job(made, job_id, policy.named(made["policy"]) if isinstance(policy, Auto) else policy)
+    return explain_job(made, job_id, policy.named(made.policy) if isinstance(policy, Auto) else policy)

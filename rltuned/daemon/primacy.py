@@ -88,14 +88,15 @@ class Primacy:
         return ""
 
 
-def acts_elsewhere(reader: SlurmReader, facts: ClusterFacts, names: frozenset[str]) -> bool:
-    """Whether this host (`names`) has a slurmctld, and another one acts.
+def look_once(reader: SlurmReader, facts: ClusterFacts, names: frozenset[str]) -> Primacy | None:
+    """Who acts now, for this host (`names`). None where there is one controller only, or the reader cannot tell.
 
     Raises:
         SlurmError: none can be asked.
     """
+    if len(facts.controllers) < 2 or not isinstance(reader, ControllerReader):
+        return None
     primacy = Primacy(names)
-    if not primacy.concerns(facts.controllers) or not isinstance(reader, ControllerReader):
-        return False
-    primacy.look(reader.controllers(facts), 0.0)
-    return primacy.stands_by
+    if primacy.concerns(facts.controllers):
+        primacy.look(reader.controllers(facts), 0.0)
+    return primacy

@@ -1,12 +1,14 @@
-"""The decision record on disk: what ``rltuned explain`` reads. The last cycle's, whole or not at all, bounded in size."""
+"""The decision record on disk, which ``rltuned explain`` and ``rltuned doctor`` read.
+
+The last cycle's, whole or not at all, bounded in size.
+"""
 
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from rltuned.daemon.apply import Result
 from rltuned.daemon.files import write_atomic
+from rltuned.decide.decision import DecisionRecord
 from rltuned.errors import RltunedError
 
 FILE_NAME: Final = "decision.json"
@@ -14,17 +16,9 @@ MAX_BYTES: Final = 32 * 1024 * 1024
 """A record of 10,000 managed jobs takes about 2 MB."""
 
 
-def with_outcomes(record: dict[str, Any], results: Sequence[Result]) -> dict[str, Any]:
-    """The record with what became of its changes: job id → field → outcome."""
-    outcomes: dict[str, dict[str, str]] = {}
-    for change, outcome, _ in results:
-        outcomes.setdefault(str(change.job_id), {})[change.field.value] = outcome.value
-    return record | {"outcomes": outcomes}
-
-
-def save(directory: Path, record: Mapping[str, Any], limit: int = MAX_BYTES) -> str:
+def save(directory: Path, record: DecisionRecord, limit: int = MAX_BYTES) -> str:
     """Write the record. Returns why not, "" when it was written; an old record then stays."""
-    data = json.dumps(record, separators=(",", ":"), allow_nan=False, default=str).encode()
+    data = json.dumps(record.to_json(), separators=(",", ":"), allow_nan=False).encode()
     if len(data) > limit:
         return f"decision record of {len(data)} bytes is above the limit of {limit}"
     try:
@@ -35,21 +29,20 @@ def save(directory: Path, record: Mapping[str, Any], limit: int = MAX_BYTES) -> 
     return ""
 
 
-def load(directory: Path) -> dict[str, Any]:
+def load(directory: Path) -> DecisionRecord:
     """The last record.
 
     Raises:
-        RltunedError: there is none, or it cannot be read; says what to do.
+        RltunedError: there is none, or it cannot be read; names file and field, and says what to do.
     """
     path = directory / FILE_NAME
     try:
-        record = json.loads(path.read_bytes())
+        return DecisionRecord.from_json(path.read_bytes())
     except FileNotFoundError:
         raise RltunedError(
             f"{path}: no decision record yet; is the daemon running? (`rltuned plan` makes one)"
         ) from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise RltunedError(f"{path}: cannot be read: {error}") from error
-    if not isinstance(record, dict):
-        raise RltunedError(f"{path}: not a decision record")
-    return record
+    except RltunedError as error:
+        raise RltunedError(f"{path}: {error}; wait for the next cycle of the running daemon") from error

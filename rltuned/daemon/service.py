@@ -31,7 +31,7 @@ from rltuned.daemon.loop import CycleOutcome, Daemon, load_policy
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.notify import Notifier
 from rltuned.daemon.pace import SteadyScheduler
-from rltuned.daemon.planning import Ending, Estimating, Planning, no_estimates, none_ended
+from rltuned.daemon.planning import Planning
 from rltuned.daemon.rollout import KERNELS, InProcessSearch, WorkerSearch
 from rltuned.daemon.rollout import check as check_rollout
 from rltuned.decide.scope import Veto
@@ -84,7 +84,7 @@ def serve(
     log = make(config.log.level, config.log.format, sys.stderr)
     notifier = Notifier.of(os.environ, os.getpid())
     with ExitStack() as stack:
-        journal, owns = _journal(config, clock, stack, dry_run=dry_run)
+        journal, owns = open_journal(config, clock, stack, dry_run=dry_run)
         metrics = Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
 
         def stays(why: str) -> None:
@@ -93,7 +93,17 @@ def serve(
         endpoint = serve_metrics(metrics, config.metrics, stays) if not once else None
         if endpoint is not None:
             stack.callback(endpoint.close)
-        reader = connect_reader(config.slurm)
+        reader, state = connect_reader(config.slurm), config.state.directory
+        # Search and run times ask for the daemon's configuration when they work, because a reload changes it.
+        # In the foreground nobody promises to be small: no worker process for one cycle.
+        search: InProcessSearch | WorkerSearch = (InProcessSearch if once else WorkerSearch)(
+            lambda: daemon.config.rollout, clock, log, metrics, state / KERNELS
+        )
+        run_times = None
+        planning = Planning(search=search)
+        if isinstance(reader, HistoryReader):
+            run_times = RunTimes(reader, lambda: daemon.config.estimates, state, clock, log, metrics)
+            planning = Planning(run_times.estimates, search, ended=run_times.ended)
         daemon = Daemon(
             config=config,
             policy=policy,
@@ -105,28 +115,19 @@ def serve(
             log=log,
             metrics=metrics,
             notifier=notifier,
+            planner=planning,
+            rollout_trouble=lambda: search.trouble,
             owns=owns,
         )
         stack.callback(daemon.stop)
-        state = config.state.directory
-        estimates: Estimating = no_estimates
-        ended: Ending = none_ended
-        # In the foreground nobody promises to be small: no worker process for one cycle.
-        search: InProcessSearch | WorkerSearch = (InProcessSearch if once else WorkerSearch)(
-            lambda: daemon.config.rollout, clock, log, metrics, state / KERNELS
-        )
         stack.callback(search.close)
-        if isinstance(reader, HistoryReader):
-            run_times = RunTimes(reader, lambda: daemon.config.estimates, state, clock, log, metrics)
-            estimates, ended = run_times.estimates, run_times.ended
+        if run_times is not None:
             stack.callback(run_times.stop)
             # One cycle in the foreground goes by what is known: reading weeks of jobs would keep somebody waiting.
             if once:
                 run_times.load()
             else:
                 run_times.start()
-        daemon.planner = Planning(estimates, search, ended=ended)
-        daemon.rollout_trouble = lambda: search.trouble
         if once:
             report = daemon.tick()
             if report is None or report.outcome is CycleOutcome.FAILED:
@@ -143,7 +144,9 @@ def serve(
         log.info("daemon.stopped", sentence="The running cycle was finished. `rltuned restore` gives the queue back.")
 
 
-def _journal(config: Config, clock: Clock, stack: ExitStack, *, dry_run: bool) -> tuple[Journal, Callable[[], bool]]:
+def open_journal(
+    config: Config, clock: Clock, stack: ExitStack, *, dry_run: bool
+) -> tuple[Journal, Callable[[], bool]]:
     """The journal, behind the lock, and whether the lock still holds.
 
     A dry run writes neither Slurm nor the journal, so it needs no lock.
@@ -188,7 +191,7 @@ def checked(config: Config) -> Config:
 def _run(
     daemon: Daemon, load: Callable[[], Effective], notifier: Notifier, clock: Clock, hurry: Callable[[], None]
 ) -> None:
-    """Cycles and reloads, one at a time, in a thread of their own; signals and the watchdog here, where nothing is waited for.
+    """Cycles and reloads, one at a time, in a thread of their own; signals and the watchdog here, where nobody waits.
 
     `hurry` ends what a cycle waits for.
     """

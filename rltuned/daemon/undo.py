@@ -15,7 +15,7 @@ from rltuned.daemon.clock import Clock, Moment, SystemClock
 from rltuned.daemon.heartbeat import DEAD_MAN_PATIENCE, Heartbeat, is_stale, read_heartbeat
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import Lock, holder
-from rltuned.daemon.primacy import acts_elsewhere, own_names
+from rltuned.daemon.primacy import look_once, own_names
 from rltuned.daemon.restore import Progress, RestoreReport, restore
 from rltuned.errors import JournalError, LockedError, SlurmError
 from rltuned.slurm.connect import open_reader, open_writer
@@ -104,9 +104,10 @@ def undo(
             progress=progress,
         )
         with suppress(JournalError, SlurmError):
-            everything = record and not job_ids
-            if everything and facts is not None and acts_elsewhere(reader, facts, names or own_names()):
-                journal.update((), report.restored)  # the same value again is of the other host's daemon
+            if record and not job_ids and facts is not None:
+                primacy = look_once(reader, facts, names or own_names())
+                if primacy is not None and primacy.stands_by:
+                    journal.update((), report.restored)  # the same value again is of the other host's daemon
         return report
 
 

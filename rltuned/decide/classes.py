@@ -1,13 +1,13 @@
 """Classes: the jobs that exchange priorities with each other."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Ints, Snapshot
+from rltuned.cluster.tables import Ints, JobTable
 from rltuned.config import DecideSection
-from rltuned.decide.scope import priority_tiers
 
 
 @dataclass(frozen=True)
@@ -19,19 +19,23 @@ class Classes:
     names: tuple[str, ...]
     """(C,) e.g. "tier=1 qos=normal"."""
 
-    def members(self) -> list[npt.NDArray[np.intp]]:
-        """Positions of each class's jobs."""
+    tiers: tuple[int, ...]
+    """(C,) priority tier of each class."""
+
+    @cached_property
+    def members(self) -> tuple[npt.NDArray[np.intp], ...]:
+        """(C,) positions of each class's jobs."""
+        if not self.names:
+            return ()
         order = np.argsort(self.of, kind="stable")
-        return np.split(order, np.searchsorted(self.of[order], np.arange(1, len(self.names))))
+        return tuple(np.split(order, np.searchsorted(self.of[order], np.arange(1, len(self.names)))))
 
 
-def classify(snapshot: Snapshot, rows: npt.NDArray[np.intp], settings: DecideSection) -> Classes:
-    """Classes of the managed jobs in `rows`: equal in all of `settings.class_by`, in their tier and in their reservation.
+def classify(jobs: JobTable, rows: npt.NDArray[np.intp], tier: Ints, settings: DecideSection) -> Classes:
+    """Classes of the managed jobs in `rows`: equal in all of `settings.class_by`, in `tier` and in their reservation.
 
     Slurm looks at priorities only within a tier, and puts every job that has a reservation before all that have none.
     """
-    jobs = snapshot.jobs
-    tier = priority_tiers(snapshot, rows)
     columns: dict[str, tuple[Ints, tuple[str, ...]]] = {
         "tier": (tier, ()),
         "qos": (jobs.qos.codes[rows].astype(np.int64), jobs.qos.names),
@@ -56,4 +60,4 @@ def classify(snapshot: Snapshot, rows: npt.NDArray[np.intp], settings: DecideSec
             code = int(values[at])
             parts.append(f"{name}={texts[code] if texts and code >= 0 else code if not texts else '-'}")
         names.append(" ".join(parts))
-    return Classes(of.astype(np.intp), tuple(names))
+    return Classes(of.astype(np.intp), tuple(names), tuple(tier[first].tolist()))

@@ -1,20 +1,20 @@
 """Why is this job at this rank? A typed answer, from a decision record."""
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from rltuned.cluster.changes import Outcome
+from rltuned.config import PlacementApply
+from rltuned.decide.decision import DecisionRecord
 from rltuned.decide.ranks import Guard
-from rltuned.decide.record import RECORD_VERSION
 from rltuned.decide.rollout import MoveTo
-from rltuned.decide.scope import MEANING, Veto
+from rltuned.decide.scope import MEANING
 from rltuned.decide.what_if import MEANING as REQUEST_MEANING
-from rltuned.decide.what_if import Request, observation_of, with_request
-from rltuned.errors import RltunedError
+from rltuned.decide.what_if import observation_of, with_request
 from rltuned.observe.observation import Observation
 from rltuned.policy.actor import Actor
 from rltuned.policy.attribution import attribute
@@ -29,7 +29,7 @@ GUARD_MEANING: Final[Mapping[Guard, str]] = {
 }
 
 
-OUTCOME_MEANING: Final[Mapping[str, str]] = {
+OUTCOME_MEANING: Final[Mapping[Outcome, str]] = {
     Outcome.THROTTLED: "waits: the budget below Slurm's RPC limiter was spent on jobs further ahead; a later cycle",
     Outcome.GONE: "not written: the job left the queue in between",
     Outcome.HELD: "not written: the job was held in between",
@@ -103,7 +103,7 @@ class Alternative:
     """The job scored again as if it had asked for something else."""
 
     request: str
-    """`what_if.Request`."""
+    """`decision.Request`."""
     meaning: str
     score: float
     place: int
@@ -161,35 +161,28 @@ class Explanation:
         return asdict(self)
 
 
-def explain(record: Mapping[str, Any], job_id: int, policy: Policy | None = None) -> Explanation:
-    """Explain one job from a decision record (`record.record`).
+def explain(record: DecisionRecord, job_id: int, policy: Policy | None = None) -> Explanation:
+    """Explain one job from a decision record.
 
-    `policy`: the one that decided, where it is at hand: it is asked what moved the score, and what would change the place.
-
-    Raises:
-        RltunedError: the record is of another version.
+    `policy`: the one that decided, where it is at hand. It is asked what moved the score, and what would change the
+    place.
     """
-    if record.get("version") != RECORD_VERSION:
-        raise RltunedError(
-            f"the decision record has version {record.get('version')!r}, this rltuned reads {RECORD_VERSION}; "
-            "wait for the next cycle of the running daemon"
-        )
     common: dict[str, Any] = {
         "job_id": job_id,
-        "time": record["time"],
-        "policy": record["policy"],
-        "policy_why": record.get("policy_why", ""),
-        "mode": record["mode"],
-        "stage": record["stage"],
+        "time": record.time,
+        "policy": record.policy,
+        "policy_why": record.policy_why,
+        "mode": record.mode,
+        "stage": record.stage,
     }
-    jobs = record["jobs"]
-    if job_id not in jobs["id"]:
-        for name, ids in record["vetoed"].items():
+    jobs = record.jobs
+    if job_id not in jobs.id:
+        for veto, ids in record.vetoed.items():
             if job_id in ids:
-                return Explanation(verdict=Verdict.NOT_MANAGED, veto=f"{name}: {MEANING[Veto(name)]}", **common)
+                return Explanation(verdict=Verdict.NOT_MANAGED, veto=f"{veto}: {MEANING[veto]}", **common)
         return Explanation(verdict=Verdict.NOT_PENDING, **common)
-    at = jobs["id"].index(job_id)
-    rank, base_rank, seen = jobs["rank"][at], jobs["base_rank"][at], jobs["seen"][at]
+    at = jobs.id.index(job_id)
+    rank, base_rank, seen = jobs.rank[at], jobs.base_rank[at], jobs.seen[at]
     verdict = Verdict.FORWARD if rank < base_rank else Verdict.BACK if rank > base_rank else Verdict.KEPT
     visible: dict[str, Any] = {}
     if seen >= 0:
@@ -197,20 +190,18 @@ def explain(record: Mapping[str, Any], job_id: int, policy: Policy | None = None
         if policy is not None:
             visible |= _asked_again(record, at, seen, policy)
     guards = tuple(
-        meaning.format(job=jobs["held_behind"][at])
-        for guard, meaning in GUARD_MEANING.items()
-        if jobs["guards"][at] & guard
+        meaning.format(job=jobs.held_behind[at]) for guard, meaning in GUARD_MEANING.items() if jobs.guards[at] & guard
     )
-    outcomes = record["outcomes"].get(str(job_id), {})
+    outcomes = record.outcomes.get(job_id, {})
     return Explanation(
         verdict=verdict,
-        class_name=record["classes"][jobs["class"][at]],
-        class_size=record["class_sizes"][jobs["class"][at]],
+        class_name=record.classes[jobs.class_of[at]],
+        class_size=record.class_sizes[jobs.class_of[at]],
         slurm_rank=base_rank + 1,
         rank=rank + 1,
-        queue_position=jobs["position"][at] + 1,
-        slurm_priority=jobs["base"][at],
-        target_priority=jobs["target"][at],
+        queue_position=jobs.position[at] + 1,
+        slurm_priority=jobs.base[at],
+        target_priority=jobs.target[at],
         guards=guards,
         placement=_placement(record, job_id),
         rollout=_rollout(record, job_id),
@@ -220,61 +211,56 @@ def explain(record: Mapping[str, Any], job_id: int, policy: Policy | None = None
     )
 
 
-def _visible(record: Mapping[str, Any], at: int, seen: int) -> dict[str, Any]:
-    window, jobs = record["window"], record["jobs"]
-    score = window["score"][seen]
-    mine = jobs["class"][at]
+def _visible(record: DecisionRecord, at: int, seen: int) -> dict[str, Any]:
+    window, jobs = record.window, record.jobs
+    score = window.score[seen]
+    mine = jobs.class_of[at]
     better = sum(
         1
-        for other, index in enumerate(jobs["seen"])
-        if index >= 0 and jobs["class"][other] == mine and window["score"][index] > score
+        for other, index in enumerate(jobs.seen)
+        if index >= 0 and jobs.class_of[other] == mine and window.score[index] > score
     )
-    values = window["values"]
+    values = window.values
     features = tuple(
-        FeatureValue(name, values[seen][column], _median([row[column] for row in values]), name in record["columns"])
-        for column, name in enumerate(record["features"])
+        FeatureValue(name, values[seen][column], _median([row[column] for row in values]), name in record.columns)
+        for column, name in enumerate(record.features)
     )
     return {
         "score": score,
         "better_scored": better,
-        "run_time_estimate": window["run_time"][seen],
-        "estimated_from": FINISHED_JOBS if window.get("predicted", {seen: False})[seen] else TIME_LIMIT,
-        "gpus": window["gpus"][seen],
-        "wait": window["wait"][seen],
+        "run_time_estimate": window.run_time[seen],
+        "estimated_from": FINISHED_JOBS if window.predicted[seen] else TIME_LIMIT,
+        "gpus": window.gpus[seen],
+        "wait": window.wait[seen],
         "features": features,
     }
 
 
-def _asked_again(record: Mapping[str, Any], at: int, seen: int, policy: Policy) -> dict[str, Any]:
+def _asked_again(record: DecisionRecord, at: int, seen: int, policy: Policy) -> dict[str, Any]:
     """What only the policy itself can tell."""
     observation = observation_of(record)
-    if observation is None:
-        return {"policy_note": "the record is of an older rltuned, which did not keep what the policy saw"}
-    jobs, scores = record["jobs"], policy.score(observation)
-    found = record.get("rollout") or {}
+    jobs, scores = record.jobs, policy.score(observation)
+    moved = None if record.rollout is None else record.rollout.job
     # A job that the rollouts moved has a score of its own making in the record.
-    own = np.array([jobs["id"][i] != found.get("job") for i in _in_window(jobs["seen"])], dtype=np.bool_)
-    as_decided = np.asarray(record["window"]["score"])
-    if policy.name != record["policy"] or not np.allclose(scores[own], as_decided[own], atol=SAME):
-        return {
-            "policy_note": f"'{policy.name}' as it is now is not what decided: the model or the configuration was changed"
-        }
-    mine = jobs["class"][at]
-    others = np.array(
-        [i for other, i in enumerate(jobs["seen"]) if i >= 0 and i != seen and jobs["class"][other] == mine]
-    )
+    own = np.array([jobs.id[i] != moved for i in _in_window(jobs.seen)], dtype=np.bool_)
+    as_decided = np.asarray(record.window.score)
+    if policy.name != record.policy or not np.allclose(scores[own], as_decided[own], atol=SAME):
+        changed = "the model or the configuration was changed"
+        return {"policy_note": f"'{policy.name}' as it is now is not what decided: {changed}"}
+    mine = jobs.class_of[at]
+    others = np.array([i for other, i in enumerate(jobs.seen) if i >= 0 and i != seen and jobs.class_of[other] == mine])
 
     def place(given: Any) -> int:
         return 1 + int((given[others.astype(np.intp)] > given[seen]).sum())
 
     alternatives = []
-    for name, other in record["other_requests"].items():
-        if other["applies"][seen]:
+    for request, other in record.other_requests.items():
+        if other.applies[seen]:
             again = policy.score(with_request(observation, other, seen))
             alternatives.append(
                 Alternative(
-                    request=name,
-                    meaning=REQUEST_MEANING[Request(name)],
+                    request=request,
+                    meaning=REQUEST_MEANING[request],
                     score=float(again[seen]),
                     place=place(again),
                     instead_of=place(scores),
@@ -287,7 +273,7 @@ def _asked_again(record: Mapping[str, Any], at: int, seen: int, policy: Policy) 
     return told
 
 
-def _in_window(seen: list[int]) -> list[int]:
+def _in_window(seen: Sequence[int]) -> list[int]:
     """Positions of the jobs that the policy saw, in the order of the window."""
     return sorted((at for at, index in enumerate(seen) if index >= 0), key=lambda at: seen[at])
 
@@ -309,14 +295,14 @@ def _sum(actor: Actor, observation: Observation, seen: int) -> Sum:
     return Sum(told.score, told.reference, actor.architecture.residual or "", tuple(parts))
 
 
-def _rollout(record: Mapping[str, Any], job_id: int) -> str:
-    found = record.get("rollout")
-    if not found or found["job"] != job_id:
+def _rollout(record: DecisionRecord, job_id: int) -> str:
+    found = record.rollout
+    if found is None or found.job != job_id:
         return ""
-    where = "front" if found["to"] == MoveTo.FIRST else "back"
+    where = "front" if found.to is MoveTo.FIRST else "back"
     return (
-        f"moved to the {where} after {found['rollouts']} rollouts: expected to save "
-        f"{found['gain'] / 3600:.1f} h of waiting in all"
+        f"moved to the {where} after {found.rollouts} rollouts: expected to save "
+        f"{found.gain / 3600:.1f} h of waiting in all"
     )
 
 
@@ -326,12 +312,9 @@ def _median(values: list[float]) -> float:
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
-def _placement(record: Mapping[str, Any], job_id: int) -> str:
-    placement = record["placement"]
-    if placement["apply"] == "off":
+def _placement(record: DecisionRecord, job_id: int) -> str:
+    way = record.placement.ways.get(job_id)
+    if record.placement.apply is PlacementApply.OFF or way is None:
         return ""
-    way = placement["ways"].get(str(job_id))
-    if way is None:
-        return ""
-    when = "now" if way["slot"] == 0 else "when running jobs have ended"
-    return f"{way['kind']} on {','.join(way['nodes'])} {when}"
+    when = "now" if way.slot == 0 else "when running jobs have ended"
+    return f"{way.kind} on {','.join(way.nodes)} {when}"

@@ -1,91 +1,118 @@
-"""The decision record: a plan as plain data, for the disk, for ``explain`` and for machines.
+"""The decision record of a plan."""
 
-Columns rather than one object per job, so that 10,000 jobs stay small. No names of users or accounts are kept.
-"""
-
-from typing import Any, Final
+from collections.abc import Iterable
 
 import numpy as np
 
+from rltuned.cluster.changes import Change, Field, Outcome
+from rltuned.config import Stage
+from rltuned.decide.decision import (
+    OFF,
+    VERSION,
+    ChangeRecord,
+    DecisionRecord,
+    JobColumns,
+    PlacementRecord,
+    RolloutRecord,
+    WayRecord,
+    Window,
+)
 from rltuned.decide.plan import Plan
 from rltuned.decide.ranks import ranks_of
 from rltuned.decide.what_if import other_requests, rows_of
 from rltuned.observe import FEATURES
 
-RECORD_VERSION: Final = 1
 
+def record(
+    plan: Plan,
+    *,
+    stage: Stage | None = None,
+    policy_why: str = "",
+    rollout_trouble: str = "",
+    results: Iterable[tuple[Change, Outcome, str]] = (),
+) -> DecisionRecord:
+    """The record.
 
-def record(plan: Plan) -> dict[str, Any]:
-    """The plan as JSON-able data; `explain.explain` is its reader."""
-    jobs, nodes = plan.snapshot.jobs, plan.snapshot.nodes
-    observation = plan.observation
+    Args:
+        plan: the decision.
+        stage: in force; the configured one by default.
+        policy_why: why it is this policy, where the configuration says "auto".
+        rollout_trouble: why no rollouts were made although they should.
+        results: what became of the changes, and what Slurm said.
+    """
+    jobs, observation = plan.snapshot.jobs, plan.observation
     ids = jobs.job_id[plan.rows]
     seen = np.full(len(ids), -1, dtype=np.intp)
     seen[plan.window] = np.arange(len(plan.window))
-    ways = {}
-    if plan.placement is not None:
-        rows = plan.placed_rows
-        for way in plan.placement.ways:
-            ways[str(jobs.job_id[rows[way.job]])] = {
-                "kind": way.kind.value,
-                "slot": way.slot,
-                "nodes": [nodes.names[node] for node in way.nodes],
-            }
-    return {
-        "version": RECORD_VERSION,
-        "time": plan.snapshot.time,
-        "policy": plan.policy,
-        "mode": plan.config.decide.mode.value,
-        "stage": plan.config.cycle.stage.value,
-        "authority": plan.config.decide.authority,
-        "age_bound": plan.config.decide.age_bound,
-        "classes": list(plan.classes.names),
-        "class_sizes": [len(members) for members in plan.classes.members()] if len(plan.rows) else [],
-        "features": list(FEATURES),
-        "columns": list(observation.columns),
-        "jobs": {
-            "id": ids.tolist(),
-            "class": plan.classes.of.tolist(),
-            "base": plan.base.tolist(),
-            "current": jobs.priority[plan.rows].tolist(),
-            "target": plan.target.tolist(),
-            "base_rank": plan.base_rank.tolist(),
-            "rank": plan.rank.tolist(),
-            "guards": plan.guards.tolist(),
-            "held_behind": plan.held_behind.tolist(),
-            "seen": seen.tolist(),
-            "position": ranks_of(plan.queue).tolist(),
-        },
-        "window": {
-            "score": plan.scores.tolist(),
-            "values": observation.features.round(6).tolist(),
-            "predicted": plan.predicted.tolist(),
-            "wait": observation.wait.tolist(),
-            "submit": observation.submit.tolist(),
-            "priority": observation.priority.tolist(),
-            **rows_of(observation),
-        },
-        "other_requests": other_requests(plan),
-        "rollout": _rollout(plan),
-        "vetoed": {veto.value: jobs.job_id[rows].tolist() for veto, rows in plan.scope.vetoed().items()},
-        "placement": {
-            "outcome": plan.placement.outcome.value if plan.placement is not None else "off",
-            "apply": plan.config.placement.apply.value,
-            "ways": ways,
-        },
-        "changes": [[change.job_id, str(change.field), change.before, change.after] for change in plan.changes],
-        "outcomes": {},
+    own = rows_of(observation)
+    outcomes: dict[int, dict[Field, Outcome]] = {}
+    for change, outcome, _ in results:
+        outcomes.setdefault(change.job_id, {})[change.field] = outcome
+    return DecisionRecord(
+        version=VERSION,
+        time=plan.snapshot.time,
+        policy=plan.policy,
+        mode=plan.config.decide.mode,
+        stage=plan.config.cycle.stage if stage is None else stage,
+        authority=plan.config.decide.authority,
+        age_bound=plan.config.decide.age_bound,
+        classes=plan.classes.names,
+        class_sizes=tuple(map(len, plan.classes.members)),
+        features=tuple(FEATURES),
+        columns=tuple(observation.columns),
+        jobs=JobColumns(
+            id=tuple(ids.tolist()),
+            class_of=tuple(plan.classes.of.tolist()),
+            base=tuple(plan.base.tolist()),
+            current=tuple(jobs.priority[plan.rows].tolist()),
+            target=tuple(plan.target.tolist()),
+            base_rank=tuple(plan.base_rank.tolist()),
+            rank=tuple(plan.rank.tolist()),
+            guards=tuple(plan.guards.tolist()),
+            held_behind=tuple(plan.held_behind.tolist()),
+            seen=tuple(seen.tolist()),
+            position=tuple(ranks_of(plan.queue).tolist()),
+        ),
+        window=Window(
+            score=tuple(plan.scores.tolist()),
+            values=tuple(map(tuple, observation.features.round(6).tolist())),
+            predicted=tuple(plan.predicted.tolist()),
+            wait=tuple(observation.wait.tolist()),
+            submit=tuple(observation.submit.tolist()),
+            priority=tuple(observation.priority.tolist()),
+            state=own.state,
+            run_time=own.run_time,
+            time_limit=own.time_limit,
+            gpus=own.gpus,
+        ),
+        other_requests=other_requests(plan),
+        rollout=_rollout(plan),
+        vetoed={veto: tuple(jobs.job_id[rows].tolist()) for veto, rows in plan.scope.vetoed().items()},
+        placement=_placement(plan),
+        changes=tuple(
+            ChangeRecord(change.job_id, change.field, change.before, change.after) for change in plan.changes
+        ),
+        outcomes=outcomes,
+        policy_why=policy_why,
+        rollout_trouble=rollout_trouble,
+    )
+
+
+def _placement(plan: Plan) -> PlacementRecord:
+    front, how = plan.front, plan.config.placement.apply
+    if front.placement is None:
+        return PlacementRecord(OFF, how, {})
+    ids, names = plan.snapshot.jobs.job_id[front.rows].tolist(), plan.snapshot.nodes.names
+    ways = {
+        ids[way.job]: WayRecord(way.kind, int(way.slot), tuple(names[node] for node in way.nodes))
+        for way in front.placement.ways
     }
+    return PlacementRecord(front.placement.outcome, how, ways)
 
 
-def _rollout(plan: Plan) -> dict[str, Any] | None:
+def _rollout(plan: Plan) -> RolloutRecord | None:
     found = plan.rollout
     if found is None:
         return None
     moved = None if found.moved is None else int(plan.snapshot.jobs.job_id[found.moved])
-    return {
-        "rollouts": int(found.rollouts),
-        "job": moved,
-        "to": found.to and found.to.value,
-        "gain": float(found.gain),
-    }
+    return RolloutRecord(int(found.rollouts), moved, found.to, float(found.gain))

@@ -98,6 +98,8 @@ class Scope:
     """(P,) priority that the job has without rltuned, 0 for a held one; the highest of its partitions'."""
     least: Ints
     """(P,) the lowest of its partitions'."""
+    tier: Ints
+    """(P,) `priority_tiers`."""
 
     @property
     def managed(self) -> npt.NDArray[np.intp]:
@@ -139,7 +141,8 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, history: History) 
     apply(Veto.ACCOUNT, ~_allowed(jobs.account, rows, scope.accounts, scope.exclude_accounts))
     apply(Veto.USER, ~_allowed(jobs.user, rows, scope.users, scope.exclude_users))
     apply(Veto.RESERVATION, _reserved(jobs, rows, scope))
-    apply(Veto.SEVERAL_TIERS, priority_tiers(snapshot, rows) < 0)
+    tier = priority_tiers(snapshot, rows)
+    apply(Veto.SEVERAL_TIERS, tier < 0)
     if config.decide.mode is ApplyMode.PRIORITY:
         apply(Veto.SEVERAL_PRIORITIES, known & (jobs.base_least[rows] < jobs.base[rows]))
     apply(Veto.NODE_SETS, pools.pool_of == pools.rest)
@@ -153,7 +156,7 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, history: History) 
     theirs = np.where(changed, site, 0)  # what an admin adds is part of what Slurm alone would do
     shown = np.where(explicit & (priority == ours_priority), base_of, priority)
     base, least = (np.where(known, np.maximum(sums[rows] + theirs, 1), shown) for sums in (jobs.base, jobs.base_least))
-    return Scope(rows, veto, base, least)
+    return Scope(rows, veto, base, least, tier)
 
 
 def _claims(jobs: JobTable, rows: npt.NDArray[np.intp], history: History) -> tuple[Ints, Ints, Ints, Bools]:

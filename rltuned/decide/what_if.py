@@ -1,10 +1,9 @@
 """What if the job had asked for something else? The visible jobs observed again, each with another request.
 
-The rows go into the decision record; `explain` puts one of them in the place of the job's own and asks the policy again. Only
-requests that a user could really have made, or a predictor said, are tried, and no running job is another.
+The rows go into the decision record; `explain` puts one of them in the place of the job's own and asks the policy
+again. Only requests that a user could really have made, or a predictor said, are tried, and no running job is another.
 """
 
-import enum
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -14,20 +13,9 @@ import numpy.typing as npt
 
 from rltuned.cluster.pools import job_pools
 from rltuned.cluster.tables import Bools, Floats, Snapshot
+from rltuned.decide.decision import DecisionRecord, OtherRequest, Request
 from rltuned.decide.plan import Plan
 from rltuned.observe import WINDOW, Observation, observe, pool_stats
-
-
-class Request(enum.StrEnum):
-    """What is changed."""
-
-    LIMIT = "half_limit"
-    """Half the time limit; the estimate bounded by it."""
-    GPUS = "half_gpus"
-    """Half the nodes, or half of a single node's GPUs; CPUs and memory with them."""
-    TIME = "half_time"
-    """Half the predicted run time, where there is a prediction: the limit stays."""
-
 
 MEANING: Final[Mapping[Request, str]] = {
     Request.LIMIT: "with half the time limit",
@@ -39,20 +27,22 @@ DIGITS: Final = 7
 """Decimals of the state that a record keeps: a score is told to six."""
 
 
-def rows_of(observation: Observation) -> dict[str, Any]:
-    """What a policy ranks by, as plain data; `observation_of` is its reader."""
-    return {
+def rows_of(observation: Observation, applies: Bools | None = None) -> OtherRequest:
+    """What a policy ranks by; `observation_of` is its reader. `applies`: to each by default."""
+    shown = len(observation)
+    return OtherRequest(
         # float64 before rounding: float32 has no short decimals
-        "state": observation.state[: len(observation)].astype(np.float64).round(DIGITS).tolist(),
-        "run_time": observation.run_time.tolist(),
+        state=tuple(map(tuple, observation.state[:shown].astype(np.float64).round(DIGITS).tolist())),
+        run_time=tuple(observation.run_time.tolist()),
         # JSON has no infinity
-        "time_limit": [limit if np.isfinite(limit) else None for limit in observation.time_limit.tolist()],
-        "gpus": observation.gpus.tolist(),
-    }
+        time_limit=tuple(limit if np.isfinite(limit) else None for limit in observation.time_limit.tolist()),
+        gpus=tuple(observation.gpus.tolist()),
+        applies=(True,) * shown if applies is None else tuple(applies.tolist()),
+    )
 
 
-def other_requests(plan: Plan) -> dict[str, dict[str, Any]]:
-    """`rows_of` the visible jobs under each `Request`, and as ``applies`` whether it makes sense for each of them."""
+def other_requests(plan: Plan) -> dict[Request, OtherRequest]:
+    """`rows_of` the visible jobs under each `Request`."""
     observation, snapshot = plan.observation, plan.snapshot
     rows = observation.rows
     if not len(rows):
@@ -74,11 +64,7 @@ def other_requests(plan: Plan) -> dict[str, dict[str, Any]]:
         Request.GPUS: (observe(smaller, rows, plan.estimates, WINDOW, base=base), fewer),
         Request.TIME: (observe(snapshot, rows, sooner, WINDOW, pools, stats, base), plan.predicted),
     }
-    return {
-        request.value: {**rows_of(other), "applies": applies.tolist()}
-        for request, (other, applies) in seen.items()
-        if applies.any()
-    }
+    return {request: rows_of(other, applies) for request, (other, applies) in seen.items() if applies.any()}
 
 
 def _half_gpus(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> tuple[Snapshot, Bools]:
@@ -102,43 +88,37 @@ def _half_gpus(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> tuple[Snapshot
     return replace(snapshot, jobs=replace(jobs, **changed)), fewer
 
 
-def observation_of(record: Mapping[str, Any]) -> Observation | None:
-    """What the policy saw, from a decision record; None where the record is of a release that did not keep it.
-
-    The critic's view, which only training uses, is empty; `rows` counts the visible jobs.
-    """
-    window = record["window"]
-    if "state" not in window:
-        return None
-    shown = len(window["score"])
-    state = np.zeros((WINDOW, len(record["columns"])), dtype=np.float32)
+def observation_of(record: DecisionRecord) -> Observation:
+    """What the policy saw. The critic's view, which only training uses, is empty; `rows` counts the visible jobs."""
+    window, shown = record.window, len(record.window)
+    state = np.zeros((WINDOW, len(record.columns)), dtype=np.float32)
     mask = np.zeros(WINDOW, dtype=np.bool_)
     mask[:shown] = True
     if shown:
-        state[:shown] = window["state"]
+        state[:shown] = window.state
     return Observation(
         state=state,
         critic=np.zeros((WINDOW, 0), dtype=np.float32),
         mask=mask,
         rows=np.arange(shown),
-        columns=tuple(record["columns"]),
-        features=np.asarray(window["values"], dtype=np.float32).reshape(shown, len(record["features"])),
-        run_time=_floats(window["run_time"]),
-        time_limit=_floats([np.inf if limit is None else limit for limit in window["time_limit"]]),
-        gpus=_floats(window["gpus"]),
-        wait=_floats(window["wait"]),
-        submit=_floats(window["submit"]),
-        priority=_floats(window["priority"]),
+        columns=record.columns,
+        features=np.asarray(window.values, dtype=np.float32).reshape(shown, len(record.features)),
+        run_time=_floats(window.run_time),
+        time_limit=_floats([np.inf if limit is None else limit for limit in window.time_limit]),
+        gpus=_floats(window.gpus),
+        wait=_floats(window.wait),
+        submit=_floats(window.submit),
+        priority=_floats(window.priority),
     )
 
 
-def with_request(observation: Observation, other: Mapping[str, Any], row: int) -> Observation:
-    """The observation with the row of one job taken from another request (`rows_of`)."""
+def with_request(observation: Observation, other: OtherRequest, row: int) -> Observation:
+    """The observation with the row of one job taken from another request."""
     state = observation.state.copy()
-    state[row] = other["state"][row]
+    state[row] = other.state[row]
     columns = {name: getattr(observation, name).copy() for name in ("run_time", "time_limit", "gpus")}
     for name, values in columns.items():
-        value = other[name][row]
+        value = getattr(other, name)[row]
         values[row] = np.inf if value is None else value
     return replace(observation, state=state, **columns)
 

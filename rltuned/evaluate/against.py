@@ -59,8 +59,8 @@ def against(path: Path, model: str, revision: str) -> dict[str, Any]:
 
 
 def _waits(waits: Waits) -> dict[str, Any]:
-    told = {"jobs": waits.jobs, "real": waits.real, "simulated": waits.simulated}
-    return {**told, "difference": waits.difference if waits.real > 0.0 or waits.simulated == 0.0 else None}
+    shown = {"jobs": waits.jobs, "real": waits.real, "simulated": waits.simulated}
+    return {**shown, "difference": waits.difference if waits.real > 0.0 or waits.simulated == 0.0 else None}
 
 
 def _jobs(found: Fidelity) -> dict[str, list[float]]:

@@ -1,11 +1,11 @@
-"""How sure a difference between two policies is: the paired bootstrap over windows (Efron and Tibshirani 1993, ch. 13)."""
+"""How sure a difference between two policies is: paired bootstrap over windows (Efron and Tibshirani 1993, ch. 13)."""
 
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from rltuned.cluster.tables import Floats
+from rltuned.cluster.tables import Bools, Floats
 
 RESAMPLES: Final = 10_000
 LEVEL: Final = 0.95
@@ -18,7 +18,7 @@ class Comparison:
     """The mean of one policy over the mean of another on the same windows."""
 
     ratio: float | None
-    """None where it cannot be told: no windows in common, or the other's mean is 0."""
+    """None where there is none: no windows in common, or the other's mean is 0."""
     lo: float | None
     """2.5th percentile at the usual level; None with a single window, or where it has no end."""
     hi: float | None
@@ -44,14 +44,14 @@ def compare(values: Floats, drawn: Floats, level: float = LEVEL) -> list[list[Co
     Returns:
         [a][b]: the mean of a over the mean of b, with the percentile interval.
     """
-    here = np.isfinite(values)
-    filled = np.where(here, values, 0.0)
+    finite = np.isfinite(values)
+    filled = np.where(finite, values, 0.0)
     sums = filled @ drawn.T  # (P, R)
-    return [[_pair(filled, here, drawn, sums, a, b, level) for b in range(len(values))] for a in range(len(values))]
+    return [[_pair(filled, finite, drawn, sums, a, b, level) for b in range(len(values))] for a in range(len(values))]
 
 
-def _pair(filled: Floats, here: np.ndarray, drawn: Floats, sums: Floats, a: int, b: int, level: float) -> Comparison:
-    both = here[a] & here[b]
+def _pair(filled: Floats, finite: Bools, drawn: Floats, sums: Floats, a: int, b: int, level: float) -> Comparison:
+    both = finite[a] & finite[b]
     windows = int(both.sum())
     if windows == len(both):
         above, below = sums[a], sums[b]

@@ -1,17 +1,17 @@
 """What no schedule can beat: lower bounds of the mean completion time of a set of jobs on G GPUs.
 
-**Area.** A job of g GPUs and r seconds needs g·r GPU-seconds, and all jobs together get at most G of them per second. Look
-at one machine that does G units of work per second, and at any schedule of the cluster, whatever it knows, preempts, packs
-or leaves idle. Let the machine give each job, at every moment, the share that the cluster gives it: that is allowed, and no
-job ends later there. So the best mean completion time of that machine is at most the cluster's. Sharing does not help
-such a machine: preemptive SRPT (the smallest remaining work first) has the least mean completion time of all schedules with
-release times (Schrage 1968). Hence its mean is a lower bound for every schedule of the cluster. It forgets that a job
-cannot run faster than on its g GPUs, and that GPUs come in nodes.
+**Area.** A job of g GPUs and r seconds needs g·r GPU-seconds, and all jobs together get at most G of them per second.
+Look at one machine that does G units of work per second, and at any schedule of the cluster, whatever it knows,
+preempts, packs or leaves idle. Let the machine give each job, at every moment, the share that the cluster gives it:
+that is allowed, and no job ends later there. So the best mean completion time of that machine is at most the cluster's.
+Sharing does not help such a machine: preemptive SRPT (the smallest remaining work first) has the least mean completion
+time of all schedules with release times (Schrage 1968). Hence its mean is a lower bound for every schedule of the
+cluster. It forgets that a job cannot run faster than on its g GPUs, and that GPUs come in nodes.
 
 **Run times.** No job ends before it has run: the mean of r is a lower bound as well.
 
-The two cannot be added, nor the larger taken job by job (SRPT minimises the mean, not each job's time); the larger of the two
-means is a lower bound. Jobs whose speed changes (contention) only take longer.
+The two cannot be added, and the larger cannot be taken job by job (SRPT minimises the mean, not each job's time). The
+larger of the two means is a lower bound. Jobs whose speed changes (contention) only take longer.
 """
 
 import heapq

@@ -1,7 +1,7 @@
-"""The model card: what a model is, how it was made, how it measures and where it loses, as Markdown beside its manifest.
+"""The model card, as Markdown beside the manifest: what a model is, how it was made, how it measures, where it loses.
 
-After Mitchell et al., "Model Cards for Model Reporting" (FAT* 2019). Every number comes from the manifest or from reports of
-`rltuned evaluate`; the same files give the same card.
+After Mitchell et al., "Model Cards for Model Reporting" (FAT* 2019). Every number comes from the manifest or from
+reports of `rltuned evaluate`; the same files give the same card.
 """
 
 import json
@@ -34,10 +34,11 @@ def card(info: ModelInfo, reports: Sequence[Mapping[str, Any]]) -> str:
         EvaluationError: a report is none, or is about another model or other weights.
     """
     learned = [_learned(info, report) for report in reports]
+    evaluations = _count(len(reports), "evaluation")
     lines = [
         f"# {info.name}",
         "",
-        f"Made by `rltuned model card {info.name}` from the manifest and {_count(len(reports), 'evaluation')}; do not edit.",
+        f"Made by `rltuned model card {info.name}` from the manifest and {evaluations}; do not edit.",
         "docs/evaluation.md says what the numbers mean, docs/policy.md how to see what the model learned.",
         "",
         "## What it is",
@@ -77,11 +78,13 @@ def read_report(path: Path) -> dict[str, Any]:
 def _what(info: ModelInfo) -> Iterator[str]:
     shape = info.architecture
     widths = " → ".join(str(width) for width in (shape.inputs, *shape.hidden, 1))
-    yield f"A network that scores each pending job, higher first: {widths}, {shape.activation.value}, {shape.parameters} weights."
+    network = f"{widths}, {shape.activation.value}, {shape.parameters} weights"
+    yield f"A network that scores each pending job, higher first: {network}."
     if shape.context:
         yield "It also sees the mean of the jobs that wait."
     if shape.residual is not None:
-        yield f"It corrects the plain rule `{shape.residual}` by at most ±{shape.bound:g} on the scale of requested_time."
+        bound = f"at most ±{shape.bound:g} on the scale of requested_time"
+        yield f"It corrects the plain rule `{shape.residual}` by {bound}."
     yield ""
     yield f"- Columns: {', '.join(info.columns)} (docs/features.md)"
     yield f"- Format {info.format_version}, weights of sha256 `{info.sha256}`"

@@ -28,8 +28,8 @@ MINUTE: Final = 60.0
 GROUP: Final = 30.0
 """Seconds; sched/backfill's groups of ends begin at multiples of it."""
 DRAWS: Final = 8
-"""Simulations of one replay, of which the means are compared. Which job slips past which is decided by milliseconds: two replays of the
-same jobs on the same cluster differ by one to three per cent in a class."""
+"""Simulations of one replay, of which the means are compared. Milliseconds decide which job starts before which: two
+replays of the same jobs on the same cluster differ by one to three per cent in a class."""
 LATE: Final = 0.02
 """Seconds by which submissions are drawn later, at most."""
 DRIFT: Final = 0.1
@@ -87,7 +87,7 @@ class Replayed:
         try:
             self.meta: Mapping[str, Any] = replay["meta"]
             if self.meta["form"] != FORM:
-                raise EvaluationError(f"replay: form {self.meta['form']!r} is not known here, only {FORM}")
+                raise EvaluationError(f"replay: form {self.meta['form']!r} is not known, only {FORM}")
             jobs = sorted(replay["jobs"], key=lambda job: (job["submit"], job["slurm_job_id"]))
             if not jobs:
                 raise EvaluationError("replay: no jobs in it")
@@ -151,7 +151,7 @@ class FixedRanker:
 
 
 def compare(replay: Mapping[str, Any], model: Policy | None = None) -> Fidelity:
-    """The replay's jobs on the simulator: same cluster, times of submission, run times, limits, order and settings of Slurm.
+    """Simulate the replay's jobs: same cluster, submissions, run times, limits, order and settings of Slurm.
 
     The mean of `DRAWS` simulations that differ in milliseconds; equal input gives equal output.
 
@@ -178,20 +178,20 @@ def compare(replay: Mapping[str, Any], model: Policy | None = None) -> Fidelity:
         makespans.append(float(result.end.max() - real.submit.min()))
         same.append(_same_nodes(real, result))
         backfilled.append(int(np.count_nonzero(result.backfilled)))
-    waited, simulated = np.maximum(real.start - real.submit, 0.0), np.asarray(np.mean(waits, axis=0))
+    real_wait, simulated = np.maximum(real.start - real.submit, 0.0), np.asarray(np.mean(waits, axis=0))
     kinds = sorted(set(real.kind), key=lambda kind: (-real.kind.count(kind), kind))
     of = np.array(real.kind)
     return Fidelity(
         slurm=str(real.meta["slurm"]),
         policy=real.policy,
-        total=_waits(waited, simulated, np.ones(len(of), dtype=np.bool_)),
-        classes={kind: _waits(waited, simulated, of == kind) for kind in kinds},
+        total=_waits(real_wait, simulated, np.ones(len(of), dtype=np.bool_)),
+        classes={kind: _waits(real_wait, simulated, of == kind) for kind in kinds},
         makespan_real=float(real.end.max() - real.submit.min()),
         makespan_simulated=float(np.mean(makespans)),
         same_node=float(np.mean(same)),
         backfilled_real=sum(bool(job.get("backfilled")) for job in replay["jobs"]),
         backfilled_simulated=float(np.mean(backfilled)),
-        real=waited,
+        real=real_wait,
         simulated=simulated,
     )
 
@@ -206,11 +206,11 @@ def _all_ran(real: Replayed, result: SimulationResult) -> None:
 
 def _same_nodes(real: Replayed, result: SimulationResult) -> float:
     """Share of the jobs that ran on the nodes of the replay."""
-    here = [
+    simulated = [
         {real.names[node] for node in result.node_idx[result.node_ptr[row] : result.node_ptr[row + 1]]}
         for row in range(len(real.jobs))
     ]
-    return float(np.mean([a == set(expand(b)) for a, b in zip(here, real.nodes, strict=True)]))
+    return float(np.mean([a == set(expand(b)) for a, b in zip(simulated, real.nodes, strict=True)]))
 
 
 def _waits(real: Floats, simulated: Floats, chosen: Bools) -> Waits:
@@ -228,7 +228,7 @@ def _ranker(real: Replayed, model: Policy | None) -> Ranker:
 
 
 def slurm_settings(real: Replayed) -> SimulationSettings:
-    """The settings of the simulated Slurm for a replay: its SchedulerParameters, its passes as they came, the daemon's interval.
+    """Settings of the simulated Slurm for a replay: SchedulerParameters, passes as measured, the daemon's interval.
 
     What SchedulerParameters does not say has slurm.conf(5)'s default.
     """

@@ -1,11 +1,11 @@
 """The gate: which policy a site should run, by a paired test on its own recent jobs (docs/gate.md, decision 0093).
 
-The model is chosen where it certainly has a lower mean wait than each plain rule and than Slurm's own order, and buys that
-with no other metric; else the best plain rule that certainly beats Slurm's order; else Slurm's order stays.
+The model is chosen where its mean wait is certainly lower than that of each plain rule and of Slurm's own order, and no
+other metric pays for it; else the best plain rule that certainly beats Slurm's order; else Slurm's order stays.
 
-"Certainly" is the upper end of a paired bootstrap interval. The model has to pass every single test, so choosing the best rule
-on the same windows cannot flatter it (an intersection-union test: Berger, Technometrics 24, 1982). A rule only has to pass
-one of several tests, so each of those is made that much harder (Bonferroni).
+"Certainly" is the upper end of a paired bootstrap interval. The model has to pass every single test, so choosing the
+best rule on the same windows cannot flatter it (an intersection-union test: Berger, Technometrics 24, 1982). A rule
+only has to pass one of several tests, so each of those is made that much harder (Bonferroni).
 """
 
 import json
@@ -110,8 +110,8 @@ def site_of(
         settings: `from_sacct` or `trace`; `cluster`, or "" for the cluster that Slurm shows now.
         slurm: how to reach Slurm.
         now: epoch seconds.
-        tell: told in a sentence what is left out.
-        progress: told how far reading is.
+        tell: called with a sentence about what is left out.
+        progress: called as reading goes on.
 
     Raises:
         WorkloadError, ShapeError, SlurmError: jobs or cluster cannot be read.
@@ -134,8 +134,8 @@ def prepare(
     """The evaluation that a verdict rests on: recent windows that share no job.
 
     Args:
-        settings: `windows` at most are taken; of the part `split`, where the whole means its recent half, or its last 15 %
-            where the model says that it was trained on this very file.
+        settings: `windows` at most are taken; of the part `split`, where the whole means its recent half, or its last
+            15 % where the model says that it was trained on this very file.
         jobs: the site's history.
         shape: its cluster.
         revision: of the program.
@@ -159,8 +159,8 @@ def recent(
 ) -> tuple[Window, ...]:
     """Windows that share no job, the last ones that fit into the recent part of a trace, from early to late.
 
-    Disjoint, where `windows.draw` lets windows overlap: a decision is taken here, and overlapping windows look surer than
-    they are.
+    Disjoint, where `windows.draw` lets windows overlap: a decision is taken here, and overlapping windows look surer
+    than they are.
 
     Args:
         jobs: of the whole trace.
@@ -181,8 +181,8 @@ def recent(
     if fit < FEWEST_WINDOWS or (length is None and chosen < SHORTEST_WINDOW):
         wanted = length if length is not None else SHORTEST_WINDOW
         raise EvaluationError(
-            f"the gate needs {FEWEST_WINDOWS} windows of at least {wanted} jobs that share none, and the recent part of "
-            f"the history has {there:,} jobs: give more of it (--from-sacct DAYS, --trace), or a smaller --window"
+            f"the gate needs {FEWEST_WINDOWS} windows of at least {wanted} jobs that share none, and the recent part "
+            f"of the history has {there:,} jobs: give more of it (--from-sacct DAYS, --trace), or a smaller --window"
         )
     begin = last - fit * chosen
     return tuple(Window(index, begin + index * chosen, chosen) for index in range(fit))
@@ -257,8 +257,8 @@ def lower(compared: Comparison) -> bool:
 
 
 def _mean(values: Floats) -> float:
-    here = values[np.isfinite(values)]
-    return float(here.mean()) if len(here) else float("inf")
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if len(finite) else float("inf")
 
 
 def _reason(
@@ -272,20 +272,22 @@ def _reason(
 ) -> str:
     """The decision in a sentence or two."""
     if chosen == MODEL:
-        return f"The model certainly waits less than every plain policy: {_told(against[best])} of {best}, the best of them."
+        ratio = _in_words(against[best])
+        return f"The model certainly waits less than every plain policy: {ratio} of {best}, the best of them."
     why = []
     if unbeaten:
-        why.append(f"it does not certainly wait less than {', '.join(unbeaten)} ({_told(against[unbeaten[0]])})")
+        why.append(f"it does not certainly wait less than {', '.join(unbeaten)} ({_in_words(against[unbeaten[0]])})")
     why += [
-        f"its {metric} is {_told(guards[metric])} of that of {best}, and {MOST_WORSE} is allowed" for metric in worse
+        f"its {metric} is {_in_words(guards[metric])} of that of {best}, and {MOST_WORSE} is allowed"
+        for metric in worse
     ]
     refused = f"Not the model: {'; '.join(why)}."
     if chosen == SLURM:
         return f"{refused} No plain rule certainly waits less than Slurm's own order: it stays."
-    return f"{refused} {chosen} is the best plain rule: {_told(proof)} of Slurm's own order." if proof else refused
+    return f"{refused} {chosen} is the best plain rule: {_in_words(proof)} of Slurm's own order." if proof else refused
 
 
-def _told(compared: Comparison) -> str:
+def _in_words(compared: Comparison) -> str:
     if compared.ratio is None:
         return "no ratio (nobody waits)"
     ends = ", ".join("?" if end is None else f"{end:.3f}" for end in (compared.lo, compared.hi))
@@ -299,7 +301,7 @@ def checked(settings: EvaluationSettings) -> str:
     """The name of the model among the policies of a gate's evaluation.
 
     Raises:
-        EvaluationError: no model or several, no Slurm, or a policy that no daemon could be told to run.
+        EvaluationError: no model or several, no Slurm, or a policy that no daemon could run.
     """
     learned = [name for name in settings.policies if name in LEARNED]
     others = [name for name in settings.policies if name not in (*LEARNED, *PLAIN)]
@@ -382,9 +384,9 @@ def verdict(
             "model_guarded": _each(found.guards),
             "rules_wait_of_slurm": _each(found.rules),
             "means": report["policies"],
-            "intervals": f"paired bootstrap over windows that share no job, {RESAMPLES} resamples; the model against each "
-            f"plain policy at {LEVEL:.0%}, a rule against Slurm's own order at {LEVEL:.0%} for all rules together; guarded "
-            f"metrics at most {MOST_WORSE} of the best plain policy's",
+            "intervals": f"paired bootstrap over windows that share no job, {RESAMPLES} resamples; the model against "
+            f"each plain policy at {LEVEL:.0%}, a rule against Slurm's own order at {LEVEL:.0%} for all rules "
+            f"together; guarded metrics at most {MOST_WORSE} of the best plain policy's",
         },
     }
 
@@ -402,14 +404,14 @@ def lines(made: Mapping[str, Any], number: Callable[[float], str] = "{:,.0f}".fo
     """A verdict for people."""
     evidence, settings = made["evidence"], made["settings"]
     where = f"{evidence['windows']} windows of {settings['window']} jobs of {made['trace']['name']}"
-    told = [
+    found = [
         f"verdict: {made['chosen']}",
         made["reason"],
         f"{where} on {made['cluster']['text']}, estimates {settings['estimates']}, start {settings['start']}",
     ]
     for name, means in evidence["means"].items():
         compared = evidence["model_wait"].get(name)
-        beside = f"   model / {name}: {_told(Comparison(**compared))}" if compared is not None else ""
+        beside = f"   model / {name}: {_in_words(Comparison(**compared))}" if compared is not None else ""
         wait = "–" if means[TESTED] is None else f"{number(means[TESTED])} s"
-        told.append(f"  {name:<12} mean wait {wait:>12}{beside}")
-    return told
+        found.append(f"  {name:<12} mean wait {wait:>12}{beside}")
+    return found

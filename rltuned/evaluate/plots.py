@@ -53,8 +53,8 @@ def draw(report: Mapping[str, Any], directory: Path, metrics: Collection[str] = 
             axes.set_yscale("log" if len(positive) == len(flat) else "symlog", **_threshold(positive, flat))
         meta, windows = report["meta"], report["windows"]
         axes.set_title(
-            f"{meta['trace']['name']} on {meta['cluster']['text']}\n{len(windows)} windows of {windows[0]['jobs']} jobs, "
-            f"estimates {meta['settings']['estimates']}; ◆ mean",
+            f"{meta['trace']['name']} on {meta['cluster']['text']}\n"
+            f"{len(windows)} windows of {windows[0]['jobs']} jobs, estimates {meta['settings']['estimates']}; ◆ mean",
             fontsize=9,
         )
         path = directory / f"{metric}.png"

@@ -1,4 +1,4 @@
-"""Who ranks, by name: how each policy that `--policies` takes becomes a ranker and the settings of its simulated Slurm."""
+"""Policies by name: how each one that `--policies` takes becomes a ranker and the settings of its simulated Slurm."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +21,8 @@ from rltuned.simulate.search import OrderSearch
 from rltuned.simulate.values import Backfill, Fit, SimulationSettings
 
 SOLVER_SECONDS: Final = 30.0
-"""For each integer program, instead of the daemon's fraction of a second: a solver that the clock cuts short gives another
-answer on another machine. The gap ends it long before."""
+"""For each integer program, instead of the daemon's fraction of a second: a solver that the clock cuts short gives
+another answer on another machine. The gap ends it long before."""
 
 
 PRIORITY_CALC_PERIOD: Final = 300.0
@@ -30,7 +30,7 @@ PRIORITY_CALC_PERIOD: Final = 300.0
 
 
 class MultifactorRanker:
-    """Slurm's own order, by `rltuned.policy.multifactor` with the usual weights; a job has its priority when it comes."""
+    """Slurm's own order, by `rltuned.policy.multifactor` with the usual weights. A job has it at submission."""
 
     ages = True
     at_once = True
@@ -90,7 +90,7 @@ class Contender:
 
 
 def plan_config(*, placement: bool, top_k: int = PlacementSection().top_k) -> Config:
-    """The daemon's defaults, but for the integer program: off, or steering by node lists and not cut short by a clock."""
+    """The daemon's defaults, except that the integer program is off, or steers by node lists and has time to finish."""
     how = PlacementApply.EXCLUDE_NODES if placement else PlacementApply.OFF
     return Config(placement=PlacementSection(apply=how, time_limit=SOLVER_SECONDS, top_k=top_k))
 
@@ -150,16 +150,16 @@ def model_path(chosen: str) -> str:
 def described(name: str, settings: EvaluationSettings) -> dict[str, Any]:
     """What a policy was, for the report."""
     chosen = contender(name, settings)
-    told: dict[str, Any] = {
+    found: dict[str, Any] = {
         "backfill": chosen.settings.backfill.value,
         "fit": chosen.settings.fit.value,
         "placement": "milp" if chosen.placement else "fit",
     }
     if chosen.placement:
-        told["top_k"] = chosen.top_k
+        found["top_k"] = chosen.top_k
     if name in LEARNED:
-        told["rollout"] = chosen.rollout
+        found["rollout"] = chosen.rollout
     if chosen.policy is not None:
         info = files.info(model_name(name, settings))
-        told["model"] = {"name": info.name, "sha256": info.sha256}
-    return told
+        found["model"] = {"name": info.name, "sha256": info.sha256}
+    return found

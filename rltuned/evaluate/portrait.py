@@ -1,8 +1,8 @@
 """What a policy has learned, as pictures: its score of one job while one thing about it, or about the cluster, changes.
 
-The job waits among `QUEUED` others on a cluster of 16 nodes of 8 GPUs. Everything is generated, with a seed, and observed by the
-same function as in the daemon, so a curve is what the daemon would do and not what a formula says. docs/policy.md tells how to
-read the pictures.
+The job waits among `QUEUED` others on a cluster of 16 nodes of 8 GPUs. Everything is generated, with a seed, and
+observed by the same function as in the daemon, so a curve is what the daemon would do and not what a formula says.
+docs/policy.md says how to read the pictures.
 """
 
 from collections.abc import Callable, Sequence
@@ -57,7 +57,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a picture. Numbers are compared with their mean over the rest of the queue: ranks come of differences."""
+    """One line of a picture. Numbers are relative to their mean over the rest of the queue, for differences rank."""
 
     label: str
     score: Floats
@@ -69,7 +69,7 @@ class Curve:
 class Panel:
     """One picture."""
 
-    plan: "Picture"
+    picture: "Picture"
     x: Floats
     curves: tuple[Curve, ...]
 
@@ -170,7 +170,7 @@ PICTURES: Final = (
 
 
 def portrait(policy: Policy, seed: int = 7, pictures: Sequence[Picture] = PICTURES) -> tuple[Panel, ...]:
-    """The pictures of a policy as numbers. The same seed gives the same queue, so models can be laid beside each other."""
+    """The pictures of a policy as numbers. The same seed gives the same queue, so models can be compared."""
     return tuple(_panel(policy, seed, picture) for picture in pictures)
 
 
@@ -212,7 +212,7 @@ def draw(policy: Policy, directory: Path, seed: int = 7, pictures: Sequence[Pict
         raise EvaluationError(f"portraits need matplotlib: pip install 'rltuned[simulate]' ({error})") from error
     written = []
     for panel in portrait(policy, seed, pictures):
-        plan = panel.plan
+        picture = panel.picture
         figure = Figure(figsize=(6.0, 4.0), layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.add_subplot()
@@ -220,20 +220,20 @@ def draw(policy: Policy, directory: Path, seed: int = 7, pictures: Sequence[Pict
             (line,) = axes.plot(panel.x, curve.score, label=curve.label, marker=".", markersize=3)
             if curve.rule is not None:
                 axes.plot(panel.x, curve.rule, linestyle="--", linewidth=0.8, color=line.get_color())
-        if plan.log:
+        if picture.log:
             axes.set_xscale("log")
-        if plan.ticks:
-            axes.set_xticks([at for at, _ in plan.ticks], [text for _, text in plan.ticks], minor=False)
+        if picture.ticks:
+            axes.set_xticks([at for at, _ in picture.ticks], [text for _, text in picture.ticks], minor=False)
             axes.minorticks_off()
         low, high = axes.get_ylim()
         if high - low < NARROW:  # a line that is all but flat shall look so
             axes.set_ylim((low + high - NARROW) / 2, (low + high + NARROW) / 2)
-        axes.set_xlabel(plan.axis)
+        axes.set_xlabel(picture.axis)
         axes.set_ylabel("score − mean of the queue (higher goes first)")
-        axes.set_title(f"{policy.name}: {plan.title}", fontsize=9)
+        axes.set_title(f"{policy.name}: {picture.title}", fontsize=9)
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)
-        path = directory / f"{plan.name}.png"
+        path = directory / f"{picture.name}.png"
         try:
             directory.mkdir(parents=True, exist_ok=True)
             # No date and no version of matplotlib: the same model makes the same bytes.

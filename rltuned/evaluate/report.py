@@ -162,8 +162,8 @@ def table(report: Mapping[str, Any]) -> Table:
     meta, reference = report["meta"], best_plain(report)
     windows = report["windows"]
     shown = Table(
-        title=f"{meta['trace']['name']} on {meta['cluster']['text']}: {len(windows)} windows of {windows[0]['jobs']} jobs, "
-        f"estimates {meta['settings']['estimates']}",
+        title=f"{meta['trace']['name']} on {meta['cluster']['text']}: "
+        f"{len(windows)} windows of {windows[0]['jobs']} jobs, estimates {meta['settings']['estimates']}",
         caption=_caption(report),
         caption_justify="left",
     )

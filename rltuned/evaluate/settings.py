@@ -87,7 +87,7 @@ class EvaluationSettings:
     gate: bool = False
     """Windows are recent and share no job, and a verdict is reached (`rltuned.evaluate.gate`)."""
     from_sacct: float | None = None
-    """Days of the site's own history instead of a trace; `trace` is then "", and so is `cluster` where it was asked for."""
+    """Days of the site's own jobs instead of a trace. `trace` is then "", and so is `cluster` where Slurm gives it."""
 
     def __post_init__(self) -> None:
         """Raises:

@@ -58,7 +58,7 @@ def history(
         ask: `asker` of the site: jobs that ended between two moments.
         days: above 0.
         now: epoch seconds.
-        tell: told in one sentence how many rows are left out, where any are.
+        tell: called with one sentence about how many rows are left out, where any are.
         progress: called after each stretch.
 
     Raises:

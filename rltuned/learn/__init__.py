@@ -12,7 +12,7 @@ Our policy:
 - `network`: the actor in TensorFlow, the twin of `rltuned.policy.actor`. `pairwise`: supervised learning of an order.
 - `imitate`: fit the actor to a rule on the generated queues of `queues`; the shipped model `base` is made so.
 - `headroom`: what a better order could gain. `compare`: two models side by side.
-- `environment`: Gymnasium, for algorithms of others; on `exact`, the slow twin of `rltuned.simulate.episodes`.
+- `environment`: Gymnasium, for algorithms of others; on `rltuned.simulate.Simulation`, step by step.
 
 The published peers that it is compared with: the package `peers`.
 

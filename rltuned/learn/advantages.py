@@ -3,16 +3,14 @@
 NumPy only: workers compute them. `rltuned.learn.ppo.values` is the critic's twin in TensorFlow.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from rltuned.cluster.tables import Floats
+from rltuned.cluster.tables import Floats, Ints, Singles
 from rltuned.learn.cost import FinishedJobs, Objective, cost
-
-Weights = Mapping[str, npt.NDArray[np.float32]]
+from rltuned.policy.actor import Weights
 
 CRITIC_HIDDEN: Final = 32
 """Width of the critic's layers."""
@@ -56,7 +54,7 @@ def rewards(objective: Objective, own: FinishedJobs, base: FinishedJobs, times: 
     mine, theirs = cost(objective, own, base), cost(objective, base, base)
     difference = theirs.until(times) - mine.until(times)
     if len(difference):
-        difference[0] = 0.0  # nothing was decided before the first step
+        difference[0] = 0.0  # before the first step nothing was decided
     return np.diff(difference, append=theirs.total - mine.total)
 
 
@@ -76,10 +74,10 @@ def gae(reward: Floats, values: Floats, kept: Floats, smoothing: float) -> tuple
 # --- critic
 
 
-def critic_weights(rng: np.random.Generator) -> dict[str, npt.NDArray[np.float32]]:
+def critic_weights(rng: np.random.Generator) -> dict[str, Singles]:
     """Each job's row through one layer, the mean over the jobs and their number through another, and a value."""
     shapes = {"row": (5, CRITIC_HIDDEN), "pool": (CRITIC_HIDDEN + 1, CRITIC_HIDDEN), "value": (CRITIC_HIDDEN, 1)}
-    weights: dict[str, npt.NDArray[np.float32]] = {}
+    weights: dict[str, Singles] = {}
     for name, shape in shapes.items():
         scale = 0.0 if name == "value" else np.sqrt(2.0 / shape[0])
         weights[f"{name}.kernel"] = (rng.standard_normal(shape) * scale).astype(np.float32)
@@ -87,7 +85,7 @@ def critic_weights(rng: np.random.Generator) -> dict[str, npt.NDArray[np.float32
     return weights
 
 
-def critic_values(weights: Weights, rows: npt.NDArray[np.float32], ptr: npt.NDArray[np.int64]) -> Floats:
+def critic_values(weights: Weights, rows: Singles, ptr: Ints) -> Floats:
     """(S,) value of each step; the twin of `ppo.values`."""
     if len(ptr) < 2:
         return np.zeros(0)

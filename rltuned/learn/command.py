@@ -1,4 +1,4 @@
-"""What `rltuned train` asks for, and how it says what came of it. Loads no TensorFlow before something is trained."""
+"""From the options of `rltuned train` to a training, and its result for people. Only the training loads TensorFlow."""
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -67,7 +67,7 @@ def settings(
         estimates=estimates,
         columns=seen,
         base=base,
-        # A rule whose key is a product is corrected; beside another one the network stands alone.
+        # With a rule of `CORRECTED` the network corrects the rule. With any other it replaces the rule.
         architecture=Architecture(residual=base if base in CORRECTED else None, context=True),
         validation_window=most,
         curriculum=CurriculumSettings(window=(max(most // 4, 2), most), estimates=estimates),
@@ -111,8 +111,8 @@ def own_site(
         days: above 0.
         clusters: none, or one.
         now: epoch seconds.
-        tell: told in a sentence what is left out.
-        progress: told how far reading is.
+        tell: called with a sentence about what is left out.
+        progress: called as reading goes on.
 
     Raises:
         SlurmError, WorkloadError, ShapeError: jobs or nodes cannot be read.
@@ -151,7 +151,7 @@ def line(
 def run(
     sites: Sequence[Site], asked: TrainSettings, out: Path, *, minutes: float | None, progress: Progress, **how: Any
 ) -> "Trained":
-    """`rltuned.learn.train.train`; `minutes`: a limit for the clock, too, where the budget was given."""
+    """`rltuned.learn.train.train`. `minutes`: where a budget was given, it limits the time, too."""
     from rltuned.learn.train import train  # noqa: PLC0415 - TensorFlow takes seconds
 
     return train(sites, asked, out, seconds=60.0 * minutes if minutes else float("inf"), progress=progress, **how)
@@ -183,7 +183,7 @@ def sweep(
 
 
 def swept(runs: Sequence[sweeps.Run], executor: str, out: Path, slurm: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """What came of each training of a sweep, as they end.
+    """The result of each training of a sweep, as they end.
 
     Raises:
         EvaluationError: as `rltuned.learn.sweep.on_slurm`.
@@ -205,7 +205,7 @@ def train_peer(
     progress: Progress,
     **reading: Any,
 ) -> tuple[peers.PeerResult, Path]:
-    """`train --peer`: what came of it, and the manifest's path.
+    """`train --peer`: the result, and the manifest's path.
 
     Args:
         peer: one of `rltuned.learn.peers.PEERS`.
@@ -213,7 +213,7 @@ def train_peer(
         options: those of `rltuned train` that the user gave.
         clock: seconds, monotonic.
         revision: of the code, for the manifest.
-        progress: told after each step.
+        progress: called after each step.
         reading: `form` and `skip_bad`, as for `read`.
 
     Raises:
@@ -226,14 +226,14 @@ def train_peer(
 
 
 def sentence(ended: Mapping[str, Any]) -> str:
-    """One training of a sweep, for people."""
+    """The result of one training of a sweep, in a sentence."""
     ratios = ended["validation"]["ratios"]
     shown = ", ".join(f"{label} {ratios[name]:.3f}" for name, label in _SHOWN.items())
     return f"{ended['run']}: {shown} of the best plain rules', {ended['manifest']}"
 
 
 def lines(result: "Trained") -> Iterator[str]:
-    """For people."""
+    """The result of a training, in sentences."""
     kept = "the beginning, before iteration 1," if result.iteration == 0 else f"iteration {result.iteration}"
     yield f"{result.path}: {kept} of {result.iterations} iterations, the best on the validation windows"
     for group, ratios in result.validation.groups.items():

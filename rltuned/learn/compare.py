@@ -54,7 +54,7 @@ def side_by_side(
         settings: of the evaluation on a trace; None: there is none.
         executor: where the simulations run.
         revision: of the code.
-        progress: told after each step.
+        progress: called after each step.
 
     Raises:
         ModelError: a model was refused.

@@ -23,7 +23,7 @@ class Objective(enum.StrEnum):
     BSLD = "bsld"
     UTILIZATION = "utilization"
     MIX = "mix"
-    """Half wait, a quarter slowdown, a quarter tail: so that none is bought with another."""
+    """Half wait, a quarter slowdown, a quarter tail, so that a gain in one does not cost another."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class FinishedJobs:
             case Objective.BSLD:
                 return float(bounded_slowdown(self.wait, self.run_time).mean())
             case Objective.UTILIZATION:
-                # What is worked on is the same for every order: the share that is used is 1 / makespan.
+                # The work is the same for every order, so utilization is in proportion to 1 / makespan.
                 return float(self.end.max() - self.submit.min())
             case _:
                 return float(self.wait.mean())

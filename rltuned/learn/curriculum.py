@@ -1,8 +1,7 @@
-"""Which windows are learned from: of the training part of each trace, made harder and easier, and only those that can
-teach.
+"""Which windows are learned from: windows of the training part of each trace, made harder and easier.
 
-A window in which the base rule hardly lets anybody wait says nothing about orders. What a site will be like is not
-known, so load, size of the cluster and error of the estimates are drawn anew for each window.
+A window in which jobs hardly wait under the base rule says nothing about orders, so it is left out. What a site will be
+like is not known, so load, size of the cluster and error of the estimates are drawn for each window.
 """
 
 from collections.abc import Sequence
@@ -50,11 +49,11 @@ class CurriculumSettings:
     window: tuple[int, int] = (256, 1024)
     """Jobs of each, log-uniform."""
     candidates: int = 768
-    """Windows that are tried by the base rule; those with headroom are learned from, over and over."""
+    """Windows that are tried with the base rule. Those with headroom are learned from, repeatedly."""
     load: tuple[float, float] = (0.7, 1.5)
-    """Submissions come so many times as fast, log-uniform."""
+    """Jobs are submitted so many times as fast, log-uniform."""
     drained: tuple[float, float] = (0.0, 0.4)
-    """Share of the nodes that are away, in half of the windows; their jobs come as much slower."""
+    """Share of the nodes that are drained, in half of the windows; their jobs are submitted as much slower."""
     least_wait: float = 60.0
     """Seconds that the base rule must let a job wait on average."""
     estimates: str = MIXED
@@ -88,7 +87,7 @@ def candidate(sites: Sequence[Site], settings: CurriculumSettings, seed: int, in
         and settings.estimates == MIXED
         and not _with_limits(site.jobs.take(slice(start, start + length)))
     ):
-        how = _ERRORS[-1]  # the trace has limits, this stretch has not
+        how = _ERRORS[-1]  # the trace has limits, but this window has none
     load = float(np.exp(rng.uniform(*np.log(settings.load))))
     shape = site.shape
     if rng.random() < 0.5:
@@ -128,9 +127,9 @@ class ValidationWindow:
 def validation_windows(
     sites: Sequence[Site], length: int, count: int, seed: int, estimates: str
 ) -> list[ValidationWindow]:
-    """Windows that decide which checkpoint is kept: of the part behind the training's, as they are in the trace.
+    """Windows that decide which checkpoint is kept: of the part behind the training part, as they are in the trace.
 
-    `count` of each trace; where estimates are mixed, true ones, noisy ones of σ = 1.5 and the users' own take turns. A
+    `count` of each trace. Where estimates are mixed, true ones, noisy ones of σ = 1.5 and the users' own take turns. A
     part that is shorter than `length` gives shorter windows.
 
     Raises:
@@ -146,7 +145,7 @@ def validation_windows(
         for turn, kind in enumerate(kinds):
             made = estimate(site.jobs, kind, seed)
             name = site.jobs.source.name
-            # The waits of another cluster are of another size: they are not to be averaged.
+            # Waits on another cluster have another scale: they must not be averaged with these.
             group = f"{name} {kind}" if files.count(name) == 1 else f"{name} on {site.shape.text} {kind}"
             part = windows[turn :: len(kinds)]
             found += [ValidationWindow(group, case) for case in cases(site.jobs, made, site.shape, part)]

@@ -1,11 +1,11 @@
-"""What a better order could gain at a site, before anybody trains for it.
+"""What a better order could gain at a site, measured before training.
 
 The rule that a model would correct is measured on windows of the trace, then with one thing changed at a time: with the
 estimates as they are, with the true run times, with waiting counted more or less (`rltuned.policy.actor.AGEING`), and
-with a small reward or penalty on each column that a network would see. What no change of a column gains, no network of
-these columns is likely to gain by itself; what only the true run times gain has to come from better estimates.
+with a small reward or penalty on each column that a network would see. Where no change of a column gains anything, a
+network of these columns is not likely to. What only the true run times gain has to come from better estimates.
 
-Without rollouts: it is about the score of single jobs.
+There are no rollouts: this is about the score of single jobs.
 """
 
 from collections.abc import Sequence
@@ -13,9 +13,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from rltuned.cluster.tables import Floats
+from rltuned.cluster.tables import Floats, Singles
 from rltuned.evaluate.bootstrap import Comparison, compare, counts
 from rltuned.evaluate.case import Case, cases
 from rltuned.evaluate.windows import Split, draw
@@ -58,7 +57,7 @@ class VariantsTask:
 
 @dataclass(frozen=True)
 class VariantResult:
-    """A variant beside the reference, the rule on expected run times: means over the same windows, in relation."""
+    """A variant relative to the reference, the rule on expected run times: ratios of means over the same windows."""
 
     name: str
     ratios: dict[str, Comparison]
@@ -80,7 +79,7 @@ class Headroom:
         return asdict(self)
 
 
-def variants(rule: str, coefficients: npt.NDArray[np.float32]) -> tuple[Variant, ...]:
+def variants(rule: str, coefficients: Singles) -> tuple[Variant, ...]:
     """What is compared; the first is the reference."""
     knowing = {RUN_TIME: coefficients}
     reference = rule_alone(rule, knowing)

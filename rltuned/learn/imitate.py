@@ -1,6 +1,6 @@
 """Supervised imitation: the actor learns to rank as a plain rule does (the first phase of DL2, Peng et al., TPDS 2021).
 
-A policy that starts as good as the best plain rule needs far less reinforcement learning to be better, and can be
+A policy that starts as good as the best plain rule needs far less reinforcement learning to become better, and can be
 shipped as it is. The network sees the sampled columns only, never the rule's own key.
 """
 
@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from rltuned.cluster.tables import Floats
+from rltuned.cluster.tables import Floats, Ints, Singles
 from rltuned.learn.pairwise import PairwiseSettings, fit
 from rltuned.learn.queues import UNSEEN, QueueSettings, generate
-from rltuned.learn.ragged import Singles
 from rltuned.observe import Observation, observe
 from rltuned.policy.actor import Actor, Architecture, initial_weights, rule_level
 from rltuned.policy.files import save
@@ -77,7 +75,7 @@ class ImitateResult:
     """On states of another parametrisation (`queues.UNSEEN`)."""
     network_alone: Agreement | None
     """As `unseen`, of the network without the rule that it corrects; None where there is no such rule."""
-    golden_state: npt.NDArray[np.float32]
+    golden_state: Singles
     golden_base: Floats | None
     loss: float
     """Mean of the last hundred steps."""
@@ -164,8 +162,8 @@ def agreement(rule: Rule, scores: Sequence[Floats], observations: Sequence[Obser
 def kendall(reference: Floats, scores: Floats) -> float | None:
     """Kendall's τ over the pairs that `reference` orders (Somers' D); None when it orders none. O(n²).
 
-    Without ties in `reference` it is τ itself, a tie in `scores` counting as half agreed. What is not asked for is an
-    order among jobs that are all the same to the reference.
+    Without ties in `reference` it is τ itself, a tie in `scores` counting as half agreed. Pairs that the reference ties
+    do not count.
     """
     upper = np.triu_indices(len(reference), 1)
     wanted = np.sign(reference[:, None] - reference[None, :])[upper]
@@ -203,7 +201,7 @@ def _fit(
     mean, scale = state.mean(axis=0), np.maximum(state.std(axis=0), np.float32(1e-3))
     begun = Actor(settings.name, settings.architecture, initial_weights(settings.architecture, mean, scale, rng))
 
-    def pairs(rows: npt.NDArray[np.int64]) -> tuple[Singles, Singles]:
+    def pairs(rows: Ints) -> tuple[Singles, Singles]:
         sooner = np.sign(place[rows[:, 1]] - place[rows[:, 0]])
         return sooner, np.abs(sooner)
 
@@ -213,11 +211,11 @@ def _fit(
     return _rescaled(fitted, state), loss
 
 
-def _rescaled(actor: Actor, state: npt.NDArray[np.float32]) -> Actor:
+def _rescaled(actor: Actor, state: Singles) -> Actor:
     """The same order from scores of mean 0 and standard deviation 1.
 
-    The pairwise loss lets scores grow without end; large ones lose digits in float32 and leave reinforcement learning
-    no doubt to start from. A residual's correction is bounded anyway, and its scale matters.
+    The pairwise loss lets scores grow without end. Large scores lose digits in float32, and reinforcement learning
+    would start from a policy without entropy. A residual's correction is bounded anyway, and its scale matters.
     """
     if actor.architecture.residual is not None:
         return actor

@@ -3,14 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
+from rltuned.cluster.tables import Singles
 from rltuned.policy.actor import EXTRAS, Activation, Architecture
 
 
-def variables(weights: Mapping[str, npt.NDArray[np.float32]]) -> dict[str, Any]:
+def variables(weights: Mapping[str, Singles]) -> dict[str, Any]:
     """A TensorFlow variable for each array; normalisers and `EXTRAS` are not trained by gradients."""
     return {
         name: tf.Variable(value, name=name, trainable=not (name.startswith("input.") or name in EXTRAS))

@@ -1,7 +1,7 @@
 """Supervised learning of an order: which of two jobs of a queue goes first (RankNet, Burges et al., ICML 2005).
 
-The warm start before PPO (`warm`) and the imitation of a rule (`imitate`) both go this way; they differ in what the
-right order is and in what a wrong pair weighs.
+The warm start before PPO (`warm`) and the imitation of a rule (`imitate`) both use it. They differ in what the right
+order is and in what a wrong pair weighs.
 """
 
 from collections.abc import Callable
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from rltuned.learn.ragged import Counts, Singles, begins, contexts
+from rltuned.cluster.tables import Ints, Singles
+from rltuned.learn.ragged import begins, contexts
 from rltuned.policy.actor import Actor
 from rltuned.workers.progress import Progress
 
-Pairs = Callable[[npt.NDArray[np.int64]], tuple[Singles, Singles]]
+Pairs = Callable[[Ints], tuple[Singles, Singles]]
 """(B, 2) rows to (B,) which of each pair should go first (1: the first, −1: the other, 0: a tie), and (B,) its
 weight."""
 
@@ -35,7 +35,7 @@ class PairwiseSettings:
 
 def fit(
     actor: Actor,
-    queues: tuple[Singles, Singles, Counts],
+    queues: tuple[Singles, Singles, Ints],
     pairs: Pairs,
     settings: PairwiseSettings,
     rng: np.random.Generator,
@@ -47,7 +47,7 @@ def fit(
     Args:
         actor: to begin with.
         queues: (R, inputs) rows, (R,) level of the rule that the actor corrects, (S,) rows of each queue, at least 2.
-        pairs: what is right.
+        pairs: the right order of pairs of rows, and their weights.
         settings: of the descent.
         rng: draws the pairs.
         progress: called every hundred steps with the name of the `phase`.

@@ -1,19 +1,16 @@
 """The distribution over orders that our policy is trained with (Plackett 1975, Luce 1959), here and nowhere else.
 
 An order is drawn place by place, without replacement, each of those that are left with weight e^(score / temperature).
-Only the first places are drawn; the rest goes by score. `rltuned.simulate.episode_kernel.draw` is the compiled twin of
-`sample`. The gradient needs `batch_log_probability`, the twin of `log_probability` in TensorFlow. Tests hold each pair
-equal.
+Only the first places are drawn; the rest goes by score. `rltuned.simulate.episode_kernel.draw` draws, and gives the
+log-probability of what it drew. The gradient needs the same number in TensorFlow: `batch_log_probability`. Tests hold
+the two equal.
 """
 
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats
-
-Rows = npt.NDArray[np.intp]
 
 _NOT_DRAWN: Final = -1e9
 """Logit of a place that was not drawn."""
@@ -25,38 +22,6 @@ def draw_one(value: Floats, rng: np.random.Generator) -> int:
     return int(np.argmax(value + rng.gumbel(size=len(value))))
 
 
-def sample(
-    scores: Floats, ties: Rows, temperature: float, heads: int, rng: np.random.Generator
-) -> tuple[Rows, npt.NDArray[np.int32], float]:
-    """An order whose first `heads` places are drawn (Gumbel top-k, Kool et al., ICML 2019); the rest goes by score,
-    equal ones by `ties`, smaller first.
-
-    Returns:
-        the order; (heads,) the drawn ones, −1 behind the last; their log-probability.
-    """
-    n = len(scores)
-    rest = np.lexsort((ties, -scores))
-    if temperature <= 0.0:
-        return rest, np.full(heads, -1, dtype=np.int32), 0.0
-    value = scores / temperature
-    drawn = np.argsort(-(value + rng.gumbel(size=n)), kind="stable")[: min(heads, n)]
-    picks = np.full(heads, -1, dtype=np.int32)
-    picks[: len(drawn)] = drawn
-    rest = rest[~np.isin(rest, drawn)]
-    return np.concatenate((drawn, rest)), picks, log_probability(value, drawn)
-
-
-def log_probability(value: Floats, drawn: Rows) -> float:
-    """Of drawing `drawn` in this order, without replacement, each with weight e^value."""
-    left, sum_ = np.ones(len(value), dtype=np.bool_), 0.0
-    for pick in drawn:
-        among = value[left]
-        top = among.max()
-        sum_ += float(value[pick] - top - np.log(np.exp(among - top).sum()))
-        left[pick] = False
-    return sum_
-
-
 def batch_log_probability(value: Any, segment: Any, picks: Any, queues: Any) -> tuple[Any, Any]:
     """(B,) log-probability of the picks of B queues, and (B,) entropy of the first place; in TensorFlow.
 
@@ -66,7 +31,7 @@ def batch_log_probability(value: Any, segment: Any, picks: Any, queues: Any) -> 
         picks: (B, heads) row of each place that was drawn, −1: none.
         queues: B.
     """
-    import tensorflow as tf  # noqa: PLC0415 - workers draw orders without it
+    import tensorflow as tf  # noqa: PLC0415 - the peers' workers use `draw_one` without it
 
     top = tf.stop_gradient(tf.math.unsorted_segment_max(value, segment, queues))
     logit = value - tf.gather(top, segment)
@@ -78,7 +43,7 @@ def batch_log_probability(value: Any, segment: Any, picks: Any, queues: Any) -> 
         tf.boolean_mask(rows, drawn)[:, None], tf.ones_like(tf.boolean_mask(chosen, drawn)), tf.shape(value)
     )
     rest = tf.math.unsorted_segment_sum(tf.where(placed > 0, 0.0, weight), segment, queues)
-    # From the last place to the first: those who are still there are the rest and who is placed from here on.
+    # From the last place to the first: what is left to draw from is the rest and the jobs placed from here on.
     among = tf.math.log(tf.maximum(rest, _LEAST))
     total = tf.zeros_like(among)
     for head in range(picks.shape[1] - 1, -1, -1):

@@ -1,12 +1,12 @@
 """Proximal policy optimisation (Schulman et al., 2017), to be read beside the paper. TensorFlow 2; one file.
 
-What differs from the paper's games is the action: a ranking of the queue. The policy is a Plackett–Luce distribution
-over orders, π(a|s) = Π_h e^{s(a_h)/T} / Σ_{j not yet placed} e^{s(j)/T} over the first `heads` places, s the actor's
-scores (`rltuned.learn.plackett_luce`). With T → 0 it is the order that is served.
+Unlike in the paper, an action is a ranking of the queue. The policy is a Plackett–Luce distribution over orders,
+π(a|s) = Π_h e^{s(a_h)/T} / Σ_{j not yet placed} e^{s(j)/T} over the first `heads` places, with the actor's scores s
+(`rltuned.learn.plackett_luce`). With T → 0 it is the order that is served.
 
-The scores come from `rltuned.learn.network`, the twin of the served actor. Jobs of all queues of a minibatch stand one
-behind the other, with the number of their queue (`segment`): queues are short and few are equally long, padding them
-would be most of the work.
+The scores come from `rltuned.learn.network`, the twin of the served actor. The jobs of all queues of a minibatch are in
+one array, with the number of their queue (`segment`). Queues are short and few are equally long: padding them would be
+most of the work.
 """
 
 import os
@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.learn.advantages import Weights
+from rltuned.cluster.tables import Ints, Rows, Singles
 from rltuned.learn.plackett_luce import batch_log_probability
 from rltuned.learn.ragged import begins, contexts, flat_rows
 from rltuned.learn.sampling import Steps
 from rltuned.learn.settings import PPOSettings
-from rltuned.policy.actor import Actor
+from rltuned.policy.actor import Actor, Weights
 
-# Sums in an order of its own on each kind of processor: too little is gained for that.
+# oneDNN sums in another order on each kind of processor, and gains little here.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 import tensorflow as tf
 
@@ -40,7 +40,7 @@ def deterministic() -> None:
         tf.config.threading.set_intra_op_parallelism_threads(1)
         tf.config.threading.set_inter_op_parallelism_threads(1)
     except RuntimeError:
-        pass  # TensorFlow is in use already, as under test: determinism holds, only the threads are as they were
+        pass  # TensorFlow is in use already, as in tests: operations are deterministic, with as many threads as before
 
 
 def values(weights: Mapping[str, Any], rows: Any, segment: Any, queues: Any) -> Any:
@@ -54,7 +54,7 @@ def values(weights: Mapping[str, Any], rows: Any, segment: Any, queues: Any) -> 
 
 
 @dataclass(frozen=True)
-class Update:
+class IterationStats:
     """What one iteration did to the policy."""
 
     loss: float
@@ -105,32 +105,29 @@ class PPO:
 
     @property
     def critic(self) -> Weights | None:
-        """As it is now; None where nobody asks it."""
+        """As it is now; None where the advantages do not need it."""
         if self.settings.advantage != "gae":
             return None
         return {name: value.numpy() for name, value in self._critic.items()}
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
         """Everything that the next update depends on."""
-        held = {f"actor/{name}": value.numpy() for name, value in self._weights.items()}
-        held |= {f"critic/{name}": value.numpy() for name, value in self._critic.items()}
-        for name, optimizer in (("adam", self._optimizer), ("critic_adam", self._critic_optimizer)):
-            held |= {f"{name}/{at}": variable.numpy() for at, variable in enumerate(optimizer.variables)}
-        return held
+        return {name: variable.numpy() for name, variable in self._variables()}
 
     def restore(self, held: Mapping[str, npt.NDArray[Any]]) -> None:
         """The state that `state` gave."""
-        for name, value in self._weights.items():
-            value.assign(held[f"actor/{name}"])
-        for name, value in self._critic.items():
-            value.assign(held[f"critic/{name}"])
-        for name, optimizer in (("adam", self._optimizer), ("critic_adam", self._critic_optimizer)):
-            for at, variable in enumerate(optimizer.variables):
-                variable.assign(held[f"{name}/{at}"])
+        for name, variable in self._variables():
+            variable.assign(held[name])
+
+    def _variables(self) -> Iterator[tuple[str, Any]]:
+        for part, variables in (("actor", self._weights), ("critic", self._critic)):
+            yield from ((f"{part}/{name}", variable) for name, variable in variables.items())
+        for part, optimizer in (("adam", self._optimizer), ("critic_adam", self._critic_optimizer)):
+            yield from ((f"{part}/{at}", variable) for at, variable in enumerate(optimizer.variables))
 
     # --- one iteration
 
-    def update(self, steps: Steps, rng: np.random.Generator, left: float = 1.0) -> Update:
+    def update(self, steps: Steps, rng: np.random.Generator, left: float = 1.0) -> IterationStats:
         """Several epochs over the decisions of an iteration; `left`: share of the training that is still to come."""
         settings = self.settings
         self._optimizer.learning_rate = settings.learning_rate * (0.1 + 0.9 * left)
@@ -163,11 +160,9 @@ class PPO:
                 break
         loss, divergence, entropy, clipped = np.mean(seen, axis=0)
         value_loss = float(np.mean(value_losses)) if value_losses else 0.0
-        return Update(float(loss), float(divergence), float(entropy), float(clipped), begun, value_loss)
+        return IterationStats(float(loss), float(divergence), float(entropy), float(clipped), begun, value_loss)
 
-    def _batch(
-        self, steps: Steps, ptr: npt.NDArray[np.int64], context: npt.NDArray[np.float32], part: npt.NDArray[np.intp]
-    ) -> tuple[Any, ...]:
+    def _batch(self, steps: Steps, ptr: Ints, context: Singles, part: Rows) -> tuple[Any, ...]:
         """Some decisions as tensors: rows, mean of their queue, level, queue of each row, picks as rows, queues."""
         rows = flat_rows(ptr, part)
         count = steps.count[part]
@@ -175,9 +170,8 @@ class PPO:
         first = begins(count)[:-1]
         picks = steps.picks[part]
         picks = np.where(picks >= 0, picks + first[:, None], -1).astype(np.int32)
-        return (
-            steps.state[rows], context[part][segment], steps.base[rows], segment.astype(np.int32), picks, np.int32(len(part))
-        )  # fmt: skip
+        numbers = steps.state[rows], context[part][segment], steps.base[rows]
+        return *numbers, segment.astype(np.int32), picks, np.int32(len(part))
 
     def _log_probability(self, state: Any, context: Any, base: Any, segment: Any, picks: Any, queues: Any) -> Any:
         return self._distribution(state, context, base, segment, picks, queues)[0]
@@ -185,7 +179,7 @@ class PPO:
     def _distribution(
         self, state: Any, context: Any, base: Any, segment: Any, picks: Any, queues: Any
     ) -> tuple[Any, Any]:
-        # Each row is a state of one job: then its queue's mean can be given with it.
+        # Each row is passed as a state of one job, so that its queue's mean can be passed with it.
         output = network.network(self._weights, self._actor.architecture, state[:, None, :], context)[:, 0]
         score = network.correct(self._actor.architecture, output, base)
         return batch_log_probability(score / self.settings.temperature, segment, picks, queues)
@@ -217,7 +211,7 @@ class PPO:
         return loss
 
 
-def _parts(order: npt.NDArray[np.intp], size: int) -> Sequence[npt.NDArray[np.intp]]:
+def _parts(order: Rows, size: int) -> Sequence[Rows]:
     """Minibatches of nearly equal size."""
     return np.array_split(order, max(1, round(len(order) / size)))
 

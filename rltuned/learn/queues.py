@@ -1,8 +1,8 @@
-"""Generated queue states: whole snapshots of clusters that never were, for supervised imitation and for tests.
+"""Generated queue states: whole snapshots of invented clusters, for supervised imitation and for tests.
 
-Made to differ as real sites do: node types and sizes, partitions, load, fragmentation, CPU jobs, array-like repeats of
-one request, time limits as people write them, run-time estimates good, bad and absent. Nothing here is taken from a
-trace, so no trace is used up by it.
+They differ as real sites do: node types and sizes, partitions, load, fragmentation, CPU jobs, array-like repeats of one
+request, time limits as people write them, run-time estimates that are good, bad or absent. Nothing is taken from a
+trace, so every trace stays unseen.
 """
 
 from dataclasses import dataclass, replace
@@ -61,7 +61,7 @@ UNSEEN: Final = QueueSettings(
     repeats=(0.0, 0.3),
     wait=(10.0, 2e6),
 )
-"""Another parametrisation, to measure how the imitation carries over to clusters unlike those of the training."""
+"""Another parametrisation: to measure the imitation on clusters unlike those of the training."""
 
 
 def generate(rng: np.random.Generator, settings: QueueSettings) -> tuple[Snapshot, Floats]:
@@ -110,7 +110,7 @@ def generate(rng: np.random.Generator, settings: QueueSettings) -> tuple[Snapsho
     typed = np.where(rng.random(pending) < 0.7, home, -1)
     start = _NOW - held_for
     asked_type = np.where(gpus > 0, typed, -1)
-    # Nameless for −1: any type.
+    # −1, any type, has no name.
     type_names = np.array([*nodes.gpu_types, ""])
     jobs = job_table(
         running + pending,

@@ -1,4 +1,4 @@
-"""The directory of a training run: all that was asked for, all that was measured, and what is needed to go on.
+"""The directory of a training run: its settings, what was measured, and what is needed to resume it.
 
 settings.json        what decides the result, with the traces' sha256 and the code's revision
 metrics.jsonl        one line for each iteration
@@ -26,15 +26,14 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 class RunDirectory:
-    """One run. What is replaced is replaced as a whole: a run may be killed at any moment."""
+    """One run. Each file is replaced as a whole, for the run may be killed at any moment."""
 
     def __init__(self, path: Path, settings: Mapping[str, Any], *, resume: bool) -> None:
         """Begin a run, or go on with one.
 
         Raises:
-            EvaluationError: there is a run already and `resume` is not asked for; or it was asked for something else,
-            or
-                the directory cannot be written.
+            EvaluationError: there is a run already and `resume` is not asked for, or it has other settings; or the
+            directory cannot be written.
         """
         self.path = path
         asked = json.loads(json.dumps(settings))

@@ -9,19 +9,19 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Floats
+from rltuned.cluster.tables import Floats, Ints, Rows, Singles
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.policies import rule_ranker
-from rltuned.learn.advantages import Weights, critic_values, gae, leave_one_out, rewards
+from rltuned.learn.advantages import critic_values, gae, leave_one_out, rewards
 from rltuned.learn.cost import FinishedJobs, Objective, cost
-from rltuned.learn.ragged import Counts, Singles, flat_rows
-from rltuned.policy.actor import Actor
+from rltuned.learn.ragged import flat_rows
+from rltuned.policy.actor import Actor, Weights
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.episodes import Episode, Network, Trajectory
 
 
 def episode(case: Case) -> Episode:
-    """A window that can be run as often as one likes. `rltuned.learn.exact.run_exactly` gives the same, slower."""
+    """A window that can be run any number of times."""
     return Episode(case.shape, case.submitted, case.own_estimates(), asked=case.asked)
 
 
@@ -69,7 +69,7 @@ class Steps:
     state: Singles
     critic: Singles
     base: Singles
-    count: Counts
+    count: Ints
     """(S,) rows of each."""
     picks: npt.NDArray[np.int32]
     """(S, heads)"""
@@ -95,7 +95,7 @@ class Sampled:
 
 
 def sample_trajectories(task: SamplingTask) -> Sampled:
-    """One window several times, each with another chance."""
+    """Simulate one window several times, each with another seed."""
     base = finished_jobs(task.case, *by_rule(task.case, task.base))
     if len(base.submit) < 2:
         return Sampled(None, "empty")
@@ -125,7 +125,7 @@ def sample_trajectories(task: SamplingTask) -> Sampled:
         return Sampled(None, "reward is no number")
     rng = np.random.default_rng([task.seed, 2])
     parts = [
-        _some(each, advantage, target, task.most_steps, rng)
+        _kept_steps(each, advantage, target, task.most_steps, rng)
         for each, advantage, target in zip(trajectories, advantages, targets, strict=True)
     ]
     steps = Steps.joined(parts)
@@ -135,8 +135,10 @@ def sample_trajectories(task: SamplingTask) -> Sampled:
     return Sampled(steps, ratios=tuple(1.0 + total - reference for total in totals))
 
 
-def _some(trajectory: Trajectory, advantage: Floats, target: Floats, most: int, rng: np.random.Generator) -> Steps:
-    count, steps, rows = _drawn(trajectory, most, rng)
+def _kept_steps(
+    trajectory: Trajectory, advantage: Floats, target: Floats, most: int, rng: np.random.Generator
+) -> Steps:
+    count, steps, rows = _draw_steps(trajectory, most, rng)
     return Steps(
         state=trajectory.state[rows],
         critic=trajectory.critic[rows],
@@ -148,7 +150,7 @@ def _some(trajectory: Trajectory, advantage: Floats, target: Floats, most: int, 
     )
 
 
-def _drawn(trajectory: Trajectory, most: int, rng: np.random.Generator) -> tuple[Counts, npt.NDArray[np.intp], Counts]:
+def _draw_steps(trajectory: Trajectory, most: int, rng: np.random.Generator) -> tuple[Ints, Rows, Ints]:
     """Of steps with two jobs or more, at most so many: rows of each, the steps, and their rows one behind the other."""
     count = np.diff(trajectory.ptr)
     steps = np.flatnonzero(count > 1)
@@ -162,7 +164,7 @@ def _drawn(trajectory: Trajectory, most: int, rng: np.random.Generator) -> tuple
 
 @dataclass(frozen=True)
 class MeasureTask:
-    """A window, and the policies to measure on it: plain rules by name, or an actor, each without any chance."""
+    """A window, and the policies to measure on it, without sampling: plain rules by name, or an actor."""
 
     case: Case
     rules: tuple[str, ...] = ()
@@ -196,7 +198,7 @@ class RecordedQueues:
 
     state: Singles
     base: Singles
-    count: Counts
+    count: Ints
     area: Floats
     """(R,) true GPU-seconds."""
 
@@ -205,7 +207,7 @@ def record_queues(task: RecordTask) -> RecordedQueues:
     """Simulate one window and keep some of its queues."""
     policy = Network.from_actor(task.actor)
     trajectory = episode(task.case).run(policy, temperature=task.temperature, heads=4, seed=task.seed, record=True)
-    count, _, rows = _drawn(trajectory, task.most_steps, np.random.default_rng([task.seed, 3]))
+    count, _, rows = _draw_steps(trajectory, task.most_steps, np.random.default_rng([task.seed, 3]))
     jobs, limit = task.case.jobs, task.case.estimates.time_limit
     held = np.maximum(np.minimum(jobs.run_time, limit), 1.0) * np.maximum(jobs.gpus, 1)
     return RecordedQueues(trajectory.state[rows], trajectory.base[rows], count, held[trajectory.job[rows]])

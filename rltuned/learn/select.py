@@ -1,6 +1,6 @@
-"""Which of the policies that training went through is kept: what is best on windows that nothing was trained on.
+"""Which checkpoint of a training is kept: the best one on windows that were not trained on.
 
-Measured as the yardstick measures: without any chance, paired, relative to the best plain rule on the same windows.
+They are measured as `rltuned evaluate` measures: without sampling, relative to the best plain rule on the same windows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,11 +19,11 @@ RULES: Final = ("fifo", "sjf", "saf", "wfp3", "unicep", "f1")
 """Plain rules that a policy must beat. QSSF is SAF here, multifactor has its own table (docs/results.md)."""
 
 TOLERATED: Final = 1.05
-"""No metric may be bought with another: slowdown and 99th percentile of the wait may be so many times the rule's."""
+"""Slowdown and 99th percentile of the wait may be at most so many times the rule's: a gain in one metric must not cost
+another."""
 
 CHANCE: Final = 0.005
-"""Two policies whose scores differ by less may do so by chance: what training began with, the rule, is not given up for
-it."""
+"""A smaller difference between two scores may be chance. The rule that training began with is not given up for it."""
 
 _METRIC: Final = {
     Objective.WAIT: "wait_mean",
@@ -41,7 +41,7 @@ class Validation:
     """How good a policy is on the validation windows."""
 
     score: float
-    """What is minimised: the objective relative to the best rule's, and what is beyond `TOLERATED`; mean over the
+    """To be minimised: the objective relative to the best rule's, plus what exceeds `TOLERATED`; mean over the
     groups."""
     ratios: Mapping[str, float]
     """Metric relative to the best rule's; mean over the groups."""
@@ -96,5 +96,5 @@ class Validator:
 
 
 def _ratio(mine: float, theirs: float) -> float:
-    """1 where there is nothing to be better at."""
+    """1 where there is nothing to improve."""
     return mine / theirs if theirs > 0 and np.isfinite(mine) else 1.0

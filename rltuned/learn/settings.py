@@ -20,7 +20,7 @@ class PPOSettings:
     """T of the softmax that places are drawn from, on the scale of scores: 0.02 is a third of an e-fold of the rule's
     key."""
     heads: int = 8
-    """Places that are drawn, and answered for; behind them an order hardly matters before the next refresh."""
+    """Places that are drawn and learned from. Behind them the order hardly matters before the next refresh."""
     windows: int = 48
     """Windows of an iteration."""
     trajectories: int = 4

@@ -1,4 +1,4 @@
-"""Several trainings of the same traces, each seed with each objective: one after the other here, or as an array job.
+"""Several trainings of the same traces, each seed with each objective: one after the other, or as an array job.
 
 Each has a run directory of its own below the sweep's, and can be resumed, looked at and evaluated like any other.
 """
@@ -51,7 +51,7 @@ def runs(
 
 
 def train_one(run: Run) -> dict[str, Any]:
-    """Train, or go on where an earlier attempt stopped; what `--json` says of it."""
+    """Train, or go on where an earlier attempt stopped. Returns what `--json` prints."""
     from rltuned.learn.train import train  # noqa: PLC0415 - TensorFlow takes seconds
 
     result = train(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rltuned.cluster.tables import Floats, Singles
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.case import Case
 from rltuned.learn.advantages import critic_weights
@@ -38,12 +39,10 @@ from rltuned.policy.manifest import TrainingPart
 from rltuned.workers.pool import WorkerPool
 from rltuned.workers.progress import Progress, silent
 
-Singles = npt.NDArray[np.float32]
-
 
 @dataclass(frozen=True)
 class Trained:
-    """What came of a run."""
+    """The result of a run."""
 
     path: Path
     """Of the manifest."""
@@ -97,8 +96,9 @@ class _Training:
         self.skipped["no headroom"] = count - len(kept)
         if not kept:
             raise EvaluationError(
-                f"in none of {count} windows does {settings.base} let jobs wait {settings.curriculum.least_wait:g} s on average: "
-                "nothing to be learned from this trace on this cluster; is the cluster larger than the trace's own?"
+                f"in none of {count} windows does {settings.base} let jobs wait {settings.curriculum.least_wait:g} s "
+                "on average: nothing to be learned from this trace on this cluster; is the cluster larger than the "
+                "trace's own?"
             )
         return kept
 
@@ -106,7 +106,9 @@ class _Training:
         return candidate(self.sites, self.settings.curriculum, self.settings.seed, index)
 
     def beginning(self) -> tuple[Actor, Validation, Mapping[str, float]]:
-        """The rule on expected run times, or the warm start's actor where that is better; how good it is; all scores."""
+        """The rule on expected run times, or the actor of the warm start where that is better; its validation; all
+        scores.
+        """
         settings = self.settings
         rng = np.random.default_rng([settings.seed, 4])
         windows = [self.candidate(index) for index in self.headroom[: settings.warm.windows]]
@@ -240,18 +242,9 @@ def train(
         else:
             done, arrays, kept = held
             run.skipped = kept.pop("skipped")
-            started = {name[6:]: value for name, value in arrays.items() if name.startswith("actor/")}
-            ppo = PPO(
-                settings.ppo,
-                Actor(settings.name, settings.architecture, started),
-                {name[7:]: value for name, value in arrays.items() if name.startswith("critic/")},
-            )
+            actor, best = (Actor(settings.name, settings.architecture, _part(arrays, of)) for of in ("actor/", "best/"))
+            ppo = PPO(settings.ppo, actor, _part(arrays, "critic/"))
             ppo.restore(arrays)
-            best = Actor(
-                settings.name,
-                settings.architecture,
-                {name[5:]: value for name, value in arrays.items() if name.startswith("best/")},
-            )
             directory.metrics(before=done)
         last = settings.iterations
         while done < last and clock() - began < seconds:
@@ -260,8 +253,8 @@ def train(
             line: dict[str, Any] = {"iteration": done}
             if steps is not None:
                 rng = np.random.default_rng([settings.seed, 7, done])
-                update = ppo.update(steps, rng, 1.0 - (done - 1) / last)
-                line |= {"objective": objective, "decisions": len(steps.count), **asdict(update)}
+                stats = ppo.update(steps, rng, 1.0 - (done - 1) / last)
+                line |= {"objective": objective, "decisions": len(steps.count), **asdict(stats)}
             if done % settings.check == 0 or done == last:
                 actor = ppo.actor
                 validation = run.validator.validate(actor)
@@ -310,6 +303,11 @@ def _checkpoint(
     directory.save(done, arrays, {**kept, "skipped": dict(skipped)})
 
 
+def _part(arrays: Mapping[str, npt.NDArray[Any]], prefix: str) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of a checkpoint whose names begin so, without the prefix."""
+    return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
+
+
 def _add(directory: RunDirectory, curves: Callable[[int, Mapping[str, float]], None], line: dict[str, Any]) -> None:
     directory.add_metrics(line)
     curves(line["iteration"], {key: value for key, value in line.items() if isinstance(value, float)})
@@ -353,7 +351,7 @@ def _digests(sites: Sequence[Site]) -> dict[str, str]:
     return found
 
 
-def _golden(run: _Training, actor: Actor) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64] | None]:
+def _golden(run: _Training, actor: Actor) -> tuple[Singles, Floats | None]:
     """A queue of some training window, for the manifest's golden vector."""
     plain = run.rule_alone({name: actor.weights[name] for name in EXTRAS if name in actor.weights})
     for index in run.headroom:

@@ -1,8 +1,8 @@
 """The warm start: supervised imitation of hindsight (as DL2 starts from a known scheduler; Peng et al., TPDS 2021).
 
-The best order that one number per job can give is that of the GPU-seconds that it will need; nobody knows them before,
-but afterwards the trace says. The network sees its columns only, so what it learns is what these columns say about the
-need on average: that estimates err, that limits tell something too, how the two go together on these traces.
+The best order that one number per job can give is that of the GPU-seconds that it will need. Nobody knows them before,
+but the trace has them afterwards. The network sees its columns only, so it learns what these say about the GPU-seconds
+on average: how wrong estimates are, what limits say, and how the two go together on these traces.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from rltuned.cluster.tables import Floats
+from rltuned.cluster.tables import Floats, Ints, Singles
 from rltuned.evaluate.case import Case
 from rltuned.learn.pairwise import PairwiseSettings, fit
-from rltuned.learn.ragged import Singles
 from rltuned.learn.sampling import RecordedQueues
 from rltuned.observe import RUN_TIME_HORIZON
 from rltuned.observe.sampling import STATE_COLUMNS
@@ -32,7 +30,7 @@ class WarmSettings:
     most_steps: int = 48
     """Queues of each that are kept."""
     temperature: float = 0.05
-    """Of these simulations: the policy will meet queues that the rule itself would not have let come about."""
+    """Of these simulations: the policy will meet queues that do not arise under the rule itself."""
     steps: int = 3000
     batch: int = 2048
     """Pairs of jobs of one queue."""
@@ -42,7 +40,7 @@ class WarmSettings:
     """How much a wrong pair weighs: ((a − b) / (a + b)) to this power; 0: all pairs alike."""
 
 
-def run_time_coefficients(cases: Sequence[Case]) -> npt.NDArray[np.float32]:
+def run_time_coefficients(cases: Sequence[Case]) -> Singles:
     """(3,) c of ln T = c0 + c1 ln r + c2 ln L by least squares over the jobs whose estimate is below their limit.
 
     (0, 1, 0), the estimate itself, where these are too few to say, and the limit counts as one of 30 days at most.
@@ -58,7 +56,7 @@ def run_time_coefficients(cases: Sequence[Case]) -> npt.NDArray[np.float32]:
     return np.asarray(found, dtype=np.float32)
 
 
-def rule_alone(rule: str, extras: Mapping[str, npt.NDArray[np.float32]]) -> Actor:
+def rule_alone(rule: str, extras: Mapping[str, Singles]) -> Actor:
     """An actor whose network corrects nothing: one of `CORRECTED`, with these tensors of `EXTRAS`."""
     columns = len(STATE_COLUMNS)
     nothing = {"layer0.kernel": np.zeros((columns, 1), dtype=np.float32), "layer0.bias": np.zeros(1, dtype=np.float32)}
@@ -69,7 +67,7 @@ def rule_alone(rule: str, extras: Mapping[str, npt.NDArray[np.float32]]) -> Acto
 _SHARPNESS: Final = 14.8
 """On the scale of scores, 1 / 14.8 is an e-fold of the rule's key: so soft is the loss."""
 _UNSEEN: Final = np.float32(1e12)
-"""Scale of a column that the network is not to see: nothing of it is left, before training and after it."""
+"""Scale of a column that the network is not to see: divided by it, the column is 0."""
 
 
 def beginner(
@@ -98,7 +96,7 @@ def warm_start(
     rng: np.random.Generator,
     progress: Progress = silent,
 ) -> tuple[Actor, float]:
-    """Teach the actor; with it the mean loss of the last hundred steps.
+    """Train the actor. Returns it with the mean loss of the last hundred steps.
 
     A pair weighs what the wrong order costs (Burges et al., NIPS 2006): of two jobs that need a and b GPU-seconds,
     starting the larger first makes the two wait a − b longer.
@@ -108,7 +106,7 @@ def warm_start(
     )
     how = PairwiseSettings(settings.steps, settings.batch, settings.learning_rate, _SHARPNESS)
 
-    def pairs(rows: npt.NDArray[np.int64]) -> tuple[Singles, Singles]:
+    def pairs(rows: Ints) -> tuple[Singles, Singles]:
         return _regret(area[rows], settings.regret)
 
     return fit(actor, (state, base, count), pairs, how, rng, progress, "warm start")

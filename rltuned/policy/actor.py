@@ -50,11 +50,11 @@ class Architecture:
     hidden: tuple[int, ...] = (32, 16, 8)
     activation: Activation = Activation.RELU
     context: bool = False
-    """Whether the first layer also sees the mean of the window's rows, so that a job is judged among its company."""
+    """Whether the first layer also sees the mean of the window's rows, the pooled context of the queue."""
     residual: str | None = None
-    """One of `CORRECTED`. Score = `Actor.level` + bound · tanh(network): with zero weights it is the rule, on expected run times."""
+    """One of `CORRECTED`. Score = `Actor.level` + bound · tanh(network): with zero weights, the rule's own order."""
     bound: float = 0.25
-    """Largest correction of a residual network, on the scale of requested_time: 0.25 is a factor of e^3.7 in the key."""
+    """Largest correction of a residual network, on the scale of requested_time: 0.25 is e^3.7 in the rule's key."""
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of every tensor: ``layer<i>.kernel`` (in, out), ``layer<i>.bias`` (out,), ``context.kernel``.
@@ -102,11 +102,11 @@ class Actor:
         return correction if rule is None else np.round(self.level(observation), 9) + correction
 
     def level(self, queue: Queue) -> Floats:
-        """(n,) what the network corrects: `rule_level` of its rule, with the run times that are expected, and what a job
-        gains by waiting. 0 without a rule.
+        """(n,) what the network corrects: `rule_level` of its rule, with the run times that are expected, and what a
+        job gains by waiting. 0 without a rule.
 
-        Waiting counts relative to the run time: with a = 0.3 a job that has waited 9 times as long as it is expected to run
-        stands as if it were half as large.
+        Waiting counts relative to the run time: with a = 0.3 a job that has waited 9 times as long as it is expected to
+        run stands as if it were half as large.
         """
         rule = self.architecture.residual
         if rule is None:
@@ -138,8 +138,9 @@ class Actor:
     def expected_run_time(self, run_time: Floats, time_limit: Floats) -> Floats:
         """(n,) T, seconds: how long each job is expected to run.
 
-        ln T = c0 + c1 ln r + c2 ln L, cut to [1, L]; an unlimited job counts as one of 30 days. T = r where the model has
-        no such coefficients, and where r is no less than L: the estimate is the limit, or says that it will be reached.
+        ln T = c0 + c1 ln r + c2 ln L, cut to [1, L]; an unlimited job counts as one of 30 days. T = r where the model
+        has no such coefficients, and where r is no less than L: the estimate is the limit, or says that it will be
+        reached.
 
         Args:
             run_time: (n,) r, the smaller of estimate and limit, seconds, at least 1.
@@ -165,19 +166,19 @@ class Actor:
         In double precision: then neither the machine nor the place of a row in the matrix shows in a score.
         """
         value = state.astype(np.float64)
-        for index, (kernel, bias) in enumerate(self._layers):
+        for index, (kernel, bias) in enumerate(self.folded_layers):
             if index:
                 relu = self.architecture.activation is Activation.RELU
                 value = np.maximum(value, 0.0, out=value) if relu else np.tanh(value, out=value)
             elif self.architecture.context and len(state):
-                bias = bias + value.mean(axis=0) @ self._context  # noqa: PLW2901 - the bias of this window
+                bias = bias + value.mean(axis=0) @ self.folded_context  # noqa: PLW2901 - the bias of this window
             value = value @ kernel
             value += bias
         return np.asarray(value[:, 0])
 
     @cached_property
-    def _layers(self) -> tuple[tuple[Floats, Floats], ...]:
-        """Kernel and bias of each layer, the normalisers folded into the first."""
+    def folded_layers(self) -> tuple[tuple[Floats, Floats], ...]:
+        """Kernel (in, out) and bias (out,) of each layer, the normalisers folded into the first."""
         layers = [
             (
                 self.weights[f"layer{index}.kernel"].astype(np.float64),
@@ -189,13 +190,13 @@ class Actor:
         kernel, bias = layers[0][0] / scale[:, None], layers[0][1]
         bias = bias - mean @ kernel
         if self.architecture.context:
-            bias = bias - mean @ self._context
+            bias = bias - mean @ self.folded_context
         layers[0] = (kernel, bias)
         return tuple(layers)
 
     @cached_property
-    def _context(self) -> Floats:
-        """What the mean row adds to the first layer."""
+    def folded_context(self) -> Floats:
+        """(inputs, out) what the mean row adds to the first layer, the normalisers folded in."""
         kernel = self.weights["context.kernel"].astype(np.float64)
         return np.asarray(kernel / self.weights["input.scale"].astype(np.float64)[:, None])
 
@@ -223,6 +224,6 @@ def untrained(name: str, architecture: Architecture, seed: int) -> Actor:
 def rule_level(name: str, queue: Queue) -> Floats:
     """(n,) −ln(key) / ln(1 + 30 d) of one of the rules `CORRECTED`, higher first: what a residual network corrects.
 
-    On the scale of requested_time. No place in the queue enters, so the level of a job does not depend on its company.
+    On the scale of requested_time. The level of a job does not depend on the other jobs of the queue.
     """
     return -np.log(by_name(name).key(queue)) / _TIME_SCALE

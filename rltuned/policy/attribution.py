@@ -1,13 +1,14 @@
 """How each number of a job moves its score: exact for the rule, integrated gradients for the network.
 
-The score of a residual actor is a sum: the level of a plain rule, and a bounded correction by the network. The level of SAF
-is a sum again, of a part for the run time and a part for the GPUs, so that half of the answer needs no method. The network's
-half is attributed by integrated gradients (Sundararajan, Taly and Yan, ICML 2017): the gradient, gathered along the straight
-way from a reference row to the job's row. The reference is the mean row of the window, so the question that is answered is
-"why is this job's score not that of the average job?", and the parts add up to just that difference (completeness).
+The score of a residual actor is a sum: the level of a plain rule, and a bounded correction by the network. The level of
+SAF is a sum again, of a part for the run time and a part for the GPUs, so the rule's half needs no method. The
+network's half is attributed by integrated gradients (Sundararajan, Taly and Yan, ICML 2017): the gradient is integrated
+along the straight line from a reference row to the job's row. The reference is the mean row of the window. So the
+question is "why does this job's score differ from that of the average job?", and the parts add up to that difference
+(completeness).
 
-The company, the pooled context that a network may have, is that of the window and stays on the way: it is the same for the
-job and for the reference, so nothing of the difference is due to it. docs/decisions/0094 says more.
+The pooled context that a network may have is that of the window, and is held fixed: it is the same for the job and for
+the reference, so no part of the difference is due to it. docs/decisions/0094 says more.
 """
 
 from collections.abc import Callable, Mapping
@@ -77,8 +78,8 @@ def attribute(actor: Actor, observation: Observation, row: int) -> Attribution:
 
 
 def level_parts(actor: Actor, observation: Observation) -> dict[str, Floats]:
-    """(n,) what a residual actor corrects, as a sum by feature: ln(T · n) is ln T + ln n (SAF, QSSF), and the expected run time
-    T a product of powers of estimate and limit; what a job gains by waiting is part of its urgency.
+    """(n,) what a residual actor corrects, as a sum by feature: ln(T · n) is ln T + ln n (SAF, QSSF), and the expected
+    run time T a product of powers of estimate and limit; what a job gains by waiting is part of its urgency.
     """
     scale = np.log1p(RUN_TIME_HORIZON)
     run_time, limit = observation.run_time, observation.time_limit
@@ -96,13 +97,13 @@ def level_parts(actor: Actor, observation: Observation) -> dict[str, Floats]:
     return parts
 
 
-def gradients(actor: Actor, rows: Floats, company: Floats) -> tuple[Floats, Floats]:
+def gradients(actor: Actor, rows: Floats, context: Floats) -> tuple[Floats, Floats]:
     """(m,) output of the network for (m, inputs) rows, and (m, inputs) its derivatives, by hand.
 
-    `company`: (inputs,) the mean row of the window, which is held. At the corner of a ReLU the derivative is 0.
+    `context`: (inputs,) the mean row of the window, which is held. At the corner of a ReLU the derivative is 0.
     """
     relu = actor.architecture.activation is Activation.RELU
-    value, layers = _first(actor, rows, company), _layers(actor)
+    value, layers = _first(actor, rows, context), _layers(actor)
     inner = []  # d activation / d input, of each hidden layer
     for kernel, bias in layers[1:]:
         if relu:
@@ -118,23 +119,23 @@ def gradients(actor: Actor, rows: Floats, company: Floats) -> tuple[Floats, Floa
     return value[:, 0], (back @ layers[0][0].T) / _scale(actor)
 
 
-def integrated_gradients(actor: Actor, start: Floats, end: Floats, company: Floats) -> Floats:
-    """(inputs,) what each input adds on the way from `start` to `end`; together the difference of the (bounded) outputs.
+def integrated_gradients(actor: Actor, start: Floats, end: Floats, context: Floats) -> Floats:
+    """(inputs,) what each input adds from `start` to `end`: together, the difference of the (bounded) outputs.
 
-    A ReLU network is linear between the corners that lie on the way: they are found, and the integral is a sum without any
-    error of its own. A tanh network is smooth: Gauss–Legendre, with more points until the parts add up.
+    A ReLU network is linear between its corners. They are found, so the integral is a sum without an error of its own.
+    A tanh network is smooth: Gauss–Legendre, with more points until the parts add up.
     """
     way = end - start
     if actor.architecture.activation is Activation.RELU:
-        return way * _between_corners(actor, start, way, company)
+        return way * _between_corners(actor, start, way, context)
     outer, slope = _outer(actor)
-    ends, _ = gradients(actor, np.stack((start, end)), company)
+    ends, _ = gradients(actor, np.stack((start, end)), context)
     difference = float(np.diff(outer(ends))[0])
     points, weights = np.polynomial.legendre.leggauss(32)
     panels = 1
     while True:
         at = ((np.arange(panels)[:, None] + (points + 1.0) / 2.0) / panels).ravel()
-        output, gradient = gradients(actor, start + at[:, None] * way, company)
+        output, gradient = gradients(actor, start + at[:, None] * way, context)
         weight = np.tile(weights / (2.0 * panels), panels) * slope(output)
         parts: Floats = way * (weight @ gradient)
         if abs(float(parts.sum()) - difference) <= COMPLETE or panels >= MOST_PANELS:
@@ -142,11 +143,11 @@ def integrated_gradients(actor: Actor, start: Floats, end: Floats, company: Floa
         panels *= 2
 
 
-def _between_corners(actor: Actor, start: Floats, way: Floats, company: Floats) -> Floats:
+def _between_corners(actor: Actor, start: Floats, way: Floats, context: Floats) -> Floats:
     """(inputs,) mean gradient of the bounded output on the way, of a ReLU network."""
     at = np.array([0.0, 1.0])
     for layer in range(1, len(_layers(actor))):
-        value = _first(actor, start + at[:, None] * way, company)
+        value = _first(actor, start + at[:, None] * way, context)
         for kernel, bias in _layers(actor)[1:layer]:
             value = np.maximum(value, 0.0) @ kernel + bias
         before, after = value[:-1], value[1:]
@@ -154,8 +155,8 @@ def _between_corners(actor: Actor, start: Floats, way: Floats, company: Floats) 
         share = before[piece, unit] / (before[piece, unit] - after[piece, unit])
         at = np.unique(np.concatenate((at, at[piece] + share * (at[piece + 1] - at[piece]))))
     outer, slope = _outer(actor)
-    output, _ = gradients(actor, start + at[:, None] * way, company)
-    middle, gradient = gradients(actor, start + ((at[:-1] + at[1:]) / 2.0)[:, None] * way, company)
+    output, _ = gradients(actor, start + at[:, None] * way, context)
+    middle, gradient = gradients(actor, start + ((at[:-1] + at[1:]) / 2.0)[:, None] * way, context)
     # The bound bends what is straight: its mean slope over a piece is the secant.
     rise = np.diff(output)
     flat = np.abs(rise) < 1e-9
@@ -171,13 +172,13 @@ def _outer(actor: Actor) -> tuple[Callable[[Floats], Floats], Callable[[Floats],
     return lambda output: bound * np.tanh(output), lambda output: bound * (1.0 - np.tanh(output) ** 2)
 
 
-def _first(actor: Actor, rows: Floats, company: Floats) -> Floats:
+def _first(actor: Actor, rows: Floats, context: Floats) -> Floats:
     """(m, width) input of the first activation."""
     mean, scale = actor.weights["input.mean"].astype(np.float64), _scale(actor)
     kernel, bias = _layers(actor)[0]
     value = ((rows - mean) / scale) @ kernel + bias
     if actor.architecture.context:
-        value += ((company - mean) / scale) @ actor.weights["context.kernel"].astype(np.float64)
+        value += ((context - mean) / scale) @ actor.weights["context.kernel"].astype(np.float64)
     return np.asarray(value)
 
 

@@ -77,9 +77,9 @@ def wfp3(queue: Queue) -> Floats:
 def unicep(queue: Queue) -> Floats:
     """UNICEP: −w / (log₂ n · r) (Tang et al., CLUSTER 2009, "unicef"): long waits for their size, small jobs.
 
-    log₂ 1 = 0: there the formula divides by nothing. Its authors' machine gave no job less than 64 nodes, and their code
-    (Cobalt's `unicef`) gives that smallest job the divisor 1; RLScheduler's takes log₂(n + 10⁻¹⁵), which puts jobs of one
-    processor before all others whatever they wait. Here log₂ n is at least 1: one GPU counts as two.
+    log₂ 1 = 0: there the formula divides by nothing. Its authors' machine gave no job less than 64 nodes, and their
+    code (Cobalt's `unicef`) gives that smallest job the divisor 1; RLScheduler's takes log₂(n + 10⁻¹⁵), which puts jobs
+    of one processor before all others whatever they wait. Here log₂ n is at least 1: one GPU counts as two.
     """
     return -queue.wait / (np.maximum(np.log2(sizes(queue)), 1.0) * queue.run_time)
 

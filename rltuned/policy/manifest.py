@@ -251,8 +251,8 @@ def render(
 ) -> tuple[bytes, bytes]:
     """Manifest and weights of `actor`, the same bytes for the same values.
 
-    `golden_state`: (k, inputs) rows; `golden_base`: (k,) `rule_level` for a residual actor. Their scores are taken from `actor`.
-    `rule`: the base rule of a schedinspector.
+    `golden_state`: (k, inputs) rows; `golden_base`: (k,) `rule_level` for a residual actor. Their scores are taken from
+    `actor`. `rule`: the base rule of a schedinspector.
 
     Raises:
         ModelError: a weight or a metric is not finite.

@@ -7,7 +7,8 @@ Source: "Multifactor Priority Plugin", "Fair Tree Fairshare Algorithm" and "Clas
 documentation, slurm.conf(5), and where those are silent the answers of sprio(1) and sshare(1) of real clusters (22.05,
 24.11, 26.05), which the tests compare with. The simulator takes its base priorities from here.
 
-Not here: FairShare=parent, PriorityWeightAssoc, PriorityUsageResetPeriod, the flags DEPTH_OBLIVIOUS, INCR_ONLY and MAX_TRES.
+Not here: FairShare=parent, PriorityWeightAssoc, PriorityUsageResetPeriod, the flags DEPTH_OBLIVIOUS, INCR_ONLY and
+MAX_TRES.
 """
 
 from collections.abc import Iterable, Mapping

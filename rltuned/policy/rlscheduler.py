@@ -1,4 +1,4 @@
-"""RLScheduler (Zhang, Dai, He, Bao and Xie, SC'20), a learned peer to compare with: one small network looks at each job.
+"""RLScheduler (Zhang, Dai, He, Bao and Xie, SC'20), a learned peer to compare with: a small network scores each job.
 
 What is theirs: the kernel network, an MLP of 32, 16 and 8 units that all visible jobs share; a window of 128 jobs in
 order of submission; the picked job is the one of the highest output; which job attributes it sees. What is different
@@ -7,11 +7,11 @@ here, and why:
 - They pick one job at each decision, and wait for it to fit (with backfill behind it). The output for a job depends on
   that job alone, so picking again and again from unchanged outputs is the order of the outputs: that order is the
   ranking. Between two refreshes it stands, while their picks would follow the clock.
-- Their wait is cut at 12 hours and their run time scaled by the longest of the trace. Here both have the logarithmic scale
-  of `rltuned.observe`, on which a day and a week differ, and which needs no look at the trace.
+- Their wait is cut at 12 hours and their run time scaled by the longest of the trace. Here both have the logarithmic
+  scale of `rltuned.observe`, on which a day and a week differ, and which needs no look at the trace.
 - User, group and executable ids are not inputs: as numbers they mean nothing, and on another cluster other things.
-- Their public code fills the window with short and small jobs once more than 128 wait, and not first come first served as
-  the paper has it. Here it is the paper's. Jobs beyond the window follow behind, as they were submitted.
+- Their public code fills the window with short and small jobs once more than 128 wait, and not first come first served
+  as the paper has it. Here it is the paper's. Jobs beyond the window follow behind, as they were submitted.
 
 It ranks what an `Observation` shows, at most 256 of the queue.
 """

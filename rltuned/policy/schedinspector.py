@@ -1,13 +1,14 @@
-"""SchedInspector (Zhang, Dai and Xie, HPDC'22), a learned peer to compare with: a base rule picks, a network may reject.
+"""SchedInspector (Zhang, Dai and Xie, HPDC'22), a learned peer: a base rule picks, a network may reject.
 
-What is theirs: at each decision the base rule picks one job, and a small network that sees this job and the state of the
-cluster accepts or rejects it; a rejected job is looked at again at the next decision, at most 72 times, and a
+What is theirs: at each decision the base rule picks one job, and a small network that sees this job and the state of
+the cluster accepts or rejects it; a rejected job is looked at again at the next decision, at most 72 times, and a
 rejection lasts at most 600 s (72 · 600 s = 12 h). What is different here, and why:
 
-- Their rejection stops *everything* until the next event or for 600 s: nothing starts, GPUs stay free on purpose for what
-  may come. A ranking cannot say that, and Slurm will not leave GPUs free for the first job of a queue: only a hold would,
-  and rltuned never holds. Here a rejected job goes to the end of the ranking until the next refresh, and others may
-  start in its place. That gives away what their inspector gains from waiting, and keeps what it gains from the order.
+- Their rejection stops *everything* until the next event or for 600 s: nothing starts, GPUs stay free on purpose for
+  what may come. A ranking cannot say that, and Slurm will not leave GPUs free for the first job of a queue: only a hold
+  would, and rltuned never holds. Here a rejected job goes to the end of the ranking until the next refresh, and others
+  may start in its place. That gives away what their inspector gains from waiting, and keeps what it gains from the
+  order.
 - One job is inspected per refresh, the base rule's first.
 - How often a job was rejected is not in a queue of Slurm. `inspect` takes the numbers from whoever counts them (a
   simulation does). `score`, for use as a plain `Policy`, takes the most there can have been, one per 600 s of wait:

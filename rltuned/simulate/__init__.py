@@ -1,20 +1,23 @@
 """A cluster that behaves like Slurm, on a virtual clock (docs/simulator.md says point by point how).
 
 - `values`: settings, estimates, results. `requests`: what each job of a workload asks of this cluster.
-- `kernel`: the compiled event loop. `engine`: `Simulation`, the kernel with names and a Python face. `rankers`: how a rule
-  or the served plan orders the queue at each refresh. `priorities`: what Slurm's multifactor makes of it.
-- `episodes`: windows played many times by a network, what training samples from; `episode_kernel` is its compiled part.
-- `initial_state`: a snapshot as a state of the simulator. `scenarios`: that queue simulated to its end, in a given order, with
-  sampled run times and arrivals. `search`: the search for a better order with such rollouts, for the plan (docs/rollout.md).
+- `kernel`: the compiled event loop. `stepping`: `Stepper`, which runs it from one refresh to the next.
+- `engine`: `Simulation`, a workload on a cluster, with names. `rankers`: how a rule or the served plan orders the queue
+  at each refresh. `priorities`: what Slurm's multifactor makes of it.
+- `episodes`: windows that a network schedules many times, what training samples from; `episode_kernel` is its compiled
+  part.
+- `initial_state`: a snapshot as a state of the simulator. `scenarios`: that queue simulated to its end, in a given
+  order, with sampled run times and arrivals. `search`: the search for a better order with such rollouts, for the plan
+  (docs/rollout.md).
 - `reference`: the kernel in plain Python, slow and obvious; tests compare the two job by job.
-- `slurm`: the simulated cluster as `SlurmReader` and `SlurmWriter`, for `rltuned demo` and for tests of the daemon. `people`:
-  what users and admins do there.
+- `slurm`: the simulated cluster as `SlurmReader` and `SlurmWriter`, for `rltuned demo` and for tests of the daemon.
+  `people`: what users and admins do there.
 
-What may be changed freely: how the kernel keeps its books, as long as it agrees with `reference`. What must stay: the
+What may be changed freely: how the kernel keeps its state, as long as it agrees with `reference`. What must stay: the
 order of events, backfill on time limits only, determinism, and that nothing here knows why a queue is in its order.
 
 What must not be imported: a clock, a disk, a process, `daemon`, `evaluate`, `learn`. Numba is imported here and nowhere
-else.
+else, and the two kernels by this package alone (a contract of import-linter).
 """
 
 from rltuned.simulate.engine import Predictor, Ranker, Simulation, simulate

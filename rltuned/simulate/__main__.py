@@ -1,4 +1,4 @@
-"""``python -m rltuned.simulate``: compile the kernel now, so that nobody waits for it later (Numba keeps what it compiled)."""
+"""``python -m rltuned.simulate``: compile all kernels now. Numba keeps the code, so nobody waits for it later."""
 
 from rltuned.simulate.episodes import compile_episodes
 from rltuned.simulate.search import compile_rollouts

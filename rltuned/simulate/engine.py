@@ -1,4 +1,4 @@
-"""`Simulation`: a simulated Slurm that is moved in time, looked at and meddled with."""
+"""`Simulation`: a simulated Slurm that is moved in time, looked at and changed from outside."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,37 +9,20 @@ import numpy.typing as npt
 
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import (
-    Bools,
-    Category,
-    Codes,
-    Floats,
-    Ints,
-    JobState,
-    JobTable,
-    NodeTable,
-    Partition,
-    Snapshot,
-)
-from rltuned.errors import RltunedError
+from rltuned.cluster.tables import Bools, Category, Codes, Floats, Ints, JobState, JobTable, NodeTable, Rows, Snapshot
+from rltuned.observe import Observation, observe
 from rltuned.policy.base import QueueView
 from rltuned.simulate import kernel as k
-from rltuned.simulate.requests import Requests, requests
-from rltuned.simulate.values import Backfill, Estimates, Fit, JobFate, SimulationResult, SimulationSettings
+from rltuned.simulate.requests import Requests
+from rltuned.simulate.stepping import checked_requests, idle_cluster
+from rltuned.simulate.values import Estimates, JobFate, SimulationResult, SimulationSettings
 from rltuned.workload.jobs import Workload
 
-Rows = npt.NDArray[np.intp]
-
 RELEASE: Final = (24, 11)
-"""The Slurm whose manners a snapshot has."""
+"""The Slurm release that a snapshot is of."""
 
-_BACKFILL: Final = {
-    Backfill.NONE: k.NO_BACKFILL,
-    Backfill.EASY: k.EASY_BACKFILL,
-    Backfill.SLURM: k.SLURM_BACKFILL,
-}
-_FIT: Final = {Fit.BEST: k.BEST, Fit.WORST: k.WORST, Fit.SLURM: k.SLURM}
 _LARGEST: Final = float(np.finfo(np.float64).max)
+_BY_CALLER: Final = k.Ranking(fixed=False, ages=True, at_once=False)
 
 
 class Ranker(Protocol):
@@ -47,14 +30,14 @@ class Ranker(Protocol):
 
     @property
     def ages(self) -> bool:
-        """Whether the order may change by the passing of time alone."""
+        """Whether the order may change by time alone."""
 
     @property
     def at_once(self) -> bool:
-        """Whether a job is ranked the moment it is submitted, as by slurmctld itself, not at the next refresh."""
+        """Whether a job is ranked when it is submitted, as by slurmctld itself, not at the next refresh."""
 
     def fixed(self, simulation: "Simulation") -> Floats | None:
-        """(N,) keys of all jobs of the workload, where they never change; None: `keys` is asked at each refresh."""
+        """(N,) keys of all jobs of the workload, where they never change. None: `keys` is called at each refresh."""
 
     def keys(self, simulation: "Simulation", rows: Rows) -> Floats:
         """(n,) finite; smaller first, ties by submission. `rows`: the pending jobs (held ones left out), ranked now."""
@@ -96,24 +79,23 @@ class Simulation:
         Raises:
             RltunedError: estimates of another length, or that are no times.
         """
-        if not len(estimates.time_limit) == len(estimates.run_time) == len(jobs):
-            raise RltunedError(f"{len(jobs)} jobs, but {len(estimates.time_limit)} time limits")
-        if len(jobs) and not (estimates.time_limit.min() >= 1.0 and estimates.run_time.min() >= 1.0):
-            raise RltunedError("every time limit and every estimate must be at least one second")
         self.shape, self.jobs, self.estimates = shape, jobs, estimates
         self.settings = settings or SimulationSettings()
-        self.asked = asked if asked is not None else requests(shape, jobs, estimates.time_limit)
+        self.asked = checked_requests(shape, jobs, estimates, asked)
         self._predictor = predictor
-        self._told = np.zeros(len(jobs), dtype=np.bool_)
-        self._foretold = np.zeros(len(jobs), dtype=np.bool_)
+        self._reported = np.zeros(len(jobs), dtype=np.bool_)
+        """(N,) the predictor knows that the job has ended."""
+        self._predicted = np.zeros(len(jobs), dtype=np.bool_)
+        """(N,) it has estimated the job's run time."""
         self._held: set[int] = set()
         self._excluded: dict[int, frozenset[int]] = {}
         self._pools: dict[tuple[int, frozenset[int]], int] = {}
-        self._setup = setup_of(self.settings)
-        self._state = _state(shape, jobs, estimates, self.asked, self.settings)
+        self._stepper = idle_cluster(shape, jobs, estimates, self.asked, self.settings)
         self._columns: dict[str, Any] | None = None
-        for row in self.asked.rejected:
-            self._state.jobs["fate"][row] = JobFate.REJECTED
+
+    @property
+    def _state(self) -> k.State:
+        return self._stepper.state
 
     # --- moving
 
@@ -122,53 +104,53 @@ class Simulation:
         fixed = None if self._predictor is not None else ranker.fixed(self)
         if fixed is not None:
             self._state.jobs["fixed"] = np.clip(fixed, -_LARGEST, _LARGEST)
-        known, ages, at_once, ranked = fixed is not None, ranker.ages, ranker.at_once, False
-        while k.advance(self._state, self._setup, until, ranked, known, ages, at_once) == k.REFRESH:
-            self._rank(ranker)
-            ranked = True
+        ranking = k.Ranking(fixed=fixed is not None, ages=ranker.ages, at_once=ranker.at_once)
+        while self._refreshed(ranking, until):
+            rows = self.pending
+            self._rank(rows, ranker.keys(self, rows))
 
-    def _rank(self, ranker: Ranker) -> None:
-        s = self._state
-        rows = self.pending
+    def next_refresh(self) -> bool:
+        """`run` in steps, for a caller that ranks by itself: advance to the next moment at which the queue wants to be
+        ranked. False: nothing can happen any more. Call `rank` before the next step.
+        """
+        return self._refreshed(_BY_CALLER)
+
+    def rank(self, order: Rows) -> None:
+        """The queue in a new order: places in `pending`, the first first."""
+        keys = np.empty(len(order))
+        keys[order] = np.arange(len(order))
+        self._rank(self.pending, keys)
+
+    def _refreshed(self, ranking: k.Ranking, until: float = np.inf) -> bool:
+        if not self._stepper.advance(ranking, until):
+            return False
         if self._predictor is not None:
-            self._predict(self._predictor, rows)
-        keys = np.clip(np.nan_to_num(ranker.keys(self, rows), nan=_LARGEST), -_LARGEST, _LARGEST)
-        s.clock[k.REFRESH_DUE] = np.inf  # what the ranker itself has changed is no reason to ask it again
-        if self._sort(rows, keys):
-            k.something_changed(s, self._setup)
+            self._predict(self._predictor, self.pending)
+        return True
 
-    def _sort(self, rows: Rows, keys: Floats) -> bool:
-        """New keys for some pending jobs; whether that changes the order."""
-        s, n = self._state, int(self._state.counts[k.QUEUED])
-        s.jobs["key"][rows] = keys
-        queue = s.queue[:n]
-        key, tier = s.jobs["key"][queue], s.jobs["tier"][queue]
-        s.counts[k.UNRANKED] = int((key == np.inf).sum())
-        # The queue is nearly in order: that is what a stable sort (Timsort) of one column is fast at.
-        order = np.argsort(key, kind="stable")
-        ties = key[order[1:]] == key[order[:-1]]
-        if (tier != tier[:1]).any() or (ties & (queue[order[1:]] < queue[order[:-1]])).any():
-            order = np.lexsort((queue, key, -tier))
-        s.queue[:n] = queue[order]
-        return bool((order != np.arange(n)).any())
+    def _rank(self, rows: Rows, keys: Floats) -> None:
+        keys = np.clip(np.nan_to_num(keys, nan=_LARGEST), -_LARGEST, _LARGEST)
+        self._state.clock[k.REFRESH_DUE] = np.inf  # what a ranker changes is no reason to ask it again
+        if self._stepper.order(rows, keys):
+            self._stepper.something_changed()
 
     def _predict(self, predictor: Predictor, rows: Rows) -> None:
         s = self._state
-        news = np.flatnonzero(self._have_ended & ~self._told)
-        if len(news):
-            self._told[news] = True
-            news = news[np.lexsort((news, s.jobs["end"][news]))]
-            predictor.ended(news, s.jobs["end"][news] - s.jobs["start"][news])
-        fresh = np.sort(rows[~self._foretold[rows]])
+        ended = np.flatnonzero(self._have_ended & ~self._reported)
+        if len(ended):
+            self._reported[ended] = True
+            ended = ended[np.lexsort((ended, s.jobs["end"][ended]))]
+            predictor.ended(ended, s.jobs["end"][ended] - s.jobs["start"][ended])
+        fresh = np.sort(rows[~self._predicted[rows]])
         if len(fresh):
-            self._foretold[fresh] = True
+            self._predicted[fresh] = True
             predicted = predictor.predict(fresh)
             self.estimates.run_time[fresh] = np.clip(predicted, 1.0, self.estimates.time_limit[fresh])
 
     def _something_changed(self) -> None:
-        """Slurm looks at the queue again, and the policy ranks it anew."""
+        """Slurm looks at the queue again, and the policy ranks it again."""
         s, now = self._state, float(self._state.clock[k.NOW])
-        k.something_changed(s, self._setup)
+        self._stepper.something_changed()
         s.clock[k.REFRESH_DUE] = min(s.clock[k.REFRESH_DUE], k.next_multiple(now, self.settings.refresh))
 
     # --- looking
@@ -221,14 +203,14 @@ class Simulation:
         return ended
 
     @property
-    def free(self) -> npt.NDArray[np.int64]:
+    def free(self) -> Ints:
         """(M, 4) GPUs, CPUs, MiB of memory, MiB of disk that are free; a view, not to be written."""
-        free: npt.NDArray[np.int64] = self._state.amount[k.NOW_FREE]
+        free: Ints = self._state.amount[k.NOW_FREE]
         return free
 
     @property
     def done(self) -> bool:
-        """Whether nobody waits (but for held jobs), runs, or is still to be submitted."""
+        """Whether no job waits (held ones aside), runs, or is still to be submitted."""
         s = self._state
         return not (s.counts[k.QUEUED] or s.counts[k.HEAP] or s.counts[k.NEXT] < len(self.jobs))
 
@@ -246,7 +228,7 @@ class Simulation:
         return ptr, s.given_node[index].astype(np.int32)
 
     def view(self, rows: Rows, priority: Floats | None = None) -> QueueView:
-        """These jobs as a plain rule sees them; without `priority`, the earlier submission has the higher one."""
+        """These jobs as a plain rule sees them. Without `priority`, the earlier submission has the higher one."""
         submit = self.jobs.submit_time[rows]
         return QueueView(
             run_time=self.estimates.run_time[rows],
@@ -276,7 +258,7 @@ class Simulation:
         )
 
     def snapshot(self, epoch: float = 0.0, priority: Ints | None = None) -> Snapshot:
-        """The moment as the daemon would read it: running jobs, then pending ones in the order of their rank.
+        """The cluster as the daemon would read it now: running jobs, then pending ones in the order of their rank.
 
         Job ids are rows + 1. Held jobs are not shown.
 
@@ -348,11 +330,17 @@ class Simulation:
             usable=s.nodes["usable"].astype(np.bool_),
         )
 
-    # --- meddling, between two runs
+    def observation(self) -> Observation:
+        """What a policy sees now, with the daemon's own features. Its `rows` are places in `pending`."""
+        snapshot = self.snapshot()
+        seen = observe(snapshot, snapshot.jobs.pending, self.estimates.run_time[snapshot.jobs.job_id - 1])
+        return replace(seen, rows=seen.rows - len(self.running))
+
+    # --- changes from outside, between two runs
 
     def set_keys(self, rows: Rows, keys: Floats) -> None:
         """Order these pending jobs by `keys` from now on; the others keep theirs."""
-        if self._sort(rows, np.clip(keys, -_LARGEST, _LARGEST)):
+        if self._stepper.order(rows, np.clip(keys, -_LARGEST, _LARGEST)):
             self._something_changed()
 
     def hold(self, row: int) -> None:
@@ -364,20 +352,18 @@ class Simulation:
         """Put a held job back into the queue, unranked."""
         if row in self._held:
             self._held.remove(row)
-            self._state.jobs["key"][row] = np.inf
-            self._state.counts[k.UNRANKED] += 1
-            k.enqueue(self._state, row)
+            self._stepper.enqueue(row)
             self._something_changed()
 
     def cancel(self, row: int) -> None:
-        """End a job that waits, is held, runs, or is still to be submitted; one that has ended only has nodes to clean up."""
+        """End a job that waits, is held, runs, or is still to be submitted. No effect on a job that has ended."""
         s = self._state
         if s.jobs["fate"][row] == JobFate.RUNNING:
             if s.jobs["end"][row] <= self.now:
                 return
             s.jobs["end"][row] = self.now
             gone = np.flatnonzero(s.heap["job"][: s.counts[k.HEAP]] == row)
-            k.finish(s, self._setup, row)
+            self._stepper.finish(row)
             if self.settings.contention <= 0.0:  # else the heap has just been made anew
                 self._drop_end(int(gone[0]))
             s.jobs["fate"][row] = JobFate.CANCELLED
@@ -427,9 +413,8 @@ class Simulation:
 
     def reconfigure(self, settings: SimulationSettings) -> None:
         """slurm.conf is changed and read again: `settings` count from now on."""
-        self.settings, self._setup = settings, setup_of(settings)
-        plan_start, plan_end = _plans(settings, len(self.shape.nodes), len(self.jobs))
-        self._state = self._state._replace(plan_start=plan_start, plan_end=plan_end)
+        self.settings = settings
+        self._stepper.configure(settings)
         self._something_changed()
 
     def set_usable(self, node: int, *, usable: bool) -> None:
@@ -447,7 +432,7 @@ class Simulation:
             members = s.pool_nodes[s.pool_ptr[pool] : s.pool_ptr[pool + 1]]
             left = np.array([node for node in members if node not in without], dtype=np.int64)
             self._pools[key] = len(s.pool_ptr) - 1
-            self._state = s._replace(
+            self._stepper.state = s._replace(
                 pool_ptr=np.append(s.pool_ptr, s.pool_ptr[-1] + len(left)).astype(np.int64),
                 pool_nodes=np.concatenate((s.pool_nodes, left)),
                 known=np.append(s.known, False),
@@ -473,7 +458,7 @@ def simulate(
 
 
 def request_columns(shape: ClusterShape, jobs: Workload, asked: Requests) -> dict[str, Any]:
-    """The columns of `JobTable` that say what was submitted, by row of the workload: the request as Slurm would show it."""
+    """The columns of `JobTable` that say what was submitted, as Slurm would show it, by row of the workload."""
     n = len(jobs)
     none = np.zeros(n, dtype=np.int32)
     nothing = Category(none - 1, ())
@@ -502,151 +487,3 @@ def request_columns(shape: ClusterShape, jobs: Workload, asked: Requests) -> dic
         "req_nodes": nothing,
         "dependent": none.astype(np.bool_),
     }
-
-
-def setup_of(settings: SimulationSettings) -> k.Setup:
-    """The settings as the kernel takes them."""
-    return k.Setup(
-        backfill=int(_BACKFILL[settings.backfill]),
-        fit=_FIT[settings.fit],
-        sched_interval=float(settings.sched_interval),
-        bf_interval=float(settings.bf_interval),
-        bf_offset=float(settings.bf_offset),
-        bf_max_job_test=int(settings.bf_max_job_test),
-        bf_window=float(settings.bf_window),
-        bf_resolution=float(settings.bf_resolution),
-        refresh=float(settings.refresh),
-        stale=float(max(settings.stale, settings.refresh)),
-        contention=float(settings.contention),
-        turnover=float(settings.turnover),
-        launch=float(settings.launch),
-        kill_interval=float(settings.kill_interval),
-    )
-
-
-def idle_state(
-    jobs: k.Array,
-    need: Ints,
-    slots: int,
-    capacity: Ints,
-    usable: Bools,
-    pool_nodes: Bools,
-    partitions: Sequence[Partition],
-    settings: SimulationSettings,
-) -> k.State:
-    """The kernel's state at time 0 with nobody in the queue and nothing running.
-
-    Args:
-        jobs: (J,) `kernel.JOB`; not copied.
-        need: (J, 4), as in `kernel.State`.
-        slots: nodes that all jobs together may get.
-        capacity: (M, 4) what an empty node has.
-        usable: (M,)
-        pool_nodes: (L, M) the sets that `pool` of the jobs counts.
-        partitions: those that `partition` of the jobs counts.
-        settings: Slurm's.
-    """
-    n, m, pools = len(jobs), len(capacity), len(pool_nodes)
-    amount = np.zeros((5, m, k.DIMENSIONS), dtype=np.int64)
-    amount[k.NOW_FREE] = amount[k.ROOM] = capacity
-    nodes = np.zeros(m, dtype=k.NODE)
-    nodes["usable"], nodes["shadow"] = usable, np.inf
-    pool_ptr, pool_members = _ragged([np.flatnonzero(mask) for mask in pool_nodes])
-    part_ptr, part_members = _ragged([partition.nodes for partition in partitions])
-    plan_start, plan_end = _plans(settings, m, n)
-    return k.State(
-        jobs=jobs,
-        need=need,
-        given_node=np.zeros(slots, dtype=np.int64),
-        given=np.zeros((slots, k.DIMENSIONS), dtype=np.int64),
-        queue=np.zeros(n, dtype=np.int64),
-        fresh=np.zeros(n, dtype=np.int64),
-        heap=np.zeros(n, dtype=k.END),
-        holding=np.zeros(n, dtype=np.int64),
-        nodes=nodes,
-        amount=amount,
-        jobs_on=np.zeros((2, m), dtype=np.int64),
-        closed=np.zeros((2, m), dtype=np.bool_),
-        pick=np.zeros((m, k.DIMENSIONS), dtype=np.int64),
-        tally=np.zeros(int(capacity[:, :2].max(initial=0)) + 1, dtype=np.int64),
-        pool_ptr=pool_ptr,
-        pool_nodes=pool_members,
-        part_ptr=part_ptr,
-        part_nodes=part_members,
-        known=np.zeros(pools, dtype=np.bool_),
-        most=np.zeros((pools, 4), dtype=np.int64),
-        shadow_range=np.zeros((pools, 2)),
-        blocked=np.zeros(len(partitions), dtype=np.bool_),
-        clock=np.array([0.0, np.inf, np.inf, -np.inf, np.inf]),
-        counts=np.zeros(7, dtype=np.int64),
-        plan_start=plan_start,
-        plan_end=plan_end,
-    )
-
-
-def _ragged(rows: Sequence[npt.NDArray[Any]]) -> tuple[Ints, Ints]:
-    """Row pointer and, one after the other, the values of all rows."""
-    ptr = np.concatenate(([0], np.cumsum([len(row) for row in rows]))).astype(np.int64)
-    flat = np.concatenate([*rows, np.zeros(0, dtype=np.int64)]).astype(np.int64)
-    return ptr, flat
-
-
-def _plans(settings: SimulationSettings, nodes: int, jobs: int) -> tuple[Floats, Floats]:
-    """Room for what a pass of sched/backfill plans: each job that it looks at plans once with a node at most."""
-    shape = (nodes, min(settings.bf_max_job_test, jobs)) if settings.backfill is Backfill.SLURM else (0, 0)
-    return np.zeros(shape), np.zeros(shape)
-
-
-def _state(
-    shape: ClusterShape, jobs: Workload, estimates: Estimates, asked: Requests, settings: SimulationSettings
-) -> k.State:
-    """The idle cluster at the time of the first submission."""
-    # A request in all may be spread over as many nodes as it has units, or as its pool has nodes.
-    units = np.where(asked.gpus > 0, asked.gpus, asked.cpus)
-    size_of_pool = asked.pool_nodes.sum(axis=1)[np.maximum(asked.pool, 0)] if len(asked.pool_nodes) else 0
-    width = np.where(asked.per_node, asked.nodes, np.minimum(units, size_of_pool))
-    width[list(asked.rejected)] = 0
-    slot = np.concatenate(([0], np.cumsum(width))).astype(np.int64)
-    state = idle_state(
-        _job_records(jobs, estimates, asked, shape, slot),
-        np.stack((asked.gpus, asked.cpus, asked.mem, asked.tmp), axis=1),
-        int(slot[-1]),
-        asked.capacity,
-        shape.nodes.usable,
-        asked.pool_nodes,
-        shape.partitions,
-        settings,
-    )
-    if len(jobs):
-        state.clock[k.NOW] = jobs.submit_time[0]
-    return state
-
-
-def _job_records(
-    jobs: Workload, estimates: Estimates, asked: Requests, shape: ClusterShape, slot: npt.NDArray[np.int64]
-) -> npt.NDArray[Any]:
-    partition = np.maximum(asked.partition, 0)
-    tiers = np.array([p.priority_tier for p in shape.partitions], dtype=np.int64)
-    whole = np.array([p.oversubscribe is OverSubscribe.EXCLUSIVE for p in shape.partitions], dtype=np.bool_)
-    records = np.zeros(len(jobs), dtype=k.JOB)
-    columns: dict[str, Any] = {
-        "submit": jobs.submit_time,
-        "run": jobs.run_time,
-        "limit": estimates.time_limit,
-        "form": np.where(asked.per_node, k.PER_NODE, k.IN_ALL),
-        "least": np.maximum(asked.nodes, 1),
-        "most_nodes": asked.most_nodes,
-        "pool": np.maximum(asked.pool, 0),
-        "partition": partition,
-        "tier": tiers[partition],
-        "alone": np.where(whole[partition], k.WHOLE, k.SHARED),
-        "slot": slot[:-1],
-        "key": np.inf,
-        "start": np.nan,
-        "end": np.nan,
-        "ends_by": np.inf,
-        "speed": 1.0,
-    }
-    for name, values in columns.items():
-        records[name] = values
-    return records

@@ -1,10 +1,10 @@
-"""The compiled part of `episodes`: features, network, sample of an order; refresh after refresh, without Python in between.
+"""The compiled part of `episodes`: features, network and sample of an order at each refresh, without Python in between.
 
-The columns are those of `rltuned.observe`, computed from the kernel's arrays instead of a snapshot; what never changes of a
-job is worked out beforehand, in NumPy (`Facts`). tests/unit/simulate/test_episodes.py holds the two against each other, row by row.
+The columns are those of `rltuned.observe`, computed from the kernel's arrays instead of a snapshot. What never changes
+of a job is computed beforehand, in NumPy (`Facts`). tests/unit/simulate/test_episodes.py compares the two row by row.
 
-Nothing is allocated here. Numba's cache goes by the file of a function and does not see that another file of compiled code has
-changed: whoever changes `kernel` gets `roll_out` compiled anew by `_STAMP`.
+Nothing is allocated here. Numba's cache looks at the file of a function and does not see that another file of compiled
+code has changed: `_STAMP` makes it compile `roll_out` anew when `kernel` changes.
 """
 
 from typing import Any, Final, NamedTuple
@@ -19,7 +19,7 @@ from rltuned.observe.supply import CENTURY
 from rltuned.observe.table3 import RUN_TIME_HORIZON
 from rltuned.observe.window import HEAD_SHARE, WINDOW
 from rltuned.simulate import kernel as k
-from rltuned.simulate.kernel import face, inner
+from rltuned.simulate.kernel import entry_point, inner
 
 Array = npt.NDArray[Any]
 
@@ -46,7 +46,10 @@ ROUNDING: Final = np.float32(1e-3)
 MIB: Final = 2
 
 REACH: Final = 50.0
-"""Natural logarithms below the best that is left, from which sums of exponentials begin anew: exp(−50) still has all its digits."""
+"""How far the best score that is left may fall, in natural logarithms, before the weights are computed anew relative to
+it. exp(−50) still has all its digits."""
+
+BY_NETWORK: Final = k.Ranking(fixed=False, ages=True, at_once=False)
 
 KIND: Final = np.dtype(
     [
@@ -120,7 +123,7 @@ class Net(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Room to work in, and what is kept from refresh to refresh."""
+    """Working memory, some of it kept from refresh to refresh."""
 
     state: Array
     """(256, 8) float32, row by row as `observe` has them."""
@@ -130,7 +133,7 @@ class Work(NamedTuple):
     is_shown: Bools
     """(N,) cleared after use."""
     waiting: Array
-    """(N,) the queue in order of submission, or as it is."""
+    """(N,) the queue; in order of submission where not all of it is shown."""
     queue: Array
     """(N,) the new queue."""
     first: Array
@@ -168,7 +171,7 @@ class Work(NamedTuple):
 
 
 class Tape(NamedTuple):
-    """What is recorded; arrays that are longer than what is on them."""
+    """What is recorded; arrays that are longer than what is on them. Of length 0: nothing is recorded."""
 
     state: Array
     critic: Array
@@ -186,7 +189,7 @@ class Tape(NamedTuple):
 
 @inner
 def uniform(random: Array) -> float:
-    """In (0, 1), the ends left out. SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): a state of one number, no module's."""
+    """In (0, 1), the ends left out. SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): its state is one number."""
     random[0] += np.uint64(0x9E3779B97F4A7C15)
     z = random[0]
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -232,7 +235,7 @@ def could_start(s: k.State, f: Facts, kind: int) -> bool:
 
 @inner
 def sort_ends(s: k.State, f: Facts, w: Work) -> int:
-    """Running jobs by their expected end (`observe.expected_ends`); how many. Nearly in order from the last time."""
+    """Sort the running jobs by expected end (`observe.expected_ends`); nearly sorted already. Returns how many."""
     now, n = s.clock[k.NOW], 0
     for at in range(w.running_count[0]):
         job = w.running[at]
@@ -263,7 +266,7 @@ def sort_ends(s: k.State, f: Facts, w: Work) -> int:
 
 @inner
 def fragmentation(s: k.State, f: Facts) -> float:
-    """Of the whole cluster: equation 3 as `observe` has it."""
+    """Of the whole cluster: equation 3 as `observe` computes it."""
     free, squares = 0.0, 0.0
     for node in range(len(s.nodes)):
         if s.nodes[node].usable:
@@ -276,7 +279,7 @@ def fragmentation(s: k.State, f: Facts) -> float:
 
 @inner
 def supply_of(s: k.State, f: Facts, w: Work, pool: int, running: int) -> float:
-    """Free GPUs of a pool; what it gets back, end by end, into `released`."""
+    """Free GPUs of a pool. What it gets back, end by end, is written to `released`."""
     free = 0.0
     for at in range(s.pool_ptr[pool], s.pool_ptr[pool + 1]):
         node = s.pool_nodes[at]
@@ -348,7 +351,7 @@ def observe(s: k.State, f: Facts, w: Work, shown: int) -> None:
 
 @inner
 def tanh(x: float) -> float:
-    """To 2e-13. A library's tanh is a call for each number; this is arithmetic, which the compiler does for several at once.
+    """To 2e-13. A library's tanh is a call for each number; this is arithmetic, which the compiler vectorises.
 
     exp(2x) as the 1024th power of a Taylor series at 2x/1024 ≤ 0.04; beyond 20 the result is ±1 to the last digit.
     """
@@ -399,7 +402,7 @@ def forward(net: Net, w: Work, shown: int) -> None:
 
 @inner
 def take_levels(s: k.State, net: Net, w: Work, shown: int) -> None:
-    """`level` of the jobs in `shown`, as `Actor.level` has it now; rounded as `Actor.score` does."""
+    """`level` of the jobs in `shown`, as `Actor.level` gives it now, rounded as `Actor.score` does."""
     for row in range(shown):
         job = w.shown[row]
         level = net.level[job]
@@ -411,7 +414,7 @@ def take_levels(s: k.State, net: Net, w: Work, shown: int) -> None:
 
 @inner
 def sort_by_score(w: Work, shown: int) -> None:
-    """Into `ranked`: best score first, ties by submission. The rows come in the order of the last refresh: nearly sorted."""
+    """Into `ranked`: best score first, ties by submission. The rows are nearly sorted by the last refresh."""
     for row in range(shown):
         to, score, job = row, w.score[row], w.shown[row]
         while to > 0:
@@ -443,7 +446,7 @@ def draw(w: Work, shown: int, temperature: float, heads: int) -> float:
         if best < reference - REACH:
             reference = best
             for row in range(shown):
-                # What is taken already may be far above: it does not count, and must not overflow.
+                # A job that is taken already may have a far higher score: it does not count, and must not overflow.
                 w.chance[row] = 0.0 if w.taken[row] else np.exp(w.score[row] / temperature - reference)
         total = 0.0
         for row in range(shown):
@@ -468,7 +471,9 @@ def draw(w: Work, shown: int, temperature: float, heads: int) -> float:
 
 @inner
 def show(s: k.State, w: Work) -> int:
-    """Which jobs are seen, as `observe.select_window` chooses: all in the order of the queue, or 256; how many."""
+    """Choose the jobs that are shown, as `observe.select_window` does: all in the order of the queue, or 256 of them.
+    Returns how many.
+    """
     n: int = s.counts[k.QUEUED]
     if n <= WINDOW:
         for at in range(n):
@@ -496,7 +501,9 @@ def show(s: k.State, w: Work) -> int:
 
 @inner
 def put_in_order(s: k.State, c: k.Setup, f: Facts, w: Work, shown: int) -> None:
-    """The queue by tier; in each, seen jobs share the places that they hold by submission, the others keep theirs."""
+    """Order the queue by tier. In a tier, shown jobs exchange the places that they have by submission; others keep
+    theirs.
+    """
     n, place = s.counts[k.QUEUED], 0
     for level in range(len(f.tiers)):
         tier, upcoming = f.tiers[level], 0
@@ -557,20 +564,11 @@ def _stamp() -> int:
 
 
 def _roll_out_for(stamp: int) -> Any:
-    """`roll_out` for one text of the kernel: what a function closes over is part of the key of Numba's cache."""
+    """`roll_out` for one source text of the kernel: what a function closes over is part of the key of Numba's cache."""
 
-    @face
+    @entry_point
     def roll_out(
-        s: k.State,
-        c: k.Setup,
-        f: Facts,
-        net: Net,
-        w: Work,
-        tape: Tape,
-        temperature: float,
-        heads: int,
-        recorded: bool,
-        due: bool,
+        s: k.State, c: k.Setup, f: Facts, net: Net, w: Work, tape: Tape, temperature: float, heads: int
     ) -> int:
         """From where `s` is to the end, or until the tape is full.
 
@@ -579,25 +577,21 @@ def _roll_out_for(stamp: int) -> Any:
             c: settings.
             f: the window.
             net: who orders the queue.
-            w: room.
-            tape: written when `recorded`.
+            w: working memory.
+            tape: written, unless its length is 0.
             temperature: 0: by score.
             heads: places that are sampled.
-            recorded: whether to record.
-            due: `FULL` came back before, and the tape is longer now: go on with that refresh.
 
         Returns:
-            `FINISHED` or `FULL`.
+            `FINISHED`; or `FULL`: the tape has no room for the refresh that is due. Call again with a longer one.
         """
-        ranked = stamp < 0  # never
-        while True:
-            if not due and k.advance(s, c, np.inf, ranked, False, True, False) == k.DONE:
-                return FINISHED
+        recorded = len(tape.time) > 0
+        due = stamp < 0 or s.counts[k.REFRESHING] == 1  # `FULL` was returned before; a stamp is never below 0
+        while due or k.advance(s, c, BY_NETWORK, np.inf) == k.REFRESH:
             due = False
             shown = min(s.counts[k.QUEUED], WINDOW)
             if recorded and (tape.length[0] == len(tape.time) or tape.length[1] + shown > len(tape.job)):
                 return FULL
-            s.clock[k.REFRESH_DUE] = np.inf
             shown = show(s, w)
             observe(s, f, w, shown)
             take_levels(s, net, w, shown)
@@ -607,7 +601,7 @@ def _roll_out_for(stamp: int) -> Any:
             if recorded:
                 record(s, w, tape, shown, heads, logp)
             put_in_order(s, c, f, w, shown)
-            ranked = True
+        return FINISHED
 
     return roll_out
 

@@ -1,8 +1,8 @@
-"""Windows played many times by a network, fast: what training samples from (docs/simulator.md, Episodes).
+"""Windows that a network schedules many times, fast: what training samples from (docs/simulator.md, Episodes).
 
-`Episode.run` is `Simulation.run` with a ranker that calls `observe` and `Actor.score`, compiled as a whole: at temperature 0 every
-job starts at the same time. Two things are here that a ranker has not: the first places of the queue may be sampled, and what
-the network saw and did is recorded.
+`Episode.run` is `Simulation.run` with a ranker that calls `observe` and `Actor.score`, compiled as a whole. At
+temperature 0 every job starts at the same time in both. An episode can do two things more: sample the first places of
+the queue, and record what the network saw and did.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.shape import ClusterShape, parse_shape
-from rltuned.cluster.tables import Bools, Codes, Floats
+from rltuned.cluster.tables import Bools, Codes, Floats, Ints, Singles
 from rltuned.errors import RltunedError
 from rltuned.observe.sampling import CRITIC_COLUMNS, STATE_COLUMNS
 from rltuned.observe.supply import MOST_GPUS, MOST_MIB
@@ -22,12 +22,10 @@ from rltuned.observe.window import WINDOW
 from rltuned.policy.actor import CORRECTED, RUN_TIME, Activation, Actor, Architecture, untrained
 from rltuned.policy.base import QueueView
 from rltuned.simulate import episode_kernel as e
-from rltuned.simulate.engine import Simulation
 from rltuned.simulate.requests import Requests
+from rltuned.simulate.stepping import checked_requests, idle_cluster
 from rltuned.simulate.values import Estimates, JobFate, SimulationSettings
 from rltuned.workload.jobs import Source, Workload, workload
-
-Singles = npt.NDArray[np.float32]
 
 _FIRST_STEPS: Final = 64
 _FIRST_ROWS: Final = 4096
@@ -57,20 +55,11 @@ class Network:
     @classmethod
     def from_actor(cls, actor: Actor) -> "Network":
         """The network that `actor` scores with."""
-        shape, weights = actor.architecture, {name: value.astype(np.float64) for name, value in actor.weights.items()}
-        kernels = [weights[f"layer{index}.kernel"] for index in range(shape.layers)]
-        biases = [weights[f"layer{index}.bias"] for index in range(shape.layers)]
-        mean, scale = weights["input.mean"], weights["input.scale"]
-        kernels[0] = kernels[0] / scale[:, None]
-        biases[0] = biases[0] - mean @ kernels[0]
-        context = np.zeros((0, 0))
-        if shape.context:
-            context = weights["context.kernel"] / scale[:, None]
-            biases[0] = biases[0] - mean @ context
+        shape = actor.architecture
         return cls(
-            kernels=tuple(kernels),
-            biases=tuple(biases),
-            context=context,
+            kernels=tuple(kernel for kernel, _ in actor.folded_layers),
+            biases=tuple(bias for _, bias in actor.folded_layers),
+            context=actor.folded_context if shape.context else np.zeros((0, 0)),
             relu=shape.activation is Activation.RELU,
             residual=shape.residual is not None,
             bound=shape.bound,
@@ -104,12 +93,12 @@ class Network:
 
 @dataclass(frozen=True)
 class Trajectory:
-    """One run. N jobs, S steps (refreshes), R rows (jobs seen, over all steps). Times in seconds on the workload's clock.
+    """One run. N jobs, S steps (refreshes), R rows (jobs seen, over all steps). Times: seconds on the workload's clock.
 
     What is not recorded is empty: S = R = 0.
     """
 
-    ptr: npt.NDArray[np.int64]
+    ptr: Ints
     """(S+1,) rows of step s: ptr[s] to ptr[s+1]; in the order of `observe`."""
     state: Singles
     """(R, 8) `STATE_COLUMNS`."""
@@ -137,9 +126,9 @@ class Trajectory:
 
 
 class Episode:
-    """One window, to be run as often as one likes. Not for several threads at once: the runs share the cluster's state.
+    """One window, to be run any number of times. Not for several threads at once: the runs share the cluster's state.
 
-    Between runs it keeps a few hundred bytes a job: thousands of windows fit into memory.
+    Between runs it keeps a few hundred bytes for each job: thousands of windows fit into memory.
     """
 
     def __init__(
@@ -159,12 +148,11 @@ class Episode:
         if (np.count_nonzero(shape.nodes.gpus, axis=1) > 1).any():
             raise RltunedError("episodes are for clusters whose nodes have GPUs of one type each")
         self.shape, self.jobs, self.estimates = shape, jobs, estimates
-        simulation = Simulation(shape, jobs, estimates, settings, None, asked)
-        # The engine's own arrays: of the same package, and what is between them and the kernel would be in the way.
-        self._state, self._setup = simulation._state, simulation._setup  # noqa: SLF001
-        self._before = tuple(array.copy() for array in self._state)
+        asked = checked_requests(shape, jobs, estimates, asked)
+        self._stepper = idle_cluster(shape, jobs, estimates, asked, settings or SimulationSettings())
+        self._initial = tuple(array.copy() for array in self._stepper.state)
         self._view = _view(jobs, estimates)
-        self._facts = _facts(shape, jobs, estimates, simulation.asked, self._view, self._state.jobs["tier"])
+        self._facts = _facts(shape, jobs, estimates, asked, self._view, self._stepper.state.jobs["tier"])
         self._levels: dict[str, tuple[Floats, Floats]] = {}
         self._room = _FIRST_STEPS, _FIRST_ROWS
 
@@ -173,8 +161,8 @@ class Episode:
 
         Args:
             network: orders the queue at each refresh.
-            temperature: of the softmax over scores / temperature that places are drawn from; 0: the best score first, ties
-                by submission.
+            temperature: of the softmax over scores / temperature that places are drawn from; 0: the best score first,
+                ties by submission.
             heads: places that are drawn, from the front of the queue; the rest follows by score.
             seed: of the draws, from 0; the same arguments give the same trajectory.
             record: whether to keep what was seen and done.
@@ -185,24 +173,18 @@ class Episode:
         if not (0.0 <= temperature < np.inf and heads >= 0 and 0 <= seed < 2**64):
             raise RltunedError(f"no sample of {heads} places at temperature {temperature:g} with seed {seed}")
         net = self._net(network)
-        for array, before in zip(self._state, self._before, strict=True):
-            array[...] = before
+        state, setup = self._stepper.state, self._stepper.setup
+        for array, initial in zip(state, self._initial, strict=True):
+            array[...] = initial
         work = _work(self._facts, int(net.widths.max()))
         work.random[0] = seed
-        tape, due = _tape(*(self._room if record else (0, 0)), heads), False
-        while self._go_on(net, work, tape, temperature, heads, record, due) == e.FULL:
-            tape, due = _longer(tape), True
+        tape = _tape(*(self._room if record else (0, 0)), heads)
+        while e.roll_out(state, setup, self._facts, net, work, tape, float(temperature), heads) == e.FULL:
+            tape = _longer(tape)
         if record:
             steps, rows = (int(_SPARE * length) + WINDOW for length in tape.length)
             self._room = steps, rows
         return self._trajectory(tape)
-
-    def _go_on(
-        self, net: e.Net, work: e.Work, tape: e.Tape, temperature: float, heads: int, record: bool, due: bool
-    ) -> int:
-        """`episode_kernel.roll_out`."""
-        arguments = (self._state, self._setup, self._facts, net, work, tape, float(temperature), heads)
-        return int(e.roll_out(*arguments, record, due))
 
     def _net(self, network: Network) -> e.Net:
         layers = zip(network.kernels, network.biases, strict=True)
@@ -229,7 +211,7 @@ class Episode:
         return self._levels[key]
 
     def _trajectory(self, tape: e.Tape) -> Trajectory:
-        records = self._state.jobs
+        records = self._stepper.state.jobs
         start = records["start"].copy()
         ended = ~np.isnan(start) & (records["fate"] != JobFate.RUNNING)
         end = np.where(ended, records["end"], np.nan)
@@ -268,7 +250,7 @@ def _facts(
     estimates: Estimates,
     asked: Requests,
     view: QueueView,
-    tier: npt.NDArray[np.int64],
+    tier: Ints,
 ) -> e.Facts:
     """What `observe.features` and `observe.sample` make of the jobs alone."""
     n, usable = len(jobs), shape.nodes.usable
@@ -310,7 +292,7 @@ def _facts(
     )
 
 
-def _kinds(shape: ClusterShape, jobs: Workload, asked: Requests) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+def _kinds(shape: ClusterShape, jobs: Workload, asked: Requests) -> tuple[npt.NDArray[Any], Ints]:
     """(U,) `episode_kernel.KIND`: distinct requests as `observe.num_ways` reads them, and (N,) which each job has."""
     exclusive = np.array([partition.oversubscribe.value == "EXCLUSIVE" for partition in shape.partitions])
     # The columns of `JobTable` that `Simulation.snapshot` makes of a request.
@@ -386,7 +368,7 @@ def _longer(tape: e.Tape) -> e.Tape:
 
 
 def compile_episodes() -> None:
-    """Load the compiled episodes, or compile them where that has never been done: before a clock runs."""
+    """Load the compiled episodes, or compile them where that has never been done. Call it before anything is timed."""
     jobs = workload(Source("compile"), [0.0, 1.0, 2.0], [100.0, 50.0, 10.0], [1, 2, 1])
     episode = Episode(parse_shape("1x2"), jobs, Estimates(jobs.run_time, jobs.run_time.copy()))
     network = Network.from_actor(untrained("compile", Architecture(), 0))

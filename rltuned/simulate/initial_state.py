@@ -3,19 +3,16 @@
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.pools import job_pools
-from rltuned.cluster.tables import Bools, Floats, Ints, JobState, JobTable, Snapshot
+from rltuned.cluster.tables import Bools, Floats, Ints, JobState, JobTable, Rows, Snapshot
 from rltuned.decide.scope import priority_tiers
 from rltuned.observe.supply import exclusive_partitions
 from rltuned.simulate import kernel as k
-from rltuned.simulate.engine import idle_state
 from rltuned.simulate.requests import capacity
+from rltuned.simulate.stepping import idle_state
 from rltuned.simulate.values import SimulationSettings
-
-Rows = npt.NDArray[np.intp]
 
 _PLENTY: Final = 2**40
 _SLURM: Final = SimulationSettings()

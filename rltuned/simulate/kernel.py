@@ -1,18 +1,20 @@
 """The compiled event loop: slurmctld's main pass and backfill over flat arrays (docs/simulator.md).
 
-Everything that changes is in `State`; `advance` moves it in time. A ranking is a number per job (`key`, smaller first);
-who computes it is not known here: for a ranking that never changes the keys are given beforehand (`fixed`), for any other
-`advance` returns at each refresh and is called again.
+Everything that changes is in `State`; `advance` moves it in time. Only `rltuned.simulate` imports this module, most of
+it through `rltuned.simulate.stepping.Stepper`.
 
-Jobs and nodes are record arrays: a compiled function gets a handful of pointers, not seventy, which is what makes calls
-cheap and compilation bearable.
+A ranking is a number per job (`key`, smaller first). Who computes it is not known here. The keys of a ranking that
+never changes are given beforehand (`fixed`). For any other, `advance` returns at each refresh and is called again.
 
-Books that are kept so that nothing is searched for: the queue is sorted at all times, running jobs are in a heap by end and in a
-list by limit (what backfill goes by), `free` is per node. An easy backfill pass over thousands of jobs looks at two
-numbers per pool before it looks at nodes.
+Jobs and nodes are record arrays: a compiled function gets a handful of pointers, not seventy. That makes calls cheap
+and compilation short.
+
+The state is kept such that nothing is searched for: the queue is always sorted, running jobs are in a heap by end and
+in a list by limit (what backfill goes by), free resources are counted per node. An EASY backfill pass over thousands of
+jobs looks at two numbers per pool before it looks at nodes.
 """
 
-# Loops over arrays are what Numba compiles best; the formatter's and linter's taste for iterators does not apply here.
+# Numba compiles loops over arrays best: the linter's rules for iterators do not apply here.
 # ruff: noqa: C901, SIM110
 
 from collections.abc import Callable
@@ -30,17 +32,17 @@ Index = int | np.int64
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def face(function: Function) -> Function:
-    """Compile a function that Python calls too.
+def entry_point(function: Function) -> Function:
+    """Compile a function that Python calls, too.
 
-    Nothing is allocated in this module, so nothing needs Numba's reference counts: counting took most of the time.
+    Nothing is allocated in this module, so nothing needs Numba's reference counts. Counting took most of the time.
     """
     options: dict[str, Any] = {"cache": True, "_nrt": False}
     return cast("Function", njit(**options)(function))
 
 
 def inner(function: Function) -> Function:
-    """Compile a function that only compiled code calls: a door to Python for each would be most of what is compiled."""
+    """Compile a function that only compiled code calls. Wrappers for Python would be most of what is compiled."""
     options: dict[str, Any] = {"cache": True, "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     return cast("Function", njit(**options)(function))
 
@@ -77,12 +79,13 @@ UNFINISHED: Final = 1e-6
 """Seconds of work that a job killed under contention must have left to count as timed out."""
 
 GROUP: Final = 30.0
-"""Seconds: sched/backfill takes running jobs away in groups of ends that are that near, and twice as near, and so on."""
+"""Seconds: sched/backfill takes running jobs away in groups. A group spans this time, or 2, 4, 8 … times as much."""
 
 DONE: Final = 0
 REFRESH: Final = 1
+"""What `advance` returns."""
 
-# First index of `State.amount`, `jobs_on` and `closed`. Not plain integers: Numba would compile a function anew for each.
+# First index of `State.amount`, `jobs_on` and `closed`. Of plain integers, Numba would compile a function for each.
 NOW_FREE: Final = np.int64(0)
 LATER_FREE: Final = np.int64(1)
 """At the time that is being planned."""
@@ -109,11 +112,14 @@ PASSES: Final = 4
 REFRESHES: Final = 5
 UNRANKED: Final = 6
 """Queued jobs that no refresh has seen."""
+REFRESHING: Final = 7
+"""1 from `REFRESH` until the next `advance`, which goes on with the same instant."""
+COUNTS: Final = 8
 
 
 JOB: Final = np.dtype(
     [
-        # As it was submitted.
+        # As submitted.
         ("submit", "f8"),
         ("run", "f8"),  # seconds of work
         ("limit", "f8"),
@@ -126,7 +132,7 @@ JOB: Final = np.dtype(
         ("tier", "i8"),
         ("alone", "i8"),  # SHARED, ISOLATED or WHOLE
         ("slot", "i8"),  # where its allocation begins in `given_node` and `given`
-        # As it fares.
+        # What has become of it.
         ("key", "f8"),  # infinite while no refresh has seen the job
         ("start", "f8"),
         ("end", "f8"),
@@ -143,9 +149,9 @@ JOB: Final = np.dtype(
 NODE: Final = np.dtype(
     [
         ("usable", "?"),
-        ("kept", "?"),  # kept from the job that is being looked at
+        ("kept", "?"),  # not for the job that is being looked at
         ("shadow", "f8"),  # when the first reservation on it begins
-        # Room to work in: chosen nodes, candidates.
+        # Working memory: chosen nodes, candidates.
         ("pick_node", "i8"),
         ("candidate", "i8"),
         ("candidate_units", "i8"),
@@ -159,33 +165,38 @@ END: Final = np.dtype([("time", "f8"), ("job", "i8")])
 
 
 class State(NamedTuple):
-    """All of a simulation. J jobs in order of submission, M nodes, P partitions, L pools."""
+    """Everything that changes in a simulation. J jobs in order of submission, M nodes, P partitions, L pools."""
 
     jobs: Array
     """(J,) `JOB`."""
     need: Array
     """(J, 4) per node, or in all (disk always per node)."""
     given_node: Array
+    """(slots,) nodes that each job has got, from its `slot` on."""
     given: Array
-    """(slots, 4)"""
+    """(slots, 4) what it has got of them."""
     queue: Array
+    """(J,) pending jobs in their order; the first `counts[QUEUED]` count."""
     fresh: Array
+    """(J,) working memory: jobs that no refresh has seen."""
     heap: Array
     """(J,) `END`: running jobs by their end."""
     holding: Array
-    """Running jobs by `ends_by`."""
+    """(J,) running jobs by `ends_by`."""
     nodes: Array
     """(M,) `NODE`."""
     amount: Array
     """(5, M, 4)"""
     jobs_on: Array
-    """(2, M)"""
+    """(2, M) number of jobs on the node."""
     closed: Array
-    """(2, M) an isolated job is on the node."""
+    """(2, M) a job that does not share is on the node."""
     pick: Array
-    """(M, 4) of each chosen node."""
+    """(M, 4) what is taken of each chosen node."""
     tally: Array
+    """Working memory: how many candidates have so many units."""
     pool_ptr: Array
+    """(L+1,) where the nodes of each pool begin in `pool_nodes`; likewise of partitions."""
     pool_nodes: Array
     part_ptr: Array
     part_nodes: Array
@@ -196,13 +207,24 @@ class State(NamedTuple):
     shadow_range: Floats
     """(L, 2) earliest and latest start of the reservations on a pool's nodes."""
     blocked: Array
-    """(P,)"""
+    """(P,) a job of the partition could not start in this pass."""
     clock: Floats
     counts: Array
     # Backfill.SLURM only.
     plan_start: Floats
-    """(M, jobs that a pass looks at)"""
+    """(M, jobs that a pass looks at) of each node's plans; `plan_end` likewise."""
     plan_end: Floats
+
+
+class Ranking(NamedTuple):
+    """How the queue is ranked."""
+
+    fixed: bool
+    """By the `fixed` keys of the jobs: `advance` does not return for it."""
+    ages: bool
+    """The order may change by time alone."""
+    at_once: bool
+    """A submission is ranked at once, as slurmctld does with its own priorities, not at the next refresh."""
 
 
 class Setup(NamedTuple):
@@ -224,7 +246,7 @@ class Setup(NamedTuple):
     kill_interval: float
 
 
-@face
+@entry_point
 def next_multiple(time: float, step: float) -> float:
     """The first multiple of `step` that is not before `time`; `time` itself when the step is 0."""
     if step <= 0.0:
@@ -235,7 +257,7 @@ def next_multiple(time: float, step: float) -> float:
     return count * step if count * step >= time else (count + 1.0) * step
 
 
-@face
+@entry_point
 def something_changed(s: State, c: Setup) -> None:
     """The main pass and the backfill pass look at the queue again, each when it is due."""
     now = s.clock[NOW]
@@ -260,7 +282,7 @@ def before(s: State, a: int, b: int) -> bool:
     return a < b
 
 
-@face
+@entry_point
 def enqueue(s: State, job: int) -> None:
     """Put a job into its place in the queue."""
     n = s.counts[QUEUED]
@@ -355,8 +377,14 @@ def let_go(s: State, job: int) -> None:
 
 
 @inner
+def unit_of(s: State, job: int) -> int:
+    """What the job is counted in: GPUs, or CPUs where it asks for no GPU."""
+    return GPU if s.need[job, GPU] > 0 else CPU
+
+
+@inner
 def available(s: State, at_time: Index, node: int, dimension: int, until: float) -> int:
-    """What a job that may hold it `until` can get of a node: past a reservation only what the reservation leaves."""
+    """What a job can get of a node until its limit: if that is past a reservation, only what the reservation leaves."""
     amount = s.amount[at_time, node, dimension]
     if until > s.nodes[node].shadow:
         amount = min(amount, s.amount[BEYOND, node, dimension])
@@ -372,20 +400,31 @@ def open_to(s: State, job: int, node: int, at_time: Index, until: float) -> bool
 
 
 @inner
+def can_take(s: State, job: int, node: int, at_time: Index, until: float) -> bool:
+    """Whether the node takes the job and has what it needs of a node."""
+    if not open_to(s, job, node, at_time, until):
+        return False
+    for d in range(DIMENSIONS):
+        if available(s, at_time, node, d, until) < s.need[job, d]:
+            return False
+    return True
+
+
+@inner
+def pick_need(s: State, job: int, at: int) -> None:
+    """What the job takes of the node that is picked at this place: its need of a node, or the whole node."""
+    for d in range(DIMENSIONS):
+        s.pick[at, d] = s.amount[ROOM, s.nodes[at].pick_node, d] if s.jobs[job].alone == WHOLE else s.need[job, d]
+
+
+@inner
 def pick_one(s: State, job: int, at_time: Index, until: float, fit: int) -> int:
     """One node for a job that wants one; 1 when there is one, else 0. The choice is in `pick_node` and `pick`."""
-    unit = GPU if s.need[job, GPU] > 0 else CPU
+    unit = unit_of(s, job)
     chosen, chosen_units = -1, 0
     for at in range(s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]):
         node = s.pool_nodes[at]
-        if not open_to(s, job, node, at_time, until):
-            continue
-        fits = True
-        for d in range(DIMENSIONS):
-            if available(s, at_time, node, d, until) < s.need[job, d]:
-                fits = False
-                break
-        if not fits:
+        if not can_take(s, job, node, at_time, until):
             continue
         units = s.amount[at_time, node, unit]
         if chosen < 0 or (units < chosen_units if fit == BEST else units > chosen_units and fit == WORST):
@@ -395,17 +434,16 @@ def pick_one(s: State, job: int, at_time: Index, until: float, fit: int) -> int:
     if chosen < 0:
         return 0
     s.nodes[0].pick_node = chosen
-    for d in range(DIMENSIONS):
-        s.pick[0, d] = s.amount[ROOM, chosen, d] if s.jobs[job].alone == WHOLE else s.need[job, d]
+    pick_need(s, job, 0)
     return 1
 
 
 @inner
 def pick_from_runs(s: State, at_time: Index, found: int, wanted: int) -> None:
-    """select/cons_tres: out of runs of neighbouring candidates, the one with the least free CPUs that has enough nodes.
+    """select/cons_tres: of the runs of neighbouring candidates with enough nodes, the one with the least free CPUs.
 
-    One node: the one of that run with the least free CPUs. Several: the run's first. No run has enough: the one with the most
-    free CPUs is taken whole, and the search goes on for the rest.
+    For one node: the node of that run with the least free CPUs. For several: the run's first nodes. Where no run has
+    enough, the one with the most free CPUs is taken whole, and the search goes on for the rest.
     """
     for node in range(len(s.nodes)):
         s.nodes[node].fill = -1
@@ -447,18 +485,11 @@ def pick_from_runs(s: State, at_time: Index, found: int, wanted: int) -> None:
 def pick_several(s: State, job: int, at_time: Index, until: float, fit: int) -> int:
     """K nodes, each with the same need; k, or 0 when there are not so many."""
     wanted = s.jobs[job].least
-    unit = GPU if s.need[job, GPU] > 0 else CPU
+    unit = unit_of(s, job)
     found, largest = 0, 0
     for at in range(s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]):
         node = s.pool_nodes[at]
-        if not open_to(s, job, node, at_time, until):
-            continue
-        fits = True
-        for d in range(DIMENSIONS):
-            if available(s, at_time, node, d, until) < s.need[job, d]:
-                fits = False
-                break
-        if fits:
+        if can_take(s, job, node, at_time, until):
             s.nodes[found].candidate = node
             s.nodes[found].candidate_units = s.amount[at_time, node, unit]
             largest = max(largest, s.amount[at_time, node, unit])
@@ -487,8 +518,7 @@ def pick_several(s: State, job: int, at_time: Index, until: float, fit: int) -> 
             if picked == wanted:
                 break
     for at in range(wanted):
-        for d in range(DIMENSIONS):
-            s.pick[at, d] = s.amount[ROOM, s.nodes[at].pick_node, d] if s.jobs[job].alone == WHOLE else s.need[job, d]
+        pick_need(s, job, at)
     return wanted
 
 
@@ -501,7 +531,7 @@ def share(total: int, part: int, whole: int) -> int:
 @inner
 def pick_in_all(s: State, job: int, at_time: Index, until: float, fit: int) -> int:
     """As few nodes as possible that together have the units of a request in all; their number, or 0."""
-    unit = GPU if s.need[job, GPU] > 0 else CPU
+    unit = unit_of(s, job)
     total = s.need[job, unit]
     found, together = 0, 0
     for at in range(s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]):
@@ -532,8 +562,7 @@ def pick_in_all(s: State, job: int, at_time: Index, until: float, fit: int) -> i
                 able += 1
         if able > 0:
             pick_from_runs(s, at_time, able, 1)
-            for d in range(DIMENSIONS):
-                s.pick[0, d] = s.amount[ROOM, s.nodes[0].pick_node, d] if s.jobs[job].alone == WHOLE else s.need[job, d]
+            pick_need(s, job, 0)
             return 1
     picked, left = 0, total
     while left > 0:
@@ -654,7 +683,7 @@ def give_back(s: State, job: int, at_time: Index) -> None:
             s.amount[at_time, node, d] += s.given[at, d]
 
 
-@face
+@entry_point
 def finish(s: State, c: Setup, job: int) -> None:
     """A running job ends."""
     give_back(s, job, NOW_FREE)
@@ -669,7 +698,7 @@ def finish(s: State, c: Setup, job: int) -> None:
 
 @inner
 def look_at_pool(s: State, pool: int) -> None:
-    """Two bounds per pool that spare most jobs a look at the nodes."""
+    """Compute two bounds for a pool, with which most jobs are refused without a look at the nodes."""
     most, total, most_beyond, total_beyond = 0, 0, 0, 0
     first, last = np.inf, -np.inf
     for at in range(s.pool_ptr[pool], s.pool_ptr[pool + 1]):
@@ -692,7 +721,7 @@ def look_at_pool(s: State, pool: int) -> None:
 
 @inner
 def may_fit(s: State, job: int, until: float) -> bool:
-    """False when the pool cannot have room; True promises nothing."""
+    """False: the pool has no room for the job. True: it may have."""
     gpus = s.need[job, GPU]
     if gpus == 0:
         return True
@@ -709,7 +738,7 @@ def may_fit(s: State, job: int, until: float) -> bool:
 def submit(s: State) -> bool:
     """Jobs whose time has come join the queue; whether there were any."""
     now, n = s.clock[NOW], len(s.jobs)
-    came = False
+    submitted = False
     while s.counts[NEXT] < n and s.jobs[s.counts[NEXT]].submit <= now:
         job = s.counts[NEXT]
         s.counts[NEXT] = job + 1
@@ -717,13 +746,13 @@ def submit(s: State) -> bool:
             s.jobs[job].key = np.inf
             s.counts[UNRANKED] += 1
             enqueue(s, job)
-            came = True
-    return came
+            submitted = True
+    return submitted
 
 
 @inner
 def rank_fixed(s: State) -> bool:
-    """Give the jobs that no refresh has seen their fixed key and the place that goes with it; whether that moved any."""
+    """Give the jobs that no refresh has seen their fixed key, and their place by it. Returns whether any moved."""
     n, fresh, stay, moved = s.counts[QUEUED], 0, 0, False
     s.counts[UNRANKED] = 0
     for at in range(n):
@@ -769,7 +798,7 @@ def reserve(s: State, job: int, nodes: int, time: float) -> None:
 
 @inner
 def planned(s: State, node: int, since: float, until: float) -> bool:
-    """Whether somebody has planned with the node for some of that time, its last moment included."""
+    """Whether a job has planned the node for some of that time, its last moment included."""
     for k in range(s.nodes[node].plans):
         if s.plan_start[node, k] <= until and s.plan_end[node, k] > since:
             return True
@@ -778,7 +807,7 @@ def planned(s: State, node: int, since: float, until: float) -> bool:
 
 @inner
 def keep_planned(s: State, job: int, since: float) -> float:
-    """Keep the job from nodes of its partition with which somebody has planned before its limit; the first end of these plans."""
+    """Keep the job off the nodes of its partition that have a plan before its limit. Returns the plans' first end."""
     until = since + s.jobs[job].limit
     later = np.inf
     for at in range(s.part_ptr[s.jobs[job].partition], s.part_ptr[s.jobs[job].partition + 1]):
@@ -793,9 +822,9 @@ def keep_planned(s: State, job: int, since: float) -> float:
 
 @inner
 def first_gap(s: State, job: int, since: float) -> float:
-    """From when a node that could hold the job, were it empty, is not planned with; for a job of one node.
+    """For a job of one node: the first time from which a node that could hold it, were it empty, has no plan.
 
-    The same moment at which going from end to end of the plans on the pool arrives, without a look at what is free each time.
+    Going from end to end of the plans on the pool gives the same time, but looks at what is free each time.
     """
     first = np.inf
     for at in range(s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]):
@@ -826,8 +855,8 @@ def is_on(s: State, job: int) -> bool:
 
 @inner
 def start_over(s: State, job: int, mode: Index) -> int:
-    """The state from which `expected` goes on: what is free now; the units that the pool has of it."""
-    unit = GPU if s.need[job, GPU] > 0 else CPU
+    """Set the resources from which `expected` goes on to what is free now. Returns the units that the pool has free."""
+    unit = unit_of(s, job)
     for node in range(len(s.nodes)):
         s.nodes[node].marked = False
         s.jobs_on[LATER_FREE, node] = s.jobs_on[NOW_FREE, node]
@@ -853,11 +882,11 @@ def start_over(s: State, job: int, mode: Index) -> int:
 def expected(s: State, c: Setup, job: int, mode: Index) -> tuple[float, int]:
     """When the job fits if running jobs go on to their limits, and on how many nodes (in `pick_node`); 0: never.
 
-    EASY goes from limit to limit, as soon as the pool has the units at all. sched/backfill looks at what is free now, too, then
-    takes running jobs away in groups of near ends, and the job is thought to start when the last of a group has ended. That
-    a group may reach beyond its window is slurmctld's own slip (docs/simulator.md).
+    EASY goes from limit to limit, as soon as the pool has the units at all. sched/backfill also looks at what is free
+    now. Then it takes running jobs away in groups of near ends, and expects the job to start when the last of a group
+    has ended. That a group may reach beyond its window is a defect of slurmctld itself (docs/simulator.md).
     """
-    unit = GPU if s.need[job, GPU] > 0 else CPU
+    unit = unit_of(s, job)
     wanted = s.need[job, unit] * (s.jobs[job].least if s.jobs[job].form == PER_NODE else 1)
     have = start_over(s, job, mode)
     easy = mode == EASY_BACKFILL
@@ -911,9 +940,9 @@ def whole_steps(time: float, step: float) -> float:
 
 @inner
 def look_ahead(s: State, c: Setup, job: int, mode: Index) -> None:
-    """Reserve for a job that cannot start now, where it is thought to start first.
+    """Reserve for a job that cannot start now, where it is expected to start first.
 
-    EASY: what it needs of its nodes. sched/backfill: whole nodes, if that is within `bf_window` and clear of earlier plans.
+    EASY: what it needs of its nodes. sched/backfill: whole nodes, if within `bf_window` and free of earlier plans.
     """
     since = np.floor(s.clock[NOW])
     latest = since + c.bf_window
@@ -958,8 +987,9 @@ def look_ahead(s: State, c: Setup, job: int, mode: Index) -> None:
 def queue_pass(s: State, c: Setup, mode: Index) -> None:
     """Go through the queue once.
 
-    Main pass (`NO_BACKFILL`): the first job of a partition that does not fit blocks the partition and its nodes. EASY: it gets
-    the one reservation of its partition. sched/backfill: every job that is looked at and cannot start plans its nodes.
+    Main pass (`NO_BACKFILL`): the first job of a partition that does not fit blocks the partition and its nodes.
+    EASY: that job gets the one reservation of its partition.
+    sched/backfill: each job that is looked at and cannot start plans its nodes.
     """
     s.counts[PASSES] += 1
     now = s.clock[NOW]
@@ -1016,25 +1046,16 @@ def queue_pass(s: State, c: Setup, mode: Index) -> None:
         s.nodes[node].kept = False
 
 
-@face
-def advance(s: State, c: Setup, until: float, ranked: bool, fixed: bool, ages: bool, at_once: bool) -> int:
-    """Move to the time `until`, events at it included, or to the end of all work.
-
-    Args:
-        s: moved.
-        c: settings.
-        until: seconds.
-        ranked: the caller has just ranked the queue (after `REFRESH`): go on with the same instant.
-        fixed: rank by `State.fixed`, without coming back.
-        ages: the ranking may change by time alone.
-        at_once: a submission is ranked at once, as slurmctld does with its own priorities, not at the next refresh.
+@entry_point
+def advance(s: State, c: Setup, ranking: Ranking, until: float) -> int:
+    """Move to the time `until` (seconds), events at it included, or to the end of all work.
 
     Returns:
-        `DONE`, or `REFRESH`: the queue wants to be ranked now.
+        `DONE`; or `REFRESH`: the caller is to rank the queue now, and then to call again.
     """
     jobs = len(s.jobs)
     while True:
-        if not ranked:
+        if s.counts[REFRESHING] == 0:
             time = min(s.clock[MAIN_DUE], s.clock[BACKFILL_DUE], s.clock[REFRESH_DUE])
             if s.counts[HEAP] > 0:
                 time = min(time, s.heap[0].time)
@@ -1046,26 +1067,27 @@ def advance(s: State, c: Setup, until: float, ranked: bool, fixed: bool, ages: b
                 return DONE
             now = max(time, s.clock[NOW])
             s.clock[NOW] = now
-            changed = False
+            ended = False
             while s.counts[HEAP] > 0 and s.heap[0].time <= now:
                 finish(s, c, pop_end(s))
-                changed = True
-            came = submit(s)
-            if changed or came:
+                ended = True
+            submitted = submit(s)
+            if ended or submitted:
                 something_changed(s, c)
-                if not fixed or s.counts[UNRANKED] > 0:
-                    due = now if came and at_once else next_multiple(now, c.refresh)
+                if not ranking.fixed or s.counts[UNRANKED] > 0:
+                    due = now if submitted and ranking.at_once else next_multiple(now, c.refresh)
                     s.clock[REFRESH_DUE] = min(s.clock[REFRESH_DUE], due)
             if s.clock[REFRESH_DUE] <= now:
                 s.clock[REFRESH_DUE] = np.inf
                 if s.counts[QUEUED] > 0:
                     s.counts[REFRESHES] += 1
                     s.clock[LAST_REFRESH] = now
-                    if not fixed:
+                    if not ranking.fixed:
+                        s.counts[REFRESHING] = 1
                         return REFRESH
                     if rank_fixed(s):
                         something_changed(s, c)
-        ranked = False
+        s.counts[REFRESHING] = 0
         now = s.clock[NOW]
         for due in (MAIN_DUE, BACKFILL_DUE):
             if s.clock[due] <= now:
@@ -1077,6 +1099,6 @@ def advance(s: State, c: Setup, until: float, ranked: bool, fixed: bool, ages: b
             s.clock[MAIN_DUE] = np.inf
             s.clock[BACKFILL_DUE] = np.inf
             s.clock[REFRESH_DUE] = np.inf
-        elif ages and s.clock[REFRESH_DUE] == np.inf and (s.counts[HEAP] > 0 or s.counts[NEXT] < jobs):
-            # Nothing runs and nothing comes: whoever still waits cannot start until somebody meddles.
+        elif ranking.ages and s.clock[REFRESH_DUE] == np.inf and (s.counts[HEAP] > 0 or s.counts[NEXT] < jobs):
+            # Where nothing runs and nothing is to come, a waiting job cannot start until somebody changes something.
             s.clock[REFRESH_DUE] = next_multiple(max(s.clock[LAST_REFRESH] + c.stale, now), c.refresh)

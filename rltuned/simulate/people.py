@@ -1,7 +1,7 @@
-"""What people do to jobs and nodes while a cluster runs: users who hold, release, cancel or are nice; admins who decide.
+"""What people do to jobs and nodes while a cluster runs: users hold, release, cancel or set Nice; admins decide.
 
-Values only; `slurm` carries them out as Slurm would. A list of deeds is a script: tests write one by hand, `habits` makes
-one from a seed.
+Values only; `slurm` carries them out as Slurm would. Tests write a list of interventions by hand, `draw_interventions`
+makes one from a seed.
 """
 
 import enum
@@ -39,7 +39,7 @@ class Act(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class Intervention:
     """One act at one time. On a job that is not pending then, it does nothing."""
 
     time: float
@@ -62,18 +62,20 @@ class Rates:
     admin_site_factor: float = 0.004
     admin_hold: float = 0.004
     delay: float = 900.0
-    """Mean time from submission to the deed, and from hold to release, seconds (exponential)."""
+    """Mean time from submission to the intervention, and from hold to release, seconds (exponential)."""
 
 
 NO_ONE = Rates(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 """Nobody does anything but submit."""
 
 
-def habits(jobs: Workload, seed: int, rates: Rates = Rates()) -> list[Deed]:
-    """Deeds on the jobs of a workload, in order of time. The same seed gives the same deeds, whatever becomes of the jobs."""
+def draw_interventions(jobs: Workload, seed: int, rates: Rates = Rates()) -> list[Intervention]:
+    """Interventions on the jobs of a workload, in order of time. The same seed gives the same ones, whatever becomes of
+    the jobs.
+    """
     random = np.random.default_rng([seed, 0x9E09])
     n = len(jobs)
-    deeds: list[Deed] = []
+    drawn: list[Intervention] = []
 
     def chosen(share: float) -> Sequence[int]:
         return [int(row) for row in np.flatnonzero(random.random(n) < share)]
@@ -87,14 +89,15 @@ def habits(jobs: Workload, seed: int, rates: Rates = Rates()) -> list[Deed]:
     ):
         for row in chosen(share):
             at = float(jobs.submit_time[row]) + later()
-            deeds += [Deed(at, first, row), Deed(at + later(), second, row)]
+            drawn += [Intervention(at, first, row), Intervention(at + later(), second, row)]
     for row in chosen(rates.cancel):
-        deeds.append(Deed(float(jobs.submit_time[row]) + later(), Act.CANCEL, row))
+        drawn.append(Intervention(float(jobs.submit_time[row]) + later(), Act.CANCEL, row))
     for share, act, values in (
         (rates.nice, Act.NICE, (1, 2000)),
         (rates.admin_priority, Act.ADMIN_PRIORITY, (1, 60_000)),
         (rates.admin_site_factor, Act.ADMIN_SITE_FACTOR, (-5000, 5000)),
     ):
         for row in chosen(share):
-            deeds.append(Deed(float(jobs.submit_time[row]) + later(), act, row, int(random.integers(*values))))
-    return sorted(deeds, key=lambda deed: deed.time)
+            at = float(jobs.submit_time[row]) + later()
+            drawn.append(Intervention(at, act, row, int(random.integers(*values))))
+    return sorted(drawn, key=lambda intervention: intervention.time)

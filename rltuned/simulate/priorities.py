@@ -1,13 +1,10 @@
-"""What slurmctld's priority/multifactor makes of a simulated queue: `rltuned.policy.multifactor` with the jobs' usage kept."""
+"""Priorities of a simulated queue by slurmctld's priority/multifactor: `rltuned.policy.multifactor`, and the usage."""
 
 import numpy as np
-import numpy.typing as npt
 
-from rltuned.cluster.tables import Floats, Ints
+from rltuned.cluster.tables import Floats, Ints, Rows
 from rltuned.policy.multifactor import USUAL, Machine, PendingJobs, Usage, Weights, associations_of_jobs, parts
 from rltuned.simulate.engine import Simulation
-
-Rows = npt.NDArray[np.intp]
 
 
 class MultifactorPriorities:
@@ -56,7 +53,7 @@ class MultifactorPriorities:
         return np.asarray(np.floor(summands.factors), dtype=np.int64)
 
     def passed(self, simulation: Simulation) -> None:
-        """Charge what ran since the last call, let all usage decay, and rank the users anew."""
+        """Charge what ran since the last call, let all usage decay, and rank the users again."""
         now, since = simulation.now, self._until
         result = simulation.result()
         end = np.where(np.isnan(result.end), now, np.minimum(result.end, now))

@@ -1,14 +1,13 @@
-"""Who ranks the simulated queue: a plain rule, or the plan that the daemon serves."""
+"""Rankers of a simulated queue: a plain rule, or the plan that the daemon serves."""
 
 from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 
 from rltuned.cluster.changes import Field
 from rltuned.cluster.hostlist import expand
 from rltuned.cluster.shape import parse_shape
-from rltuned.cluster.tables import Floats
+from rltuned.cluster.tables import Floats, Rows
 from rltuned.config import Config, PlacementApply
 from rltuned.decide import plan
 from rltuned.decide.predictions import EndedJobs
@@ -36,13 +35,13 @@ class RuleRanker:
         """The rule's keys of all jobs, when they do not depend on the moment."""
         return None if self.rule.ages else self.rule.key(simulation.view(np.arange(len(simulation.jobs))))
 
-    def keys(self, simulation: Simulation, rows: npt.NDArray[np.intp]) -> Floats:
+    def keys(self, simulation: Simulation, rows: Rows) -> Floats:
         """The rule's keys now."""
         return self.rule.key(simulation.view(rows))
 
 
 class PlanRanker:
-    """What the daemon would do: `decide.plan()`, features, window, guards and all; with placement on, its steering too."""
+    """What the daemon would do: `decide.plan()` with features, window and guards; with placement on, steering, too."""
 
     ages = True
     at_once = False
@@ -51,11 +50,11 @@ class PlanRanker:
         self.policy, self.config, self.search = policy, config, search
 
     def fixed(self, simulation: Simulation) -> Floats | None:  # noqa: ARG002 - of the protocol
-        """None: it is planned anew at each refresh."""
+        """None: there is a new plan at each refresh."""
         return None
 
-    def keys(self, simulation: Simulation, rows: npt.NDArray[np.intp]) -> Floats:
-        """Place of each job in the planned queue; a job that the plan leaves alone stands behind, as Slurm has it."""
+    def keys(self, simulation: Simulation, rows: Rows) -> Floats:
+        """Place of each job in the planned queue. Jobs that the plan leaves alone follow behind, in Slurm's order."""
         snapshot = simulation.snapshot()
         running = len(snapshot.jobs) - len(rows)
         estimates = np.concatenate(
@@ -78,7 +77,7 @@ class PlanRanker:
 
 
 def _ended(simulation: Simulation) -> EndedJobs:
-    """What accounting would tell of the jobs that have ended by now."""
+    """What accounting would report of the jobs that have ended by now."""
     rows = simulation.ended
     known, taken = simulation.estimates, simulation.end[rows] - simulation.start[rows]
     jobs = simulation.jobs
@@ -95,7 +94,9 @@ def _ended(simulation: Simulation) -> EndedJobs:
 
 @cache
 def compile_kernel() -> None:
-    """Load the compiled simulator, or compile it where that has never been done (about 20 s): before a clock runs."""
+    """Load the compiled simulator, or compile it where that has never been done (about 20 s). Call it before anything
+    is timed.
+    """
     jobs = workload(Source("compile"), [0.0, 1.0, 2.0], [100.0, 50.0, 10.0], [1, 2, 1])
     estimates = Estimates(jobs.run_time, jobs.run_time.copy())
     Simulation(parse_shape("1x2"), jobs, estimates).run(RuleRanker(by_name("saf")))

@@ -1,7 +1,7 @@
-"""docs/simulator.md in plain Python: slow, and meant to be checked by reading it beside that page.
+"""docs/simulator.md in plain Python: slow, and written to be read beside that page.
 
-It is the executable specification of `kernel`: tests compare the two job by job. Nothing is kept that could be looked up;
-every pass sorts the queue, every question about the future replays the running jobs' limits.
+It is the executable specification of `kernel`: tests compare the two job by job. Nothing is kept that could be looked
+up; every pass sorts the queue, every question about the future replays the running jobs' limits.
 """
 
 import math
@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Floats, concatenate_nodes
+from rltuned.cluster.tables import Floats, Rows, concatenate_nodes
 from rltuned.policy.base import QueueView
+from rltuned.simulate.engine import Predictor
 from rltuned.simulate.requests import CPU, GPU, MEM, TMP, requests
 from rltuned.simulate.values import Backfill, Estimates, Fit, JobFate, SimulationResult, SimulationSettings
 from rltuned.workload.jobs import Workload
@@ -26,7 +26,7 @@ _UNFINISHED: Final = 1e-6
 
 
 GROUP: Final = 30.0
-"""Seconds: sched/backfill takes running jobs away in groups of ends that are that near, and twice as near, and so on."""
+"""Seconds: sched/backfill takes running jobs away in groups. A group spans this time, or 2, 4, 8 … times as much."""
 
 Plans = dict[int, list[tuple[float, float]]]
 """Begin and end of what is planned on each node."""
@@ -43,23 +43,13 @@ class Ranker(Protocol):
     def at_once(self) -> bool:
         """Whether a job is ranked when it is submitted, not at the next refresh."""
 
-    def keys(self, simulation: Any, rows: npt.NDArray[np.intp], /) -> Floats:
+    def keys(self, simulation: Any, rows: Rows, /) -> Floats:
         """(n,) smaller first. It is given a `Reference`, which has what plain rules look at."""
-
-
-class Predictor(Protocol):
-    """As `engine.Predictor`."""
-
-    def ended(self, rows: npt.NDArray[np.intp], run_times: Floats, /) -> None:
-        """These jobs have ended since the last call."""
-
-    def predict(self, rows: npt.NDArray[np.intp], /) -> Floats:
-        """(n,) r of new jobs."""
 
 
 @dataclass(eq=False)
 class Job:
-    """A request, and how it fares."""
+    """A request, and what has become of it."""
 
     row: int
     submit: float
@@ -104,7 +94,7 @@ class Job:
 
 @dataclass
 class Room:
-    """What the nodes have free at some moment, real or thought."""
+    """What the nodes have free at some moment, real or expected."""
 
     free: list[list[int]]
     jobs: list[set[int]]
@@ -241,11 +231,11 @@ class Reference:
         self.queue: list[Job] = []
         self.running: list[Job] = []
         self.news: list[Job] = []
-        """Ended since the predictor heard of it."""
+        """Ended since the predictor was last called."""
         self.unseen = False
         """Something was submitted or has ended since the last refresh."""
         self.changed = self.changed_main = math.inf
-        """Since when something is submitted, has ended, or stands in another order that no backfill (main) pass has seen."""
+        """When the first change came (submission, end, other order) that no backfill (main) pass has seen."""
         self.last_refresh = -math.inf
         self.passes = self.refreshes = 0
 
@@ -353,7 +343,7 @@ class Reference:
         return self.queue != before
 
     def predict(self, predictor: Predictor) -> None:
-        """The predictor hears of the jobs that have ended and estimates those that it has not seen."""
+        """Tell the predictor which jobs have ended, and let it estimate those that it has not seen."""
         if self.news:
             self.news.sort(key=lambda job: (job.end, job.row))
             rows = np.array([job.row for job in self.news], dtype=np.intp)
@@ -364,7 +354,7 @@ class Reference:
             limit = self.estimates.time_limit[fresh]
             self.estimates.run_time[fresh] = np.clip(predictor.predict(fresh), 1.0, limit)
 
-    def view(self, rows: npt.NDArray[np.intp]) -> QueueView:
+    def view(self, rows: Rows) -> QueueView:
         """These jobs as a plain rule sees them."""
         submit = self.jobs.submit_time[rows]
         return QueueView(
@@ -462,7 +452,7 @@ class Reference:
     def preferred(
         self, nodes: Iterable[int], free: Mapping[int, int], cpus: Mapping[int, int], count: int
     ) -> list[int]:
-        """`count` of these nodes (fewer when there are not so many), by the rule of fit and what is free; ties as they stand."""
+        """`count` of these nodes (or all that there are), by the rule of fit and what is free; ties in their order."""
         if self.settings.fit is Fit.SLURM:
             return from_runs(sorted(nodes), cpus, count)
         sign = 1 if self.settings.fit is Fit.BEST else -1
@@ -521,7 +511,7 @@ class Reference:
     # --- backfill
 
     def releases(self) -> list[Job]:
-        """Running jobs in the order in which their limits end them; those without a limit never do."""
+        """Running jobs in the order in which their limits end them, those without a limit left out."""
         return sorted((job for job in self.running if job.ends_by < math.inf), key=lambda job: job.ends_by)
 
     def easy(self) -> None:
@@ -573,7 +563,7 @@ class Reference:
             return
 
     def slurm(self) -> None:
-        """Each job that cannot start plans whole nodes, from its earliest start until its limit."""
+        """Each job that cannot start plans whole nodes, from its expected start until its limit."""
         plans: Plans = {node: [] for node in range(len(self.usable))}
         blocked: set[int] = set()
         second = float(math.floor(self.now))
@@ -586,7 +576,7 @@ class Reference:
                 self.plan(job, second, plans)
 
     def plan(self, job: Job, second: float, plans: Plans) -> None:
-        """Reserve the whole nodes on which the job is thought to start first, if that is within `bf_window`."""
+        """Reserve the whole nodes on which the job is expected to start first, if that is within `bf_window`."""
         latest = second + self.settings.bf_window
         since = second
         while since <= latest and since < math.inf:
@@ -616,7 +606,7 @@ class Reference:
             since = start
 
     def unplanned(self, job: Job, since: float, plans: Plans) -> list[int]:
-        """Nodes of its partition that nobody has planned with, from `since` until the job's limit, that moment included."""
+        """Nodes of its partition without a plan from `since` until the job's limit, that moment included."""
         until = since + job.limit
         return [
             node
@@ -633,7 +623,7 @@ class Reference:
     def expected(self, job: Job, nodes: list[int], second: float) -> tuple[float, list[int]] | None:
         """When the job fits on these nodes if running jobs go on to their limits, and where; None: never.
 
-        Running jobs are taken away in groups, and the job is thought to start when the last of a group has ended.
+        Running jobs are taken away in groups, and the job is expected to start when the last of a group has ended.
         """
         then = self.room.copy()
         able = self.able(job, nodes)

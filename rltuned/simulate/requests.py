@@ -1,17 +1,16 @@
-"""What each job of a workload asks of this cluster, and whether it could ever get it (docs/simulator.md, Jobs and Never).
+"""What each job of a workload asks of this cluster, and whether it can ever run there (docs/simulator.md, Jobs, Never).
 
-Shared by the compiled engine and the plain-Python reference: the two must mean the same job. A million jobs are a second
-or two, because equal requests are worked out once and nodes of the same kind are counted, not listed.
+Shared by the compiled engine and the plain reference: the two must mean the same job. A million jobs take a second or
+two, because equal requests are computed once and nodes of the same kind are counted, not listed.
 """
 
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Bools, Codes, Floats, Ints, NodeTable
+from rltuned.cluster.tables import Bools, Codes, Floats, Ints, NodeTable, Rows
 from rltuned.workload.jobs import Workload
 
 GPU: Final = 0
@@ -71,8 +70,8 @@ class Requests:
     def __len__(self) -> int:
         return len(self.per_node)
 
-    def take(self, rows: npt.NDArray[np.intp] | Bools | slice) -> "Requests":
-        """The requests of some rows: windows of one trace need not be worked out again."""
+    def take(self, rows: Rows | Bools | slice) -> "Requests":
+        """The requests of some rows, so that windows of one trace need not be computed again."""
         index = np.arange(len(self))[rows]
         columns = {name: getattr(self, name)[index] for name in _COLUMNS}
         rejected = {}
@@ -128,7 +127,7 @@ def requests(shape: ClusterShape, jobs: Workload, time_limit: Floats) -> Request
     )
 
 
-def _distinct(jobs: Workload) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def _distinct(jobs: Workload) -> tuple[Rows, Rows]:
     """First row of each distinct request, and (N,) which of them each job has."""
     of = np.zeros(len(jobs), dtype=np.intp)
     columns = (jobs.partition.codes, jobs.gpu_type.codes, jobs.gpus, jobs.nodes, jobs.cpus, jobs.mem, jobs.tmp)
@@ -139,7 +138,7 @@ def _distinct(jobs: Workload) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp
     return np.unique(of, return_index=True)[1], of
 
 
-def _rows(of: npt.NDArray[np.intp], groups: list[int]) -> list[tuple[int, int]]:
+def _rows(of: Rows, groups: list[int]) -> list[tuple[int, int]]:
     """(row, group) of all rows of these groups."""
     rows = np.flatnonzero(np.isin(of, groups))
     return [(int(row), int(of[row])) for row in rows]
@@ -150,7 +149,7 @@ def _ceil(a: Ints, b: Ints | int) -> Ints:
 
 
 class _Groups:
-    """Works out U distinct requests."""
+    """Computes U distinct requests."""
 
     def __init__(self, shape: ClusterShape, jobs: Workload) -> None:
         self._shape, self._jobs = shape, jobs
@@ -204,7 +203,7 @@ class _Groups:
         mask[self._shape.partitions[partition].nodes] = True
         return mask if gpu_type < 0 else mask & (self._types == gpu_type)
 
-    def _derive(self, rows: npt.NDArray[np.intp], members: Bools) -> None:
+    def _derive(self, rows: Rows, members: Bools) -> None:
         """Kind of request, numbers and feasibility of requests that may use the same nodes."""
         jobs = self._jobs
         kinds, count = np.unique(self.capacity[members & self._shape.nodes.usable], axis=0, return_counts=True)
@@ -266,7 +265,7 @@ class _Groups:
         up_to = f" on at most {most} nodes (MaxNodes)" if most < int(count.sum()) else ""
         return f"needs {_list(need)} together in {where}{up_to}, which no set of its nodes has"
 
-    def _pools(self, rows: npt.NDArray[np.intp]) -> Bools:
+    def _pools(self, rows: Rows) -> Bools:
         """(L, M) distinct sets of capable nodes; sets `pool`."""
         known: dict[bytes, int] = {}
         masks: list[Bools] = []
@@ -283,7 +282,7 @@ class _Groups:
         return np.array(masks, dtype=np.bool_).reshape(len(masks), len(self._types))
 
 
-def _in_all(kinds: Ints, count: Ints, need: Ints, unit: npt.NDArray[np.intp], least: Ints, most: Ints) -> Bools:
+def _in_all(kinds: Ints, count: Ints, need: Ints, unit: Rows, least: Ints, most: Ints) -> Bools:
     """(U,) whether the nodes, H kinds of them, give the units of each request on `least` to `most` nodes.
 
     A node gives as many units as it has, and whose share of CPUs and memory, rounded up, it has too.

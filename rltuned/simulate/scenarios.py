@@ -12,14 +12,15 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Bools, Floats, Ints, JobTable
+from rltuned.cluster.tables import Bools, Floats, Ints, JobTable, Rows
 from rltuned.decide.rollout import MoveTo, RecentJobs
 from rltuned.simulate import kernel as k
-from rltuned.simulate.engine import setup_of
-from rltuned.simulate.initial_state import Rows, heap_by_end, set_time_left
-from rltuned.simulate.values import BOUND, SimulationSettings
+from rltuned.simulate.initial_state import heap_by_end, set_time_left
+from rltuned.simulate.stepping import Stepper
+from rltuned.simulate.values import SimulationSettings, bounded_slowdown
 from rltuned.workload.estimates import uniform
 
+_BY_KEYS: Final = k.Ranking(fixed=True, ages=False, at_once=False)
 _FIRST: Final = -1.0
 _RARE: Final = 1e-6
 """Chance below which a run time counts as impossible."""
@@ -183,7 +184,7 @@ class Rollouts:
         """
         self.queue, self.scenarios, self.count = queue, len(scenarios), 0
         """`count`: rollouts made so far, one for each order and scenario."""
-        self._setup, self._pending = setup_of(settings), len(queue)
+        self._pending = len(queue)
         self._tier = -state.jobs["tier"][: len(queue)]
         first_arrival = int(state.counts[k.NEXT])
         self._counted = np.concatenate((np.arange(len(queue)), np.arange(first_arrival, len(state.jobs))))
@@ -191,6 +192,7 @@ class Rollouts:
         self._memory, changing = _in_one_piece([getattr(state, name) for name in _CHANGING])
         others = {name: column.copy() for name, column in state._asdict().items() if name not in _CHANGING}
         self._state = k.State(**others, **dict(zip(_CHANGING, changing, strict=True)))
+        self._stepper = Stepper(self._state, settings)
         self._initial = []
         for scenario in scenarios:
             self._state.jobs[...], self._state.heap[...], self._state.need[...] = scenario
@@ -226,13 +228,13 @@ class Rollouts:
             self._memory[...] = initial
             jobs["key"] = jobs["fixed"] = keys
             s.queue[:n] = order
-            s.counts[k.QUEUED] = n
-            k.something_changed(s, self._setup)
-            k.advance(s, self._setup, np.inf, ranked=True, fixed=True, ages=False, at_once=False)
+            s.counts[k.QUEUED], s.counts[k.REFRESHING] = n, 1  # the queue has just been ranked
+            self._stepper.something_changed()
+            self._stepper.advance(_BY_KEYS)
             counted = s.jobs[self._counted]
             start, submit, run = counted["start"], counted["submit"], counted["run"]
             cost.wait[at] = (start - np.maximum(submit, 0.0)).sum()
-            cost.slowdown[at] = np.maximum(1.0, (start - submit + run) / np.maximum(run, BOUND)).sum()
+            cost.slowdown[at] = bounded_slowdown(start - submit, run).sum()
         return cost
 
     def candidates(self, count: int) -> list[tuple[int, MoveTo]]:

@@ -15,11 +15,12 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from rltuned.cluster.shape import parse_shape
+from rltuned.cluster.tables import Rows
 from rltuned.decide.rollout import MoveTo, RolloutRequest, RolloutResult
 from rltuned.decide.scope import priority_tiers
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Simulation
-from rltuned.simulate.initial_state import Rows, initial_state
+from rltuned.simulate.initial_state import initial_state
 from rltuned.simulate.rankers import RuleRanker, compile_kernel
 from rltuned.simulate.scenarios import (
     Cost,

@@ -1,12 +1,15 @@
-"""The simulated cluster as Slurm: `SlurmReader` and `SlurmWriter` on a `Simulation`, so that the daemon runs on it unchanged.
+"""The simulated cluster as Slurm: `SlurmReader` and `SlurmWriter` on a `Simulation`. The daemon runs on it unchanged.
 
-What was measured on real Slurm and holds here: multifactor priorities, worked out at submission and every
-PriorityCalcPeriod; SiteFactor is added and Nice taken off, with a floor of 1; an explicit Priority is frozen, resets Nice
-to 0 for good and is handed back by a release; sprio lists neither held nor explicitly prioritised jobs, nor such as came
-since the last calculation; OverSubscribe is one-way; an ExcNodeList that leaves too few nodes holds the job
-(BadConstraints) until it is cleared; running jobs take a priority without effect and refuse placement; who is no operator
-is denied; the RPC limiter makes the client wait. Answers take virtual time, so that jobs start between a reading and the
-write that follows it.
+What was measured on real Slurm and holds here:
+
+- Multifactor priorities are computed at submission and every PriorityCalcPeriod. SiteFactor is added and Nice taken
+  off, with a floor of 1.
+- An explicit Priority is frozen, resets Nice to 0 for good, and is handed back by a release.
+- sprio lists no held job, no job with an explicit priority, and no job submitted since the last calculation.
+- OverSubscribe is one-way. An ExcNodeList that leaves too few nodes holds the job (BadConstraints) until it is cleared.
+- Running jobs take a priority without effect and refuse placement. A user who is no operator is denied.
+- The RPC limiter makes the client wait. Answers take virtual time, so jobs start between a reading and the write that
+  follows it.
 
 Not simulated: arrays and heterogeneous jobs, dependencies, requeue, a slurmctld that is away.
 """
@@ -24,27 +27,16 @@ from rltuned.cluster.changes import Change, Field, JobStatus, Outcome, OverSubsc
 from rltuned.cluster.ended import EndedJob, Past
 from rltuned.cluster.hostlist import expand
 from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import (
-    Bools,
-    Category,
-    Floats,
-    Health,
-    Ints,
-    JobState,
-    JobTable,
-    Snapshot,
-)
+from rltuned.cluster.tables import Bools, Category, Floats, Health, Ints, JobState, JobTable, Rows, Snapshot
 from rltuned.errors import RltunedError, SlurmDeniedError, SlurmError, SlurmParseError
 from rltuned.policy.multifactor import USUAL, Weights
 from rltuned.simulate.engine import Simulation, request_columns
-from rltuned.simulate.people import Act, Deed
+from rltuned.simulate.people import Act, Intervention
 from rltuned.simulate.priorities import MultifactorPriorities
 from rltuned.simulate.values import Estimates, JobFate, SimulationSettings
 from rltuned.slurm.port import ClusterFacts, Privilege
 from rltuned.slurm.writer import update_word
 from rltuned.workload.jobs import Workload
-
-Rows = npt.NDArray[np.intp]
 
 NO_PRIORITY: Final = -1
 """Stands for "no explicit priority"."""
@@ -60,13 +52,13 @@ USER_HOLD: Final = 1
 ADMIN_HOLD: Final = 2
 BAD_CONSTRAINTS: Final = 3
 
-SHARE_DEFAULT: Final = 0
 SHARE_YES: Final = 1
 SHARE_NO: Final = 2
+"""0: the partition's default."""
 
 
-class _Books:
-    """What is set on N jobs."""
+class _Overrides:
+    """What is set on N jobs beside what they were submitted with, and the priorities that follow."""
 
     def __init__(self, n: int) -> None:
         self.site = np.zeros(n, dtype=np.int64)
@@ -75,6 +67,12 @@ class _Books:
         self.hold = np.zeros(n, dtype=np.int8)
         self.share = np.zeros(n, dtype=np.int8)
         self.excluded: dict[int, str] = {}
+
+    def priority(self, rows: Rows, base: Ints, hold: npt.NDArray[np.int8]) -> Ints:
+        """(n,) as squeue shows it: 0 for held jobs. `base`, `hold`: (N,) multifactor's sums, and holds."""
+        factors = np.maximum(base[rows] + self.site[rows] - self.nice[rows], 1)
+        value = np.where(self.explicit[rows] >= 0, self.explicit[rows], factors)
+        return np.where(hold[rows] > 0, 0, value)
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ class Limiter:
 
 @dataclass(frozen=True)
 class Profile:
-    """How this Slurm is configured, and by whom it is asked."""
+    """How this Slurm is configured, and what its client may do."""
 
     release: tuple[int, int] = (24, 11)
     privilege: Privilege = Privilege.OPERATOR
@@ -114,7 +112,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A pending job that is not as people left it."""
+    """A value of a pending job that is not as people left it."""
 
     job_id: int
     field: Field
@@ -123,7 +121,7 @@ class Leftover:
 
 
 class SimulatedClock:
-    """The simulation's time as the daemon's clock. Whoever sleeps lets the cluster go on (`rltuned.daemon.clock.Clock`)."""
+    """The simulation's time as the daemon's clock (`rltuned.daemon.clock.Clock`). Sleeping advances the simulation."""
 
     def __init__(self, slurm: "SimulatedSlurm") -> None:
         self._slurm = slurm
@@ -147,10 +145,10 @@ class SimulatedClock:
 
 
 class _ByPriority:
-    """Slurm's own order, for the engine (`rltuned.simulate.engine.Ranker`)."""
+    """Slurm's own order (`rltuned.simulate.engine.Ranker`)."""
 
     ages = False
-    """What ages is set from outside, at each calculation."""
+    """Priorities change at each calculation only, and `reorder` follows."""
     at_once = True
 
     def __init__(self, slurm: "SimulatedSlurm") -> None:
@@ -178,21 +176,21 @@ class SimulatedSlurm:
         estimates: Estimates,
         settings: SimulationSettings | None = None,
         weights: Weights = USUAL,
-        deeds: Sequence[Deed] = (),
+        interventions: Sequence[Intervention] = (),
         profile: Profile | None = None,
         outside: Callable[[], float] | None = None,
         past: Sequence[EndedJob] = (),
     ) -> None:
         """Args:
         shape: the cluster.
-        jobs: who comes when with what.
+        jobs: what is submitted, in order of submission.
         estimates: time limits (backfill, kill); r is not looked at, Slurm knows none.
         settings: of the scheduler.
         weights: of priority/multifactor.
-        deeds: what people do, in any order.
+        interventions: what people do, in any order.
         profile: release, privilege, limiter, delays.
         outside: epoch seconds that pass by themselves (a real clock, say): each reading and write first catches up.
-        past: what the accounting remembers from before.
+        past: jobs that ended before the simulation began, for the accounting.
         """
         self.simulation = Simulation(shape, jobs, estimates, settings)
         self.shape, self.jobs, self.profile = shape, jobs, profile or Profile()
@@ -201,18 +199,20 @@ class SimulatedSlurm:
         self._outside = outside
         self._past = sorted(past, key=lambda job: job.end)
         self._ranker = _ByPriority(self)
-        self._deeds = sorted(deeds, key=lambda deed: deed.time)
-        self._next_deed = 0
+        self._interventions = sorted(interventions, key=lambda intervention: intervention.time)
+        self._next = 0
+        """Of the interventions."""
         self._calculated = math.floor(self.simulation.now / self.profile.calc_period)
         self._tokens = float(self.profile.limiter.bucket) if self.profile.limiter else math.inf
         self._tokens_at = self.simulation.now
         self._base = np.full(n, -1, dtype=np.int64)
         """Multifactor's sum at the last calculation; −1 before the first."""
         self._listed = np.zeros(n, dtype=np.bool_)
-        """A calculation has passed since the job came: sprio may list it."""
-        self._now = _Books(n)
-        self._theirs = _Books(n)
-        """As people alone have left it."""
+        """A calculation has passed since the job was submitted: sprio may list it."""
+        self._overrides = _Overrides(n)
+        """What is set now."""
+        self._theirs = _Overrides(n)
+        """What would be set if only people had acted."""
         self._static = request_columns(shape, jobs, self.simulation.asked) | {
             "time_limit": estimates.time_limit,
             "exclusive": np.zeros(n, dtype=np.bool_),
@@ -235,22 +235,22 @@ class SimulatedSlurm:
         return SimulatedClock(self)
 
     def finish(self) -> None:
-        """Go on until nobody waits (but for held jobs), runs or is to come, and no deed is left that could change that."""
+        """Go on until no intervention is left, and no job waits (held ones aside), runs or is still to be submitted."""
         while self._next_time() < math.inf or not (self.simulation.done or self._only_running()):
             self.advance(self.simulation.now + 10.0 * self.profile.calc_period)
         self.simulation.run(self._ranker)
 
     def _only_running(self) -> bool:
-        """Nothing is left to be decided: whoever is still there runs."""
+        """Nothing is left to be decided: all jobs that are still there run."""
         return not len(self.simulation.pending) and bool((self.jobs.submit_time <= self.simulation.now).all())
 
     @property
     def done(self) -> bool:
-        """Whether nobody waits, is held, runs, or is still to come."""
+        """Whether no job waits, is held, runs, or is still to be submitted."""
         return self.simulation.done and not len(self._waiting())
 
     def advance(self, until: float) -> None:
-        """Go on to `until` (seconds on the workload's clock), with calculations and people's deeds at their times."""
+        """Go on to `until` (seconds on the workload's clock), with calculations and interventions at their times."""
         period = self.profile.calc_period
         while self.simulation.now < until or self._next_time() <= self.simulation.now:
             stop = min(until, self._next_time(), (self._calculated + 1) * period)
@@ -258,12 +258,11 @@ class SimulatedSlurm:
             if self.simulation.now >= (self._calculated + 1) * period:
                 self._calculate()
             while self._next_time() <= self.simulation.now:
-                deed = self._deeds[self._next_deed]
-                self._next_deed += 1
-                self._do(deed)
+                self._next += 1
+                self._do(self._interventions[self._next - 1])
 
     def _next_time(self) -> float:
-        return self._deeds[self._next_deed].time if self._next_deed < len(self._deeds) else math.inf
+        return self._interventions[self._next].time if self._next < len(self._interventions) else math.inf
 
     def catch_up(self, at_least: float = -math.inf) -> None:
         """To the outside's time, and to `at_least` (epoch seconds)."""
@@ -272,12 +271,12 @@ class SimulatedSlurm:
             self.advance(time)
 
     def let_pass(self, seconds: float) -> None:
-        """Virtual seconds that an answer takes; none where time passes by itself."""
+        """Virtual seconds that an answer takes. None pass where time passes by itself."""
         if seconds > 0.0 and self._outside is None:
             self.advance(self.simulation.now + seconds)
 
     def message(self) -> None:
-        """One message to slurmctld: the limiter lets the client sleep until there is a token."""
+        """One message to slurmctld: the limiter makes the client sleep until there is a token."""
         limiter = self.profile.limiter
         if limiter is None or self.profile.privilege is Privilege.SLURM_USER:
             return
@@ -293,7 +292,7 @@ class SimulatedSlurm:
     # --- priorities
 
     def _calculate(self) -> None:
-        """PriorityCalcPeriod: usage, every factor anew; sprio lists from now on what is there."""
+        """PriorityCalcPeriod: usage and all factors are computed anew. sprio lists all present jobs from now on."""
         self._calculated = math.floor(self.simulation.now / self.profile.calc_period)
         self.priorities.passed(self.simulation)
         rows = self._waiting()
@@ -308,7 +307,7 @@ class SimulatedSlurm:
             self.simulation.set_keys(rows, self.keys(rows))
 
     def keys(self, rows: Rows) -> Floats:
-        """(n,) what the engine sorts by. A job that just came gets its first priority here."""
+        """(n,) what the engine sorts by. A job that was just submitted gets its first priority here."""
         fresh = rows[self._base[rows] < 0]
         if len(fresh):
             self._base[fresh] = self.priorities.sums(self.simulation, fresh)
@@ -316,67 +315,63 @@ class SimulatedSlurm:
 
     def priority(self, rows: Rows) -> Ints:
         """(n,) as squeue shows it: 0 for held jobs."""
-        books = self._now
-        own = np.maximum(self._base[rows] + books.site[rows] - books.nice[rows], 1)
-        value = np.where(books.explicit[rows] >= 0, books.explicit[rows], own)
-        return np.where(books.hold[rows] > 0, 0, value)
+        return self._overrides.priority(rows, self._base, self._overrides.hold)
 
     def alone(self, rows: Rows) -> Ints:
         """(n,) priority that each job would have if nobody but people had touched it."""
-        books = self._theirs
-        own = np.maximum(self._base[rows] + books.site[rows] - books.nice[rows], 1)
-        value = np.where(books.explicit[rows] >= 0, books.explicit[rows], own)
-        return np.where(self._now.hold[rows] > 0, 0, value)
+        return self._theirs.priority(rows, self._base, self._overrides.hold)
 
     def _sprio(self, rows: Rows) -> Bools:
         """(n,) whether sprio lists each of these pending jobs."""
-        books = self._now
-        return np.asarray(self._listed[rows] & (books.hold[rows] == 0) & (books.explicit[rows] < 0), dtype=np.bool_)
+        overrides = self._overrides
+        return np.asarray(
+            self._listed[rows] & (overrides.hold[rows] == 0) & (overrides.explicit[rows] < 0), dtype=np.bool_
+        )
 
     def _waiting(self) -> Rows:
         """Pending jobs in order of their id, held ones included."""
         fate = self.simulation.fate
-        came = self.jobs.submit_time <= self.simulation.now
-        return np.flatnonzero((fate == JobFate.WAITING) & came)
+        submitted = self.jobs.submit_time <= self.simulation.now
+        return np.flatnonzero((fate == JobFate.WAITING) & submitted)
 
     # --- people
 
-    def _do(self, deed: Deed) -> None:
-        """Somebody does something, as Slurm lets them."""
-        if deed.act in {Act.DRAIN, Act.RESUME}:
-            node = self._row_of_node[str(deed.value)]
-            self.simulation.set_usable(node, usable=deed.act is Act.RESUME)
+    def _do(self, done: Intervention) -> None:
+        """Carry an intervention out, as far as Slurm permits it."""
+        if done.act in {Act.DRAIN, Act.RESUME}:
+            node = self._row_of_node[str(done.value)]
+            self.simulation.set_usable(node, usable=done.act is Act.RESUME)
             return
-        row = deed.row
+        row = done.row
         if not 0 <= row < len(self.jobs):
-            raise RltunedError(f"a deed names row {row} of a workload of {len(self.jobs)} jobs")
+            raise RltunedError(f"an intervention names row {row} of a workload of {len(self.jobs)} jobs")
         if not self.is_pending(row):
             return
-        books, theirs = self._now, self._theirs
-        match deed.act:
-            case Act.HOLD if not books.hold[row]:  # whose hold it is already changes only by an operator's word
+        overrides, theirs = self._overrides, self._theirs
+        match done.act:
+            case Act.HOLD if not overrides.hold[row]:  # of a held job, only an operator can change who holds it
                 theirs.explicit[row] = NO_PRIORITY
                 self._hold(row, USER_HOLD)
-            case Act.ADMIN_HOLD | Act.ADMIN_PRIORITY if deed.act is Act.ADMIN_HOLD or deed.value == 0:
+            case Act.ADMIN_HOLD | Act.ADMIN_PRIORITY if done.act is Act.ADMIN_HOLD or done.value == 0:
                 theirs.explicit[row] = NO_PRIORITY
                 self._hold(row, ADMIN_HOLD)
-            case Act.RELEASE if books.hold[row] == USER_HOLD:
+            case Act.RELEASE if overrides.hold[row] == USER_HOLD:
                 self.hand_back(row)
             case Act.ADMIN_RELEASE:
                 theirs.explicit[row] = NO_PRIORITY
                 self.hand_back(row)
             case Act.CANCEL:
                 self.simulation.cancel(row)
-            case Act.NICE if books.explicit[row] < 0:
-                books.nice[row] = theirs.nice[row] = int(deed.value)
+            case Act.NICE if overrides.explicit[row] < 0:
+                overrides.nice[row] = theirs.nice[row] = int(done.value)
             case Act.EXCLUDE:
-                if not self._exclude(row, str(deed.value))[1]:
-                    theirs.excluded[row] = str(deed.value)
-            case Act.ADMIN_PRIORITY if books.hold[row] == 0:
-                for side in (books, theirs):
-                    side.explicit[row], side.nice[row] = int(deed.value), 0
+                if not self._exclude(row, str(done.value))[1]:
+                    theirs.excluded[row] = str(done.value)
+            case Act.ADMIN_PRIORITY if overrides.hold[row] == 0:
+                for side in (overrides, theirs):
+                    side.explicit[row], side.nice[row] = int(done.value), 0
             case Act.ADMIN_SITE_FACTOR:
-                books.site[row] = theirs.site[row] = int(deed.value)
+                overrides.site[row] = theirs.site[row] = int(done.value)
             case _:
                 pass
         self.reorder()
@@ -386,22 +381,22 @@ class SimulatedSlurm:
         return bool(self.simulation.fate[row] == JobFate.WAITING and self.jobs.submit_time[row] <= self.simulation.now)
 
     def _hold(self, row: int, kind: int) -> None:
-        """Priority 0: an explicit priority is gone for good, whoever set it."""
-        self._now.hold[row] = kind
-        self._now.explicit[row] = NO_PRIORITY
+        """Priority 0. An explicit priority is lost for good, whoever set it."""
+        self._overrides.hold[row] = kind
+        self._overrides.explicit[row] = NO_PRIORITY
         self.simulation.hold(row)
 
     def hand_back(self, row: int) -> None:
         """``scontrol release`` by an operator: no hold, no explicit priority, the factors of the last calculation."""
-        self._now.explicit[row] = NO_PRIORITY
-        if self._now.hold[row]:
-            self._now.hold[row] = 0
+        self._overrides.explicit[row] = NO_PRIORITY
+        if self._overrides.hold[row]:
+            self._overrides.hold[row] = 0
             self.simulation.release(row)
 
     # --- what slurmctld does with an update
 
     def update(self, job_id: int, changes: Sequence[Change]) -> tuple[Outcome | None, str]:
-        """One line of scontrol, all fields of one job: what Slurm says, "" when it takes them silently."""
+        """One line of scontrol, all fields of one job. The message is "" where Slurm accepts them without a word."""
         self.updates += 1
         row = job_id - 1
         fate = self.simulation.fate
@@ -418,21 +413,21 @@ class SimulatedSlurm:
         return None, ""
 
     def _set(self, row: int, of: Field, value: int | str) -> tuple[Outcome | None, str]:
-        books, running = self._now, self.simulation.fate[row] == JobFate.RUNNING
+        overrides, running = self._overrides, self.simulation.fate[row] == JobFate.RUNNING
         match of:
-            case Field.PRIORITY if books.hold[row]:
+            case Field.PRIORITY if overrides.hold[row]:
                 return Outcome.HELD, f"Job is in held state, pending scheduler release for job {row + 1}"
             case Field.PRIORITY:
-                books.explicit[row], books.nice[row] = int(value), 0
+                overrides.explicit[row], overrides.nice[row] = int(value), 0
             case Field.SITE_FACTOR:
-                books.site[row] = int(value)
+                overrides.site[row] = int(value)
             case Field.NICE:
-                if books.explicit[row] < 0 and not running:
-                    books.nice[row] = int(value)
+                if overrides.explicit[row] < 0 and not running:
+                    overrides.nice[row] = int(value)
             case Field.OVERSUBSCRIBE | Field.EXC_NODES if running:
                 return Outcome.GONE, f"Job is no longer pending execution for job {row + 1}"
             case Field.OVERSUBSCRIBE:
-                books.share[row] = SHARE_YES if value == "YES" else SHARE_NO
+                overrides.share[row] = SHARE_YES if value == "YES" else SHARE_NO
                 self.simulation.set_isolated(row, isolated=self._isolated(row))
             case Field.EXC_NODES:
                 return self._exclude(row, str(value))
@@ -443,21 +438,21 @@ class SimulatedSlurm:
         partition = self.shape.partitions[self._partitions[row]].oversubscribe
         if partition in {OverSubscribe.FORCE, OverSubscribe.EXCLUSIVE}:
             return False
-        share = self._now.share[row]
+        share = self._overrides.share[row]
         quirk = self.profile.release in YES_ISOLATES and partition is OverSubscribe.NO
         return bool(share == SHARE_NO or (share == SHARE_YES and quirk))
 
     def _exclude(self, row: int, value: str) -> tuple[Outcome | None, str]:
-        """ExcNodeList. Too few nodes left: priority 0, BadConstraints, until the list is changed."""
+        """ExcNodeList. Where it leaves too few nodes: priority 0, BadConstraints, until the list is changed."""
         try:
             nodes = sorted({self._row_of_node[name] for name in expand(value)})
         except (KeyError, SlurmParseError):
             return None, f"Invalid node name specified for job {row + 1}"
-        if self._now.hold[row] == BAD_CONSTRAINTS:
+        if self._overrides.hold[row] == BAD_CONSTRAINTS:
             self.hand_back(row)
-        self._now.excluded[row] = value
+        self._overrides.excluded[row] = value
         if not value:
-            del self._now.excluded[row]
+            del self._overrides.excluded[row]
         self.simulation.set_excluded(row, nodes)
         asked = self.simulation.asked
         able = asked.pool_nodes[asked.pool[row]].copy()
@@ -465,7 +460,7 @@ class SimulatedSlurm:
         have = asked.capacity[able, 0].sum() if asked.gpus[row] else asked.capacity[able, 1].sum()
         need = asked.gpus[row] or asked.cpus[row]
         impossible = able.sum() < asked.nodes[row] or (not asked.per_node[row] and have < need)
-        if impossible and not self._now.hold[row]:
+        if impossible and not self._overrides.hold[row]:
             self._hold(row, BAD_CONSTRAINTS)
         return None, ""
 
@@ -484,15 +479,15 @@ class SimulatedSlurm:
     def leftovers(self) -> list[Leftover]:
         """Pending jobs whose priority, nice, isolation or nodes are not as people alone have left them."""
         found = []
-        now, theirs = self._now, self._theirs
+        overrides, theirs = self._overrides, self._theirs
         for row in self._waiting():
             job = int(row)
             pairs: list[tuple[Field, int | str, int | str]] = [
-                (Field.SITE_FACTOR, int(now.site[job]), int(theirs.site[job])),
-                (Field.PRIORITY, int(now.explicit[job]), int(theirs.explicit[job])),
-                (Field.NICE, int(now.nice[job]), int(theirs.nice[job])),
+                (Field.SITE_FACTOR, int(overrides.site[job]), int(theirs.site[job])),
+                (Field.PRIORITY, int(overrides.explicit[job]), int(theirs.explicit[job])),
+                (Field.NICE, int(overrides.nice[job]), int(theirs.nice[job])),
                 (Field.OVERSUBSCRIBE, "NO" if self._isolated(job) else "OK", "OK"),
-                (Field.EXC_NODES, now.excluded.get(job, ""), theirs.excluded.get(job, "")),
+                (Field.EXC_NODES, overrides.excluded.get(job, ""), theirs.excluded.get(job, "")),
             ]
             found += [Leftover(job + 1, of, value, own) for of, value, own in pairs if value != own]
         return found
@@ -505,13 +500,13 @@ class SimulatedSlurm:
         queue = self.simulation.pending
         _, first = np.unique(self._partitions[queue], return_index=True)
         codes[np.isin(rows, queue[first])] = 1
-        hold = self._now.hold[rows]
+        hold = self._overrides.hold[rows]
         codes[hold > 0] = hold[hold > 0] + 1
         return Category(codes, ("Priority", "Resources", "JobHeldUser", "JobHeldAdmin", "BadConstraints"))
 
     def shown_share(self, rows: Rows) -> Category:
         """OverSubscribe of each job as squeue shows it."""
-        share = self._now.share[rows]
+        share = self._overrides.share[rows]
         forced = np.array([p.oversubscribe is OverSubscribe.FORCE for p in self.shape.partitions], dtype=np.bool_)[
             self._partitions[rows]
         ]
@@ -544,7 +539,7 @@ class SimulatedSlurm:
 
     def table(self) -> JobTable:
         """Pending and running jobs in order of their id."""
-        simulation, books, epoch = self.simulation, self._now, self.profile.epoch
+        simulation, overrides, epoch = self.simulation, self._overrides, self.profile.epoch
         fate = simulation.fate
         active = np.asarray(fate == JobFate.RUNNING, dtype=np.bool_)
         waiting = self._waiting()
@@ -556,9 +551,9 @@ class SimulatedSlurm:
         }
         submit = np.floor(self.jobs.submit_time[rows]) + epoch
         start = np.where(running, np.floor(simulation.start[rows]) + epoch, np.nan)
-        held = (books.hold[rows] > 0) & ~running
+        held = (overrides.hold[rows] > 0) & ~running
         known = self._sprio(rows) & ~running
-        base = self._base[rows] - books.nice[rows]
+        base = self._base[rows] - overrides.nice[rows]
         reason = self.reason(rows)
         ptr, index = simulation.allocations(rows)
         return JobTable(
@@ -572,14 +567,14 @@ class SimulatedSlurm:
             end_time=start + columns["time_limit"],
             held=held,
             priority=self.priority(rows),
-            nice=books.nice[rows].copy(),
-            site_factor=np.where(known, books.site[rows], 0),
+            nice=overrides.nice[rows].copy(),
+            site_factor=np.where(known, overrides.site[rows], 0),
             site_known=known,
             base=base,
             base_least=base,
             oversubscribe=self.shown_share(rows),
-            exc_nodes=Category.of([books.excluded.get(int(row), "") for row in rows])
-            if books.excluded
+            exc_nodes=Category.of([overrides.excluded.get(int(row), "") for row in rows])
+            if overrides.excluded
             else Category(np.full(len(rows), -1, dtype=np.int32), ()),
             node_ptr=ptr,
             node_idx=index,
@@ -592,19 +587,19 @@ class SimulatedSlurm:
             rows = self._waiting()
         else:
             asked = np.array([job - 1 for job in job_ids if 0 < job <= len(self.jobs)], dtype=np.intp)
-            came = self.jobs.submit_time[asked] <= self.simulation.now
-            rows = asked[came & ((fate[asked] == JobFate.WAITING) | (fate[asked] == JobFate.RUNNING))]
+            submitted = self.jobs.submit_time[asked] <= self.simulation.now
+            rows = asked[submitted & ((fate[asked] == JobFate.WAITING) | (fate[asked] == JobFate.RUNNING))]
         pending = fate[rows] == JobFate.WAITING
-        books, known = self._now, self._sprio(rows) & pending
+        overrides, known = self._overrides, self._sprio(rows) & pending
         share, reason = self.shown_share(rows), self.reason(rows)
         columns = zip(
             rows.tolist(),
             (np.floor(self.jobs.submit_time[rows]) + self.profile.epoch).astype(np.int64).tolist(),
             pending.tolist(),
-            (books.hold[rows] > 0).tolist(),
+            (overrides.hold[rows] > 0).tolist(),
             self.priority(rows).tolist(),
-            books.nice[rows].tolist(),
-            books.site[rows].tolist(),
+            overrides.nice[rows].tolist(),
+            overrides.site[rows].tolist(),
             known.tolist(),
             share.codes.tolist(),
             reason.codes.tolist(),
@@ -620,7 +615,7 @@ class SimulatedSlurm:
                 nice=nice,
                 site_factor=site if listed else None,
                 oversubscribe=OverSubscribe(share.names[shown]),
-                exc_nodes=books.excluded.get(row, ""),
+                exc_nodes=overrides.excluded.get(row, ""),
                 reason=reason.names[why] if waits else "",
             )
             for row, submit, waits, held, priority, nice, site, listed, shown, why in columns
@@ -664,7 +659,7 @@ class SimulatedReader:
         )
 
     def ended(self, start: float, end: float) -> Past:
-        """What sacct remembers (`rltuned.slurm.port.HistoryReader`). Moves no time: it may be asked from another thread."""
+        """What sacct remembers (`rltuned.slurm.port.HistoryReader`). No time passes: another thread may ask."""
         return Past(self.slurm.ended(start, end), [])
 
     def snapshot(self, now: float) -> Snapshot:
@@ -694,7 +689,7 @@ class SimulatedReader:
 
 
 class SimulatedWriter:
-    """`SlurmWriter` on a `SimulatedSlurm`. What scontrol's adapter refuses to send is refused here by the same check."""
+    """`SlurmWriter` on a `SimulatedSlurm`. It refuses what scontrol's adapter refuses to send, by the same check."""
 
     def __init__(self, slurm: SimulatedSlurm) -> None:
         self.slurm = slurm
@@ -727,7 +722,7 @@ class SimulatedWriter:
         ]
 
     def release(self, job_ids: Sequence[int]) -> None:
-        """See `SlurmWriter`; as in Slurm, a held job would be let go."""
+        """See `SlurmWriter`. As in Slurm, a held job would be released."""
         slurm = self.slurm
         slurm.catch_up()
         if slurm.profile.privilege is Privilege.NONE:
@@ -744,5 +739,5 @@ class SimulatedWriter:
 def _answer(change: Change, said: tuple[Outcome | None, str], *, blind: bool) -> WriteResult:
     outcome, message = said
     if blind and not message and change.field is Field.OVERSUBSCRIBE:
-        outcome = Outcome.APPLIED  # reading back shows nothing there: scontrol's word counts
+        outcome = Outcome.APPLIED  # reading back shows nothing: what scontrol says counts
     return WriteResult(change, sent=True, outcome=outcome, message=message)

@@ -23,9 +23,9 @@ class Backfill(enum.StrEnum):
     """Which later jobs may start before a blocked one (slurm.conf(5), SchedulerType)."""
 
     NONE = "none"
-    """Nobody: the main pass only."""
+    """None: the main pass only."""
     EASY = "easy"
-    """Whoever does not delay the first blocked job of a partition (Lifka 1995); it alone has a reservation."""
+    """Those that do not delay the first blocked job of a partition (Lifka 1995). It alone has a reservation."""
     SLURM = "slurm"
     """sched/backfill: each of the first `bf_max_job_test` jobs that cannot start gets a reservation of whole nodes."""
 
@@ -50,7 +50,7 @@ class SimulationSettings:
     sched_interval: float = 0.0
     """A main pass at each multiple of this that follows a change; 0: at each event."""
     bf_interval: float = 30.0
-    """A backfill pass at each multiple of this that follows a change (SchedulerParameters bf_interval); 0: at each event."""
+    """A backfill pass at each multiple of this that follows a change (bf_interval); 0: at each event."""
     bf_offset: float = 0.0
     """Added to these multiples: slurmctld's two schedulers have clocks of their own."""
     bf_max_job_test: int = 500
@@ -71,8 +71,8 @@ class SimulationSettings:
     kill_interval: float = 0.0
     """Jobs past their limits are killed at multiples of this (slurmctld looks every 30 s); 0: at the limit."""
     contention: float = 0.0
-    """How much co-tenants slow each other: a job's speed on a node is 1 / (1 + contention · share of the node's GPUs that
-    other jobs hold); the slowest node counts. 0: not at all."""
+    """How much co-tenants slow each other: a job's speed on a node is 1 / (1 + contention · share of the node's GPUs
+    that other jobs hold); the slowest node counts. 0: not at all."""
 
 
 class JobFate(enum.IntEnum):

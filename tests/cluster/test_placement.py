@@ -20,6 +20,8 @@ MODEST = ("--gres=gpu:k80:1", "-c4", "-t", "60")
 
 # Neither scheduler runs: jobs stay pending while nodes are idle.
 STILL = "defer,sched_interval=-1,bf_interval=10800,bf_continue"
+LONGEST_DELAY = 2.5
+"""Seconds: sched_min_interval, by which slurmctld puts off a pass that it has been asked for, is 2."""
 
 
 def reconfigure(cluster: Cluster, scheduler_parameters: str | None) -> None:
@@ -33,6 +35,14 @@ def reconfigure(cluster: Cluster, scheduler_parameters: str | None) -> None:
 def queue_at_rest(cluster: Cluster) -> Iterator[None]:
     """While it lasts Slurm starts no job; afterwards it starts what fits, within a second or two."""
     reconfigure(cluster, STILL)
+    seen: list[list[str]] = []
+
+    def no_new_pass() -> bool:
+        seen.append(re.findall(r"Total cycles: +([0-9]+)", cluster.sh("sdiag").stdout))
+        return len(seen) > 1 and seen[-1] == seen[-2]
+
+    # On a busy machine a pass that was due before the change comes after it.
+    wait_until(no_new_pass, "neither scheduler makes a pass any more", pause=LONGEST_DELAY)
     try:
         yield
     finally:

@@ -127,9 +127,12 @@ def test_the_operator_may_change_priorities_and_an_ordinary_user_may_not(cluster
 
 
 def test_a_two_gpu_job_gets_two_devices(cluster: Cluster):
-    cluster.submit("alice", "--gres=gpu:p100:2", "-o", "/tmp/devices", command="echo $CUDA_VISIBLE_DEVICES")
-    where = lambda: cluster.sh("cat /tmp/devices 2>/dev/null; rm -f /tmp/devices", service="p100-1", check=False).stdout  # noqa: E731  # read once, where it ran
-    wait_until(lambda: where().strip() == "0,1", "the job sees devices 0 and 1")
+    node = "p100-1"
+    job = cluster.submit(
+        "alice", "--gres=gpu:p100:2", "-w", node, "-o", "/tmp/devices-%j", command="echo $CUDA_VISIBLE_DEVICES"
+    )
+    seen = lambda: cluster.sh(f"cat /tmp/devices-{job}", service=node, check=False).stdout  # noqa: E731
+    wait_until(lambda: seen().strip() == "0,1", "the job sees devices 0 and 1")
 
 
 def test_jobs_of_every_partition_user_and_qos_are_accepted(cluster: Cluster):

@@ -9,6 +9,8 @@ import pytest
 from unit.slurm.standin import RECORDED, StandIn, releases
 
 from rltuned.commands.main import main
+from rltuned.daemon.journal import Journal
+from rltuned.errors import JournalError
 
 
 @pytest.fixture(params=releases())
@@ -76,6 +78,19 @@ def test_doctor_reports_each_finding_and_ends_with_10_only_for_errors(site, caps
 def test_restore_with_an_empty_journal_has_nothing_to_do(site, capsys):
     code, text, _ = run(capsys, "restore", "--config", site)
     assert (code, text) == (0, "0 jobs restored\n")
+
+
+def test_a_restore_by_name_that_no_disk_takes_down_says_so_and_ends_with_8(site, capsys, monkeypatch):
+    def full(*_):
+        raise JournalError("No space left on device")
+
+    _, answer, _ = run(capsys, "plan", "--config", site, "--json")
+    monkeypatch.setattr(Journal, "update", full)
+    code, text, said = run(capsys, "restore", json.loads(answer)["jobs"]["id"][0], "--config", site)
+    assert code == 8
+    assert "1 carried nothing" in text
+    assert "No space left on device" in said
+    assert "make room for the journal" in " ".join(said.split())
 
 
 @pytest.mark.parametrize(

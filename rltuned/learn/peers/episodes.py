@@ -1,8 +1,8 @@
 """Windows of a trace, simulated under a learned peer that explores, and the decisions that it made. No TensorFlow here.
 
-The exploring rankers see what the served policy sees (`rltuned.observe.observe`) and rank by the same network. What
-they add is chance, in the way of each paper: RLScheduler draws its next job from the softmax of the outputs,
-SchedInspector draws between accepting and rejecting the base rule's job.
+The exploring rankers see what the served policy sees (`Simulation.observation`) and rank by the same network. They add
+sampling, as each paper does: RLScheduler draws its next job from the softmax of the outputs, SchedInspector draws
+between accepting and rejecting the base rule's job.
 """
 
 import enum
@@ -11,19 +11,17 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from rltuned.cluster.tables import Floats
+from rltuned.cluster.tables import Floats, Ints, Rows, Singles
 from rltuned.evaluate.case import Case
 from rltuned.learn.plackett_luce import draw_one
-from rltuned.observe import FEATURES, Observation, observe
+from rltuned.observe import FEATURES
 from rltuned.policy import rlscheduler, schedinspector
 from rltuned.policy.rlscheduler import RLScheduler
 from rltuned.policy.schedinspector import INTERVAL, MAX_REJECTIONS, SchedInspector
 from rltuned.simulate import Ranker, RuleRanker, Simulation
 
 Peer = RLScheduler | SchedInspector
-Rows = npt.NDArray[np.intp]
 
 HOUR: Final = 3600.0
 
@@ -31,10 +29,10 @@ _RUNNABLE: Final = FEATURES.index("can_schedule_now")
 
 
 class Metric(enum.StrEnum):
-    """What is made small: a mean over the jobs of a window."""
+    """What is minimised: a mean over the jobs of a window."""
 
     WAIT = "wait"
-    """Hours: a scale that the value network need not search for."""
+    """In hours: a scale that the value network does not have to learn."""
     BSLD = "bsld"
     """Bounded slowdown."""
 
@@ -47,47 +45,40 @@ class PeerEpisode:
     SchedInspector: one row, the picked job's, and the action is 1 for a rejection.
     """
 
-    rows: npt.NDArray[np.float32]
+    rows: Singles
     """(R, inputs) of all decisions, one behind the other."""
-    ptr: npt.NDArray[np.int64]
+    ptr: Ints
     """(D+1,) where each decision's rows begin."""
-    action: npt.NDArray[np.int64]
+    action: Ints
     """(D,)"""
     reward: float
     """After the last decision; the others have none."""
     metric: float
-    """What came of it, as `Metric` says; NaN where no job ran."""
+    """The mean of the `Metric`; NaN where no job ran."""
 
 
 class Exploring(Ranker, Protocol):
-    """A ranker that writes its decisions down."""
+    """A ranker that records its decisions."""
 
-    rows: list[npt.NDArray[np.float32]]
+    rows: list[Singles]
     """Of each decision."""
     actions: list[int]
-
-
-def look(simulation: Simulation) -> Observation:
-    """What a policy sees of the pending jobs now, in the daemon's way."""
-    snapshot = simulation.snapshot()
-    known = simulation.estimates.run_time[np.concatenate((simulation.running, simulation.pending))]
-    return observe(snapshot, snapshot.jobs.pending, known)
 
 
 class Picking:
     """RLScheduler, exploring: picks jobs from the softmax of the outputs until one has to wait.
 
-    As in its authors' code, a picked job that cannot start stays the first until it does, and nothing is decided until
-    then. Others are backfilled behind it, in the order of the outputs at the last decision; those that came since, as
-    submitted. A pick is taken to start when it could now and the GPUs that are left after the picks before it are
-    enough.
+    As in its authors' code, a picked job that cannot start stays first until it does, and nothing is decided until
+    then. Others are backfilled behind it, in the order of the outputs at the last decision; jobs submitted since, in
+    the order of submission. A picked job counts as started if it can start now and the picks before it leave enough
+    GPUs.
     """
 
     ages = True
     at_once = False
 
     def __init__(self, policy: RLScheduler, rng: np.random.Generator) -> None:
-        self.policy, self.rows, self.actions = policy, list[npt.NDArray[np.float32]](), list[int]()
+        self.policy, self.rows, self.actions = policy, list[Singles](), list[int]()
         self._rng = rng
         self._waiting = -1
         """The job that was picked and had to wait, as a row of the workload; −1: none."""
@@ -105,8 +96,8 @@ class Picking:
         return self._place[rows]
 
     def _decide(self, simulation: Simulation, rows: Rows) -> None:
-        seen = look(simulation)
-        shown = rows[_shown(seen, simulation)]
+        seen = simulation.observation()
+        shown = rows[seen.rows]
         visible = np.flatnonzero(rlscheduler.visible(seen))
         visible = visible[np.argsort(shown[visible])]  # rows of the workload are in order of submission
         inputs, jobs = rlscheduler.inputs(seen)[visible], shown[visible]
@@ -121,7 +112,7 @@ class Picking:
         self._place = total + np.arange(total, dtype=np.float64)
         self._place[jobs[np.lexsort((-outputs, first))]] = np.arange(len(jobs))
 
-    def _pick(self, inputs: npt.NDArray[np.float32], outputs: Floats, gpus: Floats, free: float) -> tuple[Rows, bool]:
+    def _pick(self, inputs: Singles, outputs: Floats, gpus: Floats, free: float) -> tuple[Rows, bool]:
         """Jobs in the order in which they are picked, and whether the last of them can start."""
         left, picked, started = np.arange(len(outputs)), list[int](), True
         while len(left) and started:
@@ -138,7 +129,7 @@ class Picking:
 class Inspecting:
     """SchedInspector, exploring: rejects the base rule's job with the probability that its network gives.
 
-    How often a job was rejected before is what `SchedInspector.score` takes, the most its wait has room for: the
+    The number of earlier rejections is that of `SchedInspector.score`, the most that fit into the job's wait: the
     network is trained on what it will be served.
     """
 
@@ -146,7 +137,7 @@ class Inspecting:
     at_once = False
 
     def __init__(self, policy: SchedInspector, rng: np.random.Generator) -> None:
-        self.policy, self.rows, self.actions = policy, list[npt.NDArray[np.float32]](), list[int]()
+        self.policy, self.rows, self.actions = policy, list[Singles](), list[int]()
         self._rng = rng
 
     def fixed(self, simulation: Simulation) -> Floats | None:  # noqa: ARG002 - of the protocol
@@ -155,7 +146,7 @@ class Inspecting:
 
     def keys(self, simulation: Simulation, rows: Rows) -> Floats:
         """The base rule's order, its first job behind all others if it is rejected."""
-        seen = look(simulation)
+        seen = simulation.observation()
         keys = len(rows) + rows.astype(np.float64)
         scores = self.policy.base.score(seen)
         rejections = np.floor(seen.wait / INTERVAL).astype(np.int64)
@@ -168,7 +159,7 @@ class Inspecting:
                 self.actions.append(int(rejects))
                 if rejects:
                     scores[picked] = scores.min() - 1.0
-        keys[_shown(seen, simulation)] = -scores
+        keys[seen.rows] = -scores
         return keys
 
 
@@ -215,8 +206,3 @@ def joined(episodes: Sequence[PeerEpisode]) -> PeerEpisode:
         reward=float(np.mean([each.reward for each in episodes])),
         metric=float(np.mean([each.metric for each in episodes])),
     )
-
-
-def _shown(seen: Observation, simulation: Simulation) -> Rows:
-    """(n,) where in the pending jobs each observed one stands."""
-    return np.asarray(seen.rows - len(simulation.running), dtype=np.intp)

@@ -11,10 +11,9 @@ from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
-from rltuned.cluster.tables import Floats
+from rltuned.cluster.tables import Floats, Singles
 from rltuned.learn import network
 from rltuned.learn.advantages import gae
 from rltuned.learn.peers.episodes import Peer, PeerEpisode, joined
@@ -27,7 +26,7 @@ _QUEUE: Final = (64, 32, 8)
 
 
 @dataclass(frozen=True)
-class Update:
+class EpochStats:
     """What one epoch's update did."""
 
     policy_steps: int
@@ -39,7 +38,7 @@ class Update:
     """After the last value step."""
 
 
-def glorot(shape: tuple[int, ...], rng: np.random.Generator) -> npt.NDArray[np.float32]:
+def glorot(shape: tuple[int, ...], rng: np.random.Generator) -> Singles:
     """A kernel drawn as tf.layers.dense does by default (Glorot and Bengio 2010, uniform)."""
     limit = np.sqrt(6.0 / (shape[0] + shape[1]))
     return rng.uniform(-limit, limit, size=shape).astype(np.float32)
@@ -73,7 +72,7 @@ class PeerPPO:
         """Of the policy, as the model file has them."""
         return {name: value.numpy() for name, value in self.policy.items()}
 
-    def update(self, episodes: Sequence[PeerEpisode]) -> Update:
+    def update(self, episodes: Sequence[PeerEpisode]) -> EpochStats:
         """One epoch. `episodes`: those with a decision and a reward; at least one."""
         batch = joined(episodes)
         lengths = np.diff(batch.ptr)
@@ -93,7 +92,7 @@ class PeerPPO:
             steps += 1
         for _ in range(self.settings.value_steps):
             loss = float(self._value_step(*shown[:3], wanted))
-        return Update(steps, kl, -float(tf.reduce_mean(logp)), loss)
+        return EpochStats(steps, kl, -float(tf.reduce_mean(logp)), loss)
 
     def _log_probability(self, rows: Any, segment: Any, action: Any) -> Any:
         """(D,) of the actions. `action`: the picked row (RLScheduler), or whether it was rejected."""
@@ -119,7 +118,7 @@ class PeerPPO:
         count, number = tf.TensorSpec((None,), tf.int32), tf.TensorSpec((None,), tf.float32)
         clip = self.settings.clip
 
-        @tf.function(input_signature=(rows, count, count, count))  # type: ignore[untyped-decorator]  # TensorFlow ships no types
+        @tf.function(input_signature=(rows, count, count, count))  # type: ignore[untyped-decorator]
         def look(rows: Any, segment: Any, slot: Any, action: Any) -> Any:
             return self._log_probability(rows, segment, action), self._values(rows, segment, slot)
 

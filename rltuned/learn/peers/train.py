@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from rltuned.cluster.shape import ClusterShape
+from rltuned.cluster.tables import Singles
 from rltuned.errors import ConfigError, RltunedError
 from rltuned.evaluate.case import Case, cases
 from rltuned.evaluate.policies import plan_config
@@ -57,13 +57,13 @@ class Epoch:
 
 @dataclass(frozen=True)
 class PeerResult:
-    """What came of a training."""
+    """The result of a training."""
 
     peer: Peer
     settings: PeerSettings
     curve: tuple[Epoch, ...]
     interrupted: bool
-    golden: npt.NDArray[np.float32]
+    golden: Singles
     """(k, inputs) rows that the network saw."""
     validation: dict[str, float] = field(default_factory=dict)
     """Mean of the metric over the validation windows: of the peer, of itself untrained, and of plain rules."""
@@ -127,13 +127,13 @@ def train_peer(
             while settings.epochs is None or len(curve) < settings.epochs:
                 if not _room(clock() - begun, len(curve), settings):
                     break
-                # Each window has a stream of its own, so the number of processes is no matter.
+                # Each window has a random stream of its own, so the number of processes does not matter.
                 seeds = [(settings.seed, 1, len(curve), at) for at in range(settings.trajectories)]
-                played = pool.map(_run, [_task(data, settings, peer, seed) for seed in seeds])
-                episodes = [each for each in played if len(each.action) and np.isfinite(each.reward)]
+                simulated = pool.map(_run, [_task(data, settings, peer, seed) for seed in seeds])
+                episodes = [each for each in simulated if len(each.action) and np.isfinite(each.reward)]
                 if not episodes:
                     raise ConfigError("no job of the windows that were drawn can run on this cluster")
-                done = ppo.update(episodes)
+                stats = ppo.update(episodes)
                 rows = np.concatenate([each.rows for each in episodes])
                 golden = rows[np.linspace(0, len(rows) - 1, min(GOLDEN_ROWS, len(rows))).astype(np.intp)]
                 peer = _with(untrained, ppo.weights())
@@ -144,10 +144,7 @@ def train_peer(
                         reward=float(np.mean([each.reward for each in episodes])),
                         metric=float(np.mean([each.metric for each in episodes])),
                         decisions=sum(len(each.action) for each in episodes),
-                        policy_steps=done.policy_steps,
-                        kl=done.kl,
-                        entropy=done.entropy,
-                        value_loss=done.value_loss,
+                        **asdict(stats),
                     )
                 )
                 progress("training", *_progress(curve, settings))
@@ -214,10 +211,11 @@ def train_from_files(
 
 
 def sentence(result: PeerResult, path: Path) -> str:
-    """What came of a training, for people."""
+    """The result of a training in a sentence."""
     unit = " h" if result.settings.metric is Metric.WAIT else ""
     beside = ", ".join(f"{name} {value:.3g}{unit}" for name, value in result.validation.items())
-    return f"{path}: {len(result.curve)} epochs; mean {result.settings.metric} on validation windows: {beside or 'not measured'}"
+    measured = f"mean {result.settings.metric} on validation windows: {beside or 'not measured'}"
+    return f"{path}: {len(result.curve)} epochs; {measured}"
 
 
 def write_peer(

@@ -47,7 +47,7 @@ from rltuned.daemon.journal import FILE_NAME, Journal
 from rltuned.daemon.lock import FILE_NAME as LOCK_NAME
 from rltuned.daemon.loop import WRITING, CycleOutcome, CycleReport, Daemon
 from rltuned.daemon.metrics import Metrics
-from rltuned.daemon.service import _journal
+from rltuned.daemon.service import open_journal
 from rltuned.daemon.undo import undo
 from rltuned.decide.plan import Plan, plan
 from rltuned.errors import RltunedError
@@ -471,7 +471,7 @@ class World:
         try:
             with self.process(reading):
                 self.held = ExitStack()  # what a process has open ends with it, not with a block of ours
-                journal, owns = _journal(config, self.clock, self.held, dry_run=self.dry_run)
+                journal, owns = open_journal(config, self.clock, self.held, dry_run=self.dry_run)
                 self.journal, self.run_reading = journal, reading
                 self.daemon = Daemon(
                     config=config,
@@ -660,9 +660,25 @@ class World:
                 since = max(since, self.ended_at)
             if active and (job.hold or job.touched):
                 continue  # A living daemon keeps its hands off; what it gives back of such jobs is the way back's business.
+            if job.hold and self._may_be_another(job):
+                continue  # As in `leave`.
             if now - since > BOUND:
                 found.append(self._describe(job, of, now - since))
         return found
+
+    def _may_be_another(self, job: Task) -> bool:
+        """Whether a job that sprio leaves out cannot be told from another one with the id of the one in the journal.
+
+        It has another submit time (it was requeued), and no job of the journal has kept its own: slurmctld may have lost
+        its state, and ids may have started over.
+        """
+        entries = self.on_disk().entries
+        if job.job_id not in entries or entries[job.job_id].submit_time == job.submit_time:
+            return False
+        return not any(
+            other.job_id in entries and entries[other.job_id].submit_time == other.submit_time
+            for other in self.slurm.tasks()
+        )
 
     def _describe(self, job: Task, of: Field, age: float) -> str:
         held = f", held ({job.hold})" if job.hold else ""
@@ -754,6 +770,8 @@ class World:
             self.pass_time(INTERVAL)
         now = self.clock.monotonic()
         for job, of in self.ours():
+            if job.hold and self._may_be_another(job):
+                continue  # Restore says so; once the job is released, it is known and given back.
             self.complain("fail open", f"without a daemon: {self._describe(job, of, now - began)}")
         for job in self._nice_owed():
             self.complain("fail open", f"job {job.job_id} has nice {job.nice}, its user had asked for {job.own_nice}")
@@ -787,7 +805,7 @@ class World:
                 connect_writer=lambda _: ScontrolWriter(self.slurm.runner()),
                 job_ids=(job_id,),
             )
-            if report is not None and report.complete:
+            if report is not None and report.complete and not report.journal_trouble:
                 done.append(job_id)
         if done and job_id in self.slurm.jobs:
             self.slurm.task(job_id).hands_off = True

@@ -330,6 +330,21 @@ def test_former_excluded_nodes_of_ours_are_no_foreign_change_and_are_given_back(
     assert bench.forgets_everything()
 
 
+def test_excluded_nodes_of_ours_come_back_with_a_slurmctld_that_forgets_what_the_user_excluded_instead(tmp_path):
+    bench = bench_of(tmp_path, [(1000, 0)])
+    job = bench.slurm.jobs[1]
+    job.exc_nodes = "n4"
+    bench.apply([excluding(bench, 1, "n4", "n1,n4")])
+    bench.slurm.save_state()
+    job.exc_nodes = "n2"
+    assert bench.reconcile().foreign == (1,)
+    bench.restore()
+    assert job.exc_nodes == "n2"
+    bench.slurm.crash_and_start()
+    bench.restore()
+    assert bench.slurm.jobs[1].exc_nodes == "n4"
+
+
 def test_nodes_that_a_user_had_excluded_once_and_excludes_again_stay_the_users(tmp_path):
     bench = bench_of(tmp_path, [(1000, 0)])
     job = bench.slurm.jobs[1]

@@ -11,7 +11,7 @@ from prometheus_client import generate_latest
 from unit.daemon.model_slurm import ModelReader, ModelSlurm, VirtualClock
 from unit.daemon.support import files_no_longer_than
 
-from rltuned.cluster.changes import Applied, ApplyMode, Outcome
+from rltuned.cluster.changes import Applied, ApplyMode, Field, Outcome
 from rltuned.config import (
     Config,
     CycleSection,
@@ -138,7 +138,7 @@ def test_a_dry_run_constructs_no_writer_yet_plans_measures_and_records(tmp_path)
     assert report.planned == 12
     assert "dry run" in report.sentence
     record = load(tmp_path / "state")
-    assert len(record["changes"]) == 12
+    assert len(record.changes) == 12
     assert run.metric("rltuned_managed_jobs") == 12
     assert run.metric('rltuned_stage{stage="shadow"}') == 1
 
@@ -165,9 +165,9 @@ def test_the_decision_record_tells_what_became_of_each_change(tmp_path):
     run = house(tmp_path)
     run.slurm.before_read = lambda number: run.slurm.hold(3) if number == 3 else None
     run.tick()
-    outcomes = load(tmp_path / "state")["outcomes"]
-    assert outcomes["3"] == {"SiteFactor": "held"}
-    assert outcomes["4"] == {"SiteFactor": "applied"}
+    outcomes = load(tmp_path / "state").outcomes
+    assert outcomes[3] == {Field.SITE_FACTOR: Outcome.HELD}
+    assert outcomes[4] == {Field.SITE_FACTOR: Outcome.APPLIED}
 
 
 @pytest.mark.parametrize("mode", list(ApplyMode))

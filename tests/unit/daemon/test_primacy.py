@@ -14,7 +14,7 @@ from rltuned.daemon.journal import Journal
 from rltuned.daemon.logs import make
 from rltuned.daemon.loop import CycleOutcome, Daemon, load_policy
 from rltuned.daemon.metrics import Metrics
-from rltuned.daemon.primacy import HANDOVER, Primacy
+from rltuned.daemon.primacy import HANDOVER, Primacy, look_once
 from rltuned.daemon.undo import undo
 from rltuned.decide.scope import Veto
 from rltuned.placement import SolveOutcome
@@ -141,7 +141,7 @@ def test_both_write_for_no_moment_whatever_the_order_of_their_cycles(pair, tmp_p
     pair.up["ctl"] = False
     for houses in ((second,), (second, first), (first, second), (second,)):
         pair.ticks(*houses)
-        ours = [set(house.daemon._out(pair.reader().snapshot(0.0))) for house in (first, second)]
+        ours = [set(house.daemon.giving_back.out(pair.reader().snapshot(0.0))) for house in (first, second)]
         assert not ours[0] & ours[1]
     pair.ticks(second)
     assert turned(pair)
@@ -255,8 +255,11 @@ def test_a_host_is_known_by_its_short_name_whatever_its_case():
 def test_doctor_says_who_acts_and_what_this_hosts_daemon_does(pair):
     reader = pair.reader()
 
+    def found(host, facts, reader=reader):
+        return controllers(facts, look_once(reader, facts, frozenset({host})))
+
     def cause(host):
-        (finding,) = controllers(reader, reader.facts(), frozenset({host}))
+        (finding,) = found(host, reader.facts())
         return finding.severity, finding.cause
 
     assert cause("ctl") == (Severity.OK, "ctl, ctl2; ctl acts: the daemon of this host writes")
@@ -264,14 +267,16 @@ def test_doctor_says_who_acts_and_what_this_hosts_daemon_does(pair):
     severity, said = cause("login")
     assert severity is Severity.NOTE
     assert "this host is none of them" in said
-    assert controllers(reader, replace(reader.facts(), controllers=("ctl",)), frozenset({"ctl"})) == []
-    assert controllers(ModelReader(pair.slurm), reader.facts(), frozenset({"ctl"})) == []
+    assert found("ctl", replace(reader.facts(), controllers=("ctl",))) == []
+    assert found("ctl", reader.facts(), ModelReader(pair.slurm)) == []
 
 
 def test_doctor_on_standby_does_not_take_the_other_ones_factors_for_orphans(pair, tmp_path):
     pair.ticks(pair.daemon(tmp_path, "ctl"))
     for host, orphans in (("ctl2", False), ("login", True)):
+        pair.asked = 0
         found = examine(pair.reader(), config(tmp_path / host), pair.slurm.clock, frozenset({host}))
+        assert pair.asked == (host == "ctl2"), "asked once, and only where the answer counts"
         subjects = {finding.subject for finding in found}
         assert "controllers" in subjects
         assert ("orphans" in subjects) is orphans

@@ -29,6 +29,7 @@ from rltuned.daemon.loop import CycleOutcome, Daemon
 from rltuned.daemon.metrics import Metrics, SearchOutcome
 from rltuned.daemon.planning import Planning
 from rltuned.daemon.rollout import CACHE, READY, InProcessSearch, SearchTask, WorkerSearch, check, needed, wanted, work
+from rltuned.decide.decision import RolloutRecord
 from rltuned.decide.rollout import MoveTo, RolloutRequest, RolloutResult, recent_jobs
 from rltuned.errors import ConfigError
 from rltuned.policy import by_name, files
@@ -512,7 +513,7 @@ def test_a_cycle_without_an_answer_is_a_good_cycle_and_doctor_says_what_is_missi
     assert "rltuned-rollout.conf" in finding.remedy
     assert rollout(config, clock.time() + 3600.0) == [], "that was long ago"
     made = record.load(config.state.directory)
-    record.save(config.state.directory, made | {"rollout_trouble": "", "rollout": {"rollouts": 16}})
+    record.save(config.state.directory, replace(made, rollout_trouble="", rollout=RolloutRecord(16, None, None, 0.0)))
     [finding] = rollout(config, clock.time())
     assert (finding.severity, finding.cause) == (Severity.OK, "the last cycle made 16 rollouts")
 

@@ -228,7 +228,7 @@ def test_the_record_says_which_policy_and_why_and_explain_repeats_it(tmp_path):
     reload(run)
     run.tick()
     record = load(tmp_path / "state")
-    assert (record["policy"], record["policy_why"]) == ("sjf", "It waits least.")
+    assert (record.policy, record.policy_why) == ("sjf", "It waits least.")
     policy = run.daemon.policy
     assert isinstance(policy, Auto)
     told = explain(record, 3, policy.named("sjf"))

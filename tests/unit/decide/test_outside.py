@@ -279,7 +279,7 @@ def test_no_outside_job_is_passed_by_one_class_job_more_on_any_set_of_nodes_at_a
     snapshot, sums = case
     with bounded(*few):
         result = plan(snapshot, by_name(rule), config)
-        assert len(set(map(frozenset, map(np.flatnonzero, result.outside.pools.nodes)))) <= few[1] + 1
+        assert len(set(map(frozenset, map(np.flatnonzero, result.managed.outside.pools.nodes)))) <= few[1] + 1
     theirs = {
         int(job): int(factor)
         for job, factor, known in zip(
@@ -291,7 +291,7 @@ def test_no_outside_job_is_passed_by_one_class_job_more_on_any_set_of_nodes_at_a
     assert inflated(jobs, now) == []
     jobs = snapshot.jobs
     ties = jobs.submit_time[result.rows] * 1000 + jobs.job_id[result.rows]
-    for members in result.classes.members() if len(result.rows) else []:
+    for members in result.classes.members:
         alone = np.lexsort((ties[members], -result.base[members])).tolist()
         now = np.lexsort((ties[members], -result.target[members])).tolist()
         for at, member in enumerate(members):

@@ -54,7 +54,7 @@ def remembered(snapshot, row=0, **values):
 @pytest.mark.parametrize("partition", ["gpu", "share", "gpu,share"])
 def test_a_job_that_spreads_now_is_isolated(partition):
     result = decided(clustered(hungry(partition=[partition])))
-    assert record(result)["placement"]["ways"]["1"]["kind"] == "spread"
+    assert record(result).placement.ways[1].kind == "spread"
     assert changes_of(result, Field.OVERSUBSCRIBE) == [(1, "OK", "NO")]
 
 
@@ -80,7 +80,7 @@ def test_nothing_is_written_where_the_partition_gives_it_no_effect(partition):
 )
 def test_only_a_job_that_waits_for_nothing_but_room_is_placed(reason, isolated):
     result = decided(clustered(hungry(reason=[reason])))
-    assert len(result.placed_rows) == isolated
+    assert len(result.front.rows) == isolated
     assert len(changes_of(result, Field.OVERSUBSCRIBE)) == isolated
     assert (
         len(changes_of(decided(clustered(hungry(reason=[reason])), PlacementApply.EXCLUDE_NODES), Field.EXC_NODES))
@@ -124,11 +124,11 @@ def test_nodes_of_a_job_that_we_isolated_are_closed_even_where_slurm_does_not_sh
     )
     snapshot = clustered(jobs, release=(26, 5), gpus_alloc=[[1, 0, 0]] + [[0, 0, 0]] * 4, cpus_alloc=[1, 0, 0, 0, 0])
     smaller = replace(snapshot, jobs=replace(jobs, gpus=np.array([3, 1], dtype=np.int32)))
-    packed = record(decided(smaller))["placement"]["ways"]["1"]
-    assert packed["nodes"] == ["p100-1"], "beside a default job there is room"
+    packed = record(decided(smaller)).placement.ways[1]
+    assert packed.nodes == ("p100-1",), "beside a default job there is room"
     history = remembered(smaller, 1, oversubscribe=OverSubscribe.NO, oversubscribe_before=OverSubscribe.UNKNOWN)
-    apart = record(decided(smaller, history=history))["placement"]["ways"]["1"]
-    assert apart["nodes"] == ["p100-2"]
+    apart = record(decided(smaller, history=history)).placement.ways[1]
+    assert apart.nodes == ("p100-2",)
 
 
 def test_a_node_list_of_ours_is_cleared_when_the_plan_does_not_want_it_any_more():
@@ -180,14 +180,14 @@ def test_no_plan_ever_excludes_every_capable_node_or_a_planned_one(seed, n, mode
     snapshot = clustered(jobs, gpus_alloc=alloc, cpus_alloc=rng.integers(0, 29, 5))
     result = decided(snapshot, PlacementApply.EXCLUDE_NODES, decide=DecideSection(mode=mode))
     pools = job_pools(snapshot, jobs.pending)
-    ways = record(result)["placement"]["ways"]
+    ways = record(result).placement.ways
     for change in result.changes:
         if change.field is not Field.EXC_NODES:
             continue
         row = jobs.row_of[change.job_id]
         excluded = set(expand(str(change.after)))
         capable = {NODES[node] for node in np.flatnonzero(pools.nodes[pools.pool_of[row]])}
-        planned = set(ways[str(change.job_id)]["nodes"])
+        planned = set(ways[change.job_id].nodes)
         assert len(capable - excluded) >= max(int(jobs.nodes[row]), 1)
         assert planned <= capable - excluded
         assert set(expand(jobs.exc_nodes.value(row))) <= excluded

@@ -226,12 +226,12 @@ def test_a_job_that_left_the_scope_gets_its_value_taken_back():
     assert set(plan(after, by_name("sjf"), other_mode, history).withdraw) == set(history.applied)
 
 
-def test_priority_mode_writes_explicit_priorities_and_remembers_nice_and_base():
+def test_priority_mode_writes_explicit_priorities_and_remembers_the_base():
     snap = make_snapshot(pending(3, time_limit=[3000.0, 2000.0, 1000.0], nice=[0, 50, 0]))
     result = plan(snap, by_name("sjf"), configured(decide=DecideSection(mode=ApplyMode.PRIORITY)))
-    assert [(c.field, c.job_id, c.after, c.nice) for c in result.changes] == [
-        (Field.PRIORITY, 3, 10_000, 0),
-        (Field.PRIORITY, 1, 9_986, 0),
+    assert [(c.field, c.job_id, c.after) for c in result.changes] == [
+        (Field.PRIORITY, 3, 10_000),
+        (Field.PRIORITY, 1, 9_986),
     ]
     values = [9_986, 9_993, 10_000]
     explicit = replace(snap.jobs, priority=np.array(values), site_known=np.array([False, True, False]))

@@ -8,7 +8,7 @@ import pytest
 from unit.learn.windows import busy_jobs, case_of, jobs_of, waiting_at_once
 
 from rltuned.errors import ConfigError
-from rltuned.learn import advantages, plackett_luce, sampling
+from rltuned.learn import advantages, sampling
 from rltuned.learn.advantages import critic_values, critic_weights, gae, leave_one_out
 from rltuned.learn.cost import FinishedJobs, Objective, cost
 from rltuned.learn.sampling import SamplingTask, Steps, by_rule, episode, finished_jobs, sample_trajectories
@@ -40,41 +40,45 @@ def rolled(case, **values):
     return sample_trajectories(SamplingTask(**{**usual, **values}))
 
 
-def test_tensorflow_and_numpy_give_the_same_log_probability_of_the_same_picks():
+def log_probabilities(values, orders):
+    """Of drawing the first places of queues, one value for each job and one order for each queue; and entropies."""
     tf = pytest.importorskip("tensorflow")
     from rltuned.learn.plackett_luce import batch_log_probability
 
+    first = np.cumsum([0, *map(len, values)])
+    picks = np.full((len(orders), max(map(len, orders))), -1, dtype=np.int32)
+    for at, order in enumerate(orders):
+        picks[at, : len(order)] = order + first[at]
+    segment = np.repeat(np.arange(len(values)), [len(value) for value in values]).astype(np.int32)
+    flat = np.concatenate(values).astype(np.float32)
+    return batch_log_probability(*map(tf.constant, (flat, segment, picks, len(values))))
+
+
+def test_the_log_probability_and_the_entropy_are_those_of_drawing_place_by_place():
     rng = np.random.default_rng(0)
-    sizes, heads = [2, 5, 40, 8, 3], 8
-    value = (rng.normal(size=sum(sizes)) * 5).astype(np.float32)
-    first = np.concatenate(([0], np.cumsum(sizes)[:-1]))
-    picks = np.full((len(sizes), heads), -1, dtype=np.int32)
+    values = [rng.normal(size=size) * 5 for size in (2, 5, 40, 8, 3)]
+    orders = [rng.permutation(len(value))[:8] for value in values]
     expected, entropy = [], []
-    for at, (start, size) in enumerate(zip(first, sizes, strict=True)):
-        own = value[start : start + size].astype(np.float64)
-        _, drawn, logp = plackett_luce.sample(own, np.arange(size), 1.0, heads, rng)
-        picks[at] = np.where(drawn >= 0, drawn + start, -1)
-        share = np.exp(own - own.max()) / np.exp(own - own.max()).sum()
+    for value, order in zip(values, orders, strict=True):
+        left, logp = value.copy(), 0.0
+        for pick in order:
+            logp += value[pick] - np.logaddexp.reduce(left)
+            left[pick] = -np.inf
         expected.append(logp)
+        share = np.exp(value - np.logaddexp.reduce(value))
         entropy.append(-(share * np.log(share)).sum())
-    got, spread = batch_log_probability(
-        tf.constant(value),
-        tf.constant(np.repeat(np.arange(5), sizes).astype(np.int32)),
-        tf.constant(picks),
-        tf.constant(5),
-    )
+    got, spread = log_probabilities(values, orders)
     assert np.allclose(got, expected, atol=1e-5)
     assert np.allclose(spread, entropy, atol=1e-5)
 
 
-def test_log_probabilities_of_all_orders_add_up_to_one():
-    value = np.array([0.3, -1.0, 2.0, 0.0])
-    assert sum(
-        np.exp(plackett_luce.log_probability(value, np.array(order))) for order in permutations(range(4))
-    ) == pytest.approx(1)
+def test_probabilities_of_all_orders_add_up_to_one():
+    orders = [np.array(order) for order in permutations(range(4))]
+    got, _ = log_probabilities([np.array([0.3, -1.0, 2.0, 0.0])] * len(orders), orders)
+    assert np.exp(got).sum() == pytest.approx(1, abs=1e-5)
 
 
-def test_ppo_gives_the_picks_the_probability_that_the_rollouts_drew_them_with():
+def test_ppo_gives_the_picks_the_probability_that_the_compiled_episode_drew_them_with():
     pytest.importorskip("tensorflow")
     from rltuned.learn.ppo import PPO
 
@@ -83,7 +87,9 @@ def test_ppo_gives_the_picks_the_probability_that_the_rollouts_drew_them_with():
         played = episode(case_of(busy_jobs(), estimates="noisy:1")).run(
             Network.from_actor(actor), temperature=0.05, heads=4, seed=1, record=True
         )
-        steps = sampling._some(played, np.zeros(len(played)), np.zeros(len(played)), 10_000, np.random.default_rng(0))
+        steps = sampling._kept_steps(
+            played, np.zeros(len(played)), np.zeros(len(played)), 10_000, np.random.default_rng(0)
+        )
         ppo = PPO(PPOSettings(temperature=0.05, heads=4), actor, critic_weights(np.random.default_rng(0)))
         ptr = np.concatenate(([0], np.cumsum(steps.count)))
         context = (np.add.reduceat(steps.state, ptr[:-1], axis=0) / steps.count[:, None]).astype(np.float32)

@@ -17,7 +17,7 @@ from rltuned.daemon.metrics import Metrics
 from rltuned.decide.plan import Plan, plan
 from rltuned.decide.scope import Veto
 from rltuned.placement import SolveOutcome
-from rltuned.simulate.people import Rates, habits
+from rltuned.simulate.people import Rates, draw_interventions
 from rltuned.simulate.slurm import Profile, SimulatedSlurm
 from rltuned.simulate.values import Estimates
 from rltuned.workload.jobs import Source, Workload, workload
@@ -53,7 +53,7 @@ def busy_slurm(n: int = 150, seed: int = 1, rates: Rates = RATES, profile: Profi
         parse_shape("3x8:a100:64c:512g,4x4:v100:32c:256g"),
         jobs,
         Estimates(jobs.time_limit, jobs.time_limit),
-        deeds=habits(jobs, seed, rates),
+        interventions=draw_interventions(jobs, seed, rates),
         profile=profile,
         **values,  # type: ignore[arg-type]
     )

@@ -30,10 +30,10 @@ CYCLES = int(os.environ.get("RLTUNED_TEST_SIMULATED_CYCLES", "60"))
 
 def untouchable(slurm):
     """Jobs that people hold, or have given a priority or (as far as sprio shows it) a site factor of their own."""
-    books, rows = slurm._theirs, slurm._waiting()
-    held = slurm._now.hold[rows] > 0
-    theirs = held | (books.explicit[rows] >= 0) | ((books.site[rows] != 0) & slurm._sprio(rows))
-    return {int(row) + 1 for row in rows[theirs]}
+    theirs, rows = slurm._theirs, slurm._waiting()
+    held = slurm._overrides.hold[rows] > 0
+    changed = held | (theirs.explicit[rows] >= 0) | ((theirs.site[rows] != 0) & slurm._sprio(rows))
+    return {int(row) + 1 for row in rows[changed]}
 
 
 def restored(house):
@@ -61,9 +61,9 @@ def test_for_hours_it_permutes_and_touches_nothing_of_others_and_restore_leaves_
         report = house.cycle()
         assert report.outcome is CycleOutcome.DONE, report.sentence
         # Who decides in the very moment of a write cannot be told from who did not: Slurm has no compare-and-set.
-        raced |= {deed.row + 1 for deed in slurm._deeds if began <= deed.time <= slurm.simulation.now}
+        raced |= {one.row + 1 for one in slurm._interventions if began <= one.time <= slurm.simulation.now}
         plan = house.plans[-1]
-        moved += plan.ranks_changed
+        moved += int((plan.rank != plan.base_rank).sum())
         vetoes |= set(plan.scope.vetoed())
         # The same priorities in another order: no place of the sorted list is raised, and equal ones are spaced by one.
         base, target = np.sort(plan.base)[::-1], np.sort(plan.target)[::-1]

@@ -9,7 +9,7 @@ from unit.simulate.house import busy_jobs
 from rltuned.cluster.changes import Change, Field, Outcome, OverSubscribe
 from rltuned.cluster.shape import parse_shape
 from rltuned.errors import SlurmDeniedError
-from rltuned.simulate.people import NO_ONE, Act, Deed, Rates, habits
+from rltuned.simulate.people import NO_ONE, Act, Intervention, Rates, draw_interventions
 from rltuned.simulate.slurm import NO_LATENCY, Limiter, Profile, SimulatedSlurm
 from rltuned.simulate.values import Estimates
 from rltuned.slurm.port import Privilege
@@ -17,7 +17,7 @@ from rltuned.workload.jobs import Source, workload
 
 
 def cluster(
-    *deeds, text="1x4:a100:64c", submit=(0, 10, 20, 30), run=(7200, 600, 600, 600), gpus=(4, 4, 4, 4), **profile
+    *interventions, text="1x4:a100:64c", submit=(0, 10, 20, 30), run=(7200, 600, 600, 600), gpus=(4, 4, 4, 4), **profile
 ):
     """Job 1 runs and fills the node; jobs 2, 3, 4 wait. Nothing takes time unless it is said."""
     jobs = workload(Source("test"), submit, run, gpus, user=["ann", "bob", "ann", "bob"][: len(submit)], cpus=4)
@@ -26,7 +26,7 @@ def cluster(
         parse_shape(text),
         jobs,
         Estimates(limits, limits),
-        deeds=deeds,
+        interventions=interventions,
         profile=Profile(**{"latency": NO_LATENCY} | profile),
     )
     slurm.advance(120.0)
@@ -61,7 +61,7 @@ def test_the_priority_never_falls_below_one():
 
 
 def test_the_terms_that_sprio_adds_up_are_told_below_the_floor_too():
-    slurm = cluster(Deed(60.0, Act.NICE, 2, 300))
+    slurm = cluster(Intervention(60.0, Act.NICE, 2, 300))
     alone = look(slurm, 3).priority
     write(slurm, 3, Field.SITE_FACTOR, -2_000_000)
     jobs = slurm.reader().snapshot(0.0).jobs
@@ -79,7 +79,7 @@ def test_who_has_the_highest_priority_starts_first():
 
 
 def test_an_explicit_priority_is_frozen_takes_the_nice_and_hides_the_job_from_sprio():
-    slurm = cluster(Deed(60.0, Act.NICE, 2, 300))
+    slurm = cluster(Intervention(60.0, Act.NICE, 2, 300))
     alone = look(slurm, 3).priority
     assert look(slurm, 3).nice == 300
     write(slurm, 3, Field.PRIORITY, 77)
@@ -102,7 +102,7 @@ def test_nice_is_ignored_on_an_explicit_priority():
 
 
 def test_a_held_job_has_priority_zero_is_not_listed_and_refuses_a_priority():
-    slurm = cluster(Deed(60.0, Act.HOLD, 2))
+    slurm = cluster(Intervention(60.0, Act.HOLD, 2))
     status = look(slurm, 3)
     assert (status.held, status.priority, status.site_factor, status.reason) == (True, 0, None, "JobHeldUser")
     assert write(slurm, 3, Field.PRIORITY, 9).outcome is Outcome.HELD
@@ -115,12 +115,12 @@ def test_a_held_job_has_priority_zero_is_not_listed_and_refuses_a_priority():
 
 def test_hold_and_release_by_the_owner_undo_an_explicit_priority_but_not_what_an_admin_holds():
     slurm = cluster(
-        Deed(200.0, Act.HOLD, 1),
-        Deed(260.0, Act.RELEASE, 1),
-        Deed(200.0, Act.ADMIN_HOLD, 2),
-        Deed(220.0, Act.HOLD, 2),  # does not make it theirs
-        Deed(260.0, Act.RELEASE, 2),
-        Deed(400.0, Act.ADMIN_RELEASE, 2),
+        Intervention(200.0, Act.HOLD, 1),
+        Intervention(260.0, Act.RELEASE, 1),
+        Intervention(200.0, Act.ADMIN_HOLD, 2),
+        Intervention(220.0, Act.HOLD, 2),  # does not make it theirs
+        Intervention(260.0, Act.RELEASE, 2),
+        Intervention(400.0, Act.ADMIN_RELEASE, 2),
     )
     write(slurm, 2, Field.PRIORITY, 77)
     slurm.advance(300.0)
@@ -141,7 +141,7 @@ def test_sprio_lists_a_job_only_after_the_next_calculation():
 
 
 def test_what_an_admin_sets_is_theirs_not_a_leftover():
-    slurm = cluster(Deed(60.0, Act.ADMIN_PRIORITY, 2, 500), Deed(60.0, Act.ADMIN_SITE_FACTOR, 3, -40))
+    slurm = cluster(Intervention(60.0, Act.ADMIN_PRIORITY, 2, 500), Intervention(60.0, Act.ADMIN_SITE_FACTOR, 3, -40))
     assert look(slurm, 3).priority == 500
     assert look(slurm, 4).site_factor == -40
     assert slurm.leftovers() == []
@@ -216,7 +216,7 @@ def test_unknown_nodes_are_refused():
 
 def test_a_drained_node_takes_no_job_and_is_shown_unusable():
     name = parse_shape("1x4:a100:64c").nodes.names[0]
-    slurm = cluster(Deed(60.0, Act.DRAIN, value=name), Deed(20_000.0, Act.RESUME, value=name))
+    slurm = cluster(Intervention(60.0, Act.DRAIN, value=name), Intervention(20_000.0, Act.RESUME, value=name))
     assert not slurm.reader().snapshot(0.0).nodes.usable.any()
     slurm.advance(19_000.0)
     assert look(slurm, 2).pending
@@ -244,8 +244,8 @@ def test_answers_take_time_and_the_cluster_goes_on_meanwhile():
     assert slurm.time == pytest.approx(before + 2 * slurm.profile.latency.reading)
 
 
-def test_the_snapshot_shows_the_books_and_whole_seconds():
-    slurm = cluster(Deed(60.0, Act.HOLD, 1))
+def test_the_snapshot_shows_what_is_set_and_whole_seconds():
+    slurm = cluster(Intervention(60.0, Act.HOLD, 1))
     snapshot = slurm.reader().snapshot(0.0)
     jobs = snapshot.jobs
     assert jobs.job_id.tolist() == [1, 2, 3, 4]
@@ -272,16 +272,16 @@ def test_the_snapshot_shows_the_books_and_whole_seconds():
 
 def test_people_do_what_they_do_at_their_times_and_the_same_for_a_seed():
     jobs = busy_jobs(300, 5)
-    assert habits(jobs, 5) == habits(jobs, 5) != habits(jobs, 6)
-    assert habits(jobs, 5, NO_ONE) == []
-    many = habits(jobs, 5, Rates(0.5, 0.5, 0.5, 0.5, 0.5, 0.5))
-    assert {deed.act for deed in many} == {
+    assert draw_interventions(jobs, 5) == draw_interventions(jobs, 5) != draw_interventions(jobs, 6)
+    assert draw_interventions(jobs, 5, NO_ONE) == []
+    many = draw_interventions(jobs, 5, Rates(0.5, 0.5, 0.5, 0.5, 0.5, 0.5))
+    assert {one.act for one in many} == {
         Act.HOLD, Act.RELEASE, Act.CANCEL, Act.NICE, Act.ADMIN_PRIORITY, Act.ADMIN_SITE_FACTOR, Act.ADMIN_HOLD, Act.ADMIN_RELEASE,
     }  # fmt: skip
     assert all(a.time <= b.time for a, b in itertools.pairwise(many))
-    slurm = cluster(Deed(60.0, Act.CANCEL, 2), Deed(60.0, Act.CANCEL, 0))
+    slurm = cluster(Intervention(60.0, Act.CANCEL, 2), Intervention(60.0, Act.CANCEL, 0))
     assert sorted(slurm.reader().status(None)) == [2, 4]
-    assert 1 in slurm.reader().status([1])  # it ran: a deed on a pending job comes too late
+    assert 1 in slurm.reader().status([1])  # it ran: an intervention on a pending job is too late
 
 
 def test_the_same_seed_gives_the_same_cluster():
@@ -289,7 +289,10 @@ def test_the_same_seed_gives_the_same_cluster():
     for _ in range(2):
         jobs = busy_jobs(60, 9)
         slurm = SimulatedSlurm(
-            parse_shape("1x8:a100:64c:512g"), jobs, Estimates(jobs.time_limit, jobs.time_limit), deeds=habits(jobs, 9)
+            parse_shape("1x8:a100:64c:512g"),
+            jobs,
+            Estimates(jobs.time_limit, jobs.time_limit),
+            interventions=draw_interventions(jobs, 9),
         )
         slurm.finish()
         starts.append(slurm.simulation.result().start)

@@ -1,0 +1,206 @@
+"""What a living daemon gives back: jobs that leave the plan, and everything where no plan can be carried out.
+
+`restore` undoes a set of jobs and proves it. This decides which jobs go back in this cycle and in which order, within
+the write budget. What could not be given back is tried again (`returns`), for ever.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from rltuned.cluster.changes import Applied
+from rltuned.cluster.tables import Snapshot
+from rltuned.daemon.budget import STATUS_RPCS, Budget
+from rltuned.daemon.clock import Clock
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.logs import Log
+from rltuned.daemon.metrics import Metrics
+from rltuned.daemon.primacy import Primacy
+from rltuned.daemon.restore import Leftover, raised_first, restore
+from rltuned.daemon.returns import Returns
+from rltuned.errors import JournalError
+from rltuned.slurm.port import SlurmReader, SlurmWriter
+
+MOST_NAMED: Final = 20
+"""Most jobs that one message names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """Jobs that leave the plan, by when they are given back.
+
+    At no moment may more jobs stand ahead of one of others than without us. So first those go back that we had raised,
+    and those whose place does not change. Then the plan lowers. Then those go back that we had lowered. Then it raises.
+    """
+
+    first: tuple[int, ...]
+    raised: tuple[int, ...]
+    """Those of `first` that we had raised."""
+    last: tuple[int, ...]
+
+    @property
+    def jobs(self) -> set[int]:
+        """All of them: nothing else is written to these in this cycle."""
+        return {*self.first, *self.last}
+
+
+@dataclass(slots=True)
+class GivingBack:
+    """Gives jobs back to Slurm. Times are monotonic seconds."""
+
+    journal: Journal
+    reader: SlurmReader
+    writer: Callable[[], SlurmWriter] | None
+    """None in a dry run: nothing is given back."""
+    clock: Clock
+    budget: Callable[[], Budget]
+    log: Callable[[], Log]
+    metrics: Metrics
+    primacy: Primacy
+    progress: Callable[[], None]
+    """Called after each batch."""
+    returns: Returns
+    calculated: bool = False
+    """sprio listed a job in the last snapshot."""
+    _kept_since: float = math.inf
+    """Since when jobs that are to be given back wait for others to be lowered."""
+
+    def out(self, snapshot: Snapshot) -> list[int]:
+        """Jobs that wait, or of which the snapshot does not tell whether they do, and carry a value of ours, or may."""
+        waiting = set(snapshot.jobs.job_id[snapshot.jobs.pending].tolist())
+        return [
+            job
+            for job, entry in self.journal.entries.items()
+            if (job in waiting or unread(snapshot, job))
+            and (entry.carries or (entry.applied.oversubscribe is not None and job not in self.returns.final))
+        ]
+
+    def leaving(self, snapshot: Snapshot, owing: Iterable[int], withdraw: Iterable[int]) -> Leaving:
+        """Jobs that carry a value of ours which the plan does not want.
+
+        Args:
+            snapshot: the queue.
+            owing: jobs that an interrupted restore left half done (`Reconciled.owing`).
+            withdraw: jobs that the plan lets go (`Plan.withdraw`).
+        """
+        entries = self.journal.entries
+        # A value of ours under somebody's explicit priority would come into force with their release. And what no plan
+        # can see, none wants.
+        unplanned = (job for job in self.out(snapshot) if entries[job].applied.foreign or unread(snapshot, job))
+        shift = {job: _shift(entries[job].applied) for job in dict.fromkeys((*owing, *unplanned, *withdraw))}
+        return Leaving(
+            first=tuple(job for job, by in shift.items() if by >= 0),
+            raised=tuple(job for job, by in shift.items() if by > 0),
+            last=tuple(job for job, by in shift.items() if by < 0),
+        )
+
+    def give_back(self, jobs: Collection[int]) -> tuple[int, bool]:
+        """Give back those of the jobs that are due and fit into the budget. How many were, and whether these are all.
+
+        Raises:
+            SlurmError: the queue could not be read.
+        """
+        if self.writer is None or not jobs:
+            return 0, not jobs
+        due = self.returns.due(jobs, self.clock.monotonic())
+        if not due:
+            return 0, False
+        tried = self._as_many_as_fit(raised_first(due, self.journal.entries))
+        report = restore(
+            self.journal,
+            self.reader,
+            self.writer(),
+            self.budget(),
+            self.clock,
+            job_ids=tried,
+            calculated=self.calculated,
+            progress=lambda _done, _total: self.progress(),
+        )
+        if self.primacy.stands_by:
+            # The same value on these jobs is the other host's from now on: two daemons that think alike write alike.
+            with suppress(JournalError):
+                self.journal.update((), report.restored)
+        stuck = {item.job_id for item in report.left if not item.final}
+        self._say_left(self.returns.note(tried, report.left, self.clock.monotonic()))
+        self.metrics.restored.inc(len(report.restored))
+        return len(report.restored), len(tried) == len(jobs) and not stuck
+
+    def give_back_lowered(self, jobs: Sequence[int], *, at_once: bool, patience: float) -> tuple[int, list[int]]:
+        """Give back jobs that we had lowered, once the plan has lowered others in their place.
+
+        Args:
+            jobs: to be given back.
+            at_once: the plan has lowered all that it lowers.
+            patience: seconds after which they wait no longer for that.
+
+        Returns:
+            How many were given back, and those that are still `unreturned`.
+
+        Raises:
+            SlurmError: the queue could not be read.
+        """
+        now, restored = self.clock.monotonic(), 0
+        if jobs:
+            self._kept_since = min(self._kept_since, now)
+        if at_once or now - self._kept_since >= patience:
+            restored, _ = self.give_back(jobs)
+        left = self.unreturned(jobs)
+        if not left:
+            self._kept_since = math.inf
+        return restored, left
+
+    def give_all_back(self) -> int:
+        """Give back all jobs that wait, as their status says: no nodes, no model, no plan. How many were.
+
+        Raises:
+            SlurmError: the queue could not be read.
+        """
+        ours = [job for job, entry in self.journal.entries.items() if entry.carries]
+        if not ours:
+            return 0
+        seen = self.reader.status(None)
+        self.budget().spend(STATUS_RPCS, self.clock.monotonic())
+        restored, _ = self.give_back([job for job in ours if job in seen])
+        return restored
+
+    def unreturned(self, jobs: Iterable[int]) -> list[int]:
+        """Those of the jobs that still carry something of ours, without those with which Slurm has made trouble."""
+        known = self.journal.entries
+        return self.returns.due([job for job in jobs if job in known and known[job].claims], self.clock.monotonic())
+
+    def _as_many_as_fit(self, jobs: Sequence[int]) -> Sequence[int]:
+        """Giving back takes up to two writes a job; what does not fit into the budget waits for the next cycle."""
+        return jobs[: self.budget().allowance(2 * len(jobs), self.clock.monotonic()) // 2 or 1]
+
+    def _say_left(self, left: Sequence[Leftover]) -> None:
+        """Names what could not be given back, once; grouped, because a lost privilege concerns thousands of jobs."""
+        for final, ending in ((False, "They are tried again."), (True, "Slurm has no way to take it back.")):
+            same = [item for item in left if item.final is final]
+            if same:
+                first = same[0]
+                self.log().warning(
+                    "jobs.not_returned",
+                    sentence=f"{len(same)} jobs could not be given back to Slurm. {ending}",
+                    jobs=[item.job_id for item in same[:MOST_NAMED]],
+                    field=first.field,
+                    reason=first.reason,
+                    remedy=first.remedy,
+                )
+
+
+def unread(snapshot: Snapshot, job: int) -> bool:
+    """Whether Slurm's answers do not tell how the job is."""
+    return bool(snapshot.unread.about(job, queued=job in snapshot.jobs.row_of))
+
+
+def _shift(applied: Applied) -> int:
+    """Above 0 where we had raised the job, below where it may move to the front when it is given back; else 0.
+
+    What a job carries under somebody's explicit priority moves it nowhere. `restore.raised_first` asks another
+    question: what may be on the job, values in doubt included. Here only what was last seen on it counts.
+    """
+    if applied.foreign:
+        return 0
+    return applied.site_factor if applied.priority is None else (applied.priority - applied.base or -1)

@@ -1,0 +1,60 @@
+"""The placement of the front of the planned queue, and what Slurm can be told of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from rltuned.cluster.pools import Pools
+from rltuned.config import PlacementApply, PlacementSection
+from rltuned.decide.managed import ManagedJobs
+from rltuned.decide.outside import Rows
+from rltuned.placement.base import Placement
+from rltuned.placement.problem import build
+from rltuned.placement.run import place
+from rltuned.placement.steer import steer
+
+
+@dataclass(frozen=True)
+class Front:
+    """The K jobs that the placement is about. Jobs and nodes are rows of the snapshot's tables."""
+
+    rows: Rows
+    """(K,) in the planned order."""
+    placement: Placement | None
+    """Its jobs are positions in `rows`; None: none was asked for."""
+    isolate: frozenset[int]
+    """Jobs that the placement spreads onto idle nodes now."""
+    exclude: Mapping[int, tuple[int, ...]]
+    """Nodes to keep a job away from, for jobs that are planned to start now."""
+
+
+_NOTHING: Final = Front(np.zeros(0, dtype=np.intp), None, frozenset(), MappingProxyType({}))
+
+
+def place_front(managed: ManagedJobs, queue: Rows, window: Rows, settings: PlacementSection) -> Front:
+    """Place the front of the planned queue, as far as the policy saw it.
+
+    Args:
+        managed: n managed jobs.
+        queue: (n,) their positions in the planned order.
+        window: (w,) positions of those that the policy saw.
+        settings: of the placement.
+    """
+    if settings.apply is PlacementApply.OFF or not len(queue):
+        return _NOTHING
+    visible = np.zeros(len(queue), dtype=np.bool_)
+    visible[window] = True
+    head = queue[visible[queue]][: settings.top_k]
+    rows, pools = managed.rows[head], managed.pools
+    problem = build(managed.snapshot, rows, settings, Pools(pools.pool_of[head], pools.nodes, pools.gpu_type))
+    placement = place(problem, settings)
+    wanted = steer(placement, problem, managed.snapshot.nodes.asleep)
+    return Front(
+        rows,
+        placement,
+        isolate=frozenset(int(rows[k]) for k in wanted.isolate),
+        exclude={int(rows[k]): nodes for k, nodes in wanted.exclude.items()},
+    )

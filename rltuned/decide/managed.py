@@ -1,0 +1,138 @@
+"""The managed jobs of one reading: where Slurm alone has them, where they stand, and with whom they exchange places."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from operator import itemgetter
+
+import numpy as np
+
+from rltuned.cluster.changes import Applied, History, OverSubscribe
+from rltuned.cluster.pools import Pools, bounded_pools
+from rltuned.cluster.tables import Category, Ints, JobTable, Snapshot
+from rltuned.config import Config
+from rltuned.decide.classes import Classes, classify
+from rltuned.decide.outside import Outside, Rows
+from rltuned.decide.scope import Scope, examine
+
+
+@dataclass(frozen=True)
+class ManagedJobs:
+    """The n jobs that a plan may move. Every step of the plan after the scope reads this."""
+
+    snapshot: Snapshot
+    """As read, with what the users themselves have asked for in place of what earlier cycles set."""
+    history: History
+    """What earlier cycles left on the jobs of the snapshot."""
+    scope: Scope
+    at: Rows
+    """(n,) positions among the pending jobs (`JobTable.pending`)."""
+    rows: Rows
+    """(n,) rows of the job table."""
+    base: Ints
+    """(n,) priority that Slurm alone gives."""
+    current: Ints
+    """(n,) priority that the job has now; of several partitions, the highest."""
+    tier: Ints
+    """(n,) priority tier."""
+    classes: Classes
+    pools: Pools
+    """The nodes that each can run on."""
+    outside: Outside
+    """What the classes may not pass."""
+
+    def positions(self, rows: Rows) -> Rows:
+        """Positions of those of the jobs that have these rows."""
+        position = np.zeros(len(self.snapshot.jobs), dtype=np.intp)
+        position[self.rows] = np.arange(len(self.rows))
+        return position[rows]
+
+    def queue(self, priority: Ints) -> Rows:
+        """Positions of the jobs in the order of the whole queue with these priorities: tier, then priority."""
+        return np.lexsort((self.outside.tie[self.at], -priority, -self.tier))
+
+
+def managed_jobs(snapshot: Snapshot, config: Config, history: History) -> ManagedJobs:
+    """Who is managed, and all that the reading says of them."""
+    history = _of_these_jobs(history, snapshot.jobs)
+    snapshot = _as_users_asked(snapshot, history)
+    pools = bounded_pools(snapshot, snapshot.jobs.pending)
+    scope = examine(snapshot, pools, config, history)
+    at = scope.managed
+    rows, tier = scope.rows[at], scope.tier[at]
+    return ManagedJobs(
+        snapshot=snapshot,
+        history=history,
+        scope=scope,
+        at=at,
+        rows=rows,
+        base=scope.base[at],
+        current=_current(snapshot.jobs, rows),
+        tier=tier,
+        classes=classify(snapshot.jobs, rows, tier, config.decide),
+        pools=Pools(pools.pool_of[at], pools.nodes, pools.gpu_type),
+        outside=Outside(snapshot, pools, scope),
+    )
+
+
+def _of_these_jobs(history: History, jobs: JobTable) -> History:
+    """Without records of other jobs of the same id: ids start over when slurmctld loses its state."""
+    submit = jobs.submit_time.tolist() if history.applied else []
+    return History(
+        {
+            job: record
+            for job, record in history.applied.items()
+            if (row := jobs.row_of.get(job)) is not None and int(submit[row]) == record.submit_time
+        },
+        history.now,
+    )
+
+
+def _as_users_asked(snapshot: Snapshot, history: History) -> Snapshot:
+    """The snapshot with the users' own node lists, and with our isolation where Slurm does not show it.
+
+    Our steering must not look like a request. And since 26.05 a job that we isolated looks like a default one: the
+    nodes that it runs on would seem open to others.
+    """
+    jobs = snapshot.jobs
+    lists: dict[int, str] = {}
+    isolated: dict[int, str] = {}
+    for job, record in history.applied.items():
+        row = jobs.row_of[job]
+        if record.exc_nodes is not None:
+            lists[row] = record.exc_nodes_before
+        if record.oversubscribe is OverSubscribe.NO and jobs.oversubscribe.value(row) == OverSubscribe.UNKNOWN:
+            isolated[row] = OverSubscribe.NO.value
+    if lists:
+        jobs = replace(jobs, exc_nodes=_overlaid(jobs.exc_nodes, lists))
+    if isolated:
+        jobs = replace(jobs, oversubscribe=_overlaid(jobs.oversubscribe, isolated))
+    return snapshot if jobs is snapshot.jobs else replace(snapshot, jobs=jobs)
+
+
+def _overlaid(column: Category, values: Mapping[int, str]) -> Category:
+    return Category.of([values.get(row, column.value(row)) for row in range(len(column.codes))])
+
+
+def _current(jobs: JobTable, rows: Rows) -> Ints:
+    """(n,) priority that these jobs have now. Of sprio where it lists them: of one moment with the base."""
+    own = np.maximum(jobs.base[rows] + jobs.site_factor[rows], 1)
+    return np.where(jobs.site_known[rows], own, jobs.priority[rows])
+
+
+def records(history: History, jobs: JobTable, rows: Rows) -> list[tuple[int, Applied]]:
+    """What earlier cycles left on the jobs of `rows`, each with its position there, in that order.
+
+    Few of a long queue have anything: these are looked for among the rows, not the other way.
+    """
+    if not history.applied:
+        return []
+    position = np.full(len(jobs), -1, dtype=np.intp)
+    position[rows] = np.arange(len(rows))
+    places = position.tolist()
+    found = [
+        (places[row], record)
+        for job, record in history.applied.items()
+        if (row := jobs.row_of.get(job)) is not None and places[row] >= 0
+    ]
+    found.sort(key=itemgetter(0))
+    return found

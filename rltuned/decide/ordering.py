@@ -1,0 +1,146 @@
+"""The order of all classes: the policy's, mixed with Slurm's, bent by the guards, and the priorities that make it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.tables import Bools, Floats, Ints
+from rltuned.config import DecideSection
+from rltuned.decide.managed import ManagedJobs, records
+from rltuned.decide.outside import Border, Rows
+from rltuned.decide.ranks import (
+    Guard,
+    Order,
+    account_share,
+    age_bound,
+    defer,
+    merge,
+    policy_order,
+    ranks_of,
+    slurm_order,
+)
+from rltuned.decide.targets import hand_out, settle
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """Ranks and targets of n managed jobs."""
+
+    base_rank: Order
+    """(n,) rank within its class by Slurm alone, 0 first."""
+    rank: Order
+    """(n,) planned rank within its class."""
+    target: Ints
+    """(n,) priority that the job shall have."""
+    guards: npt.NDArray[np.int8]
+    """(n,) `Guard` flags."""
+    held_behind: Ints
+    """(n,) id of the job outside of its class that each was kept behind, 0 where there is none."""
+
+
+def order_classes(managed: ManagedJobs, window: Rows, scores: Floats, settings: DecideSection) -> Ordered:
+    """Ranks and targets, class by class: authority, dwell, account share, age bound, the jobs outside of the class.
+
+    Args:
+        managed: n managed jobs.
+        window: (w,) positions of those that the policy saw.
+        scores: (w,) higher first.
+        settings: of the guards.
+    """
+    n, outside, jobs = len(managed.rows), managed.outside, managed.snapshot.jobs
+    score = np.zeros(n)
+    score[window] = scores
+    visible = np.zeros(n, dtype=np.bool_)
+    visible[window] = True
+    old = (managed.snapshot.time - jobs.eligible_time[managed.rows]) > settings.age_bound
+    ours, dwelling = _touched(managed, settings.dwell)
+    rank, base_rank = np.zeros(n, dtype=np.intp), np.zeros(n, dtype=np.intp)
+    target, held_behind = managed.base.copy(), np.zeros(n, dtype=np.int64)
+    guards = np.where(visible, 0, Guard.OUTSIDE_WINDOW).astype(np.int8)
+    for members, tier in zip(managed.classes.members, managed.classes.tiers, strict=True):
+        tie, base, current = outside.tie[managed.at[members]], managed.base[members], managed.current[members]
+        by_slurm = ranks_of(slurm_order(base, tie))
+        in_force = slurm_order(current, tie)
+        seen = np.flatnonzero(visible[members])
+        wanted = seen[policy_order(score[members][seen], by_slurm[seen], settings.authority)]
+        pinned = dwelling[members] & visible[members]
+        free_order = merge(in_force, visible[members], wanted, by_slurm, pinned)
+        guards[members[pinned]] |= Guard.DWELL
+        shared = _share(managed, free_order, by_slurm, members, settings)
+        guards[members[ranks_of(shared) > ranks_of(free_order)]] |= Guard.ACCOUNT_SHARE
+        bound = age_bound(shared, by_slurm, old[members])
+        guards[members[old[members] & (ranks_of(bound) < ranks_of(shared))]] |= Guard.AGE_BOUND
+        border = outside.border(managed.at[members], tier)
+        place = _Class(border, base, tie, by_slurm, old[members], visible[members] & ~pinned)
+        exact, order, behind = place.hold_back(bound)
+        guards[members[behind >= 0]] |= Guard.OUTSIDE
+        held_behind[members] = np.where(behind >= 0, jobs.job_id[managed.scope.rows[behind]], 0)
+        tolerance = int(settings.hysteresis * (base.max() - base.min()))
+        free = ours[members] & place.may_keep(current, exact)
+        target[members] = settle(order, exact, current, tie, free, tolerance)
+        rank[members], base_rank[members] = ranks_of(order), by_slurm
+    return Ordered(base_rank, rank, target, guards, held_behind)
+
+
+def _share(managed: ManagedJobs, order: Order, base_rank: Order, members: Rows, settings: DecideSection) -> Order:
+    if settings.account_share >= 1.0:
+        return order
+    cap = int(settings.account_share * settings.head)
+    accounts = managed.snapshot.jobs.account.codes[managed.rows[members]]
+    return account_share(order, base_rank, accounts, settings.head, cap)
+
+
+def _touched(managed: ManagedJobs, dwell: float) -> tuple[Bools, Bools]:
+    """Which managed jobs carry a value of ours, and which of them were moved within the dwell time."""
+    ours = np.zeros(len(managed.rows), dtype=np.bool_)
+    dwelling = ours.copy()
+    now = managed.snapshot.time if managed.history.now is None else managed.history.now
+    for at, record in records(managed.history, managed.snapshot.jobs, managed.rows):
+        if record.site_factor != 0 or record.priority is not None:
+            ours[at] = True
+            dwelling[at] = now - record.changed_at < dwell
+    return ours, dwelling
+
+
+@dataclass(frozen=True)
+class _Class:
+    """From the order of one class of n jobs to targets that no outside job has to pay for."""
+
+    border: Border
+    base: Ints
+    tie: Order
+    base_rank: Order
+    old: Bools
+    """Waited longer than the age bound."""
+    movable: Bools
+    """The policy sees them, and they were not moved a moment ago."""
+
+    def hold_back(self, wanted: Order) -> tuple[Ints, Order, Rows]:
+        """Exact targets, the order that they make, and the outside job that each member was put behind (−1: none).
+
+        Jobs that are held back free places. Other jobs move up into them and may pass an outside job in turn, so a
+        second pass only holds back.
+        """
+        targets, behind, late = self._held(wanted)
+        order = wanted
+        if late.any():
+            earliest = np.zeros(len(wanted), dtype=np.intp)
+            earliest[late] = np.searchsorted(-np.sort(self.base)[::-1], -targets[late])
+            order = age_bound(defer(wanted, self.movable | late, earliest), self.base_rank, self.old)
+            targets, again, later = self._held(order)
+            behind = np.where(later, again, np.where(ranks_of(order) > ranks_of(wanted), behind, -1))
+        return targets, slurm_order(targets, self.tie), behind
+
+    def _held(self, order: Order) -> tuple[Ints, Rows, Bools]:
+        """Targets in this order, behind whom each member was put for that, and who was."""
+        exact = hand_out(order, self.base, self.tie, self.old)
+        held, behind = self.border.hold_back(exact, order, self.old)
+        return held, behind, held < exact
+
+    def may_keep(self, current: Ints, target: Ints) -> Bools:
+        """(n,) whether each may keep its priority: at no outside job's cost, and not below an old job's base."""
+        higher = np.flatnonzero(current > target)
+        keep = ~self.old | (current >= self.base)
+        keep[higher] &= ~self.border.crossed(target, current, higher)
+        return np.asarray(keep, dtype=np.bool_)

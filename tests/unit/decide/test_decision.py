@@ -1,0 +1,80 @@
+"""The decision record as JSON: its names are a contract, and what is read is checked."""
+
+import json
+
+import pytest
+
+from rltuned.config import Config, PlacementApply, PlacementSection, Stage
+from rltuned.decide import DecisionRecord, plan, record
+from rltuned.errors import RltunedError
+from rltuned.policy.heuristics import by_name
+
+from .conftest import make_snapshot, pending
+
+NAMES = {
+    "": "version time policy mode stage authority age_bound classes class_sizes features columns jobs window "
+    "other_requests rollout vetoed placement changes outcomes policy_why rollout_trouble",
+    "jobs": "id class base current target base_rank rank guards held_behind seen position",
+    "window": "score values predicted wait submit priority state run_time time_limit gpus",
+    "placement": "outcome apply ways",
+}
+LIMITS = [7200.0, 3600.0, 600.0, 86400.0, 1200.0]
+
+
+@pytest.fixture
+def made():
+    jobs = pending(5, time_limit=LIMITS, gpus=[3, 1, 1, 1, 1], held=[False, False, False, False, True])
+    config = Config(placement=PlacementSection(apply=PlacementApply.EXCLUDE_NODES))
+    decided = plan(make_snapshot(jobs), by_name("sjf"), config)
+    assert decided.changes
+    assert decided.front.placement.ways
+    results = [(change, "applied", "") for change in decided.changes]
+    return record(decided, stage=Stage.CANARY, policy_why="so", rollout_trouble="none", results=results)
+
+
+def test_the_record_comes_back_from_its_json_as_it_was(made):
+    data = json.dumps(made.to_json(), allow_nan=False)
+    assert DecisionRecord.from_json(data) == made
+    assert DecisionRecord.from_json(data.encode()) == made
+    assert json.loads(data)["stage"] == "canary"
+
+
+def test_the_names_that_people_and_scripts_read_stay(made):
+    tree = made.to_json()
+    for part, names in NAMES.items():
+        assert " ".join(tree[part] if part else tree) == names
+    (job, way), *_ = tree["placement"]["ways"].items()
+    assert (type(job), list(way)) == (str, ["kind", "slot", "nodes"])
+    assert set(tree["other_requests"]) <= {"half_limit", "half_gpus", "half_time"}
+    for other in tree["other_requests"].values():
+        assert list(other) == ["state", "run_time", "time_limit", "gpus", "applies"]
+    assert tree["vetoed"] == {"held": (5,)}
+    job, field, _, _ = tree["changes"][0]
+    assert tree["outcomes"][str(job)][field] == "applied"
+
+
+@pytest.mark.parametrize(
+    ("break_it", "said"),
+    [
+        (lambda tree: tree.pop("policy"), "policy: Field required"),
+        (lambda tree: tree.update(version=2), "version: this rltuned reads 1"),
+        (lambda tree: tree.pop("version"), "version: this rltuned reads 1"),
+        (lambda tree: tree["jobs"]["rank"].__setitem__(2, "third"), r"jobs\.rank\.2: "),
+        (lambda tree: tree["jobs"]["target"].pop(), "jobs: .*'target' has 3 values, not 4"),
+        (lambda tree: tree["window"]["score"].pop(), "window: .*has 4 values, not 3"),
+        (lambda tree: tree.update(stage="bold"), "stage: "),
+        (lambda tree: tree["vetoed"].update(whim=[1]), "vetoed.whim"),
+        (lambda tree: tree.update(changes=[[1, "Nice"]]), "changes.0"),
+    ],
+)
+def test_what_cannot_be_understood_is_refused_by_its_name(made, break_it, said):
+    tree = json.loads(json.dumps(made.to_json()))
+    break_it(tree)
+    with pytest.raises(RltunedError, match="not a decision record: " + said):
+        DecisionRecord.from_json(json.dumps(tree))
+
+
+@pytest.mark.parametrize("data", ["", "[]", "{", "null", '{"version": NaN}'])
+def test_no_record_at_all_is_refused(data):
+    with pytest.raises(RltunedError, match="not a decision record: "):
+        DecisionRecord.from_json(data)
