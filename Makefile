@@ -11,7 +11,7 @@ UNIT    := TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/pytest -m "not cluster" -n 2 --dist wor
 # Tests that train something are most of the time of the unit tests: `make test` has them.
 FAST    := $(BIN)/pytest -m "not cluster and not learn" -n 2 --dist worksteal
 
-.PHONY: help venv demo check format test test-fast test-cluster testbed testbed-down results results-quick lock clean
+.PHONY: help venv demo check format test test-fast test-cluster testbed testbed-down results results-quick pages lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this help
@@ -95,13 +95,17 @@ testbed-down:  ## Remove the cluster of `make testbed`
 
 # Where the published traces are: they are not part of the project. Goes on where it was stopped; RESULTS="--only venus …" for a part.
 TRACES ?= traces
-STUDY  := OMP_NUM_THREADS=1 nice -n 10 $(BIN)/python -m rltuned.evaluate.study --revision $$(git rev-parse HEAD 2>/dev/null || echo unknown)
+STUDY  := OMP_NUM_THREADS=1 nice -n 10 $(BIN)/python -m studies --revision $$(git rev-parse HEAD 2>/dev/null || echo unknown)
 
 results: venv  ## Run all studies that are not up to date and write docs/results.md (TRACES=DIR)
 	$(STUDY) --traces $(TRACES) $(RESULTS)
 
 results-quick: venv  ## The same with 8 windows, into build/results-quick
 	$(STUDY) --traces $(TRACES) --quick $(RESULTS)
+
+pages: venv  ## Write what is generated and kept in docs/ again: the man page, results.md and its images, from what is there
+	$(BIN)/python -m studies
+	$(BIN)/python -m studies.manpage > docs/rltuned.1
 
 lock:  ## Resolve the lock files again (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -o requirements.lock pyproject.toml

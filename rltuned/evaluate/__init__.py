@@ -5,7 +5,6 @@
 - `measure`: one policy on one case. `metrics`, `bound`, `bootstrap`: pure functions over arrays.
 - `run`: all windows and policies, over processes or Slurm array jobs (`executors`), resumable (`state`).
 - `report`: the result as JSON and as a table; `plots`: as box plots.
-- `study`: the project's own list of evaluations, and the page that they make (docs/results.md).
 - `gate`: which policy a site should run, as a verdict for the daemon (docs/gate.md); `site`: its jobs and nodes.
 - `fidelity`: the simulator beside a replay on a real Slurm; `against`: its report.
 

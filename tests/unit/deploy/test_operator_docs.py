@@ -21,7 +21,15 @@ NAMES = (
     "docs/users.md",
 )
 PAGES = {name: (ROOT / name).read_text() for name in NAMES}
-WRITTEN = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("deploy/*.md"), *ROOT.glob("docs/**/*.md")])
+WRITTEN = sorted(
+    [
+        ROOT / "README.md",
+        ROOT / "CHANGELOG.md",
+        *ROOT.glob("deploy/*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("studies/*.md"),
+    ]
+)
 GENERATED = {ROOT / "docs" / "results.md"}
 
 

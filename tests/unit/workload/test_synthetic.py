@@ -18,7 +18,7 @@ from rltuned.workload import read
 from rltuned.workload.describe import describe
 from rltuned.workload.estimates import WRITTEN_LIMITS
 from rltuned.workload.jobs import Workload
-from rltuned.workload.synthetic import PRESETS, generate
+from rltuned.workload.synthetic import generate
 from rltuned.workload.write import write_csv
 
 LARGE = parse_shape("200x8:p100")
@@ -106,7 +106,7 @@ def test_limits_are_written_ones_and_nobody_is_killed(large: tuple[str, Workload
 
 
 @pytest.mark.parametrize("load", [0.3, 1.0, 2.5])
-@pytest.mark.parametrize("preset", list(PRESETS))
+@pytest.mark.parametrize("preset", list(PUBLISHED))
 def test_the_load_is_what_was_asked_for(preset: str, load: float) -> None:
     shape = parse_shape("10x8:a100,6x4:v100")
     jobs = generate(preset, 1000, shape, 5, load)

@@ -1,0 +1,19 @@
+"""The proof beside the product: the evaluations behind docs/results.md, what they gave, and what is made from that.
+
+Nothing here is installed: the wheel holds `rltuned` alone, and nothing of `rltuned` imports `studies` (a contract of
+import-linter). README.md says which command makes which number.
+
+- `catalogue`: what is evaluated, and what is aimed at: data, in one place.
+- `run`: does what is missing or out of date, and keeps each result with what it was made from. `kept`: in which form.
+- `tables`: the results of one protocol side by side, with intervals and verdicts.
+- `page`: docs/results.md from the results. `paper`: its part about the RLTune paper.
+- `picture`: docs/images/waiting.svg from one of them.
+- ``python -m studies`` (`make results`): all of that.
+- `manpage`: docs/rltuned.1 from the command line. `compare_checkouts`: whether a refactoring changed a number.
+
+What may be changed freely: the words and the order of the page; studies may be added. What must stay: every number of
+the page comes from a result in `studies/results/`, a target that is missed is called missed, the same results give the
+same bytes, and no result or page names a path of the machine that made it.
+
+What must not be imported: TensorFlow and the daemon; the man page imports the command line.
+"""

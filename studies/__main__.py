@@ -1,0 +1,76 @@
+"""Runs the studies that are missing or out of date, then writes the page and the picture that are made from them."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rltuned.config import DEFAULT_MODEL
+from rltuned.errors import RltunedError
+from rltuned.evaluate.executors import LocalExecutor
+from rltuned.workers.progress import progress_bar
+from studies import picture
+from studies.catalogue import QUICK_WINDOWS, WINDOWS, studies
+from studies.page import collect, write
+from studies.run import Sources, run
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+"""Of the checkout."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs studies, makes the page and the picture; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m studies", description=__doc__)
+    parser.add_argument(
+        "--traces", type=Path, help="directory of the traces; without: only page and picture are made anew"
+    )
+    parser.add_argument(
+        "--models", type=Path, default=HERE / "models", help="directory of models (default: studies/models)"
+    )
+    parser.add_argument(
+        "--general", default=DEFAULT_MODEL, help="the general model: a shipped name, or a manifest's path"
+    )
+    parser.add_argument("--only", default="", help="only studies whose names begin so, several with commas")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_WINDOWS} windows, into build/results-quick")
+    parser.add_argument(
+        "--out", type=Path, help="one directory for results, page and images (default: studies/results and docs/)"
+    )
+    parser.add_argument("--revision", default="unknown", help="of the code, for the record")
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes")
+    asked = parser.parse_args(arguments)
+    apart = asked.out or (ROOT / "build/results-quick" if asked.quick else None)
+    results, pages = (HERE / "results", ROOT / "docs") if apart is None else (apart / "results", apart)
+    wanted = list(studies())
+    chosen = [study for study in wanted if study.name.startswith(tuple(asked.only.split(",")))]
+    try:
+        if asked.traces is not None:
+            with progress_bar() as progress:
+                run(
+                    chosen,
+                    Sources(asked.traces, asked.models, asked.general),
+                    results,
+                    LocalExecutor(asked.workers),
+                    windows=QUICK_WINDOWS if asked.quick else WINDOWS,
+                    revision=asked.revision,
+                    say=_say,
+                    progress=progress,
+                )
+        write(collect(wanted, results), wanted, pages / "results.md", pages / "images" / "results")
+        _say(f"{pages / 'results.md'}: written")
+        if (results / f"{picture.STUDY}.json").exists():
+            picture.write(results, pages / "images" / picture.NAME)
+            _say(f"{pages / 'images' / picture.NAME}: written")
+    except RltunedError as error:
+        _say(f"error: {error}")
+        return 1
+    return 0
+
+
+def _say(sentence: str) -> None:
+    sys.stderr.write(f"results: {sentence}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""How a result is kept: what is read of a report, in few lines, with every number as it was computed.
+
+Readers: the page and the picture (`windows`, `lower_bound`, `policies.NAME.seconds`, `meta`), and `rltuned model card`
+(`policies`, `comparisons`, `meta`). A kept result still is a report of ``rltuned evaluate --json``: both read it alike.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from rltuned.errors import EvaluationError
+from rltuned.evaluate.metrics import COMPARED
+from rltuned.evaluate.settings import LEARNED, PEERS
+from rltuned.evaluate.state import state_path
+
+LINE: Final = 640
+"""An object or a list that fits takes one line: a window of one policy, a policy of a window, a comparison of two."""
+
+
+def slim(report: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of a report.
+
+    Left out are how plain rules compare with each other, which follows from the windows and is most of a report; the
+    names of rejected and killed jobs; and the time that each window took, which differs from run to run.
+    """
+    compared = {
+        pair: values for pair, values in report["comparisons"].items() if pair.split("/")[0] in (*LEARNED, *PEERS)
+    }
+    return {**report, "windows": [_window(window) for window in report["windows"]], "comparisons": compared}
+
+
+def _window(window: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "start": window["start"],
+        "jobs": window["jobs"],
+        "rejected": {"count": window["rejected"]["count"]},
+        "policies": {
+            name: {metric: values[metric] for metric in COMPARED} for name, values in window["policies"].items()
+        },
+    }
+
+
+def text(result: Mapping[str, Any]) -> str:
+    """JSON whose lines are whole things, so that a difference of two versions names what differs."""
+    return "".join(_lines(result, 0)) + "\n"
+
+
+def _lines(value: Any, depth: int) -> Iterator[str]:
+    line = json.dumps(value, allow_nan=False)
+    if len(line) <= LINE or not isinstance(value, (dict, list)):
+        yield line
+        return
+    first, last = "{}" if isinstance(value, dict) else "[]"
+    entries = value.items() if isinstance(value, dict) else ((None, item) for item in value)
+    yield first
+    for number, (name, item) in enumerate(entries):
+        yield ("," if number else "") + "\n" + " " * (depth + 1)
+        yield "" if name is None else f"{json.dumps(name)}: "
+        yield from _lines(item, depth + 1)
+    yield "\n" + " " * depth + last
+
+
+def write(result: Mapping[str, Any], path: Path) -> None:
+    """The result as a file, whole or not at all; the state of the evaluation that made it goes.
+
+    Raises:
+        EvaluationError: it cannot be written.
+    """
+    part = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(text(result), encoding="utf-8")
+        part.replace(path)
+        state_path(path).unlink(missing_ok=True)
+    except OSError as error:
+        raise EvaluationError(f"{path}: cannot be written: {error.strerror or error}") from error

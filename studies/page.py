@@ -1,0 +1,258 @@
+"""docs/results.md: every number from the results, the same bytes for the same results."""
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from rltuned.errors import EvaluationError
+from rltuned.evaluate import plots
+from rltuned.evaluate.settings import PLAIN, STRICT
+from studies.catalogue import GUARD, LONGEST, NETWORK, WINDOWS, Part, Study
+from studies.paper import paper
+from studies.tables import Together, heading, number, ratio_text, row, together, verdict
+
+PLOTTED: Final = ("wait_mean", "bsld_mean")
+COLUMNS: Final = 120
+"""Of a line of prose."""
+JUDGED: Final = (Part.MAIN, Part.UNSEEN)
+"""Parts whose models have targets."""
+
+_HEAD: Final = """\
+# Results
+
+Made by `make results TRACES=DIR` from `studies/results/*.json`; do not edit. [evaluation.md](evaluation.md) says what
+the numbers mean and how windows, estimates and intervals are made. All windows are from the last 15 % of each trace,
+which no model was trained or chosen on, unless a row says that its model never saw the trace at all. The best plain
+rule is the one with the least mean wait over the same windows, chosen after the fact: harder to beat than any rule that
+an admin could have chosen before.
+A target is *met* when the ratio is at most the target; *not certain*: the 95 % interval reaches over to the other side.
+"""
+
+_NOTHING: Final = """\
+**Nothing has been measured yet.** `make results TRACES=DIR` runs the studies (two hours on 2 cores; it goes on where it
+was stopped), writes `studies/results/` and makes this page anew. `make results-quick` runs 8 windows of each, into
+`build/results-quick`: too few to say anything, enough to see that it works."""
+
+
+def collect(studies: Sequence[Study], results: Path) -> dict[str, Together]:
+    """Results by the name of the protocol, as far as there are any.
+
+    Raises:
+        EvaluationError: as `together`.
+    """
+    found = {}
+    for protocol in dict.fromkeys(study.protocol for study in studies):
+        if (one := together(protocol, studies, results)) is not None:
+            found[protocol.name] = one
+    return found
+
+
+def page(of: Mapping[str, Together], studies: Sequence[Study], images: str) -> str:
+    """The page. `images`: where its box plots are, from the page."""
+    lines = [_HEAD]
+    if not of:
+        lines += [_NOTHING, ""]
+    else:
+        few = sorted({one.windows for one in of.values() if one.windows < WINDOWS})
+        if few:
+            lines += [f"**Not results: made of {few[0]} windows only.**", ""]
+        lines += ["## Targets", "", *_targets(of, studies), ""]
+        lines += ["## A model of each trace alone", "", *_own(of), ""]
+        for one in of.values():
+            lines += [*_protocol(one, studies, images), ""]
+    lines += [*paper(of, studies), ""]
+    if of:
+        lines += ["## How to make each again", "", *_made(of), ""]
+    return "\n".join(_wrapped(lines))
+
+
+def _wrapped(lines: Sequence[str]) -> Iterator[str]:
+    """Prose in lines of at most 120 columns; rows of tables, headings and images stay whole."""
+    for line in "\n".join(lines).split("\n"):
+        if line.startswith(("|", "#", "!")) or not line:
+            yield line
+        else:
+            yield from textwrap.wrap(line, COLUMNS, break_long_words=False, break_on_hyphens=False)
+
+
+def write(of: Mapping[str, Together], studies: Sequence[Study], target: Path, images: Path) -> None:
+    """The page and its box plots.
+
+    Raises:
+        EvaluationError: matplotlib is not there, or a file cannot be written.
+    """
+    for name, one in of.items():
+        plots.draw(one.merged(), images / name, PLOTTED)
+    text = page(of, studies, images.relative_to(target.parent).as_posix())
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise EvaluationError(f"{target}: cannot be written: {error.strerror or error}") from error
+
+
+def _judged(one: Together, studies: Sequence[Study]) -> Iterator[tuple[Study, bool]]:
+    """Studies of a protocol whose models have targets, and whether they have been run."""
+    for study in studies:
+        if study.protocol == one.protocol and study.part in JUDGED:
+            yield study, study.label in one.parts
+
+
+def _targets(of: Mapping[str, Together], studies: Sequence[Study]) -> Iterator[str]:
+    rows = list(_target_rows(of, studies))
+    kinds = ("wait", "slowdown", "p99 of wait", "multifactor", "longest wait")
+    yield from heading(("targets met, missed", *kinds), len(kinds))
+    for label in dict.fromkeys(cells[1] for cells in rows):
+        told = [[cells[at] for cells in rows if cells[1] == label] for at in range(3, 3 + len(kinds))]
+        yield row((label, *map(_met, told)))
+    yield ""
+    yield (
+        f"Ratios of means. Slowdown and p99 wait: at most {GUARD} of the best plain rule's. Longest wait: windows in "
+        f"which it is above {LONGEST} times FIFO's (with EASY); the target is none."
+    )
+    yield ""
+    yield from heading(
+        (
+            "protocol",
+            "model",
+            "best plain rule",
+            "wait over its",
+            "slowdown",
+            "p99 of wait",
+            "wait over multifactor's",
+            "longest wait",
+        ),
+        5,
+    )
+    for cells in rows:
+        yield row(cells)
+
+
+def _met(told: Sequence[str]) -> str:
+    """How many of these cells tell of a target that is met, and how many of one that is missed."""
+    words = [_word(cell) for cell in told if cell not in {"", "–"}]
+    met, missed = words.count("met"), words.count("missed")
+    return f"{met}, {missed}{f', {len(words) - met - missed} cannot be told' if len(words) > met + missed else ''}"
+
+
+def _word(cell: str) -> str:
+    return "missed" if "missed" in cell else "met" if "met" in cell.rpartition(": ")[2] else ""
+
+
+def _target_rows(of: Mapping[str, Together], studies: Sequence[Study]) -> Iterator[tuple[str, ...]]:
+    for name, one in of.items():
+        for study, there in _judged(one, studies):
+            label = study.label
+            if not there:
+                yield name, label, "not trained here yet", *[""] * 5
+                continue
+            unseen = study.part is Part.UNSEEN
+            wait = one.protocol.unseen if unseen else one.protocol.wait
+            multifactor = one.protocol.unseen_multifactor if unseen else one.protocol.multifactor
+            long = one.longer(label)
+            share = 100 * long / one.windows
+            yield (
+                name,
+                label,
+                one.best,
+                _judge(one, label, one.best, "wait_mean", wait),
+                _judge(one, label, one.best, "bsld_mean", GUARD),
+                _judge(one, label, one.best, "wait_p99", GUARD),
+                "–" if multifactor is None else _judge(one, label, "multifactor", "wait_mean", multifactor),
+                f"{long} of {one.windows} windows ({share:.0f} %): {'**missed**' if long else 'met'}",
+            )
+
+
+def _judge(one: Together, label: str, other: str, metric: str, most: float) -> str:
+    compared = one.ratio(label, other, metric)
+    return f"{ratio_text(compared)} ≤ {most:.2f}: {verdict(compared, most)}"
+
+
+def _own(of: Mapping[str, Together]) -> Iterator[str]:
+    """Whether a model of the trace alone is better than the general one."""
+    yield (
+        "Mean wait of a model that was trained on this trace alone, over that of the best plain rule and over the "
+        "general model's; both without rollouts."
+    )
+    yield ""
+    yield from heading(("protocol", "over the best plain rule", f"over `{NETWORK}`", "slowdown over its"), 3)
+    for name, one in of.items():
+        own = next((label for label, part in one.parts.items() if part is Part.OWN), None)
+        if own is None or NETWORK not in one.parts:
+            yield row((name, "not trained or not run here yet", "", ""))
+            continue
+        ratios = one.ratio(own, one.best), one.ratio(own, NETWORK), one.ratio(own, NETWORK, "bsld_mean")
+        yield row((name, *map(ratio_text, ratios)))
+
+
+def _protocol(one: Together, studies: Sequence[Study], images: str) -> Iterator[str]:
+    meta, name = one.main["meta"], one.protocol.name
+    yield f"## {name}"
+    yield ""
+    yield (
+        f"{meta['trace']['name']} on {meta['cluster']['text']}, {one.windows} windows of "
+        f"{one.protocol.trace.window} jobs, estimates {one.protocol.estimates}. Best plain rule: {one.best}. "
+        f"Lower bound of mean completion time: {number(one.main['lower_bound']['larger'] or float('inf'))} s."
+    )
+    rejected = sum(window["rejected"]["count"] for window in one.main["windows"])
+    if rejected:
+        yield f"{rejected} jobs of these windows can never run on this cluster and are in no number."
+    yield ""
+    others = list(dict.fromkeys((one.best, STRICT, "fifo", "multifactor")))
+    titles = (
+        "policy",
+        "wait s",
+        "p99 s",
+        "longest s",
+        "slowdown",
+        "completion s",
+        "GPU %",
+        "fairness",
+        *(f"wait over {other}" for other in others),
+        "longest > 1.2 FIFO's",
+    )
+    yield from heading(titles, len(titles) - 1)
+    for label in (STRICT, *PLAIN, *one.parts):
+        cells = [number(one.mean(label, metric), digits) for metric, digits in _COLUMNS]
+        ratios = ["" if other == label else ratio_text(one.ratio(label, other)) for other in others]
+        long = f"{100 * one.longer(label) / one.windows:.0f} %"
+        yield row((f"**{label}**" if label in one.parts else label, *cells, *ratios, long))
+    yield ""
+    absent = [
+        s.label for s in studies if s.protocol == one.protocol and s.part is not Part.MAIN and s.label not in one.parts
+    ]
+    if absent:
+        yield f"Not trained or not run here yet: {'; '.join(absent)}."
+        yield ""
+    for metric in PLOTTED:
+        yield f"![{plots.LABELS[metric]}]({images}/{name}/{metric}.png)"
+
+
+_COLUMNS: Final = (
+    ("wait_mean", 0),
+    ("wait_p99", 0),
+    ("wait_max", 0),
+    ("bsld_mean", 1),
+    ("jct_mean", 0),
+    ("utilization", 1),
+    ("fairness", 2),
+)
+
+
+def _made(of: Mapping[str, Together]) -> Iterator[str]:
+    reports = {name: report for one in of.values() for name, report in one.reports.items()}
+    codes = {report["meta"]["study"]["inputs"]["code"] for report in reports.values()}
+    if len(codes) > 1:
+        yield (
+            f"**These results come from {len(codes)} different states of the code**: "
+            "`make results` runs the older ones again."
+        )
+        yield ""
+    yield "In the directory of the traces, with `studies/models` as `models` there. The digest is that of the weights."
+    yield ""
+    yield from heading(("study", "revision", "weights", "command"), 0)
+    for name, report in reports.items():
+        meta = report["meta"]
+        weights = sorted({used["model"]["sha256"][:12] for used in meta["policies"].values() if "model" in used})
+        yield row((name, f"`{meta['revision'][:12]}`", ", ".join(f"`{w}`" for w in weights), f"`{meta['command']}`"))

@@ -1,0 +1,161 @@
+"""The results of one protocol side by side: ratios with intervals, and verdicts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rltuned.cluster.tables import Floats
+from rltuned.errors import EvaluationError
+from rltuned.evaluate.bootstrap import Comparison, compare, counts
+from rltuned.evaluate.card import read_report
+from rltuned.evaluate.metrics import COMPARED
+from rltuned.evaluate.settings import LEARNED, PEERS, PLAIN
+from studies.catalogue import LONGEST, Part, Protocol, Study
+
+
+@dataclass(frozen=True)
+class Together:
+    """All results of a protocol: the same windows, each study's learned policy under its label."""
+
+    protocol: Protocol
+    reports: Mapping[str, Mapping[str, Any]]
+    """By the name of the study; the main one is there."""
+    parts: Mapping[str, Part]
+    """Of each label that is not a plain rule."""
+    values: Mapping[str, Mapping[str, Floats]]
+    """By label and metric, (W,); NaN where a window has none."""
+
+    @property
+    def main(self) -> Mapping[str, Any]:
+        """The report with the plain rules."""
+        return self.reports[self.protocol.name]
+
+    @property
+    def windows(self) -> int:
+        """How many."""
+        return len(self.main["windows"])
+
+    @cached_property
+    def best(self) -> str:
+        """The plain rule of the least mean wait over these windows."""
+        return min(PLAIN, key=lambda rule: self.mean(rule, "wait_mean"))
+
+    def mean(self, label: str, metric: str) -> float:
+        """Over the windows that have it; infinite when none has."""
+        found = self.values[label][metric]
+        return float(np.nanmean(found)) if np.isfinite(found).any() else float("inf")
+
+    def ratio(self, label: str, other: str, metric: str = "wait_mean") -> Comparison:
+        """Mean over mean, with its interval (`rltuned.evaluate.bootstrap`)."""
+        pair = np.stack([self.values[label][metric], self.values[other][metric]])
+        return compare(pair, self._drawn)[0][1]
+
+    @cached_property
+    def _drawn(self) -> Floats:
+        return counts(self.windows, int(self.main["meta"]["seed"]))
+
+    def longer(self, label: str, than: str = "fifo") -> int:
+        """In how many windows the longest wait is more than 1.2 times the other's."""
+        return int((self.values[label]["wait_max"] > LONGEST * self.values[than]["wait_max"]).sum())
+
+    def merged(self) -> dict[str, Any]:
+        """As one report, for box plots."""
+        main = self.main
+        windows = [
+            {"jobs": window["jobs"], "policies": {label: self._window(label, k) for label in self.values}}
+            for k, window in enumerate(main["windows"])
+        ]
+        return {"meta": main["meta"], "windows": windows, "policies": dict.fromkeys(self.values)}
+
+    def _window(self, label: str, window: int) -> dict[str, float | None]:
+        found = {metric: float(self.values[label][metric][window]) for metric in COMPARED}
+        return {metric: value if np.isfinite(value) else None for metric, value in found.items()}
+
+
+def together(protocol: Protocol, studies: Sequence[Study], results: Path) -> Together | None:
+    """The results of a protocol that are there; None without the main one.
+
+    Raises:
+        EvaluationError: a file cannot be read, or two are about different windows.
+    """
+    reports: dict[str, Mapping[str, Any]] = {}
+    parts: dict[str, Part] = {}
+    values: dict[str, Mapping[str, Floats]] = {}
+    for study in studies:
+        path = results / f"{study.name}.json"
+        if study.protocol != protocol or not path.exists():
+            continue
+        report = read_report(path)
+        if not reports and study.part is not Part.MAIN:
+            return None
+        same = [_same(report), *map(_same, reports.values())]
+        if any(other != same[0] for other in same):
+            raise EvaluationError(
+                f"{path}: is about other windows than the rest of {protocol.name}: `make results` again"
+            )
+        reports[study.name] = report
+        for name in study.policies:
+            label = study.label if name in (*LEARNED, *PEERS) else name
+            if label != name or name in (*LEARNED, *PEERS):
+                parts[label] = study.part
+            values[label] = {metric: _column(report, name, metric) for metric in COMPARED}
+    return Together(protocol, reports, parts, values) if reports else None
+
+
+def _same(report: Mapping[str, Any]) -> tuple[Any, ...]:
+    meta = report["meta"]
+    return (
+        meta["trace"]["sha256"],
+        meta["cluster"]["sha256"],
+        meta["settings"]["estimates"],
+        meta["seed"],
+        [(window["start"], window["jobs"]) for window in report["windows"]],
+    )
+
+
+def _column(report: Mapping[str, Any], name: str, metric: str) -> Floats:
+    found = [window["policies"][name][metric] for window in report["windows"]]
+    return np.array([np.nan if value is None else value for value in found], dtype=np.float64)
+
+
+# --- for people
+
+
+def row(cells: Sequence[str]) -> str:
+    """A line of a Markdown table."""
+    return "| " + " | ".join(cells) + " |"
+
+
+def heading(titles: Sequence[str], numbers: int) -> list[str]:
+    """The first two lines of a table whose last `numbers` columns hold numbers."""
+    left = len(titles) - numbers
+    return [row(titles), "|" + " --- |" * left + " ---: |" * numbers]
+
+
+def ratio_text(compared: Comparison) -> str:
+    """0.91 [0.88, 0.95]."""
+    if compared.ratio is None:
+        return "–"
+    if compared.lo is None and compared.hi is None:
+        return f"{compared.ratio:.3f}"
+    ends = [f"{end:.3f}" if end is not None else "?" for end in (compared.lo, compared.hi)]
+    return f"{compared.ratio:.3f} [{', '.join(ends)}]"
+
+
+def verdict(compared: Comparison, most: float) -> str:
+    """Whether a ratio is at most that, and whether its interval says the same."""
+    if compared.ratio is None:
+        return "cannot be told"
+    met = compared.ratio <= most
+    end = compared.hi if met else compared.lo
+    sure = end is not None and (end <= most) == met
+    return f"{'met' if met else '**missed**'}{'' if sure else ', not certain'}"
+
+
+def number(value: float, digits: int = 0) -> str:
+    """With thousands separated."""
+    return f"{value:,.{digits}f}" if np.isfinite(value) else "–"

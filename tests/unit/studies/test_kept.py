@@ -1,0 +1,66 @@
+"""The kept results: enough for all that is made from them, each line a whole thing."""
+
+import json
+from pathlib import Path
+
+import pytest
+from unit.evaluate.small import report
+
+from rltuned.evaluate.card import card, read_report
+from rltuned.evaluate.plots import LABELS
+from rltuned.policy import files
+from studies import kept, picture
+from studies.catalogue import Part, studies
+from studies.page import collect, page
+
+ROOT = Path(__file__).resolve().parents[3]
+RESULTS = ROOT / "studies" / "results"
+STUDIES = list(studies())
+
+
+def test_the_committed_page_is_made_of_the_kept_results():
+    text = page(collect(STUDIES, RESULTS), STUDIES, "images/results")
+    assert (ROOT / "docs" / "results.md").read_text() == text, "renew it: make pages"
+
+
+def test_the_card_of_the_general_model_is_made_of_the_kept_results():
+    main = sorted(f"{study.name}.json" for study in STUDIES if study.part is Part.MAIN)
+    text = card(files.info("general"), [read_report(RESULTS / name) for name in main])
+    assert (ROOT / "models" / "general.md").read_text() == text
+
+
+def test_the_committed_picture_is_drawn_from_a_kept_result(tmp_path):
+    assert picture.main(["--out", str(tmp_path / "waiting.svg")]) == 0
+    drawn = (tmp_path / "waiting.svg").read_bytes()
+    assert (ROOT / "docs" / "images" / picture.NAME).read_bytes() == drawn, "renew it: make pages"
+
+
+def test_the_picture_shows_the_numbers_of_the_page():
+    found = picture.waits(read_report(RESULTS / f"{picture.STUDY}.json"))
+    text = (ROOT / "docs" / "results.md").read_text()
+    rows = text[text.index(f"## {picture.STUDY}\n") :].splitlines()
+    for title, hours in ((f"| {picture.BEFORE} |", found.before), (f"| **{picture.AFTER}** |", found.after)):
+        seconds = next(line for line in rows if line.startswith(title)).split("|")[2].strip().replace(",", "")
+        assert sum(hours) / len(hours) * 3600 == pytest.approx(float(seconds), abs=0.5)
+
+
+def test_every_kept_result_is_of_a_study_and_in_the_form_that_is_written():
+    names = {f"{study.name}.json" for study in STUDIES}
+    for path in RESULTS.iterdir():
+        assert path.name in names, f"{path}: no study makes it"
+        result = json.loads(path.read_text())
+        assert kept.text(kept.slim(result)) == path.read_text(), path
+
+
+def test_a_kept_result_has_every_number_of_the_report_and_few_lines():
+    whole = report(policies=("fifo", "saf", "rl"))
+    result = json.loads(kept.text(kept.slim(whole)))
+    for before, after in zip(whole["windows"], result["windows"], strict=True):
+        assert before["start"] == after["start"]
+        for name, values in before["policies"].items():
+            assert after["policies"][name] == {metric: values[metric] for metric in LABELS}
+    assert {**result, "windows": 0, "comparisons": 0} == json.loads(
+        json.dumps({**whole, "windows": 0, "comparisons": 0})
+    )
+    assert list(result["comparisons"]) == ["rl/fifo", "rl/saf"]
+    assert max(map(len, kept.text(result).splitlines())) < kept.LINE + 40

@@ -1,0 +1,88 @@
+"""rltuned(1) says what the command line says, in roff that groff has nothing to complain about."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import click
+import pytest
+
+from rltuned.commands.main import cli
+from studies import manpage
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = ROOT / "docs" / "rltuned.1"
+
+
+def commands(group=cli, path=()):
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
+
+
+def plain(roff):
+    return re.sub(r"\\\(aq", "'", roff.replace(r"\-", "-"))
+
+
+def test_the_committed_page_is_the_generated_one():
+    assert PAGE.read_text() == manpage.page(), "renew it: python -m studies.manpage > docs/rltuned.1"
+
+
+def test_every_command_and_option_is_on_the_page():
+    text = plain(manpage.page())
+    found = dict(
+        re.findall(r'^\.SS "([a-z -]+?) \[OPTIONS\][^\n]*"\n(.*?)(?=^\.S[SH] |\Z)', text, re.MULTILINE | re.DOTALL)
+    )
+    expected = dict(commands())
+    assert set(found) == set(expected)
+    assert "restore" in expected
+    for name, command in expected.items():
+        for option in (parameter for parameter in command.params if isinstance(parameter, click.Option)):
+            assert f".B {option.opts[0]}" in found[name], f"{name} {option.opts[0]}"
+
+
+def test_every_exit_code_of_the_documentation_is_on_the_page():
+    documented = re.findall(r"^\| (\d+) \|", (ROOT / "docs" / "exit-codes.md").read_text(), re.MULTILINE)
+    assert [code for code, _ in manpage.EXIT_CODES] == documented
+
+
+def test_text_cannot_become_a_roff_request():
+    @click.group(help=".SH INJECTED\n\nback\\slash 'quote' \"double\" – dash")
+    def group(): ...
+
+    lines = list(manpage._prose(group.help))
+    assert lines == [
+        r"\&.SH INJECTED",
+        ".PP",
+        r"back\eslash \(aqquote\(aq \(dqdouble\(dq \[u2013] dash",
+    ]
+    assert manpage.page().isascii()
+
+
+@pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not installed")
+def test_groff_reads_it_without_a_warning():
+    done = subprocess.run(
+        ["groff", "-ww", "-man", "-Tascii", "-P-c", str(PAGE)], check=True, capture_output=True, text=True
+    )
+    assert done.stderr == ""
+    rendered = re.sub(r".\x08", "", done.stdout)
+    assert "rltuned - makes a Slurm GPU cluster finish work sooner" in rendered
+    assert "--dry-run" in rendered
+
+
+@pytest.mark.skipif(shutil.which("man") is None, reason="man is not installed")
+def test_man_shows_it(tmp_path):
+    done = subprocess.run(
+        ["man", "--warnings=w", "-l", str(PAGE)],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "MANPAGER": "cat", "HOME": str(tmp_path)},
+    )
+    if "has been minimized" in done.stdout:
+        pytest.skip("this system has a stub instead of man")
+    assert done.stderr == ""
+    assert "EXIT STATUS" in re.sub(r".\x08", "", done.stdout)

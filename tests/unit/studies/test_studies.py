@@ -1,0 +1,309 @@
+"""The results page, from tiny real evaluations."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from unit.evaluate.small import Recording, busy_jobs
+from unit.policy.conftest import actor_of, observation
+
+import rltuned
+from rltuned.errors import EvaluationError
+from rltuned.evaluate.bootstrap import Comparison
+from rltuned.evaluate.report import comparisons
+from rltuned.evaluate.settings import POLICIES
+from rltuned.policy import files
+from rltuned.policy.actor import rule_level
+from rltuned.policy.manifest import TrainingPart
+from studies.catalogue import (
+    NETWORK,
+    NOISY,
+    RAW_BASE,
+    Part,
+    Protocol,
+    Study,
+    Trace,
+    base_label,
+    protocols,
+    studies,
+)
+from studies.page import collect, page, write
+from studies.run import CODE, Sources, meaning, run
+from studies.tables import verdict
+
+TRACE = Trace("tiny", "tiny.csv", "2x4", 14, (NOISY,), noisy=0.9)
+PROTOCOL = Protocol(TRACE, NOISY, wait=0.9, unseen=0.95, multifactor=0.55, unseen_multifactor=0.65, strict=False)
+RULES = ("fifo-strict", "fifo", "sjf", "saf", "wfp3", "unicep", "f1", "multifactor", "qssf")
+MAIN = Study(PROTOCOL, Part.MAIN, (*RULES, "rl"), "rl")
+ORDER = Study(PROTOCOL, Part.ORDER, ("rl",), NETWORK, rollout=False)
+OWN = Study(PROTOCOL, Part.OWN, ("rl",), "rl, own model", "tiny.json", rollout=False)
+UNSEEN = Study(PROTOCOL, Part.UNSEEN, ("rl",), "rl, trace unseen", "unseen/tiny.json")
+BASE = Study(PROTOCOL, Part.BASE, ("rl",), base_label(RAW_BASE), f"bases/{RAW_BASE}.json", rollout=False)
+RAW = Study(PROTOCOL, Part.RAW, ("rl",), "rl, raw", f"bases/{RAW_BASE}-raw.json", rollout=False)
+MILP = Study(PROTOCOL, Part.MILP, ("rl+milp",), "rl+milp, K = 8", top_k=8)
+PEER = Study(PROTOCOL, Part.PEER, ("rlscheduler",), "rlscheduler", "peers/rlscheduler-tiny.json")
+STUDIES = [MAIN, ORDER, OWN, UNSEEN, PEER, MILP, BASE, RAW]
+
+
+def trained(directory, name, seed=0):
+    """A model of random weights that corrects SAF."""
+    seen = observation()
+    training = TrainingPart(method="ppo", data="none", traces={}, seed=seed, revision="abc", settings={})
+    directory.mkdir(exist_ok=True)
+    actor = actor_of(seed, name, residual="saf")
+    return files.save(actor, directory, training, {}, seen.state[:5], rule_level("saf", seen)[:5])
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """Traces and models of a machine, and where its results go; its code does not change unless a test says so."""
+    monkeypatch.setattr("studies.run.code", lambda: "code")
+    jobs = busy_jobs(200)
+    lines = [f"{s:.0f},{r:.0f},{g}" for s, r, g in zip(jobs.submit_time, jobs.run_time, jobs.gpus, strict=True)]
+    (tmp_path / "traces").mkdir()
+    (tmp_path / "traces" / "tiny.csv").write_text("\n".join(["submit_time,run_time,num_gpus", *lines]) + "\n")
+    trained(tmp_path / "models", "general")
+    sources = Sources(tmp_path / "traces", tmp_path / "models", str(tmp_path / "models" / "general.json"))
+    return sources, tmp_path / "out"
+
+
+def worked(site, wanted=STUDIES, executor=None, windows=3):
+    """Runs the studies; their names, and what was told."""
+    sources, out = site
+    told = []
+    used = executor or Recording()
+    names = run(wanted, sources, out, used, windows=windows, revision="r1", say=told.append)
+    return names, told
+
+
+def changed(out, study, change):
+    """A result, rewritten."""
+    path = out / f"{study.name}.json"
+    report = json.loads(path.read_text())
+    change(report)
+    path.write_text(json.dumps(report))
+
+
+def scaled(metric, factor):
+    """Change of a result: rl has that metric of the first rule in every window, times a factor; others are worse."""
+
+    def change(report):
+        for window in report["windows"]:
+            found = window["policies"]
+            found["saf"][metric] = 1000.0
+            for rule in set(RULES) - {"saf"}:
+                found[rule][metric] = 4000.0
+            found["rl"][metric] = 1000.0 * factor
+
+    return change
+
+
+def test_the_page_has_the_ratios_of_the_evaluations_and_the_same_bytes_twice(site):
+    names, told = worked(site)
+    assert names == [MAIN.name, ORDER.name, MILP.name]
+    assert any("models/tiny.json is not trained here yet" in sentence for sentence in told)
+    _, out = site
+    text = page(collect(STUDIES, out), STUDIES, "images")
+    assert text == page(collect(STUDIES, out), STUDIES, "images")
+    report = json.loads((out / f"{MAIN.name}.json").read_text())
+    waits = {rule: report["policies"][rule]["wait_mean"] for rule in RULES if rule != "fifo-strict"}
+    best = min(waits, key=waits.get)
+    assert f"Best plain rule: {best}." in text
+    # As rltuned evaluate itself compares them.
+    all_pairs = comparisons(report["windows"], (*RULES, "rl"), report["meta"]["seed"])
+    for other in (best, "fifo-strict", "fifo", "multifactor"):
+        compared = all_pairs[f"rl/{other}"]["wait_mean"]
+        said = f"{compared['ratio']:.3f} [{compared['lo']:.3f}, {compared['hi']:.3f}]"
+        assert said in next(line for line in text.splitlines() if line.startswith("| **rl** |"))
+    assert "rl/saf" in report["comparisons"]
+    assert "sjf/saf" not in report["comparisons"]
+    # Variants are on the same windows, in the same table.
+    order = json.loads((out / f"{ORDER.name}.json").read_text())["policies"]["rl"]["wait_mean"]
+    assert f"| **rl, no rollouts** | {order:,.0f} |" in text
+    assert "| **rl+milp, K = 8** |" in text
+    assert "| rl, trace unseen | not trained here yet |" in text
+    assert f"| {PROTOCOL.name} | not trained or not run here yet |" in text  # a model of the trace alone
+    assert f"| {PEER.protocol.name} | rlscheduler | not trained here yet |" in text
+    assert "Not results: made of 3 windows only" in text
+
+
+def test_nothing_that_is_kept_names_a_path_of_the_machine(site):
+    worked(site, [MAIN, ORDER])
+    sources, out = site
+    text = page(collect(STUDIES, out), STUDIES, "images")
+    for kept in (text, (out / f"{MAIN.name}.json").read_text(), (out / f"{ORDER.name}.json").read_text()):
+        assert str(sources.traces.parent) not in kept
+    assert "--trace tiny.csv --cluster 2x4 --window 14" in text
+    assert "--model models/general.json --no-rollout" in text
+
+
+@pytest.mark.parametrize(
+    ("factor", "wait", "guard"), [(0.5, "met", "met"), (1.0, "**missed**", "met"), (2.0, "**missed**", "**missed**")]
+)
+def test_a_target_is_called_met_or_missed_as_it_is(site, factor, wait, guard):
+    worked(site, [MAIN])
+    _, out = site
+    for metric in ("wait_mean", "bsld_mean", "wait_p99"):
+        changed(out, MAIN, scaled(metric, factor))
+    changed(out, MAIN, scaled("wait_max", factor * 4.0))  # FIFO's are 4,000
+    text = page(collect(STUDIES, out), STUDIES, "images")
+    line = next(line for line in text.splitlines() if line.startswith(f"| {PROTOCOL.name} | rl | saf |"))
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    interval = f"{factor:.3f} [{factor:.3f}, {factor:.3f}]"
+    assert cells[3] == f"{interval} ≤ 0.90: {wait}"
+    assert cells[4] == cells[5] == f"{interval} ≤ 1.05: {guard}"
+    assert cells[6].endswith("≤ 0.55: met")
+    assert cells[7] == ("3 of 3 windows (100 %): **missed**" if factor > 1.2 else "0 of 3 windows (0 %): met")
+    counted = (
+        "1, 0" if what == "met" else "0, 1" for what in (wait, guard, guard, "met", "met" if factor <= 1.2 else "")
+    )
+    assert f"| rl | {' | '.join(counted)} |" in text
+
+
+def test_an_interval_that_reaches_over_the_target_is_said():
+    assert verdict(Comparison(0.89, 0.85, 0.93), 0.9) == "met, not certain"
+    assert verdict(Comparison(0.91, 0.85, 0.93), 0.9) == "**missed**, not certain"
+    assert verdict(Comparison(0.89, 0.85, 0.90), 0.9) == "met"
+    assert verdict(Comparison(0.95, 0.91, 0.99), 0.9) == "**missed**"
+    assert verdict(Comparison(0.8, None, None), 0.9) == "met, not certain"
+    assert verdict(Comparison(None, None, None), 0.9) == "cannot be told"
+
+
+def test_an_unchanged_study_is_not_run_again_and_one_with_another_model_trace_or_number_of_windows_is(site):
+    wanted = [MAIN, ORDER]
+    sources, out = site
+    assert worked(site, wanted)[0] == [MAIN.name, ORDER.name]
+    before = (out / f"{MAIN.name}.json").read_bytes()
+    assert worked(site, wanted) == ([], [f"{MAIN.name}: unchanged", f"{ORDER.name}: unchanged"])
+    assert (out / f"{MAIN.name}.json").read_bytes() == before
+    trained(sources.models, "general", seed=5)
+    names, told = worked(site, wanted)
+    assert names == [MAIN.name, ORDER.name]
+    assert told[0] == f"{MAIN.name}: run again: changed policies"
+    (sources.traces / "tiny.csv").write_text((sources.traces / "tiny.csv").read_text() + "99999,10,1\n")
+    assert worked(site, [ORDER])[1] == [f"{ORDER.name}: run again: changed trace"]
+    assert worked(site, [ORDER], windows=2)[1] == [f"{ORDER.name}: run again: changed command"]
+
+
+def test_the_model_that_a_study_waited_for_is_measured_when_it_comes(site):
+    worked(site, [MAIN, OWN])
+    sources, out = site
+    trained(sources.models, "tiny", seed=9)
+    assert worked(site, [MAIN, OWN])[0] == [OWN.name]
+    assert "| **rl, own model** |" in page(collect(STUDIES, out), STUDIES, "images")
+
+
+def means(out, study, policy="rl"):
+    """Mean wait of a result, (W,)."""
+    report = json.loads((out / f"{study.name}.json").read_text())
+    return np.array([window["policies"][policy]["wait_mean"] for window in report["windows"]])
+
+
+def cells_of(text, title, name):
+    """The first line about `name` of the table below a heading."""
+    below = text[text.index(title) :]
+    line = next(line for line in below.splitlines() if line.startswith(f"| {name} |"))
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_ablations_are_told_beside_the_network_alone(site):
+    sources, out = site
+    trained(sources.models, "tiny", seed=9)
+    trained(sources.models / "bases", RAW_BASE, seed=1)
+    trained(sources.models / "bases", f"{RAW_BASE}-raw", seed=2)
+    worked(site, [MAIN, ORDER, OWN, MILP, BASE, RAW])
+    text = page(collect(STUDIES, out), STUDIES, "images")
+    order = means(out, ORDER).mean()
+    own = cells_of(text, "## A model of each trace alone", PROTOCOL.name)
+    assert own[2].startswith(f"{means(out, OWN).mean() / order:.3f} [")
+    raw = cells_of(text, "### Raw and sampled features", PROTOCOL.name)
+    assert raw[3].startswith(f"{means(out, RAW).mean() / means(out, BASE).mean():.3f} [")
+    text = text[text.index("### With and without the integer program") :]
+    milp = next(line for line in text.splitlines() if line.startswith(f"| {PROTOCOL.name} | 8 |"))
+    assert f"| {means(out, MILP, 'rl+milp').mean() / order:.3f} [" in milp
+
+
+def test_an_interrupted_study_goes_on_where_it_stopped(site):
+    with pytest.raises(KeyboardInterrupt):
+        worked(site, [MAIN], Recording(stop_after=7))
+    rest = Recording()
+    assert worked(site, [MAIN], rest)[0] == [MAIN.name]
+    assert len(rest.done) == 3 * len(MAIN.policies) - 7
+    assert not list(site[1].glob("*.state"))
+
+
+def test_a_result_is_not_kept_when_the_code_changed_under_it(site, monkeypatch):
+    digests = iter(["before", "after"])
+    monkeypatch.setattr("studies.run.code", lambda: next(digests))
+    with pytest.raises(EvaluationError, match="code was changed while it ran"):
+        worked(site, [ORDER])
+    assert list(site[1].iterdir()) == [], "nor what it could be taken up from"
+
+
+def test_results_of_other_windows_are_not_put_side_by_side(site):
+    worked(site, [MAIN])
+    worked(site, [ORDER], windows=2)
+    with pytest.raises(EvaluationError, match="other windows"):
+        collect(STUDIES, site[1])
+
+
+def test_a_study_is_run_again_when_the_code_is_another(site, monkeypatch):
+    worked(site, [ORDER])
+    monkeypatch.setattr("studies.run.code", lambda: "other code")
+    assert worked(site, [ORDER]) == ([ORDER.name], [f"{ORDER.name}: run again: changed code"])
+
+
+def test_the_digest_is_over_files_that_are_there():
+    package = Path(rltuned.__file__).parent
+    assert [pattern for pattern in CODE if not list(package.glob(pattern))] == []
+
+
+def test_what_the_code_means_counts_and_remarks_do_not():
+    code = 'def f(x):\n    """Says."""\n    return x + 1  # why\n\nLIMIT = 3\n"""Of f."""\n'
+    assert meaning(code) == meaning("def f(x):\n\n    return (x + 1)\nLIMIT = 3\n")
+    assert meaning(code) != meaning(code.replace("x + 1", "x + 2"))
+    assert meaning(code) != meaning(code.replace("LIMIT = 3", "LIMIT = 4"))
+
+
+def test_without_results_the_page_says_how_to_make_them(tmp_path):
+    wanted = list(studies())
+    text = page(collect(wanted, tmp_path), wanted, "images")
+    assert "Nothing has been measured yet" in text
+    assert "142,391" in text
+    assert "Ours: not run yet" in text
+    assert "met," not in text
+
+
+def test_the_page_and_its_box_plots_are_written(site):
+    worked(site, [MAIN])
+    _, out = site
+    write(collect(STUDIES, out), STUDIES, out / "results.md", out / "images" / "results")
+    text = (out / "results.md").read_text()
+    for metric in ("wait_mean", "bsld_mean"):
+        assert f"](images/results/{PROTOCOL.name}/{metric}.png)" in text
+    assert sorted(path.name for path in (out / "images/results" / PROTOCOL.name).iterdir()) == [
+        "bsld_mean.png",
+        "wait_mean.png",
+    ]
+
+
+def test_the_catalogue_has_the_targets_of_the_yardstick_and_names_each_study_once():
+    wanted = list(studies())
+    names = [study.name for study in wanted]
+    assert len(set(names)) == len(names)
+    assert {policy for study in wanted for policy in study.policies} == set(POLICIES)
+    aimed = {protocol.name: (protocol.wait, protocol.unseen, protocol.multifactor) for protocol in protocols()}
+    assert aimed["philly-20x8-true"] == aimed["pai-8x8-true"] == (0.98, 1.0, None)
+    assert [aimed[f"{where}-noisy"][0] for where in ("philly-20x8", "philly-4x8", "venus-16x8", "pai-8x8")] == [
+        0.9,
+        0.9,
+        0.88,
+        0.85,
+    ]
+    assert aimed["venus-16x8-noisy"][1:] == (0.95, 0.55)
+    assert aimed["hpc2n-240x1-limit"] == aimed["sdsc-blue-144x8-limit"] == (0.9, 0.9, None)
+    for protocol in protocols():
+        asked = protocol.settings(("fifo",), 30)
+        assert str(asked.split) == "test"
+        assert np.isfinite(asked.window)
