@@ -3,7 +3,8 @@
     docker-slurm-testbed/testbed replay [--jobs 200] [--seed 1] [--policy fifo] --out REPLAY.json
     docker-slurm-testbed/testbed replay --workload TRACE.csv.gz --jobs 200 --start 1000 --factor 360 --out REPLAY.json
 
-Each job is a `sleep` for its run time divided by the factor. docs/testbed.md says how the order is made and what is measured.
+Each job is a `sleep` for its run time divided by the factor. docs/testbed.md says how the order is made and what is
+measured.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ class Jobs:
     """What is submitted; times in real seconds, the first job at 0."""
 
     workload: Workload
-    """`time_limit` is filled in (whole minutes); CPUs and memory too, so that Slurm and the simulator count the same."""
+    """`time_limit` is filled in (whole minutes); CPUs and memory too, so that Slurm and the simulator count the
+    same."""
     shown_to_policy: np.ndarray[Any, np.dtype[np.float64]]
     """(N,) r, the estimate that a rule ranks on, seconds."""
     kind: tuple[str, ...]
@@ -185,7 +187,8 @@ def sbatch(jobs: Jobs, shape: ClusterShape, nice: np.ndarray[Any, np.dtype[np.in
         command += [f"--nice={nice[row]}", f"--time={round(small.time_limit[row] / MINUTE)}"]
         command += [f"--partition={small.partition.value(row)}"] if small.partition.value(row) else []
         if asked.per_node[row]:
-            # No --ntasks: with it select/cons_tres counts a node's CPUs otherwise (docs/simulator.md, What was measured).
+            # No --ntasks: with it select/cons_tres counts a node's CPUs otherwise (docs/simulator.md, What was
+            # measured).
             command += [f"--nodes={asked.nodes[row]}", f"--cpus-per-task={max(cpus, 1)}"]
             command += [f"--mem={max(mem, 1)}"]
             command += [f"--gres=gpu:{type_}{gpus}"] if gpus else []
@@ -239,7 +242,9 @@ def read_cluster(project: Project) -> dict[str, Any]:
 
 @contextmanager
 def prepared(project: Project, scheduler_parameters: str) -> Iterator[None]:
-    """Slurm's own priority is a constant less the nice value, and slurmctld logs its passes; all put back at the end."""
+    """Slurm's own priority is a constant less the nice value, and slurmctld logs its passes; all put back at the
+    end.
+    """
     weights = "".join(f"PriorityWeight{of}=0\n" for of in ("Age", "Fairshare", "JobSize", "Partition"))
     ours = f"{weights}PriorityWeightQOS={HIGHEST}\n"
     # The RPC limiter would let a daemon change two jobs a second; a compressed minute is a second.
@@ -295,7 +300,9 @@ for at, command in jobs:
 def submit(
     project: Project, at: Iterable[float], commands: Sequence[Sequence[str]], told: Callable[[int], None]
 ) -> tuple[float, list[int]]:
-    """Submits each job at its time; the moment (epoch) that is 0 of all times, and the job ids. Blocks until the last one."""
+    """Submits each job at its time; the moment (epoch) that is 0 of all times, and the job ids. Blocks until the last
+    one.
+    """
     plan = json.dumps([[float(when), list(command)] for when, command in zip(at, commands, strict=True)])
     inner = ["docker", "exec", "-i", project.container(), "python3", "-c", SUBMIT]
     ids: list[int] = []

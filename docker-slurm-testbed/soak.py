@@ -3,17 +3,18 @@
 
     docker-slurm-testbed/testbed soak --slurm 24.11 --minutes 60 --seed 7 --json SOAK.json
 
-Keeps jobs of several users coming, runs rltuned as its own user (an operator, under the RPC limiter) with a short cycle,
-plays its systemd unit and its dead-man timer, injects one fault after the other, and lets admins and users change jobs
-all the while. What happened to whom is read from slurmctld's own log, which names the user of each update: so it is
-known whose value each value is, whatever rltuned says. Prints what was done and found; exits with 1 on any violation.
+Keeps jobs of several users coming, runs rltuned as its own user (an operator, under the RPC limiter) with a short
+cycle, plays its systemd unit and its dead-man timer, injects one fault after the other, and lets admins and users
+change jobs all the while. What happened to whom is read from slurmctld's own log, which names the user of each update:
+so it is known whose value each value is, whatever rltuned says. Prints what was done and found; exits with 1 on any
+violation.
 
 Invariants (docs/operations.md has the promises):
 
 - stands: what an admin set is not written over, and a held job gets nothing
 - untouched: rltuned's user holds, releases, cancels and requeues nobody
-- given back: without a daemon that writes, nothing of rltuned's is left after the bound, and in no stage but active and canary
-  does it write anything but to give back
+- given back: without a daemon that writes, nothing of rltuned's is left after the bound, and in no stage but active and
+  canary does it write anything but to give back
 - wanted: beside a daemon that writes, what is rltuned's is in its last plan
 - alive: the daemon goes on by itself after each fault
 - bounded: memory, threads, descriptors, journal
@@ -256,7 +257,9 @@ class Soak:
         self.start_slurmctld()
 
     def install(self, *, clock: bool) -> None:
-        """A wheel of this source tree, as an operator would; and a clock that can be set, where there is one to be had."""
+        """A wheel of this source tree, as an operator would; and a clock that can be set, where there is one to be
+        had.
+        """
         with tempfile.TemporaryDirectory(prefix="rltuned-wheel-") as scratch:
             wheel = testbed.build_wheel(Path(scratch))
             testbed.run(["docker", "cp", wheel, f"{self.project.container()}:/tmp/{wheel.name}"])
@@ -594,7 +597,8 @@ class Soak:
 
     def another_stage(self) -> None:
         """Stopped without the unit's restore, and started in a stage that writes nothing: leftovers are given back."""
-        # A heartbeat that a killed daemon left keeps the dead-man timer away for 300 s, which is too long for a short run.
+        # A heartbeat that a killed daemon left keeps the dead-man timer away for 300 s, which is too long for a short
+        # run.
         killed = self.rng.random() < (0.5 if self.minutes >= LONG else 0.0)
         self.kill("KILL" if killed else "TERM")
         self.stage = self.rng.choice(["shadow", "observe", "active"])
@@ -608,7 +612,9 @@ class Soak:
         self.start()
 
     def reloaded(self) -> None:
-        """SIGHUP with another configuration, and back; the way in which priorities are set, and the limiter, may change."""
+        """SIGHUP with another configuration, and back; the way in which priorities are set, and the limiter, may
+        change.
+        """
         self.mode = self.rng.choice(["site-factor", "site-factor", "priority"])
         if self.rng.random() < 0.3:
             self.tight = not self.tight

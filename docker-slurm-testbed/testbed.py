@@ -474,7 +474,8 @@ def command_build(options: argparse.Namespace) -> int:
     wanted = dict.fromkeys(options.slurm or SUITES, options.target)
     if options.all:
         wanted = {release: TARGETS if release == DEFAULT_RELEASE else STAGES[:1] for release in SUITES}
-    # The stages of a release one after the other, each is the cache of the next. The daemon's image shares none of them.
+    # The stages of a release one after the other, each is the cache of the next. The daemon's image shares none of
+    # them.
     chains = [
         (release, chain)
         for release, targets in wanted.items()

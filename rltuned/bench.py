@@ -1,8 +1,8 @@
 """``rltuned bench``: how fast each stage is on this machine, each beside a simpler way of doing it, in one run.
 
-The queue is synthetic and the same for a given seed, or (`of_queue`) a cluster's own as it was just read. Figures are the times of
-single calls: p50 and p99 over the repeats. Only `of_live_queue` asks a real Slurm; `cycle_10000` parses answers of the size and form
-that 24.11 gives.
+The queue is synthetic and the same for a given seed, or (`of_queue`) a cluster's own as it was just read. Figures are
+the times of single calls: p50 and p99 over the repeats. Only `of_live_queue` asks a real Slurm; `cycle_10000` parses
+answers of the size and form that 24.11 gives.
 """
 
 import json

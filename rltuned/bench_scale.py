@@ -1,13 +1,13 @@
 """``rltuned bench scale``: whole cycles of an active daemon beside a very long queue, and how their time grows with it.
 
-Everything of a cycle runs as it does beside a real Slurm: processes and pipes, parsing, tables, reconciliation with a journal
-of thousands of entries, the plan, the readings around each write, the journal's fsync, the decision record, the log. Only
-Slurm's programs are stand-ins that print prepared text (`bench_slurm`). The daemon runs in a process of its own, so that its
-memory is its own.
+Everything of a cycle runs as it does beside a real Slurm: processes and pipes, parsing, tables, reconciliation with a
+journal of thousands of entries, the plan, the readings around each write, the journal's fsync, the decision record, the
+log. Only Slurm's programs are stand-ins that print prepared text (`bench_slurm`). The daemon runs in a process of its
+own, so that its memory is its own.
 
-Not counted are the seconds that the stand-in of ``scontrol`` takes for its updates, and those for which the daemon sleeps below
-Slurm's RPC limiter: the sleep is skipped, and the clock set forward. Nor are the rollouts, which have a process and a time
-limit of its own.
+Not counted are the seconds that the stand-in of ``scontrol`` takes for its updates, and those for which the daemon
+sleeps below Slurm's RPC limiter: the sleep is skipped, and the clock set forward. Nor are the rollouts, which have a
+process and a time limit of its own.
 """
 
 import json
@@ -128,7 +128,8 @@ def measured(directory: Path, cycles: int) -> dict[str, Any]:
     """Run so many cycles, after one that does not count, beside the programs in `directory`.
 
     Returns:
-        ``ms``: milliseconds of each cycle by phase; ``commands``: most of a cycle; MiB of memory, most and at the end; and what the last cycle was like.
+        ``ms``: milliseconds of each cycle by phase; ``commands``: most of a cycle; MiB of memory, most and at the end;
+        and what the last cycle was like.
 
     Raises:
         RuntimeError: a cycle failed.
@@ -263,7 +264,9 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def growth(sizes: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """By phase the exponent e of time ∝ size^e between the last two sizes: 1 is linear, 2 quadratic. The fastest cycles count."""
+    """By phase the exponent e of time ∝ size^e between the last two sizes: 1 is linear, 2 quadratic. The fastest cycles
+    count.
+    """
     before, after = sizes[-2:]
     steps = math.log(after["jobs"] / before["jobs"])
     return {

@@ -1,11 +1,12 @@
 """``rltuned bench simulate``: jobs per second of the simulator, beside the plain-Python loop that it replaces.
 
-The workload is synthetic, Philly-like, and the same for a given seed; the cluster has 20 nodes of 8 GPUs. All that a window
-costs is counted: cutting it out of the trace, the books of the simulation, the simulation, its result. What is paid once is not,
-and stated apart: compiling (once for an installation, Numba keeps it), loading the compiled kernel (once for a process).
+The workload is synthetic, Philly-like, and the same for a given seed; the cluster has 20 nodes of 8 GPUs. All that a
+window costs is counted: cutting it out of the trace, the books of the simulation, the simulation, its result. What is
+paid once is not, and stated apart: compiling (once for an installation, Numba keeps it), loading the compiled kernel
+(once for a process).
 
-A window under the shipped model is timed in two ways: as training plays it, compiled as a whole (`Episode`), and with the whole
-of the daemon's plan, guards and all, asked at each refresh, as `rltuned evaluate` does.
+A window under the shipped model is timed in two ways: as training plays it, compiled as a whole (`Episode`), and with
+the whole of the daemon's plan, guards and all, asked at each refresh, as `rltuned evaluate` does.
 """
 
 import os

@@ -1,7 +1,7 @@
 """A Slurm of any size that prints: stand-ins of its programs, for `rltuned.bench_scale`.
 
-The programs are shell scripts that print prepared files, in the form of a release (as in `tests/recorded`); what ``scontrol``
-gets on its standard input is carried out by the process that made them, which then prints the queue anew.
+The programs are shell scripts that print prepared files, in the form of a release (as in `tests/recorded`); what
+``scontrol`` gets on its standard input is carried out by the process that made them, which then prints the queue anew.
 """
 
 import os
@@ -104,9 +104,10 @@ class _Job(NamedTuple):
 class PrintingSlurm:
     """A queue and its cluster. The same for the same arguments, but for the time of day.
 
-    A busy cluster of five kinds of nodes, in partitions of one kind and two of all GPUs; nine of ten nodes run something. Of the
-    queue some jobs are arrays, for several partitions, held, dependent, not yet eligible or at a limit; thousands of different
-    requests, dozens of limits, hundreds of node lists. Three of ten pending jobs carry a site factor of an earlier daemon's.
+    A busy cluster of five kinds of nodes, in partitions of one kind and two of all GPUs; nine of ten nodes run
+    something. Of the queue some jobs are arrays, for several partitions, held, dependent, not yet eligible or at a
+    limit; thousands of different requests, dozens of limits, hundreds of node lists. Three of ten pending jobs carry a
+    site factor of an earlier daemon's.
     """
 
     def __init__(self, directory: Path, jobs: int, nodes: int, release: str, seed: int, *, limited: bool) -> None:
@@ -271,7 +272,9 @@ class PrintingSlurm:
     # --- what is printed
 
     def _fixed(self, job: _Job) -> tuple[str, str, str, str]:
-        """Of the rows of jobs, status, sprio and excluded: what does not change, as far as there is a part in front of it."""
+        """Of the rows of jobs, status, sprio and excluded: what does not change, as far as there is a part in front of
+        it.
+        """
         gres = "gres:gpu" if self.release.startswith("22.05") else "gres/gpu"
         of_kind = f":{job.kind}" if job.kind else ""
         tres = f"cpu={job.cpus},mem={job.mem}M,node={job.nodes},billing={job.cpus}"

@@ -64,9 +64,11 @@ class SlurmSection(_Section):
     """How Slurm is reached."""
 
     backend: Literal["cli", "pyslurm"] = "cli"
-    """`cli` (squeue, scontrol, sprio; every release) or `pyslurm` (Slurm 25.11, needs `pip install rltuned[pyslurm]`)."""
+    """`cli` (squeue, scontrol, sprio; every release) or `pyslurm` (Slurm 25.11, needs `pip install
+    rltuned[pyslurm]`)."""
     bin_dir: Path = Path("/usr/bin")
-    """Directory of squeue, scontrol, sprio, sdiag, sacctmgr, sacct. Absolute, so that PATH cannot change what is run."""
+    """Directory of squeue, scontrol, sprio, sdiag, sacctmgr, sacct. Absolute, so that PATH cannot change what is
+    run."""
     conf: OptionalPath = None
     """SLURM_CONF for the commands; "": Slurm's own default."""
     timeout: Annotated[float, Field(gt=0, le=300)] = 20.0
@@ -98,7 +100,8 @@ class EstimatesSection(_Section):
     """How long jobs will run, as far as the policy is concerned. Slurm's backfill always goes by the time limits."""
 
     source: Literal["history", "limit"] = "history"
-    """`history`: predicted from the site's own finished jobs (sacct), never above the limit; `limit`: the time limit."""
+    """`history`: predicted from the site's own finished jobs (sacct), never above the limit; `limit`: the time
+    limit."""
     days: Annotated[float, Field(gt=0, le=366)] = 30.0
     """Days of the past that are read at the start."""
     refresh: Annotated[float, Field(ge=1, le=86400)] = 600.0
@@ -119,7 +122,8 @@ class DecideSection(_Section):
     window: Annotated[int, Field(ge=1, le=256)] = 256
     """Jobs that the policy sees per cycle; the rest keep Slurm's order."""
     age_bound: Seconds = 14 * 86400.0
-    """A job that has been eligible for longer (seconds) is never moved back, nor given less than Slurm alone gives it."""
+    """A job that has been eligible for longer (seconds) is never moved back, nor given less than Slurm alone gives
+    it."""
     account_share: Fraction = 1.0
     """Largest share of the first `head` places of a class that one account may gain by being moved forward; 1: off."""
     head: Annotated[int, Field(ge=1)] = 32
@@ -147,25 +151,29 @@ class ScopeSection(_Section):
     canary_partitions: Names = ()
     """Partitions that stage `canary` writes to."""
     canary_percent: Annotated[float, Field(ge=0, le=100)] = 0.0
-    """Per cent of the jobs (by a hash of the job id) that stage `canary` writes to, where no canary partition is named."""
+    """Per cent of the jobs (by a hash of the job id) that stage `canary` writes to, where no canary partition is
+    named."""
 
 
 class RolloutSection(_Section):
     """Rollouts: the queue simulated forward in several orders (docs/rollout.md), in a process of its own."""
 
     enabled: Literal["auto", "on", "off"] = "auto"
-    """`auto`: under a learned model, where Numba is installed (`pip install 'rltuned[simulate]'`); `on`: under any policy but
-    a rule that a verdict chose, and the daemon does not start without Numba; `off`: the policy's order stands."""
+    """`auto`: under a learned model, where Numba is installed (`pip install 'rltuned[simulate]'`); `on`: under any
+    policy but a rule that a verdict chose, and the daemon does not start without Numba; `off`: the policy's order
+    stands."""
     candidates: Annotated[int, Field(ge=1, le=64)] = 8
     """Jobs at the head of the policy's order that are tried first and last."""
     min_jobs: Annotated[int, Field(ge=0, le=256)] = 8
-    """Least number of jobs in a rollout. A shorter queue is filled up with simulated arrivals, sampled from recent jobs."""
+    """Least number of jobs in a rollout. A shorter queue is filled up with simulated arrivals, sampled from recent
+    jobs."""
     time_limit: Annotated[float, Field(gt=0, le=30)] = 2.0
     """Seconds that the rollouts of a cycle may take; the best order so far counts."""
     depth: Annotated[int, Field(ge=2, le=256)] = 64
     """Jobs at the head of that order that are simulated."""
     slowdown: Fraction = 0.25
-    """Weight of the bounded slowdown in the cost; the wait has the rest. No job is moved if that makes the slowdown worse."""
+    """Weight of the bounded slowdown in the cost; the wait has the rest. No job is moved if that makes the slowdown
+    worse."""
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.01
     """Least predicted gain for which a job is moved, as a share of the cost of the policy's order."""
 
@@ -205,8 +213,8 @@ class WriteSection(_Section):
     demote_after: Annotated[int, Field(ge=1)] = 3
     """Alarms in a row (breaker opened, half of a cycle's writes failed) after which the stage falls to shadow."""
     give_back_after: Seconds = 900.0
-    """Seconds for which Slurm answers but no plan could be carried out (answers that cannot be understood, slurmctld under
-    load, a journal that cannot be written) after which everything is given back. The next plan starts anew."""
+    """Seconds for which Slurm answers but no plan could be carried out (answers that cannot be understood, slurmctld
+    under load, a journal that cannot be written) after which everything is given back. The next plan starts anew."""
 
 
 class StateSection(_Section):

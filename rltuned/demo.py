@@ -1,9 +1,9 @@
 """``rltuned demo``: the real daemon on the simulated cluster, beside the same cluster without it.
 
 What runs is `rltuned.daemon.loop.Daemon` with its journal, its metrics endpoint and its decision record, on the
-simulation's clock; a twin of the cluster with the same jobs, the same people and no daemon runs along. Towards the end the
-daemon is stopped, ``rltuned restore`` runs as the command does, and every pending job is compared with what people alone
-have made of it; then the daemon goes on with the rest.
+simulation's clock; a twin of the cluster with the same jobs, the same people and no daemon runs along. Towards the end
+the daemon is stopped, ``rltuned restore`` runs as the command does, and every pending job is compared with what people
+alone have made of it; then the daemon goes on with the rest.
 
 Nothing is printed here: `Demo.step` does one cycle, `Demo.scene` says how things stand, `Demo.summary` what came of it.
 """
@@ -171,7 +171,8 @@ class Proof:
     left: int
     """Pending jobs that are not as people alone left them, after. 0, or it is a defect."""
     named: int
-    """Pending jobs that restore itself names as ones that Slurm cannot take back (OverSubscribe=NO on some releases)."""
+    """Pending jobs that restore itself names as ones that Slurm cannot take back (OverSubscribe=NO on some
+    releases)."""
     others: int
     """Jobs that people had changed themselves: left to them."""
 
@@ -323,7 +324,8 @@ class Demo:
         (directory / "config.toml").write_text("\n".join(lines), encoding="utf-8")
 
     def keep(self, directory: Path, summary: Mapping[str, Any]) -> None:
-        """Leave configuration, last record, log and summary in a directory that stays, for ``rltuned explain`` and for people.
+        """Leave configuration, last record, log and summary in a directory that stays, for ``rltuned explain`` and for
+        people.
 
         Raises:
             OSError: it cannot be written.
@@ -398,7 +400,9 @@ class Demo:
         return report
 
     def _is_worth_proving(self) -> bool:
-        """Late, and in a queue that is well mixed up if there is such a moment; at the last submission at the latest."""
+        """Late, and in a queue that is well mixed up if there is such a moment; at the last submission at the
+        latest.
+        """
         now, submit = self.steered.simulation.now, self.jobs.submit_time
         if now >= self._last_submission:
             return True

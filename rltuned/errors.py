@@ -79,7 +79,9 @@ class ShapeError(RltunedError):
 
 
 class EvaluationError(RltunedError):
-    """An evaluation cannot be made as asked: window longer than the trace, policy without its model, other command resumed."""
+    """An evaluation cannot be made as asked: window longer than the trace, policy without its model, other command
+    resumed.
+    """
 
     exit_code = 13
 

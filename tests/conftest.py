@@ -1,4 +1,5 @@
-"""What every test shares: Hypothesis without a clock, because the machines are shared and noisy, and a quick directory."""
+"""What every test shares: Hypothesis without a clock, because the machines are shared and noisy, and a quick
+directory."""
 
 import os
 import shutil

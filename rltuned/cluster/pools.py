@@ -20,11 +20,12 @@ _WIDE: Final = 2**31
 
 
 MOST_REQUESTS: Final = 2048
-"""Distinct requests of which `bounded_pools` looks up the nodes. Partitions and features are few; each user can make up any
-number of node lists."""
+"""Distinct requests of which `bounded_pools` looks up the nodes. Partitions and features are few; each user can make up
+any number of node lists."""
 
 MOST_SETS: Final = 256
-"""Distinct node sets that `bounded_pools` tells apart. The guard at outside jobs (`decide.outside`) compares each with each."""
+"""Distinct node sets that `bounded_pools` tells apart. The guard at outside jobs (`decide.outside`) compares each with
+each."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ def job_pools(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Pools:
 
 
 def bounded_pools(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Pools:
-    """As `job_pools`, with a bound on the work and on the size: jobs with the rarest requests and node sets get no own pool.
+    """As `job_pools`, with a bound on the work and on the size: jobs with the rarest requests and node sets get no own
+    pool.
 
     Rare is what few users ask for, then few jobs. So one user with many node lists does not replace what many ask for.
     """
@@ -126,7 +128,8 @@ def _of_partitions(snapshot: Snapshot, lists: Iterable[str]) -> Bools:
 
 
 def distinct_rows(rows: Bools) -> tuple[Bools, npt.NDArray[np.intp]]:
-    """The distinct rows of a (n, m) matrix in ascending order, and (n,) which of them each is: `np.unique` along an axis.
+    """The distinct rows of a (n, m) matrix in ascending order, and (n,) which of them each is: `np.unique` along an
+    axis.
 
     That compares field by field, 100 times slower than bits as one text.
     """
@@ -135,7 +138,9 @@ def distinct_rows(rows: Bools) -> tuple[Bools, npt.NDArray[np.intp]]:
 
 
 def distinct_bits(bits: Bits) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """As `distinct_rows`, of rows of packed bits: where each distinct row comes first, and (n,) which of them each is."""
+    """As `distinct_rows`, of rows of packed bits: where each distinct row comes first, and (n,) which of them each
+    is.
+    """
     bits = np.ascontiguousarray(bits)
     whole = (
         bits.view(np.dtype((np.void, max(bits.shape[1], 1)))).reshape(-1)
@@ -214,7 +219,9 @@ def _capable(
 
 
 def _satisfying(nodes: NodeTable, expression: str) -> Bools:
-    """(M,) nodes whose features satisfy a constraint. Thousands of nodes have a few sets of features: each is asked once."""
+    """(M,) nodes whose features satisfy a constraint. Thousands of nodes have a few sets of features: each is asked
+    once.
+    """
     test, sets = compile_constraint(expression), nodes.feature_sets
     return np.array([test(features) for features in sets.sets], dtype=np.bool_)[sets.of]
 

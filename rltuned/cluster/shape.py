@@ -8,9 +8,9 @@ Short form, one pool of equal nodes after the other, separated by commas::
     20x8:p100:64c:512g:2000d     64 CPUs, 512 GiB of memory and 2,000 GiB of local disk on each node
     4x0:32c                      4 nodes without GPUs
 
-that is, ``NODES x GPUS [:TYPE] [:CPUSc] [:MEMORYg] [:DISKd]``. It makes one partition, "main". `from_json` takes the long
-form, with partitions (virtual clusters). What is not given: 8 CPUs and 64 GiB for each GPU (and for a node without GPUs),
-no local disk, no limits. GPU types are compared in lower case.
+that is, ``NODES x GPUS [:TYPE] [:CPUSc] [:MEMORYg] [:DISKd]``. It makes one partition, "main". `from_json` takes the
+long form, with partitions (virtual clusters). What is not given: 8 CPUs and 64 GiB for each GPU (and for a node without
+GPUs), no local disk, no limits. GPU types are compared in lower case.
 """
 
 import math
@@ -39,7 +39,9 @@ MAIN: Final = "main"
 
 @dataclass(frozen=True)
 class ClusterShape:
-    """A cluster with nothing running. Each node has GPUs of at most one type (`NodeTable.gpus` has one entry per row)."""
+    """A cluster with nothing running. Each node has GPUs of at most one type (`NodeTable.gpus` has one entry per
+    row).
+    """
 
     nodes: NodeTable
     partitions: tuple[Partition, ...]

@@ -121,8 +121,9 @@ class JobTable:
     site_known: Bools
     """Whether sprio lists the job, so that `site_factor` is Slurm's and the priority is multifactor's."""
     base: Ints
-    """Multifactor's sum without the site factor, of the same moment as `site_factor`; may be below 1, which is the least
-    that Slurm shows. Of a job of several partitions the highest of their sums. Means nothing unless `site_known`."""
+    """Multifactor's sum without the site factor, of the same moment as `site_factor`; may be below 1, which is the
+    least that Slurm shows. Of a job of several partitions the highest of their sums. Means nothing unless
+    `site_known`."""
     base_least: Ints
     """The lowest of their sums."""
     oversubscribe: Category
@@ -280,12 +281,13 @@ class Snapshot:
     partitions: tuple[Partition, ...]
     health: Health = field(default_factory=Health)
     unread: Unread = field(default_factory=Unread)
-    """What of the answers could not be understood: its jobs are left alone, its nodes are not usable, its partitions not up."""
+    """What of the answers could not be understood: its jobs are left alone, its nodes are not usable, its partitions
+    not up."""
     reserve_from: int = 0
     """Priority from which on Slurm keeps resources for a job that waits (bf_min_prio_reserve); 0: for every one."""
     arrays: Mapping[int, int] = field(default_factory=dict)
-    """Submit time, epoch seconds, by the id of each array of which a task has a record of its own, and has started: such
-    a task goes by its own number, and by the array's again when it is requeued."""
+    """Submit time, epoch seconds, by the id of each array of which a task has a record of its own, and has started:
+    such a task goes by its own number, and by the array's again when it is requeued."""
 
     @cached_property
     def partition_by_name(self) -> dict[str, Partition]:

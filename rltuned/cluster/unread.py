@@ -52,8 +52,8 @@ class Unread:
     jobs: Mapping[int, str] = field(default_factory=dict)
     """Reason by id of each job that is to be left alone."""
     listed: Mapping[RowKind, Collection[int]] = field(default_factory=dict)
-    """Some row of this table has no readable id. These are the ids that were read; a job that is not among them may be that
-    row."""
+    """Some row of this table has no readable id. These are the ids that were read; a job that is not among them may be
+    that row."""
 
     def __len__(self) -> int:
         """How many rows."""

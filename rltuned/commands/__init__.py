@@ -13,5 +13,6 @@
 What may be changed freely: texts, options and their order. What a command does belongs to another package.
 
 Imports that cost time or memory happen inside the commands: ``restore`` must work where NumPy is broken, ``--help``
-must be instant. So the top of a file here imports click, the configuration and the errors, and nothing that imports NumPy.
+must be instant. So the top of a file here imports click, the configuration and the errors, and nothing that imports
+NumPy.
 """

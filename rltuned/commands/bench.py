@@ -36,12 +36,14 @@ def bench(
 ) -> None:
     """Speed of each stage on this machine, each beside a simpler way of doing it, in one run.
 
-    Without an argument: the stages of the daemon, and the simulator where the extra [simulate] is installed. With "simulate":
-    the simulator alone, jobs per second on one core beside the plain-Python loop that the compiled one replaces: five times
-    REPEATS windows of 256 jobs, then 10,000 jobs of which thousands queue. Compiling, once for an installation, is stated
-    apart. With "queue": how long the pending jobs of this cluster, as they are now, take to be ranked by the policy that the
-    daemon would use; it reads Slurm and writes nothing. With "scale": whole cycles of an active daemon beside a queue of JOBS on
-    NODES, a cycle for each twenty REPEATS, and how their time grows: Slurm's programs are stand-ins, all else is real.
+    Without an argument: the stages of the daemon, and the simulator where the extra [simulate] is installed. With
+    "simulate": the simulator alone, jobs per second on one core beside the plain-Python loop that the compiled one
+    replaces: five times REPEATS windows of 256 jobs, then 10,000 jobs of which thousands queue. Compiling, once for an
+        installation, is stated
+    apart. With "queue": how long the pending jobs of this cluster, as they are now, take to be ranked by the policy
+    that the daemon would use; it reads Slurm and writes nothing. With "scale": whole cycles of an active daemon beside
+    a queue of JOBS on NODES, a cycle for each twenty REPEATS, and how their time grows: Slurm's programs are stand-ins,
+    all else is real.
     """
     from importlib.util import find_spec
 

@@ -66,8 +66,8 @@ def demo(
     """See the daemon at work on a simulated cluster, beside the same cluster without it.
 
     The real daemon steers a simulated Slurm at high speed, among users who come, go, hold and change their jobs; a twin
-    with the same jobs runs under Slurm's multifactor priorities alone. Needs no Slurm, no GPU and no root. Ctrl-C ends it with
-    the summary so far. The first start compiles the simulator, which takes half a minute.
+    with the same jobs runs under Slurm's multifactor priorities alone. Needs no Slurm, no GPU and no root. Ctrl-C ends
+    it with the summary so far. The first start compiles the simulator, which takes half a minute.
     """
     import math
     import shutil

@@ -21,7 +21,9 @@ def model() -> None:
 @click.argument("name", metavar="NAME|PATH", default=DEFAULT_MODEL)
 @json_option
 def model_info(name: str, *, as_json: bool) -> None:
-    """What a model is, what it was trained on, how it measured, and its card. NAME: a shipped model, or a manifest's path."""
+    """What a model is, what it was trained on, how it measured, and its card. NAME: a shipped model, or a manifest's
+    path.
+    """
     from rltuned import show
     from rltuned.policy import files
 
@@ -116,7 +118,9 @@ def model_compare(first: str, second: str, *, states: int, workers: int | None, 
     help="Where to; - for standard output. [default: NAME.md beside the manifest]",
 )
 def model_card(name: str, reports: tuple[Path, ...], out: Path | None) -> None:
-    """Write a model's card: data, protocol, results with intervals, and where it loses. The same files, the same card."""
+    """Write a model's card: data, protocol, results with intervals, and where it loses. The same files, the same
+    card.
+    """
     from rltuned.evaluate.card import card, read_report
     from rltuned.policy import files
 

@@ -101,8 +101,8 @@ def traces_describe(
 def traces_generate(preset: str, jobs: int, cluster: str, seed: int, load: float, out: Path) -> None:
     """Generate a workload like that of a published trace, for a cluster.
 
-    PRESET is philly, helios or pai: their run times, GPUs and bursts, with users who have habits and write time limits as
-    people do (docs/workloads.md says what was counted where). No trace is needed. `rltuned evaluate --trace` and
+    PRESET is philly, helios or pai: their run times, GPUs and bursts, with users who have habits and write time limits
+    as people do (docs/workloads.md says what was counted where). No trace is needed. `rltuned evaluate --trace` and
     `rltuned traces describe` take the file.
 
     \b

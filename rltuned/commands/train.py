@@ -115,9 +115,9 @@ def train(
 ) -> None:
     """Train a policy on jobs of the past (needs `pip install rltuned[train]`).
 
-    A warm start from hindsight, then reinforcement learning (PPO) on the simulator. The first 70 % of each trace is learned
-    from, the next 15 % decides which checkpoint is kept; the rest is for `rltuned evaluate --split test`. docs/training.md
-    explains every file in --out.
+    A warm start from hindsight, then reinforcement learning (PPO) on the simulator. The first 70 % of each trace is
+    learned from, the next 15 % decides which checkpoint is kept; the rest is for `rltuned evaluate --split test`.
+    docs/training.md explains every file in --out.
 
     \b
     Examples:
@@ -285,8 +285,10 @@ def headroom(
 ) -> None:
     """What a better order could gain at a site, before anybody trains for it; about a minute.
 
-    The rule that a model would correct is played on windows of the trace's training part, then with one thing changed at a
-    time: told the true run times, with waiting counted, with a small bonus on each column that a network sees. Ratios are to
+    The rule that a model would correct is played on windows of the trace's training part, then with one thing changed
+    at a
+    time: told the true run times, with waiting counted, with a small bonus on each column that a network sees. Ratios
+        are to
     the rule on expected run times. docs/training.md says how to read them.
 
     \b

@@ -341,7 +341,9 @@ def _send(
 
 
 def _too_late(intents: Sequence[tuple[Change, Entry]], journal: Journal) -> list[Result]:
-    """What becomes of changes that are not sent because what they were judged by is old; what was intended is nobody's."""
+    """What becomes of changes that are not sent because what they were judged by is old; what was intended is
+    nobody's.
+    """
     why = "what was read of the job is too old (suspended machine, slow disk?)"
     entries: dict[int, Entry] = {}
     for change, entry in intents:

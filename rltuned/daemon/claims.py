@@ -22,23 +22,25 @@ MULTIFACTOR: Final = 0
 """Stands for "no explicit priority" where explicit priorities are compared; Slurm's 0 means held and is never ours."""
 
 SETTLE_SECONDS: Final = 30.0
-"""slurmctld saves job state at most 5 s after a change (slurm/src/slurmctld/state_save.c, SAVE_MAX_WAIT); with a margin."""
+"""slurmctld saves job state at most 5 s after a change (slurm/src/slurmctld/state_save.c, SAVE_MAX_WAIT); with a
+margin."""
 
 READING_SECONDS: Final = 60.0
-"""How old a reading of a job may be when it is written to: the three commands of one, each close to its time-out. More have
-passed when the process or the machine stood still meanwhile."""
+"""How old a reading of a job may be when it is written to: the three commands of one, each close to its time-out. More
+have passed when the process or the machine stood still meanwhile."""
 
 MAX_DOUBTS: Final = 8
 
 NO_TERMS: Final = 1
-"""Priority of a job of which every term is 0. sprio shows it like a job with the explicit priority 1, so it counts as not
-listed."""
+"""Priority of a job of which every term is 0. sprio shows it like a job with the explicit priority 1, so it counts as
+not listed."""
 
 NOT_ELIGIBLE: Final = frozenset({"Dependency", "DependencyNeverSatisfied", "BeginTime"})
 """Reasons for which sprio(1) leaves a job out although its priority is multifactor's."""
 
 BAD_CONSTRAINTS: Final = "BadConstraints"
-"""Reason of a job that Slurm put to priority 0 because no node can satisfy it (an ExcNodeList of all its nodes, say)."""
+"""Reason of a job that Slurm put to priority 0 because no node can satisfy it (an ExcNodeList of all its nodes,
+say)."""
 
 
 def _none() -> Mapping[Field, tuple[Value, ...]]:
@@ -338,7 +340,9 @@ def may_be_requeued(entry: Entry) -> bool:
 
 
 def dated(entry: Entry, now: float) -> Entry:
-    """The entry with an age. One from the future was noted before somebody set the wall clock back: it counts from now."""
+    """The entry with an age. One from the future was noted before somebody set the wall clock back: it counts from
+    now.
+    """
     if entry.touched <= now:
         return entry
     applied = replace(entry.applied, changed_at=min(entry.applied.changed_at, now))

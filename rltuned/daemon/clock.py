@@ -1,8 +1,8 @@
 """The clock, passed in everywhere so that tests run on a virtual one.
 
-Three readings, because none does for all. The wall clock may be set, by people and by NTP, by hours and backwards: it is
-only compared with times of Slurm's, and shown. What is compared with an earlier reading of our own goes by one of the
-other two.
+Three readings, because none does for all. The wall clock may be set, by people and by NTP, by hours and backwards: it
+is only compared with times of Slurm's, and shown. What is compared with an earlier reading of our own goes by one of
+the other two.
 """
 
 import socket
@@ -64,7 +64,9 @@ class SystemClock:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When something happened, so that another process, later and maybe on another host, can tell how long ago that was."""
+    """When something happened, so that another process, later and maybe on another host, can tell how long ago that
+    was.
+    """
 
     time: float
     """Epoch seconds by the wall clock."""

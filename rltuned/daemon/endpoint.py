@@ -2,7 +2,8 @@
 
 Whoever can connect can also open connections and say nothing, send a byte now and then, or never read the answer. It
 costs a descriptor for some seconds. Scrapes still get through: a new connection beyond the limit closes the oldest.
-There is no thread and no growing memory behind a connection. Who may connect is decided by the address that is listened on, a firewall, TLS with client certificates, and names with passwords; the last two as Prometheus' own web
+There is no thread and no growing memory behind a connection. Who may connect is decided by the address that is listened
+on, a firewall, TLS with client certificates, and names with passwords; the last two as Prometheus' own web
 configuration has them.
 """
 

@@ -28,8 +28,8 @@ def give_to_owner_of(directory: Path, fd: int) -> None:
 def make_directory(path: Path) -> None:
     """Make a directory and what is missing above it.
 
-    Made by root, they belong to the owner of the place where they are made; in a place of root's own, as /var/lib, to the
-    user of the units, where there is one. root often looks first, and the daemon comes after.
+    Made by root, they belong to the owner of the place where they are made; in a place of root's own, as /var/lib, to
+    the user of the units, where there is one. root often looks first, and the daemon comes after.
 
     Raises:
         OSError: as mkdir(2).

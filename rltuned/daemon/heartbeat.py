@@ -83,6 +83,8 @@ def read_heartbeat(now: Moment, *directories: Path | None) -> Heartbeat | None:
 
 
 def is_stale(max_age: float, now: Moment, *directories: Path | None) -> bool:
-    """Whether the daemon shows no sign of life: no heartbeat, or none for `max_age` seconds (several cycles at least)."""
+    """Whether the daemon shows no sign of life: no heartbeat, or none for `max_age` seconds (several cycles at
+    least).
+    """
     heartbeat = read_heartbeat(now, *directories)
     return heartbeat is None or now.since(heartbeat.at) > max(max_age, heartbeat.stale_after)

@@ -118,7 +118,9 @@ class _Copy:
 
 @dataclass(slots=True)
 class Journal:
-    """The journal of one cluster. Make it with `open` (the lock's holder), `look` (a dry run) or `read` (everybody else)."""
+    """The journal of one cluster. Make it with `open` (the lock's holder), `look` (a dry run) or `read` (everybody
+    else).
+    """
 
     _copies: list[_Copy] = field(default_factory=list)
     _entries: dict[int, Entry] = field(default_factory=dict)
@@ -153,7 +155,8 @@ class Journal:
         return journal
 
     def look_again(self) -> None:
-        """Load anew what another process may have written meanwhile. Nothing happens to a journal that is not looked at.
+        """Load anew what another process may have written meanwhile. Nothing happens to a journal that is not looked
+        at.
 
         Raises:
             JournalError: as `read`.
@@ -208,7 +211,9 @@ class Journal:
         return entry if entry is not None and entry.submit_time == submit_time else None
 
     def history(self, now: float | None = None) -> History:
-        """The claims, as `plan()` needs them. `now`: the steady clock's time; None: the claims are of another process."""
+        """The claims, as `plan()` needs them. `now`: the steady clock's time; None: the claims are of another
+        process.
+        """
         claims = {job: entry.applied for job, entry in self._entries.items() if not entry.applied.is_empty}
         return History(MappingProxyType(claims), now)
 

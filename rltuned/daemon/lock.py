@@ -104,7 +104,9 @@ class Lock:
 
 
 def _open(path: Path) -> int:
-    """The file, made where it is not there. On a file system that became read-only, as it is: the way back needs no more."""
+    """The file, made where it is not there. On a file system that became read-only, as it is: the way back needs no
+    more.
+    """
     flags = os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         return os.open(path, flags | os.O_RDWR | os.O_CREAT, FILE_MODE)

@@ -1,12 +1,14 @@
 """Where slurmctld has a backup: only the daemon on the host whose slurmctld acts now writes. Imports no NumPy.
 
-Each controller's host has a daemon with a lock and a journal of its own, so the lock cannot keep them apart. What can is
+Each controller's host has a daemon with a lock and a journal of its own, so the lock cannot keep them apart. What can
+is
 Slurm: of its controllers, in their configured order, the first that is up acts (measured: a primary that comes back
 takes over again; one that an admin has replaced by ``scontrol takeover`` ends).
 
 The daemon that loses its slurmctld gives back what it has written, through the other controller, and stands by. The one
 that gains it waits until no job carries a site factor that its journal does not know, or for so long; what is left then
-is named (`rltuned_orphan_jobs`, ``rltuned doctor``), left alone, and given back by the other host once that is up again.
+is named (`rltuned_orphan_jobs`, ``rltuned doctor``), left alone, and given back by the other host once that is up
+again.
 """
 
 import socket
@@ -58,7 +60,8 @@ class Primacy:
         if self._leads == before:
             return False
         self._since = now if self._leads else None
-        # A daemon that is just started where slurmctld runs anyway takes over from nobody, unless there is something left.
+        # A daemon that is just started where slurmctld runs anyway takes over from nobody, unless there is something
+        # left.
         self._looks = 1 if before is None else 0
         return True
 

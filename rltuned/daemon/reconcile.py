@@ -84,8 +84,8 @@ class Reconciler:
             seen: the jobs of the journal's entries, as far as Slurm knows them.
             now: when the jobs were read, by the steady clock, as `Entry.touched`.
             calculated: sprio lists at least one job of the cluster, so a job that it leaves out is left out on purpose.
-            silent: the daemon gave no sign of life for so long that the dead-man timer may have given jobs back: neutral
-                values are its doing, and not somebody's who wants these jobs left alone.
+            silent: the daemon gave no sign of life for so long that the dead-man timer may have given jobs back:
+                neutral values are its doing, and not somebody's who wants these jobs left alone.
 
         Raises:
             JournalError: what was learned is not on disk (in memory it counts).

@@ -1,16 +1,18 @@
 """The way back: take everything of rltuned's off the queue, and prove it. Imports no NumPy, needs no daemon, no model.
 
-Jobs are undone in batches of read and write, however long Slurm's RPC limiter makes each wait: a batch acts on a reading
-that was made for it. A job comes up again until a reading shows nothing of ours on it; only what is still there is asked
-for, so an interrupted restore is continued by the next one. Only a value that is ours is taken back. A job is forgotten when a
-reading long enough after its undoing shows nothing of ours: the next restore's (the dead-man timer's) or the daemon's.
+Jobs are undone in batches of read and write, however long Slurm's RPC limiter makes each wait: a batch acts on a
+reading that was made for it. A job comes up again until a reading shows nothing of ours on it; only what is still there
+is asked for, so an interrupted restore is continued by the next one. Only a value that is ours is taken back. A job is
+forgotten when a reading long enough after its undoing shows nothing of ours: the next restore's (the dead-man timer's)
+or the daemon's.
 
 =============  ======================================================================================================
 SiteFactor     → 0. Also on held jobs and under somebody's explicit priority, where Slurm takes it but does not show it
 Priority       ``scontrol release`` of a job that still carries our value and is not held; then the user's nice, which
                Slurm had reset to 0, is written back
 ExcNodeList    → the user's own
-OverSubscribe  one-way in Slurm (docs/placement.md). NO → YES only where that means packing again, as it does for a job in
+OverSubscribe  one-way in Slurm (docs/placement.md). NO → YES only where that means packing again, as it does for a job
+in
                an OverSubscribe=NO partition on 22.05 and 26.05; elsewhere the job is left isolated, and named
 =============  ======================================================================================================
 
@@ -53,7 +55,8 @@ from rltuned.slurm.port import ClusterFacts, SlurmReader, SlurmWriter
 TRIES: Final = 3
 """Writes to one job: release, nice, a retry. A reading follows each; the last one is the proof."""
 CHUNK: Final = 500
-"""Most jobs per batch: written within about a second of their reading, and an interrupt loses no more than one batch."""
+"""Most jobs per batch: written within about a second of their reading, and an interrupt loses no more than one
+batch."""
 CALCULATION_SECONDS: Final = 30.0
 """Within so many seconds after it is due, slurmctld has calculated the priorities of a long queue."""
 ROUND_PAUSE: Final = 1.0
@@ -272,8 +275,8 @@ class _Restore:
     def _kept(self, entries: Mapping[int, Entry], left: Sequence[Leftover], proven: Collection[int]) -> list[Entry]:
         """Entries that stay in the journal: with what is left, or as a mark to keep away.
 
-        And those of jobs that are not `proven`: a slurmctld that is killed comes back with the state of some seconds ago,
-        so a value that was taken back just now stays in doubt until it was seen to be gone after that time.
+        And those of jobs that are not `proven`: a slurmctld that is killed comes back with the state of some seconds
+        ago, so a value that was taken back just now stays in doubt until it was seen to be gone after that time.
         """
         fields: dict[int, set[str]] = {}
         for item in left:
@@ -531,7 +534,9 @@ class _Restore:
         return self._facts
 
     def _announce(self, entries: dict[int, Entry], work: Mapping[int, _Steps]) -> None:
-        """Put the neutral values in doubt first, so that a daemon that goes on after an interrupt takes them for ours."""
+        """Put the neutral values in doubt first, so that a daemon that goes on after an interrupt takes them for
+        ours.
+        """
         now = self.clock.steady()
         for job, steps in work.items():
             entry = entries[job]
@@ -627,7 +632,9 @@ def hidden(user: str) -> SlurmDeniedError:
 
 
 def _not_understood(status: JobStatus) -> Leftover:
-    """It may carry something of ours, and it may be pending: left alone, remembered, and tried again by the next restore."""
+    """It may carry something of ours, and it may be pending: left alone, remembered, and tried again by the next
+    restore.
+    """
     reason = f"what Slurm says of this job cannot be understood: {status.strange}"
     return Leftover(status.job_id, NOT_UNDERSTOOD, "?", reason, "rltuned doctor")
 
@@ -643,14 +650,16 @@ def _unproven(entry: Entry, now: float) -> Entry:
 def raised_first(jobs: Iterable[int], entries: Mapping[int, Entry]) -> list[int]:
     """These jobs of the journal in the order in which they are given back, else as they were.
 
-    Those that stand further to the front by our doing come first: a job that gets its place back before them would stand
-    with them before jobs of others.
+    Those that stand further to the front by our doing come first: a job that gets its place back before them would
+    stand with them before jobs of others.
     """
     return sorted(jobs, key=lambda job: not _raised(entries[job], None))
 
 
 def _raised(entry: Entry, status: JobStatus | None) -> bool:
-    """Whether it is, or may be, further to the front by our doing: by the status if that shows it, else by the journal."""
+    """Whether it is, or may be, further to the front by our doing: by the status if that shows it, else by the
+    journal.
+    """
     factors, priorities = entry.ours(Field.SITE_FACTOR), entry.ours(Field.PRIORITY)
     if status is not None and status.site_factor:
         factors = (status.site_factor,)

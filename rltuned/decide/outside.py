@@ -7,11 +7,11 @@ for one that cannot.
 
 How it is kept. Take an outside job. For each class job that rltuned moved ahead of it, there must be a different class
 job that rltuned moved behind it. The second must fit on every node that the first shares with the outside job. Such a
-pairing makes the promise true for every set of nodes at once. Where none is found, the least wanted job stays behind the
-outside job.
+pairing makes the promise true for every set of nodes at once. Where none is found, the least wanted job stays behind
+the outside job.
 
-Only jobs of the same priority tier are compared: between tiers Slurm does not look at priorities. A job in a reservation
-stands before all jobs without one. An array counts as many jobs as it has tasks.
+Only jobs of the same priority tier are compared: between tiers Slurm does not look at priorities. A job in a
+reservation stands before all jobs without one. An array counts as many jobs as it has tasks.
 """
 
 from collections.abc import Sequence
@@ -85,7 +85,8 @@ class Outside:
 
         Returns:
             (P,) the kind of each job: the nodes that it is told to want; (P,) those that it can get: none by way of a
-            partition that is down; and (K, ⌈A/8⌉) which groups of nodes, each alike to all jobs, are in each kind, as bits.
+            partition that is down; and (K, ⌈A/8⌉) which groups of nodes, each alike to all jobs, are in each kind, as
+            bits.
         """
         jobs, nodes = self.snapshot.jobs, self.pools.nodes.copy()
         codes = np.full(len(nodes), -1, dtype=np.int64)
@@ -105,7 +106,8 @@ class Outside:
 
     @cached_property
     def _places(self) -> tuple[Rows, Ints, Ints]:
-        """Job, tier and key of each place that a job has in the queue: one for each priority that its partitions give it.
+        """Job, tier and key of each place that a job has in the queue: one for each priority that its partitions give
+        it.
 
         A job of three or more partitions may have priorities between its highest and its lowest; `Border` adds those.
         """
@@ -171,7 +173,8 @@ class _Crossing(NamedTuple):
 
 @dataclass(frozen=True)
 class _Group:
-    """The outside jobs of one kind of node set, as far as jobs of the class cross them. L places, T types of class jobs.
+    """The outside jobs of one kind of node set, as far as jobs of the class cross them. L places, T types of class
+    jobs.
 
     Places between which no class job starts or ends are one place, the lowest of them.
     """
@@ -209,7 +212,9 @@ class _Group:
         return {}
 
     def holders(self, kind: int) -> tuple[int, ...]:
-        """Types whose node sets contain this type's: itself, then the smallest first. Few types of a long queue need it."""
+        """Types whose node sets contain this type's: itself, then the smallest first. Few types of a long queue need
+        it.
+        """
         if kind not in self._holders:
             contained = ~(~self.types & self.types[kind]).any(axis=1)
             others = sorted(
@@ -251,7 +256,8 @@ class _Group:
         lacking: Bools = np.asarray((ahead > behind).any(axis=0), dtype=np.bool_)
         places = np.flatnonzero(lacking)
         if len(places) and len(self.types) > 1:
-            # Each takes of its own type first; who still wants, the largest node set first, takes of those that contain it.
+            # Each takes of its own type first; who still wants, the largest node set first, takes of those that contain
+            # it.
             own = np.minimum(ahead[:, places], behind[:, places])
             wanted, left = ahead[:, places] - own, behind[:, places] - own
             short = np.flatnonzero(wanted.any(axis=1))
@@ -264,7 +270,9 @@ class _Group:
         return lacking
 
     def paired(self, kind: int, tasks: int, left: list[int]) -> bool:
-        """Take what a job of this type needs out of `left`, the smallest node sets first, or nothing if it is too little."""
+        """Take what a job of this type needs out of `left`, the smallest node sets first, or nothing if it is too
+        little.
+        """
         if sum(left[holder] for holder in self.holders(kind)) < tasks:
             return False
         for holder in self.holders(kind):
@@ -473,7 +481,8 @@ class Border:
         return held, put_behind
 
     def turns(self, current: Ints, target: Ints, changes: Rows) -> list[tuple[int, tuple[int, ...]]]:
-        """The order in which changes may be written: whatever part of it is, no outside job loses more than it has lost.
+        """The order in which changes may be written: whatever part of it is, no outside job loses more than it has
+        lost.
 
         Args:
             current: (n,) priority that each member has now.

@@ -29,7 +29,9 @@ class Guard(enum.IntFlag):
 
 
 def slurm_order(priority: Ints, tie: Ints) -> Order:
-    """Slurm's own order within a partition tier: higher priority first, then the lower `tie` (`outside.Outside.tie`)."""
+    """Slurm's own order within a partition tier: higher priority first, then the lower `tie`
+    (`outside.Outside.tie`).
+    """
     return np.lexsort((tie, -priority))
 
 
@@ -69,8 +71,8 @@ def merge(current: Order, visible: Bools, wanted: Order, base_rank: Order, pinne
 def defer(order: Order, movable: Bools, earliest: Order) -> Order:
     """The order in which no movable member stands before its `earliest` place; the others keep theirs.
 
-    Each place of the movable ones, from the first to the last, gets the most wanted of those that may stand there; if there
-    is none, the one that soonest may.
+    Each place of the movable ones, from the first to the last, gets the most wanted of those that may stand there; if
+    there is none, the one that soonest may.
     """
     places = np.flatnonzero(movable[order])
     wanted = order[places]

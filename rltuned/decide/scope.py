@@ -75,8 +75,8 @@ _WAITS_FOR_ROOM: Final = frozenset(
         "None",
         "Priority",
         "Resources",
-        # Slurm's words for Resources where a job of another partition waits for the same nodes (measured on all releases).
-        # Whether the nodes are down is asked of the nodes.
+        # Slurm's words for Resources where a job of another partition waits for the same nodes (measured on all
+        # releases). Whether the nodes are down is asked of the nodes.
         "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions",
     }
 )

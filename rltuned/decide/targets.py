@@ -11,18 +11,19 @@ from rltuned.decide.ranks import Order
 def hand_out(order: Order, base: Ints, tie: Ints, old: Bools) -> Ints:
     """Target priority of each member: the sorted base priorities, in the given order.
 
-    Same multiset, other order. Where two neighbours get the same value and Slurm's tie-break (lower `tie` first) would turn
-    them round, the later one is lowered by one, and those after it as far as needed: targets are never raised, so no job
-    outside the class is overtaken. At Slurm's floor of 1 there is nothing to lower; ties there stay ties.
+    Same multiset, other order. Where two neighbours get the same value and Slurm's tie-break (lower `tie` first) would
+    turn them round, the later one is lowered by one, and those after it as far as needed: targets are never raised, so
+    no job outside the class is overtaken. At Slurm's floor of 1 there is nothing to lower; ties there stay ties.
 
-    An `old` job is not lowered below its base, even if it comes before one that is wanted ahead of it. `order` has it no
-    further back than its base rank (`ranks.age_bound`), so before the lowering it had at least its base, too.
+    An `old` job is not lowered below its base, even if it comes before one that is wanted ahead of it. `order` has it
+    no further back than its base rank (`ranks.age_bound`), so before the lowering it had at least its base, too.
     """
     values = np.sort(base)[::-1]
     ties = tie[order]
     swapped = np.zeros(len(order), dtype=np.int64)
     swapped[1:] = ties[1:] < ties[:-1]
-    # t[i] = min(values[i], t[i-1] - swapped[i])  ⇔  t[i] + S[i] = min over j ≤ i of values[j] + S[j], S = cumsum(swapped)
+    # With S = cumsum(swapped): t[i] = min(values[i], t[i-1] - swapped[i])  ⇔  t[i] + S[i] = min over j ≤ i of
+    # values[j] + S[j]
     steps = np.cumsum(swapped)
     lowered = np.minimum.accumulate(values + steps) - steps
     targets = np.empty(len(order), dtype=np.int64)
@@ -58,8 +59,8 @@ def settle(order: Order, target: Ints, current: Ints, tie: Ints, free: Bools, to
 def _corrected(value: list[int], exact: list[int], ids: list[int], kept: list[bool], suspects: Iterable[int]) -> Ints:
     """The values with `exact` ones in place of kept ones, wherever neighbours would change places.
 
-    `suspects`: the first of each two that may. Each correction may need one next to it, in chains as long as the queue, so only
-    neighbours of what has changed are looked at again.
+    `suspects`: the first of each two that may. Each correction may need one next to it, in chains as long as the queue,
+    so only neighbours of what has changed are looked at again.
     """
     while suspects:
         wrong = [

@@ -1,4 +1,5 @@
-"""What the policy sees: the paper's 17 features and the time limit of each pending job, and the 256×8 observation sampled from them.
+"""What the policy sees: the paper's 17 features and the time limit of each pending job, and the 256×8 observation
+sampled from them.
 
 One way in: `observe(snapshot, rows, estimates)` gives an `Observation`. The daemon, dry run, explain, the simulator and
 training all call it, so the served policy sees what the trained one saw. Its steps are public for tests and `bench`:

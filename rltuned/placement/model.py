@@ -34,7 +34,8 @@ class Model:
     """(V,)"""
     patterns: int
     row_names: tuple[RowName, ...]
-    """("job", class), ("slot", class, s), ("capacity", node, s, dimension), ("whole", node class), ("crowd", node, dimension)."""
+    """("job", class), ("slot", class, s), ("capacity", node, s, dimension), ("whole", node class), ("crowd", node,
+    dimension)."""
     column_names: tuple[RowName, ...]
     """("x", pattern), ("open", node), ("over", node), ("y", class, k, s)."""
 

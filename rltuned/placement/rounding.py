@@ -43,7 +43,8 @@ class _Room:
 
 
 def round_relaxation(ways: WaySet, relaxed: Floats) -> npt.NDArray[np.int64]:
-    """(P,) counts of patterns: a feasible choice near `relaxed` (P,), never leaving out a job that one of its ways fits.
+    """(P,) counts of patterns: a feasible choice near `relaxed` (P,), never leaving out a job that one of its ways
+    fits.
 
     Whole parts first, then fractions from the largest down, then, in rank order, whatever way of an unplaced job is
     worth most and still fits. Deterministic.

@@ -1,13 +1,13 @@
 """The only door to Slurm.
 
-What lives here: `port`, the two protocols that the rest of rltuned knows (`SlurmReader`, `SlurmWriter`, `ClusterFacts`);
-`commands`, the registry of every command line that rltuned can issue; `process`, which runs one of them; `parse`, which
-understands the answers; `cli` and `writer`, the adapters that every release works with; `snapshot`, `status` and
-`facts`, which make values of the answers; `pyslurm`, the optional adapter for Slurm 25.11; `connect`, which builds the
-adapter that the configuration names.
+What lives here: `port`, the two protocols that the rest of rltuned knows (`SlurmReader`, `SlurmWriter`,
+`ClusterFacts`); `commands`, the registry of every command line that rltuned can issue; `process`, which runs one of
+them; `parse`, which understands the answers; `cli` and `writer`, the adapters that every release works with;
+`snapshot`, `status` and `facts`, which make values of the answers; `pyslurm`, the optional adapter for Slurm 25.11;
+`connect`, which builds the adapter that the configuration names.
 
-What may be changed freely: how an answer is read, as long as the values of `rltuned.cluster` come out the same for every
-release. What must stay:
+What may be changed freely: how an answer is read, as long as the values of `rltuned.cluster` come out the same for
+every release. What must stay:
 
 - A command line that is not in `commands.REGISTRY` is not issued; nothing goes through a shell.
 - No field that users write freely (job name, comment, paths, scripts) is ever asked for. What administrators write

@@ -22,7 +22,9 @@ CONNECT_SECONDS: Final = 2.0
 
 
 class CliReader:
-    """`SlurmReader`, `ControllerReader` and `HistoryReader` on squeue, scontrol, sprio, sdiag, sacctmgr and sacct. Keeps nothing between calls."""
+    """`SlurmReader`, `ControllerReader` and `HistoryReader` on squeue, scontrol, sprio, sdiag, sacctmgr and sacct.
+    Keeps nothing between calls.
+    """
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner

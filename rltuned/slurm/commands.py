@@ -39,7 +39,9 @@ class Patience(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command line. `argument` and `second` are the patterns of the words that are not fixed, where there are any."""
+    """One command line. `argument` and `second` are the patterns of the words that are not fixed, where there are
+    any.
+    """
 
     name: str
     program: str
@@ -279,7 +281,8 @@ REGISTRY: Final[Mapping[str, Command]] = MappingProxyType({command.name: command
 def environment(conf: Path | None) -> dict[str, str]:
     """The whole environment of every command: nothing of the caller's is passed on.
 
-    No SQUEUE_*, SPRIO_*, SINFO_*, SCONTROL_*, SLURM_CLUSTERS or PATH, so that no administrator's profile changes an answer.
+    No SQUEUE_*, SPRIO_*, SINFO_*, SCONTROL_*, SLURM_CLUSTERS or PATH, so that no administrator's profile changes an
+    answer.
     """
     pinned = {
         "SLURM_TIME_FORMAT": "%s",

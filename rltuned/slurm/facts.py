@@ -35,8 +35,8 @@ def read_facts(runner: Runner) -> ClusterFacts:
         SlurmUnavailableError, SlurmParseError: slurmctld gave no or a strange answer.
     """
     answer = runner.run("config")
-    # scontrol asks slurmctld for the configuration, prints it, and only then pings. Where the RPC limiter turns the ping
-    # away (measured on 24.11) it ends with 1, although all of the configuration is there.
+    # scontrol asks slurmctld for the configuration, prints it, and only then pings. Where the RPC limiter turns the
+    # ping away (measured on 24.11) it ends with 1, although all of the configuration is there.
     if answer.code != 0 and _PINGED.search(answer.stdout) is None:
         raise failure(answer)
     return facts_from(parse.config(answer.stdout), runner, os.geteuid())

@@ -23,13 +23,13 @@ def read_ended(runner: Runner, start: float, end: float) -> Past:
 def ended_jobs(answer: str) -> Past:
     """The jobs of an answer of ``sacct`` with the columns of `ENDED_FIELDS`.
 
-    Jobs that never ran (cancelled while pending) say nothing and are not among them. A row that cannot be understood is left
-    out, with the reason: an administrator may have given an account a name that holds the separator, and what
+    Jobs that never ran (cancelled while pending) say nothing and are not among them. A row that cannot be understood is
+    left out, with the reason: an administrator may have given an account a name that holds the separator, and what
     the other jobs took is as true as before.
 
     Raises:
-        SlurmParseError: truncated, or no row at all, or too few to rely upon, can be understood (`parse.refuse_unknown`);
-            names the first of them.
+        SlurmParseError: truncated, or no row at all, or too few to rely upon, can be understood
+            (`parse.refuse_unknown`); names the first of them.
     """
     table, misfits = parse.table(answer, ENDED_FIELDS, "sacct")
     left_out = [misfit.reason for misfit in misfits]
@@ -96,7 +96,8 @@ def trace_header() -> str:
 
 
 def trace_lines(answer: str, start: float, end: float) -> TraceRows:
-    """The rows of `read_trace` from an answer of ``sacct``. As in `ended_jobs`, one that cannot be understood is left out.
+    """The rows of `read_trace` from an answer of ``sacct``. As in `ended_jobs`, one that cannot be understood is left
+    out.
 
     Raises:
         SlurmParseError: truncated, or the columns are not those of `TRACE_FIELDS`.

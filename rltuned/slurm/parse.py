@@ -47,8 +47,8 @@ def _bad(what: str, value: str) -> SlurmParseError:
 
 _ROW_END: Final = SEPARATOR + "\n"
 _BLOCK: Final = 1 << 16
-"""Characters that are split at a time: what they become stays in the processor's cache, and does not stand beside the whole
-answer in memory."""
+"""Characters that are split at a time: what they become stays in the processor's cache, and does not stand beside the
+whole answer in memory."""
 
 
 def columns(answer: str, fields: tuple[str, ...], command: str) -> list[list[str]]:
@@ -74,8 +74,8 @@ def columns(answer: str, fields: tuple[str, ...], command: str) -> list[list[str
         values = answer[start:end].split(SEPARATOR)
         rows = answer.count("\n", start, end) + 1
         start = end + len(_ROW_END)
-        # The newline that ends a row sticks to the front of the next row's first value. Rows − 1 of those and the last one
-        # are all newlines there are, so no other value holds one.
+        # The newline that ends a row sticks to the front of the next row's first value. Rows − 1 of those and the last
+        # one are all newlines there are, so no other value holds one.
         if len(values) != rows * width or not all(map(str.startswith, values[width::width], repeat("\n"))):
             raise _misfit(answer, fields, command)
         values[width::width] = [value[1:] for value in values[width::width]]
@@ -93,10 +93,11 @@ def columns(answer: str, fields: tuple[str, ...], command: str) -> list[list[str
 
 
 def rows_of(answer: str, ids: AbstractSet[str], id_columns: int, width: int) -> str:
-    """The rows of a separated table in which one of the first `id_columns`, one or two, is one of `ids` (job ids, as text).
+    """The rows of a separated table in which one of the first `id_columns`, one or two, is one of `ids` (job ids, as
+    text).
 
-    The whole answer where it is cut short, a row does not have `width` fields, or an id is no plain number: then all has to
-    be looked at. To take the other rows apart is most of the work with a table of 100,000.
+    The whole answer where it is cut short, a row does not have `width` fields, or an id is no plain number: then all
+    has to be looked at. To take the other rows apart is most of the work with a table of 100,000.
     """
     if not answer.endswith(_ROW_END) or not answer.isascii():
         return answer
@@ -126,7 +127,8 @@ class Misfit(NamedTuple):
 def fitting_rows(answer: str, fields: tuple[str, ...], command: str) -> tuple[str, list[Misfit]]:
     """The answer without the lines that do not have their number of fields, and those lines.
 
-    For tables in which a row may be missing. What follows the last newline stays: `columns` finds that the answer is cut short.
+    For tables in which a row may be missing. What follows the last newline stays: `columns` finds that the answer is
+    cut short.
     """
     lines = answer.split("\n")
     wrong = [
@@ -186,7 +188,8 @@ def refuse_unknown(reasons: Sequence[str], rows: int) -> None:
 def row_by_row(
     found: list[list[str]], reads: Callable[[list[list[str]]], _T]
 ) -> tuple[_T, list[tuple[list[str], SlurmParseError]]]:
-    """What `reads` makes of the columns `found`, without the rows that it does not understand; and those rows, with the reason.
+    """What `reads` makes of the columns `found`, without the rows that it does not understand; and those rows, with the
+    reason.
 
     All at once; only where that fails, each row by itself and then all that are understood.
     """
@@ -274,7 +277,9 @@ _MEMORY = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)([KMGTPkmgtp]?)(?:[Bb]?[NCn
 
 
 def memory(value: str) -> float:
-    """Memory or disk in MiB: ``4000M``, ``62.50G``, ``16Gn``, ``16Gc``, a plain number (MiB); NaN where there is none."""
+    """Memory or disk in MiB: ``4000M``, ``62.50G``, ``16Gn``, ``16Gc``, a plain number (MiB); NaN where there is
+    none.
+    """
     if value in NOTHING:
         return math.nan
     match = _MEMORY.match(value)
@@ -379,8 +384,8 @@ def tres_terms(value: str) -> dict[str, int]:
 
 
 _GRES_WORD = re.compile(r"[^\x00-\x20\x7f:,=()]{1,128}\Z")
-"""Name, type or count. slurm.conf(5) and gres.conf(5) forbid nothing in a type, and Slurm ends it at ``:``, ``,``, ``=``
-or ``(``; real ones are ``a100``, ``1g.10gb``, ``1g.10gb+me``, ``nvidia_a100-sxm4-80gb``, ``h100/2``."""
+"""Name, type or count. slurm.conf(5) and gres.conf(5) forbid nothing in a type, and Slurm ends it at ``:``, ``,``,
+``=`` or ``(``; real ones are ``a100``, ``1g.10gb``, ``1g.10gb+me``, ``nvidia_a100-sxm4-80gb``, ``h100/2``."""
 _ANY_TYPE: Final = ""
 _NO_CONSUME: Final = "no_consume"
 """A flag of a node's GRES: jobs name it and use none of it up."""
@@ -391,9 +396,9 @@ _NO_TYPE: Final = ":(null)"
 def gres(value: str) -> dict[str, int]:
     """GPUs by type ("" : no type) of a GRES list, summed; other resources (shard, nic, license) are skipped.
 
-    All spellings: ``gpu:p100:4(S:0-1)``, ``gpu:p100:2(IDX:0-1)``, ``gpu:(null):2(IDX:0-1)``, ``gres:gpu:p100:4`` (22.05),
-    ``gres/gpu:p100:4`` (24.11), ``gres/gpu:k80=1`` (26.05), ``gpu``, ``gpu:2``, ``gpu(null):2``, ``gpu:no_consume:2``,
-    ``cpu=4,gres/gpu:1``.
+    All spellings: ``gpu:p100:4(S:0-1)``, ``gpu:p100:2(IDX:0-1)``, ``gpu:(null):2(IDX:0-1)``, ``gres:gpu:p100:4``
+    (22.05), ``gres/gpu:p100:4`` (24.11), ``gres/gpu:k80=1`` (26.05), ``gpu``, ``gpu:2``, ``gpu(null):2``,
+    ``gpu:no_consume:2``, ``cpu=4,gres/gpu:1``.
     """
     found: dict[str, int] = {}
     if value in NOTHING:
@@ -427,8 +432,8 @@ _RANGES = re.compile(r"IDX:([0-9]{1,5}(?:-[0-9]{1,5})?(?:,[0-9]{1,5}(?:-[0-9]{1,
 def shared_gpus(value: str) -> dict[str, int]:
     """GPUs by type ("gpu": none) of which some shards are in use, of a GresUsed.
 
-    ``gpu:2(IDX:0-1),shard:(null):3(3/4,0/4)`` (shards used of each GPU), ``shard:(null):1(IDX:0)`` (22.05: the GPUs). Nobody
-    can have such a GPU as a whole, although it does not count as used (measured on all releases).
+    ``gpu:2(IDX:0-1),shard:(null):3(3/4,0/4)`` (shards used of each GPU), ``shard:(null):1(IDX:0)`` (22.05: the GPUs).
+    Nobody can have such a GPU as a whole, although it does not count as used (measured on all releases).
     """
     found: dict[str, int] = {}
     for kind, parts in _SHARDS.findall(value):
@@ -468,7 +473,8 @@ _TASKS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?\Z", re.AS
 
 
 def array_tasks(value: str) -> int:
-    """Number of tasks of ``1-20%5``, ``1,3-5``, ``1-20:4``, ``7``; at least those shown when cut (``1,3,...``); 0 for N/A.
+    """Number of tasks of ``1-20%5``, ``1,3-5``, ``1-20:4``, ``7``; at least those shown when cut (``1,3,...``); 0 for
+    N/A.
 
     The id in front and the brackets, as in ``6_[1-20%5]``, may be there or not.
     """
@@ -504,10 +510,11 @@ def depends(value: str) -> bool:
 
 PENDING: Final = "PD"
 WAITING_STATES: Final = frozenset({PENDING, "SE", "RD"})
-"""Compact states of jobs that wait: pending, and held after a special exit or with their reservation deleted, squeue(1)."""
+"""Compact states of jobs that wait: pending, and held after a special exit or with their reservation deleted,
+squeue(1)."""
 HOLDING_STATES: Final = frozenset({"R", "S", "CG", "CF", "SO", "ST", "SI", "RS", "RQ", "RH"})
-"""Compact states of jobs that hold resources, squeue(1): running, suspended, completing (also before they are requeued),
-configuring, staging out …"""
+"""Compact states of jobs that hold resources, squeue(1): running, suspended, completing (also before they are
+requeued), configuring, staging out …"""
 
 KNOWN_STATES: Final = HOLDING_STATES | {
     *(PENDING, "RD", "RF", "RH", "RQ", "RV", "SE"),  # waiting, one way or another
@@ -528,8 +535,8 @@ _STATE_SUFFIX: Final = {
 }
 _USABLE_BASE: Final = frozenset({"IDLE", "MIXED", "ALLOCATED"})
 _ASLEEP: Final = frozenset({"POWERED_DOWN", "POWERING_UP"})
-"""Power saving: Slurm wakes the node for a job, and gives it more jobs while it comes up (measured on all releases). One
-that is POWERING_DOWN gets none until it is down."""
+"""Power saving: Slurm wakes the node for a job, and gives it more jobs while it comes up (measured on all releases).
+One that is POWERING_DOWN gets none until it is down."""
 _HARMLESS: Final = _ASLEEP | {
     *("PLANNED", "COMPLETING", "CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "DYNAMIC", "RESUME", "UNDRAIN"),
 }
@@ -559,7 +566,9 @@ class NodeState:
 
 
 def node_state(value: str) -> NodeState:
-    """A node state as scontrol or sinfo print it: ``IDLE+DRAIN``, ``MIXED*``, ``mixed-``, ``DOWN*+DRAIN``, ``inval``."""
+    """A node state as scontrol or sinfo print it: ``IDLE+DRAIN``, ``MIXED*``, ``mixed-``, ``DOWN*+DRAIN``,
+    ``inval``.
+    """
     match = _STATE.match(value)
     if match is None:
         raise _bad("node state", value)
@@ -786,7 +795,8 @@ def partitions(answer: str) -> tuple[list[PartitionLine], list[Skipped]]:
         if not line.startswith("PartitionName="):
             nameless.append(Skipped(RowKind.PARTITION, "", f"{where}: not a partition: {line[:60]!r}"))
             continue
-        # The name may hold anything, blanks too; the keys begin behind it. (A name may even hold that key: the last one counts.)
+        # The name may hold anything, blanks too; the keys begin behind it. (A name may even hold that key: the last one
+        # counts.)
         head, key, rest = line.rpartition(" AllowGroups=")
         words = {**_tokens(key + rest), "PartitionName": head.removeprefix("PartitionName=")} if key else _tokens(line)
         name = words["PartitionName"]

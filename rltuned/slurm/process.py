@@ -28,7 +28,9 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e
 
 
 def printable(text: str, limit: int = 300) -> str:
-    """`text` fit for a log line or a terminal: one line, no control characters or direction marks, at most `limit` long."""
+    """`text` fit for a log line or a terminal: one line, no control characters or direction marks, at most `limit`
+    long.
+    """
     cut = text if len(text) <= limit else text[:limit] + "…"
     return _CONTROL.sub("·", cut.strip())
 

@@ -178,7 +178,8 @@ class PyslurmWriter:
         return ""
 
     def release(self, job_ids: Sequence[int]) -> None:
-        """Hand explicit priorities back to multifactor. Only for jobs that are not held; jobs that are gone are passed over.
+        """Hand explicit priorities back to multifactor. Only for jobs that are not held; jobs that are gone are passed
+        over.
 
         Raises:
             SlurmDeniedError: not an operator.

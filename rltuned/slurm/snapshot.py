@@ -287,7 +287,8 @@ class _Columns:
         plain = _plain(values)
         if plain is not None:
             return plain.astype(np.float64)
-        # Moments are nearly all different, and some are missing, in a few words: only these are looked at by themselves.
+        # Moments are nearly all different, and some are missing, in a few words: only these are looked at by
+        # themselves.
         plain = _plain([value if value.isdigit() else "0" for value in values])
         words = {value for value in values if not value.isdigit()}
         if plain is None or len(words) > _WORDS or plain.max() >= _LAST_MOMENT:
@@ -314,7 +315,9 @@ def _plain(values: list[str]) -> Ints | None:
 
 
 def _category(values: Sequence[str], codes: Codes) -> Category:
-    """As `Category.of` of ``[values[code] for code in codes]``, where each value appears first before those behind it."""
+    """As `Category.of` of ``[values[code] for code in codes]``, where each value appears first before those behind
+    it.
+    """
     names = tuple(dict.fromkeys(name for name in values if name))
     code = {name: number for number, name in enumerate(names)}
     return Category(np.array([code.get(name, -1) for name in values], dtype=np.int32)[codes], names)
@@ -330,8 +333,9 @@ def build_jobs(
 ) -> JobTable:
     """The job table from squeue's columns, excluded nodes and factors by job id.
 
-    A job that cannot be understood (also one that appears twice, or runs on an unknown node) goes into `unread`. A pending
-    job keeps its row, with the unreadable columns empty, so that others are still compared with it. One that runs has
+    A job that cannot be understood (also one that appears twice, or runs on an unknown node) goes into `unread`. A
+    pending job keeps its row, with the unreadable columns empty, so that others are still compared with it. One that
+    runs has
     none: what it holds is in what its nodes have allocated.
 
     Raises:

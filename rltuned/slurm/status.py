@@ -77,8 +77,8 @@ def record_ids(table: Mapping[str, list[str]], strange: dict[int, str]) -> list[
     """The id that scontrol takes for each row: the array's for its pending tasks, else the job's own.
 
     squeue prints the pending tasks of an array as one row, even when some of them have records of their own; an update
-    of the array's id reaches them all, and splits nothing. A task that was requeued keeps the record, and the row, that it
-    has had since it started; the array's id reaches it too. A row whose id or state cannot be understood goes into
+    of the array's id reaches them all, and splits nothing. A task that was requeued keeps the record, and the row, that
+    it has had since it started; the array's id reaches it too. A row whose id or state cannot be understood goes into
     `strange`, with the reason; its id is 0 if it cannot be told.
     """
     ids = parse.plain_integers(table["JobID"])
@@ -351,7 +351,9 @@ _ID_COLUMNS: Final[Mapping[str, tuple[int, int]]] = {
 
 
 class _RowsOf(Runner):
-    """Runs each command once. Of its tables only the rows of some jobs are left, unless they are all needed (`whole`)."""
+    """Runs each command once. Of its tables only the rows of some jobs are left, unless they are all needed
+    (`whole`).
+    """
 
     def __init__(self, runner: Runner, job_ids: Iterable[int]) -> None:
         self._runner = runner

@@ -36,7 +36,8 @@ class WorkerPool:
 
     def __enter__(self) -> Self:
         if self.processes > 1:
-            # One thread each, for there is a process for each core. Spawned processes read these when they import NumPy.
+            # One thread each, for there is a process for each core. Spawned processes read these when they import
+            # NumPy.
             for name in _THREADS:
                 os.environ.setdefault(name, "1")
             # Spawned, not forked: threads (a progress bar's, a BLAS library's, TensorFlow's) do not survive a fork.

@@ -5,13 +5,13 @@ project's CSV columns, the Standard Workload Format, the original files of Phill
 ``sacct -P`` (docs/workloads.md). `describe` is the statistics of a workload, `read_shape` the cluster to run it on.
 
 How reading works: `lines` gives numbered lines of a packed or plain file and its hash; a format (`tables`, `swf`,
-`philly`) makes a `batch.Batch` of each block of lines and says which column means what; the batch converts whole columns
-and notes what is wrong with which row; the `Collector` raises the first note as FILE:LINE or counts it, and builds the
-workload. So there is one conversion, fast where all is well and exact about the line where it is not.
+`philly`) makes a `batch.Batch` of each block of lines and says which column means what; the batch converts whole
+columns and notes what is wrong with which row; the `Collector` raises the first note as FILE:LINE or counts it, and
+builds the workload. So there is one conversion, fast where all is well and exact about the line where it is not.
 
-What may be changed freely: how a file is read, more formats (a `Table` is enough for separated text). What must stay: the
-columns and units of `Workload`, that a file is read once and in bounded memory, that every bad line has its number and
-reason, and that no job name or other free text of users is kept.
+What may be changed freely: how a file is read, more formats (a `Table` is enough for separated text). What must stay:
+the columns and units of `Workload`, that a file is read once and in bounded memory, that every bad line has its number
+and reason, and that no job name or other free text of users is kept.
 
 Must not be imported here: the simulator, anything that runs Slurm, TensorFlow, a clock. Files are only those that the
 user names.

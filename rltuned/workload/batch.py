@@ -1,7 +1,7 @@
 """Rows of text into columns of numbers: fast where all is well, exact about the row and the reason where it is not.
 
-A `Batch` converts whole columns; what is wrong with a row is noted beside it and the conversion goes on, so that one code
-serves the strict reader (raises the first note) and `skip_bad` (drops the rows and counts). A `Collector` puts the
+A `Batch` converts whole columns; what is wrong with a row is noted beside it and the conversion goes on, so that one
+code serves the strict reader (raises the first note) and `skip_bad` (drops the rows and counts). A `Collector` puts the
 batches together into a `Workload`.
 """
 
@@ -121,7 +121,9 @@ class Batch:
         return np.ceil(self.number(name, most, required=required, scale=scale) - 1e-9) + 0.0
 
     def limit(self, name: str, scale: float = 1.0) -> Floats:
-        """(n,) time limits, numbers times `scale`: NaN where unknown (empty, −1, 0), infinite for UNLIMITED and above a century."""
+        """(n,) time limits, numbers times `scale`: NaN where unknown (empty, −1, 0), infinite for UNLIMITED and above a
+        century.
+        """
 
         def parse(cell: str) -> float | None:
             text = cell.strip()
@@ -166,9 +168,11 @@ class Batch:
         return values
 
     def stamp(self, name: str, *, required: bool = False) -> Floats:
-        """(n,) times: ``2020-06-09 18:41:01``, with T, fractions or a zone as well, or epoch seconds; NaN where not known.
+        """(n,) times: ``2020-06-09 18:41:01``, with T, fractions or a zone as well, or epoch seconds; NaN where not
+        known.
 
-        A wall clock without a zone is read as if it were UTC: differences are right except across a change of the clock.
+        A wall clock without a zone is read as if it were UTC: differences are right except across a change of the
+        clock.
         """
         if name not in self.columns:
             return np.full(len(self), np.nan)

@@ -136,8 +136,8 @@ _DATES = frozenset({"philly", "helios", "sacct"})
 
 
 def moment(text: str, source: Source) -> float:
-    """`submit_time` of a time on the file's own clock: a number as in its column of submission times, or, in formats with
-    dates, a date ("2020-09-01", "2020-09-01T12:00:00"); a number then counts from the first job.
+    """`submit_time` of a time on the file's own clock: a number as in its column of submission times, or, in formats
+    with dates, a date ("2020-09-01", "2020-09-01T12:00:00"); a number then counts from the first job.
 
     Raises:
         WorkloadError: neither.

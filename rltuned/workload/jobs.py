@@ -26,13 +26,14 @@ class Source:
     unknown: int = 0
     """Rows without a run time (−1). They are left out as well, unless `read` was asked to keep them."""
     start: float = 0.0
-    """What `submit_time` counts from, on the file's own clock: the first job's submission as the file has it (a number),
-    or epoch seconds of its wall clock read as UTC."""
+    """What `submit_time` counts from, on the file's own clock: the first job's submission as the file has it (a
+    number), or epoch seconds of its wall clock read as UTC."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Jobs in order of submission, one row each; N rows. Nothing here says when or where a job runs: the simulator does.
+    """Jobs in order of submission, one row each; N rows. Nothing here says when or where a job runs: the simulator
+    does.
 
     In a trace of a CPU machine (SWF) a processor takes the place of a GPU.
     """

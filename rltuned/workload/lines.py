@@ -73,7 +73,9 @@ class _Plain:
 
 
 class _Gzip:
-    """Blocks of a gzip file. Unlike `gzip.GzipFile` it gives all that is there before it says that the rest is missing."""
+    """Blocks of a gzip file. Unlike `gzip.GzipFile` it gives all that is there before it says that the rest is
+    missing.
+    """
 
     def __init__(self, file: _Bytes) -> None:
         self._file = file

@@ -1,8 +1,9 @@
 """Run-time predictions from jobs that have ended: the `history` estimates of simulation and of the live daemon.
 
 After Tsafrir, Etsion and Feitelson, "Backfilling using system-generated predictions rather than user runtime
-estimates", IEEE TPDS 18(6), 2007: what a user's last jobs took says more than what the user asked for. What is like what,
-and which average, was measured (docs/decisions/0040-predictor.md). Backfill never sees these numbers: they may be too short.
+estimates", IEEE TPDS 18(6), 2007: what a user's last jobs took says more than what the user asked for. What is like
+what, and which average, was measured (docs/decisions/0040-predictor.md). Backfill never sees these numbers: they may be
+too short.
 """
 
 import enum
@@ -174,7 +175,9 @@ def _entry(entry: Any) -> tuple[_Key, tuple[float, ...]]:
 
 
 class HistoryPredictor:
-    """`rltuned.simulate.Predictor`: predictions for the jobs of one simulation, from what has ended in it and before."""
+    """`rltuned.simulate.Predictor`: predictions for the jobs of one simulation, from what has ended in it and
+    before.
+    """
 
     def __init__(self, jobs: Workload, time_limit: Floats, past: History | None = None) -> None:
         """`time_limit`: (N,) seconds as in `Estimates`. `past`: what had ended before; it is copied, not changed."""

@@ -11,9 +11,9 @@ MAX_BYTES = 16 * 2**20
 
 
 def read_shape(text_or_path: str | Path) -> ClusterShape:
-    """The cluster that `--cluster` describes: ``20x8:p100`` (`rltuned.cluster.shape`), ``FILE.json``, or a part of a file by
-    its path in it, ``FILE.json#philly.training_slice``. A text that ends in .json, has a ``#``, or names an existing
-    file is a file.
+    """The cluster that `--cluster` describes: ``20x8:p100`` (`rltuned.cluster.shape`), ``FILE.json``, or a part of a
+    file by its path in it, ``FILE.json#philly.training_slice``. A text that ends in .json, has a ``#``, or names an
+    existing file is a file.
 
     Raises:
         ShapeError: names the file and line, or the place, and the reason.

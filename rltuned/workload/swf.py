@@ -61,7 +61,9 @@ def read_swf(file: TextFile, collector: Collector) -> None:
 def _sorted_out(
     block: Block, lines: list[list[str]], queues: dict[str, str]
 ) -> tuple[list[int], list[list[str]], dict[int, str]]:
-    """Indices and fields of the jobs' lines, and what is wrong with which; the comments' names of queues go to `queues`."""
+    """Indices and fields of the jobs' lines, and what is wrong with which; the comments' names of queues go to
+    `queues`.
+    """
     numbers: list[int] = []
     rows: list[list[str]] = []
     notes: dict[int, str] = {}

@@ -1,7 +1,7 @@
 """Traces that are separated text: this project's CSV columns, Helios, Alibaba PAI, and sacct(1).
 
-docs/workloads.md says what each column becomes. A row's fields are split on its own line: none of these formats has line
-breaks inside a field, and a quote that is not closed is then an error of one line, not of the rest of the file.
+docs/workloads.md says what each column becomes. A row's fields are split on its own line: none of these formats has
+line breaks inside a field, and a quote that is not closed is then an error of one line, not of the rest of the file.
 """
 
 import csv
@@ -157,7 +157,9 @@ def _at_end_of(start: Floats, end: Floats, batch: Batch, what: str) -> Floats:
 
 
 def _id(batch: Batch, name: str) -> Floats:
-    """The column as integers; NaN (then the jobs are numbered) where one of them is none. Never wrong: ids may be text."""
+    """The column as integers; NaN (then the jobs are numbered) where one of them is none. Never wrong: ids may be
+    text.
+    """
     cells = batch.columns.get(name, ())
     joined = "".join(cells)
     if cells and joined.isascii() and joined.isdigit() and max(map(len, cells)) <= 15 and "" not in cells:
@@ -489,7 +491,8 @@ def _sacct(batch: Batch) -> Rows:
     submitted, eligible = batch.stamp("submit"), batch.stamp("eligible")
     start, end = batch.stamp("start"), batch.stamp("end")
     with np.errstate(invalid="ignore"):
-        # A job counts from when it could have run: dependencies and --begin are no waiting. Held ones are never eligible.
+        # A job counts from when it could have run: dependencies and --begin are no waiting. Held ones are never
+        # eligible.
         submit = np.where(np.isnan(eligible) | (eligible < submitted), submitted, eligible)
     batch.note(np.isnan(submit), lambda _: "submit: is not known")
     if batch.has("elapsedraw"):
@@ -556,7 +559,9 @@ def _not_replayable(batch: Batch, start: Floats, end: Floats, run: Floats) -> Bo
 
 
 def _nodes(batch: Batch, asked: _Tres, got: _Tres) -> Floats:
-    """Nodes that the job asked for; 0 (any number) where it asked for one and got several: it named GPUs or tasks only."""
+    """Nodes that the job asked for; 0 (any number) where it asked for one and got several: it named GPUs or tasks
+    only.
+    """
     want = asked.nodes
     have = np.where(np.isnan(got.nodes), batch.count("nnodes", MAX_NODES), got.nodes)
     with np.errstate(invalid="ignore"):

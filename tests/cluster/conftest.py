@@ -37,7 +37,8 @@ LONGEST = ("test_replay", "test_scale", "test_soak", "test_systemd")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests of real clusters, and puts those of a release one after the other, else in the order that they have.
+    """Marks the tests of real clusters, and puts those of a release one after the other, else in the order that they
+    have.
 
     Workers get neighbouring tests: most then need clusters of one release, not of all three.
     """

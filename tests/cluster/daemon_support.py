@@ -41,7 +41,8 @@ DEFAULTS: Sections = {
 
 
 def recalculate(cluster: Cluster) -> dict[int, int]:
-    """Makes Slurm calculate the priority of every pending job anew, as any update of one does; returns the priorities."""
+    """Makes Slurm calculate the priority of every pending job anew, as any update of one does; returns the
+    priorities."""
     lines = [f"update JobId={job} SiteFactor=0" for job in cluster.priorities()]
     cluster.run(["scontrol"], input="\n".join(lines) + "\n")
     return cluster.priorities()

@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 COMMANDS = ("squeue", "scontrol", "sprio", "sdiag", "sacctmgr")
 BIN = "/tmp/slurm-bin"
 DRIFT = 10
-"""Points by which neighbours may be out of order, or a sum of rounded terms off: slurmctld recalculates a job's age when
-it is updated and all jobs once a minute (7 points here), so that what was a moment ago the plan's value moves a little."""
+"""Points by which neighbours may be out of order, or a sum of rounded terms off: slurmctld recalculates a job's age
+when it is updated and all jobs once a minute (7 points here), so that what was a moment ago the plan's value moves a
+little."""
 
 
 def installed(cluster: Cluster, *, user: str = SLURM_USER, service: str = "ctl", **sections: Any) -> Rltuned:
-    """rltuned with short cycles and a policy whose order is known (SAF), which changes nothing but priorities, exactly."""
+    """rltuned with short cycles and a policy whose order is known (SAF), which changes nothing but priorities,
+    exactly."""
     chosen: dict[str, Any] = {
         "cycle": {"interval": 1.0, "stage": "active"},
         "policy": {"name": "saf"},

@@ -84,7 +84,8 @@ class _Shell:
 
 
 class Shells:
-    """Open shells by container and user. Several threads may run commands: each has a shell for as long as that takes."""
+    """Open shells by container and user. Several threads may run commands: each has a shell for as long as that
+    takes."""
 
     def __init__(self) -> None:
         self._idle: dict[tuple[str, str], list[_Shell]] = {}

@@ -105,7 +105,8 @@ def image_of(release: str, target: str = "slurm") -> str:
 
 
 PATIENCE = 300.0
-"""Seconds after which what a test waits for is taken not to come. No test depends on it: it only ends one that hangs."""
+"""Seconds after which what a test waits for is taken not to come. No test depends on it: it only ends one that
+hangs."""
 
 
 def wait_until(condition: Callable[[], object], what: str, *, pause: float = 0.25) -> None:
@@ -399,7 +400,8 @@ class Cluster:
     def size_terms(self) -> dict[int, int]:
         """What its size adds to the priority of each pending job (sprio's %J); held ones are not listed.
 
-        For a job that gets whole nodes, 22.05 counts the CPUs of the node that its scheduler looked at last: it changes by itself.
+        For a job that gets whole nodes, 22.05 counts the CPUs of the node that its scheduler looked at last: it changes
+        by itself.
         """
         rows = [row.split() for row in self.run(["sprio", "-h", "-o", "%i %J"], check=False).stdout.splitlines()]
         return {int(job): round(float(term)) for job, term in rows}
@@ -488,8 +490,8 @@ class Cluster:
     def note_conf(self, said: str) -> None:
         """Remembers for `reset` that slurmctld has another slurm.conf than the testbed's, where OTHER_CONF said so.
 
-        A slurmctld that was started with another one is never quite as new, whatever is reconfigured later: the backfill
-        scheduler of 22.05 first sleeps for the bf_interval that it found, hours for one that is to be at rest.
+        A slurmctld that was started with another one is never quite as new, whatever is reconfigured later: the
+        backfill scheduler of 22.05 first sleeps for the bf_interval that it found, hours for one that is to be at rest.
         """
         self._conf_changed |= "other slurm.conf" in said
 
@@ -516,7 +518,8 @@ class Cluster:
         self.run(["scontrol", "update", f"NodeName={','.join(nodes)}", "State=DRAIN", f"Reason={reason}"])
 
     def start_host(self, service: str, target: str, *options: str) -> None:
-        """Adds a container of another image of the testbed to this cluster: its network, its munge key; under a name."""
+        """Adds a container of another image of the testbed to this cluster: its network, its munge key; under a
+        name."""
         command = ["docker", "run", "-d", "--network", f"{self.project}_default", "--hostname", service]
         command += ["--network-alias", service, "-v", f"{self.project}_munge:/etc/munge"]
         # compose takes it for one of its own that its file does not name: "down" removes it, were the test killed.
@@ -638,7 +641,8 @@ SIMULATE_LOCK = "requirements-simulate.lock"
 
 @cache
 def simulate_wheels(python: str) -> Path:
-    """A directory with all that the extra [simulate] needs, as locked, for that Python ("3.11"); downloaded once per test session."""
+    """A directory with all that the extra [simulate] needs, as locked, for that Python ("3.11"); downloaded once per
+    test session."""
     folder = Path(tempfile.mkdtemp(prefix="rltuned-simulate-"))
     # pip itself would judge the markers for the Python that it runs on; hashes are checked where these are installed.
     lines = (line.removesuffix(" \\") for line in (ROOT / SIMULATE_LOCK).read_text().splitlines() if "==" in line)

@@ -57,7 +57,8 @@ def host(trixie: Cluster) -> Iterator[str]:
     entry = ["--entrypoint", "sleep", image_of("24.11"), "infinity"]
     started = docker("run", "-d", "--network", f"{trixie.project}_default", *mounted, *entry).stdout.strip()
     try:
-        # The host joins the cluster as hosts do: with a copy of its key. Mounted here, it would be mounted in the daemon's container.
+        # The host joins the cluster as hosts do: with a copy of its key. Mounted here, it would be mounted in the
+        # daemon's container.
         encoded = trixie.sh("base64 /etc/munge/munge.key").stdout
         join = "base64 -d >/etc/munge/munge.key && chmod 400 /etc/munge/munge.key && chown munge: /etc/munge/munge.key /run/munge"
         docker("exec", "-i", started, "sh", "-c", f"{join} && runuser -u munge -- munged", input=encoded)
@@ -120,7 +121,8 @@ def test_a_container_that_stops_gives_the_queue_back(trixie: Cluster, image: str
     try:
         steered = "jobs carry site factors"
         wait_until(lambda: sum(map(bool, trixie.site_factors().values())) >= 2, steered)
-        # Before its first cycle is done there is no record to explain from, and Slurm's RPC limiter is busy with the daemon.
+        # Before its first cycle is done there is no record to explain from, and Slurm's RPC limiter is busy with the
+        # daemon.
         wait_until(lambda: "cycle.done" in log_of(daemon), "the first cycle is done")
         assert docker("exec", daemon, "rltuned", "explain", str(jobs[-1])).stdout
         docker("stop", "-t", "120", daemon)

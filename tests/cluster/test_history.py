@@ -1,4 +1,5 @@
-"""On real clusters: run times are predicted from the jobs that slurmdbd remembers, and slurmdbd being away hurts nobody."""
+"""On real clusters: run times are predicted from the jobs that slurmdbd remembers, and slurmdbd being away hurts
+nobody."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ IMPATIENT = {"timeout": 8.0}
 
 @pytest.fixture
 def finished(cluster: Cluster) -> Cluster:
-    """Three jobs of carol's, of an hour's limit, have ended after some 4 s, one of a visitor's, of ten minutes, after 15 s;
-    then the cluster is full. No other test has jobs of a visitor's: what they took would count, too.
+    """Three jobs of carol's, of an hour's limit, have ended after some 4 s, one of a visitor's, of ten minutes, after
+    15 s; then the cluster is full. No other test has jobs of a visitor's: what they took would count, too.
     """
     jobs = cluster.submit_many([("carol", *HOUR)] * 3, command="sleep 4")
     jobs.append(cluster.submit(UNPRIVILEGED, *TEN_MINUTES, command="sleep 15"))

@@ -49,7 +49,8 @@ def assert_same_priorities(before: list[int], after: list[int], *, held_back: bo
 def assert_priorities_but_for_sizes(
     cluster: Cluster, jobs: set[int], now: dict[int, int], before: dict[int, int], sizes: dict[int, int]
 ) -> None:
-    """What it was; where Slurm has taken another size for a job meanwhile, as much more as that makes (±1: sums are cut off)."""
+    """What it was; where Slurm has taken another size for a job meanwhile, as much more as that makes (±1: sums are cut
+    off)."""
     resized = cluster.size_terms()
     grown = {job: resized.get(job, 0) - sizes.get(job, 0) for job in jobs}
     assert sum(map(bool, grown.values())) < 5

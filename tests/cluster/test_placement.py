@@ -25,7 +25,8 @@ LONGEST_DELAY = 2.5
 
 
 def reconfigure(cluster: Cluster, scheduler_parameters: str | None) -> None:
-    """Takes other SchedulerParameters over (None: the testbed's) without a restart, and waits until slurmctld is back."""
+    """Takes other SchedulerParameters over (None: the testbed's) without a restart, and waits until slurmctld is
+    back."""
     change = f"s/^SchedulerParameters=.*/SchedulerParameters={scheduler_parameters}/" if scheduler_parameters else ""
     cluster.sh(f"sed '{change}' /etc/slurm/slurm.conf.testbed >/etc/slurm/slurm.conf && scontrol reconfigure")
     cluster.slurmctld.wait_ready()

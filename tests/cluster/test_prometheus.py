@@ -120,7 +120,8 @@ def test_promtool_check_metrics_passes(trixie: Cluster, prometheus_image: str):
 
 
 def test_a_scrape_asks_slurm_nothing(trixie: Cluster):
-    # Right after a queue was emptied, slurmctld still counts its jobs: an empty answer is not believed for half a minute.
+    # Right after a queue was emptied, slurmctld still counts its jobs: an empty answer is not believed for half a
+    # minute.
     trixie.fill()
     start_daemon(trixie, 3600)
     wait_for_cycles(trixie)

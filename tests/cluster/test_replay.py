@@ -19,15 +19,18 @@ if TYPE_CHECKING:
 STEERED = "24.11"
 JOBS = 200
 SEED, STEERED_SEED = "37", "20"
-"""Mixtures whose classes depend least on milliseconds, as found by simulation (docs/decisions/0080-replays-in-seconds.md)."""
+"""Mixtures whose classes depend least on milliseconds, as found by simulation
+(docs/decisions/0080-replays-in-seconds.md)."""
 ALL, CLASS, SMALL_CLASS = 0.05, 0.10, 0.15
-"""What the mean wait may differ by: of all jobs, of a class, of one with fewer than `MANY` jobs. Classes of 20 jobs differ by up to
-12 % where something else keeps the processors busy: Slurm's passes come late then. On a quiet machine it is half of that
-(docs/simulator.md)."""
+"""What the mean wait may differ by: of all jobs, of a class, of one with fewer than `MANY` jobs. Classes of 20 jobs
+differ by up to 12 % where something else keeps the processors busy: Slurm's passes come late then. On a quiet machine
+it is half of that (docs/simulator.md)."""
 ENOUGH, MANY = 12, 30
-"""Jobs from which on a class is compared (the mean wait of fewer is as much luck as rule), and from which on as strictly."""
+"""Jobs from which on a class is compared (the mean wait of fewer is as much luck as rule), and from which on as
+strictly."""
 FEW = JOBS / 10
-"""Jobs that backfill must have started at least, on Slurm and simulated: what is compared is a queue in which it matters."""
+"""Jobs that backfill must have started at least, on Slurm and simulated: what is compared is a queue in which it
+matters."""
 
 
 def replayed(cluster: Cluster, folder: Path, *options: str) -> dict[str, Any]:
@@ -60,7 +63,8 @@ def assert_alike(replay: dict[str, Any], leeway: float = 1.0) -> Fidelity:
     return found
 
 
-# One replay of two minutes on each release: plain Slurm here, 24.11, which makes its passes as 26.05 does, under the daemon below.
+# One replay of two minutes on each release: plain Slurm here, 24.11, which makes its passes as 26.05 does, under the
+# daemon below.
 @pytest.mark.parametrize("cluster", [of for of in WANTED if of != STEERED] or [STEERED], indirect=True)
 def test_200_jobs_wait_as_long_as_in_the_simulator(cluster: Cluster, tmp_path: Path):
     replay = replayed(cluster, tmp_path, "--jobs", str(JOBS), "--seed", SEED)

@@ -94,7 +94,8 @@ def test_ten_thousand_jobs_take_as_many_slurm_commands_as_ten_and_the_daemon_sta
             print(many, "pending:", memory["VmRSS"], "resident, most", memory["VmHWM"], large.done["seconds"])  # noqa: T201 - shown with -s
             assert daemon.stop() == 0
         finally:
-            # To cancel them one by one would take as long as the test. Started at rest, 22.05 would stay so (Cluster.note_conf).
+            # To cancel them one by one would take as long as the test. Started at rest, 22.05 would stay so
+            # (Cluster.note_conf).
             cluster.slurmctld.stop("KILL")
             cluster.sh("cp /etc/slurm/slurm.conf.testbed /etc/slurm/slurm.conf")
             cluster.slurmctld.start(wipe_state=True)

@@ -185,7 +185,8 @@ def follow(cluster: Cluster, *headings: str) -> None:
 
 def install(cluster: Cluster) -> None:
     """Follows the page on a host that has never seen rltuned (only the venv's dependencies are there: no network)."""
-    # The testbed's user goes, here and in Slurm; the page makes it again, with the id that slurmctld's host knows it by.
+    # The testbed's user goes, here and in Slurm; the page makes it again, with the id that slurmctld's host knows it
+    # by.
     cluster.run(["sacctmgr", "-i", "delete", "user", OPERATOR], check=False)
     fresh = f"userdel -r {OPERATOR} 2>/dev/null; rm -rf /etc/rltuned; mkdir -p /run/sysusers.d; echo 'r - 2010-2010' >/run/sysusers.d/00-site.conf"
     cluster.sh(fresh, service=HOST)

@@ -248,7 +248,8 @@ def test_reset_leaves_an_empty_queue_and_idle_nodes(cluster: Cluster):
 
 
 def test_a_slurmctld_that_was_started_at_rest_schedules_again_after_a_reset(clusters: Clusters):
-    """22.05's backfill sleeps for the interval that it was started with, whatever is reconfigured meanwhile; the others start anew."""
+    """22.05's backfill sleeps for the interval that it was started with, whatever is reconfigured meanwhile; the others
+    start anew."""
     cluster = clusters.get("22.05")
     cluster.reset()
     with queue_at_rest(cluster):

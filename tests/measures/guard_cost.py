@@ -1,9 +1,10 @@
-"""What `decide.outside` costs: mean waits under a policy, with jobs outside of its classes, on clusters with partitions.
+"""What `decide.outside` costs: mean waits under a policy, with jobs outside of its classes, on clusters with
+partitions.
 
     python tests/measures/guard_cost.py TRACES [--windows 8] [--jobs 512] [--policy general]
 
-`TRACES`: the directory of the published traces (docs/evaluation.md). The base priority is Slurm's own (multifactor with the
-usual weights); rltuned is `decide.plan()` every 60 s. Run it with PYTHONPATH at another commit to compare the two.
+`TRACES`: the directory of the published traces (docs/evaluation.md). The base priority is Slurm's own (multifactor with
+the usual weights); rltuned is `decide.plan()` every 60 s. Run it with PYTHONPATH at another commit to compare the two.
 """
 
 import argparse
@@ -37,7 +38,8 @@ VIRTUAL = {"11cb48": 2, "6214e9": 8, "b436b2": 8, "ee9e8c": 8, "7f04ca": 4, "6c7
 
 @dataclass
 class Ranker:
-    """The queue as Slurm would have it after each plan: managed jobs by their targets, the others by their priorities."""
+    """The queue as Slurm would have it after each plan: managed jobs by their targets, the others by their
+    priorities."""
 
     policy: Policy | None
     config: Config

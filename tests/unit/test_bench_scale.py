@@ -1,4 +1,5 @@
-"""``rltuned bench scale``: that it measures whole cycles of a daemon that understands all and writes. No test looks at a time."""
+"""``rltuned bench scale``: that it measures whole cycles of a daemon that understands all and writes. No test looks at
+a time."""
 
 import io
 import json

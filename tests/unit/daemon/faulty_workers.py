@@ -1,4 +1,5 @@
-"""Workers that misbehave, for `test_rollout`. Each is started in a process of its own: nothing slow is imported here."""
+"""Workers that misbehave, for `test_rollout`. Each is started in a process of its own: nothing slow is imported
+here."""
 
 import os
 import time

@@ -1,9 +1,10 @@
-"""The model of Slurm behind its own commands: what `squeue`, `scontrol`, `sprio`, `sdiag` and `sacctmgr` print and take.
+"""The model of Slurm behind its own commands: what `squeue`, `scontrol`, `sprio`, `sdiag` and `sacctmgr` print and
+take.
 
-`Cluster` is `ModelSlurm` with what a whole daemon meets over hours: several partitions and QOS, arrays, requeue-held and
-special-exit jobs, limits, an RPC limiter, calculations of priorities, saved states, answers that are cut, garbled or
-strange. `Commands` is a `Runner` on it, so that the project's own reader and writer are under test, too. It also knows
-*who* set each value (`Task.marks`): that is what the invariants of `machine_world` are about.
+`Cluster` is `ModelSlurm` with what a whole daemon meets over hours: several partitions and QOS, arrays, requeue-held
+and special-exit jobs, limits, an RPC limiter, calculations of priorities, saved states, answers that are cut, garbled
+or strange. `Commands` is a `Runner` on it, so that the project's own reader and writer are under test, too. It also
+knows *who* set each value (`Task.marks`): that is what the invariants of `machine_world` are about.
 
 Semantics as measured (SLURM.md §3 and §9; the texts of tests/recorded/*/failures.json).
 """

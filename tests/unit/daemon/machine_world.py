@@ -1,8 +1,8 @@
 """A whole site around the real daemon: model Slurm, disks, systemd, clocks, people; and the invariants that must hold.
 
-`World` drives the project's own `Daemon`, `Journal`, `Lock` and `undo` (as ExecStopPost, as dead-man timer, by an admin)
-on virtual time. Processes are nested calls: while one of them waits, the others get their turn (`pass_time`), so a
-restore runs beside a cycle that is spread over the limiter's bucket. Every command, every update and every write to
+`World` drives the project's own `Daemon`, `Journal`, `Lock` and `undo` (as ExecStopPost, as dead-man timer, by an
+admin) on virtual time. Processes are nested calls: while one of them waits, the others get their turn (`pass_time`), so
+a restore runs beside a cycle that is spread over the limiter's bucket. Every command, every update and every write to
 disk is one step, at which a process may be killed or anybody may do anything.
 
 What is found is noted in `violations` as (name of the invariant, text); `test_machine` asks after each rule.
@@ -62,7 +62,8 @@ STALE = 300.0
 """As systemd/rltuned-deadman.service has it."""
 BOUND = 5400.0
 """Seconds within which what no recent plan wants is given back, once Slurm can be asked: stale heartbeat (four cycles),
-longest wait of the breaker (15 minutes), the configured time without a plan, back-off of what could not be given back."""
+longest wait of the breaker (15 minutes), the configured time without a plan, back-off of what could not be given
+back."""
 WATCHDOG = 180.0
 """As systemd/rltuned.service has it."""
 OUTSIDER = "olga"
@@ -557,9 +558,9 @@ class World:
         alone = self._ahead(alone=True)
         for key, count in after.items():
             limit = max(alone.get(key, 0), outside.get(key, 0))
-            # A job that was outside while it carried ours finds its place among the others with the next plan, and so do
-            # the others when an admin asks for one job back (`_check_places` sees to it). Where a job cannot be read, the
-            # others are given back without waiting for it.
+            # A job that was outside while it carried ours finds its place among the others with the next plan, and so
+            # do the others when an admin asks for one job back (`_check_places` sees to it). Where a job cannot be
+            # read, the others are given back without waiting for it.
             excused = key[0] == job.job_id or self._acting().name == "restore" or self.slurm.faults.unreadable
             if count > limit and not (back and excused):
                 self.complain(
@@ -620,7 +621,8 @@ class World:
     def _check_foreign(self, before: set[int], world: int) -> None:
         """Nobody is taken for a stranger who is none: our own restore beside a living daemon, say.
 
-        A single job that an older state of slurmctld shows without our value cannot be told from one that a person changed.
+        A single job that an older state of slurmctld shows without our value cannot be told from one that a person
+        changed.
         """
         self.checks += 1
         # Just after a start sprio shows nothing, so that it takes two cycles to see what slurmctld came back with.
@@ -671,8 +673,8 @@ class World:
     def _may_be_another(self, job: Task) -> bool:
         """Whether a job that sprio leaves out cannot be told from another one with the id of the one in the journal.
 
-        It has another submit time (it was requeued), and no job of the journal has kept its own: slurmctld may have lost
-        its state, and ids may have started over.
+        It has another submit time (it was requeued), and no job of the journal has kept its own: slurmctld may have
+        lost its state, and ids may have started over.
         """
         entries = self.on_disk().entries
         if job.job_id not in entries or entries[job.job_id].submit_time == job.submit_time:
@@ -763,7 +765,8 @@ class World:
         return left
 
     def leave(self) -> None:
-        """The daemon is stopped for good: after the bound nothing of ours is on any job, held and foreign ones included."""
+        """The daemon is stopped for good: after the bound nothing of ours is on any job, held and foreign ones
+        included."""
         self.stop()
         began = self.clock.monotonic()
         while self.clock.monotonic() - began <= BOUND:
@@ -813,7 +816,8 @@ class World:
             self.slurm.task(job_id).hands_off = True
 
     def stop_for(self, seconds: float) -> None:
-        """The daemon's process is stopped for so long, wherever it is; then it goes on, or the watchdog has killed it."""
+        """The daemon's process is stopped for so long, wherever it is; then it goes on, or the watchdog has killed
+        it."""
         if self.daemon is None:
             return
         killed = self.supervised and seconds > WATCHDOG
@@ -888,7 +892,8 @@ def ahead_of_outsiders(slurm: Cluster, managed: dict[int, str], *, alone: bool) 
     """Permute, never inflate (DESIGN §1.2), in its simplest form.
 
     For each outside job that waits (not managed by the last plan) and each class of managed jobs: how many of the class
-    that could start, and that share nodes with the outside job, are ahead of it: now, or as Slurm `alone` would have it.
+    that could start, and that share nodes with the outside job, are ahead of it: now, or as Slurm `alone` would have
+    it.
     """
     outside, inside = [], []
     for job in slurm.tasks():

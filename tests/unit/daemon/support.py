@@ -134,7 +134,8 @@ class Bench:
         )
 
     def forgets_everything(self) -> bool:
-        """Whether the next restore, once slurmctld has surely saved its state, finds nothing and empties the journal."""
+        """Whether the next restore, once slurmctld has surely saved its state, finds nothing and empties the
+        journal."""
         self.clock.sleep(SETTLE_SECONDS)
         written = self.slurm.updates
         report = self.restore()

@@ -1,4 +1,5 @@
-"""The wall clock is set, or the machine is suspended: nothing is forgotten, nothing is kept for ever, nothing old is written."""
+"""The wall clock is set, or the machine is suspended: nothing is forgotten, nothing is kept for ever, nothing old is
+written."""
 
 import pytest
 from unit.daemon.support import Bench

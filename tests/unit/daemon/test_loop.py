@@ -333,7 +333,8 @@ def untouched_but(run, job_id):
 
 
 class Deaf(ModelReader):
-    """Answers the cheap questions; what the plan needs cannot be understood (`broken`), or slurmctld is busy (`busy`)."""
+    """Answers the cheap questions; what the plan needs cannot be understood (`broken`), or slurmctld is busy
+    (`busy`)."""
 
     broken = busy = False
 

@@ -1,7 +1,7 @@
 """Everything that may happen, in any order: a state machine of the whole daemon (see `machine_world`).
 
-`make test` runs a bounded number of examples. RLTUNED_TEST_MACHINE_MINUTES=30 (`make soak-machine`) runs with random seeds
-for so long and prints what it did. A run that fails is written down for ever in `test_machine_found`.
+`make test` runs a bounded number of examples. RLTUNED_TEST_MACHINE_MINUTES=30 (`make soak-machine`) runs with random
+seeds for so long and prints what it did. A run that fails is written down for ever in `test_machine_found`.
 """
 
 import os

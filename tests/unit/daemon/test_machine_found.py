@@ -1,7 +1,7 @@
 """What the state machine has found, each as the shortest run of its rules: kept for ever.
 
-A failing run of `test_machine` prints its rules as they stand here. Say above each what it is about; numbers are those of
-the list of defects that it was found for.
+A failing run of `test_machine` prints its rules as they stand here. Say above each what it is about; numbers are those
+of the list of defects that it was found for.
 """
 
 from collections.abc import Iterator

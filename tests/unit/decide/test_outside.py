@@ -1,4 +1,5 @@
-"""Permute, never inflate: whatever is written, no job outside of a class has more of its jobs ahead than Slurm alone gives.
+"""Permute, never inflate: whatever is written, no job outside of a class has more of its jobs ahead than Slurm alone
+gives.
 
 The check below knows nothing of the code under test: it counts, for each outside job and for every set of its nodes.
 """
@@ -81,7 +82,8 @@ def ahead(value, turn, level, other_turn):
 
 
 def count(jobs, values, tier, level, turn, wanted):
-    """Jobs of a class ahead of a place that could run on one of the wanted nodes. `values`: partition → priority, by id."""
+    """Jobs of a class ahead of a place that could run on one of the wanted nodes. `values`: partition → priority, by
+    id."""
     total = 0
     for job in jobs:
         reach = set()
@@ -98,7 +100,8 @@ def subsets(nodes):
 
 
 def inflated(jobs, values, since=None):
-    """(class, outside job, nodes, now, alone) of each place that lost something; with `since`: lost more than before."""
+    """(class, outside job, nodes, now, alone) of each place that lost something; with `since`: lost more than
+    before."""
     alone = {job.job_id: {name: place[1] for name, place in job.places.items()} for job in jobs}
     classes = {}
     for job in jobs:
@@ -137,7 +140,8 @@ def could_run(snapshot, row, partition):
 
 
 def read(snapshot, result, sums):
-    """The pending jobs of a plan as the check sees them. `sums`: id → partition → multifactor's sum, of managed ones too."""
+    """The pending jobs of a plan as the check sees them. `sums`: id → partition → multifactor's sum, of managed ones
+    too."""
     jobs = snapshot.jobs
     managed = {int(row): result.classes.names[of] for row, of in zip(result.rows, result.classes.of, strict=True)}
     found = []
@@ -524,7 +528,8 @@ def test_with_explicit_priorities_a_job_of_several_priorities_is_left_alone():
 
 
 def test_a_real_base_below_the_shown_floor_is_not_taken_for_more():
-    # 300 and a site factor of -900 show as 1; counted as 901, job 1 would give 901 to others, and get 600 too little back.
+    # 300 and a site factor of -900 show as 1; counted as 901, job 1 would give 901 to others, and get 600 too little
+    # back.
     rows = ((1, "alice", 9000.0, "p"), (500, "bob", 600.0, "p"), (400, "alice", 60.0, "p"))
     snapshot = line(*rows, site_factor=[-900, 0, 0], base=[300, 500, 400])
     submit = [int(value) for value in snapshot.jobs.submit_time]
@@ -571,7 +576,8 @@ def test_a_class_without_the_tier_in_its_name_is_of_one_tier_all_the_same():
 
 
 def test_no_more_jobs_get_resources_kept_for_them_where_an_outside_job_below_the_threshold_could_run():
-    # From 5000 on Slurm keeps resources for a job that waits. 2 is ahead of bob anyway, but does not keep him from starting.
+    # From 5000 on Slurm keeps resources for a job that waits. 2 is ahead of bob anyway, but does not keep him from
+    # starting.
     snapshot = line(
         (6000, "alice", 9000.0, "p"),
         (4000, "alice", 60.0, "k"),
@@ -591,7 +597,8 @@ def test_nor_does_that_threshold_matter_where_nobody_outside_is_below_it():
 
 
 def test_many_changes_are_in_an_order_of_which_every_part_keeps_the_promise():
-    # Far more raised jobs than the fewest lowered ones are looked for; the last of them come after all that are lowered.
+    # Far more raised jobs than the fewest lowered ones are looked for; the last of them come after all that are
+    # lowered.
     n = 200
     user = ["bob" if k % 40 == 20 else "alice" for k in range(n)]
     partition = ["p" if k % 3 else "k" for k in range(n)]

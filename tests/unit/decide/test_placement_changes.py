@@ -33,7 +33,8 @@ def clustered(jobs, **columns):
 
 
 def hungry(**columns):
-    """One job that takes most CPUs of a P100 node and one of its GPUs: the integer program gives it a node of its own."""
+    """One job that takes most CPUs of a P100 node and one of its GPUs: the integer program gives it a node of its
+    own."""
     return pending(1, gpus=1, gpu_type="p100", cpus=50, **columns)
 
 

@@ -163,7 +163,8 @@ def test_an_old_job_is_never_moved_back_and_explain_says_so():
 
 
 def test_hysteresis_does_not_leave_an_old_job_below_what_slurm_alone_gives_it():
-    # 20 days old, moved forward once, then aged by 30 points: within the tolerance of 5 % of 10,000 it may keep no less.
+    # 20 days old, moved forward once, then aged by 30 points: within the tolerance of 5 % of 10,000 it may keep no
+    # less.
     snap = make_snapshot(
         pending(
             3,

@@ -1,4 +1,5 @@
-"""The alert rules speak of metrics, labels and commands that exist. That they fire: tests/cluster/test_prometheus.py."""
+"""The alert rules speak of metrics, labels and commands that exist. That they fire:
+tests/cluster/test_prometheus.py."""
 
 import re
 import shlex

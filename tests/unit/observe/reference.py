@@ -1,4 +1,5 @@
-"""The features once more, job by job and node by node, straight from docs/features.md: what the fast code must equal."""
+"""The features once more, job by job and node by node, straight from docs/features.md: what the fast code must
+equal."""
 
 import math
 

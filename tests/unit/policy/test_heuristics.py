@@ -114,7 +114,8 @@ def test_the_plain_rules_are_all_there():
 
 @st.composite
 def queues(draw):
-    """Whatever an observation may hold: run times from a second to a century, waits from nothing, no GPU to a million."""
+    """Whatever an observation may hold: run times from a second to a century, waits from nothing, no GPU to a
+    million."""
     n = draw(st.integers(1, 8))
 
     def column(low, high):

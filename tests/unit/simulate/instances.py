@@ -81,7 +81,8 @@ def given(limits: Sequence[float], estimates: Sequence[float] | None = None) -> 
 
 
 class Asked(RuleRanker):
-    """A rule that is asked for keys at each refresh, whether or not they change by time, perhaps at each submission too."""
+    """A rule that is asked for keys at each refresh, whether or not they change by time, perhaps at each submission
+    too."""
 
     def __init__(self, rule: str, *, at_once: bool) -> None:
         super().__init__(by_name(rule))

@@ -148,7 +148,8 @@ class Hurried:
 
 
 def served(memory_path, stop=None, **values):
-    """`serve` on a cluster whose time passes by itself, told to stop when `stop(cluster)` says so; what it looked like then."""
+    """`serve` on a cluster whose time passes by itself, told to stop when `stop(cluster)` says so; what it looked like
+    then."""
     profile = Profile()
     clock = Hurried(profile.epoch + 3600)
     slurm = busy_slurm(120, rates=NO_ONE, profile=profile, outside=clock.time)

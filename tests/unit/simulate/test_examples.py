@@ -1,7 +1,7 @@
 """Ten jobs on two nodes, worked out by hand: what Slurm would do, and so both simulators.
 
-A job is (submit, run, limit, GPUs). The queue is in order of submission, backfill runs at every event, and a node is taken
-by best fit, the first on ties. n0 and n1 are the nodes; "until 60" means that the job's limit ends then.
+A job is (submit, run, limit, GPUs). The queue is in order of submission, backfill runs at every event, and a node is
+taken by best fit, the first on ties. n0 and n1 are the nodes; "until 60" means that the job's limit ends then.
 """
 
 from dataclasses import replace
@@ -76,9 +76,9 @@ def test_a_job_may_outlast_the_reservation_on_what_the_reserved_job_leaves(simul
 
 
 def test_sched_backfill_reserves_whole_nodes_for_every_job_that_it_looks_at(simulate):
-    # One node of 4 GPUs, plans in whole minutes. Job 0: until 600. Job 1 (4 GPUs) is planned at 600 until 660 (its 700 rounded
-    # down), job 2 (4 GPUs) from then until 720. Job 3 (1 GPU, until 900) could run beside job 0 now, and EASY would refuse it for
-    # job 1's sake as well. Job 4, until 599, fits in front of all plans.
+    # One node of 4 GPUs, plans in whole minutes. Job 0: until 600. Job 1 (4 GPUs) is planned at 600 until 660 (its 700
+    # rounded down), job 2 (4 GPUs) from then until 720. Job 3 (1 GPU, until 900) could run beside job 0 now, and EASY
+    # would refuse it for job 1's sake as well. Job 4, until 599, fits in front of all plans.
     rows = [(0, 600, 600, 2), (0, 100, 100, 4), (0, 100, 100, 4), (0, 100, 900, 1), (0, 599, 599, 1)]
     settings = replace(AT_EVENTS, backfill=Backfill.SLURM, bf_resolution=60.0)
     assert run(simulate, cluster([4]), rows, settings).start.tolist() == [0, 600, 700, 800, 0]
@@ -92,9 +92,10 @@ def test_sched_backfill_reserves_whole_nodes_for_every_job_that_it_looks_at(simu
 
 @pytest.mark.parametrize(("limit", "starts", "node"), [(105, [0, 0, 105, 0], 0), (110, [0, 0, 100, 0], 1)])
 def test_sched_backfill_expects_a_start_when_a_group_of_near_ends_is_over(simulate, limit, starts, node):
-    # Two nodes of 2 GPUs, worst fit: job 0 holds one GPU of n0 until 100, job 1 one of n1 until 110. Job 2 wants a whole node. 100 is
-    # raised to 120, and all who end by 150 are one group: job 2 is planned on n0 at 110, not at 100. So job 3, until 105, may go
-    # to n0 now (and job 2 waits for it until 105). Until 110 it may not, not even to that very second: it goes to n1.
+    # Two nodes of 2 GPUs, worst fit: job 0 holds one GPU of n0 until 100, job 1 one of n1 until 110. Job 2 wants a
+    # whole node. 100 is raised to 120, and all who end by 150 are one group: job 2 is planned on n0 at 110, not at 100.
+    # So job 3, until 105, may go to n0 now (and job 2 waits for it until 105). Until 110 it may not, not even to that
+    # very second: it goes to n1.
     rows = [(0, 100, 100, 1), (0, 110, 110, 1), (0, 10, 10, 2), (0, limit, limit, 1)]
     settings = replace(AT_EVENTS, backfill=Backfill.SLURM, bf_resolution=1.0, fit=Fit.WORST)
     result = run(simulate, cluster([2, 2]), rows, settings)
@@ -103,9 +104,9 @@ def test_sched_backfill_expects_a_start_when_a_group_of_near_ends_is_over(simula
 
 
 def test_cons_tres_goes_by_runs_of_neighbours_and_their_free_cpus(simulate):
-    # CPUs 4, 8, 2, 8, 8 and GPUs 2, 2, 1, 2, 3. Jobs of 2 GPUs have the runs n0-n1 (12 CPUs) and n3-n4 (16). Job 0 goes to n0,
-    # the smaller of the first run. Job 1, two nodes of 2 GPUs: n1 alone is no run of two: n3 and n4. Job 2, one GPU: the runs are
-    # now n1-n2 (10) and n4 (8): n4. Job 3, 3 GPUs in all: no node has them: n1 gives 2, n2 one.
+    # CPUs 4, 8, 2, 8, 8 and GPUs 2, 2, 1, 2, 3. Jobs of 2 GPUs have the runs n0-n1 (12 CPUs) and n3-n4 (16). Job 0 goes
+    # to n0, the smaller of the first run. Job 1, two nodes of 2 GPUs: n1 alone is no run of two: n3 and n4. Job 2, one
+    # GPU: the runs are now n1-n2 (10) and n4 (8): n4. Job 3, 3 GPUs in all: no node has them: n1 gives 2, n2 one.
     shape = cluster([2, 2, 1, 2, 3], cpus=[4, 8, 2, 8, 8])
     rows = [(0, 50, 50, 2), (0, 50, 50, 4), (0, 50, 50, 1), (0, 50, 50, 3)]
     result = run(simulate, shape, rows, replace(AT_EVENTS, fit=Fit.SLURM), nodes=[1, 2, 1, 2])
@@ -114,7 +115,8 @@ def test_cons_tres_goes_by_runs_of_neighbours_and_their_free_cpus(simulate):
 
 
 def test_the_passes_of_slurmctld_have_clocks_of_their_own(simulate):
-    # A main pass at whole tens, a backfill pass at 3 and 3 + multiples of 10: job 0 (at 1) starts at 3, job 1 (at 5) at 10.
+    # A main pass at whole tens, a backfill pass at 3 and 3 + multiples of 10: job 0 (at 1) starts at 3, job 1 (at 5) at
+    # 10.
     settings = replace(AT_EVENTS, sched_interval=10.0, bf_interval=10.0, bf_offset=3.0)
     result = run(simulate, cluster([4]), [(1, 20, 20, 1), (5, 20, 20, 1)], settings)
     assert result.start.tolist() == [3, 10]
@@ -149,7 +151,8 @@ def test_the_first_job_of_a_partition_that_does_not_fit_blocks_that_partition_on
 
 
 def test_a_blocked_partition_keeps_its_nodes_from_others_until_backfill_looks_at_them(simulate):
-    # Partition both has n0 and n1, partition right n1 alone. Job 1 blocks both: job 2, of right, fits on n1 but n1 is kept.
+    # Partition both has n0 and n1, partition right n1 alone. Job 1 blocks both: job 2, of right, fits on n1 but n1 is
+    # kept.
     shape = cluster([4, 4], partitions=[partition("both", [0, 1]), partition("right", [1])])
     rows = [(0, 90, 90, 4), (1, 10, 10, 8), (1, 40, 40, 1), (1, 91, 91, 1)]
     names = ["both", "both", "right", "right"]
@@ -231,7 +234,8 @@ def test_a_job_is_killed_at_its_limit(simulate):
 
 
 def test_an_overestimate_opens_a_hole_that_is_not_there(simulate):
-    # Two nodes of 2 GPUs. Job 0 says 200 and runs 50: its limit holds the reservation at 200, and backfill fills the time.
+    # Two nodes of 2 GPUs. Job 0 says 200 and runs 50: its limit holds the reservation at 200, and backfill fills the
+    # time.
     rows = [
         (0, 50, 200, 2),  # 0: n0
         (0, 20, 20, 1),  # 1: n1
@@ -341,8 +345,8 @@ def test_an_exclusive_partition_gives_whole_nodes(simulate):
 
 
 def test_the_policy_ranks_at_the_next_refresh_and_new_jobs_stand_behind_until_then(simulate):
-    # One GPU, shortest job first, refreshed at 0, 60, 120 … Job 1 (long) and job 2 (short) come at 10, job 0 runs until 50:
-    # nobody has ranked them, so job 1, with the smaller row, goes first; job 3 (shortest) comes at 55.
+    # One GPU, shortest job first, refreshed at 0, 60, 120 … Job 1 (long) and job 2 (short) come at 10, job 0 runs until
+    # 50: nobody has ranked them, so job 1, with the smaller row, goes first; job 3 (shortest) comes at 55.
     # At 60 the order is 3, 2; job 1 ends at 150.
     jobs = jobs_of([0, 10, 10, 55], [50, 100, 30, 5], [1, 1, 1, 1])
     limits = given([50, 100, 30, 5])
@@ -351,9 +355,10 @@ def test_the_policy_ranks_at_the_next_refresh_and_new_jobs_stand_behind_until_th
 
 
 def test_co_tenants_slow_each_other_but_the_limit_does_not_move(simulate):
-    # contention 1, a node of 4 GPUs. Job 0 (2 GPUs, 100 s of work) is alone until 50; then job 1 holds 2 of the 4 GPUs: speed
-    # 1 / (1 + 1/2) = 2/3. Its other 50 s take 75: it ends at 125. Job 1 (90 s of work, limit 100) does 50 in 75 s, then 25 s alone
-    # are 25 more: at its limit, 150, 15 s are left.
+    # contention 1, a node of 4 GPUs. Job 0 (2 GPUs, 100 s of work) is alone until 50; then job 1 holds 2 of the 4 GPUs:
+    # speed
+    # 1 / (1 + 1/2) = 2/3. Its other 50 s take 75: it ends at 125. Job 1 (90 s of work, limit 100) does 50 in 75 s, then
+    # 25 s alone are 25 more: at its limit, 150, 15 s are left.
     settings = replace(AT_EVENTS, contention=1.0)
     jobs = jobs_of([0, 50], [100, 90], [2, 2])
     result = simulate(cluster([4]), jobs, given([1000, 100]), RuleRanker(by_name("fifo")), settings, [])

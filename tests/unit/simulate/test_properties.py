@@ -137,8 +137,8 @@ def head_at(
 def test_no_backfilled_job_delays_the_reservation_of_the_head():
     """First come, first served, so that a head stays the head until it starts.
 
-    At every moment at which somebody is backfilled, the head could start, at the latest, when the jobs that run *without*
-    the backfilled ones are ended by their limits. It must have started by then.
+    At every moment at which somebody is backfilled, the head could start, at the latest, when the jobs that run
+    *without* the backfilled ones are ended by their limits. It must have started by then.
     """
     checked = 0
     for seed in range(120):

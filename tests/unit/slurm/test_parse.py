@@ -83,7 +83,8 @@ class TestTables:
 
 
 class TestRowsThatDoNotFit:
-    """`table`: a row with a separator or a newline in a value costs itself; anything else is a format that is not known."""
+    """`table`: a row with a separator or a newline in a value costs itself; anything else is a format that is not
+    known."""
 
     GOOD = f"1{S}2{S}3{S}\n"
 

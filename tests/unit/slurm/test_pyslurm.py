@@ -42,7 +42,8 @@ class FakeSlurm(types.ModuleType):
                     setattr(self, name, value)
 
             def sent(self):
-                """What reaches Slurm: a site factor or nice of 0, and an empty list, silently do not (pyslurm's bug)."""
+                """What reaches Slurm: a site factor or nice of 0, and an empty list, silently do not (pyslurm's
+                bug)."""
                 wanted = {name: getattr(self, name, None) for name in self.KNOWN}
                 if wanted["resource_sharing"] not in {None, "yes", "no", "user", "mcs", "oversubscribe", "exclusive"}:
                     raise ValueError("Invalid resource_sharing type")

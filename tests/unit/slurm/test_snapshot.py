@@ -274,7 +274,8 @@ def test_a_job_that_weighs_differently_in_each_of_its_partitions_has_the_highest
 
 
 def test_where_slurm_shows_its_floor_the_terms_are_added_up(slurm):
-    # Age 120, fair share 100, job size 30, partition 20, QOS 40, TRES 60, nice 70: 300, and 900 less by the site factor.
+    # Age 120, fair share 100, job size 30, partition 20, QOS 40, TRES 60, nice 70: 300, and 900 less by the site
+    # factor.
     slurm.queue([job(7, PriorityLong=1, Nice=70)])
     slurm.answer("site-factors", sprio_row(7, -900, 1, "cpu=10,gres/gpu=50", (70, 120, 100, 30, 20, 40, 0)))
     jobs = CliReader(slurm.runner()).snapshot(NOW).jobs

@@ -191,7 +191,8 @@ def test_a_field_of_a_status_costs_that_job_and_no_other(recording, data):
 
     assert others(found, about) == others(statuses, about)
     assert others(asked, about) == others(statuses, about)
-    # Asked for by its id, a job that is in the queue is never gone, whatever its row says. (Its id may be a running task's.)
+    # Asked for by its id, a job that is in the queue is never gone, whatever its row says. (Its id may be a running
+    # task's.)
     changed = {job for job in about & statuses.keys() if asked.get(job) != statuses[job]}
     if fields[column] in {"JobID", "ArrayJobID", "ArrayTaskID", "StateCompact", "SubmitTime", "PriorityLong", "Nice"}:
         assert all(

@@ -1,4 +1,5 @@
-"""What the unit files promise each other and the host; how systemd judges them is in tests/unit/daemon/test_units.py."""
+"""What the unit files promise each other and the host; how systemd judges them is in
+tests/unit/daemon/test_units.py."""
 
 import os
 import re

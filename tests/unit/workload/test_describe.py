@@ -99,7 +99,8 @@ def test_the_command_names_a_wrong_line_or_counts_it(tmp_path):
 
 
 PUBLISHED = {
-    # file, from, until: jobs, span (d), mean wait, mean run, median run, max run (d), mean GPUs, max, 1 GPU, rate, demand
+    # file, from, until: jobs, span (d), mean wait, mean run, median run, max run (d), mean GPUs, max, 1 GPU, rate,
+    # demand
     ("alibaba-openb-2023.csv.gz", None, None): (7255, 149.3, 61.3, 28_950, 616, 145.1, 0.906, 8, 84.5, 0.000562, 17),
     ("philly.csv.gz", "4062780", "6654780"): (57_875, 30.0, None, 26_297, 1826, 60.0, 1.462, 128, 90.5, 0.022329, 1875),
     ("hpc2n.swf.gz", None, None): (202_871, 1264.4, 54_108, 17_024, 2873, 5.9, 6.357, 200, 42.1, 0.001857, 144),

@@ -1,4 +1,5 @@
-"""Generated workloads: like the published traces, as loaded as asked for, and possible on the cluster they are made for.
+"""Generated workloads: like the published traces, as loaded as asked for, and possible on the cluster they are made
+for.
 
 The published values are those of the traces that the presets were counted from (docs/workloads.md).
 """
@@ -25,8 +26,8 @@ LARGE = parse_shape("200x8:p100")
 N = 20_000
 
 PUBLISHED = {
-    # mean and median run time (s), GPUs of a job, share of 1-GPU jobs, mean of run time x GPUs over the product of the means,
-    # jobs per hour, variance over mean of the submissions of an hour
+    # mean and median run time (s), GPUs of a job, share of 1-GPU jobs, mean of run time x GPUs over the product of the
+    # means, jobs per hour, variance over mean of the submissions of an hour
     "philly": (37_677, 1417, 1.672, 0.872, 1.94, 37.9, 168.5),
     "helios": (13_041, 204, 6.892, 0.505, 1.12, 25.9, 40.7),
     "pai": (5171, 635, 5.032, 0.767, 1.62, 38.6, 9.3),
