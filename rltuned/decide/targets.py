@@ -22,8 +22,8 @@ def hand_out(order: Order, base: Ints, tie: Ints, old: Bools) -> Ints:
     ties = tie[order]
     swapped = np.zeros(len(order), dtype=np.int64)
     swapped[1:] = ties[1:] < ties[:-1]
-    # With S = cumsum(swapped): t[i] = min(values[i], t[i-1] - swapped[i])  ⇔  t[i] + S[i] = min over j ≤ i of
-    # values[j] + S[j]
+    # With S = cumsum(swapped), t[i] = min(values[i], t[i-1] - swapped[i]) is the same as
+    # t[i] + S[i] = min over j ≤ i of values[j] + S[j].
     steps = np.cumsum(swapped)
     lowered = np.minimum.accumulate(values + steps) - steps
     targets = np.empty(len(order), dtype=np.int64)
