@@ -89,7 +89,8 @@ def main() -> None:
         measured = rounds(project, mode, options.rounds)
         middle, worst = statistics.median(measured), max(measured)
         print(
-            f"Slurm {project.release} {mode:11} {JOBS} changes: p50 {middle:.2f} s, max {worst:.2f} s, n {len(measured)}"
+            f"Slurm {project.release} {mode:11} {JOBS} changes: "
+            f"p50 {middle:.2f} s, max {worst:.2f} s, n {len(measured)}"
         )
 
 

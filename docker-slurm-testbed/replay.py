@@ -272,7 +272,10 @@ def prepared(project: Project, scheduler_parameters: str) -> Iterator[None]:
 
 def _when_slurm_answers(project: Project, script: str, text_input: str) -> None:
     project.execute(script, text_input=text_input)
-    answer = "for i in $(seq 100); do scontrol ping >/dev/null && ! sinfo -h -N -o %T | grep -qE 'unk|\\*' && exit 0; sleep 0.2; done; exit 1"
+    answer = (
+        "for i in $(seq 100); do scontrol ping >/dev/null && ! sinfo -h -N -o %T | grep -qE 'unk|\\*' && exit 0; "
+        "sleep 0.2; done; exit 1"
+    )
     project.execute(answer)
     # 24.11 and 26.05 start a new slurmctld for a new configuration; its first pass is within a second or two.
     time.sleep(2.0)
@@ -513,8 +516,8 @@ def replay(project: Project, jobs: Jobs, cluster: dict[str, Any], options: argpa
             seconds = max(logged.end.values(), default=zero) - zero
             message = (
                 f"slurmctld's {name} scheduler made {len(passes)} passes in {seconds:.0f} s, too few for a regular one "
-                f"({len(logged.backfilled)} of {len(logged.start)} jobs were backfilled; SchedulerParameters={parameters}). "
-                "Was slurmctld started with other ones? Start it anew"
+                f"({len(logged.backfilled)} of {len(logged.start)} jobs were backfilled; "
+                f"SchedulerParameters={parameters}). Was slurmctld started with other ones? Start it anew"
             )
             raise TestbedError(message)
     accounted = _sacct(project, ids)
@@ -582,10 +585,12 @@ def _sacct(project: Project, ids: Sequence[int]) -> dict[int, tuple[str, str]]:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
+    ageless = ", ".join(sorted(name for name, rule in RULES.items() if not rule.ages))
     top = argparse.ArgumentParser(
         prog="testbed replay",
-        description="Submits a workload of sleep jobs to a cluster that is up, at their times, divided by a factor; waits "
-        "until all have ended; writes when and where each ran. `rltuned evaluate --against FILE` compares that with the simulator.",
+        description="Submits a workload of sleep jobs to a cluster that is up, at their times, divided by a factor; "
+        "waits until all have ended; writes when and where each ran. `rltuned evaluate --against FILE` compares that "
+        "with the simulator.",
     )
     top.add_argument(
         "--project", type=str.lower, default=DEFAULT_PROJECT, help="name of the cluster (default: %(default)s)"
@@ -596,9 +601,9 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument(
         "--policy",
         default="fifo",
-        help=f"fifo: plain Slurm, in order of submission. A rule that does not age ({', '.join(sorted(name for name, rule in RULES.items() if not rule.ages))}): "
-        f"Slurm follows it by nice values from the start. {DAEMON}NAME: rltuned, installed from this source tree, steers with that rule, or with the "
-        f"model ({DAEMON}model). Default: %(default)s",
+        help=f"fifo: plain Slurm, in order of submission. A rule that does not age ({ageless}): "
+        f"Slurm follows it by nice values from the start. {DAEMON}NAME: rltuned, installed from this source tree, "
+        f"steers with that rule, or with the model ({DAEMON}model). Default: %(default)s",
     )
     top.add_argument(
         "--interval", type=float, default=2.0, help="the daemon's cycle, real seconds (default: %(default)s)"
@@ -647,7 +652,8 @@ def main(argv: Sequence[str]) -> int:
     wait = np.mean([job["start"] - job["eligible"] for job in done["jobs"]])
     late = max(job["submit"] - job["intended"] for job in done["jobs"])
     say(
-        f"{len(done['jobs'])} jobs in {max(job['end'] for job in done['jobs']):.0f} s, mean wait {wait:.2f} s, submitted at most {late:.2f} s late: {options.out}"
+        f"{len(done['jobs'])} jobs in {max(job['end'] for job in done['jobs']):.0f} s, mean wait {wait:.2f} s, "
+        f"submitted at most {late:.2f} s late: {options.out}"
     )
     return 0
 

@@ -254,7 +254,8 @@ def of_live_queue(config: Config, repeats: int) -> tuple[list[Measure], dict[str
     snap = open_reader(config.slurm).snapshot(SystemClock().time())
     if len(snap.jobs.pending) == 0:
         raise RltunedError(
-            "bench queue: no job is pending on this cluster, so there is nothing to rank; `rltuned bench` makes a queue of its own"
+            "bench queue: no job is pending on this cluster, so there is nothing to rank; "
+            "`rltuned bench` makes a queue of its own"
         )
     policy, _ = chosen(load_policy(config.policy), snap, config.rollout)
     return of_queue(snap, policy, repeats)
@@ -316,7 +317,10 @@ def rss_mb(pending: int, seed: int) -> float:
 
 def start_seconds(repeats: int) -> float:
     """Median seconds from exec to a loaded configuration and model: what READY=1 waits for."""
-    code = "from rltuned.daemon import service; from rltuned.policy import files; from rltuned.config import DEFAULT_MODEL; files.load(DEFAULT_MODEL)"
+    code = (
+        "from rltuned.daemon import service; from rltuned.policy import files; "
+        "from rltuned.config import DEFAULT_MODEL; files.load(DEFAULT_MODEL)"
+    )
     taken = []
     for _ in range(repeats):
         start = time.perf_counter()

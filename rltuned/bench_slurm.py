@@ -173,8 +173,8 @@ class PrintingSlurm:
         submit = self.now - int(self._rng.integers(600, _DAY))
         ends = self.now + int(self._rng.integers(60, 2 * _DAY))
         user, part = f"user{self._rng.integers(100)}", "gpu" if gpus else "cpu"
-        return _Job(job_id, user, "acct1", part, "normal", "None", "N/A", submit, submit, ends, "2-00:00:00", width, gpus,
-                    kind if gpus else "", cpus, cpus * 4000, NOTHING, "", nodes, "", NOTHING, 0)  # fmt: skip
+        return _Job(job_id, user, "acct1", part, "normal", "None", "N/A", submit, submit, ends, "2-00:00:00", width,
+                    gpus, kind if gpus else "", cpus, cpus * 4000, NOTHING, "", nodes, "", NOTHING, 0)  # fmt: skip
 
     def _node(self, name: str, kind: str, gpus: int, cpus: int) -> str:
         every = _KINDS[kind][0]
@@ -184,11 +184,12 @@ class PrintingSlurm:
         used = f"gpu:{kind}:{gpus}(IDX:{f'0-{gpus - 1}' if gpus else 'N/A'})" if every else NOTHING
         state = "IDLE" if not cpus else "ALLOCATED" if cpus == _CPUS else "MIXED"
         return (
-            f"NodeName={name} Arch=x86_64 CoresPerSocket=32  CPUAlloc={cpus} CPUEfctv={_CPUS} CPUTot={_CPUS} CPULoad=5.13 "
-            f"AvailableFeatures={kind},ib ActiveFeatures={kind},ib Gres={f'gpu:{kind}:{every}' if every else NOTHING} "
-            f"GresDrain=N/A GresUsed={used} NodeAddr={name} NodeHostName={name} Version={self.release} "
-            f"OS=Linux 6.12.0 #1 SMP PREEMPT_DYNAMIC @0  RealMemory=512000 AllocMem={cpus * 4000} FreeMem=196230 Sockets=2 "
-            f"Boards=1 State={state} ThreadsPerCore=1 TmpDisk=400000 Weight=1 Owner=N/A MCS_label=N/A "
+            f"NodeName={name} Arch=x86_64 CoresPerSocket=32  CPUAlloc={cpus} CPUEfctv={_CPUS} CPUTot={_CPUS} "
+            f"CPULoad=5.13 AvailableFeatures={kind},ib ActiveFeatures={kind},ib "
+            f"Gres={f'gpu:{kind}:{every}' if every else NOTHING} GresDrain=N/A GresUsed={used} "
+            f"NodeAddr={name} NodeHostName={name} Version={self.release} "
+            f"OS=Linux 6.12.0 #1 SMP PREEMPT_DYNAMIC @0  RealMemory=512000 AllocMem={cpus * 4000} FreeMem=196230 "
+            f"Sockets=2 Boards=1 State={state} ThreadsPerCore=1 TmpDisk=400000 Weight=1 Owner=N/A MCS_label=N/A "
             f"Partitions={kind},{'gpu,share' if every else 'all'}  BootTime=1795240746 SlurmdStartTime=1795244644 "
             f"LastBusyTime=1795244644 ResumeAfterTime=None CfgTRES=cpu={_CPUS},mem=500G,billing={_CPUS}{has} "
             f"AllocTRES={given} CurrentWatts=0 AveWatts=0\n"
@@ -283,10 +284,10 @@ class PrintingSlurm:
         state = "PD" if job.waits else "R"
         start = "N/A" if job.waits else job.submit + 30
         asked = f"{gres}{of_kind}:{max(1, job.gpus // job.nodes)}" if job.gpus else "N/A"
-        cells = (job.job_id, job.job_id, job.tasks, "N/A", job.user, job.account, job.partition, job.qos, NOTHING, state,
-                 job.reason, job.submit, job.eligible, start, job.ends, job.limit, job.nodes, job.nodes, job.cpus,
-                 f"{job.mem}M", 0, tres, "N/A", asked, "N/A", "N/A", "N/A", job.feature, job.listed, job.held,
-                 job.dependency)  # fmt: skip
+        cells = (job.job_id, job.job_id, job.tasks, "N/A", job.user, job.account, job.partition, job.qos, NOTHING,
+                 state, job.reason, job.submit, job.eligible, start, job.ends, job.limit, job.nodes, job.nodes,
+                 job.cpus, f"{job.mem}M", 0, tres, "N/A", asked, "N/A", "N/A", "N/A", job.feature, job.listed,
+                 job.held, job.dependency)  # fmt: skip
         terms = f"cpu={job.cpus}" + (f",gres/gpu={10 * job.gpus}" if job.gpus else "")
         return (
             _row(*cells),
@@ -339,9 +340,10 @@ class PrintingSlurm:
         self._put(
             "partitions",
             "".join(
-                f"PartitionName={name} AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL AllocNodes=ALL Default=NO QoS=N/A "
-                f"MaxNodes=UNLIMITED MaxTime=7-00:00:00 MinNodes=0 LLN=NO Nodes={listed} PriorityJobFactor=1 PriorityTier=1 "
-                f"RootOnly=NO ReqResv=NO OverSubscribe={share} OverTimeLimit=NONE State=UP\n"
+                f"PartitionName={name} AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL AllocNodes=ALL Default=NO "
+                f"QoS=N/A MaxNodes=UNLIMITED MaxTime=7-00:00:00 MinNodes=0 LLN=NO Nodes={listed} "
+                f"PriorityJobFactor=1 PriorityTier=1 RootOnly=NO ReqResv=NO OverSubscribe={share} "
+                "OverTimeLimit=NONE State=UP\n"
                 for name, (listed, share) in parts.items()
             ),
         )

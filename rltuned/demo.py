@@ -601,7 +601,8 @@ def what_it_is(policy: str, configured: str) -> str:
     """An honest sentence about the policy that made the difference."""
     if configured == "model":
         return (
-            f"The learned model '{policy}', rollouts of the queue, and rltuned's safety around both. What that gives over plain rules on "
-            "real traces is in docs/results.md; what it gives on your cluster, `rltuned evaluate --gate` finds out."
+            f"The learned model '{policy}', rollouts of the queue, and rltuned's safety around both. "
+            "What that gives over plain rules on real traces is in docs/results.md; what it gives on your cluster, "
+            "`rltuned evaluate --gate` finds out."
         )
     return f"The plain rule '{policy}', with rltuned's safety around it; no learned model took part."

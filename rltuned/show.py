@@ -96,16 +96,16 @@ def explanation(console: Console, answer: Any) -> None:
         console.print("  It is not in the queue: it runs, has ended, or Slurm does not know it.")
         return
     console.print(
-        f"  Among the {answer.class_size} jobs it competes with ({plain(answer.class_name)}), Slurm alone would start it "
-        f"as number {answer.slurm_rank} (priority {answer.slurm_priority}); rltuned wants it as number {answer.rank} "
-        f"(priority {answer.target_priority}), number {answer.queue_position} of the whole managed queue."
+        f"  Among the {answer.class_size} jobs it competes with ({plain(answer.class_name)}), Slurm alone would start "
+        f"it as number {answer.slurm_rank} (priority {answer.slurm_priority}); rltuned wants it as number "
+        f"{answer.rank} (priority {answer.target_priority}), number {answer.queue_position} of the whole managed queue."
     )
     if answer.score is not None:
         console.print(
-            f"  Policy '{plain(answer.policy)}' scores it {answer.score:.4g}; {answer.better_scored} jobs of its class score "
-            f"higher. It asks for {answer.gpus:g} GPUs for an estimated {duration(answer.run_time_estimate)} "
-            f"(from {'its' if answer.estimated_from == 'time limit' else 'such'} {answer.estimated_from}) and has waited "
-            f"{duration(answer.wait)}."
+            f"  Policy '{plain(answer.policy)}' scores it {answer.score:.4g}; {answer.better_scored} jobs of its class "
+            f"score higher. It asks for {answer.gpus:g} GPUs for an estimated {duration(answer.run_time_estimate)} "
+            f"(from {'its' if answer.estimated_from == 'time limit' else 'such'} {answer.estimated_from}) and has "
+            f"waited {duration(answer.wait)}."
         )
     if answer.policy_why:
         console.print(f"  Why this policy: {plain(answer.policy_why)}")
@@ -126,7 +126,8 @@ def explanation(console: Console, answer: Any) -> None:
             else f"place {other.place} instead of {other.instead_of}"
         )
         console.print(
-            f"  {other.meaning[0].upper()}{other.meaning[1:]}: {kept} by score among {other.among} visible jobs of its class."
+            f"  {other.meaning[0].upper()}{other.meaning[1:]}: "
+            f"{kept} by score among {other.among} visible jobs of its class."
         )
     if answer.policy_note:
         console.print(f"  What moved the score is not known: {plain(answer.policy_note)}.")
@@ -169,15 +170,13 @@ def model(console: Console, info: Any, card: str | None) -> None:
     """`policy.files.ModelInfo`, and the model's card where it has one."""
     shape = info.architecture
     widths = " → ".join(str(width) for width in (shape.inputs, *shape.hidden, 1))
+    context = "with" if shape.context else "no"
     rows = [
         ("manifest", info.path),
         ("weights", f"sha256 {info.sha256}"),
         ("format", info.format_version),
         ("columns", ", ".join(info.columns)),
-        (
-            "network",
-            f"{widths}, {shape.activation.value}, {shape.parameters} weights, {'with' if shape.context else 'no'} context",
-        ),
+        ("network", f"{widths}, {shape.activation.value}, {shape.parameters} weights, {context} context"),
         ("corrects", f"{shape.residual}, by ±{shape.bound:g} at most" if shape.residual else "no rule"),
         ("method", info.method),
         ("data", info.data),
@@ -201,8 +200,9 @@ def model_comparison(console: Console, told: Mapping[str, Any]) -> None:
         console.print("Their manifests say the same.")
     like = told["likeness"]
     console.print(
-        f"\nThey rank {like['states']} generated queues alike to Kendall tau {like['tau']:.4f} in the mean (95 % of the queues "
-        f"above {like['tau_low']:.4f}), and put the same job first in {like['same_first']:.0%} of them."
+        f"\nThey rank {like['states']} generated queues alike to Kendall tau {like['tau']:.4f} in the mean "
+        f"(95 % of the queues above {like['tau_low']:.4f}), and put the same job first in "
+        f"{like['same_first']:.0%} of them."
     )
     if "paired" not in told:
         console.print("With --trace and --cluster: which of them waits less, on the same jobs.")
@@ -307,8 +307,9 @@ def speeds(console: Console, items: Iterable[Any], result: Mapping[str, Any]) ->
     columns = ("simulation", "jobs/s", "simpler way", "its jobs/s", "ratio", "")
     console.print(table("", columns, rows, right=("jobs/s", "its jobs/s", "ratio")))
     console.print(
-        f"compiled in {result['simulate_compile_s']} s, once for an installation; loaded in {result['simulate_load_s']} s, "
-        f"once for a process; {result['simulate_rss_mb_10000']} MiB resident with 10,000 jobs"
+        f"compiled in {result['simulate_compile_s']} s, once for an installation; "
+        f"loaded in {result['simulate_load_s']} s, once for a process; "
+        f"{result['simulate_rss_mb_10000']} MiB resident with 10,000 jobs"
     )
 
 
@@ -329,7 +330,8 @@ def scale(console: Console, result: Mapping[str, Any]) -> None:
     columns = ("pending jobs × nodes", *(f"{size['jobs']:,} × {size['nodes']:,}" for size in sizes), "growth")
     console.print(table("", columns, rows, right=columns[1:]))
     console.print(
-        f"Slurm {result['slurm']}. growth: exponent of the size between the last two columns, 1 is linear. cpu: of a processor.\n"
+        f"Slurm {result['slurm']}. growth: exponent of the size between the last two columns, 1 is linear. "
+        "cpu: of a processor.\n"
         f"Commands of a cycle that ask slurmctld: {result['commands']}, with ten jobs {result['commands_10_jobs']}.\n"
         f"Below Slurm's RPC limiter, in small batches: {result['limited_cycle_ms']['p50']:,.0f} ms, "
         f"{result['limited_commands']} commands."
@@ -404,7 +406,8 @@ def demo_picture(scene: Any, head: str) -> Group:
         Text(f"{when}   {scene.submitted} of {scene.jobs} jobs submitted   {head}", style="bold"),
         table("", columns, rows, right=columns[1:]),
         Text(
-            f"cycle {scene.cycles}: {scene.sentence}\n{scene.moved} jobs at another rank than Slurm alone would give them, "
+            f"cycle {scene.cycles}: {scene.sentence}\n"
+            f"{scene.moved} jobs at another rank than Slurm alone would give them, "
             f"{scene.left_alone} left alone, {scene.applied} changes applied so far"
         ),
     )
@@ -414,7 +417,8 @@ def demo_line(scene: Any) -> str:
     """The same in one line."""
     part = scene.parts[-1]
     return (
-        f"{scene.time / 3600:6.1f} h  {scene.submitted:>5}/{scene.jobs} jobs  queue {part.steered.queue:>4} (Slurm alone {part.plain.queue:>4})"
+        f"{scene.time / 3600:6.1f} h  {scene.submitted:>5}/{scene.jobs} jobs"
+        f"  queue {part.steered.queue:>4} (Slurm alone {part.plain.queue:>4})"
         f"  mean wait {duration(_number(part.steered.wait))} (Slurm alone {duration(_number(part.plain.wait))})"
         f"  {scene.applied} changes"
     )
@@ -441,8 +445,8 @@ def demo_summary(console: Console, summary: Mapping[str, Any]) -> None:
         kept.append((text, show(before), show(after), _change(steered[name], plain_side[name])))
     cut = ", cut short" if summary["interrupted"] else ""
     title = (
-        f"{jobs['compared']} jobs that ran in both, {cluster['gpus']} GPUs, {summary['virtual_seconds'] / 3600:.0f} h of cluster time "
-        f"in {summary['cycles']} cycles{cut}"
+        f"{jobs['compared']} jobs that ran in both, {cluster['gpus']} GPUs, {summary['virtual_seconds'] / 3600:.0f} h "
+        f"of cluster time in {summary['cycles']} cycles{cut}"
     )
     columns = ("", "Slurm's multifactor", "with rltuned", "change")
     console.print(f"\n{title}")
@@ -459,8 +463,9 @@ def demo_summary(console: Console, summary: Mapping[str, Any]) -> None:
         verdict = "[green]every one of them is again as Slurm and its users alone would have it[/green]"
     theirs = f" ({proof['others']} were left as their owners or an admin had set them)" if proof["others"] else ""
     console.print(
-        f"Undo: at {proof['time'] / 3600:.1f} h the daemon was stopped and `rltuned restore` ran. Of {proof['pending']} pending jobs "
-        f"{proof['changed']} carried a change, {proof['restored']} were given back{theirs}; {verdict}."
+        f"Undo: at {proof['time'] / 3600:.1f} h the daemon was stopped and `rltuned restore` ran. "
+        f"Of {proof['pending']} pending jobs {proof['changed']} carried a change, "
+        f"{proof['restored']} were given back{theirs}; {verdict}."
     )
 
 

@@ -301,7 +301,8 @@ def _from_json(value: Any, inherited: Mapping[str, Any], text: str, place: str) 
     elif not {"partitions", "vcs", "vc_nodes"} & set(value):
         if "nodes" not in value:
             raise ShapeError(
-                f"{where}: no pools, partitions, vcs, vc_nodes or nodes in it; it has {', '.join(map(str, value)) or 'nothing'}"
+                f"{where}: no pools, partitions, vcs, vc_nodes or nodes in it; "
+                f"it has {', '.join(map(str, value)) or 'nothing'}"
             )
         reader.pools([value])
     for key in ("partitions", "vcs"):

@@ -76,8 +76,8 @@ def restore(
         raise click.exceptions.Exit(EXIT_FINDINGS)
     if report.journal_trouble and job_ids:
         raise JournalError(
-            "the jobs are given back, but a daemon will not know that it has to leave them alone: make room for the journal, "
-            "then run this again"
+            "the jobs are given back, but a daemon will not know that it has to leave them alone: make room for the "
+            "journal, then run this again"
         )
 
 

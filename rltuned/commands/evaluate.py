@@ -86,8 +86,8 @@ EXIT_UNPROVEN = 14
 @click.option(
     "--gate",
     is_flag=True,
-    help="Instead: is the model, a plain rule or Slurm's own order the best for this site? Windows are recent and share no "
-    'job; makes the verdict that policy.name = "auto" goes by.',
+    help="Instead: is the model, a plain rule or Slurm's own order the best for this site? Windows are recent "
+    'and share no job; makes the verdict that policy.name = "auto" goes by.',
 )
 @click.option(
     "--from-sacct",

@@ -77,12 +77,14 @@ from rltuned.errors import RltunedError
 @click.option(
     "--rule",
     metavar="RULE",
-    help="Base rule: its metric is the unit of rewards, and saf, sjf or qssf is corrected, beside another one the network stands alone. [default: saf; of --peer schedinspector: sjf]",
+    help="Base rule: its metric is the unit of rewards, and saf, sjf or qssf is corrected, "
+    "beside another one the network stands alone. [default: saf; of --peer schedinspector: sjf]",
 )
 @click.option(
     "--columns",
     metavar="NAME,NAME…",
-    help="The network sees only these columns of the state: what are the others worth? [default: all; docs/features.md]",
+    help="The network sees only these columns of the state: what are the others worth? "
+    "[default: all; docs/features.md]",
 )
 @click.option("--form", metavar="FORMAT", help="Format of the traces. [default: by their first lines]")
 @click.option("--skip-bad", is_flag=True, help="Count lines that cannot be read and go on.")

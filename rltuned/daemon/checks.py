@@ -279,7 +279,8 @@ def node_sets(snapshot: "Snapshot") -> list[Finding]:
     if not users:
         return []
     named = ", ".join(f"{user} {count}" for user, count in users.most_common(_NAMED))
-    cause = f"{users.total()} pending jobs are left alone (node-sets): the queue asks for more than {MOST_SETS} sets of nodes"
+    left = f"{users.total()} pending jobs are left alone (node-sets)"
+    cause = f"{left}: the queue asks for more than {MOST_SETS} sets of nodes"
     remedy = "these users' node lists (--exclude, --nodelist) may be a constraint (--constraint) instead"
     return [Finding(Severity.WARNING, "node sets", f"{cause}; most are of {named}", remedy)]
 

@@ -626,8 +626,8 @@ class _Restore:
 def hidden(user: str) -> SlurmDeniedError:
     """The error where the queue cannot be seen."""
     return SlurmDeniedError(
-        f"PrivateData=jobs hides the jobs of others from {user}, who has no privilege any more: what is out cannot be given"
-        f" back; sacctmgr modify user {user} set adminlevel=operator"
+        f"PrivateData=jobs hides the jobs of others from {user}, who has no privilege any more: what is out cannot be"
+        f" given back; sacctmgr modify user {user} set adminlevel=operator"
     )
 
 
@@ -678,8 +678,8 @@ def _unidentified(entry: Entry) -> Leftover:
         entry.job_id,
         of.value,
         "?",
-        "it is the job that carried our value and was requeued, or, after slurmctld lost its state, another one with its"
-        " id; sprio does not list it, so neither can be ruled out",
+        "it is the job that carried our value and was requeued, or, after slurmctld lost its state, another one with"
+        " its id; sprio does not list it, so neither can be ruled out",
         "look again once it is released; if it was requeued: scontrol update"
         f" JobId={entry.job_id} SiteFactor=0, or scontrol release {entry.job_id} for an explicit priority",
     )

@@ -45,8 +45,8 @@ MEANING: dict[Veto, str] = {
     Veto.NOT_ELIGIBLE: "its begin time lies in the future",
     Veto.HETEROGENEOUS: "a heterogeneous job starts as a whole through backfill; its components are not reordered",
     Veto.NO_PRIORITY: (
-        "sprio does not list it, or with no term but 0: an explicit priority was set by hand, or Slurm has not calculated "
-        "one yet"
+        "sprio does not list it, or with no term but 0: an explicit priority was set by hand, or Slurm has not "
+        "calculated one yet"
     ),
     Veto.PARTITION: "its partition is outside the configured scope",
     Veto.QOS: "its QOS is outside the configured scope",
@@ -58,13 +58,15 @@ MEANING: dict[Veto, str] = {
         "its partitions give it different priorities; an explicit one (decide.mode = priority) would be the same in all"
     ),
     Veto.NODE_SETS: (
-        f"the queue asks for more than {MOST_SETS} different sets of nodes (or {MOST_REQUESTS} combinations of partition, "
-        "features, GPUs and node lists), and few ask for this one; only the most common ones are compared"
+        f"the queue asks for more than {MOST_SETS} different sets of nodes (or {MOST_REQUESTS} combinations of "
+        "partition, features, GPUs and node lists), and few ask for this one; only the most common ones are compared"
     ),
-    Veto.NEVER_RUNS: "no node of its partitions can ever satisfy the request; moving it forward would only block others",
+    Veto.NEVER_RUNS: (
+        "no node of its partitions can ever satisfy the request; moving it forward would only block others"
+    ),
     Veto.BLOCKED: (
-        "it cannot start now, whatever its priority: its reason in squeue is neither Priority nor Resources, its partition "
-        "is down, or too few of its nodes are up; it gives its place to nobody"
+        "it cannot start now, whatever its priority: its reason in squeue is neither Priority nor Resources, its "
+        "partition is down, or too few of its nodes are up; it gives its place to nobody"
     ),
     Veto.CANARY: "it is not part of the canary",
 }

@@ -137,6 +137,7 @@ def _verify_way(problem: PlacementProblem, way: Way) -> list[str]:
     gpus, fixed = int(problem.gpus[k]), int(problem.gpus_per_node[k])
     where = np.array(way.nodes, dtype=np.intp)
     asked = int(problem.gpu_type[k])
+    whole = np.array(way.whole, dtype=np.bool_)
     checks = {
         "names a node twice or out of order": list(way.nodes) != sorted(set(way.nodes)),
         "has too few nodes": len(way.nodes) < problem.nodes[k],
@@ -151,6 +152,6 @@ def _verify_way(problem: PlacementProblem, way: Way) -> list[str]:
         "is on a node that it may not use": not problem.eligible[k, where].all(),
         "shares a node that it must have for itself": bool(problem.exclusive[k]) and not all(way.whole),
         "spreads onto shared nodes": way.kind is Kind.SPREAD and not all(way.whole),
-        "takes a node whole that is not idle": not problem.idle[way.slot, where[np.array(way.whole, dtype=np.bool_)]].all(),
-    }  # fmt: skip
+        "takes a node whole that is not idle": not problem.idle[way.slot, where[whole]].all(),
+    }
     return [f"job {k} {text}" for text, wrong in checks.items() if wrong]

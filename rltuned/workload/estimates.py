@@ -136,8 +136,8 @@ def _asked(jobs: Workload) -> Floats:
     without = int(np.isnan(jobs.time_limit).sum())
     if 2 * without >= len(jobs) > 0:
         raise ConfigError(
-            f"estimates: limit: {without} of {len(jobs)} jobs of {jobs.source.name or 'the workload'} have no time limit "
-            "of their own; use history, noisy:SIGMA or true"
+            f"estimates: limit: {without} of {len(jobs)} jobs of {jobs.source.name or 'the workload'} have no time "
+            "limit of their own; use history, noisy:SIGMA or true"
         )
     return np.where(np.isnan(jobs.time_limit), np.inf, np.maximum(jobs.time_limit, 1.0))
 

@@ -382,7 +382,8 @@ class Cluster:
             n=0
             while [ -n "$(squeue -h -o %A | head -1)" ]; do
                 squeue -h -t PD,S -o '%A %F' | tr ' ' '\n' | sort -u | xargs -r -n 500 scancel 2>/dev/null
-                [ $((n++ % 20)) = 0 ] && squeue -h -t R,CG -o %A | sort -u | xargs -r -n 500 scancel -f -s KILL 2>/dev/null
+                [ $((n++ % 20)) = 0 ] &&
+                    squeue -h -t R,CG -o %A | sort -u | xargs -r -n 500 scancel -f -s KILL 2>/dev/null
                 sleep 0.1
                 [ $n -lt 2000 ] || exit 9
             done
@@ -588,7 +589,10 @@ class Cluster:
         """As new for the next test: heals, empties the queue, undoes what a test changed."""
         self.unblock_network()
         # A daemon may run as slurm: one that outlived its test would go on steering.
-        left = f"pkill -KILL -u rltuned; pkill -KILL -u visitor; pkill -KILL -f ^{PYTHON}.*rltuned; rm -f /tmp/background-*"
+        left = (
+            f"pkill -KILL -u rltuned; pkill -KILL -u visitor; pkill -KILL -f ^{PYTHON}.*rltuned; "
+            "rm -f /tmp/background-*"
+        )
         self.note_conf(self.sh(f"pkill -CONT -x 'slurmctld(-wlm)?'; {left}; {OTHER_CONF}").stdout)
         self.sh(f"{left}; true", service="login")
         if self._conf_changed:
@@ -603,7 +607,8 @@ class Cluster:
             sinfo -h -N -o '%N %T' | grep -E ' (drain|down|fail|unk|inval)' | sort -u | while read -r node _; do
                 scontrol update NodeName="$node" State=RESUME
             done
-            if [ "$(sacctmgr -nP show user rltuned,visitor format=user,admin | tr '\n' ' ')" != 'rltuned|Operator visitor|None ' ]; then
+            if [ "$(sacctmgr -nP show user rltuned,visitor format=user,admin | tr '\n' ' ')" \
+                != 'rltuned|Operator visitor|None ' ]; then
                 sacctmgr -i modify user rltuned set AdminLevel=Operator >/dev/null
                 sacctmgr -i modify user visitor set AdminLevel=None >/dev/null
             fi

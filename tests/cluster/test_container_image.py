@@ -60,7 +60,10 @@ def host(trixie: Cluster) -> Iterator[str]:
         # The host joins the cluster as hosts do: with a copy of its key. Mounted here, it would be mounted in the
         # daemon's container.
         encoded = trixie.sh("base64 /etc/munge/munge.key").stdout
-        join = "base64 -d >/etc/munge/munge.key && chmod 400 /etc/munge/munge.key && chown munge: /etc/munge/munge.key /run/munge"
+        join = (
+            "base64 -d >/etc/munge/munge.key && chmod 400 /etc/munge/munge.key && "
+            "chown munge: /etc/munge/munge.key /run/munge"
+        )
         docker("exec", "-i", started, "sh", "-c", f"{join} && runuser -u munge -- munged", input=encoded)
         for name in ("slurm.conf", "gres.conf", "cgroup.conf"):
             text = trixie.read_file(f"/etc/slurm/{name}")

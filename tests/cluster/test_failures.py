@@ -230,7 +230,8 @@ def two_small_disks(cluster: Cluster, user: str) -> Iterator[tuple[str, str]]:
 
 def fill_up(cluster: Cluster, disk: str) -> None:
     cluster.sh(
-        f"dd if=/dev/zero of={disk}/filler bs=1M 2>/dev/null; dd if=/dev/zero of={disk}/filler bs=512 oflag=append conv=notrunc 2>/dev/null; true"
+        f"dd if=/dev/zero of={disk}/filler bs=1M 2>/dev/null; "
+        f"dd if=/dev/zero of={disk}/filler bs=512 oflag=append conv=notrunc 2>/dev/null; true"
     )
     left = cluster.sh(f"df --output=avail {disk} | tail -1").stdout
     assert int(left) == 0

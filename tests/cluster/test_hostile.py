@@ -100,7 +100,8 @@ def submit(cluster: Cluster, requests: list[list[str]]) -> list[int]:
     for words in requests:
         one = shlex.join(["sbatch", "--parsable", "-o", "/dev/null", *words, "--wrap=true"])
         script.append(
-            f"for try in $(seq 1000); do {one} 2>/tmp/refused && continue 2; sleep 0.1; done; cat /tmp/refused >&2; exit 1"
+            f"for try in $(seq 1000); do {one} 2>/tmp/refused && continue 2; sleep 0.1; done; "
+            "cat /tmp/refused >&2; exit 1"
         )
     # `continue 2` needs a loop around each command.
     text = "\n".join(script[:2] + [f"for once in 1; do {line}; done" for line in script[2:]])

@@ -134,10 +134,11 @@ def test_a_scrape_asks_slurm_nothing(trixie: Cluster):
 def test_a_real_prometheus_scrapes_it_and_series_do_not_grow_with_users_or_jobs(trixie: Cluster):
     trixie.fill()
     few = [("alice", "--gres=gpu:1", "-t", str(10 * n)) for n in range(1, 6)]
+    qos = ("normal", "high", "low")
     many = [
-        (USERS[n % len(USERS)], f"--gres=gpu:{1 + n % 2}", "-t", str(5 + n % 60), f"--qos={('normal', 'high', 'low')[n % 3]}")
+        (USERS[n % len(USERS)], f"--gres=gpu:{1 + n % 2}", "-t", str(5 + n % 60), f"--qos={qos[n % 3]}")
         for n in range(200)
-    ]  # fmt: skip
+    ]
     shipped = (DEPLOYED / "scrape.yml").read_text()
     configuration = shipped.replace("localhost:9815", "ctl:9815")
     configuration = configuration.replace("scrape_interval: 30s", "scrape_interval: 1s")

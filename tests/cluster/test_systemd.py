@@ -49,7 +49,8 @@ interval = 3.0
 [policy]
 name = "{policy}"
 [estimates]
-# Other tests have left finished jobs in the accounting; what these say of all eight jobs alike would leave nothing to order.
+# Other tests have left finished jobs in the accounting; what these say of all eight jobs alike would leave nothing to
+# order.
 source = "limit"
 [slurm]
 timeout = 5.0
@@ -188,7 +189,10 @@ def install(cluster: Cluster) -> None:
     # The testbed's user goes, here and in Slurm; the page makes it again, with the id that slurmctld's host knows it
     # by.
     cluster.run(["sacctmgr", "-i", "delete", "user", OPERATOR], check=False)
-    fresh = f"userdel -r {OPERATOR} 2>/dev/null; rm -rf /etc/rltuned; mkdir -p /run/sysusers.d; echo 'r - 2010-2010' >/run/sysusers.d/00-site.conf"
+    fresh = (
+        f"userdel -r {OPERATOR} 2>/dev/null; rm -rf /etc/rltuned; mkdir -p /run/sysusers.d; "
+        "echo 'r - 2010-2010' >/run/sysusers.d/00-site.conf"
+    )
     cluster.sh(fresh, service=HOST)
     follow(cluster, *(f"{number}. " for number in range(1, 6)))
 

@@ -269,7 +269,10 @@ def test_a_program_in_the_background_can_be_watched_and_killed(cluster: Cluster)
 
 
 def test_a_unit_runs_under_a_real_systemd_and_reaches_slurm(systemd_cluster: Cluster):
-    unit = "[Service]\nType=oneshot\nUser=rltuned\nProtectSystem=strict\nPrivateTmp=yes\nExecStart=/usr/bin/scontrol ping\n"
+    unit = (
+        "[Service]\nType=oneshot\nUser=rltuned\nProtectSystem=strict\nPrivateTmp=yes\n"
+        "ExecStart=/usr/bin/scontrol ping\n"
+    )
     systemd_cluster.write_file("/etc/systemd/system/probe.service", unit, service="systemd")
     systemd_cluster.sh("systemctl daemon-reload && systemctl start probe", service="systemd")
     assert "is UP" in systemd_cluster.sh("journalctl -u probe -o cat --no-pager", service="systemd").stdout

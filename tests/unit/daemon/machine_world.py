@@ -663,7 +663,8 @@ class World:
             if job.hold or job.touched:
                 since = max(since, self.ended_at)
             if active and (job.hold or job.touched):
-                continue  # A living daemon keeps its hands off; what it gives back of such jobs is the way back's business.
+                # A living daemon keeps its hands off; what it gives back of such jobs is the way back's business.
+                continue
             if job.hold and self._may_be_another(job):
                 continue  # As in `leave`.
             if now - since > BOUND:

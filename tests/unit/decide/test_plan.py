@@ -134,9 +134,9 @@ def test_a_job_that_cannot_be_understood_is_left_alone_and_counts_for_the_others
 
 def _third(name, value):
     plain = {
-        "priority": 9000, "held": False, "site_factor": 0, "dependent": False, "eligible_time": NOW - 60, "het_job_id": 0,
-        "site_known": True, "partition": "gpu", "qos": "normal", "account": "acct", "user": "alice", "reservation": "",
-        "gpu_type": "", "gpus_per_node": 0, "gpus": 1, "nodes": 1,
+        "priority": 9000, "held": False, "site_factor": 0, "dependent": False, "eligible_time": NOW - 60,
+        "het_job_id": 0, "site_known": True, "partition": "gpu", "qos": "normal", "account": "acct", "user": "alice",
+        "reservation": "", "gpu_type": "", "gpus_per_node": 0, "gpus": 1, "nodes": 1,
     }[name]  # fmt: skip
     return [plain, plain, *value]
 

@@ -290,7 +290,10 @@ def test_the_sites_history_is_asked_for_in_stretches_that_leave_nothing_out():
 
     def ask(start, end):
         asked.append((start, end))
-        line = f"{len(asked)}|u|a|gpu|normal|{start:.0f}|{start:.0f}|{start + 60:.0f}|{end:.0f}|600|30|cpu=1,gres/gpu=2|cpu=1,gres/gpu=2|1|COMPLETED"
+        line = (
+            f"{len(asked)}|u|a|gpu|normal|{start:.0f}|{start:.0f}|{start + 60:.0f}|{end:.0f}|600|30|"
+            "cpu=1,gres/gpu=2|cpu=1,gres/gpu=2|1|COMPLETED"
+        )
         return TraceRows([line], [])
 
     said = []

@@ -184,8 +184,8 @@ def test_ppo_finds_the_shortest_job_first_from_nothing_on_a_queue_where_it_is_op
     while regret() > enough and iteration < 30:
         iteration += 1
         parts = [
-            rolled(waiting_at_once(seed=iteration * 4 + at), actor=ppo.actor, critic=ppo.critic, temperature=0.3, count=8,
-                   seed=iteration * 100 + at * 10, base="sjf").steps
+            rolled(waiting_at_once(seed=iteration * 4 + at), actor=ppo.actor, critic=ppo.critic, temperature=0.3,
+                   count=8, seed=iteration * 100 + at * 10, base="sjf").steps
             for at in range(4)
         ]  # fmt: skip
         ppo.update(Steps.joined(parts), np.random.default_rng(iteration), 1.0 - iteration / 30)

@@ -115,8 +115,8 @@ def test_verify_finds_each_kind_of_violation():
     assert "too few CPUs" in str(verify(problem, _broken(placed, cpus=(0,))))
     assert "too little memory" in str(verify(problem, _broken(placed, mem=(0.0,))))
     assert "gives more than it has" in str(verify(problem, _broken(placed, cpus=(41,))))
-    assert "has others" in str(verify(problem, dataclasses.replace(placed, ways=(
-        dataclasses.replace(first, nodes=(0,), whole=(True,)), dataclasses.replace(second, nodes=(0,)), third))))  # fmt: skip
+    on_one = (dataclasses.replace(first, nodes=(0,), whole=(True,)), dataclasses.replace(second, nodes=(0,)), third)
+    assert "has others" in str(verify(problem, dataclasses.replace(placed, ways=on_one)))
     nowhere: Bools = np.zeros((3, 3), dtype=np.bool_)
     assert "may not use" in str(verify(dataclasses.replace(problem, eligible=nowhere), placed))
     assert "not idle" in str(verify(dataclasses.replace(problem, idle=nowhere[:1]), _broken(placed, whole=(True,))))

@@ -276,7 +276,8 @@ def test_people_do_what_they_do_at_their_times_and_the_same_for_a_seed():
     assert draw_interventions(jobs, 5, NO_ONE) == []
     many = draw_interventions(jobs, 5, Rates(0.5, 0.5, 0.5, 0.5, 0.5, 0.5))
     assert {one.act for one in many} == {
-        Act.HOLD, Act.RELEASE, Act.CANCEL, Act.NICE, Act.ADMIN_PRIORITY, Act.ADMIN_SITE_FACTOR, Act.ADMIN_HOLD, Act.ADMIN_RELEASE,
+        Act.HOLD, Act.RELEASE, Act.CANCEL, Act.NICE, Act.ADMIN_PRIORITY, Act.ADMIN_SITE_FACTOR,
+        Act.ADMIN_HOLD, Act.ADMIN_RELEASE,
     }  # fmt: skip
     assert all(a.time <= b.time for a, b in itertools.pairwise(many))
     slurm = cluster(Intervention(60.0, Act.CANCEL, 2), Intervention(60.0, Act.CANCEL, 0))

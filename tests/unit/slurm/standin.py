@@ -24,7 +24,8 @@ NODES = (
 PARTITIONS = (
     "PartitionName=gpu AllowGroups=ALL Default=YES MaxNodes=UNLIMITED MaxTime=7-00:00:00 Nodes=k80-1,p100-1 "
     "PriorityTier=1 OverSubscribe=NO State=UP TRES=cpu=84\n"
-    "PartitionName=share Default=NO MaxNodes=4 MaxTime=UNLIMITED Nodes=p100-1 PriorityTier=3 OverSubscribe=YES:4 State=DOWN\n"
+    "PartitionName=share Default=NO MaxNodes=4 MaxTime=UNLIMITED Nodes=p100-1 PriorityTier=3 "
+    "OverSubscribe=YES:4 State=DOWN\n"
 )
 DIAGNOSTICS = (
     "*****\nsdiag output at Sat Nov 21 06:20:52 2026 (1795242052)\n*****\n"

@@ -96,12 +96,14 @@ def by_id(snapshot):
 def by_name(snapshot):
     """Each node and each partition as plain text."""
     nodes = snapshot.nodes
+    fields = ("usable", "cpus", "cpus_alloc", "mem", "mem_alloc", "tmp", "asleep")
+    kinds = list(enumerate(nodes.gpu_types))
     shown = {
-        name: repr([getattr(nodes, field)[row].tolist() for field in ("usable", "cpus", "cpus_alloc", "mem", "mem_alloc", "tmp", "asleep")])
-        + repr([(kind, nodes.gpus[row, at], nodes.gpus_alloc[row, at]) for at, kind in enumerate(nodes.gpu_types) if nodes.gpus[row, at]])
+        name: repr([getattr(nodes, field)[row].tolist() for field in fields])
+        + repr([(kind, nodes.gpus[row, at], nodes.gpus_alloc[row, at]) for at, kind in kinds if nodes.gpus[row, at]])
         + repr(sorted(nodes.features[row]))
         for row, name in enumerate(nodes.names)
-    }  # fmt: skip
+    }
     partitions = {
         f"partition {part.name}": repr(dataclasses.replace(part, nodes=None))
         + repr([nodes.names[n] for n in part.nodes])

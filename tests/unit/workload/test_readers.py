@@ -19,7 +19,10 @@ from rltuned.workload import FORMS, Workload, lines, philly, read
 RECORDED = Path(__file__).parents[2] / "recorded"
 
 CSV = "submit_time,run_time,num_gpus\n"
-SWF = "; Version: 2.2\n; Queue: 1 fast\n1 100 5 10 4 -1 -1 8 100 2048 1 3 4 -1 1 -1 -1 -1\n2 107 -1 20 -1 -1 -1 2 -1 -1 0 5 4 -1 7 -1 -1 -1\n"
+SWF = (
+    "; Version: 2.2\n; Queue: 1 fast\n1 100 5 10 4 -1 -1 8 100 2048 1 3 4 -1 1 -1 -1 -1\n"
+    "2 107 -1 20 -1 -1 -1 2 -1 -1 0 5 4 -1 7 -1 -1 -1\n"
+)
 HELIOS = (
     "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue\n"
     "1425511,uXBbc,vcJkd,1,2,1,COMPLETED,2020-06-09 18:41:01,2020-06-09 18:41:05,2020-06-10 04:55:13,36848,4\n"
@@ -30,7 +33,11 @@ PAI = (
     "j2,worker,1.0,Running,100.0,,600.0,29.3,100.0,T4\n"
     "j3,ps,3,Failed,100,150,50.0,1,,\n"
 )
-PAI_JOBS = "job_name,inst_id,user,status,start_time,end_time\nj1,i1,alice,Terminated,90.0,200.0\nj3,i3,bob,Failed,120.0,150.0\n"
+PAI_JOBS = (
+    "job_name,inst_id,user,status,start_time,end_time\n"
+    "j1,i1,alice,Terminated,90.0,200.0\n"
+    "j3,i3,bob,Failed,120.0,150.0\n"
+)
 SACCT = (
     "JobID|JobIDRaw|User|Account|Partition|QOS|Submit|Eligible|Start|End|ElapsedRaw|TimelimitRaw|ReqTRES|AllocTRES|NNodes|State\n"
     "7|7|alice|physics|gpu|high|2024-05-01T12:00:00|2024-05-01T12:01:00|2024-05-01T12:01:10|2024-05-01T12:11:10|600|60|"
@@ -42,7 +49,8 @@ SACCT = (
     "Partition_Limit|cpu=2,mem=100M,node=2|cpu=2,mem=100M,node=2|2|COMPLETED\n"
     "20|20|bob|physics|gpu|normal|2024-05-01T12:00:40|Unknown|Unknown|Unknown|0|60|cpu=2,node=1||1|PENDING\n"
     "21|21|bob|physics|gpu|normal|2024-05-01T12:00:40|2024-05-01T12:00:40|2024-05-01T12:00:50|Unknown|9|60|cpu=2,node=1|cpu=2|1|RUNNING\n"
-    "22|22|bob|physics|gpu|normal|2024-05-01T12:00:40|2024-05-01T12:00:40|None|2024-05-01T12:00:50|0|60|cpu=2,node=1||1|CANCELLED by 1001\n"
+    "22|22|bob|physics|gpu|normal|2024-05-01T12:00:40|2024-05-01T12:00:40|None|2024-05-01T12:00:50|0|60|"
+    "cpu=2,node=1||1|CANCELLED by 1001\n"
     "23|23|bob|physics|gpu|normal|2024-05-01T12:00:40|2024-05-01T12:00:40|2024-05-01T12:00:50|2024-05-01T12:00:50|0|60|cpu=2,node=1||1|CANCELLED\n"
     "39_[1-5]|39|bob|physics|gpu|normal|2024-05-01T12:00:40|2024-05-01T12:00:41|Unknown|Unknown|0|30|cpu=2,gres/gpu=1,node=1||1|PENDING\n"
 )
@@ -102,7 +110,8 @@ def test_three_columns_are_enough(tmp_path):
 def test_every_column_of_a_csv(tmp_path):
     jobs = read_text(
         tmp_path,
-        "JOB_ID, submit_time,wait,run_time,num_gpus,num_nodes,cpu_milli,mem_gb,gpu_type,vc,user,account,qos,time_limit,comment\n"
+        "JOB_ID, submit_time,wait,run_time,num_gpus,num_nodes,cpu_milli,mem_gb,"
+        "gpu_type,vc,user,account,qos,time_limit,comment\n"
         '31,0,4,60,1.5,2,2500,4,V100,prod,alice,a1,high,3600,"a, b"\n'
         "17,0,-1,60,0,-1,-1,,T4|P100,,,,,UNLIMITED,\n"
         "18,0,,60,1,,,,gpu,,,,,-1,\n",
