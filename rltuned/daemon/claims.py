@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
-from rltuned.cluster.changes import Applied, Change, Field, JobStatus, OverSubscribe
+from rltuned.cluster.changes import MOVES, Applied, Change, Field, JobStatus, OverSubscribe
 from rltuned.cluster.hostlist import expand
 from rltuned.errors import SlurmParseError
 
@@ -105,8 +105,12 @@ class Entry:
 
         Also those before the last writes: a slurmctld that was killed comes back with one of them.
         """
-        neutral = self.neutral(of)
-        return (*self.ours(of), *(value for value in self.previous.get(of, ()) if not same(of, value, neutral)))
+        values, neutral = (*self.ours(of), *self.previous.get(of, ())), self.neutral(of)
+        return tuple(value for value in values if not same(of, value, neutral))
+
+    def seen_on(self, status: JobStatus) -> bool:
+        """Whether the job was read with a value of ours that can be taken back, the last one or a former one."""
+        return any(among(of, shown(status, of), self.traces(of)) for of in (*MOVES, Field.EXC_NODES))
 
     def neutral(self, of: Field) -> Value:
         """The value of a field that can be taken back with which nothing of ours is there."""
@@ -322,21 +326,15 @@ def requeued(entry: Entry, status: JobStatus, *, ids_go_on: bool) -> Entry | Non
     None when it is, or may be, another job: ids start over when slurmctld loses its state. A job that was requeued and
     held shows no site factor. It is taken for the same job if another journal job kept its submit time (`ids_go_on`).
     """
-    applied = entry.applied
-    carries_factor = applied.site_factor != 0 and status.site_factor == applied.site_factor
-    carries_priority = (
-        applied.priority is not None and status.site_factor is None and status.priority == applied.priority
-    )
-    carries_nodes = bool(applied.exc_nodes) and same(Field.EXC_NODES, status.exc_nodes, applied.exc_nodes)
     may_carry = ids_go_on and status.site_factor is None and may_be_requeued(entry)
-    if not (carries_factor or carries_priority or carries_nodes or may_carry):
+    if not entry.seen_on(status) and not may_carry:
         return None
-    return replace(entry, applied=replace(applied, submit_time=status.submit_time))
+    return replace(entry, applied=replace(entry.applied, submit_time=status.submit_time))
 
 
 def may_be_requeued(entry: Entry) -> bool:
     """Whether a value of ours can be on the job where no reading shows it."""
-    return any(entry.ours(Field.SITE_FACTOR)) or any(entry.ours(Field.PRIORITY))
+    return bool(entry.traces(Field.SITE_FACTOR) or entry.traces(Field.PRIORITY))
 
 
 def dated(entry: Entry, now: float) -> Entry:

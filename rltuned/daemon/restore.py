@@ -301,6 +301,9 @@ class _Restore:
             if Field.OVERSUBSCRIBE.value not in fields.get(job, ()):
                 applied = replace(remains.applied, oversubscribe=None, oversubscribe_before=None)
                 remains = without_doubts(replace(remains, applied=applied), Field.OVERSUBSCRIBE)
+            if entry.claims and not remains.claims and job not in self._written:
+                # Somebody else took it back (`restore JOBID` beside a daemon), and when is not known: perhaps just now.
+                remains = replace(remains, touched=self.clock.steady())
             if self.hands_off:
                 remains = replace(remains, applied=replace(remains.applied, foreign=True))
             if not remains.is_empty:
@@ -408,7 +411,7 @@ class _Restore:
 
     def _undo_priority(self, entry: Entry, status: JobStatus, steps: _Steps) -> Entry:
         of = Field.PRIORITY
-        values = tuple(value for value in entry.traces(of) if value != MULTIFACTOR)
+        values = entry.traces(of)
         if not values or status.held or status.site_factor is not None:
             # A hold took the explicit priority off for good, and a job that sprio lists has none.
             return entry
@@ -449,7 +452,7 @@ class _Restore:
 
     def _undo_nodes(self, entry: Entry, status: JobStatus, steps: _Steps) -> Entry:
         of, before = Field.EXC_NODES, entry.applied.exc_nodes_before
-        ours = tuple(value for value in entry.traces(of) if not same(of, value, before))
+        ours = entry.traces(of)
         if not ours or same(of, status.exc_nodes, before):
             return entry
         if not among(of, status.exc_nodes, ours):
@@ -716,23 +719,14 @@ def remains(journal: Journal, seen: Mapping[int, JobStatus]) -> Remains:
             continue
         if entry.applied.foreign:
             foreign.append(job)
-        factors = [value for value in entry.traces(Field.SITE_FACTOR) if value != 0]
-        priorities = [value for value in entry.traces(Field.PRIORITY) if value != MULTIFACTOR]
-        nodes = [
-            value
-            for value in entry.traces(Field.EXC_NODES)
-            if not same(Field.EXC_NODES, value, entry.applied.exc_nodes_before)
-        ]
         carries = (
-            (status.site_factor is not None and status.site_factor in factors)
-            or (status.site_factor is None and status.priority in priorities)
-            or among(Field.EXC_NODES, status.exc_nodes, tuple(nodes))
+            entry.seen_on(status)
             or (entry.applied.oversubscribe is not None and status.oversubscribe in ISOLATED)
             or (entry.owes_nice and status.nice == 0)
         )
         if carries:
             jobs.append(job)
-        elif factors and status.site_factor is None:
+        elif entry.traces(Field.SITE_FACTOR) and status.site_factor is None:
             unverifiable.append(job)
     stray = [
         job

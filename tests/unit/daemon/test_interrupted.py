@@ -284,6 +284,41 @@ def test_two_jobs_that_an_admin_set_back_are_the_admins_although_cycles_are_shor
     assert set(bench.reconcile().foreign) == {1, 2}
 
 
+@pytest.mark.parametrize("mode", ApplyMode)
+def test_a_job_that_is_requeued_with_a_former_value_of_ours_is_still_known(tmp_path, mode):
+    jobs = [(1000, 0), (900, 0), (800, 0)]
+    bench = bench_of(tmp_path, jobs)
+    bench.apply(bench.reorder([3, 2, 1], mode))
+    bench.slurm.save_state()
+    bench.clock.sleep(1.5)
+    bench.apply(bench.reorder([2, 1, 3], mode))
+    bench.slurm.crash_and_start()
+    bench.slurm.calculate()
+    bench.clock.sleep(1.5)
+    bench.slurm.start(3)
+    bench.slurm.requeue(3)
+    bench.reconcile()
+    assert 3 in bench.journal.entries
+    bench.restore()
+    assert_returned(bench, jobs)
+
+
+def test_what_another_restore_took_back_just_now_stays_known_until_slurmctld_has_saved_that(tmp_path):
+    jobs = [(1000, 0), (900, 0)]
+    bench = bench_of(tmp_path, jobs)
+    bench.apply(bench.reorder([2, 1]))
+    bench.slurm.save_state()
+    bench.clock.sleep(300.0)
+    for job in bench.slurm.jobs.values():
+        job.site_factor = 0  # `restore JOBID` beside the daemon, which writes no journal
+    bench.restore()
+    bench.restore()
+    bench.slurm.crash_and_start()
+    bench.slurm.calculate()
+    bench.restore()
+    assert_returned(bench, jobs)
+
+
 def test_a_cancelled_job_that_a_killed_slurmctld_brings_back_is_still_known_although_cycles_are_short(tmp_path):
     jobs = [(1000, 0), (900, 0), (800, 0)]
     bench = bench_of(tmp_path, jobs)
