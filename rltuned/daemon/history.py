@@ -25,7 +25,7 @@ from rltuned.daemon.metrics import Metrics
 from rltuned.decide.predictions import EndedJobs
 from rltuned.errors import RltunedError, SlurmError, SlurmParseError, WorkloadError
 from rltuned.slurm.port import HistoryReader
-from rltuned.workload.predict import History, Kind, predict_table
+from rltuned.workload.predict import Kind, RunTimeHistory, predict_table
 
 FILE_NAME: Final = "history.json"
 VERSION: Final = 1
@@ -191,8 +191,8 @@ class RunTimes:
 class Known:
     """A history and how far it reaches."""
 
-    def __init__(self, history: History | None = None, until: float = 0.0) -> None:
-        self.history = history if history is not None else History()
+    def __init__(self, history: RunTimeHistory | None = None, until: float = 0.0) -> None:
+        self.history = history if history is not None else RunTimeHistory()
         self.until = until
         """Epoch seconds: ends before this are known."""
         self.last_ended: deque[tuple[float, float, float, int, int, int, float]] = deque(maxlen=MOST_ENDED)
@@ -272,7 +272,7 @@ class Known:
                 "recent": list(recent),
                 "history": history,
             } if version == VERSION and math.isfinite(until):
-                known = cls(History.from_json(history), float(until))
+                known = cls(RunTimeHistory.from_json(history), float(until))
             case _:
                 raise WorkloadError(f"no history of version {VERSION}")
         for mark in recent:

@@ -389,7 +389,7 @@ class Daemon:
                 sentence = f"{self._standby}; nothing of this daemon's is out"
                 return CycleReport(CycleOutcome.STANDBY, self.stage, sentence, acted=True)
             read_at = self.clock.steady()
-            silent = self._silent or self._helped_for_long() or self._unseen_for(self._stale_after)
+            silent = self._silent or self._dead_man_may_have_acted() or self._unseen_for(self._stale_after)
             self._silent = False
             snapshot = self._reader.snapshot(self.clock.time())
             self.budget.spend(SNAPSHOT_RPCS, self.clock.monotonic())
@@ -418,7 +418,7 @@ class Daemon:
         # After a long time without a plan the dead-man timer may be at work this very moment. This cycle only ends that
         # time, by its heartbeat; the next one writes, on what it finds then.
         shed = self._overloaded(snapshot)
-        resumes = stage in WRITING and not blocked and not shed and self._helped_for_long()
+        resumes = stage in WRITING and not blocked and not shed and self._dead_man_may_have_acted()
         self._silent |= resumes
         shed = shed or self._outdated()
         if stage in WRITING and not blocked and not shed:
@@ -580,8 +580,8 @@ class Daemon:
         """Whether no state directory has taken the heartbeat for so long."""
         return self.clock.monotonic() - self._shown_at > seconds
 
-    def _helped_for_long(self) -> bool:
-        """Whether the dead-man timer may have lost its patience with a daemon that lives but cannot act."""
+    def _dead_man_may_have_acted(self) -> bool:
+        """Whether this daemon has been unable to act for so long that the dead-man timer gives back in its place."""
         return self.clock.monotonic() - self._acted_at > DEAD_MAN_PATIENCE * self.config.write.give_back_after
 
     def _outdated(self) -> str:

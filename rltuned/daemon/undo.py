@@ -68,7 +68,7 @@ def undo(
     clock = clock or SystemClock()
     state = config.state
 
-    if if_stale is not None and _cares(config, if_stale, clock, connect_reader):
+    if if_stale is not None and _daemon_is_able(config, if_stale, clock, connect_reader):
         return None
     with ExitStack() as stack:
         record = _locked(config, stack, clock, beside_daemon=bool(job_ids) or if_stale is not None)
@@ -111,10 +111,14 @@ def undo(
         return report
 
 
-def _cares(
+def _daemon_is_able(
     config: Config, if_stale: float, clock: Clock, connect_reader: Callable[[SlurmSection], SlurmReader]
 ) -> bool:
-    """Whether a daemon lives that looks after the queue by itself."""
+    """Whether a daemon lives that looks after the queue by itself.
+
+    None does where the heartbeat is older than `if_stale`; or where it is fresh, slurmctld answers, and the daemon has
+    neither carried out a plan nor given anything back for `DEAD_MAN_PATIENCE` times `write.give_back_after`.
+    """
     state, patience = config.state, DEAD_MAN_PATIENCE * config.write.give_back_after
 
     def sign() -> Heartbeat | None:

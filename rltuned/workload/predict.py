@@ -69,7 +69,7 @@ _Key = tuple[int, str, str, int, int]
 """Basis, user (or account), partition, GPUs, limit in seconds; what does not matter is "" or −1."""
 
 
-class History:
+class RunTimeHistory:
     """The last run times of each kind of job. Pure; a few microseconds per job; bounded memory."""
 
     def __init__(self, most_keys: int = MOST_KEYS) -> None:
@@ -81,9 +81,9 @@ class History:
         """Keys kept."""
         return len(self._last)
 
-    def copy(self) -> "History":
+    def copy(self) -> "RunTimeHistory":
         """An independent history that knows the same."""
-        other = History(self._most)
+        other = RunTimeHistory(self._most)
         other._last = self._last.copy()
         return other
 
@@ -179,9 +179,9 @@ class HistoryPredictor:
     before.
     """
 
-    def __init__(self, jobs: Workload, time_limit: Floats, past: History | None = None) -> None:
+    def __init__(self, jobs: Workload, time_limit: Floats, past: RunTimeHistory | None = None) -> None:
         """`time_limit`: (N,) seconds as in `Estimates`. `past`: what had ended before; it is copied, not changed."""
-        self._history = past.copy() if past is not None else History()
+        self._history = past.copy() if past is not None else RunTimeHistory()
         self._kinds = _kinds_of(jobs, time_limit)
 
     def ended(self, rows: npt.NDArray[np.intp], run_times: Floats) -> None:
@@ -194,7 +194,7 @@ class HistoryPredictor:
         return np.array([self._history.predict(self._kinds[row])[0] for row in rows.tolist()], dtype=np.float64)
 
 
-def past(jobs: Workload, estimates: Estimates, until: float, most: int = PAST_JOBS) -> History:
+def past(jobs: Workload, estimates: Estimates, until: float, most: int = PAST_JOBS) -> RunTimeHistory:
     """What was known at `until` (seconds on the workload's clock): of the last `most` jobs submitted before, those that
     had ended on the machine of the trace. Where the trace has no wait, none is assumed.
     """
@@ -205,13 +205,13 @@ def past(jobs: Workload, estimates: Estimates, until: float, most: int = PAST_JO
     order = np.argsort(end, kind="stable")
     order = order[end[order] <= until]
     kinds = _kinds_of(jobs.take(rows[order]), estimates.time_limit[rows[order]])
-    history = History()
+    history = RunTimeHistory()
     for kind, seconds in zip(kinds, ran[order].tolist(), strict=True):
         history.ended(kind, seconds)
     return history
 
 
-def predict_table(history: History, jobs: JobTable) -> Floats:
+def predict_table(history: RunTimeHistory, jobs: JobTable) -> Floats:
     """(N,) predicted run times of a live queue, seconds; NaN where nothing is known. Each kind is looked up once."""
     kind_of, first = _distinct(jobs)
     kinds = _kinds_of(jobs.take(first), jobs.time_limit[first])

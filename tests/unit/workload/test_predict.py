@@ -13,21 +13,21 @@ from rltuned.cluster.tables import Floats
 from rltuned.errors import WorkloadError
 from rltuned.workload.estimates import estimate
 from rltuned.workload.jobs import Estimates, Source, workload
-from rltuned.workload.predict import LAST_OF_GROUP, Basis, History, HistoryPredictor, Kind, past, predict_table
+from rltuned.workload.predict import LAST_OF_GROUP, Basis, HistoryPredictor, Kind, RunTimeHistory, past, predict_table
 
 ANN = Kind("ann", "physics", "gpu", 4, 3600.0)
 
 
-def told(*jobs: tuple[Kind, float]) -> History:
-    history = History()
+def told(*jobs: tuple[Kind, float]) -> RunTimeHistory:
+    history = RunTimeHistory()
     for kind, seconds in jobs:
         history.ended(kind, seconds)
     return history
 
 
 def test_nothing_known_is_the_limit() -> None:
-    assert History().predict(ANN) == (3600.0, Basis.LIMIT)
-    assert History().predict(Kind()) == (math.inf, Basis.LIMIT)
+    assert RunTimeHistory().predict(ANN) == (3600.0, Basis.LIMIT)
+    assert RunTimeHistory().predict(Kind()) == (math.inf, Basis.LIMIT)
 
 
 def test_the_median_of_the_users_last_three_alike_counts() -> None:
@@ -75,7 +75,7 @@ def test_a_job_of_several_partitions_takes_the_most_telling_one() -> None:
 
 
 def test_memory_is_bounded_and_the_least_used_goes_first() -> None:
-    history = History(most_keys=30)
+    history = RunTimeHistory(most_keys=30)
     for number in range(1000):
         history.ended(Kind(f"user{number}", "acct", "gpu", 1, 60.0), 5.0)
         history.ended(ANN, float(number))
@@ -86,7 +86,7 @@ def test_memory_is_bounded_and_the_least_used_goes_first() -> None:
 
 def test_what_is_known_survives_a_round_through_json() -> None:
     history = told(*((Kind(f"u{n % 7}", "a", "gpu", n % 3, math.inf), float(n)) for n in range(100)))
-    again = History.from_json(json.loads(json.dumps(history.to_json())))
+    again = RunTimeHistory.from_json(json.loads(json.dumps(history.to_json())))
     assert again.to_json() == history.to_json()
     for n in range(8):
         kind = Kind(f"u{n}", "a", "gpu", 2, 60.0)
@@ -112,7 +112,7 @@ def test_what_is_known_survives_a_round_through_json() -> None:
 )
 def test_any_other_json_is_refused(value: object) -> None:
     with pytest.raises(WorkloadError, match="history"):
-        History.from_json(value)
+        RunTimeHistory.from_json(value)
 
 
 def test_a_simulations_predictor_learns_from_the_jobs_that_end() -> None:
