@@ -47,9 +47,17 @@ def terms(cluster: Cluster) -> dict[int, tuple[int, int]]:
 
 def test_ageing_fair_share_and_nice_go_on_under_site_factor_and_stand_still_under_priority(cluster: Cluster):
     with cluster.conf(QUICK), Rltuned(cluster, **REVERSE) as rltuned:
-        cluster.run(["sacctmgr", "-i", "modify", "account", "root", "set", "RawUsage=0"])
-        cluster.fill("alice")
         users = ("alice", "bob", "carol")
+        cluster.run(["sacctmgr", "-i", "modify", "account", "root", "set", "RawUsage=0"])
+        # What other tests ran counts until slurmctld has calculated again.
+        shares = ["sshare", "-n", "-P", "-u", ",".join(users), "-o", "User,FairShare"]
+        wait_until(
+            lambda: (
+                {row.partition("|")[2] for row in cluster.run(shares).stdout.split() if row[0] != "|"} == {"1.000000"}
+            ),
+            "nobody has used anything",
+        )
+        cluster.fill("alice")
         jobs = cluster.submit_many(
             [(users[n % 3], f"--nice={100 * n + 1}", "--gres=gpu:1", f"-t{600 - n}") for n in range(12)]
         )
