@@ -9,6 +9,7 @@ every layer may use the sections as its settings.
 
 import enum
 import re
+import textwrap
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -396,7 +397,15 @@ def sample() -> str:
         lines += ["", *(f"# {line}" for line in (section.__doc__ or "").strip().splitlines()), f"[{name}]"]
         for key, item in section.model_fields.items():
             if item.description:
-                lines += [f"# {line.strip()}" for line in item.description.strip().splitlines()]
+                words = " ".join(item.description.split())
+                lines += textwrap.wrap(
+                    words,
+                    120,
+                    initial_indent="# ",
+                    subsequent_indent="# ",
+                    break_long_words=False,
+                    break_on_hyphens=False,
+                )
             lines.append(f"# {key} = {toml_value(item.default)}")
     return "\n".join(lines) + "\n"
 
