@@ -18,7 +18,7 @@ from rltuned.daemon.journal import Journal
 from rltuned.daemon.logs import Log
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.primacy import Primacy
-from rltuned.daemon.restore import Leftover, raised_first, restore
+from rltuned.daemon.restore import Leftover, RestoreReport, raised, raised_first, restore
 from rltuned.daemon.returns import Returns
 from rltuned.errors import JournalError
 from rltuned.slurm.port import SlurmReader, SlurmWriter
@@ -107,14 +107,36 @@ class GivingBack:
         due = self.returns.due(jobs, self.clock.monotonic())
         if not due:
             return 0, False
+        first = self._raised_and_refused(due)
+        if first is not None and self._try((first,), self.writer()).restored:
+            # What hindered is over: those that were raised come first again.
+            self.returns.soon()
+            return 1, False
         tried = self._as_many_as_fit(raised_first(due, self.journal.entries))
+        report = self._try(tried, self.writer())
+        stuck = {item.job_id for item in report.left if not item.final}
+        return len(report.restored), len(tried) == len(jobs) and not stuck
+
+    def _raised_and_refused(self, due: Sequence[int]) -> int | None:
+        """A job that we had raised and that waits for its next try while one that we had lowered is `due`.
+
+        It is tried before that one: a lowered job that gets its place back would stand with the raised one before jobs
+        of others. One is enough to see whether what hindered is over.
+        """
+        entries = self.journal.entries
+        if all(raised(entries[job], None) for job in due):
+            return None
+        waiting = (job for job in self.returns.waiting if job not in due and job in entries)
+        return next((job for job in waiting if raised(entries[job], None)), None)
+
+    def _try(self, jobs: Sequence[int], writer: SlurmWriter) -> RestoreReport:
         report = restore(
             self.journal,
             self.reader,
-            self.writer(),
+            writer,
             self.budget(),
             self.clock,
-            job_ids=tried,
+            job_ids=jobs,
             calculated=self.calculated,
             progress=lambda _done, _total: self.progress(),
         )
@@ -122,10 +144,9 @@ class GivingBack:
             # The same value on these jobs is the other host's from now on: two daemons that think alike write alike.
             with suppress(JournalError):
                 self.journal.update((), report.restored)
-        stuck = {item.job_id for item in report.left if not item.final}
-        self._say_left(self.returns.note(tried, report.left, self.clock.monotonic()))
+        self._say_left(self.returns.note(jobs, report.left, self.clock.monotonic()))
         self.metrics.restored.inc(len(report.restored))
-        return len(report.restored), len(tried) == len(jobs) and not stuck
+        return report
 
     def give_back_lowered(self, jobs: Sequence[int], *, at_once: bool, patience: float) -> tuple[int, list[int]]:
         """Give back jobs that we had lowered, once the plan has lowered others in their place.

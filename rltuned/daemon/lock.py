@@ -104,8 +104,8 @@ class Lock:
 
 
 def _open(path: Path) -> int:
-    """The file, made where it is not there. On a file system that became read-only, as it is: the way back needs no
-    more.
+    """The file, made where it is not there. On a file system that became read-only, as it is, and where it is not
+    there the directory, because nobody else can make the file either: the way back needs no more.
     """
     flags = os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -113,7 +113,10 @@ def _open(path: Path) -> int:
     except OSError as error:
         if error.errno != errno.EROFS:
             raise
+    try:
         return os.open(path, flags | os.O_RDONLY)
+    except FileNotFoundError:
+        return os.open(path.parent, flags | os.O_RDONLY | os.O_DIRECTORY)
 
 
 def holder(directory: Path) -> Holder | None:

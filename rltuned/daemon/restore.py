@@ -334,7 +334,7 @@ class _Restore:
             room = max(1, self.budget.allowance(CHUNK, self.clock.monotonic()))
             work: dict[int, _Steps] = {}
             # The reading knows better than the journal after slurmctld came back with an older state.
-            batch.sort(key=lambda job: not _raised(entries[job], seen.get(job)))
+            batch.sort(key=lambda job: not raised(entries[job], seen.get(job)))
             while batch and room > 0:
                 job = batch.pop(0)
                 left.pop(job, None)
@@ -656,10 +656,10 @@ def raised_first(jobs: Iterable[int], entries: Mapping[int, Entry]) -> list[int]
     Those that stand further to the front by our doing come first: a job that gets its place back before them would
     stand with them before jobs of others.
     """
-    return sorted(jobs, key=lambda job: not _raised(entries[job], None))
+    return sorted(jobs, key=lambda job: not raised(entries[job], None))
 
 
-def _raised(entry: Entry, status: JobStatus | None) -> bool:
+def raised(entry: Entry, status: JobStatus | None) -> bool:
     """Whether it is, or may be, further to the front by our doing: by the status if that shows it, else by the
     journal.
     """

@@ -336,3 +336,20 @@ def test_excluded_nodes_that_an_older_slurmctld_comes_back_with_are_ours_before_
         play.slurmctld_comes_back(lost=False)
         play.change_nice(after=0, nice=0, which=0)
         play.the_wall_clock_jumps(seconds=-3600.0)
+
+
+def test_a_job_that_was_lowered_is_not_given_back_while_a_raised_one_waits_for_its_next_try():
+    with run(release=(22, 5), limiter=True, jobs=5, stage=Stage.CANARY) as play:
+        play.lock_removed()
+        play.privilege_changes(level=Privilege.NONE)
+        play.the_policy_changes_its_mind(mind=1)
+
+
+def test_the_dead_man_gives_back_where_the_lock_is_gone_and_the_file_system_read_only():
+    with run(release=(22, 5), jobs=3) as play:
+        play.lock_removed()
+        play.slurmctld_stops(after=0)
+        play.stopped_for_a_while(after=8, minutes=6)
+        play.slurmctld_comes_back(lost=False)
+        play.disk(copy="state", how="readonly")
+        play.hours_pass(hours=2)
