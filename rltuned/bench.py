@@ -242,7 +242,7 @@ def of_queue(snap: Snapshot, policy: Policy, repeats: int) -> tuple[list[Measure
     what = f"features and policy, {pending} pending on {len(snap.nodes)} nodes"
     measure = ranking("rank_queue_ms", what, snap, policy, repeats)
     result = {"pending": pending, "nodes": len(snap.nodes), "policy": policy.name}
-    return [measure], result | told([measure])
+    return [measure], result | result_of([measure])
 
 
 def of_live_queue(config: Config, repeats: int) -> tuple[list[Measure], dict[str, Any]]:
@@ -261,7 +261,7 @@ def of_live_queue(config: Config, repeats: int) -> tuple[list[Measure], dict[str
     return of_queue(snap, policy, repeats)
 
 
-def told(measures: Sequence[Measure]) -> dict[str, Any]:
+def result_of(measures: Sequence[Measure]) -> dict[str, Any]:
     """For machines."""
     result: dict[str, Any] = {item.key: {"p50": round(item.p50, 4), "p99": round(item.p99, 4)} for item in measures}
     return result | {"simpler": {item.key: {"way": item.simpler, "p50": item.simpler_p50} for item in measures}}
@@ -366,7 +366,7 @@ def run(repeats: int, seed: int, progress: Callable[[str], None]) -> tuple[list[
     what = "whole cycle but Slurm, 10,000 pending"
     measures.append(Measure("cycle_10000_ms", what, p50, p99, "parse row by row", simple, note))
     progress("memory and start")
-    result = told(measures)
+    result = result_of(measures)
     result["rss_mb_10000"] = round(rss_mb(10_000, seed), 1)
     result["start_s"] = round(start_seconds(5), 3)
     return measures, result

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import prometheus_client
 
-from rltuned.cluster.changes import History, Outcome
+from rltuned.cluster.changes import AppliedChanges, Outcome
 from rltuned.cluster.ended import EndedJob
 from rltuned.cluster.shape import ClusterShape, from_json
 from rltuned.cluster.tables import Bools, Floats, JobTable, Snapshot
@@ -359,8 +359,8 @@ class Demo:
         self.daemon.stop()
         self._lock.release()
 
-    def _planner(self, snapshot: Snapshot, policy: Policy, config: Config, history: History) -> Plan:
-        self._plan = self._planning(snapshot, policy, config, history)
+    def _planner(self, snapshot: Snapshot, policy: Policy, config: Config, applied: AppliedChanges) -> Plan:
+        self._plan = self._planning(snapshot, policy, config, applied)
         return self._plan
 
     # --- moving

@@ -148,21 +148,21 @@ def explanation(console: Console, answer: Any) -> None:
         )
 
 
-def _score_sum(console: Console, told: Any) -> None:
+def _score_sum(console: Console, total: Any) -> None:
     """`decide.explain.Sum`: from the average job's score to this one's."""
-    through = [f"by {told.corrected}", "by the network"] if told.corrected else []
+    through = [f"by {total.corrected}", "by the network"] if total.corrected else []
     rows = [
         (
             part.name,
             f"{part.value:.3f}",
             f"{part.average:.3f}",
-            *([f"{part.rule:+.4f}", f"{part.network:+.4f}"] if told.corrected else []),
+            *([f"{part.rule:+.4f}", f"{part.network:+.4f}"] if total.corrected else []),
             f"{part.rule + part.network:+.4f}",
         )
-        for part in told.parts
+        for part in total.parts
     ]
     columns = ("number", "this job", "average", *through, "moves the score")
-    title = f"What moved the score, from {told.reference:.4f} of the average job to {told.score:.4f} (docs/policy.md)"
+    title = f"What moved the score, from {total.reference:.4f} of the average job to {total.score:.4f} (docs/policy.md)"
     console.print(table(title, columns, rows, right=columns[1:]))
 
 
@@ -190,24 +190,26 @@ def model(console: Console, info: Any, card: str | None) -> None:
     console.print("\nNo card: `rltuned model card` writes one." if card is None else f"\n{plain(card)}", soft_wrap=True)
 
 
-def model_comparison(console: Console, told: Mapping[str, Any]) -> None:
+def model_comparison(console: Console, comparison: Mapping[str, Any]) -> None:
     """What ``rltuned model compare`` found."""
-    first, second = (plain(name) for name in told["models"])
-    rows = [(name, *("-" if value is None else value for value in pair)) for name, pair in told["differences"].items()]
+    first, second = (plain(name) for name in comparison["models"])
+    rows = [
+        (name, *("-" if value is None else value for value in pair)) for name, pair in comparison["differences"].items()
+    ]
     if rows:
         console.print(table("What their manifests say differently", ("", first, second), rows))
     else:
         console.print("Their manifests say the same.")
-    like = told["likeness"]
+    like = comparison["likeness"]
     console.print(
         f"\nThey rank {like['states']} generated queues alike to Kendall tau {like['tau']:.4f} in the mean "
         f"(95 % of the queues above {like['tau_low']:.4f}), and put the same job first in "
         f"{like['same_first']:.0%} of them."
     )
-    if "paired" not in told:
+    if "paired" not in comparison:
         console.print("With --trace and --cluster: which of them waits less, on the same jobs.")
         return
-    paired = told["paired"]
+    paired = comparison["paired"]
     (compared,) = paired["comparison"].values()
     models = list(paired["models"].values())
     rows = [
@@ -225,7 +227,7 @@ def model_comparison(console: Console, told: Mapping[str, Any]) -> None:
     console.print(f"intervals: {meta['intervals']}")
 
 
-def headroom(console: Console, told: Mapping[str, Any]) -> None:
+def headroom(console: Console, result: Mapping[str, Any]) -> None:
     """What ``rltuned train headroom`` found."""
 
     def number(value: float | None) -> str:
@@ -237,12 +239,12 @@ def headroom(console: Console, told: Mapping[str, Any]) -> None:
             *(number(ratio["ratio"]) for ratio in one["ratios"].values()),
             *(number(one["ratios"]["wait_mean"][end]) for end in ("lo", "hi")),
         )
-        for one in told["found"][1:]
+        for one in result["found"][1:]
     ]
     columns = ("changed", "wait", "slowdown", "p99 wait", "wait from", "to")
-    title = f"{told['windows']} windows, relative to the rule on expected run times (95 % interval of the wait)"
+    title = f"{result['windows']} windows, relative to the rule on expected run times (95 % interval of the wait)"
     console.print(table(title, columns, rows, right=columns[1:]))
-    constant, of_run_time, of_limit = told["coefficients"]
+    constant, of_run_time, of_limit = result["coefficients"]
     console.print(
         f"Expected run time: e^{constant:.2f} · r^{of_run_time:.2f} · L^{of_limit:.2f} of estimate r and limit L."
     )

@@ -132,10 +132,10 @@ def _no_records() -> Mapping[int, Applied]:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
-    """What earlier cycles left on the queue, as `plan()` needs it. Keyed by job id."""
+class AppliedChanges:
+    """What earlier cycles left on the queue, as `plan()` needs it."""
 
-    applied: Mapping[int, Applied] = field(default_factory=_no_records)
+    by_job: Mapping[int, Applied] = field(default_factory=_no_records)
     now: float | None = None
     """The present time on the clock of `Applied.changed_at`, which never jumps; None: the snapshot's time will do."""
 

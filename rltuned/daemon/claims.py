@@ -211,11 +211,16 @@ def intended(
 
 
 def landed(entry: Entry, of: Field, value: Value, now: float) -> Entry:
-    """The entry once `value` was seen on the job after our write."""
+    """The entry once `value` was seen on the job after our write.
+
+    A site factor of 0 takes ours back. Then what was ours stays in doubt: on a job that is held meanwhile, nothing
+    shows what a slurmctld that was killed came back with.
+    """
+    back = of is Field.SITE_FACTOR and same(of, value, entry.neutral(of))
     return replace(
         entry,
         applied=replace(take(entry.applied, of, value), changed_at=now),
-        doubts=_with(entry.doubts, of, ()),
+        doubts=given_back(entry, of, sure=False).doubts if back else _with(entry.doubts, of, ()),
         previous=_remember(entry.previous, of, _before(entry, of), without=value),
         touched=now,
     )

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Self
 
-from rltuned.cluster.changes import Applied, Change, Field, History, Outcome, OverSubscribe
+from rltuned.cluster.changes import Applied, AppliedChanges, Change, Field, Outcome, OverSubscribe
 from rltuned.daemon.claims import Entry, Value
 from rltuned.daemon.files import FILE_MODE, give_to_owner_of, make_directory, write_all, write_atomic
 from rltuned.errors import JournalError
@@ -210,12 +210,12 @@ class Journal:
         entry = self._entries.get(job_id)
         return entry if entry is not None and entry.submit_time == submit_time else None
 
-    def history(self, now: float | None = None) -> History:
+    def applied(self, now: float | None = None) -> AppliedChanges:
         """The claims, as `plan()` needs them. `now`: the steady clock's time; None: the claims are of another
         process.
         """
         claims = {job: entry.applied for job, entry in self._entries.items() if not entry.applied.is_empty}
-        return History(MappingProxyType(claims), now)
+        return AppliedChanges(MappingProxyType(claims), now)
 
     def intend(self, intents: Sequence[tuple[Change, Entry]]) -> None:
         """Put the intended values on disk. To be called before the first write; nothing may be sent if it raises.

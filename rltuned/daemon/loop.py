@@ -20,9 +20,9 @@ from typing import Final, Protocol
 from rltuned.cluster.changes import (
     MOVES,
     Applied,
+    AppliedChanges,
     Change,
     Field,
-    History,
     JobStatus,
     Outcome,
     OverSubscribe,
@@ -118,7 +118,7 @@ class CycleReport:
 class Planner(Protocol):
     """`rltuned.decide.plan.plan`."""
 
-    def __call__(self, snapshot: Snapshot, policy: Policy, config: Config, history: History) -> Plan:
+    def __call__(self, snapshot: Snapshot, policy: Policy, config: Config, applied: AppliedChanges) -> Plan:
         """One cycle's decision."""
 
 
@@ -413,7 +413,7 @@ class Daemon:
             policy, choice = self._choose(snapshot)
             reserve_from = self.facts.reserve_from if self.facts is not None else 0
             known = replace(snapshot, reserve_from=reserve_from)
-            result = self.planner(known, policy, self.config, self.journal.history(read_at))
+            result = self.planner(known, policy, self.config, self.journal.applied(read_at))
         results: list[Result] = []
         # After a long time without a plan the dead-man timer may be at work this very moment. This cycle only ends that
         # time, by its heartbeat; the next one writes, on what it finds then.

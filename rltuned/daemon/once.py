@@ -6,7 +6,7 @@ Where there is a record, `explain` needs no Slurm and no estimates: `decide` imp
 import sys
 from collections.abc import Callable
 
-from rltuned.cluster.changes import History
+from rltuned.cluster.changes import AppliedChanges
 from rltuned.config import Config
 from rltuned.daemon import record
 from rltuned.daemon.clock import SystemClock
@@ -37,10 +37,10 @@ def decide(config: Config, tell: Tell) -> DecisionRecord:
     from rltuned.slurm.connect import open_reader  # noqa: PLC0415 - see above
 
     try:
-        history = Journal.read(config.state.directory, config.state.mirror).history()
+        applied = Journal.read(config.state.directory, config.state.mirror).applied()
     except JournalError as error:
         tell(f"planning without the journal: {error}")
-        history = History()
+        applied = AppliedChanges()
     snapshot = open_reader(config.slurm).snapshot(SystemClock().time())
     try:
         known = saved(config.estimates, config.state.directory)
@@ -50,7 +50,7 @@ def decide(config: Config, tell: Tell) -> DecisionRecord:
     policy, choice = chosen(load_policy(config.policy), snapshot, config.rollout)
     log = make(config.log.level, config.log.format, sys.stderr)
     search = InProcessSearch(lambda: config.rollout, SystemClock(), log, Metrics(), config.state.directory / KERNELS)
-    made = Planning(known.estimates, search, ended=known.ended)(snapshot, policy, config, history)
+    made = Planning(known.estimates, search, ended=known.ended)(snapshot, policy, config, applied)
     return record_of(made, policy_why=choice.why)
 
 

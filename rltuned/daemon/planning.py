@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from importlib.util import find_spec
 
-from rltuned.cluster.changes import History
+from rltuned.cluster.changes import AppliedChanges
 from rltuned.cluster.tables import Floats, JobTable, Snapshot
 from rltuned.config import Config
 from rltuned.daemon.rollout import Find, ManagedSearch, wanted
@@ -42,11 +42,11 @@ class Planning:
         """
         self._estimates, self._search, self._find, self._ended = estimates, search, find, ended
 
-    def __call__(self, snapshot: Snapshot, policy: Policy, config: Config, history: History) -> Plan:
+    def __call__(self, snapshot: Snapshot, policy: Policy, config: Config, applied: AppliedChanges) -> Plan:
         """One cycle's decision."""
         search = self._search
         judged = config.policy.name == AUTO
         if search is not None and not wanted(config.rollout, policy, self._find, judged=judged):
             search.rest()
             search = None
-        return plan(snapshot, policy, config, history, self._estimates(snapshot.jobs), search, self._ended())
+        return plan(snapshot, policy, config, applied, self._estimates(snapshot.jobs), search, self._ended())

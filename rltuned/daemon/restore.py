@@ -234,13 +234,13 @@ class _Restore:
         marked = others.keys() - entries.keys() if self.hands_off else frozenset[int]()
         marks = [Entry(Applied(job, others[job].submit_time, 0.0, foreign=True)) for job in sorted(marked)]
         # A job that was cancelled just now comes back when slurmctld is killed before it saves that.
-        lately = [
+        missing = [
             _unproven(before[job], began)
             for job in sorted(self._missing)
             if before[job].claims or began - before[job].touched < SETTLE_SECONDS
         ]
         self._note(
-            [*self._kept(entries, left, proven), *marks, *lately],
+            [*self._kept(entries, left, proven), *marks, *missing],
             [*self._gone, *(job for job in entries if job not in stuck and job not in foreign)],
         )
         undone = {job for job in entries if before[job].claims or job in self._written}

@@ -37,7 +37,7 @@ def changes_of(
         withdraw: jobs that are given back; none of them is changed.
         config: the apply modes of order and placement.
     """
-    jobs, history = managed.snapshot.jobs, managed.history
+    jobs, applied = managed.snapshot.jobs, managed.applied
     withdrawn = frozenset(withdraw)
     leaving = np.isin(jobs.job_id[managed.rows], list(withdrawn))
     # They are given back first, and moved by a later plan: what rests on that waits as long.
@@ -46,7 +46,7 @@ def changes_of(
     moved = (target != current) & (before != after)
     steered = np.isin(managed.rows, [*front.isolate, *front.exclude])
     steered |= np.isin(
-        jobs.job_id[managed.rows], [job for job, old in history.applied.items() if old.exc_nodes is not None]
+        jobs.job_id[managed.rows], [job for job, old in applied.by_job.items() if old.exc_nodes is not None]
     )
     steering: list[Change] = []
     for position in np.flatnonzero((steered & ~leaving)[queue]).tolist():
@@ -59,7 +59,7 @@ def changes_of(
             "position": position,
             "base": int(managed.base[at]),
         }
-        steering += _steering(managed.snapshot, front, row, history.applied.get(job), config.placement.apply, identity)
+        steering += _steering(managed.snapshot, front, row, applied.by_job.get(job), config.placement.apply, identity)
     positions = np.flatnonzero(moved[queue])
     moving = queue[positions]
     rows = managed.rows[moving]
@@ -192,7 +192,7 @@ def _was_isolated(record: Applied | None) -> bool:
 
 def newly_foreign(managed: ManagedJobs) -> tuple[int, ...]:
     """Jobs that the journal claims, but that somebody else has changed since."""
-    applied = managed.history.applied
+    applied = managed.applied.by_job
     if not applied:
         return ()
     ids = (int(managed.snapshot.jobs.job_id[row]) for row in managed.scope.vetoed().get(Veto.FOREIGN, ()))
@@ -207,7 +207,7 @@ def to_withdraw(managed: ManagedJobs, mode: ApplyMode) -> tuple[int, ...]:
     """Jobs that carry a value of ours but are out of scope now, or carry it by the other apply mode."""
     order, codes = tuple(Veto), managed.scope.veto.tolist()
     withdrawn = []
-    for at, record in records(managed.history, managed.snapshot.jobs, managed.scope.rows):
+    for at, record in records(managed.applied, managed.snapshot.jobs, managed.scope.rows):
         if record.foreign:
             continue
         by_factor, by_priority = record.site_factor != 0, record.priority is not None

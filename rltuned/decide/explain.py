@@ -267,10 +267,10 @@ def _asked_again(record: DecisionRecord, at: int, seen: int, policy: Policy) -> 
                     among=len(others) + 1,
                 )
             )
-    told: dict[str, Any] = {"alternatives": tuple(alternatives)}
+    parts: dict[str, Any] = {"alternatives": tuple(alternatives)}
     if isinstance(policy, Actor):
-        told["sum"] = _sum(policy, observation, seen)
-    return told
+        parts["sum"] = _sum(policy, observation, seen)
+    return parts
 
 
 def _in_window(seen: Sequence[int]) -> list[int]:
@@ -279,20 +279,20 @@ def _in_window(seen: Sequence[int]) -> list[int]:
 
 
 def _sum(actor: Actor, observation: Observation, seen: int) -> Sum:
-    told = attribute(actor, observation, seen)
+    attributed = attribute(actor, observation, seen)
     state = observation.state[: len(observation)].astype(np.float64)
     parts = [
         Part(
             name=name,
             value=float(state[seen, column]),
             average=float(state[:, column].mean()),
-            rule=told.rule.get(name, 0.0),
-            network=float(told.network[column]),
+            rule=attributed.rule.get(name, 0.0),
+            network=float(attributed.network[column]),
         )
-        for column, name in enumerate(told.columns)
+        for column, name in enumerate(attributed.columns)
     ]
     parts.sort(key=lambda part: -abs(part.rule + part.network))
-    return Sum(told.score, told.reference, actor.architecture.residual or "", tuple(parts))
+    return Sum(attributed.score, attributed.reference, actor.architecture.residual or "", tuple(parts))
 
 
 def _rollout(record: DecisionRecord, job_id: int) -> str:

@@ -6,7 +6,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from rltuned.cluster.changes import Applied, History, OverSubscribe
+from rltuned.cluster.changes import Applied, AppliedChanges, OverSubscribe
 from rltuned.cluster.pools import Pools, bounded_pools
 from rltuned.cluster.tables import Category, Ints, JobTable, Snapshot
 from rltuned.config import Config
@@ -21,7 +21,7 @@ class ManagedJobs:
 
     snapshot: Snapshot
     """As read, with what the users themselves have asked for in place of what earlier cycles set."""
-    history: History
+    applied: AppliedChanges
     """What earlier cycles left on the jobs of the snapshot."""
     scope: Scope
     at: Rows
@@ -51,17 +51,17 @@ class ManagedJobs:
         return np.lexsort((self.outside.tie[self.at], -priority, -self.tier))
 
 
-def managed_jobs(snapshot: Snapshot, config: Config, history: History) -> ManagedJobs:
+def managed_jobs(snapshot: Snapshot, config: Config, applied: AppliedChanges) -> ManagedJobs:
     """Who is managed, and all that the reading says of them."""
-    history = _of_these_jobs(history, snapshot.jobs)
-    snapshot = _as_users_asked(snapshot, history)
+    applied = _of_these_jobs(applied, snapshot.jobs)
+    snapshot = _as_users_asked(snapshot, applied)
     pools = bounded_pools(snapshot, snapshot.jobs.pending)
-    scope = examine(snapshot, pools, config, history)
+    scope = examine(snapshot, pools, config, applied)
     at = scope.managed
     rows, tier = scope.rows[at], scope.tier[at]
     return ManagedJobs(
         snapshot=snapshot,
-        history=history,
+        applied=applied,
         scope=scope,
         at=at,
         rows=rows,
@@ -74,20 +74,20 @@ def managed_jobs(snapshot: Snapshot, config: Config, history: History) -> Manage
     )
 
 
-def _of_these_jobs(history: History, jobs: JobTable) -> History:
+def _of_these_jobs(applied: AppliedChanges, jobs: JobTable) -> AppliedChanges:
     """Without records of other jobs of the same id: ids start over when slurmctld loses its state."""
-    submit = jobs.submit_time.tolist() if history.applied else []
-    return History(
+    submit = jobs.submit_time.tolist() if applied.by_job else []
+    return AppliedChanges(
         {
             job: record
-            for job, record in history.applied.items()
+            for job, record in applied.by_job.items()
             if (row := jobs.row_of.get(job)) is not None and int(submit[row]) == record.submit_time
         },
-        history.now,
+        applied.now,
     )
 
 
-def _as_users_asked(snapshot: Snapshot, history: History) -> Snapshot:
+def _as_users_asked(snapshot: Snapshot, applied: AppliedChanges) -> Snapshot:
     """The snapshot with the users' own node lists, and with our isolation where Slurm does not show it.
 
     Our steering must not look like a request. And since 26.05 a job that we isolated looks like a default one: the
@@ -96,7 +96,7 @@ def _as_users_asked(snapshot: Snapshot, history: History) -> Snapshot:
     jobs = snapshot.jobs
     lists: dict[int, str] = {}
     isolated: dict[int, str] = {}
-    for job, record in history.applied.items():
+    for job, record in applied.by_job.items():
         row = jobs.row_of[job]
         if record.exc_nodes is not None:
             lists[row] = record.exc_nodes_before
@@ -119,19 +119,19 @@ def _current(jobs: JobTable, rows: Rows) -> Ints:
     return np.where(jobs.site_known[rows], own, jobs.priority[rows])
 
 
-def records(history: History, jobs: JobTable, rows: Rows) -> list[tuple[int, Applied]]:
+def records(applied: AppliedChanges, jobs: JobTable, rows: Rows) -> list[tuple[int, Applied]]:
     """What earlier cycles left on the jobs of `rows`, each with its position there, in that order.
 
     Few of a long queue have anything: these are looked for among the rows, not the other way.
     """
-    if not history.applied:
+    if not applied.by_job:
         return []
     position = np.full(len(jobs), -1, dtype=np.intp)
     position[rows] = np.arange(len(rows))
     places = position.tolist()
     found = [
         (places[row], record)
-        for job, record in history.applied.items()
+        for job, record in applied.by_job.items()
         if (row := jobs.row_of.get(job)) is not None and places[row] >= 0
     ]
     found.sort(key=itemgetter(0))

@@ -95,8 +95,8 @@ def _touched(managed: ManagedJobs, dwell: float) -> tuple[Bools, Bools]:
     """Which managed jobs carry a value of ours, and which of them were moved within the dwell time."""
     ours = np.zeros(len(managed.rows), dtype=np.bool_)
     dwelling = ours.copy()
-    now = managed.snapshot.time if managed.history.now is None else managed.history.now
-    for at, record in records(managed.history, managed.snapshot.jobs, managed.rows):
+    now = managed.snapshot.time if managed.applied.now is None else managed.applied.now
+    for at, record in records(managed.applied, managed.snapshot.jobs, managed.rows):
         if record.site_factor != 0 or record.priority is not None:
             ours[at] = True
             dwelling[at] = now - record.changed_at < dwell

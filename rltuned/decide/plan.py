@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.changes import Change, History
+from rltuned.cluster.changes import AppliedChanges, Change
 from rltuned.cluster.tables import Bools, Floats, Ints, Snapshot
 from rltuned.config import Config
 from rltuned.decide.changes import changes_of, newly_foreign, to_withdraw
@@ -95,7 +95,7 @@ def plan(
     snapshot: Snapshot,
     policy: Policy,
     config: Config,
-    history: History | None = None,
+    applied: AppliedChanges | None = None,
     estimates: Floats | None = None,
     search: RolloutSearch | None = None,
     ended: EndedJobs | None = None,
@@ -106,7 +106,7 @@ def plan(
         snapshot: the queue and the nodes as read; its `time` is "now".
         policy: ranks the visible jobs.
         config: settings; `cycle.stage` matters only for the canary's scope.
-        history: what earlier cycles left on the jobs.
+        applied: what earlier cycles left on the jobs.
         estimates: (N,) predicted run times of all jobs of the table in seconds, NaN where there is none; the time limit
             bounds each, and stands in where there is no prediction.
         search: simulates the queue in the policy's order and in a few others; None: the policy's order stands.
@@ -114,7 +114,7 @@ def plan(
     """
     if estimates is None:
         estimates = np.full(len(snapshot.jobs), np.nan)  # no prediction: the features take the time limit
-    managed = managed_jobs(snapshot, config, history or History())
+    managed = managed_jobs(snapshot, config, applied or AppliedChanges())
     snapshot = managed.snapshot
     observation = observe(snapshot, managed.rows, estimates, config.decide.window, managed.pools, base=managed.base)
     window = managed.positions(observation.rows)

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.changes import ApplyMode, History
+from rltuned.cluster.changes import AppliedChanges, ApplyMode
 from rltuned.cluster.pools import MOST_REQUESTS, MOST_SETS, Pools
 from rltuned.cluster.tables import Bools, Category, Ints, JobTable, Snapshot
 from rltuned.config import Config, ScopeSection, Stage
@@ -113,7 +113,7 @@ class Scope:
         return {veto: self.rows[self.veto == code] for code, veto in enumerate(Veto) if (self.veto == code).any()}
 
 
-def examine(snapshot: Snapshot, pools: Pools, config: Config, history: History) -> Scope:
+def examine(snapshot: Snapshot, pools: Pools, config: Config, applied: AppliedChanges) -> Scope:
     """Scope of all pending jobs; `pools` must be those of `snapshot.jobs.pending`."""
     jobs = snapshot.jobs
     rows = jobs.pending
@@ -123,7 +123,7 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, history: History) 
         veto[where & (veto < 0)] = _CODE[reason]
 
     priority, site, known = jobs.priority[rows], jobs.site_factor[rows], jobs.site_known[rows]
-    ours_site, ours_priority, base_of, foreign = _claims(jobs, rows, history)
+    ours_site, ours_priority, base_of, foreign = _claims(jobs, rows, applied)
     if snapshot.unread.jobs:
         apply(Veto.UNREADABLE, np.isin(jobs.job_id[rows], list(snapshot.unread.jobs)))
     apply(Veto.HELD, jobs.held[rows] | (priority == 0))
@@ -161,15 +161,15 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, history: History) 
     return Scope(rows, veto, base, least, tier)
 
 
-def _claims(jobs: JobTable, rows: npt.NDArray[np.intp], history: History) -> tuple[Ints, Ints, Ints, Bools]:
+def _claims(jobs: JobTable, rows: npt.NDArray[np.intp], applied: AppliedChanges) -> tuple[Ints, Ints, Ints, Bools]:
     """What the journal says about these jobs: our site factor (0), our explicit priority (−1), its base, foreign."""
     site, priority = np.zeros(len(rows), dtype=np.int64), np.full(len(rows), -1, dtype=np.int64)
     base, foreign = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.bool_)
-    if history.applied:
+    if applied.by_job:
         position = np.full(len(jobs), -1, dtype=np.intp)
         position[rows] = np.arange(len(rows))
         places, submit = position.tolist(), jobs.submit_time.tolist()
-        for job, record in history.applied.items():
+        for job, record in applied.by_job.items():
             row = jobs.row_of.get(job)
             if row is None or places[row] < 0 or int(submit[row]) != record.submit_time:
                 continue

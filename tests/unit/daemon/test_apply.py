@@ -147,10 +147,10 @@ def test_a_site_factor_that_somebody_changed_stands_for_good(bench, value):
     for order in ([3, 4, 1, 2], [1, 2, 3, 4]):
         bench.cycle(order)
     assert bench.slurm.jobs[2].site_factor == value
-    assert bench.journal.history().applied[2].foreign
+    assert bench.journal.applied().by_job[2].foreign
     bench.restore()
     assert bench.slurm.jobs[2].site_factor == value
-    assert bench.journal.history().applied[2].foreign, "remembered until the job leaves"
+    assert bench.journal.applied().by_job[2].foreign, "remembered until the job leaves"
 
 
 def test_an_explicit_priority_that_somebody_replaced_or_gave_back_is_foreign(bench):
@@ -262,7 +262,7 @@ def test_nice_survives_site_factor_and_is_kept_in_the_journal_under_explicit_pri
     bench.cycle([2, 1], ApplyMode.PRIORITY)
     bench.cycle([1, 2], ApplyMode.PRIORITY)
     assert [job.nice for job in bench.slurm.jobs.values()] == [0, 0], "Slurm resets it"
-    assert {job: claim.nice for job, claim in bench.journal.history().applied.items()} == {1: 300, 2: -50}
+    assert {job: claim.nice for job, claim in bench.journal.applied().by_job.items()} == {1: 300, 2: -50}
 
 
 @pytest.mark.parametrize("release", [(22, 5), (24, 11), (26, 5)])

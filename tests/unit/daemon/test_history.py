@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from unit.daemon.model_slurm import ModelSlurm, VirtualClock
 
 from rltuned.cluster.build import job_table
-from rltuned.cluster.changes import History
+from rltuned.cluster.changes import AppliedChanges
 from rltuned.cluster.ended import EndedJob, Past
 from rltuned.config import Config, EstimatesSection
 from rltuned.daemon.history import FILE_NAME, OVERLAP, Known, RunTimes, load, saved
@@ -350,7 +350,7 @@ def test_the_policy_ranks_on_predictions_and_explain_says_where_they_come_from(t
     snapshot = slurm.reader().snapshot(slurm.clock.time())
     policy, config = by_name("sjf"), Config()
     by_limit = record(plan(snapshot, policy, config))
-    by_history = record(Planning(site.run_times.estimates)(snapshot, policy, config, History()))
+    by_history = record(Planning(site.run_times.estimates)(snapshot, policy, config, AppliedChanges()))
     assert [explain(by_limit, job).rank for job in (unknown, long, short)] == [1, 2, 3]
     assert [explain(by_history, job).rank for job in (short, unknown, long)] == [1, 2, 3]
     answers = {job: explain(by_history, job) for job in (long, short, unknown)}

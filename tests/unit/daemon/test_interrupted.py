@@ -146,7 +146,7 @@ def test_a_cycle_killed_at_any_point_is_repaired_by_going_on_within_two_cycles(q
         multiset = sorted(bench.slurm.alone(job) for job in bench.slurm.jobs.values())
         bench.cycle(orders[-1], mode)
         bench.cycle(orders[-1], mode)
-        assert not any(claim.foreign for claim in bench.journal.history().applied.values())
+        assert not any(claim.foreign for claim in bench.journal.applied().by_job.values())
         assert_in_force(bench, orders[-1])
         if mode is ApplyMode.SITE_FACTOR or not any(nice for _, nice in jobs):
             assert sorted(bench.priorities().values()) == multiset
@@ -167,7 +167,7 @@ def test_a_restore_killed_at_any_point_is_completed_by_the_next_or_by_going_on(q
         if goes_on:
             bench.cycle(orders[0], mode)
             bench.cycle(orders[0], mode)
-            assert not any(claim.foreign for claim in bench.journal.history().applied.values())
+            assert not any(claim.foreign for claim in bench.journal.applied().by_job.values())
             assert_in_force(bench, orders[0])
         bench.restore()
         assert_returned(bench, jobs)
@@ -208,7 +208,7 @@ def test_slurmctld_lost_at_any_update_is_repaired_within_two_cycles(queue, mode,
         bench.slurm.calculate()
         bench.cycle(orders[-1], mode)
         bench.cycle(orders[-1], mode)
-        assert not any(claim.foreign for claim in bench.journal.history().applied.values())
+        assert not any(claim.foreign for claim in bench.journal.applied().by_job.values())
         assert_in_force(bench, orders[-1])
         bench.restore()
         assert_returned(bench, jobs)

@@ -44,7 +44,7 @@ def test_what_was_written_is_there_after_opening_again(roots):
     assert factors(again) == {1: 100, 3: 100}
     assert again.entries == journal.entries
     assert not again.damage
-    assert again.history().applied[1].changed_at == 6.0
+    assert again.applied().by_job[1].changed_at == 6.0
 
 
 def test_each_line_is_json_with_a_checksum_and_a_sequence_number(roots):

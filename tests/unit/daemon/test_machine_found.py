@@ -353,3 +353,12 @@ def test_the_dead_man_gives_back_where_the_lock_is_gone_and_the_file_system_read
         play.slurmctld_comes_back(lost=False)
         play.disk(copy="state", how="readonly")
         play.hours_pass(hours=2)
+
+
+def test_a_value_that_the_plan_took_back_is_in_doubt_on_a_job_that_is_held_when_slurmctld_is_killed():
+    with run(release=(22, 5), jobs=9) as play:
+        play.the_policy_changes_its_mind(mind=20)
+        play.lock_removed()
+        play.slurmctld_killed_and_started(after=0)
+        play.hold(after=0, which=11, who="user")
+        play.hours_pass(hours=1)

@@ -261,7 +261,7 @@ def test_a_requeued_job_is_recognised_by_a_living_daemon_too(bench):
     bench.cycle([4, 3, 2, 1])
     bench.cycle([1, 4, 3, 2])
     assert bench.slurm.order() == [1, 4, 3, 2]
-    assert not any(claim.foreign for claim in bench.journal.history().applied.values())
+    assert not any(claim.foreign for claim in bench.journal.applied().by_job.values())
 
 
 def test_ids_that_start_over_belong_to_other_jobs(bench):

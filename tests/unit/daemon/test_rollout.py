@@ -17,7 +17,7 @@ from unit.daemon import faulty_workers
 from unit.daemon.model_slurm import ModelSlurm, VirtualClock
 
 from rltuned.cluster.build import job_table, node_table
-from rltuned.cluster.changes import History, OverSubscribe
+from rltuned.cluster.changes import AppliedChanges, OverSubscribe
 from rltuned.cluster.tables import JobState, Partition, Snapshot
 from rltuned.config import Config, CycleSection, PolicySection, RolloutSection, Stage, StateSection, resolve
 from rltuned.daemon import record
@@ -399,7 +399,7 @@ def test_the_planner_asks_only_when_it_is_wanted_and_lets_the_worker_rest_otherw
     jobs = [slurm.submit(1000 - number, time_limit=600.0).job_id for number in range(4)]
     snapshot, counting = slurm.reader().snapshot(NOW), Counting()
     model, rule = files.load("base"), by_name("fifo")
-    made = Planning(search=counting)(snapshot, model, Config(), History())
+    made = Planning(search=counting)(snapshot, model, Config(), AppliedChanges())
     assert snapshot.jobs.job_id[made.rows[made.queue]][0] == jobs[-1]
     assert (made.rollout.gain, counting.asked, counting.rested) == (5.0, 1, 0)
     for planning, policy, config in (
@@ -412,9 +412,9 @@ def test_the_planner_asks_only_when_it_is_wanted_and_lets_the_worker_rest_otherw
         (Planning(search=counting), model, Config(rollout=RolloutSection(enabled="off"))),
         (Planning(search=counting, find=nowhere), model, Config()),
     ):
-        assert planning(snapshot, policy, config, History()).rollout is None
+        assert planning(snapshot, policy, config, AppliedChanges()).rollout is None
     assert (counting.asked, counting.rested) == (1, 4)
-    assert Planning()(snapshot, model, Config(), History()).rollout is None
+    assert Planning()(snapshot, model, Config(), AppliedChanges()).rollout is None
 
 
 def test_a_worker_that_is_not_wanted_any_more_ends_and_another_one_starts_when_it_is_again(desk):

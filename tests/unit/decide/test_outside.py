@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rltuned.cluster import pools
 from rltuned.cluster.build import job_table, node_table
-from rltuned.cluster.changes import Applied, ApplyMode, Field, History, OverSubscribe
+from rltuned.cluster.changes import Applied, AppliedChanges, ApplyMode, Field, OverSubscribe
 from rltuned.cluster.tables import Category, Partition, Snapshot
 from rltuned.config import Config, DecideSection, PlacementApply, PlacementSection, ScopeSection
 from rltuned.decide import Veto, explain, plan, record
@@ -312,7 +312,7 @@ def test_nor_in_later_cycles_over_writes_that_were_cut_short_and_priorities_that
     applied = {}
     for cycle in range(3):
         with bounded(*few):
-            result = plan(snapshot, by_name("sjf" if cycle % 2 == 0 else "fifo"), config, History(applied))
+            result = plan(snapshot, by_name("sjf" if cycle % 2 == 0 else "fifo"), config, AppliedChanges(applied))
         theirs = {
             int(job): int(factor)
             for job, factor, known in zip(
@@ -467,10 +467,10 @@ def test_a_blocked_job_that_carries_our_value_gets_it_taken_back():
     rows = ((5000, "alice", 9000.0, "p"), (1000, "alice", 60.0, "p"))
     snapshot = line(*rows, reason=["Priority", "AssocGrpGRES"], site_factor=[-4000, 4000])
     submit = [int(value) for value in snapshot.jobs.submit_time]
-    history = History(
+    applied = AppliedChanges(
         {1: Applied(1, submit[0], NOW, site_factor=-4000), 2: Applied(2, submit[1], NOW, site_factor=4000)}
     )
-    result = plan(snapshot, by_name("sjf"), SJF, history)
+    result = plan(snapshot, by_name("sjf"), SJF, applied)
     assert result.withdraw == (2,)
     assert [(change.job_id, change.after) for change in result.changes] == [(1, 0)], "its place was the other's"
 
@@ -533,7 +533,7 @@ def test_a_real_base_below_the_shown_floor_is_not_taken_for_more():
     rows = ((1, "alice", 9000.0, "p"), (500, "bob", 600.0, "p"), (400, "alice", 60.0, "p"))
     snapshot = line(*rows, site_factor=[-900, 0, 0], base=[300, 500, 400])
     submit = [int(value) for value in snapshot.jobs.submit_time]
-    result = plan(snapshot, by_name("sjf"), SJF, History({1: Applied(1, submit[0], NOW, site_factor=-900)}))
+    result = plan(snapshot, by_name("sjf"), SJF, AppliedChanges({1: Applied(1, submit[0], NOW, site_factor=-900)}))
     assert result.base.tolist() == [300, 400]
     assert [(change.job_id, change.after) for change in result.changes] == [(1, 0)]
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rltuned.cluster.build import job_table
-from rltuned.cluster.changes import Applied, ApplyMode, Field, History, OverSubscribe
+from rltuned.cluster.changes import Applied, AppliedChanges, ApplyMode, Field, OverSubscribe
 from rltuned.cluster.hostlist import expand
 from rltuned.cluster.pools import job_pools
 from rltuned.cluster.tables import JobState, Partition
@@ -38,9 +38,9 @@ def hungry(**columns):
     return pending(1, gpus=1, gpu_type="p100", cpus=50, **columns)
 
 
-def decided(snapshot, how=PlacementApply.OVERSUBSCRIBE, history=None, **sections):
+def decided(snapshot, how=PlacementApply.OVERSUBSCRIBE, applied=None, **sections):
     config = Config(placement=PlacementSection(apply=how), **sections)
-    return plan(snapshot, by_name("fifo"), config, history)
+    return plan(snapshot, by_name("fifo"), config, applied)
 
 
 def changes_of(result, field):
@@ -49,7 +49,7 @@ def changes_of(result, field):
 
 def remembered(snapshot, row=0, **values):
     job, submitted = int(snapshot.jobs.job_id[row]), int(snapshot.jobs.submit_time[row])
-    return History({job: Applied(job, submitted, NOW - 60, **values)})
+    return AppliedChanges({job: Applied(job, submitted, NOW - 60, **values)})
 
 
 @pytest.mark.parametrize("partition", ["gpu", "share", "gpu,share"])
@@ -127,8 +127,8 @@ def test_nodes_of_a_job_that_we_isolated_are_closed_even_where_slurm_does_not_sh
     smaller = replace(snapshot, jobs=replace(jobs, gpus=np.array([3, 1], dtype=np.int32)))
     packed = record(decided(smaller)).placement.ways[1]
     assert packed.nodes == ("p100-1",), "beside a default job there is room"
-    history = remembered(smaller, 1, oversubscribe=OverSubscribe.NO, oversubscribe_before=OverSubscribe.UNKNOWN)
-    apart = record(decided(smaller, history=history)).placement.ways[1]
+    applied = remembered(smaller, 1, oversubscribe=OverSubscribe.NO, oversubscribe_before=OverSubscribe.UNKNOWN)
+    apart = record(decided(smaller, applied=applied)).placement.ways[1]
     assert apart.nodes == ("p100-2",)
 
 
@@ -136,20 +136,20 @@ def test_a_node_list_of_ours_is_cleared_when_the_plan_does_not_want_it_any_more(
     full = clustered(
         hungry(exc_nodes=["m40-1,p100-2"]), gpus_alloc=[[4, 0, 0], [4, 0, 0], [0, 2, 0], [0, 2, 0], [0, 0, 1]]
     )
-    history = remembered(full, exc_nodes="m40-1,p100-2", exc_nodes_before="m40-1")
+    applied = remembered(full, exc_nodes="m40-1,p100-2", exc_nodes_before="m40-1")
     cleared = [(1, "m40-1,p100-2", "m40-1")]
-    assert changes_of(decided(full, PlacementApply.EXCLUDE_NODES, history), Field.EXC_NODES) == cleared
+    assert changes_of(decided(full, PlacementApply.EXCLUDE_NODES, applied), Field.EXC_NODES) == cleared
     # Nor is it forgotten when the admin asks for another way of applying placement, or for none.
-    assert changes_of(decided(full, PlacementApply.OVERSUBSCRIBE, history), Field.EXC_NODES) == cleared
-    assert changes_of(decided(full, PlacementApply.OFF, history), Field.EXC_NODES) == cleared
+    assert changes_of(decided(full, PlacementApply.OVERSUBSCRIBE, applied), Field.EXC_NODES) == cleared
+    assert changes_of(decided(full, PlacementApply.OFF, applied), Field.EXC_NODES) == cleared
 
 
 def test_a_node_list_of_ours_goes_with_the_job_that_leaves_the_scope():
     snapshot = clustered(hungry(exc_nodes=["p100-2"], user=["bob"]))
-    history = remembered(snapshot, exc_nodes="p100-2")
+    applied = remembered(snapshot, exc_nodes="p100-2")
     scope = ScopeSection(exclude_users=("bob",))
-    assert decided(snapshot, PlacementApply.EXCLUDE_NODES, history, scope=scope).withdraw == (1,)
-    assert decided(snapshot, PlacementApply.EXCLUDE_NODES, history).withdraw == ()
+    assert decided(snapshot, PlacementApply.EXCLUDE_NODES, applied, scope=scope).withdraw == (1,)
+    assert decided(snapshot, PlacementApply.EXCLUDE_NODES, applied).withdraw == ()
 
 
 def test_a_planned_job_keeps_its_users_own_exclusions():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rltuned.cluster.changes import Applied, ApplyMode, Field, History
+from rltuned.cluster.changes import Applied, AppliedChanges, ApplyMode, Field
 from rltuned.cluster.unread import Unread
 from rltuned.config import Config, CycleSection, DecideSection, PlacementApply, PlacementSection, ScopeSection, Stage
 from rltuned.decide import Plan, Veto, explain, plan, record
@@ -41,7 +41,7 @@ def queue_after(result: Plan) -> list[int]:
 
 
 def apply_to(snapshot, changes):
-    """The snapshot of the next cycle, and the history, after all changes were applied."""
+    """The snapshot of the next cycle, and what is applied, after all changes were applied."""
     jobs = snapshot.jobs
     priority, site = jobs.priority.copy(), jobs.site_factor.copy()
     applied = {}
@@ -51,7 +51,7 @@ def apply_to(snapshot, changes):
             priority[row] += change.after - change.before
             site[row] = change.after
             applied[change.job_id] = Applied(change.job_id, change.submit_time, snapshot.time, site_factor=change.after)
-    return replace(snapshot, jobs=replace(jobs, priority=priority, site_factor=site)), History(applied)
+    return replace(snapshot, jobs=replace(jobs, priority=priority, site_factor=site)), AppliedChanges(applied)
 
 
 def test_jobs_that_enter_or_leave_the_head_of_the_queue_are_written_first():
@@ -75,8 +75,8 @@ def test_a_second_cycle_has_nothing_to_write():
     snap = make_snapshot(pending(120, time_limit=rng.integers(600, 90_000, 120), gpus=rng.integers(1, 5, 120)))
     first = plan(snap, by_name("saf"), QUIET)
     assert first.changes
-    after, history = apply_to(snap, first.changes)
-    assert plan(after, by_name("saf"), QUIET, history).changes == ()
+    after, applied = apply_to(snap, first.changes)
+    assert plan(after, by_name("saf"), QUIET, applied).changes == ()
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_job_that_cannot_be_understood_is_left_alone_and_counts_for_the_others
     assert {reason: list(rows) for reason, rows in result.scope.vetoed().items()} == {Veto.UNREADABLE: [2]}
     assert 3 not in {change.job_id for change in result.changes}
     # What is ours on it is not taken back by a plan: nothing says that it is still there.
-    ours = History({3: Applied(3, int(jobs.submit_time[2]), 0.0, site_factor=7)})
+    ours = AppliedChanges({3: Applied(3, int(jobs.submit_time[2]), 0.0, site_factor=7)})
     assert plan(snap, by_name("sjf"), QUIET, ours).withdraw == ()
     answer = explain(record(result), 3)
     assert answer.verdict is Verdict.NOT_MANAGED
@@ -174,8 +174,8 @@ def test_hysteresis_does_not_leave_an_old_job_below_what_slurm_alone_gives_it():
             eligible_time=[NOW - 60, NOW - 20 * 86400.0, NOW - 60],
         )
     )
-    history = History({2: Applied(2, int(snap.jobs.submit_time[1]), NOW - 600, site_factor=-30)})
-    result = plan(snap, by_name("sjf"), QUIET, history)
+    applied = AppliedChanges({2: Applied(2, int(snap.jobs.submit_time[1]), NOW - 600, site_factor=-30)})
+    result = plan(snap, by_name("sjf"), QUIET, applied)
     assert result.base.tolist() == [10_000, 1_030, 100]
     assert [(change.job_id, change.after) for change in result.changes] == [(2, 0)]
 
@@ -183,18 +183,18 @@ def test_hysteresis_does_not_leave_an_old_job_below_what_slurm_alone_gives_it():
 def test_a_job_that_was_just_moved_keeps_its_place_for_the_dwell_time():
     snap = make_snapshot(pending(4, time_limit=[400.0, 300.0, 200.0, 100.0]))
     first = plan(snap, by_name("sjf"), QUIET)
-    after, history = apply_to(snap, first.changes)
+    after, applied = apply_to(snap, first.changes)
     changed = replace(after, time=after.time + 60, jobs=replace(after.jobs, time_limit=np.array([1.0, 300, 200, 100])))
-    restless = plan(changed, by_name("sjf"), QUIET, history)
-    calm = plan(changed, by_name("sjf"), configured(decide=DecideSection(dwell=300.0)), history)
+    restless = plan(changed, by_name("sjf"), QUIET, applied)
+    calm = plan(changed, by_name("sjf"), configured(decide=DecideSection(dwell=300.0)), applied)
     assert queue_after(restless)[0] == 1
     assert queue_after(calm) == queue_after(first)
 
 
 def test_our_own_values_do_not_count_as_slurms_own():
     snap = make_snapshot(pending(3, time_limit=[3000.0, 2000.0, 1000.0]))
-    after, history = apply_to(snap, plan(snap, by_name("sjf"), QUIET).changes)
-    again = plan(after, by_name("fifo"), QUIET, history)
+    after, applied = apply_to(snap, plan(snap, by_name("sjf"), QUIET).changes)
+    again = plan(after, by_name("fifo"), QUIET, applied)
     assert list(again.base) == list(snap.jobs.priority)
     assert queue_after(again) == [1, 2, 3]
     assert all(change.after == 0 for change in again.changes)
@@ -202,10 +202,10 @@ def test_our_own_values_do_not_count_as_slurms_own():
 
 def test_a_foreign_site_factor_on_a_job_of_ours_is_reported_and_left():
     snap = make_snapshot(pending(3, time_limit=[3000.0, 2000.0, 1000.0]))
-    after, history = apply_to(snap, plan(snap, by_name("sjf"), QUIET).changes)
+    after, applied = apply_to(snap, plan(snap, by_name("sjf"), QUIET).changes)
     site = after.jobs.site_factor.copy()
     site[2] += 5
-    result = plan(replace(after, jobs=replace(after.jobs, site_factor=site)), by_name("sjf"), QUIET, history)
+    result = plan(replace(after, jobs=replace(after.jobs, site_factor=site)), by_name("sjf"), QUIET, applied)
     assert result.foreign == (3,)
     assert 3 not in {change.job_id for change in result.changes}
 
@@ -214,17 +214,18 @@ def test_what_the_journal_says_about_an_earlier_job_of_the_same_id_is_not_believ
     snap = make_snapshot(pending(3, time_limit=[3000.0, 2000.0, 1000.0]))
     earlier = {job: Applied(job, 5, NOW, site_factor=77, exc_nodes="k80-1", oversubscribe="NO") for job in (1, 2, 3)}
     assert (
-        plan(snap, by_name("sjf"), Config(), History(earlier)).changes == plan(snap, by_name("sjf"), Config()).changes
+        plan(snap, by_name("sjf"), Config(), AppliedChanges(earlier)).changes
+        == plan(snap, by_name("sjf"), Config()).changes
     )
 
 
 def test_a_job_that_left_the_scope_gets_its_value_taken_back():
     snap = make_snapshot(pending(3, time_limit=[3000.0, 2000.0, 1000.0], user=["alice", "alice", "bob"]))
-    after, history = apply_to(snap, plan(snap, by_name("sjf"), QUIET).changes)
-    result = plan(after, by_name("sjf"), configured(scope=ScopeSection(exclude_users=("bob",))), history)
+    after, applied = apply_to(snap, plan(snap, by_name("sjf"), QUIET).changes)
+    result = plan(after, by_name("sjf"), configured(scope=ScopeSection(exclude_users=("bob",))), applied)
     assert result.withdraw == (3,)
     other_mode = configured(decide=DecideSection(mode=ApplyMode.PRIORITY))
-    assert set(plan(after, by_name("sjf"), other_mode, history).withdraw) == set(history.applied)
+    assert set(plan(after, by_name("sjf"), other_mode, applied).withdraw) == set(applied.by_job)
 
 
 def test_priority_mode_writes_explicit_priorities():
@@ -236,13 +237,13 @@ def test_priority_mode_writes_explicit_priorities():
     ]
     values = [9_986, 9_993, 10_000]
     explicit = replace(snap.jobs, priority=np.array(values), site_known=np.array([False, True, False]))
-    history = History(
+    applied = AppliedChanges(
         {
             3: Applied(3, int(snap.jobs.submit_time[2]), NOW, priority=10_000, base=9_986),
             1: Applied(1, int(snap.jobs.submit_time[0]), NOW, priority=9_986, base=10_000),
         }
     )
-    again = plan(replace(snap, jobs=explicit), by_name("sjf"), result.config, history)
+    again = plan(replace(snap, jobs=explicit), by_name("sjf"), result.config, applied)
     assert again.changes == ()
     assert list(again.base) == [10_000, 9_993, 9_986]
 
@@ -262,18 +263,18 @@ def test_multifactor_takes_back_what_another_rule_changed(mode):
     snap = make_snapshot(pending(3, time_limit=[3000.0, 2000.0, 1000.0]))
     config = configured(decide=DecideSection(mode=mode))
     if mode is ApplyMode.SITE_FACTOR:
-        after, history = apply_to(snap, plan(snap, by_name("sjf"), config).changes)
+        after, applied = apply_to(snap, plan(snap, by_name("sjf"), config).changes)
     else:
         values, known = np.array([9_986, 9_993, 10_000]), np.array([False, True, False])
         after = replace(snap, jobs=replace(snap.jobs, priority=values, site_known=known))
         submit = [int(value) for value in snap.jobs.submit_time]
-        history = History(
+        applied = AppliedChanges(
             {
                 1: Applied(1, submit[0], NOW, priority=9_986, base=10_000),
                 3: Applied(3, submit[2], NOW, priority=10_000, base=9_986),
             }
         )
-    back = plan(after, by_name("multifactor"), config, history)
+    back = plan(after, by_name("multifactor"), config, applied)
     assert queue_after(back) == [1, 2, 3]
     assert sorted(back.target) == sorted(snap.jobs.priority)
 
