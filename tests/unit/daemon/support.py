@@ -68,11 +68,11 @@ class Bench:
 
     def reorder(self, order: Sequence[int], mode: ApplyMode = ApplyMode.SITE_FACTOR) -> list[Change]:
         """Changes that bring the manageable jobs of `order` into that order, by their own priorities."""
-        slurm, history = self.slurm, self.journal.history().applied
+        slurm, applied = self.slurm, self.journal.applied().by_job
         jobs = []
         for job_id in order:
             job = slurm.jobs.get(job_id)
-            claim = history.get(job_id)
+            claim = applied.get(job_id)
             if job is None or job.state != "PD" or job.hold or job.dependent or (claim is not None and claim.foreign):
                 continue
             ours_explicit = claim is not None and claim.priority is not None
@@ -85,7 +85,7 @@ class Bench:
             jobs.append(job)
 
         def base(job_id: int) -> int:
-            claim = history.get(job_id)
+            claim = applied.get(job_id)
             if claim is not None and claim.priority is not None:
                 return claim.base
             return slurm.priority(slurm.jobs[job_id]) - slurm.jobs[job_id].site_factor
