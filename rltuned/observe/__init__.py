@@ -1,8 +1,9 @@
 """What the policy sees: the paper's 17 features and the time limit of each pending job, and the 256×8 observation
 sampled from them.
 
-One way in: `observe(snapshot, rows, estimates)` gives an `Observation`. The daemon, dry run, explain, the simulator and
-training all call it, so the served policy sees what the trained one saw. Its steps are public for tests and `bench`:
+One way in: `observe(snapshot, rows, estimates)` gives an `Observation`. The daemon, dry run, explain and the simulator
+call it. Training has a compiled twin (`simulate.episode_kernel`), and a test holds that both give the same numbers, so
+the served policy sees what the trained one saw. The steps of `observe` are public for tests and `bench`:
 
 - `window`: which ≤ 256 of the eligible jobs are seen this cycle.
 - `supply`: what each pool of nodes offers, now and later (`PoolStats`, computed once per snapshot).
