@@ -362,3 +362,19 @@ def test_a_value_that_the_plan_took_back_is_in_doubt_on_a_job_that_is_held_when_
         play.slurmctld_killed_and_started(after=0)
         play.hold(after=0, which=11, who="user")
         play.hours_pass(hours=1)
+
+
+def test_a_value_that_the_plan_took_back_is_in_doubt_on_a_job_that_has_an_explicit_priority_by_then():
+    with run(release=(22, 5), jobs=5, ageing=0.01) as play:
+        play.hours_pass(hours=1)
+        for _ in range(4):
+            play.restore_all()
+        play.cancel(after=1, which=0)
+        for _ in range(3):
+            play.restore_all()
+        play.answers_make_no_sense(cut=False, names={"status", "jobs"})
+        play.set_priority(after=0, value=1, which=0)
+        play.slurmctld_killed_and_started(after=0)
+        play.hours_pass(hours=1)
+        play.set_priority(after=0, value=1, which=3)
+        play.restore_all()
