@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import subprocess
 from contextlib import ExitStack
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,14 +34,16 @@ if TYPE_CHECKING:
 
 
 LONGEST = ("test_replay", "test_scale", "test_soak", "test_systemd")
-"""Modules whose tests take a minute and more: begun first, they are not what all others wait for at the end."""
+"""Modules whose tests take a minute and more."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     """Marks the tests of real clusters, and puts those of a release one after the other, else in the order that they
     have.
 
-    Workers get neighbouring tests: most then need clusters of one release, not of all three.
+    Workers get neighbouring tests: most then need clusters of one release, not of all three. Each begins with the
+    longest of its tests, because one that is begun at the end is what all workers wait for.
     """
     here = ROOT / "tests" / "cluster"
     for item in items:
@@ -48,16 +51,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.cluster)
             # A test may start clusters and wait several times on a busy machine; this only ends one that hangs.
             item.add_marker(pytest.mark.timeout(4 * PATIENCE))
+    yield  # `-m` takes out the others
 
-    def place(item: pytest.Item) -> tuple[bool, str, bool]:
+    def place(item: pytest.Item) -> tuple[bool, str]:
         if here not in item.path.parents:
-            return False, "", False
+            return False, ""
         given = item.callspec.params if hasattr(item, "callspec") else {}
         default = getattr(item.module, "RELEASE", "24.11")
         release = next((value for value in given.values() if value in RELEASES), default)
-        return True, release, item.path.stem not in LONGEST
+        return True, release
 
     items.sort(key=place)
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    borders = [len(items) * at // workers for at in range(workers + 1)]
+    for first, last in pairwise(borders):
+        items[first:last] = sorted(items[first:last], key=lambda item: item.path.stem not in LONGEST)
 
 
 class Clusters:
