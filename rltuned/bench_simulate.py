@@ -79,7 +79,9 @@ class Trace:
 
     def compiled(self) -> SimulationResult:
         """SAF + EASY + best fit."""
-        return simulate(self.shape, self.jobs, self.estimates, RuleRanker(by_name("saf")), asked=self.asked)
+        return simulate(
+            self.shape, self.jobs, self.estimates, RuleRanker(by_name("saf")), LITERATURE, asked=self.asked
+        )
 
     def episode(self, network: Network) -> Trajectory:
         """Ranked by a network, compiled as a whole."""

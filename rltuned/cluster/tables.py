@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.changes import OverSubscribe
+from rltuned.cluster.scheduler import SchedulerParameters
 from rltuned.cluster.unread import Unread
 
 Bools = npt.NDArray[np.bool_]
@@ -283,8 +284,8 @@ class Snapshot:
     unread: Unread = field(default_factory=Unread)
     """What of the answers could not be understood: its jobs are left alone, its nodes are not usable, its partitions
     not up."""
-    reserve_from: int = 0
-    """Priority from which on Slurm keeps resources for a job that waits (bf_min_prio_reserve); 0: for every one."""
+    scheduler: SchedulerParameters = field(default_factory=SchedulerParameters)
+    """How slurmctld's backfill is configured, where that is known."""
     arrays: Mapping[int, int] = field(default_factory=dict)
     """Submit time, epoch seconds, by the id of each array of which a task has a record of its own, and has started:
     such a task goes by its own number, and by the array's again when it is requeued."""

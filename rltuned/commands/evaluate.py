@@ -8,7 +8,7 @@ import click
 
 from rltuned import revision
 from rltuned.commands.common import config_option, console, load, remark, slurm_options
-from rltuned.config import DEFAULT_MODEL, Config
+from rltuned.config import DEFAULT_MODEL, Config, SlurmSection
 from rltuned.errors import RltunedError
 
 EXIT_UNPROVEN = 14
@@ -42,24 +42,42 @@ EXIT_UNPROVEN = 14
 )
 @click.option(
     "--backfill",
-    type=click.Choice(["easy", "slurm", "none"]),
-    default="easy",
+    type=click.Choice(["slurm", "easy", "none"]),
+    default="slurm",
     show_default=True,
-    help="One reservation per partition, one for each of the first jobs, or none at all.",
+    help="A reservation for each of the first jobs (sched/backfill), one per partition, or none at all.",
 )
 @click.option(
     "--placement",
-    type=click.Choice(["best", "worst", "milp"]),
-    default="best",
+    type=click.Choice(["slurm", "best", "worst", "milp"]),
+    default="slurm",
     show_default=True,
-    help="Best fit, worst fit, or planned by the integer program.",
+    help="As Slurm chooses nodes, best fit, worst fit, or planned by the integer program.",
+)
+@click.option(
+    "--easy/--slurm-like",
+    default=False,
+    show_default=True,
+    help="--easy: EASY backfill and best fit, the protocol of the literature (--backfill easy --placement best).",
+)
+@click.option(
+    "--scheduler",
+    default="",
+    metavar="PARAMETERS",
+    help="SchedulerParameters of the simulated Slurm: bf_interval=60,bf_window=2880,bf_resolution=60,"
+    "bf_max_job_test=1000. [default: those of a slurm.conf that says nothing]",
+)
+@click.option(
+    "--from-slurm",
+    is_flag=True,
+    help="Cluster and scheduler parameters of the Slurm that is reached from here, instead of --cluster.",
 )
 @click.option(
     "--start",
     type=click.Choice(["idle", "warm"]),
     default="idle",
     show_default=True,
-    help="warm: the jobs before the window run and queue when it begins, by FIFO + EASY, the same for every policy.",
+    help="warm: the jobs before the window run and queue when it begins, by FIFO, the same for every policy.",
 )
 @click.option("--warm-jobs", type=click.IntRange(min=1), help="How many jobs before it. [default: as many as --window]")
 @click.option(
@@ -183,15 +201,23 @@ def evaluate(
     from rltuned.evaluate import report
 
     path = Path(out) if out and out != "-" else None
-    only_gate = {"--from-sacct": from_sacct, "--out": verdict_path, "--valid-days": valid_days, "--config": config_path}
+    default = click.core.ParameterSource.DEFAULT
+    given = {name: value for name, value in options.items() if context.get_parameter_source(name) is not default}
+    if given.pop("easy", False):
+        given = {"backfill": "easy", "placement": "best", **given}
+    options |= given
+    if given.get("cluster") and options["from_slurm"]:
+        raise click.UsageError("--cluster and --from-slurm both name a cluster")
+    if config_path is not None and not (gate or options["from_slurm"]):
+        raise click.UsageError("--config goes with --gate or --from-slurm")
+    only_gate = {"--from-sacct": from_sacct, "--out": verdict_path, "--valid-days": valid_days}
     if not gate and (misplaced := [flag for flag, value in only_gate.items() if value is not None]):
         raise click.UsageError(f"{misplaced[0]} goes with --gate")
     if gate:
         if against is not None or plot is not None or out == "-":
             raise click.UsageError("--against, --plot and --json - do not go with --gate")
         slurm = slurm_options(options)
-        default = click.core.ParameterSource.DEFAULT
-        given = {name: value for name, value in options.items() if context.get_parameter_source(name) is not default}
+        given = {name: value for name, value in given.items() if name in options}
         _gate(
             load(config_path).config,
             given,
@@ -213,7 +239,8 @@ def evaluate(
         result = replayed.against(against, options["model"], revision())
         table = replayed.table(result)
     else:
-        result = _evaluated(path, resume=resume, workers=workers, executor=executor, options=options)
+        reached = load(config_path).config.slurm if options["from_slurm"] else None
+        result = _evaluated(path, reached, resume=resume, workers=workers, executor=executor, options=options)
         table = report.table(result)
     if path is not None:
         report.write(result, path)
@@ -250,8 +277,10 @@ def _gate(
 
     if (given.get("trace") is None) == (from_sacct is None):
         raise click.UsageError("--gate needs the site's jobs: either --from-sacct DAYS or --trace FILE")
-    if from_sacct is None and given.get("cluster") is None:
-        raise click.UsageError("--gate with --trace needs --cluster: the file need not be of this cluster")
+    if from_sacct is None and given.get("cluster") is None and not given.get("from_slurm"):
+        raise click.UsageError(
+            "--gate with --trace needs --cluster, or --from-slurm: the file need not be of this cluster"
+        )
     if report_path is None and (resume or executor == "slurm"):
         raise click.UsageError(
             f"{'--resume' if resume else '--executor slurm'} needs --json OUT: work is kept beside it"
@@ -262,9 +291,11 @@ def _gate(
         remark(f"the gate simulates the defaults of {', '.join(differing)}, where your configuration differs")
     clock = SystemClock()
     length = given.pop("window", None)
-    settings = gate.as_configured(config, given | {"from_sacct": from_sacct})
+    settings = gate.as_configured(
+        config, given | {"from_sacct": from_sacct, "from_slurm": given.get("cluster") is None}
+    )
     with progress_bar() as progress:
-        jobs, shape = gate.site_of(settings, config.slurm, clock.time(), remark, progress)
+        settings, jobs, shape = gate.site_of(settings, config.slurm, clock.time(), remark, progress)
         evaluation = gate.prepare(settings, jobs, shape, revision(), length)
         chosen = executors.chosen(executor, workers, report_path, slurm)
         result = run_all(evaluation, chosen, report_path, resume=resume, progress=progress)
@@ -284,18 +315,25 @@ def _gate(
 
 
 def _evaluated(
-    path: Path | None, *, resume: bool, workers: int | None, executor: str, options: dict[str, Any]
+    path: Path | None,
+    reached: SlurmSection | None,
+    *,
+    resume: bool,
+    workers: int | None,
+    executor: str,
+    options: dict[str, Any],
 ) -> dict[str, Any]:
-    """The report of `evaluate`."""
-    from rltuned.evaluate import executors
+    """The report of `evaluate`. `reached`: the Slurm that shows the cluster; None: the options name one."""
+    from rltuned.daemon.clock import SystemClock
+    from rltuned.evaluate import executors, site
     from rltuned.evaluate.run import evaluate as run_all
     from rltuned.evaluate.run import prepare
     from rltuned.evaluate.settings import from_options
     from rltuned.evaluate.state import state_path
     from rltuned.workers.progress import progress_bar
 
-    for name in ("trace", "cluster"):
-        if not options[name]:
+    for name, missing in (("trace", not options["trace"]), ("cluster", reached is None and not options["cluster"])):
+        if missing:
             raise click.UsageError(f"Missing option '--{name}'.")
     if path is None and (resume or executor == "slurm"):
         raise click.UsageError(
@@ -304,10 +342,12 @@ def _evaluated(
     if options["warm_jobs"] and options["start"] == "idle":
         raise click.UsageError("--warm-jobs: an idle start has no jobs before the window; add --start warm")
     slurm = slurm_options(options)
-    settings = from_options(options)
+    settings, shape = from_options(options), None
+    if reached is not None:
+        settings, shape = site.of_slurm(settings, reached, SystemClock().time())
     if resume and path is not None and not state_path(path).exists():
         remark(f"nothing to resume beside {path}: beginning anew")
     with progress_bar() as progress:
-        evaluation = prepare(settings, revision(), progress)
+        evaluation = prepare(settings, revision(), progress, shape)
         chosen = executors.chosen(executor, workers, path, slurm)
         return run_all(evaluation, chosen, path, resume=resume, progress=progress)

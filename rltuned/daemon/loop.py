@@ -411,8 +411,7 @@ class Daemon:
             return CycleReport(CycleOutcome.DONE, stage, sentence, pending, restored=restored, acted=acted)
         with self._phase("plan"):
             policy, choice = self._choose(snapshot)
-            reserve_from = self.facts.reserve_from if self.facts is not None else 0
-            known = replace(snapshot, reserve_from=reserve_from)
+            known = replace(snapshot, scheduler=self.facts.scheduler) if self.facts is not None else snapshot
             result = self.planner(known, policy, self.config, self.journal.applied(read_at))
         results: list[Result] = []
         # After a long time without a plan the dead-man timer may be at work this very moment. This cycle only ends that

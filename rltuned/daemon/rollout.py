@@ -111,6 +111,7 @@ class SearchTask:
     def run(self, clock: Clock) -> RolloutResult | None:
         """Search in this process. The kernel is loaded, or compiled where it has never been."""
         from rltuned.simulate.search import OrderSearch  # noqa: PLC0415 - Numba (see above)
+        from rltuned.simulate.values import SimulationSettings  # noqa: PLC0415 - as above
 
         settings, until = self.settings, clock.monotonic() + self.settings.time_limit
         search = OrderSearch(
@@ -119,6 +120,7 @@ class SearchTask:
             depth=settings.depth,
             slowdown=settings.slowdown,
             margin=settings.margin,
+            settings=SimulationSettings.of_cluster(self.request.snapshot.scheduler),
             time_left=lambda: clock.monotonic() < until,
         )
         found = search(self.request)

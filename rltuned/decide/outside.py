@@ -403,14 +403,15 @@ class Border:
             first = _first_over(begin[of], end[of], len(starts))
             covered = np.flatnonzero(first < len(of))
             extra.append((several[of[first[covered]]], starts[covered] + 1))
-        if outside.snapshot.reserve_from > 0:
-            without = scope.base[self.job] < outside.snapshot.reserve_from
+        reserve_from = outside.snapshot.scheduler.bf_min_prio_reserve
+        if reserve_from > 0:
+            without = scope.base[self.job] < reserve_from
             kinds = wanted[self.job[without]]
             one_of_each = self.job[without][np.unique(kinds, return_index=True)[1]]
             extra.append(
                 (
                     one_of_each,
-                    np.full(len(one_of_each), outside.key_from(outside.snapshot.reserve_from), dtype=np.int64),
+                    np.full(len(one_of_each), outside.key_from(reserve_from), dtype=np.int64),
                 )
             )
         if extra:

@@ -103,8 +103,9 @@ def site_of(
     now: float,
     tell: Callable[[str], None],
     progress: Progress = silent,
-) -> tuple[Workload, ClusterShape]:
+) -> tuple[EvaluationSettings, Workload, ClusterShape]:
     """The jobs and the cluster that a verdict is about: of files where the settings name them, else of Slurm itself.
+    Where Slurm shows the cluster, the settings get its scheduler parameters, too.
 
     Args:
         settings: `from_sacct` or `trace`; `cluster`, or "" for the cluster that Slurm shows now.
@@ -116,12 +117,15 @@ def site_of(
     Raises:
         WorkloadError, ShapeError, SlurmError: jobs or cluster cannot be read.
     """
-    shape = read_shape(settings.cluster) if settings.cluster else site.own_shape(slurm, now)
+    if settings.cluster:
+        shape = read_shape(settings.cluster)
+    else:
+        settings, shape = site.of_slurm(settings, slurm, now)
     if settings.from_sacct is not None:
-        return site.own_jobs(slurm, settings.from_sacct, now, tell, progress), shape
+        return settings, site.own_jobs(slurm, settings.from_sacct, now, tell, progress), shape
     form, skip_bad = settings.form, settings.skip_bad
     jobs = read(settings.trace, form=form, skip_bad=skip_bad, progress=progress, job_table=settings.job_table)
-    return jobs, shape
+    return settings, jobs, shape
 
 
 def prepare(

@@ -18,10 +18,6 @@ from rltuned.simulate.values import JobFate, SimulationSettings
 from rltuned.workload.estimates import EstimateKind, parse_estimates
 from rltuned.workload.predict import HistoryPredictor, past
 
-WARMING = SimulationSettings()
-"""Of a warm start's past: EASY and best fit, for every policy."""
-
-
 @dataclass(frozen=True)
 class Task:
     """A window, and policies to try on it."""
@@ -91,14 +87,15 @@ def simulate_case(case: Case, chosen: Contender, settings: EvaluationSettings) -
     simulation = Simulation(case.shape, case.submitted, estimates, chosen.settings, predictor, case.asked)
     ranker = chosen.ranker()
     if settings.start is Start.WARM and case.past:
-        _warm_up(simulation, ranker, chosen.settings)
+        _warm_up(simulation, ranker, settings.simulated)
     simulation.run(ranker)
     return simulation
 
 
-def _warm_up(simulation: Simulation, ranker: Ranker, settings: SimulationSettings) -> None:
-    """The past, up to the window's first submission at 0, by FIFO with EASY; then the policy takes over its queue."""
-    simulation.reconfigure(WARMING)
+def _warm_up(simulation: Simulation, ranker: Ranker, warming: SimulationSettings) -> None:
+    """The past, up to the window's first submission at 0, by FIFO; then the policy takes over its queue."""
+    settings = simulation.settings
+    simulation.reconfigure(warming)
     simulation.run(RuleRanker(by_name("fifo")), until=float(np.nextafter(0.0, -1.0)))
     simulation.reconfigure(settings)
     waiting = simulation.pending

@@ -85,7 +85,7 @@ class Contender:
         return PlanRanker(
             self.policy or by_name(self.name),
             plan_config(placement=self.placement, top_k=self.top_k),
-            OrderSearch() if self.rollout else None,
+            OrderSearch(settings=self.settings) if self.rollout else None,
         )
 
 
@@ -106,10 +106,9 @@ def contender(name: str, settings: EvaluationSettings) -> Contender:
         return Contender(name, SimulationSettings(backfill=Backfill.NONE, fit=Fit.WORST), placement=False, policy=None)
     # Slurm's own order is Slurm without rltuned, hence without its integer program.
     planned = settings.placement is Placement.MILP and name != "multifactor"
-    fit = Fit.WORST if settings.placement is Placement.WORST else Fit.BEST
     return Contender(
         name,
-        SimulationSettings(backfill=settings.backfill, fit=fit),
+        settings.simulated,
         placement=planned or name == "rl+milp",
         policy=_learned(name, settings),
         top_k=settings.top_k,

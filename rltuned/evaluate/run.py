@@ -38,13 +38,21 @@ class Evaluation:
     """Of the report: all that the numbers depend on."""
 
 
-def prepare(settings: EvaluationSettings, revision: str, progress: Progress = silent) -> Evaluation:
+def prepare(
+    settings: EvaluationSettings, revision: str, progress: Progress = silent, shape: ClusterShape | None = None
+) -> Evaluation:
     """Read trace and cluster, draw the windows, and refuse now what would fail later.
+
+    Args:
+        settings: what is asked for.
+        revision: of the program.
+        progress: called as reading goes on.
+        shape: the cluster, where the settings name none.
 
     Raises:
         WorkloadError, ShapeError, ModelError, EvaluationError, ConfigError: each names what is wrong.
     """
-    shape = read_shape(settings.cluster)
+    shape = shape or read_shape(settings.cluster)
     for name in settings.policies:
         contender(name, settings)
     jobs = read(

@@ -3,25 +3,28 @@
 import enum
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from rltuned.cluster.scheduler import SchedulerParameters
 from rltuned.config import DEFAULT_MODEL, PlacementSection
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.windows import FRACTIONS, Split
-from rltuned.simulate.values import Backfill
+from rltuned.simulate.values import Backfill, Fit, SimulationSettings
 from rltuned.workload.estimates import parse_estimates
 
 
 class Placement(enum.StrEnum):
     """Who chooses the nodes."""
 
+    SLURM = "slurm"
+    """Slurm, as select/cons_tres does by default."""
     BEST = "best"
     """Best fit."""
     WORST = "worst"
     """Worst fit."""
     MILP = "milp"
-    """The integer program of the daemon plans, best fit does the rest."""
+    """The integer program of the daemon plans, Slurm does the rest (with EASY backfill: best fit)."""
 
 
 class Start(enum.StrEnum):
@@ -30,11 +33,11 @@ class Start(enum.StrEnum):
     IDLE = "idle"
     """Nothing."""
     WARM = "warm"
-    """It runs and queues what is left of the jobs before, by FIFO with EASY backfill, the same for every policy."""
+    """It runs and queues what is left of the jobs before, by FIFO, the same for every policy."""
 
 
 PLAIN: Final = ("fifo", "sjf", "saf", "wfp3", "unicep", "f1", "multifactor", "qssf")
-"""Rules that an admin could switch on, with EASY and best fit unless flags say otherwise."""
+"""Rules that an admin could switch on."""
 STRICT: Final = "fifo-strict"
 """FIFO of the paper: no backfill and worst fit, whatever the flags say."""
 LEARNED: Final = ("rl", "rl+milp")
@@ -56,7 +59,7 @@ class EvaluationSettings:
     trace: str
     """Path of the trace, as given."""
     cluster: str
-    """As `--cluster` takes it."""
+    """As `--cluster` takes it; "" where Slurm itself is asked (`--from-slurm`)."""
     window: int = 1024
     """Jobs of a window."""
     windows: int = 30
@@ -65,8 +68,10 @@ class EvaluationSettings:
     policies: tuple[str, ...] = DEFAULT_POLICIES
     estimates: str = "true"
     split: Split = Split.ALL
-    backfill: Backfill = Backfill.EASY
-    placement: Placement = Placement.BEST
+    backfill: Backfill = Backfill.SLURM
+    placement: Placement = Placement.SLURM
+    scheduler: str = ""
+    """SchedulerParameters of the simulated Slurm, as slurm.conf spells them; "" as one that says nothing."""
     start: Start = Start.IDLE
     warm_jobs: int | None = None
     """Jobs before the window that a warm start simulates; None: as many as the window has."""
@@ -86,13 +91,15 @@ class EvaluationSettings:
     """`rl` and `rl+milp` make rollouts at each refresh, as the daemon does (docs/rollout.md)."""
     gate: bool = False
     """Windows are recent and share no job, and a verdict is reached (`rltuned.evaluate.gate`)."""
+    from_slurm: bool = False
+    """Cluster and scheduler parameters are those that Slurm shows; `cluster` is ""."""
     from_sacct: float | None = None
-    """Days of the site's own jobs instead of a trace. `trace` is then "", and so is `cluster` where Slurm gives it."""
+    """Days of the site's own jobs instead of a trace, which is then ""."""
 
     def __post_init__(self) -> None:
         """Raises:
         EvaluationError: a policy that does not exist or is named twice, or a number that makes no sense.
-        ConfigError: estimates that do not exist.
+        ConfigError: estimates or scheduler parameters that do not exist.
         """
         if unknown := [name for name in self.policies if name not in POLICIES]:
             raise EvaluationError(f"there is no policy '{unknown[0]}'; there are {', '.join(POLICIES)}")
@@ -106,6 +113,18 @@ class EvaluationSettings:
         if self.seed < 0:
             raise EvaluationError(f"--seed: {self.seed} is below 0")
         parse_estimates(self.estimates)
+        SchedulerParameters.parse(self.scheduler)
+
+    @property
+    def simulated(self) -> SimulationSettings:
+        """The simulated Slurm, of every policy but `fifo-strict`."""
+        chosen = SimulationSettings.of_cluster(SchedulerParameters.parse(self.scheduler))
+        if self.placement in {Placement.BEST, Placement.WORST}:
+            fit = Fit(self.placement.value)
+        else:
+            fit = Fit.BEST if self.placement is Placement.MILP and self.backfill is Backfill.EASY else Fit.SLURM
+        backfill = chosen.backfill if self.backfill is Backfill.SLURM else self.backfill
+        return replace(chosen, backfill=backfill, fit=fit)
 
     @property
     def past(self) -> int:
@@ -144,8 +163,9 @@ class EvaluationSettings:
             ("--policies", ",".join(self.policies), None),
             ("--estimates", self.estimates, None),
             ("--split", self.split.value, Split.ALL.value),
-            ("--backfill", self.backfill.value, Backfill.EASY.value),
-            ("--placement", self.placement.value, Placement.BEST.value),
+            ("--backfill", self.backfill.value, Backfill.SLURM.value),
+            ("--placement", self.placement.value, Placement.SLURM.value),
+            ("--scheduler", self.scheduler, ""),
             ("--start", self.start.value, Start.IDLE.value),
             ("--warm-jobs", self.warm_jobs, None),
             ("--model", self.model, DEFAULT_MODEL),
@@ -157,6 +177,7 @@ class EvaluationSettings:
             ("--top-k", self.top_k, PlacementSection().top_k),
             ("--rollout", self.rollout, True),
             ("--gate", self.gate, False),
+            ("--from-slurm", self.from_slurm, False),
             ("--from-sacct", self.from_sacct, None),
         )
 
@@ -174,5 +195,5 @@ def from_options(options: Mapping[str, Any]) -> EvaluationSettings:
         "placement": Placement,
         "start": Start,
     }
-    given = {name: value for name, value in options.items() if value is not None}
+    given = {name: value for name, value in options.items() if value is not None and name != "easy"}
     return EvaluationSettings(**{name: kinds[name](v) if name in kinds else v for name, v in given.items()})

@@ -9,10 +9,13 @@ from typing import Final
 
 import numpy as np
 
+from rltuned.cluster.scheduler import SchedulerParameters
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Snapshot
 from rltuned.config import SlurmSection
 from rltuned.errors import ShapeError, WorkloadError
+from rltuned.evaluate.settings import EvaluationSettings
+from rltuned.simulate.values import Backfill
 from rltuned.slurm.connect import open_reader, runner
 from rltuned.slurm.history import TraceRows, read_trace, trace_header
 from rltuned.slurm.process import Runner
@@ -32,15 +35,29 @@ def own_jobs(
     return history(asker(runner(slurm)), days, now, tell, progress)
 
 
-def own_shape(slurm: SlurmSection, now: float) -> ClusterShape:
-    """`live_shape` of the cluster that the configuration names. `now`: epoch seconds.
+def own_cluster(slurm: SlurmSection, now: float) -> tuple[ClusterShape, SchedulerParameters]:
+    """`live_shape` of the cluster that the configuration names, and how its backfill is configured.
+
+    Args:
+        slurm: how to reach Slurm.
+        now: epoch seconds.
 
     Raises:
         SlurmError: Slurm does not answer, or strangely.
         ShapeError: as `live_shape`.
     """
     reader = open_reader(slurm)
-    return live_shape(reader.snapshot(now), reader.facts().cluster_name)
+    facts = reader.facts()
+    return live_shape(reader.snapshot(now), facts.cluster_name), facts.scheduler
+
+
+def of_slurm(
+    settings: EvaluationSettings, slurm: SlurmSection, now: float
+) -> tuple[EvaluationSettings, ClusterShape]:
+    """The settings with this cluster's scheduler parameters, where they name none, and its shape; as `own_cluster`."""
+    shape, scheduler = own_cluster(slurm, now)
+    backfill = settings.backfill if scheduler.backfill else Backfill.NONE
+    return replace(settings, backfill=backfill, scheduler=settings.scheduler or scheduler.text()), shape
 
 
 def history(

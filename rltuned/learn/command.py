@@ -117,7 +117,7 @@ def own_site(
     Raises:
         SlurmError, WorkloadError, ShapeError: jobs or nodes cannot be read.
     """
-    shape = read_shape(clusters[0]) if clusters else this_site.own_shape(slurm, now)
+    shape = read_shape(clusters[0]) if clusters else this_site.own_cluster(slurm, now)[0]
     return Site(this_site.own_jobs(slurm, days, now, tell, progress), shape)
 
 

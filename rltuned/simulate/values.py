@@ -2,11 +2,12 @@
 
 import enum
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from rltuned.cluster.scheduler import SchedulerParameters
 from rltuned.cluster.tables import Bools, Codes, Floats
 from rltuned.workload.jobs import Estimates as Estimates  # noqa: PLC0414 - re-exported: a value of the simulator, too
 
@@ -43,10 +44,10 @@ class Fit(enum.StrEnum):
 
 @dataclass(frozen=True)
 class SimulationSettings:
-    """How the simulated Slurm is configured. Times in seconds."""
+    """How the simulated Slurm is configured: by default as one whose slurm.conf says nothing. Times in seconds."""
 
-    backfill: Backfill = Backfill.EASY
-    fit: Fit = Fit.BEST
+    backfill: Backfill = Backfill.SLURM
+    fit: Fit = Fit.SLURM
     sched_interval: float = 0.0
     """A main pass at each multiple of this that follows a change; 0: at each event."""
     bf_interval: float = 30.0
@@ -73,6 +74,22 @@ class SimulationSettings:
     contention: float = 0.0
     """How much co-tenants slow each other: a job's speed on a node is 1 / (1 + contention · share of the node's GPUs
     that other jobs hold); the slowest node counts. 0: not at all."""
+
+
+    @classmethod
+    def of_cluster(cls, scheduler: SchedulerParameters) -> Self:
+        """Of a Slurm whose backfill is configured like that."""
+        return cls(
+            backfill=Backfill.SLURM if scheduler.backfill else Backfill.NONE,
+            bf_interval=scheduler.bf_interval,
+            bf_window=scheduler.bf_window,
+            bf_resolution=scheduler.bf_resolution,
+            bf_max_job_test=scheduler.bf_max_job_test,
+        )
+
+
+LITERATURE: Final = SimulationSettings(backfill=Backfill.EASY, fit=Fit.BEST)
+"""The protocol of the literature: EASY backfill and best fit."""
 
 
 class JobFate(enum.IntEnum):

@@ -6,10 +6,11 @@ Two protocols, so that a dry run can be given a reader and nothing else: what is
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from rltuned.cluster.changes import Change, JobStatus, WriteResult
 from rltuned.cluster.ended import Past
+from rltuned.cluster.scheduler import SchedulerParameters
 
 if TYPE_CHECKING:  # restore must work without NumPy, which the snapshot's tables need
     from rltuned.cluster.tables import Snapshot
@@ -23,10 +24,6 @@ class Privilege(enum.StrEnum):
     ADMIN = "admin"
     SLURM_USER = "slurm-user"
     """root or SlurmUser: exempt from the RPC limiter."""
-
-
-MOST_DIGITS: Final = 10
-"""Of a priority: Slurm's are below 2³²."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +73,9 @@ class ClusterFacts:
         return self.private_jobs and self.privilege is Privilege.NONE
 
     @property
-    def reserve_from(self) -> int:
-        """Priority from which on Slurm keeps resources for a job that waits (bf_min_prio_reserve); 0: for every one."""
-        value = self.scheduler_parameters.get("bf_min_prio_reserve", "")
-        return int(value) if value.isascii() and value.isdigit() and len(value) <= MOST_DIGITS else 0
+    def scheduler(self) -> SchedulerParameters:
+        """How its backfill is configured."""
+        return SchedulerParameters.read(self.scheduler_parameters, self.scheduler_type)
 
 
 @dataclass(frozen=True, slots=True)

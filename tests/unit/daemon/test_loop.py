@@ -859,9 +859,9 @@ def test_the_planner_knows_from_which_priority_on_slurm_keeps_resources(tmp_path
     run = house(tmp_path, reader=Reserving)
     known = []
     plan = run.daemon.planner
-    run.daemon.planner = lambda snapshot, *others: known.append(snapshot.reserve_from) or plan(snapshot, *others)
+    run.daemon.planner = lambda snapshot, *others: known.append(snapshot.scheduler) or plan(snapshot, *others)
     run.tick()
-    assert known == [69121]
+    assert [scheduler.bf_min_prio_reserve for scheduler in known] == [69121]
 
 
 def test_never_two_cycles_at_once(tmp_path):

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from rltuned.cluster import pools
 from rltuned.cluster.build import job_table, node_table
 from rltuned.cluster.changes import Applied, AppliedChanges, ApplyMode, Field, OverSubscribe
+from rltuned.cluster.scheduler import SchedulerParameters
 from rltuned.cluster.tables import Category, Partition, Snapshot
 from rltuned.config import Config, DecideSection, PlacementApply, PlacementSection, ScopeSection
 from rltuned.decide import Veto, explain, plan, record
@@ -585,14 +586,14 @@ def test_no_more_jobs_get_resources_kept_for_them_where_an_outside_job_below_the
         (1000, "bob", 600.0, "k"),
     )
     assert targets(plan(snapshot, by_name("sjf"), SJF))[2] == 6000
-    kept = plan(replace(snapshot, reserve_from=5000), by_name("sjf"), SJF)
+    kept = plan(replace(snapshot, scheduler=SchedulerParameters(bf_min_prio_reserve=5000)), by_name("sjf"), SJF)
     assert targets(kept)[2] < 5000
     assert any("job 4" in guard for guard in explain(record(kept), 2).guards)
 
 
 def test_nor_does_that_threshold_matter_where_nobody_outside_is_below_it():
     rows = ((6000, "alice", 9000.0, "p"), (4000, "alice", 60.0, "k"), (1000, "alice", 600.0, "k"))
-    snapshot = replace(line(*rows), reserve_from=5000)
+    snapshot = replace(line(*rows), scheduler=SchedulerParameters(bf_min_prio_reserve=5000))
     assert targets(plan(snapshot, by_name("sjf"), SJF))[2] == 6000
 
 

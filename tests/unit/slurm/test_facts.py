@@ -143,8 +143,8 @@ def test_no_answer_and_a_strange_answer_are_errors(slurm):
 @pytest.mark.parametrize(("value", "expected"), [("69121", 69121), ("0", 0), ("-5", 0), ("99999999999", 0), ("", 0)])
 def test_the_priority_from_which_on_slurm_keeps_resources(slurm, value, expected):
     text = CONFIG.replace("bf_interval=1,bf_continue", f"bf_interval=1,bf_min_prio_reserve={value},bf_continue")
-    assert facts(slurm, text).reserve_from == expected
-    assert facts(slurm).reserve_from == 0
+    assert facts(slurm, text).scheduler.bf_min_prio_reserve == expected
+    assert facts(slurm).scheduler.bf_min_prio_reserve == 0
 
 
 def test_priority_flags(slurm):

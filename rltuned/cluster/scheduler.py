@@ -1,0 +1,88 @@
+"""How slurmctld's backfill is configured: the part of SchedulerParameters that a plan and a simulation go by. Imports
+no NumPy.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Self
+
+from rltuned.errors import ConfigError
+
+_MOST_DIGITS: Final = 10
+_MINUTE: Final = 60.0
+_SIMULATED: Final = ("bf_interval", "bf_window", "bf_resolution", "bf_max_job_test")
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerParameters:
+    """Of slurm.conf(5), SchedulerParameters; the defaults are those of a slurm.conf that says nothing."""
+
+    backfill: bool = True
+    """SchedulerType=sched/backfill, and not switched off by bf_interval=-1."""
+    bf_interval: float = 30.0
+    """Seconds from one backfill pass to the next."""
+    bf_window: float = 86_400.0
+    """Seconds that it plans ahead."""
+    bf_resolution: float = 60.0
+    """Seconds to which its plans are rounded."""
+    bf_max_job_test: int = 500
+    """Jobs that a pass looks at."""
+    bf_min_prio_reserve: int = 0
+    """Priority from which on a waiting job gets a reservation; 0: every one."""
+
+    @classmethod
+    def read(cls, parameters: Mapping[str, str], scheduler_type: str = "sched/backfill") -> Self:
+        """Of a cluster. What is no number counts as not said: slurmctld does the same, with a line in its log.
+
+        Args:
+            parameters: SchedulerParameters by name, as ``scontrol show config`` has them. bf_window is in minutes.
+            scheduler_type: SchedulerType; "" where it is not known.
+        """
+        usual = cls()
+        interval = _number(parameters, "bf_interval", usual.bf_interval)
+        off = parameters.get("bf_interval", "").strip() == "-1" or scheduler_type not in {"", "sched/backfill"}
+        return cls(
+            backfill=not off,
+            bf_interval=max(interval, 1.0),
+            bf_window=max(_number(parameters, "bf_window", usual.bf_window / _MINUTE), 1.0) * _MINUTE,
+            bf_resolution=max(_number(parameters, "bf_resolution", usual.bf_resolution), 1.0),
+            bf_max_job_test=max(int(_number(parameters, "bf_max_job_test", usual.bf_max_job_test)), 1),
+            bf_min_prio_reserve=int(_number(parameters, "bf_min_prio_reserve", usual.bf_min_prio_reserve)),
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Of a text as slurm.conf has it, with nothing but what is simulated: ``bf_interval=60,bf_window=2880``.
+
+        Raises:
+            ConfigError: a word that is not one of those, or no number.
+        """
+        parameters: dict[str, str] = {}
+        for word in filter(None, text.split(",")):
+            name, _, value = word.strip().partition("=")
+            if name not in _SIMULATED:
+                raise ConfigError(f"scheduler parameters: '{name}' is not simulated; {', '.join(_SIMULATED)} are")
+            if not _is_number(value):
+                raise ConfigError(f"scheduler parameters: {name}: '{value}' is no whole number")
+            parameters[name] = value
+        return cls.read(parameters)
+
+    def text(self) -> str:
+        """What of it is simulated, as `parse` takes it: only what differs from the defaults; "" where nothing does."""
+        usual = type(self)()
+        of = {
+            "bf_interval": (self.bf_interval, usual.bf_interval),
+            "bf_window": (self.bf_window / _MINUTE, usual.bf_window / _MINUTE),
+            "bf_resolution": (self.bf_resolution, usual.bf_resolution),
+            "bf_max_job_test": (self.bf_max_job_test, usual.bf_max_job_test),
+        }
+        return ",".join(f"{name}={value:g}" for name, (value, default) in of.items() if value != default)
+
+
+def _is_number(value: str) -> bool:
+    return value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS
+
+
+def _number(parameters: Mapping[str, str], name: str, default: float) -> float:
+    value = parameters.get(name, "").strip()
+    return float(value) if _is_number(value) else default

@@ -1,0 +1,37 @@
+import pytest
+
+from rltuned.cluster.scheduler import SchedulerParameters
+from rltuned.errors import ConfigError
+
+
+def test_a_slurm_conf_that_says_nothing_has_the_defaults_of_the_manual():
+    usual = SchedulerParameters.read({})
+    assert usual == SchedulerParameters(True, 30.0, 86_400.0, 60.0, 500, 0)
+    assert usual.text() == ""
+
+
+def test_what_a_cluster_says_is_taken_and_said_again():
+    said = {"bf_interval": "60", "bf_window": "4320", "bf_max_job_test": "1000", "bf_continue": "", "defer": ""}
+    read = SchedulerParameters.read(said, "sched/backfill")
+    assert (read.bf_interval, read.bf_window, read.bf_resolution, read.bf_max_job_test) == (60.0, 259_200.0, 60.0, 1000)
+    assert read.text() == "bf_interval=60,bf_window=4320,bf_max_job_test=1000"
+    assert SchedulerParameters.parse(read.text()) == read
+
+
+def test_without_backfill():
+    assert not SchedulerParameters.read({}, "sched/builtin").backfill
+    assert not SchedulerParameters.read({"bf_interval": "-1"}).backfill
+
+
+@pytest.mark.parametrize("value", ["", "soon", "-5", "1.5", "99999999999", "٣"])
+def test_what_is_no_number_counts_as_not_said(value):
+    assert SchedulerParameters.read({"bf_window": value, "bf_min_prio_reserve": value}) == SchedulerParameters()
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [("bf_intervall=3", "'bf_intervall' is not simulated"), ("bf_window=a day", "bf_window: 'a day' is no whole number")],
+)
+def test_typed_parameters_are_checked(text, named):
+    with pytest.raises(ConfigError, match=named):
+        SchedulerParameters.parse(text)
