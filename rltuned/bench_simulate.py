@@ -31,7 +31,7 @@ from rltuned.simulate.episodes import Episode, Network, Trajectory, compile_epis
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
 from rltuned.simulate.reference import reference
 from rltuned.simulate.requests import Requests, requests
-from rltuned.simulate.values import Estimates, SimulationResult
+from rltuned.simulate.values import LITERATURE, Estimates, SimulationResult
 from rltuned.workload.estimates import estimate
 from rltuned.workload.jobs import Workload
 from rltuned.workload.synthetic import generate
@@ -79,22 +79,20 @@ class Trace:
 
     def compiled(self) -> SimulationResult:
         """SAF + EASY + best fit."""
-        return simulate(
-            self.shape, self.jobs, self.estimates, RuleRanker(by_name("saf")), LITERATURE, asked=self.asked
-        )
+        return simulate(self.shape, self.jobs, self.estimates, RuleRanker(by_name("saf")), LITERATURE, asked=self.asked)
 
     def episode(self, network: Network) -> Trajectory:
         """Ranked by a network, compiled as a whole."""
-        episode = Episode(self.shape, self.jobs, self.estimates, asked=self.asked)
+        episode = Episode(self.shape, self.jobs, self.estimates, LITERATURE, asked=self.asked)
         return episode.run(network, temperature=0.0, heads=0, seed=0, record=False)
 
     def planned(self, ranker: PlanRanker) -> SimulationResult:
         """Ranked by the daemon's plan."""
-        return simulate(self.shape, self.jobs, self.estimates, ranker, asked=self.asked)
+        return simulate(self.shape, self.jobs, self.estimates, ranker, LITERATURE, asked=self.asked)
 
     def plain(self) -> SimulationResult:
         """The same, by the plain loop."""
-        return reference(self.shape, self.jobs, self.estimates, RuleRanker(by_name("saf")))
+        return reference(self.shape, self.jobs, self.estimates, RuleRanker(by_name("saf")), LITERATURE)
 
 
 def trace(jobs: int, load: float, seed: int) -> Trace:

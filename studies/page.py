@@ -109,7 +109,7 @@ def _targets(of: Mapping[str, Together], studies: Sequence[Study]) -> Iterator[s
     yield ""
     yield (
         f"Ratios of means. Slowdown and p99 wait: at most {GUARD} of the best plain rule's. Longest wait: windows in "
-        f"which it is above {LONGEST} times FIFO's (with EASY); the target is none."
+        f"which it is above {LONGEST} times FIFO's; the target is none."
     )
     yield ""
     yield from heading(
@@ -148,8 +148,8 @@ def _target_rows(of: Mapping[str, Together], studies: Sequence[Study]) -> Iterat
                 yield name, label, "not trained here yet", *[""] * 5
                 continue
             unseen = study.part is Part.UNSEEN
-            wait = one.protocol.unseen if unseen else one.protocol.wait
-            multifactor = one.protocol.unseen_multifactor if unseen else one.protocol.multifactor
+            wait = one.protocol.wait(unseen=unseen)
+            multifactor = one.protocol.multifactor(unseen=unseen)
             long = one.longer(label)
             share = 100 * long / one.windows
             yield (
@@ -192,7 +192,8 @@ def _protocol(one: Together, studies: Sequence[Study], images: str) -> Iterator[
     yield ""
     yield (
         f"{meta['trace']['name']} on {meta['cluster']['text']}, {one.windows} windows of "
-        f"{one.protocol.trace.window} jobs, estimates {one.protocol.estimates}. Best plain rule: {one.best}. "
+        f"{one.protocol.trace.window} jobs, estimates {one.protocol.estimates}, {one.protocol.scheduler}. "
+        f"Best plain rule: {one.best}. "
         f"Lower bound of mean completion time: {number(one.main['lower_bound']['larger'] or float('inf'))} s."
     )
     rejected = sum(window["rejected"]["count"] for window in one.main["windows"])

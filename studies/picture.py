@@ -18,7 +18,7 @@ from rltuned.errors import EvaluationError
 from rltuned.evaluate.card import read_report
 from rltuned.evaluate.report import best_plain
 
-STUDY: Final = "philly-20x8-noisy"
+STUDY: Final = "philly-20x8-noisy-easy"
 """The largest GPU cluster of the studies, with estimates that are as wrong as those of users."""
 NAME: Final = "waiting.svg"
 BEFORE: Final = "multifactor"

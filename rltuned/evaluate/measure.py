@@ -18,6 +18,7 @@ from rltuned.simulate.values import JobFate, SimulationSettings
 from rltuned.workload.estimates import EstimateKind, parse_estimates
 from rltuned.workload.predict import HistoryPredictor, past
 
+
 @dataclass(frozen=True)
 class Task:
     """A window, and policies to try on it."""

@@ -51,9 +51,7 @@ def own_cluster(slurm: SlurmSection, now: float) -> tuple[ClusterShape, Schedule
     return live_shape(reader.snapshot(now), facts.cluster_name), facts.scheduler
 
 
-def of_slurm(
-    settings: EvaluationSettings, slurm: SlurmSection, now: float
-) -> tuple[EvaluationSettings, ClusterShape]:
+def of_slurm(settings: EvaluationSettings, slurm: SlurmSection, now: float) -> tuple[EvaluationSettings, ClusterShape]:
     """The settings with this cluster's scheduler parameters, where they name none, and its shape; as `own_cluster`."""
     shape, scheduler = own_cluster(slurm, now)
     backfill = settings.backfill if scheduler.backfill else Backfill.NONE

@@ -75,7 +75,6 @@ class SimulationSettings:
     """How much co-tenants slow each other: a job's speed on a node is 1 / (1 + contention · share of the node's GPUs
     that other jobs hold); the slowest node counts. 0: not at all."""
 
-
     @classmethod
     def of_cluster(cls, scheduler: SchedulerParameters) -> Self:
         """Of a Slurm whose backfill is configured like that."""

@@ -30,7 +30,7 @@ def test_what_is_no_number_counts_as_not_said(value):
 
 @pytest.mark.parametrize(
     ("text", "named"),
-    [("bf_intervall=3", "'bf_intervall' is not simulated"), ("bf_window=a day", "bf_window: 'a day' is no whole number")],
+    [("bf_intervall=3", "'bf_intervall' is not simulated"), ("bf_window=a", "bf_window: 'a' is no whole number")],
 )
 def test_typed_parameters_are_checked(text, named):
     with pytest.raises(ConfigError, match=named):

@@ -84,7 +84,7 @@ def test_a_run_that_was_interrupted_is_resumed_and_another_one_is_not(trace, tmp
     assert again["windows"][0]["policies"]["fifo"]["seconds"] == 12345.0, "was not measured again"
     assert without_timings(again) == without_timings(whole)
     state_path(out).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with pytest.raises(EvaluationError, match=r"settings\.backfill: \"easy\" then, \"none\" now"):
+    with pytest.raises(EvaluationError, match=r"settings\.backfill: \"slurm\" then, \"none\" now"):
         run(trace, "--json", str(out), "--resume", "--backfill", "none")
     state_path(out).unlink()
     assert "nothing to resume" in run(trace, "--json", str(out), "--resume").stderr

@@ -66,7 +66,7 @@ def test_backfill_and_placement_flags_reach_every_policy_but_strict_fifo():
     assert meta["policies"]["saf"] == meta["policies"]["multifactor"]
     assert meta["policies"]["saf"] == {"backfill": "slurm", "fit": "worst", "placement": "fit"}
     usual = prepared(policies=("saf",)).meta
-    assert usual["policies"]["saf"] == {"backfill": "easy", "fit": "best", "placement": "fit"}
+    assert usual["policies"]["saf"] == {"backfill": "slurm", "fit": "slurm", "placement": "fit"}
 
 
 def test_how_many_jobs_the_integer_program_places_is_said_in_command_and_meta_and_reaches_the_planner():

@@ -23,6 +23,7 @@ from rltuned.observe import STATE_COLUMNS
 from rltuned.policy import files
 from rltuned.policy.actor import Actor, Architecture
 from rltuned.policy.manifest import TrainingPart
+from rltuned.simulate.values import Backfill
 from rltuned.slurm.commands import SEPARATOR
 from rltuned.slurm.history import TraceRows
 from rltuned.workload.jobs import Source
@@ -343,14 +344,16 @@ def test_jobs_and_nodes_are_the_sites_own_unless_files_are_named(tmp_path):
     slurm.answer("trace", row.replace("|", SEPARATOR) + SEPARATOR + "\n")
     reached = SlurmSection(bin_dir=slurm.bin_dir)
     asked = gate.as_configured(Config(), {"from_sacct": 0.25})
-    jobs, shape = gate.site_of(asked, reached, 100.0, [].append)
+    settled, jobs, shape = gate.site_of(asked, reached, 100.0, [].append)
     assert jobs.job_id.tolist() == [8]
     assert (shape.text, shape.gpus, shape.nodes.gpus_alloc.any()) == ("testbed", 6, False)
-    jobs, shape = gate.site_of(replace(asked, cluster="2x4"), reached, 100.0, [].append)
-    assert (len(jobs), shape.gpus) == (1, 8)
+    assert settled.scheduler == "bf_interval=1", "that of the site"
+    assert (settled.simulated.backfill, settled.simulated.bf_interval) == (Backfill.SLURM, 1.0)
+    settled, jobs, shape = gate.site_of(replace(asked, cluster="2x4"), reached, 100.0, [].append)
+    assert (len(jobs), shape.gpus, settled.scheduler) == (1, 8, "")
     trace = tmp_path / "jobs.csv"
     trace.write_text("submit_time,num_gpus,run_time\n0,1,600\n30,8,7200\n")
-    jobs, shape = gate.site_of(gate.as_configured(Config(), {"trace": str(trace)}), reached, 100.0, [].append)
+    _, jobs, shape = gate.site_of(gate.as_configured(Config(), {"trace": str(trace)}), reached, 100.0, [].append)
     assert (len(jobs), shape.text) == (2, "testbed")
 
 

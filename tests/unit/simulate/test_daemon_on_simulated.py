@@ -66,9 +66,10 @@ def test_for_hours_it_permutes_and_touches_nothing_of_others_and_restore_leaves_
         moved += int((plan.rank != plan.base_rank).sum())
         vetoes |= set(plan.scope.vetoed())
         # The same priorities in another order: no place of the sorted list is raised, and equal ones are spaced by one.
+        # Only who is kept behind an outside job may go further down.
         base, target = np.sort(plan.base)[::-1], np.sort(plan.target)[::-1]
         assert (target <= base).all()
-        assert (base - target <= len(base)).all()
+        assert (base - target > len(base)).sum() <= np.count_nonzero(plan.held_behind)
         written = {change.job_id for change, outcome, _ in report.results if outcome is Outcome.APPLIED}
         assert not written & theirs - raced
     assert moved > 5 * CYCLES

@@ -18,7 +18,7 @@ from rltuned.simulate import kernel, reference
 from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.values import Backfill, Fit, JobFate, SimulationResult, SimulationSettings
 
-AT_EVENTS = SimulationSettings(backfill=Backfill.EASY, bf_interval=0.0)
+AT_EVENTS = SimulationSettings(backfill=Backfill.EASY, fit=Fit.BEST, bf_interval=0.0)
 NEVER = np.nan
 
 

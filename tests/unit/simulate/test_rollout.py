@@ -17,7 +17,7 @@ from rltuned.simulate.initial_state import initial_state
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
 from rltuned.simulate.scenarios import Rollouts, expected_scenario, sampled_scenarios
 from rltuned.simulate.search import OrderSearch
-from rltuned.simulate.values import Backfill, SimulationSettings
+from rltuned.simulate.values import LITERATURE, Backfill, SimulationSettings
 
 NOW = 60.0
 """All jobs are submitted before it, and it is a multiple of the intervals of the passes."""
@@ -193,7 +193,7 @@ def few_waiting(count=0):
     """
     run = [90_000.0] * 5 + [30_000.0, 100_000.0]
     jobs = jobs_of([0.0] * 5 + [10.0, 20.0], run, [8] * 5 + [120, 80])
-    simulation = Simulation(cluster([8] * 16), jobs, given(run))
+    simulation = Simulation(cluster([8] * 16), jobs, given(run), LITERATURE)
     simulation.run(RuleRanker(by_name("fifo")), until=NOW)
     snapshot, rows, run_times = seen(simulation)
     number = np.arange(count, dtype=np.float64)

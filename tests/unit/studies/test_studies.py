@@ -20,6 +20,7 @@ from studies.catalogue import (
     NETWORK,
     NOISY,
     RAW_BASE,
+    Aims,
     Part,
     Protocol,
     Study,
@@ -32,8 +33,8 @@ from studies.page import collect, page, write
 from studies.run import CODE, Sources, meaning, run
 from studies.tables import verdict
 
-TRACE = Trace("tiny", "tiny.csv", "2x4", 14, (NOISY,), noisy=0.9)
-PROTOCOL = Protocol(TRACE, NOISY, wait=0.9, unseen=0.95, multifactor=0.55, unseen_multifactor=0.65, strict=False)
+TRACE = Trace("tiny", "tiny.csv", "2x4", 14, (NOISY,), Aims(noisy=0.9, multifactor=0.55))
+PROTOCOL = Protocol(TRACE, NOISY, easy=False)
 RULES = ("fifo-strict", "fifo", "sjf", "saf", "wfp3", "unicep", "f1", "multifactor", "qssf")
 MAIN = Study(PROTOCOL, Part.MAIN, (*RULES, "rl"), "rl")
 ORDER = Study(PROTOCOL, Part.ORDER, ("rl",), NETWORK, rollout=False)
@@ -293,16 +294,16 @@ def test_the_catalogue_has_the_targets_of_the_yardstick_and_names_each_study_onc
     names = [study.name for study in wanted]
     assert len(set(names)) == len(names)
     assert {policy for study in wanted for policy in study.policies} == set(POLICIES)
-    aimed = {protocol.name: (protocol.wait, protocol.unseen, protocol.multifactor) for protocol in protocols()}
-    assert aimed["philly-20x8-true"] == aimed["pai-8x8-true"] == (0.98, 1.0, None)
-    assert [aimed[f"{where}-noisy"][0] for where in ("philly-20x8", "philly-4x8", "venus-16x8", "pai-8x8")] == [
-        0.9,
-        0.9,
-        0.88,
-        0.85,
-    ]
-    assert aimed["venus-16x8-noisy"][1:] == (0.95, 0.55)
-    assert aimed["hpc2n-240x1-limit"] == aimed["sdsc-blue-144x8-limit"] == (0.9, 0.9, None)
+    aimed = {protocol.name: protocol.wait(unseen=False) for protocol in protocols()}
+    where = ("philly-20x8", "philly-4x8", "venus-16x8", "pai-8x8")
+    assert [aimed[f"{name}-noisy"] for name in where] == [0.92, 0.92, 0.94, 0.87]
+    assert [aimed[f"{name}-noisy-easy"] for name in where] == [0.86, 0.86, 0.87, 0.88]
+    assert [aimed[f"{name}-true"] for name in where] == [aimed[f"{name}-true-easy"] for name in where]
+    assert [aimed[f"{name}-true"] for name in where] == [0.9, 0.9, 0.92, 0.94]
+    beside = {protocol.name: protocol.multifactor(unseen=False) for protocol in protocols()}
+    assert [beside[f"{name}-noisy"] for name in where] == [0.36, 0.36, 0.42, 0.26]
+    assert {beside[f"{name}-{rest}"] for name in where for rest in ("true", "true-easy", "noisy-easy")} == {None}
+    assert {protocol.wait(unseen=True) for protocol in protocols()} == {0.94, 0.98}
     for protocol in protocols():
         asked = protocol.settings(("fifo",), 30)
         assert str(asked.split) == "test"
