@@ -64,8 +64,8 @@ EXIT_UNPROVEN = 14
     "--scheduler",
     default="",
     metavar="PARAMETERS",
-    help="SchedulerParameters of the simulated Slurm: bf_interval=60,bf_window=2880,bf_resolution=60,"
-    "bf_max_job_test=1000. [default: those of a slurm.conf that says nothing]",
+    help="SchedulerParameters of the simulated Slurm, as bf_interval=60,bf_window=2880 (also bf_resolution, "
+    "bf_max_job_test). [default: those of a slurm.conf that says nothing]",
 )
 @click.option(
     "--from-slurm",

@@ -153,7 +153,7 @@ def test_a_target_is_called_met_or_missed_as_it_is(site, factor, wait, guard):
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     interval = f"{factor:.3f} [{factor:.3f}, {factor:.3f}]"
     assert cells[3] == f"{interval} ≤ 0.90: {wait}"
-    assert cells[4] == cells[5] == f"{interval} ≤ 1.05: {guard}"
+    assert cells[4] == cells[5] == f"{interval} ≤ 1.02: {guard}"
     assert cells[6].endswith("≤ 0.55: met")
     assert cells[7] == ("3 of 3 windows (100 %): **missed**" if factor > 1.2 else "0 of 3 windows (0 %): met")
     counted = (
