@@ -31,7 +31,7 @@ import shlex
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -117,6 +117,8 @@ class Ledger:
     """Held or not eligible for a while, so that Slurm shows nobody their site factor."""
     pending: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
     """Changes whose request has not been logged to its end."""
+    lines: dict[int, deque[str]] = field(default_factory=dict)
+    """The last lines of the log about each job, for the report of a violation."""
 
     def crashed(self, at: float) -> None:
         """Slurmctld is killed: what it took just before may be lost with it."""
@@ -153,6 +155,8 @@ class Ledger:
         return any(update.uid == OPERATOR_UID and update.value == value for update in possible)
 
 
+JOB = re.compile(r"\bJobId=(\d+)")
+KEPT_LINES = 12
 STAMP = re.compile(r"\[([0-9T:.-]+)\] (.*)")
 FACTOR = re.compile(r"_update_job: setting AdinPrioFactor to (\d+) for JobId=(\d+)")
 PRIORITY = re.compile(r"_update_job: set priority to (\d+) for JobId=(\d+)")
@@ -209,6 +213,9 @@ class Soak:
         found = Violation(invariant, text, self.last_fault, round(time.monotonic() - self.began, 1))
         self.violations.append(found)
         self.tell(f"VIOLATION {invariant}: {text}")
+        if about := re.match(r"job (\d+)", text):
+            for line in self.ledger.lines.get(int(about[1]), ()):
+                self.tell(f"  {line}")
 
     def wait(self, condition: Callable[[], object], seconds: float, pause: float = 1.0) -> bool:
         """Waits for a condition, for so long."""
@@ -359,6 +366,8 @@ class Soak:
     def take_in(self, at: float, text: str) -> None:
         """One line of slurmctld's log."""
         ledger = self.ledger
+        if about := JOB.search(text):
+            ledger.lines.setdefault(int(about[1]), deque(maxlen=KEPT_LINES)).append(f"{at:.1f} {text}")
         if match := FACTOR.search(text):
             ledger.pending.setdefault(int(match[2]), []).append(("factor", int(match[1]) - FACTOR_ZERO))
         elif match := PRIORITY.search(text):
@@ -398,6 +407,8 @@ class Soak:
                     self.violation("stands", f"job {job}: rltuned set or released an admin's priority ({value})")
             if value == 0:
                 ledger.hold(job, at)
+            else:
+                ledger.held.pop(job, None)  # a priority ends a hold without another word
             ledger.priorities.setdefault(job, []).append(Update(at, uid, value))
 
     def judge_factor(self, at: float, job: int, value: int, before: Update | None) -> None:
