@@ -5,6 +5,9 @@ window costs is counted: cutting it out of the trace, the books of the simulatio
 paid once is not, and stated apart: compiling (once for an installation, Numba keeps it), loading the compiled kernel
 (once for a process).
 
+The same is timed as Slurm does it: `Backfill.SLURM` and `Fit.SLURM`, on clusters of three sizes, with windows of 256
+jobs and with long queues. The comparison of these is EASY with best fit.
+
 A window under the shipped model is timed in two ways: as training plays it, compiled as a whole (`Episode`), and with
 the whole of the daemon's plan, guards and all, asked at each refresh, as `rltuned evaluate` does.
 """
@@ -15,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -31,7 +34,7 @@ from rltuned.simulate.episodes import Episode, Network, Trajectory, compile_epis
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
 from rltuned.simulate.reference import reference
 from rltuned.simulate.requests import Requests, requests
-from rltuned.simulate.values import LITERATURE, Estimates, SimulationResult
+from rltuned.simulate.values import LITERATURE, Estimates, SimulationResult, SimulationSettings
 from rltuned.workload.estimates import estimate
 from rltuned.workload.jobs import Workload
 from rltuned.workload.synthetic import generate
@@ -44,6 +47,12 @@ _BUSY: Final = 7.3
 """GPU time asked per GPU time that there is, while jobs come: Philly's own on 160 GPUs."""
 _SWAMPED: Final = 60.0
 """For the long sequence: thousands queue."""
+SLURM_LIKE: Final = SimulationSettings()
+"""As slurmctld with a slurm.conf that says nothing."""
+_SHAPES: Final = (CLUSTER, "128x8:p100", "1000x8:p100")
+_QUEUES: Final = (2_000, 10_000)
+"""About how many jobs queue in a sequence. All are submitted at once; seven of ten GPUs take one."""
+_SLURM_WINDOWS: Final = 100
 _PLAIN_WINDOWS: Final = 4
 _PLAIN_JOBS: Final = 500
 _RANKED_WINDOWS: Final = 40
@@ -77,9 +86,9 @@ class Trace:
         part = Estimates(self.estimates.time_limit[rows], self.estimates.run_time[rows])
         return Trace(self.shape, self.jobs.take(rows), part, self.asked.take(rows))
 
-    def compiled(self) -> SimulationResult:
-        """SAF + EASY + best fit."""
-        return simulate(self.shape, self.jobs, self.estimates, RuleRanker(by_name("saf")), LITERATURE, asked=self.asked)
+    def compiled(self, settings: SimulationSettings = LITERATURE) -> SimulationResult:
+        """SAF; EASY + best fit if nothing else is said."""
+        return simulate(self.shape, self.jobs, self.estimates, RuleRanker(by_name("saf")), settings, asked=self.asked)
 
     def episode(self, network: Network) -> Trajectory:
         """Ranked by a network, compiled as a whole."""
@@ -95,12 +104,18 @@ class Trace:
         return reference(self.shape, self.jobs, self.estimates, RuleRanker(by_name("saf")), LITERATURE)
 
 
-def trace(jobs: int, load: float, seed: int) -> Trace:
+def trace(jobs: int, load: float, seed: int, cluster: str = CLUSTER) -> Trace:
     """A synthetic trace; limits are exact, as in the paper's protocol."""
-    shape = parse_shape(CLUSTER)
+    shape = parse_shape(cluster)
     made = generate("philly", jobs, shape, seed, load)
     estimates = estimate(made, "true", seed)
     return Trace(shape, made, estimates, requests(shape, made, estimates.time_limit))
+
+
+def at_once(several: Trace) -> Trace:
+    """The same jobs, all submitted when the first one is."""
+    jobs = replace(several.jobs, submit_time=np.full(len(several.jobs), several.jobs.submit_time[0]))
+    return replace(several, jobs=jobs)
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -119,10 +134,33 @@ def most_queued(jobs: Workload, result: SimulationResult) -> int:
     return int(np.cumsum(change[order]).max(initial=0))
 
 
-def in_windows(whole: Trace, starts: list[int]) -> None:
+def in_windows(whole: Trace, starts: list[int], settings: SimulationSettings = LITERATURE) -> None:
     """All windows, one after the other."""
     for first in starts:
-        whole.window(first, WINDOW).compiled()
+        whole.window(first, WINDOW).compiled(settings)
+
+
+def slurm_like(seed: int, progress: Callable[[str], None]) -> list[Speed]:
+    """Backfill and placement as Slurm's own, beside EASY and best fit."""
+    speeds = []
+    for cluster in _SHAPES:
+        nodes = cluster.partition("x")[0]
+        progress(f"as Slurm does it: {nodes} nodes")
+        whole = trace(30 * WINDOW, _BUSY, seed, cluster)
+        starts = [int(row) for row in np.random.default_rng(seed).integers(0, len(whole.jobs) - WINDOW, _SLURM_WINDOWS)]
+        in_windows(whole, starts[:1], SLURM_LIKE)
+        took, easy = (seconds(partial(in_windows, whole, starts, each)) for each in (SLURM_LIKE, None))
+        what = f"SAF as Slurm does it, {nodes} nodes, windows of {WINDOW} jobs, {len(starts)} of them"
+        jobs, key = WINDOW * len(starts), f"slurm_jobs_per_s_{nodes}_nodes"
+        speeds.append(Speed(f"{key}_{WINDOW}", what, jobs / took, "EASY, best fit", jobs / easy))
+        for about in _QUEUES:
+            length = about + 7 * whole.shape.gpus // 10
+            long = at_once(trace(length, _BUSY, seed, cluster))
+            took, easy = (seconds(partial(long.compiled, each)) for each in (SLURM_LIKE, None))
+            queued = most_queued(long.jobs, long.compiled(SLURM_LIKE))
+            what = f"SAF as Slurm does it, {nodes} nodes, {length:,} jobs, up to {queued:,} queued"
+            speeds.append(Speed(f"{key}_{about}_queued", what, length / took, "EASY, best fit", length / easy))
+    return speeds
 
 
 def fresh_process(cache: str) -> tuple[float, float]:
@@ -193,6 +231,7 @@ def run(windows: int, seed: int, progress: Callable[[str], None]) -> tuple[list[
     note = f"the plain loop: {_PLAIN_JOBS:,} jobs, up to {most_queued(short.jobs, short.plain()):,} queued"
     speeds.append(Speed(f"simulate_jobs_per_s_{LONG}", what, rate, "plain Python loop", slow, note))
 
+    speeds += slurm_like(seed, progress)
     result: dict[str, Any] = {speed.key: round(speed.jobs_per_s) for speed in speeds}
     for key, each in ((f"rl_window_{WINDOW}_ms", played), (f"rl_window_{WINDOW}_plan_ms", planned)):
         result[key] = {f"p{p}": round(float(np.percentile(each, p)) * 1e3, 3) for p in (50, 99)}

@@ -1,7 +1,8 @@
 """A cluster that behaves like Slurm, on a virtual clock (docs/simulator.md says point by point how).
 
 - `values`: settings, estimates, results. `requests`: what each job of a workload asks of this cluster.
-- `kernel`: the compiled event loop. `stepping`: `Stepper`, which runs it from one refresh to the next.
+- `kernel`: the compiled state, and which nodes a job gets. `backfill_kernel`: Slurm's own backfill. `loop_kernel`: the
+  event loop and EASY. `stepping`: `Stepper`, which runs it from one refresh to the next.
 - `engine`: `Simulation`, a workload on a cluster, with names. `rankers`: how a rule or the served plan orders the queue
   at each refresh. `priorities`: what Slurm's multifactor makes of it.
 - `episodes`: windows that a network schedules many times, what training samples from; `episode_kernel` is its compiled
@@ -17,7 +18,7 @@ What may be changed freely: how the kernel keeps its state, as long as it agrees
 order of events, backfill on time limits only, determinism, and that nothing here knows why a queue is in its order.
 
 What must not be imported: a clock, a disk, a process, `daemon`, `evaluate`, `learn`. Numba is imported here and nowhere
-else, and the two kernels by this package alone (a contract of import-linter).
+else, and the four kernels by this package alone (a contract of import-linter).
 """
 
 from rltuned.simulate.engine import Predictor, Ranker, Simulation, simulate

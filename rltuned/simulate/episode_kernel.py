@@ -8,7 +8,6 @@ code has changed: `_STAMP` makes it compile `roll_out` anew when `kernel` change
 """
 
 from typing import Any, Final, NamedTuple
-from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +17,7 @@ from rltuned.observe.sampling import CRITIC_COLUMNS, STATE_COLUMNS
 from rltuned.observe.supply import CENTURY
 from rltuned.observe.table3 import RUN_TIME_HORIZON
 from rltuned.observe.window import HEAD_SHARE, WINDOW
+from rltuned.simulate import backfill_kernel, loop_kernel
 from rltuned.simulate import kernel as k
 from rltuned.simulate.kernel import entry_point, inner
 
@@ -551,20 +551,8 @@ def record(s: k.State, w: Work, tape: Tape, shown: int, heads: int, logp: float)
     tape.length[0], tape.length[1] = step + 1, begin + shown
 
 
-def _stamp() -> int:
-    """Of the compiled functions and the constants of `kernel`."""
-    stamp = 0
-    for name, value in sorted(vars(k).items()):
-        code = getattr(getattr(value, "py_func", None), "__code__", None)
-        if code is not None:
-            stamp = crc32(code.co_code + repr((name, code.co_consts, code.co_names)).encode(), stamp)
-        elif isinstance(value, int | float | np.integer):
-            stamp = crc32(repr((name, value)).encode(), stamp)
-    return stamp
-
-
 def _roll_out_for(stamp: int) -> Any:
-    """`roll_out` for one source text of the kernel: what a function closes over is part of the key of Numba's cache."""
+    """`roll_out` for one source text of the simulator (`kernel.source_stamp`)."""
 
     @entry_point
     def roll_out(
@@ -587,7 +575,7 @@ def _roll_out_for(stamp: int) -> Any:
         """
         recorded = len(tape.time) > 0
         due = stamp < 0 or s.counts[k.REFRESHING] == 1  # `FULL` was returned before; a stamp is never below 0
-        while due or k.advance(s, c, BY_NETWORK, np.inf) == k.REFRESH:
+        while due or loop_kernel.advance(s, c, BY_NETWORK, np.inf) == loop_kernel.REFRESH:
             due = False
             shown = min(s.counts[k.QUEUED], WINDOW)
             if recorded and (tape.length[0] == len(tape.time) or tape.length[1] + shown > len(tape.job)):
@@ -606,5 +594,4 @@ def _roll_out_for(stamp: int) -> Any:
     return roll_out
 
 
-_STAMP: Final = _stamp()
-roll_out: Final = _roll_out_for(_STAMP)
+roll_out: Final = _roll_out_for(k.source_stamp(k, backfill_kernel, loop_kernel))

@@ -22,6 +22,7 @@ from rltuned.observe.window import WINDOW
 from rltuned.policy.actor import CORRECTED, RUN_TIME, Activation, Actor, Architecture, untrained
 from rltuned.policy.base import QueueView
 from rltuned.simulate import episode_kernel as e
+from rltuned.simulate import kernel as k
 from rltuned.simulate.requests import Requests
 from rltuned.simulate.stepping import checked_requests, idle_cluster
 from rltuned.simulate.values import Estimates, JobFate, SimulationSettings
@@ -150,7 +151,7 @@ class Episode:
         self.shape, self.jobs, self.estimates = shape, jobs, estimates
         asked = checked_requests(shape, jobs, estimates, asked)
         self._stepper = idle_cluster(shape, jobs, estimates, asked, settings or SimulationSettings())
-        self._initial = tuple(array.copy() for array in self._stepper.state)
+        self._initial = [array.copy() for array in _restored(self._stepper.state)]
         self._view = _view(jobs, estimates)
         self._facts = _facts(shape, jobs, estimates, asked, self._view, self._stepper.state.jobs["tier"])
         self._levels: dict[str, tuple[Floats, Floats]] = {}
@@ -174,7 +175,7 @@ class Episode:
             raise RltunedError(f"no sample of {heads} places at temperature {temperature:g} with seed {seed}")
         net = self._net(network)
         state, setup = self._stepper.state, self._stepper.setup
-        for array, initial in zip(state, self._initial, strict=True):
+        for array, initial in zip(_restored(state), self._initial, strict=True):
             array[...] = initial
         work = _work(self._facts, int(net.widths.max()))
         work.random[0] = seed
@@ -229,6 +230,11 @@ class Episode:
             start=start,
             end=end,
         )
+
+
+def _restored(state: k.State) -> list[k.Array]:
+    """What each run begins with. What a backfill pass has planned is forgotten at its end."""
+    return [getattr(state, name) for name in state._fields if name != "plans"]
 
 
 def _view(jobs: Workload, estimates: Estimates) -> QueueView:

@@ -1,7 +1,7 @@
-"""The compiled event loop: slurmctld's main pass and backfill over flat arrays (docs/simulator.md).
+"""The state of the compiled simulator: its queue, its running jobs, and which nodes a job gets (docs/simulator.md).
 
-Everything that changes is in `State`; `advance` moves it in time. Only `rltuned.simulate` imports this module, most of
-it through `rltuned.simulate.stepping.Stepper`.
+Everything that changes is in `State`. `loop_kernel.advance` moves it in time, `backfill_kernel` is its sched/backfill.
+Only `rltuned.simulate` imports the three, most of them through `rltuned.simulate.stepping.Stepper`.
 
 A ranking is a number per job (`key`, smaller first). Who computes it is not known here. The keys of a ranking that
 never changes are given beforehand (`fixed`). For any other, `advance` returns at each refresh and is called again.
@@ -18,7 +18,9 @@ jobs looks at two numbers per pool before it looks at nodes.
 # ruff: noqa: C901, SIM110
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, Final, NamedTuple, TypeVar, cast
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +47,35 @@ def inner(function: Function) -> Function:
     """Compile a function that only compiled code calls. Wrappers for Python would be most of what is compiled."""
     options: dict[str, Any] = {"cache": True, "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     return cast("Function", njit(**options)(function))
+
+
+def uncached(function: Function) -> Function:
+    """As `inner`, for a function that calls some of another file: Numba's cache would keep them as they were."""
+    options: dict[str, Any] = {"_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return cast("Function", njit(**options)(function))
+
+
+def inlined(function: Function) -> Function:
+    """As `inner`, copied into its callers: to hand the whole `State` over in a call costs more than a small loop."""
+    options: dict[str, Any] = {"_nrt": False, "inline": "always"}
+    return cast("Function", njit(**options)(function))
+
+
+def source_stamp(*modules: ModuleType) -> int:
+    """Of the compiled functions and the constants of these modules; 0 or above.
+
+    Numba keeps a compiled function as long as its own file does not change. One that calls functions of other files
+    closes over their stamp, so that it is compiled anew when they change.
+    """
+    stamp = 0
+    for module in modules:
+        for name, value in sorted(vars(module).items()):
+            code = getattr(getattr(value, "py_func", None), "__code__", None)
+            if code is not None:
+                stamp = crc32(code.co_code + repr((name, code.co_consts, code.co_names)).encode(), stamp)
+            elif isinstance(value, int | float | np.integer):
+                stamp = crc32(repr((name, value)).encode(), stamp)
+    return stamp
 
 
 GPU: Final = 0
@@ -78,13 +109,6 @@ TIMEOUT: Final = 3
 UNFINISHED: Final = 1e-6
 """Seconds of work that a job killed under contention must have left to count as timed out."""
 
-GROUP: Final = 30.0
-"""Seconds: sched/backfill takes running jobs away in groups. A group spans this time, or 2, 4, 8 … times as much."""
-
-DONE: Final = 0
-REFRESH: Final = 1
-"""What `advance` returns."""
-
 # First index of `State.amount`, `jobs_on` and `closed`. Of plain integers, Numba would compile a function for each.
 NOW_FREE: Final = np.int64(0)
 LATER_FREE: Final = np.int64(1)
@@ -114,7 +138,11 @@ UNRANKED: Final = 6
 """Queued jobs that no refresh has seen."""
 REFRESHING: Final = 7
 """1 from `REFRESH` until the next `advance`, which goes on with the same instant."""
-COUNTS: Final = 8
+LISTED: Final = 8
+"""Of sched/backfill: how many running jobs have a limit; -1: `list_releases` has to look."""
+KINDS: Final = 9
+"""Of sched/backfill: how many kinds of jobs have been looked at since then."""
+COUNTS: Final = 10
 
 
 JOB: Final = np.dtype(
@@ -155,13 +183,58 @@ NODE: Final = np.dtype(
         ("pick_node", "i8"),
         ("candidate", "i8"),
         ("candidate_units", "i8"),
-        ("fill", "i8"),
+        ("free_cpus", "i8"),  # of the candidate; -1 when it is taken
         ("marked", "?"),
-        ("plans", "i8"),  # of this pass of Backfill.SLURM: how many in `plan_start` and `plan_end`
+        ("plans", "i8"),  # of this pass of sched/backfill: how many in `Plans.start` and `Plans.end`
     ]
 )
 
 END: Final = np.dtype([("time", "f8"), ("job", "i8")])
+
+
+class Plans(NamedTuple):
+    """What a pass of sched/backfill has planned, and what it computes only once. Empty for any other backfill.
+
+    Q is the number of jobs that a pass looks at, K that of the kinds that are remembered.
+    """
+
+    member: Array
+    """(P, M) the node belongs to the partition."""
+    start: Floats
+    """(M, Q) of each node's plans; they do not overlap, and stand in order."""
+    end: Floats
+    by_end_start: Floats
+    """(P, Q) start of the plans that are on nodes of the partition, by their end."""
+    by_end: Floats
+    """(P, Q) likewise, their end."""
+    planned: Array
+    """(P,) how many these are."""
+    # What running jobs give back when they reach their limits.
+    limit_end: Floats
+    """(J,) second at which each job of `State.holding` does."""
+    release_ptr: Array
+    """(M+2,) where the releases of each node begin in `release_at`."""
+    release_at: Array
+    """(slots,) place in `State.holding` of the job that gives back; in order on each node."""
+    release_slot: Array
+    """(slots,) place in `State.given` of what it gives back."""
+    # Jobs of one kind ask for the same of the same nodes. Only their limits differ.
+    kind_job: Array
+    """(K,) one of them."""
+    kind_limit: Floats
+    """(K,) the limit for which `clear` is true."""
+    kind_since: Floats
+    """(K,) from when such a job is looked at."""
+    kind_before: Floats
+    """(K,) one that asks in all has too little before that time, even if nothing were planned."""
+    kind_hopeless: Floats
+    """(K,) jobs with this limit or a longer one cannot be planned within the window."""
+    ready: Array
+    """(K, nodes of a pool) place in `State.holding` of the job whose end makes room; -1: there is; `NEVER`."""
+    clear: Floats
+    """(K, nodes of a pool) not before that time the node has room, and no plan during the job."""
+    earliest: Floats
+    """(M,) working memory: the smallest of something."""
 
 
 class State(NamedTuple):
@@ -210,10 +283,7 @@ class State(NamedTuple):
     """(P,) a job of the partition could not start in this pass."""
     clock: Floats
     counts: Array
-    # Backfill.SLURM only.
-    plan_start: Floats
-    """(M, jobs that a pass looks at) of each node's plans; `plan_end` likewise."""
-    plan_end: Floats
+    plans: Plans
 
 
 class Ranking(NamedTuple):
@@ -376,13 +446,13 @@ def let_go(s: State, job: int) -> None:
     s.counts[HOLDING] = n - 1
 
 
-@inner
+@inlined
 def unit_of(s: State, job: int) -> int:
     """What the job is counted in: GPUs, or CPUs where it asks for no GPU."""
     return GPU if s.need[job, GPU] > 0 else CPU
 
 
-@inner
+@inlined
 def available(s: State, at_time: Index, node: int, dimension: int, until: float) -> int:
     """What a job can get of a node until its limit: if that is past a reservation, only what the reservation leaves."""
     amount = s.amount[at_time, node, dimension]
@@ -391,7 +461,7 @@ def available(s: State, at_time: Index, node: int, dimension: int, until: float)
     return amount
 
 
-@inner
+@inlined
 def open_to(s: State, job: int, node: int, at_time: Index, until: float) -> bool:
     """Whether the node takes the job at all, whatever is free on it."""
     if s.nodes[node].kept or s.closed[at_time, node] or not s.nodes[node].usable:
@@ -399,7 +469,7 @@ def open_to(s: State, job: int, node: int, at_time: Index, until: float) -> bool
     return s.jobs[job].alone == SHARED or (s.jobs_on[at_time, node] == 0 and until <= s.nodes[node].shadow)
 
 
-@inner
+@inlined
 def can_take(s: State, job: int, node: int, at_time: Index, until: float) -> bool:
     """Whether the node takes the job and has what it needs of a node."""
     if not open_to(s, job, node, at_time, until):
@@ -445,40 +515,63 @@ def pick_from_runs(s: State, at_time: Index, found: int, wanted: int) -> None:
     For one node: the node of that run with the least free CPUs. For several: the run's first nodes. Where no run has
     enough, the one with the most free CPUs is taken whole, and the search goes on for the rest.
     """
-    for node in range(len(s.nodes)):
-        s.nodes[node].fill = -1
     for at in range(found):
-        s.nodes[s.nodes[at].candidate].fill = max(s.amount[at_time, s.nodes[at].candidate, CPU], 0)
+        s.nodes[at].free_cpus = max(s.amount[at_time, s.nodes[at].candidate, CPU], 0)
     picked = 0
     while picked < wanted:
         best, best_end, best_size, best_enough = -1, 0, 0, False
-        node = 0
-        while node < len(s.nodes):
-            if s.nodes[node].fill < 0:
-                node += 1
+        at = 0
+        while at < found:
+            if s.nodes[at].free_cpus < 0:
+                at += 1
                 continue
-            begin_run, size = node, 0
-            while node < len(s.nodes) and s.nodes[node].fill >= 0:
-                size += s.nodes[node].fill
-                node += 1
-            enough = node - begin_run >= wanted - picked
+            begin_run, size = at, 0
+            while at < found and s.nodes[at].free_cpus >= 0:
+                if at > begin_run and s.nodes[at].candidate != s.nodes[at - 1].candidate + 1:
+                    break
+                size += s.nodes[at].free_cpus
+                at += 1
+            enough = at - begin_run >= wanted - picked
             if (
                 best < 0
                 or (enough and not best_enough)
                 or (enough and size < best_size)
                 or (not enough and not best_enough and size > best_size)
             ):
-                best, best_end, best_size, best_enough = begin_run, node, size, enough
+                best, best_end, best_size, best_enough = begin_run, at, size, enough
         if wanted == 1:
-            for node in range(best + 1, best_end):
-                if s.nodes[node].fill < s.nodes[best].fill:
-                    best = node
+            for at in range(best + 1, best_end):
+                if s.nodes[at].free_cpus < s.nodes[best].free_cpus:
+                    best = at
             best_end = best + 1
-        for node in range(best, best_end):
+        for at in range(best, best_end):
             if picked < wanted:
-                s.nodes[picked].pick_node = node
+                s.nodes[picked].pick_node = s.nodes[at].candidate
                 picked += 1
-            s.nodes[node].fill = -1
+            s.nodes[at].free_cpus = -1
+
+
+@inner
+def pick_by_units(s: State, found: int, wanted: int, fit: int) -> None:
+    """Best or worst fit: the candidates with the least or the most units; of equal ones, the first."""
+    # Counting sort: units are small numbers, and nodes of equal units stay in order.
+    largest, picked = 0, 0
+    for at in range(found):
+        largest = max(largest, s.nodes[at].candidate_units)
+    for units in range(largest + 1):
+        s.tally[units] = 0
+    for at in range(found):
+        s.tally[s.nodes[at].candidate_units] += 1
+    for step in range(largest + 1):
+        units = step if fit == BEST else largest - step
+        if s.tally[units] == 0:
+            continue
+        for at in range(found):
+            if s.nodes[at].candidate_units == units:
+                s.nodes[picked].pick_node = s.nodes[at].candidate
+                picked += 1
+                if picked == wanted:
+                    return
 
 
 @inner
@@ -486,37 +579,19 @@ def pick_several(s: State, job: int, at_time: Index, until: float, fit: int) -> 
     """K nodes, each with the same need; k, or 0 when there are not so many."""
     wanted = s.jobs[job].least
     unit = unit_of(s, job)
-    found, largest = 0, 0
+    found = 0
     for at in range(s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]):
         node = s.pool_nodes[at]
         if can_take(s, job, node, at_time, until):
             s.nodes[found].candidate = node
             s.nodes[found].candidate_units = s.amount[at_time, node, unit]
-            largest = max(largest, s.amount[at_time, node, unit])
             found += 1
     if found < wanted:
         return 0
-    picked = 0
     if fit == SLURM:
         pick_from_runs(s, at_time, found, wanted)
     else:
-        # Counting sort: units are small numbers, and nodes of equal units stay in order.
-        for units in range(largest + 1):
-            s.tally[units] = 0
-        for at in range(found):
-            s.tally[s.nodes[at].candidate_units] += 1
-        for step in range(largest + 1):
-            units = step if fit == BEST else largest - step
-            if s.tally[units] == 0:
-                continue
-            for at in range(found):
-                if s.nodes[at].candidate_units == units:
-                    s.nodes[picked].pick_node = s.nodes[at].candidate
-                    picked += 1
-                    if picked == wanted:
-                        break
-            if picked == wanted:
-                break
+        pick_by_units(s, found, wanted, fit)
     for at in range(wanted):
         pick_need(s, job, at)
     return wanted
@@ -529,6 +604,21 @@ def share(total: int, part: int, whole: int) -> int:
 
 
 @inner
+def units_on(s: State, job: int, node: int, at_time: Index, until: float) -> int:
+    """How many of the units of a request in all the node can give; may be below 0."""
+    # CPUs and memory go with the units, rounded up: the most units for which all are there.
+    total = s.need[job, unit_of(s, job)]
+    units = total
+    for d in range(DIMENSIONS):
+        have = available(s, at_time, node, d, until)
+        if d == DISK:
+            units = units if have >= s.need[job, d] else 0
+        elif s.need[job, d] > 0:
+            units = min(units, have * total // s.need[job, d])
+    return units
+
+
+@inner
 def pick_in_all(s: State, job: int, at_time: Index, until: float, fit: int) -> int:
     """As few nodes as possible that together have the units of a request in all; their number, or 0."""
     unit = unit_of(s, job)
@@ -538,14 +628,7 @@ def pick_in_all(s: State, job: int, at_time: Index, until: float, fit: int) -> i
         node = s.pool_nodes[at]
         if not open_to(s, job, node, at_time, until):
             continue
-        # CPUs and memory go with the units, rounded up: the most units for which all are there.
-        units = total
-        for d in range(DIMENSIONS):
-            have = available(s, at_time, node, d, until)
-            if d == DISK:
-                units = units if have >= s.need[job, d] else 0
-            elif s.need[job, d] > 0:
-                units = min(units, have * total // s.need[job, d])
+        units = units_on(s, job, node, at_time, until)
         if units > 0:
             s.nodes[found].candidate = node
             s.nodes[found].candidate_units = units
@@ -775,330 +858,3 @@ def rank_fixed(s: State) -> bool:
     for at in range(fresh):
         enqueue(s, s.fresh[at])
     return True
-
-
-@inner
-def reserve(s: State, job: int, nodes: int, time: float) -> None:
-    """EASY: from `time` on the chosen nodes owe the job what it needs; the rest may be held longer."""
-    for k in range(nodes):
-        node = s.nodes[k].pick_node
-        for d in range(DIMENSIONS):
-            left = s.amount[LATER_FREE, node, d] - s.pick[k, d]
-            if s.jobs[job].alone != SHARED:  # the whole node; nobody else was promised any of it
-                left = 0
-                s.amount[PROMISED, node, d] = s.amount[ROOM, node, d]
-            elif s.nodes[node].shadow < np.inf:
-                left = min(left, s.amount[BEYOND, node, d] - s.pick[k, d])
-                s.amount[PROMISED, node, d] += s.pick[k, d]
-            else:
-                s.amount[PROMISED, node, d] = s.pick[k, d]
-            s.amount[BEYOND, node, d] = left
-        s.nodes[node].shadow = min(s.nodes[node].shadow, time)
-
-
-@inner
-def planned(s: State, node: int, since: float, until: float) -> bool:
-    """Whether a job has planned the node for some of that time, its last moment included."""
-    for k in range(s.nodes[node].plans):
-        if s.plan_start[node, k] <= until and s.plan_end[node, k] > since:
-            return True
-    return False
-
-
-@inner
-def keep_planned(s: State, job: int, since: float) -> float:
-    """Keep the job off the nodes of its partition that have a plan before its limit. Returns the plans' first end."""
-    until = since + s.jobs[job].limit
-    later = np.inf
-    for at in range(s.part_ptr[s.jobs[job].partition], s.part_ptr[s.jobs[job].partition + 1]):
-        node = s.part_nodes[at]
-        s.nodes[node].kept = planned(s, node, since, until)
-        if s.nodes[node].kept and s.nodes[node].usable:
-            for k in range(s.nodes[node].plans):
-                if s.plan_start[node, k] <= until and s.plan_end[node, k] > since:
-                    later = min(later, s.plan_end[node, k])
-    return later
-
-
-@inner
-def first_gap(s: State, job: int, since: float) -> float:
-    """For a job of one node: the first time from which a node that could hold it, were it empty, has no plan.
-
-    Going from end to end of the plans on the pool gives the same time, but looks at what is free each time.
-    """
-    first = np.inf
-    for at in range(s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]):
-        node = s.pool_nodes[at]
-        able = s.nodes[node].usable
-        for d in range(DIMENSIONS):
-            able = able and s.amount[ROOM, node, d] >= s.need[job, d]
-        if not able:
-            continue
-        time, moved = since, True
-        while moved and time < first:
-            moved = False
-            for k in range(s.nodes[node].plans):
-                if s.plan_start[node, k] <= time + s.jobs[job].limit and s.plan_end[node, k] > time:
-                    time, moved = s.plan_end[node, k], True
-        first = min(first, time)
-    return first
-
-
-@inner
-def is_on(s: State, job: int) -> bool:
-    """Whether a running job holds any of the marked nodes."""
-    for at in range(s.jobs[job].slot, s.jobs[job].slot + s.jobs[job].on):
-        if s.nodes[s.given_node[at]].marked:
-            return True
-    return False
-
-
-@inner
-def start_over(s: State, job: int, mode: Index) -> int:
-    """Set the resources from which `expected` goes on to what is free now. Returns the units that the pool has free."""
-    unit = unit_of(s, job)
-    for node in range(len(s.nodes)):
-        s.nodes[node].marked = False
-        s.jobs_on[LATER_FREE, node] = s.jobs_on[NOW_FREE, node]
-        s.closed[LATER_FREE, node] = s.closed[NOW_FREE, node]
-        # EASY: what another partition's head was promised stays promised.
-        promised = mode == EASY_BACKFILL and s.nodes[node].shadow < np.inf
-        if mode == EASY_BACKFILL:
-            s.nodes[node].kept = promised and s.jobs[job].alone != SHARED
-        for d in range(DIMENSIONS):
-            free = s.amount[NOW_FREE, node, d]
-            s.amount[LATER_FREE, node, d] = free - s.amount[PROMISED, node, d] if promised else free
-    # sched/backfill looks at the whole partition, also at nodes that cannot take this job.
-    for at in range(s.part_ptr[s.jobs[job].partition], s.part_ptr[s.jobs[job].partition + 1]):
-        node = s.part_nodes[at]
-        s.nodes[node].marked = s.nodes[node].usable and not s.nodes[node].kept
-    have = 0
-    for at in range(s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]):
-        have += s.amount[NOW_FREE, s.pool_nodes[at], unit]
-    return have
-
-
-@inner
-def expected(s: State, c: Setup, job: int, mode: Index) -> tuple[float, int]:
-    """When the job fits if running jobs go on to their limits, and on how many nodes (in `pick_node`); 0: never.
-
-    EASY goes from limit to limit, as soon as the pool has the units at all. sched/backfill also looks at what is free
-    now. Then it takes running jobs away in groups of near ends, and expects the job to start when the last of a group
-    has ended. That a group may reach beyond its window is a defect of slurmctld itself (docs/simulator.md).
-    """
-    unit = unit_of(s, job)
-    wanted = s.need[job, unit] * (s.jobs[job].least if s.jobs[job].form == PER_NODE else 1)
-    have = start_over(s, job, mode)
-    easy = mode == EASY_BACKFILL
-    n, at = s.counts[HOLDING], 0
-    while n > 0 and s.jobs[s.holding[n - 1]].ends_by == np.inf:
-        n -= 1
-    time, look = np.floor(s.clock[NOW]), not easy
-    first, window = np.inf, GROUP
-    while True:
-        if look:
-            nodes = choose(s, job, LATER_FREE, -np.inf, c.fit)
-            if nodes > 0:
-                return time, nodes
-        if at == n:
-            return np.inf, 0
-        if easy:
-            time = s.jobs[s.holding[at]].ends_by
-            while at < n and s.jobs[s.holding[at]].ends_by == time:
-                other = s.holding[at]
-                at += 1
-                give_back(s, other, LATER_FREE)
-                for k in range(s.jobs[other].slot, s.jobs[other].slot + s.jobs[other].on):
-                    have += s.given[k, unit]
-            look = have >= wanted
-            continue
-        if first < np.inf:
-            window *= 2.0
-            while np.floor(s.jobs[s.holding[at]].ends_by) > first + window:
-                window *= 2.0
-        time = -np.inf
-        while at < n:
-            other = s.holding[at]
-            at += 1
-            if not is_on(s, other):
-                continue
-            give_back(s, other, LATER_FREE)
-            time = np.floor(s.jobs[other].ends_by)
-            if first == np.inf:
-                first = (np.floor(time / GROUP) + 1) * GROUP
-            if at < n and np.floor(s.jobs[s.holding[at]].ends_by) > first + window:
-                break
-        if time == -np.inf:
-            return np.inf, 0
-
-
-@inner
-def whole_steps(time: float, step: float) -> float:
-    """`time` rounded down to a multiple of `step`; as it is when the step is 0 or it is infinite."""
-    return np.floor(time / step) * step if step > 0.0 and time < np.inf else time
-
-
-@inner
-def look_ahead(s: State, c: Setup, job: int, mode: Index) -> None:
-    """Reserve for a job that cannot start now, where it is expected to start first.
-
-    EASY: what it needs of its nodes. sched/backfill: whole nodes, if within `bf_window` and free of earlier plans.
-    """
-    since = np.floor(s.clock[NOW])
-    latest = since + c.bf_window
-    while mode == EASY_BACKFILL or (since <= latest and since < np.inf):
-        later = np.inf
-        if mode == SLURM_BACKFILL:
-            if s.jobs[job].form == PER_NODE and s.jobs[job].least == 1:
-                since = first_gap(s, job, since)
-                if since > latest:
-                    return
-            later = keep_planned(s, job, since)
-        time, nodes = expected(s, c, job, mode)
-        if mode == EASY_BACKFILL:
-            if nodes > 0:
-                reserve(s, job, nodes, time)
-                s.known[:] = False
-            for node in range(len(s.nodes)):
-                s.nodes[node].kept = False
-            return
-        start = max(time, since)
-        if nodes == 0 or later < start:
-            since = later
-            continue
-        if start > latest:
-            return
-        until = start + s.jobs[job].limit
-        clear = True
-        for k in range(nodes):
-            clear = clear and not planned(s, s.nodes[k].pick_node, start, until)
-        if clear:
-            for k in range(nodes):
-                node = s.nodes[k].pick_node
-                place = s.nodes[node].plans
-                s.plan_start[node, place] = whole_steps(start, c.bf_resolution)
-                s.plan_end[node, place] = whole_steps(until, c.bf_resolution)
-                s.nodes[node].plans += 1
-            return
-        since = start
-
-
-@inner
-def queue_pass(s: State, c: Setup, mode: Index) -> None:
-    """Go through the queue once.
-
-    Main pass (`NO_BACKFILL`): the first job of a partition that does not fit blocks the partition and its nodes.
-    EASY: that job gets the one reservation of its partition.
-    sched/backfill: each job that is looked at and cannot start plans its nodes.
-    """
-    s.counts[PASSES] += 1
-    now = s.clock[NOW]
-    main = mode == NO_BACKFILL
-    partitions = len(s.part_ptr) - 1
-    open_partitions = partitions
-    s.blocked[:] = False
-    s.known[:] = False
-    for node in range(len(s.nodes)):
-        s.nodes[node].shadow = np.inf
-        s.nodes[node].plans = 0
-    n, at, stay = s.counts[QUEUED], 0, 0
-    while at < n:
-        if (main and open_partitions == 0) or (mode == SLURM_BACKFILL and at >= c.bf_max_job_test):
-            break
-        job = s.queue[at]
-        at += 1
-        p = s.jobs[job].partition
-        until = now + s.jobs[job].limit
-        looked = not s.blocked[p] if main else may_fit(s, job, until)
-        nodes = 0
-        if looked:
-            if mode == SLURM_BACKFILL:
-                keep_planned(s, job, np.floor(now))
-            nodes = choose(s, job, NOW_FREE, until, c.fit)
-        if nodes > 0:
-            for k in range(nodes):
-                node = s.nodes[k].pick_node
-                if until > s.nodes[node].shadow:
-                    for d in range(DIMENSIONS):
-                        s.amount[BEYOND, node, d] -= s.pick[k, d]
-            s.counts[UNRANKED] -= s.jobs[job].key == np.inf
-            begin(s, c, job, nodes, s.blocked[p])
-            s.known[:] = False
-            continue
-        s.queue[stay] = job
-        stay += 1
-        if main and looked:
-            open_partitions -= 1
-            if partitions > 1:
-                for k in range(s.part_ptr[p], s.part_ptr[p + 1]):
-                    s.nodes[s.part_nodes[k]].kept = True
-        elif mode == SLURM_BACKFILL or (mode == EASY_BACKFILL and not s.blocked[p]):
-            look_ahead(s, c, job, mode)
-        s.blocked[p] = True
-    if stay < at:
-        while at < n:
-            s.queue[stay] = s.queue[at]
-            stay += 1
-            at += 1
-        s.counts[QUEUED] = stay
-    for node in range(len(s.nodes)):
-        s.nodes[node].shadow = np.inf
-        s.nodes[node].kept = False
-
-
-@entry_point
-def advance(s: State, c: Setup, ranking: Ranking, until: float) -> int:
-    """Move to the time `until` (seconds), events at it included, or to the end of all work.
-
-    Returns:
-        `DONE`; or `REFRESH`: the caller is to rank the queue now, and then to call again.
-    """
-    jobs = len(s.jobs)
-    while True:
-        if s.counts[REFRESHING] == 0:
-            time = min(s.clock[MAIN_DUE], s.clock[BACKFILL_DUE], s.clock[REFRESH_DUE])
-            if s.counts[HEAP] > 0:
-                time = min(time, s.heap[0].time)
-            if s.counts[NEXT] < jobs:
-                time = min(time, s.jobs[s.counts[NEXT]].submit)
-            if time > until or time == np.inf:
-                if until < np.inf:
-                    s.clock[NOW] = max(until, s.clock[NOW])
-                return DONE
-            now = max(time, s.clock[NOW])
-            s.clock[NOW] = now
-            ended = False
-            while s.counts[HEAP] > 0 and s.heap[0].time <= now:
-                finish(s, c, pop_end(s))
-                ended = True
-            submitted = submit(s)
-            if ended or submitted:
-                something_changed(s, c)
-                if not ranking.fixed or s.counts[UNRANKED] > 0:
-                    due = now if submitted and ranking.at_once else next_multiple(now, c.refresh)
-                    s.clock[REFRESH_DUE] = min(s.clock[REFRESH_DUE], due)
-            if s.clock[REFRESH_DUE] <= now:
-                s.clock[REFRESH_DUE] = np.inf
-                if s.counts[QUEUED] > 0:
-                    s.counts[REFRESHES] += 1
-                    s.clock[LAST_REFRESH] = now
-                    if not ranking.fixed:
-                        s.counts[REFRESHING] = 1
-                        return REFRESH
-                    if rank_fixed(s):
-                        something_changed(s, c)
-        s.counts[REFRESHING] = 0
-        now = s.clock[NOW]
-        for due in (MAIN_DUE, BACKFILL_DUE):
-            if s.clock[due] <= now:
-                s.clock[due] = np.inf
-                mode = NO_BACKFILL if due == MAIN_DUE else c.backfill
-                if s.counts[QUEUED] > 0 and (due == MAIN_DUE or mode != NO_BACKFILL):
-                    queue_pass(s, c, mode)
-        if s.counts[QUEUED] == 0:
-            s.clock[MAIN_DUE] = np.inf
-            s.clock[BACKFILL_DUE] = np.inf
-            s.clock[REFRESH_DUE] = np.inf
-        elif ranking.ages and s.clock[REFRESH_DUE] == np.inf and (s.counts[HEAP] > 0 or s.counts[NEXT] < jobs):
-            # Where nothing runs and nothing is to come, a waiting job cannot start until somebody changes something.
-            s.clock[REFRESH_DUE] = next_multiple(max(s.clock[LAST_REFRESH] + c.stale, now), c.refresh)

@@ -190,8 +190,9 @@ class Rollouts:
         self._counted = np.concatenate((np.arange(len(queue)), np.arange(first_arrival, len(state.jobs))))
         # All that rollouts change lies in one piece of memory, so that one copy restores it.
         self._memory, changing = _in_one_piece([getattr(state, name) for name in _CHANGING])
-        others = {name: column.copy() for name, column in state._asdict().items() if name not in _CHANGING}
-        self._state = k.State(**others, **dict(zip(_CHANGING, changing, strict=True)))
+        plans = k.Plans(*(column.copy() for column in state.plans))
+        others = {name: getattr(state, name).copy() for name in state._fields if name not in (*_CHANGING, "plans")}
+        self._state = k.State(plans=plans, **others, **dict(zip(_CHANGING, changing, strict=True)))
         self._stepper = Stepper(self._state, settings)
         self._initial = []
         for scenario in scenarios:

@@ -14,6 +14,7 @@ from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Bools, Floats, Ints, Partition, Rows
 from rltuned.errors import RltunedError
 from rltuned.simulate import kernel as k
+from rltuned.simulate.loop_kernel import REFRESH, advance
 from rltuned.simulate.requests import Requests, requests
 from rltuned.simulate.values import Backfill, Estimates, Fit, JobFate, SimulationSettings
 from rltuned.workload.jobs import Workload
@@ -23,6 +24,8 @@ _BACKFILL: Final = {
     Backfill.EASY: k.EASY_BACKFILL,
     Backfill.SLURM: k.SLURM_BACKFILL,
 }
+_KINDS: Final = 32
+"""Of waiting jobs, for which sched/backfill remembers what it has computed."""
 _FIT: Final = {Fit.BEST: k.BEST, Fit.WORST: k.WORST, Fit.SLURM: k.SLURM}
 
 
@@ -36,7 +39,7 @@ class Stepper:
         """Move to the next moment at which the queue wants to be ranked. False: `until` is reached, events at it
         included, or nothing can happen any more.
         """
-        return k.advance(self.state, self.setup, ranking, float(until)) == k.REFRESH
+        return bool(advance(self.state, self.setup, ranking, float(until)) == REFRESH)
 
     def something_changed(self) -> None:
         """Both passes look at the queue again."""
@@ -70,8 +73,8 @@ class Stepper:
     def configure(self, settings: SimulationSettings) -> None:
         """Go on with other settings."""
         self.setup = _setup(settings)
-        plan_start, plan_end = _plans(settings, len(self.state.nodes), len(self.state.jobs))
-        self.state = self.state._replace(plan_start=plan_start, plan_end=plan_end)
+        s = self.state
+        self.state = s._replace(plans=_plans(settings, s.plans.member, len(s.jobs), len(s.given)))
 
 
 def checked_requests(
@@ -174,7 +177,8 @@ def idle_state(
     nodes["usable"], nodes["shadow"] = usable, np.inf
     pool_ptr, pool_members = _ragged([np.flatnonzero(mask) for mask in pool_nodes])
     part_ptr, part_members = _ragged([partition.nodes for partition in partitions])
-    plan_start, plan_end = _plans(settings, m, n)
+    member = np.zeros((len(partitions), m), dtype=np.bool_)
+    member[np.repeat(np.arange(len(partitions)), np.diff(part_ptr)), part_members] = True
     return k.State(
         jobs=jobs,
         need=need,
@@ -200,8 +204,7 @@ def idle_state(
         blocked=np.zeros(len(partitions), dtype=np.bool_),
         clock=np.array([0.0, np.inf, np.inf, -np.inf, np.inf]),
         counts=np.zeros(k.COUNTS, dtype=np.int64),
-        plan_start=plan_start,
-        plan_end=plan_end,
+        plans=_plans(settings, member, n, slots),
     )
 
 
@@ -212,10 +215,31 @@ def _ragged(rows: Sequence[npt.NDArray[Any]]) -> tuple[Ints, Ints]:
     return ptr, flat
 
 
-def _plans(settings: SimulationSettings, nodes: int, jobs: int) -> tuple[Floats, Floats]:
-    """Room for the plans of a pass of sched/backfill: each job that it looks at plans a node once at most."""
-    shape = (nodes, min(settings.bf_max_job_test, jobs)) if settings.backfill is Backfill.SLURM else (0, 0)
-    return np.zeros(shape), np.zeros(shape)
+def _plans(settings: SimulationSettings, member: Bools, jobs: int, slots: int) -> k.Plans:
+    """Room for what a pass of sched/backfill plans. Each job that it looks at plans a node once at most."""
+    used = settings.backfill is Backfill.SLURM
+    nodes, parts = (member.shape[1], member.shape[0]) if used else (0, 0)
+    tested, kinds, jobs, slots = (min(settings.bf_max_job_test, jobs), _KINDS, jobs, slots) if used else (0, 0, 0, 0)
+    return k.Plans(
+        member=member,
+        start=np.zeros((nodes, tested)),
+        end=np.zeros((nodes, tested)),
+        by_end_start=np.zeros((parts, tested)),
+        by_end=np.zeros((parts, tested)),
+        planned=np.zeros(parts, dtype=np.int64),
+        limit_end=np.zeros(jobs),
+        release_ptr=np.zeros(nodes + 2, dtype=np.int64),
+        release_at=np.zeros(slots, dtype=np.int64),
+        release_slot=np.zeros(slots, dtype=np.int64),
+        kind_job=np.zeros(kinds, dtype=np.int64),
+        kind_limit=np.zeros(kinds),
+        kind_since=np.zeros(kinds),
+        kind_before=np.zeros(kinds),
+        kind_hopeless=np.zeros(kinds),
+        ready=np.zeros((kinds, nodes), dtype=np.int64),
+        clear=np.zeros((kinds, nodes)),
+        earliest=np.zeros(nodes),
+    )
 
 
 def _setup(settings: SimulationSettings) -> k.Setup:

@@ -1,7 +1,7 @@
 import numpy as np
 from unit.simulate.instances import jobs_of
 
-from rltuned.bench_simulate import in_windows, most_queued, seconds, trace
+from rltuned.bench_simulate import SLURM_LIKE, at_once, in_windows, most_queued, seconds, trace
 from rltuned.evaluate.policies import plan_config
 from rltuned.policy.files import load
 from rltuned.simulate.episodes import Network
@@ -28,3 +28,10 @@ def test_the_benchmark_times_a_model_in_two_ways_of_playing_the_same_window():
     planned = window.planned(PlanRanker(model, plan_config(placement=False)))
     assert planned.refreshes > 20
     np.testing.assert_array_equal(window.episode(Network.from_actor(model)).start, planned.start)
+
+
+def test_a_sequence_that_comes_at_once_queues_nearly_whole_and_is_simulated_as_slurm_does_it():
+    long = at_once(trace(400, 1.5, seed=1))
+    as_slurm = long.compiled(SLURM_LIKE)
+    assert 200 < most_queued(long.jobs, as_slurm) < 400
+    assert not np.array_equal(as_slurm.start, long.compiled().start)

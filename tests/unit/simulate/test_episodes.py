@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 import pytest
+from numba.core.caching import NullCache
 from unit.simulate.instances import Instance, cluster, given, jobs_of, partition, random_instance
 
 from rltuned.cluster.shape import parse_shape
@@ -13,7 +14,7 @@ from rltuned.decide.ranks import merge, ranks_of
 from rltuned.errors import RltunedError
 from rltuned.observe import STATE_COLUMNS, Observation, observe
 from rltuned.policy.actor import AGEING, RUN_TIME, Activation, Actor, Architecture, untrained
-from rltuned.simulate import episode_kernel, kernel
+from rltuned.simulate import backfill_kernel, episode_kernel, kernel, loop_kernel
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.episodes import Episode, Network, Trajectory
 from rltuned.simulate.values import Backfill, SimulationSettings
@@ -350,7 +351,20 @@ def test_a_node_without_a_free_cpu_takes_nobody_for_observe_even_if_slurm_would_
 
 
 def test_another_kernel_is_another_key_of_the_cache(monkeypatch):
-    """Numba looks at the file of a function alone; a change of `kernel` must not leave old code in use."""
-    before = episode_kernel._stamp()
-    monkeypatch.setattr(kernel, "GROUP", kernel.GROUP + 1.0)
-    assert episode_kernel._stamp() != before == episode_kernel._STAMP
+    """Numba looks at the file of a function alone; a change of another file must not leave old code in use."""
+    below = (kernel, backfill_kernel)
+    for entry, files in ((loop_kernel.advance, below), (episode_kernel.roll_out, (*below, loop_kernel))):
+        before = kernel.source_stamp(*files)
+        assert before in [cell.cell_contents for cell in entry.py_func.__closure__]
+        for file, name in ((kernel, "UNFINISHED"), (backfill_kernel, "GROUP")):
+            with monkeypatch.context() as patch:
+                patch.setattr(file, name, getattr(file, name) + 1.0)
+                assert kernel.source_stamp(*files) != before
+
+
+def test_what_calls_functions_of_another_file_of_the_kernel_is_kept_only_as_a_part_of_its_entry_point():
+    """Else an entry point that is compiled anew would be linked with code that is kept from before."""
+    for file in (backfill_kernel, loop_kernel):
+        for name, value in vars(file).items():
+            if getattr(getattr(value, "py_func", None), "__module__", "") == file.__name__ and name != "advance":
+                assert isinstance(value._cache, NullCache), name
