@@ -17,6 +17,7 @@ from rltuned.simulate.requests import Requests
 from rltuned.simulate.stepping import checked_requests, idle_cluster
 from rltuned.simulate.values import Estimates, JobFate, SimulationResult, SimulationSettings
 from rltuned.workload.jobs import Workload
+from rltuned.workload.speeds import Speeds
 
 RELEASE: Final = (24, 11)
 """The Slurm release that a snapshot is of."""
@@ -67,6 +68,7 @@ class Simulation:
         settings: SimulationSettings | None = None,
         predictor: Predictor | None = None,
         asked: Requests | None = None,
+        speeds: Speeds | None = None,
     ) -> None:
         """Args:
         shape: the cluster.
@@ -75,6 +77,7 @@ class Simulation:
         settings: Slurm's.
         predictor: estimates r of each job at the first refresh that sees it.
         asked: `requests(shape, jobs, estimates.time_limit)`, where the caller has it (windows of one trace).
+        speeds: how fast the jobs run on which GPUs; without them, everywhere alike.
 
         Raises:
             RltunedError: estimates of another length, or that are no times.
@@ -90,7 +93,7 @@ class Simulation:
         self._held: set[int] = set()
         self._excluded: dict[int, frozenset[int]] = {}
         self._pools: dict[tuple[int, frozenset[int]], int] = {}
-        self._stepper = idle_cluster(shape, jobs, estimates, self.asked, self.settings)
+        self._stepper = idle_cluster(shape, jobs, estimates, self.asked, self.settings, speeds)
         self._columns: dict[str, Any] | None = None
 
     @property
@@ -450,9 +453,10 @@ def simulate(
     settings: SimulationSettings | None = None,
     predictor: Predictor | None = None,
     asked: Requests | None = None,
+    speeds: Speeds | None = None,
 ) -> SimulationResult:
     """Run a workload to its end; the arguments are those of `Simulation`."""
-    simulation = Simulation(shape, jobs, estimates, settings, predictor, asked)
+    simulation = Simulation(shape, jobs, estimates, settings, predictor, asked, speeds)
     simulation.run(ranker)
     return simulation.result()
 
