@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -88,7 +88,7 @@ def simulate_case(case: Case, chosen: Contender, settings: EvaluationSettings) -
     if parse_estimates(settings.estimates).kind is EstimateKind.HISTORY:
         known = past(case.before, case.before_estimates, float(case.jobs.submit_time[0]))
         predictor = HistoryPredictor(case.jobs, estimates.time_limit, known)
-    simulation = Simulation(case.shape, case.submitted, estimates, chosen.settings, predictor, case.asked)
+    simulation = Simulation(case.shape, case.submitted, estimates, chosen.settings, predictor, case.asked, case.speeds)
     ranker = chosen.ranker()
     if settings.start is Start.WARM and case.past:
         _warm_up(simulation, ranker, chosen.settings)
@@ -98,7 +98,7 @@ def simulate_case(case: Case, chosen: Contender, settings: EvaluationSettings) -
 
 def _warm_up(simulation: Simulation, ranker: Ranker, settings: SimulationSettings) -> None:
     """The past, up to the window's first submission at 0, by FIFO with EASY; then the policy takes over its queue."""
-    simulation.reconfigure(WARMING)
+    simulation.reconfigure(replace(WARMING, contention=settings.contention))
     simulation.run(RuleRanker(by_name("fifo")), until=float(np.nextafter(0.0, -1.0)))
     simulation.reconfigure(settings)
     waiting = simulation.pending

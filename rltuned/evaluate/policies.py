@@ -103,13 +103,14 @@ def contender(name: str, settings: EvaluationSettings) -> Contender:
         EvaluationError: a peer's model is not there.
     """
     if name == STRICT:
-        return Contender(name, SimulationSettings(backfill=Backfill.NONE, fit=Fit.WORST), placement=False, policy=None)
+        strict = SimulationSettings(backfill=Backfill.NONE, fit=Fit.WORST, contention=settings.contention)
+        return Contender(name, strict, placement=False, policy=None)
     # Slurm's own order is Slurm without rltuned, hence without its integer program.
     planned = settings.placement is Placement.MILP and name != "multifactor"
     fit = Fit.WORST if settings.placement is Placement.WORST else Fit.BEST
     return Contender(
         name,
-        SimulationSettings(backfill=settings.backfill, fit=fit),
+        SimulationSettings(backfill=settings.backfill, fit=fit, contention=settings.contention),
         placement=planned or name == "rl+milp",
         policy=_learned(name, settings),
         top_k=settings.top_k,

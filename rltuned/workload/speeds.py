@@ -19,8 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Bools, Floats, Ints
 from rltuned.errors import WorkloadError
-from rltuned.workload.estimates import uniform
-from rltuned.workload.jobs import Workload
+from rltuned.workload.estimates import estimate, uniform
+from rltuned.workload.jobs import Estimates, Workload
 
 FILE: Final = "speeds.toml"
 """In this package."""
@@ -107,6 +107,17 @@ def draw(jobs: Workload, shape: ClusterShape, seed: int) -> Speeds:
     if types:
         rate /= rate[np.arange(len(jobs)), 0, own][:, None, None]
     return Speeds(types, rate)
+
+
+def estimates_for(jobs: Workload, speeds: Speeds, how: str, seed: int) -> Estimates:
+    """As `estimate`, with limits for the slowest that a job may get: users who name no type ask for what that needs.
+
+    Raises:
+        ConfigError: as `estimate`.
+    """
+    slowest, _ = speeds.extremes(jobs)
+    slow = replace(jobs, run_time=jobs.run_time / slowest, time_limit=jobs.time_limit / slowest)
+    return Estimates(estimate(slow, how, seed).time_limit, estimate(jobs, how, seed).run_time)
 
 
 def _keys(jobs: Workload) -> tuple[tuple[Ints, int], ...]:
