@@ -107,9 +107,9 @@ class EvaluationSettings:
                 raise EvaluationError(f"{name}: {value} is not above 0")
         if not 1 <= self.top_k <= MOST_PLACED:
             raise EvaluationError(f"--top-k: {self.top_k} is not from 1 to {MOST_PLACED}")
-        for name, value in (("--seed", self.seed), ("--speeds", self.speeds or 0), ("--contention", self.contention)):
-            if value < 0:
-                raise EvaluationError(f"{name}: {value} is below 0")
+        drawn = ("--seed", self.seed), ("--speeds", self.speeds or 0), ("--contention", self.contention)
+        if below := [f"{name}: {number:g} is below 0" for name, number in drawn if number < 0]:
+            raise EvaluationError(below[0])
         parse_estimates(self.estimates)
 
     @property

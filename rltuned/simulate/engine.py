@@ -13,7 +13,7 @@ from rltuned.cluster.tables import Bools, Category, Codes, Floats, Ints, JobStat
 from rltuned.observe import Observation, observe
 from rltuned.policy.base import QueueView
 from rltuned.simulate import kernel as k
-from rltuned.simulate.requests import Requests
+from rltuned.simulate.requests import Requests, node_types
 from rltuned.simulate.stepping import checked_requests, idle_cluster
 from rltuned.simulate.values import Estimates, JobFate, SimulationResult, SimulationSettings
 from rltuned.workload.jobs import Workload
@@ -221,6 +221,13 @@ class Simulation:
         """Nodes that a job runs on or ran on."""
         s = self._state
         return s.given_node[s.jobs["slot"][row] : s.jobs["slot"][row] + s.jobs["on"][row]].astype(np.int32)
+
+    def gpu_types_of(self, rows: Rows) -> list[str]:
+        """The type of the GPUs that each job runs on or ran on; "": it has none, or has not started."""
+        s, names = self._state, (*self.shape.nodes.gpu_types, "")
+        nodes = [s.given_node[s.jobs["slot"][row]] if s.jobs["on"][row] and self.jobs.gpus[row] else -1 for row in rows]
+        types = np.append(node_types(self.shape), -1)
+        return [names[column] for column in types[nodes].tolist()]
 
     def allocations(self, rows: Rows | slice) -> tuple[Codes, Codes]:
         """(n+1,) row pointer and, one after the other, the nodes that each of these jobs runs on or ran on."""

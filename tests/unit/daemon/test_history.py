@@ -363,3 +363,21 @@ def test_the_policy_ranks_on_predictions_and_explain_says_where_they_come_from(t
     shown = io.StringIO()
     explanation(Console(file=shown, width=500), answers[short])
     assert "for an estimated 60 s (from such finished jobs)" in shown.getvalue()
+
+
+def test_it_learns_by_how_much_run_times_differ_between_gpu_types_and_keeps_that_over_a_restart(tmp_path):
+    jobs = [
+        ended(user * 10 + n, NOW - 1000 + user * 10 + n, 3600.0 if n % 2 else 900.0, user=f"u{user}")._replace(
+            gpu_type="k80" if n % 2 else "p100"
+        )
+        for user in range(20)
+        for n in range(6)
+    ]
+    site = Site(tmp_path, *jobs)
+    site.refresh()
+    for _ in range(2):
+        found = site.run_times.by_type(QUEUE, np.array([1000.0, 1000.0, math.nan]), ("k80", "p100"))
+        np.testing.assert_allclose(found[:2, 0] / found[:2, 1], 4.0, rtol=0.2)
+        assert np.isnan(found[2]).all()
+        site.start()
+        site.run_times.load()
