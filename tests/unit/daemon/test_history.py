@@ -381,3 +381,20 @@ def test_it_learns_by_how_much_run_times_differ_between_gpu_types_and_keeps_that
         assert np.isnan(found[2]).all()
         site.start()
         site.run_times.load()
+
+
+def test_the_planner_is_told_run_times_by_type_only_where_nodes_may_be_kept_off(tmp_path):
+    asked = []
+
+    def by_type(jobs, estimates, types):
+        asked.append(types)
+        return np.tile(estimates[:, None], len(types))
+
+    slurm = slurm_of_the_example()
+    slurm.submit(100, user="ann", gpus=1, time_limit=3600.0)
+    snapshot = slurm.reader().snapshot(slurm.clock.time())
+    planning = Planning(lambda jobs: np.full(len(jobs), 60.0), by_type=by_type)
+    for how in PlacementApply:
+        config = Config(placement=PlacementSection(apply=how))
+        planning(snapshot, by_name("sjf"), config, AppliedChanges())
+    assert asked == [snapshot.nodes.gpu_types]
