@@ -10,11 +10,12 @@ import structlog
 from rich.console import Console
 from structlog.testing import capture_logs
 from unit.daemon.model_slurm import ModelSlurm, VirtualClock
+from unit.decide.conftest import make_snapshot, pending
 
 from rltuned.cluster.build import job_table
 from rltuned.cluster.changes import AppliedChanges
 from rltuned.cluster.ended import EndedJob, Past
-from rltuned.config import Config, EstimatesSection
+from rltuned.config import Config, EstimatesSection, PlacementApply, PlacementSection
 from rltuned.daemon.history import FILE_NAME, OVERLAP, Known, RunTimes, load, saved
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.planning import Planning
@@ -390,9 +391,8 @@ def test_the_planner_is_told_run_times_by_type_only_where_nodes_may_be_kept_off(
         asked.append(types)
         return np.tile(estimates[:, None], len(types))
 
-    slurm = slurm_of_the_example()
-    slurm.submit(100, user="ann", gpus=1, time_limit=3600.0)
-    snapshot = slurm.reader().snapshot(slurm.clock.time())
+    snapshot = make_snapshot(pending(2, gpus=1))
+    assert len(snapshot.nodes.gpu_types) > 1
     planning = Planning(lambda jobs: np.full(len(jobs), 60.0), by_type=by_type)
     for how in PlacementApply:
         config = Config(placement=PlacementSection(apply=how))
