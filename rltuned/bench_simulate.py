@@ -149,14 +149,14 @@ def slurm_like(seed: int, progress: Callable[[str], None]) -> list[Speed]:
         whole = trace(30 * WINDOW, _BUSY, seed, cluster)
         starts = [int(row) for row in np.random.default_rng(seed).integers(0, len(whole.jobs) - WINDOW, _SLURM_WINDOWS)]
         in_windows(whole, starts[:1], SLURM_LIKE)
-        took, easy = (seconds(partial(in_windows, whole, starts, each)) for each in (SLURM_LIKE, None))
+        took, easy = (seconds(partial(in_windows, whole, starts, each)) for each in (SLURM_LIKE, LITERATURE))
         what = f"SAF as Slurm does it, {nodes} nodes, windows of {WINDOW} jobs, {len(starts)} of them"
         jobs, key = WINDOW * len(starts), f"slurm_jobs_per_s_{nodes}_nodes"
         speeds.append(Speed(f"{key}_{WINDOW}", what, jobs / took, "EASY, best fit", jobs / easy))
         for about in _QUEUES:
             length = about + 7 * whole.shape.gpus // 10
             long = at_once(trace(length, _BUSY, seed, cluster))
-            took, easy = (seconds(partial(long.compiled, each)) for each in (SLURM_LIKE, None))
+            took, easy = (seconds(partial(long.compiled, each)) for each in (SLURM_LIKE, LITERATURE))
             queued = most_queued(long.jobs, long.compiled(SLURM_LIKE))
             what = f"SAF as Slurm does it, {nodes} nodes, {length:,} jobs, up to {queued:,} queued"
             speeds.append(Speed(f"{key}_{about}_queued", what, length / took, "EASY, best fit", length / easy))

@@ -98,6 +98,20 @@ EXIT_UNPROVEN = 14
     show_default=True,
     help="Whether rl and rl+milp make rollouts, as the daemon does (docs/rollout.md).",
 )
+@click.option(
+    "--speeds",
+    type=click.IntRange(min=0),
+    metavar="SEED",
+    help="Jobs run at other speeds on other types of GPUs, and spread over nodes; drawn with this seed. "
+    "[default: everywhere alike]",
+)
+@click.option(
+    "--contention",
+    type=click.FloatRange(0, 100),
+    default=0.0,
+    show_default=True,
+    help="How much jobs slow each other: on a node that others fill, 1 + this times as long.",
+)
 @click.option("--form", help="Format of the trace. [default: found out]")
 @click.option("--skip-bad", is_flag=True, help="Count lines that cannot be read and go on.")
 @click.option("--job-table", help="pai_job_table.csv, where the trace is pai_task_table.csv.")

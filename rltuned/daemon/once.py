@@ -50,7 +50,8 @@ def decide(config: Config, tell: Tell) -> DecisionRecord:
     policy, choice = chosen(load_policy(config.policy), snapshot, config.rollout)
     log = make(config.log.level, config.log.format, sys.stderr)
     search = InProcessSearch(lambda: config.rollout, SystemClock(), log, Metrics(), config.state.directory / KERNELS)
-    made = Planning(known.estimates, search, ended=known.ended)(snapshot, policy, config, applied)
+    planning = Planning(known.estimates, search, ended=known.ended, by_type=known.estimates_by_type)
+    made = planning(snapshot, policy, config, applied)
     return record_of(made, policy_why=choice.why)
 
 

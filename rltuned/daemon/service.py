@@ -103,7 +103,7 @@ def serve(
         planning = Planning(search=search)
         if isinstance(reader, HistoryReader):
             run_times = RunTimes(reader, lambda: daemon.config.estimates, state, clock, log, metrics)
-            planning = Planning(run_times.estimates, search, ended=run_times.ended)
+            planning = Planning(run_times.estimates, search, ended=run_times.ended, by_type=run_times.by_type)
         daemon = Daemon(
             config=config,
             policy=policy,

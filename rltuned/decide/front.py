@@ -1,13 +1,14 @@
 """The placement of the front of the planned queue, and what Slurm can be told of it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
 from rltuned.cluster.pools import Pools
+from rltuned.cluster.tables import Floats
 from rltuned.config import PlacementApply, PlacementSection
 from rltuned.decide.managed import ManagedJobs
 from rltuned.decide.outside import Rows
@@ -15,6 +16,7 @@ from rltuned.placement.base import Placement
 from rltuned.placement.problem import build
 from rltuned.placement.run import place
 from rltuned.placement.steer import steer
+from rltuned.placement.types import avoided, running
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,14 @@ class Front:
 _NOTHING: Final = Front(np.zeros(0, dtype=np.intp), None, frozenset(), MappingProxyType({}))
 
 
-def place_front(managed: ManagedJobs, queue: Rows, window: Rows, settings: PlacementSection) -> Front:
+def place_front(
+    managed: ManagedJobs,
+    queue: Rows,
+    window: Rows,
+    settings: PlacementSection,
+    by_type: Floats | None = None,
+    age_bound: float = np.inf,
+) -> Front:
     """Place the front of the planned queue, as far as the policy saw it.
 
     Args:
@@ -42,6 +51,8 @@ def place_front(managed: ManagedJobs, queue: Rows, window: Rows, settings: Place
         queue: (n,) their positions in the planned order.
         window: (w,) positions of those that the policy saw.
         settings: of the placement.
+        by_type: (N, T) expected run times of all jobs of the table on each GPU type; None: nothing is known of that.
+        age_bound: seconds; a job that has waited for longer waits for no type.
     """
     if settings.apply is PlacementApply.OFF or not len(queue):
         return _NOTHING
@@ -50,6 +61,12 @@ def place_front(managed: ManagedJobs, queue: Rows, window: Rows, settings: Place
     head = queue[visible[queue]][: settings.top_k]
     rows, pools = managed.rows[head], managed.pools
     problem = build(managed.snapshot, rows, settings, Pools(pools.pool_of[head], pools.nodes, pools.gpu_type))
+    if by_type is not None and settings.apply is PlacementApply.EXCLUDE_NODES:
+        snapshot = managed.snapshot
+        old = snapshot.time - snapshot.jobs.eligible_time[rows] > age_bound
+        expected = np.where(old[:, None], np.nan, by_type[rows])
+        without = avoided(problem, expected, running(snapshot, by_type))
+        problem = replace(problem, eligible=problem.eligible & ~without, avoid=without)
     placement = place(problem, settings)
     wanted = steer(placement, problem, managed.snapshot.nodes.asleep)
     return Front(

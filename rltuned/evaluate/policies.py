@@ -103,7 +103,8 @@ def contender(name: str, settings: EvaluationSettings) -> Contender:
         EvaluationError: a peer's model is not there.
     """
     if name == STRICT:
-        return Contender(name, SimulationSettings(backfill=Backfill.NONE, fit=Fit.WORST), placement=False, policy=None)
+        strict = SimulationSettings(backfill=Backfill.NONE, fit=Fit.WORST, contention=settings.contention)
+        return Contender(name, strict, placement=False, policy=None)
     # Slurm's own order is Slurm without rltuned, hence without its integer program.
     planned = settings.placement is Placement.MILP and name != "multifactor"
     return Contender(

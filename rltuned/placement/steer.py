@@ -23,7 +23,9 @@ class Steering:
     pack: tuple[int, ...]
     """Jobs planned to start now next to others: to be left alone."""
     exclude: Mapping[int, tuple[int, ...]]
-    """For jobs planned to start now: the nodes to put on ExcNodeList so that Slurm starts them where planned.
+    """Where GPU types differ in speed (`PlacementProblem.avoid`): the nodes whose type a job is better off without,
+    and nothing else; which of the others it gets is Slurm's choice. Else, for jobs planned to start now: the nodes to
+    put on ExcNodeList so that Slurm starts them where planned.
 
     These are the capable nodes that have room for a part of the job now and are not planned for it. Nodes without room
     need no exclusion, and leaving them out is the slack: the job may use them later, if the plan comes to nothing.
@@ -53,8 +55,12 @@ def steer(placement: Placement, problem: PlacementProblem, asleep: Bools | None 
             isolate.append(way.job)
         others = room_now(problem, way.job)
         others[nodes] = False
-        if others.any():
+        if others.any() and problem.avoid is None:
             exclude[way.job] = tuple(np.flatnonzero(others).tolist())
+    if problem.avoid is not None:
+        # Also without room: a job that waits for its type must not start on another one between two cycles.
+        for job in np.flatnonzero(problem.avoid.any(axis=1) & problem.eligible.any(axis=1)).tolist():
+            exclude[job] = tuple(np.flatnonzero(problem.avoid[job]).tolist())
     return Steering(tuple(isolate), tuple(pack), MappingProxyType(exclude))
 
 

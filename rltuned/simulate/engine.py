@@ -1,7 +1,8 @@
 """`Simulation`: a simulated Slurm that is moved in time, looked at and changed from outside."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -13,10 +14,12 @@ from rltuned.cluster.tables import Bools, Category, Codes, Floats, Ints, JobStat
 from rltuned.observe import Observation, observe
 from rltuned.policy.base import QueueView
 from rltuned.simulate import kernel as k
-from rltuned.simulate.requests import Requests
+from rltuned.simulate.requests import Requests, node_types
 from rltuned.simulate.stepping import checked_requests, idle_cluster
 from rltuned.simulate.values import Estimates, JobFate, SimulationResult, SimulationSettings
+from rltuned.workload.by_type import TypedPredictor
 from rltuned.workload.jobs import Workload
+from rltuned.workload.speeds import Speeds
 
 RELEASE: Final = (24, 11)
 """The Slurm release that a snapshot is of."""
@@ -67,6 +70,7 @@ class Simulation:
         settings: SimulationSettings | None = None,
         predictor: Predictor | None = None,
         asked: Requests | None = None,
+        speeds: Speeds | None = None,
     ) -> None:
         """Args:
         shape: the cluster.
@@ -75,6 +79,7 @@ class Simulation:
         settings: Slurm's.
         predictor: estimates r of each job at the first refresh that sees it.
         asked: `requests(shape, jobs, estimates.time_limit)`, where the caller has it (windows of one trace).
+        speeds: how fast the jobs run on which GPUs; without them, everywhere alike.
 
         Raises:
             RltunedError: estimates of another length, or that are no times.
@@ -82,7 +87,7 @@ class Simulation:
         self.shape, self.jobs, self.estimates = shape, jobs, estimates
         self.settings = settings or SimulationSettings()
         self.asked = checked_requests(shape, jobs, estimates, asked)
-        self._predictor = predictor
+        self._predictor, self._speeds = predictor, speeds
         self._reported = np.zeros(len(jobs), dtype=np.bool_)
         """(N,) the predictor knows that the job has ended."""
         self._predicted = np.zeros(len(jobs), dtype=np.bool_)
@@ -90,7 +95,7 @@ class Simulation:
         self._held: set[int] = set()
         self._excluded: dict[int, frozenset[int]] = {}
         self._pools: dict[tuple[int, frozenset[int]], int] = {}
-        self._stepper = idle_cluster(shape, jobs, estimates, self.asked, self.settings)
+        self._stepper = idle_cluster(shape, jobs, estimates, self.asked, self.settings, speeds)
         self._columns: dict[str, Any] | None = None
 
     @property
@@ -176,6 +181,11 @@ class Simulation:
         return frozenset(self._held)
 
     @property
+    def excluded(self) -> Mapping[int, frozenset[int]]:
+        """The nodes that `set_excluded` keeps each waiting job off; a job that has started keeps its entry."""
+        return MappingProxyType(self._excluded)
+
+    @property
     def fate(self) -> npt.NDArray[np.int8]:
         """(N,) `JobFate` now."""
         return self._state.jobs["fate"].astype(np.int8)
@@ -218,6 +228,25 @@ class Simulation:
         """Nodes that a job runs on or ran on."""
         s = self._state
         return s.given_node[s.jobs["slot"][row] : s.jobs["slot"][row] + s.jobs["on"][row]].astype(np.int32)
+
+    def expected_by_type(self, rows: Rows) -> Floats | None:
+        """(n, T) expected run times of these jobs on each GPU type of the cluster, seconds; None where all are alike.
+
+        With a predictor that learns by type, what it says; else the estimates, at the true speeds.
+        """
+        if self._speeds is None:
+            return None
+        seconds, types = self.estimates.run_time[rows], self.shape.nodes.gpu_types
+        if isinstance(self._predictor, TypedPredictor):
+            return self._predictor.by_type(rows, seconds, types)
+        return np.asarray(seconds[:, None] / self._speeds.of(types)[rows, 0])
+
+    def gpu_types_of(self, rows: Rows) -> list[str]:
+        """The type of the GPUs that each job runs on or ran on; "": it has none, or has not started."""
+        s, names = self._state, (*self.shape.nodes.gpu_types, "")
+        nodes = [s.given_node[s.jobs["slot"][row]] if s.jobs["on"][row] and self.jobs.gpus[row] else -1 for row in rows]
+        types = np.append(node_types(self.shape), -1)
+        return [names[column] for column in types[nodes].tolist()]
 
     def allocations(self, rows: Rows | slice) -> tuple[Codes, Codes]:
         """(n+1,) row pointer and, one after the other, the nodes that each of these jobs runs on or ran on."""
@@ -450,9 +479,10 @@ def simulate(
     settings: SimulationSettings | None = None,
     predictor: Predictor | None = None,
     asked: Requests | None = None,
+    speeds: Speeds | None = None,
 ) -> SimulationResult:
     """Run a workload to its end; the arguments are those of `Simulation`."""
-    simulation = Simulation(shape, jobs, estimates, settings, predictor, asked)
+    simulation = Simulation(shape, jobs, estimates, settings, predictor, asked, speeds)
     simulation.run(ranker)
     return simulation.result()
 

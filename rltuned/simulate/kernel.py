@@ -160,6 +160,7 @@ JOB: Final = np.dtype(
         ("tier", "i8"),
         ("alone", "i8"),  # SHARED, ISOLATED or WHOLE
         ("slot", "i8"),  # where its allocation begins in `given_node` and `given`
+        ("fewest", "i8"),  # on more nodes than this it is spread (speeds only)
         # What has become of it.
         ("key", "f8"),  # infinite while no refresh has seen the job
         ("start", "f8"),
@@ -177,6 +178,7 @@ JOB: Final = np.dtype(
 NODE: Final = np.dtype(
     [
         ("usable", "?"),
+        ("gpu_type", "i8"),  # column of `State.rates`; −1: no GPUs
         ("kept", "?"),  # not for the job that is being looked at
         ("shadow", "f8"),  # when the first reservation on it begins
         # Working memory: chosen nodes, candidates.
@@ -244,6 +246,8 @@ class State(NamedTuple):
     """(J,) `JOB`."""
     need: Array
     """(J, 4) per node, or in all (disk always per node)."""
+    rates: Floats
+    """(J, 2, T) speed of each job on GPUs of each type, on the fewest nodes and spread over more; (0, 0, 0): 1."""
     given_node: Array
     """(slots,) nodes that each job has got, from its `slot` on."""
     given: Array
@@ -727,6 +731,21 @@ def set_ends(s: State, c: Setup) -> None:
 
 
 @inner
+def run_there(s: State, job: int) -> float:
+    """Seconds of work on the nodes that a job has got: the slowest of its GPUs counts."""
+    run = s.jobs[job].run
+    if len(s.rates) == 0:
+        return run
+    spread = 1 if s.jobs[job].on > s.jobs[job].fewest else 0
+    slowest = np.inf
+    for at in range(s.jobs[job].slot, s.jobs[job].slot + s.jobs[job].on):
+        gpu_type = s.nodes[s.given_node[at]].gpu_type
+        if gpu_type >= 0:
+            slowest = min(slowest, s.rates[job, spread, gpu_type])
+    return run / slowest if slowest < np.inf else run
+
+
+@inner
 def begin(s: State, c: Setup, job: int, nodes: int, backfilled: bool) -> None:
     """Start a job on the nodes that `choose` has found."""
     now = s.clock[NOW]
@@ -745,8 +764,9 @@ def begin(s: State, c: Setup, job: int, nodes: int, backfilled: bool) -> None:
     s.jobs[job].start = now
     s.jobs[job].backfilled = backfilled
     s.jobs[job].ends_by = now + s.jobs[job].limit
-    s.jobs[job].end = min(now + c.launch + s.jobs[job].run, killed_at(s, c, job))
-    s.jobs[job].work_left, s.jobs[job].speed, s.jobs[job].as_of = c.launch + s.jobs[job].run, 1.0, now
+    run = run_there(s, job)
+    s.jobs[job].end = min(now + c.launch + run, killed_at(s, c, job))
+    s.jobs[job].work_left, s.jobs[job].speed, s.jobs[job].as_of = c.launch + run, 1.0, now
     hold_until(s, job)
     if c.contention > 0.0:
         set_ends(s, c)
@@ -771,7 +791,7 @@ def finish(s: State, c: Setup, job: int) -> None:
     """A running job ends."""
     give_back(s, job, NOW_FREE)
     let_go(s, job)
-    killed = s.jobs[job].start + c.launch + s.jobs[job].run > killed_at(s, c, job)
+    killed = s.jobs[job].start + c.launch + run_there(s, job) > killed_at(s, c, job)
     if c.contention > 0.0:
         work_left = s.jobs[job].work_left - s.jobs[job].speed * (s.jobs[job].end - s.jobs[job].as_of)
         killed = s.jobs[job].end >= killed_at(s, c, job) and work_left > UNFINISHED

@@ -521,7 +521,8 @@ class SimulatedSlurm:
         result, jobs, epoch = self.simulation.result(), self.jobs, self.profile.epoch
         end = np.floor(result.end) + epoch  # NaN: has not ended
         rows = np.flatnonzero((end >= since) & (end < until) & ~np.isnan(result.start))
-        limits = self.simulation.estimates.time_limit
+        rows = rows[np.argsort(result.end[rows], kind="stable")]
+        limits, types = self.simulation.estimates.time_limit, self.simulation.gpu_types_of(rows)
         return self._past[first:last] + [
             EndedJob(
                 row + 1,
@@ -533,8 +534,9 @@ class SimulatedSlurm:
                 float(result.end[row] - result.start[row]),
                 float(end[row]),
                 int(jobs.cpus[row]),
+                kind,
             )
-            for row in rows[np.argsort(result.end[rows], kind="stable")].tolist()
+            for row, kind in zip(rows.tolist(), types, strict=True)
         ]
 
     def table(self) -> JobTable:

@@ -15,9 +15,10 @@ from rltuned.cluster.tables import Bools, Floats, Ints, Partition, Rows
 from rltuned.errors import RltunedError
 from rltuned.simulate import kernel as k
 from rltuned.simulate.loop_kernel import REFRESH, advance
-from rltuned.simulate.requests import Requests, requests
+from rltuned.simulate.requests import Requests, fewest_nodes, node_types, requests
 from rltuned.simulate.values import Backfill, Estimates, Fit, JobFate, SimulationSettings
 from rltuned.workload.jobs import Workload
+from rltuned.workload.speeds import Speeds
 
 _BACKFILL: Final = {
     Backfill.NONE: k.NO_BACKFILL,
@@ -93,9 +94,14 @@ def checked_requests(
 
 
 def idle_cluster(
-    shape: ClusterShape, jobs: Workload, estimates: Estimates, asked: Requests, settings: SimulationSettings
+    shape: ClusterShape,
+    jobs: Workload,
+    estimates: Estimates,
+    asked: Requests,
+    settings: SimulationSettings,
+    speeds: Speeds | None = None,
 ) -> Stepper:
-    """The idle cluster at the time of the first submission. `asked`: of `checked_requests`."""
+    """The idle cluster at the time of the first submission. `asked`: of `checked_requests`. `speeds`: of the jobs."""
     # A request in all may be spread over as many nodes as it has units, or as its pool has nodes.
     units = np.where(asked.gpus > 0, asked.gpus, asked.cpus)
     size_of_pool = asked.pool_nodes.sum(axis=1)[np.maximum(asked.pool, 0)] if len(asked.pool_nodes) else 0
@@ -112,6 +118,10 @@ def idle_cluster(
         shape.partitions,
         settings,
     )
+    if speeds is not None:
+        state.nodes["gpu_type"] = node_types(shape)
+        state.jobs["fewest"] = fewest_nodes(asked)
+        state = state._replace(rates=np.ascontiguousarray(speeds.of(shape.nodes.gpu_types)))
     if len(jobs):
         state.clock[k.NOW] = jobs.submit_time[0]
     return Stepper(state, settings)
@@ -182,6 +192,7 @@ def idle_state(
     return k.State(
         jobs=jobs,
         need=need,
+        rates=np.zeros((0, 0, 0)),
         given_node=np.zeros(slots, dtype=np.int64),
         given=np.zeros((slots, k.DIMENSIONS), dtype=np.int64),
         queue=np.zeros(n, dtype=np.int64),

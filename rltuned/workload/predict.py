@@ -182,7 +182,7 @@ class HistoryPredictor:
     def __init__(self, jobs: Workload, time_limit: Floats, past: RunTimeHistory | None = None) -> None:
         """`time_limit`: (N,) seconds as in `Estimates`. `past`: what had ended before; it is copied, not changed."""
         self._history = past.copy() if past is not None else RunTimeHistory()
-        self._kinds = _kinds_of(jobs, time_limit)
+        self._kinds = kinds_of(jobs, time_limit)
 
     def ended(self, rows: npt.NDArray[np.intp], run_times: Floats) -> None:
         """These jobs have ended since the last call, after (n,) seconds, in this order."""
@@ -198,23 +198,30 @@ def past(jobs: Workload, estimates: Estimates, until: float, most: int = PAST_JO
     """What was known at `until` (seconds on the workload's clock): of the last `most` jobs submitted before, those that
     had ended on the machine of the trace. Where the trace has no wait, none is assumed.
     """
+    rows, ran = ended_before(jobs, estimates, until, most)
+    history = RunTimeHistory()
+    for kind, seconds in zip(kinds_of(jobs.take(rows), estimates.time_limit[rows]), ran.tolist(), strict=True):
+        history.ended(kind, seconds)
+    return history
+
+
+def ended_before(
+    jobs: Workload, estimates: Estimates, until: float, most: int = PAST_JOBS
+) -> tuple[npt.NDArray[np.intp], Floats]:
+    """The jobs of `past`, in the order in which they ended, and the seconds that they ran."""
     stop = int(np.searchsorted(jobs.submit_time, until, side="left"))
     rows = np.arange(max(0, stop - most), stop)
-    ran = np.minimum(jobs.run_time[rows], estimates.time_limit[rows])
+    ran: Floats = np.minimum(jobs.run_time[rows], estimates.time_limit[rows])
     end = jobs.submit_time[rows] + np.nan_to_num(jobs.wait_time[rows]) + ran
     order = np.argsort(end, kind="stable")
     order = order[end[order] <= until]
-    kinds = _kinds_of(jobs.take(rows[order]), estimates.time_limit[rows[order]])
-    history = RunTimeHistory()
-    for kind, seconds in zip(kinds, ran[order].tolist(), strict=True):
-        history.ended(kind, seconds)
-    return history
+    return rows[order], ran[order]
 
 
 def predict_table(history: RunTimeHistory, jobs: JobTable) -> Floats:
     """(N,) predicted run times of a live queue, seconds; NaN where nothing is known. Each kind is looked up once."""
     kind_of, first = _distinct(jobs)
-    kinds = _kinds_of(jobs.take(first), jobs.time_limit[first])
+    kinds = kinds_of(jobs.take(first), jobs.time_limit[first])
     known = [history.predict(kind) for kind in kinds]
     seconds = [math.nan if basis is Basis.LIMIT else predicted for predicted, basis in known]
     return np.array(seconds, dtype=np.float64)[kind_of]
@@ -233,7 +240,8 @@ def _distinct(jobs: JobTable) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp
     return kind.astype(np.intp), first
 
 
-def _kinds_of(jobs: Workload | JobTable, time_limit: Floats) -> list[Kind]:
+def kinds_of(jobs: Workload | JobTable, time_limit: Floats) -> list[Kind]:
+    """What is known of each job."""
     columns = zip(
         jobs.user.texts(),
         jobs.account.texts(),

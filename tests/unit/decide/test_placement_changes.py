@@ -38,9 +38,9 @@ def hungry(**columns):
     return pending(1, gpus=1, gpu_type="p100", cpus=50, **columns)
 
 
-def decided(snapshot, how=PlacementApply.OVERSUBSCRIBE, applied=None, **sections):
+def decided(snapshot, how=PlacementApply.OVERSUBSCRIBE, applied=None, by_type=None, **sections):
     config = Config(placement=PlacementSection(apply=how), **sections)
-    return plan(snapshot, by_name("fifo"), config, applied)
+    return plan(snapshot, by_name("fifo"), config, applied, by_type=by_type)
 
 
 def changes_of(result, field):
@@ -192,3 +192,22 @@ def test_no_plan_ever_excludes_every_capable_node_or_a_planned_one(seed, n, mode
         assert len(capable - excluded) >= max(int(jobs.nodes[row]), 1)
         assert planned <= capable - excluded
         assert set(expand(jobs.exc_nodes.value(row))) <= excluded
+
+
+def test_a_job_is_kept_off_slow_types_that_cost_it_much_until_it_is_old():
+    snapshot = clustered(pending(1, gpus=1))
+    types = snapshot.nodes.gpu_types
+    hours = {"p100": 1.0, "k80": 10.0, "m40": 1.5}
+    by_type = np.array([[3600.0 * hours[name] for name in types]] * len(snapshot.jobs))
+    result = decided(snapshot, PlacementApply.EXCLUDE_NODES, by_type=by_type)
+    ((_, _, after),) = changes_of(result, Field.EXC_NODES)
+    assert set(expand(str(after))) == {"k80-1", "k80-2"}  # and not the m40, which is little slower
+    old = decided(snapshot, PlacementApply.EXCLUDE_NODES, by_type=by_type, decide=DecideSection(age_bound=1.0))
+    assert changes_of(old, Field.EXC_NODES) == []
+    assert changes_of(decided(snapshot, by_type=by_type), Field.EXC_NODES) == []
+
+
+def test_where_the_types_are_as_fast_nobody_is_kept_off_anything():
+    snapshot = clustered(pending(3, gpus=1))
+    alike = np.full((len(snapshot.jobs), len(snapshot.nodes.gpu_types)), 3600.0)
+    assert changes_of(decided(snapshot, PlacementApply.EXCLUDE_NODES, by_type=alike), Field.EXC_NODES) == []

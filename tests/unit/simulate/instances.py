@@ -17,6 +17,7 @@ from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.reference import reference
 from rltuned.simulate.values import Backfill, Estimates, Fit, SimulationResult, SimulationSettings
 from rltuned.workload.jobs import Source, Workload, workload
+from rltuned.workload.speeds import Speeds
 
 Simulator = Callable[..., SimulationResult]
 
@@ -29,8 +30,9 @@ def compiled(
     settings: SimulationSettings,
     isolated: Sequence[int] = (),
     predictor: Any = None,
+    speeds: Speeds | None = None,
 ) -> SimulationResult:
-    simulation = Simulation(shape, jobs, estimates, settings, predictor)
+    simulation = Simulation(shape, jobs, estimates, settings, predictor, speeds=speeds)
     for row in isolated:
         simulation.set_isolated(row, isolated=True)
     simulation.run(ranker)
@@ -118,19 +120,21 @@ class Instance:
     rule: str
     settings: SimulationSettings
     isolated: tuple[int, ...] = ()
+    speeds: Speeds | None = None
 
     def run(self, simulator: Simulator, ranker: Any = None, predictor: Any = None) -> SimulationResult:
         estimates = Estimates(self.estimates.time_limit.copy(), self.estimates.run_time.copy())
         ranker = ranker or RuleRanker(by_name(self.rule))
-        return simulator(self.shape, self.jobs, estimates, ranker, self.settings, self.isolated, predictor)
+        others = self.isolated, predictor, self.speeds
+        return simulator(self.shape, self.jobs, estimates, ranker, self.settings, *others)
 
 
-def random_cluster(rng: np.random.Generator) -> ClusterShape:
+def random_cluster(rng: np.random.Generator, named: tuple[str, str, str] = ("p100", "v100", "p100")) -> ClusterShape:
     nodes = int(rng.integers(1, 9))
     kinds = rng.choice([0, 1, 2, 4, 4, 8, 8], 3)
     pick = rng.integers(0, 3, nodes)
     gpus = kinds[pick]
-    types = np.array(["p100", "v100", "p100"])[pick]
+    types = np.array(named)[pick]
     every = np.arange(nodes)
     parts = [partition("main", every)]
     form = rng.integers(0, 4)
@@ -186,9 +190,19 @@ def random_jobs(rng: np.random.Generator, shape: ClusterShape) -> tuple[Workload
     return jobs, Estimates(limit, np.round(estimate) if whole else estimate)
 
 
-def random_instance(seed: int, **settings: Any) -> Instance:
+def random_mixed_instance(seed: int, types: tuple[str, str, str]) -> Instance:
+    """As `random_instance`, on nodes of these types, with random speeds on each and of being spread."""
+    instance = random_instance(seed, types)
+    rng = np.random.default_rng([seed, 0x52])
+    named = instance.shape.nodes.gpu_types
+    packed = np.round(rng.lognormal(0.0, 0.8, (len(instance.jobs), len(named))), 2) + 0.05
+    spread = np.round(packed * rng.choice([1.0, 0.6, 0.3], packed.shape), 3) + 0.01
+    return replace(instance, speeds=Speeds(named, np.stack((packed, spread), axis=1)))
+
+
+def random_instance(seed: int, types: tuple[str, str, str] = ("p100", "v100", "p100"), **settings: Any) -> Instance:
     rng = np.random.default_rng([seed, 0x51])
-    shape = random_cluster(rng)
+    shape = random_cluster(rng, types)
     jobs, estimates = random_jobs(rng, shape)
     drawn: dict[str, Any] = {
         "backfill": list(Backfill)[rng.choice([0, 1, 1, 2])],
