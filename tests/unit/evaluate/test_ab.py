@@ -81,9 +81,9 @@ def test_the_jobs_are_those_of_a_busy_cluster(ab: Any, seed: int):
         assert all(mask.sum() >= 30 for mask in masks.values())
     assert Counter(small.account.texts()).keys() == {"physics", "biology"}
     assert Counter(small.qos.texts()).keys() == {"low", "normal", "high"}
-    # Heavy-tailed: the longest tenth runs for nearly half of the time.
+    # Heavy-tailed: the longest tenth runs for a third of the time.
     ordered = np.sort(small.run_time)
-    assert ordered[-102:].sum() > 0.35 * ordered.sum()
+    assert ordered[-102:].sum() > 0.3 * ordered.sum()
     assert ordered[-1] > 8.0 * np.median(ordered)
 
 
@@ -253,10 +253,10 @@ def test_a_file_of_something_else_is_refused_with_a_reason(ab: Any, tmp_path: Pa
 
 
 def test_the_simulated_daemon_makes_the_same_jobs_wait_less(ab: Any):
-    jobs, shape = ab.ab_jobs.draw(200, 1, 5.0, 1.3), from_json(CLUSTER, "here")
+    jobs, shape = ab.ab_jobs.draw(300, 12, 3.0, 1.8), from_json(CLUSTER, "here")
     waits = {}
     for name in ("multifactor", "saf"):
-        start, end = ab.ab_simulated.simulate(jobs, shape, ab.ab_jobs.ARMS[name], 5.0, 5.0, 0.1, draw=0)
+        start, end = ab.ab_simulated.simulate(jobs, shape, ab.ab_jobs.ARMS[name], 3.0, 2.0, 0.1, draw=0)
         assert np.allclose(end - start, jobs.workload.run_time + 0.1)
         waits[name] = float((start - jobs.workload.submit_time).mean())
-    assert waits["saf"] < 0.9 * waits["multifactor"]
+    assert waits["saf"] < 0.8 * waits["multifactor"]
