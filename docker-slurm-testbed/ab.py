@@ -77,6 +77,7 @@ class Cluster:
     def run(self, jobs: Jobs, settings: Settings, together: threading.Barrier) -> list[dict[str, Any]]:
         """All of it; when and where each job ran."""
         try:
+            self.project.down()  # what a run left that was killed
             self.project.up()
             self.cluster = read_cluster(self.project)
             commands = sbatch(jobs, from_json(self.cluster, self.project.name), np.zeros(len(jobs.workload), np.int64))
@@ -340,6 +341,8 @@ def main(argv: Sequence[str]) -> int:
     options.argv = list(argv)
     runs: list[Run] = []
     try:
+        if options.json:  # before an hour of work: whether it can be written
+            options.json.touch()
         if options.pool:
             runs = [run for path in options.pool for run in from_json_file(path)]
         else:
