@@ -36,6 +36,17 @@ OTHERS: Final = (
 )
 """Associations that submit nothing, likewise."""
 
+CLUSTER: Final[Mapping[str, Any]] = {
+    "pools": [
+        {"name": "k80-1", "nodes": 1, "gpus_per_node": 2, "gpu_type": "k80", "cpus": 28, "mem_mib": 128_000},
+        {"name": "k80-2", "nodes": 1, "gpus_per_node": 2, "gpu_type": "k80", "cpus": 28, "mem_mib": 128_000},
+        {"name": "m40-1", "nodes": 1, "gpus_per_node": 1, "gpu_type": "m40", "cpus": 28, "mem_mib": 128_000},
+        {"name": "p100-1", "nodes": 1, "gpus_per_node": 4, "gpu_type": "p100", "cpus": 56, "mem_mib": 256_000},
+        {"name": "p100-2", "nodes": 1, "gpus_per_node": 4, "gpu_type": "p100", "cpus": 56, "mem_mib": 256_000},
+    ],
+    "partitions": [{"name": "gpu", "default": True, "oversubscribe": "NO", "max_time": "7-00:00:00"}],
+}
+"""The profile "paper" as `replay.read_cluster` reads it, as far as these jobs go: to simulate without the testbed."""
 KINDS: Final = (
     Kind("1 GPU of any type", 38, 1, cpus=2, mem=8_000),
     Kind("2 GPUs of any type", 8, 2, cpus=4, mem=16_000),

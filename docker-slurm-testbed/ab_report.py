@@ -104,23 +104,31 @@ def blocks(values: Floats) -> Floats:
     return np.array([part.mean() for part in parts])
 
 
-def summary(runs: Sequence[Run]) -> dict[str, Any]:
-    """All that is reported of runs with the same arms: of each seed, and of all together.
+def shared_arms(runs: Sequence[Run]) -> list[str]:
+    """Arms that every run has, multifactor first."""
+    return [arm for arm in runs[0].real if all(arm in run.real for run in runs)]
 
-    Pooled metrics are means over the seeds, ratios those of such means. `lo` and `hi` bound the 95 % interval of a
+
+def summary(runs: Sequence[Run]) -> dict[str, Any]:
+    """All that is reported of the arms that these runs share: of each run, and of all together.
+
+    Pooled metrics are means over the runs, ratios those of such means. `lo` and `hi` bound the 95 % interval of a
     ratio, by a bootstrap over blocks of consecutive jobs: it says how far these jobs decide, not other seeds.
     """
-    arms = list(runs[0].real)
-    seeds = {}
+    arms = shared_arms(runs)
+    each: list[dict[str, Any]] = []
     for run in runs:
         real = {arm: measured(run.jobs, run.real[arm]) for arm in arms}
-        seeds[str(run.seed)] = {
-            "arms": real,
-            "ratios": {arm: _ratios(real[arm], real[MULTIFACTOR]) for arm in arms},
-            "makespan_planned": run.minutes * 60.0,
-            "submitted_late": {arm: _late(run, arm) for arm in arms},
-        }
-    pooled = {arm: _mean([of["arms"][arm] for of in seeds.values()]) for arm in arms}
+        each.append(
+            {
+                "seed": run.seed,
+                "slurm": run.slurm,
+                "arms": real,
+                "ratios": {arm: _ratios(real[arm], real[MULTIFACTOR]) for arm in arms},
+                "submitted_late": {arm: _late(run, arm) for arm in arms},
+            }
+        )
+    pooled = {arm: _mean([of["arms"][arm] for of in each]) for arm in arms}
     ratios = {arm: {k: {"ratio": v} for k, v in _ratios(pooled[arm], pooled[MULTIFACTOR]).items()} for arm in arms}
     for name in MEANS:
         values = np.array([np.concatenate([blocks(per_job(run.real[arm])[name]) for run in runs]) for arm in arms])
@@ -129,7 +137,7 @@ def summary(runs: Sequence[Run]) -> dict[str, Any]:
             ratios[arms[at]][name] |= {"lo": compared[over].lo, "hi": compared[over].hi}
     found: dict[str, Any] = {
         "jobs": sum(len(run.jobs.workload) for run in runs),
-        "seeds": seeds,
+        "runs": each,
         "arms": pooled,
         "ratios": ratios,
         "groups": _groups(runs, arms),
@@ -199,8 +207,8 @@ def table(found: Mapping[str, Any]) -> str:
     """The summary as text."""
     arms = list(found["arms"])
     wide = max(16, *(len(arm) + 2 for arm in arms))
-    seeds = found["seeds"]
-    lines = [f"{found['jobs']} jobs, seeds {', '.join(seeds)}", ""]
+    runs = found["runs"]
+    lines = [f"{found['jobs']} jobs; " + ", ".join(f"seed {of['seed']} on {of['slurm']}" for of in runs), ""]
 
     def row(name: str, cells: Sequence[str]) -> None:
         lines.append(f"  {name:<34}" + "".join(f"{cell:>{wide}}" for cell in cells))
@@ -212,10 +220,11 @@ def table(found: Mapping[str, Any]) -> str:
     lines += ["", f"over {MULTIFACTOR} (95 % interval over blocks of {BLOCK} jobs)"]
     for metric, name in NAMES.items():
         row(name, ["", *(_ratio(found["ratios"][arm][metric]) for arm in others)])
-    if len(seeds) > 1:
-        lines += ["", f"mean wait over {MULTIFACTOR}, by seed"]
-        for seed, of in seeds.items():
-            row(f"seed {seed}", ["", *(f"{of['ratios'][arm]['wait_mean']:.3f}" for arm in others)])
+    if len(runs) > 1:
+        lines += ["", f"mean wait over {MULTIFACTOR}, by run"]
+        for of in runs:
+            cells = [f"{of['ratios'][arm]['wait_mean']:.3f}" for arm in others]
+            row(f"seed {of['seed']} on {of['slurm']}", ["", *cells])
     if "prediction" in found:
         lines += ["", "the same, as simulated, and simulated less real in points"]
         for metric, name in NAMES.items():
@@ -247,7 +256,7 @@ def draw(runs: Sequence[Run], directory: Path) -> list[Path]:
     except ImportError as error:
         raise EvaluationError(f"--plot needs matplotlib: pip install 'rltuned[simulate]' ({error})") from error
     directory.mkdir(parents=True, exist_ok=True)
-    arms = list(runs[0].real)
+    arms = shared_arms(runs)
     title = f"{sum(len(run.jobs.workload) for run in runs)} jobs on a real Slurm {runs[0].slurm}, {GPUS} GPUs"
     waits = Figure(figsize=(10.0, 4.5), layout="constrained")
     FigureCanvasAgg(waits)

@@ -25,18 +25,6 @@ if TYPE_CHECKING:
 TESTBED = Path(__file__).resolve().parents[3] / "docker-slurm-testbed"
 MODULES = ("ab", "ab_jobs", "ab_report", "ab_simulated", "replay", "testbed")
 
-CLUSTER = {
-    "pools": [
-        {"name": "k80-1", "nodes": 1, "gpus_per_node": 2, "gpu_type": "k80", "cpus": 28, "mem_mib": 128_000},
-        {"name": "k80-2", "nodes": 1, "gpus_per_node": 2, "gpu_type": "k80", "cpus": 28, "mem_mib": 128_000},
-        {"name": "m40-1", "nodes": 1, "gpus_per_node": 1, "gpu_type": "m40", "cpus": 28, "mem_mib": 128_000},
-        {"name": "p100-1", "nodes": 1, "gpus_per_node": 4, "gpu_type": "p100", "cpus": 56, "mem_mib": 256_000},
-        {"name": "p100-2", "nodes": 1, "gpus_per_node": 4, "gpu_type": "p100", "cpus": 56, "mem_mib": 256_000},
-    ],
-    "partitions": [{"name": "gpu", "default": True, "oversubscribe": "NO", "max_time": "7-00:00:00"}],
-}
-"""What `replay.read_cluster` reads on the testbed's profile "paper", as far as these jobs go."""
-
 
 @pytest.fixture(scope="module")
 def ab() -> Iterator[Any]:
@@ -118,7 +106,9 @@ def test_users_rerun_their_scripts_so_that_history_predicts_run_times_and_limits
 
 
 def test_every_job_can_run_on_the_testbed_and_is_submitted_as_its_user_in_its_account_and_qos(ab: Any, jobs: Any):
-    commands = ab.replay.sbatch(jobs, from_json(CLUSTER, "here"), np.zeros(len(jobs.workload), dtype=np.int64))
+    commands = ab.replay.sbatch(
+        jobs, from_json(ab.ab_jobs.CLUSTER, "here"), np.zeros(len(jobs.workload), dtype=np.int64)
+    )
     small = jobs.workload
     for row in (0, 500, 1023):
         wanted = {
@@ -170,7 +160,7 @@ def one_after_the_other(ab: Any, jobs: Any, seconds: float) -> Any:
 def run_of(ab: Any, jobs: Any, waits: dict[str, float], seed: int = 1) -> Any:
     real = {arm: one_after_the_other(ab, jobs, seconds) for arm, seconds in waits.items()}
     facts = {arm: {"daemon": {"cycles": 1}} for arm in waits}
-    return ab.ab_report.Run(seed, "24.11.5", 30.0, 5.0, jobs, CLUSTER, real, facts)
+    return ab.ab_report.Run(seed, "24.11.5", 30.0, 5.0, jobs, ab.ab_jobs.CLUSTER, real, facts)
 
 
 def test_the_metrics_of_two_jobs_worked_out_by_hand(ab: Any):
@@ -219,13 +209,14 @@ def test_several_seeds_are_pooled_and_each_is_told(ab: Any, jobs: Any):
     other = ab.ab_jobs.draw(1024, 2, 30.0, 1.0)
     runs = [
         run_of(ab, jobs, {"multifactor": 100.0, "rl": 50.0}),
-        run_of(ab, other, {"multifactor": 300.0, "rl": 300.0}, seed=2),
+        run_of(ab, other, {"multifactor": 300.0, "saf": 10.0, "rl": 300.0}, seed=2),
     ]
     found = ab.ab_report.summary(runs)
+    assert list(found["arms"]) == ["multifactor", "rl"]
     assert found["arms"]["rl"]["wait_mean"] == pytest.approx(175.0)
     assert found["ratios"]["rl"]["wait_mean"]["ratio"] == pytest.approx(350 / 400)
-    assert [of["ratios"]["rl"]["wait_mean"] for of in found["seeds"].values()] == pytest.approx([0.5, 1.0])
-    assert "by seed" in ab.ab_report.table(found)
+    assert [of["ratios"]["rl"]["wait_mean"] for of in found["runs"]] == pytest.approx([0.5, 1.0])
+    assert "seed 2 on 24.11.5" in ab.ab_report.table(found)
 
 
 def test_what_is_written_can_be_pooled_again(ab: Any, jobs: Any, tmp_path: Path, capsys: Any):
@@ -253,7 +244,7 @@ def test_a_file_of_something_else_is_refused_with_a_reason(ab: Any, tmp_path: Pa
 
 
 def test_the_simulated_daemon_makes_the_same_jobs_wait_less(ab: Any):
-    jobs, shape = ab.ab_jobs.draw(300, 12, 3.0, 1.8), from_json(CLUSTER, "here")
+    jobs, shape = ab.ab_jobs.draw(300, 12, 3.0, 1.8), from_json(ab.ab_jobs.CLUSTER, "here")
     waits = {}
     for name in ("multifactor", "saf"):
         start, end = ab.ab_simulated.simulate(jobs, shape, ab.ab_jobs.ARMS[name], 3.0, 2.0, 0.1, draw=0)
