@@ -206,7 +206,7 @@ def _prediction(
 def table(found: Mapping[str, Any]) -> str:
     """The summary as text."""
     arms = list(found["arms"])
-    wide = max(16, *(len(arm) + 2 for arm in arms))
+    wide = max(22, *(len(arm) + 2 for arm in arms))
     runs = found["runs"]
     lines = [f"{found['jobs']} jobs; " + ", ".join(f"seed {of['seed']} on {of['slurm']}" for of in runs), ""]
 
