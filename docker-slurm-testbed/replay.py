@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -185,7 +186,9 @@ def sbatch(jobs: Jobs, shape: ClusterShape, nice: np.ndarray[Any, np.dtype[np.in
         gpus, cpus, mem = (int(of[row]) for of in (asked.gpus, asked.cpus, asked.mem))
         command = ["sbatch", "--parsable", f"--uid={small.user.value(row) or USERS[0]}", "-o", "/dev/null"]
         command += [f"--nice={nice[row]}", f"--time={round(small.time_limit[row] / MINUTE)}"]
-        command += [f"--partition={small.partition.value(row)}"] if small.partition.value(row) else []
+        for option in ("partition", "account", "qos"):
+            value = getattr(small, option).value(row)
+            command += [f"--{option}={value}"] if value else []
         if asked.per_node[row]:
             # No --ntasks: with it select/cons_tres counts a node's CPUs otherwise (docs/simulator.md, What was
             # measured).
@@ -240,18 +243,19 @@ def read_cluster(project: Project) -> dict[str, Any]:
     return {"pools": pools, "partitions": partitions}
 
 
+def constant_priorities(scheduler_parameters: str) -> dict[str, str]:
+    """Of slurm.conf in a replay: Slurm's own priority is a constant less the nice value."""
+    weights = {f"PriorityWeight{of}": "0" for of in ("Age", "Fairshare", "JobSize", "Partition")}
+    ours = {**weights, "PriorityWeightQOS": str(HIGHEST)}
+    return {**ours, "SchedulerParameters": scheduler_parameters} if scheduler_parameters else ours
+
+
 @contextmanager
-def prepared(project: Project, scheduler_parameters: str) -> Iterator[None]:
-    """Slurm's own priority is a constant less the nice value, and slurmctld logs its passes; all put back at the
-    end.
-    """
-    weights = "".join(f"PriorityWeight{of}=0\n" for of in ("Age", "Fairshare", "JobSize", "Partition"))
-    ours = f"{weights}PriorityWeightQOS={HIGHEST}\n"
+def prepared(project: Project, settings: Mapping[str, str]) -> Iterator[None]:
+    """Slurm has these settings and no other weights, and slurmctld logs its passes; all put back at the end."""
+    ours = "".join(f"{name}={value}\n" for name, value in settings.items())
     # The RPC limiter would let a daemon change two jobs a second; a compressed minute is a second.
-    replaced = "PriorityWeight|SlurmctldParameters=rl_enable"
-    if scheduler_parameters:
-        ours += f"SchedulerParameters={scheduler_parameters}\n"
-        replaced += "|SchedulerParameters"
+    replaced = "|".join(["PriorityWeight", "SlurmctldParameters=rl_enable", *(f"{name}=" for name in settings)])
     change = f"""
         set -e
         cp {CONF} {CONF}.replay
@@ -325,14 +329,14 @@ def submit(
     return float(json.loads(first)["zero"]), ids
 
 
-def wait_for_the_end(project: Project, jobs: int, told: Callable[[int], None]) -> None:
-    """Until the queue is empty."""
+def wait_for_the_end(project: Project, jobs: int, told: Callable[[int], None], pause: float = 1.0) -> None:
+    """Until the queue is empty; it is looked at after each `pause` seconds."""
     while True:
         left = int(project.execute("squeue -h -o %A | wc -l").stdout)
         told(jobs - left)
         if not left:
             return
-        time.sleep(1.0)
+        time.sleep(pause)
 
 
 # --- what slurmctld's log says -----------------------------------------------------------------
@@ -418,30 +422,41 @@ runuser -u rltuned -- {RLTUNED} check-config /etc/rltuned/replay.toml
 """
 
 
+Sections = Mapping[str, Mapping[str, Any]]
+"""Of a configuration of the daemon: section, key, value."""
+
+
+def by_limits(policy: str, interval: float) -> Sections:
+    """The daemon's configuration in a replay: an order alone, and nothing known but the limits."""
+    return {
+        "cycle": {"interval": interval, "stage": "active"},
+        "policy": {"name": policy.removeprefix(DAEMON)},
+        "estimates": {"source": "limit"},
+        "placement": {"apply": "off"},
+    }
+
+
+def toml(sections: Sections) -> str:
+    """The configuration file of a daemon that nobody scrapes."""
+    lines = []
+    for name, values in {**sections, "metrics": {"port": 0}, "log": {"format": "json"}}.items():
+        lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
+    return "\n".join(lines) + "\n"
+
+
 @contextmanager
-def steered(project: Project, policy: str, interval: float) -> Iterator[dict[str, Any]]:
-    """A real daemon steers the cluster meanwhile; at the end all that it changed is undone. Gives facts about it."""
-    name = policy.removeprefix(DAEMON)
-    configuration = f"""
-[cycle]
-interval = {interval}
-stage = "active"
-[policy]
-name = "{name}"
-[estimates]
-source = "limit"
-[placement]
-apply = "off"
-[metrics]
-port = 0
-[log]
-format = "json"
-"""
+def steered(project: Project, sections: Sections, warm_up: str = "") -> Iterator[dict[str, Any]]:
+    """A real daemon steers the cluster meanwhile; at the end all that it changed is undone. Gives facts about it.
+
+    `warm_up`: a shell command that runs as the daemon's user before it is started.
+    """
     facts: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="rltuned-wheel-") as scratch:
         wheel = build_wheel(Path(scratch))
         run(["docker", "cp", wheel, f"{project.container()}:/tmp/{wheel.name}"])
-    project.execute(INSTALL, text_input=configuration)
+    project.execute(INSTALL, text_input=toml(sections))
+    if warm_up:
+        project.execute(f"cd /tmp; runuser -u rltuned -- {warm_up}")
     start = (
         f"nohup setsid runuser -u rltuned -- {RLTUNED} run --config /etc/rltuned/replay.toml"
         " >/var/log/rltuned-replay.log 2>&1 </dev/null & echo $! >/run/rltuned-replay.pid;"
@@ -457,6 +472,76 @@ format = "json"
         cycles = [json.loads(line) for line in log.splitlines() if '"cycle.done"' in line]
         facts["cycles"] = len(cycles)
         facts["changes"] = sum(sum(cycle.get("changes", {}).values()) for cycle in cycles)
+
+
+# --- what a cluster did with the jobs
+
+
+def observed(
+    project: Project, jobs: Jobs, ids: Sequence[int], zero: float, position: int
+) -> tuple[Logged, list[dict[str, Any]]]:
+    """What slurmctld's log says from that byte on, and of each job, in the order of `ids`, when and where it ran.
+
+    Raises:
+        TestbedError: the log does not say when a job was submitted, started or ended.
+    """
+    text = project.execute(f"tail -c +{position + 1} {LOG}").stdout
+    zone = project.execute("date +%z").stdout.strip()
+    offset = (1 if zone[0] == "+" else -1) * (int(zone[1:3]) * 3600 + int(zone[3:5]) * 60)
+    logged = parse_log(text, offset)
+    accounted = _sacct(project, ids)
+    found = []
+    for row, job in enumerate(ids):
+        missing = [name for name in ("submit", "start", "end") if job not in getattr(logged, name)]
+        if missing:
+            message = (
+                f"slurmctld's log does not say when job {job} ({jobs.workload.job_id[row]}) had its "
+                f"{', '.join(missing)}"
+            )
+            raise TestbedError(message)
+        nodes, state = accounted.get(job, ("", ""))
+        found.append(
+            {
+                "slurm_job_id": job,
+                "intended": round(float(jobs.workload.submit_time[row]), 3),
+                "submit": round(logged.submit[job] - zero, 3),
+                "eligible": round(logged.submit[job] - zero, 3),
+                "start": round(logged.start[job] - zero, 3),
+                "end": round(logged.end[job] - zero, 3),
+                "backfilled": job in logged.backfilled,
+                "nodes": nodes,
+                "state": state,
+            }
+        )
+    return logged, found
+
+
+def log_position(project: Project) -> int:
+    """Bytes that slurmctld has logged so far."""
+    return int(project.execute(f"stat -c %s {LOG}").stdout)
+
+
+def described(jobs: Jobs) -> list[dict[str, Any]]:
+    """What each job is, as REPLAY.json says it."""
+    small = jobs.workload
+    return [
+        {
+            "row": row,
+            "job_id": int(small.job_id[row]),
+            "class": jobs.kind[row],
+            "gpus": int(small.gpus[row]),
+            "gpu_type": small.gpu_type.value(row),
+            "nodes_asked": int(small.nodes[row]),
+            "cpus": int(small.cpus[row]),
+            "mem": float(small.mem[row]),
+            "partition": small.partition.value(row),
+            "user": small.user.value(row),
+            "run_time": float(small.run_time[row]),
+            "time_limit": float(small.time_limit[row]),
+            "estimate": float(jobs.shown_to_policy[row]),
+        }
+        for row in range(len(small))
+    ]
 
 
 # --- the whole ---------------------------------------------------------------------------------
@@ -499,18 +584,16 @@ def replay(project: Project, jobs: Jobs, cluster: dict[str, Any], options: argpa
         + "".join(f"; {n} left out: {why}" for why, n in jobs.left_out.items())
     )
     facts: dict[str, Any] = {}
-    with prepared(project, options.scheduler_parameters), ExitStack() as stack, progress_bar() as bar:
+    settings = constant_priorities(options.scheduler_parameters)
+    with prepared(project, settings), ExitStack() as stack, progress_bar() as bar:
         if options.policy.startswith(DAEMON):
-            facts = stack.enter_context(steered(project, options.policy, options.interval))
+            facts = stack.enter_context(steered(project, by_limits(options.policy, options.interval)))
         parameters = project.execute("scontrol show config | sed -n 's/^SchedulerParameters *= //p'").stdout.strip()
-        position = int(project.execute(f"stat -c %s {LOG}").stdout)
+        position = log_position(project)
         zero, ids = submit(project, small.submit_time, commands, lambda n: bar("submitted", n, len(small)))
         wait_for_the_end(project, len(small), lambda n: bar("ended", n, len(small)))
         time.sleep(1.0)
-        text = project.execute(f"tail -c +{position + 1} {LOG}").stdout
-    zone = project.execute("date +%z").stdout.strip()
-    offset = (1 if zone[0] == "+" else -1) * (int(zone[1:3]) * 3600 + int(zone[3:5]) * 60)
-    logged = parse_log(text, offset)
+        logged, ran = observed(project, jobs, ids, zero, position)
     for name, passes in (("main", logged.main_passes), ("backfill", logged.backfill_passes)):
         if not grid(passes, zero):
             seconds = max(logged.end.values(), default=zero) - zero
@@ -520,41 +603,10 @@ def replay(project: Project, jobs: Jobs, cluster: dict[str, Any], options: argpa
                 f"SchedulerParameters={parameters}). Was slurmctld started with other ones? Start it anew"
             )
             raise TestbedError(message)
-    accounted = _sacct(project, ids)
-    found = []
-    for row, job in enumerate(ids):
-        missing = [name for name in ("submit", "start", "end") if job not in getattr(logged, name)]
-        if missing:
-            message = f"slurmctld's log does not say when job {job} ({small.job_id[row]}) had its {', '.join(missing)}"
-            raise TestbedError(message)
-        nodes, state = accounted.get(job, ("", ""))
-        found.append(
-            {
-                "row": row,
-                "job_id": int(small.job_id[row]),
-                "class": jobs.kind[row],
-                "gpus": int(small.gpus[row]),
-                "gpu_type": small.gpu_type.value(row),
-                "nodes_asked": int(small.nodes[row]),
-                "cpus": int(small.cpus[row]),
-                "mem": float(small.mem[row]),
-                "partition": small.partition.value(row),
-                "user": small.user.value(row),
-                "nice": int(nice[row]),
-                "run_time": float(small.run_time[row]),
-                "time_limit": float(small.time_limit[row]),
-                "estimate": float(jobs.shown_to_policy[row]),
-                "slurm_job_id": job,
-                "intended": round(float(small.submit_time[row]), 3),
-                "submit": round(logged.submit[job] - zero, 3),
-                "eligible": round(logged.submit[job] - zero, 3),
-                "start": round(logged.start[job] - zero, 3),
-                "end": round(logged.end[job] - zero, 3),
-                "backfilled": job in logged.backfilled,
-                "nodes": nodes,
-                "state": state,
-            }
-        )
+    found = [
+        {**what, "nice": int(nice[row]), **when}
+        for row, (what, when) in enumerate(zip(described(jobs), ran, strict=True))
+    ]
     meta = {
         "form": FORM,
         "slurm": project.execute("scontrol -V").stdout.split()[-1],

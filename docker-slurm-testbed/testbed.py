@@ -26,7 +26,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,7 +37,7 @@ ROOT = HERE.parent
 # Debian's packages decide the release of Slurm.
 SUITES = {"22.05": "bookworm", "24.11": "trixie", "26.05": "forky"}
 # The stages of the Dockerfile, in its order; and the image of deploy/Dockerfile.
-STAGES = ("slurm", "systemd", "prometheus")
+STAGES = ("slurm", "rollouts", "systemd", "prometheus")
 TARGETS = (*STAGES, "daemon")
 DAEMON_FILE = "deploy/Dockerfile"
 SOURCE = "rltuned-testbed.source"
@@ -144,7 +144,7 @@ def recipe(release: str, target: str) -> Iterator[Recipe]:
     if target in STAGES:
         parts = [path for part in ("etc", "image") for path in (HERE / part).rglob("*") if path.is_file()]
         files = {str(path.relative_to(HERE)): path for path in [HERE / "Dockerfile", *parts]}
-        files["requirements.lock"] = ROOT / "requirements.lock"
+        files |= {name: ROOT / name for name in ("requirements.lock", "requirements-simulate.lock")}
         yield Recipe(base, files, options=("--target", target))
         return
     with tempfile.TemporaryDirectory(prefix="rltuned-wheel-") as scratch:
@@ -557,14 +557,25 @@ def command_workload(options: argparse.Namespace) -> int:
     return 0
 
 
+def become(python: str, script: str, arguments: Sequence[str]) -> NoReturn:
+    """Goes on as another program of this folder. Not beside it: it removes its clusters when it is interrupted."""
+    sys.stdout.flush()
+    os.execv(python, [python, str(HERE / script), *arguments])  # noqa: S606 - no shell is what is wanted
+
+
 def command_replay(options: argparse.Namespace) -> int:
     """`testbed replay`: replay.py, which needs the project's .venv (the others need nothing)."""
-    return subprocess.run([project_python(), HERE / "replay.py", *options.arguments], check=False).returncode
+    become(project_python(), "replay.py", options.arguments)
 
 
 def command_soak(options: argparse.Namespace) -> int:
     """`testbed soak`: soak.py."""
-    return subprocess.run([sys.executable, HERE / "soak.py", *options.arguments], check=False).returncode
+    become(sys.executable, "soak.py", options.arguments)
+
+
+def command_ab(options: argparse.Namespace) -> int:
+    """`testbed ab`: ab.py, which needs the project's .venv, too."""
+    become(project_python(), "ab.py", options.arguments)
 
 
 def command_demo(options: argparse.Namespace) -> int:
@@ -632,6 +643,10 @@ def parser() -> argparse.ArgumentParser:
         "soak", add_help=False, help="seeded faults for so many minutes, and what holds after each"
     )
     sub.set_defaults(function=command_soak)
+    sub = commands.add_parser(
+        "ab", add_help=False, help="the same jobs on clusters of their own, with and without rltuned"
+    )
+    sub.set_defaults(function=command_ab)
     sub = add("workload", command_workload, "submit a mixed workload from several users")
     sub.add_argument("--jobs", type=int, default=300)
     sub.add_argument("--seed", type=int, default=1)
@@ -642,7 +657,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> int:
     """Runs one command; 0, 1 with the reason on stderr, or the status of what `exec` ran."""
     options, more = parser().parse_known_args()
-    if options.function in {command_replay, command_soak}:
+    if options.function in {command_replay, command_soak, command_ab}:
         options.arguments = more
     elif more:
         parser().error(f"unrecognized arguments: {' '.join(more)}")

@@ -284,11 +284,13 @@ class Associations:
         return np.flatnonzero(self.is_user)
 
 
-def associations_of_jobs(user: Category, account: Category) -> tuple[Associations, npt.NDArray[np.intp]]:
+def associations_of_jobs(
+    user: Category, account: Category, others: Iterable[Association] = ()
+) -> tuple[Associations, npt.NDArray[np.intp]]:
     """A tree of equal shares for jobs of a trace, and (n,) each job's row in it.
 
     Accounts below root, users below their accounts, one share each. Where a trace has no account, all its users are in
-    one; where it has no user, the account has one.
+    one; where it has no user, the account has one. `others` are associations without jobs.
     """
     pairs = np.stack((account.codes, user.codes), axis=1)
     distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
@@ -296,7 +298,7 @@ def associations_of_jobs(user: Category, account: Category) -> tuple[Association
         (account.names[a] if a >= 0 else "(none)", user.names[u] if u >= 0 else "(none)") for a, u in distinct.tolist()
     ]
     entries = [Association(name) for name in dict.fromkeys(a for a, _ in names)]
-    tree = Associations.of([*entries, *(Association(a, u) for a, u in names)])
+    tree = Associations.of([*entries, *(Association(a, u) for a, u in names), *others])
     rows = np.array([tree.row_of[pair] for pair in names], dtype=np.intp)
     return tree, rows[inverse.ravel()]
 

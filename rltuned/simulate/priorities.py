@@ -1,25 +1,53 @@
 """Priorities of a simulated queue by slurmctld's priority/multifactor: `rltuned.policy.multifactor`, and the usage."""
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
 import numpy as np
 
 from rltuned.cluster.tables import Floats, Ints, Rows
-from rltuned.policy.multifactor import USUAL, Machine, PendingJobs, Usage, Weights, associations_of_jobs, parts
+from rltuned.policy.multifactor import (
+    USUAL,
+    Association,
+    Machine,
+    PendingJobs,
+    Usage,
+    Weights,
+    associations_of_jobs,
+    normalised,
+    parts,
+)
 from rltuned.simulate.engine import Simulation
+
+NO_QOS: Final[Mapping[str, float]] = MappingProxyType({})
 
 
 class MultifactorPriorities:
     """Priorities of one simulation's jobs, without site factor and nice, and the fair share that goes with them.
 
-    Partitions and QOS of a `ClusterShape` have no priorities of their own, so those two factors are 0.
+    Partitions of a `ClusterShape` have no priorities of their own, so that factor is 0.
     """
 
-    def __init__(self, simulation: Simulation, weights: Weights = USUAL) -> None:
+    def __init__(
+        self,
+        simulation: Simulation,
+        weights: Weights = USUAL,
+        qos: Mapping[str, float] = NO_QOS,
+        others: Sequence[Association] = (),
+    ) -> None:
+        """Args:
+        simulation: whose jobs.
+        weights: of slurm.conf.
+        qos: priority of each QOS, by name; 0 for one that is not named.
+        others: accounts and users that submit nothing. They take places in the fair share.
+        """
         jobs, asked, shape = simulation.jobs, simulation.asked, simulation.shape
         n = len(jobs)
         self.weights = weights
         cpus = np.where(jobs.cpus > 0, jobs.cpus, np.maximum(jobs.gpus, 1)).astype(np.float64)
         self._machine = Machine(max(len(shape.nodes), 1), max(int(shape.nodes.cpus.sum()), 1))
-        tree, association = associations_of_jobs(jobs.user, jobs.account)
+        tree, association = associations_of_jobs(jobs.user, jobs.account, others)
         self._usage = Usage(tree, weights, simulation.now)
         self._fairshare: Floats = self._usage.factors()
         self._association = association
@@ -43,9 +71,17 @@ class MultifactorPriorities:
             nodes=np.maximum(asked.nodes, 1),
             cpus=cpus,
             time_limit=simulation.estimates.time_limit,
+            qos=self._qos(simulation, qos),
             tres=np.stack(tres, axis=1) if tres else np.zeros((n, 0)),
         )
         self._until = simulation.now
+
+    @staticmethod
+    def _qos(simulation: Simulation, priority: Mapping[str, float]) -> Floats:
+        """(n,) QOS factor of each job: the highest priority of all QOS is 1, whether a job has it or not."""
+        names = list(priority)
+        factor = dict(zip(names, normalised(np.array([priority[name] for name in names])).tolist(), strict=True))
+        return np.array([factor.get(name, 0.0) for name in simulation.jobs.qos.texts()], dtype=np.float64)
 
     def sums(self, simulation: Simulation, rows: Rows) -> Ints:
         """(n,) of these jobs now, fractions dropped; the fair share is that of the last calculation."""

@@ -309,6 +309,16 @@ def test_the_jobs_of_a_trace_make_a_tree_of_equal_shares():
     assert tree.share[[tree.row_of["x", ""], tree.row_of["x", "bob"]]] == pytest.approx([1 / 3, 1 / 3])
 
 
+def test_users_who_submit_nothing_take_places_in_the_fair_share():
+    user, account = Category.of(["ann", "bob"]), Category.of(["x", "x"])
+    idle = [Association("y"), Association("y", "cleo"), Association("y", "dan")]
+    tree, rows = associations_of_jobs(user, account, idle)
+    assert [tree.entries[row].user for row in rows] == ["ann", "bob"]
+    usage = Usage(tree, USUAL)
+    usage.charge(rows, np.array([1.0, 2.0]), np.array([100.0, 100.0]))
+    assert usage.factors()[rows].tolist() == [0.5, 0.25]
+
+
 def test_an_empty_queue_has_no_priorities():
     tree, rows = associations_of_jobs(Category.of([]), Category.of([]))
     empty = PendingJobs.of(0, tres=np.zeros((0, 3)), association=rows)

@@ -9,7 +9,12 @@ from unit.simulate.house import busy_jobs
 from rltuned.cluster.changes import Change, Field, Outcome, OverSubscribe
 from rltuned.cluster.shape import parse_shape
 from rltuned.errors import SlurmDeniedError
+from rltuned.policy.heuristics import by_name
+from rltuned.policy.multifactor import Association, Weights
+from rltuned.simulate.engine import Simulation
 from rltuned.simulate.people import NO_ONE, Act, Intervention, Rates, draw_interventions
+from rltuned.simulate.priorities import MultifactorPriorities
+from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.slurm import NO_LATENCY, Limiter, Profile, SimulatedSlurm
 from rltuned.simulate.values import Estimates
 from rltuned.slurm.port import Privilege
@@ -52,6 +57,24 @@ def test_a_site_factor_counts_at_once_ageing_goes_on_and_zero_undoes_it():
     assert look(slurm, 3).priority > alone + 1000
     write(slurm, 3, Field.SITE_FACTOR, 0)
     assert slurm.priority(np.array([2])) == slurm.alone(np.array([2]))
+
+
+def test_a_qos_counts_as_its_share_of_the_highest_one_and_idle_users_take_places_in_the_fair_share():
+    jobs = workload(
+        Source("test"), [0.0] * 3, 60.0, 1, user=["ann", "bob", "ann"], account="lab", qos=["low", "high", "other"]
+    )
+    limits = np.full(3, 60.0)
+    simulation = Simulation(parse_shape("1x1"), jobs, Estimates(limits, limits))
+    rows, qos = np.arange(3), {"low": 25.0, "high": 50.0, "highest": 100.0}
+    made = MultifactorPriorities(simulation, Weights(qos=1000), qos)
+    assert made.sums(simulation, rows).tolist() == [250, 500, 0]
+    idle = [Association("else"), Association("else", "cleo"), Association("else", "dan")]
+    for others, expected in (([], [1000, 500]), (idle, [500, 250])):
+        simulation = Simulation(parse_shape("1x1"), jobs, Estimates(limits, limits))
+        priorities = MultifactorPriorities(simulation, Weights(fairshare=1000), others=others)
+        simulation.run(RuleRanker(by_name("fifo")), until=90.0)
+        priorities.passed(simulation)
+        assert sorted(set(priorities.sums(simulation, rows).tolist()), reverse=True) == expected
 
 
 def test_the_priority_never_falls_below_one():

@@ -1,0 +1,367 @@
+"""`testbed ab`: the same jobs on real clusters side by side, with Slurm alone and with rltuned.
+
+    docker-slurm-testbed/testbed ab [--slurm 24.11] [--seeds 1,2,3] --json AB.json --plot DIR
+    docker-slurm-testbed/testbed ab --arms multifactor,rl --jobs 200 --minutes 5
+    docker-slurm-testbed/testbed ab --pool AB1.json AB2.json --json BOTH.json
+
+A cluster of its own for each arm, new for each seed, all at the same time. docs/testbed.md says what the jobs are and
+what is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import threading
+import time
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from ab_jobs import ARMS, Arm, as_rows, chosen, draw, from_rows, slurm_conf
+from ab_report import Run, Times, summary, table
+from ab_report import draw as draw_plots
+from ab_simulated import simulate
+from replay import (
+    RLTUNED,
+    described,
+    grid,
+    log_position,
+    observed,
+    prepared,
+    read_cluster,
+    sbatch,
+    steered,
+    submit,
+    wait_for_the_end,
+)
+from testbed import DEFAULT_RELEASE, SUITES, Project, TestbedError, build, ensure_engine, say
+
+from rltuned.cluster.shape import from_json
+from rltuned.errors import RltunedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from replay import Jobs
+
+FORM: Final = 1
+"""Version of the JSON."""
+PROGRESS: Final = 60.0
+"""Seconds from one line about progress to the next."""
+LOOK: Final = 5.0
+"""Seconds from one look at the queues to the next: each costs the machine a process in a container."""
+PATIENCE: Final = 6.0
+"""Planned run times after which an arm that has not ended is given up."""
+LOAD_KERNEL: Final = (
+    f"{RLTUNED.rpartition('/')[0]}/python -c 'from pathlib import Path; from rltuned.daemon.rollout import load_kernel;"
+    ' load_kernel(Path("/var/lib/rltuned/numba"))\''
+)
+"""Compiles what rollouts need, as the daemon's user: on a real host once for an installation."""
+
+
+class Cluster:
+    """One arm on its own cluster."""
+
+    def __init__(self, arm: Arm, project: Project) -> None:
+        self.arm, self.project = arm, project
+        self.said = "starting"
+        self.cluster: dict[str, Any] = {}
+        self.facts: dict[str, Any] = {}
+
+    def run(self, jobs: Jobs, settings: Settings, together: threading.Barrier) -> list[dict[str, Any]]:
+        """All of it; when and where each job ran."""
+        try:
+            self.project.down()  # what a run left that was killed
+            self.project.up()
+            self.cluster = read_cluster(self.project)
+            commands = sbatch(jobs, from_json(self.cluster, self.project.name), np.zeros(len(jobs.workload), np.int64))
+            with prepared(self.project, slurm_conf(settings.minutes)), ExitStack() as stack:
+                daemon: dict[str, Any] = {}
+                if self.arm.sections is not None:
+                    configuration = self.arm.configuration(settings.interval)
+                    warm_up = LOAD_KERNEL if self.arm.rollouts else ""
+                    daemon = stack.enter_context(steered(self.project, configuration, warm_up))
+                self.said = "ready"
+                together.wait()
+                ran = self._played(jobs, commands, settings)
+            self.facts["daemon"] = daemon
+            self.said = f"over after {max(job['end'] for job in ran):.0f} s"
+        except BaseException:
+            together.abort()  # nobody waits for this one
+            raise
+        return ran
+
+    def _played(self, jobs: Jobs, commands: Sequence[Sequence[str]], settings: Settings) -> list[dict[str, Any]]:
+        """The jobs are submitted, and all have ended."""
+        total, deadline = len(commands), time.monotonic() + PATIENCE * 60.0 * settings.minutes
+
+        def told(what: str, number: int) -> None:
+            self.said = f"{number} {what}"
+            if time.monotonic() > deadline:
+                message = f"{self.arm.name}: after {PATIENCE:g} times the planned minutes there are still jobs"
+                raise TestbedError(message)
+
+        position = log_position(self.project)
+        zero, ids = submit(self.project, jobs.workload.submit_time, commands, lambda n: told("submitted", n))
+        wait_for_the_end(self.project, total, lambda n: told("ended", n), LOOK)
+        time.sleep(1.0)
+        logged, ran = observed(self.project, jobs, ids, zero, position)
+        self.facts |= {
+            "slurm": self.project.execute("scontrol -V").stdout.split()[-1],
+            "main_pass": grid(logged.main_passes, zero),
+            "backfill_pass": grid(logged.backfill_passes, zero),
+            "backfilled": len(logged.backfilled),
+        }
+        return ran
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of an A/B."""
+
+    arms: tuple[Arm, ...]
+    release: str
+    jobs: int
+    minutes: float
+    load: float
+    interval: float
+    project: str
+    """What the names of its clusters begin with."""
+
+
+def run_seed(settings: Settings, jobs: Jobs, seed: int, image: str) -> Run:
+    """One seed, each arm on a new cluster; whatever happens, the clusters are removed."""
+    clusters = [
+        Cluster(arm, Project(f"{settings.project}-{arm.name.replace('+', '-')}", settings.release, image))
+        for arm in settings.arms
+    ]
+    together = threading.Barrier(len(clusters))
+    began = time.monotonic()
+    try:
+        with ThreadPoolExecutor(len(clusters)) as pool:
+            try:
+                running = [pool.submit(each.run, jobs, settings, together) for each in clusters]
+                while wait(running, PROGRESS, FIRST_EXCEPTION).not_done and not any(map(_failed, running)):
+                    shown = "; ".join(f"{each.arm.name} {each.said}" for each in clusters)
+                    say(f"seed {seed}, {(time.monotonic() - began) / 60.0:.0f} min: {shown}")
+                _raise_from(running)
+            except BaseException:
+                # The threads wait for commands in the containers; without containers these end.
+                together.abort()
+                remove(clusters)
+                raise
+    finally:
+        remove(clusters)
+    ran = {each.arm.name: future.result() for each, future in zip(clusters, running, strict=True)}
+    places = {name: {of: [job[of] for job in jobs_ran] for of in ("nodes", "state")} for name, jobs_ran in ran.items()}
+    return Run(
+        seed,
+        clusters[0].facts["slurm"],
+        settings.minutes,
+        settings.interval,
+        jobs,
+        clusters[0].cluster,
+        {
+            name: Times(*(np.array([job[of] for job in jobs_ran]) for of in ("submit", "start", "end")))
+            for name, jobs_ran in ran.items()
+        },
+        {each.arm.name: {**each.facts, **places[each.arm.name]} for each in clusters},
+    )
+
+
+def _failed(future: Future[Any]) -> BaseException | None:
+    return future.exception() if future.done() else None
+
+
+def _raise_from(running: Sequence[Future[Any]]) -> None:
+    """Raise what made an arm fail; the others then only say that the barrier is broken."""
+    failed = [each for each in running if _failed(each) is not None]
+    for each in sorted(failed, key=lambda each: isinstance(_failed(each), threading.BrokenBarrierError)):
+        each.result()
+
+
+def remove(clusters: Sequence[Cluster]) -> None:
+    """All of them; one that is not there is no error."""
+    with ThreadPoolExecutor(len(clusters)) as pool:
+        list(pool.map(lambda each: each.project.down(), clusters))
+
+
+# --- the prediction ----------------------------------------------------------------------------
+
+
+def predict(run: Run, draws: int) -> None:
+    """Fills in what the simulator says of a run's jobs."""
+    jobs, shape = run.jobs, from_json(dict(run.cluster), "testbed")
+    beyond = [times.end - times.start - jobs.workload.run_time for times in run.real.values()]
+    launch = float(np.median(np.concatenate(beyond)))
+    for name in run.real:
+        say(f"seed {run.seed}: simulating {name}")
+        run.simulated[name] = [
+            Times(
+                jobs.workload.submit_time,
+                *simulate(jobs, shape, ARMS[name], run.minutes, run.interval, launch, number),
+            )
+            for number in range(draws)
+        ]
+
+
+# --- files and the command line ----------------------------------------------------------------
+
+
+def to_json(runs: Sequence[Run], argv: Sequence[str]) -> dict[str, Any]:
+    """Everything, as `--json` writes it."""
+
+    def lists(times: Times) -> dict[str, list[float]]:
+        return {of: np.round(getattr(times, of), 3).tolist() for of in ("submit", "start", "end")}
+
+    return {
+        "meta": {"form": FORM, "command_line": ["testbed", "ab", *argv]},
+        "summary": summary(runs),
+        "runs": [
+            {
+                "seed": run.seed,
+                "slurm": run.slurm,
+                "minutes": run.minutes,
+                "interval": run.interval,
+                "cluster": run.cluster,
+                "jobs": as_rows(run.jobs, described(run.jobs)),
+                "arms": {name: {**lists(times), **run.facts[name]} for name, times in run.real.items()},
+                "simulated": {name: [lists(times) for times in of] for name, of in run.simulated.items()},
+            }
+            for run in runs
+        ],
+    }
+
+
+def from_json_file(path: Path) -> list[Run]:
+    """The runs of a file that `--json` wrote.
+
+    Raises:
+        TestbedError: it cannot be read, or is something else.
+    """
+
+    def times(of: Mapping[str, Any]) -> Times:
+        return Times(*(np.array(of[name], dtype=np.float64) for name in ("submit", "start", "end")))
+
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))
+        found = [
+            Run(
+                run["seed"],
+                run["slurm"],
+                run["minutes"],
+                run["interval"],
+                from_rows(run["jobs"], f"testbed A/B, seed {run['seed']}"),
+                run["cluster"],
+                {name: times(of) for name, of in run["arms"].items()},
+                run["arms"],
+                {name: [times(each) for each in of] for name, of in run["simulated"].items()},
+            )
+            for run in read["runs"]
+            if read["meta"]["form"] == FORM
+        ]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        message = f"{path}: not what `testbed ab --json` writes: {error!r}"
+        raise TestbedError(message) from error
+    if not found:
+        message = f"{path}: has no runs of form {FORM}"
+        raise TestbedError(message)
+    return found
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(
+        prog="testbed ab",
+        description="Runs the same jobs on real clusters side by side, one for each arm, and compares them with Slurm "
+        "alone (multifactor).",
+    )
+    top.add_argument("--slurm", choices=SUITES, default=DEFAULT_RELEASE, help="release (default: %(default)s)")
+    top.add_argument("--arms", default=",".join(ARMS), help="default: %(default)s; multifactor always runs")
+    top.add_argument("--jobs", type=int, default=1024, help="of each seed (default: %(default)s)")
+    top.add_argument("--seeds", "--seed", default="1", help="one after the other, such as 1,2,3 (default: %(default)s)")
+    top.add_argument("--minutes", type=float, default=30.0, help="that a run is planned to take (default: %(default)s)")
+    top.add_argument(
+        "--load",
+        type=float,
+        default=1.2,
+        help="GPU-seconds of the jobs over those of the cluster while they arrive (default: %(default)s)",
+    )
+    top.add_argument("--interval", type=float, default=5.0, help="the daemon's cycle, seconds (default: %(default)s)")
+    top.add_argument(
+        "--draws",
+        type=int,
+        default=3,
+        help="simulations of each arm for the prediction; 0: none (default: %(default)s)",
+    )
+    top.add_argument("--json", type=Path, metavar="OUT", help="where everything goes, for machines")
+    top.add_argument("--plot", type=Path, metavar="DIR", help="where the plots go")
+    top.add_argument(
+        "--pool", type=Path, nargs="+", metavar="FILE", help="run nothing: report the runs of these files together"
+    )
+    top.add_argument(
+        "--project", type=str.lower, default="rltuned-ab", help="what the names of its clusters begin with"
+    )
+    return top
+
+
+def runs_of(options: argparse.Namespace, kept: list[Run]) -> None:
+    """Runs all seeds, and adds each to `kept` as soon as it is over."""
+    seeds = [int(seed) for seed in options.seeds.split(",")]
+    settings = Settings(
+        tuple(chosen(options.arms)),
+        options.slurm,
+        options.jobs,
+        options.minutes,
+        options.load,
+        options.interval,
+        options.project,
+    )
+    # All jobs first: what cannot be drawn is no reason to start a cluster.
+    drawn = {seed: draw(settings.jobs, seed, settings.minutes, settings.load) for seed in seeds}
+    ensure_engine()
+    image = build(settings.release, "rollouts" if any(arm.rollouts for arm in settings.arms) else "slurm")
+    for seed, jobs in drawn.items():
+        kept.append(run_seed(settings, jobs, seed, image))
+        if options.json:  # the next seed may be interrupted
+            options.json.write_text(json.dumps(to_json(kept, options.argv), indent=1) + "\n", encoding="utf-8")
+
+
+def main(argv: Sequence[str]) -> int:
+    """`testbed ab`; 0, 1 with the reason on stderr, or 130 where it was interrupted."""
+    # An end that is asked for removes the clusters, too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    options = parser().parse_args(argv)
+    options.argv = list(argv)
+    runs: list[Run] = []
+    try:
+        if options.json:  # before an hour of work: whether it can be written
+            options.json.touch()
+        if options.pool:
+            runs = [run for path in options.pool for run in from_json_file(path)]
+        else:
+            runs_of(options, runs)
+        for run in runs:
+            if options.draws and not run.simulated:
+                predict(run, options.draws)
+        if options.json:
+            options.json.write_text(json.dumps(to_json(runs, options.argv), indent=1) + "\n", encoding="utf-8")
+        if options.plot:
+            draw_plots(runs, options.plot)
+    except (TestbedError, RltunedError, OSError) as error:
+        say(str(error))
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    print(table(summary(runs)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,359 @@
+"""The jobs of an A/B, drawn from a seed before any cluster is there, and the Slurm and the arms that they are given to.
+
+Time is compressed: what takes a user hours takes seconds here. A second of a run stands for a quarter of a minute as
+far as time limits are concerned, and Slurm's own slow clocks (age, half-life) are as short against a run as their
+defaults of a week are against the ten days of the paper's.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from replay import LEAST_MEM, MINUTE, Jobs, Kind
+from testbed import USERS, TestbedError
+
+from rltuned.policy.multifactor import Association, Weights
+from rltuned.workload import Source, workload
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+GPUS: Final = 13
+"""Of the testbed's profile "paper"."""
+PARTITION: Final = "gpu"
+ACCOUNTS: Final = {"alice": "physics", "bob": "physics", "carol": "biology", "dave": "biology"}
+QOS: Final = {"low": 0.0, "normal": 50.0, "high": 100.0}
+"""Priorities, as docker-slurm-testbed/image/testbed-accounts sets them."""
+OTHERS: Final = (
+    *(Association(account) for account in ("ops", "capped")),
+    *(Association(*who) for who in (("ops", "rltuned"), ("ops", "visitor"), ("capped", "bob"), ("root", "root"))),
+)
+"""Associations that submit nothing, likewise."""
+
+CLUSTER: Final[Mapping[str, Any]] = {
+    "pools": [
+        {"name": "k80-1", "nodes": 1, "gpus_per_node": 2, "gpu_type": "k80", "cpus": 28, "mem_mib": 128_000},
+        {"name": "k80-2", "nodes": 1, "gpus_per_node": 2, "gpu_type": "k80", "cpus": 28, "mem_mib": 128_000},
+        {"name": "m40-1", "nodes": 1, "gpus_per_node": 1, "gpu_type": "m40", "cpus": 28, "mem_mib": 128_000},
+        {"name": "p100-1", "nodes": 1, "gpus_per_node": 4, "gpu_type": "p100", "cpus": 56, "mem_mib": 256_000},
+        {"name": "p100-2", "nodes": 1, "gpus_per_node": 4, "gpu_type": "p100", "cpus": 56, "mem_mib": 256_000},
+    ],
+    "partitions": [{"name": "gpu", "default": True, "oversubscribe": "NO", "max_time": "7-00:00:00"}],
+}
+"""The profile "paper" as `replay.read_cluster` reads it, as far as these jobs go: to simulate without the testbed."""
+KINDS: Final = (
+    Kind("1 GPU of any type", 38, 1, cpus=2, mem=8_000),
+    Kind("2 GPUs of any type", 8, 2, cpus=4, mem=16_000),
+    Kind("1 P100", 10, 1, "p100", cpus=2, mem=8_000),
+    Kind("2 P100", 8, 2, "p100", cpus=4, mem=32_000),
+    Kind("4 P100", 4, 4, "p100", cpus=8, mem=64_000),
+    Kind("1 K80", 6, 1, "k80", cpus=2, mem=8_000),
+    Kind("2 K80", 5, 2, "k80", cpus=4, mem=32_000),
+    Kind("1 M40", 2, 1, "m40", cpus=2, mem=8_000),
+    Kind("2 P100 on each of 2 nodes", 3, 4, "p100", nodes=2, cpus=4, mem=32_000),
+    Kind("4 P100 on each of 2 nodes", 3, 8, "p100", nodes=2, cpus=8, mem=64_000),
+    Kind("6 P100 on any nodes", 1, 6, "p100", nodes=0),
+    Kind("CPUs only", 12, 0, cpus=8, mem=16_000),
+)
+RERUNS: Final = 20
+"""Jobs of one script, in the mean."""
+LEAST_SCRIPTS: Final = 2
+SESSION: Final = 4.0
+"""Runs of a script that follow each other closely, in the mean."""
+GAP: Final = 2.0
+"""Seconds between them, in the mean."""
+SPREAD: Final = 1.2
+"""σ of ln run time between scripts."""
+REPEAT: Final = 0.25
+"""The same between two runs of one script."""
+CRASHES: Final = 0.08
+"""Share of the runs that end early."""
+SHORTEST: Final = 2.0
+"""Seconds: two passes of Slurm's."""
+LONGEST: Final = 0.15
+"""Of the time in which jobs arrive."""
+ARRIVING: Final = 0.75
+"""Share of a run's planned minutes in which jobs arrive; in the rest the queue empties."""
+WAVES: Final = 3
+"""Busy times of the day."""
+HEIGHT: Final = 0.6
+"""Share of the mean by which the rate of submission goes up and down."""
+LIMIT_MINUTES: Final = 0.25
+"""Minutes of a limit that stand for a second of a run: limits are whole minutes, and most runs take seconds."""
+OVER_ASKING: Final = 1.2
+"""σ of ln(limit / run time), half-normal, as `rltuned.workload.estimates` draws limits."""
+MOST_MINUTES: Final = 600
+
+
+def draw(jobs: int, seed: int, minutes: float, load: float) -> Jobs:
+    """`jobs` jobs that arrive in three quarters of so many minutes.
+
+    Args:
+        jobs: how many.
+        seed: of everything that is drawn.
+        minutes: that a run is planned to take.
+        load: GPU-seconds of all jobs over those of the cluster while jobs arrive.
+
+    Raises:
+        TestbedError: there are fewer jobs than scripts.
+    """
+    rng = np.random.default_rng(seed)
+    span = ARRIVING * minutes * MINUTE
+    kind, script = _scripts(jobs, rng)
+    gpus = np.array([KINDS[of].gpus for of in kind])
+    run_time = _run_times(kind, script, gpus, load * GPUS * span, LONGEST * span, rng)
+    submit = _submissions(script, span, rng)
+    limit = _limits(script, run_time, rng)
+    owner = rng.permutation(script.max() + 1) % len(USERS)
+    qos = _qos(script.max() + 1, rng)
+    nodes = np.array([KINDS[of].nodes for of in kind])
+    spread = np.maximum(nodes, 1)
+    order = np.argsort(submit, kind="stable")
+    user = [USERS[owner[of]] for of in script]
+    made = workload(
+        Source(name=f"testbed A/B, seed {seed}"),
+        (submit - submit.min())[order],
+        run_time[order],
+        gpus[order],
+        nodes=nodes[order],
+        cpus=(np.where(nodes > 0, [KINDS[of].cpus for of in kind], gpus) * spread)[order],
+        mem=np.maximum(np.array([KINDS[of].mem for of in kind], dtype=np.float64) * spread, LEAST_MEM)[order],
+        time_limit=limit[order],
+        gpu_type=[KINDS[kind[row]].gpu_type for row in order],
+        user=[user[row] for row in order],
+        account=[ACCOUNTS[user[row]] for row in order],
+        qos=[qos[script[row]] for row in order],
+        partition=PARTITION,
+    )
+    return Jobs(made, made.time_limit.copy(), tuple(KINDS[kind[row]].name for row in order), {})
+
+
+def _scripts(jobs: int, rng: np.random.Generator) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """(N,) kind and script of each job. Shares of the kinds do not depend on luck; how popular a script is does."""
+    weight = np.array([kind.weight for kind in KINDS], dtype=np.float64)
+    count = np.floor(weight / weight.sum() * jobs).astype(int)
+    count[0] += jobs - count.sum()
+    kinds, scripts, first = [], [], 0
+    for kind, of_kind in enumerate(count):
+        several = max(LEAST_SCRIPTS, round(of_kind / RERUNS))
+        if of_kind < several:
+            message = f"{jobs} jobs are too few: there are {len(KINDS)} kinds of at least {LEAST_SCRIPTS} scripts each"
+            raise TestbedError(message)
+        popular = rng.gamma(2.0, size=several)
+        of = np.concatenate((np.arange(several), rng.choice(several, of_kind - several, p=popular / popular.sum())))
+        kinds.append(np.full(of_kind, kind))
+        scripts.append(first + of)
+        first += several
+    return np.concatenate(kinds), np.concatenate(scripts)
+
+
+def _run_times(
+    kind: np.ndarray[Any, Any],
+    script: np.ndarray[Any, Any],
+    gpus: np.ndarray[Any, Any],
+    work: float,
+    longest: float,
+    rng: np.random.Generator,
+) -> Floats:
+    """(N,) seconds: heavy-tailed between scripts, alike between two runs of one; `work` GPU-seconds together."""
+    typical = np.zeros(script.max() + 1)
+    for of in np.unique(kind):
+        own = np.unique(script[kind == of])
+        # One of each part of the distribution, so that every kind has short and long scripts.
+        at = (rng.permutation(len(own)) + rng.uniform(size=len(own))) / len(own)
+        typical[own] = np.exp(SPREAD * np.array([NormalDist().inv_cdf(part) for part in at]))
+    run_time = typical[script] * rng.lognormal(0.0, REPEAT, len(script))
+    crashed = rng.uniform(size=len(script)) < CRASHES
+    run_time[crashed] *= rng.uniform(0.05, 0.5, crashed.sum())
+    for of in np.unique(kind):  # no type of GPU is overloaded by chance
+        run_time[kind == of] /= run_time[kind == of].mean()
+    for _ in range(50):  # what is cut off at both ends must be made up for
+        run_time = np.clip(run_time * work / float(run_time @ gpus), SHORTEST, longest)
+    return np.asarray(np.round(run_time, 2))
+
+
+def _submissions(script: np.ndarray[Any, Any], span: float, rng: np.random.Generator) -> Floats:
+    """(N,) seconds: each script is run in sessions, which begin more often in busy times."""
+    grid = np.linspace(0.0, span, 1000)
+    rate = np.cumsum(1.0 + HEIGHT * np.sin(2.0 * math.pi * WAVES * grid / span))
+    submit = np.zeros(len(script))
+    for of in range(script.max() + 1):
+        rows = np.flatnonzero(script == of)
+        begins = np.concatenate(([True], rng.uniform(size=len(rows) - 1) < 1.0 / SESSION))
+        moment = np.interp(rng.uniform(0.0, rate[-1], begins.sum()), rate, grid)
+        since = np.cumsum(rng.exponential(GAP, len(rows)))
+        start = since[begins][np.cumsum(begins) - 1]
+        submit[rows] = np.minimum(moment[np.cumsum(begins) - 1] + since - start, span)
+    return np.asarray(np.round(submit, 3))
+
+
+def _limits(script: np.ndarray[Any, Any], run_time: Floats, rng: np.random.Generator) -> Floats:
+    """(N,) seconds, whole minutes: users ask for more than they need, and no two scripts ask for the same."""
+    scripts = script.max() + 1
+    typical = np.array([np.median(run_time[script == of]) for of in range(scripts)])
+    most = np.array([run_time[script == of].max() for of in range(scripts)])
+    asked = LIMIT_MINUTES * typical * np.exp(OVER_ASKING * np.abs(rng.standard_normal(scripts)))
+    asked = np.clip(np.maximum(np.ceil(asked), np.ceil(most / MINUTE) + 1.0), 1.0, MOST_MINUTES)
+    taken: set[int] = set()
+    minutes = np.zeros(scripts)
+    for of in np.argsort(asked, kind="stable"):
+        wanted = int(asked[of])
+        while wanted in taken:
+            wanted += 1
+        taken.add(wanted)
+        minutes[of] = wanted
+    return np.asarray(minutes[script] * MINUTE)
+
+
+def _qos(scripts: int, rng: np.random.Generator) -> list[str]:
+    """Of each script."""
+    return [str(name) for name in rng.choice(("low", "normal", "high"), scripts, p=(0.1, 0.8, 0.1))]
+
+
+# --- Slurm, and the arms -----------------------------------------------------------------------
+
+WEIGHT: Final = 10_000
+"""Of every factor of multifactor that has one weight: the paper's "equal weights"."""
+LONG_TIME: Final = 0.7
+"""PriorityMaxAge and PriorityDecayHalfLife over the minutes of a run: the defaults' seven days over the paper's ten."""
+PARAMETERS: Final = (
+    "sched_interval=1,sched_min_interval=0,bf_interval=1,bf_resolution=1,bf_window=1440,bf_continue,batch_sched_delay=0,"
+    "default_queue_depth=2000,bf_max_job_test=2000,partition_job_depth=2000"
+)
+"""The testbed's, but for bf_window: limits are longer than its hour."""
+MULTIFACTOR: Final = "multifactor"
+"""The arm that the others are compared with: no daemon."""
+
+
+def long_minutes(minutes: float) -> int:
+    """PriorityMaxAge and PriorityDecayHalfLife, whole minutes."""
+    return max(round(LONG_TIME * minutes), 1)
+
+
+def slurm_conf(minutes: float) -> dict[str, str]:
+    """Of every arm."""
+    weights = dict.fromkeys(("Age", "Fairshare", "JobSize", "Partition", "QOS"), str(WEIGHT))
+    slow = str(long_minutes(minutes))
+    return {
+        **{f"PriorityWeight{name}": value for name, value in weights.items()},
+        "PriorityMaxAge": slow,
+        "PriorityDecayHalfLife": slow,
+        "SchedulerParameters": PARAMETERS,
+    }
+
+
+def weights(minutes: float) -> Weights:
+    """The same for the simulator; all partitions have the same priority."""
+    slow = long_minutes(minutes) * MINUTE
+    return Weights(
+        age=WEIGHT, fairshare=WEIGHT, job_size=WEIGHT, partition=WEIGHT, qos=WEIGHT, max_age=slow, half_life=slow
+    )
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A way to order the queue."""
+
+    name: str
+    sections: Mapping[str, Mapping[str, Any]] | None
+    """What differs from the daemon's defaults; None: no daemon."""
+
+    @property
+    def rollouts(self) -> bool:
+        """Whether it needs Numba."""
+        return self.sections is not None and self.sections["rollout"]["enabled"] == "on"
+
+    def configuration(self, interval: float) -> dict[str, Mapping[str, Any]]:
+        """Of its daemon."""
+        return {
+            "cycle": {"interval": interval, "stage": "active"},
+            # A compressed week is half an hour.
+            "estimates": {"source": "history", "refresh": max(2.0 * interval, 10.0)},
+            **(self.sections or {}),
+        }
+
+
+def _arm(name: str, policy: str, rollout: str, placement: str = "off") -> Arm:
+    return Arm(name, {"policy": {"name": policy}, "rollout": {"enabled": rollout}, "placement": {"apply": placement}})
+
+
+ARMS: Final = {
+    arm.name: arm
+    for arm in (
+        Arm(MULTIFACTOR, None),
+        _arm("saf", "saf", "off"),
+        _arm("rl", "model", "on"),
+        _arm("rl+placement", "model", "on", "exclude-nodes"),
+        _arm("rl-no-rollouts", "model", "off"),
+    )
+}
+
+
+def chosen(names: str) -> list[Arm]:
+    """The arms of a comma list, multifactor first.
+
+    Raises:
+        TestbedError: one that does not exist, or none but multifactor.
+    """
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    if unknown := [name for name in wanted if name not in ARMS]:
+        message = f"there is no arm {unknown[0]!r}; there are {', '.join(ARMS)}"
+        raise TestbedError(message)
+    found = [arm for name, arm in ARMS.items() if name in wanted or name == MULTIFACTOR]
+    if len(found) < 2:
+        message = "nothing to compare: name an arm besides multifactor"
+        raise TestbedError(message)
+    return found
+
+
+def sizes(jobs: Jobs) -> dict[str, np.ndarray[Any, np.dtype[np.bool_]]]:
+    """(N,) which jobs are of each size. A job of several nodes is of two."""
+    gpus, several = jobs.workload.gpus, jobs.workload.nodes != 1
+    found = {f"{n} GPU{'s' if n > 1 else ''}": gpus == n for n in (1, 2, 4)}
+    return {"CPUs only": gpus == 0, **found, "6 and more GPUs": gpus >= 6, "several nodes": several}
+
+
+def users(jobs: Jobs) -> dict[str, np.ndarray[Any, np.dtype[np.bool_]]]:
+    """(N,) which jobs are whose."""
+    return {name: np.array([owner == name for owner in jobs.workload.user.texts()]) for name in USERS}
+
+
+def as_rows(jobs: Jobs, described: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Each job for the JSON."""
+    small = jobs.workload
+    return [
+        {
+            **what,
+            "submit": float(small.submit_time[row]),
+            "account": small.account.value(row),
+            "qos": small.qos.value(row),
+        }
+        for row, what in enumerate(described)
+    ]
+
+
+COLUMNS: Final = ("cpus", "mem", "time_limit", "gpu_type", "user", "account", "qos", "partition")
+
+
+def from_rows(rows: Sequence[Mapping[str, Any]], name: str) -> Jobs:
+    """The jobs that `as_rows` wrote."""
+
+    def column(key: str) -> list[Any]:
+        return [row[key] for row in rows]
+
+    made = workload(
+        Source(name=name),
+        column("submit"),
+        column("run_time"),
+        column("gpus"),
+        job_id=column("job_id"),
+        nodes=column("nodes_asked"),
+        **{key: column(key) for key in COLUMNS},
+    )
+    return Jobs(made, np.array(column("estimate"), dtype=np.float64), tuple(column("class")), {})

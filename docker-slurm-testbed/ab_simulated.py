@@ -1,0 +1,142 @@
+"""What the simulator says of an A/B: the same jobs on a simulated Slurm, with the real daemon on it.
+
+Not the rankers of `rltuned evaluate`: the daemon itself (its classes, guards, history, what it writes and when) with
+the arm's own configuration, as in `rltuned demo`.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from ab_jobs import OTHERS, QOS, weights
+from replay import MINUTE
+
+from rltuned.config import Config
+from rltuned.daemon.history import RunTimes
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.logs import make
+from rltuned.daemon.loop import Daemon, load_policy
+from rltuned.daemon.metrics import Metrics
+from rltuned.daemon.planning import Planning
+from rltuned.daemon.rollout import KERNELS, InProcessSearch
+from rltuned.decide.scope import Veto
+from rltuned.evaluate.fidelity import DRIFT, LATE
+from rltuned.placement import SolveOutcome
+from rltuned.simulate.priorities import MultifactorPriorities
+from rltuned.simulate.slurm import Profile, SimulatedSlurm
+from rltuned.simulate.values import Backfill, Estimates, Fit, SimulationSettings
+
+if TYPE_CHECKING:
+    from ab_jobs import Arm
+    from replay import Jobs
+
+    from rltuned.cluster.shape import ClusterShape
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+LISTED: Final = 5.0
+"""Seconds from one calculation of priorities to the next. Slurm's is a minute; but the simulated sprio lists a job only
+after the next one, and the real one at once (docs/testbed.md)."""
+PATIENCE: Final = 10
+"""Planned run times after which a simulation that does not end is an error."""
+
+
+def settings(launch: float) -> SimulationSettings:
+    """Of the testbed's Slurm (docs/simulator.md) with `ab_jobs.PARAMETERS`. `launch`: seconds that a job takes beyond
+    its sleep.
+    """
+    return SimulationSettings(
+        backfill=Backfill.SLURM,
+        fit=Fit.SLURM,
+        sched_interval=1.0,
+        bf_interval=1.0,
+        bf_offset=0.5,
+        bf_max_job_test=2000,
+        bf_window=86_400.0,
+        bf_resolution=1.0,
+        launch=launch,
+        kill_interval=30.0,
+    )
+
+
+def simulate(
+    jobs: Jobs, shape: ClusterShape, arm: Arm, minutes: float, interval: float, launch: float, draw: int
+) -> tuple[Floats, Floats]:
+    """(N,) start and end of each job, seconds.
+
+    Args:
+        jobs: of the A/B.
+        shape: the cluster.
+        arm: whose daemon.
+        minutes: that a run is planned to take.
+        interval: of the daemon's cycle, seconds.
+        launch: seconds that a job takes beyond its sleep.
+        draw: simulations of different numbers differ in milliseconds (as in `rltuned.evaluate.fidelity`).
+    """
+    rng = np.random.default_rng(draw)
+    late = np.sort(rng.uniform(0.0, LATE, len(jobs.workload)))
+    drawn = replace(jobs.workload, submit_time=jobs.workload.submit_time + late - late[0])
+    slurm_settings = settings(launch)
+    offset = float((slurm_settings.bf_offset + rng.normal(0.0, DRIFT)) % slurm_settings.bf_interval)
+    limit = jobs.workload.time_limit
+    slurm = SimulatedSlurm(
+        shape,
+        drawn,
+        Estimates(limit, limit.copy()),
+        replace(slurm_settings, bf_offset=offset),
+        weights(minutes),
+        profile=Profile(calc_period=LISTED),
+    )
+    slurm.priorities = MultifactorPriorities(slurm.simulation, weights(minutes), QOS, OTHERS)
+    until = PATIENCE * minutes * MINUTE
+    if arm.sections is None:
+        while not slurm.done and slurm.simulation.now < until:
+            slurm.advance(slurm.simulation.now + interval)
+    else:
+        _steered(slurm, arm, interval, float(rng.uniform(0.0, interval)), until)
+    result = slurm.simulation.result()
+    if np.isnan(result.end).any():
+        row = int(np.flatnonzero(np.isnan(result.end))[0])
+        message = f"simulated {arm.name}: job {jobs.workload.job_id[row]} ({jobs.kind[row]}) never ended"
+        raise RuntimeError(message)
+    return result.start, result.end
+
+
+def _steered(slurm: SimulatedSlurm, arm: Arm, interval: float, first: float, until: float) -> None:
+    """The daemon, its first cycle at `first`, until all jobs have ended."""
+    with tempfile.TemporaryDirectory(prefix="rltuned-ab-") as folder, ExitStack() as stack:
+        directory = Path(folder)
+        state = {"state": {"directory": str(directory), "mirror": ""}}
+        config = Config.model_validate({**arm.configuration(interval), **state})
+        log = make("warning", "json", stack.enter_context((directory / "log").open("w", encoding="utf-8")))
+        metrics = Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
+        reader, clock = slurm.reader(), slurm.clock
+        history = RunTimes(reader, lambda: config.estimates, directory, clock, log, metrics)
+        search = InProcessSearch(lambda: config.rollout, clock, log, metrics, directory / KERNELS)
+        daemon = Daemon(
+            config=config,
+            policy=load_policy(config.policy),
+            reader=reader,
+            writer_factory=slurm.writer,
+            journal=Journal.open(directory, None),
+            clock=clock,
+            rng=random.Random(0),  # noqa: S311 - jitter of a back-off
+            log=log,
+            metrics=metrics,
+            planner=Planning(history.estimates, search, ended=history.ended),
+        )
+        stack.callback(daemon.stop)
+        cycle, refreshed = first, -np.inf
+        while not slurm.done and slurm.simulation.now < until:
+            slurm.advance(max(cycle, slurm.simulation.now))
+            if slurm.simulation.now >= refreshed + config.estimates.refresh:
+                refreshed = slurm.simulation.now
+                history.refresh()
+            daemon.tick()
+            cycle += interval
