@@ -7,7 +7,8 @@ import pytest
 
 from rltuned.evaluate.executors import LocalExecutor
 from rltuned.evaluate.run import evaluate, prepare
-from rltuned.evaluate.settings import EvaluationSettings
+from rltuned.evaluate.settings import EvaluationSettings, Placement
+from rltuned.simulate.values import Backfill
 
 FOLDER = Path(os.environ.get("RLTUNED_TEST_TRACES", ""))
 PHILLY = FOLDER / "philly.csv.gz"
@@ -19,7 +20,9 @@ pytestmark = pytest.mark.skipif(
 
 def test_on_the_papers_protocol_strict_fifo_is_worst_and_the_plain_rules_are_close_to_each_other():
     names = ("fifo-strict", "fifo", "sjf", "saf", "wfp3", "unicep")
-    asked = EvaluationSettings(trace=str(PHILLY), cluster="20x8:p100", policies=names)
+    asked = EvaluationSettings(
+        trace=str(PHILLY), cluster="20x8:p100", policies=names, backfill=Backfill.EASY, placement=Placement.BEST
+    )
     found = evaluate(prepare(asked, "revision"), LocalExecutor(2))
     assert (asked.window, asked.windows, asked.estimates) == (1024, 30, "true")
     wait = {name: values["wait_mean"] for name, values in found["policies"].items()}

@@ -213,13 +213,19 @@ def test_what_is_best_for_the_few_who_wait_is_not_best_with_arrivals():
     snapshot, rows, run, recent = few_waiting(count=20)
     assert len(rows) == 2
     scores = np.array([1.0, 0.0])
-    alone = OrderSearch(slowdown=0.0, min_jobs=0)(RolloutRequest(snapshot, rows, scores, run, recent=recent))
+    alone = OrderSearch(settings=LITERATURE, slowdown=0.0, min_jobs=0)(
+        RolloutRequest(snapshot, rows, scores, run, recent=recent)
+    )
     assert (snapshot.jobs.job_id[alone.moved], alone.to) == (6, MoveTo.LAST)
-    assert OrderSearch(slowdown=0.0)(RolloutRequest(snapshot, rows, scores, run)) == alone, "no recent job is known"
-    among = OrderSearch(slowdown=0.0)(RolloutRequest(snapshot, rows, scores, run, recent=recent))
+    assert OrderSearch(settings=LITERATURE, slowdown=0.0)(RolloutRequest(snapshot, rows, scores, run)) == alone, (
+        "no recent job is known"
+    )
+    among = OrderSearch(settings=LITERATURE, slowdown=0.0)(RolloutRequest(snapshot, rows, scores, run, recent=recent))
     assert among.moved is None
     assert among.rollouts > alone.rollouts
-    assert among == OrderSearch(slowdown=0.0)(RolloutRequest(snapshot, rows, scores, run, recent=recent))
+    assert among == OrderSearch(settings=LITERATURE, slowdown=0.0)(
+        RolloutRequest(snapshot, rows, scores, run, recent=recent)
+    )
 
 
 def test_a_long_queue_gets_no_arrivals():
