@@ -65,7 +65,9 @@ def kept(report: Mapping[str, Any]) -> str:
         runs = [{"seed": run["seed"], "slurm": run["slurm"], "minutes": run["minutes"]} for run in report["runs"]]
         summary = {part: report["summary"][part] for part in PARTS if part in report["summary"]}
         _of(summary)
-        return json.dumps({"meta": report["meta"], "runs": runs, "summary": summary}, indent=1, allow_nan=False) + "\n"
+        # Not its command line, which has paths of the machine.
+        meta = {"form": report["meta"]["form"]}
+        return json.dumps({"meta": meta, "runs": runs, "summary": summary}, indent=1, allow_nan=False) + "\n"
     except (KeyError, TypeError, ValueError) as error:
         raise EvaluationError(f"not what `testbed ab --json` writes: {error!r}") from error
 
@@ -96,7 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("out", type=Path, help=f"file to write: studies/results/{PREFIX}RELEASE.json")
     asked = parser.parse_args(arguments)
     try:
-        text = kept(json.loads(asked.report.read_text(encoding="utf-8")))
+        # A ratio over 0 is NaN there.
+        text = kept(json.loads(asked.report.read_text(encoding="utf-8"), parse_constant=lambda _: None))
         asked.out.write_text(text, encoding="utf-8")
     except (EvaluationError, OSError, ValueError) as error:
         sys.stderr.write(f"clusters: error: {asked.report}: {error}\n")

@@ -41,7 +41,7 @@ variants = [
 curves = {{ metric = "validation.wait_mean", runs = ["tiny", "other"] }}
 """
 CLUSTER = {
-    "meta": {"form": 1, "command_line": ["testbed", "ab"]},
+    "meta": {"form": 1, "command_line": ["testbed", "ab", "--json", "/home/somebody/ab.json"]},
     "runs": [{"seed": 1, "slurm": "24.11.5", "minutes": 30.0, "jobs": [1, 2, 3]}],
     "summary": {
         "jobs": 1024,
@@ -52,6 +52,7 @@ CLUSTER = {
                 "wait_mean": {"ratio": 0.5, "lo": 0.25, "hi": 0.75},
                 "makespan": {"ratio": 0.9},
                 "gpus": {"ratio": 1.1},
+                "wait_p50": {"ratio": math.nan},
             }
         },
     },
@@ -180,6 +181,8 @@ def test_a_kept_a_b_stands_beside_the_real_cluster_s_cells(tmp_path):
     held = json.loads(out.read_text())
     assert held["runs"] == [{"seed": 1, "slurm": "24.11.5", "minutes": 30.0}]
     assert set(held["summary"]) == {"jobs", "arms", "ratios"}
+    assert "somebody" not in out.read_text()
+    assert held["summary"]["ratios"]["rl"]["wait_p50"] == {"ratio": None}
     text = page(collect(CATALOGUE, tmp_path), CATALOGUE, "images")
     assert "| RLTune, ours: `rl`, Slurm 24.11 | 50.0 [25.0, 75.0] | 10.0 | 10.0 |" in text
     assert "| RLTune, ours: `rl`, Slurm 26.05; not run yet: `testbed ab`, kept as ab-26.05.json |" in text
