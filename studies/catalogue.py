@@ -2,11 +2,11 @@
 
 import enum
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from rltuned.config import PlacementSection
-from rltuned.evaluate.settings import PEERS, PLAIN, STRICT, EvaluationSettings, Placement
+from rltuned.evaluate.settings import LEARNED, PEERS, PLAIN, STRICT, EvaluationSettings, Placement
 from rltuned.evaluate.windows import Split
 from rltuned.simulate.values import Backfill
 
@@ -72,10 +72,15 @@ class Protocol:
     estimates: str
     easy: bool
     """EASY backfill and best fit, the protocol of the literature; else Slurm's own backfill and placement."""
+    windows: int = WINDOWS
+    paper: bool = False
+    """Only for the tables of the paper: no targets, and no table of its own on the page."""
 
     @property
     def name(self) -> str:
         """Of its files."""
+        if self.paper:
+            return f"paper-{self.trace.name}-{self.trace.cluster}-{self.trace.window}"
         name = f"{self.trace.name}-{self.trace.cluster}-{self.estimates.split(':')[0]}"
         return f"{name}-easy" if self.easy else name
 
@@ -121,6 +126,20 @@ def protocols() -> Iterator[Protocol]:
                 yield Protocol(trace, estimates, easy=easy)
 
 
+PAPER: Final = tuple(
+    Protocol(Trace(name, file, cluster, window, ("true",), Aims()), "true", easy=True, windows=windows, paper=True)
+    for name, file, cluster, window, windows in (
+        ("venus", "helios-venus.csv.gz", "16x8", 1024, 10),
+        ("pai", "alibaba-pai.csv.gz", "8x8", 1024, 10),
+        # Its test part has 15,059 jobs, so more windows would be the same jobs again.
+        ("philly", "philly.csv.gz", "20x8", 10_000, 3),
+    )
+)
+"""The paper's own sequences, as far as `protocols` has them not: 10 of 1,024 jobs, and 10,000 jobs at once."""
+PAPER_PHILLY: Final = "philly-20x8-true-easy"
+"""Its Philly sequences; 30 of them."""
+
+
 class Part(enum.StrEnum):
     """What a study is for."""
 
@@ -139,6 +158,8 @@ class Part(enum.StrEnum):
     """A model that was trained with another base policy, without rollouts."""
     RAW = "raw"
     """That of the base policy `RAW_BASE`, with a network that sees only what a job says of itself."""
+    STRICT = "strict"
+    """Plain rules as the paper runs them: no backfill, worst fit."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +175,20 @@ class Study:
     """Path below the directory of models; None: the general model."""
     top_k: int = PlacementSection().top_k
     rollout: bool = True
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Of its policies in tables, by their names."""
+        if self.part is Part.STRICT:
+            return {name: f"{name}-strict" for name in self.policies}
+        return {name: self.label if name in (*LEARNED, *PEERS) else name for name in self.policies}
+
+    def settings(self, windows: int) -> EvaluationSettings:
+        """Without its model; the trace by its name alone. `windows`: at most."""
+        plain = self.protocol.settings(self.policies, min(windows, self.protocol.windows))
+        if self.part is Part.STRICT:
+            plain = replace(plain, backfill=Backfill.NONE, placement=Placement.WORST)
+        return replace(plain, top_k=self.top_k, rollout=self.rollout)
 
     @property
     def name(self) -> str:
@@ -172,8 +207,8 @@ LEARNING: Final = ("philly", "venus", "pai")
 """Traces of deep learning, which is what the peers are compared on."""
 NETWORK: Final = "rl, no rollouts"
 """The label of what the general model gives by itself."""
-BASES: Final = ("fifo", "sjf", "f1", "multifactor")
-"""Base policies that the authors' training takes (`--sched_algo`: FCFS, SJF, F1, Slurm); the shipped model has SAF."""
+BASES: Final = ("fifo", "sjf", "f1", "wfp3", "multifactor")
+"""Base policies that the paper trains with (Tables 5 and 7, § 5.4); the shipped model has SAF."""
 RAW_BASE: Final = "fifo"
 """Beside it the network stands alone: what its columns are worth shows in its order."""
 RAW_COLUMNS: Final = ("requested_time", "requested_limit", "requested_gpus")
@@ -202,10 +237,31 @@ def studies() -> Iterator[Study]:
                 label = f"rl+milp, K = {top_k}, no rollouts"
                 yield Study(protocol, Part.MILP, ("rl+milp",), label, top_k=top_k, rollout=False)
         if protocol.easy and protocol.trace.window == 256 and protocol.estimates == "true":
-            for base in BASES:
-                yield Study(protocol, Part.BASE, ("rl",), base_label(base), f"bases/{base}.json", rollout=False)
+            yield from _bases(protocol)
             raw = f"bases/{RAW_BASE}-raw.json"
             yield Study(protocol, Part.RAW, ("rl",), f"{base_label(RAW_BASE)}, raw columns", raw, rollout=False)
+
+    yield from _of_the_paper(next(protocol for protocol in every if protocol.name == PAPER_PHILLY))
+
+
+def _bases(protocol: Protocol) -> Iterator[Study]:
+    for base in BASES:
+        yield Study(protocol, Part.BASE, ("rl",), base_label(base), f"bases/{base}.json", rollout=False)
+
+
+def _of_the_paper(philly: Protocol) -> Iterator[Study]:
+    """What stands beside the paper's cells, and is nothing else's."""
+    *sequences, many = PAPER
+    for protocol in sequences:
+        yield Study(protocol, Part.MAIN, (STRICT, *PLAIN, "rl"), "rl")
+        yield Study(protocol, Part.ORDER, ("rl",), NETWORK, rollout=False)
+        for peer in PEERS:
+            yield Study(protocol, Part.PEER, (peer,), peer, f"peers/{peer}-{protocol.trace.name}.json")
+    for protocol in (philly, *sequences):
+        # FIFO is among the policies of the main study.
+        yield Study(protocol, Part.STRICT, tuple(base for base in BASES if base != "fifo"), "")
+        yield from _bases(protocol)
+    yield Study(many, Part.MAIN, ("qssf", "saf", "rl"), "rl")
 
 
 def base_label(base: str) -> str:

@@ -2,14 +2,18 @@
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from rltuned.errors import EvaluationError
 from rltuned.evaluate import plots
 from rltuned.evaluate.settings import PLAIN, STRICT
-from studies.catalogue import GUARD, LONGEST, NETWORK, WINDOWS, Part, Study
-from studies.paper import paper
+from studies import clusters, curves
+from studies.catalogue import GUARD, LONGEST, NETWORK, Part, Study
+from studies.clusters import RealCluster
+from studies.curves import Curve
+from studies.paper import chosen, paper, picture_of, tables
 from studies.tables import Together, heading, number, ratio_text, row, together, verdict
 
 PLOTTED: Final = ("wait_mean", "bsld_mean")
@@ -35,35 +39,53 @@ was stopped), writes `studies/results/` and makes this page anew. `make results-
 `build/results-quick`: too few to say anything, enough to see that it works."""
 
 
-def collect(studies: Sequence[Study], results: Path) -> dict[str, Together]:
-    """Results by the name of the protocol, as far as there are any.
+@dataclass(frozen=True)
+class Kept:
+    """All results that there are."""
+
+    of: Mapping[str, Together]
+    """By the name of the protocol."""
+    clusters: Mapping[str, RealCluster]
+    """A/Bs on real clusters, by name."""
+    curves: Sequence[Curve]
+    """Learning curves."""
+
+    @property
+    def shown(self) -> dict[str, Together]:
+        """Those with a table and box plots of their own."""
+        return {name: one for name, one in self.of.items() if not one.protocol.paper}
+
+
+def collect(studies: Sequence[Study], results: Path) -> Kept:
+    """The results, as far as there are any.
 
     Raises:
-        EvaluationError: as `together`.
+        EvaluationError: as `together`, `clusters.read` and `curves.read`.
     """
     found = {}
     for protocol in dict.fromkeys(study.protocol for study in studies):
         if (one := together(protocol, studies, results)) is not None:
             found[protocol.name] = one
-    return found
+    return Kept(found, clusters.read(results), curves.read(results))
 
 
-def page(of: Mapping[str, Together], studies: Sequence[Study], images: str) -> str:
+def page(results: Kept, studies: Sequence[Study], images: str) -> str:
     """The page. `images`: where its box plots are, from the page."""
     lines = [_HEAD]
+    of = results.shown
     if not of:
         lines += [_NOTHING, ""]
     else:
-        few = sorted({one.windows for one in of.values() if one.windows < WINDOWS})
+        few = sorted({one.windows for one in results.of.values() if one.windows < one.protocol.windows})
         if few:
             lines += [f"**Not results: made of {few[0]} windows only.**", ""]
         lines += ["## Targets", "", *_targets(of, studies), ""]
         lines += ["## A model of each trace alone", "", *_own(of), ""]
         for one in of.values():
             lines += [*_protocol(one, studies, images), ""]
-    lines += [*paper(of, studies), ""]
-    if of:
-        lines += ["## How to make each again", "", *_made(of), ""]
+    lines += [*paper(results.of, results.clusters, results.curves, studies, images), ""]
+    if results.of:
+        lines += ["## How to make each again", "", *_made(results.of), ""]
     return "\n".join(_wrapped(lines))
 
 
@@ -76,15 +98,18 @@ def _wrapped(lines: Sequence[str]) -> Iterator[str]:
             yield from textwrap.wrap(line, COLUMNS, break_long_words=False, break_on_hyphens=False)
 
 
-def write(of: Mapping[str, Together], studies: Sequence[Study], target: Path, images: Path) -> None:
-    """The page and its box plots.
+def write(results: Kept, studies: Sequence[Study], target: Path, images: Path) -> None:
+    """The page, its box plots and its learning curves.
 
     Raises:
         EvaluationError: matplotlib is not there, or a file cannot be written.
     """
-    for name, one in of.items():
+    for name, one in results.shown.items():
         plots.draw(one.merged(), images / name, PLOTTED)
-    text = page(of, studies, images.relative_to(target.parent).as_posix())
+    for table in tables():
+        if table.curves and (found := chosen(table, results.curves)[0]):
+            curves.draw(found, table.curves["metric"], images / curves.FIGURE / picture_of(table))
+    text = page(results, studies, images.relative_to(target.parent).as_posix())
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")

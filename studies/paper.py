@@ -1,13 +1,22 @@
-"""The part of the page that stands beside the RLTune paper."""
+"""The part of the page that stands beside the RLTune paper: its cells from paper.toml, ours from the kept results."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+import enum
+import math
+import tomllib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol
 
+from rltuned.errors import EvaluationError
+from rltuned.evaluate.bootstrap import Comparison
 from rltuned.evaluate.settings import PLAIN, STRICT
+from studies import clusters
 from studies.catalogue import (
     BASES,
     NETWORK,
     NOISY,
+    PAPER_PHILLY,
     RAW_BASE,
     RAW_COLUMNS,
     STRICT_TARGETS,
@@ -16,41 +25,253 @@ from studies.catalogue import (
     Study,
     base_label,
 )
+from studies.curves import FIGURE, Curve, told
 from studies.tables import Together, heading, number, ratio_text, row, verdict
 
-PHILLY: Final = {"FIFO": (142391.0, 169651.0, 1298.0), "RLTune": (34200.0, 85762.0, 232.8)}
-"""The paper's Philly row: mean wait (s), mean completion time (s), mean bounded slowdown."""
+CELLS: Final = Path(__file__).with_name("paper.toml")
+BATCHES: Final = 10
+"""Of 256 jobs, whose scheduling time Table 9 gives."""
 
-_METRICS: Final = ("wait_mean", "jct_mean", "bsld_mean")
+_DIGITS: Final = {"bsld_mean": 1, "utilization": 1}
+"""Decimals of a metric; the others are whole seconds."""
 
 _INTRODUCTION: Final = """\
 RLTune: Dongare et al., "Hybrid Learning and Optimization-Based Dynamic Scheduling for DL Workloads on Heterogeneous GPU
 Clusters", SoCC'25, doi 10.1145/3772052.3772257, arXiv 2512.10271; the authors' code is github.com/dshruti20/RLTune.
+Its numbers are in `studies/paper.toml`, each with the table or the sentence that it is from. –: it has none, or only
+in a plot. Below each of its rows are ours. `NAME` …: several studies whose names begin so
+(`make results RESULTS="--only NAME"`).
 
-**What was found of it.** When this page was written, the paper's abstract and the code's README were at hand, and of
-its results only the Philly row below, as this project's yardstick quotes it. The abstract claims GPU utilisation up to
-+20 %, queueing delay up to −81 %, completion time up to −70 %. The cells of Fig. 12 and of Tables 6 to 9 could not be
-looked up, so they are not repeated here; nothing below is a number of the paper unless it says so. Table 7 is
-understood to show models that were trained with one base policy and tested against another. The other three are
-understood to be about the comparison with RLScheduler and SchedInspector, the policy with and without the integer
-program, raw against sampled features (both § 5.1), and utilisation; which number belongs to which could not be
-verified. So the sections below go by subject.
-
-**Why the numbers cannot be put in one column.** The paper's FIFO is strict (no backfill) and places by worst fit while
-its learned policy places by best fit; its windows are other jobs than ours; its "utilisation" is busy 8-GPU nodes, not
-per cent; WFP3 and UNICEP are inverted in its code. What can be compared is how far each is below a strict FIFO of its
-own, and that says little: plain rules are as far below."""
+**How all protocols differ.** Ours are other windows of the same traces. The paper says that it backfills (§ 4.1), but
+only Table 8 is marked so, and its Philly row of FIFO comes out again only without backfill and with worst fit; its
+learned policy places by best fit. So most tables have our numbers twice: over the rule as the paper runs it (*strict*:
+no backfill, worst fit) and over the rule with the EASY backfill and best fit that our policies have. The second says
+what learning gives. In the paper's code WFP3 and UNICEP are inverted, its multifactor is the smallest GPU count first,
+and "utilisation" counts busy nodes of 8 GPUs. All run times are true where nothing else is said."""
 
 
-def paper(of: Mapping[str, Together], studies: Sequence[Study]) -> Iterator[str]:
-    """`of`: results by the name of the protocol."""
-    yield from ["## The paper's figures and tables, by subject", "", _INTRODUCTION, ""]
-    yield from ["### Fig. 12 and the Philly row: wait, completion time, slowdown", "", *_philly(of), ""]
-    yield from ["### Table 7: trained with one base policy, tested against another", "", *_bases(of, studies), ""]
-    yield from ["### RLScheduler and SchedInspector", "", *_peers(of, studies), ""]
-    yield from ["### With and without the integer program (§ 5.1)", "", *_milp(of, studies), ""]
-    yield from ["### Raw and sampled features (§ 5.1)", "", *_raw(of, studies), ""]
-    yield from ["### Utilisation", "", *_utilization(of)]
+class Kind(enum.StrEnum):
+    """What a number says."""
+
+    VALUE = "value"
+    LESS = "less"
+    """By how many % the metric is below the other policy's."""
+    MORE = "more"
+    """By how many % it is above."""
+    MINUTES = "minutes"
+    SECONDS = "seconds"
+    """That a machine takes for `BATCHES` windows."""
+
+
+class Measured(Protocol):
+    """Results by label: of a protocol of the catalogue, or of an A/B."""
+
+    @property
+    def labels(self) -> Collection[str]:
+        """Of all that was measured."""
+        ...
+
+    @property
+    def seconds(self) -> Mapping[str, float]:
+        """By label: for a window."""
+        ...
+
+    def mean(self, label: str, metric: str) -> float:
+        """Over the windows or seeds."""
+        ...
+
+    def ratio(self, label: str, other: str, metric: str = "wait_mean") -> Comparison:
+        """Mean over mean."""
+        ...
+
+
+@dataclass(frozen=True)
+class Ours:
+    """What stands beside a cell of the paper."""
+
+    protocol: str
+    label: str
+    kind: Kind
+    metric: str = ""
+    over: str = ""
+
+    def text(self, of: Mapping[str, Measured]) -> str | None:
+        """The cell; None where there is no result."""
+        found = of.get(self.protocol)
+        if found is None or not {self.label, self.over or self.label} <= set(found.labels):
+            return None
+        match self.kind:
+            case Kind.VALUE:
+                return number(found.mean(self.label, self.metric), _DIGITS.get(self.metric, 0))
+            case Kind.MINUTES:
+                return number(found.mean(self.label, self.metric) / 60.0, 1)
+            case Kind.SECONDS:
+                return number(BATCHES * found.seconds[self.label], 2)
+            case Kind.LESS | Kind.MORE:
+                return _percent(found.ratio(self.label, self.over, self.metric), less=self.kind is Kind.LESS)
+
+    def given_by(self, studies: Sequence[Study]) -> set[str]:
+        """The names of the results that it needs; empty when no study has one of its policies."""
+        if self.protocol.startswith(clusters.PREFIX):
+            return {self.protocol}
+        of = [study for study in studies if study.protocol.name == self.protocol]
+        wanted = [label for label in (self.label, self.over) if label]
+        names = [{study.name for study in of if label in study.labels.values()} for label in wanted]
+        return set().union(*names) if all(names) else set()
+
+
+def _percent(compared: Comparison, *, less: bool) -> str:
+    if compared.ratio is None:
+        return "–"
+    sign = -1.0 if less else 1.0
+    mean, *ends = (
+        None if end is None else sign * 100.0 * (end - 1.0) for end in (compared.ratio, compared.lo, compared.hi)
+    )
+    known = sorted(end for end in ends if end is not None)
+    interval = f" [{known[0]:.1f}, {known[1]:.1f}]" if len(known) == len(ends) else ""
+    return f"{mean:.1f}{interval}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table or a figure of the paper, as paper.toml has it."""
+
+    name: str
+    title: str
+    source: str
+    differs: str
+    """How its protocol and ours differ."""
+    ours: Mapping[str, str] = field(default_factory=dict)
+    columns: Sequence[Mapping[str, str]] = ()
+    rows: Sequence[Mapping[str, Any]] = ()
+    variants: Sequence[Mapping[str, str]] = ()
+    curves: Mapping[str, Any] = field(default_factory=dict)
+
+    def beside(self, column: Mapping[str, str], line: Mapping[str, Any], variant: Mapping[str, str]) -> Ours:
+        """Ours of a cell."""
+        merged = {**self.ours, **column, **line, **variant}
+        known = {name: value for name, value in merged.items() if name != "values"}
+        of = {name: known[name].format_map(known) for name in Ours.__dataclass_fields__ if name in known}
+        return Ours(**{**of, "kind": Kind(of["kind"])})
+
+
+def tables(path: Path = CELLS) -> list[Table]:
+    """All of them.
+
+    Raises:
+        EvaluationError: the file cannot be read, or a row has not a value for each column.
+    """
+    try:
+        found = [Table(**table) for table in tomllib.loads(path.read_text(encoding="utf-8"))["tables"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise EvaluationError(f"{path}: cannot be read: {error!r}") from error
+    for table in found:
+        for line in table.rows:
+            if len(line["values"]) != len(table.columns):
+                raise EvaluationError(f"{path}: {table.name}, {line['name']}: not a value for each column")
+    return found
+
+
+def paper(
+    of: Mapping[str, Together],
+    real: Mapping[str, Measured],
+    curves: Sequence[Curve],
+    studies: Sequence[Study],
+    images: str,
+) -> Iterator[str]:
+    """The paper's tables and figures.
+
+    Args:
+        of: results by the name of the protocol.
+        real: results of A/Bs on real clusters, by name.
+        curves: learning curves that are kept.
+        studies: all that there are.
+        images: where pictures are, from the page.
+    """
+    yield from ["## The paper's tables and figures", "", _INTRODUCTION]
+    measured: dict[str, Measured] = {**of, **real}
+    for table in tables():
+        yield from ["", f"### {table.name}: {table.title}", ""]
+        yield f"The paper: {table.source}. {table.differs}"
+        if table.rows:
+            yield from ["", *_beside(table, measured, studies)]
+        if table.curves:
+            yield from ["", *_curves(table, curves, images)]
+    usual = {name: one for name, one in of.items() if not one.protocol.paper}
+    own = [study for study in studies if not study.protocol.paper]
+    yield from ["", "## More of what the paper is about", ""]
+    if PAPER_PHILLY in of:
+        yield from ["### Over strict FIFO on Philly", "", _strict_targets(of[PAPER_PHILLY]), ""]
+    yield from ["### Trained with one base policy, tested against another", "", *_bases(usual, own), ""]
+    yield from ["### RLScheduler and SchedInspector", "", *_peers(usual, own), ""]
+    yield from ["### With and without the integer program (§ 5.1)", "", *_milp(usual, own), ""]
+    yield from ["### Raw and sampled features (§ 5.1)", "", *_raw(usual, own)]
+
+
+def _beside(table: Table, measured: Mapping[str, Measured], studies: Sequence[Study]) -> Iterator[str]:
+    """The paper's rows, ours below each."""
+    yield from heading(("", *(column["name"] for column in table.columns)), len(table.columns))
+    for line in table.rows:
+        theirs = line["values"]
+        if not all(map(math.isnan, theirs)):
+            yield row((f"**{line['name']}**, the paper", *("–" if math.isnan(v) else f"{v:,}" for v in theirs)))
+        for variant in table.variants:
+            cells = [table.beside(column, line, variant) for column in table.columns]
+            texts = [cell.text(measured) for cell in cells]
+            told = variant["name"].format_map({**table.ours, **line})
+            name = f"{line['name']}, ours: {told}"
+            if None in texts:
+                name += f"; not run yet: {_lacking(cells, measured, studies)}"
+            yield row((name, *(text or "" for text in texts)))
+
+
+def _lacking(cells: Sequence[Ours], measured: Mapping[str, Measured], studies: Sequence[Study]) -> str:
+    """Which results give the cells that have none: one name, or how several begin, as `--only` takes it."""
+    protocol = cells[0].protocol
+    if protocol.startswith(clusters.PREFIX):
+        return f"`testbed ab`, kept as {protocol}.json"
+    there = {study.name for study in studies if protocol in measured and _has(measured[protocol], study)}
+    names = set().union(*(cell.given_by(studies) for cell in cells)) - there
+    return f"`{names.pop()}`" if len(names) == 1 else f"`{protocol}` …"
+
+
+def _has(one: Measured, study: Study) -> bool:
+    return set(study.labels.values()) <= set(one.labels)
+
+
+def _curves(table: Table, curves: Sequence[Curve], images: str) -> Iterator[str]:
+    """The picture of its learning curves, and the same in words."""
+    found, lacking = chosen(table, curves)
+    metric = table.curves["metric"]
+    if lacking:
+        names = ", ".join(f"`{name}`" for name in lacking)
+        yield f"No learning curves are kept yet of {names}: `studies/models/train.sh` keeps those of what it trains."
+    if found:
+        yield f"{metric} over the best plain rule's: {'; '.join(told(curve, metric) for curve in found)}."
+        yield ""
+        yield f"![learning curves]({images}/{FIGURE}/{picture_of(table)})"
+
+
+def chosen(table: Table, curves: Sequence[Curve]) -> tuple[list[Curve], list[str]]:
+    """Of the curves that a figure shows: those that are kept, and the names of the others."""
+    kept = {curve.name: curve for curve in curves if curve.of(table.curves["metric"])}
+    wanted = table.curves["runs"]
+    return [kept[name] for name in wanted if name in kept], [name for name in wanted if name not in kept]
+
+
+def picture_of(table: Table) -> str:
+    """Name of the file with its learning curves."""
+    return "".join(letter if letter.isalnum() else "-" for letter in table.name.lower()) + ".png"
+
+
+def _strict_targets(one: Together) -> str:
+    ratios = {metric: one.ratio("rl", STRICT, metric) for metric in STRICT_TARGETS}
+    targets = [
+        f"{metric.removesuffix('_mean')} ≤ {most:.2f} of {STRICT}: {ratio_text(ratios[metric])}, "
+        f"{verdict(ratios[metric], most)}"
+        for metric, most in STRICT_TARGETS.items()
+    ]
+    return f"Targets of `rl` on {PAPER_PHILLY}: {'; '.join(targets)}."
 
 
 def _raw(of: Mapping[str, Together], studies: Sequence[Study]) -> Iterator[str]:
@@ -81,48 +302,11 @@ def _raw(of: Mapping[str, Together], studies: Sequence[Study]) -> Iterator[str]:
         yield row((study.protocol.name, *map(ratio_text, ratios)))
 
 
-def _philly(of: Mapping[str, Together]) -> Iterator[str]:
-    names = ("wait s", "completion s", "slowdown")
-    yield from heading(
-        (
-            "Philly, 160 GPUs, 1,024 jobs, true run times",
-            *names,
-            "wait −%",
-            "completion −%",
-            "slowdown −%",
-        ),
-        6,
-    )
-    for name, theirs in PHILLY.items():
-        less = [
-            "" if name == "FIFO" else f"{100 * (1 - a / b):.0f}" for a, b in zip(theirs, PHILLY["FIFO"], strict=True)
-        ]
-        yield row((f"the paper's {name}", *(number(cell, int(k == 2)) for k, cell in enumerate(theirs)), *less))
-    one = of.get("philly-20x8-true-easy")
-    if one is None:
-        yield ""
-        yield "Ours: not run yet."
-        return
-    for label in dict.fromkeys((STRICT, "fifo", one.best, "multifactor", *one.parts)):
-        ratios = [one.ratio(label, STRICT, metric).ratio for metric in _METRICS]
-        saved = ["" if label == STRICT or r is None else f"{100 * (1 - r):.0f}" for r in ratios]
-        cells = [number(one.mean(label, metric), 1 if metric == "bsld_mean" else 0) for metric in _METRICS]
-        yield row((f"ours: {label}{', the best plain rule' if label == one.best else ''}", *cells, *saved))
-    yield ""
-    targets = [
-        f"{metric.removesuffix('_mean')} ≤ {most:.2f} of {STRICT}: {ratio_text(one.ratio('rl', STRICT, metric))}, "
-        f"{verdict(one.ratio('rl', STRICT, metric), most)}"
-        for metric, most in STRICT_TARGETS.items()
-    ]
-    yield f"Targets of `rl`: {'; '.join(targets)}. Box plots: the images of philly-20x8-true-easy below."
-
-
 def _bases(of: Mapping[str, Together], studies: Sequence[Study]) -> Iterator[str]:
     yield (
-        "Mean wait of the model over that of each rule, without rollouts. The shipped model starts from SAF; the "
-        "authors' code trains with "
-        f"{', '.join(BASES)} (`rltuned train --rule`). Beside SJF the network corrects the rule; beside the others it "
-        f"stands alone."
+        "Mean wait of the model over that of each rule, without rollouts. The shipped model starts from SAF; the paper "
+        f"trains with {', '.join(BASES)} (`rltuned train --rule`). Beside SJF the network corrects the rule; beside "
+        "the others it stands alone."
     )
     for protocol in dict.fromkeys(study.protocol for study in studies if study.part is Part.BASE):
         one = of.get(protocol.name)
@@ -185,33 +369,12 @@ def _milp(of: Mapping[str, Together], studies: Sequence[Study]) -> Iterator[str]
             yield row((name, str(study.top_k), _absent(False), *[""] * 4))
             continue
         if study.top_k == TOP_K[0]:
-            seconds = one.reports[f"{name}-{Part.ORDER}"]["policies"]["rl"]["seconds"]
-            plain = number(one.mean(NETWORK, "utilization"), 1), number(seconds, 1)
+            plain = number(one.mean(NETWORK, "utilization"), 1), number(one.seconds[NETWORK], 1)
             yield row((name, "none", "", "", "", *plain))
         ratios = [one.ratio(study.label, NETWORK, metric) for metric in ("wait_mean", "bsld_mean", "wait_p99")]
-        seconds = one.reports[study.name]["policies"]["rl+milp"]["seconds"]
-        used = number(one.mean(study.label, "utilization"), 1), number(seconds, 1)
+        used = number(one.mean(study.label, "utilization"), 1), number(one.seconds[study.label], 1)
         yield row((name, str(study.top_k), *map(ratio_text, ratios), *used))
 
 
-def _utilization(of: Mapping[str, Together]) -> Iterator[str]:
-    yield (
-        "GPU-seconds held in % of what the cluster had, from the first submission to the last end: one long job at "
-        "the end lowers it for everybody, "
-        "and a policy that keeps it high by letting others wait gains nothing. The paper claims up to +20 %."
-    )
-    yield ""
-    if not of:
-        yield "Not run yet."
-        return
-    yield from heading(
-        ("protocol", STRICT, "fifo", "best plain rule", "rl", "rl over fifo-strict", "rl over best rule"), 6
-    )
-    for name, one in of.items():
-        cells = [number(one.mean(label, "utilization"), 1) for label in (STRICT, "fifo", one.best, "rl")]
-        ratios = [ratio_text(one.ratio("rl", other, "utilization")) for other in (STRICT, one.best)]
-        yield row((name, *cells, *ratios))
-
-
 def _absent(training: bool) -> str:
-    return "not trained here yet" if training else "not run yet"
+    return "not trained or not run here yet" if training else "not run yet"

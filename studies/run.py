@@ -51,9 +51,8 @@ class Sources:
 
     def settings(self, study: Study, windows: int) -> tuple[EvaluationSettings, EvaluationSettings]:
         """Local ones, with the paths of this machine, and portable ones, which say nothing about it and are kept."""
-        plain = study.protocol.settings(study.policies, windows)
-        portable = replace(plain, top_k=study.top_k, rollout=study.rollout)
-        local = replace(portable, trace=str(self.traces / plain.trace))
+        portable = study.settings(windows)
+        local = replace(portable, trace=str(self.traces / portable.trace))
         if study.model is not None:
             return (
                 _with_model(local, study, str(self.models / study.model)),

@@ -1,6 +1,6 @@
 """The results of one protocol side by side: ratios with intervals, and verdicts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +28,13 @@ class Together:
     """Of each label that is not a plain rule."""
     values: Mapping[str, Mapping[str, Floats]]
     """By label and metric, (W,); NaN where a window has none."""
+    seconds: Mapping[str, float]
+    """By label: for a window, of the machine that made the result."""
+
+    @property
+    def labels(self) -> Collection[str]:
+        """Of all that was measured."""
+        return self.values.keys()
 
     @property
     def main(self) -> Mapping[str, Any]:
@@ -85,6 +92,7 @@ def together(protocol: Protocol, studies: Sequence[Study], results: Path) -> Tog
     reports: dict[str, Mapping[str, Any]] = {}
     parts: dict[str, Part] = {}
     values: dict[str, Mapping[str, Floats]] = {}
+    seconds: dict[str, float] = {}
     for study in studies:
         path = results / f"{study.name}.json"
         if study.protocol != protocol or not path.exists():
@@ -98,12 +106,12 @@ def together(protocol: Protocol, studies: Sequence[Study], results: Path) -> Tog
                 f"{path}: is about other windows than the rest of {protocol.name}: `make results` again"
             )
         reports[study.name] = report
-        for name in study.policies:
-            label = study.label if name in (*LEARNED, *PEERS) else name
+        for name, label in study.labels.items():
+            seconds[label] = report["policies"][name]["seconds"]
             if label != name or name in (*LEARNED, *PEERS):
                 parts[label] = study.part
             values[label] = {metric: _column(report, name, metric) for metric in COMPARED}
-    return Together(protocol, reports, parts, values) if reports else None
+    return Together(protocol, reports, parts, values, seconds) if reports else None
 
 
 def _same(report: Mapping[str, Any]) -> tuple[Any, ...]:

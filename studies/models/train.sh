@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Trains the models of docs/results.md that are not here: of each trace alone, of all others, of other base policies, and the learned
-# peers. The shipped model is not among them (models/README.md). About an hour and a half on one core; goes on where it was stopped.
+# peers; keeps their learning curves. The shipped model is not among them (models/README.md). About an hour and a half on one core; goes on where it was stopped.
 #   studies/models/train.sh DIR-OF-TRACES
 set -euo pipefail
 traces=${1:?"usage: $0 DIR-OF-TRACES"}
 here=$(cd "$(dirname "$0")" && pwd)
 rltuned=${RLTUNED:-"$here/../../.venv/bin/rltuned"}
+python=${PYTHON:-"$(dirname "$rltuned")/python"}
 work=${WORK:-"$here/../../build/results-models"}
 export OMP_NUM_THREADS=1
 
@@ -24,15 +25,19 @@ options_of() {
     done
 }
 
-# train FOLDER NAME OPTION...: unless it is there
+# train FOLDER NAME OPTION...: unless it is there. Its learning curve goes to studies/results.
 train() {
-    local folder=$here/$1 name=$2 run=$work/$1/$2
+    local folder=$here/$1 name=$2 run=$work/$1/$2 label=${1#.}-$2
     shift 2
     [ ! -e "$folder/$name.json" ] || return 0
     rm -rf "$run"
     mkdir -p "$folder" "$run"
     echo "training $name into $folder"
     "$rltuned" train --name "$name" --out "$run" "$@"
+    # A peer has none of this kind.
+    if [ -e "$run/metrics.jsonl" ]; then
+        PYTHONPATH=$here/../.. "$python" -m studies.curves "$run" "$here/../results/curve-${label#-}.json"
+    fi
     # The manifest last: where it is, everything is.
     cp "$run/$name.safetensors" "$folder/"
     cp "$run/$name.json" "$folder/"
@@ -54,7 +59,7 @@ for trace in venus pai philly hpc2n sdsc-blue; do
     ours . "$trace" "$alone"
     ours unseen "$trace" "${rest[*]}"
 done
-for base in fifo sjf f1 multifactor; do ours bases "$base" "venus pai philly-small" --rule "$base"; done
+for base in fifo sjf f1 wfp3 multifactor; do ours bases "$base" "venus pai philly-small" --rule "$base"; done
 ours bases fifo-raw "venus pai philly-small" --rule fifo --columns requested_time,requested_limit,requested_gpus
 for trace in venus pai philly-small; do
     for peer in schedinspector rlscheduler; do

@@ -1,6 +1,7 @@
 """Rollouts: each is what the simulator does, and the candidate that is taken costs less."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -210,22 +211,17 @@ def few_waiting(count=0):
 
 
 def test_what_is_best_for_the_few_who_wait_is_not_best_with_arrivals():
+    search = partial(OrderSearch, settings=LITERATURE)
     snapshot, rows, run, recent = few_waiting(count=20)
     assert len(rows) == 2
     scores = np.array([1.0, 0.0])
-    alone = OrderSearch(settings=LITERATURE, slowdown=0.0, min_jobs=0)(
-        RolloutRequest(snapshot, rows, scores, run, recent=recent)
-    )
+    alone = search(slowdown=0.0, min_jobs=0)(RolloutRequest(snapshot, rows, scores, run, recent=recent))
     assert (snapshot.jobs.job_id[alone.moved], alone.to) == (6, MoveTo.LAST)
-    assert OrderSearch(settings=LITERATURE, slowdown=0.0)(RolloutRequest(snapshot, rows, scores, run)) == alone, (
-        "no recent job is known"
-    )
-    among = OrderSearch(settings=LITERATURE, slowdown=0.0)(RolloutRequest(snapshot, rows, scores, run, recent=recent))
+    assert search(slowdown=0.0)(RolloutRequest(snapshot, rows, scores, run)) == alone, "no recent job is known"
+    among = search(slowdown=0.0)(RolloutRequest(snapshot, rows, scores, run, recent=recent))
     assert among.moved is None
     assert among.rollouts > alone.rollouts
-    assert among == OrderSearch(settings=LITERATURE, slowdown=0.0)(
-        RolloutRequest(snapshot, rows, scores, run, recent=recent)
-    )
+    assert among == search(slowdown=0.0)(RolloutRequest(snapshot, rows, scores, run, recent=recent))
 
 
 def test_a_long_queue_gets_no_arrivals():

@@ -125,7 +125,7 @@ def test_the_page_has_the_ratios_of_the_evaluations_and_the_same_bytes_twice(sit
     assert "| **rl+milp, K = 8** |" in text
     assert "| rl, trace unseen | not trained here yet |" in text
     assert f"| {PROTOCOL.name} | not trained or not run here yet |" in text  # a model of the trace alone
-    assert f"| {PEER.protocol.name} | rlscheduler | not trained here yet |" in text
+    assert f"| {PEER.protocol.name} | rlscheduler | not trained or not run here yet |" in text
     assert "Not results: made of 3 windows only" in text
 
 
@@ -272,7 +272,7 @@ def test_without_results_the_page_says_how_to_make_them(tmp_path):
     text = page(collect(wanted, tmp_path), wanted, "images")
     assert "Nothing has been measured yet" in text
     assert "142,391" in text
-    assert "Ours: not run yet" in text
+    assert "ours: `rl`; not run yet: `paper-venus-16x8-1024` |" in text
     assert "met," not in text
 
 

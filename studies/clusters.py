@@ -1,0 +1,111 @@
+"""Results of `testbed ab`, the same jobs on real clusters side by side: what is kept and read of them.
+
+``python -m studies.clusters AB.json studies/results/ab-RELEASE.json`` keeps one. The times of each job, which are
+nearly all of such a file, are left out: `--pool` of `testbed ab` has put the seeds together before.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from rltuned.errors import EvaluationError
+from rltuned.evaluate.bootstrap import Comparison
+
+PREFIX: Final = "ab-"
+"""Of a kept file in the directory of results; its name without `.json` is that of the protocol."""
+AGAINST: Final = "multifactor"
+"""The arm that all others are compared with."""
+PARTS: Final = ("jobs", "arms", "ratios", "groups", "prediction")
+"""Of the summary: all seeds together."""
+
+
+@dataclass(frozen=True)
+class RealCluster:
+    """All seeds of an A/B together."""
+
+    arms: Mapping[str, Mapping[str, float]]
+    """Mean of each metric over the seeds, by arm."""
+    ratios: Mapping[str, Mapping[str, Mapping[str, float | None]]]
+    """Over `AGAINST`: `ratio`, and `lo` and `hi` where the metric is a mean over jobs."""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """Not measured."""
+
+    @property
+    def labels(self) -> Collection[str]:
+        """The arms."""
+        return self.arms.keys()
+
+    def mean(self, label: str, metric: str) -> float:
+        """Over the seeds."""
+        return self.arms[label][metric]
+
+    def ratio(self, label: str, other: str, metric: str = "wait_mean") -> Comparison:
+        """Mean over mean.
+
+        Raises:
+            EvaluationError: the other arm is not `AGAINST`.
+        """
+        if other != AGAINST:
+            raise EvaluationError(f"an A/B is compared with {AGAINST}, not with {other}")
+        found = self.ratios[label][metric]
+        return Comparison(found["ratio"], found.get("lo"), found.get("hi"))
+
+
+def kept(report: Mapping[str, Any]) -> str:
+    """JSON of what is kept of a file that `testbed ab --json` wrote.
+
+    Raises:
+        EvaluationError: it is none.
+    """
+    try:
+        runs = [{"seed": run["seed"], "slurm": run["slurm"], "minutes": run["minutes"]} for run in report["runs"]]
+        summary = {part: report["summary"][part] for part in PARTS if part in report["summary"]}
+        _of(summary)
+        # Not its command line, which has paths of the machine.
+        meta = {"form": report["meta"]["form"]}
+        return json.dumps({"meta": meta, "runs": runs, "summary": summary}, indent=1, allow_nan=False) + "\n"
+    except (KeyError, TypeError, ValueError) as error:
+        raise EvaluationError(f"not what `testbed ab --json` writes: {error!r}") from error
+
+
+def read(results: Path) -> dict[str, RealCluster]:
+    """All that are kept, by name.
+
+    Raises:
+        EvaluationError: one cannot be read.
+    """
+    found = {}
+    for path in sorted(results.glob(f"{PREFIX}*.json")):
+        try:
+            found[path.stem] = _of(json.loads(path.read_text(encoding="utf-8"))["summary"])
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            raise EvaluationError(f"{path}: cannot be read: {error!r}") from error
+    return found
+
+
+def _of(summary: Mapping[str, Any]) -> RealCluster:
+    return RealCluster(summary["arms"], summary["ratios"])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Keeps an A/B; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m studies.clusters", description=__doc__)
+    parser.add_argument("report", type=Path, help="what `testbed ab --json` wrote")
+    parser.add_argument("out", type=Path, help=f"file to write: studies/results/{PREFIX}RELEASE.json")
+    asked = parser.parse_args(arguments)
+    try:
+        # A ratio over 0 is NaN there.
+        text = kept(json.loads(asked.report.read_text(encoding="utf-8"), parse_constant=lambda _: None))
+        asked.out.write_text(text, encoding="utf-8")
+    except (EvaluationError, OSError, ValueError) as error:
+        sys.stderr.write(f"clusters: error: {asked.report}: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

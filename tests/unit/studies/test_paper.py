@@ -1,0 +1,264 @@
+"""What stands beside the paper's cells, from tiny real evaluations, and what the data file says."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from unit.studies.test_studies import MAIN, PROTOCOL, STUDIES, cells_of, means, site, worked
+
+from rltuned.errors import EvaluationError
+from studies import clusters, curves, paper
+from studies.catalogue import BASES, PAPER, Part, Protocol, Study, Trace, base_label, studies
+from studies.page import collect, page, write
+from studies.paper import tables
+
+__all__ = ["site"]  # the fixture
+
+ROOT = Path(__file__).resolve().parents[3]
+CATALOGUE = list(studies())
+STRICT = Study(PROTOCOL, Part.STRICT, ("sjf", "wfp3"), "")
+FIGURE = f"""
+[[tables]]
+name = "Table 1"
+title = "tiny"
+source = "§ 1"
+differs = "Ours is tiny."
+ours = {{ protocol = "{PROTOCOL.name}", metric = "wait_mean", kind = "less" }}
+columns = [{{ name = "SJF", rule = "sjf" }}, {{ name = "WFP3", rule = "wfp3" }}]
+rows = [{{ name = "Tiny", label = "saf", values = [12.5, nan] }}]
+variants = [
+    {{ name = "strict", over = "{{rule}}-strict" }},
+    {{ name = "same scheduler", over = "{{rule}}" }},
+    {{ name = "in seconds", kind = "value" }},
+    {{ name = "in minutes", kind = "minutes" }},
+    {{ name = "above", kind = "more", over = "{{rule}}" }},
+    {{ name = "took", kind = "seconds" }},
+]
+curves = {{ metric = "validation.wait_mean", runs = ["tiny", "other"] }}
+"""
+CLUSTER = {
+    "meta": {"form": 1, "command_line": ["testbed", "ab", "--json", "/home/somebody/ab.json"]},
+    "runs": [{"seed": 1, "slurm": "24.11.5", "minutes": 30.0, "jobs": [1, 2, 3]}],
+    "summary": {
+        "jobs": 1024,
+        "runs": ["long"],
+        "arms": {"multifactor": {"makespan": 600.0}, "rl": {"makespan": 540.0}},
+        "ratios": {
+            "rl": {
+                "wait_mean": {"ratio": 0.5, "lo": 0.25, "hi": 0.75},
+                "makespan": {"ratio": 0.9},
+                "gpus": {"ratio": 1.1},
+                "wait_p50": {"ratio": math.nan},
+            }
+        },
+    },
+}
+
+
+@pytest.fixture
+def tiny(monkeypatch, tmp_path):
+    """The paper has one table."""
+    path = tmp_path / "paper.toml"
+    path.write_text(FIGURE)
+    monkeypatch.setattr(paper, "tables", lambda: tables(path))
+    monkeypatch.setattr("studies.page.tables", lambda: tables(path))
+
+
+def section(text, name):
+    """The lines below the heading of one of its tables."""
+    below = text[text.index(f"### {name}: ") :]
+    return below[: below.index("\n##", 1)]
+
+
+def test_every_cell_of_the_data_file_is_on_the_page_in_its_row(tmp_path):
+    text = page(collect(CATALOGUE, tmp_path), CATALOGUE, "images")
+    for table in tables():
+        part = section(text, table.name)
+        assert "The paper: " in part
+        for line in table.rows:
+            told = ["–" if math.isnan(value) else f"{value:,}" for value in line["values"]]
+            if set(told) != {"–"}:
+                assert f"| **{line['name']}**, the paper | {' | '.join(told)} |" in part
+            assert part.count(f"| {line['name']}, ours: ") == len(table.variants)
+
+
+def test_the_data_file_has_all_tables_and_figures_of_the_evaluation():
+    names = " ".join(table.name for table in tables())
+    for wanted in ("Table 6", "Table 7", "Table 8", "Table 9", *(f"Fig. {k}" for k in (*range(10, 19),)), "and 19"):
+        assert wanted in names, wanted
+    cells = {table.name: [line["values"] for line in table.rows] for table in tables()}
+    assert len(cells["Table 7"]) == len(cells["Table 7"][0]) == 4
+    assert sum(not math.isnan(value) for line in cells["Table 9"] for value in line) == 48
+
+
+def test_for_each_cell_there_are_studies_that_give_ours():
+    for table in tables():
+        for line in table.rows:
+            for column in table.columns:
+                for variant in table.variants:
+                    ours = table.beside(column, line, variant)
+                    assert ours.given_by(CATALOGUE), (table.name, line["name"])
+                    assert bool(ours.over) or ours.kind not in {paper.Kind.LESS, paper.Kind.MORE}
+    wrong = paper.Ours("philly-20x8-true-easy", "nobody", paper.Kind.VALUE, "wait_mean")
+    assert not wrong.given_by(CATALOGUE)
+
+
+def test_all_curves_that_are_drawn_are_of_runs_that_train_sh_makes():
+    script = (ROOT / "studies" / "models" / "train.sh").read_text()
+    assert f"for base in {' '.join(BASES)};" in script
+    made = {f"bases-{base}" for base in BASES} | {"bases-fifo-raw"}
+    assert {run for table in tables() for run in table.curves.get("runs", ())} <= made
+
+
+def test_ours_is_computed_from_the_windows_and_the_strict_rule_has_no_backfill(site, tiny):
+    _, out = site
+    worked(site, [MAIN])
+    without = page(collect([MAIN, STRICT], out), [MAIN, STRICT], "images")
+    assert f"| Tiny, ours: strict; not run yet: `{STRICT.name}` |  |  |" in without
+    worked(site, [MAIN, STRICT])
+    wanted = [MAIN, STRICT]
+    text = page(collect(wanted, out), wanted, "images")
+    assert text == page(collect(wanted, out), wanted, "images")
+    saf, sjf = means(out, MAIN, "saf").mean(), means(out, MAIN, "sjf").mean()
+    strict = {name: means(out, STRICT, name).mean() for name in STRICT.policies}
+    assert strict["sjf"] > sjf
+    rows = {
+        name: cells_of(text, "### Table 1", f"Tiny, ours: {name}") for name in ("strict", "same scheduler", "above")
+    }
+    assert rows["strict"][1].startswith(f"{100 * (1 - saf / strict['sjf']):.1f} [")
+    assert rows["strict"][2].startswith(f"{100 * (1 - saf / strict['wfp3']):.1f} [")
+    assert rows["same scheduler"][1].startswith(f"{100 * (1 - saf / sjf):.1f} [")
+    assert rows["above"][1].startswith(f"{100 * (saf / sjf - 1):.1f} [")
+    low, high = map(float, rows["strict"][1].partition("[")[2].strip("]").split(","))
+    assert low <= 100 * (1 - saf / strict["sjf"]) <= high
+    assert cells_of(text, "### Table 1", "Tiny, ours: in seconds")[1] == f"{saf:,.0f}"
+    assert cells_of(text, "### Table 1", "Tiny, ours: in minutes")[1] == f"{saf / 60:,.1f}"
+    took = json.loads((out / f"{MAIN.name}.json").read_text())["policies"]["saf"]["seconds"]
+    assert cells_of(text, "### Table 1", "Tiny, ours: took")[1] == f"{10 * took:.2f}"
+    assert "| **Tiny**, the paper | 12.5 | – |" in text
+    command = json.loads((out / f"{STRICT.name}.json").read_text())["meta"]["command"]
+    assert "--backfill none --placement worst" in command
+    assert "| **sjf-strict** |" in text
+
+
+def test_a_protocol_of_the_paper_has_its_own_number_of_windows_and_no_table_or_target(site, tiny):
+    protocol = Protocol(Trace("tiny", "tiny.csv", "2x4", 14, ("true",), PROTOCOL.trace.aims), "true", True, 2, True)
+    main = Study(protocol, Part.MAIN, MAIN.policies, "rl")
+    _, out = site
+    assert worked(site, [main], windows=30)[0] == ["paper-tiny-2x4-14"]
+    report = json.loads((out / f"{main.name}.json").read_text())
+    assert len(report["windows"]) == 2
+    found = collect([main], out)
+    write(found, [main], out / "results.md", out / "images" / "results")
+    text = (out / "results.md").read_text()
+    assert "## paper-tiny" not in text
+    assert "Not results" not in text
+    assert "| paper-tiny-2x4-14 | `r1` |" in text  # how to make it again
+    assert not (out / "images" / "results" / main.name).exists()
+
+
+def test_the_paper_s_own_sequences_are_studied_with_every_base_policy_and_peer():
+    of = {protocol.name: {s.part for s in CATALOGUE if s.protocol == protocol} for protocol in PAPER}
+    several = {Part.MAIN, Part.ORDER, Part.PEER, Part.STRICT, Part.BASE}
+    assert of == {
+        "paper-venus-16x8-1024": several,
+        "paper-pai-8x8-1024": several,
+        "paper-philly-20x8-10000": {Part.MAIN},
+    }
+    assert {base_label(base) for base in ("fifo", "sjf", "f1", "wfp3", "multifactor")} == {
+        study.label for study in CATALOGUE if study.part is Part.BASE
+    }
+
+
+def test_a_kept_a_b_stands_beside_the_real_cluster_s_cells(tmp_path):
+    (tmp_path / "given.json").write_text(json.dumps(CLUSTER))
+    out = tmp_path / "ab-24.11.json"
+    assert clusters.main([str(tmp_path / "given.json"), str(out)]) == 0
+    held = json.loads(out.read_text())
+    assert held["runs"] == [{"seed": 1, "slurm": "24.11.5", "minutes": 30.0}]
+    assert set(held["summary"]) == {"jobs", "arms", "ratios"}
+    assert "somebody" not in out.read_text()
+    assert held["summary"]["ratios"]["rl"]["wait_p50"] == {"ratio": None}
+    text = page(collect(CATALOGUE, tmp_path), CATALOGUE, "images")
+    assert "| RLTune, ours: `rl`, Slurm 24.11 | 50.0 [25.0, 75.0] | 10.0 | 10.0 |" in text
+    assert "| RLTune, ours: `rl`, Slurm 26.05; not run yet: `testbed ab`, kept as ab-26.05.json |" in text
+    assert "| RLTune, ours: `rl` | 9.0 |" in section(text, "Fig. 18")
+
+
+def test_what_is_no_a_b_is_not_kept(tmp_path, capsys):
+    (tmp_path / "given.json").write_text(json.dumps({**CLUSTER, "summary": {"jobs": 3}}))
+    assert clusters.main([str(tmp_path / "given.json"), str(tmp_path / "ab-1.json")]) == 1
+    assert "not what `testbed ab --json` writes" in capsys.readouterr().err
+    assert not (tmp_path / "ab-1.json").exists()
+    (tmp_path / "ab-2.json").write_text("{}")
+    with pytest.raises(EvaluationError, match=r"ab-2\.json: cannot be read"):
+        clusters.read(tmp_path)
+
+
+def run_directory(path):
+    """As `rltuned train` leaves it: validation every second iteration."""
+    path.mkdir(parents=True)
+    sites = [{"trace": "tiny.csv", "sha256": "0", "jobs": 9, "cluster": "2x4"}]
+    (path / "settings.json").write_text(json.dumps({"settings": {"base": "sjf"}, "sites": sites, "revision": "r1"}))
+    lines = [
+        {"iteration": 0, "rule.score": 1.2, "validation.wait_mean": 1.25, "validation.bsld_mean": 1.5},
+        {"iteration": 1, "objective": 0.987654321, "loss": 0.1},
+        {"iteration": 2, "objective": 0.97, "validation.wait_mean": 1.0, "validation.bsld_mean": 1.2},
+        {"iteration": 3, "objective": 0.96, "validation.wait_mean": 1.125, "validation.bsld_mean": 1.1},
+    ]
+    (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_learning_curves_are_kept_told_and_drawn(site, tiny, tmp_path):
+    _, out = site
+    run_directory(tmp_path / "run")
+    assert curves.main([str(tmp_path / "run"), str(out / "curve-tiny.json")]) == 0
+    before = (out / "curve-tiny.json").read_bytes()
+    assert curves.main([str(tmp_path / "run"), str(out / "curve-tiny.json")]) == 0
+    assert (out / "curve-tiny.json").read_bytes() == before
+    (curve,) = curves.read(out)
+    assert curve.of("objective") == [(1, 0.987654), (2, 0.97), (3, 0.96)]
+    assert "loss" not in before.decode()
+    worked(site, [MAIN])
+    write(collect(STUDIES, out), STUDIES, out / "results.md", out / "images" / "results")
+    text = (out / "results.md").read_text()
+    assert "`tiny` 1.250, least 1.000 after 2, last 1.125" in text
+    assert "No learning curves are kept yet of `other`" in text
+    assert "](images/results/curves/table-1.png)" in text
+    assert (out / "images" / "results" / "curves" / "table-1.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_is_no_run_directory_has_no_curve(tmp_path, capsys):
+    assert curves.main([str(tmp_path), str(tmp_path / "curve-x.json")]) == 1
+    assert "not a run directory" in capsys.readouterr().err
+
+
+def test_train_sh_keeps_the_curve_of_each_model_but_not_of_peers(tmp_path):
+    models = tmp_path / "studies" / "models"
+    models.mkdir(parents=True)
+    for package in ("studies", "rltuned"):
+        for path in (ROOT / package).glob("*.py"):
+            target = tmp_path / package / path.name
+            target.parent.mkdir(exist_ok=True)
+            target.write_bytes(path.read_bytes())
+    (models / "train.sh").write_bytes((ROOT / "studies" / "models" / "train.sh").read_bytes())
+    run_directory(tmp_path / "run")
+    program = tmp_path / "rltuned-program"
+    program.write_text(
+        "#!/usr/bin/env bash\n"
+        "while [ $# -gt 0 ]; do case $1 in --name) name=$2;; --out) out=$2;; --peer) peer=1;; esac; shift; done\n"
+        f'[ -n "${{peer:-}}" ] || cp "{tmp_path}/run/"* "$out/"\n'
+        'touch "$out/$name.json" "$out/$name.safetensors"\n'
+    )
+    program.chmod(0o755)
+    environment = {**os.environ, "RLTUNED": str(program), "PYTHON": sys.executable, "WORK": str(tmp_path / "work")}
+    subprocess.run(["bash", str(models / "train.sh"), "traces"], env=environment, check=True, capture_output=True)
+    found = {path.name for path in (tmp_path / "studies" / "results").iterdir()}
+    assert {f"curve-bases-{base}.json" for base in BASES} < found
+    assert {"curve-venus.json", "curve-unseen-venus.json", "curve-bases-fifo-raw.json"} < found
+    assert not [name for name in found if "peers" in name]
+    assert len(curves.read(tmp_path / "studies" / "results")) == len(found)
