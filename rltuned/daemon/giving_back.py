@@ -107,27 +107,29 @@ class GivingBack:
         due = self.returns.due(jobs, self.clock.monotonic())
         if not due:
             return 0, False
-        first = self._raised_and_refused(due)
+        order = raised_first(due, self.journal.entries)
+        first = self._raised_and_refused(order)
         if first is not None and self._try((first,), self.writer()).restored:
             # What hindered is over: those that were raised come first again.
             self.returns.soon()
             return 1, False
-        tried = self._as_many_as_fit(raised_first(due, self.journal.entries))
+        tried = self._as_many_as_fit(order)
         report = self._try(tried, self.writer())
         stuck = {item.job_id for item in report.left if not item.final}
         return len(report.restored), len(tried) == len(jobs) and not stuck
 
-    def _raised_and_refused(self, due: Sequence[int]) -> int | None:
-        """A job that we had raised and that waits for its next try while one that we had lowered is `due`.
+    def _raised_and_refused(self, order: Sequence[int]) -> int | None:
+        """A job that we had raised and that waits for its next try while one that we had lowered is due. `order`: what
+        is due, raised jobs first.
 
         It is tried before that one: a lowered job that gets its place back would stand with the raised one before jobs
         of others. One is enough to see whether what hindered is over.
         """
         entries = self.journal.entries
-        if all(raised(entries[job], None) for job in due):
+        if raised(entries[order[-1]], None):
             return None
-        waiting = (job for job in self.returns.waiting if job not in due and job in entries)
-        return next((job for job in waiting if raised(entries[job], None)), None)
+        waiting = (entries.keys() & self.returns.waiting).difference(order)
+        return min((job for job in waiting if raised(entries[job], None)), default=None)
 
     def _try(self, jobs: Sequence[int], writer: SlurmWriter) -> RestoreReport:
         report = restore(
