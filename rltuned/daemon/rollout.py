@@ -48,9 +48,9 @@ LONGEST_WAIT: Final = 900.0
 """Seconds between the tries to start a worker that keeps failing, doubling; the first failure is tried again at
 once."""
 NICE: Final = 5
-MEMORY: Final = 384 * 2**20
-"""Bytes of its own that the worker may have (RLIMIT_DATA). With 20,000 pending and 5,000 running jobs it takes 200 MB,
-and 280 while it compiles."""
+MEMORY: Final = 512 * 2**20
+"""Bytes of its own that the worker may have (RLIMIT_DATA). With 20,000 pending and 5,000 running jobs it takes 270 MB,
+and 430 while it compiles."""
 OOM_FIRST: Final = "1000"
 """Its oom_score_adj(5): where memory is short, the kernel ends the worker and nothing else of the service."""
 READY: Final = "ready"

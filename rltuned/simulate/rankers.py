@@ -110,7 +110,7 @@ def _ended(simulation: Simulation) -> EndedJobs:
 
 @cache
 def compile_kernel() -> None:
-    """Load the compiled simulator, or compile it where that has never been done (about 20 s). Call it before anything
+    """Load the compiled simulator, or compile it where that has never been done (about 25 s). Call it before anything
     is timed.
     """
     jobs = workload(Source("compile"), [0.0, 1.0, 2.0], [100.0, 50.0, 10.0], [1, 2, 1])

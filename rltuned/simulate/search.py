@@ -173,7 +173,7 @@ class OrderSearch:
 
 @cache
 def compile_rollouts() -> None:
-    """Load the kernel and all that rollouts need of it, or compile it where that has never been done (about 20 s)."""
+    """Load the kernel and all that rollouts need of it, or compile it where that has never been done (about 25 s)."""
     compile_kernel()
     jobs = workload(Source("compile"), [0.0, 0.0, 1.0, 2.0], [100.0, 50.0, 50.0, 10.0], [2, 1, 1, 2])
     simulation = Simulation(parse_shape("1x2"), jobs, Estimates(jobs.run_time, jobs.run_time.copy()))
