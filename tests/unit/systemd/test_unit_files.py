@@ -73,9 +73,15 @@ def test_a_worker_that_the_kernel_ends_for_want_of_memory_does_not_end_the_daemo
     assert values("rltuned.service", "OOMPolicy") == ["continue"]
 
 
-def test_the_drop_in_for_rollouts_allows_machine_code_and_nothing_else():
-    lines = (UNITS / "rltuned-rollout.conf").read_text().splitlines()
-    assert [line for line in lines if not line.startswith("#")] == ["[Service]", "MemoryDenyWriteExecute=no"]
+def test_the_drop_in_for_rollouts_allows_machine_code_and_the_memory_of_its_worker_and_nothing_else():
+    lines = [line for line in (UNITS / "rltuned-rollout.conf").read_text().splitlines() if not line.startswith("#")]
+    assert lines[:2] == ["[Service]", "MemoryDenyWriteExecute=no"]
+    memory = dict(line.split("=") for line in lines[2:])
+    assert list(memory) == ["MemoryHigh", "MemoryMax"]
+    # Beside the daemon, which has what it has without a worker.
+    for name, size in memory.items():
+        (alone,) = values("rltuned.service", name)
+        assert int(size.removesuffix("M")) - int(alone.removesuffix("M")) >= 384  # what it takes while it compiles
     assert values("rltuned.service", "MemoryDenyWriteExecute") == ["yes"]
 
 
