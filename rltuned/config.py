@@ -163,8 +163,8 @@ class RolloutSection(_Section):
     """`auto`: under a learned model, where Numba is installed (`pip install 'rltuned[simulate]'`); `on`: under any
     policy but a rule that a verdict chose, and the daemon does not start without Numba; `off`: the policy's order
     stands."""
-    candidates: Annotated[int, Field(ge=1, le=64)] = 8
-    """Jobs at the head of the policy's order that are tried first and last."""
+    orders: Annotated[int, Field(ge=1, le=1000)] = 48
+    """Orders that are tried beside the policy's own."""
     min_jobs: Annotated[int, Field(ge=0, le=256)] = 8
     """Least number of jobs in a rollout. A shorter queue is filled up with simulated arrivals, sampled from recent
     jobs."""
@@ -173,8 +173,9 @@ class RolloutSection(_Section):
     depth: Annotated[int, Field(ge=2, le=256)] = 64
     """Jobs at the head of that order that are simulated."""
     slowdown: Fraction = 0.25
-    """Weight of the bounded slowdown in the cost; the wait has the rest. No job is moved if that makes the slowdown
-    worse."""
+    """Weight of the bounded slowdown in the cost; the wait has the rest."""
+    utilisation: Annotated[float, Field(ge=0, le=10)] = 1.0
+    """Weight of GPUs in use, beside the two: more of it, and wide and long jobs wait less, the others longer."""
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.01
     """Least predicted gain for which a job is moved, as a share of the cost of the policy's order."""
 

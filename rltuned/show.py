@@ -56,10 +56,10 @@ def plan_diff(console: Console, record: "DecisionRecord", limit: int) -> None:
     for veto, ids in record.vetoed.items():
         console.print(f"  {len(ids)} left to Slurm: {veto}")
     found = record.rollout
-    if found is not None and found.job is not None:
+    if found is not None and found.places:
         console.print(
-            f"  {found.rollouts} rollouts: job {found.job} goes {found.to}, expected to save "
-            f"{duration(found.gain)} of waiting in all"
+            f"  {found.rollouts} rollouts: {len(found.places)} of the first {found.simulated} jobs change places, "
+            f"expected to save {duration(found.gain)} of waiting in all"
         )
     rows = []
     for at in order[:limit]:

@@ -115,16 +115,17 @@ class SearchTask:
 
         settings, until = self.settings, clock.monotonic() + self.settings.time_limit
         search = OrderSearch(
-            candidates=settings.candidates,
+            orders=settings.orders,
             min_jobs=settings.min_jobs,
             depth=settings.depth,
             slowdown=settings.slowdown,
+            utilisation=settings.utilisation,
             margin=settings.margin,
             settings=SimulationSettings.of_cluster(self.request.snapshot.scheduler),
             time_left=lambda: clock.monotonic() < until,
         )
         found = search(self.request)
-        # Where a job never starts the cost is NaN. Such a result moves no job, and no record could hold it.
+        # Where a job never starts the cost is NaN. Such a result changes no order, and no record could hold it.
         return None if found is None or not math.isfinite(found.cost + found.best) else found
 
 
@@ -430,4 +431,4 @@ class InProcessSearch:
 
 
 def _outcome(found: RolloutResult) -> SearchOutcome:
-    return SearchOutcome.KEPT if found.moved is None else SearchOutcome.MOVED
+    return SearchOutcome.KEPT if found.order is None else SearchOutcome.MOVED

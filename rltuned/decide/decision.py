@@ -17,7 +17,6 @@ from pydantic import Field as Alias
 
 from rltuned.cluster.changes import ApplyMode, Field, Outcome
 from rltuned.config import PlacementApply, Stage
-from rltuned.decide.rollout import MoveTo
 from rltuned.decide.scope import Veto
 from rltuned.errors import RltunedError
 from rltuned.placement.base import Kind, SolveOutcome
@@ -133,11 +132,12 @@ class RolloutRecord:
 
     rollouts: int
     """Simulations of the queue."""
-    job: int | None
-    """Id of the job that was moved."""
-    to: MoveTo | None
+    simulated: int
+    """Jobs that were simulated."""
+    places: Mapping[int, tuple[int, int]]
+    """Id of each job that has another place among them: that by the policy's scores and the new one, 1 first."""
     gain: float
-    """Seconds that the move is expected to save, all simulated jobs together."""
+    """Seconds of waiting that the new order is expected to save, all simulated jobs together."""
 
 
 @dataclass(frozen=True)

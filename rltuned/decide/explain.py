@@ -11,7 +11,6 @@ from rltuned.cluster.changes import Outcome
 from rltuned.config import PlacementApply
 from rltuned.decide.decision import DecisionRecord
 from rltuned.decide.ranks import Guard
-from rltuned.decide.rollout import MoveTo
 from rltuned.decide.scope import MEANING
 from rltuned.decide.what_if import MEANING as REQUEST_MEANING
 from rltuned.decide.what_if import observation_of, with_request
@@ -240,11 +239,7 @@ def _asked_again(record: DecisionRecord, at: int, seen: int, policy: Policy) -> 
     """What only the policy itself can tell."""
     observation = observation_of(record)
     jobs, scores = record.jobs, policy.score(observation)
-    moved = None if record.rollout is None else record.rollout.job
-    # A job that the rollouts moved has a score of its own making in the record.
-    own = np.array([jobs.id[i] != moved for i in _in_window(jobs.seen)], dtype=np.bool_)
-    as_decided = np.asarray(record.window.score)
-    if policy.name != record.policy or not np.allclose(scores[own], as_decided[own], atol=SAME):
+    if policy.name != record.policy or not np.allclose(scores, record.window.score, atol=SAME):
         changed = "the model or the configuration was changed"
         return {"policy_note": f"'{policy.name}' as it is now is not what decided: {changed}"}
     mine = jobs.class_of[at]
@@ -297,12 +292,12 @@ def _sum(actor: Actor, observation: Observation, seen: int) -> Sum:
 
 def _rollout(record: DecisionRecord, job_id: int) -> str:
     found = record.rollout
-    if found is None or found.job != job_id:
+    if found is None or job_id not in found.places:
         return ""
-    where = "front" if found.to is MoveTo.FIRST else "back"
+    before, after = found.places[job_id]
     return (
-        f"moved to the {where} after {found.rollouts} rollouts: expected to save "
-        f"{found.gain / 3600:.1f} h of waiting in all"
+        f"place {after} instead of {before} among the first {found.simulated} jobs after {found.rollouts} rollouts; "
+        f"their order is expected to save {found.gain / 3600:.1f} h of waiting in all"
     )
 
 

@@ -17,7 +17,7 @@ from rltuned.decide.ordering import order_classes
 from rltuned.decide.outside import Rows
 from rltuned.decide.predictions import EndedJobs
 from rltuned.decide.ranks import Order
-from rltuned.decide.rollout import MoveTo, RolloutResult, RolloutSearch, rollout_request
+from rltuned.decide.rollout import RolloutResult, RolloutSearch, rollout_request
 from rltuned.decide.scope import Scope
 from rltuned.observe import Observation, observe
 from rltuned.policy.base import Policy
@@ -38,7 +38,7 @@ class Plan:
     predicted: Bools
     """(w,) whether the run time rests on a prediction that is below the time limit."""
     scores: Floats
-    """(w,) by the policy; a job that the rollouts moved has the best or the worst of all."""
+    """(w,) by the policy. The rollouts may order jobs otherwise."""
     rollout: RolloutResult | None
     """What the rollouts found; None where none were made."""
     base_rank: Order
@@ -126,9 +126,11 @@ def plan(
         # A policy that fails must not decide: Slurm's own order, through the same path, undoes what is applied.
         scores = managed.base[window].astype(np.float64)
     elif search is not None:
-        rollout = search(rollout_request(snapshot, policy, observation.rows, scores, estimates, ended))
-        scores = _moved(scores, observation, rollout)
-    ordered = order_classes(managed, window, scores, config.decide)
+        classes, base = managed.classes.of[window].astype(np.int64), managed.base[window]
+        rows = observation.rows
+        rollout = search(rollout_request(snapshot, policy, rows, scores, estimates, ended, classes, base))
+    preference = _reordered(scores, observation.rows, managed.classes.of[window], rollout)
+    ordered = order_classes(managed, window, preference, config.decide)
     queue = managed.queue(ordered.target)
     seen = estimates[observation.rows]
     return Plan(
@@ -153,15 +155,25 @@ def plan(
     )
 
 
-def _moved(scores: Floats, observation: Observation, rollout: RolloutResult | None) -> Floats:
-    """The scores, with the job that the rollouts move before all others or behind the simulated ones."""
-    if rollout is None or rollout.moved is None:
+def _reordered(scores: Floats, rows: Rows, classes: npt.NDArray[np.intp], rollout: RolloutResult | None) -> Floats:
+    """(w,) the scores, exchanged within each class between the jobs that the rollouts have put in another order.
+
+    Args:
+        scores: (w,) of the policy.
+        rows: (w,) rows of the job table.
+        classes: (w,) class of each job.
+        rollout: with rows of the same table.
+    """
+    if rollout is None or rollout.order is None:
         return scores
-    rows = observation.rows
-    if rollout.to is MoveTo.FIRST:
-        score = scores.max() + 1.0
-    elif rollout.behind is None:
-        score = scores.min() - 1.0
-    else:
-        score = np.nextafter(scores[rows == rollout.behind][0], -np.inf)
-    return np.where(rows == rollout.moved, score, scores)
+    by_row = np.argsort(rows)
+    simulated = by_row[np.searchsorted(rows[by_row], rollout.order)]
+    made = scores.copy()
+    for of in np.unique(classes[simulated]):
+        at = simulated[classes[simulated] == of]
+        best = np.sort(scores[at])[::-1]
+        # Jobs of one score would be ordered by priority again.
+        for place in range(1, len(best)):
+            best[place] = min(best[place], np.nextafter(best[place - 1], -np.inf))
+        made[at] = best
+    return made

@@ -114,5 +114,8 @@ def _rollout(plan: Plan) -> RolloutRecord | None:
     found = plan.rollout
     if found is None:
         return None
-    moved = None if found.moved is None else int(plan.snapshot.jobs.job_id[found.moved])
-    return RolloutRecord(int(found.rollouts), moved, found.to, float(found.gain))
+    ids = plan.snapshot.jobs.job_id
+    new = found.simulated if found.order is None else found.order
+    before = {int(ids[row]): place for place, row in enumerate(found.simulated, 1)}
+    places = {job: (before[job], place) for place, job in enumerate(ids[new].tolist(), 1) if before[job] != place}
+    return RolloutRecord(found.rollouts, len(before), places, float(found.gain))

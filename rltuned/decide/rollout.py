@@ -7,7 +7,6 @@ lives in a higher layer (`rltuned.simulate.search`). A plan takes the search as 
 there is none.
 """
 
-import enum
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -22,13 +21,6 @@ Rows = npt.NDArray[np.intp]
 
 MOST_RECENT: Final = 64
 """Jobs that arrivals are sampled from."""
-
-
-class MoveTo(enum.StrEnum):
-    """Where a candidate puts the job that it moves."""
-
-    FIRST = "first"
-    LAST = "last"
 
 
 @dataclass(frozen=True)
@@ -70,6 +62,10 @@ class RolloutRequest:
     """σ of ln(run time / expected); see `PredictionError`."""
     recent: RecentJobs | None = None
     """To sample arrivals from; None: not known."""
+    classes: Ints | None = None
+    """(n,) the class of each job: jobs exchange places within their class only. None: within their priority tier."""
+    base: Ints | None = None
+    """(n,) the priority that each job has without rltuned; these places are exchanged. None: as the table has it."""
 
 
 @dataclass(frozen=True)
@@ -82,22 +78,23 @@ class RolloutResult:
     """Seconds that all simulated jobs together will wait from now on, in the policy's own order."""
     best: float
     """The same in the order that was chosen; equal to `cost` when no candidate is better."""
-    moved: int | None
-    """Row in the snapshot's job table of the job to move; None: the policy's order stays."""
-    to: MoveTo | None
-    """Where to."""
-    behind: int | None = None
-    """Row of the job that one moved last comes right behind: the last one that was simulated. None: behind all."""
+    simulated: Rows
+    """(m,) rows in the snapshot's job table of the jobs that were simulated, in the policy's order: by priority tier,
+    then by score."""
+    order: Rows | None
+    """(m,) the same in the order that was chosen, by tier, too. None: the policy's order stays."""
 
     @property
     def gain(self) -> float:
-        """Seconds that the move is expected to save, all simulated jobs together."""
+        """Seconds of waiting that the order is expected to save, all simulated jobs together; may be below 0 where it
+        is chosen for what it saves otherwise.
+        """
         return self.cost - self.best
 
     def of_table(self, rows: Rows) -> "RolloutResult":
         """The same for a larger job table: `rows` has, for each row of the smaller one, that of the larger."""
-        moved, behind = (None if row is None else int(rows[row]) for row in (self.moved, self.behind))
-        return replace(self, moved=moved, behind=behind)
+        order = None if self.order is None else rows[self.order]
+        return replace(self, simulated=rows[self.simulated], order=order)
 
 
 class RolloutSearch(Protocol):
@@ -108,7 +105,14 @@ class RolloutSearch(Protocol):
 
 
 def rollout_request(
-    snapshot: Snapshot, policy: Policy, rows: Rows, scores: Floats, estimates: Floats, ended: EndedJobs | None
+    snapshot: Snapshot,
+    policy: Policy,
+    rows: Rows,
+    scores: Floats,
+    estimates: Floats,
+    ended: EndedJobs | None,
+    classes: Ints | None = None,
+    base: Ints | None = None,
 ) -> RolloutRequest:
     """The request of a plan: run times as the policy expects them, corrected by how wrong it has been.
 
@@ -119,6 +123,8 @@ def rollout_request(
         scores: (n,) what it gave them.
         estimates: (N,) predicted run times of all jobs of the table, seconds, NaN where there is none.
         ended: jobs that have ended; None: not known.
+        classes: (n,) as `RolloutRequest` says.
+        base: (n,) likewise.
     """
     before = np.zeros(0) if ended is None else expected_run_times(policy, ended.estimate, ended.time_limit)
     known = PredictionError() if ended is None else prediction_error(before, ended.run_time)
@@ -126,7 +132,7 @@ def rollout_request(
     run_times = expected_run_times(policy, estimates, limit) * np.exp(known.bias)
     run_times = np.maximum(np.fmin(run_times, limit), 1.0)
     recent = recent_jobs(snapshot, run_times, ended, before * np.exp(known.bias))
-    return RolloutRequest(snapshot, rows, scores, run_times, known.spread, recent)
+    return RolloutRequest(snapshot, rows, scores, run_times, known.spread, recent, classes, base)
 
 
 def recent_jobs(snapshot: Snapshot, run_times: Floats, ended: EndedJobs | None, expected: Floats) -> RecentJobs | None:

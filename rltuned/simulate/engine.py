@@ -53,7 +53,7 @@ class Predictor(Protocol):
         """These jobs have ended since the last call; (n,) seconds that they ran."""
 
     def predict(self, rows: Rows) -> Floats:
-        """(n,) r of these new jobs, seconds."""
+        """(n,) r of these jobs, seconds, by what has ended so far."""
 
 
 class Simulation:
@@ -77,7 +77,7 @@ class Simulation:
         jobs: what is submitted, in order of submission.
         estimates: (N,) time limits and r; r is changed in place when there is a predictor.
         settings: Slurm's.
-        predictor: estimates r of each job at the first refresh that sees it.
+        predictor: estimates r of the pending jobs at each refresh, as the daemon does.
         asked: `requests(shape, jobs, estimates.time_limit)`, where the caller has it (windows of one trace).
         speeds: how fast the jobs run on which GPUs; without them, everywhere alike.
 
@@ -91,7 +91,7 @@ class Simulation:
         self._reported = np.zeros(len(jobs), dtype=np.bool_)
         """(N,) the predictor knows that the job has ended."""
         self._predicted = np.zeros(len(jobs), dtype=np.bool_)
-        """(N,) it has estimated the job's run time."""
+        """(N,) it has estimated the job's run time from all that has ended."""
         self._held: set[int] = set()
         self._excluded: dict[int, frozenset[int]] = {}
         self._pools: dict[tuple[int, frozenset[int]], int] = {}
@@ -146,6 +146,7 @@ class Simulation:
             self._reported[ended] = True
             ended = ended[np.lexsort((ended, s.jobs["end"][ended]))]
             predictor.ended(ended, s.jobs["end"][ended] - s.jobs["start"][ended])
+            self._predicted[:] = False
         fresh = np.sort(rows[~self._predicted[rows]])
         if len(fresh):
             self._predicted[fresh] = True

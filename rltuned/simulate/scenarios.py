@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Bools, Floats, Ints, JobTable, Rows
-from rltuned.decide.rollout import MoveTo, RecentJobs
+from rltuned.decide.rollout import RecentJobs
 from rltuned.simulate import kernel as k
 from rltuned.simulate.initial_state import heap_by_end, set_time_left
 from rltuned.simulate.stepping import Stepper
@@ -21,7 +21,6 @@ from rltuned.simulate.values import SimulationSettings, bounded_slowdown
 from rltuned.workload.estimates import uniform
 
 _BY_KEYS: Final = k.Ranking(fixed=True, ages=False, at_once=False)
-_FIRST: Final = -1.0
 _RARE: Final = 1e-6
 """Chance below which a run time counts as impossible."""
 _ALIGNED: Final = 64
@@ -61,10 +60,17 @@ class Cost(NamedTuple):
     """Seconds of waiting from now on."""
     slowdown: Floats
     """Bounded slowdowns."""
+    end: Floats
+    """Mean end of the work: seconds from now at which a GPU-second of work is done by, in the mean over all work. The
+    sooner, the more GPUs are in use."""
 
     def plus(self, other: "Cost") -> "Cost":
         """In the scenarios of both."""
-        return Cost(np.append(self.wait, other.wait), np.append(self.slowdown, other.slowdown))
+        return Cost(*(np.append(mine, theirs) for mine, theirs in zip(self, other, strict=True)))
+
+    def of_first(self, scenarios: int) -> "Cost":
+        """In the first scenarios only."""
+        return Cost(*(column[:scenarios] for column in self))
 
 
 def expected_scenario(state: k.State) -> Scenario:
@@ -174,10 +180,16 @@ class Rollouts:
     """
 
     def __init__(
-        self, queue: Rows, state: k.State, settings: SimulationSettings, scenarios: Sequence[Scenario]
+        self,
+        queue: Rows,
+        classes: Ints,
+        state: k.State,
+        settings: SimulationSettings,
+        scenarios: Sequence[Scenario],
     ) -> None:
         """Args:
         queue: (n,) rows of the snapshot's waiting jobs, as `state` has them.
+        classes: (n,) of each: jobs exchange places within their class only.
         state: of `initial_state`; it is not changed.
         settings: of the simulated Slurm.
         scenarios: to simulate in.
@@ -185,7 +197,8 @@ class Rollouts:
         self.queue, self.scenarios, self.count = queue, len(scenarios), 0
         """`count`: rollouts made so far, one for each order and scenario."""
         self._pending = len(queue)
-        self._tier = -state.jobs["tier"][: len(queue)]
+        self._classes, self._places = classes, np.argsort(classes, kind="stable")
+        """`_places`: (n,) of each class in turn, the places in the queue that its jobs have among them."""
         first_arrival = int(state.counts[k.NEXT])
         self._counted = np.concatenate((np.arange(len(queue)), np.arange(first_arrival, len(state.jobs))))
         # All that rollouts change lies in one piece of memory, so that one copy restores it.
@@ -201,33 +214,31 @@ class Rollouts:
         self.own = np.arange(len(queue), dtype=np.float64)
         """(n,) keys of the policy's own order."""
 
-    def moved(self, at: int, to: MoveTo) -> Floats:
-        """(n,) keys of the own order with the job at `at` moved first or last."""
-        keys = self.own.copy()
-        keys[at] = _FIRST if to is MoveTo.FIRST else len(keys)
-        return keys
+    def order(self, keys: Floats) -> Rows:
+        """(n,) rows of the snapshot's waiting jobs in the queue that these keys make."""
+        return self.queue[self._order(keys)]
 
-    def last_of_tier(self, at: int) -> int | None:
-        """Row of the last other job in the tier of the job at `at`, which comes right behind it when it is moved last.
-        None: it is alone in its tier.
-        """
-        same = np.flatnonzero(self._tier == self._tier[at])
-        same = same[same != at]
-        return int(self.queue[same[-1]]) if len(same) else None
+    def _order(self, keys: Floats) -> Rows:
+        """(n,) jobs in the order of their keys within each class, smallest first, on the places that the class has."""
+        order = np.empty(self._pending, dtype=np.intp)
+        order[self._places] = np.lexsort((keys, self._classes))
+        return order
 
     def run(self, keys: Floats, first: int = 0, last: int | None = None) -> Cost:
-        """Simulate the queue in the order of its keys, smallest first within a tier, in the scenarios from `first` to
+        """Simulate the queue in the order of its keys, smallest first within a class, in the scenarios from `first` to
         before `last`. The cost is NaN where a job does not start.
         """
         s, n = self._state, self._pending
         jobs = s.jobs[:n]
-        order = np.lexsort((keys, self._tier))
+        order = self._order(keys)
+        places = np.empty(n)
+        places[order] = np.arange(n)
         scenarios = self._initial[first:last]
-        cost = Cost(np.zeros(len(scenarios)), np.zeros(len(scenarios)))
+        cost = Cost(*np.zeros((3, len(scenarios))))
         self.count += len(scenarios)
         for at, initial in enumerate(scenarios):
             self._memory[...] = initial
-            jobs["key"] = jobs["fixed"] = keys
+            jobs["key"] = jobs["fixed"] = places
             s.queue[:n] = order
             s.counts[k.QUEUED], s.counts[k.REFRESHING] = n, 1  # the queue has just been ranked
             self._stepper.something_changed()
@@ -236,19 +247,10 @@ class Rollouts:
             start, submit, run = counted["start"], counted["submit"], counted["run"]
             cost.wait[at] = (start - np.maximum(submit, 0.0)).sum()
             cost.slowdown[at] = bounded_slowdown(start - submit, run).sum()
+            need, nodes = s.need[self._counted], np.where(counted["form"] == k.PER_NODE, counted["least"], 1)
+            work = size(need[:, k.GPU] * nodes, need[:, k.CPU] * nodes) * run
+            cost.end[at] = ((start + run) * work).sum() / work.sum()
         return cost
-
-    def candidates(self, count: int) -> list[tuple[int, MoveTo]]:
-        """The first `count` jobs, each moved first and last where that can make a difference. Reads the last rollout,
-        which must have been of the own order.
-        """
-        at_once, last = self._state.jobs["start"][: self._pending] <= 0.0, self._pending - 1
-        possible = []
-        for at in range(min(count, self._pending)):
-            # A job that starts now anyway gains nothing by going first.
-            possible += [(at, MoveTo.FIRST)] if at > 0 and not at_once[at] else []
-            possible += [(at, MoveTo.LAST)] if at < last else []
-        return possible
 
     @property
     def unplaceable(self) -> Bools:

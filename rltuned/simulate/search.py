@@ -10,15 +10,16 @@ come.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
 from rltuned.cluster.shape import parse_shape
-from rltuned.cluster.tables import Rows
-from rltuned.decide.rollout import MoveTo, RolloutRequest, RolloutResult
+from rltuned.cluster.tables import Floats, Ints, Rows
+from rltuned.decide.rollout import RolloutRequest, RolloutResult
 from rltuned.decide.scope import priority_tiers
-from rltuned.policy.heuristics import by_name
+from rltuned.policy.base import QueueView
+from rltuned.policy.heuristics import by_name, places
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.initial_state import initial_state
 from rltuned.simulate.rankers import RuleRanker, compile_kernel
@@ -38,6 +39,8 @@ _CERTAIN: Final = 0.1
 """Spread up to which expected run times are taken as they are: the estimates are true, but for rounding."""
 _MARGIN_IF_CERTAIN: Final = 0.1
 """Share of the margin that is asked for where run times are certain: there is less noise."""
+_SEED: Final = 0
+_NEAR_THE_HEAD: Final = 0.5
 _SAME: Final = 1.0001
 """A slowdown that is larger by no more than this factor counts as no worse."""
 
@@ -47,21 +50,13 @@ def in_time() -> bool:
     return True
 
 
-class _Candidate(NamedTuple):
-    """One job moved."""
-
-    at: int
-    """Place in the queue."""
-    to: MoveTo
-    cost: Cost
-
-
 @dataclass(frozen=True)
 class OrderSearch:
     """Satisfies `rltuned.decide.rollout.RolloutSearch`."""
 
-    candidates: int = 8
-    """Jobs at the head of the policy's order that are tried first and last."""
+    orders: int = 48
+    """Orders that are simulated beside the policy's own: those of a few plain rules first, then the best so far with
+    one job moved."""
     min_jobs: int = 8
     """Least number of jobs in a rollout. A shorter queue is filled up with arrivals sampled from recent jobs: two
     waiting jobs may both gain when the one that takes most of the cluster for a day goes first, and all jobs after them
@@ -69,20 +64,21 @@ class OrderSearch:
     depth: int = 64
     """Jobs at the head of that order that are simulated; the jobs behind them follow whatever is decided here."""
     slowdown: float = 0.25
-    """Weight of the bounded slowdown in the cost; the wait has the rest, each as a share of the policy's own order. A
-    candidate that makes either worse is never taken: short jobs do not pay for long ones."""
+    """Weight of the bounded slowdown in the cost, the wait has the rest; each as a share of the policy's own order."""
+    utilisation: float = 1.0
+    """Weight of the mean end of the work, likewise, beside the two."""
     margin: float = 0.01
     """Least predicted gain, as a share of the cost: less is noise, and not worth a write. Where run times are certain,
     a tenth of it."""
-    samples: int = 6
+    samples: int = 4
     """Scenarios in which each order is simulated where run times are uncertain: an order that is good for the expected
     run times only is good by chance. 1: only the expected ones."""
-    finalists: int = 4
-    """Candidates that are simulated in all scenarios; the others in the first half."""
+    rules: tuple[str, ...] = ("sjf", "saf", "wfp3", "unicep", "fifo")
+    strict: bool = False
     settings: SimulationSettings = _SLURM
     """Of the simulated Slurm."""
     time_left: Callable[[], bool] = in_time
-    """Asked before each candidate: False ends the search with the best so far."""
+    """Asked before each order: False ends the search with the best so far."""
 
     def __call__(self, request: RolloutRequest) -> RolloutResult | None:
         """As the protocol says."""
@@ -90,45 +86,62 @@ class OrderSearch:
         if rollouts is None:
             return None
         half = (rollouts.scenarios + 1) // 2
-        own = rollouts.run(rollouts.own, 0, half)
-        tried = [
-            _Candidate(at, to, rollouts.run(rollouts.moved(at, to), 0, half))
-            for at, to in rollouts.candidates(self.candidates)
-            if self.time_left()
-        ]
-        if half < rollouts.scenarios and tried:
-            own = own.plus(rollouts.run(rollouts.own, half))
-            tried.sort(key=lambda candidate: self._relative(candidate.cost, own))
-            tried = [
-                each._replace(cost=each.cost.plus(rollouts.run(rollouts.moved(each.at, each.to), half)))
-                for each in tried[: self.finalists]
-                if self.time_left()
-            ]
+        own = rollouts.run(rollouts.own)
+        keys, cost = rollouts.own, own
+        rng = np.random.default_rng(_SEED)
+        ruled = self._ruled(request, rollouts)
+        for number in range(self.orders):
+            if not self.time_left():
+                break
+            tried = ruled[number] if number < len(ruled) else _with_one_moved(keys, rng)
+            # Half of the scenarios are enough to see that most orders are no better.
+            seen = rollouts.run(tried, 0, half)
+            if self._relative(seen, own) >= self._relative(cost.of_first(half), own):
+                continue
+            if half < rollouts.scenarios:
+                seen = seen.plus(rollouts.run(tried, half))
+            if self.strict and (seen.wait.sum() > own.wait.sum() or seen.slowdown.sum() > own.slowdown.sum() * _SAME):
+                continue
+            if self._relative(seen, own) < self._relative(cost, own):
+                keys, cost = tried, seen
         margin = self.margin if rollouts.scenarios > 1 else _MARGIN_IF_CERTAIN * self.margin
-        good = [candidate for candidate in tried if self._better(candidate.cost, own, margin)]
-        cost = float(own.wait.mean())
-        if not good:
-            return RolloutResult(rollouts.count, cost, cost, None, None)
-        best = min(good, key=lambda candidate: self._relative(candidate.cost, own))
-        moved = int(rollouts.queue[best.at])
-        behind = rollouts.last_of_tier(best.at) if best.to is MoveTo.LAST else None
-        return RolloutResult(rollouts.count, cost, float(best.cost.wait.mean()), moved, best.to, behind)
+        own_wait = float(own.wait.mean())
+        if self._relative(cost, own) >= self._relative(own, own) - margin:
+            return RolloutResult(rollouts.count, own_wait, own_wait, rollouts.queue, None)
+        order = rollouts.order(keys)
+        return RolloutResult(rollouts.count, own_wait, float(cost.wait.mean()), rollouts.queue, order)
+
+    def _ruled(self, request: RolloutRequest, rollouts: Rollouts) -> list[Floats]:
+        """(n,) keys of each plain rule's order, on the expected run times."""
+        jobs, rows = request.snapshot.jobs, rollouts.queue
+        submit = np.nan_to_num(jobs.submit_time[rows], nan=request.snapshot.time)
+        eligible = np.fmin(np.nan_to_num(jobs.eligible_time[rows], nan=request.snapshot.time), request.snapshot.time)
+        view = QueueView(
+            run_time=request.run_times[rows],
+            time_limit=jobs.time_limit[rows],
+            gpus=size(jobs.gpus[rows], jobs.cpus[rows]),
+            wait=request.snapshot.time - eligible,
+            submit=submit - submit.min(),
+            priority=jobs.priority[rows].astype(np.float64),
+        )
+        return [places(by_name(name).key(view), view.submit).astype(np.float64) for name in self.rules]
 
     def _rollouts(self, request: RolloutRequest) -> Rollouts | None:
         """Of the head of the queue, without unplaceable jobs. None: fewer than two jobs are left."""
         snapshot, jobs = request.snapshot, request.snapshot.jobs
-        queue = self._head(request)
+        queue, classes = self._head(request)
         if len(queue) < 2:
             return None
         # A job that is never started where jobs may pass each other fits on no nodes that there are. Slurm reserves
         # nothing for it, and no order changes its wait: unplaceable jobs are left out of the cost.
         passing = Backfill.EASY if self.settings.backfill is Backfill.NONE else self.settings.backfill
         state = initial_state(snapshot, queue, request.run_times, self.settings)
-        expected = Rollouts(queue, state, replace(self.settings, backfill=passing), [expected_scenario(state)])
+        to_pass = replace(self.settings, backfill=passing)
+        expected = Rollouts(queue, classes, state, to_pass, [expected_scenario(state)])
         expected.run(expected.own)
         unplaceable = expected.unplaceable
         if unplaceable.any():
-            queue = queue[~unplaceable]
+            queue, classes = queue[~unplaceable], classes[~unplaceable]
             if len(queue) < 2:
                 return None
         certain = request.spread <= _CERTAIN or self.samples == 1
@@ -145,30 +158,44 @@ class OrderSearch:
         if recent is not None and arrivals:
             gpu_seconds = request.run_times[queue] * size(jobs.gpus[queue], jobs.cpus[queue])
             scenarios = with_arrivals(scenarios, state, recent, gpu_seconds)
-        rollouts = Rollouts(queue, state, self.settings, scenarios)
+        rollouts = Rollouts(queue, classes, state, self.settings, scenarios)
         rollouts.count = expected.count
         return rollouts
 
-    def _head(self, request: RolloutRequest) -> Rows:
-        """Rows of the first `depth` jobs, in the order of the plan: by tier, then by score. Equal scores stay in the
-        order of priority.
+    def _head(self, request: RolloutRequest) -> tuple[Rows, Ints]:
+        """Rows and classes of the first `depth` jobs in the order of the plan: each class has the places that Slurm
+        gives to its jobs, and its jobs stand there by score. Equal scores stay in the order of priority.
         """
         jobs, rows = request.snapshot.jobs, request.rows
-        tiers = priority_tiers(request.snapshot, rows)
-        order = np.lexsort((jobs.job_id[rows], -jobs.priority[rows], -request.scores, -tiers))
-        return rows[order][: self.depth]
+        job_id, tiers = jobs.job_id[rows], priority_tiers(request.snapshot, rows)
+        classes = tiers if request.classes is None else request.classes
+        base = jobs.priority[rows] if request.base is None else request.base
+        by_slurm = np.lexsort((job_id, -base, -tiers))
+        order = np.empty(len(rows), dtype=np.intp)
+        places = np.argsort(classes[by_slurm], kind="stable")
+        order[places] = np.lexsort((job_id, -base, -request.scores, classes))
+        head = order[: self.depth]
+        return rows[head], classes[head]
 
     def _relative(self, cost: Cost, own: Cost) -> float:
-        """Cost relative to that of the policy's own order, wait and slowdown weighted."""
-        scenarios = len(cost.wait)  # as many as this candidate has been simulated in
-        own_wait, own_slowdown = own.wait[:scenarios].sum(), own.slowdown[:scenarios].sum()
-        wait = cost.wait.sum() / own_wait if own_wait > 0.0 else 1.0
-        return float((1.0 - self.slowdown) * wait + self.slowdown * cost.slowdown.sum() / own_slowdown)
+        """Cost relative to that of the policy's own order, in as many scenarios as this one has been simulated in."""
+        wait, slowdown, end = (
+            1.0 if theirs[: len(ours)].sum() <= 0.0 else float(ours.sum() / theirs[: len(ours)].sum())
+            for ours, theirs in zip(cost, own, strict=True)
+        )
+        return (1.0 - self.slowdown) * wait + self.slowdown * slowdown + self.utilisation * end
 
-    def _better(self, cost: Cost, own: Cost, margin: float) -> bool:
-        """Whether a candidate is worth a write."""
-        worse = cost.wait.sum() > own.wait.sum() or cost.slowdown.sum() > own.slowdown.sum() * _SAME
-        return not worse and self._relative(cost, own) < 1.0 - margin
+
+def _with_one_moved(keys: Floats, rng: np.random.Generator) -> Floats:
+    """(n,) keys of the same order with one job moved. Jobs and places near the head are drawn more often."""
+    order, n = np.argsort(keys, kind="stable"), len(keys)
+    drawn = rng.random(3)
+    at = int(n * (drawn[0] ** 2 if drawn[2] < _NEAR_THE_HEAD else drawn[0]))
+    to = int(n * drawn[1] ** 2)
+    order = np.insert(np.delete(order, at), to, order[at]) if to < n - 1 else np.append(np.delete(order, at), order[at])
+    moved = np.empty(n)
+    moved[order] = np.arange(n)
+    return moved
 
 
 @cache
