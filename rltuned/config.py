@@ -175,7 +175,8 @@ class RolloutSection(_Section):
     slowdown: Fraction = 0.25
     """Weight of the bounded slowdown in the cost; the wait has the rest."""
     utilisation: Annotated[float, Field(ge=0, le=10)] = 1.0
-    """Weight of GPUs in use, beside the two: more of it, and wide and long jobs wait less, the others longer."""
+    """Weight of an early end of the work, beside these two: of GPUs in use. Up to 1, wait and slowdown never become
+    worse for it; above 1 they may."""
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.01
     """Least predicted gain for which a job is moved, as a share of the cost of the policy's order."""
 

@@ -88,11 +88,11 @@ class Metrics:
         self.rollout_searches = counter(
             "rollout_searches", "Searches for a better order with rollouts, by outcome.", ["outcome"]
         )
-        self.rollouts = counter("rollouts", "Rollouts: simulations of the queue, one for each candidate and scenario.")
+        self.rollouts = counter("rollouts", "Rollouts: simulations of the queue, one for each order and scenario.")
         self.rollout_seconds = counter("rollout_seconds", "Seconds that cycles have spent on rollouts.")
         self.rollout_gain = counter(
             "rollout_gain_seconds",
-            "Seconds of waiting that the jobs moved by rollouts are expected to save, all simulated jobs together.",
+            "Seconds of waiting that the orders of rollouts are expected to save, all simulated jobs together.",
         )
         self.rollout_ready = gauge("rollout_ready", "Whether the worker that makes the rollouts can be asked: 1 or 0.")
         self.unable = gauge(

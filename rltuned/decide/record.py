@@ -115,7 +115,7 @@ def _rollout(plan: Plan) -> RolloutRecord | None:
     if found is None:
         return None
     ids = plan.snapshot.jobs.job_id
-    new = found.simulated if found.order is None else found.order
-    before = {int(ids[row]): place for place, row in enumerate(found.simulated, 1)}
-    places = {job: (before[job], place) for place, job in enumerate(ids[new].tolist(), 1) if before[job] != place}
+    before = {row: place for place, row in enumerate(found.simulated, 1)}
+    after = enumerate(found.order or found.simulated, 1)
+    places = {int(ids[row]): (before[row], place) for place, row in after if before[row] != place}
     return RolloutRecord(found.rollouts, len(before), places, float(found.gain))

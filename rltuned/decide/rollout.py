@@ -78,11 +78,11 @@ class RolloutResult:
     """Seconds that all simulated jobs together will wait from now on, in the policy's own order."""
     best: float
     """The same in the order that was chosen; equal to `cost` when no candidate is better."""
-    simulated: Rows
-    """(m,) rows in the snapshot's job table of the jobs that were simulated, in the policy's order: by priority tier,
-    then by score."""
-    order: Rows | None
-    """(m,) the same in the order that was chosen, by tier, too. None: the policy's order stays."""
+    simulated: tuple[int, ...] = ()
+    """Rows in the snapshot's job table of the jobs that were simulated, in the policy's order."""
+    order: tuple[int, ...] | None = None
+    """The same rows in the order that was chosen; each class still has the places that it had. None: the policy's order
+    stays."""
 
     @property
     def gain(self) -> float:
@@ -93,8 +93,8 @@ class RolloutResult:
 
     def of_table(self, rows: Rows) -> "RolloutResult":
         """The same for a larger job table: `rows` has, for each row of the smaller one, that of the larger."""
-        order = None if self.order is None else rows[self.order]
-        return replace(self, simulated=rows[self.simulated], order=order)
+        order = None if self.order is None else tuple(rows[list(self.order)].tolist())
+        return replace(self, simulated=tuple(rows[list(self.simulated)].tolist()), order=order)
 
 
 class RolloutSearch(Protocol):

@@ -1,7 +1,7 @@
 """Scenarios, and rollouts in them: a queue simulated to its end in a given order, with sampled run times and arrivals.
 
 A scenario is one set of run times for the waiting and running jobs, and of jobs that are assumed to come (arrivals).
-All candidate orders of a search are simulated in the same scenarios, so that they differ by their order only. Samples
+All orders of a search are simulated in the same scenarios, so that they differ by their order only. Samples
 depend on job ids, not on a random generator: the next cycle, a minute later, samples the same for the jobs that are
 still there.
 """
@@ -63,14 +63,6 @@ class Cost(NamedTuple):
     end: Floats
     """Mean end of the work: seconds from now at which a GPU-second of work is done by, in the mean over all work. The
     sooner, the more GPUs are in use."""
-
-    def plus(self, other: "Cost") -> "Cost":
-        """In the scenarios of both."""
-        return Cost(*(np.append(mine, theirs) for mine, theirs in zip(self, other, strict=True)))
-
-    def of_first(self, scenarios: int) -> "Cost":
-        """In the first scenarios only."""
-        return Cost(*(column[:scenarios] for column in self))
 
 
 def expected_scenario(state: k.State) -> Scenario:
@@ -249,7 +241,7 @@ class Rollouts:
             cost.slowdown[at] = bounded_slowdown(start - submit, run).sum()
             need, nodes = s.need[self._counted], np.where(counted["form"] == k.PER_NODE, counted["least"], 1)
             work = size(need[:, k.GPU] * nodes, need[:, k.CPU] * nodes) * run
-            cost.end[at] = ((start + run) * work).sum() / work.sum()
+            cost.end[at] = ((start + run) * work).sum() / max(work.sum(), 1.0)
         return cost
 
     @property

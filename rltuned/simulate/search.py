@@ -1,10 +1,9 @@
-"""The search for a better order of the queue, by rollouts (docs/rollout.md; decision 0096).
+"""The search for a better order of the queue, by rollouts (docs/rollout.md; decisions 0096 and 0114).
 
-A rollout policy: the queue is simulated in the policy's own order, then with each of its first `candidates` jobs moved
-first and moved last. The best candidate wins, and one job is moved. Each rollout starts from the cluster as it was
-read, runs jobs for their expected run times (or, where those are uncertain, for several samples), and backfills by
-their time limits as Slurm does. Only a short queue gets arrivals: a long one is itself a sample of the jobs that will
-come.
+The queue is simulated in the policy's own order, in the orders of a few plain rules, and then again and again in the
+best order so far with one job moved. Each rollout starts from the cluster as it was read, runs jobs for their expected
+run times (or, where those are uncertain, for several samples), and backfills by their time limits as Slurm does. Only a
+short queue gets arrivals: a long one is itself a sample of the jobs that will come.
 """
 
 from collections.abc import Callable
@@ -39,10 +38,18 @@ _CERTAIN: Final = 0.1
 """Spread up to which expected run times are taken as they are: the estimates are true, but for rounding."""
 _MARGIN_IF_CERTAIN: Final = 0.1
 """Share of the margin that is asked for where run times are certain: there is less noise."""
-_SEED: Final = 0
-_NEAR_THE_HEAD: Final = 0.5
 _SAME: Final = 1.0001
 """A slowdown that is larger by no more than this factor counts as no worse."""
+_NO_WORSE: Final = 1.0
+"""Weight of `utilisation` up to which neither wait nor slowdown may become worse for it."""
+_RULES: Final = ("sjf", "saf", "wfp3", "unicep", "fifo")
+"""Whose orders are tried first."""
+_CONFIRMED: Final = 3
+"""Orders that are simulated again: the best one, and where that was chance, the two that were best before it."""
+_SEED: Final = 0
+"""Of the jobs that are moved: the same queue gets the same order."""
+_NEAR_THE_HEAD: Final = 0.5
+"""Share of the moved jobs that are drawn more often the nearer they are to the head; the others are drawn evenly."""
 
 
 def in_time() -> bool:
@@ -66,15 +73,15 @@ class OrderSearch:
     slowdown: float = 0.25
     """Weight of the bounded slowdown in the cost, the wait has the rest; each as a share of the policy's own order."""
     utilisation: float = 1.0
-    """Weight of the mean end of the work, likewise, beside the two."""
+    """Weight of the mean end of the work beside these two, likewise. Up to 1, an order that makes wait or slowdown
+    worse is never taken: short jobs do not pay for long ones. Above 1 they may."""
     margin: float = 0.01
     """Least predicted gain, as a share of the cost: less is noise, and not worth a write. Where run times are certain,
     a tenth of it."""
-    samples: int = 4
-    """Scenarios in which each order is simulated where run times are uncertain: an order that is good for the expected
-    run times only is good by chance. 1: only the expected ones."""
-    rules: tuple[str, ...] = ("sjf", "saf", "wfp3", "unicep", "fifo")
-    strict: bool = False
+    samples: int = 8
+    """Scenarios where run times are uncertain: an order that is good for the expected run times only is good by chance.
+    And the best of many orders in a few scenarios is so partly by chance: in the first half the search goes on, in the
+    other half what it has found must be better, too. 1: only the expected run times."""
     settings: SimulationSettings = _SLURM
     """Of the simulated Slurm."""
     time_left: Callable[[], bool] = in_time
@@ -85,31 +92,29 @@ class OrderSearch:
         rollouts = self._rollouts(request)
         if rollouts is None:
             return None
-        half = (rollouts.scenarios + 1) // 2
-        own = rollouts.run(rollouts.own)
-        keys, cost = rollouts.own, own
-        rng = np.random.default_rng(_SEED)
-        ruled = self._ruled(request, rollouts)
+        several = rollouts.scenarios > 1
+        searched = (rollouts.scenarios + 1) // 2
+        own = rollouts.run(rollouts.own, 0, searched)
+        before, wait = tuple(rollouts.queue.tolist()), float(own.wait.mean())
+        better: list[tuple[Floats, Cost]] = [(rollouts.own, own)]
+        ruled, rng = self._ruled(request, rollouts), np.random.default_rng(_SEED)
         for number in range(self.orders):
             if not self.time_left():
                 break
-            tried = ruled[number] if number < len(ruled) else _with_one_moved(keys, rng)
-            # Half of the scenarios are enough to see that most orders are no better.
-            seen = rollouts.run(tried, 0, half)
-            if self._relative(seen, own) >= self._relative(cost.of_first(half), own):
-                continue
-            if half < rollouts.scenarios:
-                seen = seen.plus(rollouts.run(tried, half))
-            if self.strict and (seen.wait.sum() > own.wait.sum() or seen.slowdown.sum() > own.slowdown.sum() * _SAME):
-                continue
-            if self._relative(seen, own) < self._relative(cost, own):
-                keys, cost = tried, seen
-        margin = self.margin if rollouts.scenarios > 1 else _MARGIN_IF_CERTAIN * self.margin
-        own_wait = float(own.wait.mean())
-        if self._relative(cost, own) >= self._relative(own, own) - margin:
-            return RolloutResult(rollouts.count, own_wait, own_wait, rollouts.queue, None)
-        order = rollouts.order(keys)
-        return RolloutResult(rollouts.count, own_wait, float(cost.wait.mean()), rollouts.queue, order)
+            best, cost = better[-1]
+            keys = ruled[number] if number < len(ruled) else _with_one_moved(best, rng)
+            tried = rollouts.run(keys, 0, searched)
+            if self._relative(tried, own) < self._relative(cost, own) and self._takes(tried, own):
+                better.append((keys, tried))
+        margin = self.margin if several else _MARGIN_IF_CERTAIN * self.margin
+        if several and len(better) > 1:
+            own = rollouts.run(rollouts.own, searched)
+        for keys, tried in reversed(better[1:][-_CONFIRMED:]):
+            cost = rollouts.run(keys, searched) if several else tried
+            if self._relative(cost, own) < 1.0 - margin and self._takes(cost, own):
+                after = tuple(rollouts.order(keys).tolist())
+                return RolloutResult(rollouts.count, float(own.wait.mean()), float(cost.wait.mean()), before, after)
+        return RolloutResult(rollouts.count, wait, wait, before)
 
     def _ruled(self, request: RolloutRequest, rollouts: Rollouts) -> list[Floats]:
         """(n,) keys of each plain rule's order, on the expected run times."""
@@ -124,7 +129,7 @@ class OrderSearch:
             submit=submit - submit.min(),
             priority=jobs.priority[rows].astype(np.float64),
         )
-        return [places(by_name(name).key(view), view.submit).astype(np.float64) for name in self.rules]
+        return [places(by_name(name).key(view), view.submit).astype(np.float64) for name in _RULES]
 
     def _rollouts(self, request: RolloutRequest) -> Rollouts | None:
         """Of the head of the queue, without unplaceable jobs. None: fewer than two jobs are left."""
@@ -177,13 +182,19 @@ class OrderSearch:
         head = order[: self.depth]
         return rows[head], classes[head]
 
+    def _takes(self, cost: Cost, own: Cost) -> bool:
+        """Whether the order is no worse than the policy's own in what must not become worse."""
+        worse = cost.wait.sum() > own.wait.sum() or cost.slowdown.sum() > own.slowdown.sum() * _SAME
+        return not worse or self.utilisation > _NO_WORSE
+
     def _relative(self, cost: Cost, own: Cost) -> float:
-        """Cost relative to that of the policy's own order, in as many scenarios as this one has been simulated in."""
+        """Cost as a share of that of the policy's own order."""
         wait, slowdown, end = (
-            1.0 if theirs[: len(ours)].sum() <= 0.0 else float(ours.sum() / theirs[: len(ours)].sum())
+            1.0 if theirs.sum() <= 0.0 else float(ours.sum() / theirs.sum())
             for ours, theirs in zip(cost, own, strict=True)
         )
-        return (1.0 - self.slowdown) * wait + self.slowdown * slowdown + self.utilisation * end
+        weighted = (1.0 - self.slowdown) * wait + self.slowdown * slowdown + self.utilisation * end
+        return weighted / (1.0 + self.utilisation)
 
 
 def _with_one_moved(keys: Floats, rng: np.random.Generator) -> Floats:

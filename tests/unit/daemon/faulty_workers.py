@@ -63,7 +63,7 @@ def hungry(pipe: Any, cache: Path) -> None:
 def complain_or_answer(pipe: Any, complain: bool) -> None:
     from rltuned.decide.rollout import RolloutResult
 
-    pipe.send("ValueError: odd queue" if complain else RolloutResult(3, 10.0, 10.0, None, None))
+    pipe.send("ValueError: odd queue" if complain else RolloutResult(3, 10.0, 10.0))
 
 
 def complains_first(pipe: Any, cache: Path) -> None:

@@ -30,7 +30,7 @@ from rltuned.daemon.metrics import Metrics, SearchOutcome
 from rltuned.daemon.planning import Planning
 from rltuned.daemon.rollout import CACHE, READY, InProcessSearch, SearchTask, WorkerSearch, check, needed, wanted, work
 from rltuned.decide.decision import RolloutRecord
-from rltuned.decide.rollout import MoveTo, RolloutRequest, RolloutResult, recent_jobs
+from rltuned.decide.rollout import RolloutRequest, RolloutResult, recent_jobs
 from rltuned.errors import ConfigError
 from rltuned.policy import by_name, files
 from rltuned.simulate.search import OrderSearch
@@ -144,26 +144,27 @@ def gone(process):
 # --- the worker
 
 
-def test_the_worker_answers_what_the_simulator_answers_here_and_moves_the_same_job(desk, logs):
-    site = desk(candidates=6, slowdown=0.5, time_limit=30.0)
+def test_the_worker_answers_what_the_simulator_answers_here(desk, logs):
+    site = desk(orders=12, slowdown=0.5, utilisation=2.0, time_limit=30.0)
     assert site.ask() is None, "nobody waits for the worker to get warm"
     found = site.until(lambda answer: answer is not None)
     asked = queue()
-    assert found == OrderSearch(candidates=6, slowdown=0.5)(asked)
-    assert found.moved in asked.rows
-    assert found.rollouts == 13
+    assert found == OrderSearch(orders=12, slowdown=0.5, utilisation=2.0)(asked)
+    assert sorted(found.order) == sorted(found.simulated) == sorted(asked.rows.tolist())
+    assert found.rollouts == 1 + 13
     # A reload counts from the next cycle on.
-    site.settings = RolloutSection(candidates=1, margin=0.9, time_limit=30.0)
-    kept = site.ask()
-    assert (kept.rollouts, kept.moved) == (3, None)
+    site.settings = RolloutSection(orders=1, margin=0.9, time_limit=30.0)
+    scores = -np.array([found.order.index(row) for row in asked.rows], dtype=np.float64)
+    kept = site.ask(replace(asked, scores=scores))
+    assert (kept.rollouts, kept.order) == (3, None)
     assert (site.count(SearchOutcome.MOVED), site.count(SearchOutcome.KEPT)) == (1, 1)
-    assert (site.metric("rollouts_total"), site.metric("rollout_ready")) == (16, 1)
+    assert (site.metric("rollouts_total"), site.metric("rollout_ready")) == (17, 1)
     assert site.metric("rollout_gain_seconds_total") == pytest.approx(found.gain)
     # So few jobs are simulated with arrivals, sampled from recent jobs; the worker gets them.
     recent = recent_jobs(asked.snapshot, asked.run_times, None, np.zeros(0))
-    site.settings = RolloutSection(candidates=1, margin=0.9, min_jobs=16, time_limit=30.0)
+    site.settings = RolloutSection(orders=1, margin=0.9, min_jobs=16, time_limit=30.0)
     among = site.ask(replace(asked, recent=recent))
-    direct = OrderSearch(candidates=1, margin=0.9, min_jobs=16)
+    direct = OrderSearch(orders=1, margin=0.9, min_jobs=16)
     assert among == direct(replace(asked, recent=recent))
     assert among.cost > found.cost
     assert site.ask(replace(asked, rows=asked.rows[:1], scores=asked.scores[:1])) is None
@@ -204,23 +205,21 @@ def test_only_what_is_needed_is_sent_and_rows_are_told_back_in_the_callers_numbe
     assert (jobs.user.names, jobs.account.names, jobs.reason.names) == ((), (), ())
     site = desk()
     monkeypatch.setattr(site.search, "_is_ready", lambda: True)
-    monkeypatch.setattr(site.search, "_ask", lambda *_: RolloutResult(5, 9.0, 4.0, int(places[0]), MoveTo.LAST))
-    assert site.ask(asked).moved == few[0]
-    back = RolloutResult(5, 9.0, 4.0, int(places[0]), MoveTo.LAST, int(places[2]))
-    monkeypatch.setattr(site.search, "_ask", lambda *_: back)
+    found = RolloutResult(5, 9.0, 4.0, tuple(places.tolist()), tuple(places[::-1].tolist()))
+    monkeypatch.setattr(site.search, "_ask", lambda *_: found)
     answer = site.ask(asked)
-    assert (answer.moved, answer.behind) == (few[0], few[2])
-    monkeypatch.setattr(site.search, "_ask", lambda *_: RolloutResult(5, 9.0, 9.0, None, None))
-    assert site.ask(asked) == RolloutResult(5, 9.0, 9.0, None, None)
+    assert (answer.simulated, answer.order) == (tuple(few.tolist()), tuple(few[::-1].tolist()))
+    monkeypatch.setattr(site.search, "_ask", lambda *_: replace(found, order=None))
+    assert site.ask(asked).order is None
 
 
 def test_the_time_limit_ends_the_search_and_the_best_so_far_counts():
     clock = VirtualClock(NOW)
-    task = SearchTask(RolloutSection(candidates=6, time_limit=5.0), queue())
+    task = SearchTask(RolloutSection(orders=12, time_limit=5.0), queue())
     monotonic = clock.monotonic
     clock.monotonic = lambda: (clock.sleep(2.0), monotonic())[1]  # each look at the clock takes two seconds
     assert task.run(clock).rollouts == 4
-    assert task.run(VirtualClock(NOW)).rollouts == 13
+    assert task.run(VirtualClock(NOW)).rollouts == 14
 
 
 def test_when_the_daemon_is_killed_its_worker_ends_whatever_it_does(tmp_path):
@@ -303,7 +302,7 @@ def test_a_worker_that_is_killed_in_the_middle_costs_one_cycle_and_comes_back(de
     site.until_warm()
     assert site.search.trouble == "", "another one stands ready, whether it is asked or not"
     found = site.until(lambda answer: answer is not None)
-    assert found == RolloutResult(3, 10.0, 10.0, None, None)
+    assert found == RolloutResult(3, 10.0, 10.0)
     assert site.search.trouble == ""
     assert site.count(SearchOutcome.FAILED) == 1
     os.kill(site.search.worker, signal.SIGKILL)  # by somebody else, between two cycles
@@ -390,7 +389,8 @@ def test_the_planner_asks_only_when_it_is_wanted_and_lets_the_worker_rest_otherw
 
         def __call__(self, request):
             self.asked += 1
-            return RolloutResult(2, 9.0, 4.0, int(request.rows[-1]), MoveTo.FIRST)
+            rows = tuple(request.rows.tolist())
+            return RolloutResult(2, 9.0, 4.0, rows, rows[::-1])
 
         def rest(self):
             self.rested += 1
@@ -432,13 +432,14 @@ def test_a_worker_that_is_not_wanted_any_more_ends_and_another_one_starts_when_i
     ("line", "key"),
     [
         ('enabled = "yes"', "enabled"),
-        ("candidates = 0", "candidates"),
-        ("candidates = 65", "candidates"),
+        ("orders = 0", "orders"),
+        ("orders = 1001", "orders"),
+        ("utilisation = -1", "utilisation"),
         ("time_limit = 0", "time_limit"),
         ("time_limit = 31", "time_limit"),
         ("slowdown = -1", "slowdown"),
         ("margin = 1", "margin"),
-        ("candidate = 4", "candidate"),
+        ("order = 4", "order"),
     ],
 )
 def test_a_mistake_in_the_section_names_the_key(line, key):
@@ -513,7 +514,7 @@ def test_a_cycle_without_an_answer_is_a_good_cycle_and_doctor_says_what_is_missi
     assert "rltuned-rollout.conf" in finding.remedy
     assert rollout(config, clock.time() + 3600.0) == [], "that was long ago"
     made = record.load(config.state.directory)
-    record.save(config.state.directory, replace(made, rollout_trouble="", rollout=RolloutRecord(16, None, None, 0.0)))
+    record.save(config.state.directory, replace(made, rollout_trouble="", rollout=RolloutRecord(16, 5, {}, 0.0)))
     [finding] = rollout(config, clock.time())
     assert (finding.severity, finding.cause) == (Severity.OK, "the last cycle made 16 rollouts")
 

@@ -12,7 +12,7 @@ from unit.policy.conftest import actor_of
 from rltuned import show
 from rltuned.config import Config, PlacementApply, PlacementSection
 from rltuned.decide import DecisionRecord, explain, plan, record
-from rltuned.decide.rollout import MoveTo, RolloutResult
+from rltuned.decide.rollout import RolloutResult
 from rltuned.decide.what_if import Request, observation_of
 from rltuned.learn.queues import QueueSettings, generate
 from rltuned.observe import STATE_COLUMNS
@@ -118,30 +118,27 @@ def test_another_model_than_the_one_that_decided_is_not_asked(queue):
 
 
 class Forward:
-    """A search that finds three hours and a half in putting one job first."""
+    """A search that finds three hours and a half in exchanging the first and the last job."""
 
     def __call__(self, request):
-        return RolloutResult(
-            rollouts=17,
-            cost=22_600.0,
-            best=10_000.0,
-            moved=int(request.rows[np.argmin(request.scores)]),
-            to=MoveTo.FIRST,
-        )
+        first, *others, last = request.rows[np.argsort(-request.scores)].tolist()
+        return RolloutResult(17, 22_600.0, 10_000.0, (first, *others, last), (last, *others, first))
 
 
-def test_the_job_that_the_rollouts_moved_says_so_and_the_others_do_not():
+def test_the_jobs_that_the_rollouts_moved_say_so_and_the_others_do_not():
     actor = learned()
     made = decided(actor, make_snapshot(pending(5, time_limit=LIMITS)), search=Forward())
-    moved = made.rollout.job
+    moved = next(job for job, (_, place) in made.rollout.places.items() if place == 1)
     answer = explain(made, moved, actor)
     assert answer.rank == 1
-    assert answer.rollout.startswith("moved to the front after 17 rollouts: expected to save 3.5 h")
+    assert answer.rollout.startswith("place 1 instead of 5 among the first 5 jobs after 17 rollouts")
+    assert answer.rollout.endswith("expected to save 3.5 h of waiting in all")
     assert answer.policy_note == ""
     console = Console(width=200, file=io.StringIO())
     show.plan_diff(console, made, 10)
-    assert f"17 rollouts: job {moved} goes first, expected to save 3.5 h" in console.file.getvalue()
-    others = set(range(1, 6)) - {moved}
+    assert "17 rollouts: 2 of the first 5 jobs change places, expected to save 3.5 h" in console.file.getvalue()
+    others = set(range(1, 6)) - set(made.rollout.places)
+    assert len(others) == 3
     assert {explain(made, job, actor).rollout for job in others} == {""}
 
 

@@ -7,21 +7,21 @@ from unit.decide.conftest import NOW, make_snapshot, pending
 from rltuned.config import Config
 from rltuned.decide import plan
 from rltuned.decide.predictions import LEAST_ENDED, UNKNOWN_SPREAD, EndedJobs, prediction_error
-from rltuned.decide.rollout import MOST_RECENT, MoveTo, RolloutResult
+from rltuned.decide.rollout import MOST_RECENT, RolloutResult
 from rltuned.policy import by_name
 
 
 class Asked:
-    """A search that keeps what it was asked."""
+    """A search that keeps what it was asked, and puts the first jobs by score in the order of these places."""
 
-    def __init__(self, move=None):
-        self.move = move
+    def __init__(self, *places):
+        self.places = places
 
     def __call__(self, request):
-        self.request, rows, scores = request, request.rows, request.scores
-        if self.move is None:
-            return RolloutResult(rollouts=3, cost=10.0, best=10.0, moved=None, to=None)
-        return RolloutResult(rollouts=3, cost=10.0, best=5.0, moved=int(rows[np.argsort(scores)[1]]), to=self.move)
+        self.request = request
+        head = request.rows[np.argsort(-request.scores, kind="stable")][: len(self.places) or None].tolist()
+        order = tuple(head[place] for place in self.places) or None
+        return RolloutResult(rollouts=3, cost=10.0, best=5.0, simulated=tuple(head), order=order)
 
 
 class Sceptic:
@@ -118,30 +118,37 @@ def test_only_the_last_jobs_count_as_recent_and_one_alone_says_nothing():
     assert asked.request.recent is None
 
 
-@pytest.mark.parametrize(("move", "place"), [(MoveTo.FIRST, 0), (MoveTo.LAST, -1)])
-def test_what_it_moves_goes_before_or_behind_all_and_the_others_keep_their_order(move, place):
+def test_the_simulated_jobs_stand_in_the_order_that_was_found_and_the_others_behind_them():
     snapshot = make_snapshot(pending(5, time_limit=[500.0, 400.0, 300.0, 200.0, 100.0], eligible_time=[NOW - 60] * 5))
     plain = plan(snapshot, by_name("sjf"), Config())
-    made = plan(snapshot, by_name("sjf"), Config(), search=Asked(move))
-    order = [int(row) for row in made.rows[made.queue]]
-    assert order[place] == made.rollout.moved
-    others = [int(row) for row in plain.rows[plain.queue] if row != made.rollout.moved]
-    assert [row for row in order if row != made.rollout.moved] == others
-    kept = plan(snapshot, by_name("sjf"), Config(), search=Asked())
-    assert np.array_equal(kept.scores, plain.scores)
-
-
-def test_what_it_moves_last_in_a_long_queue_comes_right_behind_the_simulated_jobs():
-    class Shallow(Asked):
-        def __call__(self, request):
-            order = request.rows[np.argsort(-request.scores)]
-            return RolloutResult(3, 10.0, 5.0, int(order[0]), MoveTo.LAST, int(order[2]))
-
-    snapshot = make_snapshot(pending(5, time_limit=[500.0, 400.0, 300.0, 200.0, 100.0], eligible_time=[NOW - 60] * 5))
-    plain = plan(snapshot, by_name("sjf"), Config())
-    made = plan(snapshot, by_name("sjf"), Config(), search=Shallow())
     a, b, c, d, e = (int(row) for row in plain.rows[plain.queue])
-    assert [int(row) for row in made.rows[made.queue]] == [b, c, a, d, e]
+    made = plan(snapshot, by_name("sjf"), Config(), search=Asked(2, 0, 1))
+    assert [int(row) for row in made.rows[made.queue]] == [c, a, b, d, e]
+    # The scores are the policy's own all the same.
+    assert np.array_equal(made.scores, plain.scores)
+    kept = plan(snapshot, by_name("sjf"), Config(), search=Asked())
+    assert [int(row) for row in kept.rows[kept.queue]] == [a, b, c, d, e]
+
+
+def test_jobs_of_equal_scores_change_places_too():
+    snapshot = make_snapshot(pending(3, time_limit=[300.0] * 3, priority=[30, 20, 10], submit_time=[NOW - 60] * 3))
+    plain = plan(snapshot, by_name("sjf"), Config())
+    assert len(set(plain.scores)) == 1
+    a, b, c = (int(row) for row in plain.rows[plain.queue])
+    made = plan(snapshot, by_name("sjf"), Config(), search=Asked(2, 1, 0))
+    assert [int(row) for row in made.rows[made.queue]] == [c, b, a]
+
+
+def test_the_search_is_told_the_classes_and_the_places_that_are_exchanged():
+    rows = pending(4, priority=[40, 30, 20, 10], qos=["high", "low", "high", "low"])
+    made = plan(make_snapshot(rows), by_name("sjf"), Config(), search=(asked := Asked(3, 2, 1, 0)))
+    request = asked.request
+    of_job = dict(zip(made.snapshot.jobs.job_id[request.rows].tolist(), request.classes.tolist(), strict=True))
+    assert of_job[1] == of_job[3] != of_job[2] == of_job[4]
+    assert sorted(request.base.tolist()) == [10, 20, 30, 40]
+    # Whatever the search finds, the places of a class stay with its jobs.
+    queue = made.snapshot.jobs.job_id[made.rows[made.queue]].tolist()
+    assert [of_job[job] for job in queue] == [of_job[job] for job in (1, 2, 3, 4)]
 
 
 def test_a_policy_that_fails_gets_no_rollouts():
@@ -151,7 +158,7 @@ def test_a_policy_that_fails_gets_no_rollouts():
         def score(self, observation):
             return np.full(len(observation), np.nan)
 
-    asked = Asked(MoveTo.FIRST)
+    asked = Asked(1, 0)
     made = plan(make_snapshot(pending(3)), Broken(), Config(), search=asked)
     assert made.rollout is None
     assert not hasattr(asked, "request")
