@@ -55,7 +55,7 @@ VALID_DAYS: Final = 90.0
 
 _SIMULATED: Final = {
     "decide": ("authority", "class_by", "window", "age_bound", "account_share", "head", "dwell"),
-    "rollout": ("candidates", "min_jobs", "depth", "slowdown", "margin"),
+    "rollout": ("orders", "min_jobs", "depth", "slowdown", "utilisation", "margin"),
 }
 """Settings that what is served depends on, and that are simulated with their defaults."""
 

@@ -364,13 +364,14 @@ class Reference:
         return self.queue != before
 
     def predict(self, predictor: Predictor) -> None:
-        """Tell the predictor which jobs have ended, and let it estimate those that it has not seen."""
+        """Tell the predictor which jobs have ended, and let it estimate all anew; if none has, those that are new."""
+        rows = [job.row for job in self.queue if self.news or job.key == _UNRANKED]
         if self.news:
             self.news.sort(key=lambda job: (job.end, job.row))
-            rows = np.array([job.row for job in self.news], dtype=np.intp)
-            predictor.ended(rows, np.array([job.end - job.start for job in self.news]))
+            ended = np.array([job.row for job in self.news], dtype=np.intp)
+            predictor.ended(ended, np.array([job.end - job.start for job in self.news]))
             self.news = []
-        fresh = np.array(sorted(job.row for job in self.queue if job.key == _UNRANKED), dtype=np.intp)
+        fresh = np.array(sorted(rows), dtype=np.intp)
         if len(fresh):
             limit = self.estimates.time_limit[fresh]
             self.estimates.run_time[fresh] = np.clip(predictor.predict(fresh), 1.0, limit)

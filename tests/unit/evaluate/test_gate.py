@@ -183,7 +183,7 @@ def reached(model, *, jobs=None, **values):
 
 
 def test_a_model_that_is_worse_than_saf_is_never_chosen(tmp_path):
-    made = reached(cooked(tmp_path, "largest-first", job_size=1.0))
+    made = reached(cooked(tmp_path, "largest-first", job_size=1.0), rollout=False)
     assert made["chosen"] == made["fallback"] == "saf"
     assert made["evidence"]["model_wait"]["saf"]["ratio"] > 1.0
     read = parse(gate.text(made).encode())
@@ -243,7 +243,18 @@ def typed(trace, *more, cluster="2x4"):
 
 def test_a_verdict_is_written_and_said(trace, tmp_path):
     model, out = cooked(tmp_path, "largest", job_size=1.0), tmp_path / "verdict.json"
-    done = typed(trace, "--model", model, "--policies", "rl,saf,multifactor", "--out", str(out), "--valid-days", "7")
+    done = typed(
+        trace,
+        "--model",
+        model,
+        "--policies",
+        "rl,saf,multifactor",
+        "--no-rollout",
+        "--out",
+        str(out),
+        "--valid-days",
+        "7",
+    )
     made = json.loads(out.read_text())
     assert f"verdict: {made['chosen']}" in done.stdout
     assert made["chosen"] != MODEL
@@ -367,5 +378,5 @@ def test_the_gate_plays_what_the_daemon_is_configured_to_do_unless_told_otherwis
 
 def test_settings_that_the_gate_does_not_play_are_named():
     assert gate.not_judged(Config()) == []
-    other = Config(decide={"authority": 0.5, "mode": "priority"}, rollout={"candidates": 2, "time_limit": 5.0})
-    assert gate.not_judged(other) == ["decide.authority", "rollout.candidates"]
+    other = Config(decide={"authority": 0.5, "mode": "priority"}, rollout={"orders": 2, "time_limit": 5.0})
+    assert gate.not_judged(other) == ["decide.authority", "rollout.orders"]
