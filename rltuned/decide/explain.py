@@ -1,7 +1,7 @@
 """Why is this job at this rank? A typed answer, from a decision record."""
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -266,11 +266,6 @@ def _asked_again(record: DecisionRecord, at: int, seen: int, policy: Policy) -> 
     if isinstance(policy, Actor):
         parts["sum"] = _sum(policy, observation, seen)
     return parts
-
-
-def _in_window(seen: Sequence[int]) -> list[int]:
-    """Positions of the jobs that the policy saw, in the order of the window."""
-    return sorted((at for at, index in enumerate(seen) if index >= 0), key=lambda at: seen[at])
 
 
 def _sum(actor: Actor, observation: Observation, seen: int) -> Sum:

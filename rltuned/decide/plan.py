@@ -121,15 +121,14 @@ def plan(
     observation = observe(snapshot, managed.rows, estimates, config.decide.window, managed.pools, base=managed.base)
     window = managed.positions(observation.rows)
     scores = policy.score(observation)
-    rollout = None
+    classes, rollout = managed.classes.of[window], None
     if len(scores) != len(window) or not np.isfinite(scores).all():
         # A policy that fails must not decide: Slurm's own order, through the same path, undoes what is applied.
         scores = managed.base[window].astype(np.float64)
     elif search is not None:
-        classes, base = managed.classes.of[window].astype(np.int64), managed.base[window]
-        rows = observation.rows
+        rows, base = observation.rows, managed.base[window]
         rollout = search(rollout_request(snapshot, policy, rows, scores, estimates, ended, classes, base))
-    preference = _reordered(scores, observation.rows, managed.classes.of[window], rollout)
+    preference = _reordered(scores, observation.rows, classes, rollout)
     ordered = order_classes(managed, window, preference, config.decide)
     queue = managed.queue(ordered.target)
     seen = estimates[observation.rows]

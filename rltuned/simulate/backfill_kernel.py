@@ -56,6 +56,7 @@ from rltuned.simulate.kernel import (
     open_to,
     pick_by_units,
     pick_from_runs,
+    release,
     uncached,
     unit_of,
     units_on,
@@ -78,6 +79,20 @@ def first_after(ends: Floats, n: int, time: float) -> int:
         else:
             low = middle + 1
     return low
+
+
+@inlined
+def keep_smallest(smallest: Floats, found: int, wanted: int, value: float) -> int:
+    """Into the `found` smallest values so far, sorted, at most `wanted`: one that is smaller than the last of them, or
+    missing. Returns how many there are then.
+    """
+    found = min(found + 1, wanted)
+    to = found - 1
+    while to > 0 and smallest[to - 1] > value:
+        smallest[to] = smallest[to - 1]
+        to -= 1
+    smallest[to] = value
+    return found
 
 
 @inlined
@@ -262,13 +277,7 @@ def no_start_before(s: State, kind: int, job: int, second: float, latest: float)
             p.clear[kind, at] = time
             if time > worst or time == np.inf:
                 continue
-        if found < wanted:
-            found += 1
-        to = found - 1
-        while to > 0 and p.earliest[to - 1] > time:
-            p.earliest[to] = p.earliest[to - 1]
-            to -= 1
-        p.earliest[to] = time
+        found = keep_smallest(p.earliest, found, wanted, time)
         if found == wanted:
             worst = p.earliest[wanted - 1]
     return max(p.earliest[wanted - 1], p.kind_before[kind]) if found == wanted else np.inf
@@ -301,13 +310,7 @@ def fits_after(s: State, kind: int, job: int, since: float, later: float) -> tup
         if wanted == 1:
             worst = after
             continue
-        if found < wanted:
-            found += 1
-        to = found - 1
-        while to > 0 and p.earliest[to - 1] > after:
-            p.earliest[to] = p.earliest[to - 1]
-            to -= 1
-        p.earliest[to] = after
+        found = keep_smallest(p.earliest, found, wanted, after)
         if found == wanted:
             worst = np.int64(p.earliest[wanted - 1])
     return worst, opens
@@ -356,22 +359,11 @@ def all_fit_after(s: State, job: int, since: float, until: float, later: float) 
             node = s.given_node[at]
             if s.nodes[node].marked:
                 units = units_later(s, job, node)
-                release(s, other, at)
+                release(s, other, at, LATER_FREE)
                 more = units_later(s, job, node)
                 found += units == 0 and more > 0
                 together += more - units
                 moved = moved or more > units
-
-
-@uncached
-def release(s: State, job: int, at: int) -> None:
-    """What a running job has of one node is free at the time that is being planned."""
-    node = s.given_node[at]
-    s.jobs_on[LATER_FREE, node] -= 1
-    if s.jobs[job].alone != SHARED:
-        s.closed[LATER_FREE, node] = False
-    for d in range(DIMENSIONS):
-        s.amount[LATER_FREE, node, d] += s.given[at, d]
 
 
 @inlined
@@ -435,7 +427,7 @@ def choose_later(s: State, c: Setup, kind: int, job: int, after: Index, last: In
             other = s.holding[place]
             for at in range(s.jobs[other].slot, s.jobs[other].slot + s.jobs[other].on):
                 if s.nodes[s.given_node[at]].marked:
-                    release(s, other, at)
+                    release(s, other, at, LATER_FREE)
         return choose(s, job, LATER_FREE, -np.inf, c.fit)
     p = s.plans
     first, unit, found = s.pool_ptr[s.jobs[job].pool], unit_of(s, job), 0

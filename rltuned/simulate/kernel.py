@@ -778,16 +778,22 @@ def begin(s: State, c: Setup, job: int, nodes: int, backfilled: bool) -> None:
         push_end(s, s.jobs[job].end + c.turnover, job)
 
 
+@inlined
+def release(s: State, job: int, at: int, at_time: Index) -> None:
+    """Return what a running job has of the node in this slot."""
+    node = s.given_node[at]
+    s.jobs_on[at_time, node] -= 1
+    if s.jobs[job].alone != SHARED:
+        s.closed[at_time, node] = False
+    for d in range(DIMENSIONS):
+        s.amount[at_time, node, d] += s.given[at, d]
+
+
 @inner
 def give_back(s: State, job: int, at_time: Index) -> None:
     """Return what a job holds."""
     for at in range(s.jobs[job].slot, s.jobs[job].slot + s.jobs[job].on):
-        node = s.given_node[at]
-        s.jobs_on[at_time, node] -= 1
-        if s.jobs[job].alone != SHARED:
-            s.closed[at_time, node] = False
-        for d in range(DIMENSIONS):
-            s.amount[at_time, node, d] += s.given[at, d]
+        release(s, job, at, at_time)
 
 
 @entry_point

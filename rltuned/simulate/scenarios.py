@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Bools, Floats, Ints, JobTable, Rows
+from rltuned.decide.ranks import ranks_of
 from rltuned.decide.rollout import RecentJobs
 from rltuned.simulate import kernel as k
 from rltuned.simulate.initial_state import heap_by_end, set_time_left
@@ -199,10 +200,13 @@ class Rollouts:
         others = {name: getattr(state, name).copy() for name in state._fields if name not in (*_CHANGING, "plans")}
         self._state = k.State(plans=plans, **others, **dict(zip(_CHANGING, changing, strict=True)))
         self._stepper = Stepper(self._state, settings)
-        self._initial = []
+        self._initial, self._sizes = [], []
         for scenario in scenarios:
             self._state.jobs[...], self._state.heap[...], self._state.need[...] = scenario
             self._initial.append(self._memory.copy())
+            jobs, need = self._state.jobs[self._counted], self._state.need[self._counted]
+            nodes = np.where(jobs["form"] == k.PER_NODE, jobs["least"], 1)
+            self._sizes.append(size(need[:, k.GPU] * nodes, need[:, k.CPU] * nodes))
         self.own = np.arange(len(queue), dtype=np.float64)
         """(n,) keys of the policy's own order."""
 
@@ -223,12 +227,11 @@ class Rollouts:
         s, n = self._state, self._pending
         jobs = s.jobs[:n]
         order = self._order(keys)
-        places = np.empty(n)
-        places[order] = np.arange(n)
+        places = ranks_of(order)
         scenarios = self._initial[first:last]
         cost = Cost(*np.zeros((3, len(scenarios))))
         self.count += len(scenarios)
-        for at, initial in enumerate(scenarios):
+        for at, (initial, sizes) in enumerate(zip(scenarios, self._sizes[first:last], strict=True)):
             self._memory[...] = initial
             jobs["key"] = jobs["fixed"] = places
             s.queue[:n] = order
@@ -239,8 +242,7 @@ class Rollouts:
             start, submit, run = counted["start"], counted["submit"], counted["run"]
             cost.wait[at] = (start - np.maximum(submit, 0.0)).sum()
             cost.slowdown[at] = bounded_slowdown(start - submit, run).sum()
-            need, nodes = s.need[self._counted], np.where(counted["form"] == k.PER_NODE, counted["least"], 1)
-            work = size(need[:, k.GPU] * nodes, need[:, k.CPU] * nodes) * run
+            work = sizes * run
             cost.end[at] = ((start + run) * work).sum() / max(work.sum(), 1.0)
         return cost
 

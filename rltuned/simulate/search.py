@@ -1,4 +1,4 @@
-"""The search for a better order of the queue, by rollouts (docs/rollout.md; decisions 0096 and 0114).
+"""The search for a better order of the queue, by rollouts (docs/rollout.md; decision 0096).
 
 The queue is simulated in the policy's own order, in the orders of a few plain rules, and then again and again in the
 best order so far with one job moved. Each rollout starts from the cluster as it was read, runs jobs for their expected
@@ -15,6 +15,7 @@ import numpy as np
 
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Floats, Ints, Rows
+from rltuned.decide.ranks import ranks_of
 from rltuned.decide.rollout import RolloutRequest, RolloutResult
 from rltuned.decide.scope import priority_tiers
 from rltuned.policy.base import QueueView
@@ -177,8 +178,7 @@ class OrderSearch:
         base = jobs.priority[rows] if request.base is None else request.base
         by_slurm = np.lexsort((job_id, -base, -tiers))
         order = np.empty(len(rows), dtype=np.intp)
-        places = np.argsort(classes[by_slurm], kind="stable")
-        order[places] = np.lexsort((job_id, -base, -request.scores, classes))
+        order[np.argsort(classes[by_slurm], kind="stable")] = np.lexsort((job_id, -base, -request.scores, classes))
         head = order[: self.depth]
         return rows[head], classes[head]
 
@@ -203,10 +203,7 @@ def _with_one_moved(keys: Floats, rng: np.random.Generator) -> Floats:
     drawn = rng.random(3)
     at = int(n * (drawn[0] ** 2 if drawn[2] < _NEAR_THE_HEAD else drawn[0]))
     to = int(n * drawn[1] ** 2)
-    order = np.insert(np.delete(order, at), to, order[at]) if to < n - 1 else np.append(np.delete(order, at), order[at])
-    moved = np.empty(n)
-    moved[order] = np.arange(n)
-    return moved
+    return ranks_of(np.insert(np.delete(order, at), to, order[at])).astype(np.float64)
 
 
 @cache
