@@ -58,6 +58,8 @@ LOOK: Final = 5.0
 """Seconds from one look at the queues to the next: each costs the machine a process in a container."""
 PATIENCE: Final = 6.0
 """Planned run times after which an arm that has not ended is given up."""
+COMPLETED: Final = "COMPLETED"
+"""The state of a job in sacct(1)."""
 LOAD_KERNEL: Final = (
     f"{RLTUNED.rpartition('/')[0]}/python -c 'from pathlib import Path; from rltuned.daemon.rollout import load_kernel;"
     ' load_kernel(Path("/var/lib/rltuned/numba"))\''
@@ -101,17 +103,24 @@ class Cluster:
         """The jobs are submitted, and all have ended."""
         total, deadline = len(commands), time.monotonic() + PATIENCE * 60.0 * settings.minutes
 
-        def told(what: str, number: int) -> None:
+        def progress(what: str, number: int) -> None:
             self.said = f"{number} {what}"
             if time.monotonic() > deadline:
                 message = f"{self.arm.name}: after {PATIENCE:g} times the planned minutes there are still jobs"
                 raise TestbedError(message)
 
         position = log_position(self.project)
-        zero, ids = submit(self.project, jobs.workload.submit_time, commands, lambda n: told("submitted", n))
-        wait_for_the_end(self.project, total, lambda n: told("ended", n), LOOK)
+        zero, ids = submit(self.project, jobs.workload.submit_time, commands, lambda n: progress("submitted", n))
+        wait_for_the_end(self.project, total, lambda n: progress("ended", n), LOOK)
         time.sleep(1.0)
         logged, ran = observed(self.project, jobs, ids, zero, position)
+        # One that failed would count as a short run.
+        others = [
+            f"{job} ({one['state']})" for job, one in zip(ids, ran, strict=True) if one["state"] not in {COMPLETED, ""}
+        ]
+        if others:
+            message = f"{self.arm.name}: {len(others)} jobs did not complete: {', '.join(others[:5])}"
+            raise TestbedError(message)
         self.facts |= {
             "slurm": self.project.execute("scontrol -V").stdout.split()[-1],
             "main_pass": grid(logged.main_passes, zero),
@@ -196,19 +205,32 @@ def remove(clusters: Sequence[Cluster]) -> None:
 
 
 def predict(run: Run, draws: int) -> None:
-    """Fills in what the simulator says of a run's jobs."""
+    """Fills in what the simulator says of a run's jobs. Where it cannot, it says why: the real numbers stand alone."""
+    unknown = sorted(run.real.keys() - ARMS)
+    if unknown:
+        say(f"seed {run.seed}: no prediction: there is no arm {', '.join(unknown)} any more")
+        return
+    try:
+        run.simulated.update(_simulated(run, draws))
+    except TestbedError as error:
+        say(f"seed {run.seed}: no prediction: {error}")
+
+
+def _simulated(run: Run, draws: int) -> dict[str, list[Times]]:
     jobs, shape = run.jobs, from_json(dict(run.cluster), "testbed")
     beyond = [times.end - times.start - jobs.workload.run_time for times in run.real.values()]
     launch = float(np.median(np.concatenate(beyond)))
+    found = {}
     for name in run.real:
         say(f"seed {run.seed}: simulating {name}")
-        run.simulated[name] = [
+        found[name] = [
             Times(
                 jobs.workload.submit_time,
                 *simulate(jobs, shape, ARMS[name], run.minutes, run.interval, launch, number),
             )
             for number in range(draws)
         ]
+    return found
 
 
 # --- files and the command line ----------------------------------------------------------------
@@ -286,7 +308,12 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--arms", default=",".join(ARMS), help="default: %(default)s; multifactor always runs")
     top.add_argument("--jobs", type=int, default=1024, help="of each seed (default: %(default)s)")
     top.add_argument("--seeds", "--seed", default="1", help="one after the other, such as 1,2,3 (default: %(default)s)")
-    top.add_argument("--minutes", type=float, default=30.0, help="that a run is planned to take (default: %(default)s)")
+    top.add_argument(
+        "--minutes",
+        type=float,
+        default=30.0,
+        help="planned length of a run; jobs arrive in three quarters of it (default: %(default)s)",
+    )
     top.add_argument(
         "--load",
         type=float,

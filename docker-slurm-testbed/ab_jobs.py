@@ -279,8 +279,9 @@ class Arm:
         }
 
 
-def _arm(name: str, policy: str, rollout: str, placement: str = "off") -> Arm:
-    return Arm(name, {"policy": {"name": policy}, "rollout": {"enabled": rollout}, "placement": {"apply": placement}})
+def _arm(name: str, policy: str, rollout: str, placement: str = "off", utilisation: float = 1.0) -> Arm:
+    rollouts = {"enabled": rollout, "utilisation": utilisation}
+    return Arm(name, {"policy": {"name": policy}, "rollout": rollouts, "placement": {"apply": placement}})
 
 
 ARMS: Final = {
@@ -290,6 +291,7 @@ ARMS: Final = {
         _arm("saf", "saf", "off"),
         _arm("rl", "model", "on"),
         _arm("rl+placement", "model", "on", "exclude-nodes"),
+        _arm("rl-utilisation-10", "model", "on", utilisation=10.0),
         _arm("rl-no-rollouts", "model", "off"),
     )
 }

@@ -99,7 +99,7 @@ def per_job(times: Times) -> dict[str, Floats]:
 
 
 def blocks(values: Floats) -> Floats:
-    """Means of each `BLOCK` values; what is left over belongs to the last one."""
+    """Means of blocks of about `BLOCK` values."""
     parts = np.array_split(values, max(len(values) // BLOCK, 1))
     return np.array([part.mean() for part in parts])
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from ab_jobs import OTHERS, QOS, weights
+from ab_jobs import OTHERS, PARAMETERS, QOS, weights
 from replay import MINUTE
+from testbed import TestbedError
 
 from rltuned.config import Config
 from rltuned.daemon.history import RunTimes
@@ -30,7 +31,7 @@ from rltuned.evaluate.fidelity import DRIFT, LATE
 from rltuned.placement import SolveOutcome
 from rltuned.simulate.priorities import MultifactorPriorities
 from rltuned.simulate.slurm import Profile, SimulatedSlurm
-from rltuned.simulate.values import Backfill, Estimates, Fit, SimulationSettings
+from rltuned.simulate.values import Estimates, SimulationSettings
 
 if TYPE_CHECKING:
     from ab_jobs import Arm
@@ -51,15 +52,10 @@ def settings(launch: float) -> SimulationSettings:
     """Of the testbed's Slurm (docs/simulator.md) with `ab_jobs.PARAMETERS`. `launch`: seconds that a job takes beyond
     its sleep.
     """
-    return SimulationSettings(
-        backfill=Backfill.SLURM,
-        fit=Fit.SLURM,
+    return replace(
+        SimulationSettings.of_parameters(PARAMETERS),
         sched_interval=1.0,
-        bf_interval=1.0,
         bf_offset=0.5,
-        bf_max_job_test=2000,
-        bf_window=86_400.0,
-        bf_resolution=1.0,
         launch=launch,
         kill_interval=30.0,
     )
@@ -78,6 +74,9 @@ def simulate(
         interval: of the daemon's cycle, seconds.
         launch: seconds that a job takes beyond its sleep.
         draw: simulations of different numbers differ in milliseconds (as in `rltuned.evaluate.fidelity`).
+
+    Raises:
+        TestbedError: a job never ended.
     """
     rng = np.random.default_rng(draw)
     late = np.sort(rng.uniform(0.0, LATE, len(jobs.workload)))
@@ -104,7 +103,7 @@ def simulate(
     if np.isnan(result.end).any():
         row = int(np.flatnonzero(np.isnan(result.end))[0])
         message = f"simulated {arm.name}: job {jobs.workload.job_id[row]} ({jobs.kind[row]}) never ended"
-        raise RuntimeError(message)
+        raise TestbedError(message)
     return result.start, result.end
 
 
@@ -129,7 +128,7 @@ def _steered(slurm: SimulatedSlurm, arm: Arm, interval: float, first: float, unt
             rng=random.Random(0),  # noqa: S311 - jitter of a back-off
             log=log,
             metrics=metrics,
-            planner=Planning(history.estimates, search, ended=history.ended),
+            planner=Planning(history, search),
         )
         stack.callback(daemon.stop)
         cycle, refreshed = first, -np.inf

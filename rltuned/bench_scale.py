@@ -152,7 +152,7 @@ def measured(directory: Path, cycles: int) -> dict[str, Any]:
         rng=random.Random(0),  # noqa: S311 - jitter of a back-off
         log=heard,
         metrics=Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome]),
-        planner=Planning(known.estimates, ended=known.ended),
+        planner=Planning(known),
     )
     taken: dict[str, list[float]] = {phase: [] for phase in (*PHASES, CPU)}
     commands: Counter[str] = Counter()

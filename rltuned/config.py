@@ -47,7 +47,7 @@ class PlacementApply(enum.StrEnum):
     OVERSUBSCRIBE = "oversubscribe"
     """Spread = OverSubscribe=NO on a job that starts now on an idle node; pack = leave alone."""
     EXCLUDE_NODES = "exclude-nodes"
-    """ExcNodeList steers the job to the planned nodes; reversible."""
+    """ExcNodeList keeps a job off the types of GPUs that are slow for it; reversible."""
 
 
 class _Section(BaseModel):
@@ -178,16 +178,16 @@ class RolloutSection(_Section):
     """Weight of an early end of the work, beside these two: of GPUs in use. Up to 1, wait and slowdown never become
     worse for it; above 1 they may."""
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.01
-    """Least predicted gain for which a job is moved, as a share of the cost of the policy's order."""
+    """Least predicted gain for which the order is changed, as a share of the cost of the policy's order."""
 
 
 class PlacementSection(_Section):
-    """The integer program."""
+    """The integer program, or with `exclude-nodes` the node lists."""
 
-    apply: PlacementApply = PlacementApply.OVERSUBSCRIBE
+    apply: PlacementApply = PlacementApply.OFF
     """`off`, `oversubscribe` or `exclude-nodes`."""
     top_k: Annotated[int, Field(ge=1, le=256)] = 64
-    """Jobs from the front of the ranking that are placed."""
+    """Jobs from the front of the ranking that the placement looks at."""
     time_limit: Annotated[float, Field(gt=0, le=30)] = 0.5
     """Seconds that the solver may take; the best solution so far counts."""
     gap: Annotated[float, Field(ge=0, lt=1)] = 0.01

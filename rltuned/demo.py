@@ -13,7 +13,7 @@ import math
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -113,7 +113,7 @@ class DemoSettings:
     past: int = 3000
     """Jobs before the first, which the accounting remembers."""
     estimates: str = "history"
-    placement: PlacementApply = PlacementApply.EXCLUDE_NODES
+    placement: PlacementApply = PlacementApply.OFF
     metrics_port: int | None = 0
     """On the loopback; 0: any free one, None: no endpoint."""
 
@@ -189,6 +189,10 @@ class _Known:
     def estimates(self, jobs: JobTable) -> Floats:
         """As `RunTimes.estimates`."""
         return self._run_time[jobs.job_id - 1]
+
+    def estimates_by_type(self, jobs: JobTable, estimates: Floats, types: Sequence[str]) -> Floats:  # noqa: ARG002
+        """As `RunTimes.estimates_by_type`: these jobs take as long on every type."""
+        return np.repeat(estimates[:, None], len(types), axis=1)
 
     def ended(self) -> None:
         """As `RunTimes.ended`: nobody looks back."""
@@ -266,7 +270,7 @@ class Demo:
         search = InProcessSearch(
             lambda: self.config.rollout, self.steered.clock, self._logger, self.metrics, self.directory / KERNELS
         )
-        self._planning = Planning(self._run_times.estimates, search, ended=self._run_times.ended)
+        self._planning = Planning(self._run_times, search)
         self._start_daemon()
         stack.callback(self._stop_daemon)
 

@@ -76,7 +76,7 @@ class SchedulerParameters:
             "bf_resolution": (self.bf_resolution, usual.bf_resolution),
             "bf_max_job_test": (self.bf_max_job_test, usual.bf_max_job_test),
         }
-        return ",".join(f"{name}={value:g}" for name, (value, default) in of.items() if value != default)
+        return ",".join(f"{name}={value:.0f}" for name, (value, default) in of.items() if value != default)
 
 
 def _is_number(value: str) -> bool:

@@ -39,7 +39,7 @@ from rltuned.errors import RltunedError
 )
 @click.option(
     "--placement",
-    default=PlacementApply.EXCLUDE_NODES.value,
+    default=PlacementApply.OFF.value,
     show_default=True,
     type=click.Choice([how.value for how in PlacementApply]),
     help="How placement reaches Slurm. What oversubscribe does cannot all be undone on Slurm 24.11.",

@@ -1,15 +1,19 @@
 """`rltuned evaluate`: policies on the same jobs, in the simulator; with `--gate`, which of them a site should run."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rltuned import revision
 from rltuned.commands.common import config_option, console, load, remark, slurm_options
 from rltuned.config import DEFAULT_MODEL, Config, SlurmSection
-from rltuned.errors import RltunedError
+from rltuned.errors import EvaluationError, RltunedError
+
+if TYPE_CHECKING:
+    from rltuned.evaluate.settings import EvaluationSettings
 
 EXIT_UNPROVEN = 14
 """`evaluate --gate` found nothing that is certainly better than Slurm's own order (docs/exit-codes.md)."""
@@ -52,7 +56,8 @@ EXIT_UNPROVEN = 14
     type=click.Choice(["slurm", "best", "worst", "milp"]),
     default="slurm",
     show_default=True,
-    help="As Slurm chooses nodes, best fit, worst fit, or planned by the integer program.",
+    help="As Slurm chooses nodes, best fit, worst fit, or milp: as Slurm, but jobs are kept off GPU types that are "
+    "slow for them (needs --speeds).",
 )
 @click.option(
     "--easy/--slurm-like",
@@ -90,7 +95,7 @@ EXIT_UNPROVEN = 14
     default=64,
     show_default=True,
     type=click.IntRange(1, 256),
-    help="Jobs from the front of the ranking that the integer program places (rl+milp, --placement milp).",
+    help="Jobs from the front of the ranking whose nodes are planned (rl+milp, --placement milp).",
 )
 @click.option(
     "--rollout/--no-rollout",
@@ -255,6 +260,7 @@ def evaluate(
     else:
         reached = load(config_path).config.slurm if options["from_slurm"] else None
         result = _evaluated(path, reached, resume=resume, workers=workers, executor=executor, options=options)
+        _refuse_empty(result)
         table = report.table(result)
     if path is not None:
         report.write(result, path)
@@ -266,6 +272,17 @@ def evaluate(
         click.echo(report.text(result), nl=False)
     else:
         report.show(console(), table)
+
+
+def _refuse_empty(result: Mapping[str, Any]) -> None:
+    """Raises EvaluationError where no job of any window can run on the cluster: there is nothing to compare."""
+    windows = result["windows"]
+    if all(window["rejected"]["count"] == window["jobs"] for window in windows):
+        job = windows[0]["rejected"]["jobs"][0]
+        raise EvaluationError(
+            f"no job of these {len(windows)} windows can run on {result['meta']['cluster']['text']}, e.g. job "
+            f"{job['job']}: {job['reason']}; name a --cluster that has what the jobs ask for"
+        )
 
 
 def _gate(
@@ -308,6 +325,7 @@ def _gate(
     settings = gate.as_configured(
         config, given | {"from_sacct": from_sacct, "from_slurm": given.get("cluster") is None}
     )
+    _remark_on_placement(settings)
     with progress_bar() as progress:
         settings, jobs, shape = gate.site_of(settings, config.slurm, clock.time(), remark, progress)
         evaluation = gate.prepare(settings, jobs, shape, revision(), length)
@@ -326,6 +344,18 @@ def _gate(
         click.echo(f'{verdict_path}: written; a daemon with policy.name = "auto" takes it over on SIGHUP')
     if made["chosen"] == SLURM:
         raise click.exceptions.Exit(EXIT_UNPROVEN)
+
+
+def _remark_on_placement(settings: "EvaluationSettings") -> None:
+    """Says so where a policy that is asked for cannot differ from another one."""
+    from rltuned.evaluate.settings import Placement
+
+    asked = "rl+milp" in settings.policies or settings.placement is Placement.MILP
+    if asked and settings.speeds is None:
+        remark(
+            "without --speeds all types of GPUs are alike, so nothing is kept off any node: rl+milp and "
+            "--placement milp are the same as without"
+        )
 
 
 def _evaluated(
@@ -357,6 +387,7 @@ def _evaluated(
         raise click.UsageError("--warm-jobs: an idle start has no jobs before the window; add --start warm")
     slurm = slurm_options(options)
     settings, shape = from_options(options), None
+    _remark_on_placement(settings)
     if reached is not None:
         settings, shape = site.of_slurm(settings, reached, SystemClock().time())
     if resume and path is not None and not state_path(path).exists():

@@ -30,7 +30,7 @@ from rltuned.errors import RltunedError
     type=click.Choice(["wait", "jct", "bsld", "utilization", "mix"]),
     default="mix",
     show_default=True,
-    help="What to make small; mix: wait, slowdown and the tail of the wait.",
+    help="What is minimised; mix: wait, slowdown and the tail of the wait.",
 )
 @click.option(
     "--estimates",
@@ -48,9 +48,13 @@ from rltuned.errors import RltunedError
     metavar="MINUTES",
     help="On 2 cores. [default: 30]",
 )
-@click.option("--iterations", type=click.IntRange(min=0), help="Of PPO, instead of as many as the budget has room for.")
+@click.option(
+    "--iterations", type=click.IntRange(min=0), help="Iterations of PPO. [default: as many as --budget allows]"
+)
 @click.option("--window", type=click.IntRange(min=2), help="Most jobs of a window. [default: 1024]")
-@click.option("--processes", type=click.IntRange(min=1), help="That play windows. [default: cores]")
+@click.option(
+    "--processes", type=click.IntRange(min=1), help="Worker processes that simulate windows. [default: cores]"
+)
 @click.option("--resume", is_flag=True, help="Go on with the run in --out, to the same end.")
 @click.option("--seeds", metavar="N,N…", help="A sweep: a training with each, below --out; goes on where it stopped.")
 @click.option("--objectives", metavar="NAME,NAME…", help="A sweep over these, too.")
@@ -77,8 +81,8 @@ from rltuned.errors import RltunedError
 @click.option(
     "--rule",
     metavar="RULE",
-    help="Base rule: its metric is the unit of rewards, and saf, sjf or qssf is corrected, "
-    "beside another one the network stands alone. [default: saf; of --peer schedinspector: sjf]",
+    help="Base rule; its metric is the unit of rewards. With saf, sjf or qssf the network corrects the rule, with any "
+    "other rule it replaces it. [default: saf; of --peer schedinspector: sjf]",
 )
 @click.option(
     "--columns",
@@ -278,7 +282,9 @@ def imitate(
 @click.option("--window", default=256, show_default=True, type=click.IntRange(min=2), help="Jobs of a window.")
 @click.option("--windows", default=100, show_default=True, type=click.IntRange(min=2), help="How many windows.")
 @click.option("--seed", default=7, show_default=True, type=click.IntRange(min=0), help="Of windows and estimates.")
-@click.option("--processes", type=click.IntRange(min=1), help="That play windows.  [default: cores]")
+@click.option(
+    "--processes", type=click.IntRange(min=1), help="Worker processes that simulate windows. [default: cores]"
+)
 @click.option("--form", metavar="FORMAT", help="Format of the trace. [default: by its first lines]")
 @click.option("--skip-bad", is_flag=True, help="Count lines that cannot be read and go on.")
 @json_option

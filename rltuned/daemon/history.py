@@ -73,7 +73,7 @@ class RunTimes:
         self._metrics.predicted.set(int(np.isfinite(found[jobs.pending]).sum()))
         return found
 
-    def by_type(self, jobs: JobTable, estimates: Floats, types: Sequence[str]) -> Floats:
+    def estimates_by_type(self, jobs: JobTable, estimates: Floats, types: Sequence[str]) -> Floats:
         """(N, T) of `estimates` on each type of GPU: by how much run times have differed between types so far."""
         return self._known.estimates_by_type(jobs, estimates, types)
 

@@ -5,6 +5,7 @@ Where there is a record, `explain` needs no Slurm and no estimates: `decide` imp
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 from rltuned.cluster.changes import AppliedChanges
 from rltuned.config import Config
@@ -41,7 +42,8 @@ def decide(config: Config, tell: Tell) -> DecisionRecord:
     except JournalError as error:
         tell(f"planning without the journal: {error}")
         applied = AppliedChanges()
-    snapshot = open_reader(config.slurm).snapshot(SystemClock().time())
+    reader = open_reader(config.slurm)
+    snapshot = replace(reader.snapshot(SystemClock().time()), scheduler=reader.facts().scheduler)
     try:
         known = saved(config.estimates, config.state.directory)
     except RltunedError as error:
@@ -50,7 +52,7 @@ def decide(config: Config, tell: Tell) -> DecisionRecord:
     policy, choice = chosen(load_policy(config.policy), snapshot, config.rollout)
     log = make(config.log.level, config.log.format, sys.stderr)
     search = InProcessSearch(lambda: config.rollout, SystemClock(), log, Metrics(), config.state.directory / KERNELS)
-    planning = Planning(known.estimates, search, ended=known.ended, by_type=known.estimates_by_type)
+    planning = Planning(known, search)
     made = planning(snapshot, policy, config, applied)
     return record_of(made, policy_why=choice.why)
 

@@ -1,7 +1,10 @@
 """The daemon's planner: `rltuned.decide.plan`, with what finished jobs say about run times, and with rollouts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
+from typing import Protocol
+
+import numpy as np
 
 from rltuned.cluster.changes import AppliedChanges
 from rltuned.cluster.tables import Floats, JobTable, Snapshot
@@ -12,17 +15,32 @@ from rltuned.decide.plan import Plan, plan
 from rltuned.decide.predictions import EndedJobs
 from rltuned.policy import Policy
 
-Estimating = Callable[[JobTable], Floats | None]
-Ending = Callable[[], EndedJobs | None]
-ByType = Callable[[JobTable, Floats, Sequence[str]], Floats]
+
+class KnownRunTimes(Protocol):
+    """What finished jobs say about run times."""
+
+    def estimates(self, jobs: JobTable) -> Floats | None:
+        """(N,) predicted run times of the jobs of a table, seconds; None while there are none."""
+
+    def ended(self) -> EndedJobs | None:
+        """Jobs that have ended; None where too little is known."""
+
+    def estimates_by_type(self, jobs: JobTable, estimates: Floats, types: Sequence[str]) -> Floats:
+        """(N, T) of those estimates on each type of GPU."""
 
 
-def no_estimates(_jobs: JobTable) -> None:
-    """Nothing is known of finished jobs."""
+class NothingKnown:
+    """No job has finished yet, or none is looked at. Satisfies `KnownRunTimes`."""
 
+    def estimates(self, jobs: JobTable) -> None:
+        """There are none."""
 
-def none_ended() -> None:
-    """Nor of how predictions turned out."""
+    def ended(self) -> None:
+        """None is known."""
+
+    def estimates_by_type(self, jobs: JobTable, estimates: Floats, types: Sequence[str]) -> Floats:  # noqa: ARG002 - as above
+        """The same on every type."""
+        return np.repeat(estimates[:, None], len(types), axis=1)
 
 
 class Planning:
@@ -30,21 +48,17 @@ class Planning:
 
     def __init__(
         self,
-        estimates: Estimating = no_estimates,
+        run_times: KnownRunTimes | None = None,
         search: ManagedSearch | None = None,
         find: Find = find_spec,
-        ended: Ending = none_ended,
-        by_type: ByType | None = None,
     ) -> None:
         """Args:
-        estimates: (N,) predicted run times of the jobs of a table; None while there are none.
+        run_times: what finished jobs say about them; None: nothing.
         search: asked where configuration and policy want it; None: never.
         find: finds installed modules.
-        ended: jobs that have ended; None where too little is known.
-        by_type: (N, T) of those estimates on each type of GPU.
         """
-        self._estimates, self._search, self._find, self._ended = estimates, search, find, ended
-        self._by_type = by_type
+        self._run_times: KnownRunTimes = run_times if run_times is not None else NothingKnown()
+        self._search, self._find = search, find
 
     def __call__(self, snapshot: Snapshot, policy: Policy, config: Config, applied: AppliedChanges) -> Plan:
         """One cycle's decision."""
@@ -53,8 +67,8 @@ class Planning:
         if search is not None and not wanted(config.rollout, policy, self._find, judged=judged):
             search.rest()
             search = None
-        estimates, types, by_type = self._estimates(snapshot.jobs), snapshot.nodes.gpu_types, None
+        estimates, types, by_type = self._run_times.estimates(snapshot.jobs), snapshot.nodes.gpu_types, None
         steered = config.placement.apply is PlacementApply.EXCLUDE_NODES and len(types) > 1
-        if steered and estimates is not None and self._by_type is not None:
-            by_type = self._by_type(snapshot.jobs, estimates, types)
-        return plan(snapshot, policy, config, applied, estimates, search, self._ended(), by_type)
+        if steered and estimates is not None:
+            by_type = self._run_times.estimates_by_type(snapshot.jobs, estimates, types)
+        return plan(snapshot, policy, config, applied, estimates, search, self._run_times.ended(), by_type)

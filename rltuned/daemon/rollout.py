@@ -122,7 +122,7 @@ class SearchTask:
             utilisation=settings.utilisation,
             margin=settings.margin,
             settings=SimulationSettings.of_cluster(self.request.snapshot.scheduler),
-            time_left=lambda: clock.monotonic() < until,
+            seconds_left=lambda: until - clock.monotonic(),
         )
         found = search(self.request)
         # Where a job never starts the cost is NaN. Such a result changes no order, and no record could hold it.

@@ -100,10 +100,9 @@ def serve(
             lambda: daemon.config.rollout, clock, log, metrics, state / KERNELS
         )
         run_times = None
-        planning = Planning(search=search)
         if isinstance(reader, HistoryReader):
             run_times = RunTimes(reader, lambda: daemon.config.estimates, state, clock, log, metrics)
-            planning = Planning(run_times.estimates, search, ended=run_times.ended, by_type=run_times.by_type)
+        planning = Planning(run_times, search)
         daemon = Daemon(
             config=config,
             policy=policy,

@@ -1,7 +1,9 @@
-"""The placement of the front of the planned queue, and what Slurm can be told of it."""
+"""What Slurm is told of the placement of the front of the planned queue: jobs to isolate, by the integer program; or
+nodes to keep a job away from, by expected run times on each type of GPU.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
@@ -15,7 +17,7 @@ from rltuned.decide.outside import Rows
 from rltuned.placement.base import Placement
 from rltuned.placement.problem import build
 from rltuned.placement.run import place
-from rltuned.placement.steer import steer
+from rltuned.placement.steer import isolated
 from rltuned.placement.types import avoided, running
 
 
@@ -26,11 +28,12 @@ class Front:
     rows: Rows
     """(K,) in the planned order."""
     placement: Placement | None
-    """Its jobs are positions in `rows`; None: none was asked for."""
+    """Of the integer program; its jobs are positions in `rows`. None: it was not run, because nothing that Slurm is
+    told would come of it."""
     isolate: frozenset[int]
     """Jobs that the placement spreads onto idle nodes now."""
     exclude: Mapping[int, tuple[int, ...]]
-    """Nodes to keep a job away from, for jobs that are planned to start now."""
+    """Nodes to keep a job away from, because of the type of their GPUs."""
 
 
 _NOTHING: Final = Front(np.zeros(0, dtype=np.intp), None, frozenset(), MappingProxyType({}))
@@ -44,7 +47,8 @@ def place_front(
     by_type: Floats | None = None,
     age_bound: float = np.inf,
 ) -> Front:
-    """Place the front of the planned queue, as far as the policy saw it.
+    """What Slurm is told of the front of the planned queue, as far as the policy saw it: whom to isolate (the integer
+    program decides that), or which GPU types to avoid.
 
     Args:
         managed: n managed jobs.
@@ -54,24 +58,23 @@ def place_front(
         by_type: (N, T) expected run times of all jobs of the table on each GPU type; None: nothing is known of that.
         age_bound: seconds; a job that has waited for longer waits for no type.
     """
-    if settings.apply is PlacementApply.OFF or not len(queue):
+    by_lists = settings.apply is PlacementApply.EXCLUDE_NODES
+    if settings.apply is PlacementApply.OFF or (by_lists and by_type is None) or not len(queue):
         return _NOTHING
     visible = np.zeros(len(queue), dtype=np.bool_)
     visible[window] = True
     head = queue[visible[queue]][: settings.top_k]
     rows, pools = managed.rows[head], managed.pools
     problem = build(managed.snapshot, rows, settings, Pools(pools.pool_of[head], pools.nodes, pools.gpu_type))
-    if by_type is not None and settings.apply is PlacementApply.EXCLUDE_NODES:
+    if by_lists and by_type is not None:
         snapshot = managed.snapshot
         old = snapshot.time - snapshot.jobs.eligible_time[rows] > age_bound
         expected = np.where(old[:, None], np.nan, by_type[rows])
-        without = avoided(problem, expected, running(snapshot, by_type))
-        problem = replace(problem, eligible=problem.eligible & ~without, avoid=without)
+        without = avoided(problem, expected, running(snapshot, by_type), snapshot.nodes.usable)
+        # Also without room: a job that waits for its type must not start on another one between two cycles.
+        keeps = np.flatnonzero(without.any(axis=1)).tolist()
+        lists = {int(rows[k]): tuple(np.flatnonzero(without[k]).tolist()) for k in keeps}
+        return Front(rows, None, frozenset(), MappingProxyType(lists))
     placement = place(problem, settings)
-    wanted = steer(placement, problem, managed.snapshot.nodes.asleep)
-    return Front(
-        rows,
-        placement,
-        isolate=frozenset(int(rows[k]) for k in wanted.isolate),
-        exclude={int(rows[k]): nodes for k, nodes in wanted.exclude.items()},
-    )
+    isolate = isolated(placement, problem, managed.snapshot.nodes.asleep)
+    return Front(rows, placement, frozenset(int(rows[k]) for k in isolate), MappingProxyType({}))

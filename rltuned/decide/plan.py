@@ -170,9 +170,11 @@ def _reordered(scores: Floats, rows: Rows, classes: npt.NDArray[np.intp], rollou
     made = scores.copy()
     for of in np.unique(classes[simulated]):
         at = simulated[classes[simulated] == of]
-        best = np.sort(scores[at])[::-1]
-        # Jobs of one score would be ordered by priority again.
+        best = np.sort(scores[at])
+        # Jobs of one score would be ordered by priority again. The class has nobody above these jobs, but it may have
+        # jobs of the least of their scores that were not simulated: these stay behind all of them.
+        best[0] = np.nextafter(best[0], np.inf)
         for place in range(1, len(best)):
-            best[place] = min(best[place], np.nextafter(best[place - 1], -np.inf))
-        made[at] = best
+            best[place] = max(best[place], np.nextafter(best[place - 1], np.inf))
+        made[at] = best[::-1]
     return made

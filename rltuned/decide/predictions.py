@@ -17,7 +17,8 @@ UNKNOWN_SPREAD: Final = 1.0
 history err."""
 
 _SHORT: Final = 60.0
-"""Seconds: whether a job takes one second or one minute makes no difference to a plan of hours."""
+"""Seconds: whether a job takes one second or one minute makes no difference to a plan of hours. Where half of the jobs
+are shorter, their median instead."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,8 @@ def prediction_error(expected: Floats, run_time: Floats) -> PredictionError:
     n = len(run_time)
     if n < LEAST_ENDED:
         return PredictionError()
-    error = np.log(np.maximum(run_time, _SHORT) / np.maximum(expected, _SHORT))
+    short = min(_SHORT, float(np.median(run_time)))
+    error = np.log(np.maximum(run_time, short) / np.maximum(expected, short))
     return PredictionError(float(error.mean()) * n / (n + 2 * LEAST_ENDED), float(error.std()))
 
 

@@ -117,14 +117,21 @@ def _learned(info: ModelInfo, report: Mapping[str, Any]) -> str:
     return found[0]
 
 
+def _where(meta: Mapping[str, Any]) -> str:
+    """Trace, cluster, estimates and scheduler of a report."""
+    settings = meta["settings"]
+    scheduler = f"backfill {settings['backfill']}, placement {settings['placement']}"
+    return f"{meta['trace']['name']} on {meta['cluster']['text']}, estimates {settings['estimates']}, {scheduler}"
+
+
 def _results(report: Mapping[str, Any], name: str) -> Iterator[str]:
     meta, windows = report["meta"], report["windows"]
     settings = meta["settings"]
-    yield f"### {meta['trace']['name']} on {meta['cluster']['text']}, estimates {settings['estimates']}"
+    yield f"### {_where(meta)}"
     yield ""
     yield (
         f"{_count(len(windows), 'window')} of {windows[0]['jobs']} jobs, {settings['split']} part of the trace "
-        f"(sha256 `{meta['trace']['sha256'][:16]}`), backfill {settings['backfill']}, {settings['start']} start, "
+        f"(sha256 `{meta['trace']['sha256'][:16]}`), {settings['start']} start, "
         f"seed {meta['seed']}, revision `{meta['revision']}`. Intervals: {meta['intervals']}."
     )
     yield ""
@@ -148,8 +155,7 @@ def _losses(reports: Sequence[Mapping[str, Any]], learned: Sequence[str]) -> Ite
     certain: list[str] = []
     likely: list[str] = []
     for report, name in zip(reports, learned, strict=True):
-        meta = report["meta"]
-        where = f"{meta['trace']['name']} on {meta['cluster']['text']}, {meta['settings']['estimates']}"
+        where = _where(report["meta"])
         for other in report["policies"]:
             if other in LEARNED:
                 continue

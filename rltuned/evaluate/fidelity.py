@@ -1,6 +1,5 @@
 """The simulator beside a real Slurm: the jobs of a REPLAY.json (`testbed replay`) run again on a simulated cluster."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -17,7 +16,7 @@ from rltuned.policy.base import Policy
 from rltuned.policy.heuristics import RULES, by_name
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.rankers import PlanRanker
-from rltuned.simulate.values import Backfill, Estimates, Fit, JobFate, SimulationResult, SimulationSettings
+from rltuned.simulate.values import Estimates, JobFate, SimulationResult, SimulationSettings
 from rltuned.workload.jobs import Source, Workload, workload
 
 FORM: Final = 1
@@ -232,17 +231,12 @@ def slurm_settings(real: Replayed) -> SimulationSettings:
 
     What SchedulerParameters does not say has slurm.conf(5)'s default.
     """
-    said = dict(re.findall(r"(\w+)=([^,]*)", str(real.meta["scheduler_parameters"])))
     refresh = float(real.meta["interval"] or 1.0)
-    return SimulationSettings(
-        backfill=Backfill.SLURM,
-        fit=Fit.SLURM,
+    return replace(
+        SimulationSettings.of_parameters(str(real.meta["scheduler_parameters"])),
         sched_interval=real.sched_interval,
         bf_interval=real.bf_interval,
         bf_offset=real.bf_offset,
-        bf_max_job_test=int(said.get("bf_max_job_test", 500)),
-        bf_window=float(said.get("bf_window", 1440)) * MINUTE,
-        bf_resolution=float(said.get("bf_resolution", 60)),
         refresh=refresh,
         stale=refresh,
     )

@@ -75,7 +75,8 @@ def observe(
             that rltuned set explicitly has replaced.
     """
     if len(rows) > min(size, WINDOW):
-        seen = select_window(snapshot.jobs, rows, min(size, WINDOW))
+        every = demand(snapshot, rows, estimates)
+        seen = select_window(snapshot.jobs, rows, every.run_time * np.maximum(every.gpus, 1.0), min(size, WINDOW))
         rows, pools, stats = rows[seen], None if pools is None else _of(pools, seen), None
         base = None if base is None else base[seen]
     if pools is None:

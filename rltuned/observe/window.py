@@ -5,28 +5,31 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import JobTable
+from rltuned.cluster.tables import Floats, JobTable
 
 WINDOW: Final = 256
 """Rows of the observation (paper §4.1)."""
 
 HEAD_SHARE: Final = 0.75
-"""Share of a full window that goes to the head of the queue; the rest is the even sample."""
+"""Share of a full window that goes to the head of the queue; the rest goes to the smallest jobs behind it."""
 
 
-def select_window(jobs: JobTable, rows: npt.NDArray[np.intp], size: int = WINDOW) -> npt.NDArray[np.intp]:
+def select_window(jobs: JobTable, rows: npt.NDArray[np.intp], area: Floats, size: int = WINDOW) -> npt.NDArray[np.intp]:
     """Where in `rows` the jobs stand that are seen: at most `size`, in Slurm's order (priority, submission, job id).
 
-    When there are more, the first three quarters of the window are the head of the queue and the rest is taken at even
-    distances from the jobs behind it, so that a short job far back has its chance. Which jobs these are does not depend
-    on the order of `rows`.
+    When there are more, the first three quarters of the window are the head of the queue, and the rest are the smallest
+    jobs behind it: those that a policy would most likely put in front. In the next cycle they are in the head, and the
+    next smallest are seen. Which jobs these are does not depend on the order of `rows`.
+
+    Args:
+        jobs: the job table.
+        rows: (n,) rows of the jobs that may be ranked.
+        area: (n,) how small a job is: estimated run time times GPUs.
+        size: jobs to see.
     """
     order = np.lexsort((jobs.job_id[rows], jobs.submit_time[rows], -jobs.priority[rows]))
     if len(order) <= size:
         return order
     head = int(size * HEAD_SHARE)
-    behind = len(order) - head
-    sampled = size - head
-    # The middle of each of `sampled` equal stretches: integers, so no rounding decides who is seen.
-    middle = head + (2 * np.arange(sampled) + 1) * behind // (2 * sampled)
-    return np.concatenate((order[:head], order[middle]))
+    smallest = np.argsort(area[order[head:]], kind="stable")[: size - head]
+    return np.concatenate((order[:head], order[head + np.sort(smallest)]))

@@ -3,7 +3,8 @@
 The chain is `build` (snapshot and ranking → `PlacementProblem`), then `place`: `ways` groups equal requests and equal
 nodes and offers each job class a handful of ways; `model` states the integer program over them as matrices; `solve`
 hands it to GLPK within a time limit; `rounding` makes a first whole solution from the relaxation; `mapping` names the
-nodes again. `steer` says what of the result Slurm can be told. `fragmentation` is the measure of FGD (ATC '23).
+nodes again. `isolated` says which jobs Slurm is told to isolate. `fragmentation` is the measure of FGD (ATC '23).
+`types` needs none of this: it says which GPU types a job avoids.
 `mapping.verify` proves any placement against the problem, and `spec` is the same model in CVXPY; tests hold all of it
 against both. docs/placement.md has the formulation.
 
@@ -19,18 +20,17 @@ from rltuned.placement.base import Kind, Placement, PlacementProblem, SolveOutco
 from rltuned.placement.mapping import verify
 from rltuned.placement.problem import build
 from rltuned.placement.run import greedy, place
-from rltuned.placement.steer import Steering, steer
+from rltuned.placement.steer import isolated
 
 __all__ = [
     "Kind",
     "Placement",
     "PlacementProblem",
     "SolveOutcome",
-    "Steering",
     "Way",
     "build",
     "greedy",
+    "isolated",
     "place",
-    "steer",
     "verify",
 ]

@@ -82,9 +82,6 @@ class PlacementProblem:
     """(M,)"""
     total_mem: Floats
     """(M,)"""
-    avoid: Bools | None = None
-    """(K, M) nodes that a job could use, too, and is better off without (`rltuned.placement.types`). They are not among
-    `eligible`. None: there are none."""
 
     def __len__(self) -> int:
         return len(self.weight)
@@ -131,8 +128,6 @@ class PlacementProblem:
             "total_mem": (m,),
         }
         for column in fields(self):
-            if column.name == "avoid":
-                continue
             value = np.asarray(getattr(self, column.name))
             shape = shapes.get(column.name, (k,))
             if value.shape != shape:

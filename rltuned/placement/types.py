@@ -60,7 +60,7 @@ def running(snapshot: Snapshot, by_type: Floats) -> Running:
     return Running(tuple(sorted(ends, key=itemgetter(0))))
 
 
-def avoided(problem: PlacementProblem, by_type: Floats, held: Running) -> Bools:
+def avoided(problem: PlacementProblem, by_type: Floats, held: Running, usable: Bools | None = None) -> Bools:
     """(K, M) nodes that a job could use and is better off without, because of the type of their GPUs.
 
     Nothing where there is one type, or where a job names one. At least one type that can hold the job is left to it.
@@ -69,13 +69,15 @@ def avoided(problem: PlacementProblem, by_type: Floats, held: Running) -> Bools:
         problem: of K jobs in rank order on M nodes.
         by_type: (K, T) expected run times, seconds; a row of NaN: nothing is known of the job.
         held: by running jobs.
+        usable: (M,) nodes that may take a new job; the GPUs of the others serve nobody who waits. None: all.
     """
     types = _node_types(problem.total_gpus)
     none = np.zeros(problem.eligible.shape, dtype=np.bool_)
     if len(np.unique(types[types >= 0])) < 2 or (problem.total_gpus > 0).sum(axis=1).max(initial=0) > 1:
         return none
     makers = [np.flatnonzero(types == t) for t in range(problem.total_gpus.shape[1])]
-    total = np.array([problem.total_gpus[nodes].sum() for nodes in makers], dtype=np.float64)
+    offered = problem.total_gpus if usable is None else problem.total_gpus * usable[:, None]
+    total = np.array([offered[nodes].sum() for nodes in makers], dtype=np.float64)
     price = np.zeros(by_type.shape)
     best: tuple[float, Floats] = (np.inf, np.zeros(by_type.shape))
     for _ in range(ROUNDS):

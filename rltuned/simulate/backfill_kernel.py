@@ -377,7 +377,7 @@ def last_of_group(s: State, partition: int, after: Index, since: float, until: f
     """
     p, n = s.plans, s.counts[LISTED]
     first = 0
-    while not is_taken(s, partition, first, since, until):
+    while first < after and not is_taken(s, partition, first, since, until):
         first += 1
     base = (np.floor(p.limit_end[first] / GROUP) + 1) * GROUP
     window, below = GROUP, -np.inf

@@ -243,11 +243,14 @@ class Simulation:
         return np.asarray(seconds[:, None] / self._speeds.of(types)[rows, 0])
 
     def gpu_types_of(self, rows: Rows) -> list[str]:
-        """The type of the GPUs that each job runs on or ran on; "": it has none, or has not started."""
-        s, names = self._state, (*self.shape.nodes.gpu_types, "")
-        nodes = [s.given_node[s.jobs["slot"][row]] if s.jobs["on"][row] and self.jobs.gpus[row] else -1 for row in rows]
-        types = np.append(node_types(self.shape), -1)
-        return [names[column] for column in types[nodes].tolist()]
+        """The type of the GPUs that each job runs on or ran on; "": it has none, several, or has not started."""
+        names, of_node = (*self.shape.nodes.gpu_types, ""), node_types(self.shape)
+        ptr, nodes = self.allocations(rows)
+        found = []
+        for at, row in enumerate(rows.tolist()):
+            types = np.unique(of_node[nodes[ptr[at] : ptr[at + 1]]])
+            found.append(names[types[0] if len(types) == 1 and self.jobs.gpus[row] else -1])
+        return found
 
     def allocations(self, rows: Rows | slice) -> tuple[Codes, Codes]:
         """(n+1,) row pointer and, one after the other, the nodes that each of these jobs runs on or ran on."""

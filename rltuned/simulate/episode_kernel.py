@@ -470,7 +470,13 @@ def draw(w: Work, shown: int, temperature: float, heads: int) -> float:
 
 
 @inner
-def show(s: k.State, w: Work) -> int:
+def area(f: Facts, job: int) -> float:
+    """How small a job is, for `show`."""
+    return float(f.run_time[job] * max(f.gpus[job], 1.0))
+
+
+@inner
+def show(s: k.State, f: Facts, w: Work) -> int:
     """Choose the jobs that are shown, as `observe.select_window` does: all in the order of the queue, or 256 of them.
     Returns how many.
     """
@@ -491,12 +497,28 @@ def show(s: k.State, w: Work) -> int:
             w.waiting[found] = job
             found += 1
         job += 1
-    behind, sampled = n - HEAD, WINDOW - HEAD
-    for at in range(WINDOW):
-        place = at if at < HEAD else HEAD + (2 * (at - HEAD) + 1) * behind // (2 * sampled)
-        w.shown[at] = w.waiting[place]
-        w.is_shown[w.waiting[place]] = True
-    return WINDOW
+    for at in range(HEAD):
+        w.shown[at] = w.waiting[at]
+    smallest, count = w.shown[HEAD:], 0
+    for place in range(HEAD, n):  # by area
+        job = w.waiting[place]
+        to = min(count, WINDOW - HEAD - 1)
+        if count > to and area(f, job) >= area(f, smallest[to]):
+            continue
+        while to > 0 and area(f, job) < area(f, smallest[to - 1]):
+            smallest[to] = smallest[to - 1]
+            to -= 1
+        smallest[to] = job
+        count = min(count + 1, WINDOW - HEAD)
+    for at in range(1, count):  # in the order of the queue
+        job, to = smallest[at], at
+        while to > 0 and job < smallest[to - 1]:
+            smallest[to] = smallest[to - 1]
+            to -= 1
+        smallest[to] = job
+    for at in range(HEAD + count):
+        w.is_shown[w.shown[at]] = True
+    return HEAD + count
 
 
 @inner
@@ -580,7 +602,7 @@ def _roll_out_for(stamp: int) -> Any:
             shown = min(s.counts[k.QUEUED], WINDOW)
             if recorded and (tape.length[0] == len(tape.time) or tape.length[1] + shown > len(tape.job)):
                 return FULL
-            shown = show(s, w)
+            shown = show(s, f, w)
             observe(s, f, w, shown)
             take_levels(s, net, w, shown)
             forward(net, w, shown)

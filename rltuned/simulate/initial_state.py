@@ -1,12 +1,13 @@
 """The simulator's initial state, made of a snapshot: the cluster as it was read, with its running and waiting jobs."""
 
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.pools import job_pools
-from rltuned.cluster.tables import Bools, Floats, Ints, JobState, JobTable, Rows, Snapshot
+from rltuned.cluster.tables import Bools, Floats, Ints, JobState, JobTable, Partition, Rows, Snapshot
 from rltuned.decide.scope import priority_tiers
 from rltuned.observe.supply import exclusive_partitions
 from rltuned.simulate import kernel as k
@@ -23,8 +24,8 @@ def initial_state(
 ) -> k.State:
     """The cluster as it was read, as a state of the simulator. Its clock starts at 0 when the snapshot was read.
 
-    What a snapshot does not tell is assumed in the simplest way. A job for several partitions waits in the first that
-    it names. A running job that has outlived its expected run time takes half as long again.
+    What a snapshot does not tell is assumed in the simplest way. A job for several partitions waits in one of its own
+    that has all their nodes. A running job that has outlived its expected run time takes half as long again.
 
     Args:
         snapshot: the cluster as read.
@@ -43,7 +44,7 @@ def initial_state(
     known = len(rows)
     records = np.zeros(known + arrivals, dtype=k.JOB)
     need = np.zeros((len(records), k.DIMENSIONS), dtype=np.int64)
-    records["partition"][:known] = _partitions(snapshot, rows)
+    partitions, records["partition"][:known] = _partitions(snapshot, rows)
     records["tier"][:n] = priority_tiers(snapshot, queue)
     records["alone"][:known] = _alone(snapshot, rows)
     records["limit"][:known] = np.maximum(jobs.time_limit[rows], 1.0)
@@ -55,7 +56,7 @@ def initial_state(
     records["form"][known:], records["least"][known:], records["submit"][known:] = k.IN_ALL, 1, np.inf
     records["speed"] = 1.0
     records["start"], records["end"], records["ends_by"], records["key"] = np.nan, np.nan, np.inf, np.inf
-    most = np.array([min(partition.max_nodes, _PLENTY) for partition in snapshot.partitions] or [1], dtype=np.int64)
+    most = np.array([min(partition.max_nodes, _PLENTY) for partition in partitions] or [1], dtype=np.int64)
     records["most_nodes"] = most[records["partition"]]
     size = pools.nodes.sum(axis=1)
     width = _ask(jobs, queue, size[pools.pool_of], records[:n], need[:n])
@@ -66,7 +67,15 @@ def initial_state(
     records["slot"] = slot[:-1]
     nodes = snapshot.nodes
     state = idle_state(
-        records, need, int(slot[-1]), capacity(nodes), nodes.usable, pools.nodes, snapshot.partitions, settings
+        records,
+        need,
+        int(slot[-1]),
+        capacity(nodes),
+        nodes.usable,
+        pools.nodes,
+        partitions,
+        settings,
+        waiting=n + arrivals,
     )
     state.counts[k.NEXT] = known
     _occupy(state, snapshot, n, int(slot[n]))
@@ -188,9 +197,25 @@ def _alone(snapshot: Snapshot, rows: Rows) -> Ints:
     return np.where(whole, k.WHOLE, np.where(isolated[jobs.oversubscribe.codes[rows]], k.ISOLATED, k.SHARED))
 
 
-def _partitions(snapshot: Snapshot, rows: Rows) -> Ints:
-    """(n,) partition that a job waits in: the first that it names."""
-    index = {partition.name: at for at, partition in enumerate(snapshot.partitions)}
+def _partitions(snapshot: Snapshot, rows: Rows) -> tuple[list[Partition], Ints]:
+    """The partitions of the snapshot and, behind them, one for each list of several that these jobs name; (n,) which of
+    them each job waits in.
+
+    The kernel looks for running jobs that make room among those on the nodes of a job's partition, so these must be all
+    nodes that the job may have.
+    """
+    partitions = list(snapshot.partitions)
+    index = {partition.name: at for at, partition in enumerate(partitions)}
     column = snapshot.jobs.partition
-    of = [index.get(name.split(",")[0], 0) for name in column.names]
-    return np.array([*of, 0], dtype=np.int64)[column.codes[rows]]
+    of = np.zeros(len(column.names) + 1, dtype=np.int64)
+    for code in np.unique(column.codes[rows]):
+        names = column.names[code] if code >= 0 else ""
+        several = [partition for partition in snapshot.partitions_of(names) if partition is not None]
+        if len(several) > 1:
+            nodes = np.unique(np.concatenate([partition.nodes for partition in several]))
+            most = max(partition.max_nodes for partition in several)
+            of[code] = len(partitions)
+            partitions.append(replace(several[0], name=names, nodes=nodes, max_nodes=most))
+        elif several:
+            of[code] = index[several[0].name]
+    return partitions, of[column.codes[rows]]

@@ -65,6 +65,14 @@ class Cost(NamedTuple):
     """Mean end of the work: seconds from now at which a GPU-second of work is done by, in the mean over all work. The
     sooner, the more GPUs are in use."""
 
+    def part(self, first: int, last: int) -> "Cost":
+        """In the scenarios from `first` to before `last`."""
+        return Cost(*(column[first:last] for column in self))
+
+    def and_then(self, other: "Cost") -> "Cost":
+        """In these scenarios and those of `other`."""
+        return Cost(*map(np.concatenate, zip(self, other, strict=True)))
+
 
 def expected_scenario(state: k.State) -> Scenario:
     """The initial state as it is: every job runs for its expected run time."""
@@ -212,9 +220,9 @@ class Rollouts:
 
     def order(self, keys: Floats) -> Rows:
         """(n,) rows of the snapshot's waiting jobs in the queue that these keys make."""
-        return self.queue[self._order(keys)]
+        return self.queue[self.positions(keys)]
 
-    def _order(self, keys: Floats) -> Rows:
+    def positions(self, keys: Floats) -> Rows:
         """(n,) jobs in the order of their keys within each class, smallest first, on the places that the class has."""
         order = np.empty(self._pending, dtype=np.intp)
         order[self._places] = np.lexsort((keys, self._classes))
@@ -226,7 +234,7 @@ class Rollouts:
         """
         s, n = self._state, self._pending
         jobs = s.jobs[:n]
-        order = self._order(keys)
+        order = self.positions(keys)
         places = ranks_of(order)
         scenarios = self._initial[first:last]
         cost = Cost(*np.zeros((3, len(scenarios))))

@@ -6,6 +6,7 @@ run times (or, where those are uncertain, for several samples), and backfills by
 short queue gets arrivals: a long one is itself a sample of the jobs that will come.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -18,6 +19,7 @@ from rltuned.cluster.tables import Floats, Ints, Rows
 from rltuned.decide.ranks import ranks_of
 from rltuned.decide.rollout import RolloutRequest, RolloutResult
 from rltuned.decide.scope import priority_tiers
+from rltuned.errors import RltunedError
 from rltuned.policy.base import QueueView
 from rltuned.policy.heuristics import by_name, places
 from rltuned.simulate.engine import Simulation
@@ -53,9 +55,9 @@ _NEAR_THE_HEAD: Final = 0.5
 """Share of the moved jobs that are drawn more often the nearer they are to the head; the others are drawn evenly."""
 
 
-def in_time() -> bool:
+def endless() -> float:
     """There is always time for one more rollout."""
-    return True
+    return math.inf
 
 
 @dataclass(frozen=True)
@@ -85,37 +87,72 @@ class OrderSearch:
     other half what it has found must be better, too. 1: only the expected run times."""
     settings: SimulationSettings = _SLURM
     """Of the simulated Slurm."""
-    time_left: Callable[[], bool] = in_time
-    """Asked before each order: False ends the search with the best so far."""
+    seconds_left: Callable[[], float] = endless
+    """Asked before each order. The search ends with the best so far when what is left is just enough to confirm it, if
+    rollouts go on to take as long as they have taken."""
 
     def __call__(self, request: RolloutRequest) -> RolloutResult | None:
-        """As the protocol says."""
+        """As the protocol says.
+
+        Raises:
+            RltunedError: not even one order can be tried in time.
+        """
+        begun = self.seconds_left()
         rollouts = self._rollouts(request)
         if rollouts is None:
             return None
         several = rollouts.scenarios > 1
         searched = (rollouts.scenarios + 1) // 2
+        confirming = rollouts.scenarios - searched
+        least = 2 * (searched + confirming)
+        self._refuse_if_too_slow(rollouts, begun, least)
         own = rollouts.run(rollouts.own, 0, searched)
         before, wait = tuple(rollouts.queue.tolist()), float(own.wait.mean())
         better: list[tuple[Floats, Cost]] = [(rollouts.own, own)]
         ruled, rng = self._ruled(request, rollouts), np.random.default_rng(_SEED)
         for number in range(self.orders):
-            if not self.time_left():
+            if not self._enough_time(rollouts, begun, searched + 2 * confirming):
                 break
             best, cost = better[-1]
-            keys = ruled[number] if number < len(ruled) else _with_one_moved(best, rng)
-            tried = rollouts.run(keys, 0, searched)
-            if self._relative(tried, own) < self._relative(cost, own) and self._takes(tried, own):
+            keys = ruled[number] if number < len(ruled) else _with_one_moved(rollouts.positions(best), rng)
+            if (rollouts.order(keys) == rollouts.order(best)).all():
+                continue
+            tried = self._raced(rollouts, keys, cost, own)
+            if tried is not None and self._less(tried, cost, own) and self._takes(tried, own):
                 better.append((keys, tried))
         margin = self.margin if several else _MARGIN_IF_CERTAIN * self.margin
         if several and len(better) > 1:
             own = rollouts.run(rollouts.own, searched)
         for keys, tried in reversed(better[1:][-_CONFIRMED:]):
+            if not self._enough_time(rollouts, begun, confirming):
+                break
             cost = rollouts.run(keys, searched) if several else tried
             if self._relative(cost, own) < 1.0 - margin and self._takes(cost, own):
                 after = tuple(rollouts.order(keys).tolist())
                 return RolloutResult(rollouts.count, float(own.wait.mean()), float(cost.wait.mean()), before, after)
         return RolloutResult(rollouts.count, wait, wait, before)
+
+    def _enough_time(self, rollouts: Rollouts, begun: float, more: int) -> bool:
+        """Whether there is time for so many more rollouts, if they take as long as those so far.
+
+        Args:
+            rollouts: with their count.
+            begun: `seconds_left` when the search began.
+            more: rollouts.
+        """
+        left = self.seconds_left()
+        return left == math.inf or left >= more * (begun - left) / rollouts.count
+
+    def _refuse_if_too_slow(self, rollouts: Rollouts, begun: float, least: int) -> None:
+        """Raises:
+        RltunedError: there is not enough time for the least number of rollouts that can change an order.
+        """
+        if not self._enough_time(rollouts, begun, least):
+            taken = begun - self.seconds_left()
+            raise RltunedError(
+                f"a rollout of this queue takes {taken:.2f} s, and a search needs {least + 1} of them: "
+                f"{(least + 1) * taken:.1f} s is the least rollout.time_limit"
+            )
 
     def _ruled(self, request: RolloutRequest, rollouts: Rollouts) -> list[Floats]:
         """(n,) keys of each plain rule's order, on the expected run times."""
@@ -182,6 +219,19 @@ class OrderSearch:
         head = order[: self.depth]
         return rows[head], classes[head]
 
+    def _raced(self, rollouts: Rollouts, keys: Floats, best: Cost, own: Cost) -> Cost | None:
+        """Cost of an order in the scenarios of the search. None: in the first one it is no better than the best so far,
+        as most orders are, so the others are spared.
+        """
+        first = rollouts.run(keys, 0, 1)
+        if not self._less(first, best.part(0, 1), own.part(0, 1)):
+            return None
+        return first.and_then(rollouts.run(keys, 1, len(best.wait)))
+
+    def _less(self, cost: Cost, best: Cost, own: Cost) -> bool:
+        """Whether an order costs less than the best so far."""
+        return self._relative(cost, own) < self._relative(best, own)
+
     def _takes(self, cost: Cost, own: Cost) -> bool:
         """Whether the order is no worse than the policy's own in what must not become worse."""
         worse = cost.wait.sum() > own.wait.sum() or cost.slowdown.sum() > own.slowdown.sum() * _SAME
@@ -197,10 +247,9 @@ class OrderSearch:
         return weighted / (1.0 + self.utilisation)
 
 
-def _with_one_moved(keys: Floats, rng: np.random.Generator) -> Floats:
+def _with_one_moved(order: Rows, rng: np.random.Generator) -> Floats:
     """(n,) keys of the same order with one job moved. Jobs and places near the head are drawn more often."""
-    order, n = np.argsort(keys, kind="stable"), len(keys)
-    drawn = rng.random(3)
+    n, drawn = len(order), rng.random(3)
     at = int(n * (drawn[0] ** 2 if drawn[2] < _NEAR_THE_HEAD else drawn[0]))
     to = int(n * drawn[1] ** 2)
     return ranks_of(np.insert(np.delete(order, at), to, order[at])).astype(np.float64)

@@ -33,7 +33,7 @@ from rltuned.policy.multifactor import USUAL, Weights
 from rltuned.simulate.engine import Simulation, request_columns
 from rltuned.simulate.people import Act, Intervention
 from rltuned.simulate.priorities import MultifactorPriorities
-from rltuned.simulate.values import Estimates, JobFate, SimulationSettings
+from rltuned.simulate.values import Backfill, Estimates, JobFate, SimulationSettings
 from rltuned.slurm.port import ClusterFacts, Privilege
 from rltuned.slurm.writer import update_word
 from rltuned.workload.jobs import Workload
@@ -637,7 +637,7 @@ class SimulatedReader:
         """A healthy Slurm."""
         slurm = self.slurm
         slurm.catch_up()
-        profile = slurm.profile
+        profile, settings = slurm.profile, slurm.simulation.settings
         limiter = profile.limiter or Limiter()
         major, minor = profile.release
         return ClusterFacts(
@@ -648,8 +648,8 @@ class SimulatedReader:
             privilege=profile.privilege,
             priority_type="priority/multifactor",
             site_factor_plugin="",
-            scheduler_type="sched/backfill",
-            scheduler_parameters={"bf_continue": ""},
+            scheduler_type="sched/builtin" if settings.backfill is Backfill.NONE else "sched/backfill",
+            scheduler_parameters=settings.parameters(),
             rate_limiter=profile.limiter is not None,
             rate_bucket=limiter.bucket,
             rate_refill=limiter.refill,

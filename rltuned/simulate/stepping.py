@@ -75,7 +75,7 @@ class Stepper:
         """Go on with other settings."""
         self.setup = _setup(settings)
         s = self.state
-        self.state = s._replace(plans=_plans(settings, s.plans.member, len(s.jobs), len(s.given)))
+        self.state = s._replace(plans=_plans(settings, s.plans.member, len(s.jobs), len(s.jobs), len(s.given)))
 
 
 def checked_requests(
@@ -167,6 +167,7 @@ def idle_state(
     pool_nodes: Bools,
     partitions: Sequence[Partition],
     settings: SimulationSettings,
+    waiting: int | None = None,
 ) -> k.State:
     """The kernel's state at time 0 with nobody in the queue and nothing running.
 
@@ -179,6 +180,7 @@ def idle_state(
         pool_nodes: (L, M) the sets that `pool` of the jobs counts.
         partitions: those that `partition` of the jobs counts.
         settings: Slurm's.
+        waiting: how many of the jobs may ever wait; None: all.
     """
     n, m, pools = len(jobs), len(capacity), len(pool_nodes)
     amount = np.zeros((5, m, k.DIMENSIONS), dtype=np.int64)
@@ -215,7 +217,7 @@ def idle_state(
         blocked=np.zeros(len(partitions), dtype=np.bool_),
         clock=np.array([0.0, np.inf, np.inf, -np.inf, np.inf]),
         counts=np.zeros(k.COUNTS, dtype=np.int64),
-        plans=_plans(settings, member, n, slots),
+        plans=_plans(settings, member, n, n if waiting is None else waiting, slots),
     )
 
 
@@ -226,11 +228,12 @@ def _ragged(rows: Sequence[npt.NDArray[Any]]) -> tuple[Ints, Ints]:
     return ptr, flat
 
 
-def _plans(settings: SimulationSettings, member: Bools, jobs: int, slots: int) -> k.Plans:
-    """Room for what a pass of sched/backfill plans. Each job that it looks at plans a node once at most."""
+def _plans(settings: SimulationSettings, member: Bools, jobs: int, waiting: int, slots: int) -> k.Plans:
+    """Room for what a pass of sched/backfill plans. Each waiting job that it looks at plans a node once at most."""
     used = settings.backfill is Backfill.SLURM
     nodes, parts = (member.shape[1], member.shape[0]) if used else (0, 0)
-    tested, kinds, jobs, slots = (min(settings.bf_max_job_test, jobs), _KINDS, jobs, slots) if used else (0, 0, 0, 0)
+    tested = min(settings.bf_max_job_test, waiting) if used else 0
+    kinds, jobs, slots = (_KINDS, jobs, slots) if used else (0, 0, 0)
     return k.Plans(
         member=member,
         start=np.zeros((nodes, tested)),

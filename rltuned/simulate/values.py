@@ -86,6 +86,23 @@ class SimulationSettings:
             bf_max_job_test=scheduler.bf_max_job_test,
         )
 
+    @classmethod
+    def of_parameters(cls, text: str) -> Self:
+        """Of a Slurm with these SchedulerParameters, as slurm.conf(5) has them; what is not simulated is left out."""
+        words = (word.partition("=") for word in text.split(","))
+        return cls.of_cluster(SchedulerParameters.read({name.strip(): value for name, _, value in words}))
+
+    def parameters(self) -> dict[str, str]:
+        """SchedulerParameters of such a Slurm, as `SchedulerParameters.read` takes them: whole numbers."""
+        minutes = self.bf_window / 60.0
+        return {
+            "bf_continue": "",
+            "bf_interval": f"{max(self.bf_interval, 1.0):.0f}",
+            "bf_window": f"{max(minutes, 1.0):.0f}",
+            "bf_resolution": f"{max(self.bf_resolution, 1.0):.0f}",
+            "bf_max_job_test": str(self.bf_max_job_test),
+        }
+
 
 LITERATURE: Final = SimulationSettings(backfill=Backfill.EASY, fit=Fit.BEST)
 """The protocol of the literature: EASY backfill and best fit."""

@@ -21,6 +21,7 @@ from rltuned.workload.predict import (
     HistoryPredictor,
     Kind,
     RunTimeHistory,
+    distinct_kinds,
     ended_before,
     kinds_of,
 )
@@ -56,7 +57,7 @@ class RunTimesByType:
         self._last: OrderedDict[_Key, tuple[tuple[str, float], ...]] = OrderedDict()
         """In order of last use; values are type and ln(seconds), oldest first."""
         self._known = 0
-        """Jobs that were told of."""
+        """Jobs that have ended."""
         self._common: dict[str, float] = {}
         self._common_of = 0
         """`_known` when `_common` was computed."""
@@ -172,10 +173,13 @@ def past_by_type(jobs: Workload, estimates: Estimates, until: float, types: Sequ
 
 
 def predict_by_type(made: RunTimesByType, jobs: JobTable, seconds: Floats, types: Sequence[str]) -> Floats:
-    """(N, T) run times of a live queue on each type, seconds; `seconds`: (N,) of `predict.predict_table`."""
-    kinds = kinds_of(jobs, jobs.time_limit)
-    found = [made.predict(kind, expected, types) for kind, expected in zip(kinds, seconds.tolist(), strict=True)]
-    return np.array(found, dtype=np.float64).reshape(len(jobs), len(types))
+    """(N, T) run times of a live queue on each type, seconds; `seconds`: (N,) of `predict.predict_table`, the same for
+    jobs of one kind. Each kind is looked up once.
+    """
+    kind_of, first = distinct_kinds(jobs)
+    kinds = kinds_of(jobs.take(first), jobs.time_limit[first])
+    found = [made.predict(kind, expected, types) for kind, expected in zip(kinds, seconds[first].tolist(), strict=True)]
+    return np.array(found, dtype=np.float64).reshape(len(first), len(types))[kind_of]
 
 
 def _run(value: Any) -> tuple[str, float]:

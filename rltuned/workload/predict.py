@@ -220,14 +220,14 @@ def ended_before(
 
 def predict_table(history: RunTimeHistory, jobs: JobTable) -> Floats:
     """(N,) predicted run times of a live queue, seconds; NaN where nothing is known. Each kind is looked up once."""
-    kind_of, first = _distinct(jobs)
+    kind_of, first = distinct_kinds(jobs)
     kinds = kinds_of(jobs.take(first), jobs.time_limit[first])
     known = [history.predict(kind) for kind in kinds]
     seconds = [math.nan if basis is Basis.LIMIT else predicted for predicted, basis in known]
     return np.array(seconds, dtype=np.float64)[kind_of]
 
 
-def _distinct(jobs: JobTable) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def distinct_kinds(jobs: JobTable) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """(N,) kind of each job, and for each kind the row of one such job."""
     kind = np.zeros(len(jobs), dtype=np.int64)
     first = np.zeros(0, dtype=np.intp)

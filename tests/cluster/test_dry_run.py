@@ -39,7 +39,7 @@ OTHERS = {
 
 
 def test_a_dry_run_sends_not_one_write_yet_plan_metrics_and_records_are_complete(cluster: Cluster):
-    with Rltuned(cluster, cycle={"interval": 5.0}) as rltuned:
+    with Rltuned(cluster, cycle={"interval": 5.0}, placement={"apply": "oversubscribe"}) as rltuned:
         cluster.fill()
         cluster.workload(jobs=80, seed=5)
         nice = cluster.nice_values()

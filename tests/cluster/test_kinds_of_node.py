@@ -76,7 +76,7 @@ def test_what_sleeps_is_woken_by_slurm_and_nobody_is_isolated_on_it(mixed_cluste
     for node in ("cloud1", "cloud2"):
         wait_node(cluster, node, "POWERED_DOWN")
     cluster.sh(f"touch {POWER_OFF}", service="mixed")
-    with Rltuned(cluster, user=SLURM_USER, policy={"name": "fifo"}) as rltuned:
+    with Rltuned(cluster, user=SLURM_USER, policy={"name": "fifo"}, placement={"apply": "oversubscribe"}) as rltuned:
         with queue_at_rest(cluster):
             # Most of a node's CPUs beside one of its two GPUs: worth a node of its own, if one were up.
             hungry = cluster.submit("alice", "-p", "cloud", "--gres=gpu:a100:1", "-c7", "-t", "60")

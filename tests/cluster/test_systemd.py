@@ -258,7 +258,7 @@ def test_a_host_installed_as_the_page_says_runs_the_daemon_as_its_own_user(host:
 
 def test_a_started_unit_steers_the_queue_with_the_shipped_model_and_the_integer_program(host: Host):
     # All the hardening is on: NumPy, GLPK, munge and Slurm's commands must work inside it.
-    host.configure(policy="model", more="[metrics]\nport = 9815\n")
+    host.configure(policy="model", more='[metrics]\nport = 9815\n[placement]\napply = "oversubscribe"\n')
     host.start_steering()
     wait_until(lambda: host.events("cycle.done"), "the first cycle is in the journal")
     done = host.events("cycle.done")[0]

@@ -8,9 +8,13 @@ import sys
 import pytest
 from unit.slurm.standin import RECORDED, StandIn, releases
 
+from rltuned.cluster.scheduler import SchedulerParameters
 from rltuned.commands.main import main
+from rltuned.config import resolve
 from rltuned.daemon.journal import Journal
+from rltuned.daemon.planning import Planning
 from rltuned.errors import JournalError
+from rltuned.slurm.connect import open_reader
 
 
 @pytest.fixture(params=releases())
@@ -45,6 +49,22 @@ def test_plan_prints_a_diff_and_json_says_the_same(site, capsys):
     assert record["policy"] == "saf"
     managed = int(re.match(r"(\d+) managed", text).group(1))
     assert managed == len(record["jobs"]["id"]) > 10
+
+
+def test_a_plan_made_once_goes_by_the_scheduler_of_this_cluster(site, monkeypatch):
+    seen = []
+
+    def watched(planning, snapshot, *arguments):
+        seen.append(snapshot.scheduler)
+        return made(planning, snapshot, *arguments)
+
+    made = Planning.__call__
+    monkeypatch.setattr(Planning, "__call__", watched)
+    with pytest.raises(SystemExit):
+        main(["plan", "--config", str(site)])
+    found = open_reader(resolve(site.read_text(), site.name, {}, {}).config.slurm).facts().scheduler
+    assert seen == [found]
+    assert found != SchedulerParameters()
 
 
 def test_explain_says_rank_and_reason_for_a_managed_job_and_the_veto_for_another(site, capsys):

@@ -16,6 +16,8 @@ def test_what_a_cluster_says_is_taken_and_said_again():
     assert (read.bf_interval, read.bf_window, read.bf_resolution, read.bf_max_job_test) == (60.0, 259_200.0, 60.0, 1000)
     assert read.text() == "bf_interval=60,bf_window=4320,bf_max_job_test=1000"
     assert SchedulerParameters.parse(read.text()) == read
+    most = SchedulerParameters(bf_max_job_test=1_000_000, bf_window=31_536_000.0)
+    assert SchedulerParameters.parse(most.text()) == most
 
 
 def test_without_backfill():

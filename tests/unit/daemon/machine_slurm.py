@@ -701,11 +701,12 @@ class Commands(Runner):
         lines = []
         for node in NODES:
             gpus = min(used[node], 4)
-            kind = "gpu:p100:?" if self.slurm.faults.strange_node and node == NODES[-1] else f"gpu:p100:{gpus}(IDX:0)"
+            of = "p100" if node in NODES[:2] else "k80"
+            kind = f"gpu:{of}:?" if self.slurm.faults.strange_node and node == NODES[-1] else f"gpu:{of}:{gpus}(IDX:0)"
             state = "ALLOCATED" if gpus == 4 else "MIXED" if gpus else "IDLE"
             lines.append(
                 f"NodeName={node} Arch=x86_64 CoresPerSocket=32  CPUAlloc={gpus} CPUEfctv=64 CPUTot=64 CPULoad=0.0"
-                f" AvailableFeatures=p100 ActiveFeatures=p100 Gres=gpu:p100:4 GresDrain=N/A GresUsed={kind}"
+                f" AvailableFeatures={of} ActiveFeatures={of} Gres=gpu:{of}:4 GresDrain=N/A GresUsed={kind}"
                 f" RealMemory=256000 AllocMem={gpus * 1000} State={state} TmpDisk=0 Weight=1"
                 f" CfgTRES=cpu=64,mem=250G,billing=64,gres/gpu=4 AllocTRES=cpu={gpus},gres/gpu={gpus}"
             )

@@ -432,7 +432,11 @@ class World:
                 )
 
     def _planner(self, snapshot: Any, policy: Any, config: Any, history: Any) -> Plan:
-        self.plan = made = plan(snapshot, policy, config, history)
+        by_type = None
+        if config.placement.apply is PlacementApply.EXCLUDE_NODES:  # a K80 takes ten times as long as a P100
+            slow = [36_000.0 if name == "k80" else 3600.0 for name in snapshot.nodes.gpu_types]
+            by_type = np.tile(slow, (len(snapshot.jobs), 1))
+        self.plan = made = plan(snapshot, policy, config, history, by_type=by_type)
         ids = snapshot.jobs.job_id
         names = made.classes.names
         self.managed = {int(ids[row]): names[of] for row, of in zip(made.rows, made.classes.of, strict=True)}

@@ -87,6 +87,7 @@ class Job:
     account: str = "acct"
     qos: str = "normal"
     gpus: int = 1
+    gpu_type: str = ""
     time_limit: float = 3600.0
     array: int = 0
     """Id of the array that it is a task of, once it has a record of its own."""
@@ -106,6 +107,8 @@ class ModelSlurm:
     """OverSubscribe of partition gpu."""
     ageing: float = 0.0
     """Priority points per second."""
+    gpu_types: tuple[str, ...] = ("p100",)
+    """Of the nodes, in turn; each has four GPUs."""
     jobs: dict[int, Job] = field(default_factory=dict)
     started: float = 0.0
     """When slurmctld was started."""
@@ -376,6 +379,7 @@ class ModelReader:
             eligible_time=[np.nan if job.dependent or job.hold else float(job.submit_time) for job in jobs],
             time_limit=[job.time_limit for job in jobs],
             gpus=[job.gpus for job in jobs],
+            gpu_type=[job.gpu_type for job in jobs],
             exc_nodes=[job.exc_nodes for job in jobs],
             dependent=[job.dependent for job in jobs],
             held=[bool(job.hold) for job in jobs],
@@ -387,7 +391,8 @@ class ModelReader:
             oversubscribe=[slurm.oversubscribe(job).value for job in jobs],
             exclusive=[job.share == "exclusive" for job in jobs],
         )
-        nodes = node_table(NODES, ("p100",), 4)
+        types = slurm.gpu_types
+        nodes = node_table(NODES, types, np.resize(4 * np.eye(len(types), dtype=np.int32), (len(NODES), len(types))))
         everything = np.arange(len(NODES), dtype=np.int32)
         partitions = (Partition("gpu", everything, True, 1, slurm.shares, 1, float("inf"), default=True),)
         running = {job.array: job.submit_time for job in jobs if job.array and job.state == "R"}

@@ -18,7 +18,7 @@ from rltuned.cluster.ended import EndedJob, Past
 from rltuned.config import Config, EstimatesSection, PlacementApply, PlacementSection
 from rltuned.daemon.history import FILE_NAME, OVERLAP, Known, RunTimes, load, saved
 from rltuned.daemon.metrics import Metrics
-from rltuned.daemon.planning import Planning
+from rltuned.daemon.planning import NothingKnown, Planning
 from rltuned.decide import explain, plan, record
 from rltuned.errors import RltunedError, SlurmParseError, SlurmUnavailableError
 from rltuned.policy import by_name
@@ -351,7 +351,7 @@ def test_the_policy_ranks_on_predictions_and_explain_says_where_they_come_from(t
     snapshot = slurm.reader().snapshot(slurm.clock.time())
     policy, config = by_name("sjf"), Config()
     by_limit = record(plan(snapshot, policy, config))
-    by_history = record(Planning(site.run_times.estimates)(snapshot, policy, config, AppliedChanges()))
+    by_history = record(Planning(site.run_times)(snapshot, policy, config, AppliedChanges()))
     assert [explain(by_limit, job).rank for job in (unknown, long, short)] == [1, 2, 3]
     assert [explain(by_history, job).rank for job in (short, unknown, long)] == [1, 2, 3]
     answers = {job: explain(by_history, job) for job in (long, short, unknown)}
@@ -377,7 +377,7 @@ def test_it_learns_by_how_much_run_times_differ_between_gpu_types_and_keeps_that
     site = Site(tmp_path, *jobs)
     site.refresh()
     for _ in range(2):
-        found = site.run_times.by_type(QUEUE, np.array([1000.0, 1000.0, math.nan]), ("k80", "p100"))
+        found = site.run_times.estimates_by_type(QUEUE, np.array([1000.0, 1000.0, math.nan]), ("k80", "p100"))
         np.testing.assert_allclose(found[:2, 0] / found[:2, 1], 4.0, rtol=0.2)
         assert np.isnan(found[2]).all()
         site.start()
@@ -387,13 +387,17 @@ def test_it_learns_by_how_much_run_times_differ_between_gpu_types_and_keeps_that
 def test_the_planner_is_told_run_times_by_type_only_where_nodes_may_be_kept_off(tmp_path):
     asked = []
 
-    def by_type(jobs, estimates, types):
-        asked.append(types)
-        return np.tile(estimates[:, None], len(types))
+    class Minutes(NothingKnown):
+        def estimates(self, jobs):
+            return np.full(len(jobs), 60.0)
+
+        def estimates_by_type(self, jobs, estimates, types):
+            asked.append(types)
+            return super().estimates_by_type(jobs, estimates, types)
 
     snapshot = make_snapshot(pending(2, gpus=1))
     assert len(snapshot.nodes.gpu_types) > 1
-    planning = Planning(lambda jobs: np.full(len(jobs), 60.0), by_type=by_type)
+    planning = Planning(Minutes())
     for how in PlacementApply:
         config = Config(placement=PlacementSection(apply=how))
         planning(snapshot, by_name("sjf"), config, AppliedChanges())

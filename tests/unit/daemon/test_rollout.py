@@ -31,7 +31,7 @@ from rltuned.daemon.planning import Planning
 from rltuned.daemon.rollout import CACHE, READY, InProcessSearch, SearchTask, WorkerSearch, check, needed, wanted, work
 from rltuned.decide.decision import RolloutRecord
 from rltuned.decide.rollout import RolloutRequest, RolloutResult, recent_jobs
-from rltuned.errors import ConfigError
+from rltuned.errors import ConfigError, RltunedError
 from rltuned.policy import by_name, files
 from rltuned.simulate.search import OrderSearch
 
@@ -217,9 +217,11 @@ def test_the_time_limit_ends_the_search_and_the_best_so_far_counts():
     clock = VirtualClock(NOW)
     task = SearchTask(RolloutSection(orders=12, time_limit=5.0), queue())
     monotonic = clock.monotonic
-    clock.monotonic = lambda: (clock.sleep(2.0), monotonic())[1]  # each look at the clock takes two seconds
-    assert task.run(clock).rollouts == 4
+    clock.monotonic = lambda: (clock.sleep(0.5), monotonic())[1]  # each look at the clock takes half a second
+    assert 2 < task.run(clock).rollouts < 14
     assert task.run(VirtualClock(NOW)).rollouts == 14
+    with pytest.raises(RltunedError, match=r"the least rollout\.time_limit"):
+        replace(task, settings=RolloutSection(orders=12, time_limit=1.0)).run(clock)
 
 
 def test_when_the_daemon_is_killed_its_worker_ends_whatever_it_does(tmp_path):

@@ -24,7 +24,7 @@ LIMITS = [7200.0, 3600.0, 600.0, 86400.0, 1200.0]
 @pytest.fixture
 def made():
     jobs = pending(5, time_limit=LIMITS, gpus=[3, 1, 1, 1, 1], held=[False, False, False, False, True])
-    config = Config(placement=PlacementSection(apply=PlacementApply.EXCLUDE_NODES))
+    config = Config(placement=PlacementSection(apply=PlacementApply.OVERSUBSCRIBE))
     decided = plan(make_snapshot(jobs), by_name("sjf"), config)
     assert decided.changes
     assert decided.front.placement.ways

@@ -52,8 +52,11 @@ def test_errors_of_ended_jobs_are_a_bias_and_a_spread():
     assert found.spread == pytest.approx(1.4, abs=0.1)
     sure = prediction_error(expected, expected)
     assert (sure.bias, sure.spread) == (0.0, 0.0)
-    # Seconds are no errors.
-    assert prediction_error(np.full(50, 1.0), np.full(50, 40.0)).bias == 0.0
+    # Seconds are no errors in a plan of hours, but they are where most jobs take seconds.
+    run_time = np.repeat([40.0, 7200.0], [20, 30])
+    assert prediction_error(np.repeat([1.0, 7200.0], [20, 30]), run_time).spread == 0.0
+    found = prediction_error(np.full(50, 10.0), np.repeat([10.0, 40.0], 25))
+    assert found.spread == pytest.approx(np.log(40 / 25) / 2)
 
 
 def test_a_few_ended_jobs_prove_nothing():
@@ -137,6 +140,16 @@ def test_jobs_of_equal_scores_change_places_too():
     a, b, c = (int(row) for row in plain.rows[plain.queue])
     made = plan(snapshot, by_name("sjf"), Config(), search=Asked(2, 1, 0))
     assert [int(row) for row in made.rows[made.queue]] == [c, b, a]
+
+
+def test_of_jobs_of_equal_scores_those_that_were_not_simulated_stay_behind():
+    snapshot = make_snapshot(
+        pending(6, time_limit=[300.0] * 6, priority=[60, 50, 40, 30, 20, 10], submit_time=[NOW - 60] * 6)
+    )
+    a, b, c, d, e, f = snapshot.jobs.pending.tolist()
+    made = plan(snapshot, by_name("sjf"), Config(), search=Asked(2, 1, 0))
+    assert len(set(made.scores)) == 1
+    assert [int(row) for row in made.rows[made.queue]] == [c, b, a, d, e, f]
 
 
 def test_the_search_is_told_the_classes_and_the_places_that_are_exchanged():

@@ -16,6 +16,7 @@ import pytest
 
 from rltuned.cluster.shape import from_json
 from rltuned.config import Config
+from rltuned.daemon.history import Known
 from rltuned.workload.estimates import Estimates
 from rltuned.workload.predict import HistoryPredictor
 
@@ -241,6 +242,36 @@ def test_a_file_of_something_else_is_refused_with_a_reason(ab: Any, tmp_path: Pa
     path.write_text('{"meta": {"form": 1}}')
     assert ab.ab.main(["--pool", str(path)]) == 1
     assert "not what `testbed ab --json` writes" in capsys.readouterr().err
+
+
+def test_the_simulated_placement_arm_writes_lists(ab: Any, monkeypatch: Any):
+    jobs, shape = ab.ab_jobs.draw(300, 12, 3.0, 1.8), from_json(ab.ab_jobs.CLUSTER, "here")
+    asked: list[int] = []
+    predict = Known.estimates_by_type
+
+    def watched(known: Known, *arguments: Any) -> Any:
+        asked.append(len(arguments))
+        return predict(known, *arguments)
+
+    monkeypatch.setattr(Known, "estimates_by_type", watched)
+    for name in ("rl-no-rollouts", "rl+placement"):
+        assert not asked
+        ab.ab_simulated.simulate(jobs, shape, ab.ab_jobs.ARMS[name], 3.0, 5.0, 0.1, draw=0)
+    assert asked
+
+
+def test_where_nothing_can_be_predicted_the_real_numbers_stand_alone(ab: Any, jobs: Any, monkeypatch: Any, capsys: Any):
+    def never_ends(*_: Any) -> None:
+        raise ab.testbed.TestbedError("simulated saf: job 7 never ended")
+
+    run = run_of(ab, jobs, {"multifactor": 100.0, "saf": 50.0})
+    monkeypatch.setattr(ab.ab, "simulate", never_ends)
+    ab.ab.predict(run, 1)
+    assert "prediction" not in ab.ab_report.summary([run])
+    assert "no prediction: simulated saf: job 7 never ended" in capsys.readouterr().err
+    run.real["of-old"] = run.real["saf"]
+    ab.ab.predict(run, 1)
+    assert "there is no arm of-old any more" in capsys.readouterr().err
 
 
 def test_the_simulated_daemon_makes_the_same_jobs_wait_less(ab: Any):

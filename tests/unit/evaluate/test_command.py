@@ -64,6 +64,11 @@ def test_two_equal_command_lines_differ_in_timings_only_wherever_they_are_writte
     assert reports[0] == reports[1]
 
 
+def test_it_says_where_a_policy_cannot_differ_from_another(trace):
+    assert "the same as without" in run(trace, "--placement", "milp").stderr
+    assert "the same as without" not in run(trace, "--placement", "best").stderr
+
+
 def test_a_dash_prints_the_report_instead_of_the_table(trace):
     assert set(json.loads(run(trace, "--json", "-").stdout)["policies"]) == {"fifo", "saf"}
 
@@ -118,6 +123,13 @@ def test_a_window_longer_than_the_trace_ends_with_its_own_exit_code(trace):
     with pytest.raises(RltunedError, match="window of 61 jobs is longer") as error:
         run(trace, "--window", "61")
     assert error.value.exit_code == 13
+
+
+def test_where_no_job_can_run_there_is_an_error_that_says_why_instead_of_a_table(trace):
+    typed = [f"{LINES[0]},gpu_type", *(f"{line},k80" for line in LINES[1:])]
+    trace.write_text("\n".join(typed) + "\n")
+    with pytest.raises(EvaluationError, match=r"no job of these 3 windows can run on 2x2.*unknown GPU type 'k80'"):
+        run(trace)
 
 
 def test_a_job_table_goes_with_the_traces_that_have_one(trace):

@@ -69,6 +69,17 @@ def test_backfill_and_placement_flags_reach_every_policy_but_strict_fifo():
     assert usual["policies"]["saf"] == {"backfill": "slurm", "fit": "slurm", "placement": "fit"}
 
 
+def test_jobs_are_kept_off_slow_types_only_where_types_differ():
+    jobs = busy_jobs(60)
+    mixed = {"cluster": "2x8:k80,2x8:v100", "window": 60, "windows": 1, "policies": ("saf",)}
+
+    def found(**values):
+        return report(jobs, **{**mixed, **values})["windows"][0]["policies"]["saf"]["jct_mean"]
+
+    assert found(placement=Placement.MILP) == found()
+    assert found(placement=Placement.MILP, speeds=7) != found(speeds=7)
+
+
 def test_how_many_jobs_the_integer_program_places_is_said_in_command_and_meta_and_reaches_the_planner():
     few = prepared(policies=("saf", "rl+milp"), top_k=8)
     assert "--top-k 8" in few.meta["command"]

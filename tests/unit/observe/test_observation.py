@@ -28,34 +28,39 @@ def state(observation, name):
 
 def test_a_queue_that_fits_is_seen_whole_in_slurms_order():
     jobs = queue(200)
-    seen = select_window(jobs, np.arange(200))
+    seen = select_window(jobs, np.arange(200), np.ones(200))
     assert sorted(seen) == list(range(200))
     assert (np.diff(jobs.priority[seen]) <= 0).all()
 
 
-def test_of_a_long_queue_the_head_is_seen_and_an_even_sample_of_the_rest():
+def test_of_a_long_queue_the_head_is_seen_and_the_smallest_jobs_behind_it():
     jobs = queue(10_000)
     place = np.empty(10_000, dtype=int)
     place[np.argsort(-jobs.priority, kind="stable")] = np.arange(10_000)
-    seen = place[select_window(jobs, np.arange(10_000))]
+    area = np.random.default_rng(3).lognormal(8.0, 2.0, 10_000)
+    chosen = select_window(jobs, np.arange(10_000), area)
+    seen = place[chosen]
     assert len(set(seen)) == WINDOW
     assert seen[:192].tolist() == list(range(192))
-    distances = np.diff(seen[192:])
-    assert distances.min() >= 153
-    assert distances.max() <= 154
-    assert seen[-1] > 9_900
+    assert (np.diff(seen) > 0).all()
+    behind = np.flatnonzero(place >= 192)
+    assert set(chosen[192:]) == set(behind[np.argsort(area[behind])[:64]])
 
 
 def test_which_jobs_are_seen_does_not_depend_on_their_order_in_the_table():
     jobs = queue(1000)
     jobs = replace(jobs, priority=jobs.priority // 100_000)  # many ties
+    area = np.random.default_rng(3).integers(1, 50, 1000).astype(float)  # here, too
     shuffled = np.random.default_rng(1).permutation(1000)
-    assert shuffled[select_window(jobs, shuffled)].tolist() == select_window(jobs, np.arange(1000)).tolist()
+    assert (
+        shuffled[select_window(jobs, shuffled, area[shuffled])].tolist()
+        == select_window(jobs, np.arange(1000), area).tolist()
+    )
 
 
 def test_equal_priorities_are_ordered_by_submission_and_then_by_job_id():
     jobs = job_table(3, priority=7, submit_time=[50.0, 20.0, 20.0], job_id=[1, 9, 4])
-    assert select_window(jobs, np.arange(3)).tolist() == [2, 1, 0]
+    assert select_window(jobs, np.arange(3), np.ones(3)).tolist() == [2, 1, 0]
 
 
 def test_the_state_is_256_by_8_and_the_critic_view_256_by_5_with_zero_padding():

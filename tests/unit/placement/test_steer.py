@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from unit.placement.instances import random_problem
 
 from rltuned.config import PlacementSection
-from rltuned.placement import Kind, Placement, SolveOutcome, Way, place, steer
+from rltuned.placement import Kind, Placement, SolveOutcome, Way, isolated, place
 
 SETTINGS = PlacementSection()
 
@@ -46,12 +46,8 @@ def test_nothing_is_isolated_on_a_node_that_is_asleep_or_kept_off_the_others_for
     placed = _placed(
         _way(0, Kind.SPREAD, 0, (1,)), _way(1, Kind.SPREAD, 0, (2,)), _way(2, Kind.PACK, 0, (1,)), _way(3, nodes=(3,))
     )
-    steering = steer(placed, _problem(), asleep)
-    assert (steering.isolate, steering.pack) == ((1,), (3,))
-    assert steering.exclude.keys() == {1, 3}
-    awake = steer(placed, _problem(), np.zeros(6, dtype=np.bool_))
-    assert awake == steer(placed, _problem())
-    assert (awake.isolate, awake.pack) == ((0, 1), (2, 3))
+    assert isolated(placed, _problem(), asleep) == (1,)
+    assert isolated(placed, _problem(), np.zeros(6, dtype=np.bool_)) == isolated(placed, _problem()) == (0, 1)
 
 
 def test_only_jobs_that_spread_now_onto_idle_nodes_are_isolated():
@@ -60,7 +56,7 @@ def test_only_jobs_that_spread_now_onto_idle_nodes_are_isolated():
     busy[0, 3] = False
     alone = np.array([False] * 5 + [True])
     problem = dataclasses.replace(problem, idle=busy, exclusive=alone)
-    steering = steer(
+    found = isolated(
         _placed(
             _way(0, Kind.SPREAD, 0, (1,)),
             _way(1, Kind.SPREAD, 1, (2,)),
@@ -71,37 +67,15 @@ def test_only_jobs_that_spread_now_onto_idle_nodes_are_isolated():
         ),
         problem,
     )
-    assert steering.isolate == (0,)
-    assert steering.pack == (3, 4)
-    assert 1 not in steering.exclude
-
-
-def test_the_excluded_nodes_are_the_others_that_have_room_now():
-    problem = _problem()
-    free = problem.free_gpus.copy()
-    free[0, 5] = 0
-    problem = dataclasses.replace(problem, free_gpus=free)
-    # Node 5 has no room now: no need to exclude it, and the job may use it should the plan come to nothing.
-    assert steer(_placed(_way(0, nodes=(2,))), problem).exclude == {0: (0, 1, 3, 4)}
-
-
-def test_a_job_whose_planned_nodes_are_all_there_is_needs_no_list():
-    problem = dataclasses.replace(_problem(), eligible=np.eye(6, dtype=np.bool_))
-    assert steer(_placed(_way(0, nodes=(0,))), problem).exclude == {}
+    assert found == (0,)
 
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), jobs=st.integers(1, 16), nodes=st.integers(1, 10))
-def test_no_list_covers_every_capable_node_or_a_planned_one(seed, jobs, nodes):
+def test_only_jobs_planned_now_onto_idle_nodes_are_isolated(seed, jobs, nodes):
     problem = random_problem(np.random.default_rng(seed), jobs, nodes)
     placed = place(problem, SETTINGS)
-    steering = steer(placed, problem)
     ways = {way.job: way for way in placed.ways}
-    for job, excluded in steering.exclude.items():
-        assert not set(excluded) & set(ways[job].nodes)
-        assert set(excluded) < set(np.flatnonzero(problem.eligible[job]).tolist())
-    for job in (*steering.isolate, *steering.pack, *steering.exclude):
+    for job in isolated(placed, problem):
         assert ways[job].slot == 0
-    for job in steering.isolate:
         assert problem.idle[0, list(ways[job].nodes)].all()
-    assert not set(steering.isolate) & set(steering.pack)

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from unit.placement.instances import random_problem
 
-from rltuned.config import PlacementSection
-from rltuned.placement import place, steer, verify
 from rltuned.placement.types import Running, avoided
 
 NOBODY = Running(())
@@ -90,12 +88,12 @@ def test_a_job_is_always_left_a_type_that_can_hold_it():
         assert (problem.eligible & ~without).any(axis=1).all()
 
 
-def test_slurm_is_told_the_avoided_types_and_nothing_else_and_the_plan_keeps_off_them():
-    problem = problem_of([4, 4], free=[4, 4, 0])
-    held = Running(((HOUR, np.array([2]), np.array([4])),))
-    without = avoided(problem, np.array([[10 * HOUR, 2 * HOUR], [600.0, 120.0]]), held)
-    told = replace(problem, eligible=problem.eligible & ~without, avoid=without)
-    placed = place(told, PlacementSection())
-    assert not verify(told, placed)
-    assert [way.job for way in placed.ways] == [1]
-    assert steer(placed, told).exclude == {0: (0, 1), 1: (2,)}
+def test_gpus_that_nobody_can_have_do_not_make_a_type_cheap():
+    types = ("k80", *("v100",) * 5)
+    drained = np.array([True, True, *[False] * 4])
+    problem = problem_of([4] * 8, types=types)
+    half = replace(problem, eligible=problem.eligible & drained)
+    times = np.random.default_rng(23).lognormal(8.0, 1.5, (8, 2))
+    without_them = avoided(problem_of([4] * 8, types=types[:2]), times, NOBODY)
+    np.testing.assert_array_equal(avoided(half, times, NOBODY, drained)[:, :2], without_them)
+    assert (avoided(half, times, NOBODY)[:, :2] != without_them).any()

@@ -9,7 +9,16 @@ from pathlib import Path
 import numpy as np
 
 from rltuned.cluster.shape import parse_shape
-from rltuned.config import Config, CycleSection, DecideSection, PlacementSection, PolicySection, Stage, StateSection
+from rltuned.config import (
+    Config,
+    CycleSection,
+    DecideSection,
+    PlacementApply,
+    PlacementSection,
+    PolicySection,
+    Stage,
+    StateSection,
+)
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.logs import make
 from rltuned.daemon.loop import CycleReport, Daemon, load_policy
@@ -82,8 +91,11 @@ class House:
         self.daemon = self.start()
 
     def start(self) -> Daemon:
-        def planner(*arguments, **values):
-            self.plans.append(plan(*arguments, **values))
+        def planner(snapshot, *arguments, **values):
+            if self.config.placement.apply is PlacementApply.EXCLUDE_NODES:  # a V100 takes ten times as long as an A100
+                slow = [36_000.0 if name == "v100" else 3600.0 for name in snapshot.nodes.gpu_types]
+                values["by_type"] = np.tile(slow, (len(snapshot.jobs), 1))
+            self.plans.append(plan(snapshot, *arguments, **values))
             return self.plans[-1]
 
         return Daemon(

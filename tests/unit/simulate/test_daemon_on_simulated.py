@@ -94,6 +94,8 @@ def test_with_placement_on_every_job_still_runs_and_the_node_lists_are_taken_bac
     slurm = house.slurm
     for _ in range(40):
         assert house.tick().outcome is CycleOutcome.DONE
+    if placement == "exclude-nodes":
+        assert any(change.field is Field.EXC_NODES for made in house.plans for change in made.changes)
     house.daemon.stop()
     restored(house)
     assert {left.field for left in slurm.leftovers()} <= {Field.OVERSUBSCRIBE}

@@ -6,7 +6,7 @@ from unit.simulate.instances import cluster, given, jobs_of
 from rltuned.config import Config, PlacementApply, PlacementSection
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Simulation
-from rltuned.simulate.rankers import PlanRanker
+from rltuned.simulate.rankers import PlanRanker, RuleRanker
 from rltuned.workload.speeds import Speeds
 
 STEERED = Config(placement=PlacementSection(apply=PlacementApply.EXCLUDE_NODES, time_limit=30.0))
@@ -41,3 +41,11 @@ def test_a_long_job_waits_for_the_fast_type_and_a_short_one_takes_the_slow_one()
     assert simulation.gpu_types_of(np.arange(4)) == ["v100", "k80", "v100", "k80"]
     assert simulation.result().end.max() < 2000.0
     assert steered(shape, jobs, limits).gpu_types_of(np.array([2])) == ["k80"]
+
+
+def test_a_job_on_gpus_of_two_types_ran_on_none_of_them():
+    jobs = jobs_of([0.0, 0.0], [600.0, 60.0], [2, 1])
+    simulation = Simulation(cluster([1, 1], types=["k80", "v100"]), jobs, given([600.0, 60.0]))
+    simulation.run(RuleRanker(by_name("fifo")))
+    assert simulation.result().end.tolist() == [600.0, 660.0]
+    assert simulation.gpu_types_of(np.array([0, 1])) == ["", "k80"]

@@ -16,7 +16,7 @@ from rltuned.simulate.people import NO_ONE, Act, Intervention, Rates, draw_inter
 from rltuned.simulate.priorities import MultifactorPriorities
 from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.slurm import NO_LATENCY, Limiter, Profile, SimulatedSlurm
-from rltuned.simulate.values import Estimates
+from rltuned.simulate.values import Estimates, SimulationSettings
 from rltuned.slurm.port import Privilege
 from rltuned.workload.jobs import Source, workload
 
@@ -57,6 +57,13 @@ def test_a_site_factor_counts_at_once_ageing_goes_on_and_zero_undoes_it():
     assert look(slurm, 3).priority > alone + 1000
     write(slurm, 3, Field.SITE_FACTOR, 0)
     assert slurm.priority(np.array([2])) == slurm.alone(np.array([2]))
+
+
+def test_its_facts_are_those_of_the_simulated_scheduler():
+    settings = SimulationSettings(bf_interval=7.0, bf_resolution=1.0, bf_max_job_test=2000, bf_window=7200.0)
+    jobs = workload(Source("test"), [0.0], [60.0], [1])
+    slurm = SimulatedSlurm(parse_shape("1x4"), jobs, Estimates(jobs.run_time, jobs.run_time), settings)
+    assert SimulationSettings.of_cluster(slurm.reader().facts().scheduler) == settings
 
 
 def test_a_qos_counts_as_its_share_of_the_highest_one_and_idle_users_take_places_in_the_fair_share():

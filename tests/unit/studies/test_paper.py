@@ -40,13 +40,22 @@ variants = [
 ]
 curves = {{ metric = "validation.wait_mean", runs = ["tiny", "other"] }}
 """
+EACH = {"wait_mean": 2.0, "bsld_mean": 3.0, "makespan": 5.0, "gpus": 4.0}
 CLUSTER = {
     "meta": {"form": 1, "command_line": ["testbed", "ab", "--json", "/home/somebody/ab.json"]},
     "runs": [{"seed": 1, "slurm": "24.11.5", "minutes": 30.0, "jobs": [1, 2, 3]}],
     "summary": {
         "jobs": 1024,
-        "runs": ["long"],
+        "runs": [
+            {
+                "seed": seed,
+                "slurm": "24.11.5",
+                "arms": {"multifactor": dict.fromkeys(EACH, 4.0), "rl": {**EACH, "gpus": seed}},
+            }
+            for seed in (1, 2)
+        ],
         "arms": {"multifactor": {"makespan": 600.0}, "rl": {"makespan": 540.0}},
+        "prediction": {"rl": {"wait_mean": {"ratio": 0.52, "points": 2.0}}},
         "ratios": {
             "rl": {
                 "wait_mean": {"ratio": 0.5, "lo": 0.25, "hi": 0.75},
@@ -180,13 +189,19 @@ def test_a_kept_a_b_stands_beside_the_real_cluster_s_cells(tmp_path):
     assert clusters.main([str(tmp_path / "given.json"), str(out)]) == 0
     held = json.loads(out.read_text())
     assert held["runs"] == [{"seed": 1, "slurm": "24.11.5", "minutes": 30.0}]
-    assert set(held["summary"]) == {"jobs", "arms", "ratios"}
+    assert set(held["summary"]) == {"jobs", "runs", "arms", "ratios", "prediction"}
     assert "somebody" not in out.read_text()
     assert held["summary"]["ratios"]["rl"]["wait_p50"] == {"ratio": None}
     text = page(collect(CATALOGUE, tmp_path), CATALOGUE, "images")
-    assert "| RLTune, ours: `rl`, Slurm 24.11 | 50.0 [25.0, 75.0] | 10.0 | 10.0 |" in text
-    assert "| RLTune, ours: `rl`, Slurm 26.05; not run yet: `testbed ab`, kept as ab-26.05.json |" in text
+    assert "| real Slurm, ours: `rl`, Slurm 24.11 | 50.0 [25.0, 75.0] | 10.0 | 10.0 |" in text
+    assert "| real Slurm, ours: `rl`, Slurm 26.05; not run yet: `testbed ab`, kept as ab-26.05.json |" in text
     assert "| RLTune, ours: `rl` | 9.0 |" in section(text, "Fig. 18")
+    real = text[text.index("## On real clusters") :]
+    assert "Slurm 24.11.5, 512 jobs for each of the seeds 1, 2:" in real
+    assert "| mean wait | 0.500 [0.250, 0.750] (+2.0) |" in real
+    assert "| makespan | 0.900 |" in real
+    assert "| seed 1: slowdown | 0.750 |" in real
+    assert "| seed 2: GPUs in use | 0.500 |" in real
 
 
 def test_what_is_no_a_b_is_not_kept(tmp_path, capsys):
