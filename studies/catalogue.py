@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from rltuned.config import PlacementSection
-from rltuned.evaluate.settings import LEARNED, PEERS, PLAIN, STRICT, EvaluationSettings, Placement
+from rltuned.evaluate.settings import LEARNED, PEERS, PLAIN, STRICT, EvaluationSettings, Placement, Start
 from rltuned.evaluate.windows import Split
 from rltuned.simulate.values import Backfill
 
@@ -15,6 +14,7 @@ QUICK_WINDOWS: Final = 8
 """Of `make results-quick`: enough to see that everything works, too few to say anything."""
 SEED: Final = 7
 NOISY: Final = "noisy:1.5"
+HISTORY: Final = "history"
 GUARD: Final = 1.02
 """Slowdown and p99 wait over those of the best plain rule, at most: no metric may be bought with another."""
 LONGEST: Final = 1.2
@@ -48,6 +48,15 @@ class Trace:
     window: int
     estimates: tuple[str, ...]
     aims: Aims
+    windows: int = WINDOWS
+    """Fewer where more would be the same jobs again, or days of simulation."""
+    seen: bool = False
+    """Whether the general model was trained on these very jobs: the page then shows the one that never saw them."""
+
+    @property
+    def nodes(self) -> str:
+        """Of the cluster: 16x8."""
+        return self.cluster.partition(":")[0]
 
 
 UNSEEN: Final = Aims(true=0.98)
@@ -59,7 +68,11 @@ TRACES: Final = (
     Trace("philly", "philly.csv.gz", "4x8", 256, ("true", NOISY), _PHILLY),
     Trace("venus", "helios-venus.csv.gz", "16x8", 256, ("true", NOISY), Aims(0.92, 0.94, 0.87, 0.42)),
     Trace("pai", "alibaba-pai.csv.gz", "8x8", 256, ("true", NOISY), Aims(0.94, 0.87, 0.88, 0.26)),
+    # Its test part has 1,619 jobs. It is cut out of the training part of the other trace of Venus.
+    Trace("venus", "helios-venus-users.csv.gz", "16x8:v100", 256, (HISTORY,), Aims(), 12, seen=True),
+    Trace("hpc2n", "hpc2n.swf.gz", "240x1", 1024, (HISTORY,), Aims(), 8),
     Trace("hpc2n", "hpc2n.swf.gz", "240x1", 1024, ("limit",), Aims()),
+    Trace("sdsc-blue", "sdsc-blue.swf.gz", "144x8", 1024, (HISTORY,), Aims(), 8),
     Trace("sdsc-blue", "sdsc-blue.swf.gz", "144x8", 1024, ("limit",), Aims()),
 )
 
@@ -81,7 +94,7 @@ class Protocol:
         """Of its files."""
         if self.paper:
             return f"paper-{self.trace.name}-{self.trace.cluster}-{self.trace.window}"
-        name = f"{self.trace.name}-{self.trace.cluster}-{self.estimates.split(':')[0]}"
+        name = f"{self.trace.name}-{self.trace.nodes}-{self.estimates.partition(':')[0]}"
         return f"{name}-easy" if self.easy else name
 
     @property
@@ -113,17 +126,19 @@ class Protocol:
             policies=policies,
             estimates=self.estimates,
             split=Split.TEST,
+            start=Start.WARM if self.estimates == HISTORY else Start.IDLE,
             backfill=Backfill.EASY if self.easy else Backfill.SLURM,
             placement=Placement.BEST if self.easy else Placement.SLURM,
         )
 
 
 def protocols() -> Iterator[Protocol]:
-    """All of them, in the order of the page: first Slurm as it is."""
+    """All of them, in the order of the page: first Slurm as it is. What finished jobs tell is tried there only."""
     for easy in (False, True):
         for trace in TRACES:
             for estimates in trace.estimates:
-                yield Protocol(trace, estimates, easy=easy)
+                if estimates != HISTORY or not easy:
+                    yield Protocol(trace, estimates, easy=easy, windows=trace.windows)
 
 
 PAPER: Final = tuple(
@@ -152,8 +167,6 @@ class Part(enum.StrEnum):
     ORDER = "order"
     """The general model without rollouts: what the network alone gives."""
     PEER = "peer"
-    MILP = "milp"
-    """The integer program with its first K jobs, without rollouts: one thing changed at a time."""
     BASE = "base"
     """A model that was trained with another base policy, without rollouts."""
     RAW = "raw"
@@ -173,7 +186,6 @@ class Study:
     """Of its learned policy, in tables."""
     model: str | None = None
     """Path below the directory of models; None: the general model."""
-    top_k: int = PlacementSection().top_k
     rollout: bool = True
 
     @property
@@ -188,29 +200,29 @@ class Study:
         plain = self.protocol.settings(self.policies, min(windows, self.protocol.windows))
         if self.part is Part.STRICT:
             plain = replace(plain, backfill=Backfill.NONE, placement=Placement.WORST)
-        return replace(plain, top_k=self.top_k, rollout=self.rollout)
+        return replace(plain, rollout=self.rollout)
 
     @property
     def name(self) -> str:
         """Of its file."""
         tail = {
             Part.MAIN: "",
-            Part.MILP: f"-{self.top_k}",
             Part.PEER: f"-{self.policies[0]}",
             Part.BASE: f"-{(self.model or '').rpartition('/')[2].removesuffix('.json')}",
         }.get(self.part, "")
         return self.protocol.name + ("" if self.part is Part.MAIN else f"-{self.part}{tail}")
 
 
-TOP_K: Final = (8, 16, 64, 256)
 LEARNING: Final = ("philly", "venus", "pai")
 """Traces of deep learning, which is what the peers are compared on."""
+TRACE_UNSEEN: Final = "rl, trace unseen"
+"""The label of a model of all other traces."""
 NETWORK: Final = "rl, no rollouts"
 """The label of what the general model gives by itself."""
 BASES: Final = ("fifo", "sjf", "f1", "wfp3", "multifactor")
 """Base policies that the paper trains with (Tables 5 and 7, § 5.4); the shipped model has SAF."""
 RAW_BASE: Final = "fifo"
-"""Beside it the network stands alone: what its columns are worth shows in its order."""
+"""With it the network replaces the rule: what its columns are worth shows in its order."""
 RAW_COLUMNS: Final = ("requested_time", "requested_limit", "requested_gpus")
 """What a job says of itself; the other columns are made of it, of the time, and of the state of the cluster."""
 
@@ -227,15 +239,13 @@ def studies() -> Iterator[Study]:
         if protocol.easy:
             yield Study(protocol, Part.OWN, ("rl",), "rl, own model, no rollouts", f"{trace}.json", rollout=False)
         # On the large Philly cluster it is the model of the small one again, and takes as long as all others together.
-        if protocol.trace.cluster != "20x8":
-            yield Study(protocol, Part.UNSEEN, ("rl",), "rl, trace unseen", f"unseen/{trace}.json")
-        for peer in PEERS if trace in LEARNING else ():
+        # Under Slurm as it is, only what has a target or says something new: rollouts take most of the time.
+        new = protocol.easy or protocol.estimates == NOISY or protocol.trace.seen
+        if protocol.trace.cluster != "20x8" and new:
+            yield Study(protocol, Part.UNSEEN, ("rl",), TRACE_UNSEEN, f"unseen/{trace}.json")
+        for peer in PEERS if trace in LEARNING and protocol.estimates != HISTORY else ():
             yield Study(protocol, Part.PEER, (peer,), peer, f"peers/{peer}-{trace}.json")
     for protocol in every:
-        if protocol.trace.window == 256 and protocol.estimates == NOISY:
-            for top_k in TOP_K:
-                label = f"rl+milp, K = {top_k}, no rollouts"
-                yield Study(protocol, Part.MILP, ("rl+milp",), label, top_k=top_k, rollout=False)
         if protocol.easy and protocol.trace.window == 256 and protocol.estimates == "true":
             yield from _bases(protocol)
             raw = f"bases/{RAW_BASE}-raw.json"

@@ -19,8 +19,8 @@ PREFIX: Final = "ab-"
 """Of a kept file in the directory of results; its name without `.json` is that of the protocol."""
 AGAINST: Final = "multifactor"
 """The arm that all others are compared with."""
-PARTS: Final = ("jobs", "arms", "ratios", "groups", "prediction")
-"""Of the summary: all seeds together."""
+PARTS: Final = ("jobs", "runs", "arms", "ratios", "groups", "prediction")
+"""Of the summary: `runs` each seed by itself, the others all seeds together."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,15 @@ class RealCluster:
     """Mean of each metric over the seeds, by arm."""
     ratios: Mapping[str, Mapping[str, Mapping[str, float | None]]]
     """Over `AGAINST`: `ratio`, and `lo` and `hi` where the metric is a mean over jobs."""
+    runs: Sequence[Mapping[str, Any]] = ()
+    """Each seed: its `seed`, its `slurm` and its `arms`, as above."""
+    prediction: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+    """Of the simulator, by arm and metric: `ratio` over `AGAINST`, and `points` by which that is above the real one, in
+    percent."""
+    groups: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    """By user and by size of the jobs: `jobs`, and the metrics of each arm."""
+    jobs: int = 0
+    """Of all seeds."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Not measured."""
 
@@ -88,7 +97,14 @@ def read(results: Path) -> dict[str, RealCluster]:
 
 
 def _of(summary: Mapping[str, Any]) -> RealCluster:
-    return RealCluster(summary["arms"], summary["ratios"])
+    return RealCluster(
+        summary["arms"],
+        summary["ratios"],
+        summary.get("runs", ()),
+        summary.get("prediction") or {},
+        summary.get("groups") or {},
+        summary.get("jobs", 0),
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -57,10 +57,10 @@ def kept(run: Path) -> str:
             }
             for line in lines
         ]
+        rows = ",\n  ".join(json.dumps(point, allow_nan=False) for point in points)
+        return f'{{\n "meta": {json.dumps(meta, allow_nan=False)},\n "points": [\n  {rows}\n ]\n}}\n'
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise EvaluationError(f"{run}: not a run directory of `rltuned train`: {error!r}") from error
-    rows = ",\n  ".join(json.dumps(point, allow_nan=False) for point in points)
-    return f'{{\n "meta": {json.dumps(meta, allow_nan=False)},\n "points": [\n  {rows}\n ]\n}}\n'
 
 
 def read(results: Path) -> list[Curve]:
@@ -79,7 +79,7 @@ def read(results: Path) -> list[Curve]:
     return found
 
 
-def told(curve: Curve, metric: str) -> str:
+def in_words(curve: Curve, metric: str) -> str:
     """The curve in words."""
     points = curve.of(metric)
     if not points:

@@ -18,8 +18,8 @@ from rltuned.errors import EvaluationError
 from rltuned.evaluate.card import read_report
 from rltuned.evaluate.report import best_plain
 
-STUDY: Final = "philly-20x8-noisy-easy"
-"""The largest GPU cluster of the studies, with estimates that are as wrong as those of users."""
+STUDY: Final = "philly-4x8-noisy"
+"""A trace in which jobs wait for long, under Slurm as it is, with estimates that are as wrong as those of users."""
 NAME: Final = "waiting.svg"
 BEFORE: Final = "multifactor"
 AFTER: Final = "rl"
@@ -122,7 +122,7 @@ def _notes(report: Mapping[str, Any], found: Waits) -> Iterator[str]:
         f"The mean wait is shorter in {less} of {len(found.before)} parts of {report['windows'][0]['jobs']:,} jobs. "
         f"The longest wait is {longest:.2f} times as long."
     )
-    yield f"Simulated, with EASY backfill in both cases. {_estimates(meta['settings']['estimates'])}"
+    yield f"Simulated, with Slurm's own backfill in both cases. {_estimates(meta['settings']['estimates'])}"
     best = best_plain(report)
     rule = "" if best is None else f"The best plain rule, {best}: {policies[best]['wait_mean'] / HOUR:.1f} h. "
     yield f"{rule}Intervals and other traces: docs/results.md"

@@ -144,14 +144,14 @@ def heading(titles: Sequence[str], numbers: int) -> list[str]:
     return [row(titles), "|" + " --- |" * left + " ---: |" * numbers]
 
 
-def ratio_text(compared: Comparison) -> str:
-    """0.91 [0.88, 0.95]."""
+def ratio_text(compared: Comparison, digits: int = 3) -> str:
+    """0.912 [0.881, 0.953]."""
     if compared.ratio is None:
         return "–"
     if compared.lo is None and compared.hi is None:
-        return f"{compared.ratio:.3f}"
-    ends = [f"{end:.3f}" if end is not None else "?" for end in (compared.lo, compared.hi)]
-    return f"{compared.ratio:.3f} [{', '.join(ends)}]"
+        return f"{compared.ratio:.{digits}f}"
+    ends = [f"{end:.{digits}f}" if end is not None else "?" for end in (compared.lo, compared.hi)]
+    return f"{compared.ratio:.{digits}f} [{', '.join(ends)}]"
 
 
 def verdict(compared: Comparison, most: float) -> str:

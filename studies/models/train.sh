@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
-# Trains the models of docs/results.md that are not here: of each trace alone, of all others, of other base policies, and the learned
-# peers; keeps their learning curves. The shipped model is not among them (models/README.md). About an hour and a half on one core; goes on where it was stopped.
+# Trains the models of docs/results.md that are not here: of each trace alone, of all others, of other base policies, and
+# the learned peers; keeps their learning curves. The shipped model is not among them (models/README.md). About an hour
+# and a half on one core; goes on where it was stopped. It trains under Slurm's own backfill and placement. The models
+# of a trace and of all others that are kept here are older: they were trained under EASY and best fit, as the shipped
+# one.
 #   studies/models/train.sh DIR-OF-TRACES
 set -euo pipefail
 traces=${1:?"usage: $0 DIR-OF-TRACES"}
