@@ -6,6 +6,7 @@ are put together of a few parts, and so are the sentences here.
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 
@@ -117,6 +118,7 @@ _WHAT: Final = {
 }
 
 
+@lru_cache(maxsize=1024)
 def in_words(reason: str) -> ReasonWords:
     """What the reason means and what helps. `reason` is as squeue prints it; details after a comma do not matter."""
     if reason in _EXACT:

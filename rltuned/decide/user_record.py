@@ -6,8 +6,9 @@ rest on the jobs of others (docs/estimates.md).
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
+from math import isfinite
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -30,6 +31,10 @@ _GUARDS: Final[Mapping[Guard, str]] = {
     **GUARD_MEANING,
     Guard.OUTSIDE: "it is not moved before a job that is outside of its class and would lose by it",
 }
+_LONGEST: Final = (
+    "Its time limit is the longest that its partition allows. If it needs less: "
+    "`scontrol update JobId=JOBID TimeLimit=…`."
+)
 _VETOES: Final[Mapping[Veto, str]] = {
     **MEANING,
     Veto.UNREADABLE: "what Slurm says of it cannot be understood",
@@ -85,9 +90,8 @@ class UserRecord:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able form; what is not known is left out."""
-        plain = asdict(self)
-        plain["jobs"] = [{key: value for key, value in job.items() if value is not None} for job in plain["jobs"]]
-        return plain
+        jobs = [{key: value for key, value in vars(job).items() if value is not None} for job in self.jobs]
+        return {**vars(self), "jobs": jobs}
 
     @staticmethod
     def from_json(data: bytes | str) -> "UserRecord":
@@ -193,42 +197,70 @@ class UserRecords:
         if user and user in self.user.names:
             mine = np.flatnonzero(self.user.codes == self.user.names.index(user))
         mine = mine[np.argsort(self.position[mine], kind="stable")]
+        front = mine[:MOST_JOBS]
+        # Lists, not arrays: one value at a time is faster, and the records of a long queue are made in each cycle.
+        columns = (
+            column[front].tolist()
+            for column in (
+                self.job_id,
+                self.reason.codes,
+                self.waited,
+                self.gpus,
+                self.time_limit,
+                self.longest,
+                self.veto,
+                self.place,
+                self.slurm_place,
+                self.class_size,
+                self.guards,
+            )
+        )
         return UserRecord(
             version=VERSION,
             time=self.time,
             interval=self.interval,
             user=user,
             moves=self.moves,
-            jobs=tuple(self._job(int(at)) for at in mine[:MOST_JOBS]),
-            left_out=max(len(mine) - MOST_JOBS, 0),
+            jobs=tuple(map(self._job, *columns)),
+            left_out=len(mine) - len(front),
         )
 
-    def _job(self, at: int) -> UserJob:
-        reason = self.reason.value(at)
-        words = in_words(reason)
-        limit, managed, veto = float(self.time_limit[at]), self.place[at] >= 0, int(self.veto[at])
-        helps = [words.help]
-        if managed and self.longest[at]:
-            helps.append(
-                "Its time limit is the longest that its partition allows. If it needs less: "
-                "`scontrol update JobId=JOBID TimeLimit=…`."
-            )
-        notes = [text for guard, text in _GUARDS.items() if self.guards[at] & guard]
-        if veto >= 0:
-            notes.append(_VETOES[list(Veto)[veto]])
+    def _job(
+        self,
+        job_id: int,
+        reason_code: int,
+        waited: float,
+        gpus: int,
+        limit: float,
+        longest: bool,
+        veto: int,
+        place: int,
+        slurm_place: int,
+        class_size: int,
+        guards: int,
+    ) -> UserJob:
+        reason = self.reason.names[reason_code] if reason_code >= 0 else ""
+        words, managed = in_words(reason), place >= 0
         return UserJob(
-            job_id=int(self.job_id[at]),
-            waited=round(float(self.waited[at]), 3),
-            gpus=int(self.gpus[at]),
-            time_limit=limit if np.isfinite(limit) else None,
+            job_id=job_id,
+            waited=round(waited, 3),
+            gpus=gpus,
+            time_limit=limit if isfinite(limit) else None,
             reason=reason,
             meaning=words.meaning,
-            help=tuple(helps),
-            place=int(self.place[at]) + 1 if managed else None,
-            among=int(self.class_size[at]) if managed else None,
-            slurm_place=int(self.slurm_place[at]) + 1 if managed else None,
-            notes=tuple(notes),
+            help=(words.help, _LONGEST) if managed and longest else (words.help,),
+            place=place + 1 if managed else None,
+            among=class_size if managed else None,
+            slurm_place=slurm_place + 1 if managed else None,
+            notes=_notes(guards, veto),
         )
+
+
+@cache
+def _notes(guards: int, veto: int) -> tuple[str, ...]:
+    """Why a job is not further ahead, or why it is left alone. Few combinations exist."""
+    notes = tuple(text for guard, text in _GUARDS.items() if guards & guard)
+    return (*notes, _VETOES[list(Veto)[veto]]) if veto >= 0 else notes
 
 
 def _longest(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Floats:

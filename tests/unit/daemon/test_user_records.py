@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 import socket
 import stat
 import struct
@@ -19,6 +20,7 @@ import numpy as np
 import pytest
 from unit.daemon.test_loop import config as loop_config
 from unit.daemon.test_loop import house
+from unit.daemon.test_service import CONFIG, Process
 from unit.decide.conftest import NOW, make_snapshot, pending
 
 from rltuned.commands.main import main
@@ -535,6 +537,49 @@ def test_explain_answers_an_ordinary_user_about_own_jobs_only_and_asks_slurm_not
     assert theirs[2].replace("job 2", "job 99") == absent[2], "another's job and none at all look the same"
     code, out, _ = explain_as(61003, config)
     assert (code, "You have no pending jobs" in out) == (0, True)
+
+
+@as_root
+def test_a_real_daemon_shows_each_user_their_jobs_and_takes_the_socket_away_at_its_end(place):
+    ways = f'[users]\nsocket = "{place}/socket"\ndirectory = "{place}/shared"\n'
+    place.joinpath("config.toml").write_text(CONFIG.format(root=place) + ways)
+    place.joinpath("shared").mkdir()
+    daemons = []
+
+    def start(*flags):
+        daemons.append(Process(place, "--users", *flags))
+        daemons[-1].logged("cycle.done")
+        daemons[-1].logged("cycle.done")
+        return daemons[-1]
+
+    try:
+        daemon = start()
+        for section in (UsersSection(socket=place / "socket"), UsersSection(directory=place / "shared")):
+            assert fetched_as(ALICE, section) == [7, 5, 3, 1], "as sjf orders them"
+            assert fetched_as(BOB, section) == [8, 6, 4, 2]
+        code, out, _ = explain_as(ALICE, place / "config.toml", "7")
+        assert code == 0
+        assert "Job 7: place 2 of 8 in its group (Slurm alone: 7)" in out
+        assert explain_as(ALICE, place / "config.toml", "8")[0] == 1
+        # A dry run beside it leaves its socket alone.
+        beside = Process(place, "--users", "--dry-run")
+        daemons.append(beside)
+        beside.logged("cycle.done")
+        beside.end()
+        assert fetched_as(BOB, UsersSection(socket=place / "socket")) == [8, 6, 4, 2]
+        daemon.end(signal.SIGKILL)
+        assert (place / "socket").exists()
+        (place / "notify-1").unlink()
+        daemon = start()
+        assert fetched_as(BOB, UsersSection(socket=place / "socket")) == [8, 6, 4, 2]
+        _, _, code = daemon.end()
+        assert code == 0
+        assert not (place / "socket").exists()
+    finally:
+        for one in daemons:
+            one.process.kill()
+            one.process.communicate()
+            one.socket.close()
 
 
 @as_root
