@@ -255,6 +255,26 @@ class MetricsSection(_Section):
         return self
 
 
+class UsersSection(_Section):
+    """What users may see of their own jobs (docs/users.md). Off unless a way is named; a change needs a restart."""
+
+    socket: OptionalPath = None
+    """Socket on this host, absolute: whoever connects gets the record of their own pending jobs. As in
+    /run/rltuned-users/socket. "": none."""
+    directory: OptionalPath = None
+    """For login nodes: a shared directory, absolute, that belongs to the daemon's user and whose file system has POSIX
+    access control lists. Each user can read one file there. "": none."""
+
+    @model_validator(mode="after")
+    def _paths_are_absolute(self) -> "UsersSection":
+        for key in ("socket", "directory"):
+            path = getattr(self, key)
+            if path is not None and not path.is_absolute():
+                msg = f"{key} must be an absolute path, not {str(path)!r}"
+                raise ValueError(msg)
+        return self
+
+
 class LogSection(_Section):
     """Logging to stderr (the journal under systemd)."""
 
@@ -277,6 +297,7 @@ class Config(_Section):
     write: WriteSection = WriteSection()
     state: StateSection = StateSection()
     metrics: MetricsSection = MetricsSection()
+    users: UsersSection = UsersSection()
     log: LogSection = LogSection()
 
     @model_validator(mode="after")

@@ -15,6 +15,7 @@ from rich.text import Text
 
 if TYPE_CHECKING:  # most of these tables need no NumPy
     from rltuned.decide import DecisionRecord
+    from rltuned.decide.user_record import UserRecord
 
 
 def plain(text: object) -> str:
@@ -146,6 +147,41 @@ def explanation(console: Console, answer: Any) -> None:
                 right=("this job", "median of queue"),
             )
         )
+
+
+def user_record(console: Console, found: "UserRecord", now: float, *, only: bool) -> None:
+    """`decide.user_record.UserRecord` for its user; `only`: one job was asked for."""
+    age = max(now - found.time, 0.0)
+    if not found.jobs:
+        console.print(f"You have no pending jobs (as of {duration(age)} ago).")
+    elif not only:
+        console.print(f"Your {len(found.jobs) + found.left_out} pending jobs, as of {duration(age)} ago:")
+    if age > 3 * found.interval + 60:
+        console.print("This is old: rltuned has not ended a cycle since. If it was stopped, Slurm's own order counts.")
+    if found.jobs and not found.moves:
+        console.print("rltuned only watches just now: the places are those of Slurm's own order.")
+    for job in found.jobs:
+        facts = [
+            f"waits for {duration(job.waited)}",
+            f"{job.gpus} GPU{'' if job.gpus == 1 else 's'}",
+            f"time limit {duration(job.time_limit)}",
+        ]
+        if job.place is not None:
+            facts.insert(0, f"place {job.place} of {job.among} in its group")
+            if job.slurm_place != job.place:
+                facts[0] += f" (Slurm alone: {job.slurm_place})"
+        if job.start is not None:
+            early, late = (duration(max(moment - now, 0.0)) for moment in job.start)
+            facts.append(f"expected to start in {early} to {late}")
+        console.print(f"[bold]Job {job.job_id}[/bold]: {', '.join(facts)}.", soft_wrap=True)
+        console.print(f"  Slurm's reason, {plain(job.reason or 'none')}: {plain(job.meaning)}", soft_wrap=True)
+        for note in job.notes:
+            about = "Its place" if job.place is not None else "Left to Slurm"
+            console.print(f"  {about}: {plain(note)}.", soft_wrap=True)
+        for help_ in job.help:
+            console.print(f"  What helps: {plain(help_.replace('JOBID', str(job.job_id)))}", soft_wrap=True)
+    if found.left_out:
+        console.print(f"{found.left_out} more are further back and are not shown.")
 
 
 def _score_sum(console: Console, total: Any) -> None:

@@ -27,8 +27,12 @@ config_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON value for machines.")
 
 
-def load(path: Path | None, flags: Mapping[str, tuple[Any, str]] | None = None) -> Effective:
+def load(
+    path: Path | None, flags: Mapping[str, tuple[Any, str]] | None = None, *, for_everybody: bool = False
+) -> Effective:
     """The effective configuration of file, environment and flags.
+
+    `for_everybody`: the default file counts as absent for a user who may not read it.
 
     Raises:
         ConfigError: the named file does not exist or anything in it is wrong.
@@ -41,6 +45,10 @@ def load(path: Path | None, flags: Mapping[str, tuple[Any, str]] | None = None) 
             raise ConfigError(
                 f"{path}: no such file; `rltuned show-config --sample` prints one to start from"
             ) from None
+        text = None
+    except PermissionError as error:
+        if path is not None or not for_everybody:
+            raise ConfigError(f"{chosen}: cannot be read: {error}") from error
         text = None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{chosen}: cannot be read: {error}") from error

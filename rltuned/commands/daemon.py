@@ -1,5 +1,6 @@
 """`rltuned run`, `restore`, `doctor`, `plan`, `explain`: what an admin needs on the controller host."""
 
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -8,8 +9,8 @@ from typing import Any
 import click
 
 from rltuned.commands.common import EXIT_FINDINGS, config_option, console, emit, json_option, load, remark
-from rltuned.config import Stage
-from rltuned.errors import JournalError
+from rltuned.config import Stage, UsersSection
+from rltuned.errors import JournalError, RltunedError
 
 
 @click.command()
@@ -119,17 +120,50 @@ def plan(config_path: Path | None, limit: int, *, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("job_id", metavar="JOBID", type=click.IntRange(min=1))
+@click.argument("job_id", metavar="[JOBID]", required=False, type=click.IntRange(min=1))
 @config_option
 @click.option("--fresh", is_flag=True, help="Read Slurm now instead of the running daemon's last decision.")
 @json_option
-def explain(job_id: int, config_path: Path | None, *, fresh: bool, as_json: bool) -> None:
-    """Why is this job at this rank? Answers from the daemon's last decision; without one, from a fresh plan."""
+def explain(job_id: int | None, config_path: Path | None, *, fresh: bool, as_json: bool) -> None:
+    """Why is this job at this rank, and why does it wait?
+
+    Admins get the daemon's last decision about any job; where there is none, that of a fresh plan. Everybody else gets
+    what concerns their own pending jobs, as far as `[users]` in the configuration allows; so does who names no job.
+    """
     from rltuned import show
     from rltuned.daemon import once
 
-    answer = once.explain(load(config_path).config, job_id, remark, fresh=fresh)
+    if job_id is None and fresh:
+        raise click.UsageError("--fresh needs a JOBID")
+    config = load(config_path, for_everybody=True).config
+    published = config.users.socket is not None or config.users.directory is not None
+    may_look = os.access(config.state.directory, os.R_OK | os.X_OK)
+    if job_id is None or (published and not may_look and not fresh):
+        _explain_own(config.users, job_id, as_json=as_json)
+        return
+    answer = once.explain(config, job_id, remark, fresh=fresh)
     if as_json:
         emit(answer.as_dict())
     else:
         show.explanation(console(), answer)
+
+
+def _explain_own(settings: UsersSection, job_id: int | None, *, as_json: bool) -> None:
+    from dataclasses import replace
+
+    from rltuned import show
+    from rltuned.daemon.clock import SystemClock
+    from rltuned.daemon.user_records import fetch
+
+    found = fetch(settings, os.geteuid())
+    if job_id is not None:
+        found = replace(found, jobs=tuple(job for job in found.jobs if job.job_id == job_id))
+        if not found.jobs:
+            more = f" (of {found.left_out} more of yours nothing is shown)" if found.left_out else ""
+            raise RltunedError(
+                f"job {job_id} is not among your pending jobs: it runs, has ended, or is not yours{more}"
+            )
+    if as_json:
+        emit(found.as_dict())
+    else:
+        show.user_record(console(), found, SystemClock().time(), only=job_id is not None)

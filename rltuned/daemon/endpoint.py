@@ -11,14 +11,12 @@ import asyncio
 import base64
 import binascii
 import contextlib
-import functools
 import hashlib
 import hmac
 import re
 import secrets
 import socket
 import ssl
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -29,11 +27,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from rltuned.config import MetricsSection
+from rltuned.daemon.connections import CONNECTIONS, Connections
 from rltuned.daemon.metrics import Metrics
 from rltuned.errors import ConfigError
 
-CONNECTIONS: Final = 32
-"""Most connections at a time. Prometheus opens one per scrape; a unit may have 1,024 descriptors."""
 SECONDS: Final = 10.0
 """Longest life of a connection, from the first byte of a TLS handshake to the last of the answer."""
 HEAD: Final = 8192
@@ -82,7 +79,7 @@ def serve(metrics: Metrics, settings: MetricsSection, say: Callable[[str], objec
     return Endpoint(listener, metrics.registry, access, say)
 
 
-class Endpoint:
+class Endpoint(Connections):
     """The running server, in a thread of its own."""
 
     def __init__(
@@ -94,59 +91,11 @@ class Endpoint:
         seconds: float = SECONDS,
     ) -> None:
         """Starts it. `listener` is bound and listens; it belongs to the endpoint from now on."""
-        listener.setblocking(False)
-        self._listener, self._registry, self._access = listener, registry, access
-        self._say, self._seconds = say, seconds
-        self._open: dict[asyncio.Task[None], None] = {}
-        """By age, the oldest first."""
-        self._loop: asyncio.AbstractEventLoop = asyncio.new_event_loop()
-        self._stop = asyncio.Event()
+        self._registry, self._access, self._say, self._seconds = registry, access, say, seconds
         self._checking = asyncio.Lock()
         self.port = int(listener.getsockname()[1])
         """The port, also when any free one was asked for."""
-        self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop serving; connections that are open are closed."""
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
-
-    def _run(self) -> None:
-        with contextlib.closing(self._listener), asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(self._until_stopped())  # and what is still open is cancelled
-
-    async def _until_stopped(self) -> None:
-        self._listen()
-        await self._stop.wait()
-        self._loop.remove_reader(self._listener)
-
-    def _listen(self) -> None:
-        if not self._stop.is_set():
-            self._loop.add_reader(self._listener, self._accept)
-
-    def _accept(self) -> None:
-        """One connection; the loop comes back for the next one after it has looked at all others."""
-        try:
-            connection, _ = self._listener.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            return
-        except OSError:  # no descriptors left: it would go round and round
-            self._loop.remove_reader(self._listener)
-            self._loop.call_later(self._seconds / 10, self._listen)
-            return
-        connection.setblocking(False)
-        if len(self._open) >= CONNECTIONS:
-            oldest = next(iter(self._open))
-            del self._open[oldest]
-            oldest.cancel()
-        task = self._loop.create_task(self._serve(connection))
-        self._open[task] = None
-        task.add_done_callback(functools.partial(self._ended, connection))
-
-    def _ended(self, connection: socket.socket, task: asyncio.Task[None]) -> None:
-        self._open.pop(task, None)
-        connection.close()  # also of a task that was cancelled before it began
+        super().__init__(listener, "metrics", pause_without_descriptors=seconds / 10)
 
     async def _serve(self, connection: socket.socket) -> None:
         """One request, one answer."""

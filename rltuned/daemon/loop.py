@@ -54,6 +54,7 @@ from rltuned.daemon.verdict import AUTO, Auto, Choice, Standing, auto, chosen, r
 from rltuned.decide.decision import OFF, DecisionRecord
 from rltuned.decide.plan import Plan, plan
 from rltuned.decide.record import record as record_of
+from rltuned.decide.user_record import UserRecords
 from rltuned.errors import (
     JournalError,
     RltunedError,
@@ -201,6 +202,8 @@ class Daemon:
     """Why the planner makes no rollouts although it should; "" where it does. For the record, and `doctor`."""
     owns: Callable[[], bool] = lambda: True
     """Whether the lock of the state directory is still this process's."""
+    publish: Callable[[UserRecords], None] | None = None
+    """Shows users the records of their own jobs; returns at once. None: nobody asked for that."""
     primacy: Primacy = field(default_factory=lambda: Primacy(own_names()))
     facts: ClusterFacts | None = None
     findings: list[Finding] = field(default_factory=list)
@@ -407,6 +410,7 @@ class Daemon:
         out = [] if stage in WRITING else self.giving_back.out(snapshot)
         restored, acted = (0, False) if blocked else self.giving_back.give_back(out)
         if stage is Stage.OBSERVE:
+            self._publish(snapshot, None)
             sentence = f"{pending} pending jobs, {len(snapshot.nodes)} nodes"
             return CycleReport(CycleOutcome.DONE, stage, sentence, pending, restored=restored, acted=acted)
         with self._phase("plan"):
@@ -444,6 +448,7 @@ class Daemon:
             if trouble:
                 self.log.warning("record.not_written", detail=trouble)
             self._measure(record)
+            self._publish(known, result)
         tally = Counter(item.outcome for item in results)
         why = blocked or shed
         outcome = CycleOutcome.SHED if shed else CycleOutcome.DONE
@@ -831,6 +836,16 @@ class Daemon:
         state = self.config.state
         return [root for root in (state.directory, state.mirror) if root is not None]
 
+    def _publish(self, snapshot: Snapshot, result: Plan | None) -> None:
+        """Users' records. What is wrong with them must not make a cycle fail that has done its work."""
+        if self.publish is None:
+            return
+        try:
+            moves = self.stage in WRITING
+            self.publish(UserRecords.of(snapshot, interval=self.config.cycle.interval, plan=result, moves=moves))
+        except Exception:
+            self.log.exception("users.defect", sentence="This is a defect; please report it.")
+
     def _measure(self, record: DecisionRecord) -> None:
         metrics = self.metrics
         metrics.managed.set(len(record.jobs))
@@ -879,7 +894,8 @@ class Daemon:
     ) -> bool:
         """Swap in a new configuration and policy between two cycles, if both are good; else keep the old ones.
 
-        `slurm`, `state` and `metrics` need a restart; a change there is refused with a warning, the rest is taken.
+        `slurm`, `state`, `metrics` and `users` need a restart; a change there is refused with a warning, the rest is
+        taken.
         """
         try:
             config = load()
@@ -890,7 +906,7 @@ class Daemon:
                 "reload.refused", sentence="The old configuration stays in force.", reason=str(error)
             )
             return False
-        kept = {name: getattr(self.config, name) for name in ("slurm", "state", "metrics")}
+        kept = {name: getattr(self.config, name) for name in ("slurm", "state", "metrics", "users")}
         changed = [name for name, value in kept.items() if getattr(config, name) != value]
         if changed:
             self.log.warning("reload.partial", sentence=f"[{'], ['.join(changed)}] change only with a restart.")

@@ -34,6 +34,7 @@ from rltuned.daemon.pace import SteadyScheduler
 from rltuned.daemon.planning import Planning
 from rltuned.daemon.rollout import KERNELS, InProcessSearch, WorkerSearch
 from rltuned.daemon.rollout import check as check_rollout
+from rltuned.daemon.user_records import Publisher
 from rltuned.decide.scope import Veto
 from rltuned.errors import LockedError, SlurmUnavailableError
 from rltuned.placement import SolveOutcome
@@ -93,6 +94,10 @@ def serve(
         endpoint = serve_metrics(metrics, config.metrics, stays) if not once else None
         if endpoint is not None:
             stack.callback(endpoint.close)
+        # A dry run has no lock, and may run beside the daemon whose socket it is.
+        publisher = Publisher.of(config.users, log) if not (once or dry_run) else None
+        if publisher is not None:
+            stack.callback(publisher.close)
         reader, state = connect_reader(config.slurm), config.state.directory
         # Search and run times ask for the daemon's configuration when they work, because a reload changes it.
         # In the foreground nobody promises to be small: no worker process for one cycle.
@@ -117,6 +122,7 @@ def serve(
             planner=planning,
             rollout_trouble=lambda: search.trouble,
             owns=owns,
+            publish=publisher.publish if publisher is not None else None,
         )
         stack.callback(daemon.stop)
         stack.callback(search.close)

@@ -30,7 +30,8 @@ def main() -> int:
     slurm = ModelSlurm(Hasty())
     slurm.up = "--down" not in sys.argv
     for number in range(8):
-        slurm.submit(1000 - number, time_limit=60.0 * (8 - number))
+        user = str(61001 + number % 2) if "--users" in sys.argv else "alice"
+        slurm.submit(1000 - number, time_limit=60.0 * (8 - number), user=user)
 
     if "--wait" in sys.argv:  # a cycle that has begun goes on once the file is there
         gate = path.with_name("go-on")

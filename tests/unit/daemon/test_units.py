@@ -61,7 +61,26 @@ def test_what_slurm_commands_and_munge_need_is_allowed():
         service = unit(name)["Service"]
         assert service["RestrictAddressFamilies"].split() == ["AF_UNIX", "AF_INET", "AF_INET6"]
         assert "PrivateNetwork" not in service
-        assert "PrivateUsers" not in service, "munge has to see the real uid"
+        assert "PrivateUsers" not in service, "munge and the users' socket have to see the real uid"
+
+
+def test_what_the_users_socket_and_files_need_is_allowed():
+    """A socket for everybody, and access control lists: docs/decisions/0039."""
+    allowed, seen = set(), set()
+
+    def expand(group):
+        if group not in seen:
+            seen.add(group)
+            for line in analyze("syscall-filter", group).stdout.splitlines()[1:]:
+                name = line.strip()
+                expand(name) if name.startswith("@") else allowed.add(name)
+
+    expand("@system-service")
+    kept, seen = allowed, set()
+    allowed = set()
+    for group in ("@privileged", "@resources"):
+        expand(group)
+    assert {"fsetxattr", "fgetxattr", "fchmod", "bind", "accept4", "getsockopt", "renameat"} <= kept - allowed
 
 
 def test_however_the_daemon_ends_the_queue_is_restored_and_the_dead_man_needs_no_daemon():
@@ -86,4 +105,5 @@ def test_the_files_for_users_and_directories_are_understood(tmp_path):
     subprocess.run(["systemd-tmpfiles", "--create", f"--root={root}", str(UNITS / "rltuned.tmpfiles")], check=True)
     for name, mode in (("etc/rltuned", 0o755), ("var/lib/rltuned", 0o750), ("run/rltuned", 0o750)):
         assert (root / name).stat().st_mode & 0o777 == mode
-    assert json.dumps(sorted(path.name for path in (root / "run").iterdir())) == '["rltuned"]'
+    assert (root / "run/rltuned-users").stat().st_mode & 0o777 == 0o755
+    assert json.dumps(sorted(path.name for path in (root / "run").iterdir())) == '["rltuned", "rltuned-users"]'

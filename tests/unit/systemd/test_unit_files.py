@@ -73,6 +73,11 @@ def test_a_worker_that_the_kernel_ends_for_want_of_memory_does_not_end_the_daemo
     assert values("rltuned.service", "OOMPolicy") == ["continue"]
 
 
+def test_the_unit_can_make_the_users_socket():
+    (line,) = [line for line in (UNITS / "rltuned.tmpfiles").read_text().splitlines() if " 0755 rltuned " in line]
+    assert values("rltuned.service", "ReadWritePaths") == ["-" + line.split()[1]]
+
+
 def test_the_drop_in_for_rollouts_allows_machine_code_and_the_memory_of_its_worker_and_nothing_else():
     lines = [line for line in (UNITS / "rltuned-rollout.conf").read_text().splitlines() if not line.startswith("#")]
     assert lines[:2] == ["[Service]", "MemoryDenyWriteExecute=no"]

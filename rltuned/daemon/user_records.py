@@ -1,0 +1,447 @@
+"""User records on the host of the daemon: shown to each user by the kernel's word alone, and read by ``explain``.
+
+*Socket.* A user connects, the kernel says who that is (SO_PEERCRED, unix(7)), and the daemon sends that user's record
+and closes. It never reads a byte of the client's. It works on this host only.
+
+*Files.* For login nodes: in a shared directory each user has a directory of the number of the user, with a POSIX access
+control list (acl(5)) that lets this one user in. The owner of a file may set one without any privilege. Where the file
+system has none, nothing is written. The directory itself cannot be listed. All records are written again in every
+cycle, also the empty one of a user who had a job once: neither sizes nor times tell others who has jobs now. What stays
+visible with stat(1) is that somebody had one here.
+
+Neither can hold up a cycle: `publish` only leaves the columns for two threads of their own, which a client, a name
+service or a file server may keep waiting.
+"""
+
+import asyncio
+import contextlib
+import errno
+import json
+import os
+import pwd
+import socket
+import stat
+import struct
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from rltuned.config import UsersSection
+from rltuned.daemon.connections import Connections
+from rltuned.daemon.logs import Log
+from rltuned.decide.user_record import VERSION, UserRecord, UserRecords
+from rltuned.errors import ConfigError, RltunedError
+
+SECONDS: Final = 10.0
+"""Longest life of a connection, and longest wait of a client."""
+PAUSE: Final = 0.01
+"""Seconds between two connections: whoever connects all the time takes little of the daemon's processor."""
+PER_USER: Final = 4
+"""Most connections of one user at a time: who does not read the answer gets in nobody else's way."""
+MOST_USERS: Final = 2000
+"""Most directories of users."""
+MOST_BYTES: Final = 4 * 1024 * 1024
+"""Most that a client reads."""
+MARK: Final = "published.json"
+"""For everybody: when the records were written."""
+NAME: Final = "jobs.json"
+"""The record, in the user's directory."""
+_OVERFLOW: Final = 65534
+"""The uid by which the kernel shows a user of another user namespace: it may be anybody."""
+_ACL: Final = "system.posix_acl_access"
+_PATIENCE: Final = 5.0
+"""Seconds that the end of the daemon waits for a thread that a file server or a name service keeps waiting."""
+
+
+# --- who is who
+
+
+def uid_of(name: str) -> int | None:
+    """The user whom squeue on this host calls `name`. None: that is not sure."""
+    try:
+        uid = pwd.getpwnam(name).pw_uid
+    except KeyError:
+        uid = (
+            int(name) if name.isascii() and name.isdigit() else _OVERFLOW
+        )  # squeue prints what has no name as a number
+    if uid == _OVERFLOW or (name.isdigit() and uid != int(name)):
+        return None
+    return uid
+
+
+def name_of(uid: int) -> str:
+    """What squeue on this host calls that user. "": that is not sure."""
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        name = str(uid)
+    return name if uid_of(name) == uid else ""
+
+
+def _as_bytes(record: UserRecord) -> bytes:
+    return json.dumps(record.as_dict(), separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+# --- what the daemon runs
+
+
+class _Way(Protocol):
+    """How records reach users."""
+
+    def publish(self, records: UserRecords) -> None:
+        """Show these from now on. Returns at once."""
+
+    def close(self, patience: float | None) -> None:
+        """Stop."""
+
+
+@dataclass(frozen=True)
+class Publisher:
+    """The ways that the configuration asks for."""
+
+    ways: tuple[_Way, ...]
+
+    @classmethod
+    def of(cls, settings: UsersSection, log: Log) -> "Publisher | None":
+        """Starts them; None where the configuration asks for none.
+
+        Raises:
+            ConfigError: the socket cannot be made; names the key.
+        """
+        ways: list[_Way] = []
+        if settings.socket is not None:
+            ways.append(UserSocket(settings.socket))
+        if settings.directory is not None:
+            ways.append(UserFiles(settings.directory, log))
+        return cls(tuple(ways)) if ways else None
+
+    def publish(self, records: UserRecords) -> None:
+        """Show these from now on. Returns at once."""
+        for way in self.ways:
+            way.publish(records)
+
+    def close(self) -> None:
+        """Stop."""
+        for way in self.ways:
+            way.close(_PATIENCE)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """The records of a cycle, and those that were asked for, as they are sent."""
+
+    records: UserRecords
+    answers: dict[int, bytes] = field(default_factory=dict)
+
+    def answer(self, uid: int) -> bytes:
+        if uid not in self.answers:
+            if len(self.answers) >= 64:
+                self.answers.clear()
+            self.answers[uid] = _as_bytes(self.records.record(name_of(uid)))
+        return self.answers[uid]
+
+
+class UserSocket(Connections):
+    """Sends to each client the record of the user who connected, and nothing to nobody else."""
+
+    def __init__(self, path: Path, seconds: float = SECONDS) -> None:
+        """Starts it.
+
+        Raises:
+            ConfigError: there is no such directory, it is not ours, or something else is there.
+        """
+        self._path, self._seconds = path, seconds
+        self._made: _Made | None = None
+        super().__init__(
+            _listener(path),
+            "user-records",
+            pause_without_descriptors=seconds / 10,
+            pause=PAUSE,
+            most_per_client=PER_USER,
+        )
+
+    def publish(self, records: UserRecords) -> None:
+        """Show these from now on."""
+        self._made = _Made(records)
+
+    def close(self, patience: float | None = None) -> None:
+        """Stop."""
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+        super().close(patience)
+
+    def _client(self, connection: socket.socket) -> int:
+        _, uid, _ = struct.unpack("=iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        return int(uid)
+
+    async def _serve(self, connection: socket.socket) -> None:
+        made = self._made
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(self._seconds):
+                if made is not None:
+                    await self._loop.sock_sendall(connection, made.answer(self._client(connection)))
+
+
+def _listener(path: Path) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            if stat.S_ISSOCK(path.lstat().st_mode):  # of a daemon that was killed: ours holds the lock
+                path.unlink()
+        listener.bind(str(path))
+        path.chmod(0o666)
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(
+            f"users.socket {path}: {error.strerror or error}; the daemon's user must own its directory, and all users "
+            "must be able to enter that (systemd/rltuned.tmpfiles makes /run/rltuned-users)"
+        ) from error
+    return listener
+
+
+class UserFiles:
+    """Writes the records into a directory, in a thread of its own."""
+
+    def __init__(self, directory: Path, log: Log) -> None:
+        """Starts it. Trouble is said in `log`, once for as long as it stays the same, and each cycle is another try."""
+        self._directory, self._log = directory, log
+        self._next: UserRecords | None = None
+        self._stop = False
+        self._turn = threading.Condition()
+        self._trouble = ""
+        self._thread = threading.Thread(target=self._run, name="user-files", daemon=True)
+        self._thread.start()
+
+    def publish(self, records: UserRecords) -> None:
+        """Write these next, instead of any that still wait."""
+        with self._turn:
+            self._next = records
+            self._turn.notify()
+
+    def close(self, patience: float | None = None) -> None:
+        """Stop. What is there stays, and says of when it is."""
+        with self._turn:
+            self._stop = True
+            self._turn.notify()
+        self._thread.join(patience)
+
+    def _run(self) -> None:
+        while True:
+            with self._turn:
+                self._turn.wait_for(lambda: self._stop or self._next is not None)
+                records, self._next = self._next, None
+                if self._stop or records is None:
+                    return
+            self._say(write_all_records(self._directory, records))
+
+    def _say(self, trouble: str) -> None:
+        if trouble and trouble != self._trouble:
+            self._log.warning("users.not_published", sentence="Users do not see their record.", reason=trouble)
+        self._trouble = trouble
+
+
+def write_all_records(directory: Path, records: UserRecords) -> str:
+    """Write the record of everybody who has a job, and an empty one for all who had one. Why not, or ""."""
+    try:
+        top = _open_ours(directory)
+    except OSError as error:
+        return f"users.directory {directory}: {error.strerror or error}"
+    try:
+        return _write_users(top, directory, records)
+    finally:
+        os.close(top)
+
+
+def _write_users(top: int, directory: Path, records: UserRecords) -> str:
+    trouble = ""
+    now = {uid: name for name in records.users if (uid := uid_of(name)) is not None}
+    if len(now) > MOST_USERS:
+        trouble = f"users.directory {directory}: {len(now)} users have jobs, the first {MOST_USERS} get a record"
+        now = dict(sorted(now.items())[:MOST_USERS])
+    past = sorted({int(name) for name in os.listdir(top) if name.isascii() and name.isdigit()} - now.keys())
+    room = MOST_USERS - len(now)
+    for uid in past[room:]:
+        _remove(top, uid)
+    for uid in [*now, *past[:room]]:
+        data = _as_bytes(records.record(now[uid] if uid in now else name_of(uid)))
+        try:
+            _write_user(top, uid, data)
+        except OSError as error:
+            why = error.strerror or str(error)
+            if error.errno in {errno.EOPNOTSUPP, errno.ENOSYS}:
+                why = (
+                    "its file system has no POSIX access control lists, so no file can be for one user alone; use "
+                    "one that has them (ext4, XFS, Lustre, NFS version 3), or users.socket"
+                )
+                return f"users.directory {directory}: {why}"
+            trouble = f"users.directory {directory}/{uid}: {why}"
+    mark = {"version": VERSION, "time": records.time, "interval": records.interval}
+    try:
+        _replace(top, MARK, json.dumps(mark).encode() + b"\n", 0o644)
+    except OSError as error:
+        trouble = f"users.directory {directory}/{MARK}: {error.strerror}"
+    return trouble
+
+
+def _open_ours(directory: Path) -> int:
+    """The directory, where only this process's user can make files.
+
+    Raises:
+        OSError: there is none, or it is somebody else's.
+    """
+    top = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        status = os.fstat(top)
+        if status.st_uid != os.geteuid():
+            raise PermissionError(0, f"belongs to uid {status.st_uid}; give it to the daemon's user ({os.geteuid()})")
+        if stat.S_IMODE(status.st_mode) != 0o711:
+            os.fchmod(top, 0o711)  # others may enter, not list: the names are those of all who have had jobs
+    except OSError:
+        os.close(top)
+        raise
+    return top
+
+
+def _write_user(top: int, uid: int, data: bytes) -> None:
+    name = str(uid)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, 0o700, dir_fd=top)
+    own = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
+    try:
+        _let_in(own, uid, directory=True)
+        _replace(own, NAME, data, 0o600, uid)
+    finally:
+        os.close(own)
+
+
+def _remove(top: int, uid: int) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(f"{uid}/{NAME}", dir_fd=top)
+    with contextlib.suppress(OSError):
+        os.rmdir(str(uid), dir_fd=top)
+
+
+def _replace(directory: int, name: str, data: bytes, mode: int, uid: int | None = None) -> None:
+    """Replace a file; who reads it sees the old or the new content. `uid`: the one user who may read it, too."""
+    temporary = f".{name}.tmp"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary, dir_fd=directory)
+    fd = os.open(
+        temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=directory
+    )
+    try:
+        if uid is None:
+            os.fchmod(fd, mode)
+        else:
+            _let_in(fd, uid, directory=False)
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+    finally:
+        os.close(fd)
+    os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+
+
+def _let_in(fd: int, uid: int, *, directory: bool) -> None:
+    """Let the owner and this user in, and nobody else.
+
+    Raises:
+        OSError: the file system cannot, or says that it did and did not.
+    """
+    wanted = access_list(uid, directory=directory)
+    with contextlib.suppress(OSError):
+        if os.getxattr(fd, _ACL) == wanted:
+            return
+    os.setxattr(fd, _ACL, wanted)
+    if os.getxattr(fd, _ACL) != wanted:
+        raise PermissionError(0, "its file system does not keep the access control list")
+
+
+def access_list(uid: int, *, directory: bool) -> bytes:
+    """The extended attribute of acl(5): the owner may write, `uid` may read, nobody else may anything.
+
+    Layout: linux/posix_acl_xattr.h, version 2; tag, permissions and id of each entry, the least tag first.
+    """
+    nobody, theirs = 0xFFFFFFFF, 5 if directory else 4
+    owner_tag, user_tag, group_tag, mask_tag, others_tag = 0x01, 0x02, 0x04, 0x10, 0x20
+    entries: Iterable[tuple[int, int, int]] = (
+        (owner_tag, theirs | 2, nobody),
+        (user_tag, theirs, uid),
+        (group_tag, 0, nobody),
+        (mask_tag, theirs, nobody),
+        (others_tag, 0, nobody),
+    )
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+
+
+# --- what a user runs
+
+
+def fetch(settings: UsersSection, uid: int) -> UserRecord:
+    """The caller's own record: of the socket where it answers, else of the directory.
+
+    Raises:
+        RltunedError: there is none to be had; says why.
+    """
+    troubles = []
+    for path, read in ((settings.socket, _of_socket), (settings.directory, _of_directory)):
+        if path is not None:
+            try:
+                return read(path, uid)
+            except RltunedError as error:
+                troubles.append(str(error))
+    raise RltunedError(
+        "\n".join(troubles)
+        or "rltuned shows users nothing here: neither users.socket nor users.directory is set (docs/installation.md)"
+    )
+
+
+def _of_socket(path: Path, _uid: int) -> UserRecord:
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            # A socket with a time-out of Python's would not wait for its turn among many, but fail at once.
+            patience = struct.pack("@ll", int(SECONDS), 0)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, patience)
+            connection.connect(str(path))
+            data = bytearray()
+            while len(data) <= MOST_BYTES and (part := connection.recv(65536)):
+                data += part
+    except BlockingIOError:
+        raise RltunedError(f"{path}: no answer within {SECONDS:.0f} s") from None
+    except OSError as error:
+        raise RltunedError(f"{path}: {error.strerror or error}; is the daemon running?") from error
+    if not data:
+        raise RltunedError(f"{path}: no cycle has ended yet; try again in a minute")
+    return _read(bytes(data), path)
+
+
+def _of_directory(directory: Path, uid: int) -> UserRecord:
+    path = directory / str(uid) / NAME
+    try:
+        return _read(_content(path), path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise RltunedError(f"{path}: {error.strerror or error}") from error
+    try:
+        mark = json.loads(_content(directory / MARK))
+        when, interval = float(mark["time"]), float(mark["interval"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise RltunedError(f"{directory}: nothing is published here; is the daemon running?") from None
+    return UserRecord(version=VERSION, time=when, interval=interval, user="", moves=False, jobs=(), left_out=0)
+
+
+def _content(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(MOST_BYTES + 1)
+
+
+def _read(data: bytes, path: Path) -> UserRecord:
+    try:
+        return UserRecord.from_json(data)
+    except RltunedError as error:
+        raise RltunedError(f"{path}: {error}; the daemon and this command may be of different versions") from error

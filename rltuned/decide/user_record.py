@@ -1,0 +1,273 @@
+"""The user record: what one user may know of a cycle, which is about this user's own pending jobs only.
+
+A `UserRecord` holds no id, name, number or request of somebody else's job. It does hold how many jobs stand in the
+job's class, all users together: a place means nothing without it. Run-time predictions are left out, because they may
+rest on the jobs of others (docs/estimates.md).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from math import isfinite
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import TypeAdapter, ValidationError
+
+from rltuned.cluster.tables import Category, Codes, Floats, Ints, Snapshot
+from rltuned.decide.explain import GUARD_MEANING
+from rltuned.decide.plan import Plan
+from rltuned.decide.ranks import Guard
+from rltuned.decide.reasons import in_words
+from rltuned.decide.scope import MEANING, Veto
+from rltuned.errors import RltunedError
+
+VERSION: Final = 1
+MOST_JOBS: Final = 500
+"""Jobs of one record: those at the front. A record then takes at most half a megabyte."""
+
+_GUARDS: Final[Mapping[Guard, str]] = {
+    **GUARD_MEANING,
+    Guard.OUTSIDE: "it is not moved before a job that is outside of its class and would lose by it",
+}
+_LONGEST: Final = (
+    "Its time limit is the longest that its partition allows. If it needs less: "
+    "`scontrol update JobId=JOBID TimeLimit=…`."
+)
+_VETOES: Final[Mapping[Veto, str]] = {
+    **MEANING,
+    Veto.UNREADABLE: "what Slurm says of it cannot be understood",
+    Veto.BLOCKED: "it cannot start now, whatever its priority",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserJob:
+    """One pending job, for its owner. A field of a later version is ignored by an older reader."""
+
+    job_id: int
+    waited: float
+    """Seconds since it could have started; 0 while a dependency, a hold or a begin time keeps it."""
+    gpus: int
+    time_limit: float | None
+    """Seconds; None: none."""
+    reason: str
+    """Slurm's, as squeue prints it."""
+    meaning: str
+    help: tuple[str, ...]
+    """What its owner can do; JOBID stands for its id."""
+    place: int | None = None
+    """In its class, 1 first, as rltuned wants it; where rltuned writes nothing, as Slurm alone has it. None: rltuned
+    leaves the job alone."""
+    among: int | None = None
+    """Jobs of its class."""
+    slurm_place: int | None = None
+    """Where Slurm alone has it."""
+    notes: tuple[str, ...] = ()
+    """Why it is not further ahead, or why rltuned leaves it alone."""
+    start: tuple[float, float] | None = None
+    """Between which times it is expected to start, epoch seconds. None: not known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserRecord:
+    """One user's pending jobs."""
+
+    version: Literal[1]
+    """`VERSION`."""
+    time: float
+    """Of the reading of Slurm, epoch seconds."""
+    interval: float
+    """Seconds after which the next record is made."""
+    user: str
+    moves: bool
+    """Whether rltuned writes its order to Slurm."""
+    jobs: tuple[UserJob, ...]
+    """Front of the queue first."""
+    left_out: int
+    """Pending jobs of this user beyond `MOST_JOBS`."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able form; what is not known is left out."""
+        jobs = [{key: value for key, value in vars(job).items() if value is not None} for job in self.jobs]
+        return {**vars(self), "jobs": jobs}
+
+    @staticmethod
+    def from_json(data: bytes | str) -> "UserRecord":
+        """The record that was written as this JSON.
+
+        Raises:
+            RltunedError: it is none, or of another version; names the field.
+        """
+        try:
+            return _adapter().validate_json(data)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"])) or "as a whole"
+            raise RltunedError(f"not a user record: {where}: {first['msg']}") from error
+
+
+@cache
+def _adapter() -> TypeAdapter[UserRecord]:
+    """Made when a record is read: the daemon only writes them."""
+    return TypeAdapter(UserRecord)
+
+
+@dataclass(frozen=True)
+class UserRecords:
+    """What the records of all users are made of: P pending jobs. About 80 bytes for each, whoever asks for what."""
+
+    time: float
+    interval: float
+    moves: bool
+    job_id: Ints
+    user: Category
+    reason: Category
+    waited: Floats
+    """0 where the job could not have started."""
+    gpus: Codes
+    time_limit: Floats
+    longest: npt.NDArray[np.bool_]
+    """Whether the time limit is the longest of the job's partition."""
+    veto: npt.NDArray[np.int8]
+    """Index into `list(Veto)`, −1 for a managed job, −2 where nothing was planned."""
+    place: Codes
+    """0 first; −1 of a job that is not managed."""
+    slurm_place: Codes
+    class_size: Codes
+    position: Codes
+    """In the order of the whole queue that `place` goes by, and behind it what is not managed."""
+    guards: npt.NDArray[np.int8]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, *, interval: float, plan: Plan | None = None, moves: bool = False) -> "UserRecords":
+        """Of a reading, and of what was planned on it.
+
+        Args:
+            snapshot: as read.
+            interval: seconds from one record to the next.
+            plan: of that snapshot. None: nothing was planned.
+            moves: whether the plan is written to Slurm.
+        """
+        jobs = snapshot.jobs
+        rows = jobs.pending
+        count = len(rows)
+        eligible = jobs.eligible_time[rows]
+        waited = np.where(eligible <= snapshot.time, snapshot.time - eligible, 0.0)
+        veto = np.full(count, -2, dtype=np.int8)
+        place, slurm_place, size = (np.full(count, -1, dtype=np.int32) for _ in range(3))
+        position, guards = np.arange(count, dtype=np.int32), np.zeros(count, dtype=np.int8)
+        if plan is not None:
+            at, managed = plan.managed.at, len(plan.rows)
+            veto = plan.scope.veto
+            place[at] = plan.rank if moves else plan.base_rank
+            slurm_place[at] = plan.base_rank
+            size[at] = np.array([len(members) for members in plan.classes.members], dtype=np.int32)[plan.classes.of]
+            position += managed
+            position[at[plan.queue if moves else plan.managed.queue(plan.base)]] = np.arange(managed)
+            guards[at] = plan.guards if moves else 0
+        return cls(
+            time=snapshot.time,
+            interval=interval,
+            moves=moves,
+            job_id=jobs.job_id[rows],
+            user=jobs.user.take(rows),
+            reason=jobs.reason.take(rows),
+            waited=waited,
+            gpus=jobs.gpus[rows],
+            time_limit=jobs.time_limit[rows],
+            longest=jobs.time_limit[rows] >= _longest(snapshot, rows),
+            veto=veto,
+            place=place,
+            slurm_place=slurm_place,
+            class_size=size,
+            position=position,
+            guards=guards,
+        )
+
+    @property
+    def users(self) -> tuple[str, ...]:
+        """Who has a pending job."""
+        return tuple(self.user.names[code] for code in np.unique(self.user.codes).tolist() if code >= 0)
+
+    def record(self, user: str) -> UserRecord:
+        """What `user` may know; without jobs where nobody of that name has one."""
+        mine = np.empty(0, dtype=np.intp)
+        if user and user in self.user.names:
+            mine = np.flatnonzero(self.user.codes == self.user.names.index(user))
+        mine = mine[np.argsort(self.position[mine], kind="stable")]
+        front = mine[:MOST_JOBS]
+        # Lists, not arrays: one value at a time is faster, and the records of a long queue are made in each cycle.
+        columns = (
+            column[front].tolist()
+            for column in (
+                self.job_id,
+                self.reason.codes,
+                self.waited,
+                self.gpus,
+                self.time_limit,
+                self.longest,
+                self.veto,
+                self.place,
+                self.slurm_place,
+                self.class_size,
+                self.guards,
+            )
+        )
+        return UserRecord(
+            version=VERSION,
+            time=self.time,
+            interval=self.interval,
+            user=user,
+            moves=self.moves,
+            jobs=tuple(map(self._job, *columns)),
+            left_out=len(mine) - len(front),
+        )
+
+    def _job(
+        self,
+        job_id: int,
+        reason_code: int,
+        waited: float,
+        gpus: int,
+        limit: float,
+        longest: bool,
+        veto: int,
+        place: int,
+        slurm_place: int,
+        class_size: int,
+        guards: int,
+    ) -> UserJob:
+        reason = self.reason.names[reason_code] if reason_code >= 0 else ""
+        words, managed = in_words(reason), place >= 0
+        return UserJob(
+            job_id=job_id,
+            waited=round(waited, 3),
+            gpus=gpus,
+            time_limit=limit if isfinite(limit) else None,
+            reason=reason,
+            meaning=words.meaning,
+            help=(words.help, _LONGEST) if managed and longest else (words.help,),
+            place=place + 1 if managed else None,
+            among=class_size if managed else None,
+            slurm_place=slurm_place + 1 if managed else None,
+            notes=_notes(guards, veto),
+        )
+
+
+@cache
+def _notes(guards: int, veto: int) -> tuple[str, ...]:
+    """Why a job is not further ahead, or why it is left alone. Few combinations exist."""
+    notes = tuple(text for guard, text in _GUARDS.items() if guards & guard)
+    return (*notes, _VETOES[list(Veto)[veto]]) if veto >= 0 else notes
+
+
+def _longest(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Floats:
+    """(P,) the longest time limit that the job's partitions allow, seconds."""
+    column = snapshot.jobs.partition
+    limits = [
+        max((part.max_time for part in snapshot.partitions_of(name) if part is not None), default=np.inf)
+        for name in column.names
+    ]
+    return np.array([*limits, np.inf], dtype=np.float64)[column.codes[rows]]

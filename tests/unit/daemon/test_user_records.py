@@ -1,0 +1,631 @@
+"""Who can read which record: tried as two real users, on a real socket and in a real directory, and by hostile ones."""
+
+import contextlib
+import io
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import stat
+import struct
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from unit.daemon.test_loop import config as loop_config
+from unit.daemon.test_loop import house
+from unit.daemon.test_service import CONFIG, Process
+from unit.decide.conftest import NOW, make_snapshot, pending
+
+from rltuned.commands.main import main
+from rltuned.config import Stage, UsersSection, resolve
+from rltuned.daemon import user_records as module
+from rltuned.daemon.logs import make
+from rltuned.daemon.user_records import (
+    MARK,
+    NAME,
+    PER_USER,
+    Publisher,
+    UserFiles,
+    UserSocket,
+    access_list,
+    fetch,
+    name_of,
+    uid_of,
+    write_all_records,
+)
+from rltuned.decide.user_record import UserRecord, UserRecords
+from rltuned.errors import ConfigError, RltunedError
+
+ALICE, BOB = 61001, 61002
+"""Without names here, so squeue would print the numbers."""
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become two other users")
+
+
+def records(*users, now=NOW, reason="Priority"):
+    """Job n (from 1) is of the n-th of these users."""
+    jobs = pending(len(users), user=[str(user) for user in users], reason=reason)
+    return UserRecords.of(make_snapshot(jobs, now=now), interval=60.0)
+
+
+LONG = "x" * 500
+"""As the reason of 500 jobs, more than the kernel keeps for a connection: the answer waits for its reader."""
+
+
+def ids(record):
+    return [job.job_id for job in record.jobs]
+
+
+@pytest.fixture
+def place():
+    """A directory that other users can enter, which pytest's own cannot be."""
+    path = Path(tempfile.mkdtemp(prefix="rltuned-users-"))
+    path.chmod(0o711)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def serve(place):
+    running = []
+
+    def begin(**values):
+        running.append(UserSocket(place / "socket", **values))
+        return running[-1]
+
+    yield begin
+    for one in running:
+        one.close()
+
+
+def run_as(uid, call):
+    """What `call` returns in a process of this user, or the text of its exception."""
+    receive, send = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            os.close(receive)
+            os.setgroups([])
+            os.setresgid(uid, uid, uid)
+            os.setresuid(uid, uid, uid)
+            try:
+                answer = {"value": call()}
+            except BaseException as error:  # noqa: BLE001 - the parent judges it
+                answer = {"error": f"{type(error).__name__}: {error}"}
+            os.write(send, json.dumps(answer).encode())
+        os._exit(0)
+    os.close(send)
+    with os.fdopen(receive, "rb") as pipe:
+        said = json.loads(pipe.read())
+    os.waitpid(child, 0)
+    return said.get("value", said.get("error"))
+
+
+def fetched_as(uid, section):
+    return run_as(uid, lambda: ids(fetch(section, os.geteuid())))
+
+
+# --- who is who
+
+
+def test_a_name_that_is_somebody_elses_number_belongs_to_nobody(monkeypatch):
+    class Entry:
+        pw_uid, pw_name = 2000, str(ALICE)
+
+    def getpwnam(name):
+        if name == str(ALICE):
+            return Entry
+        raise KeyError(name)
+
+    def getpwuid(uid):
+        if uid == 2000:
+            return Entry
+        raise KeyError(uid)
+
+    assert (uid_of(str(ALICE)), name_of(ALICE)) == (ALICE, str(ALICE))
+    monkeypatch.setattr(module.pwd, "getpwnam", getpwnam)
+    monkeypatch.setattr(module.pwd, "getpwuid", getpwuid)
+    assert (uid_of(str(ALICE)), name_of(ALICE), name_of(2000)) == (None, "", "")
+    assert (uid_of(str(BOB)), name_of(BOB)) == (BOB, str(BOB))
+    assert uid_of("carol") is None
+
+
+def test_root_has_its_name_and_the_user_whom_the_kernel_cannot_tell_has_none():
+    assert (uid_of("root"), name_of(0)) == (0, "root")
+    assert (uid_of("65534"), name_of(65534)) == (None, "")
+
+
+# --- the socket
+
+
+@as_root
+def test_each_user_gets_from_the_socket_what_is_their_own_whatever_they_ask_for(serve, place):
+    server = serve()
+    server.publish(records(ALICE, BOB, ALICE, 0))
+    section = UsersSection(socket=place / "socket")
+    assert fetched_as(ALICE, section) == [1, 3]
+    assert fetched_as(BOB, section) == [2]
+    assert fetched_as(61003, section) == []
+    # The number that the client names is not what counts.
+    assert run_as(BOB, lambda: ids(fetch(section, ALICE))) == [2]
+    server.publish(records(BOB, ALICE, ALICE, ALICE))
+    assert fetched_as(ALICE, section) == [2, 3, 4]
+
+    def shouts():
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(place / "socket"))
+            with contextlib.suppress(OSError):
+                connection.sendall(f'GET /{ALICE} HTTP/1.1\r\n\r\n{{"uid": {ALICE}}}'.encode())
+            with contextlib.suppress(ConnectionResetError):
+                return connection.recv(65536).decode()
+        return ""
+
+    assert str(ALICE) not in run_as(BOB, shouts)
+
+
+@as_root
+def test_a_user_of_another_user_namespace_is_who_it_is_outside(serve, place):
+    serve().publish(records(ALICE, 0, BOB))
+    program = (
+        "import socket, sys; c = socket.socket(socket.AF_UNIX); c.connect(sys.argv[1]); print(c.recv(65536).decode())"
+    )
+    words = ["unshare", "--user", "--map-root-user", "/usr/bin/python3", "-c", program, str(place / "socket")]
+    done = subprocess.run(words, user=ALICE, group=ALICE, extra_groups=[], capture_output=True, text=True, check=False)
+    if "unshare" in done.stderr:
+        pytest.skip("no user namespaces here")
+    assert ids(UserRecord.from_json(done.stdout)) == [1], done.stderr
+
+
+@as_root
+def test_a_user_who_connects_all_the_time_and_never_reads_is_in_nobody_elses_way(serve, place):
+    server = serve()
+    server.publish(records(*[ALICE] * 600, BOB, reason=LONG))
+    section = UsersSection(socket=place / "socket")
+    threads = threading.active_count()
+    ready, stop = place / "ready", place / "stop"
+    place.chmod(0o777)
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            os.setgroups([])
+            os.setresgid(ALICE, ALICE, ALICE)
+            os.setresuid(ALICE, ALICE, ALICE)
+            kept = []
+            while not stop.exists():
+                if len(kept) < 200:
+                    kept.append(socket.socket(socket.AF_UNIX))
+                    kept[-1].setblocking(False)
+                    with contextlib.suppress(BlockingIOError):
+                        kept[-1].connect(str(place / "socket"))
+                else:
+                    ready.touch()
+                    kept.pop(0).close()
+        os._exit(0)
+    try:
+        while not ready.exists():
+            assert os.waitpid(child, os.WNOHANG) == (0, 0)
+            time.sleep(0.01)
+        for _ in range(5):
+            assert fetched_as(BOB, section) == [601]
+        assert len(server._open) <= PER_USER + 1
+        assert threading.active_count() == threads
+    finally:
+        stop.touch()
+        os.waitpid(child, 0)
+
+
+def test_a_client_that_never_reads_is_left_after_a_while(serve, place):
+    server = serve(seconds=0.3)
+    server.publish(records(*[name_of(os.geteuid())] * 600, reason=LONG))
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.connect(str(place / "socket"))
+        while not server._open:
+            time.sleep(0.01)
+        while server._open:
+            time.sleep(0.01)
+        assert not fetch_is_whole(deaf)
+    assert len(fetch(UsersSection(socket=place / "socket"), os.geteuid()).jobs) == 500
+
+
+def fetch_is_whole(connection):
+    data = b""
+    with contextlib.suppress(ConnectionResetError):
+        while part := connection.recv(65536):
+            data += part
+    return data.endswith(b"\n")
+
+
+def test_what_cannot_be_had_is_said_with_the_place(serve, place):
+    section = UsersSection(socket=place / "socket")
+    with pytest.raises(RltunedError, match=r"socket: No such file or directory; is the daemon running\?"):
+        fetch(section, ALICE)
+    server = serve()
+    with pytest.raises(RltunedError, match="no cycle has ended yet"):
+        fetch(section, ALICE)
+    server.close()
+    assert not (place / "socket").exists()
+    with pytest.raises(RltunedError, match=r"neither users\.socket nor users\.directory"):
+        fetch(UsersSection(), ALICE)
+
+
+def test_a_socket_that_a_killed_daemon_left_is_replaced_and_anything_else_is_not(serve, place):
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(place / "socket"))
+    serve().publish(records("root"))
+    assert stat.S_IMODE((place / "socket").stat().st_mode) == 0o666
+    (place / "file").write_text("an admin's")
+    with pytest.raises(ConfigError, match=r"users\.socket .*file: Address already in use"):
+        UserSocket(place / "file")
+    assert (place / "file").read_text() == "an admin's"
+    with pytest.raises(ConfigError, match=r"rltuned\.tmpfiles"):
+        UserSocket(place / "nowhere" / "socket")
+
+
+def test_a_relative_path_is_no_place():
+    for key in ("socket", "directory"):
+        with pytest.raises(ConfigError, match=f"users.*{key} must be an absolute path"):
+            resolve(f'[users]\n{key} = "here"\n', "config.toml", {}, {})
+
+
+# --- the files
+
+
+@as_root
+def test_each_user_can_read_their_own_file_and_list_and_read_nothing_else(place):
+    top = place / "shared"
+    top.mkdir(mode=0o777)
+    assert not write_all_records(top, records(ALICE, BOB, ALICE))
+    section = UsersSection(directory=top)
+    assert fetched_as(ALICE, section) == [1, 3]
+    assert fetched_as(BOB, section) == [2]
+    own, others = top / str(ALICE), top / str(BOB)
+    assert run_as(ALICE, lambda: [path.name for path in own.iterdir()]) == [NAME]
+    for call in (
+        lambda: list(top.iterdir()),
+        lambda: list(others.iterdir()),
+        (others / NAME).read_text,
+        lambda: (others / NAME).stat().st_size,
+        lambda: (own / NAME).write_text("x"),
+        lambda: (own / "new").write_text("x"),
+        (own / NAME).unlink,
+        lambda: own.rename(top / "away"),
+        (top / "61009").mkdir,
+        lambda: own.chmod(0o755),
+        lambda: os.setxattr(own, "system.posix_acl_access", access_list(BOB, directory=True)),
+    ):
+        assert run_as(ALICE, call).startswith("PermissionError"), "only reading one's own is allowed"
+    assert run_as(BOB, lambda: ids(fetch(section, ALICE))).startswith("RltunedError")
+    assert run_as(61003, lambda: ids(fetch(section, os.geteuid()))) == [], "who never had a job learns that"
+
+
+@as_root
+def test_a_daemon_without_privilege_can_do_it_too(place):
+    top = place / "shared"
+    top.mkdir()
+    os.chown(top, 61010, 61010)
+    made = records(ALICE, BOB)
+    assert run_as(61010, lambda: write_all_records(top, made)) == ""
+    section = UsersSection(directory=top)
+    assert (fetched_as(ALICE, section), fetched_as(BOB, section)) == ([1], [2])
+    assert run_as(ALICE, lambda: Path(top, str(BOB), NAME).read_text()).startswith("PermissionError")
+    status = (top / str(ALICE) / NAME).stat()
+    assert status.st_uid == 61010, "no file is given away"
+
+
+@as_root
+def test_who_has_no_job_any_more_has_an_empty_record_of_the_same_time(place):
+    top = place / "shared"
+    top.mkdir()
+    write_all_records(top, records(ALICE, BOB))
+    before = (top / str(ALICE) / NAME).stat()
+    assert not write_all_records(top, records(BOB, now=NOW + 60.0))
+    after = (top / str(ALICE) / NAME).stat()
+    assert after.st_ino != before.st_ino or after.st_mtime_ns != before.st_mtime_ns, "its time says nothing to others"
+    record = run_as(ALICE, lambda: fetch(UsersSection(directory=top), ALICE).as_dict())
+    assert (record["jobs"], record["time"]) == ([], NOW + 60.0)
+
+
+@as_root
+def test_a_changed_access_list_is_put_right_in_the_next_cycle(place):
+    top = place / "shared"
+    top.mkdir()
+    write_all_records(top, records(ALICE, BOB))
+    for path in (top / str(ALICE), top / str(ALICE) / NAME):
+        path.chmod(0o777)
+    top.chmod(0o777)
+    assert fetched_as(ALICE, UsersSection(directory=top)) == [1]
+    write_all_records(top, records(ALICE, BOB))
+    assert run_as(BOB, lambda: Path(top, str(ALICE), NAME).read_text()).startswith("PermissionError")
+    assert stat.S_IMODE(top.stat().st_mode) == 0o711
+
+
+@as_root
+def test_a_file_system_without_access_lists_gets_no_record_and_the_reason_is_said(place):
+    top = place / "plain"
+    top.mkdir()
+    if subprocess.run(["mount", "-t", "ramfs", "ramfs", str(top)], capture_output=True, check=False).returncode:
+        pytest.skip("may not mount here")
+    try:
+        top.chmod(0o755)
+        trouble = write_all_records(top, records(ALICE))
+        assert "no POSIX access control lists" in trouble
+        assert not list(top.rglob(NAME))
+        assert not (top / MARK).exists()
+    finally:
+        subprocess.run(["umount", str(top)], check=True)
+
+
+@as_root
+def test_a_directory_of_somebody_else_is_refused_and_a_link_in_ours_not_followed(place):
+    top = place / "shared"
+    top.mkdir()
+    os.chown(top, ALICE, ALICE)
+    assert f"belongs to uid {ALICE}" in write_all_records(top, records(ALICE))
+    assert list(top.iterdir()) == []
+    os.chown(top, 0, 0)
+    elsewhere = place / "elsewhere"
+    elsewhere.mkdir()
+    (top / str(ALICE)).symlink_to(elsewhere)
+    assert str(ALICE) in write_all_records(top, records(ALICE, BOB))
+    assert list(elsewhere.iterdir()) == []
+    assert fetched_as(BOB, UsersSection(directory=top)) == [2], "one that fails costs itself"
+
+
+@as_root
+def test_a_full_disk_leaves_the_old_record_whole(place):
+    top = place / "shared"
+    top.mkdir()
+    write_all_records(top, records(ALICE))
+    many = records(*[ALICE] * 200)
+
+    def on_a_full_disk():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+        return write_all_records(top, many)
+
+    os.chown(top, 61010, 61010)
+    for path in (top / str(ALICE), top / str(ALICE) / NAME):
+        os.chown(path, 61010, 61010)
+    os.chown(top / MARK, 61010, 61010)
+    assert "File too large" in run_as(61010, on_a_full_disk)
+    assert fetched_as(ALICE, UsersSection(directory=top)) == [1]
+
+
+@as_root
+def test_directories_are_bounded_and_those_without_jobs_go_first(place, monkeypatch):
+    top = place / "shared"
+    top.mkdir()
+    write_all_records(top, records(ALICE, BOB))
+    monkeypatch.setattr(module, "MOST_USERS", 3)
+    assert not write_all_records(top, records(BOB, 61003, 61004))
+    assert {path.name for path in top.iterdir()} == {str(BOB), "61003", "61004", MARK}
+    assert "5 users have jobs, the first 3" in write_all_records(top, records(61003, 61004, 61005, 61006, 61007))
+
+
+def test_nothing_published_is_not_the_same_as_no_jobs(place):
+    with pytest.raises(RltunedError, match="nothing is published here"):
+        fetch(UsersSection(directory=place), ALICE)
+    (place / str(ALICE)).mkdir()
+    (place / str(ALICE) / NAME).write_text("{}")
+    with pytest.raises(RltunedError, match="different versions"):
+        fetch(UsersSection(directory=place), ALICE)
+
+
+def test_a_file_server_that_hangs_holds_up_neither_the_cycle_nor_the_end(place, monkeypatch):
+    hangs, entered = threading.Event(), threading.Event()
+
+    def slow(_directory, _records):
+        entered.set()
+        hangs.wait(60)
+        return ""
+
+    monkeypatch.setattr(module, "write_all_records", slow)
+    files = UserFiles(place, make("info", "json", io.StringIO()))
+    files.publish(records("root"))
+    assert entered.wait(60)
+    for _ in range(100):
+        files.publish(records("root"))  # returns at once
+    files.close(patience=0.05)
+    assert files._thread.is_alive()
+    hangs.set()
+    files._thread.join(60)
+    assert not files._thread.is_alive()
+
+
+def test_trouble_is_said_once_for_as_long_as_it_stays_the_same(place):
+    stream = io.StringIO()
+    files = UserFiles(place / "absent", make("info", "json", stream))
+    for _ in range(3):
+        files.publish(records("root"))
+        while files._next is not None:
+            time.sleep(0.001)
+    files.close()
+    (line,) = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert line["event"] == "users.not_published"
+    assert "absent: No such file or directory" in line["reason"]
+
+
+# --- the daemon and the command
+
+
+def test_a_cycle_publishes_in_every_stage_and_a_defect_in_it_costs_no_cycle(tmp_path):
+    for stage, moves in ((Stage.ACTIVE, True), (Stage.SHADOW, False), (Stage.OBSERVE, False)):
+        run = house(tmp_path / stage, jobs=3, stage=stage)
+        seen = []
+        run.daemon.publish = seen.append
+        run.tick()
+        (made,) = seen
+        assert (made.moves, len(made.record("alice").jobs)) == (moves, 3)
+        assert [job.place for job in made.record("alice").jobs] == ([None] * 3 if stage is Stage.OBSERVE else [1, 2, 3])
+
+        def fails(_records):
+            raise ZeroDivisionError
+
+        run.daemon.publish = fails
+        assert run.tick().outcome == "done"
+        assert run.events("users.defect")
+
+
+def test_without_a_section_nothing_is_made_and_a_reload_does_not_change_the_ways(tmp_path, place):
+    log = make("info", "json", io.StringIO())
+    assert Publisher.of(UsersSection(), log) is None
+    publisher = Publisher.of(UsersSection(socket=place / "socket", directory=place), log)
+    publisher.publish(records("root"))
+    publisher.close()
+    assert (place / MARK).exists() or not list(place.iterdir())
+    run = house(tmp_path)
+    other = loop_config(tmp_path, users=UsersSection(socket=place / "other"))
+    run.daemon.reload(lambda: other)
+    assert run.daemon.config.users == UsersSection()
+    assert "[users]" in run.events("reload.partial")[0]["sentence"]
+
+
+def explain_as(uid, config, *arguments):
+    """Exit code, output and errors of `rltuned explain` as this user."""
+
+    def call():
+        out, err = io.StringIO(), io.StringIO()
+        code = None
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                main(["explain", "--config", str(config), *arguments])
+            except SystemExit as end:
+                code = end.code
+        return [code, out.getvalue(), err.getvalue()]
+
+    return run_as(uid, call)
+
+
+@as_root
+@pytest.mark.parametrize("way", ["socket", "directory"])
+def test_explain_answers_an_ordinary_user_about_own_jobs_only_and_asks_slurm_nothing(way, serve, place):
+    made = UserRecords.of(
+        make_snapshot(
+            pending(4, user=[str(ALICE), str(BOB), str(BOB), str(ALICE)], reason=["Priority", *["Dependency"] * 3]),
+            now=time.time(),
+        ),
+        interval=60.0,
+    )
+    path = place / ("socket" if way == "socket" else "shared")
+    if way == "socket":
+        serve().publish(made)
+    else:
+        path.mkdir()
+        write_all_records(path, made)
+    state = place / "state"
+    state.mkdir(mode=0o750)
+    config = place / "config.toml"
+    # A Slurm that is not there: whoever asked it would fail.
+    config.write_text(f'[users]\n{way} = "{path}"\n[state]\ndirectory = "{state}"\n[slurm]\nbin_dir = "/nowhere"\n')
+    code, out, err = explain_as(ALICE, config)
+    assert (code, err) == (0, "")
+    assert "Your 2 pending jobs" in out
+    assert "Job 1" in out
+    assert "Job 4" in out
+    assert "Job 2" not in out
+    assert "It waits for another job" in out
+    code, out, _ = explain_as(ALICE, config, "1", "--json")
+    assert (code, [job["job_id"] for job in json.loads(out)["jobs"]]) == (0, [1])
+    theirs, absent = (explain_as(ALICE, config, number) for number in ("2", "99"))
+    assert theirs[0] == absent[0] == 1
+    assert theirs[2].replace("job 2", "job 99") == absent[2], "another's job and none at all look the same"
+    code, out, _ = explain_as(61003, config)
+    assert (code, "You have no pending jobs" in out) == (0, True)
+
+
+@as_root
+def test_a_real_daemon_shows_each_user_their_jobs_and_takes_the_socket_away_at_its_end(place):
+    ways = f'[users]\nsocket = "{place}/socket"\ndirectory = "{place}/shared"\n'
+    place.joinpath("config.toml").write_text(CONFIG.format(root=place) + ways)
+    place.joinpath("shared").mkdir()
+    daemons = []
+
+    def start(*flags):
+        daemons.append(Process(place, "--users", *flags))
+        daemons[-1].logged("cycle.done")
+        daemons[-1].logged("cycle.done")
+        return daemons[-1]
+
+    try:
+        daemon = start()
+        for section in (UsersSection(socket=place / "socket"), UsersSection(directory=place / "shared")):
+            assert fetched_as(ALICE, section) == [7, 5, 3, 1], "as sjf orders them"
+            assert fetched_as(BOB, section) == [8, 6, 4, 2]
+        code, out, _ = explain_as(ALICE, place / "config.toml", "7")
+        assert code == 0
+        assert "Job 7: place 2 of 8 in its group (Slurm alone: 7)" in out
+        assert explain_as(ALICE, place / "config.toml", "8")[0] == 1
+        # A dry run beside it leaves its socket alone.
+        beside = Process(place, "--users", "--dry-run")
+        daemons.append(beside)
+        beside.logged("cycle.done")
+        beside.end()
+        assert fetched_as(BOB, UsersSection(socket=place / "socket")) == [8, 6, 4, 2]
+        daemon.end(signal.SIGKILL)
+        assert (place / "socket").exists()
+        (place / "notify-1").unlink()
+        daemon = start()
+        assert fetched_as(BOB, UsersSection(socket=place / "socket")) == [8, 6, 4, 2]
+        _, _, code = daemon.end()
+        assert code == 0
+        assert not (place / "socket").exists()
+    finally:
+        for one in daemons:
+            one.process.kill()
+            one.process.communicate()
+            one.socket.close()
+
+
+@as_root
+def test_the_default_configuration_that_a_user_may_not_read_counts_as_absent(place, monkeypatch):
+    hidden = place / "config.toml"
+    hidden.write_text("not toml at all")
+    hidden.chmod(0o600)
+    from rltuned.commands import common
+
+    monkeypatch.setattr(common, "DEFAULT_PATH", hidden)
+    monkeypatch.setenv("RLTUNED_USERS__DIRECTORY", str(place / "shared"))
+    (place / "shared").mkdir()
+    write_all_records(place / "shared", records(ALICE))
+
+    def call():
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
+            main(["explain", "1"])
+        return out.getvalue()
+
+    assert "Job 1" in run_as(ALICE, call)
+
+
+def test_control_characters_of_a_reason_reach_no_terminal(place, capsys):
+    from rltuned import show
+    from rltuned.commands.common import console
+
+    snapshot = make_snapshot(pending(1, user="alice", reason="\x1b[2J[red]gone"))
+    show.user_record(console(), UserRecords.of(snapshot, interval=60.0).record("alice"), NOW + 1000.0, only=False)
+    out = capsys.readouterr().out
+    assert "\x1b[2J" not in out
+    assert "[red]gone" in out
+    assert "This is old" in out
+
+
+def test_the_access_list_is_the_one_that_setfacl_makes(place):
+    setfacl = shutil.which("setfacl")
+    if setfacl is None:
+        pytest.skip("no setfacl here")
+    for directory in (True, False):
+        path = place / f"{directory}"
+        path.mkdir() if directory else path.touch()
+        rights = "rx" if directory else "r"
+        subprocess.run(
+            [setfacl, "-b", "-m", f"u::{rights}w,u:{ALICE}:{rights},g::-,o::-,m::{rights}", str(path)], check=True
+        )
+        assert os.getxattr(path, "system.posix_acl_access") == access_list(ALICE, directory=directory)
+    assert struct.unpack("<I", access_list(ALICE, directory=True)[:4]) == (2,)
+    assert np.frombuffer(access_list(ALICE, directory=True)[4:], dtype="<u2,<u2,<u4")["f2"].tolist()[1] == ALICE

@@ -1,0 +1,192 @@
+"""What a user may know of a cycle: everything that helps with one's own jobs, and nothing about anybody else's."""
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rltuned.cluster.changes import Applied, AppliedChanges
+from rltuned.config import Config
+from rltuned.decide import Veto, plan
+from rltuned.decide.ranks import Guard
+from rltuned.decide.reasons import in_words
+from rltuned.decide.user_record import MOST_JOBS, UserRecord, UserRecords
+from rltuned.errors import RltunedError
+from rltuned.policy.heuristics import by_name
+from rltuned.slurm.commands import JOB_FIELDS, SEPARATOR
+
+from .conftest import NOW, make_snapshot, pending
+
+RECORDED = Path(__file__).parents[2] / "recorded"
+
+
+def records(snapshot, applied=None, *, moves=True, config=None):
+    result = plan(snapshot, by_name("sjf"), config or Config(), applied)
+    return UserRecords.of(snapshot, interval=60.0, plan=result, moves=moves)
+
+
+def numbers(record):
+    """Every number in the record, and in its sentences."""
+    return {int(word) for word in re.findall(r"\d+", json.dumps(record.as_dict()))}
+
+
+def test_a_record_has_the_users_own_jobs_and_not_a_number_or_name_of_the_others():
+    ids = 70_000 + 11 * np.arange(40)
+    users = ["alice" if number % 4 else "bob" for number in range(40)]
+    made = records(
+        make_snapshot(
+            pending(
+                40,
+                job_id=ids,
+                user=users,
+                account=["lab-of-" + user for user in users],
+                qos=["normal" if number % 5 else "fast" for number in range(40)],
+                time_limit=600.0 * (40 - np.arange(40)),
+                held=[number % 8 == 0 for number in range(40)],
+            )
+        )
+    )
+    # Every guard at once, also the one that names an outside job to admins.
+    every = int(np.bitwise_or.reduce([int(guard) for guard in Guard]))
+    made = dataclasses.replace(made, guards=np.where(made.place >= 0, every, 0).astype(np.int8))
+    for user, other in (("alice", "bob"), ("bob", "alice")):
+        record = made.record(user)
+        mine = {int(job) for job, whose in zip(ids, users, strict=True) if whose == user}
+        assert {job.job_id for job in record.jobs} == mine
+        assert not numbers(record) & (set(ids.tolist()) - mine)
+        assert other not in json.dumps(record.as_dict())
+        assert "job outside" in json.dumps(record.as_dict()) or "outside of its class" in json.dumps(record.as_dict())
+    assert made.record("carol").jobs == ()
+    assert made.record("").jobs == ()
+    assert set(made.users) == {"alice", "bob"}
+
+
+def test_a_user_without_a_name_in_slurms_answer_is_nobody():
+    made = records(make_snapshot(pending(2, user=["", "alice"])))
+    assert made.users == ("alice",)
+    assert made.record("").jobs == ()
+    assert len(made.record("alice").jobs) == 1
+
+
+def test_places_are_rltuneds_where_it_writes_and_slurms_where_it_only_watches():
+    snapshot = make_snapshot(pending(4, user=["alice", "bob", "bob", "alice"], time_limit=600.0 * (4 - np.arange(4))))
+    first, last = records(snapshot).record("alice").jobs
+    assert (first.job_id, first.place, first.slurm_place, first.among) == (4, 1, 4, 4)
+    assert (last.job_id, last.place, last.slurm_place) == (1, 4, 1)
+    watched = {job.job_id: job for job in records(snapshot, moves=False).record("alice").jobs}
+    assert (watched[4].place, watched[4].slurm_place) == (4, 4)
+    assert not records(snapshot, moves=False).record("alice").moves
+
+
+def test_a_job_that_is_left_to_slurm_says_why_and_has_no_place():
+    snapshot = make_snapshot(pending(3, user="alice", reason=["Priority", "JobHeldAdmin", "Priority"], held=[0, 1, 0]))
+    foreign = AppliedChanges({3: Applied(3, int(snapshot.jobs.submit_time[2]), 0.0, foreign=True)})
+    jobs = {job.job_id: job for job in records(snapshot, foreign).record("alice").jobs}
+    assert jobs[1].place == 1
+    assert jobs[1].notes == ()
+    assert jobs[2].place is None
+    assert "held" in jobs[2].notes[0]
+    assert jobs[2].meaning == "An admin holds it."
+    assert "somebody else set" in jobs[3].notes[0]
+
+
+def test_what_is_only_read_and_not_planned_still_has_slurms_reason():
+    made = UserRecords.of(make_snapshot(pending(2, user=["alice", "bob"], reason="Resources")), interval=60.0)
+    (job,) = made.record("alice").jobs
+    assert (job.job_id, job.reason, job.place, job.notes) == (1, "Resources", None, ())
+    assert "its turn" in job.meaning
+
+
+def test_waiting_counts_from_when_the_job_could_have_started():
+    jobs = pending(3, user="alice", eligible_time=[NOW - 90.0, NOW + 90.0, np.nan])
+    assert [job.waited for job in records(make_snapshot(jobs)).record("alice").jobs] == [90.0, 0.0, 0.0]
+
+
+def test_a_job_with_its_partitions_longest_limit_is_told_so_and_an_unlimited_one_is_no_number():
+    week = 7 * 86400.0
+    made = records(make_snapshot(pending(3, user="alice", time_limit=[week, week - 60.0, np.inf])))
+    told = {job.job_id: "longest that its partition allows" in " ".join(job.help) for job in made.record("alice").jobs}
+    assert told == {1: True, 2: False, 3: True}
+    assert {job.job_id: job.time_limit for job in made.record("alice").jobs}[3] is None
+
+
+def test_a_record_is_bounded_and_keeps_the_front():
+    count = MOST_JOBS + 70
+    made = records(make_snapshot(pending(count, user="alice", reason="QOSMaxGRESPerUser" * 4)))
+    record = made.record("alice")
+    assert (len(record.jobs), record.left_out) == (MOST_JOBS, 70)
+    assert len(json.dumps(record.as_dict())) < 500_000
+    ranked = records(make_snapshot(pending(count, user="alice", time_limit=60.0 * (count - np.arange(count)))))
+    assert ranked.record("alice").jobs[0].place == 1
+
+
+def test_a_record_survives_json_and_a_later_one_with_more_fields_is_read_too():
+    record = records(make_snapshot(pending(3, user="alice"))).record("alice")
+    plain = record.as_dict()
+    assert UserRecord.from_json(json.dumps(plain)) == record
+    assert "start" not in plain["jobs"][0], "nothing is known of a start yet"
+    plain["jobs"][0] |= {"start": [NOW, NOW + 60.0], "of_a_later_version": 1}
+    assert UserRecord.from_json(json.dumps(plain)).jobs[0].start == (NOW, NOW + 60.0)
+    with pytest.raises(RltunedError, match="version"):
+        UserRecord.from_json(json.dumps(plain | {"version": 2}))
+    with pytest.raises(RltunedError, match="not a user record"):
+        UserRecord.from_json(b'{"version": 1, "jo')
+
+
+def test_no_veto_sends_a_user_to_a_command_for_admins():
+    from rltuned.decide.user_record import _VETOES
+
+    assert not [text for text in _VETOES.values() if "doctor" in text]
+    assert set(_VETOES) == set(Veto)
+
+
+# --- reasons
+
+
+def test_every_reason_that_a_real_cluster_has_given_is_in_the_table():
+    column = JOB_FIELDS.index("Reason")
+    seen = set()
+    for path in RECORDED.glob("*/jobs*.txt"):
+        if "hostile" in path.name or "separator" in path.name:
+            continue
+        for line in path.read_text().splitlines():
+            seen.add(line.split(SEPARATOR)[column])
+    seen -= {"x"}  # what an admin typed
+    assert len(seen) > 10
+    assert not [reason for reason in seen if in_words(reason).meaning.startswith("Slurm says")]
+
+
+@pytest.mark.parametrize(
+    ("reason", "meaning", "help_"),
+    [
+        ("QOSMaxGRESPerUser", r"Your jobs use as much \(GPUs", "own running jobs"),
+        ("QOSMaxJobsPerUserLimit", r"Your jobs use as much \(running jobs", "own running jobs"),
+        ("AssocMaxJobsLimit", r"running jobs\) as one user may have under this account", "own running jobs"),
+        ("MaxGRESPerAccount", r"All jobs of the account together use as much \(GPUs", "jobs of the account end"),
+        ("AssocGrpGRES", r"All jobs of the account together use as much \(GPUs", "jobs of the account end"),
+        ("QOSGrpCpuLimit", r"All jobs of the QOS together use as much \(CPUs", "jobs of the QOS end"),
+        ("AssocGrpGRESRunMinutes", r"time that the account may use of GPUs", "shorter time limit"),
+        ("QOSGrpCPUMinutesLimit", r"time that the QOS may use of CPUs", "shorter time limit"),
+        ("QOSMaxGRESPerJob", r"The job alone asks for more \(GPUs", "Ask for less"),
+        ("AssocMaxWallDurationPerJobLimit", r"The job alone asks for more \(run time", "Ask for less"),
+        ("QOSMaxGRESMinutesPerJob", r"The job alone asks for more \(GPUs", "Ask for less"),
+        ("QOSMinGRES", r"less \(GPUs", "Ask for more"),
+        ("QOSMaxMemoryPerUser", "memory", "own running jobs"),
+        ("ReqNodeNotAvail, UnavailableNodes:gpu[1-4]", "reserved", "before the reservation"),
+        ("ReqNodeNotAvail, May be reserved for other job", "reserved", "before the reservation"),
+        ("PartitionTimeLimit", "never starts", "shorter"),
+        ("JobHeldAdmin", "admin", "Only they"),
+        ("BeginTime", "begin time", "StartTime=now"),
+        ("Resources", "its turn", "shorter time limit"),
+        ("Priority", "higher priority", "shorter time limit"),
+        ("SomethingOf2031", "Slurm says: SomethingOf2031", "admins"),
+        ("GRES is out of order, says carol", "Slurm says: GRES", "admins"),
+    ],
+)
+def test_a_reason_in_plain_words_and_what_helps(reason, meaning, help_):
+    words = in_words(reason)
+    assert re.search(meaning, words.meaning)
+    assert help_ in words.help
