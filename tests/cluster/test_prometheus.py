@@ -59,8 +59,8 @@ def promtool(image: str, *args: str, text: str | None = None) -> subprocess.Comp
 def test_promtool_accepts_the_alert_rules(prometheus_image: str):
     done = promtool(prometheus_image, "check", "rules", "--lint=all", "--lint-fatal", "rltuned.rules.yml")
     assert done.returncode == 0, done.stdout + done.stderr
-    alerts = (DEPLOYED / "rltuned.rules.yml").read_text().count("- alert:")
-    assert f"{alerts} rules found" in done.stdout
+    text = (DEPLOYED / "rltuned.rules.yml").read_text()
+    assert f"{text.count('- alert:') + text.count('- record:')} rules found" in done.stdout
 
 
 def test_each_alert_fires_when_it_should_and_not_otherwise(prometheus_image: str):

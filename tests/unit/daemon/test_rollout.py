@@ -465,7 +465,7 @@ def test_in_the_foreground_the_same_search_needs_no_process_and_a_failure_is_sai
     metrics = Metrics()
     search = InProcessSearch(RolloutSection, SystemClock(), structlog.get_logger(), metrics, tmp_path)
     asked = queue()
-    assert search(asked) == OrderSearch()(asked)
+    assert search(asked) == OrderSearch(over_slurm=True)(asked)
     assert search(replace(asked, rows=asked.rows[:1], scores=asked.scores[:1])) is None
     monkeypatch.setattr(SearchTask, "run", lambda *_: 1 / 0)
     for _ in range(2):
