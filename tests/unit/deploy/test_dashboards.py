@@ -192,7 +192,7 @@ def a_days_work(run, jobs):
 def prometheus(tmp_path):
     program = shutil.which("prometheus")
     if program is None:
-        pytest.skip("prometheus (the Debian package) is not installed; a cluster test does the same in a container")
+        pytest.skip("prometheus (the Debian package) is not installed; a cluster test asks the queries in a container")
     run = house(tmp_path, placement=PlacementSection(apply=PlacementApply.OVERSUBSCRIBE))
     a_days_work(run, (4, 5))
     endpoint = serve(run.daemon.metrics, MetricsSection(port=0))
