@@ -103,9 +103,10 @@ results: venv  ## Run all studies that are not up to date and write docs/results
 results-quick: venv  ## The same with 8 windows, into build/results-quick
 	$(STUDY) --traces $(TRACES) --quick $(RESULTS)
 
-pages: venv  ## Write what is generated and kept in docs/ again: the man page, results.md and its images, from what is there
+pages: venv  ## Write what is generated and kept again: the man page, results.md and its images, the dashboards, from what is there
 	$(BIN)/python -m studies
 	$(BIN)/python -m studies.manpage > docs/rltuned.1
+	$(BIN)/python -m studies.dashboards
 
 lock:  ## Resolve the lock files again (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -o requirements.lock pyproject.toml

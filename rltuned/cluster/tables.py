@@ -289,6 +289,8 @@ class Snapshot:
     arrays: Mapping[int, int] = field(default_factory=dict)
     """Submit time, epoch seconds, by the id of each array of which a task has a record of its own, and has started:
     such a task goes by its own number, and by the array's again when it is requeued."""
+    array_of: Mapping[int, int] = field(default_factory=dict)
+    """Id of its array by the id of each task that has a record of its own, and has started."""
 
     @cached_property
     def partition_by_name(self) -> dict[str, Partition]:

@@ -50,6 +50,7 @@ from rltuned.daemon.reconcile import Reconciled, Reconciler, orphans, view
 from rltuned.daemon.record import save
 from rltuned.daemon.restore import hidden
 from rltuned.daemon.returns import Returns
+from rltuned.daemon.starts import Starts
 from rltuned.daemon.verdict import AUTO, Auto, Choice, Standing, auto, chosen, remedy
 from rltuned.decide.decision import OFF, DecisionRecord
 from rltuned.decide.plan import Plan, plan
@@ -214,6 +215,7 @@ class Daemon:
         self.budget = Budget.of(self.config.write, None)
         self.breaker = self._new_breaker()
         self._reconciler = Reconciler()
+        self._starts = Starts()
         self._reader = _Reader(self.reader, self._progress, self._outdated)
         self._writer: SlurmWriter | None = None
         self._turn = threading.Lock()
@@ -389,6 +391,7 @@ class Daemon:
             if self._stands_by() and all(
                 entry.applied.foreign and not entry.carries for entry in self.journal.entries.values()
             ):
+                self._starts.manages_none()
                 sentence = f"{self._standby}; nothing of this daemon's is out"
                 return CycleReport(CycleOutcome.STANDBY, self.stage, sentence, acted=True)
             read_at = self.clock.steady()
@@ -398,6 +401,8 @@ class Daemon:
             self.budget.spend(SNAPSHOT_RPCS, self.clock.monotonic())
             self._tell_unread(snapshot.unread)
         self._refuse_hidden(snapshot)
+        for tier, waited in self._starts.since_last(snapshot):
+            self.metrics.waiting.labels(tier).observe(waited)
         self.giving_back.calculated = bool(snapshot.jobs.site_known.any())
         with self._phase("reconcile"):
             self.journal.look_again()
@@ -411,12 +416,14 @@ class Daemon:
         restored, acted = (0, False) if blocked else self.giving_back.give_back(out)
         if stage is Stage.OBSERVE:
             self._publish(snapshot, None)
+            self._starts.manages_none()
             sentence = f"{pending} pending jobs, {len(snapshot.nodes)} nodes"
             return CycleReport(CycleOutcome.DONE, stage, sentence, pending, restored=restored, acted=acted)
         with self._phase("plan"):
             policy, choice = self._choose(snapshot)
             known = replace(snapshot, scheduler=self.facts.scheduler) if self.facts is not None else snapshot
             result = self.planner(known, policy, self.config, self.journal.applied(read_at))
+        self._starts.manages(result)
         results: list[Result] = []
         # After a long time without a plan the dead-man timer may be at work this very moment. This cycle only ends that
         # time, by its heartbeat; the next one writes, on what it finds then.

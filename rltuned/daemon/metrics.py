@@ -5,10 +5,11 @@ that users do. A scrape reads values that the last cycle left here; it never tou
 """
 
 import enum
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
 from rltuned import __version__
 from rltuned.cluster.changes import Field, Outcome
@@ -17,10 +18,16 @@ from rltuned.config import Stage
 from rltuned.daemon.breaker import BreakerState
 from rltuned.daemon.verdict import Standing
 
+if TYPE_CHECKING:  # it needs NumPy, which this module does without
+    from rltuned.decide.rollout import RolloutResult
+
 PHASES: Final = ("read", "reconcile", "plan", "apply", "report", "total")
 CYCLES: Final = ("done", "shed", "waiting", "standby", "failed")
 ERRORS: Final = ("unavailable", "parse", "denied", "other")
+TIERS: Final = ("first", "second", "third", "lower")
+"""Priority tiers by rank among all partitions of the cluster, the highest first: a closed set whatever the numbers."""
 BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+WAITING: Final = (10.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 14400.0, 28800.0, 86400.0, 172800.0, 604800.0)
 
 
 class SearchOutcome(enum.StrEnum):
@@ -66,6 +73,13 @@ class Metrics:
         self.pending = gauge("pending_jobs", "Pending jobs at the last reading.")
         self.managed = gauge("managed_jobs", "Pending jobs that the last plan manages.")
         self.vetoed = gauge("vetoed_jobs", "Pending jobs that the last plan leaves alone, by reason.", ["reason"])
+        self.waiting = Histogram(
+            "rltuned_job_wait_seconds",
+            "How long managed jobs had waited when they started, by rank of their partition's priority tier.",
+            ["tier"],
+            registry=registry,
+            buckets=WAITING,
+        )
         self.moved = gauge("moved_jobs", "Managed jobs whose planned rank is not Slurm's own.")
         self.displacement = gauge("rank_displacement_mean", "Mean distance between planned and Slurm's own rank.")
         self.placements = counter("placements", "Placement problems by how the solver ended.", ["outcome"])
@@ -90,9 +104,17 @@ class Metrics:
         )
         self.rollouts = counter("rollouts", "Rollouts: simulations of the queue, one for each order and scenario.")
         self.rollout_seconds = counter("rollout_seconds", "Seconds that cycles have spent on rollouts.")
-        self.rollout_gain = counter(
-            "rollout_gain_seconds",
-            "Seconds of waiting that the orders of rollouts are expected to save, all simulated jobs together.",
+        self.expected_wait = gauge(
+            "rollout_expected_wait_seconds",
+            "Seconds that the simulated jobs together are expected to wait from now on, in the order that was chosen.",
+        )
+        self.expected_gain = gauge(
+            "rollout_expected_gain_seconds",
+            "Seconds of that waiting that the order is expected to save, over that of Slurm or of the policy alone.",
+            ["over"],
+        )
+        self.expected_gain_error = gauge(
+            "rollout_expected_gain_error_seconds", "Standard error of the expected gain over the scenarios.", ["over"]
         )
         self.rollout_ready = gauge("rollout_ready", "Whether the worker that makes the rollouts can be asked: 1 or 0.")
         self.unable = gauge(
@@ -111,6 +133,8 @@ class Metrics:
             self.cycles.labels(labels)
         for labels in PHASES:
             self.seconds.labels(labels)
+        for labels in TIERS:
+            self.waiting.labels(labels)
         for labels in ERRORS:
             self.errors.labels(labels)
         for kind in RowKind:
@@ -127,16 +151,28 @@ class Metrics:
             self.vetoed.labels(labels)
         for labels in placements:
             self.placements.labels(labels)
+        ProcessCollector("rltuned", registry=registry)
+        self.expects(None)
         self.set_stage(Stage.SHADOW)
         self.set_breaker(BreakerState.CLOSED)
         self.set_verdict(Standing.UNUSED)
 
-    def searched(self, outcome: SearchOutcome, rollouts: int = 0, gain: float = 0.0, seconds: float = 0.0) -> None:
-        """One search with rollouts."""
+    def searched(self, outcome: SearchOutcome, found: "RolloutResult | None" = None, seconds: float = 0.0) -> None:
+        """One search with rollouts. None: it found nothing."""
         self.rollout_searches.labels(outcome.value).inc()
-        self.rollouts.inc(rollouts)
-        self.rollout_gain.inc(max(gain, 0.0))
         self.rollout_seconds.inc(max(seconds, 0.0))
+        self.rollouts.inc(0 if found is None else found.rollouts)
+        self.expects(found)
+
+    def expects(self, found: "RolloutResult | None") -> None:
+        """What the last search expects of its order; None: nothing is known."""
+        unknown = (math.nan, math.nan)
+        over_policy = unknown if found is None else (found.gain, found.error)
+        over_slurm = unknown if found is None or found.over_slurm is None else found.over_slurm
+        self.expected_wait.set(math.nan if found is None else found.best)
+        for over, (gain, error) in (("policy", over_policy), ("slurm", over_slurm)):
+            self.expected_gain.labels(over).set(gain)
+            self.expected_gain_error.labels(over).set(error)
 
     def set_stage(self, stage: Stage) -> None:
         """The stage in force."""

@@ -122,6 +122,7 @@ class SearchTask:
             utilisation=settings.utilisation,
             margin=settings.margin,
             settings=SimulationSettings.of_cluster(self.request.snapshot.scheduler),
+            over_slurm=True,
             seconds_left=lambda: until - clock.monotonic(),
         )
         found = search(self.request)
@@ -258,7 +259,7 @@ class WorkerSearch:
         found = self._ask(SearchTask(settings, small), settings.time_limit + GRACE)
         if found is None:
             return None
-        self._metrics.searched(_outcome(found), found.rollouts, found.gain, self._clock.monotonic() - began)
+        self._metrics.searched(_outcome(found), found, self._clock.monotonic() - began)
         return found.of_table(keep)
 
     def _ask(self, task: SearchTask, patience: float) -> RolloutResult | None:
@@ -380,6 +381,7 @@ class WorkerSearch:
         """End the worker; it is started anew when it is wanted. For the thread of the cycle."""
         if self._process is not None:
             self._end()
+        self._metrics.expects(None)
         self._failures, self._why, self._again = 0, "", float("-inf")
 
     def close(self) -> None:
@@ -420,14 +422,15 @@ class InProcessSearch:
         if found is None:
             self._metrics.searched(SearchOutcome.SKIPPED)
         else:
-            self._metrics.searched(_outcome(found), found.rollouts, found.gain, self._clock.monotonic() - began)
+            self._metrics.searched(_outcome(found), found, self._clock.monotonic() - began)
         return found
 
     def rest(self) -> None:
-        """There is nothing to end."""
+        """As the protocol says; there is nothing to end."""
+        self._metrics.expects(None)
 
     def close(self) -> None:
-        """As `rest`."""
+        """There is nothing to end."""
 
 
 def _outcome(found: RolloutResult) -> SearchOutcome:

@@ -8,7 +8,7 @@ there is none.
 """
 
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +68,15 @@ class RolloutRequest:
     """(n,) the priority that each job has without rltuned; these places are exchanged. None: as the table has it."""
 
 
+class Gain(NamedTuple):
+    """Expected, of one order over another in the same scenarios. Seconds of waiting, all simulated jobs together."""
+
+    seconds: float
+    error: float
+    """Standard error of the mean over the scenarios; 0 where there is one, because run times are certain. How wrong the
+    simulator itself may be is not in it."""
+
+
 @dataclass(frozen=True)
 class RolloutResult:
     """What a rollout search found."""
@@ -83,6 +92,10 @@ class RolloutResult:
     order: tuple[int, ...] | None = None
     """The same rows in the order that was chosen; each class still has the places that it had. None: the policy's order
     stays."""
+    error: float = 0.0
+    """Of `gain`, as in `Gain`."""
+    over_slurm: Gain | None = None
+    """Of the order that was chosen over that of Slurm's own priorities; None: not asked for, or there was no time."""
 
     @property
     def gain(self) -> float:

@@ -17,7 +17,7 @@ import numpy as np
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Floats, Ints, Rows
 from rltuned.decide.ranks import ranks_of
-from rltuned.decide.rollout import RolloutRequest, RolloutResult
+from rltuned.decide.rollout import Gain, RolloutRequest, RolloutResult
 from rltuned.decide.scope import priority_tiers
 from rltuned.errors import RltunedError
 from rltuned.policy.base import QueueView
@@ -87,6 +87,9 @@ class OrderSearch:
     other half what it has found must be better, too. 1: only the expected run times."""
     settings: SimulationSettings = _SLURM
     """Of the simulated Slurm."""
+    over_slurm: bool = False
+    """Whether the order that is chosen is compared with Slurm's own, too: it changes nothing, and takes the time of one
+    more order."""
     seconds_left: Callable[[], float] = endless
     """Asked before each order. The search ends with the best so far when what is left is just enough to confirm it, if
     rollouts go on to take as long as they have taken."""
@@ -108,7 +111,7 @@ class OrderSearch:
         self._refuse_if_too_slow(rollouts, begun, least)
         own = rollouts.run(rollouts.own, 0, searched)
         before, wait = tuple(rollouts.queue.tolist()), float(own.wait.mean())
-        better: list[tuple[Floats, Cost]] = [(rollouts.own, own)]
+        first, better = own, [(rollouts.own, own)]
         ruled, rng = self._ruled(request, rollouts), np.random.default_rng(_SEED)
         for number in range(self.orders):
             if not self._enough_time(rollouts, begun, searched + 2 * confirming):
@@ -129,8 +132,33 @@ class OrderSearch:
             cost = rollouts.run(keys, searched) if several else tried
             if self._relative(cost, own) < 1.0 - margin and self._takes(cost, own):
                 after = tuple(rollouts.order(keys).tolist())
-                return RolloutResult(rollouts.count, float(own.wait.mean()), float(cost.wait.mean()), before, after)
-        return RolloutResult(rollouts.count, wait, wait, before)
+                over = self._over_slurm(request, rollouts, begun, cost, searched if several else 0)
+                cost_of, best_of = float(own.wait.mean()), float(cost.wait.mean())
+                error = _gain(own, cost).error
+                return RolloutResult(rollouts.count, cost_of, best_of, before, after, error, over)
+        over = self._over_slurm(request, rollouts, begun, first, 0)
+        return RolloutResult(rollouts.count, wait, wait, before, over_slurm=over)
+
+    def _over_slurm(
+        self, request: RolloutRequest, rollouts: Rollouts, begun: float, cost: Cost, first: int
+    ) -> Gain | None:
+        """What an order gains over the same jobs in the order of Slurm's priorities.
+
+        Args:
+            request: with these priorities.
+            rollouts: of the queue.
+            begun: `seconds_left` when the search began.
+            cost: of the order, in the scenarios from `first` on.
+            first: number of a scenario.
+        """
+        scenarios = len(cost.wait)
+        if not self.over_slurm or not self._enough_time(rollouts, begun, scenarios):
+            return None
+        jobs, by_row = request.snapshot.jobs, np.argsort(request.rows)
+        at = by_row[np.searchsorted(request.rows[by_row], rollouts.queue)]
+        base = jobs.priority[rollouts.queue] if request.base is None else request.base[at]
+        keys = ranks_of(np.lexsort((jobs.job_id[rollouts.queue], -base))).astype(np.float64)
+        return _gain(rollouts.run(keys, first, first + scenarios), cost)
 
     def _enough_time(self, rollouts: Rollouts, begun: float, more: int) -> bool:
         """Whether there is time for so many more rollouts, if they take as long as those so far.
@@ -245,6 +273,13 @@ class OrderSearch:
         )
         weighted = (1.0 - self.slowdown) * wait + self.slowdown * slowdown + self.utilisation * end
         return weighted / (1.0 + self.utilisation)
+
+
+def _gain(before: Cost, after: Cost) -> Gain:
+    """Of one order over another; both in the same scenarios, so the differences are what varies."""
+    saved = before.wait - after.wait
+    error = saved.std(ddof=1) / math.sqrt(len(saved)) if len(saved) > 1 else 0.0
+    return Gain(float(saved.mean()), float(error))
 
 
 def _with_one_moved(order: Rows, rng: np.random.Generator) -> Floats:

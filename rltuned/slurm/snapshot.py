@@ -34,6 +34,7 @@ from rltuned.slurm.commands import EXCLUSIVE
 from rltuned.slurm.process import Runner, printable
 from rltuned.slurm.status import (
     Factors,
+    arrays_of_tasks,
     asked_exclusive,
     excluded_nodes,
     job_columns,
@@ -97,6 +98,7 @@ def read_snapshot(runner: Runner, now: float) -> Snapshot:
         else Health(load.server_threads, load.agent_queue, load.cycle_mean_us, load.backfill_mean_us),
         unread=unread.found(),
         arrays=started_arrays(columns),
+        array_of=arrays_of_tasks(columns),
     )
 
 

@@ -129,6 +129,17 @@ def started_arrays(table: Mapping[str, list[str]]) -> dict[int, int]:
     return found
 
 
+def arrays_of_tasks(table: Mapping[str, list[str]]) -> dict[int, int]:
+    """As `Snapshot.array_of`. Rows that cannot be understood are passed over."""
+    found: dict[int, int] = {}
+    columns = (table["ArrayTaskID"], table["StateCompact"], table["JobID"], table["ArrayJobID"])
+    for tasks, state, own, array in zip(*columns, strict=True):
+        if tasks not in parse.NOTHING and state != parse.PENDING:
+            with contextlib.suppress(SlurmParseError):
+                found[parse.named_job(own)] = parse.named_job(array)
+    return found
+
+
 def _id(value: str, row: int, strange: dict[int, str]) -> int:
     """A job's id; 0 where there is none, which is noted."""
     try:

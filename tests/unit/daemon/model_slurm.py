@@ -89,6 +89,7 @@ class Job:
     gpus: int = 1
     gpu_type: str = ""
     time_limit: float = 3600.0
+    start_time: float = np.nan
     array: int = 0
     """Id of the array that it is a task of, once it has a record of its own."""
 
@@ -158,12 +159,13 @@ class ModelSlurm:
         self.jobs[job_id].site_factor = value
 
     def start(self, job_id: int) -> None:
-        self.jobs[job_id].state = "R"
+        job = self.jobs[job_id]
+        job.state, job.start_time = "R", self.clock.time()
 
     def start_task(self, array: int) -> Job:
         """A task of an array starts while others wait: it gets a record of its own, with all that the array's has."""
         task = copy.deepcopy(self.jobs[array])
-        task.job_id, task.array, task.state = self.next_id, array, "R"
+        task.job_id, task.array, task.state, task.start_time = self.next_id, array, "R", self.clock.time()
         self.jobs[task.job_id] = task
         self.next_id += 1
         return task
@@ -377,6 +379,7 @@ class ModelReader:
             reason=[slurm.reason(job) for job in jobs],
             submit_time=[0.0 if odd else float(job.submit_time) for job, odd in zip(jobs, strange, strict=True)],
             eligible_time=[np.nan if job.dependent or job.hold else float(job.submit_time) for job in jobs],
+            start_time=[job.start_time if job.state == "R" else np.nan for job in jobs],
             time_limit=[job.time_limit for job in jobs],
             gpus=[job.gpus for job in jobs],
             gpu_type=[job.gpu_type for job in jobs],
@@ -396,7 +399,17 @@ class ModelReader:
         everything = np.arange(len(NODES), dtype=np.int32)
         partitions = (Partition("gpu", everything, True, 1, slurm.shares, 1, float("inf"), default=True),)
         running = {job.array: job.submit_time for job in jobs if job.array and job.state == "R"}
-        return Snapshot(now, slurm.release, table, nodes, partitions, Health(), self._unread().found(), arrays=running)
+        return Snapshot(
+            now,
+            slurm.release,
+            table,
+            nodes,
+            partitions,
+            Health(),
+            self._unread().found(),
+            arrays=running,
+            array_of={job.job_id: job.array for job in jobs if job.array and job.state == "R"},
+        )
 
     def _unread(self) -> Collector:
         unread, slurm = Collector(), self.slurm

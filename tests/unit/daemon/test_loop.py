@@ -1121,3 +1121,81 @@ def test_the_number_of_series_does_not_grow_with_jobs_or_users(tmp_path):
 
     assert series(3) == series(60)
     assert all(name.startswith("rltuned_") for name in series(4))
+
+
+def waits(run, tier="first"):
+    """Number and sum of the waiting times that are counted of a tier."""
+    registry, labels = run.daemon.metrics.registry, {"tier": tier}
+    return tuple(registry.get_sample_value(f"rltuned_job_wait_seconds_{name}", labels) for name in ("count", "sum"))
+
+
+def test_the_waiting_time_of_a_managed_job_is_counted_once_when_it_is_seen_to_run(tmp_path):
+    run = house(tmp_path)
+    run.ticks(2)
+    run.slurm.start(3)
+    assert waits(run) == (0, 0)
+    run.ticks(3)
+    assert waits(run) == (1, 120.0)
+    run.slurm.requeue(3)
+    run.ticks(2)
+    run.slurm.start(3)
+    run.tick()
+    assert waits(run) == (2, 120.0 + 119.0), "from when it was requeued"
+
+
+def test_jobs_that_are_not_managed_or_ran_before_the_first_cycle_are_not_counted(tmp_path):
+    run = house(tmp_path)
+    run.slurm.start(1)
+    run.slurm.hold(2)
+    run.tick()
+    run.slurm.user_release(2)
+    run.slurm.start(2)
+    run.tick()
+    assert waits(run) == (0, 0)
+    run.daemon.config = config(tmp_path, stage=Stage.OBSERVE)
+    run.slurm.start(3)
+    run.tick()
+    assert waits(run) == (1, 120.0), "the last plan managed it"
+    run.slurm.start(4)
+    run.tick()
+    assert waits(run) == (1, 120.0), "nothing is managed in stage observe"
+
+
+def test_each_task_of_an_array_that_starts_is_counted_as_a_job(tmp_path):
+    run = house(tmp_path)
+    run.tick()
+    run.slurm.start_task(5)
+    run.slurm.start_task(5)
+    run.tick()
+    run.slurm.start(5)
+    run.tick()
+    assert waits(run) == (3, 60.0 + 60.0 + 120.0)
+
+
+def test_waiting_times_are_counted_while_cycles_write_nothing(tmp_path):
+    run = house(tmp_path, dry_run=True)
+    run.tick()
+    run.slurm.start(7)
+    run.tick()
+    assert waits(run) == (1, 60.0)
+
+
+def test_tiers_are_counted_by_their_rank_among_all_partitions(tmp_path):
+    def several(slurm):
+        class Several(ModelReader):
+            def snapshot(self, now):
+                found = super().snapshot(now)
+                (gpu,) = found.partitions
+                tiers = {"gpu": 40, "top": 65533, "low": 7, "lower": 3, "lowest": 0}
+                return replace(found, partitions=tuple(replace(gpu, name=n, priority_tier=t) for n, t in tiers.items()))
+
+        return Several(slurm)
+
+    run = house(tmp_path, reader=several)
+    for number, partition in enumerate(["top", "gpu", "low", "lower", "lowest"], start=1):
+        run.slurm.jobs[number].partition = partition
+    run.tick()
+    for job in range(1, 6):
+        run.slurm.start(job)
+    run.tick()
+    assert [waits(run, tier)[0] for tier in ("first", "second", "third", "lower")] == [1, 1, 1, 2]

@@ -37,4 +37,13 @@ def test_names_follow_the_conventions_base_units_and_total_only_on_counters():
 
 def test_no_label_can_name_a_job_a_user_or_an_account():
     labels = set(re.findall(r'[{,](\w+)="', exposition()))
-    assert labels == {"version", "outcome", "phase", "le", "field", "reason", "stage", "state", "kind", "result"}
+    known = {"version", "outcome", "phase", "le", "field", "reason", "stage", "state", "kind", "result", "tier", "over"}
+    assert labels == known
+
+
+def test_memory_descriptors_and_cpu_time_of_the_process_are_told():
+    told = dict(re.findall(r"^rltuned_process_(\w+) (\S+)$", exposition(), re.MULTILINE))
+    assert float(told["resident_memory_bytes"]) > 10e6
+    assert float(told["max_fds"]) > float(told["open_fds"]) > 2
+    assert float(told["cpu_seconds_total"]) > 0
+    assert float(told["start_time_seconds"]) > 0

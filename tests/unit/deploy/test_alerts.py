@@ -21,8 +21,11 @@ FOLDER = ROOT / "deploy" / "prometheus"
 RULES = (FOLDER / "rltuned.rules.yml").read_text()
 CASES = (FOLDER / "rltuned.rules.test.yml").read_text()
 DOCUMENTED = (ROOT / "docs" / "monitoring.md").read_text()
+RUNBOOK = (ROOT / "docs" / "runbook.md").read_text()
 
 ALERTS = dict(re.findall(r"- alert: (\w+)\n(.*?)(?=      - alert: |\Z)", RULES, re.DOTALL))
+RECORDED = dict(re.findall(r"- record: (\S+)\n(.*?)(?=      - |      #|\n\n|\Z)", RULES, re.DOTALL))
+SECTIONS = dict(re.findall(r"^## (.*?)\n\n(.*?)(?=^## |\Z)", RUNBOOK, re.DOTALL | re.MULTILINE))
 NOT_OURS = {"up"}
 
 
@@ -54,12 +57,14 @@ def annotation(body, key):
 
 def test_the_rules_are_found():
     assert len(ALERTS) == RULES.count("alert:") > 15
+    assert len(RECORDED) == RULES.count("record:") > 5
 
 
-@pytest.mark.parametrize("name", sorted(ALERTS))
-def test_each_alert_uses_metrics_and_label_values_that_the_daemon_exposes(name):
+@pytest.mark.parametrize("name", [*sorted(ALERTS), *sorted(RECORDED)])
+def test_each_rule_uses_metrics_and_label_values_that_the_daemon_exposes(name):
     known = samples()
-    selectors = re.findall(r"\b(rltuned_\w+|up)\b(?:\{([^}]*)\})?", expression(ALERTS[name]))
+    text = expression(ALERTS[name]) if name in ALERTS else RECORDED[name]
+    selectors = re.findall(r"\b(rltuned_\w+|up)\b(?:\{([^}]*)\})?", text)
     assert selectors
     for metric, matchers in selectors:
         if metric in NOT_OURS:
@@ -109,7 +114,35 @@ def test_each_alert_has_a_case_for_and_a_case_against_it(name):
 
 @pytest.mark.parametrize("name", sorted(ALERTS))
 def test_each_alert_is_documented(name):
-    assert f"`{name}`" in DOCUMENTED
+    assert f"`{name}`](runbook.md#{name.lower()})" in DOCUMENTED
+
+
+@pytest.mark.parametrize("name", sorted(RECORDED))
+def test_each_recorded_series_is_documented_and_has_a_case(name):
+    assert name.rpartition(":")[2] in DOCUMENTED
+    assert name in CASES
+
+
+def test_each_alert_has_its_section_in_the_runbook_and_each_section_its_alert():
+    assert sorted(SECTIONS) == sorted(ALERTS)
+
+
+@pytest.mark.parametrize("name", sorted(ALERTS))
+def test_the_section_of_an_alert_says_its_severity_what_it_means_what_to_look_at_and_what_to_do(name):
+    severity = re.search(r"severity: (\w+)", ALERTS[name])[1]
+    opening, *points = re.split(r"^- (?=\*\*)", SECTIONS[name], flags=re.MULTILINE)
+    assert opening.startswith({"info": "Information: "}.get(severity, f"{severity.capitalize()}: "))
+    assert [point.split("**")[1] for point in points] == ["Means:", "Look at:", "Do:"]
+    assert annotation(ALERTS[name], "runbook_url") == f"https://rltuned.example.org/runbook/#{name.lower()}"
+
+
+def test_settings_and_metrics_that_the_runbook_names_exist():
+    sections = "|".join(Config.model_fields)
+    for section, key in re.findall(rf"`({sections})\.(\w+)(?: = [^`]*)?`", RUNBOOK):
+        assert key in Config.model_fields[section].annotation.model_fields, f"{section}.{key}"
+    named = set(re.findall(r"\brltuned_\w+", RUNBOOK))
+    assert len(named) > 3
+    assert named <= set(samples())
 
 
 def test_every_metric_is_documented_with_its_labels_and_no_other_is():

@@ -18,6 +18,7 @@ NAMES = (
     "docs/first-two-weeks.md",
     "docs/installation.md",
     "docs/monitoring.md",
+    "docs/runbook.md",
     "docs/users.md",
 )
 PAGES = {name: (ROOT / name).read_text() for name in NAMES}

@@ -592,3 +592,49 @@ def test_drawn_run_times_keep_to_limits_and_running_jobs_outlast_what_they_have_
     assert free.size > 100
     assert abs(free.mean()) < 0.1
     assert abs(free.std() - 0.8) < 0.1
+
+
+def test_the_gain_over_slurms_own_order_is_that_of_the_same_jobs_simulated_in_both(monkeypatch):
+    simulation = busy()
+    snapshot, rows, run = seen(simulation)
+    base = np.random.default_rng(5).permutation(len(rows)).astype(np.int64)
+    scores = -run[rows]
+    asked = RolloutRequest(snapshot, rows, scores, run, base=base)
+    search = OrderSearch(orders=8, slowdown=0.0, utilisation=0.0, over_slurm=True)
+    found = search(asked)
+    ours = list(found.simulated if found.order is None else found.order)
+    theirs = sorted(ours, key=lambda row: -base[list(rows).index(row)])
+    waits = [
+        Rollouts.run(made, made.own).wait.mean()
+        for made in (rollouts(snapshot, np.array(q), run) for q in (theirs, ours))
+    ]
+    assert found.over_slurm.seconds == pytest.approx(waits[0] - waits[1])
+    assert found.over_slurm.seconds > 0.0, "the shortest jobs go first"
+    assert found.over_slurm.error == found.error == 0.0, "one scenario"
+    # It is looked at last and changes nothing.
+    without = replace(search, over_slurm=False)(asked)
+    assert replace(found, rollouts=found.rollouts - 1, over_slurm=None) == without
+
+
+def test_the_error_of_a_gain_is_that_of_its_mean_over_the_scenarios():
+    simulation = busy()
+    snapshot, rows, run = seen(simulation)
+    asked = RolloutRequest(snapshot, rows, np.random.default_rng(7).normal(size=len(rows)), run, spread=0.8)
+    costs = {}
+
+    class Told(Rollouts):
+        def run(self, keys, first=0, last=None):
+            cost = super().run(keys, first, last)
+            if first == 8:
+                costs[tuple(self.order(keys).tolist())] = cost
+            return cost
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rltuned.simulate.search.Rollouts", Told)
+        found = OrderSearch(samples=16, over_slurm=True)(asked)
+    saved = costs[found.simulated].wait - costs[found.order].wait
+    assert len(saved) == 8
+    assert found.gain == pytest.approx(saved.mean())
+    assert found.error == pytest.approx(saved.std(ddof=1) / np.sqrt(8))
+    assert found.error > 0.0
+    assert found.over_slurm.error > 0.0
