@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -85,10 +86,17 @@ def serve(place):
         one.close()
 
 
+def fork():
+    with warnings.catch_warnings():
+        # Since Python 3.12, where other threads run. The child only does what needs none of them.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
 def run_as(uid, call):
     """What `call` returns in a process of this user, or the text of its exception."""
     receive, send = os.pipe()
-    child = os.fork()
+    child = fork()
     if child == 0:
         with contextlib.suppress(BaseException):
             os.close(receive)
@@ -148,7 +156,7 @@ def test_root_has_its_name_and_the_user_whom_the_kernel_cannot_tell_has_none():
 @as_root
 def test_each_user_gets_from_the_socket_what_is_their_own_whatever_they_ask_for(serve, place):
     server = serve()
-    server.publish(records(ALICE, BOB, ALICE, 0))
+    server.publish(records(ALICE, BOB, ALICE, "root"))
     section = UsersSection(socket=place / "socket")
     assert fetched_as(ALICE, section) == [1, 3]
     assert fetched_as(BOB, section) == [2]
@@ -172,7 +180,7 @@ def test_each_user_gets_from_the_socket_what_is_their_own_whatever_they_ask_for(
 
 @as_root
 def test_a_user_of_another_user_namespace_is_who_it_is_outside(serve, place):
-    serve().publish(records(ALICE, 0, BOB))
+    serve().publish(records(ALICE, "root", BOB))
     program = (
         "import socket, sys; c = socket.socket(socket.AF_UNIX); c.connect(sys.argv[1]); print(c.recv(65536).decode())"
     )
@@ -191,7 +199,7 @@ def test_a_user_who_connects_all_the_time_and_never_reads_is_in_nobody_elses_way
     threads = threading.active_count()
     ready, stop = place / "ready", place / "stop"
     place.chmod(0o777)
-    child = os.fork()
+    child = fork()
     if child == 0:
         with contextlib.suppress(BaseException):
             os.setgroups([])
