@@ -5,6 +5,7 @@ import io
 import json
 import os
 import resource
+import select
 import shutil
 import signal
 import socket
@@ -227,6 +228,21 @@ def test_a_user_who_connects_all_the_time_and_never_reads_is_in_nobody_elses_way
     finally:
         stop.touch()
         os.waitpid(child, 0)
+
+
+def test_of_one_users_many_connections_only_the_last_few_stay_open(serve, place):
+    server = serve(seconds=60.0)
+    server.publish(records(*[name_of(os.geteuid())] * 600, reason=LONG))
+    with contextlib.ExitStack() as stack:
+        many = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(20)]
+        for one in many:
+            one.connect(str(place / "socket"))
+        waiting = select.poll()
+        for one in many:
+            waiting.register(one, select.POLLHUP)
+        while len(waiting.poll(0)) < len(many) - PER_USER:  # these made room, without being read
+            time.sleep(0.01)
+        assert len(server._open) <= PER_USER
 
 
 def test_a_client_that_never_reads_is_left_after_a_while(serve, place):
