@@ -36,6 +36,7 @@ from rltuned.config import (
     PlacementApply,
     PlacementSection,
     PolicySection,
+    RolloutSection,
     Stage,
     StateSection,
     toml_value,
@@ -84,7 +85,11 @@ CLUSTER: Final[Mapping[str, Any]] = {
 
 TOP_K: Final = 24
 """Jobs from the front that are placed: fewer than by default, for a cycle every few milliseconds."""
-INTERVAL: Final = 60.0
+ORDERS: Final = 12
+DEPTH: Final = 32
+"""Orders that rollouts try and jobs that they simulate: fewer than by default, for the same reason."""
+INTERVAL: Final = 180.0
+"""Virtual seconds between two cycles: three times the default, so that a day passes in half a minute."""
 WELL_ON: Final = 0.75
 """Share of the jobs that have come before the undo is shown."""
 MIXED_UP: Final = 50
@@ -307,6 +312,7 @@ class Demo:
             cycle=CycleSection(stage=Stage.ACTIVE, interval=INTERVAL),
             policy=PolicySection(name=settings.policy, model=settings.model),
             placement=PlacementSection(apply=settings.placement, top_k=TOP_K),
+            rollout=RolloutSection(orders=ORDERS, depth=DEPTH),
             estimates=EstimatesSection(cache=False),
             state=state,
             metrics=MetricsSection(enabled=settings.metrics_port is not None, port=settings.metrics_port or 0),
@@ -315,9 +321,10 @@ class Demo:
     def _write_config(self, directory: Path) -> None:
         settings = self.settings
         chosen: dict[str, dict[str, Any]] = {
-            "cycle": {"stage": Stage.ACTIVE},
+            "cycle": {"stage": Stage.ACTIVE, "interval": INTERVAL},
             "policy": {"name": settings.policy, "model": settings.model},
             "placement": {"apply": settings.placement, "top_k": TOP_K},
+            "rollout": {"orders": ORDERS, "depth": DEPTH},
             "state": {"directory": str(directory), "mirror": ""},
         }
         lines = [

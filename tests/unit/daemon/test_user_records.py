@@ -5,6 +5,7 @@ import io
 import json
 import os
 import resource
+import select
 import shutil
 import signal
 import socket
@@ -14,6 +15,7 @@ import subprocess
 import tempfile
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -85,10 +87,17 @@ def serve(place):
         one.close()
 
 
+def fork():
+    with warnings.catch_warnings():
+        # Since Python 3.12, where other threads run. The child only does what needs none of them.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
 def run_as(uid, call):
     """What `call` returns in a process of this user, or the text of its exception."""
     receive, send = os.pipe()
-    child = os.fork()
+    child = fork()
     if child == 0:
         with contextlib.suppress(BaseException):
             os.close(receive)
@@ -148,7 +157,7 @@ def test_root_has_its_name_and_the_user_whom_the_kernel_cannot_tell_has_none():
 @as_root
 def test_each_user_gets_from_the_socket_what_is_their_own_whatever_they_ask_for(serve, place):
     server = serve()
-    server.publish(records(ALICE, BOB, ALICE, 0))
+    server.publish(records(ALICE, BOB, ALICE, "root"))
     section = UsersSection(socket=place / "socket")
     assert fetched_as(ALICE, section) == [1, 3]
     assert fetched_as(BOB, section) == [2]
@@ -172,7 +181,7 @@ def test_each_user_gets_from_the_socket_what_is_their_own_whatever_they_ask_for(
 
 @as_root
 def test_a_user_of_another_user_namespace_is_who_it_is_outside(serve, place):
-    serve().publish(records(ALICE, 0, BOB))
+    serve().publish(records(ALICE, "root", BOB))
     program = (
         "import socket, sys; c = socket.socket(socket.AF_UNIX); c.connect(sys.argv[1]); print(c.recv(65536).decode())"
     )
@@ -191,7 +200,7 @@ def test_a_user_who_connects_all_the_time_and_never_reads_is_in_nobody_elses_way
     threads = threading.active_count()
     ready, stop = place / "ready", place / "stop"
     place.chmod(0o777)
-    child = os.fork()
+    child = fork()
     if child == 0:
         with contextlib.suppress(BaseException):
             os.setgroups([])
@@ -219,6 +228,21 @@ def test_a_user_who_connects_all_the_time_and_never_reads_is_in_nobody_elses_way
     finally:
         stop.touch()
         os.waitpid(child, 0)
+
+
+def test_of_one_users_many_connections_only_the_last_few_stay_open(serve, place):
+    server = serve(seconds=60.0)
+    server.publish(records(*[name_of(os.geteuid())] * 600, reason=LONG))
+    with contextlib.ExitStack() as stack:
+        many = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(20)]
+        for one in many:
+            one.connect(str(place / "socket"))
+        waiting = select.poll()
+        for one in many:
+            waiting.register(one, select.POLLHUP)
+        while len(waiting.poll(0)) < len(many) - PER_USER:  # these made room, without being read
+            time.sleep(0.01)
+        assert len(server._open) <= PER_USER
 
 
 def test_a_client_that_never_reads_is_left_after_a_while(serve, place):
