@@ -65,8 +65,7 @@ class SlurmSection(_Section):
     """How Slurm is reached."""
 
     backend: Literal["cli", "pyslurm"] = "cli"
-    """`cli` (squeue, scontrol, sprio; every release) or `pyslurm` (Slurm 25.11, needs `pip install
-    rltuned[pyslurm]`)."""
+    """`cli` (squeue, scontrol, sprio; every release) or `pyslurm` (Slurm 25.11, needs the extra [pyslurm])."""
     bin_dir: Path = Path("/usr/bin")
     """Directory of squeue, scontrol, sprio, sdiag, sacctmgr, sacct. Absolute, so that PATH cannot change what is
     run."""
@@ -160,9 +159,8 @@ class RolloutSection(_Section):
     """Rollouts: the queue simulated forward in several orders (docs/rollout.md), in a process of its own."""
 
     enabled: Literal["auto", "on", "off"] = "auto"
-    """`auto`: under a learned model, where Numba is installed (`pip install 'rltuned[simulate]'`); `on`: under any
-    policy but a rule that a verdict chose, and the daemon does not start without Numba; `off`: the policy's order
-    stands."""
+    """`auto`: under a learned model, where Numba is installed (the extra [simulate]); `on`: under any policy but a rule
+    that a verdict chose, and the daemon does not start without Numba; `off`: the policy's order stands."""
     orders: Annotated[int, Field(ge=1, le=1000)] = 48
     """Orders that are tried beside the policy's own."""
     min_jobs: Annotated[int, Field(ge=0, le=256)] = 8

@@ -19,9 +19,6 @@ from rltuned.commands.traces import traces
 from rltuned.commands.train import train
 from rltuned.errors import RltunedError
 
-_EXTRA = {"matplotlib": "simulate", "numba": "simulate", "tensorflow": "train"}
-"""Which extra of the installation has a module that the controller host need not have."""
-
 
 @click.group(
     invoke_without_command=True,
@@ -87,10 +84,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             click.echo(f"rltuned: {line}", err=True)
         sys.exit(error.exit_code)
     except ModuleNotFoundError as error:
-        extra = _EXTRA.get(error.name or "")
-        if extra is None:
+        from rltuned import installed
+
+        name = (error.name or "").partition(".")[0]
+        if name not in installed.MODULES:
             raise
-        click.echo(f"rltuned: this needs {error.name}: pip install 'rltuned[{extra}]'", err=True)
+        click.echo(f"rltuned: {installed.missing(name, 'this')}", err=True)
         sys.exit(RltunedError.exit_code)
     except BrokenPipeError:
         # The reader of our output went away (`| head`); nothing is wrong.
