@@ -1,6 +1,7 @@
 """Which extra of the installation has a module that is missing, and a command that installs it here.
 
-rltuned is on no package index, so `pip install 'rltuned[simulate]'` works nowhere. Imports nothing of rltuned but its errors, and the metadata of packages only when something is missing.
+rltuned is on no package index, so `pip install 'rltuned[simulate]'` works nowhere. Imports nothing of rltuned but its
+errors, and the metadata of packages only when something is missing.
 """
 
 import re

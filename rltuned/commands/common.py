@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,22 @@ config_option = click.option(
     default=None,
     help=f"Configuration file. [default: {DEFAULT_PATH} if it exists]",
 )
+EXIT_ABSENT = 16
+"""`explain`: the job does not wait (docs/exit-codes.md)."""
+
+
+def job_number(name: str) -> int:
+    """The number of the row that a job is, or would be, in the queue; a type of click.
+
+    ``123``; ``123_4``: a task of an array, which waits as the array 123; ``123+1``: a component of a heterogeneous job,
+    which has a number of its own. slurmctld hands these out one after the other (`_slurm_rpc_submit_batch_het_job`).
+    """
+    found = re.fullmatch(r"(\d{1,10})(?:_\d{1,10}|\+(\d{1,4}))?", name)
+    if found is None or int(found[1]) < 1:
+        raise click.BadParameter(f"{name!r} is not a job: 123, 123_4 (task of an array) or 123+1 (heterogeneous)")
+    return int(found[1]) + int(found[2] or 0)
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON value for machines.")
 
 

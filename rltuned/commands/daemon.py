@@ -7,7 +7,17 @@ from typing import Any
 
 import click
 
-from rltuned.commands.common import EXIT_FINDINGS, config_option, console, emit, json_option, load, remark
+from rltuned.commands.common import (
+    EXIT_ABSENT,
+    EXIT_FINDINGS,
+    config_option,
+    console,
+    emit,
+    job_number,
+    json_option,
+    load,
+    remark,
+)
 from rltuned.config import Stage
 from rltuned.errors import JournalError
 
@@ -119,17 +129,24 @@ def plan(config_path: Path | None, limit: int, *, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("job_id", metavar="JOBID", type=click.IntRange(min=1))
+@click.argument("job_id", metavar="JOBID", type=job_number)
 @config_option
 @click.option("--fresh", is_flag=True, help="Read Slurm now instead of the running daemon's last decision.")
 @json_option
 def explain(job_id: int, config_path: Path | None, *, fresh: bool, as_json: bool) -> None:
-    """Why is this job at this rank? Answers from the daemon's last decision; without one, from a fresh plan."""
+    """Why is this job at this rank? Answers from the daemon's last decision; without one, from a fresh plan.
+
+    JOBID: 123; 123_4 for a task of an array, which waits as one with the array; 123+1 for a component of a
+    heterogeneous job. Exit code 16: the job does not wait.
+    """
     from rltuned import show
     from rltuned.daemon import once
+    from rltuned.decide.explain import Verdict
 
     answer = once.explain(load(config_path).config, job_id, remark, fresh=fresh)
     if as_json:
         emit(answer.as_dict())
     else:
         show.explanation(console(), answer)
+    if answer.verdict is Verdict.NOT_PENDING:
+        raise click.exceptions.Exit(EXIT_ABSENT)

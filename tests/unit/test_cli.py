@@ -80,6 +80,28 @@ def test_explain_says_rank_and_reason_for_a_managed_job_and_the_veto_for_another
     assert "only its owner or an admin may release it" in " ".join(text.split())
     code, answer, _ = run(capsys, "explain", 4_000_000, "--config", site, "--fresh", "--json")
     assert json.loads(answer)["verdict"] == "not pending"
+    assert code == 16, "a script can tell that the job does not wait"
+
+
+def test_explain_takes_a_job_as_slurm_names_it(site, capsys):
+    _, answer, _ = run(capsys, "plan", "--config", site, "--json")
+    first, *_ = json.loads(answer)["jobs"]["id"]
+    for name in (f"{first}_7", f"{first - 1}+1"):
+        _, answer, _ = run(capsys, "explain", name, "--config", site, "--fresh", "--json")
+        assert json.loads(answer)["job_id"] == first
+    code, _, said = run(capsys, "explain", "123+x", "--config", site)
+    assert code == 2
+    assert "123+1 (heterogeneous)" in " ".join(said.split())
+
+
+def test_doctor_keeps_each_finding_on_one_line_where_it_is_piped(site, capsys):
+    _, answer, _ = run(capsys, "doctor", "--config", site, "--json")
+    _, text, _ = run(capsys, "doctor", "--config", site)
+    lines = text.splitlines()
+    for item in json.loads(answer):
+        assert any(line.endswith(f"{item['subject']}: {item['cause']}") for line in lines)
+        assert not item["remedy"] or f"      → {item['remedy']}" in lines
+    assert max(map(len, lines)) > 80
 
 
 def test_explain_without_a_running_daemon_plans_afresh_and_says_so(site, capsys):
