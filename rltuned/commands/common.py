@@ -18,9 +18,25 @@ if TYPE_CHECKING:
 EXIT_FINDINGS = 10
 """`doctor` found an error, `restore` left something (docs/exit-codes.md)."""
 
+
+def anywhere(context: click.Context, option: click.Parameter, value: Any) -> Any:
+    """Callback of an option that may also stand before the command, where it means the same.
+
+    Raises:
+        UsageError: it stands in both places and says two things.
+    """
+    before = context.parent.params.get(option.name or "") if context.parent is not None else None
+    if not before or before == value:
+        return value
+    if value:
+        raise click.UsageError(f"{option.opts[0]} stands before and after the command, with two values")
+    return before
+
+
 config_option = click.option(
     "--config",
     "config_path",
+    callback=anywhere,
     type=click.Path(dir_okay=False, path_type=Path),
     default=None,
     help=f"Configuration file. [default: {DEFAULT_PATH} if it exists]",
@@ -52,7 +68,7 @@ def load(path: Path | None, flags: Mapping[str, tuple[Any, str]] | None = None) 
     """
     chosen = path if path is not None else DEFAULT_PATH
     try:
-        text: str | None = chosen.read_text(encoding="utf-8")
+        text: str | None = chosen.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         if path is not None:
             raise ConfigError(

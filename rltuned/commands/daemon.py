@@ -10,6 +10,7 @@ import click
 from rltuned.commands.common import (
     EXIT_ABSENT,
     EXIT_FINDINGS,
+    anywhere,
     config_option,
     console,
     emit,
@@ -24,8 +25,13 @@ from rltuned.errors import JournalError
 
 @click.command()
 @config_option
-@click.option("--dry-run", is_flag=True, help="Shadow mode whatever the configuration says; no writer is constructed.")
-@click.option("--once", is_flag=True, help="One cycle, then end.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    callback=anywhere,
+    help="Shadow mode whatever the configuration says; no writer is constructed.",
+)
+@click.option("--once", is_flag=True, callback=anywhere, help="One cycle, then end.")
 @click.option("--stage", type=click.Choice([stage.value for stage in Stage]), help="Override cycle.stage.")
 def run(config_path: Path | None, *, dry_run: bool, once: bool, stage: str | None) -> None:
     """Run the daemon (what systemd starts)."""
