@@ -19,7 +19,7 @@ from rltuned.config import DEFAULT_PATH, Config
 EXIT_CODES = (
     ("0", "Done. For doctor: no error was found."),
     ("1", "Something that has no code of its own; the message says what."),
-    ("2", "Wrong usage."),
+    ("2", "Wrong usage: an option, its value, or a path for a result that cannot be written."),
     ("3", "The configuration is wrong; the message names source, key and line."),
     ("4", "The model was refused."),
     ("5", "Slurm did not answer, or its answer could not be understood."),

@@ -3,14 +3,15 @@
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rltuned.config import DEFAULT_PATH, Effective, resolve
-from rltuned.errors import ConfigError
+from rltuned.errors import ConfigError, EvaluationError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -95,6 +96,48 @@ def emit(value: Any) -> None:
 def remark(sentence: str) -> None:
     """Something that the user should know, and that stops nothing."""
     click.echo(f"rltuned: {sentence}", err=True)
+
+
+@contextmanager
+def usage() -> Iterator[None]:
+    """Around what only looks at options: whatever is wrong there is wrong usage, with one exit code."""
+    try:
+        yield
+    except (ConfigError, EvaluationError) as error:
+        raise click.UsageError(str(error)) from error
+
+
+def check_outputs(files: Mapping[str, Path | None], folders: Mapping[str, Path | None] | None = None) -> None:
+    """Refuse before the work what could not be written after it. By option; the directory of a file is never made.
+
+    Raises:
+        UsageError: names the option, the path and what is in the way.
+    """
+    for option, path in files.items():
+        if path is not None:
+            _writable(option, path, path.parent)
+    for option, path in (folders or {}).items():
+        if path is not None:
+            _writable(option, path, path if path.exists() else path.parent)
+
+
+def _writable(option: str, path: Path, folder: Path) -> None:
+    if not folder.is_dir():
+        raise click.UsageError(f"{option}: {path} cannot be written: there is no directory {folder}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise click.UsageError(f"{option}: {path} cannot be written: {folder} is not yours")
+
+
+def refuse_slurm_options(context: click.Context, executor: str) -> None:
+    """Raises UsageError where an option of --executor slurm is given without it: it would be ignored in silence."""
+    given = [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if (parameter.name or "").startswith("slurm_")
+        and context.get_parameter_source(parameter.name or "") is not click.core.ParameterSource.DEFAULT
+    ]
+    if executor != "slurm" and given:
+        raise click.UsageError(f"{given[0]} goes with --executor slurm")
 
 
 def slurm_options(options: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,17 @@ from typing import Any
 import click
 
 from rltuned import revision
-from rltuned.commands.common import config_option, console, emit, json_option, load, remark, slurm_options
+from rltuned.commands.common import (
+    config_option,
+    console,
+    emit,
+    json_option,
+    load,
+    refuse_slurm_options,
+    remark,
+    slurm_options,
+    usage,
+)
 
 
 @click.group(invoke_without_command=True)
@@ -138,6 +148,7 @@ def train(
             raise click.UsageError(f"options of a training go without '{context.invoked_subcommand}', or behind it")
         return
     _check_sites(traces, clusters, from_sacct)
+    refuse_slurm_options(context, executor)
     if out is None:
         raise click.UsageError("--out DIR: where the model, its curves and its checkpoints go")
     if peer is not None:
@@ -165,7 +176,10 @@ def train(
     swept = seeds is not None or objectives is not None
     if executor == "slurm" and not swept:
         raise click.UsageError("--executor slurm is for sweeps: give --seeds or --objectives")
-    settings = command.settings(name=name, budget=budget, iterations=iterations, window=window, rule=rule, **options)
+    with usage():
+        settings = command.settings(
+            name=name, budget=budget, iterations=iterations, window=window, rule=rule, **options
+        )
     cores = processes or len(os.sched_getaffinity(0))
     with progress_bar() as report:
         if from_sacct is not None:
@@ -308,7 +322,8 @@ def headroom(
         from rltuned.learn import command, headroom
         from rltuned.workers.pool import WorkerPool
         from rltuned.workers.progress import progress_bar
-    command.check_estimates(options["estimates"])
+    with usage():
+        command.check_estimates(options["estimates"])
     (site,) = command.read_sites([trace], [cluster], form=form, skip_bad=skip_bad)
     with progress_bar() as report, WorkerPool(processes or len(os.sched_getaffinity(0))) as pool:
         found = headroom.headroom(site, pool=pool, progress=report, **options)
