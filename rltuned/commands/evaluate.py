@@ -1,5 +1,6 @@
 """`rltuned evaluate`: policies on the same jobs, in the simulator; with `--gate`, which of them a site should run."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -171,7 +172,10 @@ EXIT_UNPROVEN = 14
 @click.option("--plot", type=click.Path(file_okay=False, path_type=Path), help="Write box plots (PNG) into DIR.")
 @click.option("--resume", is_flag=True, help="Go on where an interrupted run with the same --json stopped.")
 @click.option(
-    "--workers", "--jobs", type=click.IntRange(min=1), help="Processes of --executor local. [default: one per core]"
+    "--workers",
+    "--jobs",
+    type=click.IntRange(min=1),
+    help="Processes of --executor local. [default: one per core, one beside slurmctld]",
 )
 @click.option(
     "--executor",
@@ -290,6 +294,22 @@ def evaluate(
         report.show(console(), table)
 
 
+NICE = 10
+"""nice(1) of simulations where slurmctld runs."""
+
+
+def _workers(executor: str, workers: int | None) -> int | None:
+    """Processes of the local executor. Beside slurmctld: one unless more are asked for, and slurmctld goes first."""
+    from rltuned.daemon.host import slurmctld_runs
+
+    if executor != "local" or not slurmctld_runs():
+        return workers
+    os.nice(NICE)
+    if workers is None:
+        remark(f"slurmctld runs on this host: one process with nice {NICE} simulates; --workers N takes more")
+    return workers or 1
+
+
 def _refuse_empty(result: Mapping[str, Any]) -> None:
     """Raises EvaluationError where no job of any window can run on the cluster: there is nothing to compare."""
     windows = result["windows"]
@@ -341,11 +361,13 @@ def _gate(
             config, given | {"from_sacct": from_sacct, "from_slurm": given.get("cluster") is None}
         )
         gate.checked(settings)
-        chosen = executors.chosen(executor, workers, report_path, slurm)
+        chosen = executors.chosen(executor, _workers(executor, workers), report_path, slurm)
     _remark_on_placement(settings)
     with progress_bar() as progress:
         settings, jobs, shape = gate.site_of(settings, config.slurm, clock.time(), remark, progress)
         evaluation = gate.prepare(settings, jobs, shape, revision(), length)
+        if isinstance(chosen, executors.LocalExecutor):
+            remark(gate.duration(evaluation, chosen.workers))
         result = run_all(evaluation, chosen, report_path, resume=resume, progress=progress)
     made = gate.verdict(result, evaluation.settings, clock.time(), valid_days or gate.VALID_DAYS)
     if report_path is not None:
@@ -404,7 +426,7 @@ def _evaluated(
     slurm = slurm_options(options)
     with usage():
         settings, shape = from_options(options), None
-        chosen = executors.chosen(executor, workers, path, slurm)
+        chosen = executors.chosen(executor, _workers(executor, workers), path, slurm)
     _remark_on_placement(settings)
     if reached is not None:
         settings, shape = site.of_slurm(settings, reached, SystemClock().time())

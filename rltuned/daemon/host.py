@@ -1,4 +1,4 @@
-"""What a configuration says of this host, held against the host: for `rltuned check-config`. Writes nothing."""
+"""What a configuration says of this host, held against the host: for `rltuned check-config`; what runs here."""
 
 import os
 from pathlib import Path
@@ -38,6 +38,17 @@ def check(effective: Effective) -> list[str]:
     if wrong:
         raise ConfigError("\n".join(wrong))
     return remarks
+
+
+def slurmctld_runs(processes: Path = Path("/proc")) -> bool:
+    """Whether slurmctld runs on this host, whoever's it is: long work must leave it the processor."""
+    for comm in processes.glob("[0-9]*/comm"):
+        try:
+            if comm.read_text(encoding="utf-8", errors="replace").strip() == "slurmctld":
+                return True
+        except OSError:
+            continue  # it has ended, or is hidden
+    return False
 
 
 def _files(config: Config) -> dict[str, Path | None]:
