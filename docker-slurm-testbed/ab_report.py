@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from ab_jobs import GPUS, MULTIFACTOR, sizes, users
 
-from rltuned.errors import EvaluationError
 from rltuned.evaluate.bootstrap import compare, counts
 from rltuned.evaluate.metrics import busy, measure
+from rltuned.installed import needed
 from rltuned.simulate.values import bounded_slowdown
 
 if TYPE_CHECKING:
@@ -246,15 +246,13 @@ def draw(runs: Sequence[Run], directory: Path) -> list[Path]:
     """The plots, as the paper's Figs. 18 and 19 show them: waits and slowdowns of each arm; GPUs in use over time.
 
     Raises:
-        EvaluationError: matplotlib is not there.
+        MissingError: matplotlib is not installed.
         OSError: a file cannot be written.
     """
-    try:
+    with needed("--plot"):
         # Figure, not pyplot: no display, no state.
         from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - of the extra [simulate]
         from matplotlib.figure import Figure  # noqa: PLC0415 - see above
-    except ImportError as error:
-        raise EvaluationError(f"--plot needs matplotlib: pip install 'rltuned[simulate]' ({error})") from error
     directory.mkdir(parents=True, exist_ok=True)
     arms = shared_arms(runs)
     title = f"{sum(len(run.jobs.workload) for run in runs)} jobs on a real Slurm {runs[0].slurm}, {GPUS} GPUs"

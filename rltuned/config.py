@@ -7,16 +7,29 @@ This module reads no file and no environment itself: both are passed in. It impo
 every layer may use the sections as its settings.
 """
 
+import difflib
 import enum
+import ipaddress
+import posixpath
 import re
 import textwrap
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from rltuned.cluster.changes import ApplyMode
 from rltuned.errors import ConfigError
@@ -53,21 +66,54 @@ class PlacementApply(enum.StrEnum):
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_switch_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        default = cls.model_fields[info.field_name or ""].default
+        if isinstance(value, bool) and isinstance(default, int | float) and not isinstance(default, bool):
+            msg = f"a number is wanted, not {str(value).lower()}"
+            raise ValueError(msg)  # noqa: TRY004 - pydantic names the key of a ValueError only
+        return value
+
 
 Seconds = Annotated[float, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Names = tuple[Annotated[str, Field(min_length=1)], ...]
+
+
+def _absolute(path: Path) -> Path:
+    """The daemon's working directory is not that of who wrote the file."""
+    if not path.is_absolute():
+        msg = "an absolute path is wanted, one that begins with /"
+        raise ValueError(msg)
+    return path
+
+
+AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 # TOML has no null, and an empty path would silently mean the working directory.
-OptionalPath = Annotated[Path | None, BeforeValidator(lambda value: None if value == "" else value)]
+OptionalPath = Annotated[AbsolutePath | None, BeforeValidator(lambda value: None if value == "" else value)]
+
+_HOST: Final = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*\.?")
+
+
+def _address(text: str) -> str:
+    """An IP address, or what may be the name of a host; whether the name exists is not asked."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        digits = text.replace(".", "").isdigit()  # 300.1.1.1 is no name, either
+        if digits or len(text) > 253 or _HOST.fullmatch(text) is None:
+            msg = 'an IP address or the name of a host is wanted; "0.0.0.0" or "::" for all addresses'
+            raise ValueError(msg) from None
+    return text
 
 
 class SlurmSection(_Section):
     """How Slurm is reached."""
 
     backend: Literal["cli", "pyslurm"] = "cli"
-    """`cli` (squeue, scontrol, sprio; every release) or `pyslurm` (Slurm 25.11, needs `pip install
-    rltuned[pyslurm]`)."""
-    bin_dir: Path = Path("/usr/bin")
+    """`cli` (squeue, scontrol, sprio; every release) or `pyslurm` (Slurm 25.11, needs the extra [pyslurm])."""
+    bin_dir: AbsolutePath = Path("/usr/bin")
     """Directory of squeue, scontrol, sprio, sdiag, sacctmgr, sacct. Absolute, so that PATH cannot change what is
     run."""
     conf: OptionalPath = None
@@ -93,7 +139,7 @@ class PolicySection(_Section):
     auto: what `rltuned evaluate --gate` has found to be best here, and Slurm's order until it has."""
     model: str = DEFAULT_MODEL
     """Name of a shipped model, or the absolute path of a model's manifest (.json)."""
-    verdict: Path = Path("/var/lib/rltuned/verdict.json")
+    verdict: AbsolutePath = Path("/var/lib/rltuned/verdict.json")
     """Where `auto` finds the verdict. Absolute. Read at the start and on SIGHUP."""
 
 
@@ -155,14 +201,26 @@ class ScopeSection(_Section):
     """Per cent of the jobs (by a hash of the job id) that stage `canary` writes to, where no canary partition is
     named."""
 
+    @model_validator(mode="after")
+    def _not_in_and_out(self) -> "ScopeSection":
+        for key in ("partitions", "qos", "accounts", "users"):
+            if both := sorted(set(getattr(self, key)) & set(getattr(self, f"exclude_{key}"))):
+                msg = f"{', '.join(both)}: in {key} and in exclude_{key}; take it out of one of them"
+                raise ValueError(msg)
+        lost = set(self.canary_partitions) & set(self.exclude_partitions)
+        lost |= set(self.canary_partitions) - set(self.partitions) if self.partitions else set()
+        if lost:
+            msg = f"{', '.join(sorted(lost))}: in canary_partitions, and partitions or exclude_partitions leave it out"
+            raise ValueError(msg)
+        return self
+
 
 class RolloutSection(_Section):
     """Rollouts: the queue simulated forward in several orders (docs/rollout.md), in a process of its own."""
 
     enabled: Literal["auto", "on", "off"] = "auto"
-    """`auto`: under a learned model, where Numba is installed (`pip install 'rltuned[simulate]'`); `on`: under any
-    policy but a rule that a verdict chose, and the daemon does not start without Numba; `off`: the policy's order
-    stands."""
+    """`auto`: under a learned model, where Numba is installed (the extra [simulate]); `on`: under any policy but a rule
+    that a verdict chose, and the daemon does not start without Numba; `off`: the policy's order stands."""
     orders: Annotated[int, Field(ge=1, le=1000)] = 48
     """Orders that are tried beside the policy's own."""
     min_jobs: Annotated[int, Field(ge=0, le=256)] = 8
@@ -223,18 +281,25 @@ class WriteSection(_Section):
 class StateSection(_Section):
     """Where the journal lives."""
 
-    directory: Path = Path("/var/lib/rltuned")
+    directory: AbsolutePath = Path("/var/lib/rltuned")
     """Journal, decision record, lock. systemd: StateDirectory."""
     mirror: OptionalPath = Path("/run/rltuned")
     """Second copy of the journal on another file system, so that a full or broken disk does not lose the way back.
     "": none."""
+
+    @model_validator(mode="after")
+    def _two_places(self) -> "StateSection":
+        if self.mirror is not None and posixpath.normpath(self.mirror) == posixpath.normpath(self.directory):
+            msg = 'mirror is the same as directory: name one on another file system, or "" for none'
+            raise ValueError(msg)
+        return self
 
 
 class MetricsSection(_Section):
     """Prometheus."""
 
     enabled: bool = True
-    address: str = "127.0.0.1"
+    address: Annotated[str, AfterValidator(_address)] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 9815
     """0 takes any free port and logs it."""
     tls_cert: OptionalPath = None
@@ -345,7 +410,11 @@ def resolve(
                 sources[f"{section}.{key}"] = f"{name}:{lines.get(f'{section}.{key}', lines.get(section, 1))}"
             tree.setdefault(section, {})
     for variable in sorted(environment):
-        if variable.startswith(ENV_PREFIX) and "__" in variable:
+        if not variable.startswith(ENV_PREFIX):
+            continue
+        if "__" not in variable:
+            _refuse_misspelt(variable)
+        else:
             section, _, key = variable.removeprefix(ENV_PREFIX).lower().partition("__")
             tree.setdefault(section, {})[key] = _environment_value(environment[variable], section, key)
             sources[f"{section}.{key}"] = variable
@@ -358,6 +427,22 @@ def resolve(
     except ValidationError as error:
         raise ConfigError("\n".join(_explain(item, name, sources, lines) for item in error.errors())) from error
     return Effective(config, sources)
+
+
+def _refuse_misspelt(variable: str) -> None:
+    """Raises ConfigError where a variable without ``__`` begins as a section does: it would be ignored in silence."""
+    section, _, key = variable.removeprefix(ENV_PREFIX).lower().partition("_")
+    field = Config.model_fields.get(section)
+    if field is not None:
+        known = field.annotation.model_fields  # type: ignore[union-attr]
+        meant = did_you_mean(key, known, lambda found: f"{ENV_PREFIX}{section}__{found}".upper())
+        raise ConfigError(f"{variable}: two underscores stand between section and key{meant}")
+
+
+def did_you_mean(word: str, known: Iterable[str], shown: Callable[[str], str] = str) -> str:
+    """The known word that is most like this one, as the end of a sentence; "" where none is near."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {shown(near[0])}?" if near else ""
 
 
 def _environment_value(raw: str, section: str, key: str) -> Any:
@@ -400,8 +485,13 @@ def _explain(item: Any, name: str, sources: Mapping[str, str], lines: Mapping[st
         if len(path) > 1 and path[0] in Config.model_fields:
             known = list(Config.model_fields[path[0]].annotation.model_fields)  # type: ignore[union-attr]
         what = "section" if len(path) == 1 else "key"
-        return f"{where}: unknown {what} '{dotted}'; known here: {', '.join(sorted(known))}"
+        return (
+            f"{where}: unknown {what} '{dotted}'; known here: {', '.join(sorted(known))}{did_you_mean(path[-1], known)}"
+        )
     message = str(item["msg"]).removeprefix("Value error, ")
+    message = message.replace("Input should be a valid tuple", 'a list is wanted, as ["a", "b"]')
+    if item["type"] in {"literal_error", "enum"} and isinstance(item["input"], str):
+        message += did_you_mean(item["input"], re.findall(r"'([^']*)'", str(item["msg"])))
     value = "" if not path or isinstance(item["input"], dict | BaseModel) else f" (got {item['input']!r})"
     return f"{where}: {dotted or 'configuration'}: {message}{value}"
 

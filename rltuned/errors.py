@@ -12,6 +12,10 @@ class RltunedError(Exception):
     exit_code = 1
 
 
+class MissingError(RltunedError):
+    """An optional package is not installed; the message has the command that installs it."""
+
+
 class ConfigError(RltunedError):
     """A configuration file, environment variable or flag is wrong; the message names the key and the line."""
 

@@ -223,7 +223,8 @@ def model(console: Console, info: Any, card: str | None) -> None:
         *((f"  {name}", f"{value:.6g}") for name, value in info.metrics.items()),
     ]
     console.print(table(plain(info.name), ("", "value"), rows))
-    console.print("\nNo card: `rltuned model card` writes one." if card is None else f"\n{plain(card)}", soft_wrap=True)
+    text = ["No card: `rltuned model card` writes one."] if card is None else card.splitlines()
+    console.print("\n" + "\n".join(map(plain, text)), soft_wrap=True)
 
 
 def model_comparison(console: Console, comparison: Mapping[str, Any]) -> None:
@@ -295,13 +296,13 @@ SYMBOL: Final = {
 
 
 def findings(console: Console, items: Iterable[Any]) -> None:
-    """Findings of `doctor`: severity, what, and the remedy."""
+    """Findings of `doctor`: severity, what, and the remedy. In a file or a pipe each is on one line: grep finds it."""
+    whole = not console.is_terminal
     for item in items:
-        console.print(
-            f"{SYMBOL.get(item.severity.value, item.severity.value):>4}  {plain(item.subject)}: {plain(item.cause)}"
-        )
+        symbol = SYMBOL.get(item.severity.value, item.severity.value)
+        console.print(f"{symbol:>4}  {plain(item.subject)}: {plain(item.cause)}", soft_wrap=whole)
         if item.remedy:
-            console.print(f"      → {plain(item.remedy)}")
+            console.print(f"      → {plain(item.remedy)}", soft_wrap=whole)
 
 
 def measures(console: Console, items: Iterable[Any]) -> None:

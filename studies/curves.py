@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rltuned.errors import EvaluationError
+from rltuned.installed import needed
 
 PREFIX: Final = "curve-"
 """Of a kept file in the directory of results; the rest of its name is that of the curve."""
@@ -92,14 +93,13 @@ def draw(curves: Sequence[Curve], metric: str, path: Path) -> None:
     """One picture.
 
     Raises:
-        EvaluationError: matplotlib is not there, or the file cannot be written.
+        MissingError: matplotlib is not installed.
+        EvaluationError: the file cannot be written.
     """
-    try:
+    with needed("a picture"):
         # Figure, not pyplot: no display, no state.
         from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - of the extra [simulate]
         from matplotlib.figure import Figure  # noqa: PLC0415 - see above
-    except ImportError as error:
-        raise EvaluationError(f"pictures need matplotlib: pip install 'rltuned[simulate]' ({error})") from error
     figure = Figure(figsize=(6.5, 4.0), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()

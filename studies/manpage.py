@@ -19,7 +19,7 @@ from rltuned.config import DEFAULT_PATH, Config
 EXIT_CODES = (
     ("0", "Done. For doctor: no error was found."),
     ("1", "Something that has no code of its own; the message says what."),
-    ("2", "Wrong usage."),
+    ("2", "Wrong usage: an option, its value, or a path for a result that cannot be written."),
     ("3", "The configuration is wrong; the message names source, key and line."),
     ("4", "The model was refused."),
     ("5", "Slurm did not answer, or its answer could not be understood."),
@@ -33,6 +33,7 @@ EXIT_CODES = (
     ("13", "An evaluation cannot be made as asked; the message says why."),
     ("14", "evaluate --gate found nothing that is certainly better than Slurm's own order; that is the verdict."),
     ("15", "This user cannot use the state directory; the message names the owner and the remedy."),
+    ("16", "explain: the job does not wait: it runs, has ended, or Slurm does not know it."),
     ("130", "Interrupted."),
 )
 

@@ -49,6 +49,7 @@ def bench(
 
     from rltuned import bench as benchmark
     from rltuned import show
+    from rltuned.installed import missing
 
     if what == "queue":
         of_queue, told = benchmark.of_live_queue(load(config_path).config, repeats)
@@ -63,7 +64,7 @@ def bench(
         return
     simulator = find_spec("numba") is not None
     if what and not simulator:
-        raise click.UsageError("the simulator is not installed: pip install 'rltuned[simulate]'")
+        raise missing("numba", f"bench {what}")
     measures: list[benchmark.Measure] = []
     result: dict[str, Any] = {}
     speeds = None

@@ -2,14 +2,16 @@
 
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rltuned.config import DEFAULT_PATH, Effective, resolve
-from rltuned.errors import ConfigError
+from rltuned.errors import ConfigError, EvaluationError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,13 +19,45 @@ if TYPE_CHECKING:
 EXIT_FINDINGS = 10
 """`doctor` found an error, `restore` left something (docs/exit-codes.md)."""
 
+
+def anywhere(context: click.Context, option: click.Parameter, value: Any) -> Any:
+    """Callback of an option that may also stand before the command, where it means the same.
+
+    Raises:
+        UsageError: it stands in both places and says two things.
+    """
+    before = context.parent.params.get(option.name or "") if context.parent is not None else None
+    if not before or before == value:
+        return value
+    if value:
+        raise click.UsageError(f"{option.opts[0]} stands before and after the command, with two values")
+    return before
+
+
 config_option = click.option(
     "--config",
     "config_path",
+    callback=anywhere,
     type=click.Path(dir_okay=False, path_type=Path),
     default=None,
     help=f"Configuration file. [default: {DEFAULT_PATH} if it exists]",
 )
+EXIT_ABSENT = 16
+"""`explain`: the job does not wait (docs/exit-codes.md)."""
+
+
+def job_number(name: str) -> int:
+    """The number of the row that a job is, or would be, in the queue; a type of click.
+
+    ``123``; ``123_4``: a task of an array, which waits as the array 123; ``123+1``: a component of a heterogeneous job,
+    which has a number of its own. slurmctld hands these out one after the other (`_slurm_rpc_submit_batch_het_job`).
+    """
+    found = re.fullmatch(r"(\d{1,10})(?:_\d{1,10}|\+(\d{1,4}))?", name)
+    if found is None or int(found[1]) < 1:
+        raise click.BadParameter(f"{name!r} is not a job: 123, 123_4 (task of an array) or 123+1 (heterogeneous)")
+    return int(found[1]) + int(found[2] or 0)
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON value for machines.")
 
 
@@ -39,7 +73,7 @@ def load(
     """
     chosen = path if path is not None else DEFAULT_PATH
     try:
-        text: str | None = chosen.read_text(encoding="utf-8")
+        text: str | None = chosen.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         if path is not None:
             raise ConfigError(
@@ -70,6 +104,48 @@ def emit(value: Any) -> None:
 def remark(sentence: str) -> None:
     """Something that the user should know, and that stops nothing."""
     click.echo(f"rltuned: {sentence}", err=True)
+
+
+@contextmanager
+def usage() -> Iterator[None]:
+    """Around what only looks at options: whatever is wrong there is wrong usage, with one exit code."""
+    try:
+        yield
+    except (ConfigError, EvaluationError) as error:
+        raise click.UsageError(str(error)) from error
+
+
+def check_outputs(files: Mapping[str, Path | None], folders: Mapping[str, Path | None] | None = None) -> None:
+    """Refuse before the work what could not be written after it. By option; the directory of a file is never made.
+
+    Raises:
+        UsageError: names the option, the path and what is in the way.
+    """
+    for option, path in files.items():
+        if path is not None:
+            _writable(option, path, path.parent)
+    for option, path in (folders or {}).items():
+        if path is not None:
+            _writable(option, path, path if path.exists() else path.parent)
+
+
+def _writable(option: str, path: Path, folder: Path) -> None:
+    if not folder.is_dir():
+        raise click.UsageError(f"{option}: {path} cannot be written: there is no directory {folder}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise click.UsageError(f"{option}: {path} cannot be written: {folder} is not yours")
+
+
+def refuse_slurm_options(context: click.Context, executor: str) -> None:
+    """Raises UsageError where an option of --executor slurm is given without it: it would be ignored in silence."""
+    given = [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if (parameter.name or "").startswith("slurm_")
+        and context.get_parameter_source(parameter.name or "") is not click.core.ParameterSource.DEFAULT
+    ]
+    if executor != "slurm" and given:
+        raise click.UsageError(f"{given[0]} goes with --executor slurm")
 
 
 def slurm_options(options: dict[str, Any]) -> dict[str, Any]:

@@ -5,25 +5,58 @@ from pathlib import Path
 import click
 
 from rltuned.commands.common import config_option, emit, json_option, load
-from rltuned.config import DEFAULT_PATH, sample, toml_value
+from rltuned.config import DEFAULT_PATH, Effective, sample, toml_value
+from rltuned.errors import RltunedError
 
 
 @click.command("check-config")
 @click.argument("path", required=False, type=click.Path(dir_okay=False, path_type=Path))
-def check_config(path: Path | None) -> None:
-    """Validate a configuration file (and the environment) without starting anything."""
+@config_option
+@json_option
+def check_config(path: Path | None, config_path: Path | None, *, as_json: bool) -> None:
+    """Validate a configuration file (and the environment) without starting anything.
+
+    PATH is the same as --config PATH. Checked are names and values, and what they say of this host: directories, files
+    and the model are there.
+    """
+    if path is not None and config_path is not None and path != config_path:
+        raise click.UsageError("PATH and --config name two files")
+    chosen = path or config_path
+    try:
+        effective, remarks = _checked(chosen)
+    except RltunedError as error:
+        if not as_json:
+            raise
+        emit({"ok": False, "path": str(chosen or DEFAULT_PATH), "errors": str(error).splitlines(), "notes": []})
+        raise click.exceptions.Exit(error.exit_code) from error
+    config = effective.config
+    if as_json:
+        found = {"stage": config.cycle.stage, "policy": config.policy.name, "errors": [], "notes": remarks}
+        emit({"ok": True, "path": str(chosen or DEFAULT_PATH), **found})
+        return
+    click.echo(f"{chosen or DEFAULT_PATH}: ok, stage {config.cycle.stage}, policy {config.policy.name}")
+    for remark in remarks:
+        click.echo(f"note: {remark}")
+
+
+def _checked(path: Path | None) -> tuple[Effective, list[str]]:
+    """The configuration, and remarks about it.
+
+    Raises:
+        ConfigError, ModelError: as `load`, `host.check` and `load_policy`.
+    """
     effective = load(path)
+    from rltuned.daemon import host
     from rltuned.daemon.loop import load_policy
     from rltuned.daemon.rollout import check as check_rollout
     from rltuned.daemon.verdict import Auto
 
+    remarks = host.check(effective)
     policy = load_policy(effective.config.policy)
     check_rollout(effective.config.rollout)
-    click.echo(
-        f"{path or DEFAULT_PATH}: ok, stage {effective.config.cycle.stage}, policy {effective.config.policy.name}"
-    )
     if isinstance(policy, Auto) and policy.reading.trouble:
-        click.echo(f"note: {policy.reading.trouble}; until there is one, Slurm's own order stays")
+        remarks.append(f"{policy.reading.trouble}; until there is one, Slurm's own order stays")
+    return effective, remarks
 
 
 @click.command("show-config")

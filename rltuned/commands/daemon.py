@@ -8,15 +8,31 @@ from typing import Any
 
 import click
 
-from rltuned.commands.common import EXIT_FINDINGS, config_option, console, emit, json_option, load, remark
+from rltuned.commands.common import (
+    EXIT_ABSENT,
+    EXIT_FINDINGS,
+    anywhere,
+    config_option,
+    console,
+    emit,
+    job_number,
+    json_option,
+    load,
+    remark,
+)
 from rltuned.config import Stage, UsersSection
-from rltuned.errors import JournalError, RltunedError
+from rltuned.errors import JournalError
 
 
 @click.command()
 @config_option
-@click.option("--dry-run", is_flag=True, help="Shadow mode whatever the configuration says; no writer is constructed.")
-@click.option("--once", is_flag=True, help="One cycle, then end.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    callback=anywhere,
+    help="Shadow mode whatever the configuration says; no writer is constructed.",
+)
+@click.option("--once", is_flag=True, callback=anywhere, help="One cycle, then end.")
 @click.option("--stage", type=click.Choice([stage.value for stage in Stage]), help="Override cycle.stage.")
 def run(config_path: Path | None, *, dry_run: bool, once: bool, stage: str | None) -> None:
     """Run the daemon (what systemd starts)."""
@@ -120,7 +136,7 @@ def plan(config_path: Path | None, limit: int, *, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("job_id", metavar="[JOBID]", required=False, type=click.IntRange(min=1))
+@click.argument("job_id", metavar="[JOBID]", required=False, type=job_number)
 @config_option
 @click.option("--fresh", is_flag=True, help="Read Slurm now instead of the running daemon's last decision.")
 @json_option
@@ -129,9 +145,13 @@ def explain(job_id: int | None, config_path: Path | None, *, fresh: bool, as_jso
 
     Admins get the daemon's last decision about any job; where there is none, that of a fresh plan. Everybody else gets
     what concerns their own pending jobs, as far as `[users]` in the configuration allows; so does who names no job.
+
+    JOBID: 123; 123_4 for a task of an array, which waits as one with the array; 123+1 for a component of a
+    heterogeneous job. Exit code 16: the job does not wait.
     """
     from rltuned import show
     from rltuned.daemon import once
+    from rltuned.decide.explain import Verdict
 
     if job_id is None and fresh:
         raise click.UsageError("--fresh needs a JOBID")
@@ -146,6 +166,8 @@ def explain(job_id: int | None, config_path: Path | None, *, fresh: bool, as_jso
         emit(answer.as_dict())
     else:
         show.explanation(console(), answer)
+    if answer.verdict is Verdict.NOT_PENDING:
+        raise click.exceptions.Exit(EXIT_ABSENT)
 
 
 def _explain_own(settings: UsersSection, job_id: int | None, *, as_json: bool) -> None:
@@ -158,12 +180,12 @@ def _explain_own(settings: UsersSection, job_id: int | None, *, as_json: bool) -
     found = fetch(settings, os.geteuid())
     if job_id is not None:
         found = replace(found, jobs=tuple(job for job in found.jobs if job.job_id == job_id))
-        if not found.jobs:
-            more = f" (of {found.left_out} more of yours nothing is shown)" if found.left_out else ""
-            raise RltunedError(
-                f"job {job_id} is not among your pending jobs: it runs, has ended, or is not yours{more}"
-            )
     if as_json:
         emit(found.as_dict())
+    elif job_id is not None and not found.jobs:
+        more = f" (of {found.left_out} more of yours nothing is shown)" if found.left_out else ""
+        remark(f"job {job_id} is not among your pending jobs: it runs, has ended, or is not yours{more}")
     else:
         show.user_record(console(), found, SystemClock().time(), only=job_id is not None)
+    if job_id is not None and not found.jobs:
+        raise click.exceptions.Exit(EXIT_ABSENT)

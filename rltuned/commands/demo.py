@@ -9,7 +9,6 @@ import click
 
 from rltuned.commands.common import EXIT_FINDINGS, console, emit, json_option
 from rltuned.config import PlacementApply
-from rltuned.errors import RltunedError
 
 
 @click.command()
@@ -78,16 +77,13 @@ def demo(
 
     from rltuned import show
     from rltuned.daemon.clock import SystemClock
+    from rltuned.installed import needed
 
     screen = console(stderr=as_json)
     with screen.status("loading, the first time also compiling, the simulator …"):
-        try:
+        with needed("the demonstration"):
             from rltuned.demo import Demo, DemoSettings, play
             from rltuned.simulate.rankers import compile_kernel
-        except ImportError as error:
-            raise RltunedError(
-                f"the demonstration needs the simulator: pip install 'rltuned[simulate]' ({error})"
-            ) from error
         compile_kernel()
     memory = Path("/dev/shm")  # noqa: S108 - a directory of its own is made there, as in any temporary place
     fast = str(memory) if os.access(memory, os.W_OK) else None

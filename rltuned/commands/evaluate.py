@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rltuned import revision
-from rltuned.commands.common import config_option, console, load, remark, slurm_options
+from rltuned.commands.common import (
+    check_outputs,
+    config_option,
+    console,
+    load,
+    refuse_slurm_options,
+    remark,
+    slurm_options,
+    usage,
+)
 from rltuned.config import DEFAULT_MODEL, Config, SlurmSection
 from rltuned.errors import EvaluationError, RltunedError
 
@@ -22,9 +31,11 @@ EXIT_UNPROVEN = 14
 @click.command()
 @click.option("--trace", help="Jobs: CSV, SWF, Philly, Helios, PAI or sacct -P; gzip or not. See `rltuned traces`.")
 @click.option("--cluster", help="20x8:p100 (nodes x GPUs : type), several with commas, or FILE.json[#path.in.it].")
-@click.option("--window", default=1024, show_default=True, help="Consecutive jobs of a window.")
-@click.option("--windows", default=30, show_default=True, help="How many windows.")
-@click.option("--seed", default=7, show_default=True, help="Draws windows, estimates and resamples.")
+@click.option("--window", default=1024, show_default=True, type=click.IntRange(min=1), help="Jobs of a window.")
+@click.option("--windows", default=30, show_default=True, type=click.IntRange(min=1), help="How many windows.")
+@click.option(
+    "--seed", default=7, show_default=True, type=click.IntRange(min=0), help="Of windows, estimates, resamples."
+)
 @click.option(
     "--policies",
     default=None,
@@ -161,7 +172,10 @@ EXIT_UNPROVEN = 14
 @click.option("--plot", type=click.Path(file_okay=False, path_type=Path), help="Write box plots (PNG) into DIR.")
 @click.option("--resume", is_flag=True, help="Go on where an interrupted run with the same --json stopped.")
 @click.option(
-    "--workers", "--jobs", type=click.IntRange(min=1), help="Processes of --executor local. [default: one per core]"
+    "--workers",
+    "--jobs",
+    type=click.IntRange(min=1),
+    help="Processes of --executor local. [default: one per core, one beside slurmctld]",
 )
 @click.option(
     "--executor",
@@ -219,6 +233,7 @@ def evaluate(
     from rltuned.evaluate import against as replayed
     from rltuned.evaluate import report
 
+    refuse_slurm_options(context, executor)
     path = Path(out) if out and out != "-" else None
     default = click.core.ParameterSource.DEFAULT
     given = {name: value for name, value in options.items() if context.get_parameter_source(name) is not default}
@@ -232,6 +247,11 @@ def evaluate(
     only_gate = {"--from-sacct": from_sacct, "--out": verdict_path, "--valid-days": valid_days}
     if not gate and (misplaced := [flag for flag, value in only_gate.items() if value is not None]):
         raise click.UsageError(f"{misplaced[0]} goes with --gate")
+    check_outputs({"--json": path, "--out": verdict_path}, {"--plot": plot})
+    if plot is not None:
+        from rltuned.installed import require
+
+        require("--plot", "matplotlib")
     if gate:
         if against is not None or plot is not None or out == "-":
             raise click.UsageError("--against, --plot and --json - do not go with --gate")
@@ -272,6 +292,22 @@ def evaluate(
         click.echo(report.text(result), nl=False)
     else:
         report.show(console(), table)
+
+
+NICE = 10
+"""nice(1) of simulations where slurmctld runs."""
+
+
+def _workers(executor: str, workers: int | None) -> int | None:
+    """Processes of the local executor. Beside slurmctld: one unless more are asked for, and slurmctld goes first."""
+    from rltuned.daemon.host import slurmctld_runs
+
+    if executor != "local" or not slurmctld_runs():
+        return workers
+    os.nice(NICE)
+    if workers is None:
+        remark(f"slurmctld runs on this host: one process with nice {NICE} simulates; --workers N takes more")
+    return workers or 1
 
 
 def _refuse_empty(result: Mapping[str, Any]) -> None:
@@ -316,20 +352,22 @@ def _gate(
         raise click.UsageError(
             f"{'--resume' if resume else '--executor slurm'} needs --json OUT: work is kept beside it"
         )
-    if verdict_path is not None and not os.access(verdict_path.parent, os.W_OK | os.X_OK):
-        raise RltunedError(f"{verdict_path}: cannot be written: is {verdict_path.parent} there, and yours?")
     if differing := gate.not_judged(config):
         remark(f"the gate simulates the defaults of {', '.join(differing)}, where your configuration differs")
     clock = SystemClock()
     length = given.pop("window", None)
-    settings = gate.as_configured(
-        config, given | {"from_sacct": from_sacct, "from_slurm": given.get("cluster") is None}
-    )
+    with usage():
+        settings = gate.as_configured(
+            config, given | {"from_sacct": from_sacct, "from_slurm": given.get("cluster") is None}
+        )
+        gate.checked(settings)
+        chosen = executors.chosen(executor, _workers(executor, workers), report_path, slurm)
     _remark_on_placement(settings)
     with progress_bar() as progress:
         settings, jobs, shape = gate.site_of(settings, config.slurm, clock.time(), remark, progress)
         evaluation = gate.prepare(settings, jobs, shape, revision(), length)
-        chosen = executors.chosen(executor, workers, report_path, slurm)
+        if isinstance(chosen, executors.LocalExecutor):
+            remark(gate.duration(evaluation, chosen.workers))
         result = run_all(evaluation, chosen, report_path, resume=resume, progress=progress)
     made = gate.verdict(result, evaluation.settings, clock.time(), valid_days or gate.VALID_DAYS)
     if report_path is not None:
@@ -386,7 +424,9 @@ def _evaluated(
     if options["warm_jobs"] and options["start"] == "idle":
         raise click.UsageError("--warm-jobs: an idle start has no jobs before the window; add --start warm")
     slurm = slurm_options(options)
-    settings, shape = from_options(options), None
+    with usage():
+        settings, shape = from_options(options), None
+        chosen = executors.chosen(executor, _workers(executor, workers), path, slurm)
     _remark_on_placement(settings)
     if reached is not None:
         settings, shape = site.of_slurm(settings, reached, SystemClock().time())
@@ -394,5 +434,4 @@ def _evaluated(
         remark(f"nothing to resume beside {path}: beginning anew")
     with progress_bar() as progress:
         evaluation = prepare(settings, revision(), progress, shape)
-        chosen = executors.chosen(executor, workers, path, slurm)
         return run_all(evaluation, chosen, path, resume=resume, progress=progress)

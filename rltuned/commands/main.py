@@ -19,9 +19,6 @@ from rltuned.commands.traces import traces
 from rltuned.commands.train import train
 from rltuned.errors import RltunedError
 
-_EXTRA = {"matplotlib": "simulate", "numba": "simulate", "tensorflow": "train"}
-"""Which extra of the installation has a module that the controller host need not have."""
-
 
 @click.group(
     invoke_without_command=True,
@@ -64,10 +61,16 @@ def cli(context: click.Context, config_path: Path | None, *, dry_run: bool, once
     """
     if context.invoked_subcommand is None:
         context.invoke(run, config_path=config_path, dry_run=dry_run, once=once, stage=None)
-    elif dry_run or once or config_path is not None:
-        raise click.UsageError(
-            f"give --config, --dry-run and --once after the command: rltuned {context.invoked_subcommand} …"
-        )
+        return
+    # The command takes them over (`anywhere`), where it has them.
+    known = {option.name for option in cli.commands[context.invoked_subcommand].params}
+    for flag, name, given in (
+        ("--config", "config_path", config_path is not None),
+        ("--dry-run", "dry_run", dry_run),
+        ("--once", "once", once),
+    ):
+        if given and name not in known:
+            raise click.UsageError(f"{flag} does not go with {context.invoked_subcommand}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -87,10 +90,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             click.echo(f"rltuned: {line}", err=True)
         sys.exit(error.exit_code)
     except ModuleNotFoundError as error:
-        extra = _EXTRA.get(error.name or "")
-        if extra is None:
+        from rltuned import installed
+
+        name = (error.name or "").partition(".")[0]
+        if name not in installed.MODULES:
             raise
-        click.echo(f"rltuned: this needs {error.name}: pip install 'rltuned[{extra}]'", err=True)
+        click.echo(f"rltuned: {installed.missing(name, 'this')}", err=True)
         sys.exit(RltunedError.exit_code)
     except BrokenPipeError:
         # The reader of our output went away (`| head`); nothing is wrong.

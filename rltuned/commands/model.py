@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from rltuned import revision
-from rltuned.commands.common import console, emit, json_option
+from rltuned.commands.common import console, emit, json_option, usage
 from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import RltunedError
 
@@ -66,8 +66,8 @@ def model_verify(name: str, *, as_json: bool) -> None:
 @click.option("--states", default=100, show_default=True, type=click.IntRange(min=1), help="Generated queues to rank.")
 @click.option("--trace", help="Jobs to run both models on, as `rltuned evaluate` takes them; needs --cluster.")
 @click.option("--cluster", help="For example 20x8:p100, or FILE.json.")
-@click.option("--window", default=256, show_default=True, help="Consecutive jobs of a window.")
-@click.option("--windows", default=30, show_default=True, help="How many windows.")
+@click.option("--window", default=256, show_default=True, type=click.IntRange(min=1), help="Jobs of a window.")
+@click.option("--windows", default=30, show_default=True, type=click.IntRange(min=1), help="How many windows.")
 @click.option("--seed", default=7, show_default=True, type=click.IntRange(min=0), help="Of queues, windows, estimates.")
 @click.option("--estimates", default="true", show_default=True, help="true, noisy:SIGMA, limit or history.")
 @click.option("--split", type=click.Choice(["all", "train", "validation", "test"]), default="all", show_default=True)
@@ -90,7 +90,8 @@ def model_compare(first: str, second: str, *, states: int, workers: int | None, 
 
     if (options["trace"] is None) != (options["cluster"] is None):
         raise click.UsageError("--trace and --cluster go together")
-    settings = None if options["trace"] is None else from_options(options)
+    with usage():
+        settings = None if options["trace"] is None else from_options(options)
     executor = executors.chosen("local", workers, None, {})
     with progress_bar() as progress:
         told = compare.side_by_side(

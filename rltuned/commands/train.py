@@ -10,8 +10,17 @@ from typing import Any
 import click
 
 from rltuned import revision
-from rltuned.commands.common import config_option, console, emit, json_option, load, remark, slurm_options
-from rltuned.errors import RltunedError
+from rltuned.commands.common import (
+    config_option,
+    console,
+    emit,
+    json_option,
+    load,
+    refuse_slurm_options,
+    remark,
+    slurm_options,
+    usage,
+)
 
 
 @click.group(invoke_without_command=True)
@@ -119,7 +128,7 @@ def train(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Train a policy on jobs of the past (needs `pip install rltuned[train]`).
+    """Train a policy on jobs of the past (needs the extra [train]).
 
     A warm start from hindsight, then reinforcement learning (PPO) on the simulator. The first 70 % of each trace is
     learned from, the next 15 % decides which checkpoint is kept; the rest is for `rltuned evaluate --split test`.
@@ -139,6 +148,7 @@ def train(
             raise click.UsageError(f"options of a training go without '{context.invoked_subcommand}', or behind it")
         return
     _check_sites(traces, clusters, from_sacct)
+    refuse_slurm_options(context, executor)
     if out is None:
         raise click.UsageError("--out DIR: where the model, its curves and its checkpoints go")
     if peer is not None:
@@ -155,10 +165,9 @@ def train(
         given |= {key: value for key, value in asked.items() if value is not None}
         _train_peer(peer, (traces[0], clusters[0], out), given, {"form": form, "skip_bad": skip_bad}, as_json=as_json)
         return
-    from importlib.util import find_spec
+    from rltuned.installed import require
 
-    if any(find_spec(name) is None for name in ("tensorflow", "numba")):
-        raise RltunedError("training needs TensorFlow: pip install 'rltuned[train]'")
+    require("training", "numba", "tensorflow")
     from rltuned.daemon.clock import SystemClock
     from rltuned.learn import command
     from rltuned.workers.progress import progress_bar
@@ -167,7 +176,10 @@ def train(
     swept = seeds is not None or objectives is not None
     if executor == "slurm" and not swept:
         raise click.UsageError("--executor slurm is for sweeps: give --seeds or --objectives")
-    settings = command.settings(name=name, budget=budget, iterations=iterations, window=window, rule=rule, **options)
+    with usage():
+        settings = command.settings(
+            name=name, budget=budget, iterations=iterations, window=window, rule=rule, **options
+        )
     cores = processes or len(os.sched_getaffinity(0))
     with progress_bar() as report:
         if from_sacct is not None:
@@ -219,18 +231,17 @@ def _train_peer(
 ) -> None:
     """`train --peer`. `files`: trace, cluster, output. `given`: options that were given."""
     from rltuned.daemon.clock import SystemClock
+    from rltuned.installed import require
 
-    try:
-        from rltuned.learn import command
-        from rltuned.learn.peers.train import sentence
-        from rltuned.workers.progress import progress_bar
+    require("training", "numba", "tensorflow")
+    from rltuned.learn import command
+    from rltuned.learn.peers.train import sentence
+    from rltuned.workers.progress import progress_bar
 
-        with progress_bar() as report:
-            result, path = command.train_peer(
-                peer, files, given, clock=SystemClock().monotonic, revision=revision(), progress=report, **reading
-            )
-    except ImportError as error:
-        raise RltunedError(f"training needs TensorFlow: pip install 'rltuned[train]' ({error})") from error
+    with progress_bar() as report:
+        result, path = command.train_peer(
+            peer, files, given, clock=SystemClock().monotonic, revision=revision(), progress=report, **reading
+        )
     if as_json:
         emit({"manifest": str(path), "epochs": len(result.curve), "validation": result.validation})
     else:
@@ -251,12 +262,13 @@ def imitate(
     out: Path, rule: str, name: str, seed: int, states: int | None, steps: int | None, *, as_json: bool
 ) -> None:
     """Warm-start an actor: fit it to a plain rule on a large variety of generated queue states (DL2's first phase)."""
-    try:
-        from rltuned.learn.imitate import ImitateSettings, write_model
-        from rltuned.learn.imitate import imitate as fit
-        from rltuned.workers.progress import progress_bar
-    except ImportError as error:
-        raise RltunedError(f"training needs TensorFlow: pip install 'rltuned[train]' ({error})") from error
+    from rltuned.installed import require
+
+    require("training", "numba", "tensorflow")
+    from rltuned.learn.imitate import ImitateSettings, write_model
+    from rltuned.learn.imitate import imitate as fit
+    from rltuned.workers.progress import progress_bar
+
     settings = ImitateSettings(rule=rule, name=name, seed=seed)
     if states is not None:
         settings = replace(settings, states=states)
@@ -303,14 +315,15 @@ def headroom(
     Example:
       rltuned train headroom --trace jobs.csv.gz --cluster 16x8:a100 --estimates noisy:1.5
     """
-    try:
+    from rltuned.installed import needed
+
+    with needed("train headroom"):
         from rltuned import show
         from rltuned.learn import command, headroom
         from rltuned.workers.pool import WorkerPool
         from rltuned.workers.progress import progress_bar
-    except ImportError as error:
-        raise RltunedError(f"this needs Numba: pip install 'rltuned[simulate]' ({error})") from error
-    command.check_estimates(options["estimates"])
+    with usage():
+        command.check_estimates(options["estimates"])
     (site,) = command.read_sites([trace], [cluster], form=form, skip_bad=skip_bad)
     with progress_bar() as report, WorkerPool(processes or len(os.sched_getaffinity(0))) as pool:
         found = headroom.headroom(site, pool=pool, progress=report, **options)

@@ -29,6 +29,7 @@ from rltuned.daemon.restore import Remains, remains
 from rltuned.daemon.verdict import AUTO, Standing, remedy, with_rollouts
 from rltuned.daemon.verdict import read as read_verdict
 from rltuned.errors import JournalError, RltunedError, SlurmError, SlurmParseError
+from rltuned.installed import how_to_install
 from rltuned.slurm.port import ClusterFacts, Privilege, SlurmReader
 
 if TYPE_CHECKING:  # the values come in with the caller; nothing here needs NumPy
@@ -371,8 +372,8 @@ def rollout(config: Config, now: float, find: Callable[[str], object] = find_spe
     section = config.rollout
     if section.enabled == "off" or (section.enabled == "auto" and config.policy.name not in {"model", AUTO}):
         return []
-    install = "pip install 'rltuned[simulate]'"
     if find("numba") is None:
+        install = how_to_install("simulate")
         if section.enabled == "on":
             cause = 'rollout.enabled is "on" and Numba is not installed: the daemon does not start'
             return [Finding(Severity.ERROR, "rollout", cause, install)]

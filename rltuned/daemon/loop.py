@@ -30,7 +30,8 @@ from rltuned.cluster.changes import (
 )
 from rltuned.cluster.tables import Snapshot
 from rltuned.cluster.unread import RowKind, Unread
-from rltuned.config import Config, PolicySection, Stage
+from rltuned.cluster.verdict import MODEL
+from rltuned.config import Config, PolicySection, Stage, did_you_mean
 from rltuned.daemon import handsoff
 from rltuned.daemon.apply import Result, apply, not_moved
 from rltuned.daemon.breaker import Breaker
@@ -57,6 +58,7 @@ from rltuned.decide.plan import Plan, plan
 from rltuned.decide.record import record as record_of
 from rltuned.decide.user_record import UserRecords
 from rltuned.errors import (
+    ConfigError,
     JournalError,
     RltunedError,
     SlurmDeniedError,
@@ -65,6 +67,7 @@ from rltuned.errors import (
     SlurmUnavailableError,
 )
 from rltuned.policy import Policy, by_name, files
+from rltuned.policy.heuristics import RULES
 from rltuned.slurm.port import ClusterFacts, ControllerReader, Privilege, SlurmReader, SlurmWriter
 
 WRITING: Final = frozenset({Stage.CANARY, Stage.ACTIVE})
@@ -132,7 +135,13 @@ def load_policy(settings: PolicySection) -> Policy | Auto:
     """
     if settings.name == AUTO:
         return auto(settings)
-    return files.load(settings.model) if settings.name == "model" else by_name(settings.name)
+    if settings.name == MODEL:
+        return files.load(settings.model)
+    known = (AUTO, MODEL, *sorted(RULES))
+    if settings.name not in known:
+        meant = did_you_mean(settings.name, known)
+        raise ConfigError(f"policy.name: there is no policy '{settings.name}'; there are {', '.join(known)}{meant}")
+    return by_name(settings.name)
 
 
 class _Reader:

@@ -34,6 +34,7 @@ from rltuned.daemon.metrics import Metrics, SearchOutcome
 from rltuned.decide.predictions import PredictsRunTimes
 from rltuned.decide.rollout import RolloutRequest, RolloutResult, RolloutSearch, Rows
 from rltuned.errors import ConfigError
+from rltuned.installed import how_to_install
 from rltuned.policy import Policy
 
 Pipe = Connection
@@ -54,7 +55,6 @@ and 430 while it compiles."""
 OOM_FIRST: Final = "1000"
 """Its oom_score_adj(5): where memory is short, the kernel ends the worker and nothing else of the service."""
 READY: Final = "ready"
-EXTRA: Final = "pip install 'rltuned[simulate]'"
 CACHE: Final = "NUMBA_CACHE_DIR"
 KERNELS: Final = "numba"
 """Directory below the state directory where compiled kernels are kept when nothing better is known."""
@@ -83,7 +83,7 @@ def check(settings: RolloutSection, find: Find = find_spec) -> None:
         ConfigError: it is switched on, and Numba is not there.
     """
     if settings.enabled == "on" and not has_numba(find):
-        raise ConfigError(f'rollout.enabled = "on" needs Numba: {EXTRA} (or set it to "auto")')
+        raise ConfigError(f'rollout.enabled = "on" needs Numba: {how_to_install("simulate")} (or set it to "auto")')
 
 
 def wanted(settings: RolloutSection, policy: Policy, find: Find = find_spec, *, judged: bool = False) -> bool:

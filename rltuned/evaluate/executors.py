@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.measure import Outcome, Task, work, work_all
+from rltuned.installed import needed
 from rltuned.workers.pool import WorkerPool
 
 
@@ -73,15 +74,12 @@ class SlurmArray:
             failed: what is said of a task that failed, behind the job's number.
 
         Raises:
-            EvaluationError: no submitit, no sbatch, or a task that failed.
+            MissingError: submitit is not installed.
+            EvaluationError: no sbatch, or a task that failed.
         """
-        try:
+        with needed("--executor slurm"):
             import submitit  # noqa: PLC0415 - of the extra [simulate], and only this needs it
             from submitit.helpers import as_completed as ended  # noqa: PLC0415 - see above
-        except ImportError as error:
-            raise EvaluationError(
-                f"--executor slurm needs submitit: pip install 'rltuned[simulate]' ({error})"
-            ) from error
         parameters: dict[str, Any] = {
             "job_name": f"rltuned-{name}",
             "time": self.minutes,

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rltuned.errors import EvaluationError
+from rltuned.installed import needed
 
 LABELS: Final = {
     "wait_mean": "mean wait (s)",
@@ -25,14 +26,13 @@ def draw(report: Mapping[str, Any], directory: Path, metrics: Collection[str] = 
     """Write the plots of these metrics; returns their paths. A metric that no window has is left out.
 
     Raises:
-        EvaluationError: matplotlib is not there, or a file cannot be written.
+        MissingError: matplotlib is not installed.
+        EvaluationError: a file cannot be written.
     """
-    try:
+    with needed("--plot"):
         # Figure, not pyplot: no display, no state.
         from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - of the extra [simulate]
         from matplotlib.figure import Figure  # noqa: PLC0415 - see above
-    except ImportError as error:
-        raise EvaluationError(f"--plot needs matplotlib: pip install 'rltuned[simulate]' ({error})") from error
     written = []
     names = list(report["policies"])
     for metric, label in LABELS.items():

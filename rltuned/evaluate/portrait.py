@@ -16,6 +16,7 @@ from rltuned.cluster.build import job_table, node_table
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.tables import Codes, Floats, JobState, Partition, Snapshot
 from rltuned.errors import EvaluationError
+from rltuned.installed import needed
 from rltuned.observe import FEATURES, Observation, observe
 from rltuned.policy.actor import Actor, rule_level
 from rltuned.policy.base import Policy
@@ -203,13 +204,12 @@ def draw(policy: Policy, directory: Path, seed: int = 7, pictures: Sequence[Pict
     """Write the pictures, a PNG each; returns their paths. The rule that an actor corrects is dashed.
 
     Raises:
-        EvaluationError: matplotlib is not there, or a file cannot be written.
+        MissingError: matplotlib is not installed.
+        EvaluationError: a file cannot be written.
     """
-    try:
+    with needed("a portrait"):
         from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - of the extra [simulate]
         from matplotlib.figure import Figure  # noqa: PLC0415 - see above
-    except ImportError as error:
-        raise EvaluationError(f"portraits need matplotlib: pip install 'rltuned[simulate]' ({error})") from error
     written = []
     for panel in portrait(policy, seed, pictures):
         picture = panel.picture

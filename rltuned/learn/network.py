@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-import tensorflow as tf
-
 from rltuned.cluster.tables import Singles
+from rltuned.learn.quiet import tf
 from rltuned.policy.actor import EXTRAS, Activation, Architecture
 
 

@@ -53,9 +53,8 @@ def fit(
         progress: called every hundred steps with the name of the `phase`.
         phase: see `progress`.
     """
-    import tensorflow as tf  # noqa: PLC0415 - takes seconds, and only training needs it
-
     from rltuned.learn import network  # noqa: PLC0415 - imports TensorFlow
+    from rltuned.learn.quiet import tf  # noqa: PLC0415 - takes seconds, and only training needs it
 
     tf.config.experimental.enable_op_determinism()
     state, base, count = queues

@@ -31,7 +31,7 @@ def batch_log_probability(value: Any, segment: Any, picks: Any, queues: Any) -> 
         picks: (B, heads) row of each place that was drawn, −1: none.
         queues: B.
     """
-    import tensorflow as tf  # noqa: PLC0415 - the peers' workers use `draw_one` without it
+    from rltuned.learn.quiet import tf  # noqa: PLC0415 - the peers' workers use `draw_one` without it
 
     top = tf.stop_gradient(tf.math.unsorted_segment_max(value, segment, queues))
     logit = value - tf.gather(top, segment)

@@ -28,9 +28,8 @@ from rltuned.policy.actor import Actor, Weights
 
 # oneDNN sums in another order on each kind of processor, and gains little here.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
-import tensorflow as tf
-
 from rltuned.learn import network
+from rltuned.learn.quiet import tf
 
 
 def deterministic() -> None:

@@ -39,7 +39,9 @@ class RunDirectory:
         asked = json.loads(json.dumps(settings))
         file = path / "settings.json"
         try:
-            there = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+            # A run that failed or was killed before its first checkpoint has nothing that could be lost or mixed up.
+            begun = file.exists() and self.last() is not None
+            there = json.loads(file.read_text(encoding="utf-8")) if begun else None
             if there is not None and not resume:
                 raise EvaluationError(f"{path}: there is a training run already; give --resume, or another --out")
             if there is not None and there != asked:

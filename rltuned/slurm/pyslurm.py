@@ -20,6 +20,7 @@ from rltuned.cluster.changes import Change, Field, JobStatus, Outcome, WriteResu
 from rltuned.cluster.hostlist import expand
 from rltuned.cluster.unread import Collector, RowKind, Skipped
 from rltuned.errors import PrerequisiteError, SlurmDeniedError, SlurmError, SlurmUnavailableError
+from rltuned.installed import how_to_install
 from rltuned.slurm import parse, status
 from rltuned.slurm.cli import CliReader
 from rltuned.slurm.process import Runner, printable
@@ -39,8 +40,8 @@ def load_module() -> Any:
         module = importlib.import_module("pyslurm")
     except ImportError as error:
         raise PrerequisiteError(
-            f"slurm.backend is 'pyslurm', but pyslurm cannot be imported ({printable(str(error))}); install "
-            'rltuned[pyslurm] on a host with the headers of Slurm 25.11, or set slurm.backend = "cli"'
+            f"slurm.backend is 'pyslurm', but pyslurm cannot be imported ({printable(str(error))}); on "
+            f'a host with the headers of Slurm 25.11: {how_to_install("pyslurm")}, or set slurm.backend = "cli"'
         ) from error
     missing = [name for name in NEEDED if not hasattr(module, name)]
     if missing:

@@ -14,6 +14,7 @@ from rltuned.config import resolve
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.planning import Planning
 from rltuned.errors import JournalError
+from rltuned.installed import how_to_install
 from rltuned.slurm.connect import open_reader
 
 
@@ -79,6 +80,28 @@ def test_explain_says_rank_and_reason_for_a_managed_job_and_the_veto_for_another
     assert "only its owner or an admin may release it" in " ".join(text.split())
     code, answer, _ = run(capsys, "explain", 4_000_000, "--config", site, "--fresh", "--json")
     assert json.loads(answer)["verdict"] == "not pending"
+    assert code == 16, "a script can tell that the job does not wait"
+
+
+def test_explain_takes_a_job_as_slurm_names_it(site, capsys):
+    _, answer, _ = run(capsys, "plan", "--config", site, "--json")
+    first, *_ = json.loads(answer)["jobs"]["id"]
+    for name in (f"{first}_7", f"{first - 1}+1"):
+        _, answer, _ = run(capsys, "explain", name, "--config", site, "--fresh", "--json")
+        assert json.loads(answer)["job_id"] == first
+    code, _, said = run(capsys, "explain", "123+x", "--config", site)
+    assert code == 2
+    assert "123+1 (heterogeneous)" in " ".join(said.split())
+
+
+def test_doctor_keeps_each_finding_on_one_line_where_it_is_piped(site, capsys):
+    _, answer, _ = run(capsys, "doctor", "--config", site, "--json")
+    _, text, _ = run(capsys, "doctor", "--config", site)
+    lines = text.splitlines()
+    for item in json.loads(answer):
+        assert any(line.endswith(f"{item['subject']}: {item['cause']}") for line in lines)
+        assert not item["remedy"] or f"      → {item['remedy']}" in lines
+    assert max(map(len, lines)) > 80
 
 
 def test_explain_without_a_running_daemon_plans_afresh_and_says_so(site, capsys):
@@ -122,7 +145,28 @@ def test_a_restore_by_name_that_no_disk_takes_down_says_so_and_ends_with_8(site,
         ("[nonsense]\n", r"config.toml:1: unknown section 'nonsense'"),
         ("x = 1\n", r"config.toml:1: 'x' stands outside any \[section\]"),
         ("[cycle\n", r"config.toml: not valid TOML"),
-        ('[policy]\nname = "magic"\n', r"magic"),
+        ('[policy]\nname = "magic"\n', r"no policy 'magic'; there are auto, model, f1, "),
+        ('[policy]\nname = "modle"\n', r"did you mean model\?"),
+        ("[cycle]\nintervall = 3\n", r"did you mean interval\?"),
+        ("[cycel]\n", r"unknown section 'cycel'.*did you mean cycle\?"),
+        ('[cycle]\nstage = "activ"\n', r"did you mean active\?"),
+        ('[scope]\npartitions = "gpu"\n', r"config.toml:2: scope.partitions: a list is wanted, as \["),
+        ('[state]\ndirectory = "var"\n', r"config.toml:2: state.directory: an absolute path is wanted"),
+        (
+            '[state]\ndirectory = "/a/b"\nmirror = "/a/c/../b"\n',
+            r"config.toml:1: state: mirror is the same as directory",
+        ),
+        ('[metrics]\naddress = "not an ip"\n', r"config.toml:2: metrics.address: an IP address or the name"),
+        ('[metrics]\naddress = "300.1.1.1"\n', r"metrics.address: an IP address or the name"),
+        ("[metrics]\nport = true\n", r"config.toml:2: metrics.port: a number is wanted, not true"),
+        ("[cycle]\ninterval = true\n", r"cycle.interval: a number is wanted, not true"),
+        ('[slurm]\nbin_dir = "/not/there"\n', r"config.toml:2: slurm.bin_dir: there is no directory /not/there"),
+        ('[slurm]\nconf = "/not/there.conf"\n', r"config.toml:2: slurm.conf: there is no file /not/there.conf"),
+        (
+            '[scope]\npartitions = ["a", "b"]\nexclude_partitions = ["b"]\n',
+            r"scope: b: in partitions and in exclude_part",
+        ),
+        ('[scope]\nexclude_partitions = ["b"]\ncanary_partitions = ["b"]\n', r"scope: b: in canary_partitions, and "),
     ],
 )
 def test_a_mistake_in_the_configuration_names_file_line_and_reason(text, message, tmp_path, capsys):
@@ -131,6 +175,83 @@ def test_a_mistake_in_the_configuration_names_file_line_and_reason(text, message
     code, _, said = run(capsys, "check-config", path)
     assert code == 3
     assert re.search(message, said), said
+
+
+@pytest.mark.parametrize("address", ["::1", "192.0.2.7", "localhost", "slurm-1.example.org"])
+def test_an_address_may_be_an_ip_or_a_name(address, tmp_path, capsys):
+    path = tmp_path / "config.toml"
+    path.write_text(f'[metrics]\naddress = "{address}"\n')
+    assert run(capsys, "check-config", path)[0] == 0
+
+
+def test_a_mirror_that_is_a_link_to_the_directory_and_a_state_that_is_a_file_are_refused(tmp_path, capsys):
+    (tmp_path / "state").mkdir()
+    (tmp_path / "mirror").symlink_to("state")
+    path = tmp_path / "config.toml"
+    path.write_text(f'[state]\ndirectory = "{tmp_path}/state"\nmirror = "{tmp_path}/mirror"\n')
+    code, _, said = run(capsys, "check-config", path)
+    assert (code, "state.mirror" in said, "is the same directory as" in said) == (3, True, True)
+    path.write_text(f'[state]\ndirectory = "{path}"\nmirror = ""\n')
+    assert "is no directory" in run(capsys, "check-config", path)[2]
+
+
+def test_a_variable_with_one_underscore_is_not_ignored(tmp_path, capsys, monkeypatch):
+    path = tmp_path / "config.toml"
+    path.write_text("")
+    monkeypatch.setenv("RLTUNED_TEST_SOMETHING", "1")
+    assert run(capsys, "check-config", path)[0] == 0, "not every variable of that prefix is a setting"
+    monkeypatch.setenv("RLTUNED_CYCLE_STAGE", "shadow")
+    code, _, said = run(capsys, "check-config", path)
+    assert code == 3
+    assert "RLTUNED_CYCLE_STAGE: two underscores" in said
+    assert "did you mean RLTUNED_CYCLE__STAGE?" in said
+
+
+def test_a_file_with_a_byte_order_mark_is_read(tmp_path, capsys):
+    path = tmp_path / "config.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + b"[cycle]\nintervall = 3\n")
+    assert f"{path}:2: unknown key" in run(capsys, "check-config", path)[2]
+    path.write_bytes(b"\xef\xbb\xbf" + b"[cycle]\ninterval = 30\n")
+    assert run(capsys, "check-config", path)[0] == 0
+
+
+def test_check_config_tells_machines_the_same(site, tmp_path, capsys):
+    code, answer, _ = run(capsys, "check-config", site, "--json")
+    told = json.loads(answer)
+    assert (code, told["ok"], told["errors"], told["policy"], told["path"]) == (0, True, [], "saf", str(site))
+    bad = tmp_path / "bad.toml"
+    bad.write_text("[cycle]\ninterval = -1\nintervall = 3\n")
+    code, answer, _ = run(capsys, "check-config", bad, "--json")
+    told = json.loads(answer)
+    assert (code, told["ok"], len(told["errors"])) == (3, False, 2)
+    assert f"{bad}:2: cycle.interval" in told["errors"][0]
+
+
+def test_an_option_means_the_same_before_and_after_the_command(site, tmp_path, capsys):
+    after = run(capsys, "check-config", "--config", site)
+    assert after[0] == 0
+    assert str(site) in after[1]
+    assert run(capsys, "--config", site, "check-config") == after
+    assert run(capsys, "check-config", site) == after
+    assert run(capsys, "--config", site, "show-config", "--config", site)[0] == 0, "said twice is said once"
+    code, _, said = run(capsys, "--config", site, "show-config", "--config", tmp_path / "other.toml")
+    assert (code, "two values" in said) == (2, True)
+    code, _, said = run(capsys, "--config", site, "model", "info")
+    assert (code, "--config does not go with model" in said) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "words", [("--dry-run", "run", "--once"), ("--once", "run", "--dry-run"), ("--dry-run", "--once")]
+)
+def test_a_dry_run_is_one_wherever_the_option_stands(words, site, capsys, monkeypatch):
+    served = []
+    monkeypatch.setattr("rltuned.daemon.service.serve", lambda load, **how: served.append((load().config, how)))
+    with pytest.raises(SystemExit):
+        main(["--config", str(site), *words])
+    [(config, how)] = served
+    assert how == {"dry_run": True, "once": True}
+    assert config.cycle.stage == "shadow"
+    assert str(config.state.directory.parent) == str(site.parent)
 
 
 def test_a_configuration_that_is_not_there_is_an_error_with_a_remedy(tmp_path, capsys):
@@ -171,7 +292,7 @@ def test_model_info_and_verify_know_the_shipped_model_and_refuse_another(tmp_pat
 def test_flags_before_a_command_are_not_silently_ignored(capsys):
     code, _, said = run(capsys, "--dry-run", "plan")
     assert code == 2
-    assert "after the command" in said
+    assert "--dry-run does not go with plan" in said
 
 
 def test_slurm_that_cannot_be_found_is_named_with_exit_code_5(tmp_path, capsys):
@@ -209,9 +330,8 @@ def test_training_a_peer_where_numba_is_missing_names_the_remedy(tmp_path):
     code = "import sys; sys.modules['numba'] = None; from rltuned.commands.main import main; main()"
     done = subprocess.run([sys.executable, "-c", code, "train", *options], check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
-    assert re.fullmatch(
-        r"rltuned: training needs TensorFlow: pip install 'rltuned\[train\]' \(.*numba.*\)\n", done.stderr
-    )
+    said = f"rltuned: training needs numba, which is not installed: {how_to_install('simulate')}\n"
+    assert done.stderr == said
 
 
 @pytest.mark.parametrize(
@@ -226,5 +346,5 @@ def test_training_a_peer_where_numba_is_missing_names_the_remedy(tmp_path):
 def test_a_command_that_needs_the_simulator_names_the_extra_where_it_is_missing(arguments):
     code = "import sys; sys.modules['numba'] = None; from rltuned.commands.main import main; main()"
     done = subprocess.run([sys.executable, "-c", code, *arguments], check=False, capture_output=True, text=True)
-    said = "rltuned: this needs numba: pip install 'rltuned[simulate]'\n"
+    said = f"rltuned: this needs numba, which is not installed: {how_to_install('simulate')}\n"
     assert (done.returncode, done.stdout, done.stderr) == (1, "", said)

@@ -30,7 +30,8 @@ def test_info_tells_the_manifest_and_shows_the_card_once_there_is_one(one):
     assert "No card" in before.stdout
     assert run("card", one).exit_code == 0
     after = run("info", one)
-    assert "## Where it loses" in after.stdout
+    card = one.with_suffix(".md").read_text()
+    assert after.stdout.endswith(f"\n{card}"), "as it was written, line by line"
     told = json.loads(run("info", one, "--json").stdout)
     assert told["card"] == one.with_suffix(".md").read_text()
     assert told["settings"] == {"steps": 1}

@@ -11,13 +11,13 @@ from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
-import tensorflow as tf
 
 from rltuned.cluster.tables import Floats, Singles
 from rltuned.learn import network
 from rltuned.learn.advantages import gae
 from rltuned.learn.peers.episodes import Peer, PeerEpisode, joined
 from rltuned.learn.peers.settings import PeerPPOSettings
+from rltuned.learn.quiet import tf
 from rltuned.policy.actor import Weights
 from rltuned.policy.rlscheduler import VISIBLE, RLScheduler
 

@@ -389,7 +389,7 @@ def test_rollouts_are_made_for_a_model_for_a_rule_only_when_it_is_switched_on_an
     assert judged == {"base": True, "saf": False, "multifactor": False}
     check(RolloutSection(enabled="on"))
     check(RolloutSection(enabled="auto"), nowhere)
-    with pytest.raises(ConfigError, match=r'rollout\.enabled = "on" needs Numba: pip install'):
+    with pytest.raises(ConfigError, match=r'rollout\.enabled = "on" needs Numba: .* -m pip install'):
         check(RolloutSection(enabled="on"), nowhere)
 
 
@@ -532,9 +532,9 @@ def test_a_cycle_without_an_answer_is_a_good_cycle_and_doctor_says_what_is_missi
 
 def test_doctor_names_a_missing_numba_as_bad_as_the_configuration_makes_it():
     def said(**sections):
-        return [(one.severity, one.remedy[:11]) for one in rollout(Config(**sections), NOW, nowhere)]
+        return [(one.severity, " -m pip install " in one.remedy) for one in rollout(Config(**sections), NOW, nowhere)]
 
-    assert said() == [(Severity.NOTE, "pip install")]
-    assert said(rollout=RolloutSection(enabled="on")) == [(Severity.ERROR, "pip install")]
+    assert said() == [(Severity.NOTE, True)]
+    assert said(rollout=RolloutSection(enabled="on")) == [(Severity.ERROR, True)]
     assert said(rollout=RolloutSection(enabled="off")) == []
     assert said(policy=PolicySection(name="saf")) == []

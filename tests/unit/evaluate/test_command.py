@@ -1,6 +1,7 @@
 """`rltuned evaluate` as typed."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from click.testing import CliRunner
 from unit.evaluate.small import without_timings
 
 from rltuned.commands.main import cli
-from rltuned.errors import EvaluationError, RltunedError, WorkloadError
+from rltuned.errors import EvaluationError, MissingError, RltunedError, WorkloadError
 from rltuned.evaluate.executors import SlurmArray, chosen
 from rltuned.evaluate.metrics import COMPARED
 from rltuned.evaluate.state import state_path
@@ -44,16 +45,16 @@ def run(trace: Path, *more: str):
 
 
 def test_a_table_is_printed_and_the_report_and_plots_are_written(trace, tmp_path):
-    done = run(trace, "--json", str(tmp_path / "out" / "r.json"), "--plot", str(tmp_path / "plots"))
+    done = run(trace, "--json", str(tmp_path / "r.json"), "--plot", str(tmp_path / "plots"))
     assert done.exit_code == 0
     assert "│ saf " in done.stdout
-    found = json.loads((tmp_path / "out" / "r.json").read_text())
+    found = json.loads((tmp_path / "r.json").read_text())
     assert len(found["windows"]) == 3
     assert len(found["meta"]["trace"]["sha256"]) == 64
     written = {path.stem: path.read_bytes() for path in (tmp_path / "plots").iterdir()}
     assert set(written) == set(COMPARED)
     assert all(data.startswith(b"\x89PNG") and len(data) > 5000 for data in written.values())
-    assert not state_path(tmp_path / "out" / "r.json").exists()
+    assert not state_path(tmp_path / "r.json").exists()
 
 
 def test_two_equal_command_lines_differ_in_timings_only_wherever_they_are_written_to(trace, tmp_path):
@@ -114,9 +115,49 @@ def test_wrong_usage_is_refused_with_what_is_missing(words, said):
 
 
 def test_a_report_that_cannot_be_written_is_refused_before_anything_runs(trace, tmp_path):
+    trace.write_text("nobody reads this")
     (tmp_path / "file").write_text("")
-    with pytest.raises(EvaluationError, match=r"file/r\.json\.state: cannot be written"):
-        run(trace, "--json", str(tmp_path / "file" / "r.json"))
+    for option, path in (
+        ("--json", "file/r.json"),
+        ("--json", "none/r.json"),
+        ("--json", "."),
+        ("--plot", "file"),
+        ("--plot", "none/plots"),
+    ):
+        done = run(trace, option, str(tmp_path / path))
+        assert done.exit_code == 2
+        assert option in done.stderr
+        assert str(tmp_path) in done.stderr
+    assert not (tmp_path / "none").exists()
+
+
+def test_plots_without_matplotlib_are_refused_before_anything_runs(trace, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    trace.write_text("nobody reads this")
+    with pytest.raises(MissingError, match="--plot needs matplotlib, which is not installed"):
+        run(trace, "--plot", str(tmp_path / "plots"))
+    assert not (tmp_path / "plots").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--window", "0"], "--window"),
+        (["--windows", "0"], "--windows"),
+        (["--workers", "0"], "--workers"),
+        (["--seed", "-1"], "--seed"),
+        (["--estimates", "limt"], "limt"),
+        (["--policies", "fifo,sfa"], "sfa"),
+        (["--scheduler", "bf_window=x"], "bf_window"),
+        (["--slurm-option", "account=lab"], "--slurm-option goes with --executor slurm"),
+        (["--slurm-minutes", "5"], "--slurm-minutes goes with --executor slurm"),
+        (["--executor", "slurm", "--json", "r.json", "--slurm-option", "account"], "'account' is not NAME=VALUE"),
+    ],
+)
+def test_wrong_usage_has_one_exit_code_and_is_refused_before_anything_is_read(words, said, tmp_path):
+    done = run(tmp_path / "no-such-trace.csv", *words)
+    assert done.exit_code == 2
+    assert said in done.stderr
 
 
 def test_a_window_longer_than_the_trace_ends_with_its_own_exit_code(trace):

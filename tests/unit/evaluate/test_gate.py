@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,9 +12,11 @@ from unit.slurm.standin import StandIn
 
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.verdict import MODEL, SLURM, parse
+from rltuned.commands import evaluate as command
 from rltuned.commands.main import cli
 from rltuned.config import Config, SlurmSection, resolve
-from rltuned.errors import EvaluationError, RltunedError, WorkloadError
+from rltuned.daemon.host import slurmctld_runs
+from rltuned.errors import EvaluationError, WorkloadError
 from rltuned.evaluate import gate, site
 from rltuned.evaluate.executors import LocalExecutor
 from rltuned.evaluate.run import evaluate
@@ -290,8 +293,44 @@ def test_wrong_usage_is_refused_with_what_is_missing(words, said):
 
 def test_a_verdict_that_cannot_be_written_is_refused_before_anything_runs(tmp_path):
     done = typed(tmp_path / "no-such-trace.csv", "--out", str(tmp_path / "no-such-directory" / "v.json"))
-    assert isinstance(done.exception, RltunedError)
-    assert "no-such-directory" in str(done.exception)
+    assert done.exit_code == 2
+    assert f"there is no directory {tmp_path}/no-such-directory" in " ".join(done.stderr.split())
+
+
+def test_the_gate_says_beforehand_how_long_it_will_take():
+    def said(windows, jobs, workers, *, rollout=True):
+        cases = tuple(SimpleNamespace(jobs=range(jobs)) for _ in range(windows))
+        settings = SimpleNamespace(policies=gate.CANDIDATES, rollout=rollout)
+        return gate.duration(SimpleNamespace(cases=cases, settings=settings), workers)
+
+    assert said(10, 300, 1).startswith("70 simulations with 1 process: about ")
+
+    def minutes(*arguments, **how):
+        return int(said(*arguments, **how).partition("about ")[2].split()[0])
+
+    assert minutes(30, 512, 1) >= 2 * minutes(10, 512, 1)
+    assert minutes(30, 512, 1) >= minutes(30, 512, 2) * 1.8
+    assert minutes(30, 512, 1, rollout=False) < minutes(30, 512, 1) / 10
+
+
+def test_beside_slurmctld_one_niced_process_simulates_unless_more_are_asked_for(tmp_path, monkeypatch, capsys):
+    (tmp_path / "17").mkdir()
+    (tmp_path / "17" / "comm").write_text("bash\n")
+    assert not slurmctld_runs(tmp_path)
+    (tmp_path / "42").mkdir()
+    (tmp_path / "42" / "comm").write_text("slurmctld\n")
+    assert slurmctld_runs(tmp_path)
+    niced = []
+    monkeypatch.setattr("os.nice", niced.append)
+    monkeypatch.setattr("rltuned.daemon.host.slurmctld_runs", lambda: True)
+    assert command._workers("local", None) == 1
+    assert "one process with nice 10" in capsys.readouterr().err
+    assert command._workers("local", 4) == 4
+    assert niced == [10, 10]
+    assert command._workers("slurm", None) is None, "the array job runs elsewhere"
+    monkeypatch.setattr("rltuned.daemon.host.slurmctld_runs", lambda: False)
+    assert command._workers("local", None) is None, "one per core"
+    assert niced == [10, 10]
 
 
 # --- the site itself

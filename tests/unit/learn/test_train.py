@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -233,6 +235,28 @@ def test_a_directory_with_another_run_is_not_overwritten_and_not_mixed_up(traine
         RunDirectory(out, {}, resume=False)
     with pytest.raises(EvaluationError, match="other settings"):
         RunDirectory(out, {"settings": 1}, resume=True)
+
+
+def test_a_run_that_ended_before_its_first_checkpoint_does_not_block_its_directory(tmp_path):
+    RunDirectory(tmp_path, {"window": 1024}, resume=False)
+    again = RunDirectory(tmp_path, {"window": 64}, resume=False)
+    assert json.loads((tmp_path / "settings.json").read_text()) == {"window": 64}
+    again.save(0, {}, {})
+    with pytest.raises(EvaluationError, match="--resume"):
+        RunDirectory(tmp_path, {"window": 64}, resume=False)
+
+
+def test_an_error_of_a_training_stands_alone_and_the_directory_can_be_used_again(tmp_path):
+    pytest.importorskip("tensorflow")
+    trace = tmp_path / "t.csv"
+    trace.write_text("submit_time,run_time,num_gpus\n0,10,1\n10,10,1\n20,10,1\n")
+    words = ["train", "--trace", str(trace), "--cluster", "2x2", "--out", str(tmp_path / "run")]
+    program = "from rltuned.commands.main import main; main()"
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", program, *words], check=False, capture_output=True, text=True)
+        assert done.returncode == 13
+        assert done.stderr.startswith("rltuned: t.csv: its training part has 2 jobs")
+        assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_trace_on_which_nobody_waits_teaches_nothing_and_says_so(tmp_path):

@@ -117,7 +117,7 @@ def change(field, after, job=7, before=0):
 @pytest.mark.parametrize("opens", [open_reader, open_writer])
 def test_without_pyslurm_the_error_names_the_remedy(monkeypatch, section, opens):
     monkeypatch.setitem(sys.modules, "pyslurm", None)
-    with pytest.raises(PrerequisiteError, match=r"rltuned\[pyslurm\].*25\.11.*slurm\.backend"):
+    with pytest.raises(PrerequisiteError, match=r"25\.11: .* -m pip install .*slurm\.backend"):
         opens(section)
 
 
