@@ -372,7 +372,7 @@ def test_a_model_comes_of_another_base_rule_too(tmp_path, rule):
     assert (loaded.architecture.residual, RUN_TIME in loaded.weights) == (asked.architecture.residual, True)
 
 
-@pytest.mark.skipif(not os.environ.get("RLTUNED_TEST_TRACES"), reason="RLTUNED_TEST_TRACES names no directory of traces")
+@pytest.mark.skipif(not os.environ.get("RLTUNED_TEST_TRACES"), reason="no directory of traces is named")
 def test_windows_of_a_real_trace_have_headroom():
     directory = Path(os.environ["RLTUNED_TEST_TRACES"])
     real = Site(read(directory / "helios-venus.csv.gz"), read_shape("16x8"))
