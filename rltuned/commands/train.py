@@ -167,7 +167,7 @@ def train(
         return
     from rltuned.installed import require
 
-    require("training", "numba", "tensorflow")
+    require("training", "tensorflow", "numba")
     from rltuned.daemon.clock import SystemClock
     from rltuned.learn import command
     from rltuned.workers.progress import progress_bar
@@ -233,7 +233,7 @@ def _train_peer(
     from rltuned.daemon.clock import SystemClock
     from rltuned.installed import require
 
-    require("training", "numba", "tensorflow")
+    require("training", "tensorflow", "numba")
     from rltuned.learn import command
     from rltuned.learn.peers.train import sentence
     from rltuned.workers.progress import progress_bar
@@ -264,7 +264,7 @@ def imitate(
     """Warm-start an actor: fit it to a plain rule on a large variety of generated queue states (DL2's first phase)."""
     from rltuned.installed import require
 
-    require("training", "numba", "tensorflow")
+    require("training", "tensorflow", "numba")
     from rltuned.learn.imitate import ImitateSettings, write_model
     from rltuned.learn.imitate import imitate as fit
     from rltuned.workers.progress import progress_bar

@@ -310,7 +310,7 @@ def test_the_gate_says_beforehand_how_long_it_will_take():
 
     assert minutes(30, 512, 1) >= 2 * minutes(10, 512, 1)
     assert minutes(30, 512, 1) >= minutes(30, 512, 2) * 1.8
-    assert minutes(30, 512, 1, rollout=False) < minutes(30, 512, 1) / 10
+    assert minutes(30, 512, 1, rollout=False) < minutes(30, 512, 1) / 4
 
 
 def test_beside_slurmctld_one_niced_process_simulates_unless_more_are_asked_for(tmp_path, monkeypatch, capsys):
