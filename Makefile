@@ -11,7 +11,7 @@ UNIT    := TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/pytest -m "not cluster" -n 2 --dist wor
 # Tests that train something are most of the time of the unit tests: `make test` has them.
 FAST    := $(BIN)/pytest -m "not cluster and not learn" -n 2 --dist worksteal
 
-.PHONY: help venv demo check format test test-fast test-cluster testbed testbed-down results results-quick pages lock clean
+.PHONY: help venv demo check format test test-fast test-cluster testbed testbed-down results results-quick pages lock clean packages release docs
 .DEFAULT_GOAL := help
 
 help:  ## Show this help
@@ -107,12 +107,42 @@ pages: venv  ## Write what is generated and kept again: the man page, results.md
 	$(BIN)/python -m studies
 	$(BIN)/python -m studies.manpage > docs/rltuned.1
 	$(BIN)/python -m studies.dashboards
+	$(BIN)/python packaging/licences.py > docs/licences.md
+
+# What a release is made with has an environment of its own: neither the tests nor the daemon need it.
+PUBLISH := build/publish
+$(PUBLISH)/.installed: requirements-publish.lock
+	$(PYTHON) -m venv $(PUBLISH)
+	$(PUBLISH)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
+# The same commit makes the same bytes.
+RELEASE := SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 1577836800) PATH="$(CURDIR)/$(PUBLISH)/bin:$$PATH"
+
+packages: venv $(PUBLISH)/.installed  ## Wheel, sdist, Debian packages and RPM, into dist/
+	rm -rf dist
+	$(RELEASE) $(BIN)/python -m build --no-isolation
+	$(RELEASE) $(BIN)/python packaging/build.py deb --wheel dist/*.whl
+	command -v rpmbuild >/dev/null || apt-get install -y -qq rpm
+	$(RELEASE) $(BIN)/python packaging/build.py rpm --wheel dist/*.whl
+
+release: packages  ## The same with an SBOM (CycloneDX) of each package and SHA256SUMS
+	$(RELEASE) packaging/sbom dist dist/*.whl
+	cd dist && sha256sum * > SHA256SUMS
+
+# README.md of the root is the first page; the other files are what pages link to.
+docs: $(PUBLISH)/.installed  ## The documentation site, into build/site; ends with an error where a link leads nowhere
+	rm -rf build/site-source build/site
+	mkdir -p build/site-source
+	cp -a --parents *.md LICENSE docs studies/README.md deploy systemd models packaging build/site-source/
+	NO_MKDOCS_2_WARNING=1 $(PUBLISH)/bin/mkdocs build --quiet --strict
 
 lock:  ## Resolve the lock files again (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -o requirements.lock pyproject.toml
 	uv pip compile -q --universal --python-version 3.11 --extra dev --generate-hashes --no-header -o requirements-dev.lock pyproject.toml
 	# hatchling and editables build the project itself; -c: the versions of the larger lock file.
 	printf 'hatchling\neditables\n' | uv pip compile -q --universal --python-version 3.11 --extra simulate --generate-hashes --no-header -c requirements-dev.lock -o requirements-simulate.lock pyproject.toml -
+	uv pip compile -q --universal --python-version 3.11 --group publish --generate-hashes --no-header -c requirements-dev.lock -o requirements-publish.lock
 
 clean:  ## Remove caches and the virtual environment
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 from cluster.support import ROOT
+from cluster.test_systemd import Host, fill
 
 from rltuned import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from cluster.conftest import Clusters
 
 
 def run(*words: str | Path, **more: object) -> subprocess.CompletedProcess[str]:
@@ -74,3 +81,159 @@ def test_the_wheel_of_the_sdist_works_alone(alone: Path, tmp_path: Path):
 
 def test_what_the_lock_file_names_is_all_that_the_wheel_needs(alone: Path):
     assert run(alone / "pip", "check").stdout == "No broken requirements found.\n"
+
+
+PUBLISH = "requirements-publish.lock"
+RELEASE = "24.11"
+HOST = "systemd"
+OLD, NEW = f"rltuned_{__version__}-1+deb13_amd64.deb", f"rltuned_{__version__}-2+deb13_amd64.deb"
+
+
+@pytest.fixture(scope="module")
+def publish(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bin directory of the environment that releases are made with."""
+    venv = tmp_path_factory.mktemp("publish") / "venv"
+    run(sys.executable, "-m", "venv", venv)
+    run(venv / "bin/pip", "install", "-q", "--require-hashes", "-r", ROOT / PUBLISH)
+    return venv / "bin"
+
+
+@pytest.fixture(scope="module")
+def packages(built: Path, publish: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the Debian package for Debian 13 and the RPM, and the Debian package as a later revision."""
+    folder = tmp_path_factory.mktemp("packages")
+    (wheel,) = built.glob("*.whl")
+    environment = {**os.environ, "PATH": f"{publish}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    words = (sys.executable, ROOT / "packaging/build.py")
+    more = ("--wheel", wheel, "--out", folder, "--without-simulate")
+    run(*words, "deb", *more, "--for", "deb13", env=environment)
+    assert (folder / OLD).exists()
+    unpacked = folder / "unpacked"
+    run("dpkg-deb", "-R", folder / OLD, unpacked)
+    control = unpacked / "DEBIAN/control"
+    control.write_text(control.read_text().replace("-1+deb13", "-2+deb13"))
+    run("dpkg-deb", "--root-owner-group", "-Zzstd", "-z1", "-b", unpacked, folder / NEW)
+    shutil.rmtree(unpacked)
+    if shutil.which("rpmbuild"):
+        run(*words, "rpm", *more, env=environment)
+    return folder
+
+
+@pytest.fixture
+def host(clusters: Clusters, packages: Path) -> Iterator[Host]:
+    """A host with systemd beside a real slurmctld that has never seen rltuned, and the packages in its /root."""
+    cluster = clusters.get(RELEASE)
+    cluster.reset()
+    try:
+        # Slurm's RPC limiter would make the test wait for tokens.
+        with cluster.conf(SlurmctldParameters=None):
+            host = Host(cluster, fill(cluster))
+            cluster.start_systemd_host()
+            # The testbed's own; the user stays, with the id that slurmctld's host knows it by.
+            host.sh("rm -rf /opt/rltuned /etc/rltuned")
+            for name in (OLD, NEW):
+                cluster.copy_in(packages / name, f"/root/{name}", service=HOST)
+            yield host
+    finally:
+        cluster.remove_host(HOST)
+        cluster.reset()
+
+
+def test_the_debian_package_from_installation_to_purge(host: Host):
+    def apt(*words: str, check: bool = True) -> str:
+        # No network: what the package needs is there, or apt says what is not.
+        said = f"DEBIAN_FRONTEND=noninteractive apt-get {shlex.join(words)} -y -q --allow-downgrades 2>&1"
+        return host.sh(f"cd /root; {said}", check=check)
+
+    units = ("rltuned.service", "rltuned-deadman.timer")
+
+    def active() -> list[bool]:
+        return [host.show("ActiveState", unit) == "active" for unit in units]
+
+    # What was installed by hand is in the way, and named.
+    host.sh("mkdir -p /opt/rltuned/venv")
+    assert "/opt/rltuned/venv is there: rltuned was installed by hand" in apt("install", f"./{OLD}", check=False)
+    host.sh("rm -r /opt/rltuned; dpkg --purge rltuned 2>/dev/null", check=False)
+
+    apt("install", f"./{OLD}")
+    assert [host.systemctl("is-enabled", unit, check=False).stdout.strip() for unit in units] == ["disabled"] * 2
+    assert active() == [False, False]
+    assert host.sh("stat -c '%U %a' /etc/rltuned /var/lib/rltuned /run/rltuned").splitlines() == [
+        "root 755",
+        "rltuned 750",
+        "rltuned 750",
+    ]
+    assert host.sh("rltuned --version").strip() == f"rltuned, version {__version__}"
+    assert "golden" in host.sh("rltuned model verify general")
+    host.sh(". /usr/share/bash-completion/completions/rltuned && complete -p rltuned")
+    assert host.finding("privilege")["severity"] == "ok"
+
+    host.configure()
+    host.systemctl("enable", *units)
+    host.systemctl("start", units[1])
+    host.start_steering()
+
+    # An upgrade stops what runs, and starts it again; the configuration stays.
+    before, text = host.show("MainPID"), host.sh("cat /etc/rltuned/config.toml")
+    apt("install", f"./{NEW}")
+    assert active() == [True, True]
+    assert host.show("MainPID") != before
+    assert re.search(r"[1-8] jobs restored", host.journal())
+    assert host.sh("cat /etc/rltuned/config.toml") == text
+    # What does not run stays so; also in the other direction.
+    host.systemctl("stop", "rltuned")
+    apt("install", f"./{OLD}")
+    assert active() == [False, True]
+    host.start_steering()
+
+    # Nobody else could give the queue back: the removal fails while slurmctld is down, and nothing changes.
+    host.cluster.slurmctld.stop()
+    assert "rltuned: not removed." in apt("remove", "rltuned", check=False)
+    assert active() == [True, True]
+    host.cluster.slurmctld.start()
+    host.wait("steered")
+
+    apt("purge", "rltuned")
+    assert host.restored()
+    assert active() == [False, False]
+    left = "find / -xdev -iname '*rltuned*' -not -path '/root/*' -not -path '/sys/*' -not -path '/proc/*'"
+    assert host.sh(left) == ""
+    # The number of a user that owned files is never given to another one.
+    assert host.sh("getent passwd rltuned").startswith("rltuned:")
+
+
+def test_a_package_that_was_removed_keeps_its_configuration_until_it_is_purged(host: Host):
+    host.sh(f"cd /root && dpkg -i {OLD}")
+    host.sh("echo '# ours' >>/etc/rltuned/config.toml && dpkg -r rltuned")
+    assert "# ours" in host.sh("cat /etc/rltuned/config.toml; ls -d /var/lib/rltuned")
+    assert host.sh("ls /opt/rltuned /usr/bin/rltuned", check=False) == ""
+    host.sh("dpkg -P rltuned && ! ls /etc/rltuned /var/lib/rltuned")
+
+
+@pytest.mark.skipif(shutil.which("rpmbuild") is None, reason="needs the Debian package rpm")
+def test_the_rpm_has_the_files_of_the_debian_package_and_goes_without_a_trace(packages: Path, tmp_path: Path):
+    (rpm,) = packages.glob("*.rpm")
+    files = set(run("rpm", "-qpl", rpm).stdout.splitlines())
+    listed = run("dpkg-deb", "-c", packages / OLD).stdout.splitlines()
+    debian = {line.split()[5].removeprefix(".") for line in listed if not line.startswith("d")}
+
+    def own(names: set[str]) -> set[str]:
+        """Without the dependencies, which differ between Pythons, and the two directories that the RPM owns."""
+        return {name for name in names if "site-packages" not in name} - {"/opt/rltuned", "/etc/rltuned"}
+
+    assert own(files) == own(debian)
+    assert run("rpm", "-qpc", rpm).stdout.split() == ["/etc/rltuned/config.toml"]
+    assert "/usr/bin/python3.12" in run("rpm", "-qp", "--requires", rpm).stdout.split()
+    # No Python, no systemd in there: files only.
+    run("rpm", "--root", tmp_path, "-i", "--nodeps", "--noscripts", rpm)
+    assert (tmp_path / "opt/rltuned/venv/bin/rltuned").read_text().startswith("#!/opt/rltuned/venv/bin/python\n")
+    run("rpm", "--root", tmp_path, "-e", "--nodeps", "--noscripts", "rltuned")
+    assert [path for path in tmp_path.rglob("*") if path.is_file() and "rpm" not in path.parts] == []
+
+
+def test_the_site_of_the_documentation_has_no_broken_link(publish: Path):
+    run("make", "docs", f"PUBLISH={publish.parent}", "PYTHON=false", cwd=ROOT)
+    page = (ROOT / "build/site/docs/installation.html").read_text()
+    assert "rltuned runs on slurmctld" in page
+    # Nothing is loaded from elsewhere.
+    assert re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="https?://', page) == []
