@@ -131,6 +131,7 @@ def host(clusters: Clusters, packages: Path) -> Iterator[Host]:
             cluster.start_systemd_host()
             # The testbed's own; the user stays, with the id that slurmctld's host knows it by.
             host.sh("rm -rf /opt/rltuned /etc/rltuned")
+            host.cursor = host.sh("journalctl -n 0 --show-cursor --no-pager").partition("cursor: ")[2].strip()
             for name in (OLD, NEW):
                 cluster.copy_in(packages / name, f"/root/{name}", service=HOST)
             yield host

@@ -1,0 +1,123 @@
+"""State files between versions: an upgrade reads what the version before has left, a downgrade what this one leaves.
+
+tests/recorded/state/VERSION is what a daemon in stage active has left in its state directory, beside a real Slurm.
+"""
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zlib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+RECORDED = sorted((ROOT / "tests/recorded/state").iterdir())
+BEFORE = "b10ea04"
+"""The last commit before the first packaged version; later: the tag of the version before this one."""
+
+# Runs under the code of either version: prints what it reads; with "write", writes it anew first.
+PROGRAM = """
+import json, pathlib, sys
+from dataclasses import asdict
+from rltuned.daemon import history, record
+from rltuned.daemon.clock import Moment, SystemClock
+from rltuned.daemon.heartbeat import read_heartbeat
+from rltuned.daemon.journal import Journal
+
+folder = pathlib.Path(sys.argv[1])
+known, decision = history.load(folder), record.load(folder)
+if "write" in sys.argv:
+    journal = Journal.open(folder)
+    journal.compact()
+    journal.update(journal.entries.values())
+    journal.close()
+    (folder / history.FILE_NAME).write_text(json.dumps(known.to_json()))
+    assert record.save(folder, decision) == ""
+journal = Journal.read(folder)
+sign = read_heartbeat(Moment.of(SystemClock()), folder)
+print(json.dumps({
+    "alarms": journal.alarms,
+    "entries": {job: repr(entry) for job, entry in journal.entries.items()},
+    "known": known.to_json(),
+    "decision": decision.to_json(),
+    "heartbeat": [sign.pid, sign.stale_after],
+}))
+"""
+
+
+def read(folder, *more, code=ROOT):
+    words = [sys.executable, "-c", PROGRAM, str(folder), *more]
+    environment = {**os.environ, "PYTHONPATH": str(code)}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=folder, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory):
+    """The code of the version before, from git."""
+    done = subprocess.run(["git", "archive", BEFORE, "rltuned"], capture_output=True, check=False, cwd=ROOT)
+    if done.returncode != 0:
+        pytest.skip(f"no commit {BEFORE} here: {done.stderr.decode()[-200:]}")
+    folder = tmp_path_factory.mktemp("before")
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.fixture(params=RECORDED, ids=lambda folder: folder.name)
+def left(request, tmp_path):
+    """A state directory as a version has left it."""
+    return Path(shutil.copytree(request.param, tmp_path / "state"))
+
+
+def test_an_upgrade_reads_all_that_the_version_before_has_left(left):
+    found = read(left)
+    assert found["alarms"] == []
+    jobs = {str(json.loads(line)["entry"]["job"]) for line in (left / "journal.jsonl").read_text().splitlines()[1:]}
+    assert len(jobs) == 7
+    assert found["entries"].keys() == jobs
+    kept = json.loads((left / "history.json").read_text())
+    assert found["known"]["history"] == kept["history"]
+    assert found["known"]["until"] == kept["until"]
+    assert found["decision"] == json.loads((left / "decision.json").read_text())
+    assert found["heartbeat"] == [json.loads((left / "heartbeat.json").read_text())["pid"], 300.0]
+
+
+def test_an_upgrade_knows_what_the_version_before_had_put_on_the_jobs(left):
+    # The first cycle alone, as after a crash: each job has the value that this cycle has written.
+    lines = (left / "journal.jsonl").read_text().splitlines(keepends=True)[:15]
+    (left / "journal.jsonl").write_text("".join(lines))
+    outcomes = [line for line in map(json.loads, lines) if line["kind"] == "outcome"]
+    written = {str(line["entry"]["job"]): line["after"] for line in outcomes}
+    assert len(written) == 7
+    assert 0 not in written.values()
+    entries = read(left)["entries"]
+    assert entries.keys() == written.keys()
+    assert all(f"site_factor={value}," in entries[job] for job, value in written.items())
+
+
+def test_a_downgrade_reads_all_that_this_version_leaves(left, before):
+    written = read(left, "write")
+    assert written["alarms"] == []
+    assert read(left, code=before) == written
+
+
+def test_a_journal_of_a_later_format_is_refused_and_named(left):
+    path = left / "journal.jsonl"
+    first = path.read_text().splitlines()[0]
+    assert '"format":1' in first
+    body = b'"seq":1,"kind":"begin","format":2,"count":0}'
+    path.write_bytes(b'{"crc":"%08x",' % zlib.crc32(body) + body + b"\n")
+    words = [sys.executable, "-c", PROGRAM, str(left)]
+    done = subprocess.run(
+        words, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    assert done.returncode != 0
+    assert "JournalError" in done.stderr
+    assert "journal.jsonl" in done.stderr
