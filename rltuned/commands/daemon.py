@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rltuned.commands.common import EXIT_FINDINGS, config_option, console, emit, json_option, load, remark
+from rltuned.commands.common import EXIT_FINDINGS, MOMENT, config_option, console, emit, json_option, load, remark
 from rltuned.config import Stage
 from rltuned.errors import JournalError
 
@@ -122,13 +122,21 @@ def plan(config_path: Path | None, limit: int, *, as_json: bool) -> None:
 @click.argument("job_id", metavar="JOBID", type=click.IntRange(min=1))
 @config_option
 @click.option("--fresh", is_flag=True, help="Read Slurm now instead of the running daemon's last decision.")
+@click.option(
+    "--at",
+    type=MOMENT,
+    metavar="TIME",
+    help="From the decision log: the decision that held then. TIME: 2026-11-23T10:05, or 2h for two hours ago.",
+)
 @json_option
-def explain(job_id: int, config_path: Path | None, *, fresh: bool, as_json: bool) -> None:
+def explain(job_id: int, config_path: Path | None, *, fresh: bool, at: float | None, as_json: bool) -> None:
     """Why is this job at this rank? Answers from the daemon's last decision; without one, from a fresh plan."""
+    if fresh and at is not None:
+        raise click.UsageError("--fresh reads Slurm now, --at asks about the past: give one of them")
     from rltuned import show
     from rltuned.daemon import once
 
-    answer = once.explain(load(config_path).config, job_id, remark, fresh=fresh)
+    answer = once.explain(load(config_path).config, job_id, remark, fresh=fresh, at=at)
     if as_json:
         emit(answer.as_dict())
     else:
