@@ -169,6 +169,7 @@ def lean(record: DecisionRecord) -> DecisionRecord:
     window, seen = record.window, len(record.window)
     small = replace(
         window,
+        score=tuple(round(value, 2 * _DIGITS) for value in window.score),
         values=((),) * seen,
         state=((),) * seen,
         wait=_rounded(window.wait),
