@@ -484,6 +484,8 @@ def demo_next(console: Console, summary: Mapping[str, Any], kept: Path | None, p
             ),
             (f"less {kept / 'rltuned.log'}", "one sentence per cycle"),
         ]
+    if kept is not None and (page := kept / "report.html").exists():
+        lines.append((f"xdg-open {page}", "the page of `rltuned report`, of this demonstration: open it in a browser"))
     lines += [
         (f"{program} demo --help", "another policy, preset, cluster, load; --policy saf is the rule itself"),
         (f"{program} doctor", "on your own cluster: is it ready, and what is missing?"),

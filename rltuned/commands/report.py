@@ -118,7 +118,7 @@ def report(
 
             drawn = charts.draw(made)
         except ImportError:
-            missing.append(_lacking("matplotlib", "The charts"))
+            missing.append(_lacking("matplotlib", "the charts"))
             drawn = {}
         _write(html, page.render(made, drawn))
     if out is not None:
@@ -145,7 +145,7 @@ def _replayed(
         from rltuned.evaluate import gate
         from rltuned.report.replay import LEAD_DAYS, replay, settings_of
     except ImportError as error:
-        missing.append(_lacking(error.name or "numba", "The replay of the period's jobs"))
+        missing.append(_lacking(error.name or "numba", "the replay of the period's jobs"))
         return None, ""
     given: dict[str, Any] = (
         {"from_sacct": (period.until - period.since) / 86_400.0 + LEAD_DAYS} if trace is None else {"trace": trace}
@@ -177,7 +177,7 @@ def _replayed(
 
 
 def _lacking(module: str, what: str) -> str:
-    return f"{what} needs {module}, which is not installed here: install the extra [simulate] (docs/installation.md)."
+    return f"{what}, because {module} is not installed here: docs/installation.md, step 5, says how to install it."
 
 
 def _write(path: Path, content: str) -> None:

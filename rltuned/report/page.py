@@ -28,8 +28,10 @@ p { margin: .5rem 0; max-width: 46rem; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; margin: 1rem 0; }
 dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
 .scroll { overflow-x: auto; }
-table { border-collapse: separate; border-spacing: 0; width: 100%; font-size: .875rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .6rem; text-align: right; border-bottom: 1px solid var(--grid); vertical-align: top; }
+table { border-collapse: separate; border-spacing: 0; width: 100%; font-size: .875rem;
+  font-variant-numeric: tabular-nums; }
+th, td { padding: .3rem .6rem; line-height: 1.25rem; text-align: right; vertical-align: top;
+  border-bottom: 1px solid var(--grid); }
 th { color: var(--soft); font-weight: 600; vertical-align: bottom; }
 td:first-child, th:first-child, .text { text-align: left; }
 td:first-child { min-width: 7rem; }

@@ -63,7 +63,7 @@ class Replay:
     """Of the n jobs that ran in reality and in both simulations."""
 
     jobs: Workload
-    """`submit_time` on the trace's own clock."""
+    """`submit_time` is epoch seconds."""
     wait: Mapping[str, Floats]
     """(n,) seconds: `REAL`, `SLURM` and the policy's name."""
     start: Mapping[str, Floats]
@@ -81,6 +81,8 @@ class Replay:
     gpus: float
     """Of the cluster."""
     seed: int
+    exact: bool = False
+    """Reality is a simulation itself, that of `reference`."""
 
     def __len__(self) -> int:
         return len(self.jobs)
@@ -202,28 +204,71 @@ def _together(
 ) -> Replay:
     own = case.jobs
     really = own.submit_time + own.wait_time
-    start = {REAL: really, **{name: one.start for name, one in ran.items()}}
-    end = {REAL: really + own.run_time, **{name: one.end for name, one in ran.items()}}
+    return of_times(
+        own,
+        {REAL: really, **{name: one.start for name, one in ran.items()}},
+        {REAL: really + own.run_time, **{name: one.end for name, one in ran.items()}},
+        chosen=case.measured,
+        capacity=case.capacity,
+        zero=float(jobs.submit_time[case.window.start]) + jobs.source.start,
+        policy=policy,
+        reference=reference,
+        in_period=in_period,
+        seed=seed,
+    )
+
+
+def of_times(
+    jobs: Workload,
+    start: Mapping[str, Floats],
+    end: Mapping[str, Floats],
+    *,
+    chosen: Bools,
+    capacity: float,
+    zero: float,
+    policy: str,
+    reference: str,
+    in_period: int,
+    seed: int,
+    exact: bool = False,
+) -> Replay:
+    """A replay of the times that N jobs had in reality (`REAL`), under Slurm's order (`SLURM`) and under `policy`.
+
+    Args:
+        jobs: in order of submission.
+        start: (N,) each, seconds on the jobs' clock; NaN: never ran.
+        end: as `start`.
+        chosen: (N,) the jobs to report; the others only count as load.
+        capacity: GPUs of the cluster.
+        zero: of the jobs' clock, epoch seconds.
+        policy: as `Replay`, and the next four.
+        reference: see `policy`.
+        in_period: see `policy`.
+        seed: of the bootstrap.
+        exact: see `policy`.
+
+    Raises:
+        EvaluationError: no job ran in all three.
+    """
     # The same jobs for all three: what only one of them could run is nobody's gain.
-    both = np.logical_and.reduce([np.isfinite(end[name]) for name in end]) & case.measured
-    rows = np.flatnonzero(both)
+    rows = np.flatnonzero(np.logical_and.reduce([np.isfinite(end[name]) for name in end]) & chosen)
     if not len(rows):
         raise EvaluationError("no job of the period ran both in reality and in its replay: is this the right cluster?")
     blocks = np.array_split(rows, min(max(len(rows) // SMALLEST_BLOCK, 1), BLOCKS))
-    gpus = own.gpus.astype(np.float64)
+    gpus = jobs.gpus.astype(np.float64)
     measured: dict[str, dict[str, list[float]]] = {name: {metric: [] for metric in METRICS} for name in end}
     for block in blocks:
-        chosen = np.zeros(len(own), dtype=np.bool_)
-        chosen[block] = True
+        inside = np.zeros(len(jobs), dtype=np.bool_)
+        inside[block] = True
         for name, values in measured.items():
-            one = measure(own.submit_time, start[name], end[name], gpus, chosen, case.groups, case.capacity).as_dict()
+            one = measure(jobs.submit_time, start[name], end[name], gpus, inside, jobs.user, capacity).as_dict()
             for metric in METRICS:
                 values[metric].append(one[metric])
-    zero = float(jobs.submit_time[case.window.start]) + jobs.source.start
-    taken = jobs.take(rows + (case.window.start - case.past))
+    taken = jobs.take(rows)
+    submitted = taken.submit_time + zero
     return Replay(
-        jobs=taken,
-        wait={name: np.maximum(values[rows] - own.submit_time[rows], 0.0) for name, values in start.items()},
+        jobs=replace(taken, submit_time=submitted, source=replace(taken.source, start=0.0)),
+        wait={name: np.maximum(values[rows] - taken.submit_time, 0.0) for name, values in start.items()},
         start={name: values[rows] + zero for name, values in start.items()},
         end={name: values[rows] + zero for name, values in end.items()},
         measured={name: {metric: np.array(of) for metric, of in by.items()} for name, by in measured.items()},
@@ -231,8 +276,9 @@ def _together(
         reference=reference,
         blocks=len(blocks),
         in_period=in_period,
-        gpus=case.capacity,
+        gpus=capacity,
         seed=seed,
+        exact=exact,
     )
 
 
@@ -342,7 +388,7 @@ def starvation(found: Replay, bound: float) -> dict[str, Any]:
 def over_time(found: Replay, since: float, until: float, points: int) -> dict[str, list[float]]:
     """Means over stretches of the period, of the replayed jobs: how many wait, and the GPUs that they hold."""
     edges = np.linspace(since, until, points + 1)
-    submitted, gpus = found.jobs.submit_time + found.jobs.source.start, found.jobs.gpus.astype(np.float64)
+    submitted, gpus = found.jobs.submit_time, found.jobs.gpus.astype(np.float64)
     series: dict[str, list[float]] = {"time": ((edges[:-1] + edges[1:]) / 2).round(1).tolist()}
     for of, name in (("real", REAL), ("slurm", SLURM), ("rltuned", found.policy)):
         start, end = found.start[name], found.end[name]

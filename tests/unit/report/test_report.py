@@ -137,8 +137,8 @@ def test_without_the_extra_it_gives_what_the_log_gives_and_says_what_is_missing(
     words = [sys.executable, "-c", program, "report", *site.words, "--html", str(tmp_path / "r.html")]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "The replay of the period's jobs needs numba, which is not installed here" in done.stdout
-    assert "The charts needs matplotlib" in done.stdout.replace("\n", " ")
+    assert "the replay of the period's jobs, because numba is not installed here" in done.stdout
+    assert "the charts, because matplotlib is not installed here" in done.stdout
     assert "What was seen and wanted" in (tmp_path / "r.html").read_text()
     assert "<svg" not in (tmp_path / "r.html").read_text()
 
