@@ -85,7 +85,7 @@ def _judge(replay: Mapping[str, Any], weak: list[str], against: list[str], good:
     starved = replay["starvation"]
     if starved["rltuned"]["beyond"] > starved["slurm"]["beyond"]:
         against.append(
-            f"{starved['rltuned']['beyond']} jobs wait longer than {starved['bound'] / 86400:g} days, and "
+            f"{starved['rltuned']['beyond']} jobs wait longer than {starved['bound'] / 86400:g} d, and "
             f"{starved['slurm']['beyond']} under Slurm's order."
         )
 

@@ -95,15 +95,12 @@ def _inline(svg: str, key: str) -> str:
     return re.sub(r'(<svg [^>]*?)width="[^"]*"|height="[^"]*pt"', r"\1", svg, count=2)
 
 
-def _hours(values: Sequence[float]) -> list[float]:
-    return [value / 3600.0 for value in values]
-
-
 def _waits(axes: "Axes", groups: Sequence[Mapping[str, Any]], *, narrow: bool) -> None:
-    width = 0.27
+    width, longest = 0.27, max(group[f"wait_{of}"] for group in groups for of in NAMES)
+    unit, seconds = ("hours", 3600.0) if longest >= 7200.0 else ("minutes", 60.0)
     for place, of in enumerate(NAMES):
         at = [index + (place - 1) * width for index in range(len(groups))]
-        waits = _hours([group[f"wait_{of}"] for group in groups])
+        waits = [group[f"wait_{of}"] / seconds for group in groups]
         axes.bar(at, waits, width * 0.92, color=COLOURS[of], label=NAMES[of])
     names = [f"{group['name']}\n{group['jobs']:,} jobs" for group in groups]
     if narrow:
@@ -111,7 +108,7 @@ def _waits(axes: "Axes", groups: Sequence[Mapping[str, Any]], *, narrow: bool) -
         axes.set_xlabel("GPUs of the job, and how many such jobs")
     axes.set_xticks(range(len(groups)), names)
     axes.tick_params(axis="x", length=0)
-    axes.set_ylabel("mean wait, hours")
+    axes.set_ylabel(f"mean wait, {unit}")
     axes.grid(axis="y", linewidth=0.6)
 
 

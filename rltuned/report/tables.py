@@ -202,7 +202,7 @@ def _starvation(found: Mapping[str, Any]) -> Table:
     names = {"real": "what happened", "slurm": "Slurm's order, replayed", "rltuned": "rltuned, replayed"}
     return Table(
         "Starvation",
-        ("", f"jobs that waited over {found['bound'] / 86400:g} days", "longest wait"),
+        ("", f"jobs that waited over {found['bound'] / 86400:g} d", "longest wait"),
         [(name, f"{found[of]['beyond']:,}", duration(found[of]["longest"])) for of, name in names.items()],
     )
 

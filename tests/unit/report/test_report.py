@@ -227,7 +227,7 @@ def test_good_evidence_of_a_gain_is_a_go():
             LOG,
             changed(starvation={"bound": 86_400.0, "slurm": {"beyond": 0}, "rltuned": {"beyond": 2}}),
             Advice.NO_GO,
-            "2 jobs wait longer than 1 days",
+            "2 jobs wait longer than 1 d",
         ),
     ],
 )
