@@ -5,10 +5,12 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 from unit.report.site import INTERVAL, make_site, stamp
+from unit.slurm.standin import StandIn
 
 from rltuned.commands.main import cli, main
 from rltuned.config import Stage
@@ -17,6 +19,7 @@ from rltuned.report import page
 from rltuned.report.advice import Advice, advise
 from rltuned.report.period import read
 from rltuned.report.replay import _held, canary, prediction_quality
+from rltuned.slurm.commands import SEPARATOR
 from rltuned.workload.jobs import Source, workload
 from rltuned.workload.readers import read as read_trace
 
@@ -141,6 +144,36 @@ def test_without_the_extra_it_gives_what_the_log_gives_and_says_what_is_missing(
     assert "the charts, because matplotlib is not installed here" in done.stdout
     assert "What was seen and wanted" in (tmp_path / "r.html").read_text()
     assert "<svg" not in (tmp_path / "r.html").read_text()
+
+
+def test_without_a_trace_jobs_cluster_and_scheduler_are_those_of_slurm_itself(site, made, tmp_path):
+    slurm = StandIn(tmp_path / "slurm")
+    names = [f"n{number}" for number in range(1, 7)]
+    about = "CPUAlloc=0 CPUEfctv=64 CPUTot=64 Gres=gpu:a100:8 GresUsed=gpu:a100:0(IDX:N/A) RealMemory=512000 AllocMem=0"
+    ends = "State=IDLE TmpDisk=0 CfgTRES=cpu=64,gres/gpu=8 AllocTRES= "
+    slurm.answer("nodes", "".join(f"NodeName={name} {about} {ends}\n" for name in names))
+    slurm.answer(
+        "partitions",
+        f"PartitionName=main Default=YES MaxNodes=UNLIMITED MaxTime=6:00:00 Nodes={','.join(names)} PriorityTier=1 "
+        "OverSubscribe=NO State=UP\n",
+    )
+    written = re.compile(r"\d{4}-\d\d-\d\dT[\d:]{8}")
+    _, *rows = written.sub(  # as SLURM_TIME_FORMAT asks for
+        lambda found: f"{datetime.fromisoformat(found[0]).replace(tzinfo=UTC).timestamp():.0f}", site.sacct.read_text()
+    ).splitlines()
+    slurm.answer("trace", "".join(row.replace("|", SEPARATOR) + SEPARATOR + "\n" for row in rows))
+    config = tmp_path / "config.toml"
+    config.write_text(site.config.read_text() + f'[slurm]\nbin_dir = "{slurm.bin_dir}"\n')
+    until = site.until + 3 * 86_400.0  # sacct knows jobs that have ended: all of them by then
+    run("--config", config, "--since", stamp(site.since), "--until", stamp(until), "--json", tmp_path / "r.json")
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert report["missing"] == []
+    assert report["cluster"] == "testbed"
+    assert report["replay"]["jobs"] == len(accounting(site))
+    assert report["replay"]["means"]["real"]["wait_mean"] == pytest.approx(
+        made[0]["replay"]["means"]["real"]["wait_mean"], abs=1.0
+    )
+    assert any(call.startswith("sacct ") and "--starttime=" in call for call in slurm.calls)
 
 
 def test_a_period_of_which_nothing_is_known_is_an_error_with_its_cause(site, tmp_path, capsys):
