@@ -87,7 +87,7 @@ def report(
         if path is not None and not path.parent.is_dir():
             raise RltunedError(f"{path}: cannot be written: there is no directory {path.parent}")
     config = load(config_path).config
-    period = read(decision_log.entries(config.state.directory, since, until), since, until)
+    period = read(decision_log.entries(config.state.directory, since, until), since, until, config.cycle.interval)
     missing: list[str] = []
     if not period.total:
         missing.append(

@@ -15,7 +15,9 @@ from rltuned.decide.scope import Veto
 POINTS: Final = 240
 """Points of a series over the period."""
 LONGEST_GAP: Final = 900.0
-"""Seconds between two entries that count as covered; intervals are 60 by default, 3,600 at most."""
+"""Seconds between two entries that count as covered, …"""
+PATIENCE: Final = 4.0
+"""… or so many intervals of cycles."""
 MOST_FAULTS: Final = 20
 SOUND: Final = frozenset({"done", "standby"})
 """Outcomes of cycles that did what they should."""
@@ -59,6 +61,8 @@ class Period:
 
     since: float
     until: float
+    interval: float = 60.0
+    """Seconds from one cycle to the next, as configured."""
     cycles: Counter[str] = field(default_factory=Counter)
     """By outcome."""
     stages: Counter[Stage] = field(default_factory=Counter)
@@ -121,7 +125,7 @@ class Period:
         self.cycles[entry.outcome] += 1
         self.stages[entry.stage] += 1
         if self._last >= self.since:
-            self.covered += min(max(entry.time - self._last, 0.0), LONGEST_GAP)
+            self.covered += min(max(entry.time - self._last, 0.0), max(LONGEST_GAP, PATIENCE * self.interval))
         self._last = entry.time
         if entry.outcome not in SOUND:
             _count(self.faults, entry.sentence, entry.time)
@@ -222,9 +226,9 @@ class Period:
         }
 
 
-def read(entries: Iterable[CycleEntry], since: float, until: float) -> Period:
-    """The period of a log's entries, which come in the order of time."""
-    period = Period(since, until)
+def read(entries: Iterable[CycleEntry], since: float, until: float, interval: float = 60.0) -> Period:
+    """The period of a log's entries, which come in the order of time. `interval`: of the cycles, seconds."""
+    period = Period(since, until, interval)
     for entry in entries:
         period.add(entry)
     return period

@@ -286,6 +286,18 @@ def test_faults_are_counted_by_their_cause_whatever_the_numbers_in_them(site):
     assert "did not answer" in fault["what"]
 
 
+def test_a_time_without_cycles_is_not_covered_and_hourly_cycles_cover_theirs(site):
+    (one, *_) = entries(site.config.parent / "state", site.since, site.until)
+    hourly = [replace(one, time=1e9 + 3600.0 * hour) for hour in range(24)]
+
+    def covered(some, interval):
+        return read(some, 1e9, 1e9 + 86_400.0, interval).to_json()["covered"]
+
+    assert covered(hourly, 3600.0) > 0.9
+    assert covered(hourly, 60.0) < 0.3
+    assert covered([*hourly[:6], *hourly[18:]], 3600.0) < 0.7
+
+
 def test_predictions_are_held_against_what_the_jobs_took():
     found = prediction_quality(
         np.array([1, 2, 3, 4]),
