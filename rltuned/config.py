@@ -286,6 +286,9 @@ class StateSection(_Section):
     mirror: OptionalPath = Path("/run/rltuned")
     """Second copy of the journal on another file system, so that a full or broken disk does not lose the way back.
     "": none."""
+    decision_log: Annotated[float, Field(ge=0, le=1_048_576)] = 256.0
+    """MiB that the decision log may take on disk (docs/report.md), 0: none. It keeps 35 days at most; decisions of a
+    long queue are kept less often."""
 
     @model_validator(mode="after")
     def _two_places(self) -> "StateSection":

@@ -506,7 +506,7 @@ class Demo:
         if self._busiest is not None:
             made, results = self._busiest
             save(self.directory, record(made, results=results))
-        ends = [self._times(slurm) for slurm in (self.plain, self.steered)]
+        ends = [self.times(slurm) for slurm in (self.plain, self.steered)]
         compared = np.logical_and(*(~np.isnan(start) for start, _ in ends))
         plain, steered = (
             measure(
@@ -554,7 +554,7 @@ class Demo:
             "example_job": self._example(),
         }
 
-    def _times(self, slurm: SimulatedSlurm) -> tuple[Floats, Floats]:
+    def times(self, slurm: SimulatedSlurm) -> tuple[Floats, Floats]:
         """Start and end of each job that has started; one that runs will end when its work or its limit does."""
         simulation = slurm.simulation
         result = simulation.result()

@@ -5,6 +5,7 @@ terminal never sees their control characters.
 """
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -88,7 +89,8 @@ def plan_diff(console: Console, record: "DecisionRecord", limit: int) -> None:
 
 def explanation(console: Console, answer: Any) -> None:
     """`decide.explain.Explanation` as a few sentences and a table of features."""
-    console.print(f"[bold]Job {answer.job_id}[/bold]: {answer.verdict.value}")
+    moment = datetime.fromtimestamp(answer.time, UTC).astimezone()
+    console.print(f"[bold]Job {answer.job_id}[/bold]: {answer.verdict.value} (decision of {moment:%Y-%m-%d %H:%M:%S})")
     if answer.veto:
         console.print(f"  Why: {plain(answer.veto)}.")
         console.print("  rltuned does not touch it; its place is what Slurm gives it.")
@@ -519,6 +521,8 @@ def demo_next(console: Console, summary: Mapping[str, Any], kept: Path | None, p
             ),
             (f"less {kept / 'rltuned.log'}", "one sentence per cycle"),
         ]
+    if kept is not None and (page := kept / "report.html").exists():
+        lines.append((f"xdg-open {page}", "the page of `rltuned report`, of this demonstration: open it in a browser"))
     lines += [
         (f"{program} demo --help", "another policy, preset, cluster, load; --policy saf is the rule itself"),
         (f"{program} doctor", "on your own cluster: is it ready, and what is missing?"),

@@ -6,6 +6,7 @@
 `model`          model files: info, verify, compare, card, portrait
 `train`          train, train imitate, train headroom
 `traces`         job traces: describe, generate
+`report`         what a period was worth
 `evaluate`       policies in the simulator, and the gate
 `bench`, `demo`  speed on this machine, and the demonstration
 `common`         what several commands share: options, the configuration, output

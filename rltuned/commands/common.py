@@ -5,7 +5,9 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -59,6 +61,28 @@ def job_number(name: str) -> int:
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON value for machines.")
+
+
+class MomentType(click.ParamType[float]):
+    """A time: 2026-11-23, 2026-11-23T10:05 (this host's time zone), or so long ago: 14d, 12h, 30min."""
+
+    name = "time"
+    _AGO = re.compile(r"(\d+(?:\.\d+)?)(min|h|d)")
+    _SECONDS = MappingProxyType({"min": 60.0, "h": 3600.0, "d": 86_400.0})
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Epoch seconds."""
+        if isinstance(value, float):
+            return value
+        if match := self._AGO.fullmatch(value):
+            return datetime.now(UTC).timestamp() - float(match[1]) * self._SECONDS[match[2]]
+        try:
+            return datetime.fromisoformat(value).timestamp()
+        except (ValueError, OverflowError):
+            self.fail(f"{value!r} is no time; write 2026-11-23, 2026-11-23T10:05, or 14d for 14 days ago", param, ctx)
+
+
+MOMENT = MomentType()
 
 
 def load(

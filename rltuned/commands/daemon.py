@@ -11,6 +11,7 @@ import click
 from rltuned.commands.common import (
     EXIT_ABSENT,
     EXIT_FINDINGS,
+    MOMENT,
     anywhere,
     config_option,
     console,
@@ -139,8 +140,14 @@ def plan(config_path: Path | None, limit: int, *, as_json: bool) -> None:
 @click.argument("job_id", metavar="[JOBID]", required=False, type=job_number)
 @config_option
 @click.option("--fresh", is_flag=True, help="Read Slurm now instead of the running daemon's last decision.")
+@click.option(
+    "--at",
+    type=MOMENT,
+    metavar="TIME",
+    help="From the decision log: the decision that held then. TIME: 2026-11-23T10:05, or 2h for two hours ago.",
+)
 @json_option
-def explain(job_id: int | None, config_path: Path | None, *, fresh: bool, as_json: bool) -> None:
+def explain(job_id: int | None, config_path: Path | None, *, fresh: bool, at: float | None, as_json: bool) -> None:
     """Why is this job at this rank, and why does it wait?
 
     Admins get the daemon's last decision about any job; where there is none, that of a fresh plan. Everybody else gets
@@ -149,19 +156,21 @@ def explain(job_id: int | None, config_path: Path | None, *, fresh: bool, as_jso
     JOBID: 123; 123_4 for a task of an array, which waits as one with the array; 123+1 for a component of a
     heterogeneous job. Exit code 16: the job does not wait.
     """
+    if fresh and at is not None:
+        raise click.UsageError("--fresh reads Slurm now, --at asks about the past: give one of them")
     from rltuned import show
     from rltuned.daemon import once
     from rltuned.decide.explain import Verdict
 
-    if job_id is None and fresh:
-        raise click.UsageError("--fresh needs a JOBID")
+    if job_id is None and (fresh or at is not None):
+        raise click.UsageError(f"{'--fresh' if fresh else '--at'} needs a JOBID")
     config = load(config_path, for_everybody=True).config
     published = config.users.socket is not None or config.users.directory is not None
     may_look = os.access(config.state.directory, os.R_OK | os.X_OK)
-    if job_id is None or (published and not may_look and not fresh):
+    if job_id is None or (published and not may_look and not fresh and at is None):
         _explain_own(config.users, job_id, as_json=as_json)
         return
-    answer = once.explain(config, job_id, remark, fresh=fresh)
+    answer = once.explain(config, job_id, remark, fresh=fresh, at=at)
     if as_json:
         emit(answer.as_dict())
     else:

@@ -83,6 +83,7 @@ def demo(
     with screen.status("loading, the first time also compiling, the simulator …"):
         with needed("the demonstration"):
             from rltuned.demo import Demo, DemoSettings, play
+            from rltuned.report import charts, demonstration, page
             from rltuned.simulate.rankers import compile_kernel
         compile_kernel()
     memory = Path("/dev/shm")  # noqa: S108 - a directory of its own is made there, as in any temporary place
@@ -120,6 +121,9 @@ def demo(
             kept: Path | None = place
             try:
                 shown.keep(place, summary)
+                if summary["jobs"]["compared"]:
+                    made = demonstration.of_demo(shown, SystemClock().time())
+                    (place / "report.html").write_text(page.render(made, charts.draw(made)), encoding="utf-8")
             except OSError as error:
                 screen.print(f"nothing was kept: {place}: {error.strerror}")
                 kept = None

@@ -15,6 +15,7 @@ from rltuned.commands.daemon import doctor, explain, plan, restore, run
 from rltuned.commands.demo import demo
 from rltuned.commands.evaluate import evaluate
 from rltuned.commands.model import model
+from rltuned.commands.report import report
 from rltuned.commands.traces import traces
 from rltuned.commands.train import train
 from rltuned.errors import RltunedError
@@ -33,6 +34,7 @@ from rltuned.errors import RltunedError
         plan,
         explain,
         doctor,
+        report,
         bench,
         traces,
         evaluate,
@@ -57,6 +59,7 @@ def cli(context: click.Context, config_path: Path | None, *, dry_run: bool, once
       rltuned plan               what would one cycle change? (writes nothing)
       rltuned --dry-run          run as the daemon would, without writing
       rltuned explain JOBID      why is this job at this rank?
+      rltuned report             what would it have gained in the last two weeks?
       rltuned restore            undo everything
     """
     if context.invoked_subcommand is None:

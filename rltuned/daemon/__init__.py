@@ -17,6 +17,7 @@
 `once`       one decision without a daemon, for ``rltuned plan`` and ``rltuned explain``
 `checks`     prerequisites of steering a cluster; shared with ``rltuned doctor``
 `notify`, `metrics`, `logs`, `record`  what people and machines get to see
+`decision_log`  what every cycle saw, wanted and did, for ``rltuned report`` and ``rltuned explain --at``
 
 The safety argument stands on three rules. (1) Before the first write of a cycle, each intended value is on disk; so
 whatever happens then, each value that can be on a job is known to be ours. (2) Whether a value is ours is judged by

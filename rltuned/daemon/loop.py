@@ -39,6 +39,7 @@ from rltuned.daemon.budget import SNAPSHOT_RPCS, Budget
 from rltuned.daemon.checks import Finding, blocking, prerequisites
 from rltuned.daemon.claims import Entry
 from rltuned.daemon.clock import Clock, Moment
+from rltuned.daemon.decision_log import DecisionLog
 from rltuned.daemon.giving_back import MOST_NAMED, GivingBack, unread
 from rltuned.daemon.heartbeat import DEAD_MAN_PATIENCE, Condition, beat, stop_beating
 from rltuned.daemon.journal import Journal
@@ -54,6 +55,7 @@ from rltuned.daemon.returns import Returns
 from rltuned.daemon.starts import Starts
 from rltuned.daemon.verdict import AUTO, Auto, Choice, Standing, auto, chosen, remedy
 from rltuned.decide.decision import OFF, DecisionRecord
+from rltuned.decide.entry import MAX_TEXT, CycleEntry, Seen, Wanted
 from rltuned.decide.plan import Plan, plan
 from rltuned.decide.record import record as record_of
 from rltuned.decide.user_record import UserRecords
@@ -114,6 +116,10 @@ class CycleReport:
     """Jobs given back to Slurm in this cycle."""
     acted: bool = False
     """The queue is as the plan wants it: its changes were sent. In a stage that writes nothing: none of ours is out."""
+    seen: Seen | None = None
+    """None: the cluster could not be read."""
+    record: DecisionRecord | None = None
+    """None: nothing was planned."""
 
     def count(self, outcome: Outcome) -> int:
         """Changes with this outcome."""
@@ -247,6 +253,7 @@ class Daemon:
         """When the queue was last as the plan wants it."""
         self._unable = 0.0
         """Seconds for which Slurm has answered but no plan could be carried out."""
+        self._decision_log = DecisionLog(self.config.state.directory, self.config.state.decision_log)
         self._orphans: tuple[int, ...] = ()
         self._unread: set[tuple[RowKind, str]] = set()
         self._chosen: Choice | None = None
@@ -322,7 +329,9 @@ class Daemon:
             with _uncollected():
                 report = self._guarded_cycle()
             self._watch_ability(report)
-            self._report(report, self.clock.monotonic() - began)
+            seconds = self.clock.monotonic() - began
+            self._report(report, seconds)
+            self._keep(report, seconds)
         finally:
             self._in_tick = False
             self._turn.release()
@@ -427,7 +436,8 @@ class Daemon:
             self._publish(snapshot, None)
             self._starts.manages_none()
             sentence = f"{pending} pending jobs, {len(snapshot.nodes)} nodes"
-            return CycleReport(CycleOutcome.DONE, stage, sentence, pending, restored=restored, acted=acted)
+            seen = Seen.of(snapshot)
+            return CycleReport(CycleOutcome.DONE, stage, sentence, pending, restored=restored, acted=acted, seen=seen)
         with self._phase("plan"):
             policy, choice = self._choose(snapshot)
             known = replace(snapshot, scheduler=self.facts.scheduler) if self.facts is not None else snapshot
@@ -458,8 +468,7 @@ class Daemon:
                 results=results,
             )
             trouble = ""
-            # Without the lock, as in a dry run, the record of a daemon beside it is the one that counts.
-            if (self.writer_factory is not None and not self._lost) or holder(self.config.state.directory) is None:
+            if self._recorder:
                 trouble = save(self.config.state.directory, record)
             if trouble:
                 self.log.warning("record.not_written", detail=trouble)
@@ -479,6 +488,8 @@ class Daemon:
             results=tuple(results),
             restored=restored,
             acted=acted,
+            seen=Seen.of(snapshot),
+            record=record,
         )
 
     def _refuse_hidden(self, snapshot: Snapshot) -> None:
@@ -870,6 +881,34 @@ class Daemon:
         metrics.set_vetoes({veto.value: len(jobs) for veto, jobs in record.vetoed.items()})
         if record.placement.outcome != OFF:
             metrics.placements.labels(record.placement.outcome).inc()
+
+    @property
+    def _recorder(self) -> bool:
+        """Whether this daemon writes the decision record and the decision log: without the lock, as in a dry run, those
+        of a daemon beside it are the ones that count.
+        """
+        return (self.writer_factory is not None and not self._lost) or holder(self.config.state.directory) is None
+
+    def _keep(self, report: CycleReport, seconds: float) -> None:
+        """An entry of the decision log."""
+        if not self._recorder:
+            return
+        phases = {name: round(value, 4) for name, value in {**self._phases, "total": seconds}.items()}
+        entry = CycleEntry(
+            time=self.clock.time(),
+            outcome=report.outcome.value,
+            stage=report.stage,
+            held_back=self.held_back[:MAX_TEXT] if self.config.cycle.stage in WRITING else "",
+            sentence=report.sentence[:MAX_TEXT],
+            seen=report.seen,
+            wanted=None if report.record is None else Wanted.of(report.record),
+            results=Counter(result.outcome for result in report.results),
+            restored=report.restored,
+            seconds=phases,
+            decision=report.record,
+        )
+        if trouble := self._decision_log.add(entry):
+            self.log.warning("decision_log.not_written", detail=trouble)
 
     def _report(self, report: CycleReport, seconds: float) -> None:
         metrics, now = self.metrics, self.clock.time()

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from rltuned.cluster.changes import AppliedChanges
 from rltuned.config import Config
-from rltuned.daemon import record
+from rltuned.daemon import decision_log, record
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.logs import make
@@ -57,12 +57,19 @@ def decide(config: Config, tell: Tell) -> DecisionRecord:
     return record_of(made, policy_why=choice.why)
 
 
-def explain(config: Config, job_id: int, tell: Tell, *, fresh: bool = False) -> Explanation:
+def explain(config: Config, job_id: int, tell: Tell, *, fresh: bool = False, at: float | None = None) -> Explanation:
     """Why a job is at its rank: by the daemon's last decision; without one, or where `fresh` asks for it, by `decide`.
+
+    `at`: epoch seconds; instead, by the decision that held at that time, of the decision log.
 
     Raises:
         SlurmError, RltunedError: as `decide`.
+        RltunedError: the decision log has none of that time.
     """
+    if at is not None:
+        kept = decision_log.last_before(config.state.directory, at).decision
+        assert kept is not None  # noqa: S101 - what `last_before` looks for
+        return replace(explain_job(kept, job_id), policy_note="the decision log does not keep what the policy saw")
     made: DecisionRecord | None = None
     if not fresh:
         try:

@@ -1,7 +1,7 @@
 """One policy on one window: what a worker does, here, in another process or on a node of a cluster."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -83,8 +83,14 @@ def evaluate_case(case: Case, name: str, settings: EvaluationSettings) -> Outcom
     return Outcome(case.window.index, name, metrics, killed, seconds)
 
 
-def simulate_case(case: Case, chosen: Contender, settings: EvaluationSettings) -> Simulation:
-    """The simulation of one policy on one window, to its end."""
+def simulate_case(
+    case: Case,
+    chosen: Contender,
+    settings: EvaluationSettings,
+    moments: Sequence[float] = (),
+    tell: Callable[[float], None] = lambda _: None,
+) -> Simulation:
+    """The simulation of one policy on one window, to its end. `tell` is called at each of the `moments`."""
     estimates = case.own_estimates()
     predictor: TypedPredictor | None = None
     if parse_estimates(settings.estimates).kind is EstimateKind.HISTORY:
@@ -98,6 +104,9 @@ def simulate_case(case: Case, chosen: Contender, settings: EvaluationSettings) -
     ranker = chosen.ranker()
     if settings.start is Start.WARM and case.past:
         _warm_up(simulation, ranker, settings.simulated)
+    for moment in moments:
+        simulation.run(ranker, until=moment)
+        tell(moment)
     simulation.run(ranker)
     return simulation
 

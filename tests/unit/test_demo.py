@@ -147,6 +147,10 @@ def test_the_command_prints_one_object_and_explain_reads_what_it_kept(small, mem
     explained = CliRunner().invoke(cli, ["explain", str(summary["example_job"]), "--config", str(kept / "config.toml")])
     assert explained.exit_code == 0, explained.output
     assert "moved forward" in explained.output
+    page = (kept / "report.html").read_text()
+    assert "What rltuned did" in page
+    for order in ("multifactor", "rltuned"):
+        assert show.duration(summary[order]["wait_mean"]) in page
 
 
 def test_people_get_a_line_now_and_then_a_table_and_the_way_on(ran, memory_path):

@@ -557,7 +557,7 @@ def test_explain_answers_an_ordinary_user_about_own_jobs_only_and_asks_slurm_not
     code, out, _ = explain_as(ALICE, config, "1", "--json")
     assert (code, [job["job_id"] for job in json.loads(out)["jobs"]]) == (0, [1])
     theirs, absent = (explain_as(ALICE, config, number) for number in ("2", "99"))
-    assert theirs[0] == absent[0] == 1
+    assert theirs[0] == absent[0] == 16
     assert theirs[2].replace("job 2", "job 99") == absent[2], "another's job and none at all look the same"
     code, out, _ = explain_as(61003, config)
     assert (code, "You have no pending jobs" in out) == (0, True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rltuned.commands.main import cli
 from rltuned.daemon.loop import STALE_SECONDS
 from rltuned.daemon.service import RESTORE_WAIT
 from rltuned.errors import StateError
@@ -112,6 +113,31 @@ print(said, "|", rollout_remedy(said))
         pytest.skip("this kernel cannot forbid it")
     assert "cannot allocate executable memory" in done.stdout
     assert "rltuned-rollout.conf" in done.stdout
+
+
+def test_the_weekly_report_writes_only_what_everybody_may_read_and_nothing_of_the_daemon_s():
+    (command,) = values("rltuned-report.service", "ExecStart")
+    assert "--no-names" in command
+    assert values("rltuned-report.service", "StateDirectory") == ["rltuned-report"]
+    written = re.findall(r"--(?:html|json) (\S+)", command)
+    assert {str(Path(path).parent) for path in written} == {"/var/lib/rltuned-report"}
+
+
+def test_the_command_of_the_weekly_report_is_one_that_rltuned_takes():
+    words = values("rltuned-report.service", "ExecStart")[0].split()[1:]
+    command, known = cli.commands[words[0]], set()
+    for parameter in command.params:
+        known |= {*parameter.opts, *parameter.secondary_opts}
+    assert {word for word in words if word.startswith("--")} <= known
+
+
+def test_the_report_is_locked_down_as_the_daemon_but_for_the_machine_code_of_the_simulator():
+    def hardening(name):
+        return (UNITS / name).read_text().partition("\nNoNewPrivileges=")[2].partition("\n[")[0].strip().splitlines()
+
+    assert set(hardening("rltuned.service")) - set(hardening("rltuned-report.service")) == {
+        "MemoryDenyWriteExecute=yes"
+    }
 
 
 def test_both_services_are_locked_down_alike():

@@ -1,0 +1,189 @@
+"""`rltuned report`: what a period was worth, from the decision log, the accounting and the simulator."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rltuned import revision
+from rltuned.commands.common import MOMENT, check_outputs, config_option, console, load, remark
+from rltuned.config import Config
+from rltuned.errors import RltunedError
+from rltuned.installed import how_to_install
+
+if TYPE_CHECKING:
+    from rltuned.report.period import Period
+    from rltuned.report.replay import Replay
+
+
+@click.command()
+@click.option("--since", type=MOMENT, default="14d", show_default=True, metavar="TIME", help="2026-11-23, or 14d ago.")
+@click.option("--until", type=MOMENT, default="0d", metavar="TIME", help="As --since. [default: now]")
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write one HTML page.")
+@click.option("--json", "out", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write JSON.")
+@click.option(
+    "--names/--no-names",
+    default=True,
+    show_default=True,
+    help="Whether job ids, users and accounts are in it. Without them the page may be shown to everybody.",
+)
+@click.option(
+    "--replay/--no-replay",
+    "wanted",
+    default=True,
+    show_default=True,
+    help="Whether the period's jobs are replayed in the simulator: what rltuned gains. Takes minutes.",
+)
+@click.option("--trace", metavar="FILE", help="Jobs of this file (sacct -P, in UTC) instead of sacct.")
+@click.option("--cluster", metavar="SHAPE", help="With --trace: 20x8:p100 or FILE.json. [default: what Slurm shows]")
+@click.option(
+    "--jobs",
+    "most",
+    default=10_000,
+    show_default=True,
+    type=click.IntRange(min=32),
+    help="Jobs of the replay, at most.",
+)
+@click.option("--workers", default=1, show_default=True, type=click.IntRange(1, 2), help="Processes of the replay.")
+@config_option
+def report(
+    *,
+    since: float,
+    until: float,
+    html: Path | None,
+    out: Path | None,
+    names: bool,
+    wanted: bool,
+    trace: str | None,
+    cluster: str | None,
+    most: int,
+    workers: int,
+    config_path: Path | None,
+) -> None:
+    """What did rltuned do in a period, or would have done, and what is that worth?
+
+    Reads the decision log, asks sacct for the period's jobs, and replays them in the simulator under Slurm's order and
+    under rltuned. In stage shadow it ends with go, no-go or undecided, with the reasons. docs/report.md explains it.
+
+    \b
+    Examples:
+      The last two weeks, as text
+        rltuned report
+      A page for a web server, without names
+        rltuned report --since 7d --html /var/lib/rltuned/report/index.html --no-names
+      What the decision log alone says, at once
+        rltuned report --since 1d --no-replay
+    """
+    from rltuned.daemon import decision_log
+    from rltuned.daemon.clock import SystemClock
+    from rltuned.report import build, text
+    from rltuned.report.period import read
+
+    if until <= since:
+        raise click.UsageError("--until is not after --since")
+    if cluster is not None and trace is None:
+        raise click.UsageError("--cluster goes with --trace")
+    check_outputs({"--html": html, "--json": out})
+    config = load(config_path).config
+    period = read(decision_log.entries(config.state.directory, since, until), since, until, config.cycle.interval)
+    missing: list[str] = []
+    if not period.total:
+        missing.append(
+            f"The decision log ({config.state.directory / decision_log.DIRECTORY}) has no cycle of this period."
+        )
+    replayed, about = None, ""
+    if wanted:
+        replayed, about = _replayed(config, period, missing, trace, cluster, most, workers)
+    else:
+        missing.append("The period's jobs were not replayed (--no-replay).")
+    if replayed is None and not period.total:
+        raise RltunedError("there is nothing to report:\n" + "\n".join(missing))
+    made = build.assemble(
+        period,
+        replayed,
+        bound=config.decide.age_bound,
+        missing=missing,
+        made_at=SystemClock().time(),
+        revision=revision(),
+        cluster=about,
+        names=names,
+    )
+    if html is not None:
+        from rltuned.report import page
+
+        try:
+            from rltuned.report import charts
+
+            drawn = charts.draw(made)
+        except ImportError:
+            missing.append(_lacking("matplotlib", "the charts"))
+            drawn = {}
+        _write(html, page.render(made, drawn))
+    if out is not None:
+        _write(out, json.dumps(made, indent=1, allow_nan=False) + "\n")
+    text.show_report(console(), made)
+    for path in (html, out):
+        if path is not None:
+            click.echo(f"{path}: written")
+
+
+def _replayed(
+    config: Config,
+    period: "Period",
+    missing: list[str],
+    trace: str | None,
+    cluster: str | None,
+    most: int,
+    workers: int,
+) -> "tuple[Replay | None, str]":
+    """The replay and what it is about; None, and the reason in `missing`, where it cannot be made."""
+    from rltuned.workers.progress import progress_bar
+
+    try:
+        from rltuned.evaluate import gate
+        from rltuned.report.replay import LEAD_DAYS, replay, settings_of
+    except ImportError as error:
+        missing.append(_lacking(error.name or "numba", "the replay of the period's jobs"))
+        return None, ""
+    given: dict[str, Any] = (
+        {"from_sacct": (period.until - period.since) / 86_400.0 + LEAD_DAYS} if trace is None else {"trace": trace}
+    )
+    if cluster is not None:
+        given["cluster"] = cluster
+    try:
+        with progress_bar() as progress:
+            settings = settings_of(config, period.policy, given | {"from_slurm": cluster is None})
+            settings, jobs, shape = gate.site_of(settings, config.slurm, period.until, remark, progress)
+            made = replay(
+                settings,
+                jobs,
+                shape,
+                period.since,
+                period.until,
+                most=most,
+                revision=revision(),
+                wrote=period.wrote,
+                workers=workers,
+                progress=progress,
+            )
+    except RltunedError as error:
+        if not period.total:
+            raise
+        missing.append(f"The period's jobs could not be replayed: {error}")
+        return None, ""
+    return made, shape.text
+
+
+def _lacking(module: str, what: str) -> str:
+    return f"{what}, because {module} is not installed here: {how_to_install('simulate')}"
+
+
+def _write(path: Path, content: str) -> None:
+    """Whole or not at all; readable as the umask says, so that a web server may show it."""
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_text(content, encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        raise RltunedError(f"{path}: cannot be written: {error.strerror or error}") from error

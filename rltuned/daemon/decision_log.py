@@ -1,0 +1,212 @@
+"""The decision log on disk: a line for each cycle, append-only, bounded in size and age (docs/report.md).
+
+One directory of files, each of a day at most and named after its first entry. The newest is plain JSON lines; older
+ones are compressed. Nothing is synced: a crash of the host may cost the last lines, and a cycle never waits for it.
+"""
+
+import contextlib
+import gzip
+import os
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from rltuned.daemon.files import FILE_MODE, give_to_owner_of, make_directory, write_all, write_atomic
+from rltuned.decide.entry import CycleEntry, lean
+from rltuned.errors import RltunedError
+
+DIRECTORY: Final = "decisions"
+DAY: Final = 86_400.0
+KEEP: Final = 35 * DAY
+"""Seconds after which an entry is deleted: five weeks, so that a month can be looked at."""
+PIECES: Final = 8
+"""The file that is written, uncompressed, is at most this part of the limit."""
+LARGEST: Final = 16 * 1024 * 1024
+"""Bytes of that file at most: it is read and compressed in one go."""
+COMPRESSED: Final = 3.0
+"""By how much decisions shrink; measured 2.6 to 11. Where it is less, the log keeps fewer days."""
+MIB: Final = 1024 * 1024
+
+_STAMP: Final = "%Y%m%dT%H%M%SZ"
+_NAME: Final = re.compile(r"(\d{8}T\d{6}Z)\.jsonl(\.gz)?")
+_TIME: Final = re.compile(rb'"time":([0-9.e+]+)')
+_NO_DECISION: Final = b'"decision":null}'
+
+
+class DecisionLog:
+    """Writes the log. One writer per directory: the daemon that also writes the decision record."""
+
+    def __init__(self, state: Path, limit: float) -> None:
+        """Nothing is written yet.
+
+        Args:
+            state: the state directory.
+            limit: MiB that all files together may take; 0: no log.
+        """
+        self._directory = state / DIRECTORY
+        self._limit = int(limit * MIB)
+        self._file_limit = min(self._limit // PIECES, LARGEST)
+        self._allowed, self._at = 1.0, float("-inf")
+        """Bytes of decisions that may be written now: the limit, spread evenly over `KEEP`, saved up for a day."""
+
+    def add(self, entry: CycleEntry) -> str:
+        """Append an entry; its decision only as often as the limit has room for `KEEP` seconds of them.
+
+        Returns:
+            Why not; "" when it was written, or when there is no log.
+        """
+        if not self._limit:
+            return ""
+        line = self._line(entry)
+        try:
+            make_directory(self._directory)
+            self._append(line, entry.time)
+        except (OSError, ValueError) as error:
+            return f"{self._directory}: {error.strerror if isinstance(error, OSError) else error}"
+        return ""
+
+    def _line(self, entry: CycleEntry) -> bytes:
+        share = self._limit / KEEP * COMPRESSED
+        passed = max(entry.time - self._at, 0.0) if self._at > float("-inf") else 0.0
+        self._allowed, self._at = min(self._allowed + share * passed, share * DAY), entry.time
+        if entry.decision is not None and self._allowed > 0:
+            line = replace(entry, decision=lean(entry.decision)).line()
+            if len(line) <= self._file_limit:
+                # A decision that is larger than what is allowed is paid for by the cycles that follow.
+                self._allowed -= len(line)
+                return line
+        return replace(entry, decision=None).line()
+
+    def _append(self, line: bytes, now: float) -> None:
+        path = self._current(len(line), now)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+        try:
+            size = os.fstat(fd).st_size
+            if not size:
+                give_to_owner_of(self._directory, fd)
+            elif os.pread(fd, 1, size - 1) != b"\n":
+                line = b"\n" + line  # the last one was cut off; it is one bad line and costs no other
+            write_all(fd, line)
+        finally:
+            os.close(fd)
+
+    def _current(self, more: int, now: float) -> Path:
+        """The file to append to; a full or old one is compressed, and what is too much or too old is deleted."""
+        plain = [path for path in files(self._directory) if path.suffix != ".gz"]
+        if plain and plain[-1].stat().st_size + more <= self._file_limit and now - began(plain[-1]) < DAY:
+            return plain[-1]
+        for path in plain:
+            packed = path.with_name(path.name + ".gz")
+            write_atomic(packed, gzip.compress(path.read_bytes(), 6, mtime=0), durable=False)
+            path.unlink()
+        kept = files(self._directory)
+        room = self._limit - self._file_limit - sum(path.stat().st_size for path in kept)
+        for path in kept:
+            if room < 0 or began(path) + DAY < now - KEEP:
+                room += path.stat().st_size
+                path.unlink()
+        taken, moment = {path.name.partition(".")[0] for path in files(self._directory)}, int(now)
+        while (stamp := datetime.fromtimestamp(moment, UTC).strftime(_STAMP)) in taken:
+            moment += 1
+        return self._directory / f"{stamp}.jsonl"
+
+
+def files(directory: Path) -> list[Path]:
+    """The log's files, from early to late. Of one that a crash left twice, the compressed one is whole.
+
+    Raises:
+        OSError: the directory cannot be read.
+    """
+    found: dict[str, Path] = {}
+    with contextlib.suppress(FileNotFoundError):
+        for path in directory.iterdir():
+            if (match := _NAME.fullmatch(path.name)) and (match[2] or match[1] not in found):
+                found[match[1]] = path
+    return [found[stamp] for stamp in sorted(found)]
+
+
+def began(path: Path) -> float:
+    """When a file's first entry was made, epoch seconds, by its name."""
+    return datetime.strptime(path.name.partition(".")[0], _STAMP).replace(tzinfo=UTC).timestamp()
+
+
+def entries(state: Path, since: float, until: float) -> Iterator[CycleEntry]:
+    """The entries of [since, until), epoch seconds, from early to late. Bad lines are left out.
+
+    Raises:
+        RltunedError: the log cannot be read.
+    """
+    for line in _lines(state, since, until):
+        with contextlib.suppress(RltunedError):
+            yield CycleEntry.parse(line)
+
+
+def last_before(state: Path, moment: float) -> CycleEntry:
+    """The last entry with a decision at a moment or before it, epoch seconds.
+
+    Raises:
+        RltunedError: there is none, or the log cannot be read.
+    """
+    found = b""
+    try:
+        places = [path for path in files(state / DIRECTORY) if began(path) <= moment]
+    except OSError as error:
+        raise _unreadable(state, error) from error
+    for path in reversed(places):
+        for line in _lines_of(path):
+            time = _time(line)
+            if time is not None and time <= moment and not line.rstrip().endswith(_NO_DECISION):
+                found = line
+        if found:
+            return CycleEntry.parse(found)
+    raise RltunedError(
+        f"{state / DIRECTORY}: no decision of that time: the log keeps {KEEP / DAY:.0f} days, or less where "
+        "state.decision_log is small"
+    )
+
+
+def _lines(state: Path, since: float, until: float) -> Iterator[bytes]:
+    try:
+        there = files(state / DIRECTORY)
+    except OSError as error:
+        raise _unreadable(state, error) from error
+    for path in there:
+        if began(path) + DAY + 3600 < since or began(path) >= until:  # a cycle may be late
+            continue
+        for line in _lines_of(path):
+            time = _time(line)
+            if time is not None and since <= time < until:
+                yield line
+
+
+def _lines_of(path: Path) -> Iterator[bytes]:
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            yield from file
+    except FileNotFoundError:  # compressed, or deleted, while somebody reads
+        packed = path.with_name(path.name + ".gz")
+        if path.suffix != ".gz" and packed.exists():
+            yield from _lines_of(packed)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return  # the rest of a damaged file is lost, not the log
+    except OSError as error:
+        raise _unreadable(path.parent.parent, error) from error
+
+
+def _time(line: bytes) -> float | None:
+    match = _TIME.search(line, 0, 80)
+    try:
+        return float(match[1]) if match else None
+    except ValueError:
+        return None
+
+
+def _unreadable(state: Path, error: OSError) -> RltunedError:
+    return RltunedError(
+        f"{error.filename or state / DIRECTORY}: the decision log cannot be read: {error.strerror}; "
+        "run this as root or as the daemon's user"
+    )

@@ -1,0 +1,184 @@
+"""An entry of the decision log: what one cycle saw, wanted and did, and what came of it (docs/report.md).
+
+One line of JSON. It has numbers and ids, names of partitions, QOS and nodes, and no text of users: no job names, no
+comments, no names of users.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from typing import Any, Final, Literal, Self
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from rltuned.cluster.changes import Outcome
+from rltuned.cluster.tables import Snapshot
+from rltuned.config import Stage
+from rltuned.decide.decision import DecisionRecord, Numbers
+from rltuned.decide.ranks import Guard
+from rltuned.decide.scope import Veto
+from rltuned.errors import RltunedError
+
+FORMAT: Final = 1
+MAX_TEXT: Final = 500
+"""Characters of a sentence that are kept."""
+_DIGITS: Final = 3
+"""Of seconds and GPUs in a kept decision: milliseconds say nothing of a queue, and cost a third of the log."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """The cluster as a cycle read it."""
+
+    __pydantic_config__ = ConfigDict(strict=True)
+
+    pending: int
+    running: int
+    gpus: int
+    """Of usable nodes."""
+    gpus_used: int
+    """Of those, in use."""
+    oldest: float
+    """Seconds that the longest waiting pending job has been eligible; 0 where none waits."""
+    skipped: int
+    """Rows of Slurm's answers that could not be understood."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Self:
+        """What a snapshot shows."""
+        jobs, nodes = snapshot.jobs, snapshot.nodes
+        usable, since = nodes.usable, jobs.eligible_time[jobs.pending]
+        since = since[since <= snapshot.time]  # neither unknown nor in the future
+        return cls(
+            pending=len(jobs.pending),
+            running=len(jobs.running),
+            gpus=int(nodes.gpus[usable].sum()),
+            gpus_used=int((nodes.gpus - nodes.gpus_free)[usable].sum()),
+            oldest=round(float(snapshot.time - since.min()), _DIGITS) if len(since) else 0.0,
+            skipped=sum(snapshot.unread.counts.values()),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What a cycle decided, in numbers. All are counts of jobs unless they say otherwise."""
+
+    __pydantic_config__ = ConfigDict(strict=True)
+
+    policy: str
+    managed: int
+    moved: int
+    """At another rank than Slurm alone would give them."""
+    displacement: float
+    """Mean distance of the planned rank from Slurm's own."""
+    changes: int
+    """Changes that the plan wants."""
+    guards: Mapping[str, int]
+    """Jobs whose rank a guard bent, by `ranks.Guard` in lower case."""
+    vetoed: Mapping[Veto, int]
+    """Jobs left to Slurm."""
+    gain: float | None
+    """Seconds of waiting that the rollouts expect to save, all jobs together; None: no rollouts."""
+    trouble: str
+    """Why no rollouts were made although they should."""
+
+    @classmethod
+    def of(cls, record: DecisionRecord) -> Self:
+        """The numbers of a record."""
+        flags = Counter(record.jobs.guards)
+        guards = {str(guard.name).lower(): sum(n for bits, n in flags.items() if bits & guard) for guard in Guard}
+        return cls(
+            policy=record.policy,
+            managed=len(record.jobs),
+            moved=record.ranks_changed,
+            displacement=round(record.displacement, _DIGITS),
+            changes=len(record.changes),
+            guards={name: count for name, count in guards.items() if count},
+            vetoed={veto: len(ids) for veto, ids in record.vetoed.items() if ids},
+            gain=None if record.rollout is None else round(record.rollout.gain, _DIGITS),
+            trouble=record.rollout_trouble[:MAX_TEXT],
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CycleEntry:
+    """One cycle, as the decision log keeps it."""
+
+    __pydantic_config__ = ConfigDict(strict=True)
+
+    format: Literal[1] = FORMAT
+    time: float
+    """Of its end, epoch seconds."""
+    outcome: str
+    """done, shed, waiting, standby or failed (`daemon.loop.CycleOutcome`)."""
+    stage: Stage
+    """In force."""
+    held_back: str
+    """Why that is not the configured stage; "" where it is."""
+    sentence: str
+    """What the daemon's log says of the cycle."""
+    seen: Seen | None
+    """None: the cluster could not be read."""
+    wanted: Wanted | None
+    """None: nothing was planned."""
+    results: Mapping[Outcome, int]
+    """Number of changes by what became of them; empty where nothing was written."""
+    restored: int
+    """Jobs given back to Slurm."""
+    seconds: Mapping[str, float]
+    """By phase, and `total`."""
+    decision: DecisionRecord | None
+    """The record without what the features and the what-if questions need (`lean`); None: left out for its size."""
+
+    def line(self) -> bytes:
+        """As a line of the log. `time` comes early and `decision` last: a reader need not parse what it skips."""
+        plain: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self)}
+        for name in ("seen", "wanted"):
+            plain[name] = None if plain[name] is None else vars(plain[name])
+        plain["decision"] = None if self.decision is None else self.decision.to_json()
+        return json.dumps(plain, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+    @staticmethod
+    def parse(line: bytes) -> "CycleEntry":
+        """The entry of a line.
+
+        Raises:
+            RltunedError: it is none, or of another format; names the field.
+        """
+        try:
+            return _adapter().validate_json(line)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"])) or "as a whole"
+            raise RltunedError(f"not an entry of a decision log: {where}: {first['msg']}") from error
+
+
+@cache
+def _adapter() -> TypeAdapter[CycleEntry]:
+    """Made when a log is read: the daemon only writes."""
+    return TypeAdapter(CycleEntry)
+
+
+def lean(record: DecisionRecord) -> DecisionRecord:
+    """The record without the features, the states and the other requests: a fifth of its size.
+
+    `explain` says what it can of it: ranks, priorities, score, guards, placement, outcome; not what moved the score.
+    """
+    window, seen = record.window, len(record.window)
+    small = replace(
+        window,
+        score=tuple(round(value, 2 * _DIGITS) for value in window.score),
+        values=((),) * seen,
+        state=((),) * seen,
+        wait=_rounded(window.wait),
+        submit=_rounded(window.submit),
+        run_time=_rounded(window.run_time),
+        gpus=_rounded(window.gpus),
+    )
+    return replace(record, features=(), columns=(), window=small, other_requests={})
+
+
+def _rounded(values: Numbers) -> Numbers:
+    return tuple(round(value, _DIGITS) for value in values)

@@ -1,0 +1,105 @@
+"""Go, no go, or undecided: what the evidence of a period says, and why."""
+
+import enum
+from collections.abc import Mapping
+from typing import Any, Final
+
+NEAR: Final = 0.2
+"""The replay is near to what happened where its mean wait differs by at most this share, …"""
+CERTAINLY: Final = 0.5
+"""… and where the interval of their ratio ends within this share."""
+FEWEST_BLOCKS: Final = 10
+"""As of the gate's windows: fewer say nothing certain."""
+MOST_WORSE: Final = 1.05
+"""As of the gate: so much of Slurm's value is allowed for a metric that may not pay for a shorter mean wait."""
+GUARDED: Final = {"bsld_mean": "bounded slowdown", "wait_p99": "99th percentile of the wait"}
+MOST_FAULTY: Final = 0.05
+"""Share of the cycles that may fail, or be left out."""
+LEAST_COVERED: Final = 0.8
+"""Share of the period that the log must have."""
+NO_WAIT: Final = 60.0
+"""Seconds: where the mean wait is less, there is nothing to gain."""
+
+
+class Advice(enum.StrEnum):
+    """What to do."""
+
+    GO = "go"
+    NO_GO = "no-go"
+    UNDECIDED = "undecided"
+
+
+def advise(log: Mapping[str, Any] | None, replay: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The advice with its reasons, of the parts of a report (`build.assemble`).
+
+    Returns:
+        `advice`; `weak`: why the evidence is weak, empty where it is good; `against`, `for`: sentences.
+    """
+    weak, against, good = [], [], []
+    if log is None:
+        weak.append("There is no decision log of this period, so nothing is known of how the daemon ran.")
+    else:
+        faulty = 1.0 - _share(log["cycles"], ("done", "standby"))
+        if faulty > MOST_FAULTY:
+            against.append(f"{faulty:.0%} of the cycles failed or were left out; find the cause first (see Faults).")
+        else:
+            good.append(f"The daemon ran soundly: {1 - faulty:.1%} of {sum(log['cycles'].values()):,} cycles.")
+        if log["covered"] < LEAST_COVERED:
+            weak.append(f"The log covers only {log['covered']:.0%} of the period.")
+    if replay is None:
+        weak.append("The period's jobs were not replayed, so nothing is known of what rltuned gains.")
+    else:
+        _judge(replay, weak, against, good)
+    advice = Advice.NO_GO if against else Advice.UNDECIDED if weak or replay is None else Advice.GO
+    return {"advice": advice.value, "weak": weak, "against": against, "for": good}
+
+
+def _judge(replay: Mapping[str, Any], weak: list[str], against: list[str], good: list[str]) -> None:
+    if replay["blocks"] < FEWEST_BLOCKS:
+        weak.append(
+            f"The period has jobs for {replay['blocks']} blocks, and {FEWEST_BLOCKS} are needed to be certain: take a "
+            "longer period."
+        )
+    near = replay["nearness"]
+    if near["near"]:
+        good.append(f"The simulator is near to what happened: {near['sentence']}")
+    else:
+        weak.append(f"The simulator is not near to what happened: {near['sentence']}")
+    if (replay["means"]["real"]["wait_mean"] or 0.0) < NO_WAIT:
+        against.append("Jobs hardly wait on this cluster: there is nothing to gain.")
+        return
+    compared = replay["effect"]
+    wait = compared["wait_mean"]
+    if wait["ratio"] is None:
+        weak.append("Nobody waits in the replay under Slurm's order, so there is no ratio.")
+    elif wait["hi"] is not None and wait["hi"] <= 1.0 and wait["ratio"] < 1.0:
+        good.append(f"The mean wait is certainly lower: {in_words(wait)} times that of Slurm's order.")
+    elif wait["ratio"] < 1.0:
+        weak.append(f"The mean wait is not certainly lower: {in_words(wait)} times that of Slurm's order.")
+    else:
+        against.append(f"The mean wait is not lower: {in_words(wait)} times that of Slurm's order.")
+    for metric, name in GUARDED.items():
+        one = compared[metric]
+        if one["ratio"] is not None and one["ratio"] > MOST_WORSE:
+            against.append(f"The {name} is {in_words(one)} times that of Slurm's order, and {MOST_WORSE} is allowed.")
+    starved = replay["starvation"]
+    if starved["rltuned"]["beyond"] > starved["slurm"]["beyond"]:
+        against.append(
+            f"{starved['rltuned']['beyond']} jobs wait longer than {starved['bound'] / 86400:g} d, and "
+            f"{starved['slurm']['beyond']} under Slurm's order."
+        )
+
+
+def in_words(compared: Mapping[str, Any]) -> str:
+    """A ratio with its interval: 0.71 [0.62, 0.80]."""
+    if compared["ratio"] is None:
+        return "no ratio"
+    if compared["lo"] is None and compared["hi"] is None:
+        return f"{compared['ratio']:.2f} (no interval)"
+    low, high = ("?" if end is None else f"{end:.2f}" for end in (compared["lo"], compared["hi"]))
+    return f"{compared['ratio']:.2f} [{low}, {high}]"
+
+
+def _share(counted: Mapping[str, int], names: tuple[str, ...]) -> float:
+    total = sum(counted.values())
+    return sum(counted.get(name, 0) for name in names) / total if total else 0.0

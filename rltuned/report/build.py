@@ -1,0 +1,110 @@
+"""The report as one JSON value (docs/report.md names its fields)."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from rltuned import __version__
+from rltuned.report.advice import CERTAINLY, NEAR, advise, in_words
+from rltuned.report.period import POINTS, Period
+
+if TYPE_CHECKING:  # needs the simulator
+    from rltuned.report.replay import Replay
+
+FORMAT: Final = 1
+
+
+def assemble(
+    period: Period,
+    replayed: "Replay | None",
+    *,
+    bound: float,
+    missing: list[str],
+    made_at: float,
+    revision: str,
+    cluster: str,
+    names: bool,
+) -> dict[str, Any]:
+    """The report.
+
+    Args:
+        period: of the decision log.
+        replayed: the period's jobs, None where they could not be replayed.
+        bound: `decide.age_bound`, seconds.
+        missing: what is not in it, and why: sentences.
+        made_at: epoch seconds.
+        revision: of the program.
+        cluster: what it is about, "" where not known.
+        names: with the accounts and users of the jobs that lose, and their ids.
+    """
+    log = period.to_json() if period.total else None
+    replay = None if replayed is None else _replay(replayed, period, bound, names=names)
+    return {
+        "format": FORMAT,
+        "program": {"name": "rltuned", "version": __version__, "revision": revision},
+        "made_at": made_at,
+        "since": period.since,
+        "until": period.until,
+        "cluster": cluster,
+        "mode": "active" if period.wrote else "shadow",
+        "policy": period.policy or (replayed.policy if replayed is not None else ""),
+        "log": log,
+        "replay": replay,
+        **advise(log, replay),
+        "missing": missing,
+    }
+
+
+def _replay(found: "Replay", period: Period, bound: float, *, names: bool) -> dict[str, Any]:
+    from rltuned.report import replay  # noqa: PLC0415 - needs the simulator; whoever has a `Replay` has it
+
+    predictions = {job: (one.run_time, one.time_limit, one.learned) for job, one in period.predictions.items()}
+    groups = replay.by_group(found)
+    if not names:
+        del groups["account"]
+    return {
+        "policy": found.policy,
+        "jobs": len(found),
+        "jobs_in_period": found.in_period,
+        "blocks": found.blocks,
+        "gpus": found.gpus,
+        "means": {
+            "real": found.means()[replay.REAL],
+            "slurm": found.means()[replay.SLURM],
+            "rltuned": found.means()[found.policy],
+        },
+        "effect": {name: asdict(one) for name, one in found.compared(found.policy, replay.SLURM).items()},
+        "nearness": nearness(found),
+        "groups": groups,
+        "losses": replay.losses(found, names=names),
+        "starvation": replay.starvation(found, bound),
+        "series": replay.over_time(found, period.since, period.until, POINTS // 2),
+        "predictions": replay.prediction_quality(found.jobs.job_id, found.jobs.run_time, predictions),
+        "canary": replay.canary(found.jobs, period.canary, period.others, found.seed),
+    }
+
+
+def nearness(found: "Replay") -> Mapping[str, Any]:
+    """How near the replay of the order that really ruled is to what really happened."""
+    compared = found.compared(found.reference, "real")
+    wait, used = compared["wait_mean"], compared["utilization"]
+    if found.exact:
+        sentence = "reality is a simulation here, the very one."
+        return {"near": True, "of": found.reference, "wait": asdict(wait), "utilization": asdict(used)} | {
+            "sentence": sentence
+        }
+    near = wait.ratio is not None and abs(wait.ratio - 1.0) <= NEAR
+    near = near and all(end is None or abs(end - 1.0) <= CERTAINLY for end in (wait.lo, wait.hi))
+    order = "Slurm's order" if found.reference != found.policy else "rltuned's order"
+    sentence = (
+        f"the replay of {order} has {in_words(asdict(wait))} times the real mean wait, and "
+        f"{in_words(asdict(used))} times the GPUs in use. Near is a wait from {1 - NEAR:g} to {1 + NEAR:g} times the "
+        f"real one, with an interval within {1 - CERTAINLY:g} to {1 + CERTAINLY:g}."
+    )
+    return {
+        "near": near,
+        "of": found.reference,
+        "wait": asdict(wait),
+        "utilization": asdict(used),
+        "sentence": sentence,
+    }

@@ -1,0 +1,245 @@
+"""What the decision log says of a period, in one pass. Memory grows with the jobs, not with the cycles."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from rltuned.cluster.changes import Outcome
+from rltuned.config import Stage
+from rltuned.decide.decision import DecisionRecord
+from rltuned.decide.entry import CycleEntry
+from rltuned.decide.scope import Veto
+
+POINTS: Final = 240
+"""Points of a series over the period."""
+LONGEST_GAP: Final = 900.0
+"""Seconds between two entries that count as covered, …"""
+PATIENCE: Final = 4.0
+"""… or so many intervals of cycles."""
+MOST_FAULTS: Final = 20
+SOUND: Final = frozenset({"done", "standby"})
+"""Outcomes of cycles that did what they should."""
+_NUMBER: Final = re.compile(r"\d[\d.,]*")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What was expected of a job when the policy first saw it. Seconds."""
+
+    run_time: float
+    time_limit: float | None
+    learned: bool
+    """Rests on finished jobs, not on the time limit."""
+
+
+@dataclass
+class Fault:
+    """Cycles that did not do what they should, for one cause."""
+
+    what: str
+    count: int = 0
+    first: float = 0.0
+    last: float = 0.0
+
+
+@dataclass
+class _Point:
+    """Sums over the entries of one stretch of the period."""
+
+    count: int = 0
+    pending: float = 0.0
+    gpus: float = 0.0
+    gpus_used: float = 0.0
+    moved: float = 0.0
+
+
+@dataclass
+class Period:
+    """What the log says of [since, until), epoch seconds."""
+
+    since: float
+    until: float
+    interval: float = 60.0
+    """Seconds from one cycle to the next, as configured."""
+    cycles: Counter[str] = field(default_factory=Counter)
+    """By outcome."""
+    stages: Counter[Stage] = field(default_factory=Counter)
+    policies: Counter[str] = field(default_factory=Counter)
+    covered: float = 0.0
+    """Seconds of which the log has cycles."""
+    faults: dict[str, Fault] = field(default_factory=dict)
+    held_back: dict[str, Fault] = field(default_factory=dict)
+    planned: int = 0
+    """Cycles with a plan."""
+    pending: int = 0
+    """Sums over the cycles with a plan, as the next three."""
+    managed: int = 0
+    moved: int = 0
+    changes: int = 0
+    most_pending: int = 0
+    oldest: float = 0.0
+    """Longest wait of a pending job that was seen, seconds."""
+    guards: Counter[str] = field(default_factory=Counter)
+    """Sums of jobs over the cycles."""
+    vetoed: Counter[Veto] = field(default_factory=Counter)
+    results: Counter[Outcome] = field(default_factory=Counter)
+    restored: int = 0
+    skipped: int = 0
+    """Cycles with rows that could not be understood."""
+    decisions: int = 0
+    """Entries that have their decision."""
+    forward: set[int] = field(default_factory=set)
+    """Jobs that were to stand further ahead at some time."""
+    back: set[int] = field(default_factory=set)
+    seen: set[int] = field(default_factory=set)
+    """Managed jobs."""
+    written: set[int] = field(default_factory=set)
+    """Jobs on which a change was applied."""
+    canary: set[int] = field(default_factory=set)
+    others: set[int] = field(default_factory=set)
+    """Jobs that stage canary left alone."""
+    predictions: dict[int, Prediction] = field(default_factory=dict)
+    points: dict[int, _Point] = field(default_factory=dict)
+    _last: float = float("-inf")
+
+    @property
+    def total(self) -> int:
+        """Cycles."""
+        return sum(self.cycles.values())
+
+    @property
+    def wrote(self) -> bool:
+        """Whether rltuned steered the queue for most of the period, so that what really happened is its doing."""
+        writing = self.stages[Stage.ACTIVE]
+        return 2 * writing > self.total > 0
+
+    @property
+    def policy(self) -> str:
+        """That decided most of the cycles; "" where none did."""
+        return self.policies.most_common(1)[0][0] if self.policies else ""
+
+    def add(self, entry: CycleEntry) -> None:
+        """One more cycle; they come in the order of time."""
+        self.cycles[entry.outcome] += 1
+        self.stages[entry.stage] += 1
+        if self._last >= self.since:
+            self.covered += min(max(entry.time - self._last, 0.0), max(LONGEST_GAP, PATIENCE * self.interval))
+        self._last = entry.time
+        if entry.outcome not in SOUND:
+            _count(self.faults, entry.sentence, entry.time)
+        if entry.held_back:
+            _count(self.held_back, entry.held_back, entry.time)
+        self.results.update(entry.results)
+        self.restored += entry.restored
+        if (seen := entry.seen) is not None:
+            self.most_pending = max(self.most_pending, seen.pending)
+            self.oldest = max(self.oldest, seen.oldest)
+            self.skipped += seen.skipped > 0
+            share = (entry.time - self.since) / max(self.until - self.since, 1.0)
+            point = self.points.setdefault(min(max(int(share * POINTS), 0), POINTS - 1), _Point())
+            point.count += 1
+            point.pending += seen.pending
+            point.gpus += seen.gpus
+            point.gpus_used += seen.gpus_used
+            point.moved += entry.wanted.moved if entry.wanted is not None else 0
+        if (wanted := entry.wanted) is not None:
+            self.policies[wanted.policy] += 1
+            self.planned += 1
+            self.pending += seen.pending if seen is not None else 0
+            self.managed += wanted.managed
+            self.moved += wanted.moved
+            self.changes += wanted.changes
+            self.guards.update(wanted.guards)
+            self.vetoed.update(wanted.vetoed)
+        if entry.decision is not None:
+            self._look_at(entry.decision)
+
+    def _look_at(self, made: DecisionRecord) -> None:
+        jobs, window = made.jobs, made.window
+        self.decisions += 1
+        self.seen.update(jobs.id)
+        for job, base, rank, seen in zip(jobs.id, jobs.base_rank, jobs.rank, jobs.seen, strict=True):
+            if rank < base:
+                self.forward.add(job)
+            elif rank > base:
+                self.back.add(job)
+            if seen >= 0 and job not in self.predictions:
+                self.predictions[job] = Prediction(
+                    window.run_time[seen], window.time_limit[seen], window.predicted[seen]
+                )
+        for job, outcomes in made.outcomes.items():
+            if Outcome.APPLIED in outcomes.values():
+                self.written.add(job)
+        if made.stage is Stage.CANARY:
+            self.canary.update(jobs.id)
+            self.others.update(made.vetoed.get(Veto.CANARY, ()))
+
+    def series(self) -> dict[str, list[float]]:
+        """Means over stretches of the period: `time` (its middle, epoch seconds), `pending`, `gpus`, `gpus_used`."""
+        step = (self.until - self.since) / POINTS
+        rows = sorted(self.points.items())
+        return {
+            "time": [round(self.since + (at + 0.5) * step, 1) for at, _ in rows],
+            **{
+                name: [round(getattr(point, name) / point.count, 2) for _, point in rows]
+                for name in ("pending", "gpus", "gpus_used", "moved")
+            },
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; sums as means over the cycles with a plan."""
+        cycles = max(self.planned, 1)
+
+        def mean(total: float) -> float:
+            return round(total / cycles, 2)
+
+        return {
+            "cycles": dict(self.cycles),
+            "stages": {stage.value: count for stage, count in self.stages.items()},
+            "policies": dict(self.policies),
+            "covered": round(min(self.covered / max(self.until - self.since, 1.0), 1.0), 4),
+            "decisions": self.decisions,
+            "queue": {
+                "pending_mean": mean(self.pending),
+                "pending_most": self.most_pending,
+                "managed_mean": mean(self.managed),
+                "moved_mean": mean(self.moved),
+                "changes_mean": mean(self.changes),
+                "oldest": self.oldest,
+            },
+            "jobs": {
+                "managed": len(self.seen),
+                "forward": len(self.forward),
+                "back": len(self.back),
+                "written": len(self.written),
+            },
+            "results": {outcome.value: count for outcome, count in self.results.items()},
+            "restored": self.restored,
+            "guards": {name: mean(count) for name, count in self.guards.most_common()},
+            "vetoed": {veto.value: mean(count) for veto, count in self.vetoed.most_common()},
+            "cycles_with_skipped_rows": self.skipped,
+            "faults": _named(self.faults),
+            "held_back": _named(self.held_back),
+            "series": self.series(),
+        }
+
+
+def read(entries: Iterable[CycleEntry], since: float, until: float, interval: float = 60.0) -> Period:
+    """The period of a log's entries, which come in the order of time. `interval`: of the cycles, seconds."""
+    period = Period(since, until, interval)
+    for entry in entries:
+        period.add(entry)
+    return period
+
+
+def _count(faults: dict[str, Fault], sentence: str, time: float) -> None:
+    key = _NUMBER.sub("#", sentence)
+    fault = faults.setdefault(key, Fault(sentence, first=time))
+    fault.count += 1
+    fault.last = time
+
+
+def _named(faults: dict[str, Fault]) -> list[dict[str, Any]]:
+    return [vars(fault) for fault in sorted(faults.values(), key=lambda fault: -fault.count)[:MOST_FAULTS]]

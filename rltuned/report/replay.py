@@ -1,0 +1,480 @@
+"""The period's own jobs in the simulator, under Slurm's order and under rltuned, beside what really happened.
+
+The policies, the simulations, the metrics and the intervals are those of `rltuned.evaluate`; what is added is each
+job's wait, so that the report can say whose it is.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.shape import ClusterShape
+from rltuned.cluster.tables import Bools, Category, Floats, Ints
+from rltuned.config import Config
+from rltuned.errors import EvaluationError
+from rltuned.evaluate import gate
+from rltuned.evaluate.bootstrap import Comparison, compare, counts
+from rltuned.evaluate.case import Case
+from rltuned.evaluate.measure import simulate_case
+from rltuned.evaluate.metrics import measure
+from rltuned.evaluate.policies import contender
+from rltuned.evaluate.run import ready
+from rltuned.evaluate.settings import PLAIN, EvaluationSettings
+from rltuned.evaluate.windows import Window
+from rltuned.simulate.rankers import compile_kernel
+from rltuned.workers.pool import WorkerPool
+from rltuned.workers.progress import Progress, silent
+from rltuned.workload.jobs import Workload
+
+SLURM: Final = gate.OWN
+REAL: Final = "real"
+METRICS: Final = ("wait_mean", "wait_p50", "wait_p99", "wait_max", "bsld_mean", "jct_mean", "utilization")
+LEAD_DAYS: Final = 14.0
+"""Days before the period whose jobs fill the cluster before it begins, and teach how long jobs run."""
+BLOCKS: Final = 30
+SMALLEST_BLOCK: Final = 32
+"""Jobs of a block."""
+SLICES: Final = 100
+"""Signs of life of one simulation."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One policy on the period."""
+
+    policy: str
+    start: Floats
+    """(n,) of the case's jobs, seconds on its clock; NaN: never ran."""
+    end: Floats
+
+
+@dataclass(frozen=True)
+class _Task:
+    case: Case
+    policy: str
+    settings: EvaluationSettings
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Of the n jobs that ran in reality and in both simulations."""
+
+    jobs: Workload
+    """`submit_time` is epoch seconds."""
+    wait: Mapping[str, Floats]
+    """(n,) seconds: `REAL`, `SLURM` and the policy's name."""
+    start: Mapping[str, Floats]
+    """(n,) epoch seconds."""
+    end: Mapping[str, Floats]
+    measured: Mapping[str, Mapping[str, Floats]]
+    """(B,) metrics of each block of consecutive jobs, by policy and name."""
+    policy: str
+    """Of rltuned, as `--policies` names it."""
+    reference: str
+    """The simulation that should be like reality: under the order that really ruled."""
+    blocks: int
+    in_period: int
+    """Jobs that were submitted in the period and have ended."""
+    gpus: float
+    """Of the cluster."""
+    seed: int
+    exact: bool = False
+    """Reality is a simulation itself, that of `reference`."""
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+    def compared(self, above: str, below: str) -> dict[str, Comparison]:
+        """Ratios of two of them by metric, with their intervals: paired bootstrap over blocks of consecutive jobs
+        (Carlstein, Annals of Statistics 14, 1986): neighbours in the queue are not independent.
+        """
+        drawn = counts(self.blocks, self.seed)
+        return {
+            metric: compare(np.array([self.measured[above][metric], self.measured[below][metric]]), drawn)[0][1]
+            for metric in METRICS
+        }
+
+    def means(self) -> dict[str, dict[str, float | None]]:
+        """Means over the blocks."""
+        return {
+            name: {metric: _mean(values) for metric, values in found.items()} for name, found in self.measured.items()
+        }
+
+
+def replayed_policy(config: Config, logged: str) -> str:
+    """The policy to replay, as `rltuned evaluate` names it: that of the log, else that of the configuration.
+
+    Slurm's own order, which `auto` begins with, is not compared with itself: the model is.
+    """
+    name = logged or config.policy.name
+    return name if name in PLAIN and name != SLURM else "rl"
+
+
+def settings_of(config: Config, logged: str, given: Mapping[str, Any]) -> EvaluationSettings:
+    """Settings of a replay: what the daemon is configured to do, beside Slurm's order.
+
+    Args:
+        config: of the daemon.
+        logged: the policy of the decision log, "" where there is none.
+        given: `trace` or `from_sacct`; `cluster`, as `gate.as_configured`.
+
+    Raises:
+        EvaluationError, ConfigError: as `EvaluationSettings`.
+    """
+    return gate.as_configured(
+        config, {"policies": f"{replayed_policy(config, logged)},{SLURM}", "gate": False, **given}
+    )
+
+
+def replay(
+    settings: EvaluationSettings,
+    jobs: Workload,
+    shape: ClusterShape,
+    since: float,
+    until: float,
+    *,
+    most: int,
+    revision: str,
+    wrote: bool,
+    workers: int = 1,
+    progress: Progress = silent,
+) -> Replay:
+    """Replay the jobs of [since, until), epoch seconds, in one go: what a job leaves in the queue concerns the next.
+
+    Args:
+        settings: `settings_of`, with the cluster's scheduler parameters.
+        jobs: the site's, with those of `LEAD_DAYS` before the period.
+        shape: its cluster.
+        since: the period's begin.
+        until: its end.
+        most: jobs; of more, the last ones.
+        revision: of the program.
+        wrote: whether rltuned steered the queue in the period, so that its replay should be like reality.
+        workers: processes; more than two have nothing to do.
+        progress: called as the simulations go on.
+
+    Raises:
+        EvaluationError: too few jobs, or none that both the cluster and its replay could run.
+        ModelError: the model was refused.
+    """
+    submitted = jobs.submit_time + jobs.source.start
+    first, last = (int(at) for at in np.searchsorted(submitted, [since, until]))
+    there = last - first
+    if there < SMALLEST_BLOCK:
+        raise EvaluationError(
+            f"{there} jobs of the period have ended, and a replay needs {SMALLEST_BLOCK}: take a longer period"
+        )
+    first = max(first, last - most)
+    window = Window(0, first, last - first)
+    settled = replace(settings, window=window.jobs, windows=1, warm_jobs=max(first, 1))
+    (case,) = ready(settled, jobs, shape, revision, (window,)).cases
+    names = settled.policies
+    if workers > 1:
+        progress("replaying the period's jobs", 0, len(names))
+        ran = {}
+        with WorkerPool(min(workers, len(names))) as pool:
+            for one in pool.as_completed(_run, [_Task(case, name, settled) for name in names]):
+                ran[one.policy] = one
+                progress("replaying the period's jobs", len(ran), len(names))
+    else:
+        ran = {name: _run(_Task(case, name, settled), progress) for name in names}
+    mine = names[0]
+    return _together(case, jobs, ran, mine, mine if wrote else SLURM, there, settled.seed)
+
+
+def _run(task: _Task, progress: Progress = silent) -> Ran:
+    compile_kernel()
+    case, kind = task.case, "rltuned" if task.policy != SLURM else "Slurm's order"
+    last = float(case.jobs.submit_time[-1])
+
+    def tell(now: float) -> None:
+        progress(f"replaying under {kind}", min(int(SLICES * now / max(last, 1.0)), SLICES), SLICES)
+
+    moments = np.linspace(0.0, last, SLICES + 1)[1:]
+    simulation = simulate_case(case, contender(task.policy, task.settings), task.settings, moments.tolist(), tell)
+    result = simulation.result()
+    return Ran(task.policy, result.start, result.end)
+
+
+def _together(
+    case: Case, jobs: Workload, ran: Mapping[str, Ran], policy: str, reference: str, in_period: int, seed: int
+) -> Replay:
+    own = case.jobs
+    really = own.submit_time + own.wait_time
+    return of_times(
+        own,
+        {REAL: really, **{name: one.start for name, one in ran.items()}},
+        {REAL: really + own.run_time, **{name: one.end for name, one in ran.items()}},
+        chosen=case.measured,
+        capacity=case.capacity,
+        zero=float(jobs.submit_time[case.window.start]) + jobs.source.start,
+        policy=policy,
+        reference=reference,
+        in_period=in_period,
+        seed=seed,
+    )
+
+
+def of_times(
+    jobs: Workload,
+    start: Mapping[str, Floats],
+    end: Mapping[str, Floats],
+    *,
+    chosen: Bools,
+    capacity: float,
+    zero: float,
+    policy: str,
+    reference: str,
+    in_period: int,
+    seed: int,
+    exact: bool = False,
+) -> Replay:
+    """A replay of the times that N jobs had in reality (`REAL`), under Slurm's order (`SLURM`) and under `policy`.
+
+    Args:
+        jobs: in order of submission.
+        start: (N,) each, seconds on the jobs' clock; NaN: never ran.
+        end: as `start`.
+        chosen: (N,) the jobs to report; the others only count as load.
+        capacity: GPUs of the cluster.
+        zero: of the jobs' clock, epoch seconds.
+        policy: as `Replay`, and the next four.
+        reference: see `policy`.
+        in_period: see `policy`.
+        seed: of the bootstrap.
+        exact: see `policy`.
+
+    Raises:
+        EvaluationError: no job ran in all three.
+    """
+    # The same jobs for all three: what only one of them could run is nobody's gain.
+    rows = np.flatnonzero(np.logical_and.reduce([np.isfinite(end[name]) for name in end]) & chosen)
+    if not len(rows):
+        raise EvaluationError("no job of the period ran both in reality and in its replay: is this the right cluster?")
+    blocks = np.array_split(rows, min(max(len(rows) // SMALLEST_BLOCK, 1), BLOCKS))
+    gpus = jobs.gpus.astype(np.float64)
+    measured: dict[str, dict[str, list[float]]] = {name: {metric: [] for metric in METRICS} for name in end}
+    for block in blocks:
+        inside = np.zeros(len(jobs), dtype=np.bool_)
+        inside[block] = True
+        for name, values in measured.items():
+            one = measure(jobs.submit_time, start[name], end[name], gpus, inside, jobs.user, capacity).as_dict()
+            for metric in METRICS:
+                values[metric].append(one[metric])
+    taken = jobs.take(rows)
+    submitted = taken.submit_time + zero
+    return Replay(
+        jobs=replace(taken, submit_time=submitted, source=replace(taken.source, start=0.0)),
+        wait={name: np.maximum(values[rows] - taken.submit_time, 0.0) for name, values in start.items()},
+        start={name: values[rows] + zero for name, values in start.items()},
+        end={name: values[rows] + zero for name, values in end.items()},
+        measured={name: {metric: np.array(of) for metric, of in by.items()} for name, by in measured.items()},
+        policy=policy,
+        reference=reference,
+        blocks=len(blocks),
+        in_period=in_period,
+        gpus=capacity,
+        seed=seed,
+        exact=exact,
+    )
+
+
+def _mean(values: Floats) -> float | None:
+    finite = values[np.isfinite(values)]
+    return round(float(finite.mean()), 3) if len(finite) else None
+
+
+# --- whose gain, whose loss
+
+SIZES: Final = ((0, 0), (1, 1), (2, 4), (5, 8), (9, 16), (17, 64), (65, 10**9))
+"""GPUs of a job: from, to."""
+SMALL: Final = 10
+"""A group of fewer jobs is counted with the others: its mean says nothing."""
+MOST_GROUPS: Final = 15
+LOSSES: Final = 20
+
+
+def size_names(gpus: npt.NDArray[Any]) -> Category:
+    """The class of size of each job."""
+    codes = np.full(len(gpus), -1, dtype=np.int32)
+    names: list[str] = []
+    for low, high in SIZES:
+        here = (gpus >= low) & (gpus <= high)
+        if here.any():
+            codes[here] = len(names)
+            names.append(_size(low, high))
+    return Category(codes, tuple(names))
+
+
+def _size(low: int, high: int) -> str:
+    if high == 0:
+        return "no GPU"
+    if low == high:
+        return f"{low} GPU" + ("s" if low > 1 else "")
+    return f"{low}–{high} GPUs" if high < 10**9 else f"over {low - 1} GPUs"
+
+
+def by_group(found: Replay) -> dict[str, list[dict[str, Any]]]:
+    """Mean waits by size, partition, QOS and account, the largest group first; sizes in order."""
+    jobs = found.jobs
+    kinds = {"size": size_names(jobs.gpus), "partition": jobs.partition, "qos": jobs.qos, "account": jobs.account}
+    return {kind: _groups(found, category, ordered=kind == "size") for kind, category in kinds.items()}
+
+
+def _groups(found: Replay, category: Category, *, ordered: bool) -> list[dict[str, Any]]:
+    sizes = np.bincount(category.codes[category.codes >= 0], minlength=len(category.names))
+    if not len(sizes):
+        return []
+    order = range(len(sizes)) if ordered else np.argsort(-sizes, kind="stable").tolist()
+    named = [code for code in order if sizes[code] >= (1 if ordered else SMALL)][:MOST_GROUPS]
+    rows = [_group(found, category.names[code], category.codes == code) for code in named]
+    rest = ~np.isin(category.codes, named)
+    if rest.any():
+        rows.append(_group(found, "others", rest))
+    return rows
+
+
+def _group(found: Replay, name: str, chosen: Bools) -> dict[str, Any]:
+    waits = {of: round(float(values[chosen].mean()), 1) for of, values in _named(found).items()}
+    gained = found.wait[found.policy] - found.wait[SLURM]
+    return {
+        "name": name,
+        "jobs": int(chosen.sum()),
+        **{f"wait_{of}": value for of, value in waits.items()},
+        "change": round(float(gained[chosen].mean()), 1),
+        "sooner": int((gained[chosen] < -60.0).sum()),
+        "later": int((gained[chosen] > 60.0).sum()),
+    }
+
+
+def _named(found: Replay) -> dict[str, Floats]:
+    return {"real": found.wait[REAL], "slurm": found.wait[SLURM], "rltuned": found.wait[found.policy]}
+
+
+def losses(found: Replay, *, names: bool) -> list[dict[str, Any]]:
+    """The jobs that wait longest more under rltuned than under Slurm's order; `names`: with job id and user."""
+    jobs, more = found.jobs, found.wait[found.policy] - found.wait[SLURM]
+    rows = [int(row) for row in np.argsort(-more, kind="stable")[:LOSSES] if more[row] > 60.0]
+    waits = _named(found)
+    return [
+        {
+            **({"job": int(jobs.job_id[row]), "user": jobs.user.value(row)} if names else {}),
+            "account": jobs.account.value(row) if names else "",
+            "partition": jobs.partition.value(row),
+            "qos": jobs.qos.value(row),
+            "gpus": int(jobs.gpus[row]),
+            "run_time": round(float(jobs.run_time[row]), 1),
+            **{f"wait_{of}": round(float(values[row]), 1) for of, values in waits.items()},
+            "more": round(float(more[row]), 1),
+        }
+        for row in rows
+    ]
+
+
+def starvation(found: Replay, bound: float) -> dict[str, Any]:
+    """Jobs that wait beyond the age bound (`decide.age_bound`), and the longest waits. Seconds."""
+    return {
+        "bound": bound,
+        **{
+            of: {"beyond": int((values > bound).sum()), "longest": round(float(values.max()), 1)}
+            for of, values in _named(found).items()
+        },
+    }
+
+
+def over_time(found: Replay, since: float, until: float, points: int) -> dict[str, list[float]]:
+    """Means over stretches of the period, of the replayed jobs: how many wait, and the GPUs that they hold."""
+    edges = np.linspace(since, until, points + 1)
+    submitted, gpus = found.jobs.submit_time, found.jobs.gpus.astype(np.float64)
+    series: dict[str, list[float]] = {"time": ((edges[:-1] + edges[1:]) / 2).round(1).tolist()}
+    for of, name in (("real", REAL), ("slurm", SLURM), ("rltuned", found.policy)):
+        start, end = found.start[name], found.end[name]
+        series[f"pending_{of}"] = _held(submitted, start, np.ones(len(gpus)), edges).round(2).tolist()
+        series[f"gpus_{of}"] = _held(start, end, gpus, edges).round(2).tolist()
+    return series
+
+
+def _held(begin: Floats, end: Floats, weight: Floats, edges: Floats) -> Floats:
+    """Mean of Σ weight of what lasts over [begin, end), in each stretch between two edges."""
+
+    def area(moments: Floats) -> Floats:
+        """∫ of what has begun, up to each edge: Σ weight · (edge − moment) over the moments before it."""
+        order = np.argsort(moments, kind="stable")
+        ordered, w = moments[order], weight[order]
+        count, first = np.concatenate([[0.0], np.cumsum(w)]), np.concatenate([[0.0], np.cumsum(w * ordered)])
+        at = np.searchsorted(ordered, edges)
+        return np.asarray(count[at] * edges - first[at], dtype=np.float64)
+
+    zero = edges[0]  # near the moments: epoch seconds times GPU-seconds would lose digits
+    begin, end, edges = begin - zero, end - zero, edges - zero
+    return np.asarray(np.diff(area(begin) - area(end)) / np.diff(edges), dtype=np.float64)
+
+
+RATIOS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""Bounds of the classes of run time over expectation."""
+
+
+def prediction_quality(
+    ids: Ints, run_time: Floats, predictions: Mapping[int, tuple[float, float | None, bool]]
+) -> dict[str, Any] | None:
+    """How run times compare with what was expected of them when the policy first saw the job, and with the limits.
+
+    None where no job with a prediction has ended.
+    """
+    known = [row for row, job in enumerate(ids.tolist()) if job in predictions]
+    if not known:
+        return None
+    took = np.maximum(run_time[known], 1.0)
+    of = [predictions[int(ids[row])] for row in known]
+    expected = np.maximum(np.array([one[0] for one in of]), 1.0)
+    limits = np.array([np.nan if one[1] is None else max(one[1], 1.0) for one in of])
+    return {
+        "jobs": len(known),
+        "learned": sum(one[2] for one in of),
+        "bounds": list(RATIOS),
+        "predicted": _shares(took / expected),
+        "limit": _shares(took / limits),
+        "within_2_predicted": _within(took / expected),
+        "within_2_limit": _within(took / limits),
+    }
+
+
+def _shares(ratio: Floats) -> list[float]:
+    finite = ratio[np.isfinite(ratio)]
+    found = np.bincount(np.searchsorted(RATIOS, finite, side="right"), minlength=len(RATIOS) + 1)
+    return [round(float(count) / max(len(finite), 1), 4) for count in found]
+
+
+def _within(ratio: Floats) -> float | None:
+    finite = ratio[np.isfinite(ratio)]
+    return round(float(((finite >= 0.5) & (finite <= 2.0)).mean()), 4) if len(finite) else None
+
+
+def canary(jobs: Workload, treated: set[int], others: set[int], seed: int) -> dict[str, Any] | None:
+    """Real waits of the jobs of stage canary and of the others, and their ratio with a bootstrap interval over jobs.
+
+    None where either has fewer than `SMALL` jobs.
+    """
+    inside = np.isin(jobs.job_id, list(treated - others))
+    outside = np.isin(jobs.job_id, list(others - treated))
+    waits = [jobs.wait_time[of & np.isfinite(jobs.wait_time)] for of in (inside, outside)]
+    if min(map(len, waits)) < SMALL:
+        return None
+    rng = np.random.default_rng(seed)
+    means = [np.array([of[rng.integers(0, len(of), len(of))].mean() for _ in range(2000)]) for of in waits]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        low, high = np.nanpercentile(means[0] / means[1], [2.5, 97.5])
+    mean = [float(of.mean()) for of in waits]
+    ratio = mean[0] / mean[1] if mean[1] > 0 else None
+    return {
+        "jobs": len(waits[0]),
+        "others": len(waits[1]),
+        "wait": round(mean[0], 1),
+        "wait_others": round(mean[1], 1),
+        **asdict(
+            Comparison(ratio, float(low) if np.isfinite(low) else None, float(high) if np.isfinite(high) else None)
+        ),
+    }

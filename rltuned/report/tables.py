@@ -1,0 +1,262 @@
+"""The report's tables and sentences: titles, columns and rows of texts, the same in the terminal and on the page."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from rltuned.decide.ranks import Guard
+from rltuned.report.advice import Advice, in_words
+from rltuned.show import duration
+
+METRICS = {
+    "wait_mean": "mean wait",
+    "wait_p50": "median wait",
+    "wait_p99": "99th percentile of the wait",
+    "wait_max": "longest wait",
+    "bsld_mean": "bounded slowdown",
+    "jct_mean": "mean completion time",
+    "utilization": "GPUs in use, %",
+}
+KINDS = {"size": "GPUs of the job", "partition": "partition", "qos": "QOS", "account": "account"}
+WORDS = {
+    ("shadow", Advice.GO): "Go: let rltuned write, beginning with stage canary.",
+    ("shadow", Advice.NO_GO): "No go: leave rltuned in stage shadow.",
+    ("shadow", Advice.UNDECIDED): "Undecided: leave rltuned in stage shadow, and look again.",
+    ("active", Advice.GO): "Keep: rltuned is worth its place.",
+    ("active", Advice.NO_GO): "Step back: set stage shadow and look for the cause.",
+    ("active", Advice.UNDECIDED): "Undecided: the evidence does not say whether rltuned is worth its place.",
+}
+GUARDS = {
+    Guard.AGE_BOUND: "age bound: waited too long to be moved back",
+    Guard.ACCOUNT_SHARE: "account share: its account has its share of the front",
+    Guard.DWELL: "dwell: was moved a moment ago",
+    Guard.OUTSIDE_WINDOW: "outside of the window that the policy sees",
+    Guard.OUTSIDE: "kept behind a job outside of its class",
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table. The first column is text, the others are numbers unless `text` names them."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+    text: Sequence[str] = ()
+    stacked: bool = False
+    """On a narrow screen each row becomes a list: no column may be out of sight."""
+
+
+def moment(seconds: float) -> str:
+    """Epoch seconds in this host's time zone."""
+    return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def headline(report: Mapping[str, Any]) -> str:
+    """The advice in a sentence."""
+    return WORDS[report["mode"], Advice(report["advice"])]
+
+
+def facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What the report is about."""
+    log, replay = report["log"], report["replay"]
+    found = [("period", f"{moment(report['since'])} to {moment(report['until'])}")]
+    if report["cluster"]:
+        found.append(("cluster", report["cluster"]))
+    found.append(("policy", report["policy"] or "not known"))
+    if log is not None:
+        stages = ", ".join(f"{name} {count:,}" for name, count in log["stages"].items())
+        found.append(("cycles", f"{stages}; the log covers {log['covered']:.0%} of the period"))
+    if replay is not None:
+        found.append(
+            (
+                "replayed",
+                f"{replay['jobs']:,} of {replay['jobs_in_period']:,} jobs, in {replay['blocks']} blocks",
+            )
+        )
+    return found
+
+
+def tables(report: Mapping[str, Any]) -> Iterator[tuple[str, Table]]:
+    """Each table behind the name of its section."""
+    log, replay = report["log"], report["replay"]
+    if replay is not None:
+        yield "effect", effect(report)
+        if replay["canary"] is not None:
+            yield "effect", _canary(replay["canary"])
+        for kind, rows in replay["groups"].items():
+            if len(rows) > 1:
+                yield f"by {kind}", _group(kind, rows)
+        if replay["losses"]:
+            yield "losses", _losses(replay["losses"])
+        yield "losses", _starvation(replay["starvation"])
+        if replay["predictions"] is not None:
+            yield "predictions", _predictions(replay["predictions"])
+    if log is not None:
+        yield "log", _ranks(report["mode"], log)
+        if log["results"]:
+            rows = [(name, f"{count:,}") for name, count in log["results"].items()]
+            yield "log", Table("Changes by what became of them", ("outcome", "changes"), rows)
+        if log["guards"]:
+            meaning = {str(guard.name).lower(): text for guard, text in GUARDS.items()}
+            rows = [(meaning.get(name, name), f"{count:,.1f}") for name, count in log["guards"].items()]
+            yield "log", Table("Guards that bent a job's rank", ("guard", "jobs in a cycle, mean"), rows)
+        if log["vetoed"]:
+            rows = [(name, f"{count:,.1f}") for name, count in log["vetoed"].items()]
+            yield "log", Table("Jobs left to Slurm", ("reason", "jobs in a cycle, mean"), rows)
+        for name, title in (("faults", "Faults"), ("held_back", "Why nothing was written")):
+            if log[name]:
+                yield (
+                    "faults",
+                    Table(
+                        title,
+                        ("what", "cycles", "first", "last"),
+                        [
+                            (one["what"], f"{one['count']:,}", moment(one["first"]), moment(one["last"]))
+                            for one in log[name]
+                        ],
+                    ),
+                )
+
+
+def effect(report: Mapping[str, Any]) -> Table:
+    """The three: what happened, and the two replays."""
+    replay = report["replay"]
+    means, compared = replay["means"], replay["effect"]
+    rows = [
+        (
+            name,
+            *(_value(metric, means[of][metric]) for of in ("real", "slurm", "rltuned")),
+            in_words(compared[metric]),
+        )
+        for metric, name in METRICS.items()
+    ]
+    really = "what happened" + (" (with rltuned)" if report["mode"] == "active" else "")
+    return Table(
+        "The same jobs",
+        ("", really, "Slurm's order, replayed", "rltuned, replayed", "rltuned / Slurm's order"),
+        rows,
+        f"Means over {replay['blocks']} blocks of consecutive jobs of the period. The last column has the ratio and "
+        "its 95 % interval (paired bootstrap over the blocks); below 1 rltuned has less.",
+        stacked=True,
+    )
+
+
+def _value(metric: str, value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.1f}" if metric in {"bsld_mean", "utilization"} else duration(value)
+
+
+def _signed(seconds: float) -> str:
+    return ("−" if seconds < 0 else "+") + duration(abs(seconds)) if round(seconds) else "0 s"
+
+
+def _group(kind: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    return Table(
+        f"Who gains and who loses: {KINDS[kind]}",
+        (KINDS[kind], "jobs", "change", "real wait", "Slurm's order", "rltuned", "sooner", "later"),
+        [
+            (
+                row["name"],
+                f"{row['jobs']:,}",
+                _signed(row["change"]),
+                *(duration(row[f"wait_{of}"]) for of in ("real", "slurm", "rltuned")),
+                f"{row['sooner']:,}",
+                f"{row['later']:,}",
+            )
+            for row in rows
+        ],
+        "Mean waits. The change is that of the two replays; sooner and later count jobs that differ by over a minute.",
+    )
+
+
+def _losses(rows: Sequence[Mapping[str, Any]]) -> Table:
+    named = "job" in rows[0]
+    first = ("job", "user") if named else ("",)
+    last = ("account", "partition", "QOS") if named else ("partition", "QOS")
+    return Table(
+        f"The {len(rows)} largest losses",
+        (*first, "waits more", "real wait", "Slurm's order", "rltuned", "GPUs", "ran", *last),
+        [
+            (
+                *((str(row["job"]), row["user"]) if named else (f"{place}.",)),
+                _signed(row["more"]),
+                *(duration(row[f"wait_{of}"]) for of in ("real", "slurm", "rltuned")),
+                str(row["gpus"]),
+                duration(row["run_time"]),
+                *((row["account"],) if named else ()),
+                row["partition"],
+                row["qos"],
+            )
+            for place, row in enumerate(rows, 1)
+        ],
+        "By the two replays. One job's wait is less certain than a mean over many.",
+        text=("user", "account", "partition", "QOS"),
+    )
+
+
+def _starvation(found: Mapping[str, Any]) -> Table:
+    names = {"real": "what happened", "slurm": "Slurm's order, replayed", "rltuned": "rltuned, replayed"}
+    return Table(
+        "Starvation",
+        ("", f"jobs that waited over {found['bound'] / 86400:g} d", "longest wait"),
+        [(name, f"{found[of]['beyond']:,}", duration(found[of]["longest"])) for of, name in names.items()],
+    )
+
+
+def _predictions(found: Mapping[str, Any]) -> Table:
+    def share(value: float | None) -> str:
+        return "–" if value is None else f"{value:.0%}"
+
+    return Table(
+        "Prediction quality",
+        ("of the run time", "within a factor of 2"),
+        [
+            ("expected when the policy first saw the job", share(found["within_2_predicted"])),
+            ("time limit", share(found["within_2_limit"])),
+        ],
+        f"{found['jobs']:,} jobs whose expectation the log has and that have ended; for {found['learned']:,} it rested "
+        "on finished jobs, for the others on the time limit.",
+    )
+
+
+def _canary(found: Mapping[str, Any]) -> Table:
+    return Table(
+        "Stage canary: what really happened",
+        ("", "jobs", "mean wait"),
+        [
+            ("canary", f"{found['jobs']:,}", duration(found["wait"])),
+            ("others", f"{found['others']:,}", duration(found["wait_others"])),
+        ],
+        f"Canary / others {in_words(found)}. Fair only with scope.canary_percent, which draws the jobs by lot; canary "
+        "partitions differ from the others in any case. The two share the cluster, so one's gain may be the other's "
+        "loss.",
+    )
+
+
+def _ranks(mode: str, log: Mapping[str, Any]) -> Table:
+    queue, jobs = log["queue"], log["jobs"]
+    would = "were" if mode == "active" else "would have been"
+    rows = [
+        ("pending jobs, mean", f"{queue['pending_mean']:,.1f}"),
+        ("pending jobs, most", f"{queue['pending_most']:,}"),
+        ("managed jobs, mean", f"{queue['managed_mean']:,.1f}"),
+        ("at another rank than Slurm's, mean", f"{queue['moved_mean']:,.1f}"),
+        ("changes wanted in a cycle, mean", f"{queue['changes_mean']:,.1f}"),
+        ("longest wait seen", duration(queue["oldest"])),
+        ("jobs that were managed", f"{jobs['managed']:,}"),
+        (f"of these {would} further ahead at some time", f"{jobs['forward']:,}"),
+        (f"of these {would} further back at some time", f"{jobs['back']:,}"),
+    ]
+    if log["restored"]:
+        rows.append(("given back to Slurm", f"{log['restored']:,}"))
+    return Table(
+        "What was seen and wanted",
+        ("", ""),
+        rows,
+        f"Of {sum(log['cycles'].values()):,} cycles; jobs are counted from the {log['decisions']:,} decisions that the "
+        "log has room for.",
+    )

@@ -1,0 +1,193 @@
+"""The decision log: every cycle, bounded, readable after any crash, without text of users."""
+
+import gzip
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from unit.daemon.support import files_no_longer_than
+from unit.daemon.test_loop import house
+
+from rltuned.cluster.changes import Outcome
+from rltuned.commands.main import cli
+from rltuned.config import Stage
+from rltuned.daemon import decision_log
+from rltuned.daemon.decision_log import DAY, DIRECTORY, KEEP, MIB, DecisionLog, entries, files, last_before
+from rltuned.daemon.loop import CycleOutcome
+from rltuned.decide import explain
+from rltuned.errors import RltunedError, SlurmUnavailableError
+
+ALWAYS = float("inf")
+
+
+def kept(directory, since=0.0, until=ALWAYS):
+    return list(entries(directory, since, until))
+
+
+@pytest.fixture
+def one(tmp_path_factory):
+    """An entry of a real cycle."""
+    directory = tmp_path_factory.mktemp("one")
+    house(directory, jobs=40).tick()
+    (entry,) = kept(directory / "state")
+    return entry
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_shadow_and_active_cycles_are_logged_alike_with_what_was_seen_wanted_and_done(tmp_path, dry_run):
+    run = house(tmp_path, dry_run=dry_run)
+    run.ticks(3)
+    first, _, last = kept(tmp_path / "state")
+    assert first.stage is (Stage.SHADOW if dry_run else Stage.ACTIVE)
+    assert first.seen.pending == first.wanted.managed == first.wanted.moved == first.wanted.changes == 12
+    assert first.results == ({} if dry_run else {Outcome.APPLIED: 12})
+    assert ("dry run" in first.held_back) is dry_run
+    assert last.wanted.changes == (12 if dry_run else 0)
+    assert first.decision.jobs.id == tuple(range(1, 13))
+    assert set(first.seconds) >= {"read", "plan", "total"}
+
+
+def test_a_cycle_that_fails_is_logged_with_its_cause(tmp_path):
+    class Away:
+        def __init__(self, slurm):
+            self.slurm = slurm
+
+        def __getattr__(self, name):
+            raise SlurmUnavailableError("slurmctld is away")
+
+    house(tmp_path, reader=Away).tick()
+    (entry,) = kept(tmp_path / "state")
+    assert entry.outcome == CycleOutcome.FAILED.value
+    assert "slurmctld is away" in entry.sentence
+    assert (entry.seen, entry.wanted, entry.decision) == (None, None, None)
+
+
+def test_a_limit_of_0_keeps_nothing(tmp_path, one):
+    assert DecisionLog(tmp_path, 0.0).add(one) == ""
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_decision_is_read_as_it_was_but_for_what_the_policy_saw(tmp_path):
+    run = house(tmp_path)
+    report = run.tick()
+    (entry,) = kept(tmp_path / "state")
+    assert entry.decision.jobs == report.record.jobs
+    assert entry.decision.changes == report.record.changes
+    assert entry.decision.window.score == pytest.approx(report.record.window.score, abs=1e-6)
+    assert entry.decision.features == ()
+    whole, small = explain(report.record, 3), explain(entry.decision, 3)
+    assert replace(whole, features=(), score=pytest.approx(whole.score, abs=1e-6)) == small
+
+
+def test_all_files_together_stay_below_the_limit_and_the_age(tmp_path, one):
+    limit = 0.125
+    log = DecisionLog(tmp_path, limit)
+    for cycle in range(40 * 48):  # forty days, each half an hour
+        assert log.add(replace(one, time=1e9 + 1800.0 * cycle)) == ""
+        if cycle % 100 == 0:
+            assert sum(path.stat().st_size for path in files(tmp_path / DIRECTORY)) <= limit * MIB
+    end = 1e9 + 40 * DAY
+    found = kept(tmp_path)
+    assert end - found[0].time <= KEEP + 2 * DAY
+    assert found[-1].time == end - 1800.0
+    assert any(entry.decision is not None for entry in found[-48:])  # as many as fit
+    assert any(entry.decision is None for entry in found[-48:])
+
+
+def test_a_short_queue_s_decision_is_kept_in_each_cycle(tmp_path, one):
+    log = DecisionLog(tmp_path, 256.0)
+    for cycle in range(60):
+        log.add(replace(one, time=1e9 + 60.0 * cycle))
+    assert sum(entry.decision is not None for entry in kept(tmp_path)) >= 59
+
+
+def test_a_line_that_was_cut_off_costs_no_other(tmp_path, one):
+    log = DecisionLog(tmp_path, 1.0)
+    log.add(replace(one, time=1e9))
+    (path,) = files(tmp_path / DIRECTORY)
+    path.write_bytes(path.read_bytes()[:-40])
+    DecisionLog(tmp_path, 1.0).add(replace(one, time=1e9 + 60))
+    log.add(replace(one, time=1e9 + 120))
+    assert [entry.time for entry in kept(tmp_path)] == [1e9 + 60, 1e9 + 120]
+
+
+def test_a_damaged_compressed_file_costs_only_what_comes_after_the_damage(tmp_path, one):
+    log = DecisionLog(tmp_path, 1.0)
+    for day in range(3):
+        log.add(replace(one, time=1e9 + day * DAY))
+    oldest = files(tmp_path / DIRECTORY)[0]
+    assert oldest.suffix == ".gz"
+    oldest.write_bytes(oldest.read_bytes()[:60])
+    assert [entry.time for entry in kept(tmp_path)] == [1e9 + DAY, 1e9 + 2 * DAY]
+
+
+def test_a_crash_between_packing_and_deleting_shows_nothing_twice(tmp_path, one):
+    log = DecisionLog(tmp_path, 1.0)
+    log.add(replace(one, time=1e9))
+    (path,) = files(tmp_path / DIRECTORY)
+    path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
+    assert [entry.time for entry in kept(tmp_path)] == [1e9]
+
+
+def test_a_full_disk_stops_no_cycle_and_is_said(tmp_path):
+    run = house(tmp_path)
+    run.tick()
+    with files_no_longer_than(files(tmp_path / "state" / DIRECTORY)[0].stat().st_size + 100):
+        run.tick()
+    assert "File too large" in run.events("decision_log.not_written")[0]["detail"]
+    run.tick()
+    assert [entry.wanted.changes for entry in kept(tmp_path / "state")] == [12, 0]
+
+
+def test_no_name_of_a_user_or_a_job_is_in_it(tmp_path):
+    run = house(tmp_path)
+    run.ticks(2)
+    (path,) = files(tmp_path / "state" / DIRECTORY)
+    text = path.read_text()
+    snapshot = run.slurm.reader().snapshot(run.slurm.clock.time())
+    names = set(snapshot.jobs.user.names)
+    assert names
+    for name in names:
+        assert f'"{name}"' not in text
+    assert set(json.loads(text.splitlines()[0])) == {
+        *("format", "time", "outcome", "stage", "held_back", "sentence", "seen", "wanted"),
+        *("results", "restored", "seconds", "decision"),
+    }
+
+
+def test_the_decision_that_held_at_a_time_is_found_among_many_files(tmp_path, one):
+    log = DecisionLog(tmp_path, 256.0)
+    times = [1e9 + step * 0.6 * DAY for step in range(6)]
+    for time in times:
+        log.add(replace(one, time=time))
+    assert len(files(tmp_path / DIRECTORY)) > 2
+    assert [last_before(tmp_path, time + 5.0).time for time in times] == times
+    with pytest.raises(RltunedError, match="no decision of that time"):
+        last_before(tmp_path, 1e9 - 1.0)
+
+
+def test_explain_answers_about_the_past_on_the_command_line(tmp_path, capsys):
+    run = house(tmp_path)
+    run.tick()
+    then = run.slurm.clock.time() - 30.0
+    run.slurm.jobs.pop(1)
+    run.ticks(2)
+    settings = tmp_path / "config.toml"
+    settings.write_text(f'[state]\ndirectory = "{tmp_path / "state"}"\n[policy]\nname = "sjf"\n')
+    when = datetime.fromtimestamp(then, UTC).isoformat()
+    cli.main(["explain", "1", "--config", str(settings), "--at", when, "--json"], standalone_mode=False)
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["verdict"], answer["slurm_rank"], answer["rank"]) == ("moved back", 1, 12)
+    cli.main(["explain", "1", "--config", str(settings), "--json"], standalone_mode=False)
+    assert json.loads(capsys.readouterr().out)["verdict"] == "not pending"
+
+
+def test_reading_while_the_daemon_packs_a_file_loses_nothing(tmp_path, one):
+    log = DecisionLog(tmp_path, 1.0)
+    log.add(replace(one, time=1e9))
+    (path,) = files(tmp_path / DIRECTORY)
+    reader = decision_log._lines_of(path)
+    log.add(replace(one, time=1e9 + DAY))
+    assert not path.exists()
+    assert len(list(reader)) == 1

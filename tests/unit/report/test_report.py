@@ -1,0 +1,367 @@
+"""`rltuned report` on a site: what the log says, what the replay says, and what is to be done."""
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+from unit.report.site import INTERVAL, make_site, stamp
+from unit.slurm.standin import StandIn
+
+from rltuned.commands.main import cli, main
+from rltuned.config import Stage
+from rltuned.daemon.decision_log import entries
+from rltuned.report import page
+from rltuned.report.advice import Advice, advise
+from rltuned.report.period import read
+from rltuned.report.replay import _held, canary, prediction_quality
+from rltuned.slurm.commands import SEPARATOR
+from rltuned.workload.jobs import Source, workload
+from rltuned.workload.readers import read as read_trace
+
+
+def run(*words):
+    cli.main(["report", *map(str, words)], standalone_mode=False)
+
+
+def period_of(site):
+    state = site.config.parent / "state"
+    return read(entries(state, site.since, site.until), site.since, site.until)
+
+
+def accounting(site):
+    jobs = read_trace(site.sacct)
+    submitted = jobs.submit_time + jobs.source.start
+    return jobs.take((submitted >= site.since) & (submitted < site.until))
+
+
+def test_the_replay_of_slurms_order_is_near_to_what_the_same_simulator_did(made):
+    report, _ = made
+    near = report["replay"]["nearness"]
+    assert near["near"]
+    assert near["of"] == "multifactor"
+    assert near["wait"]["ratio"] == pytest.approx(1.0, abs=0.1)
+
+
+def test_every_job_of_the_period_is_replayed_and_waits_are_those_of_the_accounting(made, site):
+    replay, jobs = made[0]["replay"], accounting(site)
+    assert replay["jobs"] == replay["jobs_in_period"] == len(jobs)
+    starved = replay["starvation"]["real"]
+    assert starved["longest"] == pytest.approx(jobs.wait_time.max(), abs=0.1)
+    (sizes,) = [rows for kind, rows in replay["groups"].items() if kind == "size"]
+    assert sum(row["jobs"] for row in sizes) == len(jobs)
+    total = sum(row["jobs"] * row["wait_real"] for row in sizes)
+    assert total == pytest.approx(jobs.wait_time.sum(), rel=0.01)
+
+
+def test_the_policy_of_the_log_is_what_is_replayed_and_it_differs_from_slurms_order(made):
+    report, _ = made
+    assert report["policy"] == report["replay"]["policy"] == "saf"
+    means = report["replay"]["means"]
+    assert means["rltuned"]["wait_mean"] != means["slurm"]["wait_mean"]
+    wait = report["replay"]["effect"]["wait_mean"]
+    assert wait["lo"] <= wait["ratio"] <= wait["hi"]
+    assert wait["ratio"] == pytest.approx(means["rltuned"]["wait_mean"] / means["slurm"]["wait_mean"], rel=1e-3)
+
+
+def test_losses_are_jobs_whose_replay_is_later_the_largest_first(made):
+    losses = made[0]["replay"]["losses"]
+    assert losses
+    assert len(losses) <= 20
+    more = [loss["more"] for loss in losses]
+    assert more == sorted(more, reverse=True)
+    assert all(loss["more"] == pytest.approx(loss["wait_rltuned"] - loss["wait_slurm"], abs=0.2) for loss in losses)
+
+
+def test_what_the_log_says_is_counted(made, site):
+    log, period = made[0]["log"], period_of(site)
+    assert log["cycles"] == {"done": period.total}
+    assert log["stages"] == {"shadow": period.total}
+    assert log["covered"] == pytest.approx(1.0, abs=0.02)
+    assert period.total == pytest.approx((site.until - site.since) / INTERVAL, abs=2)
+    assert log["jobs"]["managed"] == len(period.seen) > log["jobs"]["forward"] > 0
+    assert log["results"] == {}
+
+
+def test_queue_and_gpus_over_time_add_up_to_the_waits_and_the_work(made, site):
+    report, jobs = made[0], accounting(site)
+    series = report["replay"]["series"]
+    step = (report["until"] - report["since"]) / len(series["time"])
+    submitted = jobs.submit_time + jobs.source.start
+    start = submitted + jobs.wait_time
+    waited = (np.minimum(start, site.until) - submitted).clip(0).sum()
+    assert sum(series["pending_real"]) * step == pytest.approx(waited, rel=0.02)
+    held = (np.minimum(start + jobs.run_time, site.until) - np.minimum(start, site.until)) * jobs.gpus
+    assert sum(series["gpus_real"]) * step == pytest.approx(held.sum(), rel=0.02)
+
+
+def test_a_stretch_has_the_mean_of_what_lasts_in_it():
+    held = _held(np.array([0.0, 5.0]), np.array([10.0, 20.0]), np.array([2.0, 1.0]), np.array([0.0, 10.0, 20.0, 30.0]))
+    assert held == pytest.approx([2.5, 1.0, 0.0])
+
+
+def test_in_active_stage_it_says_what_was_done_and_holds_the_replay_of_its_own_order_against_reality(tmp_path):
+    site = make_site(tmp_path, jobs=300, stage=Stage.ACTIVE)
+    run(*site.words, "--json", tmp_path / "r.json")
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert report["mode"] == "active"
+    assert report["replay"]["nearness"]["of"] == "saf"
+    assert report["log"]["results"]["applied"] > 0
+    assert report["log"]["jobs"]["written"] > 0
+
+
+def test_without_names_no_user_account_or_job_id_is_in_it(made, site, tmp_path, capsys):
+    run(*site.words, "--no-names", "--json", tmp_path / "r.json", "--html", tmp_path / "r.html")
+    jobs = accounting(site)
+    shown = (tmp_path / "r.json").read_text() + (tmp_path / "r.html").read_text() + capsys.readouterr().out
+    for name in (*jobs.user.names, *jobs.account.names):
+        assert not re.search(rf"\b{name}\b", shown), name
+    assert not any("job" in loss for loss in json.loads((tmp_path / "r.json").read_text())["replay"]["losses"])
+    assert any(name in json.dumps(made[0]) for name in jobs.user.names)
+
+
+def test_the_log_alone_gives_a_report_at_once(site, tmp_path, capsys):
+    run(*site.words, "--no-replay", "--html", tmp_path / "r.html")
+    text = capsys.readouterr().out
+    assert "What was seen and wanted" in text
+    assert "not replayed (--no-replay)" in text
+    assert "chart-queue" in (tmp_path / "r.html").read_text()
+
+
+def test_without_the_extra_it_gives_what_the_log_gives_and_says_what_is_missing(site, tmp_path):
+    program = (
+        "import sys; sys.modules.update(dict.fromkeys(('numba', 'matplotlib'))); "
+        "from rltuned.commands.main import main; main()"
+    )
+    words = [sys.executable, "-c", program, "report", *site.words, "--html", str(tmp_path / "r.html")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "the replay of the period's jobs, because numba is not installed here" in done.stdout
+    assert "the charts, because matplotlib is not installed here" in done.stdout
+    assert "What was seen and wanted" in (tmp_path / "r.html").read_text()
+    assert "<svg" not in (tmp_path / "r.html").read_text()
+
+
+def test_without_a_trace_jobs_cluster_and_scheduler_are_those_of_slurm_itself(site, made, tmp_path):
+    slurm = StandIn(tmp_path / "slurm")
+    names = [f"n{number}" for number in range(1, 7)]
+    about = "CPUAlloc=0 CPUEfctv=64 CPUTot=64 Gres=gpu:a100:8 GresUsed=gpu:a100:0(IDX:N/A) RealMemory=512000 AllocMem=0"
+    ends = "State=IDLE TmpDisk=0 CfgTRES=cpu=64,gres/gpu=8 AllocTRES= "
+    slurm.answer("nodes", "".join(f"NodeName={name} {about} {ends}\n" for name in names))
+    slurm.answer(
+        "partitions",
+        f"PartitionName=main Default=YES MaxNodes=UNLIMITED MaxTime=6:00:00 Nodes={','.join(names)} PriorityTier=1 "
+        "OverSubscribe=NO State=UP\n",
+    )
+    written = re.compile(r"\d{4}-\d\d-\d\dT[\d:]{8}")
+    _, *rows = written.sub(  # as SLURM_TIME_FORMAT asks for
+        lambda found: f"{datetime.fromisoformat(found[0]).replace(tzinfo=UTC).timestamp():.0f}", site.sacct.read_text()
+    ).splitlines()
+    slurm.answer("trace", "".join(row.replace("|", SEPARATOR) + SEPARATOR + "\n" for row in rows))
+    config = tmp_path / "config.toml"
+    config.write_text(site.config.read_text() + f'[slurm]\nbin_dir = "{slurm.bin_dir}"\n')
+    until = site.until + 3 * 86_400.0  # sacct knows jobs that have ended: all of them by then
+    run("--config", config, "--since", stamp(site.since), "--until", stamp(until), "--json", tmp_path / "r.json")
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert report["missing"] == []
+    assert report["cluster"] == "testbed"
+    assert report["replay"]["jobs"] == len(accounting(site))
+    assert report["replay"]["means"]["real"]["wait_mean"] == pytest.approx(
+        made[0]["replay"]["means"]["real"]["wait_mean"], abs=1.0
+    )
+    assert any(call.startswith("sacct ") and "--starttime=" in call for call in slurm.calls)
+
+
+def test_a_period_of_which_nothing_is_known_is_an_error_with_its_cause(site, tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["report", "--config", str(site.config), "--no-replay", "--since", "2001-01-01", "--until", "2001-01-02"])
+    assert ended.value.code == 1
+    assert "has no cycle of this period" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_written_is_said_before_anything_is_replayed(site, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["report", *site.words, "--html", str(tmp_path / "nowhere" / "r.html")])
+    said = capsys.readouterr()
+    assert "there is no directory" in said.err
+    assert "replayed" not in said.out
+
+
+@pytest.mark.parametrize("since", ["14d", "36h", "2026-11-23", "2026-11-23T10:05", "90min"])
+def test_times_are_taken_as_people_write_them(site, since, capsys):
+    with pytest.raises(SystemExit):
+        main(["report", "--config", str(site.config), "--no-replay", "--since", since, "--until", "2001-01-02"])
+    assert "--until is not after --since" in capsys.readouterr().err
+
+
+def test_a_time_that_is_none_says_how_to_write_one(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["report", "--since", "yesterday"])
+    assert ended.value.code == 2
+    assert "write 2026-11-23" in capsys.readouterr().err
+
+
+# --- the advice
+
+LOG = {"cycles": {"done": 1000}, "covered": 1.0}
+SURE = {"ratio": 0.7, "lo": 0.6, "hi": 0.8}
+ALIKE = {"ratio": 1.0, "lo": 0.9, "hi": 1.1}
+REPLAY = {
+    "blocks": 20,
+    "nearness": {"near": True, "sentence": "0.98 [0.95, 1.01] times the real mean wait"},
+    "means": {"real": {"wait_mean": 3600.0}},
+    "effect": {"wait_mean": SURE, "bsld_mean": ALIKE, "wait_p99": ALIKE},
+    "starvation": {"bound": 1e6, "slurm": {"beyond": 0}, "rltuned": {"beyond": 0}},
+}
+
+
+def changed(**parts):
+    return {**REPLAY, **parts}
+
+
+def test_good_evidence_of_a_gain_is_a_go():
+    found = advise(LOG, REPLAY)
+    assert (found["advice"], found["weak"], found["against"]) == (Advice.GO, [], [])
+
+
+@pytest.mark.parametrize(
+    ("log", "replay", "advice", "reason"),
+    [
+        (LOG, None, Advice.UNDECIDED, "were not replayed"),
+        (None, REPLAY, Advice.UNDECIDED, "no decision log"),
+        (LOG, changed(blocks=3), Advice.UNDECIDED, "3 blocks"),
+        (
+            LOG,
+            changed(nearness={"near": False, "sentence": "0.41 [0.30, 0.52]"}),
+            Advice.UNDECIDED,
+            "0.41 [0.30, 0.52]",
+        ),
+        ({**LOG, "covered": 0.3}, REPLAY, Advice.UNDECIDED, "covers only 30%"),
+        ({**LOG, "cycles": {"done": 80, "failed": 20}}, REPLAY, Advice.NO_GO, "20% of the cycles"),
+        (LOG, changed(means={"real": {"wait_mean": 4.0}}), Advice.NO_GO, "hardly wait"),
+        (LOG, changed(effect={**REPLAY["effect"], "wait_mean": ALIKE}), Advice.NO_GO, "is not lower"),
+        (
+            LOG,
+            changed(effect={**REPLAY["effect"], "wait_mean": {"ratio": 0.9, "lo": 0.7, "hi": 1.1}}),
+            Advice.UNDECIDED,
+            "not certainly lower: 0.90 [0.70, 1.10]",
+        ),
+        (
+            LOG,
+            changed(effect={**REPLAY["effect"], "wait_p99": {"ratio": 1.3, "lo": 1.1, "hi": 1.5}}),
+            Advice.NO_GO,
+            "99th percentile",
+        ),
+        (
+            LOG,
+            changed(starvation={"bound": 86_400.0, "slurm": {"beyond": 0}, "rltuned": {"beyond": 2}}),
+            Advice.NO_GO,
+            "2 jobs wait longer than 1 d",
+        ),
+    ],
+)
+def test_what_speaks_against_it_or_makes_it_uncertain_is_said_with_its_figure(log, replay, advice, reason):
+    found = advise(log, replay)
+    assert found["advice"] == advice
+    assert any(reason in sentence for sentence in found["weak"] + found["against"])
+
+
+# --- parts
+
+
+def test_faults_are_counted_by_their_cause_whatever_the_numbers_in_them(site):
+    state = site.config.parent / "state"
+    some = list(entries(state, site.since, site.until))[:6]
+    bad = [
+        replace(one, outcome="failed", sentence=f"slurmctld did not answer within {20 + at} s")
+        for at, one in enumerate(some[2:5])
+    ]
+    period = read([*some[:2], *bad, some[5]], site.since, site.until)
+    (fault,) = period.to_json()["faults"]
+    assert (fault["count"], fault["first"], fault["last"]) == (3, bad[0].time, bad[-1].time)
+    assert "did not answer" in fault["what"]
+
+
+def test_a_time_without_cycles_is_not_covered_and_hourly_cycles_cover_theirs(site):
+    (one, *_) = entries(site.config.parent / "state", site.since, site.until)
+    hourly = [replace(one, time=1e9 + 3600.0 * hour) for hour in range(24)]
+
+    def covered(some, interval):
+        return read(some, 1e9, 1e9 + 86_400.0, interval).to_json()["covered"]
+
+    assert covered(hourly, 3600.0) > 0.9
+    assert covered(hourly, 60.0) < 0.3
+    assert covered([*hourly[:6], *hourly[18:]], 3600.0) < 0.7
+
+
+def test_predictions_are_held_against_what_the_jobs_took():
+    found = prediction_quality(
+        np.array([1, 2, 3, 4]),
+        np.array([100.0, 100.0, 100.0, 100.0]),
+        {1: (100.0, 1000.0, True), 2: (150.0, 1000.0, True), 3: (10.0, None, False)},
+    )
+    assert (found["jobs"], found["learned"]) == (3, 2)
+    assert found["within_2_predicted"] == pytest.approx(2 / 3, abs=1e-3)
+    assert found["within_2_limit"] == 0.0
+    assert prediction_quality(np.array([9]), np.array([1.0]), {1: (1.0, 1.0, True)}) is None
+
+
+def test_canary_jobs_are_compared_with_the_others_by_what_really_happened():
+    jobs = workload(Source("t"), np.arange(60.0), 10.0, 1, wait_time=np.where(np.arange(60) % 2, 50.0, 100.0))
+    inside = {int(job) for job in jobs.job_id[1::2]}
+    outside = {int(job) for job in jobs.job_id[::2]}
+    found = canary(jobs, inside, outside, 7)
+    assert (found["jobs"], found["others"], found["ratio"]) == (30, 30, 0.5)
+    assert found["lo"] <= 0.5 <= found["hi"]
+    assert canary(jobs, set(), outside, 7) is None
+
+
+# --- the page
+
+
+def test_the_page_loads_nothing_and_says_so_to_the_browser(made):
+    text = made[1].read_text()
+    assert "default-src 'none'" in text
+    assert not re.search(r"<(?:script|link|img|iframe|object)\b|\bsrc=|@import", text)
+    assert set(re.findall(r"https?://[^\"\s<]+", text)) <= {
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xlink",
+    }
+    assert all(target.startswith("#") for target in re.findall(r'href="([^"]*)"', text))
+    ids = re.findall(r'\sid="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+
+
+def test_all_four_charts_are_there_in_colours_of_the_page_only(made):
+    text = made[1].read_text()
+    for chart in ("waits", "queue", "gpus", "predictions"):
+        assert text.count(f'id="chart-{chart}"') == 1
+    drawn = "".join(re.findall(r"<svg.*?</svg>", text, re.DOTALL))
+    assert set(re.findall(r"#[0-9a-f]{6}\b", drawn)) == set()
+    assert {"--ink", "--grid", "--real", "--slurm", "--ours"} <= set(re.findall(r"var\((--\w+)\)", drawn))
+
+
+def test_the_same_data_make_the_same_page(made, site, tmp_path):
+    run(*site.words, "--html", tmp_path / "r.html")
+    without = re.compile(r"Made .*? by")
+    assert without.sub("", (tmp_path / "r.html").read_text()) == without.sub("", made[1].read_text())
+
+
+def test_names_of_the_cluster_cannot_become_markup(made):
+    report = json.loads(json.dumps(made[0]))
+    report["cluster"] = "<script>alert(1)</script>"
+    report["replay"]["groups"]["account"][0]["name"] = "<b onload=x>"
+    text = page.render(report, {})
+    assert "<script>" not in text
+    assert "<b onload" not in text
+    assert "&lt;script&gt;" in text
+
+
+def test_the_period_s_begin_and_end_are_kept(site, capsys):
+    middle = (site.since + site.until) / 2
+    run("--config", site.config, "--no-replay", "--since", stamp(middle), "--until", stamp(site.until))
+    assert period_of(site).total > 1.5 * int(re.search(r"shadow ([\d,]+)", capsys.readouterr().out)[1].replace(",", ""))
