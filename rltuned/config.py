@@ -333,15 +333,6 @@ class UsersSection(_Section):
     """For login nodes: a shared directory, absolute, that belongs to the daemon's user and whose file system has POSIX
     access control lists. Each user can read one file there. "": none."""
 
-    @model_validator(mode="after")
-    def _paths_are_absolute(self) -> "UsersSection":
-        for key in ("socket", "directory"):
-            path = getattr(self, key)
-            if path is not None and not path.is_absolute():
-                msg = f"{key} must be an absolute path, not {str(path)!r}"
-                raise ValueError(msg)
-        return self
-
 
 class LogSection(_Section):
     """Logging to stderr (the journal under systemd)."""
