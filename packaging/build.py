@@ -18,9 +18,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from pathlib import Path
 
 from click.shell_completion import get_completion_class
@@ -31,6 +34,7 @@ from rltuned.commands.main import cli
 ROOT = Path(__file__).resolve().parents[1]
 HERE = Path(__file__).parent
 VENV = "opt/rltuned/venv"
+MAINTAINER = "rltuned <rltuned@localhost>"
 REVISION = 1
 """Of the package; grows when the same version is packaged again."""
 PYTHONS = {"deb12": "3.11", "deb13": "3.13", "ubuntu24.04": "3.12", "rpm": "3.12"}
@@ -97,11 +101,11 @@ def put(tree: Path, target: str, source: Path | str, mode: int = 0o644) -> None:
     path.chmod(mode)
 
 
-def put_compressed(tree: Path, target: str, source: Path) -> None:
+def put_compressed(tree: Path, target: str, text: str) -> None:
     """The same, compressed, without a time in it."""
     path = tree / target
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress(source.read_bytes(), mtime=0))
+    path.write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
 def stage(folder: Path, python: str, wheel: Path) -> Staged:
@@ -123,7 +127,7 @@ def stage(folder: Path, python: str, wheel: Path) -> Staged:
     put(tree, "usr/lib/sysusers.d/rltuned.conf", ROOT / "systemd/rltuned.sysusers")
     put(tree, "usr/lib/tmpfiles.d/rltuned.conf", ROOT / "systemd/rltuned.tmpfiles")
     put(tree, "etc/rltuned/config.toml", ROOT / "deploy/config.toml")
-    put_compressed(tree, "usr/share/man/man1/rltuned.1.gz", ROOT / "docs/rltuned.1")
+    put_compressed(tree, "usr/share/man/man1/rltuned.1.gz", (ROOT / "docs/rltuned.1").read_text(encoding="utf-8"))
     for shell, target in (
         ("bash", "usr/share/bash-completion/completions/rltuned"),
         ("zsh", "usr/share/zsh/vendor-completions/_rltuned"),
@@ -171,7 +175,7 @@ def document(staged: Staged) -> None:
         f"/{VENV}/lib/python{staged.python}/site-packages/*.dist-info.\n"
     )
     put(staged.tree, f"{doc}/copyright", licence)
-    put_compressed(staged.tree, f"{doc}/changelog.gz", ROOT / "CHANGELOG.md")
+    put(staged.tree, f"{doc}/CHANGELOG.md", ROOT / "CHANGELOG.md")
 
 
 def settle(tree: Path) -> None:
@@ -195,10 +199,13 @@ def make_deb(staged: Staged, distribution: str, out: Path) -> Path:
     (control / "control").write_text(
         f"Package: {staged.name}\nVersion: {version}\nArchitecture: {machine}\nSection: admin\nPriority: optional\n"
         # Slurm may be the site's own: it is not pulled in.
-        f"Maintainer: rltuned <rltuned@localhost>\nDepends: {needs}\nSuggests: slurm-client | slurm-smd-client\n"
-        f"Installed-Size: {size}\nDescription: {SUMMARIES[staged.name]}\n {description()}\n",
+        f"Maintainer: {MAINTAINER}\nDepends: {needs}\nSuggests: slurm-client | slurm-smd-client\n"
+        f"Installed-Size: {size}\nDescription: {SUMMARIES[staged.name]}\n{description()}\n",
         encoding="utf-8",
     )
+    entry = f"{staged.name} ({version}) stable; urgency=medium\n\n  * See CHANGELOG.md.\n\n"
+    signed = f" -- {MAINTAINER}  {format_datetime(datetime.fromtimestamp(EPOCH, UTC))}\n"
+    put_compressed(staged.tree, f"usr/share/doc/{staged.name}/changelog.Debian.gz", entry + signed)
     if staged.name == "rltuned":
         (control / "conffiles").write_text("/etc/rltuned/config.toml\n", encoding="utf-8")
         for script in (HERE / "deb").iterdir():
@@ -242,9 +249,9 @@ def make_rpm(staged: Staged, out: Path) -> Path:
 
 
 def description() -> str:
-    """One sentence, from pyproject.toml."""
+    """One sentence, from pyproject.toml, in lines as a Debian package has them."""
     with (ROOT / "pyproject.toml").open("rb") as file:
-        return str(tomllib.load(file)["project"]["description"])
+        return textwrap.indent(textwrap.fill(tomllib.load(file)["project"]["description"], 75), " ")
 
 
 def main() -> None:

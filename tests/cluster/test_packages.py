@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -11,8 +12,8 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from cluster.support import ROOT
-from cluster.test_systemd import Host, fill
+from cluster.support import OPERATOR, ROOT
+from cluster.test_systemd import STEERING, Host, fill
 
 from rltuned import __version__
 
@@ -197,8 +198,9 @@ def test_the_debian_package_from_installation_to_purge(host: Host):
     apt("purge", "rltuned")
     assert host.restored()
     assert active() == [False, False]
-    left = "find / -xdev -iname '*rltuned*' -not -path '/root/*' -not -path '/sys/*' -not -path '/proc/*'"
-    assert host.sh(left) == ""
+    # /home: of the testbed's own user.
+    others = " ".join(f"-not -path '/{name}/*'" for name in ("root", "sys", "proc", "home"))
+    assert host.sh(f"find / -xdev -iname '*rltuned*' {others}") == ""
     # The number of a user that owned files is never given to another one.
     assert host.sh("getent passwd rltuned").startswith("rltuned:")
 
@@ -211,6 +213,41 @@ def test_a_package_that_was_removed_keeps_its_configuration_until_it_is_purged(h
     host.sh("dpkg -P rltuned && ! ls /etc/rltuned /var/lib/rltuned")
 
 
+def test_the_ansible_role_installs_configures_and_starts_it_and_changes_nothing_the_second_time(
+    host: Host, packages: Path, publish: Path, tmp_path: Path
+):
+    # Ansible's ssh, with a container in the place of a host.
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f'#!/bin/bash\nexec docker exec -i {host.cluster.container(HOST)} sh -c "${{@: -1}}"\n')
+    ssh.chmod(0o755)
+    inventory = tmp_path / "inventory"
+    options = (
+        f"ansible_ssh_executable={ssh} ansible_ssh_transfer_method=piped ansible_python_interpreter=/usr/bin/python3"
+    )
+    inventory.write_text(f"[slurm_controllers]\n{HOST} {options}\n")
+
+    def play(configuration: str) -> subprocess.CompletedProcess[str]:
+        given = {"rltuned_become": False, "rltuned_package": str(packages / OLD), "rltuned_config": configuration}
+        words = [publish / "ansible-playbook", "-i", inventory, ROOT / "deploy/ansible/rltuned.yml"]
+        more = {**os.environ, "ANSIBLE_PIPELINING": "1", "ANSIBLE_HOME": str(tmp_path)}
+        words += ["-e", json.dumps(given)]
+        return subprocess.run(words, check=False, capture_output=True, text=True, env=more)
+
+    host.cluster.run(["sacctmgr", "-i", "modify", "user", OPERATOR, "set", "AdminLevel=None"])
+    good = STEERING.format(stage="active", policy="sjf")
+    done = play(good)
+    assert done.returncode == 0, done.stdout[-3000:]
+    host.wait("steered")
+    assert host.systemctl("is-enabled", "rltuned-deadman.timer").stdout.strip() == "enabled"
+    again = play(good)
+    assert again.returncode == 0
+    assert "changed=0" in again.stdout
+    # A wrong configuration is never put in place, and the daemon runs on.
+    assert "cycle.stage" in play('[cycle]\nstage = "nonsense"\n').stdout
+    assert host.sh("cat /etc/rltuned/config.toml") == good
+    assert host.show("ActiveState") == "active"
+
+
 @pytest.mark.skipif(shutil.which("rpmbuild") is None, reason="needs the Debian package rpm")
 def test_the_rpm_has_the_files_of_the_debian_package_and_goes_without_a_trace(packages: Path, tmp_path: Path):
     (rpm,) = packages.glob("*.rpm")
@@ -219,8 +256,9 @@ def test_the_rpm_has_the_files_of_the_debian_package_and_goes_without_a_trace(pa
     debian = {line.split()[5].removeprefix(".") for line in listed if not line.startswith("d")}
 
     def own(names: set[str]) -> set[str]:
-        """Without the dependencies, which differ between Pythons, and the two directories that the RPM owns."""
-        return {name for name in names if "site-packages" not in name} - {"/opt/rltuned", "/etc/rltuned"}
+        """Without what differs: the dependencies between Pythons, directories that the RPM owns, Debian's changelog."""
+        differing = {"/opt/rltuned", "/etc/rltuned", "/usr/share/doc/rltuned/changelog.Debian.gz"}
+        return {name for name in names if "site-packages" not in name} - differing
 
     assert own(files) == own(debian)
     assert run("rpm", "-qpc", rpm).stdout.split() == ["/etc/rltuned/config.toml"]
@@ -229,7 +267,7 @@ def test_the_rpm_has_the_files_of_the_debian_package_and_goes_without_a_trace(pa
     run("rpm", "--root", tmp_path, "-i", "--nodeps", "--noscripts", rpm)
     assert (tmp_path / "opt/rltuned/venv/bin/rltuned").read_text().startswith("#!/opt/rltuned/venv/bin/python\n")
     run("rpm", "--root", tmp_path, "-e", "--nodeps", "--noscripts", "rltuned")
-    assert [path for path in tmp_path.rglob("*") if path.is_file() and "rpm" not in path.parts] == []
+    assert [path for path in tmp_path.rglob("*") if path.is_file() and not {"rpm", ".rpmdb"} & {*path.parts}] == []
 
 
 def test_the_site_of_the_documentation_has_no_broken_link(publish: Path):
