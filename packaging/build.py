@@ -122,8 +122,8 @@ def stage(folder: Path, python: str, wheel: Path) -> Staged:
     put(tree, "opt/rltuned/package-steps", HERE / "steps", 0o755)
     (tree / "usr/bin").mkdir(parents=True)
     (tree / "usr/bin/rltuned").symlink_to(f"/{VENV}/bin/rltuned")
-    for unit in ("rltuned.service", "rltuned-deadman.service", "rltuned-deadman.timer"):
-        put(tree, f"usr/lib/systemd/system/{unit}", ROOT / "systemd" / unit)
+    for unit in (path for path in (ROOT / "systemd").iterdir() if path.suffix in {".service", ".timer"}):
+        put(tree, f"usr/lib/systemd/system/{unit.name}", unit)
     put(tree, "usr/lib/sysusers.d/rltuned.conf", ROOT / "systemd/rltuned.sysusers")
     put(tree, "usr/lib/tmpfiles.d/rltuned.conf", ROOT / "systemd/rltuned.tmpfiles")
     put(tree, "etc/rltuned/config.toml", ROOT / "deploy/config.toml")
@@ -138,8 +138,9 @@ def stage(folder: Path, python: str, wheel: Path) -> Staged:
         put(tree, target, made(cli, {}, "rltuned", "_RLTUNED_COMPLETE").source())
     for page in (ROOT / "docs").glob("*.md"):
         put(tree, f"usr/share/doc/rltuned/{page.name}", page)
-    for example in (ROOT / "deploy/prometheus").iterdir():
-        put(tree, f"usr/share/doc/rltuned/prometheus/{example.name}", example)
+    for examples in ("prometheus", "grafana"):
+        for example in (ROOT / "deploy" / examples).iterdir():
+            put(tree, f"usr/share/doc/rltuned/{examples}/{example.name}", example)
     document(staged)
     return staged
 
