@@ -1,6 +1,5 @@
 """Who can read which record: tried as two real users, on a real socket and in a real directory, and by hostile ones."""
 
-import codecs
 import contextlib
 import io
 import json
@@ -97,7 +96,6 @@ def fork():
 
 def run_as(uid, call):
     """What `call` returns in a process of this user, or the text of its exception."""
-    codecs.lookup("utf-8-sig")  # loaded by the first who reads a configuration, and that user may not read this Python
     receive, send = os.pipe()
     child = fork()
     if child == 0:
