@@ -209,8 +209,8 @@ def make_deb(staged: Staged, distribution: str, out: Path) -> Path:
     put_compressed(staged.tree, f"usr/share/doc/{staged.name}/changelog.Debian.gz", entry + signed)
     if staged.name == "rltuned":
         (control / "conffiles").write_text("/etc/rltuned/config.toml\n", encoding="utf-8")
-        for script in (HERE / "deb").iterdir():
-            shutil.copy(script, control)
+    for script in (HERE / ("deb" if staged.name == "rltuned" else "deb-simulate")).iterdir():
+        shutil.copy(script, control)
     settle(staged.tree)
     path = out / f"{staged.name}_{version}_{machine}.deb"
     words: list[str | Path] = ["dpkg-deb", "--root-owner-group", "-Zzstd", "-z6", "--build", staged.tree, path]
