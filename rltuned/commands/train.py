@@ -148,7 +148,6 @@ def train(
             raise click.UsageError(f"options of a training go without '{context.invoked_subcommand}', or behind it")
         return
     _check_sites(traces, clusters, from_sacct)
-    refuse_slurm_options(context, executor)
     if out is None:
         raise click.UsageError("--out DIR: where the model, its curves and its checkpoints go")
     if peer is not None:
@@ -165,6 +164,7 @@ def train(
         given |= {key: value for key, value in asked.items() if value is not None}
         _train_peer(peer, (traces[0], clusters[0], out), given, {"form": form, "skip_bad": skip_bad}, as_json=as_json)
         return
+    refuse_slurm_options(context, executor)
     from rltuned.installed import require
 
     require("training", "tensorflow", "numba")

@@ -1,6 +1,6 @@
 """State files between versions: an upgrade reads what the version before has left, a downgrade what this one leaves.
 
-tests/recorded/state/VERSION is what a daemon in stage active has left in its state directory, beside a real Slurm.
+state_files/VERSION is what a daemon in stage active has left in its state directory, beside a real Slurm.
 """
 
 import io
@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-RECORDED = sorted((ROOT / "tests/recorded/state").iterdir())
+RECORDED = sorted(Path(__file__).with_name("state_files").iterdir())
 BEFORE = "b10ea04"
 """The last commit before the first packaged version; later: the tag of the version before this one."""
 
