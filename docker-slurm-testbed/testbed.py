@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -379,6 +380,14 @@ def submit_workload(project: Project, jobs: int, seed: int, longest: int) -> lis
 # --- the daemon, as an operator installs it ---
 
 METRICS_PORT = 9815
+PROMETHEUS_PORT = 9090
+# What Prometheus' own page of graphs opens with. Grafana's dashboards (deploy/grafana) ask for more of the same.
+PANELS = (
+    '{__name__=~"rltuned_(pending|managed|moved)_jobs"}',
+    "rltuned:job_wait_seconds:mean_1d",
+    "rltuned_rollout_expected_gain_seconds",
+    "sum by (outcome) (increase(rltuned_changes_total[5m]))",
+)
 CONFIGURATION = f"""\
 # The testbed's rltuned. Every key is explained by `rltuned show-config --sample`.
 [cycle]
@@ -449,6 +458,38 @@ def install_and_start(project: Project) -> str:
     return f"http://{address}:{METRICS_PORT}/metrics"
 
 
+def start_prometheus(project: Project) -> str:
+    """Adds a Prometheus that scrapes rltuned by the shipped rules; returns the address of its graphs."""
+    image = build(DEFAULT_RELEASE, "prometheus")
+    name = f"{project.name}-prometheus"
+    subprocess.run(["docker", "rm", "-f", name], check=False, capture_output=True)
+    # compose takes it for one of its own that its file does not name: `testbed down` removes it.
+    labels = {"project": project.name, "service": "prometheus", "oneoff": "False", "config-hash": "none"}
+    marked = [part for key, value in labels.items() for part in ("--label", f"com.docker.compose.{key}={value}")]
+    run(["docker", "run", "-d", "--init", "--name", name, "--network", f"{project.name}_default", *marked, image])
+    shipped = ROOT / "deploy" / "prometheus"
+    scrape = (shipped / "scrape.yml").read_text().replace("localhost:9815", f"ctl:{METRICS_PORT}")
+    rules = shipped / "rltuned.rules.yml"
+    run(["docker", "cp", rules, f"{project.container('prometheus')}:/tmp/{rules.name}"])
+    project.execute(START_PROMETHEUS, service="prometheus", text_input=f"rule_files: [{rules.name}]\n{scrape}")
+    address = project.execute("hostname -i", service="prometheus").stdout.split()[0]
+    graphs = ((f"g{at}.expr", expression) for at, expression in enumerate(PANELS))
+    asked = [*graphs, *((f"g{at}.{key}", value) for at in range(len(PANELS)) for key, value in GRAPH.items())]
+    return f"http://{address}:{PROMETHEUS_PORT}/graph?{urllib.parse.urlencode(asked)}"
+
+
+GRAPH = {"tab": "0", "range_input": "1h"}
+START_PROMETHEUS = f"""
+cat >/tmp/prometheus.yml
+nohup prometheus --config.file=/tmp/prometheus.yml --storage.tsdb.path=/tmp/data >/tmp/prometheus.log 2>&1 </dev/null &
+for attempt in $(seq 100); do
+    promtool check ready --url=http://127.0.0.1:{PROMETHEUS_PORT} >/dev/null 2>&1 && exit
+    sleep 0.2
+done
+tail /tmp/prometheus.log >&2
+exit 1
+"""
+
 HOW_TO_LOOK = """
 A Slurm {release} of five nodes is up, {jobs} jobs of four users are in its queue, and rltuned steers it.
 
@@ -459,6 +500,7 @@ A Slurm {release} of five nodes is up, {jobs} jobs of four users are in its queu
   is all well         docker-slurm-testbed/testbed exec{name} --user rltuned rltuned doctor
   undo everything     docker-slurm-testbed/testbed exec{name} --user rltuned rltuned restore
   metrics             curl {metrics}
+  graphs and alerts   {graphs}
   more jobs           docker-slurm-testbed/testbed workload{name} --jobs 100 --seed 2
   a shell in it       docker-slurm-testbed/testbed exec{name}
   take it down        docker-slurm-testbed/testbed down{name}
@@ -587,9 +629,12 @@ def command_demo(options: argparse.Namespace) -> int:
     ids = submit_workload(project, options.jobs, options.seed, options.longest)
     say(f"submitted {len(ids)} jobs")
     metrics = install_and_start(project)
+    graphs = start_prometheus(project)
     # The last one is most likely still pending.
     name = "" if options.project == DEFAULT_PROJECT else f" --project {options.project}"
-    print(HOW_TO_LOOK.format(release=release, jobs=len(ids), example=ids[-1], metrics=metrics, name=name))
+    print(
+        HOW_TO_LOOK.format(release=release, jobs=len(ids), example=ids[-1], metrics=metrics, graphs=graphs, name=name)
+    )
     return 0
 
 
