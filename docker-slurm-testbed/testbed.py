@@ -385,7 +385,6 @@ PROMETHEUS_PORT = 9090
 PANELS = (
     '{__name__=~"rltuned_(pending|managed|moved)_jobs"}',
     "rltuned:job_wait_seconds:mean_1d",
-    "rltuned_rollout_expected_gain_seconds",
     "sum by (outcome) (increase(rltuned_changes_total[5m]))",
 )
 CONFIGURATION = f"""\
@@ -475,7 +474,7 @@ def start_prometheus(project: Project) -> str:
     address = project.execute("hostname -i", service="prometheus").stdout.split()[0]
     graphs = ((f"g{at}.expr", expression) for at, expression in enumerate(PANELS))
     asked = [*graphs, *((f"g{at}.{key}", value) for at in range(len(PANELS)) for key, value in GRAPH.items())]
-    return f"http://{address}:{PROMETHEUS_PORT}/graph?{urllib.parse.urlencode(asked)}"
+    return f"http://{address}:{PROMETHEUS_PORT}/classic/graph?{urllib.parse.urlencode(asked)}"
 
 
 GRAPH = {"tab": "0", "range_input": "1h"}

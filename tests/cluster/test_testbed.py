@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import subprocess
+import urllib.parse
 import uuid
+from http.client import HTTPConnection
 from typing import TYPE_CHECKING
 
 import pytest
@@ -80,6 +84,37 @@ def test_no_image_has_a_munge_key(clusters: Clusters, target: str):
         look = ["docker", "run", "--rm", "--entrypoint", "find", image_of(release, target), "/", "-xdev"]
         found = subprocess.run([*look, "-name", "munge.key*"], check=True, capture_output=True, text=True)
         assert found.stdout == ""
+
+
+def test_the_demonstration_prints_addresses_that_answer_and_is_taken_down_whole():
+    name = f"demo-{uuid.uuid4().hex[:8]}"
+    command = [str(TESTBED / "testbed"), "demo", "--project", name, "--jobs", "20"]
+    try:
+        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        metrics, graphs = (urllib.parse.urlsplit(found) for found in re.findall(r"http://\S+", said))
+
+        def read(netloc: str, path: str) -> bytes:
+            connection = HTTPConnection(netloc)
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            assert answer.status == 200, path
+            return answer.read()
+
+        def found(expression: str) -> list[object]:
+            asked = urllib.parse.urlencode({"query": expression})
+            found: list[object] = json.loads(read(graphs.netloc, f"/api/v1/query?{asked}"))["data"]["result"]
+            return found
+
+        assert b"rltuned_build_info" in read(metrics.netloc, metrics.path)
+        assert b"graph" in read(graphs.netloc, f"{graphs.path}?{graphs.query}")
+        panels = [values[0] for key, values in urllib.parse.parse_qs(graphs.query).items() if key.endswith(".expr")]
+        wait_until(lambda: len(found(panels[0])) == 3, "Prometheus has scraped rltuned")
+        for panel in panels:
+            found(panel)
+    finally:
+        subprocess.run([str(TESTBED / "testbed"), "down", "--project", name], check=True, capture_output=True)
+    left = ["docker", "ps", "-aq", "--filter", f"label=com.docker.compose.project={name}"]
+    assert subprocess.run(left, check=True, capture_output=True, text=True).stdout == ""
 
 
 def test_it_is_the_release_that_was_asked_for(cluster: Cluster):
