@@ -278,37 +278,88 @@ def test_a_started_unit_steers_the_queue_with_the_shipped_model_and_the_integer_
     assert re.search(r'rltuned_placements_total\{outcome="optimal"\} [1-9]', metrics), metrics
 
 
-def test_the_unit_with_its_drop_in_plays_the_queue_ahead_and_without_it_says_what_is_missing(host: Host):
-    host.configure(policy="model", more="[metrics]\nport = 9815\n[rollout]\ntime_limit = 10.0\n")
+@pytest.fixture
+def simulate(host: Host) -> Iterator[str]:
+    """The page's pip command that installs Numba; afterwards it is gone again."""
     wheels = "/root/wheels"  # the host has no network; the page's pip finds there what it would download
     host.cluster.copy_in(simulate_wheels("3.13"), wheels, service=HOST)
+    yield f"PIP_NO_INDEX=1 PIP_FIND_LINKS={wheels} {page_commands('Installing it beside the daemon', ROLLOUT)[0]}"
+    host.sh(f"rm -rf {wheels}; /opt/rltuned/venv/bin/pip uninstall -y -q numba llvmlite", check=False)
+
+
+def test_the_weekly_report_is_a_page_without_names_that_everybody_may_read(host: Host, simulate: str):
+    host.configure(stage="shadow")
+    host.systemctl("start", "rltuned")
+    wait_until(lambda: len(host.events("cycle.done")) > 1, "two cycles are in the decision log")
+    host.sh(f"cd {TREE}; {simulate}")
+    for line in (line for line in page_commands("5. ") if "rltuned-report" in line):
+        host.sh(f"cd {TREE}; {line}")
+    done = host.systemctl("start", "rltuned-report.service", check=False)
+    assert done.returncode == 0, host.journal("rltuned-report.service")
+    folder = "/var/lib/rltuned-report"
+    assert host.sh(f"stat -c '%U %a' {folder} {folder}/index.html").split() == [OPERATOR, "755", OPERATOR, "644"]
+    made = json.loads(host.sh(f"cat {folder}/report.json"))
+    assert made["log"]["cycles"]["done"] > 1
+    assert made["replay"], host.journal("rltuned-report.service")
+    page = host.sh(f"cat {folder}/index.html")
+    assert "<svg" in page
+    assert [name for name in (*USERS, "physics", "biology") if name in page] == []
+    assert host.restored()
+
+
+def test_users_see_why_their_own_jobs_wait_and_nothing_of_others(host: Host):
+    places = {"socket": "/run/rltuned-users/socket", "directory": "/var/tmp/rltuned-users"}
+    host.sh(f"install -d -o {OPERATOR} -g {OPERATOR} -m 711 {places['directory']}")
+    host.drop_in("rltuned.service", f"[Service]\nReadWritePaths={places['directory']}\n")
+    host.configure(more="[users]\n" + "".join(f'{way} = "{place}"\n' for way, place in places.items()))
+    host.start_steering()
+    mine, other = host.jobs[0], host.jobs[1]  # alice's and bob's
+
+    def explain(way: str, *words: object) -> subprocess.CompletedProcess[str]:
+        # As on a login node: no configuration but the place.
+        host.cluster.write_file(f"/tmp/{way}.toml", f'[users]\n{way} = "{places[way]}"\n', service=HOST)
+        script = f"rltuned explain {' '.join(map(str, words))} --config /tmp/{way}.toml --json"
+        return host.cluster.sh(script, service=HOST, user=USERS[0], check=False)
+
+    for way in places:
+        wait_until(lambda way=way: explain(way).returncode == 0, f"the record is published: {way}")
+        shown = [job["job_id"] for job in json.loads(explain(way).stdout)["jobs"]]
+        assert sorted(shown) == [job for job, user in zip(host.jobs, USERS * 2, strict=True) if user == USERS[0]]
+        assert json.loads(explain(way, mine).stdout)["jobs"][0]["job_id"] == mine
+        refused = explain(way, other)
+        assert refused.returncode == 16
+        assert str(other) not in refused.stdout
+    others = host.cluster.sh(f"cat {places['directory']}/*/jobs.json", service=HOST, user=USERS[0], check=False)
+    assert others.stdout == ""
+    host.sh(f"rm -rf {places['directory']}")
+
+
+def test_the_unit_with_its_drop_in_plays_the_queue_ahead_and_without_it_says_what_is_missing(host: Host, simulate: str):
+    host.configure(policy="model", more="[metrics]\nport = 9815\n[rollout]\ntime_limit = 10.0\n")
     pip, *drop_in, reload, restart = page_commands("Installing it beside the daemon", ROLLOUT)
     assert [pip.split()[1], reload, restart] == ["install", "systemctl daemon-reload", "systemctl restart rltuned"]
-    try:
-        host.sh(f"cd {TREE}; PIP_NO_INDEX=1 PIP_FIND_LINKS={wheels} {pip}")
-        # Numba alone is not enough: the unit forbids machine code made at run time. The queue is ordered all the same.
-        host.start_steering()
-        wait_until(lambda: host.events("rollout.failed"), "the log says that it cannot be")
-        found = host.finding("rollout")
-        assert found["severity"] == "warning"
-        assert "rltuned-rollout.conf" in found["remedy"]
-        host.sh(f"cd {TREE}; {'; '.join([*drop_in, reload, restart])}")
-        # Compiled once for an installation; many times as slow where all cores are busy.
-        wait_until(lambda: host.events("rollout.ready"), "the worker is ready")
-        played = r'rltuned_rollout_searches_total\{outcome="(?:moved|kept)"\} [1-9]'
-        metrics = ["curl", "-sf", "http://127.0.0.1:9815/metrics"]
-        wait_until(lambda: re.search(played, host.cluster.run(metrics, service=HOST).stdout), "it has played the queue")
-        found = host.finding("rollout")
-        assert found["severity"] == "ok", found
-        assert host.steered()
-        # The unit's memory limit has room for it, and it ends with the daemon.
-        group = "pgrep -u rltuned -fc 'multiprocessing.*spawn_main'"
-        assert int(host.sh(group)) >= 1
-        host.systemctl("stop", "rltuned")
-        assert host.restored()
-        assert int(host.sh(group, check=False)) == 0
-    finally:
-        host.sh(f"rm -rf {wheels}; /opt/rltuned/venv/bin/pip uninstall -y -q numba llvmlite", check=False)
+    host.sh(f"cd {TREE}; {simulate}")
+    # Numba alone is not enough: the unit forbids machine code made at run time. The queue is ordered all the same.
+    host.start_steering()
+    wait_until(lambda: host.events("rollout.failed"), "the log says that it cannot be")
+    found = host.finding("rollout")
+    assert found["severity"] == "warning"
+    assert "rltuned-rollout.conf" in found["remedy"]
+    host.sh(f"cd {TREE}; {'; '.join([*drop_in, reload, restart])}")
+    # Compiled once for an installation; many times as slow where all cores are busy.
+    wait_until(lambda: host.events("rollout.ready"), "the worker is ready")
+    played = r'rltuned_rollout_searches_total\{outcome="(?:moved|kept)"\} [1-9]'
+    metrics = ["curl", "-sf", "http://127.0.0.1:9815/metrics"]
+    wait_until(lambda: re.search(played, host.cluster.run(metrics, service=HOST).stdout), "it has played the queue")
+    found = host.finding("rollout")
+    assert found["severity"] == "ok", found
+    assert host.steered()
+    # The unit's memory limit has room for it, and it ends with the daemon.
+    group = "pgrep -u rltuned -fc 'multiprocessing.*spawn_main'"
+    assert int(host.sh(group)) >= 1
+    host.systemctl("stop", "rltuned")
+    assert host.restored()
+    assert int(host.sh(group, check=False)) == 0
 
 
 @pytest.mark.parametrize("unit", SERVICES)
