@@ -96,6 +96,7 @@ def publish(tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv = tmp_path_factory.mktemp("publish") / "venv"
     run(sys.executable, "-m", "venv", venv)
     run(venv / "bin/pip", "install", "-q", "--require-hashes", "-r", ROOT / PUBLISH)
+    (venv / ".installed").touch()  # make takes it for its own
     return venv / "bin"
 
 

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import urllib.parse
 import uuid
+from contextlib import closing
 from http.client import HTTPConnection
 from typing import TYPE_CHECKING
 
@@ -94,11 +95,11 @@ def test_the_demonstration_prints_addresses_that_answer_and_is_taken_down_whole(
         metrics, graphs = (urllib.parse.urlsplit(found) for found in re.findall(r"http://\S+", said))
 
         def read(netloc: str, path: str) -> bytes:
-            connection = HTTPConnection(netloc)
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            assert answer.status == 200, path
-            return answer.read()
+            with closing(HTTPConnection(netloc)) as connection:
+                connection.request("GET", path)
+                answer = connection.getresponse()
+                assert answer.status == 200, path
+                return answer.read()
 
         def found(expression: str) -> list[object]:
             asked = urllib.parse.urlencode({"query": expression})
