@@ -24,6 +24,8 @@ from rltuned.workload.estimates import uniform
 _BY_KEYS: Final = k.Ranking(fixed=True, ages=False, at_once=False)
 _RARE: Final = 1e-6
 """Chance below which a run time counts as impossible."""
+FIRST_STEP: Final = 7200.0
+"""Seconds after which `Rollouts.starts` first looks whether all jobs have started; then twice as much, and so on."""
 _ALIGNED: Final = 64
 """Bytes: of a cache line, and more than any record of the kernel needs."""
 _CHANGING: Final = (
@@ -232,19 +234,13 @@ class Rollouts:
         """Simulate the queue in the order of its keys, smallest first within a class, in the scenarios from `first` to
         before `last`. The cost is NaN where a job does not start.
         """
-        s, n = self._state, self._pending
-        jobs = s.jobs[:n]
+        s = self._state
         order = self.positions(keys)
-        places = ranks_of(order)
         scenarios = self._initial[first:last]
         cost = Cost(*np.zeros((3, len(scenarios))))
         self.count += len(scenarios)
-        for at, (initial, sizes) in enumerate(zip(scenarios, self._sizes[first:last], strict=True)):
-            self._memory[...] = initial
-            jobs["key"] = jobs["fixed"] = places
-            s.queue[:n] = order
-            s.counts[k.QUEUED], s.counts[k.REFRESHING] = n, 1  # the queue has just been ranked
-            self._stepper.something_changed()
+        for at, sizes in enumerate(self._sizes[first:last]):
+            self._begin(first + at, order)
             self._stepper.advance(_BY_KEYS)
             counted = s.jobs[self._counted]
             start, submit, run = counted["start"], counted["submit"], counted["run"]
@@ -253,6 +249,35 @@ class Rollouts:
             work = sizes * run
             cost.end[at] = ((start + run) * work).sum() / max(work.sum(), 1.0)
         return cost
+
+    def starts(self, scenario: int, until: float) -> Floats:
+        """(n,) seconds from now at which each waiting job starts in the order of `queue`; infinite: not by `until`."""
+        n = self._pending
+        self._begin(scenario, np.arange(n))
+        self.count += 1
+        step = min(FIRST_STEP, until)
+        while True:
+            self._stepper.advance(_BY_KEYS, step)
+            start = np.nan_to_num(np.asarray(self._state.jobs["start"][:n], dtype=np.float64), nan=np.inf)
+            if step >= until or np.isfinite(start).all():
+                return start
+            step = min(2.0 * step, until)
+
+    def _begin(self, scenario: int, order: Rows) -> None:
+        """The initial state of a scenario, with the queue in this order."""
+        s, n = self._state, self._pending
+        self._memory[...] = self._initial[scenario]
+        s.jobs["key"][:n] = s.jobs["fixed"][:n] = ranks_of(order)
+        s.queue[:n] = order
+        s.counts[k.QUEUED], s.counts[k.REFRESHING] = n, 1  # the queue has just been ranked
+        self._stepper.something_changed()
+
+    @property
+    def planned(self) -> Floats:
+        """(n,) start that the last pass of sched/backfill expected of each waiting job, seconds; as it was before where
+        none of the passes expected any.
+        """
+        return np.asarray(self._state.jobs["planned"][: self._pending], dtype=np.float64)
 
     @property
     def unplaceable(self) -> Bools:

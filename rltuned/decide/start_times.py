@@ -1,0 +1,173 @@
+"""When does a job start? What a forecast is asked, what it says, and how earlier forecasts have turned out
+(docs/start-times.md).
+
+Waits differ by factors, so all of this is in ln(wait + `GRAIN`). A forecast's interval is calibrated on the outcomes of
+earlier ones (conformal prediction: Vovk, Gammerman and Shafer 2005; normalised scores: Papadopoulos et al. 2002). A
+forecast whose job still waits has no outcome yet, but it is known to be late by then: such scores are right-censored,
+and the distribution of scores is the product-limit estimate (Kaplan and Meier, JASA 1958).
+"""
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
+
+from rltuned.cluster.tables import Bools, Floats, Ints, Rows, Snapshot
+from rltuned.decide.submissions import Submissions
+
+GRAIN: Final = 60.0
+"""Seconds: waits that differ by less than this are as good as equal."""
+LEVELS: Final = (0.1, 0.5, 0.9)
+MOST_JOBS: Final = 1000
+"""Pending jobs that a forecast looks at: those at the front."""
+NARROWEST: Final = 0.2
+"""Least distance of an outer quantile from the middle one, in ln: scenarios that agree are not certain."""
+PRIOR: Final = 30
+"""Outcomes as which the uncalibrated forecast counts."""
+_UNCALIBRATED: Final = (-1.6, 0.0, 1.6)
+"""Scores at `LEVELS` that are assumed until outcomes say better: intervals of a few scenarios are too narrow."""
+NEIGHBOURS: Final = 400
+"""Outcomes that a forecast is calibrated on: those of the forecasts that were most like it."""
+
+
+@dataclass(frozen=True)
+class StartRequest:
+    """A queue in the order that is in force."""
+
+    snapshot: Snapshot
+    """The cluster as read."""
+    rows: Rows
+    """(n,) pending jobs, as rows of the job table, the front first; later ones than `MOST_JOBS` are left out."""
+    run_times: Floats
+    """(N,) expected run time of every job of the table, seconds from its start."""
+    spread: float = 0.0
+    """σ of ln(run time / expected)."""
+    submissions: Submissions | None = None
+    """Whom arrivals are like; None: nobody comes."""
+
+
+@dataclass(frozen=True)
+class StartForecast:
+    """What a simulation says, not calibrated yet."""
+
+    rows: Rows
+    """(n,) rows of the job table."""
+    waits: Floats
+    """(n, 3) quantiles at `LEVELS` of the seconds until each job starts; infinite: not within the horizon."""
+    scenarios: int
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+class StartForecaster(Protocol):
+    """Simulates the cluster forward under the order in force."""
+
+    def __call__(self, request: StartRequest) -> StartForecast | None:
+        """The forecast. None: it cannot be done now."""
+
+
+class Scores(NamedTuple):
+    """How forecasts have turned out, (n,) each."""
+
+    middle: Floats
+    """ln(median wait + GRAIN) that was forecast."""
+    score: Floats
+    """Of the outcome: 0 where it was the median, −1 and 1 where it was an outer quantile (`score_of`)."""
+    open: Bools
+    """The job still waits, so its score will be higher than this."""
+
+    def __len__(self) -> int:
+        return len(self.score)
+
+
+class Interval(NamedTuple):
+    """Seconds from the moment of the forecast, (n,) each."""
+
+    low: Floats
+    middle: Floats
+    high: Floats
+
+
+NOTHING_KNOWN: Final = Scores(np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.bool_))
+
+
+def in_logs(waits: Floats) -> tuple[Floats, Floats, Floats]:
+    """(n, 3) quantiles as ln(median + GRAIN), and how far the outer ones are from it, at least `NARROWEST`."""
+    low, middle, high = np.log(np.maximum(waits, 0.0) + GRAIN).T
+    with np.errstate(invalid="ignore"):  # infinite ones
+        below, above = np.fmax(middle - low, NARROWEST), np.fmax(high - middle, NARROWEST)
+    return middle, below, above
+
+
+def score_of(waits: Floats, outcome: Floats) -> Floats:
+    """(n,) of forecasts with these (n, 3) quantiles and the waits that came, seconds."""
+    middle, below, above = in_logs(waits)
+    off = np.log(np.maximum(outcome, 0.0) + GRAIN) - middle
+    return off / np.where(off < 0.0, below, above)
+
+
+def calibrated(waits: Floats, known: Scores) -> Interval:
+    """(n, 3) quantiles of forecasts as intervals that hold the outcome so often as they should, by the scores of
+    earlier forecasts with about the same median.
+    """
+    middle, below, above = in_logs(waits)
+    finite = np.isfinite(middle)
+    shifts = np.empty((len(middle), len(LEVELS)))
+    # Forecasts of about the same median share their scores: four medians per factor of e are enough.
+    step = np.where(finite, np.round(np.where(finite, middle, 0.0) * 4.0) / 4.0, np.inf)
+    for value in np.unique(step):
+        near = _nearest(known.middle, float(value))
+        shifts[step == value] = score_quantiles(known.score[near], known.open[near])
+    with np.errstate(invalid="ignore"):
+        found = [np.exp(middle + np.where(shift < 0.0, below, above) * shift) - GRAIN for shift in shifts.T]
+    low, mid, high = (np.where(finite, np.maximum(value, 0.0), np.inf) for value in found)
+    return Interval(np.where(finite, low, np.maximum(waits[:, 0], 0.0)), np.maximum(mid, low), np.maximum(high, mid))
+
+
+def _nearest(values: Floats, to: float) -> Rows:
+    """The `NEIGHBOURS` values that are nearest; none of an infinite one."""
+    if not np.isfinite(to):
+        return np.zeros(0, dtype=np.intp)
+    return np.argsort(np.abs(values - to), kind="stable")[:NEIGHBOURS]
+
+
+def score_quantiles(score: Floats, still_open: Bools) -> tuple[float, float, float]:
+    """Scores at `LEVELS`, of outcomes and of a prior that counts as `PRIOR` of them."""
+    prior = np.interp((np.arange(PRIOR) + 0.5) / PRIOR, LEVELS, _UNCALIBRATED)
+    # Beyond the outer levels the prior goes on as straight as before.
+    outer = (np.arange(PRIOR) + 0.5) / PRIOR
+    slope = (_UNCALIBRATED[2] - _UNCALIBRATED[1]) / (LEVELS[2] - LEVELS[1])
+    prior = np.where(outer > LEVELS[2], _UNCALIBRATED[2] + slope * (outer - LEVELS[2]), prior)
+    prior = np.where(outer < LEVELS[0], _UNCALIBRATED[0] - slope * (LEVELS[0] - outer), prior)
+    values = np.concatenate((score, prior))
+    censored = np.concatenate((still_open, np.zeros(PRIOR, dtype=np.bool_)))
+    order = np.lexsort((censored, values))
+    at_risk = len(values) - np.arange(len(values))
+    survival = np.cumprod(1.0 - ~censored[order] / at_risk)
+    levels = 1.0 - survival
+    places = np.minimum(np.searchsorted(levels, np.array(LEVELS) - 1e-9), len(values) - 1)
+    found = values[order][places].tolist()
+    return found[0], found[1], found[2]
+
+
+def known_at(middle: Floats, waits: Floats, made: Floats, started: Floats, now: float) -> Scores:
+    """Scores of forecasts at a moment: of those that have an outcome by then, and of those that have not.
+
+    Args:
+        middle: (n,) ln(median + GRAIN) of each forecast.
+        waits: (n, 3) its quantiles, seconds.
+        made: (n,) when it was made.
+        started: (n,) when its job started; NaN: it waits.
+        now: on the same clock.
+    """
+    ended = started <= now
+    outcome = np.where(ended, started, now) - made
+    return Scores(middle, score_of(waits, outcome), ~ended)
+
+
+def sampled(job_id: Ints, most: int, moment: int) -> Rows:
+    """Positions of at most so many jobs, others at each moment: whose forecasts are kept to see how they turn out."""
+    if len(job_id) <= most:
+        return np.arange(len(job_id))
+    return np.sort(np.random.default_rng(moment).permutation(len(job_id))[:most])
