@@ -32,7 +32,7 @@ from rltuned.evaluate.windows import Window
 from rltuned.policy.files import load
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Ranker, Simulation
-from rltuned.simulate.forecast import StartSimulation, planned_starts
+from rltuned.simulate.forecast import HORIZON, StartSimulation, planned_starts
 from rltuned.simulate.rankers import PlanRanker, RuleRanker, compile_kernel
 from rltuned.simulate.search import OrderSearch
 from rltuned.simulate.values import SimulationSettings
@@ -44,7 +44,7 @@ from rltuned.workload.readers import read
 LEARN: Final = 12
 """Forecasts of a moment whose outcomes later ones are calibrated on."""
 KEPT: Final = 2000
-LOOKED_AT: Final = 0.6
+LOOKED_AT: Final = 0.35
 """Share of a window's jobs until whose submission forecasts are made."""
 PAST: Final = 3000
 """Jobs before a window that arrivals are modelled on."""
@@ -161,14 +161,7 @@ def _submissions(simulation: Simulation, past: Submissions, zero: float) -> Subm
         run_time,
         zero,
     )
-    joined: dict[str, Any] = {}
-    for name in vars(now):
-        mine, theirs = getattr(past, name), getattr(now, name)
-        if isinstance(mine, Category):
-            joined[name] = Category.of([*mine.texts(), *theirs.texts()])
-        else:
-            joined[name] = np.concatenate((mine, theirs))
-    return Submissions(**joined)
+    return past.and_then(now)
 
 
 def watch(
@@ -213,7 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     forecaster = StartSimulation(scenarios=given.scenarios, settings=settings)
     watched = Watched(forecaster, settings, arrivals=not given.no_arrivals)
     for window, case in zip(
-        windows, cases(jobs, estimates, shape, windows, given.window, history=history), strict=True
+        windows, cases(jobs, estimates, shape, windows, given.window // 3, history=history), strict=True
     ):
         zero = float(jobs.submit_time[window.start])
         before = slice(max(window.start - PAST, 0), max(window.start - case.past, 0))
@@ -273,7 +266,7 @@ def _measures(column: dict[str, Floats], part: Bools) -> dict[str, float]:
     both = np.isfinite(squeue) & np.isfinite(wait)
     if not len(wait) or not both.any():
         return {"forecasts": len(wait)}
-    error, theirs = np.abs(middle - wait), np.abs(squeue - wait)
+    error, theirs = np.abs(np.minimum(middle, HORIZON) - wait), np.abs(squeue - wait)
     raw_in = (wait >= column["raw_low"][part]) & (wait <= column["raw_high"][part])
     return {
         "forecasts": len(wait),
@@ -285,12 +278,20 @@ def _measures(column: dict[str, Floats], part: Bools) -> dict[str, float]:
         "median_error_h": float(np.median(error)) / 3600,
         "squeue_says": float(both.mean()),
         "median_error_both_h": float(np.median(error[both])) / 3600,
-        "median_error_raw_both_h": float(np.median(np.abs(raw - wait)[both])) / 3600,
+        "median_error_raw_both_h": float(np.median(np.abs(np.minimum(raw, HORIZON) - wait)[both])) / 3600,
         "median_error_squeue_h": float(np.median(theirs[both])) / 3600,
         "mean_ln_error_both": float(np.mean(_ln(middle, wait)[both])),
         "mean_ln_error_squeue": float(np.mean(_ln(squeue, wait)[both])),
-        "median_width": float(np.median(np.log((high + GRAIN) / (low + GRAIN)))),
+        "median_width": float(
+            np.median(np.log((np.minimum(high, HORIZON) + GRAIN) / (np.minimum(low, HORIZON) + GRAIN)))
+        ),
     }
+
+
+def _ln_of(wait: Floats) -> Floats:
+    """(n,) infinite waits as long as the horizon."""
+    found: Floats = np.log(np.minimum(wait, HORIZON) + GRAIN)
+    return found
 
 
 def _ln(said: Floats, wait: Floats) -> Floats:

@@ -31,6 +31,34 @@ NEIGHBOURS: Final = 400
 
 
 @dataclass(frozen=True)
+class Probe:
+    """A job that nobody has submitted: when would it start? It asks for a share of nodes, and so stands for all jobs
+    that ask for no more.
+    """
+
+    partition: str
+    nodes: int
+    gpus: int
+    """Per node, like `cpus` and `mem`."""
+    cpus: int
+    mem: int
+    """MiB."""
+    time_limit: float
+    """Seconds."""
+
+    def covers(self, partition: str, nodes: int, gpus: int, cpus: int, mem: float, time_limit: float) -> bool:
+        """Whether a job that asks for so much per node starts no later. `partition`: "" is any."""
+        return (
+            partition in {"", self.partition}
+            and self.nodes >= nodes
+            and self.gpus >= gpus
+            and self.cpus >= cpus
+            and self.mem >= mem
+            and self.time_limit >= time_limit
+        )
+
+
+@dataclass(frozen=True)
 class StartRequest:
     """A queue in the order that is in force."""
 
@@ -44,6 +72,8 @@ class StartRequest:
     """σ of ln(run time / expected)."""
     submissions: Submissions | None = None
     """Whom arrivals are like; None: nobody comes."""
+    probes: tuple[Probe, ...] = ()
+    """Asked of after the jobs, in this order, as far as there is time."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +85,8 @@ class StartForecast:
     waits: Floats
     """(n, 3) quantiles at `LEVELS` of the seconds until each job starts; infinite: not within the horizon."""
     scenarios: int
+    probes: Floats
+    """(p, 3) the same of the first p probes."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -90,6 +122,41 @@ class Interval(NamedTuple):
 
 
 NOTHING_KNOWN: Final = Scores(np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.bool_))
+
+
+_LIMITS: Final = (3600.0, 4 * 3600.0, 12 * 3600.0, 86_400.0, 3 * 86_400.0, 7 * 86_400.0)
+"""Time limits of probes, seconds, and the longest of the partition."""
+_MOST_PARTITIONS: Final = 8
+_SEVERAL: Final = (2, 4, 8)
+"""Whole nodes of probes that ask for several."""
+
+
+def probes_of(snapshot: Snapshot) -> tuple[Probe, ...]:
+    """What is asked of this cluster: of each partition the node that is commonest there, an eighth, a quarter, half and
+    all of it (with GPUs: 1, 2, 4 … GPUs), and several whole ones; each with several time limits.
+    """
+    nodes = snapshot.nodes
+    found: list[Probe] = []
+    gpus = nodes.gpus.sum(axis=1)
+    parts = sorted((part for part in snapshot.partitions if part.up), key=lambda part: -len(part.nodes))
+    for part in parts[:_MOST_PARTITIONS]:
+        rows = part.nodes[nodes.usable[part.nodes]]
+        if not len(rows):
+            continue
+        kinds = np.stack((gpus[rows], nodes.cpus[rows], nodes.mem[rows].astype(np.int64)), axis=1)
+        kind, number = np.unique(kinds, axis=0, return_counts=True)
+        has, cpus, mem = kind[np.lexsort((number, kind[:, 0] > 0))[-1]].tolist()
+        alike = int((kinds >= (has, cpus, mem)).all(axis=1).sum())
+        whole = max(has, 1) if has else 8
+        slices = sorted({min(2**step, whole) for step in range(6)})
+        limits = [limit for limit in _LIMITS if limit < part.max_time]
+        if np.isfinite(part.max_time):
+            limits.append(float(part.max_time))
+        wanted = [(1, share) for share in slices] + [(several, whole) for several in _SEVERAL if several <= alike]
+        for count, share in wanted:
+            each = share if has else 0, max(cpus * share // whole, 1), mem * share // whole
+            found.extend(Probe(part.name, count, *each, limit) for limit in limits)
+    return tuple(found)
 
 
 def in_logs(waits: Floats) -> tuple[Floats, Floats, Floats]:

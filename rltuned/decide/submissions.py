@@ -1,7 +1,9 @@
 """Jobs that were submitted: what is known of who comes."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
+
+import numpy as np
 
 from rltuned.cluster.tables import Category, Codes, Floats, Ints, Rows
 
@@ -43,3 +45,40 @@ class Submissions:
             value = getattr(self, column.name)
             columns[column.name] = value.take(rows) if isinstance(value, Category) else value[rows]
         return Submissions(**columns)
+
+    def and_then(self, other: "Submissions") -> "Submissions":
+        """These and, behind them, the others."""
+        columns: dict[str, Any] = {}
+        for column in fields(self):
+            one, two = getattr(self, column.name), getattr(other, column.name)
+            if isinstance(one, Category):
+                columns[column.name] = Category.of([*one.texts(), *two.texts()])
+            else:
+                columns[column.name] = np.concatenate((one, two))
+        return Submissions(**columns)
+
+    def without_names(self) -> "Submissions":
+        """The same without the names of users."""
+        users = Category(self.user.codes, tuple(str(number) for number in range(len(self.user.names))))
+        return replace(self, user=users)
+
+
+def no_submissions() -> Submissions:
+    """Of nobody."""
+    whole, number = np.zeros(0, dtype=np.int32), np.zeros(0)
+    text = Category(whole, ())
+    return Submissions(
+        job_id=np.zeros(0, dtype=np.int64),
+        submit_time=number,
+        user=text,
+        partition=text,
+        gpu_type=text,
+        nodes=whole,
+        gpus=whole,
+        gpus_per_node=whole,
+        cpus=whole,
+        mem=number,
+        time_limit=number,
+        expected=number,
+        run_time=number,
+    )

@@ -11,9 +11,9 @@ import numpy as np
 
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.pools import job_pools
-from rltuned.cluster.tables import Bools, Floats, Ints, Rows, Snapshot
+from rltuned.cluster.tables import Bools, Category, Floats, Ints, Rows, Snapshot
 from rltuned.decide.start_times import LEVELS, MOST_JOBS, StartForecast, StartRequest
-from rltuned.decide.submissions import Submissions
+from rltuned.decide.submissions import Submissions, no_submissions
 from rltuned.simulate import kernel as k
 from rltuned.simulate.arrivals import DAY, ArrivalModel
 from rltuned.simulate.initial_state import ArrivalRoom, initial_state
@@ -30,6 +30,12 @@ LEAST_SCENARIOS: Final = 4
 SHORT_QUEUE: Final = 128
 """Longer queues are looked at less often; see `cheaper`."""
 _SLURM: Final = SimulationSettings()
+PROBED_SCENARIOS: Final = 8
+"""Of a probe."""
+PROBE_HORIZON: Final = 2 * DAY
+"""Seconds: when a probe starts later, that is what is said."""
+_FOR_PROBES: Final = 0.4
+"""Share of the time that probes get, where there are any."""
 _SPREADS: Final = 0.1
 """Spread up to which run times are taken as they are."""
 
@@ -46,44 +52,67 @@ class StartSimulation:
     """Asked before each scenario."""
 
     def __call__(self, request: StartRequest) -> StartForecast | None:
-        """As the protocol says. None: nobody waits, or there is no time for `LEAST_SCENARIOS` scenarios."""
+        """As the protocol says. None: there is nothing to say, or no time for `LEAST_SCENARIOS` scenarios."""
         begun = self.seconds_left()
         rows = request.rows[:MOST_JOBS]
-        if not len(rows):
+        if not len(rows) and not request.probes:
             return None
-        rollouts = self._rollouts(request, rows)
+        rollouts, come = self._rollouts(request, rows)
         waits = np.full((rollouts.scenarios, len(rows)), np.inf)
-        made = 0
+        made, kept = 0, _FOR_PROBES * begun if request.probes else 0.0
         for number in range(rollouts.scenarios):
-            left = self.seconds_left()
-            if made and left < math.inf and left < (begun - left) / made:
+            left = self.seconds_left() - kept
+            if made and left < math.inf and left < (begun - kept - left) / made:
                 break
-            waits[number] = rollouts.starts(number, self.horizon)
+            waits[number] = rollouts.starts(number, self.horizon, self._enough)
             made += 1
         if made < min(LEAST_SCENARIOS, rollouts.scenarios):
             return None
-        return StartForecast(rows, quantiles(waits[:made], self.horizon), made)
+        probes = self._probed(request, rollouts, come, made)
+        return StartForecast(rows, quantiles(waits[:made], self.horizon), made, probes)
 
-    def _rollouts(self, request: StartRequest, rows: Rows) -> Rollouts:
+    def _enough(self) -> bool:
+        return self.seconds_left() <= 0.0
+
+    def _probed(self, request: StartRequest, rollouts: Rollouts, come: "Arrivals", scenarios: int) -> Floats:
+        """(p, 3) of the probes that there was time for."""
+        found: list[Floats] = []
+        scenarios = min(scenarios, PROBED_SCENARIOS)
+        for at in range(len(request.probes)):
+            row = len(come.known) - len(request.probes) + at
+            if not come.fits[row]:
+                found.append(np.full(len(LEVELS), np.nan))
+                continue
+            record, need = come.as_probe(row), come.need[row]
+            waits = [
+                rollouts.start_of(number, come.first, record, need, PROBE_HORIZON, self._enough)
+                for number in range(scenarios)
+            ]
+            if self._enough():
+                break
+            found.append(quantiles(np.array(waits)[:, None], PROBE_HORIZON)[0])
+        return np.array(found).reshape(-1, len(LEVELS))
+
+    def _rollouts(self, request: StartRequest, rows: Rows) -> "tuple[Rollouts, Arrivals]":
         snapshot, jobs = request.snapshot, request.snapshot.jobs
         settings = cheaper(self.settings, len(rows))
         come = Arrivals.of(request, rows)
-        sampled = [come.sample(number, self.horizon) for number in range(self.scenarios)] if come is not None else []
-        most = max((len(times) for times, _ in sampled), default=0)
-        room = None
-        if come is not None and most:
-            room = ArrivalRoom(max(int(come.width[which].sum()) for _, which in sampled), come.pools)
-        state = initial_state(snapshot, rows, request.run_times, settings, most, room)
+        sampled = [come.sample(number, self.horizon) for number in range(self.scenarios)]
+        most = max(len(times) for times, _ in sampled)
+        arrive = max(int(come.width[which].sum()) for _, which in sampled)
+        probed = int(come.width[len(come.known) - len(request.probes) :].max(initial=0))
+        room = ArrivalRoom(arrive + probed, come.pools)
+        state = initial_state(snapshot, rows, request.run_times, settings, 1 + most, room)
         if request.spread > _SPREADS:
             scenarios = sampled_scenarios(state, jobs, rows, request.run_times, request.spread, self.scenarios)
         else:
             scenarios = [expected_scenario(state)] * (self.scenarios if most else 1)
-        if come is not None and room is not None:
-            scenarios = [
-                come.into(scenario, state, len(state.given_node) - room.slots, times, which)
-                for scenario, (times, which) in zip(scenarios, sampled, strict=True)
-            ]
-        return Rollouts(rows, np.zeros(len(rows), dtype=np.int64), state, settings, scenarios)
+        slots = len(state.given_node) - room.slots
+        scenarios = [
+            come.into(scenario, slots, slots + arrive, times, which)
+            for scenario, (times, which) in zip(scenarios, sampled, strict=False)
+        ]
+        return Rollouts(rows, np.zeros(len(rows), dtype=np.int64), state, settings, scenarios), come
 
 
 def cheaper(settings: SimulationSettings, queued: int) -> SimulationSettings:
@@ -127,7 +156,12 @@ def planned_starts(snapshot: Snapshot, rows: Rows, settings: SimulationSettings)
 class Arrivals:
     """Who may come, as the simulator needs it. S submissions of the past, E pools."""
 
-    model: ArrivalModel
+    model: ArrivalModel | None
+    """None: too little is known of who comes."""
+    known: Submissions
+    """The submissions of the past, and behind them the probes of the request."""
+    first: int
+    """Row of the state that a probe takes; arrivals are behind it."""
     fits: Bools
     """(S,) whether the cluster could ever run such a job."""
     partition: Ints
@@ -147,12 +181,12 @@ class Arrivals:
     """(E, M)"""
 
     @classmethod
-    def of(cls, request: StartRequest, rows: Rows) -> "Arrivals | None":
-        """None: nothing is known of who comes."""
-        known = request.submissions
-        model = None if known is None else ArrivalModel.of(known, request.snapshot.time)
-        if known is None or model is None:
-            return None
+    def of(cls, request: StartRequest, rows: Rows) -> "Arrivals":
+        """Of a request."""
+        model = None
+        if request.submissions is not None:
+            model = ArrivalModel.of(request.submissions, request.snapshot.time)
+        known = _with_probes(request)
         snapshot = request.snapshot
         before = len(job_pools(snapshot, rows).nodes)
         partition, part_ok = _partition_of(snapshot, known)
@@ -173,6 +207,8 @@ class Arrivals:
         whole = np.array([part.oversubscribe is OverSubscribe.EXCLUSIVE for part in snapshot.partitions])
         return cls(
             model=model,
+            known=known,
+            first=len(rows) + len(snapshot.jobs.running),
             fits=part_ok & _fits(snapshot, pools, pool, need, per_node, least),
             partition=partition,
             tier=tiers[partition],
@@ -188,27 +224,80 @@ class Arrivals:
 
     def sample(self, scenario: int, horizon: float) -> tuple[Floats, Rows]:
         """Times from now and rows of the submissions; those that fit."""
+        if self.model is None:
+            return np.zeros(0), np.zeros(0, dtype=np.intp)
         times, which = self.model.sample(scenario, horizon, MOST_ARRIVALS)
         ok = self.fits[which]
         return times[ok], which[ok]
 
-    def into(self, scenario: Scenario, state: k.State, slots: int, times: Floats, which: Rows) -> Scenario:
-        """The scenario with these arrivals. `slots`: where theirs begin."""
-        first, n = int(state.counts[k.NEXT]), len(times)
+    def into(self, scenario: Scenario, slots: int, probe_slot: int, times: Floats, which: Rows) -> Scenario:
+        """The scenario with these arrivals, and with an empty row for a probe.
+
+        Args:
+            scenario: of the state that has the rows.
+            slots: where those of the arrivals begin.
+            probe_slot: where that of the probe begins.
+            times: (n,) seconds from now.
+            which: (n,) rows of `known`.
+        """
+        n = len(times)
         records, need = scenario.jobs.copy(), scenario.need.copy()
-        known, part = self.model.submissions, slice(first, first + n)
-        arrivals: Any = records[part]
-        arrivals["submit"] = times
-        arrivals["limit"] = np.maximum(known.time_limit[which], 1.0)
-        arrivals["run"] = np.clip(_run_times(known)[which], 1.0, arrivals["limit"])
-        arrivals["fixed"] = self.place[which]
-        for name in ("partition", "tier", "pool", "form", "least", "alone"):
-            arrivals[name] = getattr(self, name)[which]
-        arrivals["most_nodes"] = 2**40
+        part = slice(self.first + 1, self.first + 1 + n)
+        self._write(records[part], which)
+        records["submit"][part] = times
         if n:
-            arrivals["slot"] = slots + np.concatenate(([0], np.cumsum(self.width[which])[:-1]))
+            records["slot"][part] = slots + np.concatenate(([0], np.cumsum(self.width[which])[:-1]))
         need[part] = self.need[which]
+        records["submit"][self.first], records["fate"][self.first] = 0.0, k.COMPLETED
+        records["slot"][self.first] = probe_slot
+        records["submit"][self.first + 1 + n :] = np.inf
         return Scenario(records, scenario.heap, need)
+
+    def as_probe(self, row: int) -> k.Array:
+        """The record of the submission of that row, submitted now."""
+        record = np.zeros(1, dtype=k.JOB)
+        for name, value in (("start", np.nan), ("end", np.nan), ("ends_by", np.inf), ("key", np.inf), ("speed", 1.0)):
+            record[name] = value
+        self._write(record, np.array([row]))
+        found: k.Array = record[0]
+        return found
+
+    def _write(self, records: Any, which: Rows) -> None:
+        limit = np.maximum(self.known.time_limit[which], 1.0)
+        records["limit"], records["run"] = limit, np.clip(_run_times(self.known)[which], 1.0, limit)
+        records["fixed"] = self.place[which]
+        for name in ("partition", "tier", "pool", "form", "least", "alone"):
+            records[name] = getattr(self, name)[which]
+        records["most_nodes"] = 2**40
+
+
+def _with_probes(request: StartRequest) -> Submissions:
+    """The submissions of a request and, behind them, its probes."""
+    probes, now = request.probes, request.snapshot.time
+    past = request.submissions or no_submissions()
+    nodes = np.array([probe.nodes for probe in probes], dtype=np.int32)
+    gpus = np.array([probe.gpus for probe in probes], dtype=np.int32)
+    limit = np.array([probe.time_limit for probe in probes], dtype=np.float64)
+    # What such a job would be expected to run: as much of its limit as the known jobs of theirs.
+    jobs = request.snapshot.jobs
+    known = np.isfinite(jobs.time_limit) & (jobs.time_limit > 0)
+    share = float(np.median(request.run_times[known] / jobs.time_limit[known])) if known.any() else 1.0
+    asked = Submissions(
+        job_id=np.zeros(len(probes), dtype=np.int64),
+        submit_time=np.full(len(probes), now),
+        user=Category.of([""] * len(probes)),
+        partition=Category.of([probe.partition for probe in probes]),
+        gpu_type=Category.of([""] * len(probes)),
+        nodes=nodes,
+        gpus=nodes * gpus,
+        gpus_per_node=gpus,
+        cpus=nodes * np.array([probe.cpus for probe in probes], dtype=np.int32),
+        mem=np.array([float(probe.nodes * probe.mem) for probe in probes], dtype=np.float64),
+        time_limit=limit,
+        expected=np.maximum(share * limit, 1.0),
+        run_time=np.full(len(probes), np.nan),
+    )
+    return past.and_then(asked)
 
 
 def _partition_of(snapshot: Snapshot, known: Submissions) -> tuple[Ints, Bools]:

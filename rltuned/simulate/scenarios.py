@@ -6,7 +6,7 @@ depend on job ids, not on a random generator: the next cycle, a minute later, sa
 still there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -250,16 +250,32 @@ class Rollouts:
             cost.end[at] = ((start + run) * work).sum() / max(work.sum(), 1.0)
         return cost
 
-    def starts(self, scenario: int, until: float) -> Floats:
-        """(n,) seconds from now at which each waiting job starts in the order of `queue`; infinite: not by `until`."""
-        n = self._pending
-        self._begin(scenario, np.arange(n))
+    def starts(self, scenario: int, until: float, enough: Callable[[], bool] = lambda: False) -> Floats:
+        """(n,) seconds from now at which each waiting job starts in the order of `queue`; infinite: not by `until`, or
+        not before there was `enough`, which is asked now and then.
+        """
+        self._begin(scenario, np.arange(self._pending))
+        return self._until_started(slice(self._pending), until, enough)
+
+    def start_of(
+        self, scenario: int, row: int, record: k.Array, need: Ints, until: float, enough: Callable[[], bool]
+    ) -> float:
+        """As `starts`, of one more job that is submitted now: with this record and request, in a row of its own, which
+        stays empty otherwise.
+        """
+        self._begin(scenario, np.arange(self._pending))
+        slot = self._state.jobs["slot"][row]
+        self._state.jobs[row], self._state.need[row] = record, need
+        self._state.jobs["slot"][row] = slot
+        return float(self._until_started(slice(row, row + 1), until, enough)[0])
+
+    def _until_started(self, rows: slice, until: float, enough: Callable[[], bool]) -> Floats:
         self.count += 1
         step = min(FIRST_STEP, until)
         while True:
             self._stepper.advance(_BY_KEYS, step)
-            start = np.nan_to_num(np.asarray(self._state.jobs["start"][:n], dtype=np.float64), nan=np.inf)
-            if step >= until or np.isfinite(start).all():
+            start = np.nan_to_num(np.asarray(self._state.jobs["start"][rows], dtype=np.float64), nan=np.inf)
+            if step >= until or np.isfinite(start).all() or enough():
                 return start
             step = min(2.0 * step, until)
 

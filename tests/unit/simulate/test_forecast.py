@@ -1,5 +1,6 @@
 """Forecasts of start times: what the simulator would do, with arrivals, and what Slurm itself would say."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ from unit.simulate.test_rollout import FixedKeys, in_the_middle, seen, shares_ar
 
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Category
-from rltuned.decide.start_times import StartRequest
+from rltuned.decide.start_times import Probe, StartRequest, probes_of
 from rltuned.decide.submissions import Submissions
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.arrivals import DAY, HOUR, ArrivalModel
@@ -181,17 +182,75 @@ def test_uncertain_run_times_make_an_interval_and_the_same_request_the_same_one(
 
 
 def test_time_that_runs_out_leaves_fewer_scenarios_and_too_little_of_it_none():
-    left = iter([1.0, *np.linspace(1.0, 0.0, 9)])
     asked = request(full(), spread=1.0)
-    found = StartSimulation(seconds_left=lambda: next(left, 0.0))(asked)
+    found = StartSimulation(seconds_left=running_out(0.03))(asked)
     assert 4 <= found.scenarios < 16
-    left = iter([1.0, 1.0])
-    assert StartSimulation(seconds_left=lambda: next(left, 0.0))(asked) is None
+    assert StartSimulation(seconds_left=running_out(0.4))(asked) is None
+
+
+def running_out(step):
+    """A second that is over after 1 / step looks at the clock."""
+    left = itertools.count(1.0, -step)
+    return lambda: next(left)
 
 
 def test_nobody_waits():
     simulation = full()
     assert StartSimulation()(replace(request(simulation), rows=np.zeros(0, dtype=np.intp))) is None
+
+
+# --- jobs that nobody has submitted
+
+
+def probe(gpus, limit, nodes=1, partition="batch"):
+    return Probe(partition, nodes, gpus, 1, 0, limit)
+
+
+def test_a_probe_starts_when_the_same_job_would_if_it_were_submitted():
+    # Two nodes of 8 GPUs are full for 1,000 s; then one frees 4 GPUs, and at 3,000 s both are free.
+    jobs = jobs_of([0.0, 0.0, 0.0], [1000.0, 3000.0, 3000.0], [4, 4, 8])
+    simulation = Simulation(parse_shape("2x8"), jobs, given(jobs.run_time))
+    simulation.run(RuleRanker(by_name("fifo")), until=0.0)
+    snapshot = simulation.snapshot()
+    name = snapshot.partitions[0].name
+    probes = (probe(4, 60.0, partition=name), probe(8, 60.0, partition=name), probe(8, 60.0, 2, name), probe(9, 60.0))
+    run = np.maximum(jobs.run_time[snapshot.jobs.job_id - 1], 1.0)
+    found = StartSimulation()(StartRequest(snapshot, snapshot.jobs.pending, run, probes=probes))
+    assert len(found) == 0
+    median = found.probes[:, 1]
+    assert 1000.0 <= median[0] <= 1130.0, "passes are every minute or two"
+    assert 3000.0 <= median[1] <= 3130.0
+    assert 3000.0 <= median[2] <= 3130.0
+    assert np.isnan(median[3]), "no node has 9 GPUs"
+
+
+def test_probes_are_left_out_when_the_time_is_over_and_jobs_never():
+    asked = request(full(), spread=1.0)
+    probes = probes_of(asked.snapshot)
+    assert len(probes) > 10
+    some = StartSimulation(seconds_left=running_out(0.008))(replace(asked, probes=probes))
+    assert some.scenarios >= 4
+    assert 0 < len(some.probes) < len(probes)
+
+
+def test_a_smaller_probe_starts_no_later_and_probes_do_not_change_the_forecast():
+    asked = request(full(), spread=1.0)
+    probes = tuple(each for each in probes_of(asked.snapshot) if each.time_limit == HOUR and each.nodes == 1)
+    assert [each.gpus for each in probes] == [1, 2, 4, 8]
+    found = StartSimulation()(replace(asked, probes=probes))
+    np.testing.assert_array_equal(found.waits, StartSimulation()(asked).waits)
+    assert found.probes[0, 1] <= found.probes[-1, 1]
+    assert found.probes[-1, 1] > 0
+
+
+def test_a_probe_stands_for_jobs_that_ask_for_no_more():
+    one = Probe("gpu", 2, 4, 32, 1000, HOUR)
+    assert one.covers("", 1, 4, 32, 1000, HOUR)
+    assert one.covers("gpu", 2, 1, 1, 0, 60.0)
+    for more in (("other", 1, 1, 1, 0, 60.0), ("", 3, 1, 1, 0, 60.0), ("", 1, 5, 1, 0, 60.0), ("", 1, 1, 33, 0, 60.0)):
+        assert not one.covers(*more)
+    assert not one.covers("", 1, 1, 1, 1001, 60.0)
+    assert not one.covers("", 1, 1, 1, 0, HOUR + 1)
 
 
 # --- squeue --start
