@@ -36,11 +36,14 @@ from rltuned.simulate.forecast import HORIZON, StartSimulation, planned_starts
 from rltuned.simulate.rankers import PlanRanker, RuleRanker, compile_kernel
 from rltuned.simulate.search import OrderSearch
 from rltuned.simulate.values import SimulationSettings
-from rltuned.workload.estimates import estimate
-from rltuned.workload.predict import HistoryPredictor
+from rltuned.workload.estimates import LONGEST, estimate
+from rltuned.workload.jobs import Estimates, Workload
+from rltuned.workload.predict import HistoryPredictor, RunTimeHistory, kinds_of
 from rltuned.workload.predict import past as past_of
 from rltuned.workload.readers import read
 
+MOST_ENDED: Final = 500
+"""Ended jobs that say how wrong predictions are, as the daemon keeps them."""
 LEARN: Final = 12
 """Forecasts of a moment whose outcomes later ones are calibrated on."""
 KEPT: Final = 2000
@@ -67,6 +70,8 @@ class Watched:
         self.seconds: list[float] = []
         self.outcomes: dict[int, Floats] = {}
         """(N,) start of each job of a window that is over."""
+        self.before = np.zeros(0), np.zeros(0)
+        """What was expected of the jobs before the window, and what they took."""
 
     def look(self, window: int, simulation: Simulation, past: Submissions, zero: float) -> None:
         """Make forecasts of all that wait now."""
@@ -76,7 +81,7 @@ class Watched:
             return
         ids = snapshot.jobs.job_id
         run_times = simulation.estimates.run_time[ids - 1].copy()
-        error = _error(simulation)
+        error = _error(simulation, self.before)
         run_times = np.clip(run_times * np.exp(error.bias), 1.0, snapshot.jobs.time_limit)
         submissions = _submissions(simulation, past, zero) if self.arrivals else None
         request = StartRequest(snapshot, rows, run_times, error.spread, submissions)
@@ -125,9 +130,25 @@ class Watched:
                 record[6] = float(simulation.start[int(record[2])])
 
 
-def _error(simulation: Simulation) -> PredictionError:
+def _error(simulation: Simulation, before: tuple[Floats, Floats]) -> PredictionError:
+    """Of the last jobs that ended, in the simulation and before it: of the short ones alone it would be too small."""
     rows = simulation.ended
-    return prediction_error(simulation.estimates.run_time[rows], (simulation.end - simulation.start)[rows])
+    rows = rows[np.argsort(simulation.end[rows], kind="stable")]
+    expected = np.concatenate((before[0], simulation.estimates.run_time[rows]))[-MOST_ENDED:]
+    taken = np.concatenate((before[1], (simulation.end - simulation.start)[rows]))[-MOST_ENDED:]
+    return prediction_error(expected, taken)
+
+
+def ended_before(jobs: Workload, estimates: Estimates, *, history: bool) -> tuple[Floats, Floats]:
+    """What was expected of the jobs before a window, and what they took."""
+    taken = np.minimum(jobs.run_time, estimates.time_limit)
+    if not history:
+        return estimates.run_time, taken
+    known, expected = RunTimeHistory(), np.empty(len(jobs))
+    for row, kind in enumerate(kinds_of(jobs, estimates.time_limit)):
+        expected[row] = min(known.predict(kind)[0], LONGEST)
+        known.ended(kind, float(taken[row]))
+    return expected, taken
 
 
 def _columns(jobs: Any, limit: Floats, expected: Floats, run_time: Floats, zero: float) -> Submissions:
@@ -211,7 +232,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         zero = float(jobs.submit_time[window.start])
         before = slice(max(window.start - PAST, 0), max(window.start - case.past, 0))
         known = jobs.take(before)
-        past = _columns(known, estimates.time_limit[before], estimates.run_time[before], known.run_time, 0.0)
+        part = Estimates(estimates.time_limit[before], estimates.run_time[before])
+        watched.before = ended_before(known, part, history=history)
+        past = _columns(known, part.time_limit, watched.before[0], watched.before[1], 0.0)
         simulation, ranker = start_of(case, given.policy, settings, history=history)
         watch(simulation, ranker, case, given.every, past, zero, watched)
         sys.stdout.write(f"window {window.index}: {len(watched.records)} forecasts, ")

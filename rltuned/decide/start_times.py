@@ -17,6 +17,9 @@ from rltuned.decide.submissions import Submissions
 
 GRAIN: Final = 60.0
 """Seconds: waits that differ by less than this are as good as equal."""
+FAR: Final = 14 * 86_400.0
+"""Seconds: a quantile beyond the horizon of the simulation counts as this far; what comes out beyond half of it is not
+known."""
 LEVELS: Final = (0.1, 0.5, 0.9)
 MOST_JOBS: Final = 1000
 """Pending jobs that a forecast looks at: those at the front."""
@@ -161,10 +164,9 @@ def probes_of(snapshot: Snapshot) -> tuple[Probe, ...]:
 
 def in_logs(waits: Floats) -> tuple[Floats, Floats, Floats]:
     """(n, 3) quantiles as ln(median + GRAIN), and how far the outer ones are from it, at least `NARROWEST`."""
-    low, middle, high = np.log(np.maximum(waits, 0.0) + GRAIN).T
-    with np.errstate(invalid="ignore"):  # infinite ones
-        below, above = np.fmax(middle - low, NARROWEST), np.fmax(high - middle, NARROWEST)
-    return middle, below, above
+    low, middle, high = np.log(np.clip(waits, 0.0, FAR) + GRAIN).T
+    below, above = np.maximum(middle - low, NARROWEST), np.maximum(high - middle, NARROWEST)
+    return np.where(waits[:, 1] > FAR, np.inf, middle), below, above
 
 
 def score_of(waits: Floats, outcome: Floats) -> Floats:
@@ -186,9 +188,8 @@ def calibrated(waits: Floats, known: Scores) -> Interval:
     for value in np.unique(step):
         near = _nearest(known.middle, float(value))
         shifts[step == value] = score_quantiles(known.score[near], known.open[near])
-    with np.errstate(invalid="ignore"):
-        found = [np.exp(middle + np.where(shift < 0.0, below, above) * shift) - GRAIN for shift in shifts.T]
-    low, mid, high = (np.where(finite, np.maximum(value, 0.0), np.inf) for value in found)
+    found = [np.exp(middle + np.where(shift < 0.0, below, above) * shift) - GRAIN for shift in shifts.T]
+    low, mid, high = (np.where(value < FAR / 2, np.maximum(value, 0.0), np.inf) for value in found)
     return Interval(np.where(finite, low, np.maximum(waits[:, 0], 0.0)), np.maximum(mid, low), np.maximum(high, mid))
 
 

@@ -104,7 +104,8 @@ class StartSimulation:
         room = ArrivalRoom(arrive + probed, come.pools)
         state = initial_state(snapshot, rows, request.run_times, settings, 1 + most, room)
         if request.spread > _SPREADS:
-            scenarios = sampled_scenarios(state, jobs, rows, request.run_times, request.spread, self.scenarios)
+            users = jobs.user.codes.astype(np.int64)
+            scenarios = sampled_scenarios(state, jobs, rows, request.run_times, request.spread, self.scenarios, users)
         else:
             scenarios = [expected_scenario(state)] * (self.scenarios if most else 1)
         slots = len(state.given_node) - room.slots

@@ -22,6 +22,11 @@ from rltuned.simulate.values import SimulationSettings, bounded_slowdown
 from rltuned.workload.estimates import uniform
 
 _BY_KEYS: Final = k.Ranking(fixed=True, ages=False, at_once=False)
+SHARED: Final = 0.5
+"""Share of the variance of ln(run time / expected) that a user's jobs have in common: most of them do the same work."""
+_POINTS: Final = 64
+_GROUPS: Final = 2**50
+"""Keeps the keys of groups apart from job ids."""
 _RARE: Final = 1e-6
 """Chance below which a run time counts as impossible."""
 FIRST_STEP: Final = 7200.0
@@ -82,7 +87,13 @@ def expected_scenario(state: k.State) -> Scenario:
 
 
 def sampled_scenarios(
-    state: k.State, jobs: JobTable, queue: Rows, run_times: Floats, spread: float, samples: int
+    state: k.State,
+    jobs: JobTable,
+    queue: Rows,
+    run_times: Floats,
+    spread: float,
+    samples: int,
+    groups: Ints | None = None,
 ) -> list[Scenario]:
     """Scenarios with run times sampled around the expected ones. A running job takes longer than it has run so far.
 
@@ -97,25 +108,61 @@ def sampled_scenarios(
         run_times: (N,) expected seconds of every job of the table.
         spread: σ of ln(run time / expected).
         samples: number of scenarios.
+        groups: (N,) of every job of the table; jobs of one group share `SHARED` of the variance of ln, −1: with nobody.
+            None: nobody shares anything.
     """
     rows, pending = np.concatenate((queue, jobs.running)), len(queue)
     known = len(rows)  # behind them are the arrivals
     expected = np.maximum(run_times[rows], 1.0)
     elapsed = np.maximum(-state.jobs["start"][:known], 0.0)
     elapsed[:pending] = 0.0
+    shared = np.ones((samples, known))
+    if groups is not None:
+        shared = _shared(groups[rows], elapsed / expected, spread, samples)
+        spread = spread * np.sqrt(1.0 - SHARED)
     scale = spread * np.sqrt(3.0) / np.pi
-    over = np.where(elapsed > 0.0, elapsed / expected, 0.0) ** (1.0 / scale)
-    ended = over / (1.0 + over)
-    ended[over == np.inf] = 1.0
     scenarios = []
-    for quantile in _quantiles(jobs.job_id[rows], samples):
+    for factor, quantile in zip(shared, _quantiles(jobs.job_id[rows], samples), strict=True):
+        likely = expected * factor
+        over = np.where(elapsed > 0.0, elapsed / likely, 0.0) ** (1.0 / scale)
+        ended = over / (1.0 + over)
+        ended[over == np.inf] = 1.0
         level = ended + (1.0 - ended) * quantile
-        taken = expected * (level / np.maximum(1.0 - level, _RARE)) ** scale
+        taken = likely * (level / np.maximum(1.0 - level, _RARE)) ** scale
         records = state.jobs.copy()
         records["run"][:pending] = np.clip(taken[:pending], 1.0, records["limit"][:pending])
         set_time_left(records[pending:known], np.maximum(taken - elapsed, 1.0)[pending:])
         scenarios.append(Scenario(records, heap_by_end(records), state.need))
     return scenarios
+
+
+def _shared(groups: Ints, outlived: Floats, spread: float, samples: int) -> Floats:
+    """(samples, n) by how much the jobs of a group all take longer than expected, in each scenario.
+
+    A group whose running jobs have outlived what was expected of them takes longer: the factor is drawn from its
+    posterior distribution, given how long each of them has run.
+
+    Args:
+        groups: (n,) group of each job, −1: none.
+        outlived: (n,) how long it has run over what was expected; 0 while it waits.
+        spread: σ of ln(run time / expected), of a job by itself.
+        samples: number of scenarios.
+    """
+    number, of = np.unique(groups, return_inverse=True)
+    points = (np.arange(_POINTS) + 0.5) / _POINTS
+    at = np.sqrt(SHARED) * spread * (np.sqrt(3.0) / np.pi) * np.log(points / (1.0 - points))
+    scale = np.sqrt(1.0 - SHARED) * spread * np.sqrt(3.0) / np.pi
+    running = np.flatnonzero(outlived > 0.0)
+    with np.errstate(over="ignore"):
+        lasts = -np.log1p(np.exp(np.minimum((np.log(outlived[running])[:, None] - at) / scale, 700.0)))
+    weight = np.zeros((len(number), _POINTS))
+    np.add.at(weight, of[running], lasts)
+    weight = np.cumsum(np.exp(weight - weight.max(axis=1, keepdims=True)), axis=1)
+    weight /= weight[:, -1:]
+    drawn = _quantiles(number.astype(np.int64) + _GROUPS, samples)
+    place = (weight[None] < drawn[:, :, None]).sum(axis=2)
+    found: Floats = np.where(groups < 0, 1.0, np.exp(at[np.minimum(place, _POINTS - 1)])[:, of])
+    return found
 
 
 def with_arrivals(
