@@ -24,17 +24,17 @@ from rltuned.simulate.values import Backfill, SimulationSettings
 
 HORIZON: Final = 4 * DAY
 """Seconds: what starts later is not looked at."""
-MOST_ARRIVALS: Final = 1500
+MOST_ARRIVALS: Final = 1200
 """Of a scenario."""
-LEAST_SCENARIOS: Final = 4
-SHORT_QUEUE: Final = 128
-"""Longer queues are looked at less often; see `cheaper`."""
+LEAST_SCENARIOS: Final = 2
+_STEPS: Final = ((128, 60.0, 120.0, 16), (512, 300.0, 300.0, 12), (MOST_JOBS, 600.0, 600.0, 8))
+"""Up to how many jobs; seconds between main passes, and between passes of backfill; scenarios at most."""
 _SLURM: Final = SimulationSettings()
 PROBED_SCENARIOS: Final = 8
 """Of a probe."""
 PROBE_HORIZON: Final = 2 * DAY
 """Seconds: when a probe starts later, that is what is said."""
-_FOR_PROBES: Final = 0.4
+_FOR_PROBES: Final = 0.3
 """Share of the time that probes get, where there are any."""
 _SPREADS: Final = 0.1
 """Spread up to which run times are taken as they are."""
@@ -45,6 +45,7 @@ class StartSimulation:
     """Satisfies `rltuned.decide.start_times.StartForecaster`."""
 
     scenarios: int = 16
+    """At most; of a long queue fewer (`most_scenarios`)."""
     horizon: float = HORIZON
     settings: SimulationSettings = _SLURM
     """Of the simulated Slurm."""
@@ -60,13 +61,14 @@ class StartSimulation:
         rollouts, come = self._rollouts(request, rows)
         waits = np.full((rollouts.scenarios, len(rows)), np.inf)
         made, kept = 0, _FOR_PROBES * begun if request.probes else 0.0
+        ready = self.seconds_left()
         for number in range(rollouts.scenarios):
-            left = self.seconds_left() - kept
-            if made and left < math.inf and left < (begun - kept - left) / made:
+            left = self.seconds_left()
+            if made and left < math.inf and left - kept < (ready - left) / made:
                 break
             waits[number] = rollouts.starts(number, self.horizon, self._enough)
             made += 1
-        if made < min(LEAST_SCENARIOS, rollouts.scenarios):
+        if made < min(LEAST_SCENARIOS, rollouts.scenarios):  # one scenario has no quantiles
             return None
         probes = self._probed(request, rollouts, come, made)
         return StartForecast(rows, quantiles(waits[:made], self.horizon), made, probes)
@@ -95,9 +97,9 @@ class StartSimulation:
 
     def _rollouts(self, request: StartRequest, rows: Rows) -> "tuple[Rollouts, Arrivals]":
         snapshot, jobs = request.snapshot, request.snapshot.jobs
-        settings = cheaper(self.settings, len(rows))
+        settings, samples = cheaper(self.settings, len(rows)), min(self.scenarios, most_scenarios(len(rows)))
         come = Arrivals.of(request, rows)
-        sampled = [come.sample(number, self.horizon) for number in range(self.scenarios)]
+        sampled = [come.sample(number, self.horizon) for number in range(samples)]
         most = max(len(times) for times, _ in sampled)
         arrive = max(int(come.width[which].sum()) for _, which in sampled)
         probed = int(come.width[len(come.known) - len(request.probes) :].max(initial=0))
@@ -105,9 +107,9 @@ class StartSimulation:
         state = initial_state(snapshot, rows, request.run_times, settings, 1 + most, room)
         if request.spread > _SPREADS:
             users = jobs.user.codes.astype(np.int64)
-            scenarios = sampled_scenarios(state, jobs, rows, request.run_times, request.spread, self.scenarios, users)
+            scenarios = sampled_scenarios(state, jobs, rows, request.run_times, request.spread, samples, users)
         else:
-            scenarios = [expected_scenario(state)] * (self.scenarios if most else 1)
+            scenarios = [expected_scenario(state)] * (samples if most else 1)
         slots = len(state.given_node) - room.slots
         scenarios = [
             come.into(scenario, slots, slots + arrive, times, which)
@@ -117,16 +119,24 @@ class StartSimulation:
 
 
 def cheaper(settings: SimulationSettings, queued: int) -> SimulationSettings:
-    """How a queue of that length is simulated: backfill as EASY does it, and passes at multiples of a minute or two (of
-    five, where it is long). Slurm's own passes at its own intervals take ten times as long, and forecast no better.
+    """How a queue of that length is simulated: backfill as EASY does it, and passes at multiples of a minute or two, of
+    five or ten where it is long. Slurm's own passes take ten times as long, and forecast little better
+    (docs/start-times.md).
     """
     if settings.backfill is not Backfill.SLURM:
         return settings
-    step = 60.0 if queued <= SHORT_QUEUE else 300.0
-    bf_interval = max(settings.bf_interval, 2.0 * step if queued <= SHORT_QUEUE else step)
+    main, between, _ = next(steps for most, *steps in _STEPS if queued <= most)
     return replace(
-        settings, backfill=Backfill.EASY, sched_interval=max(settings.sched_interval, step), bf_interval=bf_interval
+        settings,
+        backfill=Backfill.EASY,
+        sched_interval=max(settings.sched_interval, main),
+        bf_interval=max(settings.bf_interval, between),
     )
+
+
+def most_scenarios(queued: int) -> int:
+    """In how many scenarios a queue of that length is simulated at most."""
+    return int(next(steps[-1] for most, *steps in _STEPS if queued <= most))
 
 
 def quantiles(waits: Floats, horizon: float) -> Floats:
