@@ -47,8 +47,6 @@ MOST_ENDED: Final = 500
 LEARN: Final = 12
 """Forecasts of a moment whose outcomes later ones are calibrated on."""
 KEPT: Final = 2000
-LOOKED_AT: Final = 0.35
-"""Share of a window's jobs until whose submission forecasts are made."""
 PAST: Final = 3000
 """Jobs before a window that arrivals are modelled on."""
 DEPTHS: Final = (0, 20, 100, 10**9)
@@ -186,11 +184,18 @@ def _submissions(simulation: Simulation, past: Submissions, zero: float) -> Subm
 
 
 def watch(
-    simulation: Simulation, ranker: Ranker, case: Case, every: float, past: Submissions, zero: float, watched: Watched
+    simulation: Simulation,
+    ranker: Ranker,
+    case: Case,
+    given: argparse.Namespace,
+    past: Submissions,
+    zero: float,
+    watched: Watched,
 ) -> None:
     """One window, to its end."""
+    every = given.every
     # Behind the window nobody comes: what is forecast must start before that shows.
-    last = float(simulation.jobs.submit_time[round(case.past + LOOKED_AT * (len(simulation.jobs) - case.past))])
+    last = float(simulation.jobs.submit_time[round(case.past + given.looked * (len(simulation.jobs) - case.past))])
     moment = every
     while moment <= last:
         simulation.run(ranker, until=moment)
@@ -211,6 +216,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--window", type=int, default=1024)
     parser.add_argument("--windows", type=int, default=8)
     parser.add_argument("--every", type=float, default=1800.0)
+    parser.add_argument("--looked", type=float, default=0.35, help="share of a window's jobs while forecasts are made")
     parser.add_argument("--scenarios", type=int, default=16)
     parser.add_argument("--no-arrivals", action="store_true")
     parser.add_argument("--seed", type=int, default=7)
@@ -227,7 +233,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     forecaster = StartSimulation(scenarios=given.scenarios, settings=settings)
     watched = Watched(forecaster, settings, arrivals=not given.no_arrivals)
     for window, case in zip(
-        windows, cases(jobs, estimates, shape, windows, given.window // 3, history=history), strict=True
+        windows, cases(jobs, estimates, shape, windows, min(given.window // 3, 1024), history=history), strict=True
     ):
         zero = float(jobs.submit_time[window.start])
         before = slice(max(window.start - PAST, 0), max(window.start - case.past, 0))
@@ -236,7 +242,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         watched.before = ended_before(known, part, history=history)
         past = _columns(known, part.time_limit, watched.before[0], watched.before[1], 0.0)
         simulation, ranker = start_of(case, given.policy, settings, history=history)
-        watch(simulation, ranker, case, given.every, past, zero, watched)
+        watch(simulation, ranker, case, given, past, zero, watched)
         sys.stdout.write(f"window {window.index}: {len(watched.records)} forecasts, ")
         sys.stdout.write(f"{np.mean(watched.seconds or [0]):.2f} s each\n")
         found = summary(np.array(watched.records))

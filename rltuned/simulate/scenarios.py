@@ -24,6 +24,8 @@ from rltuned.workload.estimates import uniform
 _BY_KEYS: Final = k.Ranking(fixed=True, ages=False, at_once=False)
 SHARED: Final = 0.5
 """Share of the variance of ln(run time / expected) that a user's jobs have in common: most of them do the same work."""
+_WITNESSES: Final = 3.0
+"""Running jobs of a group that count at most: what they tell is not independent."""
 _POINTS: Final = 64
 _GROUPS: Final = 2**50
 """Keeps the keys of groups apart from job ids."""
@@ -157,6 +159,8 @@ def _shared(groups: Ints, outlived: Floats, spread: float, samples: int) -> Floa
         lasts = -np.log1p(np.exp(np.minimum((np.log(outlived[running])[:, None] - at) / scale, 700.0)))
     weight = np.zeros((len(number), _POINTS))
     np.add.at(weight, of[running], lasts)
+    witnesses = np.bincount(of[running], minlength=len(number))
+    weight *= np.minimum(1.0, _WITNESSES / np.maximum(witnesses, 1.0))[:, None]
     weight = np.cumsum(np.exp(weight - weight.max(axis=1, keepdims=True)), axis=1)
     weight /= weight[:, -1:]
     drawn = _quantiles(number.astype(np.int64) + _GROUPS, samples)
