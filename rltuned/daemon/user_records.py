@@ -235,7 +235,10 @@ class UserFiles:
                 records, self._next = self._next, None
                 if self._stop or records is None:
                     return
-            self._say(write_all_records(self._directory, records))
+            try:
+                self._say(write_all_records(self._directory, records))
+            except Exception:  # noqa: BLE001 - said, and the next cycle is another try
+                self._log.exception("users.defect", sentence="This is a defect; please report it.")
 
     def _say(self, trouble: str) -> None:
         if trouble and trouble != self._trouble:
@@ -251,6 +254,8 @@ def write_all_records(directory: Path, records: UserRecords) -> str:
         return f"users.directory {directory}: {error.strerror or error}"
     try:
         return _write_users(top, directory, records)
+    except OSError as error:
+        return f"users.directory {directory}: {error.strerror or error}"
     finally:
         os.close(top)
 
@@ -427,12 +432,25 @@ def _of_directory(directory: Path, uid: int) -> UserRecord:
         pass
     except OSError as error:
         raise RltunedError(f"{path}: {error.strerror or error}") from error
+    mark = _mark(directory)
+    if mark is None:
+        raise RltunedError(f"{directory}: nothing is published here; is the daemon running?")
+    when, interval = mark
+    return UserRecord(version=VERSION, time=when, interval=interval, user="", moves=False, jobs=(), left_out=0)
+
+
+def published(directory: Path) -> float | None:
+    """Epoch seconds of the reading whose records are in `users.directory`. None: there are none."""
+    mark = _mark(directory)
+    return None if mark is None else mark[0]
+
+
+def _mark(directory: Path) -> tuple[float, float] | None:
     try:
         mark = json.loads(_content(directory / MARK))
-        when, interval = float(mark["time"]), float(mark["interval"])
+        return float(mark["time"]), float(mark["interval"])
     except (OSError, ValueError, KeyError, TypeError):
-        raise RltunedError(f"{directory}: nothing is published here; is the daemon running?") from None
-    return UserRecord(version=VERSION, time=when, interval=interval, user="", moves=False, jobs=(), left_out=0)
+        return None
 
 
 def _content(path: Path) -> bytes:

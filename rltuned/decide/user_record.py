@@ -124,7 +124,7 @@ def _adapter() -> TypeAdapter[UserRecord]:
 
 @dataclass(frozen=True)
 class UserRecords:
-    """What the records of all users are made of: P pending jobs. About 80 bytes for each, whoever asks for what."""
+    """What the records of all users are made of: P pending jobs. 55 bytes for each, whoever asks for what."""
 
     time: float
     interval: float
