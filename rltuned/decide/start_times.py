@@ -17,6 +17,8 @@ from rltuned.decide.submissions import Submissions
 
 GRAIN: Final = 60.0
 """Seconds: waits that differ by less than this are as good as equal."""
+HORIZON: Final = 4 * 86_400.0
+"""Seconds: what starts later is not simulated. It is only said that it starts after that."""
 FAR: Final = 14 * 86_400.0
 """Seconds: a quantile beyond the horizon of the simulation counts as this far; what comes out beyond half of it is not
 known."""
@@ -190,7 +192,8 @@ def calibrated(waits: Floats, known: Scores) -> Interval:
         shifts[step == value] = score_quantiles(known.score[near], known.open[near])
     found = [np.exp(middle + np.where(shift < 0.0, below, above) * shift) - GRAIN for shift in shifts.T]
     low, mid, high = (np.where(value < FAR / 2, np.maximum(value, 0.0), np.inf) for value in found)
-    return Interval(np.where(finite, low, np.maximum(waits[:, 0], 0.0)), np.maximum(mid, low), np.maximum(high, mid))
+    low = np.minimum(np.where(finite, low, np.maximum(waits[:, 0], 0.0)), HORIZON)
+    return Interval(low, np.maximum(mid, low), np.maximum(high, mid))
 
 
 def _nearest(values: Floats, to: float) -> Rows:
