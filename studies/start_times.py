@@ -126,8 +126,7 @@ class Watched:
                 for _, _, _, _, at, of, row in last
             ]
         )
-        good = np.isfinite(columns[:, 0])
-        return known_at(columns[good, 0], columns[good, 1:4], made[good], started[good], now)
+        return known_at(columns[:, 0], columns[:, 1:4], made, started, now)
 
     def over(self, window: int, simulation: Simulation) -> None:
         """A window has ended."""

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from cluster.daemon_support import Rltuned
-from cluster.support import RLTUNED, wait_until
+from cluster.support import RLTUNED, ROOT, SIMULATE_LOCK, simulate_wheels, wait_until
 
 if TYPE_CHECKING:
     from cluster.support import Cluster
@@ -28,12 +28,22 @@ def started(cluster: Cluster, job: int) -> float:
         return float("nan")
 
 
+def with_simulator(cluster: Cluster) -> None:
+    """The extra [simulate] in the container of the daemon: forecasts need Numba."""
+    if cluster.sh("/opt/rltuned/venv/bin/python -c 'import numba'", check=False).returncode:
+        cluster.copy_in(simulate_wheels("3.11"), "/tmp/wheels")
+        cluster.copy_in(ROOT / SIMULATE_LOCK, f"/tmp/{SIMULATE_LOCK}")
+        install = "/opt/rltuned/venv/bin/pip install -q --no-index --find-links /tmp/wheels --require-hashes"
+        cluster.sh(f"{install} -r /tmp/{SIMULATE_LOCK} && rm -rf /tmp/wheels")
+
+
 def test_an_interval_is_said_to_those_whom_it_concerns_and_jobs_start_in_it(cluster: Cluster):
+    with_simulator(cluster)
+    cluster.sh(f"install -d -o slurm -m 755 {SOCKET.rpartition('/')[0]}")
     whole = ("-p", "gpu", "--exclusive", "-N1", "-t", "2")
     jobs = cluster.submit_many(
-        [("carol" if number % 2 else "dave", *whole) for number in range(60)], command=f"sleep {TAKES:g}"
+        [("carol" if number % 2 else "dave", *whole) for number in range(100)], command=f"sleep {TAKES:g}"
     )
-    cluster.sh(f"install -d -o slurm -m 755 {SOCKET.rpartition('/')[0]}")
     with Rltuned(
         cluster,
         user="slurm",
