@@ -23,7 +23,16 @@ from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Bools, Category, Floats
 from rltuned.config import DEFAULT_MODEL
 from rltuned.decide.predictions import PredictionError, prediction_error
-from rltuned.decide.start_times import GRAIN, NOTHING_KNOWN, StartRequest, calibrated, in_logs, known_at, sampled
+from rltuned.decide.start_times import (
+    GRAIN,
+    HORIZON,
+    NOTHING_KNOWN,
+    StartRequest,
+    calibrated,
+    in_logs,
+    known_at,
+    sampled,
+)
 from rltuned.decide.submissions import Submissions
 from rltuned.evaluate.case import Case, cases
 from rltuned.evaluate.policies import plan_config, rule_ranker
@@ -32,7 +41,7 @@ from rltuned.evaluate.windows import Window
 from rltuned.policy.files import load
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Ranker, Simulation
-from rltuned.simulate.forecast import HORIZON, StartSimulation, planned_starts
+from rltuned.simulate.forecast import StartSimulation, planned_starts
 from rltuned.simulate.rankers import PlanRanker, RuleRanker, compile_kernel
 from rltuned.simulate.search import OrderSearch
 from rltuned.simulate.values import SimulationSettings
@@ -117,8 +126,7 @@ class Watched:
                 for _, _, _, _, at, of, row in last
             ]
         )
-        good = np.isfinite(columns[:, 0])
-        return known_at(columns[good, 0], columns[good, 1:4], made[good], started[good], now)
+        return known_at(columns[:, 0], columns[:, 1:4], made, started, now)
 
     def over(self, window: int, simulation: Simulation) -> None:
         """A window has ended."""

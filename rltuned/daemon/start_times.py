@@ -23,6 +23,7 @@ from rltuned.decide.plan import Plan
 from rltuned.decide.predictions import EndedJobs
 from rltuned.decide.start_request import start_request
 from rltuned.decide.start_times import (
+    FAR,
     NOTHING_KNOWN,
     Interval,
     Scores,
@@ -82,10 +83,9 @@ class Kept(NamedTuple):
     made: float
     """Epoch seconds."""
     low: float
-    """Seconds from then, like the others; not calibrated."""
+    """Seconds from then, like the others; not calibrated; at most `FAR`."""
     middle: float
-    high: float | None
-    """None: beyond the horizon."""
+    high: float
     started: float | None
     """Epoch seconds; None: it waits."""
     inside: bool | None
@@ -275,7 +275,7 @@ class StartTimes:
     def _scores(self, now: float) -> Scores:
         if not self._kept:
             return NOTHING_KNOWN
-        waits = np.array([(one.low, one.middle, math.inf if one.high is None else one.high) for one in self._kept])
+        waits = np.array([(one.low, one.middle, one.high) for one in self._kept])
         made = np.array([one.made for one in self._kept])
         started = np.array([math.nan if one.started is None else one.started for one in self._kept])
         return known_at(in_logs(waits)[0], waits, made, started, now)
@@ -284,9 +284,7 @@ class StartTimes:
         """Some of the forecasts, to see how they turn out."""
         jobs, now = snapshot.jobs, snapshot.time
         for at in sampled(ids, A_CYCLE, int(now)).tolist():
-            low, middle, high = waits[at].tolist()
-            if not math.isfinite(middle):
-                continue
+            low, middle, high = np.minimum(waits[at], FAR).tolist()
             first, last = float(interval.low[at]), float(interval.high[at])
             self._kept.append(
                 Kept(
@@ -295,7 +293,7 @@ class StartTimes:
                     made=now,
                     low=low,
                     middle=middle,
-                    high=high if math.isfinite(high) else None,
+                    high=high,
                     started=None,
                     inside=None,
                     first=now + first,

@@ -266,8 +266,10 @@ class DecisionRecord:
         return sum(abs(rank - base_rank) for rank, base_rank in moved) / max(len(self.jobs), 1)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Plain data; without `starts` where nothing is said of that."""
         plain: dict[str, Any] = _plain(self)
+        if self.starts is None:
+            del plain["starts"]
         return plain
 
     @staticmethod

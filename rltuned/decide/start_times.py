@@ -17,6 +17,8 @@ from rltuned.decide.submissions import Submissions
 
 GRAIN: Final = 60.0
 """Seconds: waits that differ by less than this are as good as equal."""
+HORIZON: Final = 4 * 86_400.0
+"""Seconds: what starts later is not simulated. It is only said that it starts after that."""
 FAR: Final = 14 * 86_400.0
 """Seconds: a quantile beyond the horizon of the simulation counts as this far; what comes out beyond half of it is not
 known."""
@@ -29,7 +31,7 @@ PRIOR: Final = 30
 """Outcomes as which the uncalibrated forecast counts."""
 _UNCALIBRATED: Final = (-1.6, 0.0, 1.6)
 """Scores at `LEVELS` that are assumed until outcomes say better: intervals of a few scenarios are too narrow."""
-NEIGHBOURS: Final = 400
+NEIGHBOURS: Final = 200
 """Outcomes that a forecast is calibrated on: those of the forecasts that were most like it."""
 
 
@@ -165,8 +167,7 @@ def probes_of(snapshot: Snapshot) -> tuple[Probe, ...]:
 def in_logs(waits: Floats) -> tuple[Floats, Floats, Floats]:
     """(n, 3) quantiles as ln(median + GRAIN), and how far the outer ones are from it, at least `NARROWEST`."""
     low, middle, high = np.log(np.clip(waits, 0.0, FAR) + GRAIN).T
-    below, above = np.maximum(middle - low, NARROWEST), np.maximum(high - middle, NARROWEST)
-    return np.where(waits[:, 1] > FAR, np.inf, middle), below, above
+    return middle, np.maximum(middle - low, NARROWEST), np.maximum(high - middle, NARROWEST)
 
 
 def score_of(waits: Floats, outcome: Floats) -> Floats:
@@ -178,30 +179,29 @@ def score_of(waits: Floats, outcome: Floats) -> Floats:
 
 def calibrated(waits: Floats, known: Scores) -> Interval:
     """(n, 3) quantiles of forecasts as intervals that hold the outcome so often as they should, by the scores of
-    earlier forecasts with about the same median.
+    earlier forecasts with about the same median. The median itself stays: shifted, it would be further off
+    (docs/start-times.md).
     """
     middle, below, above = in_logs(waits)
-    finite = np.isfinite(middle)
-    shifts = np.empty((len(middle), len(LEVELS)))
+    shifts = np.empty((len(middle), 2))
     # Forecasts of about the same median share their scores: four medians per factor of e are enough.
-    step = np.where(finite, np.round(np.where(finite, middle, 0.0) * 4.0) / 4.0, np.inf)
+    step = np.round(middle * 4.0) / 4.0
     for value in np.unique(step):
-        near = _nearest(known.middle, float(value))
+        near = np.argsort(np.abs(known.middle - value), kind="stable")[:NEIGHBOURS]
         shifts[step == value] = score_quantiles(known.score[near], known.open[near])
-    found = [np.exp(middle + np.where(shift < 0.0, below, above) * shift) - GRAIN for shift in shifts.T]
-    low, mid, high = (np.where(value < FAR / 2, np.maximum(value, 0.0), np.inf) for value in found)
-    return Interval(np.where(finite, low, np.maximum(waits[:, 0], 0.0)), np.maximum(mid, low), np.maximum(high, mid))
+    # What the scenarios of this forecast say is no more certain than what they say themselves.
+    down, up = np.minimum(shifts[:, 0], -1.0), np.maximum(shifts[:, 1], 1.0)
+    low, high = (np.exp(found) - GRAIN for found in (middle + down * below, middle + up * above))
+    beyond = ~np.isfinite(waits[:, 1])
+    return Interval(
+        low=np.clip(low, 0.0, HORIZON),
+        middle=np.where(beyond, np.inf, waits[:, 1]),
+        high=np.where(beyond | (high > FAR / 2), np.inf, high),
+    )
 
 
-def _nearest(values: Floats, to: float) -> Rows:
-    """The `NEIGHBOURS` values that are nearest; none of an infinite one."""
-    if not np.isfinite(to):
-        return np.zeros(0, dtype=np.intp)
-    return np.argsort(np.abs(values - to), kind="stable")[:NEIGHBOURS]
-
-
-def score_quantiles(score: Floats, still_open: Bools) -> tuple[float, float, float]:
-    """Scores at `LEVELS`, of outcomes and of a prior that counts as `PRIOR` of them."""
+def score_quantiles(score: Floats, still_open: Bools) -> tuple[float, float]:
+    """Scores at the outer two of `LEVELS`, of outcomes and of a prior that counts as `PRIOR` of them."""
     prior = np.interp((np.arange(PRIOR) + 0.5) / PRIOR, LEVELS, _UNCALIBRATED)
     # Beyond the outer levels the prior goes on as straight as before.
     outer = (np.arange(PRIOR) + 0.5) / PRIOR
@@ -214,9 +214,9 @@ def score_quantiles(score: Floats, still_open: Bools) -> tuple[float, float, flo
     at_risk = len(values) - np.arange(len(values))
     survival = np.cumprod(1.0 - ~censored[order] / at_risk)
     levels = 1.0 - survival
-    places = np.minimum(np.searchsorted(levels, np.array(LEVELS) - 1e-9), len(values) - 1)
+    places = np.minimum(np.searchsorted(levels, np.array(LEVELS[::2]) - 1e-9), len(values) - 1)
     found = values[order][places].tolist()
-    return found[0], found[1], found[2]
+    return found[0], found[1]
 
 
 def known_at(middle: Floats, waits: Floats, made: Floats, started: Floats, now: float) -> Scores:

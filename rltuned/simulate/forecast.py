@@ -12,7 +12,7 @@ import numpy as np
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.pools import job_pools
 from rltuned.cluster.tables import Bools, Category, Floats, Ints, Rows, Snapshot
-from rltuned.decide.start_times import LEVELS, MOST_JOBS, StartForecast, StartRequest
+from rltuned.decide.start_times import HORIZON, LEVELS, MOST_JOBS, StartForecast, StartRequest
 from rltuned.decide.submissions import Submissions, no_submissions
 from rltuned.simulate import kernel as k
 from rltuned.simulate.arrivals import DAY, ArrivalModel
@@ -22,8 +22,6 @@ from rltuned.simulate.scenarios import Rollouts, Scenario, expected_scenario, sa
 from rltuned.simulate.search import endless
 from rltuned.simulate.values import Backfill, SimulationSettings
 
-HORIZON: Final = 4 * DAY
-"""Seconds: what starts later is not looked at."""
 MOST_ARRIVALS: Final = 1200
 """Of a scenario."""
 LEAST_SCENARIOS: Final = 2

@@ -13,7 +13,7 @@ from .conftest import make_snapshot, pending
 
 NAMES = {
     "": "version time policy mode stage authority age_bound classes class_sizes features columns jobs window "
-    "other_requests rollout vetoed placement changes outcomes policy_why rollout_trouble starts",
+    "other_requests rollout vetoed placement changes outcomes policy_why rollout_trouble",
     "jobs": "id class base current target base_rank rank guards held_behind seen position",
     "window": "score values predicted wait submit priority state run_time time_limit gpus",
     "placement": "outcome apply ways",
