@@ -205,6 +205,7 @@ def needed(request: RolloutRequest) -> tuple[RolloutRequest, Rows]:
         snapshot=replace(snapshot, jobs=jobs),
         rows=np.searchsorted(keep, rows),
         run_times=request.run_times[keep],
+        spread=np.broadcast_to(request.spread, len(snapshot.jobs))[keep],
     )
     return small, keep
 

@@ -100,6 +100,7 @@ def plan(
     search: RolloutSearch | None = None,
     ended: EndedJobs | None = None,
     by_type: Floats | None = None,
+    spread: Floats | None = None,
 ) -> Plan:
     """Decide one cycle: scope and classes, observe, score, rollout, order, place; the changes when they are asked for.
 
@@ -113,6 +114,7 @@ def plan(
         search: simulates the queue in the policy's order and in a few others; None: the policy's order stands.
         ended: jobs that have ended: they show how wrong expected run times are.
         by_type: (N, T) predicted run times on each GPU type of the nodes, for the placement; None: not known.
+        spread: (N,) σ of ln(run time / estimate) of each job, NaN where it is not known; None: as `ended` shows.
     """
     if estimates is None:
         estimates = np.full(len(snapshot.jobs), np.nan)  # no prediction: the features take the time limit
@@ -127,7 +129,7 @@ def plan(
         scores = managed.base[window].astype(np.float64)
     elif search is not None:
         rows, base = observation.rows, managed.base[window]
-        rollout = search(rollout_request(snapshot, policy, rows, scores, estimates, ended, classes, base))
+        rollout = search(rollout_request(snapshot, policy, rows, scores, estimates, ended, classes, base, spread))
     preference = _reordered(scores, observation.rows, classes, rollout)
     ordered = order_classes(managed, window, preference, config.decide)
     queue = managed.queue(ordered.target)

@@ -58,8 +58,8 @@ class RolloutRequest:
     """(n,) of the policy, higher first."""
     run_times: Floats
     """(N,) expected run time of every job of the table, running ones included, seconds from its start."""
-    spread: float = 0.0
-    """σ of ln(run time / expected); see `PredictionError`."""
+    spread: Floats | float = 0.0
+    """σ of ln(run time / expected): (N,) of every job of the table, or of all."""
     recent: RecentJobs | None = None
     """To sample arrivals from; None: not known."""
     classes: Ints | None = None
@@ -126,6 +126,7 @@ def rollout_request(
     ended: EndedJobs | None,
     classes: Ints | None = None,
     base: Ints | None = None,
+    spread: Floats | None = None,
 ) -> RolloutRequest:
     """The request of a plan: run times as the policy expects them, corrected by how wrong it has been.
 
@@ -138,6 +139,8 @@ def rollout_request(
         ended: jobs that have ended; None: not known.
         classes: (n,) as `RolloutRequest` says.
         base: (n,) likewise.
+        spread: (N,) σ of ln(run time / estimate) as predicted, NaN where it is not; None: nowhere. Elsewhere it is that
+            of the jobs that have ended.
     """
     before = np.zeros(0) if ended is None else expected_run_times(policy, ended.estimate, ended.time_limit)
     known = PredictionError() if ended is None else prediction_error(before, ended.run_time)
@@ -145,7 +148,8 @@ def rollout_request(
     run_times = expected_run_times(policy, estimates, limit) * np.exp(known.bias)
     run_times = np.maximum(np.fmin(run_times, limit), 1.0)
     recent = recent_jobs(snapshot, run_times, ended, before * np.exp(known.bias))
-    return RolloutRequest(snapshot, rows, scores, run_times, known.spread, recent, classes, base)
+    spreads = known.spread if spread is None else np.where(np.isfinite(spread), spread, known.spread)
+    return RolloutRequest(snapshot, rows, scores, run_times, spreads, recent, classes, base)
 
 
 def recent_jobs(snapshot: Snapshot, run_times: Floats, ended: EndedJobs | None, expected: Floats) -> RecentJobs | None:

@@ -22,6 +22,8 @@ from rltuned.simulate.values import SimulationSettings, bounded_slowdown
 from rltuned.workload.estimates import uniform
 
 _BY_KEYS: Final = k.Ranking(fixed=True, ages=False, at_once=False)
+_CERTAIN: Final = 1e-3
+"""A spread below this makes no difference, and the powers below would overflow."""
 _RARE: Final = 1e-6
 """Chance below which a run time counts as impossible."""
 _ALIGNED: Final = 64
@@ -80,7 +82,7 @@ def expected_scenario(state: k.State) -> Scenario:
 
 
 def sampled_scenarios(
-    state: k.State, jobs: JobTable, queue: Rows, run_times: Floats, spread: float, samples: int
+    state: k.State, jobs: JobTable, queue: Rows, run_times: Floats, spread: Floats | float, samples: int
 ) -> list[Scenario]:
     """Scenarios with run times sampled around the expected ones. A running job takes longer than it has run so far.
 
@@ -93,7 +95,7 @@ def sampled_scenarios(
         jobs: the job table.
         queue: (n,) rows of the waiting jobs, as `state` has them.
         run_times: (N,) expected seconds of every job of the table.
-        spread: σ of ln(run time / expected).
+        spread: σ of ln(run time / expected), not below 0: (N,) of each, or of all.
         samples: number of scenarios.
     """
     rows, pending = np.concatenate((queue, jobs.running)), len(queue)
@@ -101,7 +103,7 @@ def sampled_scenarios(
     expected = np.maximum(run_times[rows], 1.0)
     elapsed = np.maximum(-state.jobs["start"][:known], 0.0)
     elapsed[:pending] = 0.0
-    scale = spread * np.sqrt(3.0) / np.pi
+    scale = np.maximum(np.broadcast_to(spread, len(jobs))[rows], _CERTAIN) * np.sqrt(3.0) / np.pi
     over = np.where(elapsed > 0.0, elapsed / expected, 0.0) ** (1.0 / scale)
     ended = over / (1.0 + over)
     ended[over == np.inf] = 1.0
