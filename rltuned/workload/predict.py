@@ -193,12 +193,9 @@ class RunTimeHistory:
 
     def _rows(self, kind: Kind) -> list[int]:
         """The row of each level, 0 where nothing is known. Of several partitions: of the one that tells most."""
-        found: list[int] = []
-        for partition in kind.partition.split(","):
-            rows = [self._place.get(key, 0) for key in _keys(kind, partition)]
-            if not found or [row > 0 for row in rows] > [row > 0 for row in found]:
-                found = rows
-        return found
+        place = self._place.get
+        every = [[place(key, 0) for key in _keys(kind, partition)] for partition in kind.partition.split(",")]
+        return every[0] if len(every) == 1 else max(every, key=lambda rows: [row > 0 for row in rows])
 
 
 def _keys(kind: Kind, partition: str) -> tuple[_Key, ...]:
@@ -331,7 +328,7 @@ def distinct_kinds(jobs: JobTable) -> tuple[Rows, Rows]:
     kind = np.zeros(len(jobs), dtype=np.int64)
     first = np.zeros(0, dtype=np.intp)
     limits = np.unique(jobs.time_limit, return_inverse=True)[1]
-    for column in (jobs.user.codes, jobs.account.codes, jobs.partition.codes, jobs.gpus, limits, jobs.cpus):
+    for column in (jobs.user.codes, jobs.partition.codes, jobs.gpus, limits, jobs.cpus):
         # Fewer kinds than jobs, and codes of 32 bits: the product stays within 64.
         both = kind * (int(column.max(initial=0)) + 2) + column
         _, first, inverse = np.unique(both, return_index=True, return_inverse=True)
