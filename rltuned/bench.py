@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -36,6 +36,7 @@ from rltuned.slurm.commands import JOB_FIELDS, REGISTRY, SEPARATOR, SITE_FIELDS
 from rltuned.slurm.connect import open_reader
 from rltuned.slurm.process import Answer, Runner
 from rltuned.slurm.snapshot import read_snapshot
+from rltuned.workload.predict import RunTimeHistory, distinct_kinds, kinds_of, predict_table
 
 NOW: Final = 1_800_000_000.0
 _TYPES: Final = ("k80", "m40", "p100", "v100")
@@ -292,6 +293,17 @@ def read_row_by_row(text: str) -> list[dict[str, Any]]:
     return jobs
 
 
+def finished(snap: Snapshot, seed: int, jobs: int = 20_000) -> RunTimeHistory:
+    """What is known of run times when so many jobs like those of a queue have ended."""
+    rng = np.random.default_rng(seed)
+    kinds, history = kinds_of(snap.jobs, snap.jobs.time_limit), RunTimeHistory()
+    for number, row in enumerate(rng.integers(0, len(kinds), jobs).tolist()):
+        kind = replace(kinds[row], partition=kinds[row].partition.partition(",")[0])
+        history.ended(kind, float(np.exp(rng.normal(7.0, 2.0))), NOW + 60.0 * number)
+    history.renew()
+    return history
+
+
 def placement_problem(jobs: int, nodes: int, seed: int) -> PlacementProblem:
     """K jobs on M nodes, as the daemon builds it."""
     snap = snapshot(jobs, nodes, seed)
@@ -347,6 +359,11 @@ def run(repeats: int, seed: int, progress: Callable[[str], None]) -> tuple[list[
             measures.append(Measure(f"supply_{pending}_ms", f"supply of the pools, {pending} pending", p50, p99))
         what = f"features and actor, {pending} pending"
         measures.append(ranking(f"rank_{pending}_ms", what, snap, policy, loops))
+    progress("run times of 10,000 jobs")
+    history = finished(snap, seed)
+    p50, p99 = times(partial(predict_table, history, snap.jobs), max(repeats // 10, 5))
+    note = f"{len(distinct_kinds(snap.jobs)[1])} kinds of job"
+    measures.append(Measure("predict_10000_ms", "run times, 10,000 pending", p50, p99, note=note))
     for jobs, nodes in ((16, 36), (256, 500)):
         progress(f"placing {jobs} jobs on {nodes} nodes")
         problem = placement_problem(jobs, nodes, seed)

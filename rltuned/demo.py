@@ -65,6 +65,7 @@ from rltuned.simulate.slurm import Profile, SimulatedSlurm
 from rltuned.simulate.values import JobFate
 from rltuned.workload.estimates import EstimateKind, estimate, parse_estimates
 from rltuned.workload.jobs import Estimates, Workload
+from rltuned.workload.mixture import RunTimePredictions
 from rltuned.workload.shapes import read_shape
 from rltuned.workload.synthetic import generate
 
@@ -191,9 +192,10 @@ class _Known:
     def refresh(self) -> None:
         """Nothing is learnt."""
 
-    def estimates(self, jobs: JobTable) -> Floats:
-        """As `RunTimes.estimates`."""
-        return self._run_time[jobs.job_id - 1]
+    def predicted(self, jobs: JobTable) -> RunTimePredictions:
+        """As `rltuned.daemon.history.RunTimes.predicted`; how wrong they are is not known."""
+        unknown = np.full(len(jobs), np.nan)
+        return RunTimePredictions(self._run_time[jobs.job_id - 1], unknown, unknown)
 
     def estimates_by_type(self, jobs: JobTable, estimates: Floats, types: Sequence[str]) -> Floats:  # noqa: ARG002
         """As `RunTimes.estimates_by_type`: these jobs take as long on every type."""
@@ -218,6 +220,7 @@ def split(both: Workload, past: int, shape: ClusterShape) -> tuple[Workload, lis
             float(before.time_limit[row]),
             float(before.run_time[row]),
             float(EPOCH + min(before.submit_time[row] - zero + before.run_time[row], -1.0)),
+            int(before.cpus[row]),
         )
         for row in range(past)
     ]

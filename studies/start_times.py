@@ -152,8 +152,9 @@ def ended_before(jobs: Workload, estimates: Estimates, *, history: bool) -> tupl
         return estimates.run_time, taken
     known, expected = RunTimeHistory(), np.empty(len(jobs))
     for row, kind in enumerate(kinds_of(jobs, estimates.time_limit)):
-        expected[row] = min(known.predict(kind)[0], LONGEST)
-        known.ended(kind, float(taken[row]))
+        expected[row] = min(known.predict(kind), LONGEST)
+        known.ended(kind, float(taken[row]), float(jobs.submit_time[row] + taken[row]))
+        known.renew()
     return expected, taken
 
 

@@ -26,12 +26,15 @@ from rltuned.decide.predictions import EndedJobs
 from rltuned.errors import RltunedError, SlurmError, SlurmParseError, WorkloadError
 from rltuned.slurm.port import HistoryReader
 from rltuned.workload.by_type import RunTimesByType, predict_by_type
+from rltuned.workload.mixture import RunTimePredictions
 from rltuned.workload.predict import Kind, RunTimeHistory, predict_table
 
 FILE_NAME: Final = "history.json"
 VERSION: Final = 1
+_NOTHING: Final[dict[str, Any]] = {"version": VERSION, "until": 0.0, "recent": [], "history": {"format": 1, "last": []}}
+"""What version 0.1 reads of the file: nothing is known, so it reads the accounting anew."""
 MAX_BYTES: Final = 64 * 1024 * 1024
-"""A full history takes about 6 MB."""
+"""A full history takes about 10 MB."""
 SLICE: Final = 6 * 3600.0
 """Seconds of the past that one command asks for: bounds the answer, whatever the site."""
 MOST_ENDED: Final = 500
@@ -65,12 +68,12 @@ class RunTimes:
 
     # --- the cycle's side
 
-    def estimates(self, jobs: JobTable) -> Floats | None:
-        """(N,) predicted run times, seconds, NaN where unknown; None while there is nothing to predict from."""
-        found = None if self._settings().source == "limit" else self._known.estimates(jobs)
+    def predicted(self, jobs: JobTable) -> RunTimePredictions | None:
+        """Run times of (N,) jobs; None while there is nothing to predict from."""
+        found = None if self._settings().source == "limit" else self._known.predicted(jobs)
         if found is None:
             return None
-        self._metrics.predicted.set(int(np.isfinite(found[jobs.pending]).sum()))
+        self._metrics.predicted.set(int(np.isfinite(found.expected[jobs.pending]).sum()))
         return found
 
     def estimates_by_type(self, jobs: JobTable, estimates: Floats, types: Sequence[str]) -> Floats:
@@ -216,27 +219,27 @@ class Known:
 
     def learn(self, jobs: list[EndedJob], until: float) -> int:
         """Take in jobs in order of their ends. Returns how many were new."""
-        count = 0
-        for job in jobs:
-            mark = (job.job_id, job.end)
-            if mark in self._recent:
-                continue
-            self._recent[mark] = None
-            kind = Kind(job.user, job.account, job.partition, job.gpus, job.time_limit)
-            predicted, _ = self.history.predict(kind)
-            if math.isfinite(predicted):
-                limit = math.inf if math.isnan(job.time_limit) else job.time_limit
-                known = predicted, limit, job.run_time, job.job_id, job.gpus, job.cpus, job.end - job.run_time
+        new = {(job.job_id, job.end): job for job in jobs if (job.job_id, job.end) not in self._recent}
+        kinds = [Kind(job.user, job.account, job.partition, job.gpus, job.time_limit, job.cpus) for job in new.values()]
+        last = list(zip(kinds, new.values(), strict=True))[-MOST_ENDED:]
+        predicted = self.history.run_times([kind for kind, _ in last]).expected.tolist()
+        for (_, job), expected in zip(last, predicted, strict=True):
+            limit = math.inf if math.isnan(job.time_limit) else job.time_limit
+            estimate = limit if math.isnan(expected) else expected
+            if math.isfinite(estimate):
+                known = estimate, limit, job.run_time, job.job_id, job.gpus, job.cpus, job.end - job.run_time
                 self.last_ended.append(known)
-            self.history.ended(kind, job.run_time)
+        for kind, (mark, job) in zip(kinds, new.items(), strict=True):
+            self._recent[mark] = None
+            self.history.ended(kind, job.run_time, job.end)
             self.by_type.ended(kind, job.gpu_type, job.run_time)
-            count += 1
+        self.history.renew()
         self.until = max(self.until, until)
         self._recent = {mark: None for mark in self._recent if mark[1] >= self.until - OVERLAP}
-        return count
+        return len(new)
 
-    def estimates(self, jobs: JobTable) -> Floats | None:
-        """(N,) predicted run times, seconds, NaN where unknown; None while there is nothing to predict from."""
+    def predicted(self, jobs: JobTable) -> RunTimePredictions | None:
+        """Run times of (N,) jobs; None while there is nothing to predict from."""
         return predict_table(self.history, jobs) if len(self.history) else None
 
     def estimates_by_type(self, jobs: JobTable, estimates: Floats, types: Sequence[str]) -> Floats:
@@ -261,14 +264,16 @@ class Known:
     def to_json(self) -> dict[str, Any]:
         """For the disk."""
         return {
-            "version": VERSION,
-            "until": self.until,
-            "recent": [[job, end] for job, end in self._recent],
-            "history": self.history.to_json(),
-            "by_type": self.by_type.to_json(),
-            "ended": [
-                [known, limit if math.isfinite(limit) else None, *rest] for known, limit, *rest in self.last_ended
-            ],
+            **_NOTHING,
+            "run_times": {
+                "until": self.until,
+                "recent": [[job, end] for job, end in self._recent],
+                "history": self.history.to_json(),
+                "by_type": self.by_type.to_json(),
+                "ended": [
+                    [known, limit if math.isfinite(limit) else None, *rest] for known, limit, *rest in self.last_ended
+                ],
+            },
         }
 
     @classmethod
@@ -279,26 +284,32 @@ class Known:
             WorkloadError: something else.
         """
         match value:
+            case {"version": version, "until": int() | float(), "history": dict()} if (
+                version == VERSION and "run_times" not in value
+            ):
+                return cls()  # of version 0.1: the accounting is read anew
+            case {"version": version, "run_times": dict(value)} if version == VERSION:
+                pass
+            case _:
+                raise WorkloadError(f"no history of version {VERSION}")
+        match value:
             case {
-                "version": version,
                 "until": int(until) | float(until),
                 "recent": list(recent),
                 "history": history,
-            } if version == VERSION and math.isfinite(until):
+            } if math.isfinite(until):
                 known = cls(RunTimeHistory.from_json(history), float(until))
             case _:
                 raise WorkloadError(f"no history of version {VERSION}")
-        known.by_type = RunTimesByType.from_json(value.get("by_type", []))  # files of earlier versions have none
+        known.by_type = RunTimesByType.from_json(value.get("by_type", []))
         for mark in recent:
             match mark:
                 case [int(job), int(end) | float(end)]:
                     known._recent[job, float(end)] = None
                 case _:
                     raise WorkloadError("a job of the history cannot be understood")
-        for job in value.get("ended", []):  # files of earlier versions have none, or shorter ones
+        for job in value.get("ended", []):
             match job:
-                case [_, _, _]:
-                    continue
                 case [int() | float(), int() | float() | None, int() | float(), int(), int(), int(), int() | float()]:
                     limit = math.inf if job[1] is None else float(job[1])
                     known.last_ended.append((float(job[0]), limit, float(job[2]), *job[3:6], float(job[6])))

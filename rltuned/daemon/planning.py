@@ -14,13 +14,14 @@ from rltuned.daemon.verdict import AUTO
 from rltuned.decide.plan import Plan, plan
 from rltuned.decide.predictions import EndedJobs
 from rltuned.policy import Policy
+from rltuned.workload.mixture import RunTimePredictions
 
 
 class KnownRunTimes(Protocol):
     """What finished jobs say about run times."""
 
-    def estimates(self, jobs: JobTable) -> Floats | None:
-        """(N,) predicted run times of the jobs of a table, seconds; None while there are none."""
+    def predicted(self, jobs: JobTable) -> RunTimePredictions | None:
+        """Run times of the (N,) jobs of a table; None while nothing is known of any."""
 
     def ended(self) -> EndedJobs | None:
         """Jobs that have ended; None where too little is known."""
@@ -32,7 +33,7 @@ class KnownRunTimes(Protocol):
 class NothingKnown:
     """No job has finished yet, or none is looked at. Satisfies `KnownRunTimes`."""
 
-    def estimates(self, jobs: JobTable) -> None:
+    def predicted(self, jobs: JobTable) -> None:
         """There are none."""
 
     def ended(self) -> None:
@@ -71,8 +72,9 @@ class Planning:
         if search is not None and not wanted(config.rollout, policy, self._find, judged=judged):
             search.rest(forecasts=forecasts(config.rollout, self._find))
             search = None
-        estimates, types, by_type = self._run_times.estimates(snapshot.jobs), snapshot.nodes.gpu_types, None
+        found, types, by_type = self._run_times.predicted(snapshot.jobs), snapshot.nodes.gpu_types, None
+        estimates, spread = (None, None) if found is None else (found.expected, found.spread)
         steered = config.placement.apply is PlacementApply.EXCLUDE_NODES and len(types) > 1
         if steered and estimates is not None:
             by_type = self._run_times.estimates_by_type(snapshot.jobs, estimates, types)
-        return plan(snapshot, policy, config, applied, estimates, search, self._run_times.ended(), by_type)
+        return plan(snapshot, policy, config, applied, estimates, search, self._run_times.ended(), by_type, spread)

@@ -221,7 +221,8 @@ def needed(request: RolloutRequest) -> tuple[RolloutRequest, Rows]:
     """
     small, keep = _smaller(request.snapshot, request.rows)
     rows = np.searchsorted(keep, request.rows)
-    return replace(request, snapshot=small, rows=rows, run_times=request.run_times[keep]), keep
+    spread = np.broadcast_to(request.spread, len(request.snapshot.jobs))[keep]
+    return replace(request, snapshot=small, rows=rows, run_times=request.run_times[keep], spread=spread), keep
 
 
 def needed_of_starts(request: StartRequest) -> StartRequest:
@@ -236,6 +237,7 @@ def needed_of_starts(request: StartRequest) -> StartRequest:
         snapshot=replace(small, jobs=replace(small.jobs, user=numbers)),
         rows=np.searchsorted(keep, rows),
         run_times=request.run_times[keep],
+        spread=np.broadcast_to(request.spread, len(request.snapshot.jobs))[keep],
         submissions=None if request.submissions is None else request.submissions.without_names(),
     )
 

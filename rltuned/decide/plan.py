@@ -35,6 +35,8 @@ class Plan:
     """(w,) positions of the managed jobs that the policy saw, in the order of `observation.rows`."""
     estimates: Floats
     """(N,) predicted run time of every job of the table, seconds, NaN where there is none."""
+    spread: Floats | None
+    """As `plan` was given it."""
     predicted: Bools
     """(w,) whether the run time rests on a prediction that is below the time limit."""
     scores: Floats
@@ -100,6 +102,7 @@ def plan(
     search: RolloutSearch | None = None,
     ended: EndedJobs | None = None,
     by_type: Floats | None = None,
+    spread: Floats | None = None,
 ) -> Plan:
     """Decide one cycle: scope and classes, observe, score, rollout, order, place; the changes when they are asked for.
 
@@ -113,6 +116,7 @@ def plan(
         search: simulates the queue in the policy's order and in a few others; None: the policy's order stands.
         ended: jobs that have ended: they show how wrong expected run times are.
         by_type: (N, T) predicted run times on each GPU type of the nodes, for the placement; None: not known.
+        spread: (N,) σ of ln(run time / estimate) of each job, NaN where it is not known; None: as `ended` shows.
     """
     if estimates is None:
         estimates = np.full(len(snapshot.jobs), np.nan)  # no prediction: the features take the time limit
@@ -127,7 +131,7 @@ def plan(
         scores = managed.base[window].astype(np.float64)
     elif search is not None:
         rows, base = observation.rows, managed.base[window]
-        rollout = search(rollout_request(snapshot, policy, rows, scores, estimates, ended, classes, base))
+        rollout = search(rollout_request(snapshot, policy, rows, scores, estimates, ended, classes, base, spread))
     preference = _reordered(scores, observation.rows, classes, rollout)
     ordered = order_classes(managed, window, preference, config.decide)
     queue = managed.queue(ordered.target)
@@ -139,6 +143,7 @@ def plan(
         observation=observation,
         window=window,
         estimates=estimates,
+        spread=spread,
         predicted=np.isfinite(seen) & (seen < snapshot.jobs.time_limit[observation.rows]),
         scores=scores,
         rollout=rollout,

@@ -73,8 +73,8 @@ class StartRequest:
     """(n,) pending jobs, as rows of the job table, the front first; later ones than `MOST_JOBS` are left out."""
     run_times: Floats
     """(N,) expected run time of every job of the table, seconds from its start."""
-    spread: float = 0.0
-    """σ of ln(run time / expected)."""
+    spread: Floats | float = 0.0
+    """σ of ln(run time / expected): (N,) of each job, or of all."""
     submissions: Submissions | None = None
     """Whom arrivals are like; None: nobody comes."""
     probes: tuple[Probe, ...] = ()

@@ -19,6 +19,7 @@ from rltuned.simulate.stepping import checked_requests, idle_cluster
 from rltuned.simulate.values import Estimates, JobFate, SimulationResult, SimulationSettings
 from rltuned.workload.by_type import TypedPredictor
 from rltuned.workload.jobs import Workload
+from rltuned.workload.mixture import RunTimePredictions
 from rltuned.workload.speeds import Speeds
 
 RELEASE: Final = (24, 11)
@@ -49,11 +50,11 @@ class Ranker(Protocol):
 class Predictor(Protocol):
     """Estimates run times from the jobs that have ended so far."""
 
-    def ended(self, rows: Rows, run_times: Floats) -> None:
-        """These jobs have ended since the last call; (n,) seconds that they ran."""
+    def ended(self, rows: Rows, run_times: Floats, ends: Floats) -> None:
+        """These jobs have ended since the last call; (n,) seconds that they ran, and when they ended."""
 
-    def predict(self, rows: Rows) -> Floats:
-        """(n,) r of these jobs, seconds, by what has ended so far."""
+    def predict(self, rows: Rows) -> RunTimePredictions:
+        """Of (n,) jobs, by what has ended so far; NaN: not known."""
 
 
 class Simulation:
@@ -92,6 +93,8 @@ class Simulation:
         """(N,) the predictor knows that the job has ended."""
         self._predicted = np.zeros(len(jobs), dtype=np.bool_)
         """(N,) it has estimated the job's run time from all that has ended."""
+        self.spread: Floats = np.full(len(jobs), np.nan)
+        """(N,) σ of ln(run time / r) that the predictor expects; NaN: not known."""
         self._held: set[int] = set()
         self._excluded: dict[int, frozenset[int]] = {}
         self._pools: dict[tuple[int, frozenset[int]], int] = {}
@@ -145,13 +148,16 @@ class Simulation:
         if len(ended):
             self._reported[ended] = True
             ended = ended[np.lexsort((ended, s.jobs["end"][ended]))]
-            predictor.ended(ended, s.jobs["end"][ended] - s.jobs["start"][ended])
+            ends = s.jobs["end"][ended]
+            predictor.ended(ended, ends - s.jobs["start"][ended], ends)
             self._predicted[:] = False
         fresh = np.sort(rows[~self._predicted[rows]])
         if len(fresh):
             self._predicted[fresh] = True
             predicted = predictor.predict(fresh)
-            self.estimates.run_time[fresh] = np.clip(predicted, 1.0, self.estimates.time_limit[fresh])
+            known = ~np.isnan(predicted.expected)
+            self.estimates.run_time[fresh[known]] = predicted.expected[known]
+            self.spread[fresh] = predicted.spread
 
     def _something_changed(self) -> None:
         """Slurm looks at the queue again, and the policy ranks it again."""

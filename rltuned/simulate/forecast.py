@@ -103,7 +103,7 @@ class StartSimulation:
         probed = int(come.width[len(come.known) - len(request.probes) :].max(initial=0))
         room = ArrivalRoom(arrive + probed, come.pools)
         state = initial_state(snapshot, rows, request.run_times, settings, 1 + most, room)
-        if request.spread > _SPREADS:
+        if np.max(request.spread, initial=0.0) > _SPREADS:
             users = jobs.user.codes.astype(np.int64)
             scenarios = sampled_scenarios(state, jobs, rows, request.run_times, request.spread, samples, users)
         else:

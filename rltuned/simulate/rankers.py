@@ -67,12 +67,20 @@ class PlanRanker:
         estimates = np.concatenate(
             (simulation.estimates.run_time[simulation.running], simulation.estimates.run_time[rows])
         )
+        spread = np.concatenate((simulation.spread[simulation.running], simulation.spread[rows]))
         ended = _ended(simulation) if self.search is not None else None
         by_type = None
         if self.config.placement.apply is PlacementApply.EXCLUDE_NODES:
             by_type = simulation.expected_by_type(np.concatenate((simulation.running, rows)))
         result = plan(
-            snapshot, self.policy, self.config, estimates=estimates, search=self.search, ended=ended, by_type=by_type
+            snapshot,
+            self.policy,
+            self.config,
+            estimates=estimates,
+            search=self.search,
+            ended=ended,
+            by_type=by_type,
+            spread=spread,
         )
         keys = np.full(len(snapshot.jobs), np.inf)
         keys[running:] = len(rows) + np.arange(len(rows))

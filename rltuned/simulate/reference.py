@@ -369,12 +369,14 @@ class Reference:
         if self.news:
             self.news.sort(key=lambda job: (job.end, job.row))
             ended = np.array([job.row for job in self.news], dtype=np.intp)
-            predictor.ended(ended, np.array([job.end - job.start for job in self.news]))
+            predictor.ended(
+                ended, np.array([job.end - job.start for job in self.news]), np.array([job.end for job in self.news])
+            )
             self.news = []
         fresh = np.array(sorted(rows), dtype=np.intp)
         if len(fresh):
-            limit = self.estimates.time_limit[fresh]
-            self.estimates.run_time[fresh] = np.clip(predictor.predict(fresh), 1.0, limit)
+            expected = predictor.predict(fresh).expected
+            self.estimates.run_time[fresh[~np.isnan(expected)]] = expected[~np.isnan(expected)]
 
     def view(self, rows: Rows) -> QueueView:
         """These jobs as a plain rule sees them."""

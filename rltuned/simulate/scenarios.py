@@ -22,6 +22,8 @@ from rltuned.simulate.values import SimulationSettings, bounded_slowdown
 from rltuned.workload.estimates import uniform
 
 _BY_KEYS: Final = k.Ranking(fixed=True, ages=False, at_once=False)
+_CERTAIN: Final = 1e-3
+"""A spread below this makes no difference, and the powers below would overflow."""
 SHARED: Final = 0.5
 """Share of the variance of ln(run time / expected) that a user's jobs have in common: most of them do the same work."""
 _WITNESSES: Final = 3.0
@@ -93,7 +95,7 @@ def sampled_scenarios(
     jobs: JobTable,
     queue: Rows,
     run_times: Floats,
-    spread: float,
+    spread: Floats | float,
     samples: int,
     groups: Ints | None = None,
 ) -> list[Scenario]:
@@ -108,7 +110,7 @@ def sampled_scenarios(
         jobs: the job table.
         queue: (n,) rows of the waiting jobs, as `state` has them.
         run_times: (N,) expected seconds of every job of the table.
-        spread: σ of ln(run time / expected).
+        spread: σ of ln(run time / expected), not below 0: (N,) of each, or of all.
         samples: number of scenarios.
         groups: (N,) of every job of the table; jobs of one group share `SHARED` of the variance of ln, −1: with nobody.
             None: nobody shares anything.
@@ -118,11 +120,11 @@ def sampled_scenarios(
     expected = np.maximum(run_times[rows], 1.0)
     elapsed = np.maximum(-state.jobs["start"][:known], 0.0)
     elapsed[:pending] = 0.0
-    shared = np.ones((samples, known))
+    sigma = np.maximum(np.broadcast_to(spread, len(jobs))[rows], _CERTAIN)
+    shared, own = np.ones((samples, known)), 1.0
     if groups is not None:
-        shared = _shared(groups[rows], elapsed / expected, spread, samples)
-        spread = spread * np.sqrt(1.0 - SHARED)
-    scale = spread * np.sqrt(3.0) / np.pi
+        shared, own = _shared(groups[rows], elapsed / expected, sigma, samples), 1.0 - SHARED
+    scale = np.sqrt(own) * sigma * np.sqrt(3.0) / np.pi
     scenarios = []
     for factor, quantile in zip(shared, _quantiles(jobs.job_id[rows], samples), strict=True):
         likely = expected * factor
@@ -138,7 +140,7 @@ def sampled_scenarios(
     return scenarios
 
 
-def _shared(groups: Ints, outlived: Floats, spread: float, samples: int) -> Floats:
+def _shared(groups: Ints, outlived: Floats, sigma: Floats, samples: int) -> Floats:
     """(samples, n) by how much the jobs of a group all take longer than expected, in each scenario.
 
     A group whose running jobs have outlived what was expected of them takes longer: the factor is drawn from its
@@ -147,16 +149,18 @@ def _shared(groups: Ints, outlived: Floats, spread: float, samples: int) -> Floa
     Args:
         groups: (n,) group of each job, −1: none.
         outlived: (n,) how long it has run over what was expected; 0 while it waits.
-        spread: σ of ln(run time / expected), of a job by itself.
+        sigma: (n,) σ of ln(run time / expected) of each job, above 0.
         samples: number of scenarios.
     """
     number, of = np.unique(groups, return_inverse=True)
     points = (np.arange(_POINTS) + 0.5) / _POINTS
-    at = np.sqrt(SHARED) * spread * (np.sqrt(3.0) / np.pi) * np.log(points / (1.0 - points))
-    scale = np.sqrt(1.0 - SHARED) * spread * np.sqrt(3.0) / np.pi
+    # In units of each job's σ, which differ within a group.
+    at = np.sqrt(SHARED) * (np.sqrt(3.0) / np.pi) * np.log(points / (1.0 - points))
+    scale = np.sqrt(1.0 - SHARED) * np.sqrt(3.0) / np.pi
     running = np.flatnonzero(outlived > 0.0)
     with np.errstate(over="ignore"):
-        lasts = -np.log1p(np.exp(np.minimum((np.log(outlived[running])[:, None] - at) / scale, 700.0)))
+        longer = np.log(outlived[running]) / sigma[running]
+        lasts = -np.log1p(np.exp(np.minimum((longer[:, None] - at) / scale, 700.0)))
     weight = np.zeros((len(number), _POINTS))
     np.add.at(weight, of[running], lasts)
     witnesses = np.bincount(of[running], minlength=len(number))
@@ -165,7 +169,7 @@ def _shared(groups: Ints, outlived: Floats, spread: float, samples: int) -> Floa
     weight /= weight[:, -1:]
     drawn = _quantiles(number.astype(np.int64) + _GROUPS, samples)
     place = (weight[None] < drawn[:, :, None]).sum(axis=2)
-    found: Floats = np.where(groups < 0, 1.0, np.exp(at[np.minimum(place, _POINTS - 1)])[:, of])
+    found: Floats = np.where(groups < 0, 1.0, np.exp(at[np.minimum(place, _POINTS - 1)][:, of] * sigma))
     return found
 
 

@@ -215,7 +215,7 @@ class OrderSearch:
             queue, classes = queue[~unplaceable], classes[~unplaceable]
             if len(queue) < 2:
                 return None
-        certain = request.spread <= _CERTAIN or self.samples == 1
+        certain = bool(np.max(request.spread, initial=0.0) <= _CERTAIN) or self.samples == 1
         recent = request.recent
         arrivals = 0 if recent is None else min(max(self.min_jobs - len(queue), 0), len(recent))
         if certain and not arrivals and not unplaceable.any() and passing is self.settings.backfill:

@@ -17,7 +17,6 @@ from rltuned.cluster.tables import Floats, JobTable, Rows
 from rltuned.errors import WorkloadError
 from rltuned.workload.jobs import Estimates, Workload
 from rltuned.workload.predict import (
-    LAST_OF_USER,
     HistoryPredictor,
     Kind,
     RunTimeHistory,
@@ -90,15 +89,14 @@ class RunTimesByType:
 
         Args:
             kind: of the job.
-            seconds: what is expected of it whatever it gets (`RunTimeHistory.predict`): the median of its user's last
-                jobs, on the types that these ran on.
+            seconds: what is expected of it whatever it gets (`RunTimeHistory.predict`), by its user's last jobs, on the
+                types that these ran on.
             types: of GPUs.
         """
         common, last = self.common(), self._last.get((kind.user, kind.gpus), ())
         own = _own(last, common)
         log = {name: common.get(name, 0.0) + own.get(name, 0.0) for name in {*types, *(name for name, _ in last)}}
-        recent = last[-LAST_OF_USER:]
-        usual = sum(log[name] for name, _ in recent) / len(recent) if recent else 0.0
+        usual = sum(log[name] for name, _ in last) / len(last) if last else 0.0
         return np.array([seconds * math.exp(log[name] - usual) for name in types], dtype=np.float64)
 
     def common(self) -> Mapping[str, float]:
@@ -149,9 +147,9 @@ class TypedPredictor(HistoryPredictor):
         self.types_of: Callable[[Rows], Sequence[str]] = lambda rows: [""] * len(rows)
         """The GPU types that jobs ran on (`Simulation.gpu_types_of`)."""
 
-    def ended(self, rows: Rows, run_times: Floats) -> None:
+    def ended(self, rows: Rows, run_times: Floats, ends: Floats) -> None:
         """As `HistoryPredictor.ended`."""
-        super().ended(rows, run_times)
+        super().ended(rows, run_times, ends)
         for row, name, seconds in zip(rows.tolist(), self.types_of(rows), run_times.tolist(), strict=True):
             self._by_type.ended(self._kinds[row], name, seconds)
 
@@ -164,7 +162,7 @@ class TypedPredictor(HistoryPredictor):
 
 def past_by_type(jobs: Workload, estimates: Estimates, until: float, types: Sequence[str]) -> RunTimesByType:
     """As `predict.past`; `types`: (N,) what the jobs ran on."""
-    rows, ran = ended_before(jobs, estimates, until)
+    rows, ran, _ = ended_before(jobs, estimates, until)
     made = RunTimesByType()
     kinds = kinds_of(jobs.take(rows), estimates.time_limit[rows])
     for row, kind, seconds in zip(rows.tolist(), kinds, ran.tolist(), strict=True):

@@ -1,51 +1,43 @@
 """Run-time predictions from jobs that have ended: the `history` estimates of simulation and of the live daemon.
 
-After Tsafrir, Etsion and Feitelson, "Backfilling using system-generated predictions rather than user runtime
-estimates", IEEE TPDS 18(6), 2007: what a user's last jobs took says more than what the user asked for. What is like
-what, and which average, was measured (docs/decisions/0040-predictor.md). Backfill never sees these numbers: they may be
-too short.
+What a user's last jobs took says more than what the user asked for (Tsafrir, Etsion and Feitelson, "Backfilling using
+system-generated predictions rather than user runtime estimates", IEEE TPDS 18(6), 2007). Here are the last run times of
+each kind of job; `rltuned.workload.mixture` says what they tell. Backfill never sees these numbers: they may be too
+short.
 """
 
-import enum
 import math
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Floats, JobTable
+from rltuned.cluster.tables import Floats, Ints, JobTable, Rows
 from rltuned.errors import WorkloadError
 from rltuned.workload.jobs import Estimates, Workload
+from rltuned.workload.mixture import LAST, Mixture, RunTimePredictions
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Version of the JSON form."""
 
 MOST_KEYS: Final = 50_000
 """Keys that are kept, about 15 MiB; the ones not used for longest go first. A job has up to five."""
 
-LAST_OF_USER: Final = 3
-LAST_OF_GROUP: Final = 10
-"""How many of the last run times count: of one user's jobs, and of many people's."""
-
 PAST_JOBS: Final = 20_000
 """Jobs before a window that `past` looks at."""
 
+LEARN_FROM: Final = 10_000
+"""Last jobs that the weights are learned from."""
+_LEAST_NEW: Final = 100
+_NEW_SHARE: Final = 0.05
+"""The weights are learned anew when so many jobs have ended, and this share of those that they are learned from."""
 
-class Basis(enum.IntEnum):
-    """What a prediction rests on, most telling first."""
-
-    REQUEST = 0
-    """The user's last jobs with the same GPUs, partition and time limit."""
-    KIND = 1
-    """The user's last jobs with the same GPUs and partition."""
-    USER = 2
-    ACCOUNT = 3
-    PARTITION = 4
-    LIMIT = 5
-    """Nothing known: the time limit."""
+LEVELS: Final = 5
+"""What is like a job, most telling first: the user's jobs with the same GPUs, partition, limit and CPUs; with any CPUs;
+with any limit, too; all of the user's; everybody's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,64 +52,106 @@ class Kind:
     gpus: int = 0
     time_limit: float = math.inf
     """Seconds; NaN or infinite: none."""
+    cpus: int = 0
 
 
-_OF_USERS: Final = int(Basis.USER)
-"""Up to here a key names the user."""
+_Key = tuple[int, str, str, int, int, int]
+"""Level of `LEVELS`, user, partition, GPUs, limit in seconds, CPUs; what does not matter is "" or −1."""
 
-_Key = tuple[int, str, str, int, int]
-"""Basis, user (or account), partition, GPUs, limit in seconds; what does not matter is "" or −1."""
+
+class _Ended(NamedTuple):
+    rows: tuple[int, ...]
+    """Of `RunTimeHistory._took`, by level."""
+    run_time: float
+    end: float
+    asked: float
+    """When a prediction was wanted first: at its submission."""
+    limit: float
 
 
 class RunTimeHistory:
-    """The last run times of each kind of job. Pure; a few microseconds per job; bounded memory."""
+    """The last run times of each kind of job, and what they tell. Pure; bounded memory."""
 
     def __init__(self, most_keys: int = MOST_KEYS) -> None:
         self._most = most_keys
-        # In order of last use; values are the last run times, oldest first.
-        self._last: OrderedDict[_Key, tuple[float, ...]] = OrderedDict()
+        self._place: OrderedDict[_Key, int] = OrderedDict()
+        """Row of `_took`, in order of last use."""
+        self._took: npt.NDArray[np.float32] = np.full((1, LAST), np.nan, dtype=np.float32)
+        """ln(seconds) of the last jobs of each key, the last one first, NaN: none. Row 0 is of no key."""
+        self._log: deque[_Ended] = deque(maxlen=LEARN_FROM)
+        """The last jobs, in order of their ends."""
+        self._new = 0
+        """Jobs since the weights were learned."""
+        self._mixture = Mixture()
 
     def __len__(self) -> int:
         """Keys kept."""
-        return len(self._last)
+        return len(self._place)
 
     def copy(self) -> "RunTimeHistory":
         """An independent history that knows the same."""
         other = RunTimeHistory(self._most)
-        other._last = self._last.copy()
+        other._place, other._took = self._place.copy(), self._took.copy()
+        other._log, other._new, other._mixture = self._log.copy(), self._new, self._mixture.copy()
         return other
 
-    def ended(self, kind: Kind, run_time: float) -> None:
-        """A job ended after `run_time` seconds."""
-        last = self._last
-        for key in _keys(kind, kind.partition):
-            last[key] = (*last.get(key, ()), run_time)[-_memory(key) :]
-            last.move_to_end(key)
-        while len(last) > self._most:
-            last.popitem(last=False)
-
-    def predict(self, kind: Kind) -> tuple[float, Basis]:
-        """Seconds that the job is expected to run, at least 1 and at most its limit, and what that rests on.
-
-        Infinite with `Basis.LIMIT` for a job without limit of which nothing is known.
+    def ended(self, kind: Kind, run_time: float, end: float, submitted: float = math.nan) -> None:
+        """A job ended after `run_time` seconds, at `end`; it was submitted at `submitted`, NaN: when it started. All on
+        one clock.
         """
-        limit = math.inf if math.isnan(kind.time_limit) else max(kind.time_limit, 1.0)
-        found: tuple[_Key, tuple[float, ...]] | None = None
-        for partition in kind.partition.split(","):
-            for key in _keys(kind, partition):
-                known = self._last.get(key)
-                if known is not None:
-                    if found is None or key[0] < found[0][0]:
-                        found = key, known
-                    break
-        if found is None:
-            return limit, Basis.LIMIT
-        key, known = found
-        return min(max(_median(known), 1.0), limit), Basis(key[0])
+        rows = [self._row(key) for key in _keys(kind, kind.partition)]
+        took = math.log(max(run_time, 1.0))
+        last = self._took[rows]
+        last[:, 1:] = last[:, :-1].copy()
+        last[:, 0] = took
+        self._took[rows] = last
+        limit = math.inf if math.isnan(kind.time_limit) else kind.time_limit
+        asked = end - run_time if math.isnan(submitted) else min(submitted, end - run_time)
+        self._log.append(_Ended(tuple(rows), run_time, end, asked, limit))
+        self._new += 1
+
+    def renew(self) -> None:
+        """Learn the weights anew, where enough jobs have ended since the last time."""
+        if self._new < max(_LEAST_NEW, len(self._log) * _NEW_SHARE):
+            return
+        self._new = 0
+        rows, run_time, end, asked, limit = zip(*self._log, strict=True)
+        took = np.array(run_time)
+        known = _as_of(np.array(rows), np.log(np.maximum(took, 1.0)), np.array(end), np.array(asked))
+        # What came before the first jobs of the log is not known any more.
+        first = len(took) // 10 if len(took) == LEARN_FROM else 0
+        self._mixture.learn(known[first:], np.array(limit)[first:], took[first:])
+
+    def run_times(self, kinds: Sequence[Kind]) -> RunTimePredictions:
+        """What is expected of jobs of these kinds. NaN while nothing has ended."""
+        limit = np.array([kind.time_limit for kind in kinds], dtype=np.float64)
+        if not self._place or not kinds:
+            return RunTimePredictions(*np.full((3, len(kinds)), np.nan))
+        rows = np.array([self._rows(kind) for kind in kinds], dtype=np.intp)
+        return self._mixture.run_times(self._took[rows], limit)
+
+    def predict(self, kind: Kind) -> float:
+        """Seconds that the job is expected to run; NaN while nothing has ended."""
+        return float(self.run_times([kind]).expected[0])
 
     def to_json(self) -> dict[str, Any]:
         """All that it knows, as JSON-able data, least recently used first."""
-        return {"format": FORMAT, "last": [[*key, list(known)] for key, known in self._last.items()]}
+        last = []
+        for key, row in self._place.items():
+            took = self._took[row, ~np.isnan(self._took[row])].astype(np.float64)
+            last.append([*key, np.exp(took).round(1).tolist()])
+        number = {row: at for at, row in enumerate(self._place.values())}
+        log = [
+            [
+                [number[row] for row in job.rows],
+                job.run_time,
+                job.end,
+                job.asked,
+                job.limit if math.isfinite(job.limit) else None,
+            ]
+            for job in self._log
+        ]
+        return {"format": FORMAT, "last": last, "log": log, "new": self._new, "mixture": self._mixture.to_json()}
 
     @classmethod
     def from_json(cls, value: Any, most_keys: int = MOST_KEYS) -> Self:
@@ -126,49 +160,104 @@ class RunTimeHistory:
         Raises:
             WorkloadError: something else, or of another version.
         """
-        if not isinstance(value, Mapping) or value.get("format") != FORMAT or not isinstance(value.get("last"), list):
-            raise WorkloadError(f"no history of format {FORMAT}")
-        history = cls(most_keys)
-        for entry in value["last"][-most_keys:]:
-            key, times = _entry(entry)
-            history._last[key] = times
+        match value:
+            case {"format": version, "last": list(last), "log": list(log), "new": int(new), "mixture": mixture} if (
+                version == FORMAT and len(last) <= most_keys and len(log) <= LEARN_FROM and new >= 0
+            ):
+                history = cls(most_keys)
+            case _:
+                raise WorkloadError(f"no history of format {FORMAT}")
+        history._mixture, history._new = Mixture.from_json(mixture), new
+        for entry in last:
+            key, took = _entry(entry)
+            row = history._row(key)  # the columns may grow here
+            history._took[row, : len(took)] = np.log(np.maximum(took, 1.0))
+        history._log.extend(_logged(entry, len(last)) for entry in log)
         return history
 
+    def _row(self, key: _Key) -> int:
+        """The row of a key that is used now; a new one where there is none."""
+        row = self._place.get(key)
+        if row is None:
+            if len(self._place) < self._most:
+                row = len(self._place) + 1
+                if row == len(self._took):
+                    self._took = np.concatenate((self._took, np.full_like(self._took, np.nan)))
+            else:
+                # A job of the log that had this key is taken for one of the new key, until the log forgets it.
+                _, row = self._place.popitem(last=False)
+                self._took[row] = np.nan
+            self._place[key] = row
+        self._place.move_to_end(key)
+        return row
 
-def _keys(kind: Kind, partition: str) -> Iterator[_Key]:
+    def _rows(self, kind: Kind) -> list[int]:
+        """The row of each level, 0 where nothing is known. Of several partitions: of the one that tells most."""
+        place = self._place.get
+        every = [[place(key, 0) for key in _keys(kind, partition)] for partition in kind.partition.split(",")]
+        return every[0] if len(every) == 1 else max(every, key=lambda rows: [row > 0 for row in rows])
+
+
+def _keys(kind: Kind, partition: str) -> tuple[_Key, ...]:
     """The keys under which a job is remembered and looked up, most telling first."""
     seconds = kind.time_limit
     limit = round(seconds) if math.isfinite(seconds) else -1
-    # Plain numbers: the hash of an enum's member is computed in Python.
-    yield 0, kind.user, partition, kind.gpus, limit
-    yield 1, kind.user, partition, kind.gpus, -1
-    if kind.user:
-        yield 2, kind.user, "", -1, -1
-    if kind.account:
-        yield 3, kind.account, "", -1, -1
-    if partition:
-        yield 4, "", partition, -1, -1
+    user, gpus = kind.user, kind.gpus
+    return (
+        (0, user, partition, gpus, limit, kind.cpus),
+        (1, user, partition, gpus, limit, -1),
+        (2, user, partition, gpus, -1, -1),
+        (3, user, "", -1, -1, -1),
+        (4, "", "", -1, -1, -1),
+    )
 
 
-def _memory(key: _Key) -> int:
-    return LAST_OF_USER if key[0] <= _OF_USERS and key[1] else LAST_OF_GROUP
+def _as_of(rows: Ints, took: Floats, ends: Floats, asked: Floats) -> npt.NDArray[np.float32]:
+    """(n, levels, `LAST`) what was known of each job at its submission: ln(seconds) of the last jobs of its keys that
+    had ended, the last one first; NaN: none.
+
+    Args:
+        rows: (n, levels) of the keys.
+        took: (n,) ln(seconds).
+        ends: (n,) seconds, never decreasing.
+        asked: (n,) seconds.
+    """
+    known = np.full((*rows.shape, LAST), np.nan, dtype=np.float32)
+    place = np.arange(len(rows))
+    ended = np.searchsorted(ends, asked, side="right")
+    for level, key in enumerate(rows.T):
+        order = np.argsort(key, kind="stable")
+        numbers = key[order] * (len(rows) + 1) + place[order]
+        # Where in `order` the jobs of the same key end that had ended by then.
+        last = np.searchsorted(numbers, key * (len(rows) + 1) + ended)[:, None] - 1 - np.arange(LAST)
+        at = order[np.maximum(last, 0)]
+        same = (last >= 0) & (key[at] == key[:, None])
+        known[:, level] = np.where(same, took[at], np.nan)
+    return known
 
 
-def _median(values: Sequence[float]) -> float:
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-
-
-def _entry(entry: Any) -> tuple[_Key, tuple[float, ...]]:
+def _entry(entry: Any) -> tuple[_Key, list[float]]:
     match entry:
-        case [int(basis), str(name), str(partition), int(gpus), int(limit), list(times)] if (
-            0 <= basis < Basis.LIMIT
-            and 1 <= len(times) <= LAST_OF_GROUP
-            and all(isinstance(t, int | float) and not isinstance(t, bool) and 0 <= t < math.inf for t in times)
+        case [int(level), str(user), str(partition), int(gpus), int(limit), int(cpus), list(took)] if (
+            0 <= level < LEVELS and 1 <= len(took) <= LAST and all(map(_is_time, took))
         ):
-            return (basis, name, partition, gpus, limit), tuple(map(float, times))
+            return (level, user, partition, gpus, limit, cpus), took
     raise WorkloadError("an entry of the history cannot be understood")
+
+
+def _logged(entry: Any, keys: int) -> _Ended:
+    match entry:
+        case [list(rows), run_time, int(end) | float(end), int(asked) | float(asked), limit] if (
+            len(rows) == LEVELS
+            and all(isinstance(row, int) and 0 <= row < keys for row in rows)
+            and all(map(_is_time, (run_time, abs(end), abs(asked), 0.0 if limit is None else limit)))
+        ):
+            return _Ended(tuple(row + 1 for row in rows), run_time, end, asked, math.inf if limit is None else limit)
+    raise WorkloadError("a job of the history cannot be understood")
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
 # --- whole tables ------------------------------------------------------------------------------------------------
@@ -182,57 +271,64 @@ class HistoryPredictor:
     def __init__(self, jobs: Workload, time_limit: Floats, past: RunTimeHistory | None = None) -> None:
         """`time_limit`: (N,) seconds as in `Estimates`. `past`: what had ended before; it is copied, not changed."""
         self._history = past.copy() if past is not None else RunTimeHistory()
-        self._kinds = kinds_of(jobs, time_limit)
+        self._kinds, self._submitted = kinds_of(jobs, time_limit), jobs.submit_time
+        numbers: dict[Kind, int] = {}
+        self._number = np.array([numbers.setdefault(kind, len(numbers)) for kind in self._kinds], dtype=np.int64)
+        """(N,) the same for jobs of one kind."""
 
-    def ended(self, rows: npt.NDArray[np.intp], run_times: Floats) -> None:
-        """These jobs have ended since the last call, after (n,) seconds, in this order."""
-        for row, seconds in zip(rows.tolist(), run_times.tolist(), strict=True):
-            self._history.ended(self._kinds[row], seconds)
+    def ended(self, rows: Rows, run_times: Floats, ends: Floats) -> None:
+        """These jobs have ended since the last call, after (n,) seconds, at (n,) times, in this order."""
+        for row, seconds, end in zip(rows.tolist(), run_times.tolist(), ends.tolist(), strict=True):
+            self._history.ended(self._kinds[row], seconds, end, float(self._submitted[row]))
+        self._history.renew()
 
-    def predict(self, rows: npt.NDArray[np.intp]) -> Floats:
-        """(n,) seconds. Infinite where nothing is known and nothing was asked: the caller bounds it."""
-        return np.array([self._history.predict(self._kinds[row])[0] for row in rows.tolist()], dtype=np.float64)
+    def predict(self, rows: Rows) -> RunTimePredictions:
+        """Of (n,) jobs. NaN while nothing has ended: the caller takes the limit."""
+        _, first, kind_of = np.unique(self._number[rows], return_index=True, return_inverse=True)
+        found = self._history.run_times([self._kinds[row] for row in rows[first].tolist()])
+        return RunTimePredictions(*(column[kind_of] for column in found))
 
 
 def past(jobs: Workload, estimates: Estimates, until: float, most: int = PAST_JOBS) -> RunTimeHistory:
     """What was known at `until` (seconds on the workload's clock): of the last `most` jobs submitted before, those that
     had ended on the machine of the trace. Where the trace has no wait, none is assumed.
     """
-    rows, ran = ended_before(jobs, estimates, until, most)
+    rows, ran, ends = ended_before(jobs, estimates, until, most)
     history = RunTimeHistory()
-    for kind, seconds in zip(kinds_of(jobs.take(rows), estimates.time_limit[rows]), ran.tolist(), strict=True):
-        history.ended(kind, seconds)
+    kinds = kinds_of(jobs.take(rows), estimates.time_limit[rows])
+    columns = (ran.tolist(), ends.tolist(), jobs.submit_time[rows].tolist())
+    for kind, *times in zip(kinds, *columns, strict=True):
+        history.ended(kind, *times)
+    history.renew()
     return history
 
 
 def ended_before(
     jobs: Workload, estimates: Estimates, until: float, most: int = PAST_JOBS
-) -> tuple[npt.NDArray[np.intp], Floats]:
-    """The jobs of `past`, in the order in which they ended, and the seconds that they ran."""
+) -> tuple[Rows, Floats, Floats]:
+    """The jobs of `past`, in the order in which they ended, the seconds that they ran, and when they ended."""
     stop = int(np.searchsorted(jobs.submit_time, until, side="left"))
     rows = np.arange(max(0, stop - most), stop)
     ran: Floats = np.minimum(jobs.run_time[rows], estimates.time_limit[rows])
     end = jobs.submit_time[rows] + np.nan_to_num(jobs.wait_time[rows]) + ran
     order = np.argsort(end, kind="stable")
     order = order[end[order] <= until]
-    return rows[order], ran[order]
+    return rows[order], ran[order], end[order]
 
 
-def predict_table(history: RunTimeHistory, jobs: JobTable) -> Floats:
-    """(N,) predicted run times of a live queue, seconds; NaN where nothing is known. Each kind is looked up once."""
+def predict_table(history: RunTimeHistory, jobs: JobTable) -> RunTimePredictions:
+    """(N,) of a live queue; NaN while nothing has ended. Each kind is looked up once."""
     kind_of, first = distinct_kinds(jobs)
-    kinds = kinds_of(jobs.take(first), jobs.time_limit[first])
-    known = [history.predict(kind) for kind in kinds]
-    seconds = [math.nan if basis is Basis.LIMIT else predicted for predicted, basis in known]
-    return np.array(seconds, dtype=np.float64)[kind_of]
+    known = history.run_times(kinds_of(jobs.take(first), jobs.time_limit[first]))
+    return RunTimePredictions(*(column[kind_of] for column in known))
 
 
-def distinct_kinds(jobs: JobTable) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def distinct_kinds(jobs: JobTable) -> tuple[Rows, Rows]:
     """(N,) kind of each job, and for each kind the row of one such job."""
     kind = np.zeros(len(jobs), dtype=np.int64)
     first = np.zeros(0, dtype=np.intp)
     limits = np.unique(jobs.time_limit, return_inverse=True)[1]
-    for column in (jobs.user.codes, jobs.account.codes, jobs.partition.codes, jobs.gpus, limits):
+    for column in (jobs.user.codes, jobs.partition.codes, jobs.gpus, limits, jobs.cpus):
         # Fewer kinds than jobs, and codes of 32 bits: the product stays within 64.
         both = kind * (int(column.max(initial=0)) + 2) + column
         _, first, inverse = np.unique(both, return_index=True, return_inverse=True)
@@ -248,6 +344,7 @@ def kinds_of(jobs: Workload | JobTable, time_limit: Floats) -> list[Kind]:
         jobs.partition.texts(),
         jobs.gpus.tolist(),
         time_limit.tolist(),
+        jobs.cpus.tolist(),
         strict=True,
     )
     return [Kind(*values) for values in columns]

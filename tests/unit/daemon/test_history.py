@@ -23,6 +23,7 @@ from rltuned.decide import explain, plan, record
 from rltuned.errors import RltunedError, SlurmParseError, SlurmUnavailableError
 from rltuned.policy import by_name
 from rltuned.show import explanation
+from rltuned.workload.mixture import RunTimePredictions
 
 DAY = 86_400.0
 NOW = 1_000_000_000.0
@@ -72,8 +73,8 @@ class Site:
         return [entry["event"] for entry in logs]
 
     def estimates(self):
-        found = self.run_times.estimates(QUEUE)
-        return None if found is None else [None if math.isnan(value) else value for value in found.tolist()]
+        found = self.run_times.predicted(QUEUE)
+        return None if found is None else [round(value) for value in found.expected.tolist()]
 
     def metric(self, name):
         return self.metrics.registry.get_sample_value(f"rltuned_{name}")
@@ -94,13 +95,15 @@ def test_predictions_follow_the_finished_jobs_and_leave_the_unknown_open(tmp_pat
 
 
 def test_it_is_known_how_predictions_turned_out_and_kept_over_a_restart(tmp_path):
-    site = Site(tmp_path, ended(1, NOW - 100, 120.0), ended(2, NOW - 50, 300.0))
+    site = Site(tmp_path, ended(1, NOW - 100, 120.0))
     assert site.run_times.ended() is None
+    site.refresh()
+    site.accounting.jobs.append(ended(2, NOW - 50, 300.0))
     site.refresh()
     # Of the first job only its limit was known, of the second what the first took.
     for known in (site.run_times, saved(site.settings, tmp_path)):
         found = known.ended()
-        assert found.estimate.tolist() == [3600.0, 120.0]
+        assert found.estimate.tolist() == pytest.approx([3600.0, 120.0], rel=1e-3)
         assert found.time_limit.tolist() == [3600.0, 3600.0]
         assert found.run_time.tolist() == [120.0, 300.0]
         assert (found.job_id.tolist(), found.gpus.tolist(), found.cpus.tolist()) == ([1, 2], [4.0, 4.0], [1.0, 1.0])
@@ -114,19 +117,21 @@ def test_a_prediction_on_disk_that_cannot_be_understood_is_named(tmp_path):
     site.refresh()
     file = tmp_path / FILE_NAME
     value = json.loads(file.read_text())
-    value["ended"] = [[1.0, "much", 2.0, 1, 1, 1, 5.0]]
+    value["run_times"]["ended"] = [[1.0, "much", 2.0, 1, 1, 1, 5.0]]
     file.write_text(json.dumps(value))
     with pytest.raises(RltunedError, match="a prediction of the history"):
         load(tmp_path)
-    for earlier in ([], [[1.0, 3600.0, 2.0]]):
-        file.write_text(json.dumps(value | {"ended": earlier}))
-        assert load(tmp_path).ended() is None, "as an earlier release left it"
+    del value["run_times"]
+    file.write_text(json.dumps(value))
+    assert load(tmp_path).until == 0.0, "as an earlier release left it: the accounting is read anew"
 
 
-def test_what_nobody_has_run_before_is_not_predicted(tmp_path):
-    site = Site(tmp_path, EndedJob(1, "ann", "", "other", 4, 3600.0, 10.0, NOW - 5))
+def test_who_has_run_nothing_before_is_expected_to_be_like_everybody_or_to_reach_the_limit(tmp_path):
+    site = Site(tmp_path, *(EndedJob(n, "ann", "", "other", 4, 3600.0, 10.0, NOW - 50 + n) for n in range(9)))
     site.refresh()
-    assert site.estimates() == [10.0, None, 10.0]
+    found = site.run_times.predicted(job_table(2, user=["ann", "bob"], gpus=[4, 1], time_limit=[36_000.0] * 2))
+    assert found.expected[0] == pytest.approx(10.0, rel=1e-3)
+    assert 10.0 < found.expected[1] < 36_000.0
 
 
 def test_the_past_is_asked_for_in_small_pieces_and_no_further_back_than_configured(tmp_path):
@@ -148,11 +153,10 @@ def test_a_refresh_asks_only_for_what_is_new_and_counts_no_job_twice(tmp_path):
     site.accounting.jobs.append(ended(3, NOW - 10, 900.0))
     site.refresh()
     assert site.accounting.asked == [(NOW - OVERLAP, NOW + 60)]
-    # Median of 100, 200, 900; counting twice would make it another one.
-    assert site.estimates()[0] == 200.0
+    assert site.run_times.ended().run_time.tolist() == [100.0, 200.0, 900.0]
     site.clock.sleep(60.0)
     site.refresh()
-    assert site.estimates()[0] == 200.0
+    assert site.run_times.ended().run_time.tolist() == [100.0, 200.0, 900.0]
 
 
 def test_slurmdbd_away_is_said_once_and_what_is_known_stays(tmp_path):
@@ -259,7 +263,8 @@ def test_what_was_learnt_survives_a_restart_without_asking_again(tmp_path):
     site.refresh()
     assert site.accounting.asked == [(NOW - OVERLAP, NOW + 60)]
     assert site.estimates()[0] == 120.0
-    assert np.array_equal(saved(site.settings, tmp_path).estimates(QUEUE), [120.0, 60.0, 20.0])
+    found = saved(site.settings, tmp_path).predicted(QUEUE)
+    assert found.expected.tolist() == pytest.approx([120.0, 60.0, 20.0], rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -270,8 +275,8 @@ def test_what_was_learnt_survives_a_restart_without_asking_again(tmp_path):
         "[]",
         '{"version": 2}',
         "[" * 100_000,
-        '{"version":1,"until":1,"recent":[[1]],"history":{"format":1,"last":[]}}',
-        f'{{"version":1,"until":{10**400},"recent":[],"history":{{"format":1,"last":[]}}}}',
+        json.dumps(Known().to_json()).replace('"recent": []', '"recent": [[1]]'),
+        json.dumps(Known().to_json()).replace('"until": 0.0', f'"until": {10**400}'),
     ],
 )
 def test_a_damaged_file_is_named_and_read_anew(tmp_path, text):
@@ -293,7 +298,7 @@ def test_the_file_is_whole_or_not_there_and_holds_what_is_known(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
     value = json.loads((tmp_path / FILE_NAME).read_text())
     assert Known.from_json(value).to_json() == value
-    assert len(value["recent"]) == 50
+    assert len(value["run_times"]["recent"]) == 50
 
 
 def test_nothing_is_written_where_that_is_switched_off(tmp_path):
@@ -301,7 +306,7 @@ def test_nothing_is_written_where_that_is_switched_off(tmp_path):
     site.refresh()
     assert site.estimates()[0] == 120.0
     assert not list(tmp_path.iterdir())
-    assert saved(site.settings, tmp_path).estimates(QUEUE) is None
+    assert saved(site.settings, tmp_path).predicted(QUEUE) is None
 
 
 def test_a_directory_that_cannot_be_written_costs_a_line_of_the_log(tmp_path):
@@ -319,7 +324,7 @@ def test_a_reload_to_limits_stops_reading_and_predicting(tmp_path):
     site.refresh()
     assert site.estimates() is None
     assert not site.accounting.asked
-    assert saved(site.settings, tmp_path).estimates(QUEUE) is None
+    assert saved(site.settings, tmp_path).predicted(QUEUE) is None
 
 
 def test_the_thread_reads_by_itself_and_ends_when_told(tmp_path):
@@ -336,29 +341,24 @@ def test_the_thread_reads_by_itself_and_ends_when_told(tmp_path):
 
 def test_the_policy_ranks_on_predictions_and_explain_says_where_they_come_from(tmp_path):
     slurm = ModelSlurm(VirtualClock(NOW))
-    long, short, unknown = (
-        slurm.submit(3000, user="ann").job_id,
-        slurm.submit(2000, user="bob").job_id,
-        slurm.submit(1000, user="eve", account="other", time_limit=1800.0).job_id,
-    )
+    long, short = slurm.submit(3000, user="ann").job_id, slurm.submit(2000, user="bob").job_id
     # All of an hour's limit, but bob's take a minute and ann's the hour.
     site = Site(
         tmp_path,
-        *(EndedJob(n, "bob", "acct", "old", 1, 3600.0, 60.0, NOW - n) for n in range(1, 4)),
-        *(EndedJob(n, "ann", "acct", "old", 1, 3600.0, 3600.0, NOW - n) for n in range(4, 7)),
+        *(EndedJob(n, "bob", "acct", "old", 1, 3600.0, 60.0, NOW - n) for n in range(1, 8)),
+        *(EndedJob(n, "ann", "acct", "old", 1, 3600.0, 3600.0, NOW - n) for n in range(8, 15)),
     )
     site.refresh()
     snapshot = slurm.reader().snapshot(slurm.clock.time())
     policy, config = by_name("sjf"), Config()
     by_limit = record(plan(snapshot, policy, config))
     by_history = record(Planning(site.run_times)(snapshot, policy, config, AppliedChanges()))
-    assert [explain(by_limit, job).rank for job in (unknown, long, short)] == [1, 2, 3]
-    assert [explain(by_history, job).rank for job in (short, unknown, long)] == [1, 2, 3]
-    answers = {job: explain(by_history, job) for job in (long, short, unknown)}
-    assert {job: (answer.run_time_estimate, answer.estimated_from) for job, answer in answers.items()} == {
-        short: (60.0, "finished jobs"),
-        long: (3600.0, "time limit"),
-        unknown: (1800.0, "time limit"),
+    assert [explain(by_limit, job).rank for job in (long, short)] == [1, 2]
+    assert [explain(by_history, job).rank for job in (short, long)] == [1, 2]
+    answers = {job: explain(by_history, job) for job in (long, short)}
+    assert {job: (round(answer.run_time_estimate), answer.estimated_from) for job, answer in answers.items()} == {
+        short: (60, "finished jobs"),
+        long: (3600, "time limit"),
     }
     assert {explain(by_limit, job).estimated_from for job in answers} == {"time limit"}
     shown = io.StringIO()
@@ -388,8 +388,8 @@ def test_the_planner_is_told_run_times_by_type_only_where_nodes_may_be_kept_off(
     asked = []
 
     class Minutes(NothingKnown):
-        def estimates(self, jobs):
-            return np.full(len(jobs), 60.0)
+        def predicted(self, jobs):
+            return RunTimePredictions(*np.full((3, len(jobs)), 60.0))
 
         def estimates_by_type(self, jobs, estimates, types):
             asked.append(types)

@@ -83,6 +83,14 @@ def test_run_times_are_as_the_policy_expects_them_and_as_they_turned_out():
     assert asked.request.run_times[1] == 600.0, "nobody runs longer than the limit"
 
 
+def test_a_predicted_spread_counts_and_elsewhere_that_of_the_jobs_that_have_ended():
+    snapshot, asked = make_snapshot(pending(2, time_limit=[90_000.0, 90_000.0])), Asked()
+    ended = ended_jobs(np.full(1000, 5000.0), 90_000.0, np.geomspace(1000.0, 25_000.0, 1000))
+    spread = np.array([0.3, np.nan])
+    plan(snapshot, by_name("sjf"), Config(), estimates=np.full(2, 5000.0), search=asked, ended=ended, spread=spread)
+    assert asked.request.spread == pytest.approx([0.3, 0.93], abs=0.01)
+
+
 def test_recent_jobs_are_in_the_order_of_their_submission_pending_or_ended():
     table = pending(2, time_limit=[600.0, np.inf], gpus=[4, 0], submit_time=[NOW - 50, NOW - 90])
     ended = ended_jobs(

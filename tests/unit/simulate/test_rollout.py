@@ -594,6 +594,23 @@ def test_drawn_run_times_keep_to_limits_and_running_jobs_outlast_what_they_have_
     assert abs(free.std() - 0.8) < 0.1
 
 
+def test_each_job_has_its_own_spread():
+    snapshot, rows, run = seen(busy())
+    spread = np.zeros(len(snapshot.jobs))
+    spread[rows[1]] = 1.5
+    state = initial_state(snapshot, rows, run)
+    drawn = np.array(
+        [after.jobs["run"][: len(rows)] for after in sampled_scenarios(state, snapshot.jobs, rows, run, spread, 12)]
+    )
+    varied = drawn.std(axis=0) / drawn.mean(axis=0)
+    assert varied[1] > 0.5
+    assert np.delete(varied, 1).max() < 0.01
+    # One job that is not sure is enough for scenarios; the order may then be another one.
+    scores = np.random.default_rng(5).normal(size=len(rows))
+    alone = OrderSearch(samples=6)(RolloutRequest(snapshot, rows, scores, run, spread=spread))
+    assert alone != OrderSearch(samples=6)(RolloutRequest(snapshot, rows, scores, run, spread=0.0 * spread))
+
+
 def test_the_gain_over_slurms_own_order_is_that_of_the_same_jobs_simulated_in_both(monkeypatch):
     simulation = busy()
     snapshot, rows, run = seen(simulation)

@@ -57,7 +57,7 @@ def test_a_user_who_gains_more_is_found_where_his_run_times_are_alike_and_hardly
 
 def test_the_expected_run_time_is_on_what_the_last_jobs_ran_on():
     made = many_users(np.random.default_rng(3), noise=0.1)
-    for _ in range(3):
+    for _ in range(10):
         made.ended(Kind("u1", gpus=1), "k80", 1000.0)
     k80, p100 = made.predict(Kind("u1", gpus=1), 1000.0, TYPES)
     assert k80 == pytest.approx(1000.0)
