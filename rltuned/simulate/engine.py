@@ -156,7 +156,8 @@ class Simulation:
             self._predicted[fresh] = True
             predicted = predictor.predict(fresh)
             known = ~np.isnan(predicted.expected)
-            self.estimates.run_time[fresh[known]] = predicted.expected[known]
+            limit = self.estimates.time_limit[fresh[known]]
+            self.estimates.run_time[fresh[known]] = np.clip(predicted.expected[known], 1.0, limit)
             self.spread[fresh] = predicted.spread
 
     def _something_changed(self) -> None:

@@ -376,7 +376,9 @@ class Reference:
         fresh = np.array(sorted(rows), dtype=np.intp)
         if len(fresh):
             expected = predictor.predict(fresh).expected
-            self.estimates.run_time[fresh[~np.isnan(expected)]] = expected[~np.isnan(expected)]
+            known = ~np.isnan(expected)
+            limit = self.estimates.time_limit[fresh[known]]
+            self.estimates.run_time[fresh[known]] = np.clip(expected[known], 1.0, limit)
 
     def view(self, rows: Rows) -> QueueView:
         """These jobs as a plain rule sees them."""

@@ -10,13 +10,14 @@ import numpy.typing as npt
 from rltuned.cluster.build import node_table
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Partition
+from rltuned.cluster.tables import Floats, Partition
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.reference import reference
 from rltuned.simulate.values import Backfill, Estimates, Fit, SimulationResult, SimulationSettings
 from rltuned.workload.jobs import Source, Workload, workload
+from rltuned.workload.mixture import RunTimePredictions
 from rltuned.workload.speeds import Speeds
 
 Simulator = Callable[..., SimulationResult]
@@ -98,16 +99,16 @@ class Average:
     """Predicts the mean of what has ended so far; remembers what it was told."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[int, float]] = []
+        self.told: list[tuple[int, float, float]] = []
         self.asked: list[int] = []
 
-    def ended(self, rows: npt.NDArray[np.intp], run_times: npt.NDArray[np.float64]) -> None:
-        self.told += zip(map(int, rows), map(float, run_times), strict=True)
+    def ended(self, rows: npt.NDArray[np.intp], run_times: Floats, ends: Floats) -> None:
+        self.told += zip(map(int, rows), map(float, run_times), map(float, ends), strict=True)
 
-    def predict(self, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
+    def predict(self, rows: npt.NDArray[np.intp]) -> RunTimePredictions:
         self.asked += map(int, rows)
-        mean = sum(time for _, time in self.told) / max(len(self.told), 1)
-        return mean + (rows % 7) * 20.0
+        mean = sum(time for _, time, _ in self.told) / max(len(self.told), 1)
+        return RunTimePredictions(*[mean + (rows % 7) * 20.0] * 3)
 
 
 @dataclass
