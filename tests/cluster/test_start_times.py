@@ -31,7 +31,8 @@ def started(cluster: Cluster, job: int) -> float:
 def with_simulator(cluster: Cluster) -> None:
     """The extra [simulate] in the container of the daemon: forecasts need Numba."""
     if cluster.sh("/opt/rltuned/venv/bin/python -c 'import numba'", check=False).returncode:
-        cluster.copy_in(simulate_wheels("3.11"), "/tmp/wheels")
+        version = cluster.sh("/opt/rltuned/venv/bin/python -c 'import sys; print(\"%d.%d\" % sys.version_info[:2])'")
+        cluster.copy_in(simulate_wheels(version.stdout.strip()), "/tmp/wheels")
         cluster.copy_in(ROOT / SIMULATE_LOCK, f"/tmp/{SIMULATE_LOCK}")
         install = "/opt/rltuned/venv/bin/pip install -q --no-index --find-links /tmp/wheels --require-hashes"
         cluster.sh(f"{install} -r /tmp/{SIMULATE_LOCK} && rm -rf /tmp/wheels")
