@@ -118,7 +118,7 @@ class StartSimulation:
 
 def cheaper(settings: SimulationSettings, queued: int) -> SimulationSettings:
     """How a queue of that length is simulated: backfill as EASY does it, and passes at multiples of a minute or two, of
-    five or ten where it is long. Slurm's own passes take ten times as long, and forecast little better
+    five or ten where it is long. Slurm's own passes take ten times as long and more, and forecast little better
     (docs/start-times.md).
     """
     if settings.backfill is not Backfill.SLURM:

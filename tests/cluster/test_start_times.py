@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cluster.daemon_support import Rltuned
 from cluster.support import RLTUNED, ROOT, SIMULATE_LOCK, simulate_wheels, wait_until
@@ -28,10 +28,16 @@ def started(cluster: Cluster, job: int) -> float:
         return float("nan")
 
 
+def starts_of(rltuned: Rltuned) -> dict[str, Any]:
+    """What the last record says of start times; empty where it says nothing."""
+    return dict(rltuned.record().data.get("starts") or {})
+
+
 def with_simulator(cluster: Cluster) -> None:
     """The extra [simulate] in the container of the daemon: forecasts need Numba."""
     if cluster.sh("/opt/rltuned/venv/bin/python -c 'import numba'", check=False).returncode:
-        cluster.copy_in(simulate_wheels("3.11"), "/tmp/wheels")
+        version = cluster.sh("/opt/rltuned/venv/bin/python -c 'import sys; print(\"%d.%d\" % sys.version_info[:2])'")
+        cluster.copy_in(simulate_wheels(version.stdout.strip()), "/tmp/wheels")
         cluster.copy_in(ROOT / SIMULATE_LOCK, f"/tmp/{SIMULATE_LOCK}")
         install = "/opt/rltuned/venv/bin/pip install -q --no-index --find-links /tmp/wheels --require-hashes"
         cluster.sh(f"{install} -r /tmp/{SIMULATE_LOCK} && rm -rf /tmp/wheels")
@@ -40,10 +46,6 @@ def with_simulator(cluster: Cluster) -> None:
 def test_an_interval_is_said_to_those_whom_it_concerns_and_jobs_start_in_it(cluster: Cluster):
     with_simulator(cluster)
     cluster.sh(f"install -d -o slurm -m 755 {SOCKET.rpartition('/')[0]}")
-    whole = ("-p", "gpu", "--exclusive", "-N1", "-t", "2")
-    jobs = cluster.submit_many(
-        [("carol" if number % 2 else "dave", *whole) for number in range(100)], command=f"sleep {TAKES:g}"
-    )
     with Rltuned(
         cluster,
         user="slurm",
@@ -52,9 +54,14 @@ def test_an_interval_is_said_to_those_whom_it_concerns_and_jobs_start_in_it(clus
         users={"socket": SOCKET},
     ) as rltuned:
         daemon = rltuned.start()
-        # The worker compiles the simulator first.
-        wait_until(lambda: daemon.cycles() and rltuned.record().data["starts"], "start times are forecast", pause=1.0)
-        starts = rltuned.record().data["starts"]
+        # The worker compiles the simulator first; then it answers for jobs that nobody has submitted.
+        wait_until(lambda: daemon.cycles() and starts_of(rltuned).get("probes"), "probes are simulated", pause=1.0)
+        whole = ("-p", "gpu", "--exclusive", "-N1", "-t", "2")
+        jobs = cluster.submit_many(
+            [("carol" if number % 2 else "dave", *whole) for number in range(60)], command=f"sleep {TAKES:g}"
+        )
+        wait_until(lambda: len(starts_of(rltuned).get("id", ())) >= 30, "start times are forecast", pause=0.5)
+        starts = starts_of(rltuned)
         assert starts["scenarios"] >= 2
         known = [job for job, low in zip(starts["id"], starts["low"], strict=True) if low is not None]
         waiting = [job for job in known if job in jobs]
@@ -73,7 +80,6 @@ def test_an_interval_is_said_to_those_whom_it_concerns_and_jobs_start_in_it(clus
         other = cluster.run([RLTUNED, "when", str(last)], user="dave", check=False)
         assert other.returncode == 16
         assert "not among your pending jobs" in other.stdout
-        wait_until(lambda: rltuned.record().data["starts"]["probes"], "probes have been simulated")
         offer = cluster.run([RLTUNED, "when", "--json", "--gpus", "1", "--time", "10"], user="carol", check=False)
         assert json.loads(offer.stdout)["found"]["gpus"] >= 1
 
@@ -82,7 +88,7 @@ def test_an_interval_is_said_to_those_whom_it_concerns_and_jobs_start_in_it(clus
         # Jobs of a few seconds are what a forecast in minutes knows least of: it must not be far off.
         assert low - 120.0 <= at
         assert high is None or at <= high + 120.0
-        wait_until(lambda: rltuned.record().data["starts"]["outcomes"] >= 1, "outcomes are learnt")
+        wait_until(lambda: starts_of(rltuned).get("outcomes", 0) >= 1, "outcomes are learnt")
         assert daemon.stop() == 0
         assert daemon.log("forecast.defect") == []
         kept = json.loads(cluster.read_file("/var/lib/rltuned/start-times.json"))
