@@ -24,7 +24,7 @@ GUARD_MEANING: Final[Mapping[Guard, str]] = {
     Guard.ACCOUNT_SHARE: "its account already has its share of the places at the front",
     Guard.DWELL: "it was moved a moment ago and keeps its place for the dwell time",
     Guard.OUTSIDE_WINDOW: "too far back and too large to be seen by the policy in this cycle, it keeps Slurm's order",
-    Guard.OUTSIDE: "it is not moved before job {job}, which is outside of its class and would lose by it",
+    Guard.OUTSIDE: "it is not moved before a job that is outside of its class and would lose by it",
 }
 
 
@@ -189,7 +189,9 @@ def explain(record: DecisionRecord, job_id: int, policy: Policy | None = None) -
         if policy is not None:
             visible |= _asked_again(record, at, seen, policy)
     guards = tuple(
-        meaning.format(job=jobs.held_behind[at]) for guard, meaning in GUARD_MEANING.items() if jobs.guards[at] & guard
+        f"{meaning}: job {jobs.held_behind[at]}" if guard is Guard.OUTSIDE else meaning
+        for guard, meaning in GUARD_MEANING.items()
+        if jobs.guards[at] & guard
     )
     outcomes = record.outcomes.get(job_id, {})
     return Explanation(

@@ -18,7 +18,6 @@ from pydantic import TypeAdapter, ValidationError
 from rltuned.cluster.tables import Category, Codes, Floats, Ints, Snapshot
 from rltuned.decide.explain import GUARD_MEANING
 from rltuned.decide.plan import Plan
-from rltuned.decide.ranks import Guard
 from rltuned.decide.reasons import in_words
 from rltuned.decide.scope import MEANING, Veto
 from rltuned.errors import RltunedError
@@ -27,10 +26,6 @@ VERSION: Final = 1
 MOST_JOBS: Final = 500
 """Jobs of one record: those at the front. A record then takes at most half a megabyte."""
 
-_GUARDS: Final[Mapping[Guard, str]] = {
-    **GUARD_MEANING,
-    Guard.OUTSIDE: "it is not moved before a job that is outside of its class and would lose by it",
-}
 _LONGEST: Final = (
     "Its time limit is the longest that its partition allows. If it needs less: "
     "`scontrol update JobId=JOBID TimeLimit=…`."
@@ -259,7 +254,7 @@ class UserRecords:
 @cache
 def _notes(guards: int, veto: int) -> tuple[str, ...]:
     """Why a job is not further ahead, or why it is left alone. Few combinations exist."""
-    notes = tuple(text for guard, text in _GUARDS.items() if guards & guard)
+    notes = tuple(text for guard, text in GUARD_MEANING.items() if guards & guard)
     return (*notes, _VETOES[list(Veto)[veto]]) if veto >= 0 else notes
 
 
