@@ -177,7 +177,7 @@ def lean(record: DecisionRecord) -> DecisionRecord:
         run_time=_rounded(window.run_time),
         gpus=_rounded(window.gpus),
     )
-    return replace(record, features=(), columns=(), window=small, other_requests={})
+    return replace(record, features=(), columns=(), window=small, other_requests={}, starts=None)
 
 
 def _rounded(values: Numbers) -> Numbers:

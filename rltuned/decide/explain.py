@@ -112,6 +112,22 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
+class StartAnswer:
+    """When a job is expected to start, epoch seconds; None: beyond the horizon of the simulation."""
+
+    low: float | None
+    """With 80 %, it starts between this"""
+    high: float | None
+    """and this."""
+    middle: float | None
+    """As likely before as after it."""
+    before: int
+    """Jobs of the queue that stand before it."""
+    outcomes: int
+    """Earlier forecasts that the interval is calibrated on."""
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """The answer to ``rltuned explain JOBID``."""
 
@@ -154,6 +170,8 @@ class Explanation:
     """Why the score could not be taken apart, nor the policy be asked again."""
     rollout: str = ""
     """What the rollouts did to this job."""
+    start: StartAnswer | None = None
+    """When it is expected to start; None: nothing is said of that."""
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able form."""
@@ -175,6 +193,7 @@ def explain(record: DecisionRecord, job_id: int, policy: Policy | None = None) -
         "stage": record.stage,
     }
     jobs = record.jobs
+    common["start"] = start_of(record, job_id)
     if job_id not in jobs.id:
         for veto, ids in record.vetoed.items():
             if job_id in ids:
@@ -210,6 +229,15 @@ def explain(record: DecisionRecord, job_id: int, policy: Policy | None = None) -
         **visible,
         **common,
     )
+
+
+def start_of(record: DecisionRecord, job_id: int) -> StartAnswer | None:
+    """When the job is expected to start; None: the record does not say."""
+    found = record.starts
+    if found is None or job_id not in found.id:
+        return None
+    at = found.id.index(job_id)
+    return StartAnswer(found.low[at], found.high[at], found.middle[at], at, found.outcomes)
 
 
 def _visible(record: DecisionRecord, at: int, seen: int) -> dict[str, Any]:
