@@ -14,7 +14,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 import numpy as np
@@ -38,7 +38,7 @@ from rltuned.workload.estimates import estimate
 from rltuned.workload.readers import read
 from rltuned.workload.shapes import read_shape
 
-SITES: Final = (
+SITES: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("venus", "helios-venus.csv.gz", "16x8", "noisy:1.5"),
     ("pai", "alibaba-pai.csv.gz", "8x8", "noisy:1.5"),
     ("philly", "philly.csv.gz", "4x8", "noisy:1.5"),
@@ -82,8 +82,17 @@ class LevelRanker:
         return -self.actor.level(simulation.view(rows))
 
 
-def decision_point(request: RolloutRequest, search: OrderSearch) -> dict[str, Any] | None:
+class Asked(NamedTuple):
+    """What the daemon would ask its rollouts at one refresh."""
+
+    request: RolloutRequest
+    estimates: Floats
+    """(N,) run times of every job of the snapshot, as the policy sees them, seconds."""
+
+
+def decision_point(asked: Asked, search: OrderSearch) -> dict[str, Any] | None:
     """What is seen at one refresh, and what orders cost. None: fewer than two jobs can be ordered."""
+    request, estimates = asked
     rollouts = search.rollouts(request)
     if rollouts is None:
         return None
@@ -96,7 +105,7 @@ def decision_point(request: RolloutRequest, search: OrderSearch) -> dict[str, An
     orders += [rollouts.positions(one_moved(own, rng)) for _ in range(MOVED)]
     costs = [rollouts.run(ranks_of(order).astype(np.float64)) for order in orders]
     return {
-        **_seen(request, queue),
+        **_seen(request, estimates, queue),
         "orders": np.array(orders, dtype=np.int16),
         "costs": np.array([np.stack(cost) for cost in costs]),
     }
@@ -106,16 +115,15 @@ def _moved(order: Rows, at: int, to: int) -> Rows:
     return np.insert(np.delete(order, at), to, order[at])
 
 
-def _seen(request: RolloutRequest, queue: Rows) -> dict[str, Any]:
+def _seen(request: RolloutRequest, estimates: Floats, queue: Rows) -> dict[str, Any]:
     snapshot, jobs, nodes = request.snapshot, request.snapshot.jobs, request.snapshot.nodes
-    observation = observe(snapshot, queue, request.run_times, max(len(queue), 256))
-    at = np.argsort(observation.rows)
-    features = observation.features[at[np.searchsorted(observation.rows[at], queue)]]
+    observation = observe(snapshot, queue, estimates)  # the head of a queue: never more than the window
     score = dict(zip(request.rows.tolist(), request.scores.tolist(), strict=True))
     running = jobs.running
     counts = np.diff(jobs.node_ptr)[running]
     return {
-        "features": features,
+        "state": observation.state[: len(queue)],
+        "features": observation.features,
         "score": np.array([score[row] for row in queue.tolist()]),
         "run": request.run_times[queue],
         "limit": jobs.time_limit[queue],
@@ -148,7 +156,7 @@ class _Served:
         return self.made
 
 
-def requests_of(case: Case, settings: EvaluationSettings, actor: Actor) -> list[RolloutRequest]:
+def requests_of(case: Case, settings: EvaluationSettings, actor: Actor) -> list[Asked]:
     """What the daemon would ask its rollouts at a few moments at which `LEAST` jobs wait."""
     ranker = LevelRanker(actor)
     served: Any = _Served(ranker)
@@ -161,7 +169,7 @@ def requests_of(case: Case, settings: EvaluationSettings, actor: Actor) -> list[
     busy = times[waiting >= LEAST]
     if len(busy) < POINTS:
         return []
-    found: list[RolloutRequest] = []
+    found: list[Asked] = []
 
     def ask(_: float) -> None:
         simulation = ranker.simulation
@@ -172,7 +180,8 @@ def requests_of(case: Case, settings: EvaluationSettings, actor: Actor) -> list[
         if len(rows) >= LEAST:
             estimates = simulation.estimates.run_time[np.concatenate((simulation.running, simulation.pending))]
             scores = actor.level(simulation.view(simulation.pending))
-            found.append(rollout_request(snapshot, actor, rows, scores, estimates, ended_jobs(simulation)))
+            request = rollout_request(snapshot, actor, rows, scores, estimates, ended_jobs(simulation))
+            found.append(Asked(request, estimates))
 
     rng = np.random.default_rng([SEED, case.window.start])
     moments = np.sort(rng.choice(busy, POINTS, replace=False))
@@ -219,7 +228,7 @@ def main() -> None:
                 continue
             start = Start.WARM if site[3] == "history" else Start.IDLE
             settings = EvaluationSettings(trace=site[1], cluster=site[2], window=WINDOW, estimates=site[3], start=start)
-            made = [decision_point(request, OrderSearch()) for request in requests_of(case, settings, actor)]
+            made = [decision_point(asked, OrderSearch()) for asked in requests_of(case, settings, actor)]
             points = [one for one in made if one is not None]
             partial = file.with_suffix(".partial")
             with partial.open("wb") as stream:
