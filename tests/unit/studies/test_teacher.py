@@ -1,6 +1,7 @@
 """The data that a student of the rollouts learns from."""
 
 import numpy as np
+from measures.student import RULES, compared, evidence, measured, student
 from unit.evaluate.small import busy_jobs
 
 from rltuned.cluster.shape import parse_shape
@@ -10,7 +11,6 @@ from rltuned.evaluate.windows import Window
 from rltuned.policy import files
 from rltuned.simulate.search import OrderSearch
 from rltuned.workload.estimates import estimate
-from studies.student import RULES, compared, evidence, measured, student
 from studies.teacher import POINTS, decision_point, requests_of
 
 

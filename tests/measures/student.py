@@ -1,7 +1,7 @@
 """A network that learns from rollouts what no score of a plain rule says, and how much of their gain it keeps.
 
-    python -m studies.student orders TRACES
-    python -m studies.student fit TRACES DATA --unseen venus --out RUN
+    PYTHONPATH=. python tests/measures/student.py orders TRACES
+    PYTHONPATH=. python tests/measures/student.py fit TRACES DATA --unseen venus --out RUN
 
 `orders`: what the search gains with 5 to 96 orders at single moments of validation windows, in scenarios that it has
 not seen. `fit`: an actor that corrects SAF on expected run times learns from the decision points of `studies.teacher`
