@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from cluster.daemon_support import Rltuned
-from cluster.support import RLTUNED, ROOT, SIMULATE_LOCK, simulate_wheels, wait_until
+from cluster.support import RLTUNED, ROOT, SIMULATE_LOCK, on_one_release, simulate_wheels, wait_until
 
 if TYPE_CHECKING:
     from cluster.support import Cluster
@@ -43,6 +43,7 @@ def with_simulator(cluster: Cluster) -> None:
         cluster.sh(f"{install} -r /tmp/{SIMULATE_LOCK} && rm -rf /tmp/wheels")
 
 
+@on_one_release
 def test_an_interval_is_said_to_those_whom_it_concerns_and_jobs_start_in_it(cluster: Cluster):
     with_simulator(cluster)
     cluster.sh(f"install -d -o slurm -m 755 {SOCKET.rpartition('/')[0]}")
