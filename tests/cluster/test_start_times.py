@@ -8,8 +8,9 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from cluster.daemon_support import Rltuned
-from cluster.support import RLTUNED, ROOT, SIMULATE_LOCK, on_one_release, simulate_wheels, wait_until
+from cluster.support import RLTUNED, ROOT, SIMULATE_LOCK, simulate_wheels, wait_until
 
 if TYPE_CHECKING:
     from cluster.support import Cluster
@@ -43,7 +44,7 @@ def with_simulator(cluster: Cluster) -> None:
         cluster.sh(f"{install} -r /tmp/{SIMULATE_LOCK} && rm -rf /tmp/wheels")
 
 
-@on_one_release
+@pytest.mark.parametrize("cluster", ["24.11"], indirect=True)  # the compilation takes a minute
 def test_an_interval_is_said_to_those_whom_it_concerns_and_jobs_start_in_it(cluster: Cluster):
     with_simulator(cluster)
     cluster.sh(f"install -d -o slurm -m 755 {SOCKET.rpartition('/')[0]}")
