@@ -261,13 +261,14 @@ def _clock(moment: float) -> str:
 
 def _score_sum(console: Console, total: Any) -> None:
     """`decide.explain.Sum`: from the average job's score to this one's."""
-    through = [f"by {total.corrected}", "by the network"] if total.corrected else []
+    both = any(part.network for part in total.parts) and total.corrected
+    through = [f"by {total.corrected}", "by the network"] if both else []
     rows = [
         (
             part.name,
             f"{part.value:.3f}",
             f"{part.average:.3f}",
-            *([f"{part.rule:+.4f}", f"{part.network:+.4f}"] if total.corrected else []),
+            *([f"{part.rule:+.4f}", f"{part.network:+.4f}"] if both else []),
             f"{part.rule + part.network:+.4f}",
         )
         for part in total.parts
@@ -283,12 +284,12 @@ def model(console: Console, info: Any, card: str | None) -> None:
     widths = " → ".join(str(width) for width in (shape.inputs, *shape.hidden, 1))
     context = "with" if shape.context else "no"
     rows = [
+        ("order", info.summary),
         ("manifest", info.path),
         ("weights", f"sha256 {info.sha256}"),
         ("format", info.format_version),
         ("columns", ", ".join(info.columns)),
         ("network", f"{widths}, {shape.activation.value}, {shape.parameters} weights, {context} context"),
-        ("corrects", f"{shape.residual}, by ±{shape.bound:g} at most" if shape.residual else "no rule"),
         ("method", info.method),
         ("data", info.data),
         *((f"  {name}", f"sha256 {digest}") for name, digest in info.traces.items()),

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 EXIT_FINDINGS = 10
 """`doctor` found an error, `restore` left something (docs/exit-codes.md)."""
+EXIT_ABSENT = 16
+"""`explain`: the job does not wait (docs/exit-codes.md)."""
 
 
 def anywhere(context: click.Context, option: click.Parameter, value: Any) -> Any:
@@ -44,8 +46,6 @@ config_option = click.option(
     default=None,
     help=f"Configuration file. [default: {DEFAULT_PATH} if it exists]",
 )
-EXIT_ABSENT = 16
-"""`explain`: the job does not wait (docs/exit-codes.md)."""
 
 
 def job_number(name: str) -> int:

@@ -159,15 +159,13 @@ def explain(job_id: int | None, config_path: Path | None, *, fresh: bool, at: fl
     if fresh and at is not None:
         raise click.UsageError("--fresh reads Slurm now, --at asks about the past: give one of them")
     from rltuned import show
-    from rltuned.daemon import once
+    from rltuned.daemon import once, user_records
     from rltuned.decide.explain import Verdict
 
     if job_id is None and (fresh or at is not None):
         raise click.UsageError(f"{'--fresh' if fresh else '--at'} needs a JOBID")
     config = load(config_path, for_everybody=True).config
-    published = config.users.socket is not None or config.users.directory is not None
-    may_look = os.access(config.state.directory, os.R_OK | os.X_OK)
-    if job_id is None or (published and not may_look and not fresh and at is None):
+    if job_id is None or (not fresh and at is None and user_records.only_own(config)):
         _explain_own(config.users, job_id, as_json=as_json)
         return
     answer = once.explain(config, job_id, remark, fresh=fresh, at=at)

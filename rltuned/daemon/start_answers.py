@@ -4,7 +4,7 @@ import os
 
 from rltuned.config import Config
 from rltuned.daemon import record
-from rltuned.daemon.user_records import fetch
+from rltuned.daemon.user_records import fetch, only_own
 from rltuned.decide.explain import start_of
 from rltuned.decide.scope import MEANING
 from rltuned.decide.start_answers import Asked, JobAnswer, Offer, offer_of
@@ -22,11 +22,11 @@ def of_job(config: Config, job_id: int) -> JobAnswer:
     Raises:
         RltunedError: nothing can be read; says why.
     """
-    if not _may_look(config):
+    if only_own(config):
         own = fetch(config.users, os.geteuid())
         for job in own.jobs:
             if job.job_id == job_id:
-                return JobAnswer(job_id, own.time, job.start, job.likely, f"{job.meaning}", own.outcomes)
+                return JobAnswer(job_id, own.time, job.start, job.likely, job.meaning, own.outcomes)
         return JobAnswer(job_id, own.time, None, None, "It is not among your pending jobs.", own.outcomes)
     made = record.load(config.state.directory)
     if made.starts is None:
@@ -50,7 +50,7 @@ def offer(config: Config, asked: Asked) -> Offer:
     Raises:
         RltunedError: nothing can be read, or no forecast is made; says why.
     """
-    if not _may_look(config):
+    if only_own(config):
         own = fetch(config.users, os.geteuid())
         probes, outcomes = own.probes, own.outcomes
     else:
@@ -59,9 +59,3 @@ def offer(config: Config, asked: Asked) -> Offer:
     if not probes:
         raise RltunedError(_NOTHING)
     return offer_of(asked, probes, outcomes)
-
-
-def _may_look(config: Config) -> bool:
-    """Whether this user reads the daemon's own record; where nothing is published, there is no other."""
-    published = config.users.socket is not None or config.users.directory is not None
-    return not published or os.access(config.state.directory, os.R_OK | os.X_OK)

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from rltuned.config import UsersSection
+from rltuned.config import Config, UsersSection
 from rltuned.daemon.connections import Connections
 from rltuned.daemon.logs import Log
 from rltuned.decide.user_record import VERSION, UserRecord, UserRecords
@@ -383,6 +383,14 @@ def access_list(uid: int, *, directory: bool) -> bytes:
 
 
 # --- what a user runs
+
+
+def only_own(config: Config) -> bool:
+    """Whether this user gets their own record only: the state directory is closed to them, and records are published.
+    Where nothing is published there is nothing else than the state directory.
+    """
+    offered = config.users.socket is not None or config.users.directory is not None
+    return offered and not os.access(config.state.directory, os.R_OK | os.X_OK)
 
 
 def fetch(settings: UsersSection, uid: int) -> UserRecord:

@@ -282,11 +282,16 @@ class DecisionRecord:
         try:
             return _adapter().validate_json(data)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where, why = ".".join(map(str, first["loc"])), first["msg"]
+            where, why = first_error(error)
             if where == "version":
                 why = f"this rltuned reads {VERSION}"
-            raise RltunedError(f"not a decision record: {where or 'as a whole'}: {why}") from error
+            raise RltunedError(f"not a decision record: {where}: {why}") from error
+
+
+def first_error(error: ValidationError) -> tuple[str, str]:
+    """Where the first thing stands that is wrong with a record, and what is wrong with it."""
+    first = error.errors(include_url=False)[0]
+    return ".".join(map(str, first["loc"])) or "as a whole", first["msg"]
 
 
 @cache

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from rltuned.decide.decision import ProbeRecord
+from rltuned.decide.start_times import Probe
 
 MOST_ALTERNATIVES: Final = 4
 _SOONER: Final = 0.8
@@ -71,22 +72,13 @@ class JobAnswer:
 
 def offer_of(asked: Asked, probes: Sequence[ProbeRecord], outcomes: int) -> Offer:
     """The answer, from the probes of the last forecasts."""
-    per_node = -(-asked.gpus // asked.nodes), -(-asked.cpus // asked.nodes)
-
-    def covers(probe: ProbeRecord) -> bool:
-        return (
-            asked.partition in {"", probe.partition}
-            and probe.nodes >= asked.nodes
-            and probe.gpus >= per_node[0]
-            and probe.cpus >= per_node[1]
-            and probe.mem >= asked.mem
-            and probe.time_limit >= asked.time_limit
-        )
-
+    gpus, cpus = -(-asked.gpus // asked.nodes), -(-asked.cpus // asked.nodes)
+    wanted = asked.partition, asked.nodes, gpus, cpus, asked.mem, asked.time_limit
     # In each partition the least that covers it; of these the one that starts first.
     best: dict[str, ProbeRecord] = {}
     for probe in sorted(probes, key=_size):
-        if covers(probe):
+        simulated = Probe(probe.partition, probe.nodes, probe.gpus, probe.cpus, probe.mem, probe.time_limit)
+        if simulated.covers(*wanted):
             best.setdefault(probe.partition, probe)
     found = min(best.values(), key=lambda probe: (_middle(probe), _size(probe)), default=None)
     sooner: list[ProbeRecord] = []

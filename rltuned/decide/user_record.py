@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pydantic import TypeAdapter, ValidationError
 
 from rltuned.cluster.tables import Category, Codes, Floats, Ints, Snapshot
-from rltuned.decide.decision import ProbeRecord, StartRecord
+from rltuned.decide.decision import ProbeRecord, StartRecord, first_error
 from rltuned.decide.explain import GUARD_MEANING
 from rltuned.decide.plan import Plan
 from rltuned.decide.reasons import in_words
@@ -106,9 +106,8 @@ class UserRecord:
         try:
             return _adapter().validate_json(data)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(map(str, first["loc"])) or "as a whole"
-            raise RltunedError(f"not a user record: {where}: {first['msg']}") from error
+            where, why = first_error(error)
+            raise RltunedError(f"not a user record: {where}: {why}") from error
 
 
 @cache

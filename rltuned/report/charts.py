@@ -144,7 +144,8 @@ def _over_time(
             axes.plot(times(series["time"]), series["gpus"], color=GRID, linewidth=1.2)
     axes.set_ylim(bottom=0)
     axes.set_ylabel(label)
-    locator = AutoDateLocator(minticks=3, maxticks=7, tz=zone)  # type: ignore[no-untyped-call]  # matplotlib has no types here
+    # matplotlib has no types here.
+    locator = AutoDateLocator(minticks=3, maxticks=7, tz=zone)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=zone))  # type: ignore[no-untyped-call]
     axes.grid(axis="y", linewidth=0.6)

@@ -303,7 +303,7 @@ def test_quantiles_are_those_of_all_jobs_not_means_over_blocks(made, site):
         ("wait_max", waits.max()),
     ):
         assert really[metric] == pytest.approx(value, abs=0.01)
-    for metric in ("wait_p50", "wait_p99", "wait_max"):
+    for metric in ("wait_p99", "wait_max"):
         one, means = made[0]["replay"]["effect"][metric], made[0]["replay"]["means"]
         assert one["ratio"] == pytest.approx(means["rltuned"][metric] / means["slurm"][metric], rel=1e-3)
         assert one["lo"] <= one["ratio"] <= one["hi"]
