@@ -68,7 +68,7 @@ from rltuned.errors import (
     SlurmParseError,
     SlurmUnavailableError,
 )
-from rltuned.policy import Policy, by_name, files
+from rltuned.policy import Policy, by_name, files, store
 from rltuned.policy.heuristics import RULES
 from rltuned.slurm.port import ClusterFacts, ControllerReader, Privilege, SlurmReader, SlurmWriter
 
@@ -258,6 +258,8 @@ class Daemon:
         self._unread: set[tuple[RowKind, str]] = set()
         self._chosen: Choice | None = None
         """What the policy "auto" stood for in the last cycle."""
+        self._store: object = None
+        """What the model store showed when the policy was loaded last. Not known of the first one: it is read again."""
         self._journal_alarms: tuple[str, ...] = ()
         self._in_tick = False
         self._stopping = threading.Event()
@@ -326,6 +328,7 @@ class Daemon:
             self._in_tick = True
             self._progress()
             self._look_at_lock()
+            self._follow_store()
             with _uncollected():
                 report = self._guarded_cycle()
             self._watch_ability(report)
@@ -391,6 +394,40 @@ class Daemon:
             sentence="The file of the lock was removed. What is out is given back, and nothing is written any more.",
             remedy="find out who removes files of the state directory, then `systemctl restart rltuned`",
         )
+
+    # --- the model store
+
+    def _look_at_store(self) -> object:
+        """Changes with the version that is in force, and with its verdict; None where the policy is in no store."""
+        section = self.config.policy
+        self.metrics.model_version.set(store.number_of(section.model))
+        return store.mark(section.model, section.verdict) if section.name in {AUTO, MODEL} else None
+
+    def _follow_store(self) -> None:
+        """Take what `rltuned learn` or `rltuned model use` has brought into force; a bad one leaves the old one.
+
+        A version that changes while it is read shows another mark in the next cycle, and is read again.
+        """
+        seen = self._look_at_store()
+        if seen == self._store:
+            return
+        self._store, why = seen, ""
+        try:
+            policy = load_policy(self.config.policy)
+        except RltunedError as error:
+            why = str(error)
+        else:
+            if isinstance(policy, Auto):
+                reading = policy.reading
+                why = reading.model_trouble or (reading.trouble if reading.standing is Standing.UNREADABLE else "")
+        if why:
+            self.metrics.reloads.labels("refused").inc()
+            self.log.error("model.refused", sentence="The old model stays in force.", reason=why)
+            return
+        self.policy, self._chosen = policy, None
+        self.metrics.reloads.labels("applied").inc()
+        number = store.number_of(self.config.policy.model)
+        self.log.info("model.taken", sentence=f"The model store's version {number} is in force.", version=number)
 
     # --- the cycle
 
@@ -530,6 +567,8 @@ class Daemon:
         policy, choice = chosen(self.policy, snapshot, self.config.rollout)
         last, self._chosen = self._chosen, choice
         self.metrics.set_verdict(choice.standing)
+        verdict = self.policy.reading.verdict if isinstance(self.policy, Auto) else None
+        self.metrics.verdict_end.set(math.nan if verdict is None else verdict.expires)
         if last is not None and (last.runs, last.standing) == (choice.runs, choice.standing):
             return policy, choice
         if choice.standing is Standing.GOOD:
@@ -968,6 +1007,7 @@ class Daemon:
         with self._turn:
             self.config = config.model_copy(update=kept)
             self.policy, self._chosen = policy, None
+            self._store = self._look_at_store()
             self.demoted, self._alarms = "", 0
             self.giving_back.returns.soon()
             self._facts_at = float("-inf")

@@ -128,7 +128,11 @@ class Metrics:
         self.verdict = gauge(
             "verdict_state", "What the verdict is worth to policy auto: 1 for its state, 0 for the others.", ["state"]
         )
-        self.reloads = counter("reloads", "Configuration reloads by result.", ["result"])
+        self.verdict_end = gauge("verdict_end_timestamp_seconds", "When the verdict of policy auto ends; NaN: none is.")
+        self.model_version = gauge("model_version", "Version of the model store that is in force; 0: none is.")
+        self.reloads = counter(
+            "reloads", "Configuration reloads, and versions of the model store, by result.", ["result"]
+        )
         for labels in CYCLES:
             self.cycles.labels(labels)
         for labels in PHASES:
@@ -153,6 +157,7 @@ class Metrics:
             self.placements.labels(labels)
         ProcessCollector("rltuned", registry=registry)
         self.expects(None)
+        self.verdict_end.set(math.nan)
         self.set_stage(Stage.SHADOW)
         self.set_breaker(BreakerState.CLOSED)
         self.set_verdict(Standing.UNUSED)

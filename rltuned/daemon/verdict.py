@@ -123,6 +123,17 @@ def read(settings: PolicySection) -> Reading:
     return Reading(found, Standing.GOOD, "", sha256, trouble)
 
 
+def understood(path: Path) -> str:
+    """What a verdict's file has chosen, in a few words."""
+    try:
+        found = _understood(_content(path))
+    except FileNotFoundError:
+        return "none"
+    except (OSError, RltunedError) as error:
+        return f"unreadable ({error})"
+    return found.chosen
+
+
 def _understood(data: bytes) -> Verdict:
     """A verdict whose policies exist.
 

@@ -1,4 +1,4 @@
-"""Model files on disk. The only module of the decision's layers that opens a file."""
+"""Model files on disk. With `rltuned.policy.store` the only module of the decision's layers that opens a file."""
 
 import errno
 import hashlib
@@ -183,7 +183,27 @@ def manifest_sha256(name_or_path: str) -> str:
     Raises:
         ModelError: there is no such file, or it is none that would be read.
     """
-    return hashlib.sha256(_read(manifest_path(name_or_path), MAX_MANIFEST_BYTES)).hexdigest()
+    return sha256(_read(manifest_path(name_or_path), MAX_MANIFEST_BYTES))
+
+
+def sha256(data: bytes) -> str:
+    """In hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def content(name_or_path: str) -> tuple[bytes, str, bytes]:
+    """The manifest, the name of the file of the weights, and the weights, after every check.
+
+    Raises:
+        ModelError: as `load`.
+    """
+    load(name_or_path)
+    path = manifest_path(name_or_path)
+    manifest = _read(path, MAX_MANIFEST_BYTES)
+    weights = path.parent / parse_manifest(manifest, str(path)).weights.file
+    data = _read(weights, MAX_WEIGHTS_BYTES)
+    parse(manifest, data, str(path))
+    return manifest, weights.name, data
 
 
 def verify(name_or_path: str) -> Verification:
@@ -234,8 +254,8 @@ def _write(name: str, directory: Path, manifest: bytes, weights: bytes) -> Path:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         # Weights first: until the manifest follows, a reader sees a sha256 that does not match, and refuses.
-        _replace(directory / f"{name}.safetensors", weights)
-        _replace(path, manifest)
+        replace(directory / f"{name}.safetensors", weights)
+        replace(path, manifest)
     except OSError as error:
         raise ModelError(f"{path}: cannot be written: {error.strerror}") from error
     return path
@@ -272,7 +292,12 @@ def _read(path: Path, limit: int) -> bytes:
     return data
 
 
-def _replace(path: Path, data: bytes) -> None:
+def replace(path: Path, data: bytes) -> None:
+    """Replace a file as a whole.
+
+    Raises:
+        OSError: nothing was replaced.
+    """
     partial = path.with_name(f".{path.name}.partial")
     with partial.open("wb") as file:
         file.write(data)

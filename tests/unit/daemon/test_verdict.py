@@ -5,6 +5,7 @@ import os
 
 import pytest
 from unit.daemon.test_loop import house
+from unit.learn.test_compare import saved
 
 from rltuned.cluster.verdict import DAY, MODEL, SLURM, parse
 from rltuned.config import DEFAULT_MODEL, Config, EstimatesSection, PolicySection, StateSection
@@ -15,6 +16,7 @@ from rltuned.daemon.verdict import Auto, Standing, read
 from rltuned.decide.explain import explain
 from rltuned.errors import RltunedError
 from rltuned.policy import files
+from rltuned.policy.store import ModelStore
 
 NOW = 1e9
 GPUS = 16
@@ -275,3 +277,81 @@ def test_doctor_asks_for_no_verdict_where_the_policy_is_named(tmp_path):
     run = house(tmp_path)
     config = Config(state=StateSection(directory=tmp_path / "state", mirror=None))
     assert "verdict" not in {finding.subject for finding in examine(run.slurm.reader(), config, run.slurm.clock)}
+
+
+# --- a model store
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = ModelStore(tmp_path / "store")
+    store.use(store.add(DEFAULT_MODEL, 1.0, "shipped"), 1.0, "the first")
+    return store
+
+
+def following(directory, store):
+    """A daemon that follows the store."""
+    run = house(directory)
+    section = PolicySection(
+        name="auto", model=str(store.root / "current/model.json"), verdict=store.root / "current/verdict.json"
+    )
+    run.daemon.config = run.daemon.config.model_copy(update={"policy": section})
+    run.daemon.policy = load_policy(section)
+    return run
+
+
+def renew(run, store, **changes):
+    store.renew(store.current(), json.dumps(now_here(run, **changes)).encode())
+
+
+def test_a_verdict_that_the_store_renews_and_a_version_that_it_changes_are_taken_by_the_next_cycle(tmp_path, store):
+    run = following(tmp_path, store)
+    order = run.slurm.order()
+    run.tick()
+    assert run.slurm.order() == order, "no verdict yet"
+    renew(run, store, chosen="sjf")
+    run.tick()
+    assert run.slurm.order() == order[::-1]
+    assert run.metric("rltuned_verdict_end_timestamp_seconds") == pytest.approx(
+        run.slurm.clock.time() + 90 * DAY, abs=600
+    )
+    other = store.add(str(saved(tmp_path / "other", "other", 5)), 2.0, "a test")
+    store.use(other, 2.0, "for a test")
+    run.ticks(2)
+    assert run.slurm.order() == order, "the new version has no verdict: what was moved is given back"
+    assert run.metric("rltuned_model_version") == other.number
+    store.rollback(3.0, "for a test")
+    run.tick()
+    assert run.slurm.order() == order[::-1]
+    assert run.metric("rltuned_model_version") == 1
+    assert [event["version"] for event in run.events("model.taken")] == [1, 1, 2, 1]
+
+
+@pytest.mark.parametrize("damaged", ["weights", "verdict"])
+def test_a_version_that_does_not_verify_leaves_the_old_one_in_force_until_it_is_mended(tmp_path, store, damaged):
+    run = following(tmp_path, store)
+    order = run.slurm.order()
+    renew(run, store, chosen="sjf")
+    run.tick()
+    other = store.add(str(saved(tmp_path / "other", "other", 5)), 2.0, "a test", verdict=b"{")
+    weights = next(other.path.glob("*.safetensors"))
+    good = weights.read_bytes()
+    store.use(other, 2.0, "for a test")
+    if damaged == "weights":
+        weights.write_bytes(good[:-1] + b"\x00")
+        renew(run, store, chosen=SLURM)
+    run.ticks(3)
+    assert run.slurm.order() == order[::-1]
+    (said,) = run.events("model.refused")
+    assert ("sha256" if damaged == "weights" else "no JSON") in said["reason"]
+    weights.write_bytes(good)
+    renew(run, store, chosen=SLURM)
+    run.ticks(2)
+    assert run.slurm.order() == order
+
+
+def test_outside_of_a_store_files_are_read_at_a_reload_only(tmp_path):
+    run = run_auto(tmp_path, None)
+    auto(tmp_path, now_here(run, chosen="sjf"))
+    run.ticks(2)
+    assert not run.events("model.taken")
