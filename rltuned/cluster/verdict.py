@@ -49,6 +49,8 @@ class Verdict:
     made_at: float
     """Epoch seconds."""
     valid_days: float
+    usual: Mapping[str, Any] | None = None
+    """What was usual of the jobs (`rltuned.decide.drift.usual`); None: a verdict of an earlier version."""
 
     @property
     def expires(self) -> float:
@@ -88,6 +90,7 @@ def parse(data: bytes) -> Verdict:
         rollout=settings.get("rollout") is True,
         made_at=_number(tree, "made_at"),
         valid_days=_number(tree, "valid_days"),
+        usual=tree["usual"] if isinstance(tree.get("usual"), dict) else None,
     )
 
 

@@ -26,6 +26,8 @@ CYCLES: Final = ("done", "shed", "waiting", "standby", "failed")
 ERRORS: Final = ("unavailable", "parse", "denied", "other")
 TIERS: Final = ("first", "second", "third", "lower")
 """Priority tiers by rank among all partitions of the cluster, the highest first: a closed set whatever the numbers."""
+DRIFTS: Final = ("run_time", "time_limit", "gpus", "prediction_error")
+"""Features of `rltuned.decide.drift`, which needs NumPy."""
 BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 WAITING: Final = (10.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 14400.0, 28800.0, 86400.0, 172800.0, 604800.0)
 
@@ -129,6 +131,11 @@ class Metrics:
             "verdict_state", "What the verdict is worth to policy auto: 1 for its state, 0 for the others.", ["state"]
         )
         self.verdict_end = gauge("verdict_end_timestamp_seconds", "When the verdict of policy auto ends; NaN: none is.")
+        self.drift = gauge(
+            "drift_ratio",
+            "Distance of the last ended jobs from those of the verdict, over what was usual there; NaN: not known.",
+            ["feature"],
+        )
         self.model_version = gauge("model_version", "Version of the model store that is in force; 0: none is.")
         self.reloads = counter(
             "reloads", "Configuration reloads, and versions of the model store, by result.", ["result"]
@@ -158,6 +165,7 @@ class Metrics:
         ProcessCollector("rltuned", registry=registry)
         self.expects(None)
         self.verdict_end.set(math.nan)
+        self.set_drift({})
         self.set_stage(Stage.SHADOW)
         self.set_breaker(BreakerState.CLOSED)
         self.set_verdict(Standing.UNUSED)
@@ -193,6 +201,11 @@ class Metrics:
         """What the verdict is worth."""
         for one in Standing:
             self.verdict.labels(one.value).set(one is standing)
+
+    def set_drift(self, ratios: Mapping[str, float]) -> None:
+        """By feature; what is not given is not known."""
+        for feature in DRIFTS:
+            self.drift.labels(feature).set(ratios.get(feature, math.nan))
 
     def set_skipped(self, counts: Mapping[RowKind, int]) -> None:
         """Rows that could not be understood; kinds that are not given have none."""

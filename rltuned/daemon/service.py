@@ -121,6 +121,7 @@ def serve(
             notifier=notifier,
             planner=planning,
             rollout_trouble=lambda: search.trouble,
+            ended=run_times.ended if run_times is not None else lambda: None,
             owns=owns,
             publish=publisher.publish if publisher is not None else None,
         )
