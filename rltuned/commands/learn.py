@@ -68,7 +68,8 @@ def learn(
     Trains a candidate on the site's earlier jobs (needs the extra [train]; without it only the verdict is renewed). The
     gate judges the candidate and the version in force on the same later jobs. The candidate comes into force only where
     the gate chooses it and it certainly waits less than that version. The daemon takes it with its next cycle. A run
-    that was killed goes on where it was, for a day. docs/learning.md explains it.
+    that was killed goes on where it was, for a day. Before all that: where jobs have really waited longer since the
+    version in force was taken, the one before it comes back. docs/learning.md explains it.
 
     Exit code 14: Slurm's own order is the verdict; 13: too little history, and the old verdict stays.
 
@@ -108,9 +109,7 @@ def learn(
         now = clock.time()
         begun = renew.moment(work, now)
         settings, jobs, shape = gate.site_of(settings, config.slurm, begun, remark, progress)
-        why_not = renew.paused(store, now)
-        if not why_not and not budget:
-            why_not = "--budget 0"
+        why_not = "" if budget else "--budget 0"
         if not why_not and find_spec("tensorflow") is None:
             why_not = "TensorFlow is not installed on this host (docs/training.md)"
         train = partial(_train, iterations, budget, seed, workers, progress)
@@ -119,7 +118,7 @@ def learn(
             settings,
             jobs,
             shape,
-            trainer=None if why_not else train,
+            trainer=train,
             executor=executors.LocalExecutor(workers),
             now=now,
             revision=revision(),
@@ -135,6 +134,8 @@ def learn(
     else:
         for line in gate.lines(made.verdict):
             click.echo(line)
+        if made.given_up:
+            click.echo(f"version {made.given_up} is given up (`rltuned model list` says why)")
         click.echo(made.why)
         click.echo(f"version {made.version} of {store.root} is in force, and its verdict is new")
     if made.verdict["chosen"] == SLURM:

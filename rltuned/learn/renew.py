@@ -19,7 +19,7 @@ from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.verdict import DAY, MODEL
 from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import EvaluationError, ModelError
-from rltuned.evaluate import gate
+from rltuned.evaluate import gate, live
 from rltuned.evaluate.bootstrap import Comparison, compare, counts
 from rltuned.evaluate.executors import Executor
 from rltuned.evaluate.run import evaluate
@@ -57,6 +57,8 @@ class Renewal:
     """Mean wait of the candidate over that of the version that was in force."""
     why: str
     """In a sentence: what became of the candidate, or why there was none."""
+    given_up: int = 0
+    """Version that was rolled back in this run; 0: none."""
 
     def as_dict(self) -> dict[str, Any]:
         """For `--json`."""
@@ -66,6 +68,7 @@ class Renewal:
             "chosen": self.verdict["chosen"],
             "reason": self.verdict["reason"],
             "why": self.why,
+            "given_up": self.given_up,
             "candidate": None if self.candidate is None else self.candidate["chosen"],
             "over_current": None if self.over_current is None else vars(self.over_current),
         }
@@ -115,6 +118,35 @@ def paused(store: ModelStore, now: float) -> str:
     return ""
 
 
+def watched(
+    store: ModelStore,
+    settings: EvaluationSettings,
+    jobs: Workload,
+    shape: ClusterShape,
+    revision: str,
+    now: float,
+    tell: Callable[[str], None],
+) -> int:
+    """Go back to the version before, where jobs have really waited longer since this one came into force.
+
+    Returns:
+        The version that was given up; 0: none. One that a person has chosen is only told of.
+    """
+    uses = store.uses()
+    if len(uses) < 2 or uses[-1].back or now - uses[-1].since > (live.LOOK_DAYS + 1.0) * DAY:
+        return 0
+    last = uses[-1]
+    found = live.look(settings, jobs, shape, revision, uses[-2].since, last.since)
+    if not found.worse:
+        return 0
+    why = f"since version {last.version} came into force, jobs have waited {found}"
+    tell(why)
+    if not last.watched or store.before() is None:
+        return 0
+    store.rollback(now, why)
+    return last.version
+
+
 def renew(
     store: ModelStore,
     settings: EvaluationSettings,
@@ -154,7 +186,10 @@ def renew(
         EvaluationError: too little history for a verdict; what is in force stays.
         ModelError: the store cannot be used.
     """
+    in_force(store, now, tell)
+    given_up = watched(store, settings, jobs, shape, revision, now, tell)
     current = in_force(store, now, tell)
+    why_not = why_not or paused(store, now)
     known = current.learned_until - jobs.source.start
     begin = int(np.searchsorted(jobs.submit_time, known, side="right")) if current.learned_until else 0
 
@@ -169,7 +204,7 @@ def renew(
     # What one of the two has learned from must not judge it, and both are judged on the same jobs.
     split, candidate = Split.ALL, None
     with _kept(work, [jobs.source.sha256, current.manifest_sha256, revision, length, settings.as_dict()]):
-        if trainer is not None:
+        if trainer is not None and not why_not:
             try:
                 gate.recent(len(jobs), Split.TEST, length, settings.windows, settings.warm_jobs, begin)
                 candidate, split = trainer(jobs, shape, work / "training"), Split.TEST
@@ -178,12 +213,12 @@ def renew(
         report, verdict = judged(str(current.model), "current")
         if candidate is None:
             store.renew(current, gate.text(verdict).encode())
-            return Renewal(current.number, False, verdict, None, None, f"No candidate: {why_not}.")
+            return Renewal(current.number, False, verdict, None, None, f"No candidate: {why_not}.", given_up)
         other_report, other = judged(str(candidate), "candidate")
         over = over_current(other_report, report, settings.seed)
         if why := refused(other, verdict, over):
             store.renew(current, gate.text(verdict).encode())
-            return Renewal(current.number, False, verdict, other, over, f"The candidate is refused: {why}.")
+            return Renewal(current.number, False, verdict, other, over, f"The candidate is refused: {why}.", given_up)
         last = float(jobs.submit_time[bounds(len(jobs), Split.TEST)[0] - 1]) + jobs.source.start
         version = store.add(
             str(candidate),
@@ -192,9 +227,9 @@ def renew(
             verdict=gate.text(other).encode(),
             learned_until=max(last, current.learned_until),
         )
-        store.use(version, now, "the gate accepted it")
+        store.use(version, now, "the gate accepted it", watched=True)
         said = f"The candidate is in force as version {version.number}."
-        return Renewal(version.number, version != current, other, other, over, said)
+        return Renewal(version.number, version != current, other, other, over, said, given_up)
 
 
 def over_current(candidate: Mapping[str, Any], current: Mapping[str, Any], seed: int) -> Comparison:

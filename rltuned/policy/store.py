@@ -71,6 +71,8 @@ class Use:
     why: str
     back: bool = False
     """The one before it was given up."""
+    watched: bool = False
+    """It may be given up by itself: no person has chosen it."""
 
 
 def store_of(model: str) -> Path | None:
@@ -147,7 +149,14 @@ class ModelStore:
         try:
             tree = json.loads((self.root / "uses.json").read_bytes())
             found = [
-                Use(int(one["version"]), float(one["since"]), str(one["why"]), one["back"] is True) for one in tree
+                Use(
+                    int(one["version"]),
+                    float(one["since"]),
+                    str(one["why"]),
+                    one["back"] is True,
+                    one["watched"] is True,
+                )
+                for one in tree
             ]
         except FileNotFoundError:
             found = []
@@ -239,7 +248,7 @@ class ModelStore:
         with _writing(self.root):
             files.replace(version.verdict, verdict)
 
-    def use(self, version: Version, now: float, why: str, *, back: bool = False) -> None:
+    def use(self, version: Version, now: float, why: str, *, back: bool = False, watched: bool = False) -> None:
         """Bring a version into force, after every check; delete the oldest that are too many.
 
         Args:
@@ -247,6 +256,7 @@ class ModelStore:
             now: epoch seconds.
             why: in a sentence.
             back: the version in force is given up.
+            watched: it may be given up by itself.
 
         Raises:
             ModelError: its files are damaged, or the store cannot be written; the old version stays in force.
@@ -258,7 +268,7 @@ class ModelStore:
             link.unlink(missing_ok=True)
             link.symlink_to(Path(_VERSIONS) / version.path.name)
             link.replace(self.root / CURRENT)
-            uses.append(Use(version.number, now, why, back))
+            uses.append(Use(version.number, now, why, back, watched))
             files.replace(self.root / "uses.json", _json([asdict(one) for one in uses[-_KEPT_USES:]]))
             self._prune()
 

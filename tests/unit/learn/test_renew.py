@@ -1,10 +1,12 @@
 """`rltuned learn`: which candidate comes into force, what becomes of the verdict, and what a killed run leaves."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from unit.evaluate import test_live
 from unit.evaluate.small import busy_jobs, settings
 from unit.evaluate.test_gate import TRAINING, cooked
 
@@ -39,7 +41,7 @@ def asked(**values):
     return settings(**usual | values)
 
 
-def run(store, trainer=None, *, jobs=JOBS, executor=None, why_not="not asked for", **values):
+def run(store, trainer=None, *, jobs=JOBS, executor=None, why_not="", now=NOW, **values):
     return renew.renew(
         store,
         asked(**values),
@@ -47,7 +49,7 @@ def run(store, trainer=None, *, jobs=JOBS, executor=None, why_not="not asked for
         parse_shape("2x4"),
         trainer=trainer,
         executor=executor or LocalExecutor(),
-        now=NOW,
+        now=now,
         revision="revision",
         work=store.root / "work",
         length=14,
@@ -251,3 +253,50 @@ def test_wrong_usage_is_refused(words):
     done = CliRunner().invoke(cli, ["learn", *words])
     assert done.exit_code == 2
     assert "--trace needs --cluster" in done.stderr
+
+
+# --- going back, and the whole of it
+
+
+@pytest.fixture(scope="module")
+def worse_since_two_weeks():
+    """Four weeks of jobs; in the last two the order was the wrong way round. Their last submission is at NOW."""
+    jobs = test_live.lived(test_live.four_weeks(), test_live.rule("saf"), test_live.WrongWayRound(), 14 * test_live.DAY)
+    return replace(jobs, source=replace(jobs.source, start=NOW - float(jobs.submit_time[-1])))
+
+
+def in_use(store, tmp_path, *, watched):
+    """A good version, and one that has been in force for the last two weeks."""
+    good = store.add(cooked(tmp_path, "smallest-first", job_size=-1.0), NOW - 30 * DAY, "a test")
+    store.use(good, NOW - 30 * DAY, "for a test")
+    bad = store.add(cooked(tmp_path, "largest-first", job_size=1.0), NOW - 14 * DAY, "a test")
+    store.use(bad, NOW - 14 * DAY, "for a test", watched=watched)
+    return good, bad
+
+
+def test_a_version_under_which_jobs_really_wait_longer_is_given_up_and_no_candidate_follows(
+    store, tmp_path, worse_since_two_weeks
+):
+    good, bad = in_use(store, tmp_path, watched=True)
+    never = trainer_of(tmp_path, "never", job_size=-1.0)
+    made = run(store, never, jobs=worse_since_two_weeks, estimates="noisy:1", policies=("rl", "fifo", "multifactor"))
+    assert (made.given_up, made.version) == (bad.number, good.number)
+    assert store.current() == good
+    assert "jobs have waited" in store.uses()[-1].why
+    assert "the last version was given up" in made.why
+    assert made.verdict["model"]["name"] == "smallest-first", "its verdict is new, too"
+    again = run(store, never, jobs=worse_since_two_weeks, now=NOW + DAY, estimates="noisy:1")
+    assert again.given_up == 0, "the one that came back is not given up for what the other one did"
+
+
+def test_what_a_person_has_chosen_is_told_of_but_stays(store, tmp_path, worse_since_two_weeks):
+    _, bad = in_use(store, tmp_path, watched=False)
+    told = []
+    assert (
+        renew.watched(
+            store, asked(estimates="noisy:1"), worse_since_two_weeks, parse_shape("2x4"), "", NOW, told.append
+        )
+        == 0
+    )
+    assert store.current() == bad
+    assert f"since version {bad.number} came into force, jobs have waited" in told[0]

@@ -112,6 +112,12 @@ def test_a_program_that_ended_half_way_leaves_a_store_that_works(store, models):
     assert second in store.versions()
 
 
+def test_it_is_kept_whether_a_version_may_be_given_up_by_itself(store, models):
+    put(store, models(1), 1.0)
+    store.use(store.add(models(2), 2.0, "a test"), 2.0, "for a test", watched=True)
+    assert [use.watched for use in store.uses()] == [False, True]
+
+
 def test_two_do_not_change_a_store_at_the_same_time(store):
     with store.locked(), pytest.raises(LockedError, match="another rltuned works"), ModelStore(store.root).locked():
         pass
