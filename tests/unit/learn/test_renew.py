@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from unit.evaluate import test_live
-from unit.evaluate.small import busy_jobs, settings
+from unit.evaluate.small import busy_jobs, jobs_of, settings
 from unit.evaluate.test_gate import TRAINING, cooked
 
 from rltuned.cluster.shape import parse_shape
@@ -300,3 +300,25 @@ def test_what_a_person_has_chosen_is_told_of_but_stays(store, tmp_path, worse_si
     )
     assert store.current() == bad
     assert f"since version {bad.number} came into force, jobs have waited" in told[0]
+
+
+def habits(n, rng, *, told):
+    """Jobs of a site whose users say how long their jobs run (`told`), or ask for a day each time."""
+    run_time = np.maximum(rng.lognormal(6.0, 1.5, n).round(), 1.0)
+    limit = np.ceil(1.2 * run_time) if told else np.maximum(86_400.0, run_time)
+    return rng.exponential(60.0, n).round(), run_time, rng.choice([1, 1, 2, 4, 8], n), limit
+
+
+def test_when_users_change_their_habits_the_verdict_follows_with_the_next_night(store, tmp_path):
+    put(store, cooked(tmp_path, "shortest-limit-first", requested_limit=-1.0))
+    rng = np.random.default_rng(5)
+    before, after = habits(500, rng, told=True), habits(150, rng, told=False)
+    gaps, run_time, gpus, limit = (np.concatenate(parts) for parts in zip(before, after, strict=True))
+    at = np.cumsum(gaps)
+    assert at[-1] - at[499] < DAY
+    told, all_jobs = (replace(jobs_of(at[:n], run_time[:n], gpus[:n]), time_limit=limit[:n]) for n in (500, 650))
+    made = run(store, jobs=told, estimates="limit")
+    assert made.verdict["chosen"] == MODEL, made.verdict["reason"]
+    made = run(store, jobs=all_jobs, estimates="limit", now=NOW + DAY)
+    assert made.verdict["chosen"] != MODEL
+    assert verdict_in_force(store).chosen == made.verdict["chosen"], "the daemon goes by it from its next cycle on"
