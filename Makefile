@@ -22,7 +22,8 @@ define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "rltuned needs Python 3.11 or later; set PYTHON=python3.11"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "installing python3-venv (Debian and Ubuntu keep it apart)"; apt-get update -qq && apt-get install -y -qq python3-venv; }
 	[ -x $(BIN)/pip ] || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r $(1)
+	@echo "installing the packages of $(1) into $(VENV): a quarter of a minute for the demonstration, one or two for all"
+	@$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r $(1)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 endef
 

@@ -91,6 +91,12 @@ def uv_install(site: Path, python: str, *requirements: str | Path) -> None:
     for extra in ("bin", "share", ".lock"):
         path = site / extra
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    # Where and when the wheel was built.
+    for told in [*site.glob("*.dist-info/direct_url.json"), *site.glob("*.dist-info/uv_cache.json")]:
+        told.unlink()
+        record = told.with_name("RECORD")
+        lines = record.read_text(encoding="utf-8").splitlines(keepends=True)
+        record.write_text("".join(line for line in lines if f"/{told.name}," not in line), encoding="utf-8")
 
 
 def put(tree: Path, target: str, source: Path | str, mode: int = 0o644) -> None:

@@ -270,5 +270,7 @@ def growth(sizes: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     before, after = sizes[-2:]
     steps = math.log(after["jobs"] / before["jobs"])
     return {
-        phase: round(math.log(min(after["ms"][phase]) / min(before["ms"][phase])) / steps, 2) for phase in after["ms"]
+        phase: round(math.log(min(after["ms"][phase]) / min(before["ms"][phase])) / steps, 2)
+        for phase in after["ms"]
+        if min(before["ms"][phase]) > 0.0  # a phase that does nothing here
     }

@@ -8,6 +8,8 @@ paid once is not, and stated apart: compiling (once for an installation, Numba k
 The same is timed as Slurm does it: `Backfill.SLURM` and `Fit.SLURM`, on clusters of three sizes, with windows of 256
 jobs and with long queues. The comparison of these is EASY with best fit.
 
+A forecast of start times is timed as the worker of the daemon makes it (docs/start-times.md).
+
 A window under the shipped model is timed in two ways: as training plays it, compiled as a whole (`Episode`), and with
 the whole of the daemon's plan, guards and all, asked at each refresh, as `rltuned evaluate` does.
 """
@@ -24,13 +26,18 @@ from typing import Any, Final
 
 import numpy as np
 
+from rltuned.bench import snapshot
 from rltuned.cluster.shape import ClusterShape, parse_shape
 from rltuned.config import DEFAULT_MODEL
+from rltuned.daemon.rollout import FORECAST
+from rltuned.decide.start_times import StartRequest, probes_of
+from rltuned.decide.submissions import Submissions
 from rltuned.evaluate.policies import plan_config
 from rltuned.policy.files import load
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import simulate
 from rltuned.simulate.episodes import Episode, Network, Trajectory, compile_episodes
+from rltuned.simulate.forecast import StartSimulation
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
 from rltuned.simulate.reference import reference
 from rltuned.simulate.requests import Requests, requests
@@ -53,6 +60,8 @@ _SHAPES: Final = (CLUSTER, "128x8:p100", "1000x8:p100")
 _QUEUES: Final = (2_000, 10_000)
 """About how many jobs queue in a sequence. All are submitted at once; seven of ten GPUs take one."""
 _SLURM_WINDOWS: Final = 100
+FORECAST_JOBS: Final = 1_000
+_FORECAST_NODES: Final = (64, 500)
 _PLAIN_WINDOWS: Final = 4
 _PLAIN_JOBS: Final = 500
 _RANKED_WINDOWS: Final = 40
@@ -163,6 +172,58 @@ def slurm_like(seed: int, progress: Callable[[str], None]) -> list[Speed]:
     return speeds
 
 
+def forecasts(seed: int) -> tuple[list[Speed], dict[str, Any]]:
+    """A forecast of start times as the worker makes it, on two clusters: how long it takes, and of how many scenarios
+    it is; beside one in which nobody comes.
+    """
+    speeds, result = [], {}
+    for nodes in _FORECAST_NODES:
+        asked = forecast_request(nodes, seed)
+        StartSimulation(scenarios=2)(asked)
+        begun = time.process_time()
+        found = StartSimulation(seconds_left=partial(_left, begun + FORECAST))(asked)
+        took = time.process_time() - begun
+        scenarios = 0 if found is None else found.scenarios
+        few = StartSimulation(scenarios=4)
+        asked = replace(asked, probes=())
+        easy, hard = (seconds(partial(few, one)) / 4 for one in (replace(asked, submissions=None), asked))
+        what = f"start times of {FORECAST_JOBS:,} jobs on {nodes} nodes, jobs times scenarios"
+        note = f"{scenarios} scenarios in {FORECAST:g} s"
+        key = f"forecast_{FORECAST_JOBS}_jobs_{nodes}_nodes"
+        speeds.append(Speed(key, what, FORECAST_JOBS / hard, "nobody comes", FORECAST_JOBS / easy, note))
+        result[f"{key}_s"], result[f"{key}_scenarios"] = round(took, 3), scenarios
+    return speeds, result
+
+
+def _left(until: float) -> float:
+    return until - time.process_time()
+
+
+def forecast_request(nodes: int, seed: int) -> StartRequest:
+    """A queue by expected GPU time on a synthetic cluster, and five days of submissions that were like it."""
+    snap = snapshot(FORECAST_JOBS, nodes, seed)
+    jobs, rng = snap.jobs, np.random.default_rng(seed)
+    expected = 0.4 * jobs.time_limit
+    rows = jobs.pending[np.argsort(expected[jobs.pending] * np.maximum(jobs.gpus[jobs.pending], 1))]
+    like = rng.choice(jobs.pending, 3 * FORECAST_JOBS)
+    past = Submissions(
+        job_id=np.arange(len(like)),
+        submit_time=np.sort(snap.time - rng.uniform(0, 5 * 86_400.0, len(like))),
+        user=jobs.user.take(like),
+        partition=jobs.partition.take(like),
+        gpu_type=jobs.gpu_type.take(like),
+        nodes=jobs.nodes[like],
+        gpus=jobs.gpus[like],
+        gpus_per_node=jobs.gpus_per_node[like],
+        cpus=jobs.cpus[like],
+        mem=jobs.mem[like],
+        time_limit=jobs.time_limit[like],
+        expected=expected[like],
+        run_time=expected[like] * rng.lognormal(0.0, 1.0, len(like)),
+    )
+    return StartRequest(snap, rows, expected, 1.0, past, probes_of(snap))
+
+
 def fresh_process(cache: str) -> tuple[float, float]:
     """Seconds until a new process has simulated its first small window, and its peak resident memory after the long
     sequence, MiB. Numba keeps what it compiles in `cache`.
@@ -232,7 +293,10 @@ def run(windows: int, seed: int, progress: Callable[[str], None]) -> tuple[list[
     speeds.append(Speed(f"simulate_jobs_per_s_{LONG}", what, rate, "plain Python loop", slow, note))
 
     speeds += slurm_like(seed, progress)
-    result: dict[str, Any] = {speed.key: round(speed.jobs_per_s) for speed in speeds}
+    progress(f"start times of {FORECAST_JOBS:,} jobs")
+    forecast, of_forecast = forecasts(seed)
+    speeds += forecast
+    result: dict[str, Any] = {speed.key: round(speed.jobs_per_s) for speed in speeds} | of_forecast
     for key, each in ((f"rl_window_{WINDOW}_ms", played), (f"rl_window_{WINDOW}_plan_ms", planned)):
         result[key] = {f"p{p}": round(float(np.percentile(each, p)) * 1e3, 3) for p in (50, 99)}
         result[key]["mean"] = round(float(np.mean(each)) * 1e3, 3)

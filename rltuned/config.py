@@ -237,6 +237,9 @@ class RolloutSection(_Section):
     worse for it; above 1 they may."""
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.01
     """Least predicted gain for which the order is changed, as a share of the cost of the policy's order."""
+    forecast: Literal["auto", "off"] = "auto"
+    """When each pending job starts (docs/start-times.md). `auto`: said where Numba is installed, whatever the policy;
+    at most half a second of a cycle."""
 
 
 class PlacementSection(_Section):

@@ -27,6 +27,8 @@ MODULES: Final = {
 }
 """The extra that has a module which the daemon need not have."""
 _PROJECT: Final = Path(__file__).resolve().parents[1]
+_PACKAGED: Final = "package-steps"
+"""Beside the environment, where it came with a Debian or RPM package (packaging/build.py)."""
 _EXTRA: Final = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
 _OWN: Final = re.compile(r"^rltuned\[([a-z,]+)\]")
 
@@ -36,8 +38,13 @@ def how_to_install(extra: str) -> str:
 
     - A checkout that no environment has been made for: `make venv`, which takes the locked versions.
     - A checkout: its own extra.
+    - A package of the distribution, whose environment has no pip: the package that completes it.
     - A wheel: the packages that the wheel's metadata names for the extra.
     """
+    if Path(sys.prefix).with_name(_PACKAGED).is_file():
+        if extra == "simulate":
+            return "install the package rltuned-simulate"
+        return "the packages do not have it: use an installation by hand (docs/installation.md)"
     pip = f"{shlex.quote(sys.executable)} -m pip install"
     if (_PROJECT / "pyproject.toml").is_file():
         if sys.prefix == sys.base_prefix:

@@ -110,6 +110,9 @@ def explanation(console: Console, answer: Any) -> None:
             f"(from {'its' if answer.estimated_from == 'time limit' else 'such'} {answer.estimated_from}) and has "
             f"waited {duration(answer.wait)}."
         )
+    if answer.start is not None and answer.start.low is not None:
+        between = until(answer.start.low, answer.start.high, answer.time)
+        console.print(f"  Expected to start {between} after that, with 80 % (`rltuned when {answer.job_id}`).")
     if answer.policy_why:
         console.print(f"  Why this policy: {plain(answer.policy_why)}")
     if answer.rollout:
@@ -151,6 +154,12 @@ def explanation(console: Console, answer: Any) -> None:
         )
 
 
+def until(low: float, high: float | None, now: float) -> str:
+    """Between two moments, seen from now; `high` None: nobody knows."""
+    early = duration(max(low - now, 0.0))
+    return f"in {early} or later" if high is None else f"in {early} to {duration(max(high - now, 0.0))}"
+
+
 def user_record(console: Console, found: "UserRecord", now: float, *, only: bool) -> None:
     """`decide.user_record.UserRecord` for its user; `only`: one job was asked for."""
     age = max(now - found.time, 0.0)
@@ -173,8 +182,7 @@ def user_record(console: Console, found: "UserRecord", now: float, *, only: bool
             if job.slurm_place != job.place:
                 facts[0] += f" (Slurm alone: {job.slurm_place})"
         if job.start is not None:
-            early, late = (duration(max(moment - now, 0.0)) for moment in job.start)
-            facts.append(f"expected to start in {early} to {late}")
+            facts.append(f"expected to start {until(job.start[0], job.start[1], now)}")
         console.print(f"[bold]Job {job.job_id}[/bold]: {', '.join(facts)}.", soft_wrap=True)
         console.print(f"  Slurm's reason, {plain(job.reason or 'none')}: {plain(job.meaning)}", soft_wrap=True)
         for note in job.notes:
@@ -186,15 +194,81 @@ def user_record(console: Console, found: "UserRecord", now: float, *, only: bool
         console.print(f"{found.left_out} more are further back and are not shown.")
 
 
+def start_answer(console: Console, answer: Any, now: float) -> None:
+    """`decide.start_answers.JobAnswer`."""
+    if answer.start is None:
+        console.print(f"[bold]Job {answer.job_id}[/bold]: {plain(answer.waits_for)}", soft_wrap=True)
+        return
+    low, high = answer.start
+    between = f"after {_clock(low)}" if high is None else f"between {_clock(low)} and {_clock(high)}"
+    console.print(
+        f"[bold]Job {answer.job_id}[/bold] starts {between} with 80 % ({until(low, high, now)}), "
+        f"{_likely(answer, now)}.",
+        soft_wrap=True,
+    )
+    console.print(f"  It waits: {plain(answer.waits_for)}", soft_wrap=True)
+    _rests_on(console, answer.outcomes)
+    if now - answer.time > 300.0:
+        console.print(f"  This is of {duration(now - answer.time)} ago: no cycle has ended since.")
+
+
+def offer(console: Console, found: Any, now: float) -> None:
+    """`decide.start_answers.Offer`."""
+    if found.found is None:
+        where = f" in partition {plain(found.asked.partition)}" if found.asked.partition else ""
+        console.print(
+            f"Nothing that was simulated{where} asks for so much: it fits on no usual nodes, or its time limit "
+            "is longer than allowed.",
+            soft_wrap=True,
+        )
+        return
+    console.print(f"{_request(found.found)}: {_start_of(found.found, now)}.", soft_wrap=True)
+    for probe in found.sooner:
+        console.print(f"  Sooner: {_request(probe)}: {_start_of(probe, now)}.", soft_wrap=True)
+    _rests_on(console, found.outcomes)
+
+
+def _request(probe: Any) -> str:
+    gpus = f"{probe.gpus} GPU{'' if probe.gpus == 1 else 's'}, " if probe.gpus else ""
+    nodes = "1 node" if probe.nodes == 1 else f"{probe.nodes} nodes, on each"
+    return (
+        f"Up to {nodes} {gpus}{probe.cpus} CPUs, {probe.mem / 1024:.0f} GiB for {duration(probe.time_limit)} in "
+        f"partition {plain(probe.partition)}"
+    )
+
+
+def _start_of(probe: Any, now: float) -> str:
+    if probe.low is None:
+        return "starts later than the forecast goes"
+    return f"starts {until(probe.low, probe.high, now)} with 80 %, {_likely(probe, now)}"
+
+
+def _likely(answer: Any, now: float) -> str:
+    middle = answer.likely if hasattr(answer, "likely") else answer.middle
+    if middle is None:
+        return "most likely later than the forecast goes"
+    return f"most likely at {_clock(middle)} (in {duration(max(middle - now, 0.0))})"
+
+
+def _rests_on(console: Console, outcomes: int) -> None:
+    rest = f"on {outcomes} earlier forecasts" if outcomes else "on no earlier forecast yet: take it as a guess"
+    console.print(f"  The interval rests {rest}.")
+
+
+def _clock(moment: float) -> str:
+    return f"{datetime.fromtimestamp(moment, UTC).astimezone():%Y-%m-%d %H:%M}"
+
+
 def _score_sum(console: Console, total: Any) -> None:
     """`decide.explain.Sum`: from the average job's score to this one's."""
-    through = [f"by {total.corrected}", "by the network"] if total.corrected else []
+    both = any(part.network for part in total.parts) and total.corrected
+    through = [f"by {total.corrected}", "by the network"] if both else []
     rows = [
         (
             part.name,
             f"{part.value:.3f}",
             f"{part.average:.3f}",
-            *([f"{part.rule:+.4f}", f"{part.network:+.4f}"] if total.corrected else []),
+            *([f"{part.rule:+.4f}", f"{part.network:+.4f}"] if both else []),
             f"{part.rule + part.network:+.4f}",
         )
         for part in total.parts
@@ -210,12 +284,12 @@ def model(console: Console, info: Any, card: str | None) -> None:
     widths = " → ".join(str(width) for width in (shape.inputs, *shape.hidden, 1))
     context = "with" if shape.context else "no"
     rows = [
+        ("order", info.summary),
         ("manifest", info.path),
         ("weights", f"sha256 {info.sha256}"),
         ("format", info.format_version),
         ("columns", ", ".join(info.columns)),
         ("network", f"{widths}, {shape.activation.value}, {shape.parameters} weights, {context} context"),
-        ("corrects", f"{shape.residual}, by ±{shape.bound:g} at most" if shape.residual else "no rule"),
         ("method", info.method),
         ("data", info.data),
         *((f"  {name}", f"sha256 {digest}") for name, digest in info.traces.items()),

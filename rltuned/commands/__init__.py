@@ -1,7 +1,7 @@
 """The command line. Each command gathers its inputs, calls what does the work, and prints the answer.
 
 `main`           the program: `rltuned` without a command, the list of commands, errors and exit codes
-`daemon`         on the controller host: run, restore, doctor, plan, explain
+`daemon`         on the controller host: run, restore, doctor, plan, explain, when
 `configuration`  check-config, show-config, metrics-user
 `model`          model files: info, verify, compare, card, portrait
 `train`          train, train imitate, train headroom

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 EXIT_FINDINGS = 10
 """`doctor` found an error, `restore` left something (docs/exit-codes.md)."""
+EXIT_ABSENT = 16
+"""`explain`: the job does not wait (docs/exit-codes.md)."""
 
 
 def anywhere(context: click.Context, option: click.Parameter, value: Any) -> Any:
@@ -44,8 +46,6 @@ config_option = click.option(
     default=None,
     help=f"Configuration file. [default: {DEFAULT_PATH} if it exists]",
 )
-EXIT_ABSENT = 16
-"""`explain`: the job does not wait (docs/exit-codes.md)."""
 
 
 def job_number(name: str) -> int:
@@ -74,12 +74,21 @@ class MomentType(click.ParamType[float]):
         """Epoch seconds."""
         if isinstance(value, float):
             return value
-        if match := self._AGO.fullmatch(value):
-            return datetime.now(UTC).timestamp() - float(match[1]) * self._SECONDS[match[2]]
         try:
-            return datetime.fromisoformat(value).timestamp()
-        except (ValueError, OverflowError):
-            self.fail(f"{value!r} is no time; write 2026-11-23, 2026-11-23T10:05, or 14d for 14 days ago", param, ctx)
+            if match := self._AGO.fullmatch(value):
+                seconds = datetime.now(UTC).timestamp() - float(match[1]) * self._SECONDS[match[2]]
+            else:
+                seconds = datetime.fromisoformat(value).timestamp()
+            datetime.fromtimestamp(seconds, UTC).astimezone()  # it can be written, in this host's time zone, too
+        except (ValueError, OverflowError, OSError):
+            seconds = -1.0
+        if seconds < 0.0:
+            self.fail(
+                f"{value!r} is no time since 1970; write 2026-11-23, 2026-11-23T10:05, or 14d for 14 days ago",
+                param,
+                ctx,
+            )
+        return seconds
 
 
 MOMENT = MomentType()
@@ -156,6 +165,22 @@ def emit(value: Any) -> None:
 def remark(sentence: str) -> None:
     """Something that the user should know, and that stops nothing."""
     click.echo(f"rltuned: {sentence}", err=True)
+
+
+NICE = 10
+"""nice(1) of simulations where slurmctld runs."""
+
+
+def processes(executor: str, workers: int | None) -> int | None:
+    """Processes of the local executor. Beside slurmctld: one unless more are asked for, and slurmctld goes first."""
+    from rltuned.daemon.host import slurmctld_runs
+
+    if executor != "local" or not slurmctld_runs():
+        return workers
+    os.nice(NICE)
+    if workers is None:
+        remark(f"slurmctld runs on this host: one process with nice {NICE} simulates; --workers N takes more")
+    return workers or 1
 
 
 @contextmanager

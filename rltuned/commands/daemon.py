@@ -1,4 +1,4 @@
-"""`rltuned run`, `restore`, `doctor`, `plan`, `explain`: what an admin needs on the controller host."""
+"""`rltuned run`, `restore`, `doctor`, `plan`, `explain`, `when`: what an admin needs on the controller host."""
 
 import os
 import sys
@@ -159,15 +159,13 @@ def explain(job_id: int | None, config_path: Path | None, *, fresh: bool, at: fl
     if fresh and at is not None:
         raise click.UsageError("--fresh reads Slurm now, --at asks about the past: give one of them")
     from rltuned import show
-    from rltuned.daemon import once
+    from rltuned.daemon import once, user_records
     from rltuned.decide.explain import Verdict
 
     if job_id is None and (fresh or at is not None):
         raise click.UsageError(f"{'--fresh' if fresh else '--at'} needs a JOBID")
     config = load(config_path, for_everybody=True).config
-    published = config.users.socket is not None or config.users.directory is not None
-    may_look = os.access(config.state.directory, os.R_OK | os.X_OK)
-    if job_id is None or (published and not may_look and not fresh and at is None):
+    if job_id is None or (not fresh and at is None and user_records.only_own(config)):
         _explain_own(config.users, job_id, as_json=as_json)
         return
     answer = once.explain(config, job_id, remark, fresh=fresh, at=at)
@@ -197,4 +195,94 @@ def _explain_own(settings: UsersSection, job_id: int | None, *, as_json: bool) -
     else:
         show.user_record(console(), found, SystemClock().time(), only=job_id is not None)
     if job_id is not None and not found.jobs:
+        raise click.exceptions.Exit(EXIT_ABSENT)
+
+
+class _Duration(click.ParamType[float]):
+    """As sbatch(1) --time: minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes …"""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Seconds."""
+        from rltuned.cluster.durations import duration
+
+        seconds = value if isinstance(value, float) else duration(str(value))
+        if not 0.0 < seconds < float("inf"):
+            self.fail(f"{value!r} is no time limit; write it as for sbatch: 90, 8:00:00 or 1-12", param, ctx)
+        return seconds
+
+
+class _Memory(click.ParamType[float]):
+    """As sbatch(1) --mem: a number, with K, M, G or T; without, M."""
+
+    name = "memory"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """MiB."""
+        if isinstance(value, float):
+            return value
+        text = str(value).upper().removesuffix("B")
+        units = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2}
+        number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1.0)
+        if not number.replace(".", "", 1).isdigit() or not number.isascii():
+            self.fail(f"{value!r} is no amount of memory; write it as for sbatch: 64G, 500M", param, ctx)
+        return float(number) * unit
+
+
+@click.command()
+@click.argument("job_id", metavar="[JOBID]", required=False, type=job_number)
+@config_option
+@click.option("--gpus", type=click.IntRange(min=0), default=None, help="Of all nodes together.")
+@click.option("--time", "limit", type=_Duration(), help="Time limit, as for sbatch: 8:00:00.")
+@click.option("--nodes", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--cpus", type=click.IntRange(min=1), default=1, show_default=True, help="Of all nodes together.")
+@click.option("--mem", type=_Memory(), default=0.0, help="Memory per node, as for sbatch: 64G.")
+@click.option("--partition", default="", help="[default: the one in which it starts first]")
+@json_option
+def when(
+    job_id: int | None,
+    config_path: Path | None,
+    *,
+    gpus: int | None,
+    limit: float | None,
+    nodes: int,
+    cpus: int,
+    mem: float,
+    partition: str,
+    as_json: bool,
+) -> None:
+    """When does a job start?
+
+    \b
+      rltuned when 4711                        a pending job: between which times, with 80 %
+      rltuned when --gpus 4 --time 8:00:00     a job that is not submitted, and smaller ones that start sooner
+
+    Admins may ask about any job. Everybody else gets what concerns their own pending jobs, as far as `[users]` in the
+    configuration allows. Slurm is not asked: the daemon's last forecast answers (docs/start-times.md). Exit code 16:
+    nothing is forecast of this job.
+    """
+    if (job_id is None) == (limit is None):
+        raise click.UsageError("give a JOBID, or --time (and --gpus, --cpus …) of a job that is not submitted")
+    from rltuned import show
+    from rltuned.daemon import start_answers
+    from rltuned.daemon.clock import SystemClock
+    from rltuned.decide.start_answers import Asked
+
+    config = load(config_path, for_everybody=True).config
+    now = SystemClock().time()
+    if limit is not None:
+        offer = start_answers.offer(config, Asked(partition, nodes, gpus or 0, cpus, mem, limit))
+        if as_json:
+            emit(offer.as_dict())
+        else:
+            show.offer(console(), offer, now)
+        return
+    assert job_id is not None  # noqa: S101 - either of them is given
+    answer = start_answers.of_job(config, job_id)
+    if as_json:
+        emit(answer.as_dict())
+    else:
+        show.start_answer(console(), answer, now)
+    if answer.start is None:
         raise click.exceptions.Exit(EXIT_ABSENT)

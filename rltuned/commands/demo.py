@@ -80,7 +80,10 @@ def demo(
     from rltuned.installed import needed
 
     screen = console(stderr=as_json)
-    with screen.status("loading, the first time also compiling, the simulator …"):
+    loading = "loading the simulator; the first time it is compiled, which takes half a minute …"
+    if not screen.is_terminal:
+        screen.print(loading)
+    with screen.status(loading):
         with needed("the demonstration"):
             from rltuned.demo import Demo, DemoSettings, play
             from rltuned.report import charts, demonstration, page

@@ -1,6 +1,5 @@
 """`rltuned evaluate`: policies on the same jobs, in the simulator; with `--gate`, which of them a site should run."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from rltuned.commands.common import (
     config_option,
     console,
     load,
+    processes,
     refuse_slurm_options,
     remark,
     slurm_options,
@@ -294,22 +294,6 @@ def evaluate(
         report.show(console(), table)
 
 
-NICE = 10
-"""nice(1) of simulations where slurmctld runs."""
-
-
-def _workers(executor: str, workers: int | None) -> int | None:
-    """Processes of the local executor. Beside slurmctld: one unless more are asked for, and slurmctld goes first."""
-    from rltuned.daemon.host import slurmctld_runs
-
-    if executor != "local" or not slurmctld_runs():
-        return workers
-    os.nice(NICE)
-    if workers is None:
-        remark(f"slurmctld runs on this host: one process with nice {NICE} simulates; --workers N takes more")
-    return workers or 1
-
-
 def _refuse_empty(result: Mapping[str, Any]) -> None:
     """Raises EvaluationError where no job of any window can run on the cluster: there is nothing to compare."""
     windows = result["windows"]
@@ -361,7 +345,7 @@ def _gate(
             config, given | {"from_sacct": from_sacct, "from_slurm": given.get("cluster") is None}
         )
         gate.checked(settings)
-        chosen = executors.chosen(executor, _workers(executor, workers), report_path, slurm)
+        chosen = executors.chosen(executor, processes(executor, workers), report_path, slurm)
     _remark_on_placement(settings)
     with progress_bar() as progress:
         settings, jobs, shape = gate.site_of(settings, config.slurm, clock.time(), remark, progress)
@@ -426,7 +410,7 @@ def _evaluated(
     slurm = slurm_options(options)
     with usage():
         settings, shape = from_options(options), None
-        chosen = executors.chosen(executor, _workers(executor, workers), path, slurm)
+        chosen = executors.chosen(executor, processes(executor, workers), path, slurm)
     _remark_on_placement(settings)
     if reached is not None:
         settings, shape = site.of_slurm(settings, reached, SystemClock().time())

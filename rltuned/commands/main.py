@@ -11,7 +11,7 @@ from rltuned import __version__
 from rltuned.commands.bench import bench
 from rltuned.commands.common import config_option
 from rltuned.commands.configuration import check_config, metrics_user, show_config
-from rltuned.commands.daemon import doctor, explain, plan, restore, run
+from rltuned.commands.daemon import doctor, explain, plan, restore, run, when
 from rltuned.commands.demo import demo
 from rltuned.commands.evaluate import evaluate
 from rltuned.commands.learn import learn
@@ -35,6 +35,7 @@ from rltuned.errors import RltunedError
         learn,
         plan,
         explain,
+        when,
         doctor,
         report,
         bench,
@@ -61,6 +62,7 @@ def cli(context: click.Context, config_path: Path | None, *, dry_run: bool, once
       rltuned plan               what would one cycle change? (writes nothing)
       rltuned --dry-run          run as the daemon would, without writing
       rltuned explain JOBID      why is this job at this rank?
+      rltuned when JOBID         when does this job start?
       rltuned report             what would it have gained in the last two weeks?
       rltuned restore            undo everything
     """

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rltuned import revision
-from rltuned.commands.common import MOMENT, check_outputs, config_option, console, load, remark
-from rltuned.config import Config
+from rltuned.commands.common import MOMENT, check_outputs, config_option, console, load, processes, remark
+from rltuned.config import Config, Stage
 from rltuned.errors import RltunedError
 from rltuned.installed import how_to_install
 
@@ -21,12 +21,19 @@ if TYPE_CHECKING:
 @click.option("--since", type=MOMENT, default="14d", show_default=True, metavar="TIME", help="2026-11-23, or 14d ago.")
 @click.option("--until", type=MOMENT, default="0d", metavar="TIME", help="As --since. [default: now]")
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write one HTML page.")
-@click.option("--json", "out", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write JSON.")
+@click.option(
+    "--json",
+    "out",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    metavar="FILE",
+    help="Write JSON; - for standard output instead of the text.",
+)
 @click.option(
     "--names/--no-names",
     default=True,
     show_default=True,
-    help="Whether job ids, users and accounts are in it. Without them the page may be shown to everybody.",
+    help="Whether job ids, users, accounts and sentences of faults are in it. Without them the page may be shown to "
+    "everybody.",
 )
 @click.option(
     "--replay/--no-replay",
@@ -45,26 +52,27 @@ if TYPE_CHECKING:
     type=click.IntRange(min=32),
     help="Jobs of the replay, at most.",
 )
-@click.option("--workers", default=1, show_default=True, type=click.IntRange(1, 2), help="Processes of the replay.")
+@click.option("--workers", type=click.IntRange(1, 2), help="Processes of the replay. [default: 1]")
 @config_option
 def report(
     *,
     since: float,
     until: float,
     html: Path | None,
-    out: Path | None,
+    out: str | None,
     names: bool,
     wanted: bool,
     trace: str | None,
     cluster: str | None,
     most: int,
-    workers: int,
+    workers: int | None,
     config_path: Path | None,
 ) -> None:
     """What did rltuned do in a period, or would have done, and what is that worth?
 
     Reads the decision log, asks sacct for the period's jobs, and replays them in the simulator under Slurm's order and
-    under rltuned. In stage shadow it ends with go, no-go or undecided, with the reasons. docs/report.md explains it.
+    under rltuned. In stages shadow and canary it ends with go, no-go or undecided, with the reasons. docs/report.md
+    explains it.
 
     \b
     Examples:
@@ -84,7 +92,8 @@ def report(
         raise click.UsageError("--until is not after --since")
     if cluster is not None and trace is None:
         raise click.UsageError("--cluster goes with --trace")
-    check_outputs({"--html": html, "--json": out})
+    path = Path(out) if out and out != "-" else None
+    check_outputs({"--html": html, "--json": path})
     config = load(config_path).config
     period = read(decision_log.entries(config.state.directory, since, until), since, until, config.cycle.interval)
     missing: list[str] = []
@@ -94,7 +103,7 @@ def report(
         )
     replayed, about = None, ""
     if wanted:
-        replayed, about = _replayed(config, period, missing, trace, cluster, most, workers)
+        replayed, about = _replayed(config, period, missing, trace, cluster, most, workers, names=names)
     else:
         missing.append("The period's jobs were not replayed (--no-replay).")
     if replayed is None and not period.total:
@@ -120,12 +129,16 @@ def report(
             missing.append(_lacking("matplotlib", "the charts"))
             drawn = {}
         _write(html, page.render(made, drawn))
-    if out is not None:
-        _write(out, json.dumps(made, indent=1, allow_nan=False) + "\n")
-    text.show_report(console(), made)
-    for path in (html, out):
-        if path is not None:
-            click.echo(f"{path}: written")
+    value = json.dumps(made, indent=1, allow_nan=False) + "\n"
+    if path is not None:
+        _write(path, value)
+    if out == "-":
+        click.echo(value, nl=False)
+    else:
+        text.show_report(console(), made)
+    for file in (html, path):
+        if file is not None:
+            click.echo(f"{file}: written", err=out == "-")
 
 
 def _replayed(
@@ -135,9 +148,12 @@ def _replayed(
     trace: str | None,
     cluster: str | None,
     most: int,
-    workers: int,
+    workers: int | None,
+    *,
+    names: bool,
 ) -> "tuple[Replay | None, str]":
     """The replay and what it is about; None, and the reason in `missing`, where it cannot be made."""
+    from rltuned.daemon.clock import SystemClock
     from rltuned.workers.progress import progress_bar
 
     try:
@@ -146,15 +162,18 @@ def _replayed(
     except ImportError as error:
         missing.append(_lacking(error.name or "numba", "the replay of the period's jobs"))
         return None, ""
+    # A job is in the accounting when it has ended: what the period left running or waiting is asked for, too.
+    lead = LEAD_DAYS * 86_400.0
+    asked = min(SystemClock().time(), period.until + lead)
     given: dict[str, Any] = (
-        {"from_sacct": (period.until - period.since) / 86_400.0 + LEAD_DAYS} if trace is None else {"trace": trace}
+        {"from_sacct": (asked - period.since + lead) / 86_400.0} if trace is None else {"trace": trace}
     )
     if cluster is not None:
         given["cluster"] = cluster
     try:
         with progress_bar() as progress:
             settings = settings_of(config, period.policy, given | {"from_slurm": cluster is None})
-            settings, jobs, shape = gate.site_of(settings, config.slurm, period.until, remark, progress)
+            settings, jobs, shape = gate.site_of(settings, config.slurm, asked, remark, progress)
             made = replay(
                 settings,
                 jobs,
@@ -163,15 +182,21 @@ def _replayed(
                 period.until,
                 most=most,
                 revision=revision(),
-                wrote=period.wrote,
-                workers=workers,
+                wrote=period.mode is Stage.ACTIVE,
+                workers=processes("local", workers) or 1,
                 progress=progress,
+                tell=remark,
             )
     except RltunedError as error:
-        if not period.total:
+        if not period.total or trace is not None:
             raise
-        missing.append(f"The period's jobs could not be replayed: {error}")
+        if not names:  # it may quote a row of the accounting
+            remark(str(error))
+        cause = f": {error}" if names else "; whoever made this report was told why."
+        missing.append(f"The period's jobs could not be replayed{cause}")
         return None, ""
+    if differing := gate.not_judged(config):
+        missing.append(f"The replay has the defaults of {', '.join(differing)}, where your configuration differs.")
     return made, shape.text
 
 

@@ -14,6 +14,7 @@
 `endpoint`   the metrics by HTTP
 `budget`, `breaker`  how much may be sent, and when to leave Slurm alone
 `planning`   `decide.plan` with what `history` says of run times and what `rollout` finds by simulating the queue
+`start_times`  when jobs start: what is learnt for that, and the forecast; `start_answers`: ``rltuned when``
 `once`       one decision without a daemon, for ``rltuned plan`` and ``rltuned explain``
 `checks`     prerequisites of steering a cluster; shared with ``rltuned doctor``
 `notify`, `metrics`, `logs`, `record`  what people and machines get to see

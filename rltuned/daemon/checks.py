@@ -231,6 +231,8 @@ def examine(reader: SlurmReader, config: Config, clock: Clock, names: frozenset[
         and holder(config.state.directory) is not None
     )
     findings += _daemon(config, heartbeat, Moment.of(clock))
+    if lives:
+        findings += users(config, now)
     if config.cycle.stage not in {Stage.CANARY, Stage.ACTIVE}:
         findings.append(
             Finding(Severity.NOTE, "stage", f"{config.cycle.stage}: nothing is written to Slurm", "set cycle.stage")
@@ -421,6 +423,29 @@ def rollout_remedy(trouble: str) -> str:
     if "rollout.time_limit" in trouble:
         return "raise rollout.time_limit to that, or lower rollout.depth"
     return 'docs/rollout.md has the causes; rollout.enabled = "off" does without'
+
+
+def users(config: Config, now: float) -> list[Finding]:
+    """Whether users' records reach them, where a daemon runs that should publish them."""
+    from rltuned.daemon.user_records import published  # noqa: PLC0415 - NumPy
+
+    section = config.users
+    findings = []
+    if section.socket is not None:
+        if section.socket.is_socket():
+            findings.append(Finding(Severity.OK, "users", f"users.socket {section.socket}"))
+        else:
+            cause = f"users.socket {section.socket} is not there, so users on this host see no record"
+            findings.append(Finding(Severity.WARNING, "users", cause, "systemctl restart rltuned"))
+    if section.directory is not None:
+        when = published(section.directory)
+        if when is not None and now - when <= max(STALE, 4 * config.cycle.interval):
+            findings.append(Finding(Severity.OK, "users", f"users.directory {section.directory}"))
+        else:
+            last = "never" if when is None else f"{now - when:.0f} s ago"
+            cause = f"users.directory {section.directory}: records were last written there: {last}"
+            findings.append(Finding(Severity.WARNING, "users", cause, "its log names the cause (users.not_published)"))
+    return findings
 
 
 def state_files(config: Config) -> list[Finding]:

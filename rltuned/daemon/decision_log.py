@@ -28,11 +28,13 @@ PIECES: Final = 8
 LARGEST: Final = 16 * 1024 * 1024
 """Bytes of that file at most: it is read and compressed in one go."""
 COMPRESSED: Final = 3.0
-"""By how much decisions shrink; measured 2.6 to 11. Where it is less, the log keeps fewer days."""
+"""By how much decisions are taken to shrink. Where they shrink less, the log keeps fewer days."""
 MIB: Final = 1024 * 1024
 
 _STAMP: Final = "%Y%m%dT%H%M%SZ"
 _NAME: Final = re.compile(r"(\d{8}T\d{6}Z)\.jsonl(\.gz)?")
+_LEFT: Final = re.compile(r"\.\d{8}T\d{6}Z\.jsonl\.gz\.\d+\.tmp")
+"""Of `write_atomic`, after a crash."""
 _TIME: Final = re.compile(rb'"time":([0-9.e+]+)')
 _NO_DECISION: Final = b'"decision":null}'
 
@@ -61,11 +63,11 @@ class DecisionLog:
         """
         if not self._limit:
             return ""
-        line = self._line(entry)
         try:
+            line = self._line(entry)
             make_directory(self._directory)
             self._append(line, entry.time)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, OverflowError) as error:
             return f"{self._directory}: {error.strerror if isinstance(error, OSError) else error}"
         return ""
 
@@ -95,19 +97,29 @@ class DecisionLog:
             os.close(fd)
 
     def _current(self, more: int, now: float) -> Path:
-        """The file to append to; a full or old one is compressed, and what is too much or too old is deleted."""
-        plain = [path for path in files(self._directory) if path.suffix != ".gz"]
-        if plain and plain[-1].stat().st_size + more <= self._file_limit and now - began(plain[-1]) < DAY:
-            return plain[-1]
-        for path in plain:
-            packed = path.with_name(path.name + ".gz")
-            write_atomic(packed, gzip.compress(path.read_bytes(), 6, mtime=0), durable=False)
-            path.unlink()
+        """The file to append to; a full or old one is compressed, and what is too much or too old is deleted.
+
+        A file of the future is not appended to: nobody would look there for what happens now. Nothing is deleted for
+        its age by one wrong time: it has to be old beside the newest file, too.
+        """
         kept = files(self._directory)
+        plain = [path for path in kept if path.suffix != ".gz"]
+        if plain and plain[-1].stat().st_size + more <= self._file_limit and 0 <= now - began(plain[-1]) < DAY:
+            return plain[-1]
+        for path in self._directory.iterdir():
+            if _LEFT.fullmatch(path.name) or (_NAME.fullmatch(path.name) and path not in kept):
+                path.unlink()  # a crash left it
+        # Deleted before anything is compressed: that needs room on the disk.
         room = self._limit - self._file_limit - sum(path.stat().st_size for path in kept)
+        oldest = min(now, began(kept[-1])) - KEEP if kept else 0.0
         for path in kept:
-            if room < 0 or began(path) + DAY < now - KEEP:
+            if room < 0 or began(path) + DAY < oldest:
                 room += path.stat().st_size
+                path.unlink()
+        for path in files(self._directory):
+            if path.suffix != ".gz":
+                packed = path.with_name(path.name + ".gz")
+                write_atomic(packed, gzip.compress(path.read_bytes(), 6, mtime=0), durable=False)
                 path.unlink()
         taken, moment = {path.name.partition(".")[0] for path in files(self._directory)}, int(now)
         while (stamp := datetime.fromtimestamp(moment, UTC).strftime(_STAMP)) in taken:
@@ -151,18 +163,19 @@ def last_before(state: Path, moment: float) -> CycleEntry:
     Raises:
         RltunedError: there is none, or the log cannot be read.
     """
-    found = b""
     try:
         places = [path for path in files(state / DIRECTORY) if began(path) <= moment]
     except OSError as error:
         raise _unreadable(state, error) from error
     for path in reversed(places):
+        found = []
         for line in _lines_of(path):
             time = _time(line)
             if time is not None and time <= moment and not line.rstrip().endswith(_NO_DECISION):
-                found = line
-        if found:
-            return CycleEntry.parse(found)
+                found.append(line)
+        for line in reversed(found):
+            with contextlib.suppress(RltunedError):  # cut off: the one before it
+                return CycleEntry.parse(line)
     raise RltunedError(
         f"{state / DIRECTORY}: no decision of that time: the log keeps {KEEP / DAY:.0f} days, or less where "
         "state.decision_log is small"

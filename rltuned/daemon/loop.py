@@ -52,9 +52,11 @@ from rltuned.daemon.reconcile import Reconciled, Reconciler, orphans, view
 from rltuned.daemon.record import save
 from rltuned.daemon.restore import hidden
 from rltuned.daemon.returns import Returns
+from rltuned.daemon.rollout import forecasts
+from rltuned.daemon.start_times import StartTimes
 from rltuned.daemon.starts import Starts
 from rltuned.daemon.verdict import AUTO, Auto, Choice, Standing, auto, chosen, drifted, remedy
-from rltuned.decide.decision import OFF, DecisionRecord
+from rltuned.decide.decision import OFF, DecisionRecord, StartRecord
 from rltuned.decide.entry import MAX_TEXT, CycleEntry, Seen, Wanted
 from rltuned.decide.plan import Plan, plan
 from rltuned.decide.predictions import EndedJobs
@@ -223,6 +225,8 @@ class Daemon:
     """Whether the lock of the state directory is still this process's."""
     publish: Callable[[UserRecords], None] | None = None
     """Shows users the records of their own jobs; returns at once. None: nobody asked for that."""
+    start_times: StartTimes | None = None
+    """Says when jobs start; None: nobody asked for that."""
     primacy: Primacy = field(default_factory=lambda: Primacy(own_names()))
     facts: ClusterFacts | None = None
     findings: list[Finding] = field(default_factory=list)
@@ -499,6 +503,10 @@ class Daemon:
         if stage in WRITING:
             stopped = not restored and bool(results) and all(item.outcome is Outcome.THROTTLED for item in results)
             acted = resumes or (not blocked and not shed and not self._alarms and not stopped)
+        with self._phase("forecast"):
+            starts = None
+            if self.start_times is not None and forecasts(self.config.rollout):
+                starts = self.start_times.look(result, policy, moves=stage in WRITING)
         with self._phase("report"):
             record = record_of(
                 result,
@@ -506,6 +514,7 @@ class Daemon:
                 policy_why=choice.why,
                 rollout_trouble=self.rollout_trouble(),
                 results=results,
+                starts=starts,
             )
             trouble = ""
             if self._recorder:
@@ -513,7 +522,7 @@ class Daemon:
             if trouble:
                 self.log.warning("record.not_written", detail=trouble)
             self._measure(record)
-            self._publish(known, result)
+            self._publish(known, result, starts)
         tally = Counter(item.outcome for item in results)
         why = blocked or shed
         outcome = CycleOutcome.SHED if shed else CycleOutcome.DONE
@@ -906,13 +915,14 @@ class Daemon:
         state = self.config.state
         return [root for root in (state.directory, state.mirror) if root is not None]
 
-    def _publish(self, snapshot: Snapshot, result: Plan | None) -> None:
+    def _publish(self, snapshot: Snapshot, result: Plan | None, starts: StartRecord | None = None) -> None:
         """Users' records. What is wrong with them must not make a cycle fail that has done its work."""
         if self.publish is None:
             return
         try:
             moves = self.stage in WRITING
-            self.publish(UserRecords.of(snapshot, interval=self.config.cycle.interval, plan=result, moves=moves))
+            interval = self.config.cycle.interval
+            self.publish(UserRecords.of(snapshot, interval=interval, plan=result, moves=moves, starts=starts))
         except Exception:
             self.log.exception("users.defect", sentence="This is a defect; please report it.")
 
@@ -1030,6 +1040,8 @@ class Daemon:
         The queue is given back by ``rltuned restore``.
         """
         with self._turn:
+            if self.start_times is not None and self._recorder:
+                self.start_times.save()
             self.journal.close()
             if self.writer_factory is not None and not self._lost:  # else a heartbeat that is there is somebody else's
                 stop_beating(self._directories())

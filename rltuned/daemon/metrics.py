@@ -21,7 +21,7 @@ from rltuned.daemon.verdict import Standing
 if TYPE_CHECKING:  # it needs NumPy, which this module does without
     from rltuned.decide.rollout import RolloutResult
 
-PHASES: Final = ("read", "reconcile", "plan", "apply", "report", "total")
+PHASES: Final = ("read", "reconcile", "plan", "apply", "forecast", "report", "total")
 CYCLES: Final = ("done", "shed", "waiting", "standby", "failed")
 ERRORS: Final = ("unavailable", "parse", "denied", "other")
 TIERS: Final = ("first", "second", "third", "lower")

@@ -9,7 +9,7 @@ import numpy as np
 from rltuned.cluster.changes import AppliedChanges
 from rltuned.cluster.tables import Floats, JobTable, Snapshot
 from rltuned.config import Config, PlacementApply
-from rltuned.daemon.rollout import Find, ManagedSearch, wanted
+from rltuned.daemon.rollout import Find, ManagedSearch, forecasts, wanted
 from rltuned.daemon.verdict import AUTO
 from rltuned.decide.plan import Plan, plan
 from rltuned.decide.predictions import EndedJobs
@@ -60,12 +60,16 @@ class Planning:
         self._run_times: KnownRunTimes = run_times if run_times is not None else NothingKnown()
         self._search, self._find = search, find
 
+    def ended(self) -> EndedJobs | None:
+        """Jobs that have ended, as plans know them."""
+        return self._run_times.ended()
+
     def __call__(self, snapshot: Snapshot, policy: Policy, config: Config, applied: AppliedChanges) -> Plan:
         """One cycle's decision."""
         search = self._search
         judged = config.policy.name == AUTO
         if search is not None and not wanted(config.rollout, policy, self._find, judged=judged):
-            search.rest()
+            search.rest(forecasts=forecasts(config.rollout, self._find))
             search = None
         estimates, types, by_type = self._run_times.estimates(snapshot.jobs), snapshot.nodes.gpu_types, None
         steered = config.placement.apply is PlacementApply.EXCLUDE_NODES and len(types) > 1

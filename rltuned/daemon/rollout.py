@@ -25,7 +25,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from rltuned.cluster.tables import Category
+from rltuned.cluster.tables import Category, Snapshot
 from rltuned.config import RolloutSection
 from rltuned.daemon.checks import rollout_remedy
 from rltuned.daemon.clock import Clock, SystemClock
@@ -33,6 +33,7 @@ from rltuned.daemon.logs import Log
 from rltuned.daemon.metrics import Metrics, SearchOutcome
 from rltuned.decide.predictions import PredictsRunTimes
 from rltuned.decide.rollout import RolloutRequest, RolloutResult, RolloutSearch, Rows
+from rltuned.decide.start_times import MOST_JOBS, StartForecast, StartRequest
 from rltuned.errors import ConfigError
 from rltuned.installed import how_to_install
 from rltuned.policy import Policy
@@ -42,6 +43,8 @@ Find = Callable[[str], object]
 
 GRACE: Final = 2.0
 """Seconds beyond the time limit: for a rollout that began in time, and for the way there and back."""
+FORECAST: Final = 0.5
+"""Seconds of a cycle that the forecast of start times may take."""
 WARM: Final = 300.0
 """Seconds after which a worker that has not said it is ready is taken for stuck; compiling takes 20 to 40."""
 FIRST_WAIT: Final = 60.0
@@ -67,8 +70,8 @@ class ManagedSearch(RolloutSearch, Protocol):
     def trouble(self) -> str:
         """Why it does not answer; "" where it does, or has not been asked."""
 
-    def rest(self) -> None:
-        """It is not wanted for now."""
+    def rest(self, *, forecasts: bool = False) -> None:
+        """No rollouts are wanted for now; `forecasts`: but forecasts of start times are."""
 
 
 def has_numba(find: Find = find_spec) -> bool:
@@ -101,6 +104,11 @@ def wanted(settings: RolloutSection, policy: Policy, find: Find = find_spec, *, 
     return has_numba(find)
 
 
+def forecasts(settings: RolloutSection, find: Find = find_spec) -> bool:
+    """Whether start times are forecast."""
+    return settings.forecast == "auto" and has_numba(find)
+
+
 @dataclass(frozen=True)
 class SearchTask:
     """What the worker is asked: the request of a plan, and the settings of the search."""
@@ -128,6 +136,22 @@ class SearchTask:
         found = search(self.request)
         # Where a job never starts the cost is NaN. Such a result changes no order, and no record could hold it.
         return None if found is None or not math.isfinite(found.cost + found.best) else found
+
+
+@dataclass(frozen=True)
+class ForecastTask:
+    """What the worker is asked after the decision: when each pending job starts."""
+
+    request: StartRequest
+
+    def run(self, clock: Clock) -> StartForecast | None:
+        """Simulate in this process, for at most `FORECAST` seconds."""
+        from rltuned.simulate.forecast import StartSimulation  # noqa: PLC0415 - Numba (see above)
+        from rltuned.simulate.values import SimulationSettings  # noqa: PLC0415 - as above
+
+        until = clock.monotonic() + FORECAST
+        settings = SimulationSettings.of_cluster(self.request.snapshot.scheduler)
+        return StartSimulation(settings=settings, seconds_left=lambda: until - clock.monotonic())(self.request)
 
 
 def load_kernel(cache: Path) -> None:
@@ -164,11 +188,11 @@ def work(pipe: Pipe, cache: Path) -> None:
     pipe.send(READY)
     while True:
         try:
-            task: SearchTask = pipe.recv()
+            task: SearchTask | ForecastTask = pipe.recv()
         except EOFError:
             return
         try:
-            answer: RolloutResult | str | None = task.run(clock)
+            answer: RolloutResult | StartForecast | str | None = task.run(clock)
         except Exception as error:  # noqa: BLE001 - the next queue is another one
             answer = f"{type(error).__name__}: {error}"
         pipe.send(answer)
@@ -195,18 +219,32 @@ def needed(request: RolloutRequest) -> tuple[RolloutRequest, Rows]:
     Returns:
         The small request, and for each row of its job table the row that it had.
     """
-    snapshot, rows = request.snapshot, request.rows
+    small, keep = _smaller(request.snapshot, request.rows)
+    rows = np.searchsorted(keep, request.rows)
+    return replace(request, snapshot=small, rows=rows, run_times=request.run_times[keep]), keep
+
+
+def needed_of_starts(request: StartRequest) -> StartRequest:
+    """As `needed`, of a forecast, which looks at the front of the queue only."""
+    rows = request.rows[:MOST_JOBS]
+    small, keep = _smaller(request.snapshot, rows)
+    # Whose jobs are alike matters, not who that is.
+    user = request.snapshot.jobs.user
+    numbers = Category(user.codes[keep], tuple(str(number) for number in range(len(user.names))))
+    return replace(
+        request,
+        snapshot=replace(small, jobs=replace(small.jobs, user=numbers)),
+        rows=np.searchsorted(keep, rows),
+        run_times=request.run_times[keep],
+        submissions=None if request.submissions is None else request.submissions.without_names(),
+    )
+
+
+def _smaller(snapshot: Snapshot, rows: Rows) -> tuple[Snapshot, Rows]:
     keep = np.union1d(rows, snapshot.jobs.running).astype(np.intp)
     jobs = snapshot.jobs.take(keep)
     nothing = Category(np.full(len(keep), -1, dtype=np.int32), ())
-    jobs = replace(jobs, user=nothing, account=nothing, reason=nothing)
-    small = replace(
-        request,
-        snapshot=replace(snapshot, jobs=jobs),
-        rows=np.searchsorted(keep, rows),
-        run_times=request.run_times[keep],
-    )
-    return small, keep
+    return replace(snapshot, jobs=replace(jobs, user=nothing, account=nothing, reason=nothing)), keep
 
 
 class WorkerSearch:
@@ -262,10 +300,24 @@ class WorkerSearch:
         self._metrics.searched(_outcome(found), found, self._clock.monotonic() - began)
         return found.of_table(keep)
 
+    def forecast(self, request: StartRequest) -> StartForecast | None:
+        """When each pending job starts; None whenever there is no answer in time."""
+        if not self._is_ready():
+            return None
+        _, found = self._exchange(ForecastTask(needed_of_starts(request)), FORECAST + GRACE)
+        return found if isinstance(found, StartForecast) else None
+
     def _ask(self, task: SearchTask, patience: float) -> RolloutResult | None:
+        answered, found = self._exchange(task, patience)
+        if answered and found is None:
+            self._metrics.searched(SearchOutcome.SKIPPED)
+        return found if isinstance(found, RolloutResult) else None
+
+    def _exchange(self, task: SearchTask | ForecastTask, patience: float) -> tuple[bool, object]:
+        """Whether the worker has answered, and what."""
         process, pipe = self._process, self._pipe
         if process is None or pipe is None:
-            return None
+            return False, None
         # Killed, it ends whatever waits for it here: a full pipe as well as an answer that does not come.
         late = threading.Event()
 
@@ -284,18 +336,16 @@ class WorkerSearch:
                 self._broken(f"no answer within {patience:g} s", SearchOutcome.LATE)
             else:
                 self._broken(f"the worker is gone ({type(error).__name__})", SearchOutcome.FAILED)
-            return None
+            return False, None
         finally:
             watch.cancel()
         if isinstance(answer, str):
             self._failed(answer, SearchOutcome.FAILED)
-            return None
+            return False, None
         if self._failures:
             self._failures, self._why = 0, ""
             self._log.info("rollout.works", sentence="Rollouts work again.")
-        if answer is None:
-            self._metrics.searched(SearchOutcome.SKIPPED)
-        return answer if isinstance(answer, RolloutResult) else None
+        return True, answer
 
     def _is_ready(self) -> bool:
         """Whether the worker can be asked. Starts it where there is none, hears whether it is warm; does not wait."""
@@ -377,11 +427,15 @@ class WorkerSearch:
         if pipe is not None:
             pipe.close()
 
-    def rest(self) -> None:
-        """End the worker; it is started anew when it is wanted. For the thread of the cycle."""
+    def rest(self, *, forecasts: bool = False) -> None:
+        """End the worker, unless forecasts still want it; it is started anew when it is wanted. For the thread of the
+        cycle.
+        """
+        self._metrics.expects(None)
+        if forecasts:
+            return
         if self._process is not None:
             self._end()
-        self._metrics.expects(None)
         self._failures, self._why, self._again = 0, "", float("-inf")
 
     def close(self) -> None:
@@ -425,7 +479,12 @@ class InProcessSearch:
             self._metrics.searched(_outcome(found), found, self._clock.monotonic() - began)
         return found
 
-    def rest(self) -> None:
+    def forecast(self, request: StartRequest) -> StartForecast | None:
+        """None: one cycle knows too little of how forecasts turn out."""
+        del request
+        return None
+
+    def rest(self, *, forecasts: bool = False) -> None:  # noqa: ARG002 - of the protocol
         """As the protocol says; there is nothing to end."""
         self._metrics.expects(None)
 

@@ -34,6 +34,7 @@ from rltuned.daemon.pace import SteadyScheduler
 from rltuned.daemon.planning import Planning
 from rltuned.daemon.rollout import KERNELS, InProcessSearch, WorkerSearch
 from rltuned.daemon.rollout import check as check_rollout
+from rltuned.daemon.start_times import StartTimes
 from rltuned.daemon.user_records import Publisher
 from rltuned.decide.scope import Veto
 from rltuned.errors import LockedError, SlurmUnavailableError
@@ -108,6 +109,10 @@ def serve(
         if isinstance(reader, HistoryReader):
             run_times = RunTimes(reader, lambda: daemon.config.estimates, state, clock, log, metrics)
         planning = Planning(run_times, search)
+        start_times = None
+        if not once and not dry_run:
+            start_times = StartTimes(search.forecast, planning.ended, state, clock, log)
+            start_times.load()
         daemon = Daemon(
             config=config,
             policy=policy,
@@ -124,6 +129,7 @@ def serve(
             ended=run_times.ended if run_times is not None else lambda: None,
             owns=owns,
             publish=publisher.publish if publisher is not None else None,
+            start_times=start_times,
         )
         stack.callback(daemon.stop)
         stack.callback(search.close)

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from rltuned.config import UsersSection
+from rltuned.config import Config, UsersSection
 from rltuned.daemon.connections import Connections
 from rltuned.daemon.logs import Log
 from rltuned.decide.user_record import VERSION, UserRecord, UserRecords
@@ -235,7 +235,10 @@ class UserFiles:
                 records, self._next = self._next, None
                 if self._stop or records is None:
                     return
-            self._say(write_all_records(self._directory, records))
+            try:
+                self._say(write_all_records(self._directory, records))
+            except Exception:  # noqa: BLE001 - said, and the next cycle is another try
+                self._log.exception("users.defect", sentence="This is a defect; please report it.")
 
     def _say(self, trouble: str) -> None:
         if trouble and trouble != self._trouble:
@@ -251,6 +254,8 @@ def write_all_records(directory: Path, records: UserRecords) -> str:
         return f"users.directory {directory}: {error.strerror or error}"
     try:
         return _write_users(top, directory, records)
+    except OSError as error:
+        return f"users.directory {directory}: {error.strerror or error}"
     finally:
         os.close(top)
 
@@ -380,6 +385,14 @@ def access_list(uid: int, *, directory: bool) -> bytes:
 # --- what a user runs
 
 
+def only_own(config: Config) -> bool:
+    """Whether this user gets their own record only: the state directory is closed to them, and records are published.
+    Where nothing is published there is nothing else than the state directory.
+    """
+    offered = config.users.socket is not None or config.users.directory is not None
+    return offered and not os.access(config.state.directory, os.R_OK | os.X_OK)
+
+
 def fetch(settings: UsersSection, uid: int) -> UserRecord:
     """The caller's own record: of the socket where it answers, else of the directory.
 
@@ -427,12 +440,25 @@ def _of_directory(directory: Path, uid: int) -> UserRecord:
         pass
     except OSError as error:
         raise RltunedError(f"{path}: {error.strerror or error}") from error
+    mark = _mark(directory)
+    if mark is None:
+        raise RltunedError(f"{directory}: nothing is published here; is the daemon running?")
+    when, interval = mark
+    return UserRecord(version=VERSION, time=when, interval=interval, user="", moves=False, jobs=(), left_out=0)
+
+
+def published(directory: Path) -> float | None:
+    """Epoch seconds of the reading whose records are in `users.directory`. None: there are none."""
+    mark = _mark(directory)
+    return None if mark is None else mark[0]
+
+
+def _mark(directory: Path) -> tuple[float, float] | None:
     try:
         mark = json.loads(_content(directory / MARK))
-        when, interval = float(mark["time"]), float(mark["interval"])
+        return float(mark["time"]), float(mark["interval"])
     except (OSError, ValueError, KeyError, TypeError):
-        raise RltunedError(f"{directory}: nothing is published here; is the daemon running?") from None
-    return UserRecord(version=VERSION, time=when, interval=interval, user="", moves=False, jobs=(), left_out=0)
+        return None
 
 
 def _content(path: Path) -> bytes:

@@ -173,6 +173,46 @@ class ChangeRecord(NamedTuple):
     after: int | str
 
 
+class ProbeRecord(NamedTuple):
+    """A job that nobody has submitted: when it would start. Amounts are per node."""
+
+    partition: str
+    nodes: int
+    gpus: int
+    cpus: int
+    mem: int
+    """MiB."""
+    time_limit: float
+    """Seconds."""
+    time: float
+    """When this was simulated, epoch seconds; likewise the others."""
+    low: float | None
+    """None: beyond the horizon."""
+    middle: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class StartRecord:
+    """When pending jobs are expected to start: the front of the queue in the order in force."""
+
+    __pydantic_config__ = _STRICT
+
+    id: Whole
+    low: tuple[float | None, ...]
+    """Epoch seconds; the job starts before it in one of ten cases. None: not within the horizon of the simulation."""
+    middle: tuple[float | None, ...]
+    """In half of the cases."""
+    high: tuple[float | None, ...]
+    """In nine of ten."""
+    scenarios: int
+    outcomes: int
+    """Earlier forecasts that the intervals are calibrated on."""
+    coverage: float | None
+    """Share of those with an outcome whose interval held it; None: there are none."""
+    probes: tuple[ProbeRecord, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class DecisionRecord:
     """One cycle's decision."""
@@ -211,6 +251,8 @@ class DecisionRecord:
     """Why it is this policy, where the configuration says "auto"."""
     rollout_trouble: str
     """Why no rollouts were made although they should; "" where there is no trouble."""
+    starts: StartRecord | None = None
+    """When jobs are expected to start; None: nothing is said of that."""
 
     @cached_property
     def ranks_changed(self) -> int:
@@ -224,8 +266,10 @@ class DecisionRecord:
         return sum(abs(rank - base_rank) for rank, base_rank in moved) / max(len(self.jobs), 1)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Plain data; without `starts` where nothing is said of that."""
         plain: dict[str, Any] = _plain(self)
+        if self.starts is None:
+            del plain["starts"]
         return plain
 
     @staticmethod
@@ -238,11 +282,16 @@ class DecisionRecord:
         try:
             return _adapter().validate_json(data)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where, why = ".".join(map(str, first["loc"])), first["msg"]
+            where, why = first_error(error)
             if where == "version":
                 why = f"this rltuned reads {VERSION}"
-            raise RltunedError(f"not a decision record: {where or 'as a whole'}: {why}") from error
+            raise RltunedError(f"not a decision record: {where}: {why}") from error
+
+
+def first_error(error: ValidationError) -> tuple[str, str]:
+    """Where the first thing stands that is wrong with a record, and what is wrong with it."""
+    first = error.errors(include_url=False)[0]
+    return ".".join(map(str, first["loc"])) or "as a whole", first["msg"]
 
 
 @cache

@@ -16,7 +16,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from rltuned.cluster.changes import Outcome
 from rltuned.cluster.tables import Snapshot
 from rltuned.config import Stage
-from rltuned.decide.decision import DecisionRecord, Numbers
+from rltuned.decide.decision import DecisionRecord, Numbers, first_error
 from rltuned.decide.ranks import Guard
 from rltuned.decide.scope import Veto
 from rltuned.errors import RltunedError
@@ -150,9 +150,8 @@ class CycleEntry:
         try:
             return _adapter().validate_json(line)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(map(str, first["loc"])) or "as a whole"
-            raise RltunedError(f"not an entry of a decision log: {where}: {first['msg']}") from error
+            where, why = first_error(error)
+            raise RltunedError(f"not an entry of a decision log: {where}: {why}") from error
 
 
 @cache
@@ -177,7 +176,7 @@ def lean(record: DecisionRecord) -> DecisionRecord:
         run_time=_rounded(window.run_time),
         gpus=_rounded(window.gpus),
     )
-    return replace(record, features=(), columns=(), window=small, other_requests={})
+    return replace(record, features=(), columns=(), window=small, other_requests={}, starts=None)
 
 
 def _rounded(values: Numbers) -> Numbers:

@@ -24,7 +24,7 @@ GUARD_MEANING: Final[Mapping[Guard, str]] = {
     Guard.ACCOUNT_SHARE: "its account already has its share of the places at the front",
     Guard.DWELL: "it was moved a moment ago and keeps its place for the dwell time",
     Guard.OUTSIDE_WINDOW: "too far back and too large to be seen by the policy in this cycle, it keeps Slurm's order",
-    Guard.OUTSIDE: "it is not moved before job {job}, which is outside of its class and would lose by it",
+    Guard.OUTSIDE: "it is not moved before a job that is outside of its class and would lose by it",
 }
 
 
@@ -112,6 +112,22 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
+class StartAnswer:
+    """When a job is expected to start, epoch seconds; None: beyond the horizon of the simulation."""
+
+    low: float | None
+    """With 80 %, it starts between this"""
+    high: float | None
+    """and this."""
+    middle: float | None
+    """As likely before as after it."""
+    before: int
+    """Jobs of the queue that stand before it."""
+    outcomes: int
+    """Earlier forecasts that the interval is calibrated on."""
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """The answer to ``rltuned explain JOBID``."""
 
@@ -154,6 +170,8 @@ class Explanation:
     """Why the score could not be taken apart, nor the policy be asked again."""
     rollout: str = ""
     """What the rollouts did to this job."""
+    start: StartAnswer | None = None
+    """When it is expected to start; None: nothing is said of that."""
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able form."""
@@ -175,6 +193,7 @@ def explain(record: DecisionRecord, job_id: int, policy: Policy | None = None) -
         "stage": record.stage,
     }
     jobs = record.jobs
+    common["start"] = start_of(record, job_id)
     if job_id not in jobs.id:
         for veto, ids in record.vetoed.items():
             if job_id in ids:
@@ -189,7 +208,9 @@ def explain(record: DecisionRecord, job_id: int, policy: Policy | None = None) -
         if policy is not None:
             visible |= _asked_again(record, at, seen, policy)
     guards = tuple(
-        meaning.format(job=jobs.held_behind[at]) for guard, meaning in GUARD_MEANING.items() if jobs.guards[at] & guard
+        f"{meaning}: job {jobs.held_behind[at]}" if guard is Guard.OUTSIDE else meaning
+        for guard, meaning in GUARD_MEANING.items()
+        if jobs.guards[at] & guard
     )
     outcomes = record.outcomes.get(job_id, {})
     return Explanation(
@@ -208,6 +229,15 @@ def explain(record: DecisionRecord, job_id: int, policy: Policy | None = None) -
         **visible,
         **common,
     )
+
+
+def start_of(record: DecisionRecord, job_id: int) -> StartAnswer | None:
+    """When the job is expected to start; None: the record does not say."""
+    found = record.starts
+    if found is None or job_id not in found.id:
+        return None
+    at = found.id.index(job_id)
+    return StartAnswer(found.low[at], found.high[at], found.middle[at], at, found.outcomes)
 
 
 def _visible(record: DecisionRecord, at: int, seen: int) -> dict[str, Any]:

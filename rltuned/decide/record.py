@@ -14,6 +14,7 @@ from rltuned.decide.decision import (
     JobColumns,
     PlacementRecord,
     RolloutRecord,
+    StartRecord,
     WayRecord,
     Window,
 )
@@ -30,6 +31,7 @@ def record(
     policy_why: str = "",
     rollout_trouble: str = "",
     results: Iterable[tuple[Change, Outcome, str]] = (),
+    starts: StartRecord | None = None,
 ) -> DecisionRecord:
     """The record.
 
@@ -39,6 +41,7 @@ def record(
         policy_why: why it is this policy, where the configuration says "auto".
         rollout_trouble: why no rollouts were made although they should.
         results: what became of the changes, and what Slurm said.
+        starts: when jobs are expected to start.
     """
     jobs, observation = plan.snapshot.jobs, plan.observation
     ids = jobs.job_id[plan.rows]
@@ -95,6 +98,7 @@ def record(
         outcomes=outcomes,
         policy_why=policy_why,
         rollout_trouble=rollout_trouble,
+        starts=starts,
     )
 
 

@@ -139,13 +139,35 @@ def rollout_request(
         classes: (n,) as `RolloutRequest` says.
         base: (n,) likewise.
     """
-    before = np.zeros(0) if ended is None else expected_run_times(policy, ended.estimate, ended.time_limit)
-    known = PredictionError() if ended is None else prediction_error(before, ended.run_time)
-    limit = snapshot.jobs.time_limit
-    run_times = expected_run_times(policy, estimates, limit) * np.exp(known.bias)
-    run_times = np.maximum(np.fmin(run_times, limit), 1.0)
+    before, known = _outcomes(policy, ended)
+    run_times = _corrected(snapshot, policy, estimates, known)
     recent = recent_jobs(snapshot, run_times, ended, before * np.exp(known.bias))
     return RolloutRequest(snapshot, rows, scores, run_times, known.spread, recent, classes, base)
+
+
+def uncertain_run_times(
+    snapshot: Snapshot, policy: Policy, estimates: Floats, ended: EndedJobs | None
+) -> tuple[Floats, float]:
+    """(N,) expected run times of all jobs of the table, seconds, and their spread, as a rollout request has them. The
+    arguments are those of `rollout_request`.
+    """
+    known = _outcomes(policy, ended)[1]
+    return _corrected(snapshot, policy, estimates, known), known.spread
+
+
+def _outcomes(policy: Policy, ended: EndedJobs | None) -> tuple[Floats, PredictionError]:
+    """(n,) what the policy expected of ended jobs, and how wrong that was."""
+    if ended is None:
+        return np.zeros(0), PredictionError()
+    before = expected_run_times(policy, ended.estimate, ended.time_limit)
+    return before, prediction_error(before, ended.run_time)
+
+
+def _corrected(snapshot: Snapshot, policy: Policy, estimates: Floats, known: PredictionError) -> Floats:
+    limit = snapshot.jobs.time_limit
+    run_times = expected_run_times(policy, estimates, limit) * np.exp(known.bias)
+    found: Floats = np.maximum(np.fmin(run_times, limit), 1.0)
+    return found
 
 
 def recent_jobs(snapshot: Snapshot, run_times: Floats, ended: EndedJobs | None, expected: Floats) -> RecentJobs | None:

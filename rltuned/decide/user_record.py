@@ -16,9 +16,9 @@ import numpy.typing as npt
 from pydantic import TypeAdapter, ValidationError
 
 from rltuned.cluster.tables import Category, Codes, Floats, Ints, Snapshot
+from rltuned.decide.decision import ProbeRecord, StartRecord, first_error
 from rltuned.decide.explain import GUARD_MEANING
 from rltuned.decide.plan import Plan
-from rltuned.decide.ranks import Guard
 from rltuned.decide.reasons import in_words
 from rltuned.decide.scope import MEANING, Veto
 from rltuned.errors import RltunedError
@@ -27,10 +27,6 @@ VERSION: Final = 1
 MOST_JOBS: Final = 500
 """Jobs of one record: those at the front. A record then takes at most half a megabyte."""
 
-_GUARDS: Final[Mapping[Guard, str]] = {
-    **GUARD_MEANING,
-    Guard.OUTSIDE: "it is not moved before a job that is outside of its class and would lose by it",
-}
 _LONGEST: Final = (
     "Its time limit is the longest that its partition allows. If it needs less: "
     "`scontrol update JobId=JOBID TimeLimit=…`."
@@ -66,8 +62,11 @@ class UserJob:
     """Where Slurm alone has it."""
     notes: tuple[str, ...] = ()
     """Why it is not further ahead, or why rltuned leaves it alone."""
-    start: tuple[float, float] | None = None
-    """Between which times it is expected to start, epoch seconds. None: not known."""
+    start: tuple[float, float | None] | None = None
+    """Between which times it is expected to start with 80 %, epoch seconds; the second is None where it may be later
+    than the simulation goes. None: not known."""
+    likely: float | None = None
+    """As likely before as after it, epoch seconds. None: not known, or later than the simulation goes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +86,10 @@ class UserRecord:
     """Front of the queue first."""
     left_out: int
     """Pending jobs of this user beyond `MOST_JOBS`."""
+    outcomes: int = 0
+    """Earlier forecasts that the start times are calibrated on: of all users together."""
+    probes: tuple[ProbeRecord, ...] = ()
+    """When jobs would start that nobody has submitted."""
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able form; what is not known is left out."""
@@ -103,9 +106,8 @@ class UserRecord:
         try:
             return _adapter().validate_json(data)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(map(str, first["loc"])) or "as a whole"
-            raise RltunedError(f"not a user record: {where}: {first['msg']}") from error
+            where, why = first_error(error)
+            raise RltunedError(f"not a user record: {where}: {why}") from error
 
 
 @cache
@@ -116,7 +118,7 @@ def _adapter() -> TypeAdapter[UserRecord]:
 
 @dataclass(frozen=True)
 class UserRecords:
-    """What the records of all users are made of: P pending jobs. About 80 bytes for each, whoever asks for what."""
+    """What the records of all users are made of: P pending jobs. 55 bytes for each, whoever asks for what."""
 
     time: float
     interval: float
@@ -139,9 +141,21 @@ class UserRecords:
     position: Codes
     """In the order of the whole queue that `place` goes by, and behind it what is not managed."""
     guards: npt.NDArray[np.int8]
+    starts: Mapping[int, tuple[float | None, float | None, float | None]]
+    """By job id: quantiles of its expected start, as `StartRecord` has them."""
+    outcomes: int
+    probes: tuple[ProbeRecord, ...]
 
     @classmethod
-    def of(cls, snapshot: Snapshot, *, interval: float, plan: Plan | None = None, moves: bool = False) -> "UserRecords":
+    def of(
+        cls,
+        snapshot: Snapshot,
+        *,
+        interval: float,
+        plan: Plan | None = None,
+        moves: bool = False,
+        starts: StartRecord | None = None,
+    ) -> "UserRecords":
         """Of a reading, and of what was planned on it.
 
         Args:
@@ -149,6 +163,7 @@ class UserRecords:
             interval: seconds from one record to the next.
             plan: of that snapshot. None: nothing was planned.
             moves: whether the plan is written to Slurm.
+            starts: when jobs are expected to start.
         """
         jobs = snapshot.jobs
         rows = jobs.pending
@@ -184,6 +199,11 @@ class UserRecords:
             class_size=size,
             position=position,
             guards=guards,
+            starts={}
+            if starts is None
+            else dict(zip(starts.id, zip(starts.low, starts.middle, starts.high, strict=True), strict=True)),
+            outcomes=0 if starts is None else starts.outcomes,
+            probes=() if starts is None else starts.probes,
         )
 
     @property
@@ -223,6 +243,8 @@ class UserRecords:
             moves=self.moves,
             jobs=tuple(map(self._job, *columns)),
             left_out=len(mine) - len(front),
+            outcomes=self.outcomes,
+            probes=self.probes,
         )
 
     def _job(
@@ -241,6 +263,7 @@ class UserRecords:
     ) -> UserJob:
         reason = self.reason.names[reason_code] if reason_code >= 0 else ""
         words, managed = in_words(reason), place >= 0
+        low, middle, high = self.starts.get(job_id, (None, None, None))
         return UserJob(
             job_id=job_id,
             waited=round(waited, 3),
@@ -253,13 +276,15 @@ class UserRecords:
             among=class_size if managed else None,
             slurm_place=slurm_place + 1 if managed else None,
             notes=_notes(guards, veto),
+            start=None if low is None else (low, high),
+            likely=middle,
         )
 
 
 @cache
 def _notes(guards: int, veto: int) -> tuple[str, ...]:
     """Why a job is not further ahead, or why it is left alone. Few combinations exist."""
-    notes = tuple(text for guard, text in _GUARDS.items() if guards & guard)
+    notes = tuple(text for guard, text in GUARD_MEANING.items() if guards & guard)
     return (*notes, _VETOES[list(Veto)[veto]]) if veto >= 0 else notes
 
 

@@ -1,14 +1,22 @@
 """How sure a difference between two policies is: paired bootstrap over windows (Efron and Tibshirani 1993, ch. 13)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from rltuned.cluster.tables import Bools, Floats
 
 RESAMPLES: Final = 10_000
 LEVEL: Final = 0.95
+FEWEST: Final = 10
+"""Fewer windows, or blocks, say nothing certain: a percentile interval of a handful is too narrow."""
+GUARDED: Final = ("bsld_mean", "wait_p99")
+"""Metrics that may not pay for a shorter mean wait, …"""
+MOST_WORSE: Final = 1.05
+"""… and how much of the other policy's value is allowed for each."""
 DIGITS: Final = 6
 """Decimals that are kept: a resampled interval has no more, and rounding makes equal runs equal to the last byte."""
 
@@ -60,14 +68,45 @@ def _pair(filled: Floats, finite: Bools, drawn: Floats, sums: Floats, a: int, b:
     under = float(filled[b, both].sum())
     if not windows or under <= 0.0:
         return Comparison(None, None, None)
-    ratio = round(float(filled[a, both].sum()) / under, DIGITS)
-    if windows == 1:
+    return of_resampled(float(filled[a, both].sum()), under, above, below, level if windows > 1 else None)
+
+
+def of_resampled(
+    above: float, below: float, drawn_above: Floats, drawn_below: Floats, level: float | None = LEVEL
+) -> Comparison:
+    """The ratio of two values, with the percentile interval of (R,) resampled ones; `level` None: without one."""
+    if not below > 0.0:
+        return Comparison(None, None, None)
+    ratio = round(above / below, DIGITS)
+    if level is None:
         return Comparison(ratio, None, None)
     with np.errstate(divide="ignore", invalid="ignore"):
-        resampled = above / below
+        resampled = drawn_above / drawn_below
     resampled = np.sort(np.where(np.isnan(resampled), np.inf, resampled))  # 0 of 0: could be anything
     low, high = _percentile(resampled, (1.0 - level) / 2.0), _percentile(resampled, (1.0 + level) / 2.0)
     return Comparison(ratio, low, high)
+
+
+def pooled_quantiles(values: Floats, block: npt.NDArray[np.intp], drawn: Floats, shares: Sequence[float]) -> Floats:
+    """(R, Q) quantiles over all values of the blocks that each resample draws, pooled; interpolated as by NumPy.
+
+    Args:
+        values: (n,) none NaN.
+        block: (n,) that each value belongs to.
+        drawn: (R, B) of `counts`; blocks are of about the same size.
+        shares: (Q,) from 0 to 1.
+    """
+    order = np.argsort(values, kind="stable")
+    ordered, block = values[order], block[order]
+    at = np.asarray(shares, dtype=np.float64)
+    found = np.empty((len(drawn), len(at)))
+    for row, times in enumerate(drawn.astype(np.int64)):
+        upto = np.cumsum(times[block])
+        place = at * (upto[-1] - 1)
+        low = np.floor(place)
+        below, above = (ordered[upto.searchsorted(end, side="right")] for end in (low, np.ceil(place)))
+        found[row] = below + (above - below) * (place - low)
+    return found
 
 
 def _percentile(ordered: Floats, share: float) -> float | None:

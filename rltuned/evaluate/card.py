@@ -79,12 +79,10 @@ def _what(info: ModelInfo) -> Iterator[str]:
     shape = info.architecture
     widths = " → ".join(str(width) for width in (shape.inputs, *shape.hidden, 1))
     network = f"{widths}, {shape.activation.value}, {shape.parameters} weights"
-    yield f"A network that scores each pending job, higher first: {network}."
+    yield f"What decides the order: {info.summary}."
+    yield f"Its network scores each pending job, higher first: {network}."
     if shape.context:
         yield "It also sees the mean of the jobs that wait."
-    if shape.residual is not None:
-        bound = f"at most ±{shape.bound:g} on the scale of requested_time"
-        yield f"It corrects the plain rule `{shape.residual}` by {bound}."
     yield ""
     yield f"- Columns: {', '.join(info.columns)} (docs/features.md)"
     yield f"- Format {info.format_version}, weights of sha256 `{info.sha256}`"

@@ -1,4 +1,4 @@
-"""Whether jobs have really waited longer since a version came into force (docs/learning.md, decision 0150).
+"""Whether jobs have really waited longer since a version came into force (docs/learning.md, decision 0152).
 
 What really happened is held against one simulation of a plain rule (`YARDSTICK`) on the same jobs, before the change
 and after it. The load changes both alike; so does what the simulator lacks. What is left is the change of the order:

@@ -1,4 +1,4 @@
-"""`rltuned learn`: a site's own model and verdict, renewed from its own jobs (docs/learning.md, decision 0150).
+"""`rltuned learn`: a site's own model and verdict, renewed from its own jobs (docs/learning.md, decision 0152).
 
 A candidate is trained on the earlier jobs, and the gate judges it and the version in force on the same later ones. It
 comes into force only where the gate chooses it and it certainly waits less than that version. Either way the verdict is

@@ -126,6 +126,31 @@ class Actor:
         exponent = self.weights.get(AGEING)
         return 0.0 if exponent is None else float(exponent[0])
 
+    @cached_property
+    def corrects_nothing(self) -> bool:
+        """Whether the order is the rule's own: the last layer of the network that corrects it is zero."""
+        last = self.architecture.layers - 1
+        kernel, bias = self.weights[f"layer{last}.kernel"], self.weights[f"layer{last}.bias"]
+        return self.architecture.residual is not None and not (kernel.any() or bias.any())
+
+    @property
+    def summary(self) -> str:
+        """What decides the order, in one sentence."""
+        rule = self.architecture.residual
+        if rule is None:
+            return "the network's scores"
+        run_time = ""
+        if (coefficients := self.weights.get(RUN_TIME)) is not None:
+            constant, of_run_time, of_limit = coefficients.tolist()
+            run_time = (
+                f" on expected run times (e^{constant:.2f} · r^{of_run_time:.2f} · L^{of_limit:.2f} "
+                f"of estimate r and limit L)"
+            )
+        ageing = f", waiting counted with exponent {self.ageing:g}" if self.ageing else ""
+        most = self.architecture.bound * _TIME_SCALE
+        network = "nothing" if self.corrects_nothing else f"that by up to a factor of e^{most:.1f} in the key"
+        return f"the plain rule {rule}{run_time}{ageing}; the network corrects {network}"
+
     def score_rows(self, state: npt.NDArray[np.float32], base: Floats | None = None) -> Floats:
         """(n,) scores of (n, inputs) rows, all of them jobs; `base`: (n,) `level` of a residual actor."""
         corrections = self._corrections(state)
@@ -157,6 +182,8 @@ class Actor:
 
     def _corrections(self, state: npt.NDArray[np.float32]) -> Floats:
         """(n,) what the network adds to its rule; its output where there is none."""
+        if self.corrects_nothing:
+            return np.zeros(len(state))
         output = self.network(state)
         return output if self.architecture.residual is None else self.architecture.bound * np.tanh(output)
 

@@ -42,6 +42,8 @@ class ModelInfo:
     format_version: int
     columns: tuple[str, ...]
     architecture: Architecture
+    summary: str
+    """What decides the order."""
     sha256: str
     """Of the weights file."""
     method: str
@@ -166,6 +168,7 @@ def info(name_or_path: str) -> ModelInfo:
         format_version=manifest.format_version,
         columns=tuple(manifest.features),
         architecture=parsed.actor.architecture,
+        summary=parsed.actor.summary,
         sha256=manifest.weights.sha256,
         method=manifest.training.method,
         data=manifest.training.data,

@@ -4,15 +4,21 @@ import enum
 from collections.abc import Mapping
 from typing import Any, Final
 
+from rltuned.evaluate.bootstrap import FEWEST, GUARDED, MOST_WORSE
+
 NEAR: Final = 0.2
 """The replay is near to what happened where its mean wait differs by at most this share, …"""
 CERTAINLY: Final = 0.5
 """… and where the interval of their ratio ends within this share."""
-FEWEST_BLOCKS: Final = 10
-"""As of the gate's windows: fewer say nothing certain."""
-MOST_WORSE: Final = 1.05
-"""As of the gate: so much of Slurm's value is allowed for a metric that may not pay for a shorter mean wait."""
-GUARDED: Final = {"bsld_mean": "bounded slowdown", "wait_p99": "99th percentile of the wait"}
+METRICS: Final = {
+    "wait_mean": "mean wait",
+    "wait_p50": "median wait",
+    "wait_p99": "99th percentile of the wait",
+    "wait_max": "longest wait",
+    "bsld_mean": "bounded slowdown",
+    "jct_mean": "mean completion time",
+    "utilization": "GPUs in use, %",
+}
 MOST_FAULTY: Final = 0.05
 """Share of the cycles that may fail, or be left out."""
 LEAST_COVERED: Final = 0.8
@@ -29,8 +35,13 @@ class Advice(enum.StrEnum):
     UNDECIDED = "undecided"
 
 
-def advise(log: Mapping[str, Any] | None, replay: Mapping[str, Any] | None) -> dict[str, Any]:
+def advise(log: Mapping[str, Any] | None, replay: Mapping[str, Any] | None, mode: str = "shadow") -> dict[str, Any]:
     """The advice with its reasons, of the parts of a report (`build.assemble`).
+
+    Args:
+        log: see there.
+        replay: see there.
+        mode: where rltuned writes, a short real wait is its own doing; Slurm's order is asked instead, replayed.
 
     Returns:
         `advice`; `weak`: why the evidence is weak, empty where it is good; `against`, `for`: sentences.
@@ -49,15 +60,15 @@ def advise(log: Mapping[str, Any] | None, replay: Mapping[str, Any] | None) -> d
     if replay is None:
         weak.append("The period's jobs were not replayed, so nothing is known of what rltuned gains.")
     else:
-        _judge(replay, weak, against, good)
+        _judge(replay, "real" if mode == "shadow" else "slurm", weak, against, good)
     advice = Advice.NO_GO if against else Advice.UNDECIDED if weak or replay is None else Advice.GO
     return {"advice": advice.value, "weak": weak, "against": against, "for": good}
 
 
-def _judge(replay: Mapping[str, Any], weak: list[str], against: list[str], good: list[str]) -> None:
-    if replay["blocks"] < FEWEST_BLOCKS:
+def _judge(replay: Mapping[str, Any], without: str, weak: list[str], against: list[str], good: list[str]) -> None:
+    if replay["blocks"] < FEWEST:
         weak.append(
-            f"The period has jobs for {replay['blocks']} blocks, and {FEWEST_BLOCKS} are needed to be certain: take a "
+            f"The period has jobs for {replay['blocks']} blocks, and {FEWEST} are needed to be certain: take a "
             "longer period."
         )
     near = replay["nearness"]
@@ -65,7 +76,7 @@ def _judge(replay: Mapping[str, Any], weak: list[str], against: list[str], good:
         good.append(f"The simulator is near to what happened: {near['sentence']}")
     else:
         weak.append(f"The simulator is not near to what happened: {near['sentence']}")
-    if (replay["means"]["real"]["wait_mean"] or 0.0) < NO_WAIT:
+    if (replay["means"][without]["wait_mean"] or 0.0) < NO_WAIT:
         against.append("Jobs hardly wait on this cluster: there is nothing to gain.")
         return
     compared = replay["effect"]
@@ -78,8 +89,8 @@ def _judge(replay: Mapping[str, Any], weak: list[str], against: list[str], good:
         weak.append(f"The mean wait is not certainly lower: {in_words(wait)} times that of Slurm's order.")
     else:
         against.append(f"The mean wait is not lower: {in_words(wait)} times that of Slurm's order.")
-    for metric, name in GUARDED.items():
-        one = compared[metric]
+    for metric in GUARDED:
+        one, name = compared[metric], METRICS[metric]
         if one["ratio"] is not None and one["ratio"] > MOST_WORSE:
             against.append(f"The {name} is {in_words(one)} times that of Slurm's order, and {MOST_WORSE} is allowed.")
     starved = replay["starvation"]

@@ -35,10 +35,11 @@ def assemble(
         made_at: epoch seconds.
         revision: of the program.
         cluster: what it is about, "" where not known.
-        names: with the accounts and users of the jobs that lose, and their ids.
+        names: with the accounts and users of the jobs that lose, and their ids; and with sentences of faults.
     """
-    log = period.to_json() if period.total else None
+    log = period.to_json(names=names) if period.total else None
     replay = None if replayed is None else _replay(replayed, period, bound, names=names)
+    policy = period.policy or (replayed.policy if replayed is not None else "")
     return {
         "format": FORMAT,
         "program": {"name": "rltuned", "version": __version__, "revision": revision},
@@ -46,11 +47,12 @@ def assemble(
         "since": period.since,
         "until": period.until,
         "cluster": cluster,
-        "mode": "active" if period.wrote else "shadow",
-        "policy": period.policy or (replayed.policy if replayed is not None else ""),
+        "mode": period.mode.value,
+        "policy": policy,
+        "replayed_as": replayed.policy if replayed is not None and not replayed.exact else policy,
         "log": log,
         "replay": replay,
-        **advise(log, replay),
+        **advise(log, replay, period.mode.value),
         "missing": missing,
     }
 
@@ -59,7 +61,7 @@ def _replay(found: "Replay", period: Period, bound: float, *, names: bool) -> di
     from rltuned.report import replay  # noqa: PLC0415 - needs the simulator; whoever has a `Replay` has it
 
     predictions = {job: (one.run_time, one.time_limit, one.learned) for job, one in period.predictions.items()}
-    groups = replay.by_group(found)
+    groups, values = replay.by_group(found), found.values()
     if not names:
         del groups["account"]
     return {
@@ -69,9 +71,9 @@ def _replay(found: "Replay", period: Period, bound: float, *, names: bool) -> di
         "blocks": found.blocks,
         "gpus": found.gpus,
         "means": {
-            "real": found.means()[replay.REAL],
-            "slurm": found.means()[replay.SLURM],
-            "rltuned": found.means()[found.policy],
+            "real": values[replay.REAL],
+            "slurm": values[replay.SLURM],
+            "rltuned": values[found.policy],
         },
         "effect": {name: asdict(one) for name, one in found.compared(found.policy, replay.SLURM).items()},
         "nearness": nearness(found),

@@ -15,6 +15,8 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 
+from rltuned.report.tables import REPLAYS
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -48,7 +50,6 @@ _STYLE: Final = {
     "axes.axisbelow": True,
     "legend.frameon": False,
 }
-NAMES: Final = {"real": "what happened", "slurm": "Slurm's order, replayed", "rltuned": "rltuned, replayed"}
 COLOURS: Final = {"real": REAL, "slurm": SLURM, "rltuned": OURS}
 
 
@@ -96,12 +97,12 @@ def _inline(svg: str, key: str) -> str:
 
 
 def _waits(axes: "Axes", groups: Sequence[Mapping[str, Any]], *, narrow: bool) -> None:
-    width, longest = 0.27, max(group[f"wait_{of}"] for group in groups for of in NAMES)
+    width, longest = 0.27, max(group[f"wait_{of}"] for group in groups for of in REPLAYS)
     unit, seconds = ("hours", 3600.0) if longest >= 7200.0 else ("minutes", 60.0)
-    for place, of in enumerate(NAMES):
+    for place, of in enumerate(REPLAYS):
         at = [index + (place - 1) * width for index in range(len(groups))]
         waits = [group[f"wait_{of}"] / seconds for group in groups]
-        axes.bar(at, waits, width * 0.92, color=COLOURS[of], label=NAMES[of])
+        axes.bar(at, waits, width * 0.92, color=COLOURS[of], label=REPLAYS[of])
     names = [f"{group['name']}\n{group['jobs']:,} jobs" for group in groups]
     if narrow:
         names = [name.replace(" GPUs", "").replace(" GPU", "").replace(" jobs", "") for name in names]
@@ -122,7 +123,7 @@ def _over_time(
 
     if replay is not None:
         series = replay["series"]
-        for of, name in NAMES.items():
+        for of, name in REPLAYS.items():
             dashes = (3, 2) if of == "real" else (None, None)
             axes.plot(
                 times(series["time"]),
@@ -143,7 +144,8 @@ def _over_time(
             axes.plot(times(series["time"]), series["gpus"], color=GRID, linewidth=1.2)
     axes.set_ylim(bottom=0)
     axes.set_ylabel(label)
-    locator = AutoDateLocator(minticks=3, maxticks=7, tz=zone)  # type: ignore[no-untyped-call]  # matplotlib has no types here
+    # matplotlib has no types here.
+    locator = AutoDateLocator(minticks=3, maxticks=7, tz=zone)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=zone))  # type: ignore[no-untyped-call]
     axes.grid(axis="y", linewidth=0.6)

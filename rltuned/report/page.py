@@ -1,6 +1,7 @@
 """The report as one HTML page that loads nothing: style, tables and SVG charts are in it."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
 
@@ -52,27 +53,43 @@ figure svg text { font-family: inherit; }
 """
 _TONES: Final = {Advice.GO: "--go", Advice.NO_GO: "--no", Advice.UNDECIDED: "--maybe"}
 
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page: the tables that carry its name, behind a heading and a chart where it has them."""
+
+    name: str
+    title: str = ""
+    chart: str = ""
+    caption: str = ""
+
+
 _SECTIONS: Final = (
-    ("effect", "What rltuned gains", ""),
-    (
+    Section("effect", "What rltuned gains"),
+    Section(
         "by size",
         "Waiting time by size",
-        "waits|Mean wait by the GPUs that a job asks for: what happened, and the same jobs replayed.",
+        "waits",
+        "Mean wait by the GPUs that a job asks for: what happened, and the same jobs replayed.",
     ),
-    ("by partition", "", ""),
-    ("by qos", "", ""),
-    ("by account", "", ""),
-    ("queue", "The queue over time", "queue|Jobs of the replay that wait, means over stretches of the period."),
-    ("gpus", "GPUs in use", "gpus|GPUs that these jobs hold. The level line is the whole cluster."),
-    ("losses", "Who loses, and starvation", ""),
-    (
+    Section("by partition"),
+    Section("by qos"),
+    Section("by account"),
+    Section(
+        "queue", "The queue over time", "queue", "Jobs of the replay that wait, means over stretches of the period."
+    ),
+    Section("gpus", "GPUs in use", "gpus", "GPUs that these jobs hold. The level line is the whole cluster."),
+    Section("losses", "Who loses, and starvation"),
+    Section(
         "predictions",
         "How well run times are predicted",
-        "predictions|Run times expected when the policy first saw a job, and time limits, beside what jobs took.",
+        "predictions",
+        "Run times expected when the policy first saw a job, and time limits, beside what jobs took.",
     ),
-    ("log", "What the daemon did", ""),
-    ("faults", "Faults", ""),
+    Section("log", "What the daemon did"),
+    Section("faults", "Faults"),
 )
+_DID: Final = {"active": "What rltuned did", "canary": "What rltuned did for a part of the jobs"}
 
 
 def render(report: Mapping[str, Any], charts: Mapping[str, tuple[str, str]]) -> str:
@@ -83,16 +100,16 @@ def render(report: Mapping[str, Any], charts: Mapping[str, tuple[str, str]]) -> 
         charts: wide and narrow SVG, by name (`charts.draw`); empty where there are none.
     """
     by_section: dict[str, list[Table]] = {}
-    for section, table in tables(report):
-        by_section.setdefault(section, []).append(table)
+    for name, table in tables(report):
+        by_section.setdefault(name, []).append(table)
     parts = [_advice(report), _facts(report)]
-    for section, title, drawing in _SECTIONS:
-        chart, _, caption = drawing.partition("|")
-        found = by_section.get(section, [])
+    for section in _SECTIONS:
+        chart, caption = section.chart, section.caption
+        found = by_section.get(section.name, [])
         if not found and chart not in charts:
             continue
-        if title:
-            parts.append(f"<h2>{escape(title)}</h2>")
+        if section.title:
+            parts.append(f"<h2>{escape(section.title)}</h2>")
         if chart in charts:
             wide, narrow = charts[chart]
             if report["replay"] is None and chart in {"queue", "gpus"}:
@@ -132,7 +149,7 @@ def _advice(report: Mapping[str, Any]) -> str:
         )
         if report[kind]
     ]
-    what = "What rltuned did" if report["mode"] == "active" else "What rltuned would have done"
+    what = _DID.get(report["mode"], "What rltuned would have done")
     tone = _TONES[Advice(report["advice"])]
     return (
         f'<h1>{what}</h1><div class="advice" style="--tone: var({tone})"><strong>{escape(headline(report))}</strong>'

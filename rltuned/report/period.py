@@ -38,7 +38,10 @@ class Prediction:
 class Fault:
     """Cycles that did not do what they should, for one cause."""
 
+    stage: str
+    outcome: str
     what: str
+    """The sentence of the first; "" in a report without names: a sentence may carry ids of jobs and text of users."""
     count: int = 0
     first: float = 0.0
     last: float = 0.0
@@ -69,8 +72,8 @@ class Period:
     policies: Counter[str] = field(default_factory=Counter)
     covered: float = 0.0
     """Seconds of which the log has cycles."""
-    faults: dict[str, Fault] = field(default_factory=dict)
-    held_back: dict[str, Fault] = field(default_factory=dict)
+    faults: dict[tuple[str, str, str], Fault] = field(default_factory=dict)
+    held_back: dict[tuple[str, str, str], Fault] = field(default_factory=dict)
     planned: int = 0
     """Cycles with a plan."""
     pending: int = 0
@@ -110,10 +113,12 @@ class Period:
         return sum(self.cycles.values())
 
     @property
-    def wrote(self) -> bool:
-        """Whether rltuned steered the queue for most of the period, so that what really happened is its doing."""
-        writing = self.stages[Stage.ACTIVE]
-        return 2 * writing > self.total > 0
+    def mode(self) -> Stage:
+        """What rltuned did for most of the period: steered the queue, or a part of it (canary), or only looked on."""
+        active = self.stages[Stage.ACTIVE]
+        if 2 * active > self.total:
+            return Stage.ACTIVE
+        return Stage.CANARY if 2 * (active + self.stages[Stage.CANARY]) > self.total else Stage.SHADOW
 
     @property
     def policy(self) -> str:
@@ -128,9 +133,9 @@ class Period:
             self.covered += min(max(entry.time - self._last, 0.0), max(LONGEST_GAP, PATIENCE * self.interval))
         self._last = entry.time
         if entry.outcome not in SOUND:
-            _count(self.faults, entry.sentence, entry.time)
+            _count(self.faults, entry, entry.sentence)
         if entry.held_back:
-            _count(self.held_back, entry.held_back, entry.time)
+            _count(self.held_back, entry, entry.held_back)
         self.results.update(entry.results)
         self.restored += entry.restored
         if (seen := entry.seen) is not None:
@@ -188,8 +193,8 @@ class Period:
             },
         }
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data; sums as means over the cycles with a plan."""
+    def to_json(self, *, names: bool = True) -> dict[str, Any]:
+        """Plain data; sums as means over the cycles with a plan. `names`: with the sentences of faults."""
         cycles = max(self.planned, 1)
 
         def mean(total: float) -> float:
@@ -220,8 +225,8 @@ class Period:
             "guards": {name: mean(count) for name, count in self.guards.most_common()},
             "vetoed": {veto.value: mean(count) for veto, count in self.vetoed.most_common()},
             "cycles_with_skipped_rows": self.skipped,
-            "faults": _named(self.faults),
-            "held_back": _named(self.held_back),
+            "faults": _listed(self.faults, names=names),
+            "held_back": _listed(self.held_back, names=names),
             "series": self.series(),
         }
 
@@ -234,12 +239,21 @@ def read(entries: Iterable[CycleEntry], since: float, until: float, interval: fl
     return period
 
 
-def _count(faults: dict[str, Fault], sentence: str, time: float) -> None:
-    key = _NUMBER.sub("#", sentence)
-    fault = faults.setdefault(key, Fault(sentence, first=time))
+def _count(faults: dict[tuple[str, str, str], Fault], entry: CycleEntry, sentence: str) -> None:
+    stage, outcome = entry.stage.value, entry.outcome
+    key = (stage, outcome, _NUMBER.sub("#", sentence))
+    fault = faults.setdefault(key, Fault(stage, outcome, sentence, first=entry.time))
     fault.count += 1
-    fault.last = time
+    fault.last = entry.time
 
 
-def _named(faults: dict[str, Fault]) -> list[dict[str, Any]]:
-    return [vars(fault) for fault in sorted(faults.values(), key=lambda fault: -fault.count)[:MOST_FAULTS]]
+def _listed(faults: dict[tuple[str, str, str], Fault], *, names: bool) -> list[dict[str, Any]]:
+    found = list(faults.values())
+    if not names:
+        together: dict[tuple[str, str], Fault] = {}
+        for one in found:
+            fault = together.setdefault((one.stage, one.outcome), Fault(one.stage, one.outcome, "", first=one.first))
+            fault.count += one.count
+            fault.first, fault.last = min(fault.first, one.first), max(fault.last, one.last)
+        found = list(together.values())
+    return [vars(fault) for fault in sorted(found, key=lambda fault: -fault.count)[:MOST_FAULTS]]

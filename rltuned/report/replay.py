@@ -4,7 +4,7 @@ The policies, the simulations, the metrics and the intervals are those of `rltun
 job's wait, so that the report can say whose it is.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from rltuned.cluster.tables import Bools, Category, Floats, Ints
 from rltuned.config import Config
 from rltuned.errors import EvaluationError
 from rltuned.evaluate import gate
-from rltuned.evaluate.bootstrap import Comparison, compare, counts
+from rltuned.evaluate.bootstrap import LEVEL, Comparison, compare, counts, of_resampled, pooled_quantiles
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.measure import simulate_case
 from rltuned.evaluate.metrics import measure
@@ -31,7 +31,8 @@ from rltuned.workload.jobs import Workload
 
 SLURM: Final = gate.OWN
 REAL: Final = "real"
-METRICS: Final = ("wait_mean", "wait_p50", "wait_p99", "wait_max", "bsld_mean", "jct_mean", "utilization")
+MEANS: Final = ("wait_mean", "bsld_mean", "jct_mean", "utilization")
+QUANTILES: Final = {"wait_p50": 0.5, "wait_p99": 0.99, "wait_max": 1.0}
 LEAD_DAYS: Final = 14.0
 """Days before the period whose jobs fill the cluster before it begins, and teach how long jobs run."""
 BLOCKS: Final = 30
@@ -69,8 +70,11 @@ class Replay:
     start: Mapping[str, Floats]
     """(n,) epoch seconds."""
     end: Mapping[str, Floats]
+    block: npt.NDArray[np.intp]
+    """(n,) of consecutive jobs, that each belongs to."""
     measured: Mapping[str, Mapping[str, Floats]]
-    """(B,) metrics of each block of consecutive jobs, by policy and name."""
+    """(B,) by policy and name of `MEANS`: its mean over each block's jobs, times their number, so that a mean over
+    blocks is one over jobs. Of GPUs in use: their share from a block's first submission to its last end."""
     policy: str
     """Of rltuned, as `--policies` names it."""
     reference: str
@@ -89,18 +93,31 @@ class Replay:
 
     def compared(self, above: str, below: str) -> dict[str, Comparison]:
         """Ratios of two of them by metric, with their intervals: paired bootstrap over blocks of consecutive jobs
-        (Carlstein, Annals of Statistics 14, 1986): neighbours in the queue are not independent.
+        (Carlstein, Annals of Statistics 14, 1986): neighbours in the queue are not independent. The jobs of the blocks
+        that are drawn are pooled: a quantile is one of all of them, not a mean of the blocks' own.
         """
         drawn = counts(self.blocks, self.seed)
-        return {
+        found = {
             metric: compare(np.array([self.measured[above][metric], self.measured[below][metric]]), drawn)[0][1]
-            for metric in METRICS
+            for metric in MEANS
         }
+        values, shares = self.values(), tuple(QUANTILES.values())
+        pooled = [pooled_quantiles(self.wait[name], self.block, drawn, shares) for name in (above, below)]
+        level = LEVEL if self.blocks > 1 else None
+        for at, metric in enumerate(QUANTILES):
+            one, other = values[above][metric], values[below][metric]
+            found[metric] = of_resampled(one, other, pooled[0][:, at], pooled[1][:, at], level)
+        return found
 
-    def means(self) -> dict[str, dict[str, float | None]]:
-        """Means over the blocks."""
+    def values(self) -> dict[str, dict[str, float]]:
+        """Of all jobs together, by policy and metric."""
+        jobs = float(len(self))
         return {
-            name: {metric: _mean(values) for metric, values in found.items()} for name, found in self.measured.items()
+            name: {
+                **{metric: round(float(np.nansum(sums)) / jobs, 3) for metric, sums in self.measured[name].items()},
+                **{metric: round(float(np.quantile(wait, share)), 3) for metric, share in QUANTILES.items()},
+            }
+            for name, wait in self.wait.items()
         }
 
 
@@ -141,12 +158,13 @@ def replay(
     wrote: bool,
     workers: int = 1,
     progress: Progress = silent,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Replay:
     """Replay the jobs of [since, until), epoch seconds, in one go: what a job leaves in the queue concerns the next.
 
     Args:
         settings: `settings_of`, with the cluster's scheduler parameters.
-        jobs: the site's, with those of `LEAD_DAYS` before the period.
+        jobs: the site's. Of those before the period, the ones that ended within `LEAD_DAYS` of it count.
         shape: its cluster.
         since: the period's begin.
         until: its end.
@@ -155,11 +173,14 @@ def replay(
         wrote: whether rltuned steered the queue in the period, so that its replay should be like reality.
         workers: processes; more than two have nothing to do.
         progress: called as the simulations go on.
+        tell: called with a sentence: how long they will take.
 
     Raises:
         EvaluationError: too few jobs, or none that both the cluster and its replay could run.
         ModelError: the model was refused.
     """
+    ended = jobs.submit_time + np.nan_to_num(jobs.wait_time) + jobs.run_time + jobs.source.start
+    jobs = jobs.take(ended >= since - LEAD_DAYS * 86_400.0)
     submitted = jobs.submit_time + jobs.source.start
     first, last = (int(at) for at in np.searchsorted(submitted, [since, until]))
     there = last - first
@@ -170,8 +191,9 @@ def replay(
     first = max(first, last - most)
     window = Window(0, first, last - first)
     settled = replace(settings, window=window.jobs, windows=1, warm_jobs=max(first, 1))
-    (case,) = ready(settled, jobs, shape, revision, (window,)).cases
-    names = settled.policies
+    evaluation = ready(settled, jobs, shape, revision, (window,))
+    (case,), names = evaluation.cases, settled.policies
+    tell(gate.duration(evaluation, workers))
     if workers > 1:
         progress("replaying the period's jobs", 0, len(names))
         ran = {}
@@ -256,14 +278,14 @@ def of_times(
         raise EvaluationError("no job of the period ran both in reality and in its replay: is this the right cluster?")
     blocks = np.array_split(rows, min(max(len(rows) // SMALLEST_BLOCK, 1), BLOCKS))
     gpus = jobs.gpus.astype(np.float64)
-    measured: dict[str, dict[str, list[float]]] = {name: {metric: [] for metric in METRICS} for name in end}
+    measured: dict[str, dict[str, list[float]]] = {name: {metric: [] for metric in MEANS} for name in end}
     for block in blocks:
         inside = np.zeros(len(jobs), dtype=np.bool_)
         inside[block] = True
         for name, values in measured.items():
             one = measure(jobs.submit_time, start[name], end[name], gpus, inside, jobs.user, capacity).as_dict()
-            for metric in METRICS:
-                values[metric].append(one[metric])
+            for metric in MEANS:
+                values[metric].append(len(block) * one[metric])
     taken = jobs.take(rows)
     submitted = taken.submit_time + zero
     return Replay(
@@ -271,6 +293,7 @@ def of_times(
         wait={name: np.maximum(values[rows] - taken.submit_time, 0.0) for name, values in start.items()},
         start={name: values[rows] + zero for name, values in start.items()},
         end={name: values[rows] + zero for name, values in end.items()},
+        block=np.repeat(np.arange(len(blocks)), [len(block) for block in blocks]),
         measured={name: {metric: np.array(of) for metric, of in by.items()} for name, by in measured.items()},
         policy=policy,
         reference=reference,
@@ -280,11 +303,6 @@ def of_times(
         seed=seed,
         exact=exact,
     )
-
-
-def _mean(values: Floats) -> float | None:
-    finite = values[np.isfinite(values)]
-    return round(float(finite.mean()), 3) if len(finite) else None
 
 
 # --- whose gain, whose loss

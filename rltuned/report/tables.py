@@ -5,34 +5,23 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from rltuned.decide.ranks import Guard
-from rltuned.report.advice import Advice, in_words
+from rltuned.decide.explain import GUARD_MEANING
+from rltuned.report.advice import METRICS, Advice, in_words
 from rltuned.show import duration
 
-METRICS = {
-    "wait_mean": "mean wait",
-    "wait_p50": "median wait",
-    "wait_p99": "99th percentile of the wait",
-    "wait_max": "longest wait",
-    "bsld_mean": "bounded slowdown",
-    "jct_mean": "mean completion time",
-    "utilization": "GPUs in use, %",
-}
+REPLAYS = {"real": "what happened", "slurm": "Slurm's order, replayed", "rltuned": "rltuned, replayed"}
+"""What the same jobs are seen in."""
 KINDS = {"size": "GPUs of the job", "partition": "partition", "qos": "QOS", "account": "account"}
 WORDS = {
     ("shadow", Advice.GO): "Go: let rltuned write, beginning with stage canary.",
     ("shadow", Advice.NO_GO): "No go: leave rltuned in stage shadow.",
     ("shadow", Advice.UNDECIDED): "Undecided: leave rltuned in stage shadow, and look again.",
+    ("canary", Advice.GO): "Go: let rltuned write for all jobs, with stage active.",
+    ("canary", Advice.NO_GO): "Step back: set stage shadow and look for the cause.",
+    ("canary", Advice.UNDECIDED): "Undecided: leave rltuned in stage canary, and look again.",
     ("active", Advice.GO): "Keep: rltuned is worth its place.",
     ("active", Advice.NO_GO): "Step back: set stage shadow and look for the cause.",
     ("active", Advice.UNDECIDED): "Undecided: the evidence does not say whether rltuned is worth its place.",
-}
-GUARDS = {
-    Guard.AGE_BOUND: "age bound: waited too long to be moved back",
-    Guard.ACCOUNT_SHARE: "account share: its account has its share of the front",
-    Guard.DWELL: "dwell: was moved a moment ago",
-    Guard.OUTSIDE_WINDOW: "outside of the window that the policy sees",
-    Guard.OUTSIDE: "kept behind a job outside of its class",
 }
 
 
@@ -65,7 +54,8 @@ def facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     found = [("period", f"{moment(report['since'])} to {moment(report['until'])}")]
     if report["cluster"]:
         found.append(("cluster", report["cluster"]))
-    found.append(("policy", report["policy"] or "not known"))
+    policy, replayed_as = report["policy"] or "not known", report["replayed_as"]
+    found.append(("policy", policy if replayed_as == report["policy"] else f"{policy}, replayed as {replayed_as}"))
     if log is not None:
         stages = ", ".join(f"{name} {count:,}" for name, count in log["stages"].items())
         found.append(("cycles", f"{stages}; the log covers {log['covered']:.0%} of the period"))
@@ -100,8 +90,11 @@ def tables(report: Mapping[str, Any]) -> Iterator[tuple[str, Table]]:
             rows = [(name, f"{count:,}") for name, count in log["results"].items()]
             yield "log", Table("Changes by what became of them", ("outcome", "changes"), rows)
         if log["guards"]:
-            meaning = {str(guard.name).lower(): text for guard, text in GUARDS.items()}
-            rows = [(meaning.get(name, name), f"{count:,.1f}") for name, count in log["guards"].items()]
+            meaning = {str(guard.name).lower(): text for guard, text in GUARD_MEANING.items()}
+            rows = [
+                (f"{name.replace('_', ' ')}: {meaning.get(name, '')}", f"{count:,.1f}")
+                for name, count in log["guards"].items()
+            ]
             yield "log", Table("Guards that bent a job's rank", ("guard", "jobs in a cycle, mean"), rows)
         if log["vetoed"]:
             rows = [(name, f"{count:,.1f}") for name, count in log["vetoed"].items()]
@@ -114,7 +107,12 @@ def tables(report: Mapping[str, Any]) -> Iterator[tuple[str, Table]]:
                         title,
                         ("what", "cycles", "first", "last"),
                         [
-                            (one["what"], f"{one['count']:,}", moment(one["first"]), moment(one["last"]))
+                            (
+                                one["what"] or f"stage {one['stage']}: {one['outcome']}",
+                                f"{one['count']:,}",
+                                moment(one["first"]),
+                                moment(one["last"]),
+                            )
                             for one in log[name]
                         ],
                     ),
@@ -128,18 +126,19 @@ def effect(report: Mapping[str, Any]) -> Table:
     rows = [
         (
             name,
-            *(_value(metric, means[of][metric]) for of in ("real", "slurm", "rltuned")),
+            *(_value(metric, means[of][metric]) for of in REPLAYS),
             in_words(compared[metric]),
         )
         for metric, name in METRICS.items()
     ]
-    really = "what happened" + (" (with rltuned)" if report["mode"] == "active" else "")
+    how = {"active": " (with rltuned)", "canary": " (with rltuned for a part)"}.get(report["mode"], "")
     return Table(
         "The same jobs",
-        ("", really, "Slurm's order, replayed", "rltuned, replayed", "rltuned / Slurm's order"),
+        ("", REPLAYS["real"] + how, REPLAYS["slurm"], REPLAYS["rltuned"], "rltuned / Slurm's order"),
         rows,
-        f"Means over {replay['blocks']} blocks of consecutive jobs of the period. The last column has the ratio and "
-        "its 95 % interval (paired bootstrap over the blocks); below 1 rltuned has less.",
+        f"Of all {replay['jobs']:,} jobs together; GPUs in use: mean over {replay['blocks']} blocks of consecutive "
+        "jobs. The last column has the ratio and its 95 % interval (paired bootstrap over the blocks); below 1 rltuned "
+        "has less.",
         stacked=True,
     )
 
@@ -199,11 +198,10 @@ def _losses(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _starvation(found: Mapping[str, Any]) -> Table:
-    names = {"real": "what happened", "slurm": "Slurm's order, replayed", "rltuned": "rltuned, replayed"}
     return Table(
         "Starvation",
         ("", f"jobs that waited over {found['bound'] / 86400:g} d", "longest wait"),
-        [(name, f"{found[of]['beyond']:,}", duration(found[of]["longest"])) for of, name in names.items()],
+        [(name, f"{found[of]['beyond']:,}", duration(found[of]["longest"])) for of, name in REPLAYS.items()],
     )
 
 
@@ -239,7 +237,7 @@ def _canary(found: Mapping[str, Any]) -> Table:
 
 def _ranks(mode: str, log: Mapping[str, Any]) -> Table:
     queue, jobs = log["queue"], log["jobs"]
-    would = "were" if mode == "active" else "would have been"
+    would = "would have been" if mode == "shadow" else "were"
     rows = [
         ("pending jobs, mean", f"{queue['pending_mean']:,.1f}"),
         ("pending jobs, most", f"{queue['pending_most']:,}"),

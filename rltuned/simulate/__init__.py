@@ -9,7 +9,7 @@
   part.
 - `initial_state`: a snapshot as a state of the simulator. `scenarios`: that queue simulated to its end, in a given
   order, with sampled run times and arrivals. `search`: the search for a better order with such rollouts, for the plan
-  (docs/rollout.md).
+  (docs/rollout.md). `forecast`: when each job starts, with who comes by `arrivals` (docs/start-times.md).
 - `reference`: the kernel in plain Python, slow and obvious; tests compare the two job by job.
 - `slurm`: the simulated cluster as `SlurmReader` and `SlurmWriter`, for `rltuned demo` and for tests of the daemon.
   `people`: what users and admins do there.

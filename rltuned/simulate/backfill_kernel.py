@@ -550,6 +550,7 @@ def plan_kind(s: State, c: Setup, kind: int, job: int) -> None:
             if clear:
                 begin, end = whole_steps(start, c.bf_resolution), whole_steps(start + limit, c.bf_resolution)
                 reserve_whole(s, partition, nodes, begin, end)
+                s.jobs[job].planned = start
                 return
             since = start
         while low < n and p.by_end[partition, low] <= since:

@@ -1,7 +1,7 @@
 """The simulator's initial state, made of a snapshot: the cluster as it was read, with its running and waiting jobs."""
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,22 @@ _PLENTY: Final = 2**40
 _SLURM: Final = SimulationSettings()
 
 
+class ArrivalRoom(NamedTuple):
+    """Room for arrivals that have requests, partitions and pools of their own; who writes their records writes them."""
+
+    slots: int
+    """Nodes that the arrivals of a scenario may get together, at most."""
+    pools: Bools
+    """(E, M) nodes; these pools follow those of the waiting jobs."""
+
+
 def initial_state(
-    snapshot: Snapshot, queue: Rows, run_times: Floats, settings: SimulationSettings = _SLURM, arrivals: int = 0
+    snapshot: Snapshot,
+    queue: Rows,
+    run_times: Floats,
+    settings: SimulationSettings = _SLURM,
+    arrivals: int = 0,
+    room: ArrivalRoom | None = None,
 ) -> k.State:
     """The cluster as it was read, as a state of the simulator. Its clock starts at 0 when the snapshot was read.
 
@@ -34,6 +48,7 @@ def initial_state(
         settings: of the simulated Slurm.
         arrivals: rows to keep free for jobs that are assumed to come. They get the partitions and pools of the waiting
             jobs in turn; what they ask for is written by `scenarios.with_arrivals`.
+        room: for arrivals that do not take the partitions and pools of the waiting jobs (`forecast`).
 
     Returns:
         The state. Its job rows are the waiting jobs in the order of `queue`, the running jobs, then the arrivals.
@@ -58,21 +73,21 @@ def initial_state(
     records["start"], records["end"], records["ends_by"], records["key"] = np.nan, np.nan, np.inf, np.inf
     most = np.array([min(partition.max_nodes, _PLENTY) for partition in partitions] or [1], dtype=np.int64)
     records["most_nodes"] = most[records["partition"]]
-    size = pools.nodes.sum(axis=1)
+    pool_nodes = pools.nodes if room is None else np.concatenate((pools.nodes, room.pools))
+    size = pool_nodes.sum(axis=1)
     width = _ask(jobs, queue, size[pools.pool_of], records[:n], need[:n])
     records["on"][n:known] = np.diff(jobs.node_ptr)[running]
-    slot = np.concatenate(
-        ([0], np.cumsum(np.concatenate((width, records["on"][n:known], size[records["pool"][known:]]))))
-    )
+    of_arrivals = size[records["pool"][known:]] if room is None else np.zeros(arrivals, dtype=np.int64)
+    slot = np.concatenate(([0], np.cumsum(np.concatenate((width, records["on"][n:known], of_arrivals)))))
     records["slot"] = slot[:-1]
     nodes = snapshot.nodes
     state = idle_state(
         records,
         need,
-        int(slot[-1]),
+        int(slot[-1]) + (0 if room is None else room.slots),
         capacity(nodes),
         nodes.usable,
-        pools.nodes,
+        pool_nodes,
         partitions,
         settings,
         waiting=n + arrivals,

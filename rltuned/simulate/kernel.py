@@ -170,6 +170,7 @@ JOB: Final = np.dtype(
         ("start", "f8"),
         ("end", "f8"),
         ("ends_by", "f8"),  # start + limit
+        ("planned", "f8"),  # start that the last pass of sched/backfill expected; what `squeue --start` shows
         ("fate", "i8"),
         ("backfilled", "i8"),
         ("on", "i8"),  # nodes that it got

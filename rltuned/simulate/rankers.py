@@ -67,7 +67,7 @@ class PlanRanker:
         estimates = np.concatenate(
             (simulation.estimates.run_time[simulation.running], simulation.estimates.run_time[rows])
         )
-        ended = _ended(simulation) if self.search is not None else None
+        ended = ended_jobs(simulation) if self.search is not None else None
         by_type = None
         if self.config.placement.apply is PlacementApply.EXCLUDE_NODES:
             by_type = simulation.expected_by_type(np.concatenate((simulation.running, rows)))
@@ -92,7 +92,7 @@ class PlanRanker:
         return keys[running:]
 
 
-def _ended(simulation: Simulation) -> EndedJobs:
+def ended_jobs(simulation: Simulation) -> EndedJobs:
     """What accounting would report of the jobs that have ended by now."""
     rows = simulation.ended
     known, taken = simulation.estimates, simulation.end[rows] - simulation.start[rows]

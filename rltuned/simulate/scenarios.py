@@ -6,7 +6,7 @@ depend on job ids, not on a random generator: the next cycle, a minute later, sa
 still there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -22,8 +22,17 @@ from rltuned.simulate.values import SimulationSettings, bounded_slowdown
 from rltuned.workload.estimates import uniform
 
 _BY_KEYS: Final = k.Ranking(fixed=True, ages=False, at_once=False)
+SHARED: Final = 0.5
+"""Share of the variance of ln(run time / expected) that a user's jobs have in common: most of them do the same work."""
+_WITNESSES: Final = 3.0
+"""Running jobs of a group that count at most: what they tell is not independent."""
+_POINTS: Final = 64
+_GROUPS: Final = 2**50
+"""Keeps the keys of groups apart from job ids."""
 _RARE: Final = 1e-6
 """Chance below which a run time counts as impossible."""
+FIRST_STEP: Final = 7200.0
+"""Seconds after which `Rollouts.starts` first looks whether all jobs have started; then twice as much, and so on."""
 _ALIGNED: Final = 64
 """Bytes: of a cache line, and more than any record of the kernel needs."""
 _CHANGING: Final = (
@@ -80,7 +89,13 @@ def expected_scenario(state: k.State) -> Scenario:
 
 
 def sampled_scenarios(
-    state: k.State, jobs: JobTable, queue: Rows, run_times: Floats, spread: float, samples: int
+    state: k.State,
+    jobs: JobTable,
+    queue: Rows,
+    run_times: Floats,
+    spread: float,
+    samples: int,
+    groups: Ints | None = None,
 ) -> list[Scenario]:
     """Scenarios with run times sampled around the expected ones. A running job takes longer than it has run so far.
 
@@ -95,25 +110,63 @@ def sampled_scenarios(
         run_times: (N,) expected seconds of every job of the table.
         spread: σ of ln(run time / expected).
         samples: number of scenarios.
+        groups: (N,) of every job of the table; jobs of one group share `SHARED` of the variance of ln, −1: with nobody.
+            None: nobody shares anything.
     """
     rows, pending = np.concatenate((queue, jobs.running)), len(queue)
     known = len(rows)  # behind them are the arrivals
     expected = np.maximum(run_times[rows], 1.0)
     elapsed = np.maximum(-state.jobs["start"][:known], 0.0)
     elapsed[:pending] = 0.0
+    shared = np.ones((samples, known))
+    if groups is not None:
+        shared = _shared(groups[rows], elapsed / expected, spread, samples)
+        spread = spread * np.sqrt(1.0 - SHARED)
     scale = spread * np.sqrt(3.0) / np.pi
-    over = np.where(elapsed > 0.0, elapsed / expected, 0.0) ** (1.0 / scale)
-    ended = over / (1.0 + over)
-    ended[over == np.inf] = 1.0
     scenarios = []
-    for quantile in _quantiles(jobs.job_id[rows], samples):
+    for factor, quantile in zip(shared, _quantiles(jobs.job_id[rows], samples), strict=True):
+        likely = expected * factor
+        over = np.where(elapsed > 0.0, elapsed / likely, 0.0) ** (1.0 / scale)
+        ended = over / (1.0 + over)
+        ended[over == np.inf] = 1.0
         level = ended + (1.0 - ended) * quantile
-        taken = expected * (level / np.maximum(1.0 - level, _RARE)) ** scale
+        taken = likely * (level / np.maximum(1.0 - level, _RARE)) ** scale
         records = state.jobs.copy()
         records["run"][:pending] = np.clip(taken[:pending], 1.0, records["limit"][:pending])
         set_time_left(records[pending:known], np.maximum(taken - elapsed, 1.0)[pending:])
         scenarios.append(Scenario(records, heap_by_end(records), state.need))
     return scenarios
+
+
+def _shared(groups: Ints, outlived: Floats, spread: float, samples: int) -> Floats:
+    """(samples, n) by how much the jobs of a group all take longer than expected, in each scenario.
+
+    A group whose running jobs have outlived what was expected of them takes longer: the factor is drawn from its
+    posterior distribution, given how long each of them has run.
+
+    Args:
+        groups: (n,) group of each job, −1: none.
+        outlived: (n,) how long it has run over what was expected; 0 while it waits.
+        spread: σ of ln(run time / expected), of a job by itself.
+        samples: number of scenarios.
+    """
+    number, of = np.unique(groups, return_inverse=True)
+    points = (np.arange(_POINTS) + 0.5) / _POINTS
+    at = np.sqrt(SHARED) * spread * (np.sqrt(3.0) / np.pi) * np.log(points / (1.0 - points))
+    scale = np.sqrt(1.0 - SHARED) * spread * np.sqrt(3.0) / np.pi
+    running = np.flatnonzero(outlived > 0.0)
+    with np.errstate(over="ignore"):
+        lasts = -np.log1p(np.exp(np.minimum((np.log(outlived[running])[:, None] - at) / scale, 700.0)))
+    weight = np.zeros((len(number), _POINTS))
+    np.add.at(weight, of[running], lasts)
+    witnesses = np.bincount(of[running], minlength=len(number))
+    weight *= np.minimum(1.0, _WITNESSES / np.maximum(witnesses, 1.0))[:, None]
+    weight = np.cumsum(np.exp(weight - weight.max(axis=1, keepdims=True)), axis=1)
+    weight /= weight[:, -1:]
+    drawn = _quantiles(number.astype(np.int64) + _GROUPS, samples)
+    place = (weight[None] < drawn[:, :, None]).sum(axis=2)
+    found: Floats = np.where(groups < 0, 1.0, np.exp(at[np.minimum(place, _POINTS - 1)])[:, of])
+    return found
 
 
 def with_arrivals(
@@ -232,19 +285,13 @@ class Rollouts:
         """Simulate the queue in the order of its keys, smallest first within a class, in the scenarios from `first` to
         before `last`. The cost is NaN where a job does not start.
         """
-        s, n = self._state, self._pending
-        jobs = s.jobs[:n]
+        s = self._state
         order = self.positions(keys)
-        places = ranks_of(order)
         scenarios = self._initial[first:last]
         cost = Cost(*np.zeros((3, len(scenarios))))
         self.count += len(scenarios)
-        for at, (initial, sizes) in enumerate(zip(scenarios, self._sizes[first:last], strict=True)):
-            self._memory[...] = initial
-            jobs["key"] = jobs["fixed"] = places
-            s.queue[:n] = order
-            s.counts[k.QUEUED], s.counts[k.REFRESHING] = n, 1  # the queue has just been ranked
-            self._stepper.something_changed()
+        for at, sizes in enumerate(self._sizes[first:last]):
+            self._begin(first + at, order)
             self._stepper.advance(_BY_KEYS)
             counted = s.jobs[self._counted]
             start, submit, run = counted["start"], counted["submit"], counted["run"]
@@ -253,6 +300,51 @@ class Rollouts:
             work = sizes * run
             cost.end[at] = ((start + run) * work).sum() / max(work.sum(), 1.0)
         return cost
+
+    def starts(self, scenario: int, until: float, enough: Callable[[], bool] = lambda: False) -> Floats:
+        """(n,) seconds from now at which each waiting job starts in the order of `queue`; infinite: not by `until`, or
+        not before there was `enough`, which is asked now and then.
+        """
+        self._begin(scenario, np.arange(self._pending))
+        return self._until_started(slice(self._pending), until, enough)
+
+    def start_of(
+        self, scenario: int, row: int, record: k.Array, need: Ints, until: float, enough: Callable[[], bool]
+    ) -> float:
+        """As `starts`, of one more job that is submitted now: with this record and request, in a row of its own, which
+        stays empty otherwise.
+        """
+        self._begin(scenario, np.arange(self._pending))
+        slot = self._state.jobs["slot"][row]
+        self._state.jobs[row], self._state.need[row] = record, need
+        self._state.jobs["slot"][row] = slot
+        return float(self._until_started(slice(row, row + 1), until, enough)[0])
+
+    def _until_started(self, rows: slice, until: float, enough: Callable[[], bool]) -> Floats:
+        self.count += 1
+        step = min(FIRST_STEP, until)
+        while True:
+            self._stepper.advance(_BY_KEYS, step)
+            start = np.nan_to_num(np.asarray(self._state.jobs["start"][rows], dtype=np.float64), nan=np.inf)
+            if step >= until or np.isfinite(start).all() or enough():
+                return start
+            step = min(2.0 * step, until)
+
+    def _begin(self, scenario: int, order: Rows) -> None:
+        """The initial state of a scenario, with the queue in this order."""
+        s, n = self._state, self._pending
+        self._memory[...] = self._initial[scenario]
+        s.jobs["key"][:n] = s.jobs["fixed"][:n] = ranks_of(order)
+        s.queue[:n] = order
+        s.counts[k.QUEUED], s.counts[k.REFRESHING] = n, 1  # the queue has just been ranked
+        self._stepper.something_changed()
+
+    @property
+    def planned(self) -> Floats:
+        """(n,) start that the last pass of sched/backfill expected of each waiting job, seconds; as it was before where
+        none of the passes expected any.
+        """
+        return np.asarray(self._state.jobs["planned"][: self._pending], dtype=np.float64)
 
     @property
     def unplaceable(self) -> Bools:

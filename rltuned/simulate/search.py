@@ -101,7 +101,7 @@ class OrderSearch:
             RltunedError: not even one order can be tried in time.
         """
         begun = self.seconds_left()
-        rollouts = self._rollouts(request)
+        rollouts = self.rollouts(request)
         if rollouts is None:
             return None
         several = rollouts.scenarios > 1
@@ -112,12 +112,12 @@ class OrderSearch:
         own = rollouts.run(rollouts.own, 0, searched)
         before, wait = tuple(rollouts.queue.tolist()), float(own.wait.mean())
         first, better = own, [(rollouts.own, own)]
-        ruled, rng = self._ruled(request, rollouts), np.random.default_rng(_SEED)
+        ruled, rng = self.ruled(request, rollouts), np.random.default_rng(_SEED)
         for number in range(self.orders):
             if not self._enough_time(rollouts, begun, searched + 2 * confirming):
                 break
             best, cost = better[-1]
-            keys = ruled[number] if number < len(ruled) else _with_one_moved(rollouts.positions(best), rng)
+            keys = ruled[number] if number < len(ruled) else one_moved(rollouts.positions(best), rng)
             if (rollouts.order(keys) == rollouts.order(best)).all():
                 continue
             tried = self._raced(rollouts, keys, cost, own)
@@ -182,7 +182,7 @@ class OrderSearch:
                 f"{(least + 1) * taken:.1f} s is the least rollout.time_limit"
             )
 
-    def _ruled(self, request: RolloutRequest, rollouts: Rollouts) -> list[Floats]:
+    def ruled(self, request: RolloutRequest, rollouts: Rollouts) -> list[Floats]:
         """(n,) keys of each plain rule's order, on the expected run times."""
         jobs, rows = request.snapshot.jobs, rollouts.queue
         submit = np.nan_to_num(jobs.submit_time[rows], nan=request.snapshot.time)
@@ -197,7 +197,7 @@ class OrderSearch:
         )
         return [places(by_name(name).key(view), view.submit).astype(np.float64) for name in _RULES]
 
-    def _rollouts(self, request: RolloutRequest) -> Rollouts | None:
+    def rollouts(self, request: RolloutRequest) -> Rollouts | None:
         """Of the head of the queue, without unplaceable jobs. None: fewer than two jobs are left."""
         snapshot, jobs = request.snapshot, request.snapshot.jobs
         queue, classes = self._head(request)
@@ -282,7 +282,7 @@ def _gain(before: Cost, after: Cost) -> Gain:
     return Gain(float(saved.mean()), float(error))
 
 
-def _with_one_moved(order: Rows, rng: np.random.Generator) -> Floats:
+def one_moved(order: Rows, rng: np.random.Generator) -> Floats:
     """(n,) keys of the same order with one job moved. Jobs and places near the head are drawn more often."""
     n, drawn = len(order), rng.random(3)
     at = int(n * (drawn[0] ** 2 if drawn[2] < _NEAR_THE_HEAD else drawn[0]))

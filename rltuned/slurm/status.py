@@ -69,8 +69,11 @@ def _ids_in(values: Sequence[str]) -> list[int]:
 
 
 def _all_ids(table: Mapping[str, list[str]]) -> set[int]:
-    """Every id that a row may be known by."""
-    return {*_ids_in(table["JobID"]), *_ids_in(table["ArrayJobID"])}
+    """Every id that a row may be known by. The array's is that of its pending tasks: a row of a task that runs says
+    nothing about them.
+    """
+    pending = [array for array, state in zip(table["ArrayJobID"], table["StateCompact"], strict=True) if state == "PD"]
+    return {*_ids_in(table["JobID"]), *_ids_in(pending)}
 
 
 def record_ids(table: Mapping[str, list[str]], strange: dict[int, str]) -> list[int]:

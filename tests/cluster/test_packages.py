@@ -262,6 +262,8 @@ def test_the_rpm_has_the_files_of_the_debian_package_and_goes_without_a_trace(pa
         return {name for name in names if "site-packages" not in name} - differing
 
     assert own(files) == own(debian)
+    told = ("/direct_url.json", "/uv_cache.json")
+    assert not [name for name in files | debian if name.endswith(told)], "where and when it was built"
     assert run("rpm", "-qpc", rpm).stdout.split() == ["/etc/rltuned/config.toml"]
     assert "/usr/bin/python3.12" in run("rpm", "-qp", "--requires", rpm).stdout.split()
     # No Python, no systemd in there: files only.

@@ -33,6 +33,17 @@ def test_a_wheel_is_told_the_packages_because_no_index_has_rltuned(monkeypatch, 
     assert "rltuned" not in said.partition(" -m ")[2]
 
 
+def test_a_package_without_pip_is_told_the_package_that_completes_it(monkeypatch, tmp_path):
+    steps = (ROOT / "packaging/build.py").read_text(encoding="utf-8")
+    assert 'put(tree, "opt/rltuned/package-steps"' in steps, "what a package is known by"
+    monkeypatch.setattr(installed, "_PROJECT", tmp_path)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
+    assert "pip install" in installed.how_to_install("simulate")
+    (tmp_path / "package-steps").touch()
+    assert installed.how_to_install("simulate") == "install the package rltuned-simulate"
+    assert "docs/installation.md" in installed.how_to_install("train")
+
+
 def test_an_extra_that_holds_another_one_names_the_packages_of_both():
     assert installed.packages("simulate", REQUIRED) == ("numba>=0.60", "submitit>=1.5")
     assert installed.packages("train", REQUIRED) == ("numba>=0.60", "submitit>=1.5", "tensorflow>=2.16")

@@ -37,6 +37,14 @@ def test_info_tells_the_manifest_and_shows_the_card_once_there_is_one(one):
     assert told["settings"] == {"steps": 1}
 
 
+def test_info_says_that_the_shipped_model_is_a_plain_rule():
+    said = run("info", "general").stdout.partition("\n\n")[0]
+    words = " ".join(line[line.find(" " * 3) :].strip() for line in said.splitlines())
+    assert "the plain rule saf on expected run times" in words
+    assert "the network corrects nothing" in words
+    assert json.loads(run("info", "general", "--json").stdout)["summary"].endswith("; the network corrects nothing")
+
+
 def test_a_relative_path_names_a_model_as_well(one, monkeypatch):
     monkeypatch.chdir(one.parent)
     assert run("verify", "one.json").exit_code == 0

@@ -1,4 +1,5 @@
 import json
+import socket
 from dataclasses import replace
 
 import pytest
@@ -8,12 +9,21 @@ from unit.daemon.support import Bench
 from rltuned.cluster import pools
 from rltuned.cluster.changes import ApplyMode
 from rltuned.cluster.ended import EndedJob
-from rltuned.config import Config, DecideSection, PlacementApply, PlacementSection, StateSection, WriteSection
+from rltuned.config import (
+    Config,
+    DecideSection,
+    PlacementApply,
+    PlacementSection,
+    StateSection,
+    UsersSection,
+    WriteSection,
+)
 from rltuned.daemon.checks import Severity, blocking, examine, prerequisites
 from rltuned.daemon.clock import Moment
 from rltuned.daemon.heartbeat import Condition, beat
 from rltuned.daemon.history import FILE_NAME, Known
 from rltuned.daemon.lock import Lock
+from rltuned.daemon.user_records import MARK
 from rltuned.slurm.port import Privilege
 
 FACTS = ModelSlurm(VirtualClock()).reader().facts()
@@ -72,9 +82,12 @@ def bench(tmp_path):
 
 
 def report(bench, **sections):
+    return {finding.subject: finding for finding in examined(bench, **sections)}
+
+
+def examined(bench, **sections):
     state = StateSection(directory=bench.directory / "state", mirror=bench.directory / "mirror")
-    config = Config(state=state, **sections)
-    return {finding.subject: finding for finding in examine(bench.slurm.reader(), config, bench.clock)}
+    return examine(bench.slurm.reader(), Config(state=state, **sections), bench.clock)
 
 
 def test_doctor_proves_that_nothing_is_left_after_restore_and_says_when_something_is(bench):
@@ -125,6 +138,32 @@ def test_doctor_does_not_take_a_living_daemon_for_one_that_keeps_its_promises(be
     with Lock.acquire(bench.directory / "state", "run", 0.0):
         beat([bench.directory / "state"], Moment.of(bench.clock), 300.0, condition)
         assert report(bench)[subject].severity is severity
+
+
+def test_doctor_says_where_users_do_not_get_their_records(bench, tmp_path):
+    users = UsersSection(socket=tmp_path / "socket", directory=tmp_path / "records")
+
+    def found():
+        beat([bench.directory / "state"], Moment.of(bench.clock), 300.0)
+        return [
+            (one.severity, one.cause.partition(f"{tmp_path}/")[2])
+            for one in examined(bench, users=users)
+            if one.subject == "users"
+        ]
+
+    assert found() == [], "nobody publishes anything where no daemon runs"
+    with Lock.acquire(bench.directory / "state", "run", 0.0):
+        assert found() == [
+            (Severity.WARNING, "socket is not there, so users on this host see no record"),
+            (Severity.WARNING, "records: records were last written there: never"),
+        ]
+        users.directory.mkdir()
+        (users.directory / MARK).write_text(json.dumps({"time": bench.clock.time(), "interval": 60.0}))
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(users.socket))
+            assert found() == [(Severity.OK, "socket"), (Severity.OK, "records")]
+            bench.clock.sleep(301.0)
+            assert found()[1] == (Severity.WARNING, "records: records were last written there: 301 s ago")
 
 
 def test_doctor_works_while_slurmctld_is_down(bench):

@@ -191,3 +191,77 @@ def test_reading_while_the_daemon_packs_a_file_loses_nothing(tmp_path, one):
     log.add(replace(one, time=1e9 + DAY))
     assert not path.exists()
     assert len(list(reader)) == 1
+
+
+def test_a_torn_line_does_not_hide_the_decision_before_it(tmp_path, one):
+    log = DecisionLog(tmp_path, 1.0)
+    for cycle in range(2):
+        log.add(replace(one, time=1e9 + 60.0 * cycle))
+    (path,) = files(tmp_path / DIRECTORY)
+    path.write_bytes(path.read_bytes()[:-40])
+    assert last_before(tmp_path, 1e9 + 90.0).time == 1e9
+
+
+def test_after_a_clock_that_went_back_new_entries_are_found(tmp_path, one):
+    DecisionLog(tmp_path, 1.0).add(replace(one, time=1e9 + 10 * DAY))
+    DecisionLog(tmp_path, 1.0).add(replace(one, time=1e9))
+    assert [entry.time for entry in kept(tmp_path, 1e9, 1e9 + DAY)] == [1e9]
+    assert last_before(tmp_path, 1e9 + 60.0).time == 1e9
+
+
+def test_an_entry_stamped_years_ahead_deletes_nothing(tmp_path, one):
+    log = DecisionLog(tmp_path, 1.0)
+    times = [1e9 + day * DAY for day in (0, 1, 2)]
+    for time in (*times, 1e9 + 3650 * DAY, 1e9 + 3 * DAY):
+        assert log.add(replace(one, time=time)) == ""
+    assert [entry.time for entry in kept(tmp_path, until=1e9 + 4 * DAY)] == [*times, 1e9 + 3 * DAY]
+
+
+@pytest.mark.parametrize("change", [{"seconds": {"total": float("nan")}}, {"time": 1e30}])
+def test_an_entry_that_cannot_be_written_is_said_and_raises_nothing(tmp_path, one, change):
+    log = DecisionLog(tmp_path, 1.0)
+    assert str(tmp_path) in log.add(replace(one, **change))
+    assert log.add(replace(one, time=1e9)) == ""
+    assert len(kept(tmp_path)) == 1
+
+
+def test_what_a_crash_while_packing_left_goes_away(tmp_path, one):
+    log = DecisionLog(tmp_path, 1.0)
+    log.add(replace(one, time=1e9))
+    (path,) = files(tmp_path / DIRECTORY)
+    half = path.with_name(f".{path.name}.gz.4711.tmp")
+    half.write_bytes(b"half")
+    log.add(replace(one, time=1e9 + DAY))
+    log.add(replace(one, time=1e9 + 2 * DAY))
+    packed = files(tmp_path / DIRECTORY)[0]
+    twice = packed.with_suffix("")
+    twice.write_bytes(gzip.decompress(packed.read_bytes()))
+    log.add(replace(one, time=1e9 + 3 * DAY))
+    assert not half.exists()
+    assert not twice.exists()
+    assert [entry.time for entry in kept(tmp_path)] == [1e9 + day * DAY for day in range(4)]
+
+
+def test_on_a_full_disk_what_is_too_old_is_deleted_although_nothing_can_be_packed(tmp_path, one):
+    log = DecisionLog(tmp_path, 1.0)
+    for day in range(3):
+        log.add(replace(one, time=1e9 + day * DAY))
+    late = 1e9 + KEEP + 3 * DAY
+    log.add(replace(one, time=late - DAY))
+    first = files(tmp_path / DIRECTORY)[0]
+    with files_no_longer_than(10):
+        assert "File too large" in log.add(replace(one, time=late))
+    assert not first.exists()
+    assert kept(tmp_path)[-1].time == late - DAY
+
+
+@pytest.mark.parametrize(("jobs", "each"), [(30, 1), (100, 1), (300, 2)])
+def test_sizes_are_as_docs_report_md_has_them(tmp_path, jobs, each):
+    run = house(tmp_path, jobs=jobs, dry_run=True)
+    run.ticks(6)
+    found = kept(tmp_path / "state")
+    assert [entry.decision is not None for entry in found] == [at % each == 0 for at in range(6)]
+    for entry in found[::each]:
+        without = len(replace(entry, decision=None).line())
+        assert without <= 600
+        assert 80 <= (len(entry.line()) - without) / jobs <= 160

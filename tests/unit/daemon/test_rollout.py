@@ -403,8 +403,11 @@ def test_the_planner_asks_only_when_it_is_wanted_and_lets_the_worker_rest_otherw
             rows = tuple(request.rows.tolist())
             return RolloutResult(2, 9.0, 4.0, rows, rows[::-1])
 
-        def rest(self):
+        def rest(self, *, forecasts):
             self.rested += 1
+            kept.append(forecasts)
+
+    kept = []
 
     slurm = ModelSlurm(VirtualClock(NOW))
     jobs = [slurm.submit(1000 - number, time_limit=600.0).job_id for number in range(4)]
@@ -425,6 +428,10 @@ def test_the_planner_asks_only_when_it_is_wanted_and_lets_the_worker_rest_otherw
     ):
         assert planning(snapshot, policy, config, AppliedChanges()).rollout is None
     assert (counting.asked, counting.rested) == (1, 4)
+    assert kept == [True, True, True, False], "forecasts of start times want the worker, too, where there is one"
+    off = Config(rollout=RolloutSection(enabled="off", forecast="off"))
+    Planning(search=counting)(snapshot, model, off, AppliedChanges())
+    assert kept[-1] is False
     assert Planning()(snapshot, model, Config(), AppliedChanges()).rollout is None
 
 

@@ -1,6 +1,7 @@
 """Who can read which record: tried as two real users, on a real socket and in a real directory, and by hostile ones."""
 
 import contextlib
+import errno
 import io
 import json
 import os
@@ -439,6 +440,31 @@ def test_nothing_published_is_not_the_same_as_no_jobs(place):
     (place / str(ALICE) / NAME).write_text("{}")
     with pytest.raises(RltunedError, match="different versions"):
         fetch(UsersSection(directory=place), ALICE)
+
+
+@pytest.mark.parametrize(
+    ("error", "event"),
+    [(OSError(errno.ESTALE, "Stale file handle"), "users.not_published"), (ValueError("?"), "defect")],
+)
+def test_a_directory_that_cannot_be_listed_once_is_said_and_tried_again(place, monkeypatch, error, event):
+    listdir, said = os.listdir, io.StringIO()
+
+    def fails(_directory):
+        monkeypatch.setattr(module.os, "listdir", listdir)
+        raise error
+
+    monkeypatch.setattr(module.os, "listdir", fails)
+    files = UserFiles(place, make("info", "json", said))
+    files.publish(records("root"))
+    while not said.getvalue():
+        time.sleep(0.01)
+        assert files._thread.is_alive()
+    assert event in said.getvalue()
+    files.publish(records("root"))
+    while not (place / MARK).exists():
+        time.sleep(0.01)
+        assert files._thread.is_alive()
+    files.close()
 
 
 def test_a_file_server_that_hangs_holds_up_neither_the_cycle_nor_the_end(place, monkeypatch):

@@ -61,6 +61,19 @@ def test_the_parts_of_a_learned_score_add_up_to_it_and_the_record_is_enough_for_
         json.dumps(answer.as_dict(), allow_nan=False)
 
 
+def test_a_network_that_corrects_nothing_has_no_column(queue):
+    for scale, columns in ((0.2, True), (0.0, False)):
+        actor = actor_of(residual="saf", context=True)
+        actor.weights["layer3.kernel"][:] *= scale
+        actor.weights["layer3.bias"][:] *= scale
+        made = decided(actor, *queue)
+        console = Console(file=io.StringIO(), width=200)
+        show.explanation(console, explain(made, made.jobs.id[0], actor))
+        told = console.file.getvalue()
+        assert "moves the score" in told
+        assert ("by the network" in told) == columns
+
+
 def test_a_record_gives_back_what_the_policy_saw(queue):
     result = plan(queue[0], learned(), QUIET, None, queue[1])
     seen = observation_of(DecisionRecord.from_json(json.dumps(record(result).to_json())))

@@ -33,6 +33,12 @@ def numbers(record):
     return {int(word) for word in re.findall(r"\d+", json.dumps(record.as_dict()))}
 
 
+def test_the_columns_take_55_bytes_for_each_pending_job():
+    made = records(make_snapshot(pending(400, user=["alice", "bob"] * 200)))
+    columns = [getattr(value, "codes", value) for value in vars(made).values()]
+    assert sum(getattr(column, "nbytes", 0) for column in columns) == 400 * 55
+
+
 def test_a_record_has_the_users_own_jobs_and_not_a_number_or_name_of_the_others():
     ids = 70_000 + 11 * np.arange(40)
     users = ["alice" if number % 4 else "bob" for number in range(40)]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rltuned.evaluate.bootstrap import RESAMPLES, compare, counts
+from rltuned.evaluate.bootstrap import RESAMPLES, compare, counts, pooled_quantiles
 
 
 def test_a_policy_that_is_always_a_tenth_better_is_so_in_every_resample():
@@ -80,3 +80,12 @@ def test_ten_thousand_resamples_draw_each_window_once_in_the_mean():
     assert RESAMPLES == 10_000
     assert (drawn.sum(axis=1) == 7).all()
     assert drawn.mean(axis=0) == pytest.approx(np.ones(7), abs=0.05)
+
+
+def test_quantiles_of_a_resample_are_those_of_all_jobs_of_its_blocks_together():
+    rng = np.random.default_rng(3)
+    values, block = rng.exponential(100.0, 50).round(), np.repeat(np.arange(4), [13, 13, 12, 12])
+    drawn, shares = counts(4, 7, 20), (0.5, 0.99, 1.0)
+    found = pooled_quantiles(values, block, drawn, shares)
+    for times, row in zip(drawn.astype(int), found, strict=True):
+        assert row == pytest.approx(np.quantile(np.repeat(values, times[block]), shares))

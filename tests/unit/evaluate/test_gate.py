@@ -12,7 +12,7 @@ from unit.slurm.standin import StandIn
 
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.verdict import MODEL, SLURM, parse
-from rltuned.commands import evaluate as command
+from rltuned.commands.common import processes
 from rltuned.commands.main import cli
 from rltuned.config import Config, SlurmSection, resolve
 from rltuned.daemon.host import slurmctld_runs
@@ -311,6 +311,7 @@ def test_the_gate_says_beforehand_how_long_it_will_take():
     assert minutes(30, 512, 1) >= 2 * minutes(10, 512, 1)
     assert minutes(30, 512, 1) >= minutes(30, 512, 2) * 1.8
     assert minutes(30, 512, 1, rollout=False) < minutes(30, 512, 1) / 4
+    assert minutes(1, 5000, 2) >= 0.8 * minutes(1, 5000, 1), "the model's is one simulation"
 
 
 def test_beside_slurmctld_one_niced_process_simulates_unless_more_are_asked_for(tmp_path, monkeypatch, capsys):
@@ -323,13 +324,13 @@ def test_beside_slurmctld_one_niced_process_simulates_unless_more_are_asked_for(
     niced = []
     monkeypatch.setattr("os.nice", niced.append)
     monkeypatch.setattr("rltuned.daemon.host.slurmctld_runs", lambda: True)
-    assert command._workers("local", None) == 1
+    assert processes("local", None) == 1
     assert "one process with nice 10" in capsys.readouterr().err
-    assert command._workers("local", 4) == 4
+    assert processes("local", 4) == 4
     assert niced == [10, 10]
-    assert command._workers("slurm", None) is None, "the array job runs elsewhere"
+    assert processes("slurm", None) is None, "the array job runs elsewhere"
     monkeypatch.setattr("rltuned.daemon.host.slurmctld_runs", lambda: False)
-    assert command._workers("local", None) is None, "one per core"
+    assert processes("local", None) is None, "one per core"
     assert niced == [10, 10]
 
 

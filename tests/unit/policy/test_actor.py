@@ -79,6 +79,35 @@ def test_a_residual_actor_with_zero_weights_is_its_rule(rule, seen):
     assert np.array_equal(np.lexsort((seen.submit, -scores)), np.argsort(-by_name(rule).score(seen), kind="stable"))
 
 
+def test_an_actor_whose_last_layer_is_zero_says_that_it_corrects_nothing_and_asks_no_network(seen, monkeypatch):
+    actor = actor_of(residual="saf", context=True)
+    weights = dict(actor.weights)
+    last = actor.architecture.layers - 1
+    for name in (f"layer{last}.kernel", f"layer{last}.bias"):
+        weights[name] = np.zeros_like(weights[name])
+    idle = replace(actor, weights=weights | {RUN_TIME: np.array([-1.5, 0.45, 0.625], dtype=np.float32)})
+    assert idle.corrects_nothing
+    assert idle.summary == (
+        "the plain rule saf on expected run times (e^-1.50 · r^0.45 · L^0.62 of estimate r and limit L); "
+        "the network corrects nothing"
+    )
+    by_network = idle.level(seen) + idle.architecture.bound * np.tanh(idle.network(seen.state[: len(seen)]))
+    monkeypatch.setattr(Actor, "network", None)
+    np.testing.assert_allclose(idle.score(seen), by_network, atol=1e-9)
+
+
+def test_an_actor_whose_network_does_something_says_what(seen):
+    actor = actor_of(residual="sjf")
+    assert not actor.corrects_nothing
+    assert actor.summary == "the plain rule sjf; the network corrects that by up to a factor of e^3.7 in the key"
+    one = {f"layer{actor.architecture.layers - 1}.kernel": np.zeros((8, 1), dtype=np.float32)}
+    biased = {f"layer{actor.architecture.layers - 1}.bias": np.ones(1, dtype=np.float32)}
+    assert not replace(actor, weights=dict(actor.weights) | one | biased).corrects_nothing
+    alone = actor_of()
+    assert not alone.corrects_nothing
+    assert alone.summary == "the network's scores"
+
+
 def test_a_job_keeps_its_level_whatever_other_jobs_wait(seen):
     order = np.random.default_rng(3).permutation(len(seen))[:7]
     assert np.array_equal(rule_level("saf", permuted(seen, order)), rule_level("saf", seen)[order])

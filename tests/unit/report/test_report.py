@@ -13,12 +13,12 @@ from unit.report.site import INTERVAL, make_site, stamp
 from unit.slurm.standin import StandIn
 
 from rltuned.commands.main import cli, main
-from rltuned.config import Stage
+from rltuned.config import Config, Stage
 from rltuned.daemon.decision_log import entries
-from rltuned.report import page
+from rltuned.report import page, tables
 from rltuned.report.advice import Advice, advise
 from rltuned.report.period import read
-from rltuned.report.replay import _held, canary, prediction_quality
+from rltuned.report.replay import _held, canary, prediction_quality, replay, settings_of
 from rltuned.slurm.commands import SEPARATOR
 from rltuned.workload.jobs import Source, workload
 from rltuned.workload.readers import read as read_trace
@@ -164,8 +164,8 @@ def test_without_a_trace_jobs_cluster_and_scheduler_are_those_of_slurm_itself(si
     slurm.answer("trace", "".join(row.replace("|", SEPARATOR) + SEPARATOR + "\n" for row in rows))
     config = tmp_path / "config.toml"
     config.write_text(site.config.read_text() + f'[slurm]\nbin_dir = "{slurm.bin_dir}"\n')
-    until = site.until + 3 * 86_400.0  # sacct knows jobs that have ended: all of them by then
-    run("--config", config, "--since", stamp(site.since), "--until", stamp(until), "--json", tmp_path / "r.json")
+    words = ("--since", stamp(site.since), "--until", stamp(site.until))
+    run("--config", config, *words, "--json", tmp_path / "r.json")
     report = json.loads((tmp_path / "r.json").read_text())
     assert report["missing"] == []
     assert report["cluster"] == "testbed"
@@ -173,7 +173,12 @@ def test_without_a_trace_jobs_cluster_and_scheduler_are_those_of_slurm_itself(si
     assert report["replay"]["means"]["real"]["wait_mean"] == pytest.approx(
         made[0]["replay"]["means"]["real"]["wait_mean"], abs=1.0
     )
-    assert any(call.startswith("sacct ") and "--starttime=" in call for call in slurm.calls)
+    asked = [re.search(r"--starttime=(\S+).*--endtime=(\S+)", call) for call in slurm.calls if "sacct " in call]
+    first, last = min(found[1] for found in asked), max(found[2] for found in asked)
+    assert datetime.fromisoformat(first).timestamp() == pytest.approx(site.since - 14 * 86_400.0, abs=1.0)
+    assert datetime.fromisoformat(last).timestamp() == pytest.approx(
+        site.until + 14 * 86_400.0, abs=1.0
+    )  # left running
 
 
 def test_a_period_of_which_nothing_is_known_is_an_error_with_its_cause(site, tmp_path, capsys):
@@ -189,6 +194,13 @@ def test_a_file_that_cannot_be_written_is_said_before_anything_is_replayed(site,
     said = capsys.readouterr()
     assert "there is no directory" in said.err
     assert "replayed" not in said.out
+
+
+@pytest.mark.parametrize("since", ["9999999d", "9" * 400 + "d", "0001-01-01", "9999-12-31"])
+def test_a_time_that_no_clock_shows_is_wrong_usage(since, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["report", "--since", since])
+    assert ended.value.code == 2
 
 
 @pytest.mark.parametrize("since", ["14d", "36h", "2026-11-23", "2026-11-23T10:05", "90min"])
@@ -213,7 +225,7 @@ ALIKE = {"ratio": 1.0, "lo": 0.9, "hi": 1.1}
 REPLAY = {
     "blocks": 20,
     "nearness": {"near": True, "sentence": "0.98 [0.95, 1.01] times the real mean wait"},
-    "means": {"real": {"wait_mean": 3600.0}},
+    "means": {"real": {"wait_mean": 3600.0}, "slurm": {"wait_mean": 3600.0}},
     "effect": {"wait_mean": SURE, "bsld_mean": ALIKE, "wait_p99": ALIKE},
     "starvation": {"bound": 1e6, "slurm": {"beyond": 0}, "rltuned": {"beyond": 0}},
 }
@@ -242,7 +254,7 @@ def test_good_evidence_of_a_gain_is_a_go():
         ),
         ({**LOG, "covered": 0.3}, REPLAY, Advice.UNDECIDED, "covers only 30%"),
         ({**LOG, "cycles": {"done": 80, "failed": 20}}, REPLAY, Advice.NO_GO, "20% of the cycles"),
-        (LOG, changed(means={"real": {"wait_mean": 4.0}}), Advice.NO_GO, "hardly wait"),
+        (LOG, changed(means={"real": {"wait_mean": 4.0}, "slurm": {"wait_mean": 4.0}}), Advice.NO_GO, "hardly wait"),
         (LOG, changed(effect={**REPLAY["effect"], "wait_mean": ALIKE}), Advice.NO_GO, "is not lower"),
         (
             LOG,
@@ -270,7 +282,127 @@ def test_what_speaks_against_it_or_makes_it_uncertain_is_said_with_its_figure(lo
     assert any(reason in sentence for sentence in found["weak"] + found["against"])
 
 
+@pytest.mark.parametrize("mode", ["active", "canary"])
+def test_where_rltuned_writes_a_short_real_wait_is_no_reason_to_step_back_but_a_short_one_without_it_is(mode):
+    succeeded = changed(means={"real": {"wait_mean": 4.0}, "slurm": {"wait_mean": 3600.0}})
+    assert advise(LOG, succeeded, mode)["advice"] == Advice.GO
+    idle = changed(means={"real": {"wait_mean": 3600.0}, "slurm": {"wait_mean": 4.0}})
+    assert advise(LOG, idle, mode)["advice"] == Advice.NO_GO
+
+
 # --- parts
+
+
+def test_quantiles_are_those_of_all_jobs_not_means_over_blocks(made, site):
+    really, waits = made[0]["replay"]["means"]["real"], accounting(site).wait_time
+    assert made[0]["replay"]["blocks"] > 5
+    for metric, value in (
+        ("wait_mean", waits.mean()),
+        ("wait_p50", np.quantile(waits, 0.5)),
+        ("wait_p99", np.quantile(waits, 0.99)),
+        ("wait_max", waits.max()),
+    ):
+        assert really[metric] == pytest.approx(value, abs=0.01)
+    for metric in ("wait_p99", "wait_max"):
+        one, means = made[0]["replay"]["effect"][metric], made[0]["replay"]["means"]
+        assert one["ratio"] == pytest.approx(means["rltuned"][metric] / means["slurm"][metric], rel=1e-3)
+        assert one["lo"] <= one["ratio"] <= one["hi"]
+
+
+def test_without_names_no_sentence_of_a_fault_is_shown_only_stage_outcome_count_and_times(site, made):
+    some = list(entries(site.config.parent / "state", site.since, site.until))[:3]
+    said = ["job 4711: 'secret' cannot be understood", "another 'secret' altogether"]
+    bad = [
+        replace(one, stage=Stage.ACTIVE, outcome="failed", sentence=said[at % 2], held_back=said[0])
+        for at, one in enumerate(some)
+    ]
+    period = read(bad, site.since, site.until)
+    assert len(period.to_json()["faults"]) == 2
+    shown = period.to_json(names=False)
+    assert "secret" not in json.dumps(shown)
+    (fault,) = shown["faults"]
+    assert fault == {
+        "stage": "active",
+        "outcome": "failed",
+        "what": "",
+        "count": 3,
+        "first": bad[0].time,
+        "last": bad[-1].time,
+    }
+    assert "stage active: failed" in page.render({**made[0], "log": shown}, {})
+
+
+def test_in_stage_canary_headings_and_advice_are_not_those_of_shadow(site, made):
+    some = [replace(one, stage=Stage.CANARY) for one in entries(site.config.parent / "state", site.since, site.until)]
+    period = read(some, site.since, site.until)
+    assert period.mode is Stage.CANARY
+    text = page.render({**made[0], "mode": period.mode.value, "advice": "go"}, {})
+    assert "What rltuned did for a part of the jobs" in text
+    assert "stage active" in tables.headline({"mode": "canary", "advice": "go"})
+    assert "would have" not in text
+
+
+def test_a_policy_that_is_replayed_as_another_is_said_to_be(made):
+    assert ("policy", "saf") in tables.facts(made[0])
+    other = {**made[0], "policy": "multifactor", "replayed_as": "rl"}
+    assert ("policy", "multifactor, replayed as rl") in tables.facts(other)
+
+
+def test_a_replay_is_warmed_up_by_jobs_that_ended_within_two_weeks_of_the_period(monkeypatch):
+    submit = np.arange(100) * 86_400.0
+    jobs = workload(Source("t", start=1e9), submit, 3600.0, 1, wait_time=np.zeros(100))
+    seen = []
+
+    def ready(settings, some, *_):
+        seen.append(some)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rltuned.report.replay.ready", ready)
+    settings = settings_of(Config(), "saf", {"trace": "t", "cluster": "1x8"})
+    with pytest.raises(KeyboardInterrupt):
+        replay(settings, jobs, None, 1e9 + 50 * 86_400.0, 1e9 + 101 * 86_400.0, most=1000, revision="", wrote=False)
+    assert seen[0].submit_time[0] == 36 * 86_400.0
+
+
+def test_beside_slurmctld_it_is_niced_and_says_how_long_it_takes_and_what_is_not_replayed(
+    site, tmp_path, monkeypatch, capsys
+):
+    niced = []
+    monkeypatch.setattr("os.nice", niced.append)
+    monkeypatch.setattr("rltuned.daemon.host.slurmctld_runs", lambda: True)
+    config = tmp_path / "config.toml"
+    config.write_text(site.config.read_text() + "[decide]\nage_bound = 86400.0\n")
+    middle = stamp((site.since + site.until) / 2)
+    run(*site.words, "--config", config, "--since", middle, "--json", "-")
+    said = capsys.readouterr()
+    assert niced == [10]
+    assert "2 simulations with 1 process: about" in said.err
+    report = json.loads(said.out)
+    assert report["missing"] == ["The replay has the defaults of decide.age_bound, where your configuration differs."]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "status"), [("--trace", "/typo.csv", 11), ("--cluster", "many x gpus", 12)]
+)
+def test_a_file_that_the_user_named_wrongly_is_an_error_although_there_is_a_log(site, option, value, status):
+    with pytest.raises(SystemExit) as ended:
+        main(["report", *site.words, option, value])
+    assert ended.value.code == status
+
+
+def test_without_names_the_cause_of_a_replay_that_failed_is_told_to_whoever_makes_the_report_only(
+    site, tmp_path, capsys
+):
+    config = tmp_path / "config.toml"
+    config.write_text(site.config.read_text() + f'[slurm]\nbin_dir = "{tmp_path}"\n')
+    words = ("--config", config, "--since", stamp(site.since), "--until", stamp(site.until), "--json", "-")
+    run(*words)
+    (cause,) = json.loads(capsys.readouterr().out)["missing"]
+    assert str(tmp_path) in cause
+    run(*words, "--no-names")
+    said = capsys.readouterr()
+    assert str(tmp_path) in said.err
+    assert str(tmp_path) not in said.out
 
 
 def test_faults_are_counted_by_their_cause_whatever_the_numbers_in_them(site):

@@ -1,10 +1,13 @@
+from dataclasses import replace
+
 import numpy as np
 from unit.simulate.instances import jobs_of
 
-from rltuned.bench_simulate import SLURM_LIKE, at_once, in_windows, most_queued, seconds, trace
+from rltuned.bench_simulate import SLURM_LIKE, at_once, forecast_request, in_windows, most_queued, seconds, trace
 from rltuned.evaluate.policies import plan_config
 from rltuned.policy.files import load
 from rltuned.simulate.episodes import Network
+from rltuned.simulate.forecast import StartSimulation
 from rltuned.simulate.rankers import PlanRanker
 
 
@@ -35,3 +38,14 @@ def test_a_sequence_that_comes_at_once_queues_nearly_whole_and_is_simulated_as_s
     as_slurm = long.compiled(SLURM_LIKE)
     assert 200 < most_queued(long.jobs, as_slurm) < 400
     assert not np.array_equal(as_slurm.start, long.compiled().start)
+
+
+def test_the_benchmark_forecasts_start_times_of_a_thousand_jobs_with_arrivals_and_probes():
+    asked = forecast_request(64, seed=1)
+    assert len(asked.rows) == 1_000
+    assert len(asked.probes) > 20
+    one = replace(asked, probes=asked.probes[:1])
+    found = StartSimulation(scenarios=2)(one)
+    assert (len(found), len(found.probes), found.scenarios) == (1_000, 1, 2)
+    alone = StartSimulation(scenarios=2)(replace(one, submissions=None))
+    assert np.mean(found.waits[:, 1] > alone.waits[:, 1]) > 0.2, "those who come make others wait"

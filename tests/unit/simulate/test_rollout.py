@@ -239,9 +239,9 @@ def test_a_long_queue_gets_no_arrivals():
         RolloutRequest(snapshot, rows, scores, run)
     )
     # As many as are missing, of the recent jobs.
-    made = OrderSearch()._rollouts(RolloutRequest(snapshot, rows[:5], scores[:5], run, 0.0, recent))
+    made = OrderSearch().rollouts(RolloutRequest(snapshot, rows[:5], scores[:5], run, 0.0, recent))
     assert len(made._counted) == 8
-    made = OrderSearch(min_jobs=64)._rollouts(RolloutRequest(snapshot, rows[:10], scores[:10], run, 0.0, recent))
+    made = OrderSearch(min_jobs=64).rollouts(RolloutRequest(snapshot, rows[:10], scores[:10], run, 0.0, recent))
     assert len(made._counted) == 10 + 20
 
 
@@ -249,7 +249,7 @@ def test_arrivals_come_at_their_times_and_take_what_such_jobs_took():
     simulation = busy()
     snapshot, rows, run = seen(simulation)
     _, _, _, recent = few_waiting(count=20)
-    made = OrderSearch(min_jobs=16)._rollouts(RolloutRequest(snapshot, rows[:4], np.arange(4.0), run, 0.0, recent))
+    made = OrderSearch(min_jobs=16).rollouts(RolloutRequest(snapshot, rows[:4], np.arange(4.0), run, 0.0, recent))
     made.run(made.own, 0, 1)
     who = made._state.jobs[made._counted[4:]]
     assert len(who) == 12

@@ -139,6 +139,17 @@ def ids_of(values):
     return {int(value) for value in values if value.isdigit() and value != "0"}
 
 
+def test_pending_tasks_without_an_id_are_unread_although_other_tasks_of_the_array_run():
+    answers = dict(recorded(("22.05", "")))
+    name = "jobs-exclusive" if "jobs-exclusive" in answers else "jobs"
+    rows = [dict(zip(JOB_FIELDS, line.split(SEPARATOR), strict=False)) for line in answers[name].splitlines()]
+    runs = {row["ArrayJobID"] for row in rows if row["StateCompact"] == "R" and row["JobID"] != row["ArrayJobID"]}
+    (at,) = (at for at, row in enumerate(rows) if row["StateCompact"] == "PD" and row["JobID"] in runs)
+    answers[name], _ = replaced(answers[name], at, 0, SEPARATOR)
+    found = read_snapshot(Canned(answers), NOW)
+    assert found.unread.about(int(rows[at]["JobID"]), queued=False)
+
+
 @RECORDINGS
 @few_examples
 @given(data=st.data())

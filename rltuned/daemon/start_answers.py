@@ -1,0 +1,61 @@
+"""What `rltuned when` answers: admins from the decision record, everybody else from their own user record."""
+
+import os
+
+from rltuned.config import Config
+from rltuned.daemon import record
+from rltuned.daemon.user_records import fetch, only_own
+from rltuned.decide.explain import start_of
+from rltuned.decide.scope import MEANING
+from rltuned.decide.start_answers import Asked, JobAnswer, Offer, offer_of
+from rltuned.errors import RltunedError
+
+_NOTHING = (
+    "no forecast of start times is made here: it needs a plan (stage shadow, canary or active), Numba "
+    "(docs/rollout.md), and rollout.forecast must not be off"
+)
+
+
+def of_job(config: Config, job_id: int) -> JobAnswer:
+    """When a pending job starts.
+
+    Raises:
+        RltunedError: nothing can be read; says why.
+    """
+    if only_own(config):
+        own = fetch(config.users, os.geteuid())
+        for job in own.jobs:
+            if job.job_id == job_id:
+                return JobAnswer(job_id, own.time, job.start, job.likely, job.meaning, own.outcomes)
+        return JobAnswer(job_id, own.time, None, None, "It is not among your pending jobs.", own.outcomes)
+    made = record.load(config.state.directory)
+    if made.starts is None:
+        raise RltunedError(_NOTHING)
+    found = start_of(made, job_id)
+    if found is None:
+        for veto, ids in made.vetoed.items():
+            if job_id in ids:
+                why = f"Nothing is forecast: {MEANING[veto]}."
+                return JobAnswer(job_id, made.time, None, None, why, made.starts.outcomes)
+        why = "It is not among the jobs at the front that a forecast looks at: it runs, has ended, or is further back."
+        return JobAnswer(job_id, made.time, None, None, why, made.starts.outcomes)
+    waits_for = f"{found.before} jobs stand before it." if found.before else "It is the first in the queue."
+    start = None if found.low is None else (found.low, found.high)
+    return JobAnswer(job_id, made.time, start, found.middle, waits_for, found.outcomes)
+
+
+def offer(config: Config, asked: Asked) -> Offer:
+    """When a job would start that nobody has submitted.
+
+    Raises:
+        RltunedError: nothing can be read, or no forecast is made; says why.
+    """
+    if only_own(config):
+        own = fetch(config.users, os.geteuid())
+        probes, outcomes = own.probes, own.outcomes
+    else:
+        starts = record.load(config.state.directory).starts
+        probes, outcomes = ((), 0) if starts is None else (starts.probes, starts.outcomes)
+    if not probes:
+        raise RltunedError(_NOTHING)
+    return offer_of(asked, probes, outcomes)

@@ -1,0 +1,337 @@
+"""When jobs start: what the daemon learns for its forecasts, and makes of them (docs/start-times.md).
+
+It sees who submits what, and when the jobs start whose forecasts it has kept. Both are bounded, and kept in the state
+directory from one run to the next. A forecast that cannot be had costs nothing but itself.
+"""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+import numpy as np
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from rltuned.cluster.tables import Category, Floats, Snapshot
+from rltuned.daemon.clock import Clock
+from rltuned.daemon.files import write_atomic
+from rltuned.daemon.logs import Log
+from rltuned.decide.decision import ProbeRecord, StartRecord
+from rltuned.decide.plan import Plan
+from rltuned.decide.predictions import EndedJobs
+from rltuned.decide.start_request import start_request
+from rltuned.decide.start_times import (
+    FAR,
+    NOTHING_KNOWN,
+    Interval,
+    Scores,
+    StartForecast,
+    StartRequest,
+    calibrated,
+    in_logs,
+    known_at,
+    probes_of,
+    sampled,
+)
+from rltuned.decide.submissions import Submissions
+from rltuned.policy.base import Policy
+
+FILE_NAME: Final = "start-times.json"
+VERSION: Final = 1
+MAX_BYTES: Final = 16 * 1024 * 1024
+"""A full file takes about 1.5 MB."""
+MOST_SUBMISSIONS: Final = 5000
+MOST_FORECASTS: Final = 2000
+"""That are kept to see how they turn out."""
+A_CYCLE: Final = 3
+"""Forecasts of a cycle that are kept."""
+OLDEST: Final = 28 * 86_400.0
+"""Seconds after which a submission is forgotten."""
+SAVED_EVERY: Final = 600.0
+"""Seconds."""
+
+
+class Submitted(NamedTuple):
+    """A job that the daemon has seen."""
+
+    job_id: int
+    submit_time: float
+    user: str
+    partition: str
+    gpu_type: str
+    nodes: int
+    gpus: int
+    gpus_per_node: int
+    cpus: int
+    mem: float
+    time_limit: float | None
+    """Seconds; None: none."""
+    expected: float
+    start: float | None
+    """Epoch seconds; None: it waits, or was never seen running."""
+    run_time: float | None
+    """Seconds; None: it has not ended."""
+
+
+class Kept(NamedTuple):
+    """A forecast, and what came of it."""
+
+    job_id: int
+    submit_time: float
+    made: float
+    """Epoch seconds."""
+    low: float
+    """Seconds from then, like the others; not calibrated; at most `FAR`."""
+    middle: float
+    high: float
+    started: float | None
+    """Epoch seconds; None: it waits."""
+    inside: bool | None
+    """Whether it started within the interval that was published."""
+    first: float
+    """Of that interval: epoch seconds."""
+    last: float | None
+
+
+@dataclass(frozen=True)
+class _File:
+    __pydantic_config__ = ConfigDict(strict=True)
+
+    version: Literal[1]
+    """`VERSION`."""
+    submitted: Annotated[list[Submitted], Field(max_length=MOST_SUBMISSIONS)]
+    kept: Annotated[list[Kept], Field(max_length=MOST_FORECASTS)]
+
+
+class StartTimes:
+    """Makes the forecast of a cycle. For the thread of the cycle only."""
+
+    def __init__(
+        self,
+        forecast: Callable[[StartRequest], StartForecast | None],
+        ended: Callable[[], EndedJobs | None],
+        directory: Path,
+        clock: Clock,
+        log: Log,
+    ) -> None:
+        """Args:
+        forecast: asks the worker.
+        ended: jobs that have ended, as the plan knows them.
+        directory: of the state.
+        clock: the daemon's.
+        log: the daemon's.
+        """
+        self._forecast, self._ended = forecast, ended
+        self._directory, self._clock, self._log = directory, clock, log
+        self._submitted: dict[int, Submitted] = {}
+        """By job id, in the order in which they were first seen."""
+        self._kept: list[Kept] = []
+        self._probes: dict[Any, ProbeRecord] = {}
+        self._next_probe = 0
+        self._saved = clock.monotonic()
+        self._silent = False
+
+    def look(self, plan: Plan, policy: Policy, *, moves: bool) -> StartRecord | None:
+        """What is expected of the pending jobs. Never raises; None: nothing can be said.
+
+        Args:
+            plan: of this cycle.
+            policy: that made it.
+            moves: whether the plan is written to Slurm.
+        """
+        try:
+            made = self._look(plan, policy, moves=moves)
+        except Exception:  # noqa: BLE001 - as for a cycle: it is reported, and the next one comes
+            self._log.exception("forecast.defect", sentence="This is a defect; please report it.")
+            return None
+        if self._clock.monotonic() - self._saved >= SAVED_EVERY:
+            self.save()
+        return made
+
+    def _look(self, plan: Plan, policy: Policy, *, moves: bool) -> StartRecord | None:
+        snapshot = plan.snapshot
+        every = probes_of(snapshot)
+        turn = self._next_probe % max(len(every), 1)
+        request = start_request(plan, policy, self._ended(), moves=moves, probes=(*every[turn:], *every[:turn]))
+        self._see(snapshot, request.run_times)
+        self._resolve(snapshot)
+        known = self._scores(snapshot.time)
+        found = self._forecast(replace(request, submissions=self._submissions()))
+        if found is None:
+            return None
+        rows = request.rows[: len(found)]
+        ids = snapshot.jobs.job_id[rows]
+        interval = calibrated(found.waits, known)
+        self._keep(snapshot, ids, found.waits, interval)
+        probed = len(found.probes)
+        self._next_probe = (turn + probed) % max(len(every), 1)
+        told = calibrated(found.probes, known) if probed else Interval(np.zeros(0), np.zeros(0), np.zeros(0))
+        for at, probe in enumerate(request.probes[:probed]):
+            if not np.isnan(found.probes[at]).any():
+                low, middle, high = (_epoch(snapshot.time, column[at]) for column in told)
+                self._probes[probe] = ProbeRecord(**vars(probe), time=snapshot.time, low=low, middle=middle, high=high)
+        self._probes = {probe: self._probes[probe] for probe in every if probe in self._probes}
+        over = [kept.inside for kept in self._kept if kept.inside is not None]
+        lows, middles, highs = (tuple(_epoch(snapshot.time, value) for value in column) for column in interval)
+        return StartRecord(
+            id=tuple(ids.tolist()),
+            low=lows,
+            middle=middles,
+            high=highs,
+            scenarios=found.scenarios,
+            outcomes=int((~known.open).sum()),
+            coverage=sum(over) / len(over) if over else None,
+            probes=tuple(self._probes.values()),
+        )
+
+    # --- what is learnt
+
+    def _see(self, snapshot: Snapshot, run_times: Floats) -> None:
+        """Note who has come, and how long those ran that are gone."""
+        jobs, now = snapshot.jobs, snapshot.time
+        here: set[int] = set()
+        for row in (*jobs.running.tolist(), *jobs.pending.tolist()):
+            job = int(jobs.job_id[row])
+            here.add(job)
+            before = self._submitted.get(job)
+            start = float(jobs.start_time[row])
+            started = start if math.isfinite(start) else None
+            if before is not None and before.submit_time == float(jobs.submit_time[row]):
+                if before.start != started:
+                    self._submitted[job] = before._replace(start=started)
+                continue
+            self._submitted.pop(job, None)
+            limit = float(jobs.time_limit[row])
+            submit = float(jobs.submit_time[row])
+            self._submitted[job] = Submitted(
+                job_id=job,
+                submit_time=submit if math.isfinite(submit) else now,
+                user=jobs.user.value(row),
+                partition=jobs.partition.value(row),
+                gpu_type=jobs.gpu_type.value(row),
+                nodes=int(jobs.nodes[row]),
+                gpus=int(jobs.gpus[row]),
+                gpus_per_node=int(jobs.gpus_per_node[row]),
+                cpus=int(jobs.cpus[row]),
+                mem=float(np.nan_to_num(jobs.mem[row], nan=0.0)),
+                time_limit=limit if math.isfinite(limit) else None,
+                expected=float(run_times[row]),
+                start=started,
+                run_time=None,
+            )
+        for job, known in self._submitted.items():
+            if known.run_time is None and known.start is not None and job not in here:
+                self._submitted[job] = known._replace(run_time=max(now - known.start, 1.0))
+        # A job that was cancelled while it waited never took anything.
+        gone = [job for job, known in self._submitted.items() if known.start is None and job not in here]
+        old = [job for job, known in self._submitted.items() if known.submit_time < now - OLDEST]
+        for job in (*gone, *old):
+            self._submitted.pop(job, None)
+        for job in list(self._submitted)[: max(len(self._submitted) - MOST_SUBMISSIONS, 0)]:
+            del self._submitted[job]
+
+    def _submissions(self) -> Submissions | None:
+        """In the order of submission."""
+        known = sorted(self._submitted.values(), key=lambda one: (one.submit_time, one.job_id))
+        if not known:
+            return None
+        columns: dict[str, Sequence[Any]] = dict(zip(Submitted._fields, zip(*known, strict=True), strict=True))
+        return Submissions(
+            job_id=np.array(columns["job_id"], dtype=np.int64),
+            submit_time=np.array(columns["submit_time"], dtype=np.float64),
+            user=Category.of(columns["user"]),
+            partition=Category.of(columns["partition"]),
+            gpu_type=Category.of(columns["gpu_type"]),
+            nodes=np.array(columns["nodes"], dtype=np.int32),
+            gpus=np.array(columns["gpus"], dtype=np.int32),
+            gpus_per_node=np.array(columns["gpus_per_node"], dtype=np.int32),
+            cpus=np.array(columns["cpus"], dtype=np.int32),
+            mem=np.array(columns["mem"], dtype=np.float64),
+            time_limit=np.array([math.inf if limit is None else limit for limit in columns["time_limit"]]),
+            expected=np.array(columns["expected"], dtype=np.float64),
+            run_time=np.array([math.nan if took is None else took for took in columns["run_time"]]),
+        )
+
+    def _resolve(self, snapshot: Snapshot) -> None:
+        """Note which jobs have started. Of a job that was never seen running, nothing is learnt."""
+        jobs, left = snapshot.jobs, []
+        for kept in self._kept:
+            if kept.started is not None:
+                left.append(kept)
+                continue
+            row = jobs.row_of.get(kept.job_id)
+            if row is None or float(jobs.submit_time[row]) != kept.submit_time:
+                continue
+            start = float(jobs.start_time[row])
+            if math.isfinite(start):
+                inside = kept.first <= start <= (math.inf if kept.last is None else kept.last)
+                left.append(kept._replace(started=start, inside=inside))
+            else:
+                left.append(kept)
+        self._kept = left
+
+    def _scores(self, now: float) -> Scores:
+        if not self._kept:
+            return NOTHING_KNOWN
+        waits = np.array([(one.low, one.middle, one.high) for one in self._kept])
+        made = np.array([one.made for one in self._kept])
+        started = np.array([math.nan if one.started is None else one.started for one in self._kept])
+        return known_at(in_logs(waits)[0], waits, made, started, now)
+
+    def _keep(self, snapshot: Snapshot, ids: Any, waits: Floats, interval: Interval) -> None:
+        """Some of the forecasts, to see how they turn out."""
+        jobs, now = snapshot.jobs, snapshot.time
+        for at in sampled(ids, A_CYCLE, int(now)).tolist():
+            low, middle, high = np.minimum(waits[at], FAR).tolist()
+            first, last = float(interval.low[at]), float(interval.high[at])
+            self._kept.append(
+                Kept(
+                    job_id=int(ids[at]),
+                    submit_time=float(jobs.submit_time[jobs.row_of[int(ids[at])]]),
+                    made=now,
+                    low=low,
+                    middle=middle,
+                    high=high,
+                    started=None,
+                    inside=None,
+                    first=now + first,
+                    last=_epoch(now, last),
+                )
+            )
+        del self._kept[: max(len(self._kept) - MOST_FORECASTS, 0)]
+
+    # --- the disk
+
+    def load(self) -> None:
+        """Take what an earlier run left, if it is there and good."""
+        path = self._directory / FILE_NAME
+        try:
+            with path.open("rb") as file:
+                found = TypeAdapter(_File).validate_json(file.read(MAX_BYTES))
+        except FileNotFoundError:
+            return
+        except (OSError, ValidationError) as error:
+            why = str(error).splitlines()[0]
+            self._log.warning("forecast.unreadable", sentence="It is learnt anew.", reason=f"{path}: {why}")
+            return
+        self._submitted = {one.job_id: one for one in found.submitted}
+        self._kept = found.kept
+
+    def save(self) -> None:
+        """Leave what is known to the next run."""
+        self._saved = self._clock.monotonic()
+        value = {"version": VERSION, "submitted": list(self._submitted.values()), "kept": self._kept}
+        try:
+            data = json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+            write_atomic(self._directory / FILE_NAME, data, durable=False)
+        except (OSError, ValueError) as error:
+            if not self._silent:
+                self._log.warning("forecast.not_written", detail=f"{self._directory / FILE_NAME}: {error}")
+            self._silent = True
+
+
+def _epoch(now: float, wait: float) -> float | None:
+    """None: infinite."""
+    return round(now + float(wait), 1) if math.isfinite(wait) else None

@@ -1,0 +1,117 @@
+"""Answers to "when does it start?", from what the daemon's last forecast says."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from rltuned.decide.decision import ProbeRecord
+from rltuned.decide.start_times import Probe
+
+MOST_ALTERNATIVES: Final = 4
+_SOONER: Final = 0.8
+"""An alternative is named if its median wait is at most this share of what was asked for."""
+_SOON: Final = 300.0
+"""Seconds: nothing starts noticeably sooner than what starts this soon."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A job that nobody has submitted."""
+
+    partition: str
+    """"": any."""
+    nodes: int
+    gpus: int
+    """In all."""
+    cpus: int
+    """In all."""
+    mem: float
+    """MiB per node."""
+    time_limit: float
+    """Seconds."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What is known of such a job."""
+
+    asked: Asked
+    found: ProbeRecord | None
+    """The smallest request that was simulated and asks for no less. None: there is none."""
+    sooner: tuple[ProbeRecord, ...]
+    """Smaller requests, or shorter limits, that start sooner."""
+    outcomes: int
+    """Earlier forecasts that the intervals are calibrated on."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able form."""
+        found = None if self.found is None else self.found._asdict()
+        sooner = [probe._asdict() for probe in self.sooner]
+        return {"asked": asdict(self.asked), "found": found, "sooner": sooner, "outcomes": self.outcomes}
+
+
+@dataclass(frozen=True)
+class JobAnswer:
+    """What is known of a pending job."""
+
+    job_id: int
+    time: float
+    """Of the reading, epoch seconds."""
+    start: tuple[float, float | None] | None
+    """Between which times it is expected to start, with 80 %, epoch seconds. None: nothing is forecast."""
+    likely: float | None
+    """As likely before as after it; None: beyond the horizon."""
+    waits_for: str
+    """A sentence, or why nothing is forecast."""
+    outcomes: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able form."""
+        return asdict(self)
+
+
+def offer_of(asked: Asked, probes: Sequence[ProbeRecord], outcomes: int) -> Offer:
+    """The answer, from the probes of the last forecasts."""
+    gpus, cpus = -(-asked.gpus // asked.nodes), -(-asked.cpus // asked.nodes)
+    wanted = asked.partition, asked.nodes, gpus, cpus, asked.mem, asked.time_limit
+    # In each partition the least that covers it; of these the one that starts first.
+    best: dict[str, ProbeRecord] = {}
+    for probe in sorted(probes, key=_size):
+        simulated = Probe(probe.partition, probe.nodes, probe.gpus, probe.cpus, probe.mem, probe.time_limit)
+        if simulated.covers(*wanted):
+            best.setdefault(probe.partition, probe)
+    found = min(best.values(), key=lambda probe: (_middle(probe), _size(probe)), default=None)
+    sooner: list[ProbeRecord] = []
+    if found is not None and _middle(found) > _SOON:
+        for probe in sorted(probes, key=lambda one: (_middle(one), tuple(-part for part in _size(one)))):
+            less = probe.partition == found.partition and all(
+                mine <= theirs for mine, theirs in zip(_size(probe), _size(found), strict=True)
+            )
+            useful = asked.gpus == 0 or probe.gpus > 0
+            if less and useful and probe != found and _middle(probe) <= _SOONER * _middle(found):
+                sooner.append(probe)
+    return Offer(asked, found, tuple(_telling(sooner)[:MOST_ALTERNATIVES]), outcomes)
+
+
+def _telling(sooner: Sequence[ProbeRecord]) -> list[ProbeRecord]:
+    """Without those that ask for less than another one and start no sooner; the most useful ones first."""
+    kept: list[ProbeRecord] = []
+    for probe in sooner:
+        worse = any(
+            other is not probe
+            and _middle(other) <= _middle(probe) + _SOON
+            and all(mine <= theirs for mine, theirs in zip(_size(probe), _size(other), strict=True))
+            for other in sooner
+        )
+        if not worse:
+            kept.append(probe)
+    return kept
+
+
+def _size(probe: ProbeRecord) -> tuple[float, ...]:
+    return (probe.nodes * max(probe.gpus, 0), probe.nodes, probe.cpus, probe.mem, probe.time_limit)
+
+
+def _middle(probe: ProbeRecord) -> float:
+    """Seconds from when it was simulated; infinite beyond the horizon."""
+    return float("inf") if probe.middle is None else probe.middle - probe.time

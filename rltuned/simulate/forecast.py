@@ -1,0 +1,382 @@
+"""When each pending job starts: the queue simulated forward under the order in force, in scenarios of run times and
+arrivals (docs/start-times.md).
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from rltuned.cluster.changes import OverSubscribe
+from rltuned.cluster.pools import job_pools
+from rltuned.cluster.tables import Bools, Category, Floats, Ints, Rows, Snapshot
+from rltuned.decide.start_times import HORIZON, LEVELS, MOST_JOBS, StartForecast, StartRequest
+from rltuned.decide.submissions import Submissions, no_submissions
+from rltuned.simulate import kernel as k
+from rltuned.simulate.arrivals import DAY, ArrivalModel
+from rltuned.simulate.initial_state import ArrivalRoom, initial_state
+from rltuned.simulate.requests import capacity
+from rltuned.simulate.scenarios import Rollouts, Scenario, expected_scenario, sampled_scenarios, size
+from rltuned.simulate.search import endless
+from rltuned.simulate.values import Backfill, SimulationSettings
+
+MOST_ARRIVALS: Final = 1200
+"""Of a scenario."""
+LEAST_SCENARIOS: Final = 2
+_STEPS: Final = ((128, 60.0, 120.0, 16), (512, 300.0, 300.0, 12), (MOST_JOBS, 600.0, 600.0, 8))
+"""Up to how many jobs; seconds between main passes, and between passes of backfill; scenarios at most."""
+_SLURM: Final = SimulationSettings()
+PROBED_SCENARIOS: Final = 8
+"""Of a probe."""
+PROBE_HORIZON: Final = 2 * DAY
+"""Seconds: when a probe starts later, that is what is said."""
+_FOR_PROBES: Final = 0.3
+"""Share of the time that probes get, where there are any."""
+_SPREADS: Final = 0.1
+"""Spread up to which run times are taken as they are."""
+
+
+@dataclass(frozen=True)
+class StartSimulation:
+    """Satisfies `rltuned.decide.start_times.StartForecaster`."""
+
+    scenarios: int = 16
+    """At most; of a long queue fewer (`most_scenarios`)."""
+    horizon: float = HORIZON
+    settings: SimulationSettings = _SLURM
+    """Of the simulated Slurm."""
+    seconds_left: Callable[[], float] = endless
+    """Asked before each scenario."""
+
+    def __call__(self, request: StartRequest) -> StartForecast | None:
+        """As the protocol says. None: there is nothing to say, or no time for `LEAST_SCENARIOS` scenarios."""
+        begun = self.seconds_left()
+        rows = request.rows[:MOST_JOBS]
+        if not len(rows) and not request.probes:
+            return None
+        rollouts, come = self._rollouts(request, rows)
+        waits = np.full((rollouts.scenarios, len(rows)), np.inf)
+        made, kept = 0, _FOR_PROBES * begun if request.probes else 0.0
+        ready = self.seconds_left()
+        for number in range(rollouts.scenarios):
+            left = self.seconds_left()
+            if made and left < math.inf and left - kept < (ready - left) / made:
+                break
+            waits[number] = rollouts.starts(number, self.horizon, self._enough)
+            made += 1
+        if made < min(LEAST_SCENARIOS, rollouts.scenarios):  # one scenario has no quantiles
+            return None
+        probes = self._probed(request, rollouts, come, made)
+        return StartForecast(rows, quantiles(waits[:made], self.horizon), made, probes)
+
+    def _enough(self) -> bool:
+        return self.seconds_left() <= 0.0
+
+    def _probed(self, request: StartRequest, rollouts: Rollouts, come: "Arrivals", scenarios: int) -> Floats:
+        """(p, 3) of the probes that there was time for."""
+        found: list[Floats] = []
+        scenarios = min(scenarios, PROBED_SCENARIOS)
+        for at in range(len(request.probes)):
+            row = len(come.known) - len(request.probes) + at
+            if not come.fits[row]:
+                found.append(np.full(len(LEVELS), np.nan))
+                continue
+            record, need = come.as_probe(row), come.need[row]
+            waits = [
+                rollouts.start_of(number, come.first, record, need, PROBE_HORIZON, self._enough)
+                for number in range(scenarios)
+            ]
+            if self._enough():
+                break
+            found.append(quantiles(np.array(waits)[:, None], PROBE_HORIZON)[0])
+        return np.array(found).reshape(-1, len(LEVELS))
+
+    def _rollouts(self, request: StartRequest, rows: Rows) -> "tuple[Rollouts, Arrivals]":
+        snapshot, jobs = request.snapshot, request.snapshot.jobs
+        settings, samples = cheaper(self.settings, len(rows)), min(self.scenarios, most_scenarios(len(rows)))
+        come = Arrivals.of(request, rows)
+        sampled = [come.sample(number, self.horizon) for number in range(samples)]
+        most = max(len(times) for times, _ in sampled)
+        arrive = max(int(come.width[which].sum()) for _, which in sampled)
+        probed = int(come.width[len(come.known) - len(request.probes) :].max(initial=0))
+        room = ArrivalRoom(arrive + probed, come.pools)
+        state = initial_state(snapshot, rows, request.run_times, settings, 1 + most, room)
+        if request.spread > _SPREADS:
+            users = jobs.user.codes.astype(np.int64)
+            scenarios = sampled_scenarios(state, jobs, rows, request.run_times, request.spread, samples, users)
+        else:
+            scenarios = [expected_scenario(state)] * (samples if most else 1)
+        slots = len(state.given_node) - room.slots
+        scenarios = [
+            come.into(scenario, slots, slots + arrive, times, which)
+            for scenario, (times, which) in zip(scenarios, sampled, strict=False)
+        ]
+        return Rollouts(rows, np.zeros(len(rows), dtype=np.int64), state, settings, scenarios), come
+
+
+def cheaper(settings: SimulationSettings, queued: int) -> SimulationSettings:
+    """How a queue of that length is simulated: backfill as EASY does it, and passes at multiples of a minute or two, of
+    five or ten where it is long. Slurm's own passes take ten times as long and more, and forecast little better
+    (docs/start-times.md).
+    """
+    if settings.backfill is not Backfill.SLURM:
+        return settings
+    main, between, _ = next(steps for most, *steps in _STEPS if queued <= most)
+    return replace(
+        settings,
+        backfill=Backfill.EASY,
+        sched_interval=max(settings.sched_interval, main),
+        bf_interval=max(settings.bf_interval, between),
+    )
+
+
+def most_scenarios(queued: int) -> int:
+    """In how many scenarios a queue of that length is simulated at most."""
+    return int(next(steps[-1] for most, *steps in _STEPS if queued <= most))
+
+
+def quantiles(waits: Floats, horizon: float) -> Floats:
+    """(n, 3) quantiles at `LEVELS` of (K, n) sampled waits; infinite where they are beyond the horizon."""
+    beyond = 2.0 * horizon
+    found = np.quantile(np.minimum(waits, beyond), LEVELS, axis=0, method="median_unbiased").T
+    return np.where(found > horizon, np.inf, found)
+
+
+def planned_starts(snapshot: Snapshot, rows: Rows, settings: SimulationSettings) -> Floats:
+    """(n,) seconds from now at which sched/backfill expects each pending job to start, as `squeue --start` shows it:
+    one pass over the queue, by time limits, with nobody to come. NaN: it expects nothing.
+
+    Args:
+        snapshot: the cluster as read.
+        rows: (n,) pending jobs in the order of their priorities.
+        settings: of the simulated Slurm; its backfill must be Slurm's.
+    """
+    limits = np.where(np.isfinite(snapshot.jobs.time_limit), snapshot.jobs.time_limit, 365 * DAY)
+    state = initial_state(snapshot, rows, limits, settings)
+    state.jobs["planned"] = np.nan
+    rollouts = Rollouts(rows, np.zeros(len(rows), dtype=np.int64), state, settings, [expected_scenario(state)])
+    started = rollouts.starts(0, 0.0)
+    return np.where(np.isfinite(started), 0.0, rollouts.planned)
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """Who may come, as the simulator needs it. S submissions of the past, E pools."""
+
+    model: ArrivalModel | None
+    """None: too little is known of who comes."""
+    known: Submissions
+    """The submissions of the past, and behind them the probes of the request."""
+    first: int
+    """Row of the state that a probe takes; arrivals are behind it."""
+    fits: Bools
+    """(S,) whether the cluster could ever run such a job."""
+    partition: Ints
+    tier: Ints
+    pool: Ints
+    """(S,) index into the state's pools."""
+    form: Ints
+    least: Ints
+    need: Ints
+    """(S, 4)"""
+    alone: Ints
+    width: Ints
+    """(S,) nodes that it may get at most."""
+    place: Floats
+    """(S,) where it is queued."""
+    pools: Bools
+    """(E, M)"""
+
+    @classmethod
+    def of(cls, request: StartRequest, rows: Rows) -> "Arrivals":
+        """Of a request."""
+        model = None
+        if request.submissions is not None:
+            model = ArrivalModel.of(request.submissions, request.snapshot.time)
+        known = _with_probes(request)
+        snapshot = request.snapshot
+        before = len(job_pools(snapshot, rows).nodes)
+        partition, part_ok = _partition_of(snapshot, known)
+        pool, pools = _pools(snapshot, known, partition)
+        gpus, cpus = known.gpus.astype(np.int64), np.maximum(known.cpus, 0).astype(np.int64)
+        count = np.maximum(known.nodes, 1).astype(np.int64)
+        mem = np.minimum(np.nan_to_num(known.mem, nan=0.0), 2.0**40).astype(np.int64)
+        per_node = np.where(gpus > 0, (known.gpus_per_node > 0) | (gpus <= 1), cpus % count == 0)
+        each = np.where(per_node, count, 1)
+        need = np.zeros((len(known), k.DIMENSIONS), dtype=np.int64)
+        for column, amount in enumerate((gpus, cpus, mem)):
+            need[:, column] = -(-amount // each)
+        units = np.maximum(np.where(gpus > 0, gpus, cpus), 1)
+        least = np.where(per_node, count, np.minimum(count, units))
+        sizes = pools.sum(axis=1)
+        width = np.where(per_node, count, np.minimum(units, np.maximum(sizes[pool], 1)))
+        tiers = np.array([part.priority_tier for part in snapshot.partitions], dtype=np.int64)
+        whole = np.array([part.oversubscribe is OverSubscribe.EXCLUSIVE for part in snapshot.partitions])
+        return cls(
+            model=model,
+            known=known,
+            first=len(rows) + len(snapshot.jobs.running),
+            fits=part_ok & _fits(snapshot, pools, pool, need, per_node, least),
+            partition=partition,
+            tier=tiers[partition],
+            pool=pool + before,
+            form=np.where(per_node, k.PER_NODE, k.IN_ALL),
+            least=least,
+            need=need,
+            alone=np.where(whole[partition], k.WHOLE, k.SHARED),
+            width=width,
+            place=_places(request, rows, known),
+            pools=pools,
+        )
+
+    def sample(self, scenario: int, horizon: float) -> tuple[Floats, Rows]:
+        """Times from now and rows of the submissions; those that fit."""
+        if self.model is None:
+            return np.zeros(0), np.zeros(0, dtype=np.intp)
+        times, which = self.model.sample(scenario, horizon, MOST_ARRIVALS)
+        ok = self.fits[which]
+        return times[ok], which[ok]
+
+    def into(self, scenario: Scenario, slots: int, probe_slot: int, times: Floats, which: Rows) -> Scenario:
+        """The scenario with these arrivals, and with an empty row for a probe.
+
+        Args:
+            scenario: of the state that has the rows.
+            slots: where those of the arrivals begin.
+            probe_slot: where that of the probe begins.
+            times: (n,) seconds from now.
+            which: (n,) rows of `known`.
+        """
+        n = len(times)
+        records, need = scenario.jobs.copy(), scenario.need.copy()
+        part = slice(self.first + 1, self.first + 1 + n)
+        self._write(records[part], which)
+        records["submit"][part] = times
+        if n:
+            records["slot"][part] = slots + np.concatenate(([0], np.cumsum(self.width[which])[:-1]))
+        need[part] = self.need[which]
+        records["submit"][self.first], records["fate"][self.first] = 0.0, k.COMPLETED
+        records["slot"][self.first] = probe_slot
+        records["submit"][self.first + 1 + n :] = np.inf
+        return Scenario(records, scenario.heap, need)
+
+    def as_probe(self, row: int) -> k.Array:
+        """The record of the submission of that row, submitted now."""
+        record = np.zeros(1, dtype=k.JOB)
+        for name, value in (("start", np.nan), ("end", np.nan), ("ends_by", np.inf), ("key", np.inf), ("speed", 1.0)):
+            record[name] = value
+        self._write(record, np.array([row]))
+        found: k.Array = record[0]
+        return found
+
+    def _write(self, records: Any, which: Rows) -> None:
+        limit = np.maximum(self.known.time_limit[which], 1.0)
+        records["limit"], records["run"] = limit, np.clip(_run_times(self.known)[which], 1.0, limit)
+        records["fixed"] = self.place[which]
+        for name in ("partition", "tier", "pool", "form", "least", "alone"):
+            records[name] = getattr(self, name)[which]
+        records["most_nodes"] = 2**40
+
+
+def _with_probes(request: StartRequest) -> Submissions:
+    """The submissions of a request and, behind them, its probes."""
+    probes, now = request.probes, request.snapshot.time
+    past = request.submissions or no_submissions()
+    nodes = np.array([probe.nodes for probe in probes], dtype=np.int32)
+    gpus = np.array([probe.gpus for probe in probes], dtype=np.int32)
+    limit = np.array([probe.time_limit for probe in probes], dtype=np.float64)
+    # What such a job would be expected to run: as much of its limit as the known jobs of theirs.
+    jobs = request.snapshot.jobs
+    known = np.isfinite(jobs.time_limit) & (jobs.time_limit > 0)
+    share = float(np.median(request.run_times[known] / jobs.time_limit[known])) if known.any() else 1.0
+    asked = Submissions(
+        job_id=np.zeros(len(probes), dtype=np.int64),
+        submit_time=np.full(len(probes), now),
+        user=Category.of([""] * len(probes)),
+        partition=Category.of([probe.partition for probe in probes]),
+        gpu_type=Category.of([""] * len(probes)),
+        nodes=nodes,
+        gpus=nodes * gpus,
+        gpus_per_node=gpus,
+        cpus=nodes * np.array([probe.cpus for probe in probes], dtype=np.int32),
+        mem=np.array([float(probe.nodes * probe.mem) for probe in probes], dtype=np.float64),
+        time_limit=limit,
+        expected=np.maximum(share * limit, 1.0),
+        run_time=np.full(len(probes), np.nan),
+    )
+    return past.and_then(asked)
+
+
+def _partition_of(snapshot: Snapshot, known: Submissions) -> tuple[Ints, Bools]:
+    """(S,) index of the partition of each submission, the first of several, and whether the cluster has it."""
+    index = {partition.name: at for at, partition in enumerate(snapshot.partitions)}
+    names = [name.partition(",")[0] for name in known.partition.names]
+    of = np.array([*(index.get(name, -1) for name in names), 0 if len(index) == 1 else -1], dtype=np.int64)
+    found = of[known.partition.codes]
+    return np.maximum(found, 0), found >= 0
+
+
+def _pools(snapshot: Snapshot, known: Submissions, partition: Ints) -> tuple[Ints, Bools]:
+    """(S,) the pool of each submission, and (E, M) the pools: nodes of its partition with the GPUs that it wants."""
+    nodes = snapshot.nodes
+    column = {name: at for at, name in enumerate(nodes.gpu_types)}
+    types = np.array([*(column.get(name, -1) for name in known.gpu_type.names), -1], dtype=np.int64)
+    wants = np.where(known.gpus > 0, types[known.gpu_type.codes] + 1, -1)
+    keys, pool = np.unique(np.stack((partition, wants), axis=1), axis=0, return_inverse=True)
+    pools = np.zeros((len(keys), len(nodes)), dtype=np.bool_)
+    for at, (part, kind) in enumerate(keys.tolist()):
+        pools[at, snapshot.partitions[part].nodes] = True
+        if kind >= 0:
+            pools[at] &= (nodes.gpus.sum(axis=1) if kind == 0 else nodes.gpus[:, kind - 1]) > 0
+    return pool.reshape(-1).astype(np.int64), pools
+
+
+def _fits(snapshot: Snapshot, pools: Bools, pool: Ints, need: Ints, per_node: Bools, least: Ints) -> Bools:
+    """(S,) whether the usable nodes of its pool, were they empty, could run each submission."""
+    room = capacity(snapshot.nodes)
+    rows, of = np.unique(np.column_stack((pool, per_node, least, need)), axis=0, return_inverse=True)
+    found = np.zeros(len(rows), dtype=np.bool_)
+    for at, (which, each, nodes, *asked) in enumerate(rows.tolist()):
+        have = room[pools[which] & snapshot.nodes.usable]
+        if each:
+            found[at] = int((have >= asked).all(axis=1).sum()) >= nodes
+        else:
+            found[at] = len(have) >= nodes and bool((have.sum(axis=0) >= asked).all())
+    return found[of.reshape(-1)]
+
+
+def _places(request: StartRequest, rows: Rows, known: Submissions) -> Floats:
+    """(S,) where a submission is queued: the waiting jobs have the places 0, 1, 2 …
+
+    Which rule is in force is seen from the queue itself: the jobs stand by expected run time, by that times size, or by
+    submission. By submission, and where nobody can tell, arrivals go behind.
+    """
+    jobs, n = request.snapshot.jobs, len(rows)
+    place = np.arange(n, dtype=np.float64)
+    run_times = np.maximum(request.run_times[rows], 1.0)
+    area = run_times * size(jobs.gpus[rows], jobs.cpus[rows])
+    submitted = np.nan_to_num(jobs.submit_time[rows], nan=request.snapshot.time)
+    expected = np.maximum(known.expected, 1.0)
+    rules: list[tuple[Floats, Floats]] = [
+        (area, expected * size(known.gpus, known.cpus)),
+        (run_times, expected),
+    ]
+    best, found = _likeness(submitted, place) if n > 2 else 1.0, np.full(len(known), float(n))
+    for own, theirs in rules:
+        like = _likeness(own, place) if n > 2 else 0.0
+        if like > best:
+            best, found = like, np.searchsorted(np.sort(own), theirs, side="right") - 0.5
+    return found
+
+
+def _likeness(values: Floats, place: Floats) -> float:
+    """Spearman's rank correlation; 0 where all values are alike."""
+    ranks = np.argsort(np.argsort(values, kind="stable"), kind="stable").astype(np.float64)
+    return float(np.corrcoef(ranks, place)[0, 1]) if np.ptp(values) > 0 else 0.0
+
+
+def _run_times(known: Submissions) -> Floats:
+    """(S,) seconds: what was taken, or is expected of those that have not ended."""
+    return np.where(np.isnan(known.run_time), known.expected, known.run_time)

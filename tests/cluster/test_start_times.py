@@ -1,0 +1,96 @@
+"""On a real cluster: an interval is said to admins, to the owner, and for jobs that nobody has submitted; then the job
+starts, and that is learnt.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cluster.daemon_support import Rltuned
+from cluster.support import RLTUNED, ROOT, SIMULATE_LOCK, simulate_wheels, wait_until
+
+if TYPE_CHECKING:
+    from cluster.support import Cluster
+
+SOCKET = "/run/rltuned-users/socket"
+TAKES = 12.0
+"""Seconds that each job takes; its limit is two minutes."""
+
+
+def started(cluster: Cluster, job: int) -> float:
+    """Epoch seconds at which the job has started, or ran."""
+    text = cluster.sh(f"TZ=UTC sacct -nPX -j {job} -o Start").stdout.strip()
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+    except ValueError:  # "Unknown" while it waits, nothing where slurmdbd has not heard of it
+        return float("nan")
+
+
+def starts_of(rltuned: Rltuned) -> dict[str, Any]:
+    """What the last record says of start times; empty where it says nothing."""
+    return dict(rltuned.record().data.get("starts") or {})
+
+
+def with_simulator(cluster: Cluster) -> None:
+    """The extra [simulate] in the container of the daemon: forecasts need Numba."""
+    if cluster.sh("/opt/rltuned/venv/bin/python -c 'import numba'", check=False).returncode:
+        version = cluster.sh("/opt/rltuned/venv/bin/python -c 'import sys; print(\"%d.%d\" % sys.version_info[:2])'")
+        cluster.copy_in(simulate_wheels(version.stdout.strip()), "/tmp/wheels")
+        cluster.copy_in(ROOT / SIMULATE_LOCK, f"/tmp/{SIMULATE_LOCK}")
+        install = "/opt/rltuned/venv/bin/pip install -q --no-index --find-links /tmp/wheels --require-hashes"
+        cluster.sh(f"{install} -r /tmp/{SIMULATE_LOCK} && rm -rf /tmp/wheels")
+
+
+@pytest.mark.parametrize("cluster", ["24.11"], indirect=True)  # the compilation takes a minute
+def test_an_interval_is_said_to_those_whom_it_concerns_and_its_outcome_is_learnt(cluster: Cluster):
+    with_simulator(cluster)
+    cluster.sh(f"install -d -o slurm -m 755 {SOCKET.rpartition('/')[0]}")
+    with Rltuned(
+        cluster,
+        user="slurm",
+        cycle={"interval": 3.0, "stage": "active"},
+        policy={"name": "sjf"},
+        users={"socket": SOCKET},
+    ) as rltuned:
+        daemon = rltuned.start()
+        # The worker compiles the simulator first; then it answers for jobs that nobody has submitted.
+        wait_until(lambda: daemon.cycles() and starts_of(rltuned).get("probes"), "probes are simulated", pause=1.0)
+        whole = ("-p", "gpu", "--exclusive", "-N1", "-t", "2")
+        jobs = cluster.submit_many(
+            [("carol" if number % 2 else "dave", *whole) for number in range(60)], command=f"sleep {TAKES:g}"
+        )
+        wait_until(lambda: len(starts_of(rltuned).get("id", ())) >= 30, "start times are forecast", pause=0.5)
+        starts = starts_of(rltuned)
+        assert starts["scenarios"] >= 2
+        known = [job for job, low in zip(starts["id"], starts["low"], strict=True) if low is not None]
+        waiting = [job for job in known if job in jobs]
+        assert len(waiting) >= 10
+        last = max(job for job in waiting if jobs.index(job) % 2)  # one of carol's
+
+        answer = json.loads(rltuned.run("when", "--json", str(last)).stdout)
+        low, high = answer["start"]
+        assert low <= answer["likely"]
+        assert high is None or answer["likely"] <= high
+        assert "stand before it" in answer["waits_for"]
+        assert f"Job {last} starts" in rltuned.run("when", str(last)).stdout
+        # Its owner, and nobody else, by the socket; the state directory is closed to both.
+        own = json.loads(cluster.run([RLTUNED, "when", "--json", str(last)], user="carol").stdout)
+        assert own["start"][0] is not None
+        assert own["job_id"] == last
+        other = cluster.run([RLTUNED, "when", str(last)], user="dave", check=False)
+        assert other.returncode == 16
+        assert "not among your pending jobs" in other.stdout
+        offer = cluster.run([RLTUNED, "when", "--json", "--gpus", "1", "--time", "10"], user="carol", check=False)
+        assert json.loads(offer.stdout)["found"]["gpus"] >= 1
+
+        wait_until(lambda: started(cluster, last) > 0, f"job {last} has started", pause=1.0)
+        # How good the forecast is, the study measures: here jobs end long before their limits, which nobody knows yet.
+        wait_until(lambda: starts_of(rltuned).get("outcomes", 0) >= 1, "outcomes are learnt")
+        assert daemon.stop() == 0
+        assert daemon.log("forecast.defect") == []
+        kept = json.loads(cluster.read_file("/var/lib/rltuned/start-times.json"))
+        assert sum(entry[6] is not None for entry in kept["kept"]) >= 1
+        assert len(kept["submitted"]) >= len(waiting)

@@ -1,0 +1,216 @@
+"""Start times: the daemon learns who comes and when jobs start, and says when those start that wait."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import structlog
+from structlog.testing import capture_logs
+from unit.daemon.test_rollout import desk, logs  # noqa: F401 - fixtures
+from unit.simulate.house import House, busy_slurm, config
+
+from rltuned.commands.main import main
+from rltuned.daemon import record
+from rltuned.daemon.rollout import ForecastTask, needed_of_starts
+from rltuned.daemon.start_times import FILE_NAME, StartTimes
+from rltuned.daemon.user_records import write_all_records
+from rltuned.decide.start_times import StartRequest
+from rltuned.decide.user_record import UserRecord, UserRecords
+from rltuned.simulate.forecast import StartSimulation
+from rltuned.simulate.people import NO_ONE
+
+CYCLES = 60
+
+
+def watched(memory_path, **settings):
+    """A daemon on a simulated cluster that forecasts in this process."""
+    house = House(busy_slurm(2 * CYCLES, rates=NO_ONE), config(memory_path, **settings))
+    small = StartSimulation(scenarios=8)
+    state = house.config.state.directory
+
+    def forecast(request):
+        """As the worker: in this time it gets a few of the probes."""
+        return small(replace(needed_of_starts(request), probes=request.probes[:6]))
+
+    house.daemon.start_times = StartTimes(forecast, lambda: None, state, house.slurm.clock, house.daemon.log)
+    house.published = []
+    house.daemon.publish = house.published.append
+    return house
+
+
+def test_most_jobs_start_within_the_interval_that_was_published(memory_path):
+    house = watched(memory_path)
+    said, inside = {}, []
+    for _ in range(CYCLES):
+        found = house.tick().record.starts
+        for job, low, high in zip(found.id, found.low, found.high, strict=True):
+            if low is not None:
+                said.setdefault(job, (low, np.inf if high is None else high))
+    start = house.slurm.simulation.start + house.slurm.profile.epoch
+    for job, (low, high) in said.items():
+        if np.isfinite(start[job - 1]):
+            # Times are those of readings and of passes of the scheduler, a minute apart.
+            inside.append(low - 60.0 <= start[job - 1] <= high + 60.0)
+    assert len(inside) > 40
+    assert np.mean(inside) > 0.65
+    assert found.outcomes > 20
+    assert 0.5 < found.coverage <= 1.0
+    assert found.scenarios == 8
+    # What is learnt of who comes is bounded by who came.
+    known = house.daemon.start_times._submissions()
+    submitted = int((house.slurm.jobs.submit_time <= house.slurm.simulation.now).sum())
+    assert 0.8 * submitted < len(known) <= submitted
+    ended = np.isfinite(known.run_time)
+    rows = known.job_id[ended] - 1
+    took = (house.slurm.simulation.end - house.slurm.simulation.start)[rows]
+    np.testing.assert_allclose(known.run_time[ended], took, atol=130.0)
+
+
+def test_probes_go_round_and_are_said_to_everybody_jobs_to_their_owners_only(memory_path):
+    house = watched(memory_path)
+    for _ in range(8):
+        made = house.tick().record
+    records = house.published[-1]
+    assert isinstance(records, UserRecords)
+    assert len(made.starts.probes) > 5
+    everybody = {user: records.record(user) for user in records.users}
+    expected = dict(zip(made.starts.id, zip(made.starts.low, made.starts.high, strict=True), strict=True))
+    told = 0
+    for user, own in everybody.items():
+        assert own.probes == made.starts.probes
+        for job in own.jobs:
+            if job.start is not None:
+                assert job.start == expected[job.job_id]
+                told += 1
+        others = {job.job_id for name, other in everybody.items() if name != user for job in other.jobs}
+        assert not others & {job.job_id for job in own.jobs}
+        # It survives the way to a user.
+        assert UserRecord.from_json(json.dumps(own.as_dict())) == own
+    assert told > 3
+
+
+def test_what_was_learnt_outlives_a_restart_and_a_broken_file_is_learnt_anew(memory_path):
+    house = watched(memory_path)
+    for _ in range(30):
+        house.tick()
+    before = house.daemon.start_times
+    house.daemon.stop()
+    path = house.config.state.directory / FILE_NAME
+    with capture_logs() as entries:
+        after = StartTimes(lambda _: None, lambda: None, path.parent, house.slurm.clock, structlog.get_logger())
+        after.load()
+        assert entries == []
+        assert (after._kept, after._submitted) == (before._kept, before._submitted)
+        assert len(after._kept) > 10
+        path.write_text('{"version": 1, "submitted": [[1]], "kept": []}')
+        anew = StartTimes(lambda _: None, lambda: None, path.parent, house.slurm.clock, structlog.get_logger())
+        anew.load()
+    assert [entry["event"] for entry in entries] == ["forecast.unreadable"]
+    assert anew._kept == []
+
+
+def test_a_forecast_that_cannot_be_had_leaves_the_cycle_as_it_was(memory_path):
+    house = watched(memory_path)
+
+    def fails(_request):
+        raise ValueError("a defect")
+
+    for _ in range(8):
+        house.tick()
+    for forecast in (lambda _: None, fails):
+        house.daemon.start_times._forecast = forecast
+        report = house.tick()
+        assert report.record.starts is None
+        assert report.managed > 0
+    assert len(house.events("forecast.defect")) == 1
+
+
+def test_the_worker_forecasts_what_the_simulator_does_here_and_gets_no_names(desk):  # noqa: F811 - the fixture
+    from unit.daemon.test_rollout import queue
+
+    site = desk()
+    asked = queue()
+    request = StartRequest(asked.snapshot, asked.rows, asked.run_times, 0.5)
+    assert site.search.forecast(request) is None, "nobody waits for the worker to get warm"
+    site.until_warm()
+    found = site.search.forecast(request)
+    direct = ForecastTask(needed_of_starts(request)).run(site.clock)
+    assert len(found) == len(asked.rows)
+    np.testing.assert_array_equal(found.waits, direct.waits)
+    sent = needed_of_starts(request).snapshot.jobs
+    assert not set(sent.user.names) & set(asked.snapshot.jobs.user.names)
+    assert (sent.account.names, sent.reason.names) == ((), ())
+    # The search goes on with the same worker.
+    assert site.ask() is not None
+
+
+# --- the command
+
+
+def run(capsys, *arguments):
+    with pytest.raises(SystemExit) as end:
+        main([str(argument) for argument in arguments])
+    said = capsys.readouterr()
+    return end.value.code, said.out, said.err
+
+
+def test_when_answers_for_jobs_and_for_jobs_that_are_not_submitted(memory_path, tmp_path, capsys):
+    house = watched(memory_path)
+    for _ in range(20):
+        made = house.tick().record
+    record.save(house.config.state.directory, made)
+    path = tmp_path / "config.toml"
+    path.write_text(f'[state]\ndirectory = "{house.config.state.directory}"\nmirror = ""\n')
+    at = next(place for place, low in enumerate(made.starts.low) if low is not None and place > 1)
+    job = made.starts.id[at]
+    code, text, _ = run(capsys, "when", job, "--config", path)
+    assert code == 0
+    assert f"Job {job} starts" in text
+    assert "with 80 %" in text
+    assert f"{at} jobs stand before it" in text
+    code, answer, _ = run(capsys, "when", job, "--json", "--config", path)
+    answer = json.loads(answer)
+    assert (answer["start"], answer["likely"]) == ([made.starts.low[at], made.starts.high[at]], made.starts.middle[at])
+    code, text, _ = run(capsys, "explain", job, "--config", path)
+    assert "Expected to start in" in text
+    code, text, _ = run(capsys, "when", 4_000_000, "--config", path)
+    assert (code, "has ended" in text) == (16, True)
+    # A job that nobody has submitted.
+    code, answer, _ = run(capsys, "when", "--gpus", 2, "--time", "0:30:00", "--json", "--config", path)
+    answer = json.loads(answer)
+    assert code == 0
+    assert answer["found"]["gpus"] >= 2
+    assert answer["found"]["time_limit"] >= 1800.0
+    code, text, _ = run(capsys, "when", "--gpus", 4000, "--time", "8:00:00", "--config", path)
+    assert "Nothing that was simulated" in text
+    for wrong in (("when",), ("when", job, "--time", "60"), ("when", "--time", "soon")):
+        assert run(capsys, *wrong, "--config", path)[0] == 2
+    record.save(house.config.state.directory, replace(made, starts=None))
+    code, _, said = run(capsys, "when", job, "--config", path)
+    assert code == 1
+    assert "no forecast of start times is made here" in said
+
+
+def test_users_ask_when_their_own_jobs_start_and_nothing_else(memory_path, tmp_path, capsys, monkeypatch):
+    house = watched(memory_path)
+    for _ in range(20):
+        made = house.tick().record
+    records = house.published[-1]
+    user = next(name for name in records.users if any(job.start for job in records.record(name).jobs))
+    own = next(job for job in records.record(user).jobs if job.start)
+    monkeypatch.setattr("rltuned.daemon.user_records.uid_of", lambda name: 7 if name == user else None)
+    monkeypatch.setattr("rltuned.daemon.user_records._let_in", lambda *_, **__: None)
+    monkeypatch.setattr("os.geteuid", lambda: 7)
+    shared = tmp_path / "users"
+    shared.mkdir(mode=0o711)
+    monkeypatch.setattr("rltuned.daemon.user_records._open_ours", lambda path: __import__("os").open(path, 0))
+    assert write_all_records(shared, records) == ""
+    path = tmp_path / "config.toml"
+    path.write_text(f'[state]\ndirectory = "/nowhere"\nmirror = ""\n[users]\ndirectory = "{shared}"\n')
+    code, answer, _ = run(capsys, "when", own.job_id, "--json", "--config", path)
+    assert (code, json.loads(answer)["start"]) == (0, list(own.start))
+    other = next(job for job in made.starts.id if job not in {one.job_id for one in records.record(user).jobs})
+    code, answer, _ = run(capsys, "when", other, "--config", path)
+    assert (code, "not among your pending jobs" in answer) == (16, True)
+    assert run(capsys, "when", "--gpus", 1, "--time", "30", "--config", path)[0] == 0
