@@ -18,6 +18,9 @@ MODEL: Final = "model"
 SLURM: Final = "slurm"
 """What a verdict can choose beside the name of a plain rule: the model, and to leave the order to Slurm."""
 
+DRIFT_FEATURES: Final = ("run_time", "time_limit", "gpus", "prediction_error")
+"""A verdict keeps how these were distributed among its jobs (`rltuned.decide.drift`)."""
+
 DAY: Final = 86400.0
 MOST_GPUS_APART: Final = 0.25
 """A cluster that has grown or shrunk by more than this share is not the one that was judged."""

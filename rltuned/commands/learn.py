@@ -9,7 +9,17 @@ from typing import Any
 import click
 
 from rltuned import revision
-from rltuned.commands.common import STORE_OPTION, config_option, emit, json_option, load, remark, store_root, usage
+from rltuned.commands.common import (
+    STORE_OPTION,
+    config_option,
+    emit,
+    json_option,
+    load,
+    processes,
+    remark,
+    store_root,
+    usage,
+)
 
 EXIT_UNPROVEN = 14
 """Nothing is certainly better than Slurm's own order (docs/exit-codes.md)."""
@@ -84,7 +94,6 @@ def learn(
     require("learn", "numba")
     from rltuned.cluster.verdict import SLURM
     from rltuned.daemon.clock import SystemClock
-    from rltuned.daemon.host import slurmctld_runs
     from rltuned.evaluate import executors, gate
     from rltuned.learn import renew
     from rltuned.policy.store import ModelStore
@@ -100,10 +109,7 @@ def learn(
     with usage():
         settings = gate.as_configured(config, given)
         gate.checked(settings)
-    if slurmctld_runs():
-        os.nice(10)
-        workers = workers or 1
-    workers = workers or len(os.sched_getaffinity(0))
+    workers = processes("local", workers) or len(os.sched_getaffinity(0))
     work = store.root / "work"
     with store.locked(), progress_bar() as progress:
         now = clock.time()
@@ -146,7 +152,7 @@ def _train(
     iterations: int | None,
     budget: float,
     seed: int,
-    processes: int,
+    workers: int,
     progress: Any,
     jobs: Any,
     shape: Any,
@@ -165,7 +171,7 @@ def _train(
         out,
         command="rltuned learn",
         revision=revision(),
-        processes=processes,
+        processes=workers,
         resume=True,
         minutes=budget,
         progress=progress,

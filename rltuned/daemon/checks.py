@@ -382,9 +382,7 @@ def _drift(verdict: Verdict, config: Config, todo: str) -> list[Finding]:
     if not far:
         return []
     told = ", ".join(f"{name} {ratio:.1f} times" for name, ratio in far.items())
-    cause = (
-        f"the jobs that ended last are not like those of the verdict; so much more than usual do they differ: {told}"
-    )
+    cause = f"the last ended jobs differ from those of the verdict by more than is usual: {told} the usual distance"
     return [Finding(Severity.WARNING, "drift", cause, todo)]
 
 

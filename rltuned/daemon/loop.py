@@ -266,7 +266,7 @@ class Daemon:
         self._chosen: Choice | None = None
         """What the policy "auto" stood for in the last cycle."""
         self._store: object = None
-        """What the model store showed when the policy was loaded last. Not known of the first one: it is read again."""
+        """`store.mark` of the cycle before; None: there was none, or the policy is in no store."""
         self._journal_alarms: tuple[str, ...] = ()
         self._in_tick = False
         self._stopping = threading.Event()
@@ -404,23 +404,21 @@ class Daemon:
 
     # --- the model store
 
-    def _look_at_store(self) -> object:
-        """Changes with the version that is in force, and with its verdict; None where the policy is in no store."""
-        section = self.config.policy
-        self.metrics.model_version.set(store.number_of(section.model))
-        return store.mark(section.model, section.verdict) if section.name in {AUTO, MODEL} else None
-
     def _follow_store(self) -> None:
         """Take what `rltuned learn` or `rltuned model use` has brought into force; a bad one leaves the old one.
 
         A version that changes while it is read shows another mark in the next cycle, and is read again.
         """
-        seen = self._look_at_store()
+        section, why = self.config.policy, ""
+        seen = store.mark(section.model, section.verdict) if section.name in {AUTO, MODEL} else None
         if seen == self._store:
             return
-        self._store, why = seen, ""
+        self._store, number = seen, store.number_of(section.model)
+        self.metrics.model_version.set(number)
+        if seen is None:
+            return
         try:
-            policy = load_policy(self.config.policy)
+            policy = load_policy(section)
         except RltunedError as error:
             why = str(error)
         else:
@@ -433,7 +431,6 @@ class Daemon:
             return
         self.policy, self._chosen = policy, None
         self.metrics.reloads.labels("applied").inc()
-        number = store.number_of(self.config.policy.model)
         self.log.info("model.taken", sentence=f"The model store's version {number} is in force.", version=number)
 
     # --- the cycle
@@ -1021,7 +1018,6 @@ class Daemon:
         with self._turn:
             self.config = config.model_copy(update=kept)
             self.policy, self._chosen = policy, None
-            self._store = self._look_at_store()
             self.demoted, self._alarms = "", 0
             self.giving_back.returns.soon()
             self._facts_at = float("-inf")

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from rltuned import __version__
 from rltuned.cluster.changes import Field, Outcome
 from rltuned.cluster.unread import RowKind
+from rltuned.cluster.verdict import DRIFT_FEATURES
 from rltuned.config import Stage
 from rltuned.daemon.breaker import BreakerState
 from rltuned.daemon.verdict import Standing
@@ -26,8 +27,6 @@ CYCLES: Final = ("done", "shed", "waiting", "standby", "failed")
 ERRORS: Final = ("unavailable", "parse", "denied", "other")
 TIERS: Final = ("first", "second", "third", "lower")
 """Priority tiers by rank among all partitions of the cluster, the highest first: a closed set whatever the numbers."""
-DRIFTS: Final = ("run_time", "time_limit", "gpus", "prediction_error")
-"""Features of `rltuned.decide.drift`, which needs NumPy."""
 BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 WAITING: Final = (10.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 14400.0, 28800.0, 86400.0, 172800.0, 604800.0)
 
@@ -204,7 +203,7 @@ class Metrics:
 
     def set_drift(self, ratios: Mapping[str, float]) -> None:
         """By feature; what is not given is not known."""
-        for feature in DRIFTS:
+        for feature in DRIFT_FEATURES:
             self.drift.labels(feature).set(ratios.get(feature, math.nan))
 
     def set_skipped(self, counts: Mapping[RowKind, int]) -> None:

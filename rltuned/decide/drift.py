@@ -12,12 +12,8 @@ from typing import Any, Final
 import numpy as np
 
 from rltuned.cluster.tables import Floats
+from rltuned.cluster.verdict import DRIFT_FEATURES
 
-RUN_TIME: Final = "run_time"
-TIME_LIMIT: Final = "time_limit"
-GPUS: Final = "gpus"
-PREDICTION_ERROR: Final = "prediction_error"
-FEATURES: Final = (RUN_TIME, TIME_LIMIT, GPUS, PREDICTION_ERROR)
 SAMPLE: Final = 500
 """Jobs that are compared."""
 FEWEST: Final = 200
@@ -36,7 +32,7 @@ def columns(run_time: Floats, time_limit: Floats, gpus: Floats, predicted: Float
     """(n,) each, by feature. Seconds; not finite: not known of this job."""
     with np.errstate(divide="ignore", invalid="ignore"):
         error = np.abs(np.log(np.maximum(run_time, _SHORT) / np.maximum(predicted, _SHORT)))
-    return {RUN_TIME: run_time, TIME_LIMIT: time_limit, GPUS: gpus, PREDICTION_ERROR: error}
+    return dict(zip(DRIFT_FEATURES, (run_time, time_limit, gpus, error), strict=True))
 
 
 def usual(found: Mapping[str, Floats]) -> dict[str, Any]:
@@ -68,8 +64,8 @@ def drift(made: Mapping[str, Any] | None, found: Mapping[str, Floats]) -> dict[s
         made: `usual`, as a file had it: anything may be in it.
         found: `columns` of the last jobs.
     """
-    ratios = dict.fromkeys(FEATURES, float("nan"))
-    for name in FEATURES:
+    ratios = dict.fromkeys(DRIFT_FEATURES, float("nan"))
+    for name in DRIFT_FEATURES:
         values = found[name][np.isfinite(found[name])]
         try:
             one = (made or {})[name]

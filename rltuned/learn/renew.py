@@ -153,7 +153,7 @@ def renew(
     jobs: Workload,
     shape: ClusterShape,
     *,
-    trainer: Trainer | None,
+    trainer: Trainer,
     executor: Executor,
     now: float,
     revision: str,
@@ -171,14 +171,14 @@ def renew(
         settings: of the gate (`gate.site_of`).
         jobs: the site's history.
         shape: its cluster.
-        trainer: makes the candidate; None: only the verdict is renewed.
+        trainer: makes the candidate.
         executor: where the gate simulates.
         now: epoch seconds.
         revision: of the program.
         work: the working directory (`moment`); deleted at the end.
         length: jobs of a window of the gate; None: as `gate.recent`.
         valid_days: of the verdicts.
-        why_not: why there is no trainer.
+        why_not: why there is to be no candidate; "": there is to be one.
         tell: called with a sentence about what does not stop the run.
         progress: called as the work goes on.
 
@@ -186,7 +186,6 @@ def renew(
         EvaluationError: too little history for a verdict; what is in force stays.
         ModelError: the store cannot be used.
     """
-    in_force(store, now, tell)
     given_up = watched(store, settings, jobs, shape, revision, now, tell)
     current = in_force(store, now, tell)
     why_not = why_not or paused(store, now)
@@ -204,21 +203,21 @@ def renew(
     # What one of the two has learned from must not judge it, and both are judged on the same jobs.
     split, candidate = Split.ALL, None
     with _kept(work, [jobs.source.sha256, current.manifest_sha256, revision, length, settings.as_dict()]):
-        if trainer is not None and not why_not:
+        if not why_not:
             try:
                 gate.recent(len(jobs), Split.TEST, length, settings.windows, settings.warm_jobs, begin)
                 candidate, split = trainer(jobs, shape, work / "training"), Split.TEST
             except EvaluationError as error:
                 why_not = str(error)
         report, verdict = judged(str(current.model), "current")
-        if candidate is None:
+        other, over, why = None, None, f"No candidate: {why_not}."
+        if candidate is not None:
+            other_report, other = judged(str(candidate), "candidate")
+            over = over_current(other_report, report, settings.seed)
+            why = refused(other, verdict, over)
+        if other is None or why:
             store.renew(current, gate.text(verdict).encode())
-            return Renewal(current.number, False, verdict, None, None, f"No candidate: {why_not}.", given_up)
-        other_report, other = judged(str(candidate), "candidate")
-        over = over_current(other_report, report, settings.seed)
-        if why := refused(other, verdict, over):
-            store.renew(current, gate.text(verdict).encode())
-            return Renewal(current.number, False, verdict, other, over, f"The candidate is refused: {why}.", given_up)
+            return Renewal(current.number, False, verdict, other, over, why, given_up)
         last = float(jobs.submit_time[bounds(len(jobs), Split.TEST)[0] - 1]) + jobs.source.start
         version = store.add(
             str(candidate),
@@ -247,9 +246,10 @@ def refused(candidate: Mapping[str, Any], current: Mapping[str, Any], over: Comp
         over: `over_current`.
     """
     if candidate["chosen"] != MODEL:
-        return f"the gate does not choose it ({candidate['reason'].rstrip('.')})"
+        return f"The candidate is refused: the gate does not choose it ({candidate['reason'].rstrip('.')})."
     if current["chosen"] == MODEL and not gate.lower(over):
-        return f"it does not certainly wait less than the version in force ({gate.in_words(over)})"
+        ratio = gate.in_words(over)
+        return f"The candidate is refused: it does not certainly wait less than the version in force ({ratio})."
     return ""
 
 

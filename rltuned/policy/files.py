@@ -109,10 +109,19 @@ def load(name_or_path: str) -> Actor:
         ModelError: the model was refused, or is a learned peer's; the message names file and reason.
     """
     path = manifest_path(name_or_path)
-    parsed = _read_model(path)
-    if Kind(parsed.manifest.kind) is not Kind.ACTOR:
-        raise ModelError(f"{path}: a network of {parsed.manifest.kind}, for comparison only; the daemon runs actors")
-    return parsed.actor
+    return _actor(path, _read_model(path))
+
+
+def content(name_or_path: str) -> tuple[bytes, str, bytes]:
+    """The files of a model that `load` would take: manifest, name of the weights' file, weights.
+
+    Raises:
+        ModelError: as `load`.
+    """
+    path = manifest_path(name_or_path)
+    manifest, weights, data = _read_files(path)
+    _actor(path, parse(manifest, data, str(path)))
+    return manifest, weights, data
 
 
 def load_peer(name_or_path: str) -> RLScheduler | SchedInspector:
@@ -186,27 +195,7 @@ def manifest_sha256(name_or_path: str) -> str:
     Raises:
         ModelError: there is no such file, or it is none that would be read.
     """
-    return sha256(_read(manifest_path(name_or_path), MAX_MANIFEST_BYTES))
-
-
-def sha256(data: bytes) -> str:
-    """In hexadecimal."""
-    return hashlib.sha256(data).hexdigest()
-
-
-def content(name_or_path: str) -> tuple[bytes, str, bytes]:
-    """The manifest, the name of the file of the weights, and the weights, after every check.
-
-    Raises:
-        ModelError: as `load`.
-    """
-    load(name_or_path)
-    path = manifest_path(name_or_path)
-    manifest = _read(path, MAX_MANIFEST_BYTES)
-    weights = path.parent / parse_manifest(manifest, str(path)).weights.file
-    data = _read(weights, MAX_WEIGHTS_BYTES)
-    parse(manifest, data, str(path))
-    return manifest, weights.name, data
+    return hashlib.sha256(_read(manifest_path(name_or_path), MAX_MANIFEST_BYTES)).hexdigest()
 
 
 def verify(name_or_path: str) -> Verification:
@@ -265,10 +254,21 @@ def _write(name: str, directory: Path, manifest: bytes, weights: bytes) -> Path:
 
 
 def _read_model(path: Path) -> Parsed:
+    manifest, _, weights = _read_files(path)
+    return parse(manifest, weights, str(path))
+
+
+def _read_files(path: Path) -> tuple[bytes, str, bytes]:
     manifest = _read(path, MAX_MANIFEST_BYTES)
     # The name of the weights was checked to be a plain one, so that they cannot be elsewhere.
-    weights = path.parent / parse_manifest(manifest, str(path)).weights.file
-    return parse(manifest, _read(weights, MAX_WEIGHTS_BYTES), str(path))
+    weights = parse_manifest(manifest, str(path)).weights.file
+    return manifest, weights, _read(path.parent / weights, MAX_WEIGHTS_BYTES)
+
+
+def _actor(path: Path, parsed: Parsed) -> Actor:
+    if Kind(parsed.manifest.kind) is not Kind.ACTOR:
+        raise ModelError(f"{path}: a network of {parsed.manifest.kind}, for comparison only; the daemon runs actors")
+    return parsed.actor
 
 
 def _read(path: Path, limit: int) -> bytes:

@@ -11,6 +11,7 @@
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -210,7 +211,7 @@ class ModelStore:
             ModelError: it was refused, or the store cannot be written.
         """
         manifest, weights_name, weights = files.content(model)
-        sha256 = files.sha256(manifest)
+        sha256 = hashlib.sha256(manifest).hexdigest()
         there = next((version for version in self.versions() if version.manifest_sha256 == sha256), None)
         if there is not None:
             if verdict is not None:

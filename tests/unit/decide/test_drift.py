@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from rltuned.cluster.verdict import DRIFT_FEATURES
 from rltuned.decide import drift
 
 
@@ -41,7 +42,7 @@ def test_a_feature_that_changes_is_the_one_that_is_named(changed, named):
 
 def test_what_was_usual_in_the_history_is_no_news():
     weeks = [ended(1_000, seed, factor=4.0 ** (seed % 2)) for seed in range(8)]
-    history = {name: np.concatenate([week[name] for week in weeks]) for name in drift.FEATURES}
+    history = {name: np.concatenate([week[name] for week in weeks]) for name in DRIFT_FEATURES}
     ratios = drift.drift(drift.usual(history), ended(500, 20, factor=4.0))
     assert ratios["run_time"] < drift.ALARM
 

@@ -41,7 +41,11 @@ def asked(**values):
     return settings(**usual | values)
 
 
-def run(store, trainer=None, *, jobs=JOBS, executor=None, why_not="", now=NOW, **values):
+def no_trainer(jobs, shape, out):
+    raise EvaluationError("none is made")
+
+
+def run(store, trainer=no_trainer, *, jobs=JOBS, executor=None, why_not="", now=NOW, **values):
     return renew.renew(
         store,
         asked(**values),
