@@ -85,11 +85,11 @@ CLUSTER: Final[Mapping[str, Any]] = {
 
 TOP_K: Final = 24
 """Jobs from the front that are placed: fewer than by default, for a cycle every few milliseconds."""
-ORDERS: Final = 12
-DEPTH: Final = 32
+ORDERS: Final = 8
+DEPTH: Final = 24
 """Orders that rollouts try and jobs that they simulate: fewer than by default, for the same reason."""
-INTERVAL: Final = 180.0
-"""Virtual seconds between two cycles: three times the default, so that a day passes in half a minute."""
+INTERVAL: Final = 240.0
+"""Virtual seconds between two cycles: four times the default, so that a day passes in a quarter of a minute."""
 WELL_ON: Final = 0.75
 """Share of the jobs that have come before the undo is shown."""
 MIXED_UP: Final = 50

@@ -126,7 +126,7 @@ class StartTimes:
         self._forecast, self._ended = forecast, ended
         self._directory, self._clock, self._log = directory, clock, log
         self._submitted: dict[int, Submitted] = {}
-        """By job id, in the order in which they were first seen."""
+        """By job id."""
         self._kept: list[Kept] = []
         self._probes: dict[Any, ProbeRecord] = {}
         self._next_probe = 0
@@ -191,36 +191,16 @@ class StartTimes:
     def _see(self, snapshot: Snapshot, run_times: Floats) -> None:
         """Note who has come, and how long those ran that are gone."""
         jobs, now = snapshot.jobs, snapshot.time
-        here: set[int] = set()
-        for row in (*jobs.running.tolist(), *jobs.pending.tolist()):
-            job = int(jobs.job_id[row])
-            here.add(job)
+        rows = np.concatenate([jobs.running, jobs.pending])
+        here = set(jobs.job_id[rows].tolist())
+        new: list[int] = []
+        for row, job in zip(rows.tolist(), jobs.job_id[rows].tolist(), strict=True):
             before = self._submitted.get(job)
-            start = float(jobs.start_time[row])
-            started = start if math.isfinite(start) else None
-            if before is not None and before.submit_time == float(jobs.submit_time[row]):
-                if before.start != started:
-                    self._submitted[job] = before._replace(start=started)
-                continue
-            self._submitted.pop(job, None)
-            limit = float(jobs.time_limit[row])
-            submit = float(jobs.submit_time[row])
-            self._submitted[job] = Submitted(
-                job_id=job,
-                submit_time=submit if math.isfinite(submit) else now,
-                user=jobs.user.value(row),
-                partition=jobs.partition.value(row),
-                gpu_type=jobs.gpu_type.value(row),
-                nodes=int(jobs.nodes[row]),
-                gpus=int(jobs.gpus[row]),
-                gpus_per_node=int(jobs.gpus_per_node[row]),
-                cpus=int(jobs.cpus[row]),
-                mem=float(np.nan_to_num(jobs.mem[row], nan=0.0)),
-                time_limit=limit if math.isfinite(limit) else None,
-                expected=float(run_times[row]),
-                start=started,
-                run_time=None,
-            )
+            if before is None or before.submit_time != _submitted_at(snapshot, row):
+                self._submitted.pop(job, None)
+                new.append(row)
+            elif before.start != (started := _finite(jobs.start_time[row])):
+                self._submitted[job] = before._replace(start=started)
         for job, known in self._submitted.items():
             if known.run_time is None and known.start is not None and job not in here:
                 self._submitted[job] = known._replace(run_time=max(now - known.start, 1.0))
@@ -229,8 +209,34 @@ class StartTimes:
         old = [job for job, known in self._submitted.items() if known.submit_time < now - OLDEST]
         for job in (*gone, *old):
             self._submitted.pop(job, None)
-        for job in list(self._submitted)[: max(len(self._submitted) - MOST_SUBMISSIONS, 0)]:
-            del self._submitted[job]
+        for row in self._newest(snapshot, new):
+            job = int(jobs.job_id[row])
+            self._submitted[job] = Submitted(
+                job_id=job,
+                submit_time=_submitted_at(snapshot, row),
+                user=jobs.user.value(row),
+                partition=jobs.partition.value(row),
+                gpu_type=jobs.gpu_type.value(row),
+                nodes=int(jobs.nodes[row]),
+                gpus=int(jobs.gpus[row]),
+                gpus_per_node=int(jobs.gpus_per_node[row]),
+                cpus=int(jobs.cpus[row]),
+                mem=float(np.nan_to_num(jobs.mem[row], nan=0.0)),
+                time_limit=_finite(jobs.time_limit[row]),
+                expected=float(run_times[row]),
+                start=_finite(jobs.start_time[row]),
+                run_time=None,
+            )
+        if (more := len(self._submitted) - MOST_SUBMISSIONS) > 0:
+            for job in sorted(self._submitted, key=lambda one: self._submitted[one].submit_time)[:more]:
+                del self._submitted[job]
+
+    def _newest(self, snapshot: Snapshot, rows: list[int]) -> list[int]:
+        """Which of these jobs there is room for: what was forgotten for a later submission is not learnt anew."""
+        oldest = min((known.submit_time for known in self._submitted.values()), default=math.inf)
+        if self._submitted and len(self._submitted) >= MOST_SUBMISSIONS:
+            rows = [row for row in rows if _submitted_at(snapshot, row) > oldest]
+        return sorted(rows, key=lambda row: _submitted_at(snapshot, row))[-MOST_SUBMISSIONS:]
 
     def _submissions(self) -> Submissions | None:
         """In the order of submission."""
@@ -330,6 +336,16 @@ class StartTimes:
             if not self._silent:
                 self._log.warning("forecast.not_written", detail=f"{self._directory / FILE_NAME}: {error}")
             self._silent = True
+
+
+def _submitted_at(snapshot: Snapshot, row: int) -> float:
+    """Epoch seconds; now where Slurm does not say."""
+    submit = _finite(snapshot.jobs.submit_time[row])
+    return snapshot.time if submit is None else submit
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
 
 
 def _epoch(now: float, wait: float) -> float | None:

@@ -142,19 +142,22 @@ def test_a_container_plays_the_queue_ahead(trixie: Cluster, image: str, host: st
     trixie.fill()
     jobs = trixie.submit_many([(USERS[n % 4], "-p", "gpu", "--gres=gpu:1", "-t", str(120 - 10 * n)) for n in range(8)])
     trixie.wait_sprio(jobs)
-    configure(host, '[cycle]\nstage = "shadow"\ninterval = 2.0\n[rollout]\ntime_limit = 10.0\n')
+    # Time enough for a cycle on a busy machine: no question is put to Slurm while another one waits for its answer.
+    configure(host, '[cycle]\nstage = "shadow"\ninterval = 10.0\n[rollout]\ntime_limit = 10.0\n')
     daemon = docker("run", "-d", *options(trixie, host), image).stdout.strip()
     try:
         wait_until(lambda: "rollout.ready" in log_of(daemon), "the worker has compiled", pause=1.0)
-        check = ["exec", daemon, "rltuned", "doctor", "--json"]
 
         def played() -> bool:
-            findings = json.loads(docker(*check, check=False).stdout)
-            return [item["severity"] for item in findings if item["subject"] == "rollout"] == ["ok"]
+            shown = docker("exec", daemon, "cat", "/var/lib/rltuned/decision.json", check=False).stdout
+            return bool(shown) and json.loads(shown)["rollout"] is not None
 
         wait_until(played, "a cycle has played the queue", pause=2.0)
+        findings = json.loads(docker("exec", daemon, "rltuned", "doctor", "--json", check=False).stdout)
+        assert [item["severity"] for item in findings if item["subject"] == "rollout"] == ["ok"], findings
     finally:
-        print(log_of(daemon)[-8000:])  # noqa: T201 - pytest shows it when the test fails
+        print(trixie.sh("sinfo -N -l; squeue -l", check=False).stdout)  # noqa: T201 - pytest shows it when the test fails
+        print(log_of(daemon)[-8000:])  # noqa: T201 - as above
         docker("rm", "-f", "-v", daemon, check=False)
 
 

@@ -18,17 +18,15 @@ HOUR = ("-t", "60", "--gres=gpu:1")
 TEN_MINUTES = ("-t", "10", "--gres=gpu:1")
 HISTORY = {"source": "history", "refresh": 2.0, "days": 0.02}
 """Half an hour back: a cluster may have served other tests before this one."""
-IMPATIENT = {"timeout": 8.0}
-"""A slurmdbd that says nothing is not waited for as long as usual."""
 
 
 @pytest.fixture
 def finished(cluster: Cluster) -> Cluster:
     """Three jobs of carol's, of an hour's limit, have ended after some 4 s, one of a visitor's, of ten minutes, after
-    15 s; then the cluster is full. No other test has jobs of a visitor's: what they took would count, too.
+    30 s; then the cluster is full. No other test has jobs of a visitor's: what they took would count, too.
     """
     jobs = cluster.submit_many([("carol", *HOUR)] * 3, command="sleep 4")
-    jobs.append(cluster.submit(UNPRIVILEGED, *TEN_MINUTES, command="sleep 15"))
+    jobs.append(cluster.submit(UNPRIVILEGED, *TEN_MINUTES, command="sleep 30"))
     wait_until(
         lambda: cluster.sh(f"sacct -nPX -j {','.join(map(str, jobs))} -o State").stdout.split() == ["COMPLETED"] * 4,
         "slurmdbd knows that the jobs have ended",
@@ -48,7 +46,6 @@ def test_estimates_follow_the_finished_jobs_and_survive_slurmdbd(finished: Clust
         cycle={"interval": 2.0, "stage": "shadow"},
         policy={"name": "sjf"},
         estimates=HISTORY,
-        slurm=IMPATIENT,
     ) as rltuned:
         first = rltuned.cycle().record
         assert first.column("rank")[visitor] < first.column("rank")[carol]
@@ -66,16 +63,18 @@ def test_estimates_follow_the_finished_jobs_and_survive_slurmdbd(finished: Clust
         record = rltuned.record()
         assert record.column("rank")[carol] < record.column("rank")[visitor]
         assert daemon.metrics()["rltuned_predicted_jobs"] >= 1
-        assert len(daemon.log("history.read")) == 1
+        # Once for all refreshes, unless the machine was so busy that sacct did not answer in between.
+        assert 1 <= len(daemon.log("history.read")) <= 1 + len(daemon.log("history.unavailable"))
 
         # The accounting goes away: cycles go on with what is known.
+        before = len(daemon.log("history.unavailable"))
         cluster.sh("pkill -STOP -x slurmdbd", service="dbd")
         try:
-            wait_until(lambda: daemon.log("history.unavailable"), "the silence of slurmdbd is noticed")
+            wait_until(lambda: len(daemon.log("history.unavailable")) > before, "the silence of slurmdbd is noticed")
             done = len(daemon.cycles())
             daemon.wait_cycles(done + 3)
             assert rltuned.explain(carol)[carol]["estimated_from"] == "finished jobs"
-            assert len(daemon.log("history.unavailable")) == 1
+            assert len(daemon.log("history.unavailable")) == before + 1
         finally:
             cluster.sh("pkill -CONT -x slurmdbd", service="dbd")
         assert daemon.stop() == 0

@@ -269,21 +269,18 @@ def test_with_exclude_nodes_a_job_is_kept_off_slow_gpus_and_undo_clears_it(clust
         with queue_at_rest(cluster):
             jobs = cluster.submit_many(requests)
             cluster.wait_sprio(jobs)
-            rltuned.cycle()
-            assert excluded(cluster, *jobs) == lists
+            rltuned.cycles_until(lambda: excluded(cluster, *jobs) == lists, "all are kept off the slow nodes")
             # Without the fast nodes the slow ones are the best that there are: no list outlives its plan.
             cluster.drain(*fast, "m40-1")
-            rltuned.cycle()
-            assert excluded(cluster, *jobs) == theirs
+            rltuned.cycles_until(lambda: excluded(cluster, *jobs) == theirs, "the lists are the users' own")
             for node in (*fast, "m40-1"):
                 cluster.run(["scontrol", "update", f"NodeName={node}", "State=RESUME"])
-            rltuned.cycle()
-            assert excluded(cluster, *jobs) == lists
+            rltuned.cycles_until(lambda: excluded(cluster, *jobs) == lists, "all are kept off the slow nodes again")
             # The way back: the user's own list, no more and no less.
             assert rltuned.run("restore").returncode == 0
             assert excluded(cluster, *jobs) == theirs
             assert rltuned.doctor()["leftovers"]["severity"] == "ok"
-            rltuned.cycle()
+            rltuned.cycles_until(lambda: excluded(cluster, *jobs) == lists, "all are kept off the slow nodes once more")
         where = wait_running(cluster, jobs)
         assert not {*where[jobs[0]], *where[jobs[1]]} & slow
         # Slurm fills the slow nodes first: it is the list that kept these two off them.

@@ -214,3 +214,24 @@ def test_users_ask_when_their_own_jobs_start_and_nothing_else(memory_path, tmp_p
     code, answer, _ = run(capsys, "when", other, "--config", path)
     assert (code, "not among your pending jobs" in answer) == (16, True)
     assert run(capsys, "when", "--gpus", 1, "--time", "30", "--config", path)[0] == 0
+
+
+def test_of_more_jobs_than_are_kept_the_last_submissions_are_and_stay_so(memory_path, monkeypatch):
+    house = watched(memory_path)
+    for _ in range(20):
+        house.tick()
+    learned = house.daemon.start_times
+    everything = learned._submissions()
+    most = len(everything) // 2
+    monkeypatch.setattr("rltuned.daemon.start_times.MOST_SUBMISSIONS", most)
+    ended = 0
+    for _ in range(20):
+        before = learned._submissions()
+        house.tick()
+        known = learned._submissions()
+        assert len(known) <= most
+        if len(before) == most:
+            # Only a later submission takes the place of one that is known; those that have ended are no exception.
+            assert known.submit_time.min() >= before.submit_time.min()
+        ended = max(ended, int(np.isfinite(known.run_time).sum()))
+    assert ended > 0
