@@ -142,6 +142,8 @@ def learn(
             click.echo(line)
         if made.given_up:
             click.echo(f"version {made.given_up} is given up (`rltuned model list` says why)")
+        if made.over_current is not None:
+            click.echo(f"mean wait of the candidate / of the version in force: {gate.in_words(made.over_current)}")
         click.echo(made.why)
         click.echo(f"version {made.version} of {store.root} is in force, and its verdict is new")
     if made.verdict["chosen"] == SLURM:

@@ -1,6 +1,7 @@
 """`rltuned learn`: which candidate comes into force, what becomes of the verdict, and what a killed run leaves."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -234,16 +235,27 @@ def test_what_a_candidate_must_prove(candidate, current, ratio, accepted):
     assert (renew.refused(*verdicts, Comparison(*ratio)) == "") == accepted
 
 
-def test_the_command_renews_the_store_and_says_what_it_did(tmp_path):
-    trace = tmp_path / "jobs.csv"
-    write_csv(JOBS.take(np.arange(500)), trace)
-    config = tmp_path / "config.toml"
-    root = tmp_path / "store"
+def learnt(tmp_path, jobs, window, *words):
+    """What `rltuned learn` does with these jobs in the store of a configuration."""
+    trace, config, root = tmp_path / "jobs.csv", tmp_path / "config.toml", tmp_path / "store"
+    write_csv(jobs, trace)
     config.write_text(f'[policy]\nname = "auto"\nmodel = "{root}/current/model.json"\n')
-    words = ["learn", "--trace", trace, "--cluster", "2x4", "--budget", "0", "--window", "20", "--windows", "10"]
-    words += ["--no-rollout", "--policies", "rl,saf,multifactor", "--workers", "1", "--config", config]
-    done = CliRunner().invoke(cli, [*map(str, words)])
+    asked = ["learn", "--trace", trace, "--cluster", "2x4", "--window", window, "--windows", "10", "--no-rollout"]
+    asked += ["--policies", "rl,saf,multifactor", "--workers", "1", "--config", config, *words]
+    done = CliRunner().invoke(cli, [*map(str, asked)])
     assert done.exit_code in {0, 14}, done.output
+    return done, config, root
+
+
+def test_the_command_trains_a_candidate_and_says_how_it_compares(tmp_path):
+    done, _, root = learnt(tmp_path, JOBS, 14, "--budget", "0.1", "--iterations", "1")
+    assert "mean wait of the candidate / of the version in force: " in done.stdout
+    assert re.search(r"The candidate is (refused: .*|in force as version 2)\.", done.stdout)
+    assert not (root / "work").exists()
+
+
+def test_the_command_renews_the_store_and_says_what_it_did(tmp_path):
+    done, config, root = learnt(tmp_path, JOBS.take(np.arange(500)), 20, "--budget", "0")
     assert "No candidate: --budget 0." in done.stdout
     chosen = json.loads((root / "current" / "verdict.json").read_text())["chosen"]
     assert done.exit_code == (14 if chosen == SLURM else 0)
