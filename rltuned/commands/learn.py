@@ -25,6 +25,8 @@ EXIT_UNPROVEN = 14
 """Nothing is certainly better than Slurm's own order (docs/exit-codes.md)."""
 BUDGET = 30.0
 """Minutes on 2 cores, as of `rltuned train`."""
+MOST_WORKERS = 8
+"""Processes where nobody asks for more: they take 0.25 GB each, the training 1.1 GB, and the unit's limit is 4 GB."""
 
 
 @click.command()
@@ -54,7 +56,9 @@ BUDGET = 30.0
 )
 @click.option("--seed", default=7, show_default=True, type=click.IntRange(min=0), help="Of training and gate.")
 @click.option("--valid-days", type=click.FloatRange(1, 366), help="Of the verdict. [default: 90]")
-@click.option("--workers", type=click.IntRange(min=1), help="Processes. [default: one per core, one beside slurmctld]")
+@click.option(
+    "--workers", type=click.IntRange(min=1), help="Processes. [default: cores, at most 8; beside slurmctld 1]"
+)
 @config_option
 @json_option
 def learn(
@@ -109,7 +113,7 @@ def learn(
     with usage():
         settings = gate.as_configured(config, given)
         gate.checked(settings)
-    workers = processes("local", workers) or len(os.sched_getaffinity(0))
+    workers = processes("local", workers) or min(len(os.sched_getaffinity(0)), MOST_WORKERS)
     work = store.root / "work"
     with store.locked(), progress_bar() as progress:
         now = clock.time()

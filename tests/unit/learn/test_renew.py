@@ -264,6 +264,19 @@ def test_the_command_renews_the_store_and_says_what_it_did(tmp_path):
     assert (one["version"], one["in_force"], one["verdict"], one["origin"]) == (1, True, chosen, "shipped: general")
 
 
+def test_on_a_host_of_many_cores_it_stays_within_the_unit_s_memory(tmp_path, monkeypatch):
+    def seen(workers):
+        raise EvaluationError(f"{workers} processes")
+
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(64)))
+    monkeypatch.setattr("rltuned.daemon.host.slurmctld_runs", lambda: False)
+    monkeypatch.setattr("rltuned.evaluate.executors.LocalExecutor", seen)
+    write_csv(JOBS, tmp_path / "jobs.csv")
+    words = ["learn", "--trace", str(tmp_path / "jobs.csv"), "--cluster", "2x4", "--store", str(tmp_path / "store")]
+    done = CliRunner().invoke(cli, words)
+    assert str(done.exception) == "8 processes"
+
+
 @pytest.mark.parametrize("words", [["--trace", "t.csv"], ["--trace", "t", "--cluster", "1x1", "--from-sacct", "3"]])
 def test_wrong_usage_is_refused(words):
     done = CliRunner().invoke(cli, ["learn", *words])
