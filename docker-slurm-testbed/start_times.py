@@ -15,7 +15,6 @@ import json
 import sys
 import threading
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -103,8 +102,7 @@ def run(jobs: Jobs, options: argparse.Namespace, image: str) -> tuple[list[Said]
         project.up()
         shape = from_json(read_cluster(project), project.name)
         commands = sbatch(jobs, shape, np.zeros(len(jobs.workload), np.int64))
-        with prepared(project, slurm_conf(options.minutes)), ExitStack() as stack:
-            stack.enter_context(steered(project, sections, LOAD_KERNEL))
+        with prepared(project, slurm_conf(options.minutes)), steered(project, sections, LOAD_KERNEL):
             position, watcher = log_position(project), threading.Thread(target=watch)
             watcher.start()
             try:
