@@ -106,7 +106,7 @@ def explanation(console: Console, answer: Any) -> None:
     if answer.score is not None:
         console.print(
             f"  Policy '{plain(answer.policy)}' scores it {answer.score:.4g}; {answer.better_scored} jobs of its class "
-            f"score higher. It asks for {answer.gpus:g} GPUs for an estimated {duration(answer.run_time_estimate)} "
+            f"score higher. It asks for {answer.gpus:g} GPUs for an expected {duration(answer.run_time_estimate)} "
             f"(from {'its' if answer.estimated_from == 'time limit' else 'such'} {answer.estimated_from}) and has "
             f"waited {duration(answer.wait)}."
         )
@@ -576,7 +576,7 @@ def demo_summary(console: Console, summary: Mapping[str, Any]) -> None:
         )
     else:
         verdict = "[green]every one of them is again as Slurm and its users alone would have it[/green]"
-    theirs = f" ({proof['others']} were left as their owners or an admin had set them)" if proof["others"] else ""
+    theirs = f"; left alone, because people had changed them: {proof['others']}" if proof["others"] else ""
     console.print(
         f"Undo: at {proof['time'] / 3600:.1f} h the daemon was stopped and `rltuned restore` ran. "
         f"Of {proof['pending']} pending jobs {proof['changed']} carried a change, "

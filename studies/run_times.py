@@ -40,7 +40,8 @@ class Predicted(NamedTuple):
     """(n,) seconds each."""
 
     median_of_three: Floats
-    expected: Floats
+    mean: Floats
+    median: Floats
     low: Floats
     high: Floats
 
@@ -80,7 +81,7 @@ def predicted(jobs: Workload) -> Predicted:
     end = jobs.submit_time + np.nan_to_num(jobs.wait_time) + ran
     order, known = np.argsort(end, kind="stable"), np.searchsorted(np.sort(end), jobs.submit_time, side="right")
     history, before = RunTimeHistory(), MedianOfThree()
-    found = np.full((4, len(jobs)), np.nan)
+    found = np.full((5, len(jobs)), np.nan)
     told = 0
     for row, now in enumerate(known.tolist()):
         for at in order[told:now].tolist():
@@ -100,13 +101,13 @@ def table(name: str, jobs: Workload) -> list[str]:
     limit = np.where(np.isnan(jobs.time_limit), np.inf, np.maximum(jobs.time_limit, 1.0))
     took = np.maximum(np.minimum(jobs.run_time, limit), 1.0)
     late = np.arange(len(jobs)) >= len(jobs) // 2
-    late &= np.isfinite(told.median_of_three) & np.isfinite(told.expected)
+    late &= np.isfinite(told.median_of_three) & np.isfinite(told.median)
     with_actor = expected_run_times(files.load(DEFAULT_MODEL), told.median_of_three, limit)
     ways = {
         "the limit": (limit,),
         "median of three": (told.median_of_three,),
         "as the shipped model expects": (with_actor,),
-        "mixture": (told.expected, told.low, told.high),
+        "mixture": (told.median, told.low, told.high),
     }
     drawn, rows = counts(BLOCKS, SEED), []
     base = np.abs(np.log(told.median_of_three / took))[late]

@@ -93,6 +93,34 @@ class MomentType(click.ParamType[float]):
 
 MOMENT = MomentType()
 
+STORE_OPTION = click.option(
+    "--store",
+    "root",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="The model store. [default: that of policy.model]",
+)
+
+
+def store_root(root: Path | None, config_path: Path | None) -> Path:
+    """The model store that an option names, else that of the configuration.
+
+    Raises:
+        ConfigError: neither names one.
+    """
+    from rltuned.policy.store import store_of
+
+    if root is not None:
+        return root.absolute()
+    model = load(config_path).config.policy.model
+    found = store_of(model)
+    if found is None:
+        raise ConfigError(
+            f"policy.model is {model!r}, which is in no model store: name one with --store DIR, or set policy.model to "
+            '"/var/lib/rltuned-models/current/model.json" (docs/learning.md)'
+        )
+    return found
+
 
 def load(
     path: Path | None, flags: Mapping[str, tuple[Any, str]] | None = None, *, for_everybody: bool = False

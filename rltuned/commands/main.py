@@ -14,6 +14,7 @@ from rltuned.commands.configuration import check_config, metrics_user, show_conf
 from rltuned.commands.daemon import doctor, explain, plan, restore, run, when
 from rltuned.commands.demo import demo
 from rltuned.commands.evaluate import evaluate
+from rltuned.commands.learn import learn
 from rltuned.commands.model import model
 from rltuned.commands.report import report
 from rltuned.commands.traces import traces
@@ -31,6 +32,7 @@ from rltuned.errors import RltunedError
         metrics_user,
         model,
         train,
+        learn,
         plan,
         explain,
         when,

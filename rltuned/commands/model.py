@@ -1,20 +1,21 @@
-"""`rltuned model`: look at model files and check them."""
+"""`rltuned model`: look at model files, check them, and choose among the versions of the model store."""
 
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
 from rltuned import revision
-from rltuned.commands.common import console, emit, json_option, usage
+from rltuned.commands.common import STORE_OPTION, config_option, console, emit, json_option, store_root, usage
 from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import RltunedError
 
 
 @click.group()
 def model() -> None:
-    """Look at model files and check them."""
+    """Look at model files, check them, and choose among the versions of the model store."""
 
 
 @model.command("info")
@@ -153,6 +154,78 @@ def model_portrait(name: str, out: Path, seed: int) -> None:
 
     for path in draw(RULES[name] if name in RULES else files.load(_model(name)), out, seed):
         click.echo(path)
+
+
+@model.command("list")
+@STORE_OPTION
+@config_option
+@json_option
+def model_list(root: Path | None, config_path: Path | None, *, as_json: bool) -> None:
+    """The versions of the model store, which of them is in force, and why. docs/learning.md explains the store."""
+    from rltuned.daemon.verdict import understood
+    from rltuned.policy.store import ModelStore
+
+    store = ModelStore(store_root(root, config_path))
+    current, uses = store.current(), store.uses()
+    told: list[dict[str, Any]] = []
+    for version in store.versions():
+        last = next((use for use in reversed(uses) if use.version == version.number), None)
+        told.append(
+            {
+                "version": version.number,
+                "in_force": current is not None and version.number == current.number,
+                "made_at": version.made_at,
+                "origin": version.origin,
+                "manifest_sha256": version.manifest_sha256,
+                "verdict": understood(version.verdict),
+                "in_force_since": None if last is None else last.since,
+                "why": "" if last is None else last.why,
+            }
+        )
+    if as_json:
+        emit(told)
+        return
+    for one in told:
+        mark = "*" if one["in_force"] else " "
+        why = f"; {one['why']}" if one["why"] else ""
+        made = datetime.fromtimestamp(one["made_at"], UTC).strftime("%Y-%m-%d %H:%M")
+        click.echo(f"{mark} {one['version']}  {made} UTC  {one['origin']}; verdict: {one['verdict']}{why}")
+    if not told:
+        click.echo(f"{store.root}: no version yet; `rltuned learn` makes one, `rltuned model use NAME` puts one there")
+
+
+@model.command("use")
+@click.argument("name", metavar="VERSION|NAME|PATH")
+@STORE_OPTION
+@config_option
+def model_use(name: str, root: Path | None, config_path: Path | None) -> None:
+    """Bring a version of the model store into force. A model by name or path is put into the store first.
+
+    The daemon takes it with its next cycle. With policy.name = "auto" the version's own verdict counts: without one
+    Slurm's own order stays until `rltuned learn` has judged it.
+    """
+    from rltuned.daemon.clock import SystemClock
+    from rltuned.policy.store import ModelStore
+
+    store, now = ModelStore(store_root(root, config_path)), SystemClock().time()
+    with store.locked():
+        version = store.version(int(name)) if name.isdigit() else store.add(_model(name), now, f"given: {name}")
+        store.use(version, now, "chosen by an admin")
+    click.echo(f"version {version.number} is in force; the daemon takes it with its next cycle")
+
+
+@model.command("rollback")
+@STORE_OPTION
+@config_option
+def model_rollback(root: Path | None, config_path: Path | None) -> None:
+    """Bring the version of the model store back that was in force before. The daemon takes it with its next cycle."""
+    from rltuned.daemon.clock import SystemClock
+    from rltuned.policy.store import ModelStore
+
+    store = ModelStore(store_root(root, config_path))
+    with store.locked():
+        version = store.rollback(SystemClock().time(), "brought back by an admin")
+    click.echo(f"version {version.number} is in force again; the daemon takes it with its next cycle")
 
 
 def _model(name: str) -> str:

@@ -55,10 +55,11 @@ from rltuned.daemon.returns import Returns
 from rltuned.daemon.rollout import forecasts
 from rltuned.daemon.start_times import StartTimes
 from rltuned.daemon.starts import Starts
-from rltuned.daemon.verdict import AUTO, Auto, Choice, Standing, auto, chosen, remedy
+from rltuned.daemon.verdict import AUTO, Auto, Choice, Standing, auto, chosen, drifted, remedy
 from rltuned.decide.decision import OFF, DecisionRecord, StartRecord
 from rltuned.decide.entry import MAX_TEXT, CycleEntry, Seen, Wanted
 from rltuned.decide.plan import Plan, plan
+from rltuned.decide.predictions import EndedJobs
 from rltuned.decide.record import record as record_of
 from rltuned.decide.user_record import UserRecords
 from rltuned.errors import (
@@ -70,7 +71,7 @@ from rltuned.errors import (
     SlurmParseError,
     SlurmUnavailableError,
 )
-from rltuned.policy import Policy, by_name, files
+from rltuned.policy import Policy, by_name, files, store
 from rltuned.policy.heuristics import RULES
 from rltuned.slurm.port import ClusterFacts, ControllerReader, Privilege, SlurmReader, SlurmWriter
 
@@ -218,6 +219,8 @@ class Daemon:
     planner: Planner = plan
     rollout_trouble: Callable[[], str] = str
     """Why the planner makes no rollouts although it should; "" where it does. For the record, and `doctor`."""
+    ended: Callable[[], EndedJobs | None] = lambda: None
+    """The last jobs that ended; None while none are known."""
     owns: Callable[[], bool] = lambda: True
     """Whether the lock of the state directory is still this process's."""
     publish: Callable[[UserRecords], None] | None = None
@@ -262,6 +265,8 @@ class Daemon:
         self._unread: set[tuple[RowKind, str]] = set()
         self._chosen: Choice | None = None
         """What the policy "auto" stood for in the last cycle."""
+        self._store: object = None
+        """`store.mark` of the cycle before; None: there was none, or the policy is in no store."""
         self._journal_alarms: tuple[str, ...] = ()
         self._in_tick = False
         self._stopping = threading.Event()
@@ -330,6 +335,7 @@ class Daemon:
             self._in_tick = True
             self._progress()
             self._look_at_lock()
+            self._follow_store()
             with _uncollected():
                 report = self._guarded_cycle()
             self._watch_ability(report)
@@ -395,6 +401,37 @@ class Daemon:
             sentence="The file of the lock was removed. What is out is given back, and nothing is written any more.",
             remedy="find out who removes files of the state directory, then `systemctl restart rltuned`",
         )
+
+    # --- the model store
+
+    def _follow_store(self) -> None:
+        """Take what `rltuned learn` or `rltuned model use` has brought into force; a bad one leaves the old one.
+
+        A version that changes while it is read shows another mark in the next cycle, and is read again.
+        """
+        section, why = self.config.policy, ""
+        seen = store.mark(section.model, section.verdict) if section.name in {AUTO, MODEL} else None
+        if seen == self._store:
+            return
+        self._store, number = seen, store.number_of(section.model)
+        self.metrics.model_version.set(number)
+        if seen is None:
+            return
+        try:
+            policy = load_policy(section)
+        except RltunedError as error:
+            why = str(error)
+        else:
+            if isinstance(policy, Auto):
+                reading = policy.reading
+                why = reading.model_trouble or (reading.trouble if reading.standing is Standing.UNREADABLE else "")
+        if why:
+            self.metrics.reloads.labels("refused").inc()
+            self.log.error("model.refused", sentence="The old model stays in force.", reason=why)
+            return
+        self.policy, self._chosen = policy, None
+        self.metrics.reloads.labels("applied").inc()
+        self.log.info("model.taken", sentence=f"The model store's version {number} is in force.", version=number)
 
     # --- the cycle
 
@@ -539,6 +576,9 @@ class Daemon:
         policy, choice = chosen(self.policy, snapshot, self.config.rollout)
         last, self._chosen = self._chosen, choice
         self.metrics.set_verdict(choice.standing)
+        verdict = self.policy.reading.verdict if isinstance(self.policy, Auto) else None
+        self.metrics.verdict_end.set(math.nan if verdict is None else verdict.expires)
+        self.metrics.set_drift(drifted(verdict, self.ended()))
         if last is not None and (last.runs, last.standing) == (choice.runs, choice.standing):
             return policy, choice
         if choice.standing is Standing.GOOD:

@@ -232,11 +232,15 @@ class StartTimes:
                 del self._submitted[job]
 
     def _newest(self, snapshot: Snapshot, rows: list[int]) -> list[int]:
-        """Which of these jobs there is room for: what was forgotten for a later submission is not learnt anew."""
+        """Those of these jobs that may be kept: for which there is room, or that came after the oldest one that is
+        known. What was forgotten for a later submission is not learnt anew.
+        """
+        newest = sorted(rows, key=lambda row: _submitted_at(snapshot, row), reverse=True)
+        room = max(MOST_SUBMISSIONS - len(self._submitted), 0)
+        if len(newest) <= room:
+            return newest
         oldest = min((known.submit_time for known in self._submitted.values()), default=math.inf)
-        if self._submitted and len(self._submitted) >= MOST_SUBMISSIONS:
-            rows = [row for row in rows if _submitted_at(snapshot, row) > oldest]
-        return sorted(rows, key=lambda row: _submitted_at(snapshot, row))[-MOST_SUBMISSIONS:]
+        return newest[:room] + [row for row in newest[room:] if _submitted_at(snapshot, row) > oldest]
 
     def _submissions(self) -> Submissions | None:
         """In the order of submission."""

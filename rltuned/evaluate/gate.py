@@ -20,6 +20,7 @@ from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Floats
 from rltuned.cluster.verdict import FORMAT, MODEL, SLURM, VERSION
 from rltuned.config import Config, SlurmSection
+from rltuned.decide import drift
 from rltuned.errors import EvaluationError
 from rltuned.evaluate import site
 from rltuned.evaluate.bootstrap import FEWEST as FEWEST_WINDOWS
@@ -32,6 +33,7 @@ from rltuned.evaluate.windows import Split, Window, bounds
 from rltuned.policy import files
 from rltuned.workers.progress import Progress, minutes, silent
 from rltuned.workload.jobs import Workload
+from rltuned.workload.predict import RunTimeHistory, kinds_of
 from rltuned.workload.readers import read
 from rltuned.workload.shapes import read_shape
 
@@ -133,6 +135,7 @@ def prepare(
     shape: ClusterShape,
     revision: str,
     length: int | None = None,
+    begin: int = 0,
 ) -> Evaluation:
     """The evaluation that a verdict rests on: recent windows that share no job.
 
@@ -143,6 +146,7 @@ def prepare(
         shape: its cluster.
         revision: of the program.
         length: jobs of a window; None: `WINDOW`, or fewer where the history is short.
+        begin: no window begins before this row.
 
     Raises:
         EvaluationError: too little history, or policies that cannot be gated.
@@ -152,7 +156,7 @@ def prepare(
     split = settings.split
     if split is Split.ALL and jobs.source.sha256 in files.info(model_name(name, settings)).traces.values():
         split = Split.TEST
-    windows = recent(len(jobs), split, length, settings.windows, settings.warm_jobs)
+    windows = recent(len(jobs), split, length, settings.windows, settings.warm_jobs, begin)
     settled = replace(settings, gate=True, split=split, window=windows[0].jobs, windows=len(windows))
     return ready(settled, jobs, shape, revision, windows)
 
@@ -169,7 +173,7 @@ def duration(evaluation: Evaluation, workers: int) -> str:
 
 
 def recent(
-    jobs: int, split: Split, length: int | None = None, count: int = WINDOWS, past: int | None = None
+    jobs: int, split: Split, length: int | None = None, count: int = WINDOWS, past: int | None = None, begin: int = 0
 ) -> tuple[Window, ...]:
     """Windows that share no job, the last ones that fit into the recent part of a trace, from early to late.
 
@@ -183,12 +187,14 @@ def recent(
         count: at most so many.
         past: jobs before each window that a warm start simulates; None: as many as a window has. The first window
             begins behind as many.
+        begin: no window begins before this row.
 
     Raises:
         EvaluationError: fewer than `FEWEST_WINDOWS` fit.
     """
     first, last = bounds(jobs, split) if split is not Split.ALL else (jobs // 2, jobs)
-    there = last - first
+    first = max(first, begin)
+    there = max(last - first, 0)
     chosen = length if length is not None else min(WINDOW, there // FEWEST_WINDOWS)
     first = max(first, chosen if past is None else past)
     fit = min((last - first) // chosen, count) if chosen else 0
@@ -198,8 +204,8 @@ def recent(
             f"the gate needs {FEWEST_WINDOWS} windows of at least {wanted} jobs that share none, and the recent part "
             f"of the history has {there:,} jobs: give more of it (--from-sacct DAYS, --trace), or a smaller --window"
         )
-    begin = last - fit * chosen
-    return tuple(Window(index, begin + index * chosen, chosen) for index in range(fit))
+    start = last - fit * chosen
+    return tuple(Window(index, start + index * chosen, chosen) for index in range(fit))
 
 
 @dataclass(frozen=True)
@@ -286,22 +292,22 @@ def _reason(
 ) -> str:
     """The decision in a sentence or two."""
     if chosen == MODEL:
-        ratio = _in_words(against[best])
+        ratio = in_words(against[best])
         return f"The model certainly waits less than every plain policy: {ratio} of {best}, the best of them."
     why = []
     if unbeaten:
-        why.append(f"it does not certainly wait less than {', '.join(unbeaten)} ({_in_words(against[unbeaten[0]])})")
+        why.append(f"it does not certainly wait less than {', '.join(unbeaten)} ({in_words(against[unbeaten[0]])})")
     why += [
-        f"its {metric} is {_in_words(guards[metric])} of that of {best}, and {MOST_WORSE} is allowed"
-        for metric in worse
+        f"its {metric} is {in_words(guards[metric])} of that of {best}, and {MOST_WORSE} is allowed" for metric in worse
     ]
     refused = f"Not the model: {'; '.join(why)}."
     if chosen == SLURM:
         return f"{refused} No plain rule certainly waits less than Slurm's own order: it stays."
-    return f"{refused} {chosen} is the best plain rule: {_in_words(proof)} of Slurm's own order." if proof else refused
+    return f"{refused} {chosen} is the best plain rule: {in_words(proof)} of Slurm's own order." if proof else refused
 
 
-def _in_words(compared: Comparison) -> str:
+def in_words(compared: Comparison) -> str:
+    """A ratio with its interval."""
     if compared.ratio is None:
         return "no ratio (nobody waits)"
     ends = ", ".join("?" if end is None else f"{end:.3f}" for end in (compared.lo, compared.hi))
@@ -345,7 +351,11 @@ def measurements(report: Mapping[str, Any]) -> dict[str, dict[str, Floats]]:
 
 
 def verdict(
-    report: Mapping[str, Any], settings: EvaluationSettings, made_at: float, valid_days: float = VALID_DAYS
+    report: Mapping[str, Any],
+    settings: EvaluationSettings,
+    made_at: float,
+    valid_days: float = VALID_DAYS,
+    usual: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The verdict file's content: the choice, what it is about, and the evidence.
 
@@ -354,6 +364,7 @@ def verdict(
         settings: of that evaluation.
         made_at: now, epoch seconds.
         valid_days: for how long it may be gone by.
+        usual: of the history's jobs (`usual_of`).
 
     Raises:
         EvaluationError: as `checked`.
@@ -387,6 +398,7 @@ def verdict(
             "revision": meta["revision"],
             "command": meta["command"],
         },
+        "usual": dict(usual or {}),
         "evidence": {
             "windows": len(windows),
             "jobs": sum(window["jobs"] for window in windows),
@@ -403,6 +415,24 @@ def verdict(
             f"together; guarded metrics at most {MOST_WORSE} of the best plain policy's",
         },
     }
+
+
+def usual_of(jobs: Workload) -> dict[str, Any]:
+    """What is usual of a site's jobs, in the order in which they ended, as the daemon sees them: predicted from those
+    that had ended before.
+    """
+    limit = np.where(np.isnan(jobs.time_limit), np.inf, jobs.time_limit)
+    ends = jobs.submit_time + np.nan_to_num(jobs.wait_time) + jobs.run_time
+    order = np.argsort(ends, kind="stable")
+    history, predicted = RunTimeHistory(), np.full(len(jobs), np.nan)
+    kinds = kinds_of(jobs, jobs.time_limit)
+    for row in order.tolist():
+        predicted[row] = history.predict(kinds[row])
+        history.ended(kinds[row], float(jobs.run_time[row]), float(ends[row]))
+        history.renew()
+    gpus = jobs.gpus.astype(np.float64)
+    found = drift.columns(jobs.run_time, limit, gpus, predicted)
+    return drift.usual({name: values[order] for name, values in found.items()})
 
 
 def _each(compared: Mapping[str, Comparison]) -> dict[str, Any]:
@@ -425,7 +455,7 @@ def lines(made: Mapping[str, Any], number: Callable[[float], str] = "{:,.0f}".fo
     ]
     for name, means in evidence["means"].items():
         compared = evidence["model_wait"].get(name)
-        beside = f"   model / {name}: {_in_words(Comparison(**compared))}" if compared is not None else ""
+        beside = f"   model / {name}: {in_words(Comparison(**compared))}" if compared is not None else ""
         wait = "–" if means[TESTED] is None else f"{number(means[TESTED])} s"
         found.append(f"  {name:<12} mean wait {wait:>12}{beside}")
     return found

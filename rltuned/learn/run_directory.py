@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.errors import EvaluationError
+from rltuned.policy.files import replace
 
 KEPT: Final = 2
 """Checkpoints: the last may have been cut off by whatever ended the run."""
@@ -49,7 +50,7 @@ class RunDirectory:
                 raise EvaluationError(f"{path}: was trained with other settings ({', '.join(changed)}); cannot go on")
             (path / "checkpoints").mkdir(parents=True, exist_ok=True)
             if there is None:
-                _replace(file, (json.dumps(asked, indent=1, ensure_ascii=False) + "\n").encode())
+                replace(file, (json.dumps(asked, indent=1, ensure_ascii=False) + "\n").encode())
         except (OSError, json.JSONDecodeError) as error:
             raise EvaluationError(f"{path}: cannot be used: {error}") from error
 
@@ -93,7 +94,7 @@ class RunDirectory:
                 continue  # cut off by whatever ended the run
         if before is not None:
             lines = [line for line in lines if line.get("iteration", 0) <= before]
-            _replace(file, "".join(json.dumps(line) + "\n" for line in lines).encode())
+            replace(file, "".join(json.dumps(line) + "\n" for line in lines).encode())
         return lines
 
     def _checkpoint(self, iteration: int) -> Path:
@@ -101,12 +102,6 @@ class RunDirectory:
 
     def _checkpoints(self) -> list[Path]:
         return sorted(path for path in (self.path / "checkpoints").glob("*.npz") if path.stem.isdigit())
-
-
-def _replace(path: Path, data: bytes) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_bytes(data)
-    partial.replace(path)
 
 
 def draw_curves(lines: list[dict[str, Any]], path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Model files on disk. The only module of the decision's layers that opens a file."""
+"""Model files on disk. With `rltuned.policy.store` the only module of the decision's layers that opens a file."""
 
 import errno
 import hashlib
@@ -109,10 +109,19 @@ def load(name_or_path: str) -> Actor:
         ModelError: the model was refused, or is a learned peer's; the message names file and reason.
     """
     path = manifest_path(name_or_path)
-    parsed = _read_model(path)
-    if Kind(parsed.manifest.kind) is not Kind.ACTOR:
-        raise ModelError(f"{path}: a network of {parsed.manifest.kind}, for comparison only; the daemon runs actors")
-    return parsed.actor
+    return _actor(path, _read_model(path))
+
+
+def content(name_or_path: str) -> tuple[bytes, str, bytes]:
+    """The files of a model that `load` would take: manifest, name of the weights' file, weights.
+
+    Raises:
+        ModelError: as `load`.
+    """
+    path = manifest_path(name_or_path)
+    manifest, weights, data = _read_files(path)
+    _actor(path, parse(manifest, data, str(path)))
+    return manifest, weights, data
 
 
 def load_peer(name_or_path: str) -> RLScheduler | SchedInspector:
@@ -237,18 +246,29 @@ def _write(name: str, directory: Path, manifest: bytes, weights: bytes) -> Path:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         # Weights first: until the manifest follows, a reader sees a sha256 that does not match, and refuses.
-        _replace(directory / f"{name}.safetensors", weights)
-        _replace(path, manifest)
+        replace(directory / f"{name}.safetensors", weights)
+        replace(path, manifest)
     except OSError as error:
         raise ModelError(f"{path}: cannot be written: {error.strerror}") from error
     return path
 
 
 def _read_model(path: Path) -> Parsed:
+    manifest, _, weights = _read_files(path)
+    return parse(manifest, weights, str(path))
+
+
+def _read_files(path: Path) -> tuple[bytes, str, bytes]:
     manifest = _read(path, MAX_MANIFEST_BYTES)
     # The name of the weights was checked to be a plain one, so that they cannot be elsewhere.
-    weights = path.parent / parse_manifest(manifest, str(path)).weights.file
-    return parse(manifest, _read(weights, MAX_WEIGHTS_BYTES), str(path))
+    weights = parse_manifest(manifest, str(path)).weights.file
+    return manifest, weights, _read(path.parent / weights, MAX_WEIGHTS_BYTES)
+
+
+def _actor(path: Path, parsed: Parsed) -> Actor:
+    if Kind(parsed.manifest.kind) is not Kind.ACTOR:
+        raise ModelError(f"{path}: a network of {parsed.manifest.kind}, for comparison only; the daemon runs actors")
+    return parsed.actor
 
 
 def _read(path: Path, limit: int) -> bytes:
@@ -275,7 +295,12 @@ def _read(path: Path, limit: int) -> bytes:
     return data
 
 
-def _replace(path: Path, data: bytes) -> None:
+def replace(path: Path, data: bytes) -> None:
+    """Replace a file as a whole.
+
+    Raises:
+        OSError: nothing was replaced.
+    """
     partial = path.with_name(f".{path.name}.partial")
     with partial.open("wb") as file:
         file.write(data)

@@ -47,6 +47,7 @@ from rltuned.simulate.kernel import (
     PER_NODE,
     SHARED,
     SLURM,
+    ZERO,
     Index,
     Setup,
     State,
@@ -82,7 +83,7 @@ def first_after(ends: Floats, n: int, time: float) -> int:
 
 
 @inlined
-def keep_smallest(smallest: Floats, found: int, wanted: int, value: float) -> int:
+def keep_smallest(smallest: Floats, found: Index, wanted: Index, value: float) -> Index:
     """Into the `found` smallest values so far, sorted, at most `wanted`: one that is smaller than the last of them, or
     missing. Returns how many there are then.
     """
@@ -115,7 +116,7 @@ def free_from(s: State, node: int, since: float, limit: float, latest: float) ->
 
 
 @inlined
-def is_taken(s: State, partition: int, place: int, since: float, until: float) -> bool:
+def is_taken(s: State, partition: int, place: Index, since: float, until: float) -> bool:
     """Whether that running job is on a node of the partition that is usable and not planned during that time."""
     job = s.holding[place]
     for at in range(s.jobs[job].slot, s.jobs[job].slot + s.jobs[job].on):
@@ -266,7 +267,8 @@ def no_start_before(s: State, kind: int, job: int, second: float, latest: float)
                 p.clear[kind, at] = max(second, p.limit_end[after]) if after >= 0 else second
     p.kind_limit[kind] = limit
     # The smallest times of as many nodes as the job needs, sorted.
-    found, wanted, worst = 0, max(s.jobs[job].least, 1), latest
+    found: Index = ZERO
+    wanted, worst = max(s.jobs[job].least, 1), latest
     for at in range(nodes):
         time = p.clear[kind, at]
         if time > worst or time == np.inf:
@@ -293,7 +295,8 @@ def fits_after(s: State, kind: int, job: int, since: float, later: float) -> tup
     limit, opens = s.jobs[job].limit, np.inf
     p = s.plans
     first = s.pool_ptr[s.jobs[job].pool]
-    found, wanted, worst = 0, s.jobs[job].least, NEVER
+    found: Index = ZERO
+    wanted, worst = s.jobs[job].least, NEVER
     if s.jobs[job].form == IN_ALL:
         worst = np.int64(all_fit_after(s, job, since, since + limit, later))
         wanted = 0
@@ -310,7 +313,7 @@ def fits_after(s: State, kind: int, job: int, since: float, later: float) -> tup
         if wanted == 1:
             worst = after
             continue
-        found = keep_smallest(p.earliest, found, wanted, after)
+        found = keep_smallest(p.earliest, found, wanted, float(after))
         if found == wanted:
             worst = np.int64(p.earliest[wanted - 1])
     return worst, opens
@@ -376,7 +379,7 @@ def last_of_group(s: State, partition: int, after: Index, since: float, until: f
     taken one and before the bound below it; else it is in the group of the bound above it.
     """
     p, n = s.plans, s.counts[LISTED]
-    first = 0
+    first = ZERO
     while first < after and not is_taken(s, partition, first, since, until):
         first += 1
     base = (np.floor(p.limit_end[first] / GROUP) + 1) * GROUP
@@ -430,7 +433,7 @@ def choose_later(s: State, c: Setup, kind: int, job: int, after: Index, last: In
                     release(s, other, at, LATER_FREE)
         return choose(s, job, LATER_FREE, -np.inf, c.fit)
     p = s.plans
-    first, unit, found = s.pool_ptr[s.jobs[job].pool], unit_of(s, job), 0
+    first, unit, found = s.pool_ptr[s.jobs[job].pool], unit_of(s, job), ZERO
     for at in range(s.pool_ptr[s.jobs[job].pool + 1] - first):
         node = s.pool_nodes[first + at]
         if p.ready[kind, at] > last or is_planned(s, node, since, until):

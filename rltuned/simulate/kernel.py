@@ -97,9 +97,13 @@ ISOLATED: Final = 1
 WHOLE: Final = 2
 """Whole nodes, all that they have."""
 
-BEST: Final = 0
-WORST: Final = 1
-SLURM: Final = 2
+# Numba compiles a function that is given a literal once more, for the literal: what is passed on is an np.int64.
+ZERO: Final = np.int64(0)
+ONE: Final = np.int64(1)
+
+BEST: Final = np.int64(0)
+WORST: Final = np.int64(1)
+SLURM: Final = np.int64(2)
 
 NO_BACKFILL: Final = np.int64(0)
 EASY_BACKFILL: Final = np.int64(1)
@@ -310,7 +314,7 @@ class Setup(NamedTuple):
     """What does not change in a simulation."""
 
     backfill: int
-    fit: int
+    fit: Index
     sched_interval: float
     bf_interval: float
     bf_offset: float
@@ -490,14 +494,14 @@ def can_take(s: State, job: int, node: int, at_time: Index, until: float) -> boo
 
 
 @inner
-def pick_need(s: State, job: int, at: int) -> None:
+def pick_need(s: State, job: int, at: Index) -> None:
     """What the job takes of the node that is picked at this place: its need of a node, or the whole node."""
     for d in range(DIMENSIONS):
         s.pick[at, d] = s.amount[ROOM, s.nodes[at].pick_node, d] if s.jobs[job].alone == WHOLE else s.need[job, d]
 
 
 @inner
-def pick_one(s: State, job: int, at_time: Index, until: float, fit: int) -> int:
+def pick_one(s: State, job: int, at_time: Index, until: float, fit: Index) -> int:
     """One node for a job that wants one; 1 when there is one, else 0. The choice is in `pick_node` and `pick`."""
     unit = unit_of(s, job)
     chosen, chosen_units = -1, 0
@@ -513,12 +517,12 @@ def pick_one(s: State, job: int, at_time: Index, until: float, fit: int) -> int:
     if chosen < 0:
         return 0
     s.nodes[0].pick_node = chosen
-    pick_need(s, job, 0)
+    pick_need(s, job, ZERO)
     return 1
 
 
 @inner
-def pick_from_runs(s: State, at_time: Index, found: int, wanted: int) -> None:
+def pick_from_runs(s: State, at_time: Index, found: Index, wanted: Index) -> None:
     """select/cons_tres: of the runs of neighbouring candidates with enough nodes, the one with the least free CPUs.
 
     For one node: the node of that run with the least free CPUs. For several: the run's first nodes. Where no run has
@@ -540,7 +544,7 @@ def pick_from_runs(s: State, at_time: Index, found: int, wanted: int) -> None:
                     break
                 size += s.nodes[at].free_cpus
                 at += 1
-            enough = at - begin_run >= wanted - picked
+            enough = bool(at - begin_run >= wanted - picked)
             if (
                 best < 0
                 or (enough and not best_enough)
@@ -561,7 +565,7 @@ def pick_from_runs(s: State, at_time: Index, found: int, wanted: int) -> None:
 
 
 @inner
-def pick_by_units(s: State, found: int, wanted: int, fit: int) -> None:
+def pick_by_units(s: State, found: Index, wanted: Index, fit: Index) -> None:
     """Best or worst fit: the candidates with the least or the most units; of equal ones, the first."""
     # Counting sort: units are small numbers, and nodes of equal units stay in order.
     largest, picked = 0, 0
@@ -584,11 +588,11 @@ def pick_by_units(s: State, found: int, wanted: int, fit: int) -> None:
 
 
 @inner
-def pick_several(s: State, job: int, at_time: Index, until: float, fit: int) -> int:
+def pick_several(s: State, job: int, at_time: Index, until: float, fit: Index) -> int:
     """K nodes, each with the same need; k, or 0 when there are not so many."""
     wanted = s.jobs[job].least
     unit = unit_of(s, job)
-    found = 0
+    found = ZERO
     for at in range(s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]):
         node = s.pool_nodes[at]
         if can_take(s, job, node, at_time, until):
@@ -628,7 +632,7 @@ def units_on(s: State, job: int, node: int, at_time: Index, until: float) -> int
 
 
 @inner
-def pick_in_all(s: State, job: int, at_time: Index, until: float, fit: int) -> int:
+def pick_in_all(s: State, job: int, at_time: Index, until: float, fit: Index) -> int:
     """As few nodes as possible that together have the units of a request in all; their number, or 0."""
     unit = unit_of(s, job)
     total = s.need[job, unit]
@@ -647,14 +651,14 @@ def pick_in_all(s: State, job: int, at_time: Index, until: float, fit: int) -> i
     if together < total or found < least:
         return 0
     if fit == SLURM and least == 1:
-        able = 0
+        able = ZERO
         for at in range(found):
             if s.nodes[at].candidate_units >= total:
                 s.nodes[able].candidate = s.nodes[at].candidate
                 able += 1
         if able > 0:
-            pick_from_runs(s, at_time, able, 1)
-            pick_need(s, job, 0)
+            pick_from_runs(s, at_time, able, ONE)
+            pick_need(s, job, ZERO)
             return 1
     picked, left = 0, total
     while left > 0:
@@ -698,7 +702,7 @@ def pick_in_all(s: State, job: int, at_time: Index, until: float, fit: int) -> i
 
 
 @inner
-def choose(s: State, job: int, at_time: Index, until: float, fit: int) -> int:
+def choose(s: State, job: int, at_time: Index, until: float, fit: Index) -> int:
     """Nodes for a job: how many, 0 when it does not fit; which and what of each in `pick_node` and `pick`."""
     if s.jobs[job].form == IN_ALL:
         return pick_in_all(s, job, at_time, until, fit)

@@ -59,7 +59,10 @@ class RunTimePredictions(NamedTuple):
     """Of jobs, (n,) seconds each: not below 1, not above the limit."""
 
     expected: Floats
-    """The median: what an earlier job took, or the limit."""
+    """The mean: what a job costs in the long run. Rules rank on it: the mean waiting of a queue depends on the mean
+    time that each job holds its GPUs."""
+    median: Floats
+    """What an earlier job took, or the limit: half of the jobs take longer."""
     low: Floats
     high: Floats
     """`COVER` of the jobs end between these."""
@@ -111,7 +114,7 @@ class Mixture:
         self._weights = np.asarray(weights, dtype=np.float64)
         last = slice(-_CALIBRATE, None)
         if len(took) >= _CERTAIN:
-            _, low, high = self._ends(known[last], limit[last])
+            _, _, low, high = self._of(known[last], limit[last])
             beyond = np.maximum(low - took[last], took[last] - high)
             self._wider = float(np.quantile(beyond, COVER))
 
@@ -133,28 +136,28 @@ class Mixture:
     def run_times(self, known: Known, time_limit: Floats) -> RunTimePredictions:
         """Of (n, levels, `LAST`) `known` and (n,) `time_limit`, as in `learn`."""
         limit = _log_limit(time_limit)
-        centre, low, high = self._ends(known, limit)
+        mean, centre, low, high = self._of(known, limit)
         low, high = np.fmin(low - self._wider, centre), np.fmax(high + self._wider, centre)
         at_limit = limit - 1.0 / float(_RESOLUTION)  # rounded values may be a little below it
-        limited = np.maximum(time_limit, 1.0)
-        columns = (np.where(value > at_limit, limited, np.exp(np.maximum(value, 0.0))) for value in (centre, low, high))
-        return RunTimePredictions(*columns)
+        limited, columns = np.maximum(time_limit, 1.0), (mean, centre, low, high)
+        seconds = (np.where(value > at_limit, limited, np.exp(np.maximum(value, 0.0))) for value in columns)
+        return RunTimePredictions(*seconds)
 
-    def _ends(self, known: Known, limit: Floats) -> tuple[Floats, Floats, Floats]:
-        """ln(seconds): the median, and the ends of the interval as the mixture has them.
+    def _of(self, known: Known, limit: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """ln(seconds): of the mean, the median, and the ends of the interval as the mixture has them.
 
         Args:
             known: as in `learn`.
             limit: (n,) ln(seconds).
         """
-        found = np.empty((3, len(known)))
+        found = np.empty((4, len(known)))
         for first in range(0, len(known), _AT_ONCE):
             rows = slice(first, first + _AT_ONCE)
-            found[:, rows] = self._ends_of(known[rows], limit[rows].astype(np.float32))
-        return found[0], found[1], found[2]
+            found[:, rows] = self._of_few(known[rows], limit[rows].astype(np.float32))
+        return found[0], found[1], found[2], found[3]
 
-    def _ends_of(self, known: Known, limit: npt.NDArray[np.float32]) -> Floats:
-        """(3, n) as `_ends`, of a few jobs: what is computed on the way stays in the processor's cache."""
+    def _of_few(self, known: Known, limit: npt.NDArray[np.float32]) -> Floats:
+        """(4, n) as `_of`, of a few jobs: what is computed on the way stays in the processor's cache."""
         there, count = _present(known)
         jobs = len(known)
         ways = self._weights[:-2].astype(np.float32).reshape(1, known.shape[1], len(_AGES), len(_WIDTHS))
@@ -175,8 +178,10 @@ class Mixture:
         each = np.concatenate((other_value, value), axis=1)
         of_each = np.concatenate((other_weight, weight.sum(axis=3).reshape(jobs, -1)), axis=1)
         centre = _quantiles(each, of_each, most, (0.5,))
+        seconds = np.exp(np.clip(each, np.float32(0.0), most[:, None]))
+        mean = np.log((seconds * of_each).sum(axis=1) / of_each.sum(axis=1))
         ends = _quantiles(np.concatenate(values, axis=1), np.concatenate(weights, axis=1), most, (tail, 1.0 - tail))
-        return np.stack((*centre, *ends))
+        return np.stack((mean, *centre, *ends))
 
     def to_json(self) -> dict[str, Any]:
         """All that it knows, as JSON-able data."""

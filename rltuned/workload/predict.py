@@ -126,12 +126,12 @@ class RunTimeHistory:
         """What is expected of jobs of these kinds. NaN while nothing has ended."""
         limit = np.array([kind.time_limit for kind in kinds], dtype=np.float64)
         if not self._place or not kinds:
-            return RunTimePredictions(*np.full((3, len(kinds)), np.nan))
+            return RunTimePredictions(*np.full((4, len(kinds)), np.nan))
         rows = np.array([self._rows(kind) for kind in kinds], dtype=np.intp)
         return self._mixture.run_times(self._took[rows], limit)
 
     def predict(self, kind: Kind) -> float:
-        """Seconds that the job is expected to run; NaN while nothing has ended."""
+        """Seconds that the job is expected to run, in the mean; NaN while nothing has ended."""
         return float(self.run_times([kind]).expected[0])
 
     def to_json(self) -> dict[str, Any]:

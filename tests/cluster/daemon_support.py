@@ -237,7 +237,8 @@ class Rltuned:
         return Once(done[0], log, self.record())
 
     def cycles_until(self, condition: Callable[[], object], what: str) -> None:
-        """Cycles until a condition holds: to a daemon of a busy machine a node may not answer for a moment."""
+        """Cycles until a condition holds: a node that is resumed has not answered yet (NOT_RESPONDING), and on a busy
+        machine any node may fail to for a moment."""
 
         def cycled() -> object:
             self.cycle()

@@ -107,7 +107,10 @@ def test_spread_gets_an_idle_node_that_nobody_else_may_join_and_pack_lets_it_sha
     with Rltuned(cluster, user=SLURM_USER, policy={"name": "fifo"}, placement={"apply": "oversubscribe"}) as rltuned:
         with queue_at_rest(cluster):
             spread = cluster.submit_many([("alice", "-p", "gpu", *HUNGRY), ("bob", "-p", "share", *HUNGRY)])
-            packed = cluster.submit_many([("carol", "-p", "gpu", *MODEST), ("dave", "-p", "share", *MODEST)])
+            # On a named node: a busy machine's nodes may not answer for a moment, and Slurm takes another one.
+            packed = cluster.submit_many(
+                [("carol", "-p", "gpu", "-w", "k80-1", *MODEST), ("dave", "-p", "share", "-w", "k80-1", *MODEST)]
+            )
             cluster.wait_sprio([*spread, *packed])
             before = oversubscribe(cluster, *packed)
             cycle = rltuned.cycle()
@@ -119,7 +122,7 @@ def test_spread_gets_an_idle_node_that_nobody_else_may_join_and_pack_lets_it_sha
             assert oversubscribe(cluster, *packed) == before
         where = wait_running(cluster, [*spread, *packed])
         assert {where[job] for job in spread} == {("p100-1",), ("p100-2",)}
-        assert where[packed[0]] == where[packed[1]], "packed jobs share a node"
+        assert where[packed[0]] == where[packed[1]] == ("k80-1",), "packed jobs share a node"
         # Each P100 node has six CPUs and three GPUs to spare, and nobody gets them.
         late = cluster.submit_many([("dave", "-p", partition, *SMALL) for partition in ("gpu", "share")])
         wait_considered(cluster, late)

@@ -57,7 +57,8 @@ def test_an_interval_is_said_to_those_whom_it_concerns_and_its_outcome_is_learnt
     ) as rltuned:
         daemon = rltuned.start()
         # The worker compiles the simulator first; then it answers for jobs that nobody has submitted.
-        wait_until(lambda: daemon.cycles() and starts_of(rltuned).get("probes"), "probes are simulated", pause=1.0)
+        wait_until(lambda: any(cycle["outcome"] == "done" for cycle in daemon.cycles()), "a cycle is done", pause=1.0)
+        wait_until(lambda: starts_of(rltuned).get("probes"), "probes are simulated", pause=1.0)
         whole = ("-p", "gpu", "--exclusive", "-N1", "-t", "2")
         jobs = cluster.submit_many(
             [("carol" if number % 2 else "dave", *whole) for number in range(60)], command=f"sleep {TAKES:g}"

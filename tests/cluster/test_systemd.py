@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 HOST = "systemd"
 PAGE = ROOT / "docs" / "installation.md"
 ROLLOUT = ROOT / "docs" / "rollout.md"
+LEARNING = ROOT / "docs" / "learning.md"
 TREE = "/root/rltuned"
 SERVICES = ("rltuned.service", "rltuned-deadman.service")
 UNITS = (*SERVICES, "rltuned-deadman.timer")
@@ -62,7 +63,8 @@ def page_commands(heading: str, page: Path = PAGE) -> list[str]:
     lines: list[str] = []
     for section in re.split(r"(?m)^## ", page.read_text())[1:]:
         if section.startswith(heading):
-            lines += [line for block in re.findall(r"```\n(.*?)```", section, re.DOTALL) for line in block.splitlines()]
+            blocks = re.findall(r"```(\w*)\n(.*?)```", section, re.DOTALL)
+            lines += [line for language, block in blocks if not language for line in block.splitlines()]
     assert lines, heading
     return lines
 
@@ -309,6 +311,40 @@ def test_the_weekly_report_is_a_page_without_names_that_everybody_may_read(host:
     assert "<svg" in page
     assert [name for name in (*USERS, "physics", "biology") if name in page] == []
     assert host.restored()
+
+
+def test_the_nightly_learning_renews_the_verdict_that_the_daemon_goes_by(host: Host, simulate: str):
+    store, unit = "/var/lib/rltuned-models", "rltuned-learn.service"
+    host.sh(f"rm -rf {store}; cd {TREE}; {simulate}")
+    # Forty jobs are far too few for the windows of a real night; and without TensorFlow there is no candidate.
+    command = f"{RLTUNED} learn --store {store} --from-sacct 1 --window 2 --policies rl,saf,multifactor --no-rollout"
+    host.drop_in(unit, f"[Service]\nExecStart=\nExecStart={command}\n")
+    host.configure(stage="shadow")
+    host.systemctl("start", "rltuned")
+    policy = re.search(r"```toml\n\[policy\]\n(.*?)```", LEARNING.read_text(), re.DOTALL)
+    assert policy is not None
+    text = STEERING.format(stage="shadow", policy="sjf").replace('name = "sjf"\n', policy[1])
+    host.cluster.write_file("/etc/rltuned/config.toml", text, service=HOST)
+    for line in page_commands("Setting it up", LEARNING):
+        host.sh(f"cd {TREE}; {line}")
+    assert host.systemctl("is-enabled", "rltuned-learn.timer").stdout.strip() == "enabled"
+    assert host.show("ExecMainStatus", unit) in {"0", "14"}, "14: Slurm's own order is the verdict"
+    assert "No candidate: TensorFlow is not installed" in host.journal(unit)
+    assert host.sh(f"stat -c '%U %a' {store} {store}/current/verdict.json").split() == [
+        OPERATOR,
+        "755",
+        OPERATOR,
+        "644",
+    ]
+    wait_until(lambda: [event["version"] for event in host.events("model.taken")] == [1], "the daemon has taken it")
+    # The next night: nobody reloads the daemon.
+    host.systemctl("start", unit)
+    wait_until(lambda: len(host.events("model.taken")) == 2, "the daemon has taken the new verdict", pause=1.0)
+    assert not host.events("model.refused")
+    listed = host.cluster.sh(f"{RLTUNED} model list --json", service=HOST, user=OPERATOR).stdout
+    (one,) = json.loads(listed)
+    assert (one["in_force"], one["origin"]) == (True, "shipped: general")
+    assert one["verdict"] in {"model", "saf", "slurm"}
 
 
 def test_users_see_why_their_own_jobs_wait_and_nothing_of_others(host: Host):

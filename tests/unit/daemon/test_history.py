@@ -74,7 +74,7 @@ class Site:
 
     def estimates(self):
         found = self.run_times.predicted(QUEUE)
-        return None if found is None else [round(value) for value in found.expected.tolist()]
+        return None if found is None else [round(value) for value in found.median.tolist()]
 
     def metric(self, name):
         return self.metrics.registry.get_sample_value(f"rltuned_{name}")
@@ -100,10 +100,11 @@ def test_it_is_known_how_predictions_turned_out_and_kept_over_a_restart(tmp_path
     site.refresh()
     site.accounting.jobs.append(ended(2, NOW - 50, 300.0))
     site.refresh()
-    # Of the first job only its limit was known, of the second what the first took.
+    # Of the first job only its limit was known, of the second that one like it took 120 s.
     for known in (site.run_times, saved(site.settings, tmp_path)):
         found = known.ended()
-        assert found.estimate.tolist() == pytest.approx([3600.0, 120.0], rel=1e-3)
+        assert found.estimate[0] == 3600.0
+        assert 120.0 < found.estimate[1] < 3600.0
         assert found.time_limit.tolist() == [3600.0, 3600.0]
         assert found.run_time.tolist() == [120.0, 300.0]
         assert (found.job_id.tolist(), found.gpus.tolist(), found.cpus.tolist()) == ([1, 2], [4.0, 4.0], [1.0, 1.0])
@@ -130,8 +131,8 @@ def test_who_has_run_nothing_before_is_expected_to_be_like_everybody_or_to_reach
     site = Site(tmp_path, *(EndedJob(n, "ann", "", "other", 4, 3600.0, 10.0, NOW - 50 + n) for n in range(9)))
     site.refresh()
     found = site.run_times.predicted(job_table(2, user=["ann", "bob"], gpus=[4, 1], time_limit=[36_000.0] * 2))
-    assert found.expected[0] == pytest.approx(10.0, rel=1e-3)
-    assert 10.0 < found.expected[1] < 36_000.0
+    assert found.median[0] == pytest.approx(10.0, rel=1e-3)
+    assert 10.0 < found.median[1] < 36_000.0
 
 
 def test_the_past_is_asked_for_in_small_pieces_and_no_further_back_than_configured(tmp_path):
@@ -264,7 +265,7 @@ def test_what_was_learnt_survives_a_restart_without_asking_again(tmp_path):
     assert site.accounting.asked == [(NOW - OVERLAP, NOW + 60)]
     assert site.estimates()[0] == 120.0
     found = saved(site.settings, tmp_path).predicted(QUEUE)
-    assert found.expected.tolist() == pytest.approx([120.0, 60.0, 20.0], rel=1e-3)
+    assert found.median.tolist() == pytest.approx([120.0, 60.0, 20.0], rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -356,14 +357,12 @@ def test_the_policy_ranks_on_predictions_and_explain_says_where_they_come_from(t
     assert [explain(by_limit, job).rank for job in (long, short)] == [1, 2]
     assert [explain(by_history, job).rank for job in (short, long)] == [1, 2]
     answers = {job: explain(by_history, job) for job in (long, short)}
-    assert {job: (round(answer.run_time_estimate), answer.estimated_from) for job, answer in answers.items()} == {
-        short: (60, "finished jobs"),
-        long: (3600, "time limit"),
-    }
+    assert {answer.estimated_from for answer in answers.values()} == {"finished jobs"}
+    assert 60.0 < answers[short].run_time_estimate < 0.5 * answers[long].run_time_estimate < 1800.0
     assert {explain(by_limit, job).estimated_from for job in answers} == {"time limit"}
     shown = io.StringIO()
     explanation(Console(file=shown, width=500), answers[short])
-    assert "for an estimated 60 s (from such finished jobs)" in shown.getvalue()
+    assert "(from such finished jobs)" in shown.getvalue()
 
 
 def test_it_learns_by_how_much_run_times_differ_between_gpu_types_and_keeps_that_over_a_restart(tmp_path):
@@ -389,7 +388,7 @@ def test_the_planner_is_told_run_times_by_type_only_where_nodes_may_be_kept_off(
 
     class Minutes(NothingKnown):
         def predicted(self, jobs):
-            return RunTimePredictions(*np.full((3, len(jobs)), 60.0))
+            return RunTimePredictions(*np.full((4, len(jobs)), 60.0))
 
         def estimates_by_type(self, jobs, estimates, types):
             asked.append(types)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 UNITS = Path(__file__).parents[3] / "systemd"
-SERVICES = ["rltuned.service", "rltuned-deadman.service", "rltuned-report.service"]
+SERVICES = ["rltuned.service", "rltuned-deadman.service", "rltuned-report.service", "rltuned-learn.service"]
 
 pytestmark = pytest.mark.skipif(
     shutil.which("systemd-analyze") is None, reason="needs systemd-analyze (Debian: systemd)"
@@ -28,7 +28,7 @@ def unit(name):
     return parser
 
 
-@pytest.mark.parametrize("name", [*SERVICES, "rltuned-deadman.timer", "rltuned-report.timer"])
+@pytest.mark.parametrize("name", [*SERVICES, "rltuned-deadman.timer", "rltuned-report.timer", "rltuned-learn.timer"])
 def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path, name):
     # The program is not installed here: a copy of the unit runs /bin/true, everything else is as shipped.
     for path in UNITS.glob("rltuned*"):

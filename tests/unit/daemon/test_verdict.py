@@ -3,18 +3,24 @@
 import json
 import os
 
+import numpy as np
 import pytest
 from unit.daemon.test_loop import house
+from unit.learn.test_compare import saved
 
 from rltuned.cluster.verdict import DAY, MODEL, SLURM, parse
 from rltuned.config import DEFAULT_MODEL, Config, EstimatesSection, PolicySection, StateSection
-from rltuned.daemon.checks import Severity, examine
+from rltuned.daemon.checks import Severity, _verdict, examine
+from rltuned.daemon.history import Known
 from rltuned.daemon.loop import load_policy
 from rltuned.daemon.record import load
 from rltuned.daemon.verdict import Auto, Standing, read
+from rltuned.decide import drift
 from rltuned.decide.explain import explain
+from rltuned.decide.predictions import EndedJobs
 from rltuned.errors import RltunedError
 from rltuned.policy import files
+from rltuned.policy.store import ModelStore
 
 NOW = 1e9
 GPUS = 16
@@ -275,3 +281,131 @@ def test_doctor_asks_for_no_verdict_where_the_policy_is_named(tmp_path):
     run = house(tmp_path)
     config = Config(state=StateSection(directory=tmp_path / "state", mirror=None))
     assert "verdict" not in {finding.subject for finding in examine(run.slurm.reader(), config, run.slurm.clock)}
+
+
+# --- a model store
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = ModelStore(tmp_path / "store")
+    store.use(store.add(DEFAULT_MODEL, 1.0, "shipped"), 1.0, "the first")
+    return store
+
+
+def following(directory, store):
+    """A daemon that follows the store."""
+    run = house(directory)
+    section = PolicySection(
+        name="auto", model=str(store.root / "current/model.json"), verdict=store.root / "current/verdict.json"
+    )
+    run.daemon.config = run.daemon.config.model_copy(update={"policy": section})
+    run.daemon.policy = load_policy(section)
+    return run
+
+
+def renew(run, store, **changes):
+    store.renew(store.current(), json.dumps(now_here(run, **changes)).encode())
+
+
+def test_a_verdict_that_the_store_renews_and_a_version_that_it_changes_are_taken_by_the_next_cycle(tmp_path, store):
+    run = following(tmp_path, store)
+    order = run.slurm.order()
+    run.tick()
+    assert run.slurm.order() == order, "no verdict yet"
+    renew(run, store, chosen="sjf")
+    run.tick()
+    assert run.slurm.order() == order[::-1]
+    assert run.metric("rltuned_verdict_end_timestamp_seconds") == pytest.approx(
+        run.slurm.clock.time() + 90 * DAY, abs=600
+    )
+    other = store.add(str(saved(tmp_path / "other", "other", 5)), 2.0, "a test")
+    store.use(other, 2.0, "for a test")
+    run.ticks(2)
+    assert run.slurm.order() == order, "the new version has no verdict: what was moved is given back"
+    assert run.metric("rltuned_model_version") == other.number
+    store.rollback(3.0, "for a test")
+    run.tick()
+    assert run.slurm.order() == order[::-1]
+    assert run.metric("rltuned_model_version") == 1
+    assert [event["version"] for event in run.events("model.taken")] == [1, 1, 2, 1]
+
+
+@pytest.mark.parametrize("damaged", ["weights", "verdict"])
+def test_a_version_that_does_not_verify_leaves_the_old_one_in_force_until_it_is_mended(tmp_path, store, damaged):
+    run = following(tmp_path, store)
+    order = run.slurm.order()
+    renew(run, store, chosen="sjf")
+    run.tick()
+    other = store.add(str(saved(tmp_path / "other", "other", 5)), 2.0, "a test", verdict=b"{")
+    weights = next(other.path.glob("*.safetensors"))
+    good = weights.read_bytes()
+    store.use(other, 2.0, "for a test")
+    if damaged == "weights":
+        weights.write_bytes(good[:-1] + b"\x00")
+        renew(run, store, chosen=SLURM)
+    run.ticks(3)
+    assert run.slurm.order() == order[::-1]
+    (said,) = run.events("model.refused")
+    assert ("sha256" if damaged == "weights" else "no JSON") in said["reason"]
+    weights.write_bytes(good)
+    renew(run, store, chosen=SLURM)
+    run.ticks(2)
+    assert run.slurm.order() == order
+
+
+def test_outside_of_a_store_files_are_read_at_a_reload_only(tmp_path):
+    run = run_auto(tmp_path, None)
+    auto(tmp_path, now_here(run, chosen="sjf"))
+    run.ticks(2)
+    assert not run.events("model.taken")
+
+
+# --- drift
+
+
+def ended_jobs(factor, n=500):
+    rng = np.random.default_rng(3)
+    run = factor * rng.lognormal(7.0, 1.5, n)
+    limit, ids = np.full(n, 86_400.0), np.arange(n)
+    return EndedJobs(run, limit, run, ids, np.ones(n), np.ones(n), np.zeros(n))
+
+
+def usual_jobs():
+    jobs = ended_jobs(1.0, 5_000)
+    return drift.usual(drift.columns(jobs.run_time, jobs.time_limit, jobs.gpus, jobs.estimate))
+
+
+def test_the_daemon_measures_how_far_the_last_jobs_are_from_those_of_the_verdict(tmp_path):
+    run = run_auto(tmp_path, None)
+    auto(tmp_path, now_here(run, chosen="sjf", usual=usual_jobs()))
+    reload(run)
+    run.daemon.ended = lambda: ended_jobs(1.0)
+    run.tick()
+    assert run.metric('rltuned_drift_ratio{feature="run_time"}') < drift.ALARM
+    run.daemon.ended = lambda: ended_jobs(8.0)
+    run.tick()
+    assert run.metric('rltuned_drift_ratio{feature="run_time"}') > drift.ALARM
+    assert run.metric('rltuned_drift_ratio{feature="gpus"}') == 0
+    run.daemon.ended = lambda: None
+    run.tick()
+    assert np.isnan(run.metric('rltuned_drift_ratio{feature="run_time"}'))
+
+
+@pytest.mark.parametrize(("factor", "drifted"), [(1.0, False), (8.0, True)])
+def test_doctor_says_that_the_jobs_have_changed_and_what_to_do(tmp_path, factor, drifted):
+    state = tmp_path / "state"
+    state.mkdir()
+    known, jobs = Known(), ended_jobs(factor)
+    ones = np.ones(len(jobs), dtype=int)
+    columns = (jobs.estimate, jobs.time_limit, jobs.run_time, jobs.job_id, ones, ones, jobs.began)
+    known.last_ended.extend(zip(*(column.tolist() for column in columns), strict=True))
+    (state / "history.json").write_text(json.dumps(known.to_json()))
+    section = auto(tmp_path, verdict(chosen="saf", usual=usual_jobs()))
+    config = Config(policy=section, state=StateSection(directory=state))
+    found = [one for one in _verdict(GPUS, config, NOW + 1) if one.subject == "drift"]
+    assert bool(found) == drifted
+    if drifted:
+        assert found[0].severity is Severity.WARNING
+        assert "run_time" in found[0].cause
+        assert "rltuned evaluate --gate" in found[0].remedy

@@ -89,6 +89,8 @@ def test_each_alert_names_a_remedy_that_exists(name):
         if words[0] != "rltuned":
             continue
         command = cli.commands[words[1]]
+        if isinstance(command, click.Group) and len(words) > 2:
+            command, words = command.commands[words[2]], words[1:]
         known = {text for parameter in command.params for text in parameter.opts}
         assert {word for word in words[2:] if word.startswith("-")} <= known, remedy
         if any(not word.startswith("-") for word in words[2:]):

@@ -96,7 +96,7 @@ def test_users_rerun_their_scripts_so_that_history_predicts_run_times_and_limits
     predictor = HistoryPredictor(small, known.time_limit)
     guess = np.zeros(len(small))
     for row in range(len(small)):  # as if each had ended before the next one came
-        guess[row] = predictor.predict(np.array([row])).expected[0]
+        guess[row] = predictor.predict(np.array([row])).median[0]
         predictor.ended(np.array([row]), small.run_time[row : row + 1], small.submit_time[row : row + 1])
     late = slice(200, None)
     by_history = np.abs(np.log(guess / small.run_time))[late]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rltuned.commands.learn import EXIT_UNPROVEN
 from rltuned.commands.main import cli
 from rltuned.daemon.loop import STALE_SECONDS
 from rltuned.daemon.service import RESTORE_WAIT
@@ -123,21 +124,27 @@ def test_the_weekly_report_writes_only_what_everybody_may_read_and_nothing_of_th
     assert {str(Path(path).parent) for path in written} == {"/var/lib/rltuned-report"}
 
 
-def test_the_command_of_the_weekly_report_is_one_that_rltuned_takes():
-    words = values("rltuned-report.service", "ExecStart")[0].split()[1:]
+@pytest.mark.parametrize("unit", ["rltuned-report.service", "rltuned-learn.service"])
+def test_the_command_of_a_timed_unit_is_one_that_rltuned_takes(unit):
+    words = values(unit, "ExecStart")[0].split()[1:]
     command, known = cli.commands[words[0]], set()
     for parameter in command.params:
         known |= {*parameter.opts, *parameter.secondary_opts}
     assert {word for word in words if word.startswith("--")} <= known
 
 
-def test_the_report_is_locked_down_as_the_daemon_but_for_the_machine_code_of_the_simulator():
+def test_learning_writes_its_store_only_and_a_verdict_for_slurms_order_is_no_failure():
+    (command,) = values("rltuned-learn.service", "ExecStart")
+    assert values("rltuned-learn.service", "StateDirectory") == [Path(command.split()[-1]).name]
+    assert values("rltuned-learn.service", "SuccessExitStatus") == [str(EXIT_UNPROVEN)]
+
+
+@pytest.mark.parametrize("unit", ["rltuned-report.service", "rltuned-learn.service"])
+def test_a_timed_unit_is_locked_down_as_the_daemon_but_for_the_machine_code_of_the_simulator(unit):
     def hardening(name):
         return (UNITS / name).read_text().partition("\nNoNewPrivileges=")[2].partition("\n[")[0].strip().splitlines()
 
-    assert set(hardening("rltuned.service")) - set(hardening("rltuned-report.service")) == {
-        "MemoryDenyWriteExecute=yes"
-    }
+    assert set(hardening("rltuned.service")) - set(hardening(unit)) == {"MemoryDenyWriteExecute=yes"}
 
 
 def test_both_services_are_locked_down_alike():

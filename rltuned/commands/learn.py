@@ -1,0 +1,185 @@
+"""`rltuned learn`: renew the site's own model and its verdict."""
+
+import os
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rltuned import revision
+from rltuned.commands.common import (
+    STORE_OPTION,
+    config_option,
+    emit,
+    json_option,
+    load,
+    processes,
+    remark,
+    store_root,
+    usage,
+)
+
+EXIT_UNPROVEN = 14
+"""Nothing is certainly better than Slurm's own order (docs/exit-codes.md)."""
+BUDGET = 30.0
+"""Minutes on 2 cores, as of `rltuned train`."""
+MOST_WORKERS = 8
+"""Processes where nobody asks for more: they take 0.25 GB each, the training 1.1 GB, and the unit's limit is 4 GB."""
+
+
+@click.command()
+@STORE_OPTION
+@click.option(
+    "--from-sacct",
+    type=click.FloatRange(0, 366, min_open=True),
+    metavar="DAYS",
+    help="Learn from the jobs of the last DAYS.  [default: 60]",
+)
+@click.option("--trace", metavar="FILE", help="Jobs of this file instead; needs --cluster. See `rltuned traces`.")
+@click.option("--cluster", metavar="SHAPE", help="16x8:a100 or FILE.json. [default: what Slurm shows]")
+@click.option(
+    "--budget",
+    default=BUDGET,
+    show_default=True,
+    type=click.FloatRange(min=0),
+    metavar="MINUTES",
+    help="Of the training, on 2 cores; 0: no candidate, only the verdict is renewed.",
+)
+@click.option("--iterations", type=click.IntRange(min=0), help="Iterations of PPO. [default: as --budget allows]")
+@click.option("--window", type=click.IntRange(min=2), help="Jobs of a window of the gate. [default: up to 256]")
+@click.option("--windows", type=click.IntRange(min=2), help="Windows of the gate, at most. [default: 30]")
+@click.option("--policies", metavar="NAME,NAME…", help="As of `rltuned evaluate --gate`.")
+@click.option(
+    "--rollout/--no-rollout", default=None, help="Whether the model is judged with rollouts. [default: as served]"
+)
+@click.option("--seed", default=7, show_default=True, type=click.IntRange(min=0), help="Of training and gate.")
+@click.option("--valid-days", type=click.FloatRange(1, 366), help="Of the verdict. [default: 90]")
+@click.option(
+    "--workers", type=click.IntRange(min=1), help="Processes. [default: cores, at most 8; beside slurmctld 1]"
+)
+@config_option
+@json_option
+def learn(
+    root: Path | None,
+    from_sacct: float | None,
+    trace: str | None,
+    cluster: str | None,
+    budget: float,
+    iterations: int | None,
+    window: int | None,
+    valid_days: float | None,
+    workers: int | None,
+    config_path: Path | None,
+    seed: int,
+    *,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Renew the site's own model and its verdict; `rltuned-learn.timer` does it every night.
+
+    Trains a candidate on the site's earlier jobs (needs the extra [train]; without it only the verdict is renewed). The
+    gate judges the candidate and the version in force on the same later jobs. The candidate comes into force only where
+    the gate chooses it and it certainly waits less than that version. The daemon takes it with its next cycle. A run
+    that was killed goes on where it was, for a day. Before all that: where jobs have really waited longer since the
+    version in force was taken, the one before it comes back. docs/learning.md explains it.
+
+    Exit code 14: Slurm's own order is the verdict; 13: too little history, and the old verdict stays.
+
+    \b
+    Examples:
+      rltuned learn                                   as the timer does
+      rltuned learn --budget 0                        only renew the verdict
+      rltuned learn --trace jobs.csv.gz --cluster 16x8:a100 --store /tmp/models
+    """
+    from rltuned.installed import require
+
+    require("learn", "numba")
+    from rltuned.cluster.verdict import SLURM
+    from rltuned.daemon.clock import SystemClock
+    from rltuned.evaluate import executors, gate
+    from rltuned.learn import renew
+    from rltuned.policy.store import ModelStore
+    from rltuned.workers.progress import progress_bar
+
+    if trace is not None and (from_sacct is not None or cluster is None):
+        raise click.UsageError("--trace needs --cluster, and does not go with --from-sacct")
+    config = load(config_path).config
+    store, clock = ModelStore(store_root(root, config_path)), SystemClock()
+    given = {name: value for name, value in options.items() if value is not None} | {"seed": seed}
+    given |= {"trace": trace} if trace is not None else {"from_sacct": from_sacct or 60.0}
+    given |= {"cluster": cluster} if cluster is not None else {"from_slurm": True}
+    with usage():
+        settings = gate.as_configured(config, given)
+        gate.checked(settings)
+    workers = processes("local", workers) or min(len(os.sched_getaffinity(0)), MOST_WORKERS)
+    work = store.root / "work"
+    with store.locked(), progress_bar() as progress:
+        now = clock.time()
+        begun = renew.moment(work, now)
+        settings, jobs, shape = gate.site_of(settings, config.slurm, begun, remark, progress)
+        why_not = "" if budget else "--budget 0"
+        if not why_not and find_spec("tensorflow") is None:
+            why_not = "TensorFlow is not installed on this host (docs/training.md)"
+        train = partial(_train, iterations, budget, seed, workers, progress)
+        made = renew.renew(
+            store,
+            settings,
+            jobs,
+            shape,
+            trainer=train,
+            executor=executors.LocalExecutor(workers),
+            now=now,
+            revision=revision(),
+            work=work,
+            length=window,
+            valid_days=valid_days or gate.VALID_DAYS,
+            why_not=why_not,
+            tell=remark,
+            progress=progress,
+        )
+    if as_json:
+        emit(made.as_dict())
+    else:
+        for line in gate.lines(made.verdict):
+            click.echo(line)
+        if made.given_up:
+            click.echo(f"version {made.given_up} is given up (`rltuned model list` says why)")
+        if made.over_current is not None:
+            click.echo(f"mean wait of the candidate / of the version in force: {gate.in_words(made.over_current)}")
+        click.echo(made.why)
+        click.echo(f"version {made.version} of {store.root} is in force, and its verdict is new")
+    if made.verdict["chosen"] == SLURM:
+        raise click.exceptions.Exit(EXIT_UNPROVEN)
+
+
+def _train(
+    iterations: int | None,
+    budget: float,
+    seed: int,
+    workers: int,
+    progress: Any,
+    jobs: Any,
+    shape: Any,
+    out: Path,
+) -> Path:
+    """A candidate, as `rltuned train` makes one; goes on with what an interrupted run has left."""
+    from rltuned.learn import command
+    from rltuned.learn.curriculum import CurriculumSettings, Site
+
+    # Two windows at least in the part that chooses the checkpoint.
+    window = min(CurriculumSettings().window[1], round(0.15 * len(jobs)) // 2)
+    asked = command.settings(name="site", budget=budget, iterations=iterations, seed=seed, window=window)
+    made = command.run(
+        [Site(jobs, shape)],
+        asked,
+        out,
+        command="rltuned learn",
+        revision=revision(),
+        processes=workers,
+        resume=True,
+        minutes=budget,
+        progress=progress,
+    )
+    return made.path

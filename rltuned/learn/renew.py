@@ -1,0 +1,277 @@
+"""`rltuned learn`: a site's own model and verdict, renewed from its own jobs (docs/learning.md, decision 0152).
+
+A candidate is trained on the earlier jobs, and the gate judges it and the version in force on the same later ones. It
+comes into force only where the gate chooses it and it certainly waits less than that version. Either way the verdict is
+new. Everything that takes long is kept in a working directory, so that a run that was killed goes on.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from rltuned.cluster.shape import ClusterShape
+from rltuned.cluster.verdict import DAY, MODEL
+from rltuned.config import DEFAULT_MODEL
+from rltuned.errors import EvaluationError, ModelError
+from rltuned.evaluate import gate, live
+from rltuned.evaluate.bootstrap import Comparison, compare, counts
+from rltuned.evaluate.executors import Executor
+from rltuned.evaluate.run import evaluate
+from rltuned.evaluate.settings import EvaluationSettings
+from rltuned.evaluate.windows import Split, bounds
+from rltuned.policy import files
+from rltuned.policy.store import ModelStore, Version
+from rltuned.workers.progress import Progress, silent
+from rltuned.workload.jobs import Workload
+
+RESUMED: Final = DAY
+"""A run that was interrupted goes on with the same jobs for so many seconds; then it begins anew."""
+PAUSE_DAYS: Final = 7.0
+"""After a rollback no candidate is made for so long: tomorrow's would be like the one that was given up."""
+
+_RUN: Final = "run.json"
+
+Trainer = Callable[[Workload, ClusterShape, Path], Path]
+"""Makes a model of jobs and a cluster in a directory, or goes on with one; returns the path of its manifest."""
+
+
+@dataclass(frozen=True)
+class Renewal:
+    """What a run has done."""
+
+    version: int
+    """In force now."""
+    accepted: bool
+    """It is a new one."""
+    verdict: Mapping[str, Any]
+    """About it."""
+    candidate: Mapping[str, Any] | None
+    """The verdict about the candidate; None: there was none."""
+    over_current: Comparison | None
+    """Mean wait of the candidate over that of the version that was in force."""
+    why: str
+    """In a sentence: what became of the candidate, or why there was none."""
+    given_up: int = 0
+    """Version that was rolled back in this run; 0: none."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "version": self.version,
+            "accepted": self.accepted,
+            "chosen": self.verdict["chosen"],
+            "reason": self.verdict["reason"],
+            "why": self.why,
+            "given_up": self.given_up,
+            "candidate": None if self.candidate is None else self.candidate["chosen"],
+            "over_current": None if self.over_current is None else vars(self.over_current),
+        }
+
+
+def moment(work: Path, now: float) -> float:
+    """The end of the history of this run: now, or that of a run that was interrupted within `RESUMED` seconds.
+
+    Epoch seconds. `work` is the working directory; what an older run has left there is deleted.
+    """
+    try:
+        begun = float(json.loads((work / _RUN).read_bytes())["now"])
+    except (OSError, ValueError, KeyError, TypeError):
+        begun = float("-inf")
+    if 0.0 <= now - begun < RESUMED:
+        return begun
+    shutil.rmtree(work, ignore_errors=True)
+    try:
+        work.mkdir(parents=True)
+        files.replace(work / _RUN, json.dumps({"now": now}).encode())
+    except OSError as error:
+        raise EvaluationError(f"{work}: cannot be written: {error.strerror}") from error
+    return now
+
+
+def in_force(store: ModelStore, now: float, tell: Callable[[str], None]) -> Version:
+    """The version in force. Where there is none, or it is damaged: the one before it, else the shipped model."""
+    current = store.current()
+    if current is not None:
+        try:
+            files.load(str(current.model))
+        except ModelError as error:
+            tell(f"version {current.number} is damaged: {error}")
+        else:
+            return current
+    before = store.before()
+    version = before or store.add(DEFAULT_MODEL, now, f"shipped: {DEFAULT_MODEL}")
+    store.use(version, now, "there was none" if current is None else f"version {current.number} is damaged")
+    return version
+
+
+def paused(store: ModelStore, now: float) -> str:
+    """Why no candidate is to be made now; "" where one may."""
+    uses = store.uses()
+    if uses and uses[-1].back and now - uses[-1].since < PAUSE_DAYS * DAY:
+        return f"the last version was given up less than {PAUSE_DAYS:g} days ago ({uses[-1].why})"
+    return ""
+
+
+def watched(
+    store: ModelStore,
+    settings: EvaluationSettings,
+    jobs: Workload,
+    shape: ClusterShape,
+    revision: str,
+    now: float,
+    tell: Callable[[str], None],
+) -> int:
+    """Go back to the version before, where jobs have really waited longer since this one came into force.
+
+    Returns:
+        The version that was given up; 0: none. One that a person has chosen is only told of.
+    """
+    uses = store.uses()
+    if len(uses) < 2 or uses[-1].back or now - uses[-1].since > (live.LOOK_DAYS + 1.0) * DAY:
+        return 0
+    last = uses[-1]
+    found = live.look(settings, jobs, shape, revision, uses[-2].since, last.since)
+    if not found.worse:
+        return 0
+    why = f"since version {last.version} came into force, jobs have waited {found}"
+    tell(why)
+    if not last.watched or store.before() is None:
+        return 0
+    store.rollback(now, why)
+    return last.version
+
+
+def renew(
+    store: ModelStore,
+    settings: EvaluationSettings,
+    jobs: Workload,
+    shape: ClusterShape,
+    *,
+    trainer: Trainer,
+    executor: Executor,
+    now: float,
+    revision: str,
+    work: Path,
+    length: int | None = None,
+    valid_days: float = gate.VALID_DAYS,
+    why_not: str = "",
+    tell: Callable[[str], None] = lambda _: None,
+    progress: Progress = silent,
+) -> Renewal:
+    """One run, in a store that is locked.
+
+    Args:
+        store: of the model that the daemon serves.
+        settings: of the gate (`gate.site_of`).
+        jobs: the site's history.
+        shape: its cluster.
+        trainer: makes the candidate.
+        executor: where the gate simulates.
+        now: epoch seconds.
+        revision: of the program.
+        work: the working directory (`moment`); deleted at the end.
+        length: jobs of a window of the gate; None: as `gate.recent`.
+        valid_days: of the verdicts.
+        why_not: why there is to be no candidate; "": there is to be one.
+        tell: called with a sentence about what does not stop the run.
+        progress: called as the work goes on.
+
+    Raises:
+        EvaluationError: too little history for a verdict; what is in force stays.
+        ModelError: the store cannot be used.
+    """
+    given_up = watched(store, settings, jobs, shape, revision, now, tell)
+    current = in_force(store, now, tell)
+    why_not = why_not or paused(store, now)
+    known = current.learned_until - jobs.source.start
+    begin = int(np.searchsorted(jobs.submit_time, known, side="right")) if current.learned_until else 0
+
+    usual = gate.usual_of(jobs)
+
+    def judged(model: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        asked = replace(settings, model=model, split=split)
+        evaluation = gate.prepare(asked, jobs, shape, revision, length, begin)
+        report = evaluate(evaluation, executor, work / f"{name}.json", resume=True, progress=progress)
+        return report, gate.verdict(report, evaluation.settings, now, valid_days, usual)
+
+    # What one of the two has learned from must not judge it, and both are judged on the same jobs.
+    split, candidate = Split.ALL, None
+    with _kept(work, [jobs.source.sha256, current.manifest_sha256, revision, length, settings.as_dict()]):
+        if not why_not:
+            try:
+                gate.recent(len(jobs), Split.TEST, length, settings.windows, settings.warm_jobs, begin)
+                candidate, split = trainer(jobs, shape, work / "training"), Split.TEST
+            except EvaluationError as error:
+                why_not = str(error)
+        report, verdict = judged(str(current.model), "current")
+        other, over, why = None, None, f"No candidate: {why_not}."
+        if candidate is not None:
+            other_report, other = judged(str(candidate), "candidate")
+            over = over_current(other_report, report, settings.seed)
+            why = refused(other, verdict, over)
+        if other is None or why:
+            store.renew(current, gate.text(verdict).encode())
+            return Renewal(current.number, False, verdict, other, over, why, given_up)
+        last = float(jobs.submit_time[bounds(len(jobs), Split.TEST)[0] - 1]) + jobs.source.start
+        version = store.add(
+            str(candidate),
+            now,
+            f"learned from {len(jobs):,} jobs",
+            verdict=gate.text(other).encode(),
+            learned_until=max(last, current.learned_until),
+        )
+        store.use(version, now, "the gate accepted it", watched=True)
+        said = f"The candidate is in force as version {version.number}."
+        return Renewal(version.number, version != current, other, other, over, said, given_up)
+
+
+def over_current(candidate: Mapping[str, Any], current: Mapping[str, Any], seed: int) -> Comparison:
+    """Mean wait of the model of one report over that of another one, on the same windows."""
+    waits = [gate.measurements(report)["rl"][gate.TESTED] for report in (candidate, current)]
+    return compare(np.array(waits), counts(len(waits[0]), seed))[0][1]
+
+
+def refused(candidate: Mapping[str, Any], current: Mapping[str, Any], over: Comparison) -> str:
+    """Why a candidate does not come into force; "" where it does.
+
+    Args:
+        candidate: the gate's verdict about it.
+        current: about the version in force, on the same windows.
+        over: `over_current`.
+    """
+    if candidate["chosen"] != MODEL:
+        return f"The candidate is refused: the gate does not choose it ({candidate['reason'].rstrip('.')})."
+    if current["chosen"] == MODEL and not gate.lower(over):
+        ratio = gate.in_words(over)
+        return f"The candidate is refused: it does not certainly wait less than the version in force ({ratio})."
+    return ""
+
+
+@contextmanager
+def _kept(work: Path, asked: list[Any]) -> Iterator[None]:
+    """Keep in the working directory what was interrupted, if it was asked the same; delete it at the end.
+
+    sacct tells of some jobs late: the same time of the past may have other jobs now. After an `EvaluationError` the
+    next run is to look at more jobs.
+    """
+    sign, wanted = work / "asked.json", json.dumps(asked, sort_keys=True, default=str)
+    try:
+        if not (sign.exists() and sign.read_text(encoding="utf-8") == wanted):
+            shutil.rmtree(work / "training", ignore_errors=True)
+            for path in work.glob("c*.json.state"):
+                path.unlink()
+            work.mkdir(parents=True, exist_ok=True)
+            sign.write_text(wanted, encoding="utf-8")
+        yield
+    except OSError as error:
+        raise EvaluationError(f"{work}: cannot be written: {error.strerror}") from error
+    except EvaluationError:
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+    shutil.rmtree(work, ignore_errors=True)
