@@ -55,6 +55,7 @@ from rltuned.daemon.record import FILE_NAME, save
 from rltuned.daemon.rollout import KERNELS, InProcessSearch
 from rltuned.daemon.undo import undo
 from rltuned.decide.plan import Plan
+from rltuned.decide.predictions import RunTimePredictions
 from rltuned.decide.record import record
 from rltuned.decide.scope import Veto
 from rltuned.evaluate.metrics import measure
@@ -65,7 +66,6 @@ from rltuned.simulate.slurm import Profile, SimulatedSlurm
 from rltuned.simulate.values import JobFate
 from rltuned.workload.estimates import EstimateKind, estimate, parse_estimates
 from rltuned.workload.jobs import Estimates, Workload
-from rltuned.workload.mixture import RunTimePredictions
 from rltuned.workload.shapes import read_shape
 from rltuned.workload.synthetic import generate
 

@@ -13,11 +13,10 @@ import numpy as np
 
 from rltuned.cluster.tables import Floats
 from rltuned.config import DEFAULT_MODEL
-from rltuned.decide.predictions import expected_run_times
+from rltuned.decide.predictions import COVER, expected_run_times
 from rltuned.evaluate.bootstrap import compare, counts
 from rltuned.policy import files
 from rltuned.workload import Workload, read
-from rltuned.workload.mixture import COVER
 from rltuned.workload.predict import Kind, RunTimeHistory, kinds_of
 
 TRACES: Final = {

@@ -22,11 +22,10 @@ from rltuned.daemon.clock import Clock
 from rltuned.daemon.files import write_atomic
 from rltuned.daemon.logs import Log
 from rltuned.daemon.metrics import Metrics
-from rltuned.decide.predictions import EndedJobs
+from rltuned.decide.predictions import EndedJobs, RunTimePredictions
 from rltuned.errors import RltunedError, SlurmError, SlurmParseError, WorkloadError
 from rltuned.slurm.port import HistoryReader
 from rltuned.workload.by_type import RunTimesByType, predict_by_type
-from rltuned.workload.mixture import RunTimePredictions
 from rltuned.workload.predict import Kind, RunTimeHistory, predict_table
 
 FILE_NAME: Final = "history.json"

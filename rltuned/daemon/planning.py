@@ -12,9 +12,8 @@ from rltuned.config import Config, PlacementApply
 from rltuned.daemon.rollout import Find, ManagedSearch, forecasts, wanted
 from rltuned.daemon.verdict import AUTO
 from rltuned.decide.plan import Plan, plan
-from rltuned.decide.predictions import EndedJobs
+from rltuned.decide.predictions import EndedJobs, RunTimePredictions
 from rltuned.policy import Policy
-from rltuned.workload.mixture import RunTimePredictions
 
 
 class KnownRunTimes(Protocol):
@@ -73,8 +72,8 @@ class Planning:
             search.rest(forecasts=forecasts(config.rollout, self._find))
             search = None
         found, types, by_type = self._run_times.predicted(snapshot.jobs), snapshot.nodes.gpu_types, None
-        estimates, spread = (None, None) if found is None else (found.expected, found.spread)
+        estimates = None if found is None else found.expected
         steered = config.placement.apply is PlacementApply.EXCLUDE_NODES and len(types) > 1
         if steered and estimates is not None:
             by_type = self._run_times.estimates_by_type(snapshot.jobs, estimates, types)
-        return plan(snapshot, policy, config, applied, estimates, search, self._run_times.ended(), by_type, spread)
+        return plan(snapshot, policy, config, applied, estimates, search, self._run_times.ended(), by_type, found)

@@ -221,8 +221,8 @@ def needed(request: RolloutRequest) -> tuple[RolloutRequest, Rows]:
     """
     small, keep = _smaller(request.snapshot, request.rows)
     rows = np.searchsorted(keep, request.rows)
-    spread = np.broadcast_to(request.spread, len(request.snapshot.jobs))[keep]
-    return replace(request, snapshot=small, rows=rows, run_times=request.run_times[keep], spread=spread), keep
+    known = None if request.distribution is None else request.distribution.take(keep)
+    return replace(request, snapshot=small, rows=rows, run_times=request.run_times[keep], distribution=known), keep
 
 
 def needed_of_starts(request: StartRequest) -> StartRequest:
@@ -237,7 +237,7 @@ def needed_of_starts(request: StartRequest) -> StartRequest:
         snapshot=replace(small, jobs=replace(small.jobs, user=numbers)),
         rows=np.searchsorted(keep, rows),
         run_times=request.run_times[keep],
-        spread=np.broadcast_to(request.spread, len(request.snapshot.jobs))[keep],
+        distribution=None if request.distribution is None else request.distribution.take(keep),
         submissions=None if request.submissions is None else request.submissions.without_names(),
     )
 

@@ -15,7 +15,7 @@ from rltuned.decide.front import Front, place_front
 from rltuned.decide.managed import ManagedJobs, managed_jobs
 from rltuned.decide.ordering import order_classes
 from rltuned.decide.outside import Rows
-from rltuned.decide.predictions import EndedJobs
+from rltuned.decide.predictions import EndedJobs, RunTimePredictions
 from rltuned.decide.ranks import Order
 from rltuned.decide.rollout import RolloutResult, RolloutSearch, rollout_request
 from rltuned.decide.scope import Scope
@@ -35,7 +35,7 @@ class Plan:
     """(w,) positions of the managed jobs that the policy saw, in the order of `observation.rows`."""
     estimates: Floats
     """(N,) predicted run time of every job of the table, seconds, NaN where there is none."""
-    spread: Floats | None
+    distribution: RunTimePredictions | None
     """As `plan` was given it."""
     predicted: Bools
     """(w,) whether the run time rests on a prediction that is below the time limit."""
@@ -102,7 +102,7 @@ def plan(
     search: RolloutSearch | None = None,
     ended: EndedJobs | None = None,
     by_type: Floats | None = None,
-    spread: Floats | None = None,
+    distribution: RunTimePredictions | None = None,
 ) -> Plan:
     """Decide one cycle: scope and classes, observe, score, rollout, order, place; the changes when they are asked for.
 
@@ -116,7 +116,7 @@ def plan(
         search: simulates the queue in the policy's order and in a few others; None: the policy's order stands.
         ended: jobs that have ended: they show how wrong expected run times are.
         by_type: (N, T) predicted run times on each GPU type of the nodes, for the placement; None: not known.
-        spread: (N,) σ of ln(run time / estimate) of each job, NaN where it is not known; None: as `ended` shows.
+        distribution: of the run time of each of the (N,) jobs, NaN where it is not known; None: as `ended` shows.
     """
     if estimates is None:
         estimates = np.full(len(snapshot.jobs), np.nan)  # no prediction: the features take the time limit
@@ -131,7 +131,7 @@ def plan(
         scores = managed.base[window].astype(np.float64)
     elif search is not None:
         rows, base = observation.rows, managed.base[window]
-        rollout = search(rollout_request(snapshot, policy, rows, scores, estimates, ended, classes, base, spread))
+        rollout = search(rollout_request(snapshot, policy, rows, scores, estimates, ended, classes, base, distribution))
     preference = _reordered(scores, observation.rows, classes, rollout)
     ordered = order_classes(managed, window, preference, config.decide)
     queue = managed.queue(ordered.target)
@@ -143,7 +143,7 @@ def plan(
         observation=observation,
         window=window,
         estimates=estimates,
-        spread=spread,
+        distribution=distribution,
         predicted=np.isfinite(seen) & (seen < snapshot.jobs.time_limit[observation.rows]),
         scores=scores,
         rollout=rollout,

@@ -1,11 +1,12 @@
 """Run-time predictions, and how wrong they have been: what a plan and its rollouts expect of run times."""
 
+import math
 from dataclasses import dataclass
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from rltuned.cluster.tables import Floats, Ints
+from rltuned.cluster.tables import Floats, Ints, Rows
 from rltuned.observe.table3 import known_run_times
 from rltuned.policy.base import Policy
 
@@ -16,9 +17,37 @@ UNKNOWN_SPREAD: Final = 1.0
 """σ of ln(run time / expected) where the prediction error is not known: a factor of e either way, as predictions from
 history err."""
 
+COVER: Final = 0.8
+"""Share of jobs that the interval is to hold."""
+
 _SHORT: Final = 60.0
 """Seconds: whether a job takes one second or one minute makes no difference to a plan of hours. Where half of the jobs
 are shorter, their median instead."""
+
+
+class RunTimePredictions(NamedTuple):
+    """Of jobs, (n,) seconds each: not below 1, not above the limit."""
+
+    expected: Floats
+    """The mean: what a job costs in the long run. Rules rank on it: the mean waiting of a queue depends on the mean
+    time that each job holds its GPUs."""
+    median: Floats
+    """What an earlier job took, or the limit: half of the jobs take longer."""
+    low: Floats
+    high: Floats
+    """`COVER` of the jobs end between these."""
+
+    def take(self, rows: Rows) -> "RunTimePredictions":
+        """Of these jobs."""
+        return RunTimePredictions(*(column[rows] for column in self))
+
+    @property
+    def spreads(self) -> tuple[Floats, Floats]:
+        """(n,) σ of ln(run time / median), below the median and above it, of two halves of log-logistic distributions
+        that have the ends of the interval.
+        """
+        sigma = math.pi / math.sqrt(3.0) / math.log((1.0 + COVER) / (1.0 - COVER))
+        return sigma * np.log(self.median / self.low), sigma * np.log(self.high / self.median)
 
 
 @dataclass(frozen=True)

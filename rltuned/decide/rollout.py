@@ -14,7 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats, Ints, Snapshot
-from rltuned.decide.predictions import EndedJobs, PredictionError, expected_run_times, prediction_error
+from rltuned.decide.predictions import (
+    EndedJobs,
+    PredictionError,
+    RunTimePredictions,
+    expected_run_times,
+    prediction_error,
+)
 from rltuned.policy.base import Policy
 
 Rows = npt.NDArray[np.intp]
@@ -58,14 +64,17 @@ class RolloutRequest:
     """(n,) of the policy, higher first."""
     run_times: Floats
     """(N,) expected run time of every job of the table, running ones included, seconds from its start."""
-    spread: Floats | float = 0.0
-    """σ of ln(run time / expected): (N,) of every job of the table, or of all."""
+    spread: float = 0.0
+    """σ of ln(run time / expected); see `PredictionError`."""
     recent: RecentJobs | None = None
     """To sample arrivals from; None: not known."""
     classes: Ints | None = None
     """(n,) the class of each job: jobs exchange places within their class only. None: within their priority tier."""
     base: Ints | None = None
     """(n,) the priority that each job has without rltuned; these places are exchanged. None: as the table has it."""
+    distribution: RunTimePredictions | None = None
+    """Of the run time of every job of the table, which counts instead of `run_times` and `spread`, but for the order of
+    jobs; NaN: not known. None: of no job."""
 
 
 class Gain(NamedTuple):
@@ -126,7 +135,7 @@ def rollout_request(
     ended: EndedJobs | None,
     classes: Ints | None = None,
     base: Ints | None = None,
-    spread: Floats | None = None,
+    distribution: RunTimePredictions | None = None,
 ) -> RolloutRequest:
     """The request of a plan: run times as the policy expects them, corrected by how wrong it has been.
 
@@ -139,27 +148,22 @@ def rollout_request(
         ended: jobs that have ended; None: not known.
         classes: (n,) as `RolloutRequest` says.
         base: (n,) likewise.
-        spread: (N,) σ of ln(run time / estimate) as predicted, NaN where it is not; None: nowhere. Elsewhere it is that
-            of the jobs that have ended.
+        distribution: as `RolloutRequest` says.
     """
     before, known = _outcomes(policy, ended)
     run_times = _corrected(snapshot, policy, estimates, known)
     recent = recent_jobs(snapshot, run_times, ended, before * np.exp(known.bias))
-    return RolloutRequest(snapshot, rows, scores, run_times, _spread(spread, known), recent, classes, base)
+    return RolloutRequest(snapshot, rows, scores, run_times, known.spread, recent, classes, base, distribution)
 
 
 def uncertain_run_times(
-    snapshot: Snapshot, policy: Policy, estimates: Floats, ended: EndedJobs | None, spread: Floats | None = None
-) -> tuple[Floats, Floats | float]:
+    snapshot: Snapshot, policy: Policy, estimates: Floats, ended: EndedJobs | None
+) -> tuple[Floats, float]:
     """(N,) expected run times of all jobs of the table, seconds, and their spread, as a rollout request has them. The
     arguments are those of `rollout_request`.
     """
     known = _outcomes(policy, ended)[1]
-    return _corrected(snapshot, policy, estimates, known), _spread(spread, known)
-
-
-def _spread(predicted: Floats | None, known: PredictionError) -> Floats | float:
-    return known.spread if predicted is None else np.where(np.isfinite(predicted), predicted, known.spread)
+    return _corrected(snapshot, policy, estimates, known), known.spread
 
 
 def _outcomes(policy: Policy, ended: EndedJobs | None) -> tuple[Floats, PredictionError]:

@@ -48,5 +48,5 @@ def start_request(
     priority[plan.managed.at] = plan.target if moves else plan.base
     order = np.lexsort((jobs.job_id[scope.rows], -priority, -scope.tier))
     rows = scope.rows[order[waits[order]]]
-    run_times, spread = uncertain_run_times(plan.snapshot, policy, plan.estimates, ended, plan.spread)
-    return StartRequest(plan.snapshot, rows, run_times, spread, submissions, probes)
+    run_times, spread = uncertain_run_times(plan.snapshot, policy, plan.estimates, ended)
+    return StartRequest(plan.snapshot, rows, run_times, spread, submissions, probes, plan.distribution)

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 
 from rltuned.cluster.tables import Bools, Floats, Ints, Rows, Snapshot
+from rltuned.decide.predictions import RunTimePredictions
 from rltuned.decide.submissions import Submissions
 
 GRAIN: Final = 60.0
@@ -73,12 +74,15 @@ class StartRequest:
     """(n,) pending jobs, as rows of the job table, the front first; later ones than `MOST_JOBS` are left out."""
     run_times: Floats
     """(N,) expected run time of every job of the table, seconds from its start."""
-    spread: Floats | float = 0.0
-    """σ of ln(run time / expected): (N,) of each job, or of all."""
+    spread: float = 0.0
+    """σ of ln(run time / expected)."""
     submissions: Submissions | None = None
     """Whom arrivals are like; None: nobody comes."""
     probes: tuple[Probe, ...] = ()
     """Asked of after the jobs, in this order, as far as there is time."""
+    distribution: RunTimePredictions | None = None
+    """Of the run time of every job of the table, which counts instead of `run_times` and `spread`, but for the order of
+    jobs; NaN: not known. None: of no job."""
 
 
 @dataclass(frozen=True)

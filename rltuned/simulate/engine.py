@@ -11,6 +11,7 @@ import numpy.typing as npt
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Bools, Category, Codes, Floats, Ints, JobState, JobTable, NodeTable, Rows, Snapshot
+from rltuned.decide.predictions import RunTimePredictions
 from rltuned.observe import Observation, observe
 from rltuned.policy.base import QueueView
 from rltuned.simulate import kernel as k
@@ -19,7 +20,6 @@ from rltuned.simulate.stepping import checked_requests, idle_cluster
 from rltuned.simulate.values import Estimates, JobFate, SimulationResult, SimulationSettings
 from rltuned.workload.by_type import TypedPredictor
 from rltuned.workload.jobs import Workload
-from rltuned.workload.mixture import RunTimePredictions
 from rltuned.workload.speeds import Speeds
 
 RELEASE: Final = (24, 11)
@@ -93,8 +93,8 @@ class Simulation:
         """(N,) the predictor knows that the job has ended."""
         self._predicted = np.zeros(len(jobs), dtype=np.bool_)
         """(N,) it has estimated the job's run time from all that has ended."""
-        self.spread: Floats = np.full(len(jobs), np.nan)
-        """(N,) σ of ln(run time / r) that the predictor expects; NaN: not known."""
+        self.distribution = RunTimePredictions(*np.full((len(RunTimePredictions._fields), len(jobs)), np.nan))
+        """(N,) what the predictor has said last; NaN: nothing yet."""
         self._held: set[int] = set()
         self._excluded: dict[int, frozenset[int]] = {}
         self._pools: dict[tuple[int, frozenset[int]], int] = {}
@@ -158,7 +158,8 @@ class Simulation:
             known = ~np.isnan(predicted.expected)
             limit = self.estimates.time_limit[fresh[known]]
             self.estimates.run_time[fresh[known]] = np.clip(predicted.expected[known], 1.0, limit)
-            self.spread[fresh] = predicted.spread
+            for column, found in zip(self.distribution, predicted, strict=True):
+                column[fresh] = found
 
     def _something_changed(self) -> None:
         """Slurm looks at the queue again, and the policy ranks it again."""

@@ -67,7 +67,6 @@ class PlanRanker:
         estimates = np.concatenate(
             (simulation.estimates.run_time[simulation.running], simulation.estimates.run_time[rows])
         )
-        spread = np.concatenate((simulation.spread[simulation.running], simulation.spread[rows]))
         ended = ended_jobs(simulation) if self.search is not None else None
         by_type = None
         if self.config.placement.apply is PlacementApply.EXCLUDE_NODES:
@@ -80,7 +79,7 @@ class PlanRanker:
             search=self.search,
             ended=ended,
             by_type=by_type,
-            spread=spread,
+            distribution=simulation.distribution.take(np.concatenate((simulation.running, rows))),
         )
         keys = np.full(len(snapshot.jobs), np.inf)
         keys[running:] = len(rows) + np.arange(len(rows))

@@ -7,12 +7,13 @@ still there.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Bools, Floats, Ints, JobTable, Rows
+from rltuned.decide.predictions import RunTimePredictions
 from rltuned.decide.ranks import ranks_of
 from rltuned.decide.rollout import RecentJobs
 from rltuned.simulate import kernel as k
@@ -85,6 +86,27 @@ class Cost(NamedTuple):
         return Cost(*map(np.concatenate, zip(self, other, strict=True)))
 
 
+class Likely(NamedTuple):
+    """How long jobs may run: two halves of log-logistic distributions, (N,) of every job of the table."""
+
+    middle: Floats
+    """Seconds: half of the jobs take longer."""
+    below: Floats
+    """σ of ln(run time / middle) where it is below 1 …"""
+    above: Floats
+    """… and above."""
+
+    @classmethod
+    def of(cls, run_times: Floats, spread: float, distribution: RunTimePredictions | None) -> Self:
+        """As the fields of `RolloutRequest` and `StartRequest` of the same names say."""
+        middle, below, above = run_times, np.full(len(run_times), spread), np.full(len(run_times), spread)
+        if distribution is not None:
+            known = np.isfinite(distribution.low)
+            said = (distribution.median, *distribution.spreads)
+            middle, below, above = (np.where(known, *both) for both in zip(said, (middle, below, above), strict=True))
+        return cls(np.maximum(middle, 1.0), np.maximum(below, _CERTAIN), np.maximum(above, _CERTAIN))
+
+
 def expected_scenario(state: k.State) -> Scenario:
     """The initial state as it is: every job runs for its expected run time."""
     return Scenario(state.jobs, state.heap, state.need)
@@ -94,14 +116,13 @@ def sampled_scenarios(
     state: k.State,
     jobs: JobTable,
     queue: Rows,
-    run_times: Floats,
-    spread: Floats | float,
+    likely: Likely,
     samples: int,
     groups: Ints | None = None,
 ) -> list[Scenario]:
-    """Scenarios with run times sampled around the expected ones. A running job takes longer than it has run so far.
+    """Scenarios with run times sampled from what is likely. A running job takes longer than it has run so far.
 
-    A sampled run time is the expected one times a log-logistic factor: like a log-normal factor of that spread, but the
+    A sampled run time is the middle one times a log-logistic factor: like a log-normal factor of that spread, but the
     distribution of what is left of a running job has a closed form. The samples of each job are spread evenly over its
     distribution (Latin hypercube: McKay, Beckman and Conover, Technometrics 1979), and so are those of the first half.
 
@@ -109,30 +130,28 @@ def sampled_scenarios(
         state: of `initial_state`.
         jobs: the job table.
         queue: (n,) rows of the waiting jobs, as `state` has them.
-        run_times: (N,) expected seconds of every job of the table.
-        spread: σ of ln(run time / expected), not below 0: (N,) of each, or of all.
+        likely: of every job of the table.
         samples: number of scenarios.
         groups: (N,) of every job of the table; jobs of one group share `SHARED` of the variance of ln, −1: with nobody.
             None: nobody shares anything.
     """
     rows, pending = np.concatenate((queue, jobs.running)), len(queue)
     known = len(rows)  # behind them are the arrivals
-    expected = np.maximum(run_times[rows], 1.0)
+    middle, below, above = (column[rows] for column in likely)
     elapsed = np.maximum(-state.jobs["start"][:known], 0.0)
     elapsed[:pending] = 0.0
-    sigma = np.maximum(np.broadcast_to(spread, len(jobs))[rows], _CERTAIN)
     shared, own = np.ones((samples, known)), 1.0
     if groups is not None:
-        shared, own = _shared(groups[rows], elapsed / expected, sigma, samples), 1.0 - SHARED
-    scale = np.sqrt(own) * sigma * np.sqrt(3.0) / np.pi
+        shared, own = _shared(groups[rows], elapsed / middle, (below + above) / 2.0, samples), 1.0 - SHARED
+    shorter, longer = (np.sqrt(own) * sigma * np.sqrt(3.0) / np.pi for sigma in (below, above))
     scenarios = []
     for factor, quantile in zip(shared, _quantiles(jobs.job_id[rows], samples), strict=True):
-        likely = expected * factor
-        over = np.where(elapsed > 0.0, elapsed / likely, 0.0) ** (1.0 / scale)
+        about = middle * factor
+        over = np.where(elapsed > 0.0, elapsed / about, 0.0) ** (1.0 / np.where(elapsed < about, shorter, longer))
         ended = over / (1.0 + over)
         ended[over == np.inf] = 1.0
         level = ended + (1.0 - ended) * quantile
-        taken = likely * (level / np.maximum(1.0 - level, _RARE)) ** scale
+        taken = about * (level / np.maximum(1.0 - level, _RARE)) ** np.where(level < 0.5, shorter, longer)
         records = state.jobs.copy()
         records["run"][:pending] = np.clip(taken[:pending], 1.0, records["limit"][:pending])
         set_time_left(records[pending:known], np.maximum(taken - elapsed, 1.0)[pending:])

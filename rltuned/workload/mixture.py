@@ -9,20 +9,19 @@ NeurIPS 2019). Why this and not boosted trees: docs/decisions/0150-run-times-as-
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Bools, Floats
+from rltuned.decide.predictions import COVER, RunTimePredictions
 from rltuned.errors import WorkloadError
 
 Known = npt.NDArray[np.float32]
 
 LAST: Final = 10
 """Earlier jobs of each kind that count."""
-COVER: Final = 0.8
-"""Share of jobs that the interval is to hold."""
 
 _AGES: Final = (0, 1, 4)
 """The last job, the three before it, and those before them have a weight each."""
@@ -53,25 +52,6 @@ _CERTAIN: Final = 200
 _RESOLUTION: Final = np.float32(2000.0)
 """Of ln(seconds), where values and weights share 32 bits: 0.05 %."""
 _SHARE: Final = np.float32(65_535.0)
-
-
-class RunTimePredictions(NamedTuple):
-    """Of jobs, (n,) seconds each: not below 1, not above the limit."""
-
-    expected: Floats
-    """The mean: what a job costs in the long run. Rules rank on it: the mean waiting of a queue depends on the mean
-    time that each job holds its GPUs."""
-    median: Floats
-    """What an earlier job took, or the limit: half of the jobs take longer."""
-    low: Floats
-    high: Floats
-    """`COVER` of the jobs end between these."""
-
-    @property
-    def spread(self) -> Floats:
-        """(n,) σ of ln(run time / expected) of a log-logistic distribution with an interval as wide."""
-        width = np.log(self.high / self.low)
-        return np.asarray(width / math.log((1.0 + COVER) / (1.0 - COVER)) / 2.0 * (math.pi / math.sqrt(3.0)))
 
 
 class Mixture:

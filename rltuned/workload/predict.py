@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats, Ints, JobTable, Rows
+from rltuned.decide.predictions import RunTimePredictions
 from rltuned.errors import WorkloadError
 from rltuned.workload.jobs import Estimates, Workload
-from rltuned.workload.mixture import LAST, Mixture, RunTimePredictions
+from rltuned.workload.mixture import LAST, Mixture
 
 FORMAT: Final = 2
 """Version of the JSON form."""

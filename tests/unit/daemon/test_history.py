@@ -20,10 +20,10 @@ from rltuned.daemon.history import FILE_NAME, OVERLAP, Known, RunTimes, load, sa
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.planning import NothingKnown, Planning
 from rltuned.decide import explain, plan, record
+from rltuned.decide.predictions import RunTimePredictions
 from rltuned.errors import RltunedError, SlurmParseError, SlurmUnavailableError
 from rltuned.policy import by_name
 from rltuned.show import explanation
-from rltuned.workload.mixture import RunTimePredictions
 
 DAY = 86_400.0
 NOW = 1_000_000_000.0

@@ -11,13 +11,13 @@ from rltuned.cluster.build import node_table
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Floats, Partition
+from rltuned.decide.predictions import RunTimePredictions
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.reference import reference
 from rltuned.simulate.values import Backfill, Estimates, Fit, SimulationResult, SimulationSettings
 from rltuned.workload.jobs import Source, Workload, workload
-from rltuned.workload.mixture import RunTimePredictions
 from rltuned.workload.speeds import Speeds
 
 Simulator = Callable[..., SimulationResult]
