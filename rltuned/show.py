@@ -87,6 +87,13 @@ def plan_diff(console: Console, record: "DecisionRecord", limit: int) -> None:
         console.print(f"… {len(order) - limit} more (--limit)")
 
 
+def _ends(answer: Any) -> str:
+    """Of an `Explanation`: between which times the job's run time is."""
+    if answer.run_time_low is None or answer.run_time_high is None:
+        return ""
+    return f"; with 80 % {duration(answer.run_time_low)} to {duration(answer.run_time_high)}"
+
+
 def explanation(console: Console, answer: Any) -> None:
     """`decide.explain.Explanation` as a few sentences and a table of features."""
     moment = datetime.fromtimestamp(answer.time, UTC).astimezone()
@@ -104,11 +111,11 @@ def explanation(console: Console, answer: Any) -> None:
         f"{answer.rank} (priority {answer.target_priority}), number {answer.queue_position} of the whole managed queue."
     )
     if answer.score is not None:
+        source = f"{'its' if answer.estimated_from == 'time limit' else 'such'} {answer.estimated_from}{_ends(answer)}"
         console.print(
             f"  Policy '{plain(answer.policy)}' scores it {answer.score:.4g}; {answer.better_scored} jobs of its class "
             f"score higher. It asks for {answer.gpus:g} GPUs for an expected {duration(answer.run_time_estimate)} "
-            f"(from {'its' if answer.estimated_from == 'time limit' else 'such'} {answer.estimated_from}) and has "
-            f"waited {duration(answer.wait)}."
+            f"(from {source}) and has waited {duration(answer.wait)}."
         )
     if answer.start is not None and answer.start.low is not None:
         between = until(answer.start.low, answer.start.high, answer.time)

@@ -91,8 +91,7 @@ class Watched:
         error = _error(simulation, self.before)
         run_times = np.clip(run_times * np.exp(error.bias), 1.0, snapshot.jobs.time_limit)
         submissions = _submissions(simulation, past, zero) if self.arrivals else None
-        distribution = simulation.distribution.take(ids - 1)
-        request = StartRequest(snapshot, rows, run_times, error.spread, submissions, distribution=distribution)
+        request = StartRequest(snapshot, rows, run_times, error.spread, submissions)
         begun = time.perf_counter()
         found = self.forecaster(request)
         self.seconds.append(time.perf_counter() - begun)

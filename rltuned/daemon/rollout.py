@@ -221,8 +221,7 @@ def needed(request: RolloutRequest) -> tuple[RolloutRequest, Rows]:
     """
     small, keep = _smaller(request.snapshot, request.rows)
     rows = np.searchsorted(keep, request.rows)
-    known = None if request.distribution is None else request.distribution.take(keep)
-    return replace(request, snapshot=small, rows=rows, run_times=request.run_times[keep], distribution=known), keep
+    return replace(request, snapshot=small, rows=rows, run_times=request.run_times[keep]), keep
 
 
 def needed_of_starts(request: StartRequest) -> StartRequest:
@@ -237,7 +236,6 @@ def needed_of_starts(request: StartRequest) -> StartRequest:
         snapshot=replace(small, jobs=replace(small.jobs, user=numbers)),
         rows=np.searchsorted(keep, rows),
         run_times=request.run_times[keep],
-        distribution=None if request.distribution is None else request.distribution.take(keep),
         submissions=None if request.submissions is None else request.submissions.without_names(),
     )
 

@@ -99,6 +99,10 @@ class Window:
     time_limit: tuple[float | None, ...]
     """None: none."""
     gpus: Numbers
+    low: tuple[float | None, ...] = ()
+    """With 80 % a job runs for so many seconds at least, None: not known, …"""
+    high: tuple[float | None, ...] = ()
+    """… and at most. Both are empty where it is known of no job, and in the records of earlier releases."""
 
     def __post_init__(self) -> None:
         _same_length(self, len(self.score))
@@ -302,8 +306,9 @@ def _adapter() -> TypeAdapter[DecisionRecord]:
 
 def _same_length(columns: Any, length: int) -> None:
     for column in fields(columns):
-        if len(getattr(columns, column.name)) != length:
-            raise ValueError(f"'{column.name}' has {len(getattr(columns, column.name))} values, not {length}")
+        found = len(getattr(columns, column.name))
+        if found != length and (found or column.default != ()):
+            raise ValueError(f"'{column.name}' has {found} values, not {length}")
 
 
 def _plain(value: Any) -> Any:

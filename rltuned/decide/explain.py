@@ -152,6 +152,11 @@ class Explanation:
     better_scored: int | None = None
     """Visible jobs of its class with a higher score."""
     run_time_estimate: float | None = None
+    """Seconds that it is expected to run, in the mean."""
+    run_time_low: float | None = None
+    """With 80 % it runs for so many seconds at least …"""
+    run_time_high: float | None = None
+    """… and at most."""
     estimated_from: str = ""
     """`FINISHED_JOBS` or `TIME_LIMIT`."""
     gpus: float | None = None
@@ -258,6 +263,8 @@ def _visible(record: DecisionRecord, at: int, seen: int) -> dict[str, Any]:
         "score": score,
         "better_scored": better,
         "run_time_estimate": window.run_time[seen],
+        "run_time_low": window.low[seen] if window.low else None,
+        "run_time_high": window.high[seen] if window.high else None,
         "estimated_from": FINISHED_JOBS if window.predicted[seen] else TIME_LIMIT,
         "gpus": window.gpus[seen],
         "wait": window.wait[seen],

@@ -116,7 +116,7 @@ def plan(
         search: simulates the queue in the policy's order and in a few others; None: the policy's order stands.
         ended: jobs that have ended: they show how wrong expected run times are.
         by_type: (N, T) predicted run times on each GPU type of the nodes, for the placement; None: not known.
-        distribution: of the run time of each of the (N,) jobs, NaN where it is not known; None: as `ended` shows.
+        distribution: of the run time of each of the (N,) jobs, for the record; NaN: not known. None: of no job.
     """
     if estimates is None:
         estimates = np.full(len(snapshot.jobs), np.nan)  # no prediction: the features take the time limit
@@ -131,7 +131,7 @@ def plan(
         scores = managed.base[window].astype(np.float64)
     elif search is not None:
         rows, base = observation.rows, managed.base[window]
-        rollout = search(rollout_request(snapshot, policy, rows, scores, estimates, ended, classes, base, distribution))
+        rollout = search(rollout_request(snapshot, policy, rows, scores, estimates, ended, classes, base))
     preference = _reordered(scores, observation.rows, classes, rollout)
     ordered = order_classes(managed, window, preference, config.decide)
     queue = managed.queue(ordered.target)

@@ -1,6 +1,5 @@
 """Run-time predictions, and how wrong they have been: what a plan and its rollouts expect of run times."""
 
-import math
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
@@ -40,14 +39,6 @@ class RunTimePredictions(NamedTuple):
     def take(self, rows: Rows) -> "RunTimePredictions":
         """Of these jobs."""
         return RunTimePredictions(*(column[rows] for column in self))
-
-    @property
-    def spreads(self) -> tuple[Floats, Floats]:
-        """(n,) σ of ln(run time / median), below the median and above it, of two halves of log-logistic distributions
-        that have the ends of the interval.
-        """
-        sigma = math.pi / math.sqrt(3.0) / math.log((1.0 + COVER) / (1.0 - COVER))
-        return sigma * np.log(self.median / self.low), sigma * np.log(self.high / self.median)
 
 
 @dataclass(frozen=True)

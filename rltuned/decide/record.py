@@ -1,5 +1,6 @@
 """The decision record of a plan."""
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -48,6 +49,7 @@ def record(
     seen = np.full(len(ids), -1, dtype=np.intp)
     seen[plan.window] = np.arange(len(plan.window))
     own = rows_of(observation)
+    low, high = _ends(plan)
     outcomes: dict[int, dict[Field, Outcome]] = {}
     for change, outcome, _ in results:
         outcomes.setdefault(change.job_id, {})[change.field] = outcome
@@ -87,6 +89,8 @@ def record(
             run_time=own.run_time,
             time_limit=own.time_limit,
             gpus=own.gpus,
+            low=low,
+            high=high,
         ),
         other_requests=other_requests(plan),
         rollout=_rollout(plan),
@@ -100,6 +104,18 @@ def record(
         rollout_trouble=rollout_trouble,
         starts=starts,
     )
+
+
+def _ends(plan: Plan) -> tuple[tuple[float | None, ...], tuple[float | None, ...]]:
+    """`low` and `high` of the window."""
+    if plan.distribution is None:
+        return (), ()
+    known = plan.distribution.take(plan.observation.rows)
+    low, high = (
+        tuple(round(value) if math.isfinite(value) else None for value in column.tolist())
+        for column in (known.low, known.high)
+    )
+    return low, high
 
 
 def _placement(plan: Plan) -> PlacementRecord:

@@ -14,13 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats, Ints, Snapshot
-from rltuned.decide.predictions import (
-    EndedJobs,
-    PredictionError,
-    RunTimePredictions,
-    expected_run_times,
-    prediction_error,
-)
+from rltuned.decide.predictions import EndedJobs, PredictionError, expected_run_times, prediction_error
 from rltuned.policy.base import Policy
 
 Rows = npt.NDArray[np.intp]
@@ -72,9 +66,6 @@ class RolloutRequest:
     """(n,) the class of each job: jobs exchange places within their class only. None: within their priority tier."""
     base: Ints | None = None
     """(n,) the priority that each job has without rltuned; these places are exchanged. None: as the table has it."""
-    distribution: RunTimePredictions | None = None
-    """Of the run time of every job of the table, which counts instead of `run_times` and `spread`, but for the order of
-    jobs; NaN: not known. None: of no job."""
 
 
 class Gain(NamedTuple):
@@ -135,7 +126,6 @@ def rollout_request(
     ended: EndedJobs | None,
     classes: Ints | None = None,
     base: Ints | None = None,
-    distribution: RunTimePredictions | None = None,
 ) -> RolloutRequest:
     """The request of a plan: run times as the policy expects them, corrected by how wrong it has been.
 
@@ -148,12 +138,11 @@ def rollout_request(
         ended: jobs that have ended; None: not known.
         classes: (n,) as `RolloutRequest` says.
         base: (n,) likewise.
-        distribution: as `RolloutRequest` says.
     """
     before, known = _outcomes(policy, ended)
     run_times = _corrected(snapshot, policy, estimates, known)
     recent = recent_jobs(snapshot, run_times, ended, before * np.exp(known.bias))
-    return RolloutRequest(snapshot, rows, scores, run_times, known.spread, recent, classes, base, distribution)
+    return RolloutRequest(snapshot, rows, scores, run_times, known.spread, recent, classes, base)
 
 
 def uncertain_run_times(

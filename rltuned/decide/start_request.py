@@ -49,4 +49,4 @@ def start_request(
     order = np.lexsort((jobs.job_id[scope.rows], -priority, -scope.tier))
     rows = scope.rows[order[waits[order]]]
     run_times, spread = uncertain_run_times(plan.snapshot, policy, plan.estimates, ended)
-    return StartRequest(plan.snapshot, rows, run_times, spread, submissions, probes, plan.distribution)
+    return StartRequest(plan.snapshot, rows, run_times, spread, submissions, probes)

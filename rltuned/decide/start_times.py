@@ -13,7 +13,6 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 
 from rltuned.cluster.tables import Bools, Floats, Ints, Rows, Snapshot
-from rltuned.decide.predictions import RunTimePredictions
 from rltuned.decide.submissions import Submissions
 
 GRAIN: Final = 60.0
@@ -80,9 +79,6 @@ class StartRequest:
     """Whom arrivals are like; None: nobody comes."""
     probes: tuple[Probe, ...] = ()
     """Asked of after the jobs, in this order, as far as there is time."""
-    distribution: RunTimePredictions | None = None
-    """Of the run time of every job of the table, which counts instead of `run_times` and `spread`, but for the order of
-    jobs; NaN: not known. None: of no job."""
 
 
 @dataclass(frozen=True)

@@ -93,8 +93,6 @@ class Simulation:
         """(N,) the predictor knows that the job has ended."""
         self._predicted = np.zeros(len(jobs), dtype=np.bool_)
         """(N,) it has estimated the job's run time from all that has ended."""
-        self.distribution = RunTimePredictions(*np.full((len(RunTimePredictions._fields), len(jobs)), np.nan))
-        """(N,) what the predictor has said last; NaN: nothing yet."""
         self._held: set[int] = set()
         self._excluded: dict[int, frozenset[int]] = {}
         self._pools: dict[tuple[int, frozenset[int]], int] = {}
@@ -158,8 +156,6 @@ class Simulation:
             known = ~np.isnan(predicted.expected)
             limit = self.estimates.time_limit[fresh[known]]
             self.estimates.run_time[fresh[known]] = np.clip(predicted.expected[known], 1.0, limit)
-            for column, found in zip(self.distribution, predicted, strict=True):
-                column[fresh] = found
 
     def _something_changed(self) -> None:
         """Slurm looks at the queue again, and the policy ranks it again."""

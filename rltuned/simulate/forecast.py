@@ -18,7 +18,7 @@ from rltuned.simulate import kernel as k
 from rltuned.simulate.arrivals import DAY, ArrivalModel
 from rltuned.simulate.initial_state import ArrivalRoom, initial_state
 from rltuned.simulate.requests import capacity
-from rltuned.simulate.scenarios import Likely, Rollouts, Scenario, expected_scenario, sampled_scenarios, size
+from rltuned.simulate.scenarios import Rollouts, Scenario, expected_scenario, sampled_scenarios, size
 from rltuned.simulate.search import endless
 from rltuned.simulate.values import Backfill, SimulationSettings
 
@@ -103,10 +103,9 @@ class StartSimulation:
         probed = int(come.width[len(come.known) - len(request.probes) :].max(initial=0))
         room = ArrivalRoom(arrive + probed, come.pools)
         state = initial_state(snapshot, rows, request.run_times, settings, 1 + most, room)
-        if request.distribution is not None or request.spread > _SPREADS:
+        if request.spread > _SPREADS:
             users = jobs.user.codes.astype(np.int64)
-            likely = Likely.of(request.run_times, request.spread, request.distribution)
-            scenarios = sampled_scenarios(state, jobs, rows, likely, samples, users)
+            scenarios = sampled_scenarios(state, jobs, rows, request.run_times, request.spread, samples, users)
         else:
             scenarios = [expected_scenario(state)] * (samples if most else 1)
         slots = len(state.given_node) - room.slots

@@ -72,14 +72,7 @@ class PlanRanker:
         if self.config.placement.apply is PlacementApply.EXCLUDE_NODES:
             by_type = simulation.expected_by_type(np.concatenate((simulation.running, rows)))
         result = plan(
-            snapshot,
-            self.policy,
-            self.config,
-            estimates=estimates,
-            search=self.search,
-            ended=ended,
-            by_type=by_type,
-            distribution=simulation.distribution.take(np.concatenate((simulation.running, rows))),
+            snapshot, self.policy, self.config, estimates=estimates, search=self.search, ended=ended, by_type=by_type
         )
         keys = np.full(len(snapshot.jobs), np.inf)
         keys[running:] = len(rows) + np.arange(len(rows))

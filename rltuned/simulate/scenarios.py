@@ -7,13 +7,12 @@ still there.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Bools, Floats, Ints, JobTable, Rows
-from rltuned.decide.predictions import RunTimePredictions
 from rltuned.decide.ranks import ranks_of
 from rltuned.decide.rollout import RecentJobs
 from rltuned.simulate import kernel as k
@@ -23,8 +22,6 @@ from rltuned.simulate.values import SimulationSettings, bounded_slowdown
 from rltuned.workload.estimates import uniform
 
 _BY_KEYS: Final = k.Ranking(fixed=True, ages=False, at_once=False)
-_CERTAIN: Final = 1e-3
-"""A spread below this makes no difference, and the powers below would overflow."""
 SHARED: Final = 0.5
 """Share of the variance of ln(run time / expected) that a user's jobs have in common: most of them do the same work."""
 _WITNESSES: Final = 3.0
@@ -86,27 +83,6 @@ class Cost(NamedTuple):
         return Cost(*map(np.concatenate, zip(self, other, strict=True)))
 
 
-class Likely(NamedTuple):
-    """How long jobs may run: two halves of log-logistic distributions, (N,) of every job of the table."""
-
-    middle: Floats
-    """Seconds: half of the jobs take longer."""
-    below: Floats
-    """σ of ln(run time / middle) where it is below 1 …"""
-    above: Floats
-    """… and above."""
-
-    @classmethod
-    def of(cls, run_times: Floats, spread: float, distribution: RunTimePredictions | None) -> Self:
-        """As the fields of `RolloutRequest` and `StartRequest` of the same names say."""
-        middle, below, above = run_times, np.full(len(run_times), spread), np.full(len(run_times), spread)
-        if distribution is not None:
-            known = np.isfinite(distribution.low)
-            said = (distribution.median, *distribution.spreads)
-            middle, below, above = (np.where(known, *both) for both in zip(said, (middle, below, above), strict=True))
-        return cls(np.maximum(middle, 1.0), np.maximum(below, _CERTAIN), np.maximum(above, _CERTAIN))
-
-
 def expected_scenario(state: k.State) -> Scenario:
     """The initial state as it is: every job runs for its expected run time."""
     return Scenario(state.jobs, state.heap, state.need)
@@ -116,13 +92,14 @@ def sampled_scenarios(
     state: k.State,
     jobs: JobTable,
     queue: Rows,
-    likely: Likely,
+    run_times: Floats,
+    spread: float,
     samples: int,
     groups: Ints | None = None,
 ) -> list[Scenario]:
-    """Scenarios with run times sampled from what is likely. A running job takes longer than it has run so far.
+    """Scenarios with run times sampled around the expected ones. A running job takes longer than it has run so far.
 
-    A sampled run time is the middle one times a log-logistic factor: like a log-normal factor of that spread, but the
+    A sampled run time is the expected one times a log-logistic factor: like a log-normal factor of that spread, but the
     distribution of what is left of a running job has a closed form. The samples of each job are spread evenly over its
     distribution (Latin hypercube: McKay, Beckman and Conover, Technometrics 1979), and so are those of the first half.
 
@@ -130,28 +107,30 @@ def sampled_scenarios(
         state: of `initial_state`.
         jobs: the job table.
         queue: (n,) rows of the waiting jobs, as `state` has them.
-        likely: of every job of the table.
+        run_times: (N,) expected seconds of every job of the table.
+        spread: σ of ln(run time / expected).
         samples: number of scenarios.
         groups: (N,) of every job of the table; jobs of one group share `SHARED` of the variance of ln, −1: with nobody.
             None: nobody shares anything.
     """
     rows, pending = np.concatenate((queue, jobs.running)), len(queue)
     known = len(rows)  # behind them are the arrivals
-    middle, below, above = (column[rows] for column in likely)
+    expected = np.maximum(run_times[rows], 1.0)
     elapsed = np.maximum(-state.jobs["start"][:known], 0.0)
     elapsed[:pending] = 0.0
-    shared, own = np.ones((samples, known)), 1.0
+    shared = np.ones((samples, known))
     if groups is not None:
-        shared, own = _shared(groups[rows], elapsed / middle, (below + above) / 2.0, samples), 1.0 - SHARED
-    shorter, longer = (np.sqrt(own) * sigma * np.sqrt(3.0) / np.pi for sigma in (below, above))
+        shared = _shared(groups[rows], elapsed / expected, spread, samples)
+        spread = spread * np.sqrt(1.0 - SHARED)
+    scale = spread * np.sqrt(3.0) / np.pi
     scenarios = []
     for factor, quantile in zip(shared, _quantiles(jobs.job_id[rows], samples), strict=True):
-        about = middle * factor
-        over = np.where(elapsed > 0.0, elapsed / about, 0.0) ** (1.0 / np.where(elapsed < about, shorter, longer))
+        likely = expected * factor
+        over = np.where(elapsed > 0.0, elapsed / likely, 0.0) ** (1.0 / scale)
         ended = over / (1.0 + over)
         ended[over == np.inf] = 1.0
         level = ended + (1.0 - ended) * quantile
-        taken = about * (level / np.maximum(1.0 - level, _RARE)) ** np.where(level < 0.5, shorter, longer)
+        taken = likely * (level / np.maximum(1.0 - level, _RARE)) ** scale
         records = state.jobs.copy()
         records["run"][:pending] = np.clip(taken[:pending], 1.0, records["limit"][:pending])
         set_time_left(records[pending:known], np.maximum(taken - elapsed, 1.0)[pending:])
@@ -159,7 +138,7 @@ def sampled_scenarios(
     return scenarios
 
 
-def _shared(groups: Ints, outlived: Floats, sigma: Floats, samples: int) -> Floats:
+def _shared(groups: Ints, outlived: Floats, spread: float, samples: int) -> Floats:
     """(samples, n) by how much the jobs of a group all take longer than expected, in each scenario.
 
     A group whose running jobs have outlived what was expected of them takes longer: the factor is drawn from its
@@ -168,18 +147,16 @@ def _shared(groups: Ints, outlived: Floats, sigma: Floats, samples: int) -> Floa
     Args:
         groups: (n,) group of each job, −1: none.
         outlived: (n,) how long it has run over what was expected; 0 while it waits.
-        sigma: (n,) σ of ln(run time / expected) of each job, above 0.
+        spread: σ of ln(run time / expected), of a job by itself.
         samples: number of scenarios.
     """
     number, of = np.unique(groups, return_inverse=True)
     points = (np.arange(_POINTS) + 0.5) / _POINTS
-    # In units of each job's σ, which differ within a group.
-    at = np.sqrt(SHARED) * (np.sqrt(3.0) / np.pi) * np.log(points / (1.0 - points))
-    scale = np.sqrt(1.0 - SHARED) * np.sqrt(3.0) / np.pi
+    at = np.sqrt(SHARED) * spread * (np.sqrt(3.0) / np.pi) * np.log(points / (1.0 - points))
+    scale = np.sqrt(1.0 - SHARED) * spread * np.sqrt(3.0) / np.pi
     running = np.flatnonzero(outlived > 0.0)
     with np.errstate(over="ignore"):
-        longer = np.log(outlived[running]) / sigma[running]
-        lasts = -np.log1p(np.exp(np.minimum((longer[:, None] - at) / scale, 700.0)))
+        lasts = -np.log1p(np.exp(np.minimum((np.log(outlived[running])[:, None] - at) / scale, 700.0)))
     weight = np.zeros((len(number), _POINTS))
     np.add.at(weight, of[running], lasts)
     witnesses = np.bincount(of[running], minlength=len(number))
@@ -188,7 +165,7 @@ def _shared(groups: Ints, outlived: Floats, sigma: Floats, samples: int) -> Floa
     weight /= weight[:, -1:]
     drawn = _quantiles(number.astype(np.int64) + _GROUPS, samples)
     place = (weight[None] < drawn[:, :, None]).sum(axis=2)
-    found: Floats = np.where(groups < 0, 1.0, np.exp(at[np.minimum(place, _POINTS - 1)][:, of] * sigma))
+    found: Floats = np.where(groups < 0, 1.0, np.exp(at[np.minimum(place, _POINTS - 1)])[:, of])
     return found
 
 

@@ -27,7 +27,6 @@ from rltuned.simulate.initial_state import initial_state
 from rltuned.simulate.rankers import RuleRanker, compile_kernel
 from rltuned.simulate.scenarios import (
     Cost,
-    Likely,
     Rollouts,
     expected_scenario,
     sampled_scenarios,
@@ -216,7 +215,7 @@ class OrderSearch:
             queue, classes = queue[~unplaceable], classes[~unplaceable]
             if len(queue) < 2:
                 return None
-        certain = (request.distribution is None and request.spread <= _CERTAIN) or self.samples == 1
+        certain = request.spread <= _CERTAIN or self.samples == 1
         recent = request.recent
         arrivals = 0 if recent is None else min(max(self.min_jobs - len(queue), 0), len(recent))
         if certain and not arrivals and not unplaceable.any() and passing is self.settings.backfill:
@@ -226,8 +225,7 @@ class OrderSearch:
         if certain:
             scenarios = [expected_scenario(state)] * (self.samples if arrivals else 1)
         else:
-            likely = Likely.of(request.run_times, request.spread, request.distribution)
-            scenarios = sampled_scenarios(state, jobs, queue, likely, self.samples)
+            scenarios = sampled_scenarios(state, jobs, queue, request.run_times, request.spread, self.samples)
         if recent is not None and arrivals:
             gpu_seconds = request.run_times[queue] * size(jobs.gpus[queue], jobs.cpus[queue])
             scenarios = with_arrivals(scenarios, state, recent, gpu_seconds)

@@ -362,7 +362,9 @@ def test_the_policy_ranks_on_predictions_and_explain_says_where_they_come_from(t
     assert {explain(by_limit, job).estimated_from for job in answers} == {"time limit"}
     shown = io.StringIO()
     explanation(Console(file=shown, width=500), answers[short])
-    assert "(from such finished jobs)" in shown.getvalue()
+    assert answers[short].run_time_low <= 60.0 <= answers[short].run_time_high
+    assert f"(from such finished jobs; with 80 % {answers[short].run_time_low:.0f} s to " in shown.getvalue()
+    assert explain(by_limit, short).run_time_low is None, "nothing is known of how sure a limit is"
 
 
 def test_it_learns_by_how_much_run_times_differ_between_gpu_types_and_keeps_that_over_a_restart(tmp_path):

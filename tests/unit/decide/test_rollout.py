@@ -6,7 +6,7 @@ from unit.decide.conftest import NOW, make_snapshot, pending
 
 from rltuned.config import Config
 from rltuned.decide import plan
-from rltuned.decide.predictions import LEAST_ENDED, UNKNOWN_SPREAD, EndedJobs, RunTimePredictions, prediction_error
+from rltuned.decide.predictions import LEAST_ENDED, UNKNOWN_SPREAD, EndedJobs, prediction_error
 from rltuned.decide.rollout import MOST_RECENT, RolloutResult
 from rltuned.policy import by_name
 
@@ -81,15 +81,6 @@ def test_run_times_are_as_the_policy_expects_them_and_as_they_turned_out():
     late = ended_jobs(np.full(1000, 10.0), 90_000.0, 90_000.0)
     plan(snapshot, by_name("sjf"), Config(), estimates=estimates, search=asked, ended=late)
     assert asked.request.run_times[1] == 600.0, "nobody runs longer than the limit"
-
-
-def test_rollouts_are_told_the_distribution_of_each_run_time_and_how_wrong_the_others_have_been():
-    snapshot, asked = make_snapshot(pending(2, time_limit=[90_000.0, 90_000.0])), Asked()
-    ended = ended_jobs(np.full(1000, 5000.0), 90_000.0, np.geomspace(1000.0, 25_000.0, 1000))
-    said = RunTimePredictions(*np.array([[6000.0, np.nan], [5000.0, np.nan], [4000.0, np.nan], [9000.0, np.nan]]))
-    plan(snapshot, by_name("sjf"), Config(), estimates=said.expected, search=asked, ended=ended, distribution=said)
-    assert asked.request.distribution is said
-    assert asked.request.spread == pytest.approx(0.93, abs=0.01)
 
 
 def test_recent_jobs_are_in_the_order_of_their_submission_pending_or_ended():

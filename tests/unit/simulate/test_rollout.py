@@ -11,7 +11,6 @@ from unit.simulate.instances import Instance, cluster, given, jobs_of, random_in
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Category
 from rltuned.config import Config, PlacementApply, PlacementSection
-from rltuned.decide.predictions import RunTimePredictions
 from rltuned.decide.rollout import RecentJobs, RolloutRequest
 from rltuned.errors import RltunedError
 from rltuned.observe.table3 import UNLIMITED_RUN_TIME
@@ -20,7 +19,7 @@ from rltuned.simulate import kernel as k
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.initial_state import initial_state
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
-from rltuned.simulate.scenarios import Likely, Rollouts, expected_scenario, sampled_scenarios
+from rltuned.simulate.scenarios import Rollouts, expected_scenario, sampled_scenarios
 from rltuned.simulate.search import OrderSearch
 from rltuned.simulate.values import LITERATURE, Backfill, SimulationSettings
 
@@ -579,7 +578,7 @@ def test_drawn_run_times_keep_to_limits_and_running_jobs_outlast_what_they_have_
     drawn = []
     times = np.full(len(snapshot.jobs), np.nan)
     times[every] = expected
-    for after in sampled_scenarios(state, snapshot.jobs, rows, Likely.of(times, 0.8, None), 40):
+    for after in sampled_scenarios(state, snapshot.jobs, rows, times, 0.8, 40):
         jobs, running = after.jobs[:n], after.jobs[n:]
         assert (jobs["run"] >= 1.0).all()
         assert (jobs["run"] <= jobs["limit"]).all()
@@ -593,41 +592,6 @@ def test_drawn_run_times_keep_to_limits_and_running_jobs_outlast_what_they_have_
     assert free.size > 100
     assert abs(free.mean()) < 0.1
     assert abs(free.std() - 0.8) < 0.1
-
-
-def test_each_job_has_its_own_distribution_and_the_others_the_common_one():
-    snapshot, rows, run = seen(busy())
-    said = RunTimePredictions(*np.full((4, len(snapshot.jobs)), np.nan))
-    at = int(np.argmax(snapshot.jobs.time_limit[rows]))
-    limit = snapshot.jobs.time_limit[rows[at]]
-    shares = (0.3, 0.2, 0.19, 0.9)
-    for column, share in zip(said, shares, strict=True):
-        column[rows[at]] = limit * share
-    state = initial_state(snapshot, rows, run)
-    likely = Likely.of(run, 0.0, said)
-    drawn = np.array(
-        [after.jobs["run"][: len(rows)] for after in sampled_scenarios(state, snapshot.jobs, rows, likely, 200)]
-    )
-    assert np.quantile(drawn[:, at] / limit, (0.5, 0.1, 0.9)) == pytest.approx(shares[1:], rel=0.05)
-    assert (drawn.std(axis=0) / drawn.mean(axis=0))[np.arange(len(rows)) != at].max() < 0.01
-    # One job that is not sure is enough for scenarios; the order may then be another one.
-    scores = np.random.default_rng(5).normal(size=len(rows))
-    alone = OrderSearch(samples=6)(RolloutRequest(snapshot, rows, scores, run, distribution=said))
-    assert alone != OrderSearch(samples=6)(RolloutRequest(snapshot, rows, scores, run))
-
-
-def test_a_running_job_that_has_outlived_its_median_takes_the_longer_half():
-    snapshot, rows, run = seen(busy())
-    state, one = initial_state(snapshot, rows, run), int(snapshot.jobs.running[0])
-    elapsed = snapshot.time - snapshot.jobs.start_time[one]
-    said = RunTimePredictions(*np.full((4, len(snapshot.jobs)), np.nan))
-    for column, share in zip(said, (1.0, 0.5, 0.49, 5.0), strict=True):
-        column[one] = elapsed * share
-    drawn = sampled_scenarios(state, snapshot.jobs, rows, Likely.of(run, 0.0, said), 200)
-    total = elapsed + np.array([after.jobs["end"][len(rows)] for after in drawn])
-    # Twice its median: what it takes in all is at least that, and less than 5 times in four of five such jobs or so.
-    assert total.min() >= elapsed
-    assert 0.6 < np.mean(total < 5.0 * elapsed) < 0.9
 
 
 def test_the_gain_over_slurms_own_order_is_that_of_the_same_jobs_simulated_in_both(monkeypatch):

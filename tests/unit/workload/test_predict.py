@@ -134,6 +134,26 @@ def test_four_of_five_jobs_end_within_their_intervals(again: float) -> None:
     assert 0.75 <= np.mean(held) <= 0.86
 
 
+def test_predictions_follow_users_who_change_their_habits_within_a_day() -> None:
+    rng = np.random.default_rng(5)
+    usual_of = np.exp(rng.normal(8.0, 1.5, 20))
+    history, error = RunTimeHistory(), np.full((10, 400), np.nan)
+    for day in range(10):
+        if day == 5:
+            usual_of = np.roll(usual_of, 1)
+        for number in range(400):
+            user = int(rng.integers(20))
+            kind = Kind(f"u{user}", "a", "gpu", 1, 7 * 86_400.0)
+            seconds = float(usual_of[user] * np.exp(rng.normal(0.0, 0.3)))
+            error[day, number] = abs(math.log(history.run_times([kind]).median[0] / seconds))
+            now = (day + number / 400) * 86_400.0
+            history.ended(kind, seconds, now, now - seconds)
+            history.renew()
+    before, changed, after = error[4].mean(), error[5, :20].mean(), error[6].mean()
+    assert changed > 3.0 * before, "their habits did change"
+    assert after < 1.2 * before
+
+
 def test_jobs_that_run_together_say_nothing_of_each_other() -> None:
     # A hundred jobs of one array end within a second; each had been submitted before the first of them ended.
     arrays = RunTimeHistory()
