@@ -22,6 +22,7 @@ from rltuned.errors import RltunedError
 from rltuned.placement.base import Kind, SolveOutcome
 
 VERSION: Final = 1
+_OPTIONAL: Final = ("run_times", "starts")
 OFF: Final = "off"
 """The outcome of a placement that nobody asked for."""
 
@@ -99,16 +100,26 @@ class Window:
     time_limit: tuple[float | None, ...]
     """None: none."""
     gpus: Numbers
-    low: tuple[float | None, ...] = ()
-    """With 80 % a job runs for so many seconds at least, None: not known, …"""
-    high: tuple[float | None, ...] = ()
-    """… and at most. Both are empty where it is known of no job, and in the records of earlier releases."""
 
     def __post_init__(self) -> None:
         _same_length(self, len(self.score))
 
     def __len__(self) -> int:
         return len(self.score)
+
+
+@dataclass(frozen=True)
+class RunTimeRecord:
+    """Between which times the run times of the w jobs of the window are, with 80 %. None: not known."""
+
+    __pydantic_config__ = _STRICT
+
+    low: tuple[float | None, ...]
+    """Seconds."""
+    high: tuple[float | None, ...]
+
+    def __post_init__(self) -> None:
+        _same_length(self, len(self.low))
 
 
 @dataclass(frozen=True)
@@ -255,6 +266,8 @@ class DecisionRecord:
     """Why it is this policy, where the configuration says "auto"."""
     rollout_trouble: str
     """Why no rollouts were made although they should; "" where there is no trouble."""
+    run_times: RunTimeRecord | None = None
+    """None: nothing is known, and in the records of earlier releases."""
     starts: StartRecord | None = None
     """When jobs are expected to start; None: nothing is said of that."""
 
@@ -270,11 +283,9 @@ class DecisionRecord:
         return sum(abs(rank - base_rank) for rank, base_rank in moved) / max(len(self.jobs), 1)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; without `starts` where nothing is said of that."""
+        """Plain data; without `run_times` and `starts` where nothing is said of them."""
         plain: dict[str, Any] = _plain(self)
-        if self.starts is None:
-            del plain["starts"]
-        return plain
+        return {name: value for name, value in plain.items() if value is not None or name not in _OPTIONAL}
 
     @staticmethod
     def from_json(data: bytes | str) -> "DecisionRecord":
@@ -306,9 +317,8 @@ def _adapter() -> TypeAdapter[DecisionRecord]:
 
 def _same_length(columns: Any, length: int) -> None:
     for column in fields(columns):
-        found = len(getattr(columns, column.name))
-        if found != length and (found or column.default != ()):
-            raise ValueError(f"'{column.name}' has {found} values, not {length}")
+        if len(getattr(columns, column.name)) != length:
+            raise ValueError(f"'{column.name}' has {len(getattr(columns, column.name))} values, not {length}")
 
 
 def _plain(value: Any) -> Any:

@@ -175,10 +175,8 @@ def lean(record: DecisionRecord) -> DecisionRecord:
         submit=_rounded(window.submit),
         run_time=_rounded(window.run_time),
         gpus=_rounded(window.gpus),
-        low=(),
-        high=(),
     )
-    return replace(record, features=(), columns=(), window=small, other_requests={}, starts=None)
+    return replace(record, features=(), columns=(), window=small, other_requests={}, run_times=None, starts=None)
 
 
 def _rounded(values: Numbers) -> Numbers:

@@ -15,6 +15,7 @@ from rltuned.decide.decision import (
     JobColumns,
     PlacementRecord,
     RolloutRecord,
+    RunTimeRecord,
     StartRecord,
     WayRecord,
     Window,
@@ -49,7 +50,6 @@ def record(
     seen = np.full(len(ids), -1, dtype=np.intp)
     seen[plan.window] = np.arange(len(plan.window))
     own = rows_of(observation)
-    low, high = _ends(plan)
     outcomes: dict[int, dict[Field, Outcome]] = {}
     for change, outcome, _ in results:
         outcomes.setdefault(change.job_id, {})[change.field] = outcome
@@ -89,8 +89,6 @@ def record(
             run_time=own.run_time,
             time_limit=own.time_limit,
             gpus=own.gpus,
-            low=low,
-            high=high,
         ),
         other_requests=other_requests(plan),
         rollout=_rollout(plan),
@@ -102,20 +100,20 @@ def record(
         outcomes=outcomes,
         policy_why=policy_why,
         rollout_trouble=rollout_trouble,
+        run_times=_run_times(plan),
         starts=starts,
     )
 
 
-def _ends(plan: Plan) -> tuple[tuple[float | None, ...], tuple[float | None, ...]]:
-    """`low` and `high` of the window."""
+def _run_times(plan: Plan) -> RunTimeRecord | None:
     if plan.distribution is None:
-        return (), ()
+        return None
     known = plan.distribution.take(plan.observation.rows)
     low, high = (
         tuple(round(value) if math.isfinite(value) else None for value in column.tolist())
         for column in (known.low, known.high)
     )
-    return low, high
+    return RunTimeRecord(low, high)
 
 
 def _placement(plan: Plan) -> PlacementRecord:
