@@ -108,7 +108,7 @@ class Average:
     def predict(self, rows: npt.NDArray[np.intp]) -> RunTimePredictions:
         self.asked += map(int, rows)
         mean = sum(time for _, time, _ in self.told) / max(len(self.told), 1)
-        return RunTimePredictions(*[mean + (rows % 7) * 20.0] * 3)
+        return RunTimePredictions(*[mean + (rows % 7) * 20.0] * 4)
 
 
 @dataclass
