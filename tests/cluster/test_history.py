@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from cluster.support import Cluster
 
 HOUR = ("-t", "60", "--gres=gpu:1")
-TEN_MINUTES = ("-t", "10", "--gres=gpu:1")
+LESS = ("-t", "59", "--gres=gpu:1")
 HISTORY = {"source": "history", "refresh": 2.0, "days": 0.02}
 """Half an hour back: a cluster may have served other tests before this one."""
 
 
 @pytest.fixture
 def finished(cluster: Cluster) -> Cluster:
-    """Three jobs of carol's, of an hour's limit, have ended after some 4 s, one of a visitor's, of ten minutes, after
+    """Three jobs of carol's, of an hour's limit, have ended after some 4 s, one of a visitor's, of a minute less, after
     30 s; then the cluster is full. No other test has jobs of a visitor's: what they took would count, too.
     """
     jobs = cluster.submit_many([("carol", *HOUR)] * 3, command="sleep 4")
-    jobs.append(cluster.submit(UNPRIVILEGED, *TEN_MINUTES, command="sleep 30"))
+    jobs.append(cluster.submit(UNPRIVILEGED, *LESS, command="sleep 30"))
     wait_until(
         lambda: cluster.sh(f"sacct -nPX -j {','.join(map(str, jobs))} -o State").stdout.split() == ["COMPLETED"] * 4,
         "slurmdbd knows that the jobs have ended",
@@ -39,7 +39,7 @@ def finished(cluster: Cluster) -> Cluster:
 def test_estimates_follow_the_finished_jobs_and_survive_slurmdbd(finished: Cluster):
     cluster = finished
     # By what they ask for the visitor's job is the shorter one; by what such jobs took, carol's.
-    visitor = cluster.submit(UNPRIVILEGED, *TEN_MINUTES)
+    visitor = cluster.submit(UNPRIVILEGED, *LESS)
     carol = cluster.submit("carol", *HOUR, command="sleep 4")
     with Rltuned(
         cluster,
@@ -59,7 +59,9 @@ def test_estimates_follow_the_finished_jobs_and_survive_slurmdbd(finished: Clust
         answer = rltuned.explain(carol)[carol]
         rows = cluster.sh("sacct -nPX -u carol -S now-30minutes -o State,ElapsedRaw").stdout.splitlines()
         taken = [int(seconds) for state, seconds in (row.split("|") for row in rows) if state == "COMPLETED"]
-        assert min(taken) - 1.0 <= answer["run_time_estimate"] <= max(taken) + 1.0
+        # So few jobs that have ended make little certain: the mean is well above what they took, the interval holds it.
+        assert answer["run_time_low"] <= max(taken) + 1.0 < answer["run_time_estimate"] < 1800.0
+        assert answer["run_time_high"] >= min(taken)
         record = rltuned.record()
         assert record.column("rank")[carol] < record.column("rank")[visitor]
         assert daemon.metrics()["rltuned_predicted_jobs"] >= 1
