@@ -15,7 +15,7 @@ from rltuned.decide.scope import MEANING
 from rltuned.decide.what_if import MEANING as REQUEST_MEANING
 from rltuned.decide.what_if import observation_of, with_request
 from rltuned.observe.observation import Observation
-from rltuned.policy.actor import Actor
+from rltuned.policy.actor import Actor, on_means
 from rltuned.policy.attribution import attribute
 from rltuned.policy.base import Policy
 
@@ -275,6 +275,7 @@ def _visible(record: DecisionRecord, at: int, seen: int) -> dict[str, Any]:
 def _asked_again(record: DecisionRecord, at: int, seen: int, policy: Policy) -> dict[str, Any]:
     """What only the policy itself can tell."""
     observation = observation_of(record)
+    policy = policy if record.run_times is None else on_means(policy)
     jobs, scores = record.jobs, policy.score(observation)
     if policy.name != record.policy or not np.allclose(scores, record.window.score, atol=SAME):
         changed = "the model or the configuration was changed"

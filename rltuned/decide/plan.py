@@ -20,6 +20,7 @@ from rltuned.decide.ranks import Order
 from rltuned.decide.rollout import RolloutResult, RolloutSearch, rollout_request
 from rltuned.decide.scope import Scope
 from rltuned.observe import Observation, observe
+from rltuned.policy.actor import on_means
 from rltuned.policy.base import Policy
 
 
@@ -116,8 +117,11 @@ def plan(
         search: simulates the queue in the policy's order and in a few others; None: the policy's order stands.
         ended: jobs that have ended: they show how wrong expected run times are.
         by_type: (N, T) predicted run times on each GPU type of the nodes, for the placement; None: not known.
-        distribution: of the run time of each of the (N,) jobs, for the record; NaN: not known. None: of no job.
+        distribution: of the run time of each of the (N,) jobs, whose mean `estimates` are; NaN: not known. None: of no
+            job; `estimates` may err.
     """
+    if distribution is not None:
+        policy = on_means(policy)
     if estimates is None:
         estimates = np.full(len(snapshot.jobs), np.nan)  # no prediction: the features take the time limit
     managed = managed_jobs(snapshot, config, applied or AppliedChanges())

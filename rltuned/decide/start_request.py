@@ -10,6 +10,7 @@ from rltuned.decide.rollout import uncertain_run_times
 from rltuned.decide.scope import Veto
 from rltuned.decide.start_times import Probe, StartRequest
 from rltuned.decide.submissions import Submissions
+from rltuned.policy.actor import on_means
 from rltuned.policy.base import Policy
 
 _NOT_FOR_ROOM: Final = frozenset(
@@ -48,5 +49,6 @@ def start_request(
     priority[plan.managed.at] = plan.target if moves else plan.base
     order = np.lexsort((jobs.job_id[scope.rows], -priority, -scope.tier))
     rows = scope.rows[order[waits[order]]]
+    policy = policy if plan.distribution is None else on_means(policy)
     run_times, spread = uncertain_run_times(plan.snapshot, policy, plan.estimates, ended)
     return StartRequest(plan.snapshot, rows, run_times, spread, submissions, probes)

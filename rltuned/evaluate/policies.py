@@ -12,6 +12,7 @@ from rltuned.config import Config, PlacementApply, PlacementSection
 from rltuned.errors import EvaluationError, ModelError
 from rltuned.evaluate.settings import LEARNED, PEERS, STRICT, EvaluationSettings, Placement
 from rltuned.policy import files
+from rltuned.policy.actor import on_means
 from rltuned.policy.base import Policy
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Ranker, Simulation
@@ -19,6 +20,7 @@ from rltuned.simulate.priorities import MultifactorPriorities
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
 from rltuned.simulate.search import OrderSearch
 from rltuned.simulate.values import Backfill, Fit, SimulationSettings
+from rltuned.workload.estimates import EstimateKind, parse_estimates
 
 SOLVER_SECONDS: Final = 30.0
 """For each integer program, instead of the daemon's fraction of a second: a solver that the clock cuts short gives
@@ -119,7 +121,9 @@ def contender(name: str, settings: EvaluationSettings) -> Contender:
 
 def _learned(name: str, settings: EvaluationSettings) -> Policy | None:
     if name in LEARNED:
-        return files.load(model_name(name, settings))
+        model = files.load(model_name(name, settings))
+        predicted = parse_estimates(settings.estimates).kind is EstimateKind.HISTORY
+        return on_means(model) if predicted else model
     if name in PEERS:
         chosen = model_name(name, settings)
         if chosen == name and name not in files.shipped():

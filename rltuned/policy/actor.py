@@ -3,7 +3,7 @@
 import enum
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Final
@@ -15,7 +15,7 @@ from rltuned.cluster.tables import Floats
 from rltuned.observe.observation import Observation
 from rltuned.observe.supply import CENTURY
 from rltuned.observe.table3 import RUN_TIME_HORIZON
-from rltuned.policy.base import Queue, QueueView
+from rltuned.policy.base import Policy, Queue, QueueView
 from rltuned.policy.heuristics import by_name
 
 Weights = Mapping[str, npt.NDArray[np.float32]]
@@ -246,6 +246,15 @@ def untrained(name: str, architecture: Architecture, seed: int) -> Actor:
     """An actor that has learned nothing: `initial_weights` of the seed, inputs as they are."""
     plain = np.zeros(architecture.inputs, dtype=np.float32), np.ones(architecture.inputs, dtype=np.float32)
     return Actor(name, architecture, initial_weights(architecture, *plain, np.random.default_rng(seed)))
+
+
+def on_means(policy: Policy) -> Policy:
+    """The policy for run times that are predicted means (`RunTimePredictions.expected`): without `RUN_TIME`, which is
+    for estimates that err.
+    """
+    if not (isinstance(policy, Actor) and RUN_TIME in policy.weights):
+        return policy
+    return replace(policy, weights={name: value for name, value in policy.weights.items() if name != RUN_TIME})
 
 
 def rule_level(name: str, queue: Queue) -> Floats:

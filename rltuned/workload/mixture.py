@@ -17,6 +17,8 @@ import numpy.typing as npt
 from rltuned.cluster.tables import Bools, Floats
 from rltuned.decide.predictions import COVER, RunTimePredictions
 from rltuned.errors import WorkloadError
+from rltuned.observe.table3 import RUN_TIME_HORIZON
+from rltuned.workload.regression import mean_regression
 
 Known = npt.NDArray[np.float32]
 
@@ -62,11 +64,15 @@ class Mixture:
         self._wider = 0.0
         """By how much an interval is to be wider at each end, ln(seconds), so that `COVER` of the last ended jobs would
         have been in theirs; may be below 0."""
+        self._mean: Floats = np.array([0.0, 1.0, 0.0])
+        """c0, c1, c2 of ln T = c0 + c1 ln m + c2 ln L: the mean T of the jobs of which the mixture has the mean m, and
+        of limit L. Limits say something that earlier run times do not."""
 
     def copy(self) -> "Mixture":
         """An independent one that knows the same."""
         other = Mixture()
-        other._weights, other._wider = self._weights, self._wider  # replaced, never changed
+        # Replaced, never changed.
+        other._weights, other._wider, other._mean = self._weights, self._wider, self._mean
         return other
 
     def learn(self, known: Known, time_limit: Floats, run_time: Floats) -> None:
@@ -97,6 +103,11 @@ class Mixture:
             _, _, low, high = self._of(known[last], limit[last])
             beyond = np.maximum(low - took[last], took[last] - high)
             self._wider = float(np.quantile(beyond, COVER))
+        columns = _columns(self._of(known, limit)[0], limit)
+        # As many jobs as the start counts as took just what was expected of them.
+        all_columns, values = np.concatenate((columns, columns)), np.exp(np.concatenate((took, columns[:, 1])))
+        counts = np.repeat([1.0, _START / max(len(took), 1)], len(took))
+        self._mean = mean_regression(all_columns, values, counts)
 
     @staticmethod
     def _density(
@@ -117,6 +128,7 @@ class Mixture:
         """Of (n, levels, `LAST`) `known` and (n,) `time_limit`, as in `learn`."""
         limit = _log_limit(time_limit)
         mean, centre, low, high = self._of(known, limit)
+        mean = _columns(mean, limit) @ self._mean
         low, high = np.fmin(low - self._wider, centre), np.fmax(high + self._wider, centre)
         at_limit = limit - 1.0 / float(_RESOLUTION)  # rounded values may be a little below it
         limited, columns = np.maximum(time_limit, 1.0), (mean, centre, low, high)
@@ -165,7 +177,11 @@ class Mixture:
 
     def to_json(self) -> dict[str, Any]:
         """All that it knows, as JSON-able data."""
-        return {"weights": np.round(self._weights, 6).tolist(), "wider": round(self._wider, 6)}
+        return {
+            "weights": np.round(self._weights, 6).tolist(),
+            "wider": round(self._wider, 6),
+            "mean": np.round(self._mean, 6).tolist(),
+        }
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
@@ -176,13 +192,16 @@ class Mixture:
         """
         made = cls()
         match value:
-            case {"weights": list(weights), "wider": int(wider) | float(wider)} if (
+            case {"weights": list(weights), "wider": int(wider) | float(wider), "mean": [*mean]} if (
                 len(weights) == len(made._weights)
+                and len(mean) == len(made._mean)
+                and all(isinstance(v, int | float) and math.isfinite(v) for v in mean)
                 and all(isinstance(v, int | float) and 0.0 <= v <= 1.0 for v in weights)
                 and sum(weights) > 0.5
                 and math.isfinite(wider)
             ):
                 made._weights, made._wider = np.array(weights, dtype=np.float64) / sum(weights), float(wider)
+                made._mean = np.array(mean, dtype=np.float64)
                 return made
         raise WorkloadError("the weights of the history cannot be understood")
 
@@ -190,6 +209,11 @@ class Mixture:
 def _start() -> Floats:
     ways = (_LEVELS[:, None, None] * _BY_AGE[:, None] * _BY_WIDTH).ravel()
     return np.concatenate((ways, _OTHERS))
+
+
+def _columns(mean: Floats, limit: Floats) -> Floats:
+    """(n, 3) what the mean is a product of powers of: 1, and ln(seconds) of the mixture's mean and of the limit."""
+    return np.column_stack((np.ones(len(mean)), mean, np.minimum(limit, math.log(RUN_TIME_HORIZON))))
 
 
 def _log_limit(time_limit: Floats) -> Floats:

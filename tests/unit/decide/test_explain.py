@@ -12,10 +12,13 @@ from unit.policy.conftest import actor_of
 from rltuned import show
 from rltuned.config import Config, PlacementApply, PlacementSection
 from rltuned.decide import DecisionRecord, explain, plan, record
+from rltuned.decide.predictions import RunTimePredictions
 from rltuned.decide.rollout import RolloutResult
+from rltuned.decide.start_request import start_request
 from rltuned.decide.what_if import Request, observation_of
 from rltuned.learn.queues import QueueSettings, generate
 from rltuned.observe import STATE_COLUMNS
+from rltuned.policy.actor import RUN_TIME, on_means
 from rltuned.policy.heuristics import by_name
 
 from .conftest import make_snapshot, pending
@@ -36,6 +39,31 @@ def learned(**architecture):
     actor = actor_of(residual="saf", context=True, **architecture)
     actor.weights["layer3.kernel"][:] *= 0.2
     return actor
+
+
+def test_predicted_means_are_not_corrected_in_the_plan_nor_when_asked_again(queue):
+    snapshot, estimates = queue
+    actor = learned()
+    actor = replace(actor, weights={**actor.weights, RUN_TIME: np.array([-1.5, 0.45, 0.625], dtype=np.float32)})
+    told = np.where(np.isnan(estimates), 600.0, estimates)
+    known = RunTimePredictions(told, told, 0.5 * told, 2.0 * told)
+    predicted = plan(snapshot, actor, QUIET, None, told, distribution=known)
+    assert np.array_equal(predicted.scores, plan(snapshot, on_means(actor), QUIET, None, told).scores)
+    erring = plan(snapshot, actor, QUIET, None, told)
+    assert not np.array_equal(predicted.scores, erring.scores)
+    for made in (predicted, erring):
+        found = DecisionRecord.from_json(json.dumps(record(made).to_json(), allow_nan=False))
+        answer = explain(found, found.jobs.id[0], actor)
+        assert answer.policy_note == ""
+        parts = sum(part.rule + part.network for part in answer.sum.parts)
+        assert answer.sum.reference + parts == pytest.approx(answer.sum.score, abs=1e-9)
+    with_spread = [uncertain(made, actor) for made in (predicted, erring)]
+    assert not np.array_equal(*with_spread)
+
+
+def uncertain(made, actor):
+    """What start times expect of run times."""
+    return start_request(made, actor, None, moves=False).run_times
 
 
 @pytest.fixture

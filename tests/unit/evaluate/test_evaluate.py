@@ -20,6 +20,7 @@ from rltuned.evaluate.settings import DEFAULT_POLICIES, POLICIES, Placement, Sta
 from rltuned.evaluate.state import state_path
 from rltuned.evaluate.windows import Split
 from rltuned.policy import files, rlscheduler
+from rltuned.policy.actor import RUN_TIME
 from rltuned.policy.manifest import TrainingPart
 from rltuned.simulate.values import Backfill
 from rltuned.workload.shapes import parse_shape, read_shape
@@ -78,6 +79,12 @@ def test_jobs_are_kept_off_slow_types_only_where_types_differ():
 
     assert found(placement=Placement.MILP) == found()
     assert found(placement=Placement.MILP, speeds=7) != found(speeds=7)
+
+
+def test_a_model_does_not_correct_run_times_that_are_predicted_means():
+    for estimates, corrects in (("noisy:1.5", True), ("history", False)):
+        policy = contender("rl", prepared(policies=("rl",), estimates=estimates).settings).policy
+        assert (RUN_TIME in policy.weights) == corrects
 
 
 def test_how_many_jobs_the_integer_program_places_is_said_in_command_and_meta_and_reaches_the_planner():

@@ -10,7 +10,7 @@ from unit.policy.conftest import actor_of, observation
 
 from rltuned.observe import Observation
 from rltuned.policy import Activation, Actor, by_name
-from rltuned.policy.actor import AGEING, CORRECTED, RUN_TIME, rule_level
+from rltuned.policy.actor import AGEING, CORRECTED, RUN_TIME, on_means, rule_level
 
 SHAPES = [
     {},
@@ -161,6 +161,18 @@ def test_without_coefficients_or_where_the_estimate_is_the_limit_the_run_time_is
         actor.expected_run_time(np.full(9, 365 * 86400.0), np.full(9, np.inf)), np.full(9, 365 * 86400.0)
     )
     assert actor.expected_run_time(np.zeros(0), np.zeros(0)).shape == (0,)
+
+
+def test_run_times_that_are_predicted_means_are_not_corrected(seen):
+    actor = actor_of(residual="saf")
+    estimated = replace(seen, run_time=np.maximum(0.1 * seen.run_time, 1.0))
+    errs = replace(actor, weights={**actor.weights, RUN_TIME: np.array([-1.5, 0.45, 0.625], dtype=np.float32)})
+    assert not np.allclose(errs.level(estimated), actor.level(estimated))
+    assert np.array_equal(on_means(errs).score(estimated), actor.score(estimated))
+    assert RUN_TIME in errs.weights
+    assert on_means(actor) is actor
+    rule = by_name("saf")
+    assert on_means(rule) is rule
 
 
 def test_a_job_gains_by_waiting_as_its_expansion_factor_grows(seen):

@@ -67,6 +67,22 @@ def test_the_median_is_a_run_time_that_there_was_and_the_expected_one_is_the_mea
     assert 500.0 < history.predict(ANN) < 1500.0
 
 
+def test_what_limits_say_beside_earlier_run_times_is_learned_from_the_sites_own_jobs() -> None:
+    rng, history = np.random.default_rng(4), RunTimeHistory()
+    short, long = (Kind("new", "physics", "gpu", 4, limit, 8) for limit in (600.0, 36_000.0))
+    for number in range(1500):  # each by another user
+        like = (short, long)[number % 2]
+        seconds = like.time_limit * rng.uniform(0.4, 0.6)
+        history.ended(replace(like, user=f"u{number}"), seconds, 1e6 + 1e5 * number)
+    before = [history.predict(kind) / (0.5 * kind.time_limit) for kind in (short, long)]
+    history.renew()
+    after = [history.predict(kind) / (0.5 * kind.time_limit) for kind in (short, long)]
+    assert before[0] > 2.0 * before[1], "the mixture knows only what all jobs took, and that limits are reached"
+    assert after == pytest.approx([1.0, 1.0], rel=0.25)
+    again = RunTimeHistory.from_json(json.loads(json.dumps(history.to_json())))
+    assert again.predict(short) == pytest.approx(history.predict(short), rel=1e-3)
+
+
 def test_who_sometimes_runs_for_long_is_expected_to_take_longer_than_who_never_does() -> None:
     often, never = replace(ANN, user="often"), replace(ANN, user="never")
     jobs = [(often, 3000.0 if number % 3 == 0 else 60.0) for number in range(9)] + [(never, 90.0)] * 9
