@@ -2,9 +2,10 @@
 
 A job is expected to take what one of ten earlier jobs of its kind took (people run the same again), nearly or roughly
 so; or to reach its limit; or to be like nothing known. Each way has a weight, the same for all jobs, learned from ended
-jobs by expectation-maximization (Dempster, Laird and Rubin, J. R. Statist. Soc. B 39, 1977). The interval is calibrated
-by how far the last ended jobs were outside of theirs (conformalized quantile regression: Romano, Patterson and Candès,
-NeurIPS 2019). Why this and not boosted trees: docs/decisions/0150-run-times-as-mixtures.md. Pure NumPy.
+jobs by expectation-maximization (Dempster, Laird and Rubin, J. R. Statist. Soc. B 39, 1977). The mean is corrected by
+what the limits of ended jobs say beside it. The interval is calibrated by how far the last ended jobs were outside of
+theirs (conformalized quantile regression: Romano, Patterson and Candès, NeurIPS 2019). Why this and not boosted trees:
+docs/decisions/0150-run-times-as-mixtures.md. Pure NumPy.
 """
 
 import math
