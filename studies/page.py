@@ -48,7 +48,8 @@ partition 1,000; [policies](policies.md)): mean wait, slowdown, completion time 
 error of σ = 1.5 (about one of three is wrong by more than a factor of 4.5); predicted from finished jobs as the daemon
 does it, on a cluster that is busy when a window begins; the users' time limits only. *Unseen*: a model of all other
 traces, because the shipped one was trained on these jobs. The time limits of Venus are drawn from its run times
-([estimates](estimates.md)), which makes predictions there better than a site's."""
+([estimates](estimates.md)), which makes predictions there better than a site's. The plain rules rank on the same
+predictions: where they say enough, as there and on HPC2N, smallest area first is as good as the model."""
 _REAL: Final = """\
 `testbed ab` ([testbed](testbed.md#ab)): the same jobs on clusters of a real Slurm, one for each arm, over Slurm alone
 with equal multifactor weights. Intervals are over blocks of neighbouring jobs: they say how far these jobs decide, not
