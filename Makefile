@@ -17,13 +17,14 @@ FAST    := $(BIN)/pytest -m "not cluster and not learn" -n 2 --dist worksteal
 help:  ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# $(call install,LOCK): a .venv with what the lock file says, whatever else is in it already.
+# $(call install,LOCK): a .venv with what the lock file says, whatever else is in it already. The file names every package:
+# --no-deps keeps pip before 24 from looking for coverage[toml] beyond it, which fails as soon as coverage has a release.
 define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "rltuned needs Python 3.11 or later; set PYTHON=python3.11"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "installing python3-venv (Debian and Ubuntu keep it apart)"; apt-get update -qq && apt-get install -y -qq python3-venv; }
 	[ -x $(BIN)/pip ] || $(PYTHON) -m venv $(VENV)
 	@echo "installing the packages of $(1) into $(VENV): a quarter of a minute for the demonstration, one or two for all"
-	@$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r $(1)
+	@$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --no-deps --require-hashes -r $(1)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 endef
 
@@ -114,7 +115,7 @@ pages: venv  ## Write what is generated and kept again: the man page, results.md
 PUBLISH := build/publish
 $(PUBLISH)/.installed: requirements-publish.lock
 	$(PYTHON) -m venv $(PUBLISH)
-	$(PUBLISH)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	$(PUBLISH)/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $<
 	@touch $@
 
 # The same commit makes the same bytes.

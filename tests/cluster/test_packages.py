@@ -95,7 +95,7 @@ def publish(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bin directory of the environment that releases are made with."""
     venv = tmp_path_factory.mktemp("publish") / "venv"
     run(sys.executable, "-m", "venv", venv)
-    run(venv / "bin/pip", "install", "-q", "--require-hashes", "-r", ROOT / PUBLISH)
+    run(venv / "bin/pip", "install", "-q", "--no-deps", "--require-hashes", "-r", ROOT / PUBLISH)
     (venv / ".installed").touch()  # make takes it for its own
     return venv / "bin"
 
