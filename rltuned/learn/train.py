@@ -135,6 +135,11 @@ class _Training:
         scores = {"warm.loss": loss, "warm.score": warm.score, "rule.score": alone.score}
         return (actor, warm, scores) if better(warm, alone, CHANCE) else (rule, alone, scores)
 
+    def rule_of(self, actor: Actor) -> Actor:
+        """The rule that an actor corrects, as it was fitted to these traces, under the actor's name."""
+        extras = {name: actor.weights[name] for name in EXTRAS if name in actor.weights}
+        return replace(self.rule_alone(extras), name=actor.name)
+
     def rule_alone(self, extras: Mapping[str, Singles]) -> Actor:
         """The rule to be corrected, or SAF, with these tensors of `EXTRAS`."""
         return rule_alone(self.settings.architecture.residual or "saf", extras)
@@ -270,6 +275,8 @@ def train(
             progress("learning", last, last)
         draw_curves(directory.metrics(), out / "learning.png")
         validation = Validation(**kept["validation"])
+        if best.corrects_nothing:
+            best = run.rule_of(best)  # the file says plainly what the model is: a rule with a few numbers, no network
         golden_state, golden_base = _golden(run, best)
     path = save(
         best,
@@ -353,9 +360,8 @@ def _digests(sites: Sequence[Site]) -> dict[str, str]:
 
 def _golden(run: _Training, actor: Actor) -> tuple[Singles, Floats | None]:
     """A queue of some training window, for the manifest's golden vector."""
-    plain = run.rule_alone({name: actor.weights[name] for name in EXTRAS if name in actor.weights})
     for index in run.headroom:
-        queues = record_queues(RecordTask(run.candidate(index), plain, 0.0, 0, 1_000_000))
+        queues = record_queues(RecordTask(run.candidate(index), run.rule_of(actor), 0.0, 0, 1_000_000))
         if len(queues.count):
             widest = int(np.argmax(queues.count))
             first = int(queues.count[:widest].sum())

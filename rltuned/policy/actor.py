@@ -148,8 +148,10 @@ class Actor:
             )
         ageing = f", waiting counted with exponent {self.ageing:g}" if self.ageing else ""
         most = self.architecture.bound * _TIME_SCALE
-        network = "nothing" if self.corrects_nothing else f"that by up to a factor of e^{most:.1f} in the key"
-        return f"the plain rule {rule}{run_time}{ageing}; the network corrects {network}"
+        corrected = f"the network corrects that by up to a factor of e^{most:.1f} in the key"
+        if self.corrects_nothing:
+            corrected = "the network corrects nothing" if self.architecture.hidden else "no network corrects it"
+        return f"the plain rule {rule}{run_time}{ageing}; {corrected}"
 
     def score_rows(self, state: npt.NDArray[np.float32], base: Floats | None = None) -> Floats:
         """(n,) scores of (n, inputs) rows, all of them jobs; `base`: (n,) `level` of a residual actor."""

@@ -194,6 +194,17 @@ def test_a_run_leaves_a_model_that_is_accepted_and_everything_that_says_how_it_w
     assert settings["sites"][0]["sha256"] == "0" * 64
 
 
+def test_a_run_in_which_nothing_beats_the_rule_leaves_the_rule_without_a_network(tmp_path):
+    pytest.importorskip("tensorflow")
+    from rltuned.learn.train import train
+
+    result = train([site()], replace(SMALL, iterations=0, warm=replace(SMALL.warm, steps=0)), tmp_path)
+    actor = files.load(str(result.path))
+    assert (actor.name, actor.architecture.hidden, actor.architecture.residual) == ("small", (), "saf")
+    assert actor.summary.endswith("; no network corrects it")
+    assert RUN_TIME in actor.weights
+
+
 def test_a_run_that_was_killed_goes_on_and_ends_with_the_same_weights(trained, tmp_path, monkeypatch):
     from rltuned.learn import train as module
 
