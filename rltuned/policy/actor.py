@@ -143,8 +143,8 @@ class Actor:
         if (coefficients := self.weights.get(RUN_TIME)) is not None:
             constant, of_run_time, of_limit = coefficients.tolist()
             run_time = (
-                f" on expected run times (e^{constant:.2f} · r^{of_run_time:.2f} · L^{of_limit:.2f} "
-                f"of estimate r and limit L)"
+                f" on expected run times (predicted means as they are; "
+                f"e^{constant:.2f} · r^{of_run_time:.2f} · L^{of_limit:.2f} of any other estimate r and limit L)"
             )
         ageing = f", waiting counted with exponent {self.ageing:g}" if self.ageing else ""
         most = self.architecture.bound * _TIME_SCALE

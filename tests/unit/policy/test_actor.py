@@ -88,8 +88,8 @@ def test_an_actor_whose_last_layer_is_zero_says_that_it_corrects_nothing_and_ask
     idle = replace(actor, weights=weights | {RUN_TIME: np.array([-1.5, 0.45, 0.625], dtype=np.float32)})
     assert idle.corrects_nothing
     assert idle.summary == (
-        "the plain rule saf on expected run times (e^-1.50 · r^0.45 · L^0.62 of estimate r and limit L); "
-        "the network corrects nothing"
+        "the plain rule saf on expected run times (predicted means as they are; e^-1.50 · r^0.45 · L^0.62 of any other "
+        "estimate r and limit L); the network corrects nothing"
     )
     by_network = idle.level(seen) + idle.architecture.bound * np.tanh(idle.network(seen.state[: len(seen)]))
     monkeypatch.setattr(Actor, "network", None)
