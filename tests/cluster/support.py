@@ -604,9 +604,6 @@ class Cluster:
             scontrol -o show reservation | sed -n 's/^ReservationName=\(\S*\).*/\1/p' | while read -r name; do
                 scontrol delete ReservationName="$name"
             done
-            sinfo -h -N -o '%N %T' | grep -E ' (drain|down|fail|unk|inval)' | sort -u | while read -r node _; do
-                scontrol update NodeName="$node" State=RESUME
-            done
             if [ "$(sacctmgr -nP show user rltuned,visitor format=user,admin | tr '\n' ' ')" \
                 != 'rltuned|Operator visitor|None ' ]; then
                 sacctmgr -i modify user rltuned set AdminLevel=Operator >/dev/null
@@ -621,11 +618,23 @@ class Cluster:
             # Takes the partitions of slurm.conf again, and drops those that a test made.
             again = ["scontrol", "reconfigure"]
             wait_until(lambda: self.run(again, check=False).returncode == 0, "slurmctld takes its configuration")
-        query = "sinfo -h -N -t idle -o '%N %T'"
-        wait_until(
-            lambda: {f"{node} idle" for node in self.nodes} <= set(self.sh(query, check=False).stdout.splitlines()),
-            "every node is idle again",
-        )
+        # More than once: a slurmctld that has just taken over may still find a node down.
+        resume = r"""
+            sinfo -h -N -o '%N %T' | grep -E ' (drain|down|fail|unk|inval)' | sort -u | while read -r node _; do
+                scontrol update NodeName="$node" State=RESUME
+            done
+            sinfo -h -N -t idle -o '%N %T'
+        """
+        try:
+            wait_until(
+                lambda: (
+                    {f"{node} idle" for node in self.nodes} <= set(self.sh(resume, check=False).stdout.splitlines())
+                ),
+                "every node is idle again",
+            )
+        except AssertionError as error:
+            error.add_note(self.sh("sinfo -N -o '%N %T %E'; squeue -o '%i %T %N %r'", check=False).stdout)
+            raise
 
     # --- the daemon ---
 
