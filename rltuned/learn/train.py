@@ -360,8 +360,9 @@ def _digests(sites: Sequence[Site]) -> dict[str, str]:
 
 def _golden(run: _Training, actor: Actor) -> tuple[Singles, Floats | None]:
     """A queue of some training window, for the manifest's golden vector."""
+    plain = run.rule_of(actor)
     for index in run.headroom:
-        queues = record_queues(RecordTask(run.candidate(index), run.rule_of(actor), 0.0, 0, 1_000_000))
+        queues = record_queues(RecordTask(run.candidate(index), plain, 0.0, 0, 1_000_000))
         if len(queues.count):
             widest = int(np.argmax(queues.count))
             first = int(queues.count[:widest].sum())
