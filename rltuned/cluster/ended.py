@@ -21,8 +21,6 @@ class EndedJob(NamedTuple):
     """Epoch seconds."""
     cpus: int = 1
     """In all."""
-    gpu_type: str = ""
-    """The type of GPU that it ran on, as slurmctld writes it; "" where it had none, several, or Slurm does not say."""
 
 
 class Past(NamedTuple):

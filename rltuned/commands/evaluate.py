@@ -68,7 +68,7 @@ EXIT_UNPROVEN = 14
     default="slurm",
     show_default=True,
     help="As Slurm chooses nodes, best fit, worst fit, or milp: as Slurm, but jobs are kept off GPU types that are "
-    "slow for them (needs --speeds).",
+    "slow for them.",
 )
 @click.option(
     "--easy/--slurm-like",
@@ -113,20 +113,6 @@ EXIT_UNPROVEN = 14
     default=True,
     show_default=True,
     help="Whether rl and rl+milp make rollouts, as the daemon does (docs/rollout.md).",
-)
-@click.option(
-    "--speeds",
-    type=click.IntRange(min=0),
-    metavar="SEED",
-    help="Jobs run at other speeds on other types of GPUs, and spread over nodes; drawn with this seed. "
-    "[default: everywhere alike]",
-)
-@click.option(
-    "--contention",
-    type=click.FloatRange(0, 100),
-    default=0.0,
-    show_default=True,
-    help="How much jobs slow each other: on a node that others fill, 1 + this times as long.",
 )
 @click.option("--form", help="Format of the trace. [default: found out]")
 @click.option("--skip-bad", is_flag=True, help="Count lines that cannot be read and go on.")
@@ -372,10 +358,9 @@ def _remark_on_placement(settings: "EvaluationSettings") -> None:
     """Says so where a policy that is asked for cannot differ from another one."""
     from rltuned.evaluate.settings import Placement
 
-    asked = "rl+milp" in settings.policies or settings.placement is Placement.MILP
-    if asked and settings.speeds is None:
+    if "rl+milp" in settings.policies or settings.placement is Placement.MILP:
         remark(
-            "without --speeds all types of GPUs are alike, so nothing is kept off any node: rl+milp and "
+            "all types of GPUs are alike, so nothing is kept off any node: rl+milp and "
             "--placement milp are the same as without"
         )
 

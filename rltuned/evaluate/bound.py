@@ -11,7 +11,7 @@ cluster. It forgets that a job cannot run faster than on its g GPUs, and that GP
 **Run times.** No job ends before it has run: the mean of r is a lower bound as well.
 
 The two cannot be added, and the larger cannot be taken job by job (SRPT minimises the mean, not each job's time). The
-larger of the two means is a lower bound. Jobs whose speed changes (contention) only take longer.
+larger of the two means is a lower bound.
 """
 
 import heapq

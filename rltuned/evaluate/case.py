@@ -14,7 +14,6 @@ from rltuned.evaluate.windows import Window
 from rltuned.simulate.requests import Requests, requests
 from rltuned.workload.jobs import Estimates, Workload
 from rltuned.workload.predict import PAST_JOBS
-from rltuned.workload.speeds import Speeds
 
 
 @dataclass(frozen=True)
@@ -32,10 +31,6 @@ class Case:
     before: Workload
     """Jobs that were submitted earlier, on the same clock, for estimates by history; else empty."""
     before_estimates: Estimates
-    """Of `before`."""
-    speeds: Speeds | None = None
-    """Of `jobs`, by GPU type; None: they run as fast on each."""
-    before_speeds: Speeds | None = None
     """Of `before`."""
 
     @property
@@ -68,9 +63,8 @@ class Case:
 
     @property
     def killed(self) -> Bools:
-        """(n,) jobs that run into their time limit, if nobody slows them."""
-        slowest = 1.0 if self.speeds is None else self.speeds.extremes(self.jobs)[0]
-        return np.asarray(self.jobs.run_time / slowest > self.estimates.time_limit, dtype=np.bool_)
+        """(n,) jobs that run into their time limit."""
+        return np.asarray(self.jobs.run_time > self.estimates.time_limit, dtype=np.bool_)
 
     @property
     def capacity(self) -> float:
@@ -87,10 +81,9 @@ class Case:
         return measure(self.jobs.submit_time, start, end, gpus, self.measured, self.groups, self.capacity)
 
     def lower_bound(self) -> LowerBound:
-        """Of the jobs of the window that can run, on all GPUs of the cluster, each as fast as it can be anywhere."""
+        """Of the jobs of the window that can run, on all GPUs of the cluster."""
         rows = np.setdiff1d(np.arange(self.past, len(self.jobs)), list(self.rejected))
-        fastest = 1.0 if self.speeds is None else self.speeds.extremes(self.jobs)[1]
-        run: Floats = np.minimum(self.jobs.run_time / fastest, self.estimates.time_limit)[rows]
+        run: Floats = np.minimum(self.jobs.run_time, self.estimates.time_limit)[rows]
         gpus = self.jobs.gpus[rows].astype(np.float64)
         return lower_bound(self.jobs.submit_time[rows], run, gpus, self.capacity)
 
@@ -103,12 +96,8 @@ def cases(
     past: int = 0,
     *,
     history: bool = False,
-    speeds: Speeds | None = None,
 ) -> Iterator[Case]:
-    """The windows of a trace; `past`: jobs before each that a warm start simulates, as far as there are any.
-
-    `speeds`: of all jobs.
-    """
+    """The windows of a trace; `past`: jobs before each that a warm start simulates, as far as there are any."""
     for window in windows:
         first = max(window.start - past, 0)
         rows, earlier = (
@@ -124,8 +113,6 @@ def cases(
             estimates=_part(estimates, rows),
             before=_rebased(jobs.take(earlier), zero),
             before_estimates=_part(estimates, earlier),
-            speeds=None if speeds is None else speeds.take(rows),
-            before_speeds=None if speeds is None else speeds.take(earlier),
         )
 
 

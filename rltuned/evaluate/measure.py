@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,8 @@ from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.rankers import RuleRanker, compile_kernel
 from rltuned.simulate.values import JobFate, SimulationSettings
-from rltuned.workload.by_type import TypedPredictor, past_by_type
-from rltuned.workload.estimates import EstimateKind, parse_estimates, uniform
-from rltuned.workload.jobs import Workload
-from rltuned.workload.predict import past
-
-_WHERE = 6
-"""Stream of `uniform`: on which type a job of the past ran."""
+from rltuned.workload.estimates import EstimateKind, parse_estimates
+from rltuned.workload.predict import HistoryPredictor, past
 
 
 @dataclass(frozen=True)
@@ -92,15 +87,11 @@ def simulate_case(
 ) -> Simulation:
     """The simulation of one policy on one window, to its end. `tell` is called at each of the `moments`."""
     estimates = case.own_estimates()
-    predictor: TypedPredictor | None = None
+    predictor: HistoryPredictor | None = None
     if parse_estimates(settings.estimates).kind is EstimateKind.HISTORY:
-        before, types = _ran_before(case)
-        known = past(before, case.before_estimates, float(case.jobs.submit_time[0]))
-        by_type = past_by_type(before, case.before_estimates, float(case.jobs.submit_time[0]), types)
-        predictor = TypedPredictor(case.jobs, estimates.time_limit, known, by_type)
-    simulation = Simulation(case.shape, case.submitted, estimates, chosen.settings, predictor, case.asked, case.speeds)
-    if predictor is not None:
-        predictor.types_of = simulation.gpu_types_of
+        known = past(case.before, case.before_estimates, float(case.jobs.submit_time[0]))
+        predictor = HistoryPredictor(case.jobs, estimates.time_limit, known)
+    simulation = Simulation(case.shape, case.submitted, estimates, chosen.settings, predictor, case.asked)
     ranker = chosen.ranker()
     if settings.start is Start.WARM and case.past:
         _warm_up(simulation, ranker, settings.simulated)
@@ -109,24 +100,6 @@ def simulate_case(
         tell(moment)
     simulation.run(ranker)
     return simulation
-
-
-def _ran_before(case: Case) -> tuple[Workload, list[str]]:
-    """The jobs before, with what they took where they ran, and the type of that: the one that they ask for; of a job
-    that asks for none, any, in proportion to the GPUs of the cluster.
-    """
-    before, speeds = case.before, case.before_speeds
-    if speeds is None or not len(before):
-        return before, [""] * len(before)
-    gpus = case.shape.nodes.gpus[case.shape.nodes.usable].sum(axis=0)
-    drawn = np.searchsorted(np.cumsum(gpus) / gpus.sum(), uniform(before.job_id, 0, _WHERE))
-    names = [name.lower() for name in before.gpu_type.texts()]
-    column = np.array(
-        [speeds.types.index(name) if name in speeds.types else at for name, at in zip(names, drawn, strict=True)]
-    )
-    took = before.run_time / speeds.rate[np.arange(len(before)), 0, column]
-    types = [speeds.types[at] if gpus else "" for at, gpus in zip(column, before.gpus, strict=True)]
-    return replace(before, run_time=took), types
 
 
 def _warm_up(simulation: Simulation, ranker: Ranker, warming: SimulationSettings) -> None:

@@ -105,7 +105,7 @@ def contender(name: str, settings: EvaluationSettings) -> Contender:
         EvaluationError: a peer's model is not there.
     """
     if name == STRICT:
-        strict = SimulationSettings(backfill=Backfill.NONE, fit=Fit.WORST, contention=settings.contention)
+        strict = SimulationSettings(backfill=Backfill.NONE, fit=Fit.WORST)
         return Contender(name, strict, placement=False, policy=None)
     # Slurm's own order is Slurm without rltuned, hence without its integer program.
     planned = settings.placement is Placement.MILP and name != "multifactor"

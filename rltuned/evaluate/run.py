@@ -24,8 +24,6 @@ from rltuned.workload.estimates import EstimateKind, estimate, parse_estimates
 from rltuned.workload.jobs import Workload
 from rltuned.workload.readers import read
 from rltuned.workload.shapes import read_shape
-from rltuned.workload.speeds import draw as draw_speeds
-from rltuned.workload.speeds import estimates_for
 
 
 @dataclass(frozen=True)
@@ -78,17 +76,12 @@ def ready(
 
     Raises:
         EvaluationError, ConfigError, ModelError: as `prepare`.
-        WorkloadError: speeds are asked for, and those of a GPU type are not known.
     """
     if windows is None:
         windows = draw(len(jobs), settings.window, settings.windows, settings.seed, settings.split)
-    speeds = None if settings.speeds is None else draw_speeds(jobs, shape, settings.speeds)
-    if speeds is None:
-        estimates = estimate(jobs, settings.estimates, settings.seed)
-    else:
-        estimates = estimates_for(jobs, speeds, settings.estimates, settings.seed)
+    estimates = estimate(jobs, settings.estimates, settings.seed)
     history = parse_estimates(settings.estimates).kind is EstimateKind.HISTORY
-    made = tuple(cases(jobs, estimates, shape, windows, settings.past, history=history, speeds=speeds))
+    made = tuple(cases(jobs, estimates, shape, windows, settings.past, history=history))
     source = jobs.source
     meta = {
         "program": "rltuned",

@@ -89,10 +89,6 @@ class EvaluationSettings:
     """Jobs from the front of the ranking that the integer program places, of `rl+milp` and `--placement milp`."""
     rollout: bool = True
     """`rl` and `rl+milp` make rollouts at each refresh, as the daemon does (docs/rollout.md)."""
-    speeds: int | None = None
-    """Seed of how fast each job runs on which GPUs (`rltuned.workload.speeds`); None: as fast on all."""
-    contention: float = 0.0
-    """`SimulationSettings.contention`."""
     gate: bool = False
     """Windows are recent and share no job, and a verdict is reached (`rltuned.evaluate.gate`)."""
     from_slurm: bool = False
@@ -114,9 +110,8 @@ class EvaluationSettings:
                 raise EvaluationError(f"{name}: {value} is not above 0")
         if not 1 <= self.top_k <= MOST_PLACED:
             raise EvaluationError(f"--top-k: {self.top_k} is not from 1 to {MOST_PLACED}")
-        drawn = ("--seed", self.seed), ("--speeds", self.speeds or 0), ("--contention", self.contention)
-        if below := [f"{name}: {number:g} is below 0" for name, number in drawn if number < 0]:
-            raise EvaluationError(below[0])
+        if self.seed < 0:
+            raise EvaluationError(f"--seed: {self.seed} is below 0")
         parse_estimates(self.estimates)
         SchedulerParameters.parse(self.scheduler)
 
@@ -129,7 +124,7 @@ class EvaluationSettings:
         else:
             fit = Fit.BEST if self.placement is Placement.MILP and self.backfill is Backfill.EASY else Fit.SLURM
         backfill = chosen.backfill if self.backfill is Backfill.SLURM else self.backfill
-        return replace(chosen, backfill=backfill, fit=fit, contention=self.contention)
+        return replace(chosen, backfill=backfill, fit=fit)
 
     @property
     def past(self) -> int:
@@ -181,8 +176,6 @@ class EvaluationSettings:
             ("--job-table", self.job_table, None),
             ("--top-k", self.top_k, PlacementSection().top_k),
             ("--rollout", self.rollout, True),
-            ("--speeds", self.speeds, None),
-            ("--contention", self.contention, 0.0),
             ("--gate", self.gate, False),
             ("--from-slurm", self.from_slurm, False),
             ("--from-sacct", self.from_sacct, None),

@@ -15,12 +15,10 @@ from rltuned.decide.predictions import RunTimePredictions
 from rltuned.observe import Observation, observe
 from rltuned.policy.base import QueueView
 from rltuned.simulate import kernel as k
-from rltuned.simulate.requests import Requests, node_types
+from rltuned.simulate.requests import Requests
 from rltuned.simulate.stepping import checked_requests, idle_cluster
 from rltuned.simulate.values import Estimates, JobFate, SimulationResult, SimulationSettings
-from rltuned.workload.by_type import TypedPredictor
 from rltuned.workload.jobs import Workload
-from rltuned.workload.speeds import Speeds
 
 RELEASE: Final = (24, 11)
 """The Slurm release that a snapshot is of."""
@@ -71,7 +69,6 @@ class Simulation:
         settings: SimulationSettings | None = None,
         predictor: Predictor | None = None,
         asked: Requests | None = None,
-        speeds: Speeds | None = None,
     ) -> None:
         """Args:
         shape: the cluster.
@@ -80,7 +77,6 @@ class Simulation:
         settings: Slurm's.
         predictor: estimates r of the pending jobs at each refresh, as the daemon does.
         asked: `requests(shape, jobs, estimates.time_limit)`, where the caller has it (windows of one trace).
-        speeds: how fast the jobs run on which GPUs; without them, everywhere alike.
 
         Raises:
             RltunedError: estimates of another length, or that are no times.
@@ -88,7 +84,7 @@ class Simulation:
         self.shape, self.jobs, self.estimates = shape, jobs, estimates
         self.settings = settings or SimulationSettings()
         self.asked = checked_requests(shape, jobs, estimates, asked)
-        self._predictor, self._speeds = predictor, speeds
+        self._predictor = predictor
         self._reported = np.zeros(len(jobs), dtype=np.bool_)
         """(N,) the predictor knows that the job has ended."""
         self._predicted = np.zeros(len(jobs), dtype=np.bool_)
@@ -96,7 +92,7 @@ class Simulation:
         self._held: set[int] = set()
         self._excluded: dict[int, frozenset[int]] = {}
         self._pools: dict[tuple[int, frozenset[int]], int] = {}
-        self._stepper = idle_cluster(shape, jobs, estimates, self.asked, self.settings, speeds)
+        self._stepper = idle_cluster(shape, jobs, estimates, self.asked, self.settings)
         self._columns: dict[str, Any] | None = None
 
     @property
@@ -233,28 +229,6 @@ class Simulation:
         """Nodes that a job runs on or ran on."""
         s = self._state
         return s.given_node[s.jobs["slot"][row] : s.jobs["slot"][row] + s.jobs["on"][row]].astype(np.int32)
-
-    def expected_by_type(self, rows: Rows) -> Floats | None:
-        """(n, T) expected run times of these jobs on each GPU type of the cluster, seconds; None where all are alike.
-
-        With a predictor that learns by type, what it says; else the estimates, at the true speeds.
-        """
-        if self._speeds is None:
-            return None
-        seconds, types = self.estimates.run_time[rows], self.shape.nodes.gpu_types
-        if isinstance(self._predictor, TypedPredictor):
-            return self._predictor.by_type(rows, seconds, types)
-        return np.asarray(seconds[:, None] / self._speeds.of(types)[rows, 0])
-
-    def gpu_types_of(self, rows: Rows) -> list[str]:
-        """The type of the GPUs that each job runs on or ran on; "": it has none, several, or has not started."""
-        names, of_node = (*self.shape.nodes.gpu_types, ""), node_types(self.shape)
-        ptr, nodes = self.allocations(rows)
-        found = []
-        for at, row in enumerate(rows.tolist()):
-            types = np.unique(of_node[nodes[ptr[at] : ptr[at + 1]]])
-            found.append(names[types[0] if len(types) == 1 and self.jobs.gpus[row] else -1])
-        return found
 
     def allocations(self, rows: Rows | slice) -> tuple[Codes, Codes]:
         """(n+1,) row pointer and, one after the other, the nodes that each of these jobs runs on or ran on."""
@@ -401,8 +375,7 @@ class Simulation:
             s.jobs["end"][row] = self.now
             gone = np.flatnonzero(s.heap["job"][: s.counts[k.HEAP]] == row)
             self._stepper.finish(row)
-            if self.settings.contention <= 0.0:  # else the heap has just been made anew
-                self._drop_end(int(gone[0]))
+            self._drop_end(int(gone[0]))
             s.jobs["fate"][row] = JobFate.CANCELLED
         elif s.jobs["fate"][row] == JobFate.WAITING:
             self._leave_queue(row)
@@ -487,10 +460,9 @@ def simulate(
     settings: SimulationSettings | None = None,
     predictor: Predictor | None = None,
     asked: Requests | None = None,
-    speeds: Speeds | None = None,
 ) -> SimulationResult:
     """Run a workload to its end; the arguments are those of `Simulation`."""
-    simulation = Simulation(shape, jobs, estimates, settings, predictor, asked, speeds)
+    simulation = Simulation(shape, jobs, estimates, settings, predictor, asked)
     simulation.run(ranker)
     return simulation.result()
 

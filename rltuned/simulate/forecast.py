@@ -265,7 +265,7 @@ class Arrivals:
     def as_probe(self, row: int) -> k.Array:
         """The record of the submission of that row, submitted now."""
         record = np.zeros(1, dtype=k.JOB)
-        for name, value in (("start", np.nan), ("end", np.nan), ("ends_by", np.inf), ("key", np.inf), ("speed", 1.0)):
+        for name, value in (("start", np.nan), ("end", np.nan), ("ends_by", np.inf), ("key", np.inf)):
             record[name] = value
         self._write(record, np.array([row]))
         found: k.Array = record[0]

@@ -69,7 +69,6 @@ def initial_state(
     for name in ("partition", "tier", "pool"):
         records[name][known:] = np.resize(records[name][:n], arrivals)
     records["form"][known:], records["least"][known:], records["submit"][known:] = k.IN_ALL, 1, np.inf
-    records["speed"] = 1.0
     records["start"], records["end"], records["ends_by"], records["key"] = np.nan, np.nan, np.inf, np.inf
     most = np.array([min(partition.max_nodes, _PLENTY) for partition in partitions] or [1], dtype=np.int64)
     records["most_nodes"] = most[records["partition"]]

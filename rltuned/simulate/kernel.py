@@ -114,9 +114,6 @@ RUNNING: Final = 1
 COMPLETED: Final = 2
 TIMEOUT: Final = 3
 
-UNFINISHED: Final = 1e-6
-"""Seconds of work that a job killed under contention must have left to count as timed out."""
-
 # First index of `State.amount`, `jobs_on` and `closed`. Of plain integers, Numba would compile a function for each.
 NOW_FREE: Final = np.int64(0)
 LATER_FREE: Final = np.int64(1)
@@ -168,7 +165,6 @@ JOB: Final = np.dtype(
         ("tier", "i8"),
         ("alone", "i8"),  # SHARED, ISOLATED or WHOLE
         ("slot", "i8"),  # where its allocation begins in `given_node` and `given`
-        ("fewest", "i8"),  # on more nodes than this it is spread (speeds only)
         # What has become of it.
         ("key", "f8"),  # infinite while no refresh has seen the job
         ("start", "f8"),
@@ -178,16 +174,12 @@ JOB: Final = np.dtype(
         ("fate", "i8"),
         ("backfilled", "i8"),
         ("on", "i8"),  # nodes that it got
-        ("work_left", "f8"),
-        ("speed", "f8"),
-        ("as_of", "f8"),  # when `work_left` was true (contention only)
     ]
 )
 
 NODE: Final = np.dtype(
     [
         ("usable", "?"),
-        ("gpu_type", "i8"),  # column of `State.rates`; −1: no GPUs
         ("kept", "?"),  # not for the job that is being looked at
         ("shadow", "f8"),  # when the first reservation on it begins
         # Working memory: chosen nodes, candidates.
@@ -255,8 +247,6 @@ class State(NamedTuple):
     """(J,) `JOB`."""
     need: Array
     """(J, 4) per node, or in all (disk always per node)."""
-    rates: Floats
-    """(J, 2, T) speed of each job on GPUs of each type, on the fewest nodes and spread over more; (0, 0, 0): 1."""
     given_node: Array
     """(slots,) nodes that each job has got, from its `slot` on."""
     given: Array
@@ -323,7 +313,6 @@ class Setup(NamedTuple):
     bf_resolution: float
     refresh: float
     stale: float
-    contention: float
     turnover: float
     launch: float
     kill_interval: float
@@ -712,49 +701,6 @@ def choose(s: State, job: int, at_time: Index, until: float, fit: Index) -> int:
 
 
 @inner
-def rate(s: State, c: Setup, job: int) -> float:
-    """Speed of a running job among its co-tenants."""
-    slowest = 1.0
-    for at in range(s.jobs[job].slot, s.jobs[job].slot + s.jobs[job].on):
-        node = s.given_node[at]
-        gpus = s.amount[ROOM, node, GPU]
-        if gpus > 0:
-            others = gpus - s.amount[NOW_FREE, node, GPU] - s.given[at, GPU]
-            slowest = min(slowest, 1.0 / (1.0 + c.contention * others / gpus))
-    return slowest
-
-
-@inner
-def set_ends(s: State, c: Setup) -> None:
-    """Ends of all running jobs under contention, after somebody started or ended; the heap is made anew."""
-    now = s.clock[NOW]
-    s.counts[HEAP] = 0
-    for at in range(s.counts[HOLDING]):
-        job = s.holding[at]
-        if s.jobs[job].end > now or s.jobs[job].as_of == now:
-            s.jobs[job].work_left = max(0.0, s.jobs[job].work_left - s.jobs[job].speed * (now - s.jobs[job].as_of))
-            s.jobs[job].as_of = now
-            s.jobs[job].speed = rate(s, c, job)
-            s.jobs[job].end = min(now + s.jobs[job].work_left / s.jobs[job].speed, killed_at(s, c, job))
-        push_end(s, s.jobs[job].end + c.turnover, job)
-
-
-@inner
-def run_there(s: State, job: int) -> float:
-    """Seconds of work on the nodes that a job has got: the slowest of its GPUs counts."""
-    run = s.jobs[job].run
-    if len(s.rates) == 0:
-        return run
-    spread = 1 if s.jobs[job].on > s.jobs[job].fewest else 0
-    slowest = np.inf
-    for at in range(s.jobs[job].slot, s.jobs[job].slot + s.jobs[job].on):
-        gpu_type = s.nodes[s.given_node[at]].gpu_type
-        if gpu_type >= 0:
-            slowest = min(slowest, s.rates[job, spread, gpu_type])
-    return run / slowest if slowest < np.inf else run
-
-
-@inner
 def begin(s: State, c: Setup, job: int, nodes: int, backfilled: bool) -> None:
     """Start a job on the nodes that `choose` has found."""
     now = s.clock[NOW]
@@ -773,14 +719,9 @@ def begin(s: State, c: Setup, job: int, nodes: int, backfilled: bool) -> None:
     s.jobs[job].start = now
     s.jobs[job].backfilled = backfilled
     s.jobs[job].ends_by = now + s.jobs[job].limit
-    run = run_there(s, job)
-    s.jobs[job].end = min(now + c.launch + run, killed_at(s, c, job))
-    s.jobs[job].work_left, s.jobs[job].speed, s.jobs[job].as_of = c.launch + run, 1.0, now
+    s.jobs[job].end = min(now + c.launch + s.jobs[job].run, killed_at(s, c, job))
     hold_until(s, job)
-    if c.contention > 0.0:
-        set_ends(s, c)
-    else:
-        push_end(s, s.jobs[job].end + c.turnover, job)
+    push_end(s, s.jobs[job].end + c.turnover, job)
 
 
 @inlined
@@ -806,11 +747,7 @@ def finish(s: State, c: Setup, job: int) -> None:
     """A running job ends."""
     give_back(s, job, NOW_FREE)
     let_go(s, job)
-    killed = s.jobs[job].start + c.launch + run_there(s, job) > killed_at(s, c, job)
-    if c.contention > 0.0:
-        work_left = s.jobs[job].work_left - s.jobs[job].speed * (s.jobs[job].end - s.jobs[job].as_of)
-        killed = s.jobs[job].end >= killed_at(s, c, job) and work_left > UNFINISHED
-        set_ends(s, c)
+    killed = s.jobs[job].start + c.launch + s.jobs[job].run > killed_at(s, c, job)
     s.jobs[job].fate = TIMEOUT if killed else COMPLETED
 
 

@@ -68,12 +68,7 @@ class PlanRanker:
             (simulation.estimates.run_time[simulation.running], simulation.estimates.run_time[rows])
         )
         ended = ended_jobs(simulation) if self.search is not None else None
-        by_type = None
-        if self.config.placement.apply is PlacementApply.EXCLUDE_NODES:
-            by_type = simulation.expected_by_type(np.concatenate((simulation.running, rows)))
-        result = plan(
-            snapshot, self.policy, self.config, estimates=estimates, search=self.search, ended=ended, by_type=by_type
-        )
+        result = plan(snapshot, self.policy, self.config, estimates=estimates, search=self.search, ended=ended)
         keys = np.full(len(snapshot.jobs), np.inf)
         keys[running:] = len(rows) + np.arange(len(rows))
         keys[result.rows[result.queue]] = np.arange(len(result.queue))

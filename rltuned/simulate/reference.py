@@ -19,12 +19,8 @@ from rltuned.simulate.engine import Predictor
 from rltuned.simulate.requests import CPU, GPU, MEM, TMP, requests
 from rltuned.simulate.values import Backfill, Estimates, Fit, JobFate, SimulationResult, SimulationSettings
 from rltuned.workload.jobs import Workload
-from rltuned.workload.speeds import Speeds
 
 _UNRANKED: Final = math.inf
-_UNFINISHED: Final = 1e-6
-"""Seconds of work that a job killed at its limit must have left to count as timed out, under contention."""
-
 
 GROUP: Final = 30.0
 """Seconds: sched/backfill takes running jobs away in groups. A group spans this time, or 2, 4, 8 … times as much."""
@@ -68,10 +64,6 @@ class Job:
     """Starts on idle nodes only, and nobody joins (OverSubscribe=NO)."""
     whole: bool
     """Gets whole nodes, and is alone on them (EXCLUSIVE)."""
-    fewest: int = 1
-    """On more nodes than this it is spread."""
-    rates: list[dict[str, float]] | None = None
-    """Speed by GPU type, on the fewest nodes and spread; None: 1 everywhere."""
     key: float = _UNRANKED
     fate: JobFate = JobFate.WAITING
     start: float = math.nan
@@ -81,10 +73,6 @@ class Job:
     got: list[int] = field(default_factory=list)
     """Its nodes, also after its end."""
     backfilled: bool = False
-    work: float = 0.0
-    """Seconds of run time that were left at `as_of`."""
-    speed: float = 1.0
-    as_of: float = 0.0
 
     @property
     def unit(self) -> int:
@@ -195,7 +183,6 @@ class Reference:
         settings: SimulationSettings | None = None,
         isolated: Iterable[int] = (),
         predictor: Predictor | None = None,
-        speeds: Speeds | None = None,
     ) -> None:
         """`isolated`: rows with OverSubscribe=NO. The rest as for `engine.simulate`."""
         self.shape, self.jobs, self.estimates, self.ranker = shape, jobs, estimates, ranker
@@ -228,15 +215,9 @@ class Reference:
                     fate=JobFate.REJECTED if row in asked.rejected else JobFate.WAITING,
                 )
             )
-        self.type_of = [
-            next((name for name, count in zip(shape.nodes.gpu_types, row, strict=True) if count), None)
-            for row in shape.nodes.gpus.tolist()
-        ]
         self.partition_nodes = [[int(node) for node in partition.nodes] for partition in shape.partitions]
         nodes = len(shape.nodes)
         self.full = [[int(amount) for amount in row] for row in asked.capacity]
-        if speeds is not None:
-            self.set_rates(speeds)
         self.usable = [bool(usable) for usable in shape.nodes.usable]
         self.room = Room([list(row) for row in self.full], [set() for _ in range(nodes)], [False] * nodes)
         self.to_come = [job for job in self.every if job.fate is JobFate.WAITING]
@@ -250,15 +231,6 @@ class Reference:
         """When the first change came (submission, end, other order) that no backfill (main) pass has seen."""
         self.last_refresh = -math.inf
         self.passes = self.refreshes = 0
-
-    def set_rates(self, speeds: Speeds) -> None:
-        """How fast each job runs on each type, and on how many nodes it is spread."""
-        for job in self.every:
-            job.rates = [dict(zip(speeds.types, speeds.rate[job.row, k].tolist(), strict=True)) for k in (0, 1)]
-            job.fewest = job.nodes
-            if not job.per_node and job.need[GPU]:
-                largest = max((self.full[node][GPU] for node in job.pool), default=1)
-                job.fewest = max(job.nodes, math.ceil(job.need[GPU] / largest))
 
     # --- time
 
@@ -326,13 +298,8 @@ class Reference:
             self.room.give_back(job)
             self.running.remove(job)
             self.news.append(job)
-            if self.settings.contention > 0:
-                left = job.work - job.speed * (job.end - job.as_of)
-                killed = job.end >= self.killed_at(job) and left > _UNFINISHED
-            else:
-                killed = job.start + self.settings.launch + self.run_there(job) > self.killed_at(job)
+            killed = job.start + self.settings.launch + job.run > self.killed_at(job)
             job.fate = JobFate.TIMEOUT if killed else JobFate.COMPLETED
-            self.set_speeds()
         return bool(over)
 
     def submissions(self) -> bool:
@@ -424,37 +391,9 @@ class Reference:
         self.room.take(job, given)
         job.holds, job.got = given, list(given)
         job.fate, job.start, job.backfilled = JobFate.RUNNING, self.now, backfilled
-        run = self.run_there(job)
-        job.end = min(self.now + self.settings.launch + run, self.killed_at(job))
-        job.work, job.as_of = self.settings.launch + run, self.now
+        job.end = min(self.now + self.settings.launch + job.run, self.killed_at(job))
         self.queue.remove(job)
         self.running.append(job)
-        self.set_speeds()
-
-    def run_there(self, job: Job) -> float:
-        """Seconds of work on the nodes that the job has got: the slowest of its GPUs counts."""
-        if job.rates is None:
-            return job.run
-        rates = job.rates[1 if len(job.got) > job.fewest else 0]
-        found = [rates[kind] for node in job.got if (kind := self.type_of[node]) is not None]
-        return job.run / min(found) if found else job.run
-
-    def set_speeds(self) -> None:
-        """Contention: running jobs slow down or speed up as others come and go."""
-        if self.settings.contention <= 0:
-            return
-        for job in self.running:
-            if job.end <= self.now and job.as_of < self.now:
-                continue  # only its nodes are not free yet
-            job.work = max(0.0, job.work - job.speed * (self.now - job.as_of))
-            job.as_of = self.now
-            job.speed = 1.0
-            for node, amounts in job.holds.items():
-                gpus = self.full[node][GPU]
-                if gpus:
-                    others = gpus - self.room.free[node][GPU] - amounts[GPU]
-                    job.speed = min(job.speed, 1.0 / (1.0 + self.settings.contention * others / gpus))
-            job.end = min(self.now + job.work / job.speed, self.killed_at(job))
 
     # --- which nodes
 
@@ -717,7 +656,6 @@ def reference(
     settings: SimulationSettings | None = None,
     isolated: Iterable[int] = (),
     predictor: Predictor | None = None,
-    speeds: Speeds | None = None,
 ) -> SimulationResult:
     """As `simulate`, in plain Python; `isolated` are rows with OverSubscribe=NO."""
-    return Reference(shape, jobs, estimates, ranker, settings, isolated, predictor, speeds).run()
+    return Reference(shape, jobs, estimates, ranker, settings, isolated, predictor).run()

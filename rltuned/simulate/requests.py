@@ -94,15 +94,6 @@ def node_types(shape: ClusterShape) -> Codes:
     return np.where(gpus.any(axis=1), gpus.argmax(axis=1), -1).astype(np.int32)
 
 
-def fewest_nodes(asked: Requests) -> Ints:
-    """(N,) nodes of the largest kind that a job needs for its GPUs; on more it is spread. Of a rejected job: 1."""
-    largest = np.ones(len(asked), dtype=np.int64)
-    for pool, mask in enumerate(asked.pool_nodes):
-        largest[asked.pool == pool] = max(int(asked.capacity[mask, GPU].max(initial=0)), 1)
-    fewest = np.where(asked.per_node, asked.nodes, np.maximum(_ceil(asked.gpus, largest), asked.nodes))
-    return np.maximum(fewest, 1).astype(np.int64)
-
-
 def requests(shape: ClusterShape, jobs: Workload, time_limit: Floats) -> Requests:
     """Requests of all jobs; `time_limit` (N,) seconds is compared with MaxTime."""
     groups, of = _distinct(jobs)

@@ -522,7 +522,7 @@ class SimulatedSlurm:
         end = np.floor(result.end) + epoch  # NaN: has not ended
         rows = np.flatnonzero((end >= since) & (end < until) & ~np.isnan(result.start))
         rows = rows[np.argsort(result.end[rows], kind="stable")]
-        limits, types = self.simulation.estimates.time_limit, self.simulation.gpu_types_of(rows)
+        limits = self.simulation.estimates.time_limit
         return self._past[first:last] + [
             EndedJob(
                 row + 1,
@@ -534,9 +534,8 @@ class SimulatedSlurm:
                 float(result.end[row] - result.start[row]),
                 float(end[row]),
                 int(jobs.cpus[row]),
-                kind,
             )
-            for row, kind in zip(rows.tolist(), types, strict=True)
+            for row in rows.tolist()
         ]
 
     def table(self) -> JobTable:

@@ -15,10 +15,9 @@ from rltuned.cluster.tables import Bools, Floats, Ints, Partition, Rows
 from rltuned.errors import RltunedError
 from rltuned.simulate import kernel as k
 from rltuned.simulate.loop_kernel import REFRESH, advance
-from rltuned.simulate.requests import Requests, fewest_nodes, node_types, requests
+from rltuned.simulate.requests import Requests, requests
 from rltuned.simulate.values import Backfill, Estimates, Fit, JobFate, SimulationSettings
 from rltuned.workload.jobs import Workload
-from rltuned.workload.speeds import Speeds
 
 _BACKFILL: Final = {
     Backfill.NONE: k.NO_BACKFILL,
@@ -99,9 +98,8 @@ def idle_cluster(
     estimates: Estimates,
     asked: Requests,
     settings: SimulationSettings,
-    speeds: Speeds | None = None,
 ) -> Stepper:
-    """The idle cluster at the time of the first submission. `asked`: of `checked_requests`. `speeds`: of the jobs."""
+    """The idle cluster at the time of the first submission. `asked`: of `checked_requests`."""
     # A request in all may be spread over as many nodes as it has units, or as its pool has nodes.
     units = np.where(asked.gpus > 0, asked.gpus, asked.cpus)
     size_of_pool = asked.pool_nodes.sum(axis=1)[np.maximum(asked.pool, 0)] if len(asked.pool_nodes) else 0
@@ -118,10 +116,6 @@ def idle_cluster(
         shape.partitions,
         settings,
     )
-    if speeds is not None:
-        state.nodes["gpu_type"] = node_types(shape)
-        state.jobs["fewest"] = fewest_nodes(asked)
-        state = state._replace(rates=np.ascontiguousarray(speeds.of(shape.nodes.gpu_types)))
     if len(jobs):
         state.clock[k.NOW] = jobs.submit_time[0]
     return Stepper(state, settings)
@@ -150,7 +144,6 @@ def _job_records(
         "start": np.nan,
         "end": np.nan,
         "ends_by": np.inf,
-        "speed": 1.0,
     }
     for name, values in columns.items():
         records[name] = values
@@ -194,7 +187,6 @@ def idle_state(
     return k.State(
         jobs=jobs,
         need=need,
-        rates=np.zeros((0, 0, 0)),
         given_node=np.zeros(slots, dtype=np.int64),
         given=np.zeros((slots, k.DIMENSIONS), dtype=np.int64),
         queue=np.zeros(n, dtype=np.int64),
@@ -269,7 +261,6 @@ def _setup(settings: SimulationSettings) -> k.Setup:
         bf_resolution=float(settings.bf_resolution),
         refresh=float(settings.refresh),
         stale=float(max(settings.stale, settings.refresh)),
-        contention=float(settings.contention),
         turnover=float(settings.turnover),
         launch=float(settings.launch),
         kill_interval=float(settings.kill_interval),

@@ -71,9 +71,6 @@ class SimulationSettings:
     """Seconds from the start that counts to the first instruction of the job: added to every run time."""
     kill_interval: float = 0.0
     """Jobs past their limits are killed at multiples of this (slurmctld looks every 30 s); 0: at the limit."""
-    contention: float = 0.0
-    """How much co-tenants slow each other: a job's speed on a node is 1 / (1 + contention · share of the node's GPUs
-    that other jobs hold); the slowest node counts. 0: not at all."""
 
     @classmethod
     def of_cluster(cls, scheduler: SchedulerParameters) -> Self:

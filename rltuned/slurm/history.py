@@ -33,7 +33,7 @@ def ended_jobs(answer: str) -> Past:
     """
     table, misfits = parse.table(answer, ENDED_FIELDS, "sacct")
     left_out = [misfit.reason for misfit in misfits]
-    requests: dict[tuple[str, str], tuple[int, int, str]] = {}
+    requests: dict[tuple[str, str], tuple[int, int]] = {}
     jobs = []
     never_ran = 0
     for job, user, account, partition, state, stamp, elapsed, limit, asked, got in zip(*table, strict=True):
@@ -53,16 +53,15 @@ def ended_jobs(answer: str) -> Past:
                 # Where the site tracks no gres/gpu, neither has any.
                 allocated, wanted = parse.tres(got), parse.tres(asked)
                 gpus = wanted.gpus if allocated.gpus is None else allocated.gpus
-                kind = allocated.gpu_types[0][0] if len(allocated.gpu_types) == 1 else ""
-                requests[got, asked] = gpus or 0, allocated.cpu or wanted.cpu, kind
+                requests[got, asked] = gpus or 0, allocated.cpu or wanted.cpu
             column = "JobIDRaw"
             number = parse.job_id(job)
         except SlurmParseError as error:
             left_out.append(f"sacct, job {job[:20]!r}, column {column}: {error}")
             continue
-        gpus, cpus, kind = requests[got, asked]
+        gpus, cpus = requests[got, asked]
         names = parse.text(user), parse.text(account), parse.text(partition)
-        jobs.append(EndedJob(number, *names, gpus, most, float(seconds), end, cpus, kind))
+        jobs.append(EndedJob(number, *names, gpus, most, float(seconds), end, cpus))
     if left_out and not (jobs or never_ran):
         raise SlurmParseError(left_out[0])
     parse.refuse_unknown(left_out, len(table[0]) + len(misfits))

@@ -10,7 +10,7 @@ from rich.console import Console
 from unit.evaluate.small import Recording, busy_jobs, jobs_of, prepared, report, settings, without_timings
 
 from rltuned.config import DEFAULT_MODEL, Config
-from rltuned.errors import ConfigError, EvaluationError, ModelError, WorkloadError
+from rltuned.errors import ConfigError, EvaluationError, ModelError
 from rltuned.evaluate.executors import LocalExecutor
 from rltuned.evaluate.metrics import COMPARED
 from rltuned.evaluate.policies import contender
@@ -68,17 +68,6 @@ def test_backfill_and_placement_flags_reach_every_policy_but_strict_fifo():
     assert meta["policies"]["saf"] == {"backfill": "slurm", "fit": "worst", "placement": "fit"}
     usual = prepared(policies=("saf",)).meta
     assert usual["policies"]["saf"] == {"backfill": "slurm", "fit": "slurm", "placement": "fit"}
-
-
-def test_jobs_are_kept_off_slow_types_only_where_types_differ():
-    jobs = busy_jobs(60)
-    mixed = {"cluster": "2x8:k80,2x8:v100", "window": 60, "windows": 1, "policies": ("saf",)}
-
-    def found(**values):
-        return report(jobs, **{**mixed, **values})["windows"][0]["policies"]["saf"]["jct_mean"]
-
-    assert found(placement=Placement.MILP) == found()
-    assert found(placement=Placement.MILP, speeds=7) != found(speeds=7)
 
 
 def test_a_model_does_not_correct_run_times_that_are_predicted_means():
@@ -385,51 +374,3 @@ def test_the_table_has_a_row_for_each_policy_and_the_difference_to_the_best_plai
     compared = found["comparisons"]["fifo/saf"]["wait_mean"]
     assert f"+{100 * (compared['ratio'] - 1):.1f} % [" in printed
     assert "lower bound of mean JCT" in printed
-
-
-# --- GPUs of several types, and neighbours
-
-MIXED = "2x2:k80,1x8:p100"
-
-
-def test_on_mixed_gpus_a_job_takes_as_long_as_its_gpus_are_slow_and_no_placement_kills_it():
-    jobs = jobs_of([0.0, 0.0], [1000.0, 1000.0], [4, 4], gpu_type=["p100", ""], nodes=[1, 2])
-    found = one_window(jobs, cluster=MIXED, policies=("fifo",), speeds=3)
-    # The second job gets the two K80 nodes and is slower there; its limit would be too short, were it not for those.
-    assert found["policies"]["fifo"]["jct_mean"] > 1200.0
-    assert found["policies"]["fifo"]["killed"] == 0
-    alike = one_window(jobs, cluster=MIXED, policies=("fifo",))
-    assert alike["policies"]["fifo"]["jct_mean"] == 1000.0
-    assert "--speeds 3" in found["meta"]["command"]
-    assert found["meta"]["settings"]["speeds"] == 3
-    assert alike["meta"]["settings"]["speeds"] is None
-
-
-@pytest.mark.parametrize("how", ["true", "noisy:1.5", "limit", "history"])
-def test_speeds_leave_no_job_without_a_limit_that_covers_the_slowest_gpus(how):
-    jobs = replace(busy_jobs(), time_limit=busy_jobs().run_time + 1.0)
-    evaluation = prepared(jobs, cluster=MIXED, speeds=3, estimates=how, start=Start.WARM)
-    for case in evaluation.cases:
-        assert not case.killed.any()
-        assert (case.estimates.run_time <= case.estimates.time_limit).all()
-        assert case.speeds is not None
-        assert len(case.speeds.rate) == len(case.jobs)
-    found = evaluate(evaluation, LocalExecutor())
-    assert all(values["killed"] == 0 for values in found["policies"].values())
-    bound = found["lower_bound"]["larger"]
-    assert all(values["jct_mean"] >= bound for values in found["policies"].values())
-
-
-def test_speeds_of_unknown_types_and_negative_contention_are_refused():
-    with pytest.raises(WorkloadError, match="'h100'"):
-        prepared(cluster="2x4:h100", speeds=1)
-    with pytest.raises(EvaluationError, match="--contention"):
-        prepared(contention=-1.0)
-
-
-def test_neighbours_slow_each_other_when_contention_is_asked_for():
-    jobs = jobs_of([0.0, 0.0], [100.0, 100.0], [2, 2])
-    found = one_window(jobs, cluster="1x4", policies=("fifo", "fifo-strict"), contention=1.0, estimates="noisy:0")
-    # Each holds half of the node: the other one runs at 1 / 1.5.
-    assert [values["jct_mean"] for values in found["policies"].values()] == [pytest.approx(150.0)] * 2
-    assert "--contention 1.0" in found["meta"]["command"]

@@ -18,7 +18,6 @@ from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.reference import reference
 from rltuned.simulate.values import Backfill, Estimates, Fit, SimulationResult, SimulationSettings
 from rltuned.workload.jobs import Source, Workload, workload
-from rltuned.workload.speeds import Speeds
 
 Simulator = Callable[..., SimulationResult]
 
@@ -31,9 +30,8 @@ def compiled(
     settings: SimulationSettings,
     isolated: Sequence[int] = (),
     predictor: Any = None,
-    speeds: Speeds | None = None,
 ) -> SimulationResult:
-    simulation = Simulation(shape, jobs, estimates, settings, predictor, speeds=speeds)
+    simulation = Simulation(shape, jobs, estimates, settings, predictor)
     for row in isolated:
         simulation.set_isolated(row, isolated=True)
     simulation.run(ranker)
@@ -121,13 +119,11 @@ class Instance:
     rule: str
     settings: SimulationSettings
     isolated: tuple[int, ...] = ()
-    speeds: Speeds | None = None
 
     def run(self, simulator: Simulator, ranker: Any = None, predictor: Any = None) -> SimulationResult:
         estimates = Estimates(self.estimates.time_limit.copy(), self.estimates.run_time.copy())
         ranker = ranker or RuleRanker(by_name(self.rule))
-        others = self.isolated, predictor, self.speeds
-        return simulator(self.shape, self.jobs, estimates, ranker, self.settings, *others)
+        return simulator(self.shape, self.jobs, estimates, ranker, self.settings, self.isolated, predictor)
 
 
 def random_cluster(rng: np.random.Generator, named: tuple[str, str, str] = ("p100", "v100", "p100")) -> ClusterShape:
@@ -191,16 +187,6 @@ def random_jobs(rng: np.random.Generator, shape: ClusterShape) -> tuple[Workload
     return jobs, Estimates(limit, np.round(estimate) if whole else estimate)
 
 
-def random_mixed_instance(seed: int, types: tuple[str, str, str]) -> Instance:
-    """As `random_instance`, on nodes of these types, with random speeds on each and of being spread."""
-    instance = random_instance(seed, types)
-    rng = np.random.default_rng([seed, 0x52])
-    named = instance.shape.nodes.gpu_types
-    packed = np.round(rng.lognormal(0.0, 0.8, (len(instance.jobs), len(named))), 2) + 0.05
-    spread = np.round(packed * rng.choice([1.0, 0.6, 0.3], packed.shape), 3) + 0.01
-    return replace(instance, speeds=Speeds(named, np.stack((packed, spread), axis=1)))
-
-
 def random_instance(seed: int, types: tuple[str, str, str] = ("p100", "v100", "p100"), **settings: Any) -> Instance:
     rng = np.random.default_rng([seed, 0x51])
     shape = random_cluster(rng, types)
@@ -215,7 +201,6 @@ def random_instance(seed: int, types: tuple[str, str, str] = ("p100", "v100", "p
         "refresh": float(rng.choice([60.0, 25.0])),
         "stale": float(rng.choice([600.0, 120.0, 60.0])),
         "turnover": float(rng.choice([0.0, 0.0, 4.0])),
-        "contention": float(rng.choice([0.0, 0.0, 0.0, 0.7])),
         "sched_interval": float(rng.choice([0.0, 0.0, 1.0, 20.0])),
         "bf_offset": float(rng.choice([0.0, 0.0, 0.5])),
         "launch": float(rng.choice([0.0, 0.0, 0.25])),

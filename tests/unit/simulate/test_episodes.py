@@ -356,7 +356,7 @@ def test_another_kernel_is_another_key_of_the_cache(monkeypatch):
     for entry, files in ((loop_kernel.advance, below), (episode_kernel.roll_out, (*below, loop_kernel))):
         before = kernel.source_stamp(*files)
         assert before in [cell.cell_contents for cell in entry.py_func.__closure__]
-        for file, name in ((kernel, "UNFINISHED"), (backfill_kernel, "GROUP")):
+        for file, name in ((kernel, "DIMENSIONS"), (backfill_kernel, "GROUP")):
             with monkeypatch.context() as patch:
                 patch.setattr(file, name, getattr(file, name) + 1.0)
                 assert kernel.source_stamp(*files) != before

@@ -354,18 +354,6 @@ def test_the_policy_ranks_at_the_next_refresh_and_new_jobs_stand_behind_until_th
     assert result.start.tolist() == [0, 50, 155, 150]
 
 
-def test_co_tenants_slow_each_other_but_the_limit_does_not_move(simulate):
-    # contention 1, a node of 4 GPUs. Job 0 (2 GPUs, 100 s of work) is alone until 50; then job 1 holds 2 of the 4 GPUs:
-    # speed
-    # 1 / (1 + 1/2) = 2/3. Its other 50 s take 75: it ends at 125. Job 1 (90 s of work, limit 100) does 50 in 75 s, then
-    # 25 s alone are 25 more: at its limit, 150, 15 s are left.
-    settings = replace(AT_EVENTS, contention=1.0)
-    jobs = jobs_of([0, 50], [100, 90], [2, 2])
-    result = simulate(cluster([4]), jobs, given([1000, 100]), RuleRanker(by_name("fifo")), settings, [])
-    np.testing.assert_allclose(result.end, [125, 150])
-    assert result.fate.tolist() == [JobFate.COMPLETED, JobFate.TIMEOUT]
-
-
 def test_turnover_keeps_the_resources_after_the_end(simulate):
     settings = replace(AT_EVENTS, turnover=3.0)
     result = run(simulate, cluster([1]), [(0, 10, 10, 1), (0, 10, 10, 1)], settings)

@@ -14,7 +14,7 @@ from rltuned.simulate.requests import Requests, requests
 from rltuned.simulate.values import Backfill, Estimates, JobFate, SimulationResult, SimulationSettings
 
 SEEDS = range(40)
-EXACT = {"turnover": 0.0, "contention": 0.0, "launch": 0.0, "kill_interval": 0.0}
+EXACT = {"turnover": 0.0, "launch": 0.0, "kill_interval": 0.0}
 """A job runs for its run time or its limit."""
 AT_EVENTS = {**EXACT, "sched_interval": 0.0, "bf_offset": 0.0}
 

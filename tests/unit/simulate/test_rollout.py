@@ -27,7 +27,6 @@ NOW = 60.0
 """All jobs are submitted before it, and it is a multiple of the intervals of the passes."""
 EXACT = {
     "turnover": 0.0,
-    "contention": 0.0,
     "launch": 0.0,
     "kill_interval": 0.0,
     "bf_offset": 0.0,
