@@ -11,7 +11,8 @@ UNIT    := TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/pytest -m "not cluster" -n 2 --dist wor
 # Tests that train something are most of the time of the unit tests: `make test` has them.
 FAST    := $(BIN)/pytest -m "not cluster and not learn" -n 2 --dist worksteal
 
-.PHONY: help venv demo check format test test-fast test-cluster testbed testbed-down results results-quick pages lock clean packages release docs
+.PHONY: help venv demo check compile format images unit clusters parts test test-fast test-cluster coverage soak soak-machine \
+        testbed testbed-down results results-quick pages lock clean packages release docs
 .DEFAULT_GOAL := help
 
 help:  ## Show this help
@@ -44,7 +45,6 @@ demo: $(if $(wildcard $(VENV)/.installed),$(VENV)/.installed,$(VENV)/.simulate) 
 	$(BIN)/rltuned demo $(DEMO)
 
 # What Numba compiles is kept beside the sources; done once here, while the gates run, the tests need not wait for it.
-.PHONY: compile
 compile: venv
 	$(BIN)/python -m rltuned.simulate
 
@@ -63,25 +63,45 @@ test-fast: venv  ## Everything that needs neither containers nor training, under
 	$(FAST)
 
 # Once, before there are workers; mostly waiting for a mirror, so it may go on beside the gates.
-.PHONY: images
 images: venv
 	$(TESTBED) build --all
 
-test-cluster: images  ## Only the tests on the containerised Slurm clusters
-	$(CLUSTER)
-
-test: export RLTUNED_TEST_PLACEMENT_INSTANCES ?= 2000
-test: export RLTUNED_TEST_SIMULATIONS ?= 1500
+unit: export RLTUNED_TEST_PLACEMENT_INSTANCES ?= 2000
+unit: export RLTUNED_TEST_SIMULATIONS ?= 1500
 # Real traces, where somebody has put them: they are not part of the project.
-test: export RLTUNED_TEST_TRACES ?= $(wildcard ../shared/traces)
-test: venv  ## Everything: gates, tests, and the real Slurm clusters in containers
-	$(MAKE) --no-print-directory -j3 check compile images
-	$(UNIT) --cov --cov-report=
-	$(CLUSTER) --cov --cov-append --cov-report=term
+unit: export RLTUNED_TEST_TRACES ?= $(wildcard ../shared/traces)
+unit: venv
+	$(UNIT) $(COVERAGE)
+
+clusters: venv
+	$(CLUSTER) $(COVERAGE)
+
+test-cluster: images clusters  ## Only the tests on the containerised Slurm clusters
+
+# Whatever part fails, the end says how long each took. Those of the second line go on side by side; `parts` is all of them.
+TIMES := build/times
+timed-%:
+	@began=$$(date +%s); $(MAKE) --no-print-directory $*; ended=$$?; \
+	printf '%-9s %6d s%s\n' $* $$(($$(date +%s) - began)) "$$([ $$ended = 0 ] || echo '  failed')" >>$(TIMES); exit $$ended
+
+parts: timed-venv
+	@$(MAKE) --no-print-directory -j3 timed-check timed-compile timed-images
+	@$(MAKE) --no-print-directory timed-unit
+	@$(MAKE) --no-print-directory timed-clusters
+
+test:  ## Everything: gates, tests, and the real Slurm clusters in containers; ends with how long each part took
+	@mkdir -p $(dir $(TIMES)) && rm -f $(TIMES)
+	@$(MAKE) --no-print-directory timed-parts; ended=$$?; cat $(TIMES); exit $$ended
+
+# Apart from `test`: a worker of pytest-cov has been seen to hang for good in a lock of coverage.
+coverage: export COVERAGE = --cov --cov-append --cov-report=term
+coverage: images  ## The same tests, and which lines none of them runs
+	rm -f .coverage
+	$(MAKE) --no-print-directory unit
+	$(MAKE) --no-print-directory clusters
 
 # What the state machine's and the soak's seeds find; each ends with 1 on a violation.
 SOAK_MINUTES ?= 10
-.PHONY: soak soak-machine
 soak: images  ## Chaos on the real clusters, ten minutes each (SOAK_MINUTES=60, SEED=7)
 	for release in 22.05 24.11 26.05; do $(TESTBED) soak --slurm $$release --minutes $(SOAK_MINUTES) --seed $(or $(SEED),1) || exit 1; done
 
