@@ -65,5 +65,4 @@ def _files(config: Config) -> dict[str, Path | None]:
         "metrics.tls_cert": metrics.tls_cert,
         "metrics.tls_key": metrics.tls_key,
         "metrics.tls_client_ca": metrics.tls_client_ca,
-        "metrics.users": metrics.users,
     }

@@ -88,11 +88,7 @@ def serve(
     with ExitStack() as stack:
         journal, owns = open_journal(config, clock, stack, dry_run=dry_run)
         metrics = Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
-
-        def stays(why: str) -> None:
-            log.error("metrics.refused", sentence="The old certificate and users stay in force.", reason=why)
-
-        endpoint = serve_metrics(metrics, config.metrics, stays) if not once else None
+        endpoint = serve_metrics(metrics, config.metrics) if not once else None
         if endpoint is not None:
             stack.callback(endpoint.close)
         # A dry run has no lock, and may run beside the daemon whose socket it is.
