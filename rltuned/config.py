@@ -325,14 +325,13 @@ class MetricsSection(_Section):
 
 
 class UsersSection(_Section):
-    """What users may see of their own jobs (docs/users.md). Off unless a way is named; a change needs a restart."""
+    """What users may see of their own jobs (docs/users.md). Off unless a directory is named; a change needs a
+    restart.
+    """
 
-    socket: OptionalPath = None
-    """Socket on this host, absolute: whoever connects gets the record of their own pending jobs. As in
-    /run/rltuned-users/socket. "": none."""
     directory: OptionalPath = None
-    """For login nodes: a shared directory, absolute, that belongs to the daemon's user and whose file system has POSIX
-    access control lists. Each user can read one file there. "": none."""
+    """Directory, absolute, that belongs to the daemon's user and whose file system has POSIX access control lists: each
+    user can read one file there. /run/rltuned-users for this host, a shared one for login nodes. "": none."""
 
 
 class LogSection(_Section):

@@ -427,23 +427,15 @@ def users(config: Config, now: float) -> list[Finding]:
     """Whether users' records reach them, where a daemon runs that should publish them."""
     from rltuned.daemon.user_records import published  # noqa: PLC0415 - NumPy
 
-    section = config.users
-    findings = []
-    if section.socket is not None:
-        if section.socket.is_socket():
-            findings.append(Finding(Severity.OK, "users", f"users.socket {section.socket}"))
-        else:
-            cause = f"users.socket {section.socket} is not there, so users on this host see no record"
-            findings.append(Finding(Severity.WARNING, "users", cause, "systemctl restart rltuned"))
-    if section.directory is not None:
-        when = published(section.directory)
-        if when is not None and now - when <= max(STALE, 4 * config.cycle.interval):
-            findings.append(Finding(Severity.OK, "users", f"users.directory {section.directory}"))
-        else:
-            last = "never" if when is None else f"{now - when:.0f} s ago"
-            cause = f"users.directory {section.directory}: records were last written there: {last}"
-            findings.append(Finding(Severity.WARNING, "users", cause, "its log names the cause (users.not_published)"))
-    return findings
+    directory = config.users.directory
+    if directory is None:
+        return []
+    when = published(directory)
+    if when is not None and now - when <= max(STALE, 4 * config.cycle.interval):
+        return [Finding(Severity.OK, "users", f"users.directory {directory}")]
+    last = "never" if when is None else f"{now - when:.0f} s ago"
+    cause = f"users.directory {directory}: records were last written there: {last}"
+    return [Finding(Severity.WARNING, "users", cause, "its log names the cause (users.not_published)")]
 
 
 def state_files(config: Config) -> list[Finding]:

@@ -35,7 +35,7 @@ from rltuned.daemon.planning import Planning
 from rltuned.daemon.rollout import KERNELS, InProcessSearch, WorkerSearch
 from rltuned.daemon.rollout import check as check_rollout
 from rltuned.daemon.start_times import StartTimes
-from rltuned.daemon.user_records import Publisher
+from rltuned.daemon.user_records import UserFiles
 from rltuned.decide.scope import Veto
 from rltuned.errors import LockedError, SlurmUnavailableError
 from rltuned.placement import SolveOutcome
@@ -91,9 +91,10 @@ def serve(
         endpoint = serve_metrics(metrics, config.metrics) if not once else None
         if endpoint is not None:
             stack.callback(endpoint.close)
-        # A dry run has no lock, and may run beside the daemon whose socket it is.
-        publisher = Publisher.of(config.users, log) if not (once or dry_run) else None
-        if publisher is not None:
+        # A dry run has no lock, and may run beside the daemon whose directory it is.
+        publisher = None
+        if config.users.directory is not None and not (once or dry_run):
+            publisher = UserFiles(config.users.directory, log)
             stack.callback(publisher.close)
         reader, state = connect_reader(config.slurm), config.state.directory
         # Search and run times ask for the daemon's configuration when they work, because a reload changes it.
