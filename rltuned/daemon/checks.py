@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rltuned.cluster.changes import ApplyMode
-from rltuned.cluster.verdict import DAY, Verdict
+from rltuned.cluster.verdict import DAY
 from rltuned.config import Config, PlacementApply, Stage
 from rltuned.daemon import files
 from rltuned.daemon.budget import LEAST_BURST, SHARE, Budget
@@ -26,7 +26,7 @@ from rltuned.daemon.lock import FILE_NAME as LOCK
 from rltuned.daemon.lock import holder
 from rltuned.daemon.primacy import Primacy, look_once, own_names
 from rltuned.daemon.restore import Remains, remains
-from rltuned.daemon.verdict import AUTO, Standing, drifted, remedy, with_rollouts
+from rltuned.daemon.verdict import AUTO, Standing, remedy, with_rollouts
 from rltuned.daemon.verdict import read as read_verdict
 from rltuned.errors import JournalError, RltunedError, SlurmError, SlurmParseError
 from rltuned.installed import how_to_install
@@ -366,24 +366,7 @@ def _verdict(gpus: int | None, config: Config, now: float) -> list[Finding]:
     if verdict.estimates != config.estimates.source:
         cause = f"judged with estimates '{verdict.estimates}', and estimates.source is '{config.estimates.source}'"
         findings.append(Finding(Severity.NOTE, "verdict", cause, todo))
-    return findings + _drift(verdict, config, todo)
-
-
-def _drift(verdict: Verdict, config: Config, todo: str) -> list[Finding]:
-    """Whether the jobs that have ended lately are still like those of the verdict."""
-    from rltuned.daemon import history  # noqa: PLC0415 - NumPy
-    from rltuned.decide.drift import ALARM  # noqa: PLC0415 - as above
-
-    try:
-        ended = history.saved(config.estimates, config.state.directory).ended()
-    except RltunedError:
-        return []
-    far = {name: ratio for name, ratio in drifted(verdict, ended).items() if ratio > ALARM}
-    if not far:
-        return []
-    told = ", ".join(f"{name} {ratio:.1f} times" for name, ratio in far.items())
-    cause = f"the last ended jobs differ from those of the verdict by more than is usual: {told} the usual distance"
-    return [Finding(Severity.WARNING, "drift", cause, todo)]
+    return findings
 
 
 def rollout(config: Config, now: float, find: Callable[[str], object] = find_spec) -> list[Finding]:

@@ -127,7 +127,6 @@ def serve(
             notifier=notifier,
             planner=planning,
             rollout_trouble=lambda: search.trouble,
-            ended=planning.ended,
             owns=owns,
             publish=publisher.publish if publisher is not None else None,
             start_times=start_times,
