@@ -309,13 +309,11 @@ class MetricsSection(_Section):
     port: Annotated[int, Field(ge=0, le=65535)] = 9815
     """0 takes any free port and logs it."""
     tls_cert: OptionalPath = None
-    """Certificate (PEM, with the chain): HTTPS instead of HTTP. Read again when it changes. "": none."""
+    """Certificate (PEM, with the chain): HTTPS instead of HTTP. A new one takes a restart. "": none."""
     tls_key: OptionalPath = None
     """Its key (PEM, no password); "": in the same file."""
     tls_client_ca: OptionalPath = None
     """Authorities (PEM): only clients with a certificate of one of them are served. "": all."""
-    users: OptionalPath = None
-    """File of names and password hashes, as `rltuned metrics-user NAME` prints them: only these are served. "": all."""
 
     @model_validator(mode="after")
     def _keys_need_a_certificate(self) -> "MetricsSection":
@@ -327,14 +325,13 @@ class MetricsSection(_Section):
 
 
 class UsersSection(_Section):
-    """What users may see of their own jobs (docs/users.md). Off unless a way is named; a change needs a restart."""
+    """What users may see of their own jobs (docs/users.md). Off unless a directory is named; a change needs a
+    restart.
+    """
 
-    socket: OptionalPath = None
-    """Socket on this host, absolute: whoever connects gets the record of their own pending jobs. As in
-    /run/rltuned-users/socket. "": none."""
     directory: OptionalPath = None
-    """For login nodes: a shared directory, absolute, that belongs to the daemon's user and whose file system has POSIX
-    access control lists. Each user can read one file there. "": none."""
+    """Directory, absolute, that belongs to the daemon's user and whose file system has POSIX access control lists: each
+    user can read one file there. /run/rltuned-users for this host, a shared one for login nodes. "": none."""
 
 
 class LogSection(_Section):

@@ -18,9 +18,6 @@ MODEL: Final = "model"
 SLURM: Final = "slurm"
 """What a verdict can choose beside the name of a plain rule: the model, and to leave the order to Slurm."""
 
-DRIFT_FEATURES: Final = ("run_time", "time_limit", "gpus", "prediction_error")
-"""A verdict keeps how these were distributed among its jobs (`rltuned.decide.drift`)."""
-
 DAY: Final = 86400.0
 MOST_GPUS_APART: Final = 0.25
 """A cluster that has grown or shrunk by more than this share is not the one that was judged."""
@@ -52,8 +49,6 @@ class Verdict:
     made_at: float
     """Epoch seconds."""
     valid_days: float
-    usual: Mapping[str, Any] | None = None
-    """What was usual of the jobs (`rltuned.decide.drift.usual`); None: a verdict of an earlier version."""
 
     @property
     def expires(self) -> float:
@@ -93,7 +88,6 @@ def parse(data: bytes) -> Verdict:
         rollout=settings.get("rollout") is True,
         made_at=_number(tree, "made_at"),
         valid_days=_number(tree, "valid_days"),
-        usual=tree["usual"] if isinstance(tree.get("usual"), dict) else None,
     )
 
 

@@ -2,7 +2,7 @@
 
 `main`           the program: `rltuned` without a command, the list of commands, errors and exit codes
 `daemon`         on the controller host: run, restore, doctor, plan, explain, when
-`configuration`  check-config, show-config, metrics-user
+`configuration`  check-config, show-config
 `model`          model files: info, verify, compare, card, portrait
 `train`          train, train imitate, train headroom
 `traces`         job traces: describe, generate

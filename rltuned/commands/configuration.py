@@ -1,4 +1,4 @@
-"""`rltuned check-config`, `show-config`, `metrics-user`."""
+"""`rltuned check-config`, `show-config`."""
 
 from pathlib import Path
 
@@ -79,18 +79,3 @@ def show_config(config_path: Path | None, *, as_sample: bool, as_json: bool) -> 
             shown = toml_value(getattr(getattr(effective.config, section), key))
             click.echo(f"{key} = {shown}  # {effective.sources.get(f'{section}.{key}', 'default')}")
         click.echo("")
-
-
-@click.command("metrics-user")
-@click.argument("name")
-@click.password_option(help="Asked for when it is not given; on the command line others can see it.")
-def metrics_user(name: str, password: str) -> None:
-    """Print a line for the file `metrics.users`: who may read the metrics, with a hash of the password."""
-    import secrets
-
-    from rltuned.daemon.endpoint import user_line
-
-    try:
-        click.echo(user_line(name, password, secrets.token_bytes(16)))
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error

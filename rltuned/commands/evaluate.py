@@ -339,7 +339,7 @@ def _gate(
         if isinstance(chosen, executors.LocalExecutor):
             remark(gate.duration(evaluation, chosen.workers))
         result = run_all(evaluation, chosen, report_path, resume=resume, progress=progress)
-    made = gate.verdict(result, evaluation.settings, clock.time(), valid_days or gate.VALID_DAYS, gate.usual_of(jobs))
+    made = gate.verdict(result, evaluation.settings, clock.time(), valid_days or gate.VALID_DAYS)
     if report_path is not None:
         report.write(result, report_path)
     for line in gate.lines(made):

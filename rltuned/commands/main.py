@@ -10,7 +10,7 @@ import click
 from rltuned import __version__
 from rltuned.commands.bench import bench
 from rltuned.commands.common import config_option
-from rltuned.commands.configuration import check_config, metrics_user, show_config
+from rltuned.commands.configuration import check_config, show_config
 from rltuned.commands.daemon import doctor, explain, plan, restore, run, when
 from rltuned.commands.demo import demo
 from rltuned.commands.evaluate import evaluate
@@ -29,7 +29,6 @@ from rltuned.errors import RltunedError
         restore,
         check_config,
         show_config,
-        metrics_user,
         model,
         train,
         learn,

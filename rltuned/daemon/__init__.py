@@ -10,7 +10,7 @@
 `lock`       one writer per cluster
 `heartbeat`  the sign of life that the dead-man timer and `doctor` read
 `primacy`    of several controllers' daemons, which one writes
-`pace`, `clock`  cycles at a fixed rate, whatever somebody does to the clocks
+`service`, `clock`  cycles at a fixed rate, whatever somebody does to the clocks
 `endpoint`   the metrics by HTTP
 `budget`, `breaker`  how much may be sent, and when to leave Slurm alone
 `planning`   `decide.plan` with what `history` says of run times and what `rollout` finds by simulating the queue

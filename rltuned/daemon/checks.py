@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rltuned.cluster.changes import ApplyMode
-from rltuned.cluster.verdict import DAY, Verdict
+from rltuned.cluster.verdict import DAY
 from rltuned.config import Config, Stage
 from rltuned.daemon import files
 from rltuned.daemon.budget import LEAST_BURST, SHARE, Budget
@@ -26,7 +26,7 @@ from rltuned.daemon.lock import FILE_NAME as LOCK
 from rltuned.daemon.lock import holder
 from rltuned.daemon.primacy import Primacy, look_once, own_names
 from rltuned.daemon.restore import Remains, remains
-from rltuned.daemon.verdict import AUTO, Standing, drifted, remedy, with_rollouts
+from rltuned.daemon.verdict import AUTO, Standing, remedy, with_rollouts
 from rltuned.daemon.verdict import read as read_verdict
 from rltuned.errors import JournalError, RltunedError, SlurmError, SlurmParseError
 from rltuned.installed import how_to_install
@@ -339,24 +339,7 @@ def _verdict(gpus: int | None, config: Config, now: float) -> list[Finding]:
     if verdict.estimates != config.estimates.source:
         cause = f"judged with estimates '{verdict.estimates}', and estimates.source is '{config.estimates.source}'"
         findings.append(Finding(Severity.NOTE, "verdict", cause, todo))
-    return findings + _drift(verdict, config, todo)
-
-
-def _drift(verdict: Verdict, config: Config, todo: str) -> list[Finding]:
-    """Whether the jobs that have ended lately are still like those of the verdict."""
-    from rltuned.daemon import history  # noqa: PLC0415 - NumPy
-    from rltuned.decide.drift import ALARM  # noqa: PLC0415 - as above
-
-    try:
-        ended = history.saved(config.estimates, config.state.directory).ended()
-    except RltunedError:
-        return []
-    far = {name: ratio for name, ratio in drifted(verdict, ended).items() if ratio > ALARM}
-    if not far:
-        return []
-    told = ", ".join(f"{name} {ratio:.1f} times" for name, ratio in far.items())
-    cause = f"the last ended jobs differ from those of the verdict by more than is usual: {told} the usual distance"
-    return [Finding(Severity.WARNING, "drift", cause, todo)]
+    return findings
 
 
 def rollout(config: Config, now: float, find: Callable[[str], object] = find_spec) -> list[Finding]:
@@ -400,23 +383,15 @@ def users(config: Config, now: float) -> list[Finding]:
     """Whether users' records reach them, where a daemon runs that should publish them."""
     from rltuned.daemon.user_records import published  # noqa: PLC0415 - NumPy
 
-    section = config.users
-    findings = []
-    if section.socket is not None:
-        if section.socket.is_socket():
-            findings.append(Finding(Severity.OK, "users", f"users.socket {section.socket}"))
-        else:
-            cause = f"users.socket {section.socket} is not there, so users on this host see no record"
-            findings.append(Finding(Severity.WARNING, "users", cause, "systemctl restart rltuned"))
-    if section.directory is not None:
-        when = published(section.directory)
-        if when is not None and now - when <= max(STALE, 4 * config.cycle.interval):
-            findings.append(Finding(Severity.OK, "users", f"users.directory {section.directory}"))
-        else:
-            last = "never" if when is None else f"{now - when:.0f} s ago"
-            cause = f"users.directory {section.directory}: records were last written there: {last}"
-            findings.append(Finding(Severity.WARNING, "users", cause, "its log names the cause (users.not_published)"))
-    return findings
+    directory = config.users.directory
+    if directory is None:
+        return []
+    when = published(directory)
+    if when is not None and now - when <= max(STALE, 4 * config.cycle.interval):
+        return [Finding(Severity.OK, "users", f"users.directory {directory}")]
+    last = "never" if when is None else f"{now - when:.0f} s ago"
+    cause = f"users.directory {directory}: records were last written there: {last}"
+    return [Finding(Severity.WARNING, "users", cause, "its log names the cause (users.not_published)")]
 
 
 def state_files(config: Config) -> list[Finding]:

@@ -12,8 +12,7 @@ _PROGRAMS = ("squeue", "scontrol", "sprio", "sdiag", "sacctmgr", "sacct")
 def check(effective: Effective) -> list[str]:
     """Refuse what cannot work on this host; returns remarks about what may.
 
-    A directory that is not there yet is no mistake: the daemon makes its own. Only that of users.socket must be there,
-    because all users must be able to enter it.
+    A directory that is not there yet is no mistake: the daemon makes its own.
 
     Raises:
         ConfigError: a line for each mistake, which names the source and the key.
@@ -36,11 +35,9 @@ def check(effective: Effective) -> list[str]:
             say(key, f"{path} is no directory")
     if mirror is not None and mirror.exists() and directory.exists() and mirror.samefile(directory):
         say("state.mirror", f"{mirror} is the same directory as {directory}")
-    users = config.users
-    if users.socket is not None and not users.socket.parent.is_dir():
-        say("users.socket", f"there is no directory {users.socket.parent} (rltuned.tmpfiles makes /run/rltuned-users)")
-    if users.directory is not None and not users.directory.is_dir():
-        remarks.append(f"users.directory: there is no directory {users.directory}: users see nothing until there is")
+    users = config.users.directory
+    if users is not None and not users.is_dir():
+        remarks.append(f"users.directory: there is no directory {users}: users see nothing until there is")
     if wrong:
         raise ConfigError("\n".join(wrong))
     return remarks
@@ -65,5 +62,4 @@ def _files(config: Config) -> dict[str, Path | None]:
         "metrics.tls_cert": metrics.tls_cert,
         "metrics.tls_key": metrics.tls_key,
         "metrics.tls_client_ca": metrics.tls_client_ca,
-        "metrics.users": metrics.users,
     }

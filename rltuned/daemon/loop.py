@@ -55,11 +55,10 @@ from rltuned.daemon.returns import Returns
 from rltuned.daemon.rollout import forecasts
 from rltuned.daemon.start_times import StartTimes
 from rltuned.daemon.starts import Starts
-from rltuned.daemon.verdict import AUTO, Auto, Choice, Standing, auto, chosen, drifted, remedy
+from rltuned.daemon.verdict import AUTO, Auto, Choice, Standing, auto, chosen, remedy
 from rltuned.decide.decision import OFF, DecisionRecord, StartRecord
 from rltuned.decide.entry import MAX_TEXT, CycleEntry, Seen, Wanted
 from rltuned.decide.plan import Plan, plan
-from rltuned.decide.predictions import EndedJobs
 from rltuned.decide.record import record as record_of
 from rltuned.decide.user_record import UserRecords
 from rltuned.errors import (
@@ -219,8 +218,6 @@ class Daemon:
     planner: Planner = plan
     rollout_trouble: Callable[[], str] = str
     """Why the planner makes no rollouts although it should; "" where it does. For the record, and `doctor`."""
-    ended: Callable[[], EndedJobs | None] = lambda: None
-    """The last jobs that ended; None while none are known."""
     owns: Callable[[], bool] = lambda: True
     """Whether the lock of the state directory is still this process's."""
     publish: Callable[[UserRecords], None] | None = None
@@ -578,7 +575,6 @@ class Daemon:
         self.metrics.set_verdict(choice.standing)
         verdict = self.policy.reading.verdict if isinstance(self.policy, Auto) else None
         self.metrics.verdict_end.set(math.nan if verdict is None else verdict.expires)
-        self.metrics.set_drift(drifted(verdict, self.ended()))
         if last is not None and (last.runs, last.standing) == (choice.runs, choice.standing):
             return policy, choice
         if choice.standing is Standing.GOOD:

@@ -14,7 +14,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from rltuned import __version__
 from rltuned.cluster.changes import Field, Outcome
 from rltuned.cluster.unread import RowKind
-from rltuned.cluster.verdict import DRIFT_FEATURES
 from rltuned.config import Stage
 from rltuned.daemon.breaker import BreakerState
 from rltuned.daemon.verdict import Standing
@@ -130,11 +129,6 @@ class Metrics:
             "verdict_state", "What the verdict is worth to policy auto: 1 for its state, 0 for the others.", ["state"]
         )
         self.verdict_end = gauge("verdict_end_timestamp_seconds", "When the verdict of policy auto ends; NaN: none is.")
-        self.drift = gauge(
-            "drift_ratio",
-            "Distance of the last ended jobs from those of the verdict, over what was usual there; NaN: not known.",
-            ["feature"],
-        )
         self.model_version = gauge("model_version", "Version of the model store that is in force; 0: none is.")
         self.reloads = counter(
             "reloads", "Configuration reloads, and versions of the model store, by result.", ["result"]
@@ -164,7 +158,6 @@ class Metrics:
         ProcessCollector("rltuned", registry=registry)
         self.expects(None)
         self.verdict_end.set(math.nan)
-        self.set_drift({})
         self.set_stage(Stage.SHADOW)
         self.set_breaker(BreakerState.CLOSED)
         self.set_verdict(Standing.UNUSED)
@@ -200,11 +193,6 @@ class Metrics:
         """What the verdict is worth."""
         for one in Standing:
             self.verdict.labels(one.value).set(one is standing)
-
-    def set_drift(self, ratios: Mapping[str, float]) -> None:
-        """By feature; what is not given is not known."""
-        for feature in DRIFT_FEATURES:
-            self.drift.labels(feature).set(ratios.get(feature, math.nan))
 
     def set_skipped(self, counts: Mapping[RowKind, int]) -> None:
         """Rows that could not be understood; kinds that are not given have none."""

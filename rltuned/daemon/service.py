@@ -10,13 +10,15 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from datetime import UTC
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import prometheus_client
 from apscheduler.executors.pool import ThreadPoolExecutor
-from apscheduler.triggers.interval import IntervalTrigger
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.date import DateTrigger
 
 from rltuned import __version__
 from rltuned.config import Config, Effective, SlurmSection
@@ -30,19 +32,21 @@ from rltuned.daemon.logs import make
 from rltuned.daemon.loop import CycleOutcome, Daemon, load_policy
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.notify import Notifier
-from rltuned.daemon.pace import SteadyScheduler
 from rltuned.daemon.planning import Planning
 from rltuned.daemon.rollout import KERNELS, InProcessSearch, WorkerSearch
 from rltuned.daemon.rollout import check as check_rollout
 from rltuned.daemon.start_times import StartTimes
-from rltuned.daemon.user_records import Publisher
+from rltuned.daemon.user_records import UserFiles
 from rltuned.decide.scope import Veto
 from rltuned.errors import LockedError, SlurmUnavailableError
 from rltuned.placement import SolveOutcome
 from rltuned.slurm.connect import open_reader, open_writer
 from rltuned.slurm.port import HistoryReader, SlurmReader, SlurmWriter
 
-JOB: Final = "cycle"
+CYCLE: Final = "cycle"
+"""Id of the scheduler's job: a cycle that is due while the one before runs is left out."""
+AT_ONCE: Final = DateTrigger(datetime(1970, 1, 1, tzinfo=UTC))
+"""A time that has passed, wherever the wall clock is set to."""
 RESTORE_WAIT: Final = 40.0
 """Seconds to wait for a running restore; below TimeoutStartSec of the unit, which tries again."""
 
@@ -88,16 +92,13 @@ def serve(
     with ExitStack() as stack:
         journal, owns = open_journal(config, clock, stack, dry_run=dry_run)
         metrics = Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
-
-        def stays(why: str) -> None:
-            log.error("metrics.refused", sentence="The old certificate and users stay in force.", reason=why)
-
-        endpoint = serve_metrics(metrics, config.metrics, stays) if not once else None
+        endpoint = serve_metrics(metrics, config.metrics) if not once else None
         if endpoint is not None:
             stack.callback(endpoint.close)
-        # A dry run has no lock, and may run beside the daemon whose socket it is.
-        publisher = Publisher.of(config.users, log) if not (once or dry_run) else None
-        if publisher is not None:
+        # A dry run has no lock, and may run beside the daemon whose directory it is.
+        publisher = None
+        if config.users.directory is not None and not (once or dry_run):
+            publisher = UserFiles(config.users.directory, log)
             stack.callback(publisher.close)
         reader, state = connect_reader(config.slurm), config.state.directory
         # Search and run times ask for the daemon's configuration when they work, because a reload changes it.
@@ -126,7 +127,6 @@ def serve(
             notifier=notifier,
             planner=planning,
             rollout_trouble=lambda: search.trouble,
-            ended=planning.ended,
             owns=owns,
             publish=publisher.publish if publisher is not None else None,
             start_times=start_times,
@@ -200,6 +200,24 @@ def checked(config: Config) -> Config:
     return config
 
 
+@dataclass
+class Pace:
+    """When the next cycle is due: at a fixed rate by the monotonic clock, while the wall clock may be set."""
+
+    last: float
+    """When the last one was due, seconds of that clock."""
+
+    def left(self, now: float, interval: float) -> float:
+        """Seconds until the next one is due."""
+        return max(0.0, self.last + interval - now)
+
+    def is_due(self, now: float, interval: float) -> bool:
+        """Whether it is due now; then the one after it is next. Those that were missed are left out."""
+        missed = int((now - self.last) // interval)
+        self.last += missed * interval
+        return missed > 0
+
+
 def _run(
     daemon: Daemon, load: Callable[[], Effective], notifier: Notifier, clock: Clock, hurry: Callable[[], None]
 ) -> None:
@@ -208,14 +226,9 @@ def _run(
     `hurry` ends what a cycle waits for.
     """
     asked, ending = threading.Event(), threading.Event()
-
-    def trigger() -> IntervalTrigger:
-        return IntervalTrigger(seconds=daemon.config.cycle.interval, timezone=UTC)
-
-    scheduler = SteadyScheduler(
-        SystemClock(),  # what APScheduler itself goes by, whatever the daemon does
+    scheduler = BackgroundScheduler(
         executors={"default": ThreadPoolExecutor(1)},
-        job_defaults={"max_instances": 1, "coalesce": True, "misfire_grace_time": None},
+        job_defaults={"max_instances": 1, "misfire_grace_time": None},
         timezone=UTC,
     )
 
@@ -224,31 +237,29 @@ def _run(
         if ending.is_set():
             return
         notifier.reloading(clock.monotonic())
-        interval = daemon.config.cycle.interval
         try:
             if daemon.reload(lambda: checked(load().config)):
                 daemon.log = make(daemon.config.log.level, daemon.config.log.format, sys.stderr)
-                if daemon.config.cycle.interval != interval:
-                    scheduler.reschedule_job(JOB, trigger=trigger())
         finally:
             notifier.ready(f"{daemon.stage}: reloaded")
 
     with _signals() as wait:
-        scheduler.add_job(daemon.tick, trigger(), id=JOB, next_run_time=scheduler.now())
         scheduler.start()
+        pace = Pace(clock.monotonic())
+        scheduler.add_job(daemon.tick, AT_ONCE, id=CYCLE)
         notifier.ready(f"{daemon.stage}: first cycle runs")
         pause = min(10.0, notifier.watchdog_seconds / 3) if notifier.watchdog_seconds else 10.0
         while True:
-            caught = wait(pause)
-            # A Python that was built for an old C library waits by the wall clock: nobody waits longer than this.
-            scheduler.wakeup()
+            caught = wait(min(pause, pace.left(clock.monotonic(), daemon.config.cycle.interval)))
+            if pace.is_due(clock.monotonic(), daemon.config.cycle.interval):
+                scheduler.add_job(daemon.tick, AT_ONCE, id=CYCLE, replace_existing=True)
             if daemon.healthy():
                 notifier.watchdog()
             if caught & {signal.SIGTERM, signal.SIGINT}:
                 break
             if signal.SIGHUP in caught and not asked.is_set():
                 asked.set()
-                scheduler.add_job(reload)  # after the cycle that runs
+                scheduler.add_job(reload, AT_ONCE)  # after the cycle that runs
         notifier.stopping()
         ending.set()
         daemon.request_stop()

@@ -1,45 +1,32 @@
-"""User records on the host of the daemon: shown to each user by the kernel's word alone, and read by ``explain``.
+"""User records in a directory that users can enter: written by the daemon, read by ``explain`` and ``when``.
 
-*Socket.* A user connects, the kernel says who that is (SO_PEERCRED, unix(7)), and the daemon sends that user's record
-and closes. It never reads a byte of the client's. It works on this host only.
+Each user has a directory there of the number of the user, with a POSIX access control list (acl(5)) that lets this one
+user in. The owner of a file may set one without any privilege. Where the file system has none, nothing is written. The
+directory itself cannot be listed. All records are written again in every cycle, also the empty one of a user who had a
+job once: neither sizes nor times tell others who has jobs now. What stays visible with stat(1) is that somebody had one
+here.
 
-*Files.* For login nodes: in a shared directory each user has a directory of the number of the user, with a POSIX access
-control list (acl(5)) that lets this one user in. The owner of a file may set one without any privilege. Where the file
-system has none, nothing is written. The directory itself cannot be listed. All records are written again in every
-cycle, also the empty one of a user who had a job once: neither sizes nor times tell others who has jobs now. What stays
-visible with stat(1) is that somebody had one here.
-
-Neither can hold up a cycle: `publish` only leaves the columns for two threads of their own, which a client, a name
-service or a file server may keep waiting.
+It cannot hold up a cycle: `publish` only leaves the columns for a thread, which a name service or a file server may
+keep waiting.
 """
 
-import asyncio
 import contextlib
 import errno
 import json
 import os
 import pwd
-import socket
 import stat
 import struct
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from rltuned.config import Config, UsersSection
-from rltuned.daemon.connections import Connections
 from rltuned.daemon.logs import Log
 from rltuned.decide.user_record import VERSION, UserRecord, UserRecords
-from rltuned.errors import ConfigError, RltunedError
+from rltuned.errors import RltunedError
 
-SECONDS: Final = 10.0
-"""Longest life of a connection, and longest wait of a client."""
-PAUSE: Final = 0.01
-"""Seconds between two connections: whoever connects all the time takes little of the daemon's processor."""
-PER_USER: Final = 4
-"""Most connections of one user at a time: who does not read the answer gets in nobody else's way."""
 MOST_USERS: Final = 2000
 """Most directories of users."""
 MOST_BYTES: Final = 4 * 1024 * 1024
@@ -87,121 +74,6 @@ def _as_bytes(record: UserRecord) -> bytes:
 # --- what the daemon runs
 
 
-class _Way(Protocol):
-    """How records reach users."""
-
-    def publish(self, records: UserRecords) -> None:
-        """Show these from now on. Returns at once."""
-
-    def close(self, patience: float | None) -> None:
-        """Stop."""
-
-
-@dataclass(frozen=True)
-class Publisher:
-    """The ways that the configuration asks for."""
-
-    ways: tuple[_Way, ...]
-
-    @classmethod
-    def of(cls, settings: UsersSection, log: Log) -> "Publisher | None":
-        """Starts them; None where the configuration asks for none.
-
-        Raises:
-            ConfigError: the socket cannot be made; names the key.
-        """
-        ways: list[_Way] = []
-        if settings.socket is not None:
-            ways.append(UserSocket(settings.socket))
-        if settings.directory is not None:
-            ways.append(UserFiles(settings.directory, log))
-        return cls(tuple(ways)) if ways else None
-
-    def publish(self, records: UserRecords) -> None:
-        """Show these from now on. Returns at once."""
-        for way in self.ways:
-            way.publish(records)
-
-    def close(self) -> None:
-        """Stop."""
-        for way in self.ways:
-            way.close(_PATIENCE)
-
-
-@dataclass(frozen=True)
-class _Made:
-    """The records of a cycle, and those that were asked for, as they are sent."""
-
-    records: UserRecords
-    answers: dict[int, bytes] = field(default_factory=dict)
-
-    def answer(self, uid: int) -> bytes:
-        if uid not in self.answers:
-            if len(self.answers) >= 64:
-                self.answers.clear()
-            self.answers[uid] = _as_bytes(self.records.record(name_of(uid)))
-        return self.answers[uid]
-
-
-class UserSocket(Connections):
-    """Sends to each client the record of the user who connected, and nothing to nobody else."""
-
-    def __init__(self, path: Path, seconds: float = SECONDS) -> None:
-        """Starts it.
-
-        Raises:
-            ConfigError: there is no such directory, it is not ours, or something else is there.
-        """
-        self._path, self._seconds = path, seconds
-        self._made: _Made | None = None
-        super().__init__(
-            _listener(path),
-            "user-records",
-            pause_without_descriptors=seconds / 10,
-            pause=PAUSE,
-            most_per_client=PER_USER,
-        )
-
-    def publish(self, records: UserRecords) -> None:
-        """Show these from now on."""
-        self._made = _Made(records)
-
-    def close(self, patience: float | None = None) -> None:
-        """Stop."""
-        with contextlib.suppress(OSError):
-            self._path.unlink()
-        super().close(patience)
-
-    def _client(self, connection: socket.socket) -> int:
-        _, uid, _ = struct.unpack("=iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        return int(uid)
-
-    async def _serve(self, connection: socket.socket) -> None:
-        made = self._made
-        with contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(self._seconds):
-                if made is not None:
-                    await self._loop.sock_sendall(connection, made.answer(self._client(connection)))
-
-
-def _listener(path: Path) -> socket.socket:
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        with contextlib.suppress(FileNotFoundError):
-            if stat.S_ISSOCK(path.lstat().st_mode):  # of a daemon that was killed: ours holds the lock
-                path.unlink()
-        listener.bind(str(path))
-        path.chmod(0o666)
-        listener.listen(128)
-    except OSError as error:
-        listener.close()
-        raise ConfigError(
-            f"users.socket {path}: {error.strerror or error}; the daemon's user must own its directory, and all users "
-            "must be able to enter that (systemd/rltuned.tmpfiles makes /run/rltuned-users)"
-        ) from error
-    return listener
-
-
 class UserFiles:
     """Writes the records into a directory, in a thread of its own."""
 
@@ -221,7 +93,7 @@ class UserFiles:
             self._next = records
             self._turn.notify()
 
-    def close(self, patience: float | None = None) -> None:
+    def close(self, patience: float = _PATIENCE) -> None:
         """Stop. What is there stays, and says of when it is."""
         with self._turn:
             self._stop = True
@@ -279,7 +151,7 @@ def _write_users(top: int, directory: Path, records: UserRecords) -> str:
             if error.errno in {errno.EOPNOTSUPP, errno.ENOSYS}:
                 why = (
                     "its file system has no POSIX access control lists, so no file can be for one user alone; use "
-                    "one that has them (ext4, XFS, Lustre, NFS version 3), or users.socket"
+                    "one that has them (ext4, XFS, tmpfs, Lustre, NFS version 3)"
                 )
                 return f"users.directory {directory}: {why}"
             trouble = f"users.directory {directory}/{uid}: {why}"
@@ -389,60 +261,29 @@ def only_own(config: Config) -> bool:
     """Whether this user gets their own record only: the state directory is closed to them, and records are published.
     Where nothing is published there is nothing else than the state directory.
     """
-    offered = config.users.socket is not None or config.users.directory is not None
-    return offered and not os.access(config.state.directory, os.R_OK | os.X_OK)
+    return config.users.directory is not None and not os.access(config.state.directory, os.R_OK | os.X_OK)
 
 
 def fetch(settings: UsersSection, uid: int) -> UserRecord:
-    """The caller's own record: of the socket where it answers, else of the directory.
+    """The record of user `uid`, who runs this.
 
     Raises:
         RltunedError: there is none to be had; says why.
     """
-    troubles = []
-    for path, read in ((settings.socket, _of_socket), (settings.directory, _of_directory)):
-        if path is not None:
-            try:
-                return read(path, uid)
-            except RltunedError as error:
-                troubles.append(str(error))
-    raise RltunedError(
-        "\n".join(troubles)
-        or "rltuned shows users nothing here: neither users.socket nor users.directory is set (docs/installation.md)"
-    )
-
-
-def _of_socket(path: Path, _uid: int) -> UserRecord:
+    if settings.directory is None:
+        raise RltunedError("rltuned shows users nothing here: users.directory is not set (docs/installation.md)")
+    path = settings.directory / str(uid) / NAME
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            # A socket with a time-out of Python's would not wait for its turn among many, but fail at once.
-            patience = struct.pack("@ll", int(SECONDS), 0)
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, patience)
-            connection.connect(str(path))
-            data = bytearray()
-            while len(data) <= MOST_BYTES and (part := connection.recv(65536)):
-                data += part
-    except BlockingIOError:
-        raise RltunedError(f"{path}: no answer within {SECONDS:.0f} s") from None
-    except OSError as error:
-        raise RltunedError(f"{path}: {error.strerror or error}; is the daemon running?") from error
-    if not data:
-        raise RltunedError(f"{path}: no cycle has ended yet; try again in a minute")
-    return _read(bytes(data), path)
-
-
-def _of_directory(directory: Path, uid: int) -> UserRecord:
-    path = directory / str(uid) / NAME
-    try:
-        return _read(_content(path), path)
+        return UserRecord.from_json(_content(path))
     except FileNotFoundError:
         pass
     except OSError as error:
         raise RltunedError(f"{path}: {error.strerror or error}") from error
-    mark = _mark(directory)
+    except RltunedError as error:
+        raise RltunedError(f"{path}: {error}; the daemon and this command may be of different versions") from error
+    mark = _mark(settings.directory)
     if mark is None:
-        raise RltunedError(f"{directory}: nothing is published here; is the daemon running?")
+        raise RltunedError(f"{settings.directory}: nothing is published here; is the daemon running?")
     when, interval = mark
     return UserRecord(version=VERSION, time=when, interval=interval, user="", moves=False, jobs=(), left_out=0)
 
@@ -464,10 +305,3 @@ def _mark(directory: Path) -> tuple[float, float] | None:
 def _content(path: Path) -> bytes:
     with path.open("rb") as file:
         return file.read(MOST_BYTES + 1)
-
-
-def _read(data: bytes, path: Path) -> UserRecord:
-    try:
-        return UserRecord.from_json(data)
-    except RltunedError as error:
-        raise RltunedError(f"{path}: {error}; the daemon and this command may be of different versions") from error

@@ -21,7 +21,6 @@ from rltuned.errors import ModelError, RltunedError
 
 if TYPE_CHECKING:
     from rltuned.cluster.tables import Snapshot
-    from rltuned.decide.predictions import EndedJobs
     from rltuned.policy import Policy
 
 AUTO: Final = "auto"
@@ -196,16 +195,6 @@ def chosen(policy: "Policy | Auto", snapshot: "Snapshot", rollout: RolloutSectio
         gpus = int(snapshot.nodes.gpus.sum())
         return policy.choose(snapshot.time, gpus, with_rollouts=with_rollouts(rollout))
     return policy, Choice(policy.name, Standing.UNUSED, "")
-
-
-def drifted(verdict: Verdict | None, ended: "EndedJobs | None") -> dict[str, float]:
-    """How far the last jobs are from those that the verdict was made on, by feature; empty: not known."""
-    from rltuned.decide import drift  # noqa: PLC0415 - NumPy (see above)
-
-    if verdict is None or ended is None:
-        return {}
-    found = drift.columns(ended.run_time, ended.time_limit, ended.gpus, ended.estimate)
-    return drift.drift(verdict.usual, found)
 
 
 def with_rollouts(section: RolloutSection) -> bool:

@@ -20,7 +20,6 @@ from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Floats
 from rltuned.cluster.verdict import FORMAT, MODEL, SLURM, VERSION
 from rltuned.config import Config, SlurmSection
-from rltuned.decide import drift
 from rltuned.errors import EvaluationError
 from rltuned.evaluate import site
 from rltuned.evaluate.bootstrap import FEWEST as FEWEST_WINDOWS
@@ -33,7 +32,6 @@ from rltuned.evaluate.windows import Split, Window, bounds
 from rltuned.policy import files
 from rltuned.workers.progress import Progress, minutes, silent
 from rltuned.workload.jobs import Workload
-from rltuned.workload.predict import RunTimeHistory, kinds_of
 from rltuned.workload.readers import read
 from rltuned.workload.shapes import read_shape
 
@@ -355,7 +353,6 @@ def verdict(
     settings: EvaluationSettings,
     made_at: float,
     valid_days: float = VALID_DAYS,
-    usual: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The verdict file's content: the choice, what it is about, and the evidence.
 
@@ -364,7 +361,6 @@ def verdict(
         settings: of that evaluation.
         made_at: now, epoch seconds.
         valid_days: for how long it may be gone by.
-        usual: of the history's jobs (`usual_of`).
 
     Raises:
         EvaluationError: as `checked`.
@@ -398,7 +394,6 @@ def verdict(
             "revision": meta["revision"],
             "command": meta["command"],
         },
-        "usual": dict(usual or {}),
         "evidence": {
             "windows": len(windows),
             "jobs": sum(window["jobs"] for window in windows),
@@ -415,24 +410,6 @@ def verdict(
             f"together; guarded metrics at most {MOST_WORSE} of the best plain policy's",
         },
     }
-
-
-def usual_of(jobs: Workload) -> dict[str, Any]:
-    """What is usual of a site's jobs, in the order in which they ended, as the daemon sees them: predicted from those
-    that had ended before.
-    """
-    limit = np.where(np.isnan(jobs.time_limit), np.inf, jobs.time_limit)
-    ends = jobs.submit_time + np.nan_to_num(jobs.wait_time) + jobs.run_time
-    order = np.argsort(ends, kind="stable")
-    history, predicted = RunTimeHistory(), np.full(len(jobs), np.nan)
-    kinds = kinds_of(jobs, jobs.time_limit)
-    for row in order.tolist():
-        predicted[row] = history.predict(kinds[row])
-        history.ended(kinds[row], float(jobs.run_time[row]), float(ends[row]))
-        history.renew()
-    gpus = jobs.gpus.astype(np.float64)
-    found = drift.columns(jobs.run_time, limit, gpus, predicted)
-    return drift.usual({name: values[order] for name, values in found.items()})
 
 
 def _each(compared: Mapping[str, Comparison]) -> dict[str, Any]:

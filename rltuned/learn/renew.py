@@ -192,13 +192,11 @@ def renew(
     known = current.learned_until - jobs.source.start
     begin = int(np.searchsorted(jobs.submit_time, known, side="right")) if current.learned_until else 0
 
-    usual = gate.usual_of(jobs)
-
     def judged(model: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         asked = replace(settings, model=model, split=split)
         evaluation = gate.prepare(asked, jobs, shape, revision, length, begin)
         report = evaluate(evaluation, executor, work / f"{name}.json", resume=True, progress=progress)
-        return report, gate.verdict(report, evaluation.settings, now, valid_days, usual)
+        return report, gate.verdict(report, evaluation.settings, now, valid_days)
 
     # What one of the two has learned from must not judge it, and both are judged on the same jobs.
     split, candidate = Split.ALL, None

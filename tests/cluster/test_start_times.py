@@ -15,7 +15,7 @@ from cluster.support import RLTUNED, ROOT, SIMULATE_LOCK, simulate_wheels, wait_
 if TYPE_CHECKING:
     from cluster.support import Cluster
 
-SOCKET = "/run/rltuned-users/socket"
+USERS = "/run/rltuned-users"
 TAKES = 12.0
 """Seconds that each job takes; its limit is two minutes."""
 
@@ -47,13 +47,13 @@ def with_simulator(cluster: Cluster) -> None:
 @pytest.mark.parametrize("cluster", ["24.11"], indirect=True)  # the compilation takes a minute
 def test_an_interval_is_said_to_those_whom_it_concerns_and_its_outcome_is_learnt(cluster: Cluster):
     with_simulator(cluster)
-    cluster.sh(f"install -d -o slurm -m 755 {SOCKET.rpartition('/')[0]}")
+    cluster.sh(f"install -d -o slurm -m 711 {USERS}")
     with Rltuned(
         cluster,
         user="slurm",
         cycle={"interval": 3.0, "stage": "active"},
         policy={"name": "sjf"},
-        users={"socket": SOCKET},
+        users={"directory": USERS},
     ) as rltuned:
         daemon = rltuned.start()
         # The worker compiles the simulator first; then it answers for jobs that nobody has submitted.
@@ -77,7 +77,7 @@ def test_an_interval_is_said_to_those_whom_it_concerns_and_its_outcome_is_learnt
         assert high is None or answer["likely"] <= high
         assert "stand before it" in answer["waits_for"]
         assert f"Job {last} starts" in rltuned.run("when", str(last)).stdout
-        # Its owner, and nobody else, by the socket; the state directory is closed to both.
+        # Its owner, and nobody else, by their record; the state directory is closed to both.
         own = json.loads(cluster.run([RLTUNED, "when", "--json", str(last)], user="carol").stdout)
         assert own["start"][0] is not None
         assert own["job_id"] == last

@@ -348,31 +348,30 @@ def test_the_nightly_learning_renews_the_verdict_that_the_daemon_goes_by(host: H
 
 
 def test_users_see_why_their_own_jobs_wait_and_nothing_of_others(host: Host):
-    places = {"socket": "/run/rltuned-users/socket", "directory": "/srv/rltuned-users"}
-    host.sh(f"install -d -o {OPERATOR} -g {OPERATOR} -m 711 {places['directory']}")
-    host.drop_in("rltuned.service", f"[Service]\nReadWritePaths={places['directory']}\n")
-    host.configure(more="[users]\n" + "".join(f'{way} = "{place}"\n' for way, place in places.items()))
+    shared = "/srv/rltuned-users"
+    host.sh(f"install -d -o {OPERATOR} -g {OPERATOR} -m 711 {shared}")
+    host.drop_in("rltuned.service", f"[Service]\nReadWritePaths={shared}\n")
+    host.configure(more=f'[users]\ndirectory = "{shared}"\n')
     host.start_steering()
     mine, other = host.jobs[0], host.jobs[1]  # alice's and bob's
+    # As on a login node: no configuration but the place.
+    host.cluster.write_file("/tmp/users.toml", f'[users]\ndirectory = "{shared}"\n', service=HOST)
 
-    def explain(way: str, *words: object) -> subprocess.CompletedProcess[str]:
-        # As on a login node: no configuration but the place.
-        host.cluster.write_file(f"/tmp/{way}.toml", f'[users]\n{way} = "{places[way]}"\n', service=HOST)
-        script = f"rltuned explain {' '.join(map(str, words))} --config /tmp/{way}.toml --json"
+    def explain(*words: object) -> subprocess.CompletedProcess[str]:
+        script = f"rltuned explain {' '.join(map(str, words))} --config /tmp/users.toml --json"
         return host.cluster.sh(script, service=HOST, user=USERS[0], check=False)
 
-    for way in places:
-        wait_until(lambda way=way: explain(way).returncode == 0, f"the record is published: {way}")
-        shown = [job["job_id"] for job in json.loads(explain(way).stdout)["jobs"]]
-        assert sorted(shown) == [job for job, user in zip(host.jobs, USERS * 2, strict=True) if user == USERS[0]]
-        assert json.loads(explain(way, mine).stdout)["jobs"][0]["job_id"] == mine
-        refused = explain(way, other)
-        assert refused.returncode == 16
-        assert json.loads(refused.stdout)["jobs"] == []
+    wait_until(lambda: explain().returncode == 0, "the record is published")
+    shown = [job["job_id"] for job in json.loads(explain().stdout)["jobs"]]
+    assert sorted(shown) == [job for job, user in zip(host.jobs, USERS * 2, strict=True) if user == USERS[0]]
+    assert json.loads(explain(mine).stdout)["jobs"][0]["job_id"] == mine
+    refused = explain(other)
+    assert refused.returncode == 16
+    assert json.loads(refused.stdout)["jobs"] == []
     for user, readable in ((USERS[0], True), (USERS[1], False)):
-        look = f"cat {places['directory']}/$(id -u {user})/jobs.json"
+        look = f"cat {shared}/$(id -u {user})/jobs.json"
         assert bool(host.cluster.sh(look, service=HOST, user=USERS[0], check=False).stdout) is readable
-    host.sh(f"rm -rf {places['directory']}")
+    host.sh(f"rm -rf {shared}")
 
 
 def test_the_unit_with_its_drop_in_plays_the_queue_ahead_and_without_it_says_what_is_missing(host: Host, simulate: str):

@@ -163,10 +163,6 @@ def test_a_restore_by_name_that_no_disk_takes_down_says_so_and_ends_with_8(site,
         ('[slurm]\nbin_dir = "/not/there"\n', r"config.toml:2: slurm.bin_dir: there is no directory /not/there"),
         ('[slurm]\nconf = "/not/there.conf"\n', r"config.toml:2: slurm.conf: there is no file /not/there.conf"),
         (
-            '[users]\nsocket = "/not/there"\n',
-            r"config.toml:2: users.socket: there is no directory /not \(rltuned.tmpfiles",
-        ),
-        (
             '[scope]\npartitions = ["a", "b"]\nexclude_partitions = ["b"]\n',
             r"scope: b: in partitions and in exclude_part",
         ),
@@ -190,7 +186,7 @@ def test_an_address_may_be_an_ip_or_a_name(address, tmp_path, capsys):
 
 def test_a_directory_for_users_that_is_not_there_is_remarked_upon(tmp_path, capsys):
     path = tmp_path / "config.toml"
-    path.write_text(f'[users]\nsocket = "{tmp_path}/socket"\ndirectory = "{tmp_path}/records"\n')
+    path.write_text(f'[users]\ndirectory = "{tmp_path}/records"\n')
     code, said, _ = run(capsys, "check-config", path)
     assert (code, f"note: users.directory: there is no directory {tmp_path}/records" in said) == (0, True)
     (tmp_path / "records").mkdir()

@@ -105,5 +105,5 @@ def test_the_files_for_users_and_directories_are_understood(tmp_path):
     subprocess.run(["systemd-tmpfiles", "--create", f"--root={root}", str(UNITS / "rltuned.tmpfiles")], check=True)
     for name, mode in (("etc/rltuned", 0o755), ("var/lib/rltuned", 0o750), ("run/rltuned", 0o750)):
         assert (root / name).stat().st_mode & 0o777 == mode
-    assert (root / "run/rltuned-users").stat().st_mode & 0o777 == 0o755
+    assert (root / "run/rltuned-users").stat().st_mode & 0o777 == 0o711
     assert json.dumps(sorted(path.name for path in (root / "run").iterdir())) == '["rltuned", "rltuned-users"]'

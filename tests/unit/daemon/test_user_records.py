@@ -1,4 +1,4 @@
-"""Who can read which record: tried as two real users, on a real socket and in a real directory, and by hostile ones."""
+"""Who can read which record: tried as two real users in a real directory, and by hostile ones."""
 
 import contextlib
 import errno
@@ -6,10 +6,7 @@ import io
 import json
 import os
 import resource
-import select
 import shutil
-import signal
-import socket
 import stat
 import struct
 import subprocess
@@ -33,17 +30,14 @@ from rltuned.daemon.logs import make
 from rltuned.daemon.user_records import (
     MARK,
     NAME,
-    PER_USER,
-    Publisher,
     UserFiles,
-    UserSocket,
     access_list,
     fetch,
     name_of,
     uid_of,
     write_all_records,
 )
-from rltuned.decide.user_record import UserRecord, UserRecords
+from rltuned.decide.user_record import UserRecords
 from rltuned.errors import ConfigError, RltunedError
 
 ALICE, BOB = 61001, 61002
@@ -58,10 +52,6 @@ def records(*users, now=NOW, reason="Priority"):
     return UserRecords.of(make_snapshot(jobs, now=now), interval=60.0)
 
 
-LONG = "x" * 500
-"""As the reason of 500 jobs, more than the kernel keeps for a connection: the answer waits for its reader."""
-
-
 def ids(record):
     return [job.job_id for job in record.jobs]
 
@@ -73,19 +63,6 @@ def place():
     path.chmod(0o711)
     yield path
     shutil.rmtree(path)
-
-
-@pytest.fixture
-def serve(place):
-    running = []
-
-    def begin(**values):
-        running.append(UserSocket(place / "socket", **values))
-        return running[-1]
-
-    yield begin
-    for one in running:
-        one.close()
 
 
 def fork():
@@ -152,154 +129,12 @@ def test_root_has_its_name_and_the_user_whom_the_kernel_cannot_tell_has_none():
     assert (uid_of("65534"), name_of(65534)) == (None, "")
 
 
-# --- the socket
-
-
-@as_root
-def test_each_user_gets_from_the_socket_what_is_their_own_whatever_they_ask_for(serve, place):
-    server = serve()
-    server.publish(records(ALICE, BOB, ALICE, "root"))
-    section = UsersSection(socket=place / "socket")
-    assert fetched_as(ALICE, section) == [1, 3]
-    assert fetched_as(BOB, section) == [2]
-    assert fetched_as(61003, section) == []
-    # The number that the client names is not what counts.
-    assert run_as(BOB, lambda: ids(fetch(section, ALICE))) == [2]
-    server.publish(records(BOB, ALICE, ALICE, ALICE))
-    assert fetched_as(ALICE, section) == [2, 3, 4]
-
-    def shouts():
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(str(place / "socket"))
-            with contextlib.suppress(OSError):
-                connection.sendall(f'GET /{ALICE} HTTP/1.1\r\n\r\n{{"uid": {ALICE}}}'.encode())
-            with contextlib.suppress(ConnectionResetError):
-                return connection.recv(65536).decode()
-        return ""
-
-    assert str(ALICE) not in run_as(BOB, shouts)
-
-
-@as_root
-def test_a_user_of_another_user_namespace_is_who_it_is_outside(serve, place):
-    serve().publish(records(ALICE, "root", BOB))
-    program = (
-        "import socket, sys; c = socket.socket(socket.AF_UNIX); c.connect(sys.argv[1]); print(c.recv(65536).decode())"
-    )
-    words = ["unshare", "--user", "--map-root-user", "/usr/bin/python3", "-c", program, str(place / "socket")]
-    done = subprocess.run(words, user=ALICE, group=ALICE, extra_groups=[], capture_output=True, text=True, check=False)
-    if "unshare" in done.stderr:
-        pytest.skip("no user namespaces here")
-    assert ids(UserRecord.from_json(done.stdout)) == [1], done.stderr
-
-
-@as_root
-def test_a_user_who_connects_all_the_time_and_never_reads_is_in_nobody_elses_way(serve, place):
-    server = serve()
-    server.publish(records(*[ALICE] * 600, BOB, reason=LONG))
-    section = UsersSection(socket=place / "socket")
-    threads = threading.active_count()
-    ready, stop = place / "ready", place / "stop"
-    place.chmod(0o777)
-    child = fork()
-    if child == 0:
-        with contextlib.suppress(BaseException):
-            os.setgroups([])
-            os.setresgid(ALICE, ALICE, ALICE)
-            os.setresuid(ALICE, ALICE, ALICE)
-            kept = []
-            while not stop.exists():
-                if len(kept) < 200:
-                    kept.append(socket.socket(socket.AF_UNIX))
-                    kept[-1].setblocking(False)
-                    with contextlib.suppress(BlockingIOError):
-                        kept[-1].connect(str(place / "socket"))
-                else:
-                    ready.touch()
-                    kept.pop(0).close()
-        os._exit(0)
-    try:
-        while not ready.exists():
-            assert os.waitpid(child, os.WNOHANG) == (0, 0)
-            time.sleep(0.01)
-        for _ in range(5):
-            assert fetched_as(BOB, section) == [601]
-        assert len(server._open) <= PER_USER + 1
-        assert threading.active_count() == threads
-    finally:
-        stop.touch()
-        os.waitpid(child, 0)
-
-
-def test_of_one_users_many_connections_only_the_last_few_stay_open(serve, place):
-    server = serve(seconds=60.0)
-    server.publish(records(*[name_of(os.geteuid())] * 600, reason=LONG))
-    with contextlib.ExitStack() as stack:
-        many = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(20)]
-        for one in many:
-            one.connect(str(place / "socket"))
-        waiting = select.poll()
-        for one in many:
-            waiting.register(one, select.POLLHUP)
-        while len(waiting.poll(0)) < len(many) - PER_USER:  # these made room, without being read
-            time.sleep(0.01)
-        assert len(server._open) <= PER_USER
-
-
-def test_a_client_that_never_reads_is_left_after_a_while(serve, place):
-    server = serve(seconds=0.3)
-    server.publish(records(*[name_of(os.geteuid())] * 600, reason=LONG))
-    with socket.socket(socket.AF_UNIX) as deaf:
-        deaf.connect(str(place / "socket"))
-        while not server._open:
-            time.sleep(0.01)
-        while server._open:
-            time.sleep(0.01)
-        assert not fetch_is_whole(deaf)
-    assert len(fetch(UsersSection(socket=place / "socket"), os.geteuid()).jobs) == 500
-
-
-def fetch_is_whole(connection):
-    data = b""
-    with contextlib.suppress(ConnectionResetError):
-        while part := connection.recv(65536):
-            data += part
-    return data.endswith(b"\n")
-
-
-def test_what_cannot_be_had_is_said_with_the_place(serve, place):
-    section = UsersSection(socket=place / "socket")
-    with pytest.raises(RltunedError, match=r"socket: No such file or directory; is the daemon running\?"):
-        fetch(section, ALICE)
-    server = serve()
-    with pytest.raises(RltunedError, match="no cycle has ended yet"):
-        fetch(section, ALICE)
-    server.close()
-    assert not (place / "socket").exists()
-    with pytest.raises(RltunedError, match=r"neither users\.socket nor users\.directory"):
-        fetch(UsersSection(), ALICE)
-
-
-def test_a_socket_that_a_killed_daemon_left_is_replaced_and_anything_else_is_not(serve, place):
-    with socket.socket(socket.AF_UNIX) as left:
-        left.bind(str(place / "socket"))
-    serve().publish(records("root"))
-    assert stat.S_IMODE((place / "socket").stat().st_mode) == 0o666
-    (place / "file").write_text("an admin's")
-    with pytest.raises(ConfigError, match=r"users\.socket .*file: Address already in use"):
-        UserSocket(place / "file")
-    assert (place / "file").read_text() == "an admin's"
-    with pytest.raises(ConfigError, match=r"rltuned\.tmpfiles"):
-        UserSocket(place / "nowhere" / "socket")
+# --- the files
 
 
 def test_a_relative_path_is_no_place():
-    for key in ("socket", "directory"):
-        with pytest.raises(ConfigError, match=f"users.{key}: an absolute path is wanted"):
-            resolve(f'[users]\n{key} = "here"\n', "config.toml", {}, {})
-
-
-# --- the files
+    with pytest.raises(ConfigError, match=r"users\.directory: an absolute path is wanted"):
+        resolve('[users]\ndirectory = "here"\n', "config.toml", {}, {})
 
 
 @as_root
@@ -434,6 +269,8 @@ def test_directories_are_bounded_and_those_without_jobs_go_first(place, monkeypa
 
 
 def test_nothing_published_is_not_the_same_as_no_jobs(place):
+    with pytest.raises(RltunedError, match=r"users\.directory is not set"):
+        fetch(UsersSection(), ALICE)
     with pytest.raises(RltunedError, match="nothing is published here"):
         fetch(UsersSection(directory=place), ALICE)
     (place / str(ALICE)).mkdir()
@@ -522,15 +359,9 @@ def test_a_cycle_publishes_in_every_stage_and_a_defect_in_it_costs_no_cycle(tmp_
         assert run.events("users.defect")
 
 
-def test_without_a_section_nothing_is_made_and_a_reload_does_not_change_the_ways(tmp_path, place):
-    log = make("info", "json", io.StringIO())
-    assert Publisher.of(UsersSection(), log) is None
-    publisher = Publisher.of(UsersSection(socket=place / "socket", directory=place), log)
-    publisher.publish(records("root"))
-    publisher.close()
-    assert (place / MARK).exists() or not list(place.iterdir())
+def test_a_reload_does_not_change_the_directory(tmp_path):
     run = house(tmp_path)
-    other = loop_config(tmp_path, users=UsersSection(socket=place / "other"))
+    other = loop_config(tmp_path, users=UsersSection(directory=tmp_path / "other"))
     run.daemon.reload(lambda: other)
     assert run.daemon.config.users == UsersSection()
     assert "[users]" in run.events("reload.partial")[0]["sentence"]
@@ -553,8 +384,7 @@ def explain_as(uid, config, *arguments):
 
 
 @as_root
-@pytest.mark.parametrize("way", ["socket", "directory"])
-def test_explain_answers_an_ordinary_user_about_own_jobs_only_and_asks_slurm_nothing(way, serve, place):
+def test_explain_answers_an_ordinary_user_about_own_jobs_only_and_asks_slurm_nothing(place):
     made = UserRecords.of(
         make_snapshot(
             pending(4, user=[str(ALICE), str(BOB), str(BOB), str(ALICE)], reason=["Priority", *["Dependency"] * 3]),
@@ -562,17 +392,14 @@ def test_explain_answers_an_ordinary_user_about_own_jobs_only_and_asks_slurm_not
         ),
         interval=60.0,
     )
-    path = place / ("socket" if way == "socket" else "shared")
-    if way == "socket":
-        serve().publish(made)
-    else:
-        path.mkdir()
-        write_all_records(path, made)
+    path = place / "shared"
+    path.mkdir()
+    write_all_records(path, made)
     state = place / "state"
     state.mkdir(mode=0o750)
     config = place / "config.toml"
     # A Slurm that is not there: whoever asked it would fail.
-    config.write_text(f'[users]\n{way} = "{path}"\n[state]\ndirectory = "{state}"\n[slurm]\nbin_dir = "/nowhere"\n')
+    config.write_text(f'[users]\ndirectory = "{path}"\n[state]\ndirectory = "{state}"\n[slurm]\nbin_dir = "/nowhere"\n')
     code, out, err = explain_as(ALICE, config)
     assert (code, err) == (0, "")
     assert "Your 2 pending jobs" in out
@@ -590,46 +417,25 @@ def test_explain_answers_an_ordinary_user_about_own_jobs_only_and_asks_slurm_not
 
 
 @as_root
-def test_a_real_daemon_shows_each_user_their_jobs_and_takes_the_socket_away_at_its_end(place):
-    ways = f'[users]\nsocket = "{place}/socket"\ndirectory = "{place}/shared"\n'
-    place.joinpath("config.toml").write_text(CONFIG.format(root=place) + ways)
-    place.joinpath("shared").mkdir()
-    daemons = []
-
-    def start(*flags):
-        daemons.append(Process(place, "--users", *flags))
-        daemons[-1].logged("cycle.done")
-        daemons[-1].logged("cycle.done")
-        return daemons[-1]
-
+def test_a_real_daemon_shows_each_user_their_jobs(place):
+    shared, config = place / "shared", place / "config.toml"
+    config.write_text(CONFIG.format(root=place) + f'[users]\ndirectory = "{shared}"\n')
+    shared.mkdir()
+    daemon = Process(place, "--users")
     try:
-        daemon = start()
-        for section in (UsersSection(socket=place / "socket"), UsersSection(directory=place / "shared")):
-            assert fetched_as(ALICE, section) == [7, 5, 3, 1], "as sjf orders them"
-            assert fetched_as(BOB, section) == [8, 6, 4, 2]
-        code, out, _ = explain_as(ALICE, place / "config.toml", "7")
+        for _ in range(3):  # a record is written after its cycle
+            daemon.logged("cycle.done")
+        assert fetched_as(ALICE, UsersSection(directory=shared)) == [7, 5, 3, 1], "as sjf orders them"
+        assert fetched_as(BOB, UsersSection(directory=shared)) == [8, 6, 4, 2]
+        code, out, _ = explain_as(ALICE, config, "7")
         assert code == 0
         assert "Job 7: place 2 of 8 in its group (Slurm alone: 7)" in out
-        assert explain_as(ALICE, place / "config.toml", "8")[0] == 16
-        # A dry run beside it leaves its socket alone.
-        beside = Process(place, "--users", "--dry-run")
-        daemons.append(beside)
-        beside.logged("cycle.done")
-        beside.end()
-        assert fetched_as(BOB, UsersSection(socket=place / "socket")) == [8, 6, 4, 2]
-        daemon.end(signal.SIGKILL)
-        assert (place / "socket").exists()
-        (place / "notify-1").unlink()
-        daemon = start()
-        assert fetched_as(BOB, UsersSection(socket=place / "socket")) == [8, 6, 4, 2]
-        _, _, code = daemon.end()
-        assert code == 0
-        assert not (place / "socket").exists()
+        assert explain_as(ALICE, config, "8")[0] == 16
+        assert daemon.end()[2] == 0
     finally:
-        for one in daemons:
-            one.process.kill()
-            one.process.communicate()
-            one.socket.close()
+        daemon.process.kill()
+        daemon.process.communicate()
+        daemon.socket.close()
 
 
 @as_root

@@ -3,21 +3,17 @@
 import json
 import os
 
-import numpy as np
 import pytest
 from unit.daemon.test_loop import house
 from unit.learn.test_compare import saved
 
 from rltuned.cluster.verdict import DAY, MODEL, SLURM, parse
 from rltuned.config import DEFAULT_MODEL, Config, EstimatesSection, PolicySection, StateSection
-from rltuned.daemon.checks import Severity, _verdict, examine
-from rltuned.daemon.history import Known
+from rltuned.daemon.checks import Severity, examine
 from rltuned.daemon.loop import load_policy
 from rltuned.daemon.record import load
 from rltuned.daemon.verdict import Auto, Standing, read
-from rltuned.decide import drift
 from rltuned.decide.explain import explain
-from rltuned.decide.predictions import EndedJobs
 from rltuned.errors import RltunedError
 from rltuned.policy import files
 from rltuned.policy.store import ModelStore
@@ -359,53 +355,3 @@ def test_outside_of_a_store_files_are_read_at_a_reload_only(tmp_path):
     auto(tmp_path, now_here(run, chosen="sjf"))
     run.ticks(2)
     assert not run.events("model.taken")
-
-
-# --- drift
-
-
-def ended_jobs(factor, n=500):
-    rng = np.random.default_rng(3)
-    run = factor * rng.lognormal(7.0, 1.5, n)
-    limit, ids = np.full(n, 86_400.0), np.arange(n)
-    return EndedJobs(run, limit, run, ids, np.ones(n), np.ones(n), np.zeros(n))
-
-
-def usual_jobs():
-    jobs = ended_jobs(1.0, 5_000)
-    return drift.usual(drift.columns(jobs.run_time, jobs.time_limit, jobs.gpus, jobs.estimate))
-
-
-def test_the_daemon_measures_how_far_the_last_jobs_are_from_those_of_the_verdict(tmp_path):
-    run = run_auto(tmp_path, None)
-    auto(tmp_path, now_here(run, chosen="sjf", usual=usual_jobs()))
-    reload(run)
-    run.daemon.ended = lambda: ended_jobs(1.0)
-    run.tick()
-    assert run.metric('rltuned_drift_ratio{feature="run_time"}') < drift.ALARM
-    run.daemon.ended = lambda: ended_jobs(8.0)
-    run.tick()
-    assert run.metric('rltuned_drift_ratio{feature="run_time"}') > drift.ALARM
-    assert run.metric('rltuned_drift_ratio{feature="gpus"}') == 0
-    run.daemon.ended = lambda: None
-    run.tick()
-    assert np.isnan(run.metric('rltuned_drift_ratio{feature="run_time"}'))
-
-
-@pytest.mark.parametrize(("factor", "drifted"), [(1.0, False), (8.0, True)])
-def test_doctor_says_that_the_jobs_have_changed_and_what_to_do(tmp_path, factor, drifted):
-    state = tmp_path / "state"
-    state.mkdir()
-    known, jobs = Known(), ended_jobs(factor)
-    ones = np.ones(len(jobs), dtype=int)
-    columns = (jobs.estimate, jobs.time_limit, jobs.run_time, jobs.job_id, ones, ones, jobs.began)
-    known.last_ended.extend(zip(*(column.tolist() for column in columns), strict=True))
-    (state / "history.json").write_text(json.dumps(known.to_json()))
-    section = auto(tmp_path, verdict(chosen="saf", usual=usual_jobs()))
-    config = Config(policy=section, state=StateSection(directory=state))
-    found = [one for one in _verdict(GPUS, config, NOW + 1) if one.subject == "drift"]
-    assert bool(found) == drifted
-    if drifted:
-        assert found[0].severity is Severity.WARNING
-        assert "run_time" in found[0].cause
-        assert "rltuned evaluate --gate" in found[0].remedy
