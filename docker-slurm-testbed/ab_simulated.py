@@ -22,9 +22,10 @@ from rltuned.config import Config
 from rltuned.daemon.history import RunTimes
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.logs import make
-from rltuned.daemon.loop import Daemon, load_policy
+from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.planning import Planning
+from rltuned.daemon.policy_choice import load_policy
 from rltuned.daemon.rollout import KERNELS, InProcessSearch
 from rltuned.decide.scope import Veto
 from rltuned.evaluate.fidelity import DRIFT, LATE

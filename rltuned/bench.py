@@ -23,7 +23,7 @@ from rltuned.cluster.pools import Pools, job_pools
 from rltuned.cluster.tables import JobState, JobTable, NodeTable, Partition, Snapshot
 from rltuned.config import DEFAULT_MODEL, Config, PlacementSection
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.loop import load_policy
+from rltuned.daemon.policy_choice import load_policy
 from rltuned.daemon.verdict import chosen
 from rltuned.decide import plan, record
 from rltuned.errors import RltunedError

@@ -43,14 +43,16 @@ from rltuned.config import (
 )
 from rltuned.daemon.apply import Result
 from rltuned.daemon.clock import Clock
+from rltuned.daemon.cycle_report import CycleReport
 from rltuned.daemon.endpoint import Endpoint, serve
 from rltuned.daemon.history import RunTimes
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import Lock
 from rltuned.daemon.logs import make
-from rltuned.daemon.loop import CycleReport, Daemon, load_policy
+from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.planning import Planning
+from rltuned.daemon.policy_choice import load_policy
 from rltuned.daemon.record import FILE_NAME, save
 from rltuned.daemon.rollout import KERNELS, InProcessSearch
 from rltuned.daemon.undo import undo

@@ -301,6 +301,10 @@ class Snapshot:
     def _partitions_of(self) -> dict[str, tuple[Partition | None, ...]]:
         return {}
 
+    def is_unread(self, job_id: int) -> bool:
+        """Whether Slurm's answers do not tell how the job is."""
+        return bool(self.unread.about(job_id, queued=job_id in self.jobs.row_of))
+
     def partitions_of(self, names: str) -> tuple[Partition | None, ...]:
         """The partitions of a comma list (`JobTable.partition`), in its order; None for each that is not listed."""
         if (found := self._partitions_of.get(names)) is None:

@@ -47,7 +47,7 @@ def _checked(path: Path | None) -> tuple[Effective, list[str]]:
     """
     effective = load(path)
     from rltuned.daemon import host
-    from rltuned.daemon.loop import load_policy
+    from rltuned.daemon.policy_choice import load_policy
     from rltuned.daemon.rollout import check as check_rollout
     from rltuned.daemon.verdict import Auto
 

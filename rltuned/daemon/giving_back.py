@@ -12,14 +12,12 @@ from typing import Final
 
 from rltuned.cluster.changes import Applied
 from rltuned.cluster.tables import Snapshot
-from rltuned.daemon.budget import STATUS_RPCS, Budget
-from rltuned.daemon.clock import Clock
+from rltuned.daemon.budget import STATUS_RPCS
 from rltuned.daemon.journal import Journal
-from rltuned.daemon.logs import Log
-from rltuned.daemon.metrics import Metrics
-from rltuned.daemon.primacy import Primacy
 from rltuned.daemon.restore import Leftover, RestoreReport, raised, raised_first, restore
 from rltuned.daemon.returns import Returns
+from rltuned.daemon.runtime import Runtime
+from rltuned.daemon.slurmctld import Slurmctld
 from rltuned.errors import JournalError
 from rltuned.slurm.port import SlurmReader, SlurmWriter
 
@@ -50,15 +48,12 @@ class Leaving:
 class GivingBack:
     """Gives jobs back to Slurm. Times are monotonic seconds."""
 
+    runtime: Runtime
     journal: Journal
     reader: SlurmReader
     writer: Callable[[], SlurmWriter] | None
     """None in a dry run: nothing is given back."""
-    clock: Clock
-    budget: Callable[[], Budget]
-    log: Callable[[], Log]
-    metrics: Metrics
-    primacy: Primacy
+    slurmctld: Slurmctld
     progress: Callable[[], None]
     """Called after each batch."""
     returns: Returns
@@ -73,7 +68,7 @@ class GivingBack:
         return [
             job
             for job, entry in self.journal.entries.items()
-            if (job in waiting or unread(snapshot, job))
+            if (job in waiting or snapshot.is_unread(job))
             and (entry.carries or (entry.applied.oversubscribe is not None and job not in self.returns.final))
         ]
 
@@ -88,7 +83,7 @@ class GivingBack:
         entries = self.journal.entries
         # A value of ours under somebody's explicit priority would come into force with their release. And what no plan
         # can see, none wants.
-        unplanned = (job for job in self.out(snapshot) if entries[job].applied.foreign or unread(snapshot, job))
+        unplanned = (job for job in self.out(snapshot) if entries[job].applied.foreign or snapshot.is_unread(job))
         shift = {job: _shift(entries[job].applied) for job in dict.fromkeys((*owing, *unplanned, *withdraw))}
         return Leaving(
             first=tuple(job for job, by in shift.items() if by >= 0),
@@ -104,7 +99,7 @@ class GivingBack:
         """
         if self.writer is None or not jobs:
             return 0, not jobs
-        due = self.returns.due(jobs, self.clock.monotonic())
+        due = self.returns.due(jobs, self.runtime.clock.monotonic())
         if not due:
             return 0, False
         order = raised_first(due, self.journal.entries)
@@ -136,18 +131,18 @@ class GivingBack:
             self.journal,
             self.reader,
             writer,
-            self.budget(),
-            self.clock,
+            self.slurmctld.budget,
+            self.runtime.clock,
             job_ids=jobs,
             calculated=self.calculated,
             progress=lambda _done, _total: self.progress(),
         )
-        if self.primacy.stands_by:
+        if self.slurmctld.primacy.stands_by:
             # The same value on these jobs is the other host's from now on: two daemons that think alike write alike.
             with suppress(JournalError):
                 self.journal.update((), report.restored)
-        self._say_left(self.returns.note(jobs, report.left, self.clock.monotonic()))
-        self.metrics.restored.inc(len(report.restored))
+        self._say_left(self.returns.note(jobs, report.left, self.runtime.clock.monotonic()))
+        self.runtime.metrics.restored.inc(len(report.restored))
         return report
 
     def give_back_lowered(self, jobs: Sequence[int], *, at_once: bool, patience: float) -> tuple[int, list[int]]:
@@ -164,7 +159,7 @@ class GivingBack:
         Raises:
             SlurmError: the queue could not be read.
         """
-        now, restored = self.clock.monotonic(), 0
+        now, restored = self.runtime.clock.monotonic(), 0
         if jobs:
             self._kept_since = min(self._kept_since, now)
         if at_once or now - self._kept_since >= patience:
@@ -184,18 +179,20 @@ class GivingBack:
         if not ours:
             return 0
         seen = self.reader.status(None)
-        self.budget().spend(STATUS_RPCS, self.clock.monotonic())
+        self.slurmctld.budget.spend(STATUS_RPCS, self.runtime.clock.monotonic())
         restored, _ = self.give_back([job for job in ours if job in seen])
         return restored
 
     def unreturned(self, jobs: Iterable[int]) -> list[int]:
         """Those of the jobs that still carry something of ours, without those with which Slurm has made trouble."""
         known = self.journal.entries
-        return self.returns.due([job for job in jobs if job in known and known[job].claims], self.clock.monotonic())
+        return self.returns.due(
+            [job for job in jobs if job in known and known[job].claims], self.runtime.clock.monotonic()
+        )
 
     def _as_many_as_fit(self, jobs: Sequence[int]) -> Sequence[int]:
         """Giving back takes up to two writes a job; what does not fit into the budget waits for the next cycle."""
-        return jobs[: self.budget().allowance(2 * len(jobs), self.clock.monotonic()) // 2 or 1]
+        return jobs[: self.slurmctld.budget.allowance(2 * len(jobs), self.runtime.clock.monotonic()) // 2 or 1]
 
     def _say_left(self, left: Sequence[Leftover]) -> None:
         """Names what could not be given back, once; grouped, because a lost privilege concerns thousands of jobs."""
@@ -203,7 +200,7 @@ class GivingBack:
             same = [item for item in left if item.final is final]
             if same:
                 first = same[0]
-                self.log().warning(
+                self.runtime.log.warning(
                     "jobs.not_returned",
                     sentence=f"{len(same)} jobs could not be given back to Slurm. {ending}",
                     jobs=[item.job_id for item in same[:MOST_NAMED]],
@@ -211,11 +208,6 @@ class GivingBack:
                     reason=first.reason,
                     remedy=first.remedy,
                 )
-
-
-def unread(snapshot: Snapshot, job: int) -> bool:
-    """Whether Slurm's answers do not tell how the job is."""
-    return bool(snapshot.unread.about(job, queued=job in snapshot.jobs.row_of))
 
 
 def _shift(applied: Applied) -> int:

@@ -13,8 +13,8 @@ from rltuned.daemon import decision_log, record
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.logs import make
-from rltuned.daemon.loop import load_policy
 from rltuned.daemon.metrics import Metrics
+from rltuned.daemon.policy_choice import load_policy
 from rltuned.daemon.verdict import Auto, chosen
 from rltuned.decide import DecisionRecord, Explanation
 from rltuned.decide import explain as explain_job

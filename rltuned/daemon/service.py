@@ -23,16 +23,18 @@ from apscheduler.triggers.date import DateTrigger
 from rltuned import __version__
 from rltuned.config import Config, Effective, SlurmSection
 from rltuned.daemon.clock import Clock, SystemClock
+from rltuned.daemon.cycle_report import CycleOutcome
 from rltuned.daemon.endpoint import serve as serve_metrics
 from rltuned.daemon.files import make_directory
 from rltuned.daemon.history import RunTimes
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import Lock, holder
 from rltuned.daemon.logs import make
-from rltuned.daemon.loop import CycleOutcome, Daemon, load_policy
+from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.notify import Notifier
 from rltuned.daemon.planning import Planning
+from rltuned.daemon.policy_choice import load_policy
 from rltuned.daemon.rollout import KERNELS, InProcessSearch, WorkerSearch
 from rltuned.daemon.rollout import check as check_rollout
 from rltuned.daemon.start_times import StartTimes
@@ -239,7 +241,7 @@ def _run(
         notifier.reloading(clock.monotonic())
         try:
             if daemon.reload(lambda: checked(load().config)):
-                daemon.log = make(daemon.config.log.level, daemon.config.log.format, sys.stderr)
+                daemon.runtime.log = make(daemon.config.log.level, daemon.config.log.format, sys.stderr)
         finally:
             notifier.ready(f"{daemon.stage}: reloaded")
 
@@ -253,7 +255,7 @@ def _run(
             caught = wait(min(pause, pace.left(clock.monotonic(), daemon.config.cycle.interval)))
             if pace.is_due(clock.monotonic(), daemon.config.cycle.interval):
                 scheduler.add_job(daemon.tick, AT_ONCE, id=CYCLE, replace_existing=True)
-            if daemon.healthy():
+            if daemon.liveness.healthy():
                 notifier.watchdog()
             if caught & {signal.SIGTERM, signal.SIGINT}:
                 break

@@ -43,10 +43,12 @@ from rltuned.config import (
     Stage,
     StateSection,
 )
+from rltuned.daemon.cycle_report import CycleOutcome, CycleReport
 from rltuned.daemon.journal import FILE_NAME, Journal
 from rltuned.daemon.lock import FILE_NAME as LOCK_NAME
-from rltuned.daemon.loop import WRITING, CycleOutcome, CycleReport, Daemon
+from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics
+from rltuned.daemon.permission import WRITING
 from rltuned.daemon.service import open_journal
 from rltuned.daemon.undo import undo
 from rltuned.decide.plan import Plan, plan

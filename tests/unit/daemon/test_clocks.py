@@ -125,10 +125,10 @@ def test_a_suspended_machine_is_not_stuck(tmp_path):
     run = house(tmp_path)
     run.tick()
     run.slurm.clock.suspend(5 * HOUR)
-    assert run.daemon.healthy()
+    assert run.daemon.liveness.healthy()
     assert run.tick().count(Outcome.FAILED) == 0
     run.slurm.clock.sleep(HOUR)
-    assert not run.daemon.healthy()
+    assert not run.daemon.liveness.healthy()
 
 
 def test_a_daemon_that_cannot_show_a_sign_of_life_writes_nothing_because_the_dead_man_would_undo_it(tmp_path):
@@ -140,7 +140,7 @@ def test_a_daemon_that_cannot_show_a_sign_of_life_writes_nothing_because_the_dea
     assert run.slurm.order() == list(range(12, 0, -1)), "not yet"
     run.ticks(3)
     assert all(run.slurm.untouched(job) for job in run.slurm.jobs.values())
-    assert "heartbeat" in run.daemon.held_back
+    assert "heartbeat" in run.daemon.permissions.now().why
     for root in ("state", "mirror"):
         (tmp_path / root / HEARTBEAT_NAME).rmdir()
     assert run.tick().count(Outcome.APPLIED) == 12

@@ -13,8 +13,8 @@ from rltuned.cluster.changes import Outcome
 from rltuned.commands.main import cli
 from rltuned.config import Stage
 from rltuned.daemon import decision_log
+from rltuned.daemon.cycle_report import CycleOutcome
 from rltuned.daemon.decision_log import DAY, DIRECTORY, KEEP, MIB, DecisionLog, entries, files, last_before
-from rltuned.daemon.loop import CycleOutcome
 from rltuned.decide import explain
 from rltuned.errors import RltunedError, SlurmUnavailableError
 

@@ -25,12 +25,14 @@ from rltuned.config import (
 from rltuned.daemon.breaker import BreakerState
 from rltuned.daemon.claims import Entry
 from rltuned.daemon.clock import Moment
+from rltuned.daemon.cycle_report import CycleOutcome
 from rltuned.daemon.heartbeat import read_heartbeat
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import Lock
 from rltuned.daemon.logs import make
-from rltuned.daemon.loop import CycleOutcome, Daemon, load_policy
+from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics
+from rltuned.daemon.policy_choice import load_policy
 from rltuned.daemon.record import load
 from rltuned.daemon.undo import undo
 from rltuned.decide.scope import Veto
@@ -67,7 +69,7 @@ class House:
         return [line for line in lines if line["event"] == name]
 
     def metric(self, name):
-        text = generate_latest(self.daemon.metrics.registry).decode()
+        text = generate_latest(self.daemon.runtime.metrics.registry).decode()
         (value,) = [line.rsplit(" ", 1)[1] for line in text.splitlines() if line.startswith(name + " ")]
         return float(value)
 
@@ -191,7 +193,7 @@ def test_a_slurmctld_that_is_down_at_the_start_is_waited_for(tmp_path):
     run = house(tmp_path)
     run.slurm.up = False
     assert run.ticks(5).outcome is not CycleOutcome.DONE
-    assert run.daemon.breaker.state is BreakerState.OPEN
+    assert run.daemon.slurmctld.breaker.state is BreakerState.OPEN
     run.slurm.up = True
     assert run.tick().outcome is CycleOutcome.DONE, "the cheap question is asked in each cycle"
     assert run.slurm.order() == list(range(12, 0, -1))
@@ -544,18 +546,12 @@ def test_a_daemon_that_is_started_again_in_a_stage_that_writes_nothing_gives_bac
     first = house(tmp_path)
     first.tick()
     first.daemon.journal.close()
-    settings = config(tmp_path, stage=stage)
-    first.daemon = replace(
-        first.daemon,
-        config=settings,
-        journal=Journal.open(settings.state.directory, settings.state.mirror),
-        metrics=Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome]),
-    )
-    first.ticks(2)
-    assert untouched(first)
-    written = first.slurm.updates
-    first.ticks(2)
-    assert first.slurm.updates == written
+    second = again(tmp_path, first.slurm, stage=stage)
+    second.ticks(2)
+    assert untouched(second)
+    written = second.slurm.updates
+    second.ticks(2)
+    assert second.slurm.updates == written
 
 
 @pytest.mark.parametrize("interval", [5.0, 20.0, 60.0])
@@ -823,7 +819,7 @@ def test_jobs_that_leave_the_scope_are_given_back(tmp_path):
 @pytest.mark.parametrize("error", [ConfigError("config.toml:3: unknown key"), ModelError("golden vector failed")])
 def test_a_bad_configuration_or_model_keeps_the_old_one(tmp_path, error):
     run = house(tmp_path)
-    old_config, old_policy = run.daemon.config, run.daemon.policy
+    old_config, old_policy = run.daemon.config, run.daemon.choice.policy
 
     def load():
         if isinstance(error, ConfigError):
@@ -835,7 +831,7 @@ def test_a_bad_configuration_or_model_keeps_the_old_one(tmp_path, error):
 
     assert not run.daemon.reload(load, policy)
     assert run.daemon.config is old_config
-    assert run.daemon.policy is old_policy
+    assert run.daemon.choice.policy is old_policy
     (event,) = run.events("reload.refused")
     assert str(error) in event["reason"]
     assert run.tick().count(Outcome.APPLIED) == 12
@@ -914,14 +910,14 @@ def test_the_heartbeat_goes_on_while_slurm_is_down_and_ends_with_the_daemon(tmp_
 def test_the_watchdog_is_fed_only_while_the_loop_moves(tmp_path):
     run = house(tmp_path)
     run.tick()
-    assert run.daemon.healthy()
+    assert run.daemon.liveness.healthy()
     run.slurm.clock.sleep(3600.0)
-    assert not run.daemon.healthy()
+    assert not run.daemon.liveness.healthy()
     stuck = []
 
     def hang(_number):
         run.slurm.clock.sleep(1000.0)
-        stuck.append(run.daemon.healthy())
+        stuck.append(run.daemon.liveness.healthy())
 
     run.slurm.before_read = hang
     run.tick()
@@ -1092,7 +1088,7 @@ def test_a_daemon_that_is_told_to_stop_does_not_wait_for_the_limiter(tmp_path):
 def test_dry_run_cannot_write_even_by_mistake(tmp_path):
     run = house(tmp_path, dry_run=True)
     with pytest.raises(RltunedError, match="no writer"):
-        run.daemon._the_writer()
+        run.daemon.writer()
 
 
 def test_names_of_users_cannot_forge_log_lines_or_move_the_cursor():
@@ -1116,7 +1112,7 @@ def test_the_number_of_series_does_not_grow_with_jobs_or_users(tmp_path):
         for job in run.slurm.jobs.values():
             job.user = f"user{job.job_id}"
         run.ticks(2)
-        text = generate_latest(run.daemon.metrics.registry).decode()
+        text = generate_latest(run.daemon.runtime.metrics.registry).decode()
         return {line.rsplit(" ", 1)[0] for line in text.splitlines() if not line.startswith("#")}
 
     assert series(3) == series(60)
@@ -1125,7 +1121,7 @@ def test_the_number_of_series_does_not_grow_with_jobs_or_users(tmp_path):
 
 def waits(run, tier="first"):
     """Number and sum of the waiting times that are counted of a tier."""
-    registry, labels = run.daemon.metrics.registry, {"tier": tier}
+    registry, labels = run.daemon.runtime.metrics.registry, {"tier": tier}
     return tuple(registry.get_sample_value(f"rltuned_job_wait_seconds_{name}", labels) for name in ("count", "sum"))
 
 
@@ -1152,7 +1148,7 @@ def test_jobs_that_are_not_managed_or_ran_before_the_first_cycle_are_not_counted
     run.slurm.start(2)
     run.tick()
     assert waits(run) == (0, 0)
-    run.daemon.config = config(tmp_path, stage=Stage.OBSERVE)
+    run.daemon.runtime.config = config(tmp_path, stage=Stage.OBSERVE)
     run.slurm.start(3)
     run.tick()
     assert waits(run) == (1, 120.0), "the last plan managed it"

@@ -10,10 +10,12 @@ from unit.daemon.test_loop import House, config
 
 from rltuned.config import Stage
 from rltuned.daemon.checks import Severity, blocking, controllers, examine, prerequisites
+from rltuned.daemon.cycle_report import CycleOutcome
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.logs import make
-from rltuned.daemon.loop import CycleOutcome, Daemon, load_policy
+from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics
+from rltuned.daemon.policy_choice import load_policy
 from rltuned.daemon.primacy import HANDOVER, Primacy, look_once
 from rltuned.daemon.undo import undo
 from rltuned.decide.scope import Veto
@@ -129,10 +131,10 @@ def test_before_slurmctld_has_calculated_priorities_nobody_knows_what_is_left(pa
     pair.up["ctl"] = False
     pair.slurm.calculated = False
     pair.ticks(second, count=3)
-    assert second.daemon.held_back == "takes over: slurmctld has not calculated priorities yet"
+    assert second.daemon.permissions.now().why == "takes over: slurmctld has not calculated priorities yet"
     pair.slurm.calculated = True
     pair.ticks(second)
-    assert "12 jobs are still to be given back" in second.daemon.held_back
+    assert "12 jobs are still to be given back" in second.daemon.permissions.now().why
 
 
 def test_both_write_for_no_moment_whatever_the_order_of_their_cycles(pair, tmp_path):
@@ -155,7 +157,7 @@ def test_a_host_that_died_with_its_journal_is_waited_for_then_its_jobs_are_named
         pair.slurm.submit(500, time_limit=60.0)
     before = pair.slurm.updates
     (report,) = pair.ticks(second)
-    assert "takes over: 12 jobs are still to be given back by another host" in second.daemon.held_back
+    assert "takes over: 12 jobs are still to be given back by another host" in second.daemon.permissions.now().why
     pair.ticks(second, count=int(HANDOVER // 60))
     assert pair.slurm.updates == before
     pair.slurm.jobs[14].time_limit = 6.0

@@ -24,8 +24,9 @@ from rltuned.daemon import record
 from rltuned.daemon import rollout as module
 from rltuned.daemon.checks import Severity, rollout
 from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.cycle_report import CycleOutcome
 from rltuned.daemon.journal import Journal
-from rltuned.daemon.loop import CycleOutcome, Daemon
+from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics, SearchOutcome
 from rltuned.daemon.planning import Planning
 from rltuned.daemon.rollout import CACHE, READY, InProcessSearch, SearchTask, WorkerSearch, check, needed, wanted, work

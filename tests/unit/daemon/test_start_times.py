@@ -33,7 +33,7 @@ def watched(memory_path, **settings):
         """As the worker: in this time it gets a few of the probes."""
         return small(replace(needed_of_starts(request), probes=request.probes[:6]))
 
-    house.daemon.start_times = StartTimes(forecast, lambda: None, state, house.slurm.clock, house.daemon.log)
+    house.daemon.start_times = StartTimes(forecast, lambda: None, state, house.slurm.clock, house.daemon.runtime.log)
     house.published = []
     house.daemon.publish = house.published.append
     return house

@@ -11,7 +11,7 @@ from rltuned.cluster.unread import RowKind
 from rltuned.config import Config, StateSection
 from rltuned.daemon.checks import Severity, examine
 from rltuned.daemon.claims import SETTLE_SECONDS
-from rltuned.daemon.loop import CycleOutcome
+from rltuned.daemon.cycle_report import CycleOutcome
 from rltuned.decide.scope import MEANING, Veto
 from rltuned.errors import SlurmParseError
 

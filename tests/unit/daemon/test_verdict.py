@@ -10,7 +10,7 @@ from unit.learn.test_compare import saved
 from rltuned.cluster.verdict import DAY, MODEL, SLURM, parse
 from rltuned.config import DEFAULT_MODEL, Config, EstimatesSection, PolicySection, StateSection
 from rltuned.daemon.checks import Severity, examine
-from rltuned.daemon.loop import load_policy
+from rltuned.daemon.policy_choice import load_policy
 from rltuned.daemon.record import load
 from rltuned.daemon.verdict import Auto, Standing, read
 from rltuned.decide.explain import explain
@@ -163,8 +163,8 @@ def test_the_value_itself_refuses_what_is_too_large():
 
 def run_auto(directory, content):
     run = house(directory)
-    run.daemon.config = run.daemon.config.model_copy(update={"policy": auto(directory, content)})
-    run.daemon.policy = load_policy(run.daemon.config.policy)
+    run.daemon.runtime.config = run.daemon.config.model_copy(update={"policy": auto(directory, content)})
+    run.daemon.choice.policy = load_policy(run.daemon.config.policy)
     return run
 
 
@@ -231,7 +231,7 @@ def test_the_record_says_which_policy_and_why_and_explain_repeats_it(tmp_path):
     run.tick()
     record = load(tmp_path / "state")
     assert (record.policy, record.policy_why) == ("sjf", "It waits least.")
-    policy = run.daemon.policy
+    policy = run.daemon.choice.policy
     assert isinstance(policy, Auto)
     told = explain(record, 3, policy.named("sjf"))
     assert (told.policy, told.policy_why, told.policy_note) == ("sjf", "It waits least.", "")
@@ -295,8 +295,8 @@ def following(directory, store):
     section = PolicySection(
         name="auto", model=str(store.root / "current/model.json"), verdict=store.root / "current/verdict.json"
     )
-    run.daemon.config = run.daemon.config.model_copy(update={"policy": section})
-    run.daemon.policy = load_policy(section)
+    run.daemon.runtime.config = run.daemon.config.model_copy(update={"policy": section})
+    run.daemon.choice.policy = load_policy(section)
     return run
 
 

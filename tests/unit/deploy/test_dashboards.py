@@ -184,8 +184,8 @@ def a_days_work(run, jobs):
         run.slurm.start(job)
         run.tick()
     found = RolloutResult(50, 900.0, 600.0, (1, 2), (2, 1), 20.0, Gain(500.0, 40.0))
-    run.daemon.metrics.searched(SearchOutcome.MOVED, found, 0.5)
-    run.daemon.metrics.history_until.set(time.time())
+    run.daemon.runtime.metrics.searched(SearchOutcome.MOVED, found, 0.5)
+    run.daemon.runtime.metrics.history_until.set(time.time())
 
 
 @pytest.fixture
@@ -195,13 +195,13 @@ def prometheus(tmp_path):
         pytest.skip("prometheus (the Debian package) is not installed; a cluster test asks the queries in a container")
     run = house(tmp_path, placement=PlacementSection(apply=PlacementApply.OVERSUBSCRIBE))
     a_days_work(run, (4, 5))
-    endpoint = serve(run.daemon.metrics, MetricsSection(port=0))
+    endpoint = serve(run.daemon.runtime.metrics, MetricsSection(port=0))
     server = Prometheus(program, tmp_path, f"127.0.0.1:{endpoint.port}")
     try:
         until(server.ready, lambda: "Prometheus has scraped the daemon")
         # Rates need a second look at a counter that has grown.
         a_days_work(run, (6, 7))
-        server.metrics = run.daemon.metrics
+        server.metrics = run.daemon.runtime.metrics
         yield server
     finally:
         server.close()

@@ -15,8 +15,9 @@ import numpy as np
 from rltuned.config import Config, CycleSection, PolicySection, RolloutSection, Stage, StateSection
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.logs import make
-from rltuned.daemon.loop import Daemon, load_policy
+from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics
+from rltuned.daemon.policy_choice import load_policy
 from rltuned.decide.scope import Veto
 from rltuned.placement import SolveOutcome
 from rltuned.simulate.slurm import Profile, SimulatedSlurm

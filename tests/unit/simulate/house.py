@@ -19,10 +19,12 @@ from rltuned.config import (
     Stage,
     StateSection,
 )
+from rltuned.daemon.cycle_report import CycleReport
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.logs import make
-from rltuned.daemon.loop import CycleReport, Daemon, load_policy
+from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics
+from rltuned.daemon.policy_choice import load_policy
 from rltuned.decide.plan import Plan, plan
 from rltuned.decide.scope import Veto
 from rltuned.placement import SolveOutcome

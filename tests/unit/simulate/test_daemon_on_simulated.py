@@ -12,8 +12,8 @@ from unit.simulate.house import House, busy_slurm, config
 
 from rltuned.cluster.changes import ApplyMode, Field, Outcome
 from rltuned.config import Effective, MetricsSection
+from rltuned.daemon.cycle_report import CycleOutcome
 from rltuned.daemon.heartbeat import HEARTBEAT_NAME
-from rltuned.daemon.loop import CycleOutcome
 from rltuned.daemon.service import serve
 from rltuned.daemon.undo import undo
 from rltuned.decide.scope import Veto

@@ -1,0 +1,160 @@
+"""Carries out a plan: jobs that leave it are given back, the others changed, in an order that costs no outside job."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from rltuned.cluster.changes import MOVES, Change, Field, Outcome, OverSubscribe
+from rltuned.cluster.tables import Snapshot
+from rltuned.daemon.apply import Result, apply, not_moved
+from rltuned.daemon.giving_back import GivingBack
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.permission import Permissions
+from rltuned.daemon.reconcile import Reconciled
+from rltuned.daemon.runtime import Runtime
+from rltuned.daemon.slurmctld import Slurmctld
+from rltuned.decide.plan import Plan
+from rltuned.errors import JournalError, SlurmError
+from rltuned.slurm.port import SlurmReader, SlurmWriter
+
+SPREAD: Final = 0.5
+"""Share of the interval over which writes are spread when Slurm's RPC limiter does not take them at once."""
+_OTHERS_LEAVE: Final = "jobs that left its class are given back first"
+
+
+@dataclass
+class Execution:
+    """Writes what plans want, within the budget."""
+
+    runtime: Runtime
+    reader: SlurmReader
+    writer: Callable[[], SlurmWriter]
+    journal: Journal
+    slurmctld: Slurmctld
+    giving_back: GivingBack
+    permissions: Permissions
+    progress: Callable[[], None]
+    """Called while it waits."""
+    stopping: threading.Event = field(default_factory=threading.Event)
+    """Set when the running cycle is to end early, between two batches."""
+
+    def carry_out(self, snapshot: Snapshot, found: Reconciled, plan: Plan, began: float) -> tuple[int, list[Result]]:
+        """Give back and write.
+
+        Args:
+            snapshot: as the plan saw it.
+            found: what the reconciliation found.
+            plan: of this cycle.
+            began: when the cycle began, monotonic seconds.
+
+        Returns:
+            How many jobs were given back, and what became of each change.
+
+        Raises:
+            SlurmError: the jobs could not be read; nothing was written since.
+            JournalError: the intents could not be put on disk; nothing was written since.
+        """
+        back, until = self.giving_back, began + SPREAD * self.runtime.config.cycle.interval
+        leaving = back.leaving(snapshot, found.owing, plan.withdraw)
+        restored, _ = back.give_back(leaving.first)
+        raised, left_out = back.unreturned(leaving.raised), leaving.jobs
+        changes = [*found.rescues, *(change for change in plan.changes if change.job_id not in left_out)]
+        in_two = bool(leaving.last or raised)
+        early = [change for change in changes if not in_two or _may_go_first(change)]
+        late = [change for change in changes if in_two and not _may_go_first(change)]
+        shares = _partition_shares(snapshot, changes)
+        results = self._spread(early, left_out, shares, until)
+        throttled = any(item.outcome is Outcome.THROTTLED for item in results)
+        lowered, last = back.give_back_lowered(
+            leaving.last,
+            at_once=not (raised or throttled),
+            patience=self.runtime.config.write.give_back_after,
+        )
+        if raised or last or throttled:
+            results += [Result(change, Outcome.THROTTLED, _OTHERS_LEAVE) for change in late]
+        elif late:
+            results += self._spread(late, left_out | not_moved(results), shares, until)
+        self._tell(results)
+        return restored + lowered, results
+
+    def _spread(
+        self, changes: Sequence[Change], left_out: set[int], shares: Mapping[int, OverSubscribe], until: float
+    ) -> list[Result]:
+        """Write, and under Slurm's RPC limiter go on as the bucket refills, up to a moment.
+
+        Each batch reads the jobs again right before it writes, so a change by somebody else is seen however late. A
+        bucket holds fewer RPCs than a long queue wants, and waiting for the next cycle would let most of it go to
+        waste. What an earlier batch could not move (or `left_out`: what is given back instead) counts for the later
+        ones.
+        """
+
+        def batch(wanted: Sequence[Change], left_out: Collection[int]) -> list[Result]:
+            budget, clock = self.slurmctld.budget, self.runtime.clock
+            return apply(wanted, self.reader, self.writer(), self.journal, budget, clock, shares, left_out)
+
+        results = batch(changes, left_out)
+        while throttled := [result.change for result in results if result.outcome is Outcome.THROTTLED]:
+            now, budget = self.runtime.clock.monotonic(), self.slurmctld.budget
+            wait = budget.wait(int(budget.burst), now)
+            if wait <= 0 or now + wait > until or not self._pause(wait):
+                break
+            stays = left_out | not_moved(result for result in results if result.outcome is not Outcome.THROTTLED)
+            try:
+                done = {id(result.change): result for result in batch(throttled, stays)}
+            except (SlurmError, JournalError) as error:
+                # What went out before is reported; if the trouble lasts, the next cycle's read says so.
+                self.runtime.log.warning(
+                    "writes.stopped", sentence="The rest waits for the next cycle.", reason=str(error)
+                )
+                break
+            results = [done.get(id(result.change), result) for result in results]
+        return results
+
+    def _pause(self, seconds: float) -> bool:
+        """Sleep in small steps; False as soon as the daemon is to stop."""
+        clock = self.runtime.clock
+        until = clock.monotonic() + seconds
+        while (left := until - clock.monotonic()) > 0 and not self.stopping.is_set():
+            clock.sleep(min(left, 0.5))
+            self.progress()
+        return not self.stopping.is_set()
+
+    def _tell(self, results: Sequence[Result]) -> None:
+        """Count and log the outcomes; where most writes failed, raise the alarm."""
+        for (of, outcome), count in Counter((change.field, outcome) for change, outcome, _ in results).items():
+            self.runtime.metrics.changes.labels(of.value, outcome.value).inc(count)
+        for change, outcome, message in results:
+            self.runtime.log.debug(
+                "job.changed" if outcome is Outcome.APPLIED else "job.not_changed",
+                job=change.job_id,
+                field=change.field.value,
+                before=change.before,
+                after=change.after,
+                outcome=outcome.value,
+                message=message,
+            )
+        sent = [item for item in results if item.outcome in {Outcome.APPLIED, Outcome.FAILED, Outcome.DENIED}]
+        bad = [item for item in sent if item.outcome is not Outcome.APPLIED]
+        if sent and 2 * len(bad) >= len(sent):
+            self.permissions.alarm(f"{len(bad)} of {len(sent)} writes failed ({bad[0].message})")
+        else:
+            self.permissions.alarms = 0
+
+
+def _may_go_first(change: Change) -> bool:
+    """Whether it lets nobody stand before an outside job: it lowers the job, or rescues it."""
+    return change.position < 0 or (change.field in MOVES and int(change.after) < int(change.before))
+
+
+def _partition_shares(snapshot: Snapshot, changes: Sequence[Change]) -> dict[int, OverSubscribe]:
+    """OverSubscribe of the partitions of the jobs that are to be isolated; UNKNOWN where several differ."""
+    shares: dict[int, OverSubscribe] = {}
+    for change in changes:
+        if change.field is not Field.OVERSUBSCRIBE or (row := snapshot.jobs.row_of.get(change.job_id)) is None:
+            continue
+        parts = snapshot.partitions_of(snapshot.jobs.partition.value(row))
+        found = {part.oversubscribe for part in parts if part is not None}
+        shares[change.job_id] = found.pop() if len(found) == 1 else OverSubscribe.UNKNOWN
+    return shares

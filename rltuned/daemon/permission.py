@@ -1,0 +1,111 @@
+"""Whether this daemon may write to Slurm, and if not, why not.
+
+Whatever the state, what an earlier stage wrote is given back as far as the state allows: a dry run has no writer, and
+all others have one.
+"""
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from rltuned.config import Stage
+from rltuned.daemon.runtime import Runtime
+
+WRITING: Final = frozenset({Stage.CANARY, Stage.ACTIVE})
+"""Stages that write to Slurm."""
+
+
+class State(enum.StrEnum):
+    """What stands against writing. Of several, the first one counts."""
+
+    DRY_RUN = "dry-run"
+    """There is no writer."""
+    STANDBY = "standby"
+    """slurmctld runs on another host, or its daemon has not given everything back yet."""
+    LOCK_LOST = "lock-lost"
+    """The lock's file was removed: another rltuned may be at work."""
+    DEMOTED = "demoted"
+    """Too many alarms in a row."""
+    UNSEEN = "unseen"
+    """No disk takes the heartbeat: the dead-man timer would undo what is written."""
+    BLOCKED = "blocked"
+    """A prerequisite is missing."""
+    ALLOWED = "allowed"
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """The state and the reason for it, "" where writing is allowed."""
+
+    state: State
+    why: str = ""
+
+    @property
+    def granted(self) -> bool:
+        """Whether the configured stage is in force."""
+        return self.state is State.ALLOWED
+
+
+@dataclass
+class Permissions:
+    """Collects what stands against writing."""
+
+    runtime: Runtime
+    dry_run: bool
+    unseen: Callable[[], bool]
+    """Whether no disk has taken the heartbeat for long."""
+    missing: Callable[[], list[str]]
+    """Prerequisites that are not met."""
+    standby: str = ""
+    """Why another host's daemon writes, or is to give back first; "" where this one may."""
+    lock_lost: bool = False
+    demoted: str = ""
+    """Which alarms made the stage fall to shadow; "" where none did."""
+    alarms: int = 0
+    """In a row."""
+
+    def now(self) -> Permission:
+        """What holds at present."""
+        if self.dry_run:
+            return Permission(State.DRY_RUN, "dry run")
+        if self.standby:
+            return Permission(State.STANDBY, self.standby)
+        if self.lock_lost:
+            return Permission(State.LOCK_LOST, "the lock's file was removed, so another rltuned may be at work")
+        if self.demoted:
+            return Permission(State.DEMOTED, f"demoted: {self.demoted}")
+        if self.unseen():
+            why = "no state directory takes the heartbeat, so the dead-man timer would undo what is written"
+            return Permission(State.UNSEEN, why)
+        if missing := self.missing():
+            return Permission(State.BLOCKED, "; ".join(missing))
+        return Permission(State.ALLOWED)
+
+    @property
+    def stage(self) -> Stage:
+        """The stage in force: the configured one, or shadow where it writes and writing is not allowed."""
+        wanted = self.runtime.config.cycle.stage
+        return wanted if wanted not in WRITING or self.now().granted else Stage.SHADOW
+
+    @property
+    def writes(self) -> bool:
+        """Whether the stage in force writes to Slurm."""
+        return self.stage in WRITING
+
+    def alarm(self, why: str) -> None:
+        """Count an alarm; `write.demote_after` of them in a row make the stage fall to shadow."""
+        self.alarms += 1
+        if self.alarms < self.runtime.config.write.demote_after or self.demoted or not self.writes:
+            return
+        self.demoted = f"{self.alarms} alarms in a row, the last: {why}"
+        self.runtime.metrics.demotions.inc()
+        self.runtime.log.error(
+            "stage.demoted",
+            sentence=f"Fell back to stage shadow after {self.demoted}. The queue is given back to Slurm.",
+            remedy="find the cause, then `systemctl reload rltuned`",
+        )
+
+    def forgive(self) -> None:
+        """Forget all alarms, and the demotion that they brought."""
+        self.demoted, self.alarms = "", 0

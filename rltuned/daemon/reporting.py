@@ -1,0 +1,150 @@
+"""What others see of a cycle: the log, the metrics, systemd, the decision record and log, the users' records."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from rltuned.cluster.changes import Outcome
+from rltuned.cluster.tables import Snapshot
+from rltuned.cluster.unread import RowKind, Unread
+from rltuned.daemon.cycle_report import CycleOutcome, CycleReport
+from rltuned.daemon.decision_log import DecisionLog
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.lock import holder
+from rltuned.daemon.notify import Notifier
+from rltuned.daemon.permission import WRITING, Permissions
+from rltuned.daemon.record import save
+from rltuned.daemon.runtime import Runtime
+from rltuned.daemon.slurmctld import Slurmctld
+from rltuned.decide.decision import OFF, DecisionRecord, StartRecord
+from rltuned.decide.entry import MAX_TEXT, CycleEntry, Wanted
+from rltuned.decide.plan import Plan
+from rltuned.decide.user_record import UserRecords
+
+
+@dataclass
+class Reporting:
+    """Tells what cycles do. Nothing that goes wrong here makes a cycle fail."""
+
+    runtime: Runtime
+    notifier: Notifier
+    journal: Journal
+    permissions: Permissions
+    slurmctld: Slurmctld
+    publish: Callable[[UserRecords], None] | None
+    """Shows users the records of their own jobs; returns at once. None: nobody asked for that."""
+    _unread: set[tuple[RowKind, str]] = field(default_factory=set)
+    _journal_alarms: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        state = self.runtime.config.state
+        self._decision_log = DecisionLog(state.directory, state.decision_log)
+
+    @property
+    def keeps_records(self) -> bool:
+        """Whether this daemon writes the decision record and the decision log: without the lock, as in a dry run, those
+        of a daemon beside it are the ones that count.
+        """
+        owns = not self.permissions.dry_run and not self.permissions.lock_lost
+        return owns or holder(self.runtime.config.state.directory) is None
+
+    def unread(self, unread: Unread) -> None:
+        """What Slurm says and cannot be understood; said once for as long as it stays the same."""
+        self.runtime.metrics.set_skipped(unread.counts)
+        strange = {(row.kind, row.name) for row in unread.rows}
+        if strange != self._unread and unread:
+            self.runtime.log.warning(
+                "rows.skipped",
+                sentence=f"{len(unread)} rows of Slurm's answers cannot be understood and are left alone.",
+                rows=[str(row) for row in unread.rows[:20]],
+                remedy="`rltuned doctor` names them",
+            )
+        self._unread = strange
+
+    def decided(self, record: DecisionRecord) -> None:
+        """The decision of this cycle."""
+        directory = self.runtime.config.state.directory
+        if self.keeps_records and (trouble := save(directory, record)):
+            self.runtime.log.warning("record.not_written", detail=trouble)
+        metrics = self.runtime.metrics
+        metrics.managed.set(len(record.jobs))
+        metrics.moved.set(record.ranks_changed)
+        metrics.displacement.set(record.displacement)
+        metrics.set_vetoes({veto.value: len(jobs) for veto, jobs in record.vetoed.items()})
+        if record.placement.outcome != OFF:
+            metrics.placements.labels(record.placement.outcome).inc()
+
+    def users(self, snapshot: Snapshot, plan: Plan | None, starts: StartRecord | None = None) -> None:
+        """The users' own records."""
+        if self.publish is None:
+            return
+        moves, interval = self.permissions.writes, self.runtime.config.cycle.interval
+        try:
+            self.publish(UserRecords.of(snapshot, interval=interval, plan=plan, moves=moves, starts=starts))
+        except Exception:
+            self.runtime.log.exception("users.defect", sentence="This is a defect; please report it.")
+
+    def ended(self, report: CycleReport, phases: Mapping[str, float], seconds: float) -> None:
+        """A cycle.
+
+        Args:
+            report: what it did.
+            phases: seconds that each of its phases took.
+            seconds: that it took as a whole.
+        """
+        self._measure(report, seconds)
+        changes = Counter(result.outcome for result in report.results)
+        say = self.runtime.log.warning if report.outcome is CycleOutcome.FAILED else self.runtime.log.info
+        say(
+            "cycle.done",
+            sentence=report.sentence + f"; {seconds:.2f} s.",
+            outcome=report.outcome.value,
+            stage=report.stage.value,
+            pending=report.pending,
+            managed=report.managed,
+            moved=report.moved,
+            changes={outcome.value: count for outcome, count in changes.items()},
+            restored=report.restored,
+            seconds={name: round(value, 4) for name, value in phases.items()},
+        )
+        self.notifier.status(f"{report.stage}: {report.sentence}")
+        if self.keeps_records:
+            self._keep(report, changes, {**phases, "total": seconds})
+
+    def _measure(self, report: CycleReport, seconds: float) -> None:
+        metrics, clock = self.runtime.metrics, self.runtime.clock
+        metrics.cycles.labels(report.outcome.value).inc()
+        metrics.seconds.labels("total").observe(seconds)
+        metrics.last_cycle.set(clock.time())
+        if report.outcome in {CycleOutcome.DONE, CycleOutcome.SHED, CycleOutcome.STANDBY}:
+            metrics.last_success.set(clock.time())
+        metrics.set_stage(report.stage)
+        metrics.set_breaker(self.slurmctld.breaker.state)
+        metrics.tokens.set(max(0.0, self.slurmctld.budget.tokens(clock.monotonic())))
+        metrics.journal_jobs.set(len(self.journal.entries))
+        metrics.foreign.set(sum(entry.applied.foreign for entry in self.journal.entries.values()))
+        alarms = self.journal.alarms
+        metrics.journal_failed.set(len(alarms))
+        if alarms and alarms != self._journal_alarms:
+            sentence = "A copy of the journal cannot be written: " + "; ".join(alarms)
+            self.runtime.log.error("journal.degraded", sentence=sentence)
+        self._journal_alarms = alarms
+
+    def _keep(self, report: CycleReport, changes: Counter[Outcome], seconds: Mapping[str, float]) -> None:
+        """Add to the decision log."""
+        wanted = self.runtime.config.cycle.stage
+        entry = CycleEntry(
+            time=self.runtime.clock.time(),
+            outcome=report.outcome.value,
+            stage=report.stage,
+            held_back=self.permissions.now().why[:MAX_TEXT] if wanted in WRITING else "",
+            sentence=report.sentence[:MAX_TEXT],
+            seen=report.seen,
+            wanted=None if report.record is None else Wanted.of(report.record),
+            results=changes,
+            restored=report.restored,
+            seconds={name: round(value, 4) for name, value in seconds.items()},
+            decision=report.record,
+        )
+        if trouble := self._decision_log.add(entry):
+            self.runtime.log.warning("decision_log.not_written", detail=trouble)

@@ -1,0 +1,170 @@
+"""What the daemon knows of slurmctld: its configuration, how it is, how much may be asked of it, and where it runs."""
+
+import random
+from dataclasses import replace
+from typing import Final
+
+from rltuned.cluster.tables import Snapshot
+from rltuned.daemon.breaker import Breaker
+from rltuned.daemon.budget import Budget
+from rltuned.daemon.checks import Finding, blocking, prerequisites
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.primacy import Primacy
+from rltuned.daemon.restore import hidden
+from rltuned.daemon.runtime import Runtime
+from rltuned.errors import SlurmError
+from rltuned.slurm.port import ClusterFacts, ControllerReader, Privilege, SlurmReader
+
+FACTS_SECONDS: Final = 3600.0
+"""How long facts of the cluster's configuration are taken for true when nothing hints at a change."""
+
+
+class Slurmctld:
+    """One cluster's controller, as far as it was read."""
+
+    def __init__(
+        self, runtime: Runtime, reader: SlurmReader, controllers: object, primacy: Primacy, rng: random.Random
+    ) -> None:
+        """Args:
+        runtime: clock, settings, output.
+        reader: Slurm.
+        controllers: a `ControllerReader` where the backend can tell which controllers are up.
+        primacy: whether this host's slurmctld acts.
+        rng: jitter of the breaker.
+        """
+        self._runtime, self._reader, self._controllers, self._rng = runtime, reader, controllers, rng
+        self.primacy = primacy
+        self.facts: ClusterFacts | None = None
+        self.findings: list[Finding] = []
+        self.unavailable = False
+        """It does not even answer a ping."""
+        self.breaker = self._new_breaker()
+        self.budget = Budget.of(runtime.config.write, None)
+        self._facts_at = float("-inf")
+
+    def _new_breaker(self) -> Breaker:
+        write, interval = self._runtime.config.write, self._runtime.config.cycle.interval
+        return Breaker(write.breaker_failures, 2 * interval, write.breaker_max_wait, self._rng)
+
+    def reconfigured(self) -> None:
+        """Take in a new configuration of the daemon's."""
+        self.forget_facts()
+        if self.facts is not None:
+            self.findings = prerequisites(self.facts, self._runtime.config)
+        self.breaker = self._new_breaker()
+        self._set_budget()
+
+    def missing(self) -> list[str]:
+        """Prerequisites that keep the daemon from writing."""
+        return [finding.cause for finding in blocking(self.findings)]
+
+    # --- its configuration
+
+    def forget_facts(self) -> None:
+        """Read them anew at the next opportunity."""
+        self._facts_at = float("-inf")
+
+    def refresh_facts(self) -> bool:
+        """Read the facts anew where they are old or doubtful. Whether a prerequisite is met that was not before.
+
+        Raises:
+            SlurmError: they could not be read.
+        """
+        now, old = self._runtime.clock.monotonic(), self.facts
+        doubtful = blocking(self.findings) or (old is not None and old.accounting and not old.accounting_reachable)
+        if now - self._facts_at < FACTS_SECONDS and not doubtful:
+            return False
+        facts = self._reader.facts()
+        known = old is not None and old.privilege is not Privilege.NONE
+        if old is not None and known and facts.accounting and not facts.accounting_reachable:
+            # slurmdbd is away for a while; slurmctld remembers the privilege, and so do we.
+            facts = replace(facts, privilege=old.privilege)
+        before = set(self.missing())
+        self.facts, self._facts_at = facts, now
+        self.findings = prerequisites(facts, self._runtime.config)
+        missing = blocking(self.findings)
+        for finding in missing:
+            if finding.cause not in before:
+                self._runtime.log.error(
+                    "prerequisite.missing", subject=finding.subject, cause=finding.cause, remedy=finding.remedy
+                )
+        self._runtime.metrics.blocked.set(len(missing))
+        self._set_budget()
+        return bool(before - {finding.cause for finding in missing})
+
+    def _set_budget(self) -> None:
+        fresh = Budget.of(self._runtime.config.write, self.facts)
+        same = ("limited", "burst", "rate", "per_cycle")
+        if any(getattr(fresh, name) != getattr(self.budget, name) for name in same):
+            self.budget = fresh
+            self.budget.spend(0, self._runtime.clock.monotonic())
+
+    def refuse_hidden(self, snapshot: Snapshot, journal: Journal) -> None:
+        """Where all jobs of the journal are gone at once, ask whether this user may still see them.
+
+        Raises:
+            SlurmDeniedError: it may not.
+            SlurmError: slurmctld does not tell.
+        """
+        gone = 0
+        for job, entry in journal.entries.items():
+            if entry.carries:
+                if job in snapshot.jobs.row_of or snapshot.is_unread(job):
+                    return  # nearly always the first one
+                gone += 1
+        if not gone:
+            return
+        self.forget_facts()
+        self.refresh_facts()
+        if self.facts is not None and self.facts.hides_jobs:
+            raise hidden(self.facts.user)
+
+    # --- how it is
+
+    def overloaded(self, snapshot: Snapshot) -> str:
+        """Why nothing may be asked of it that can wait; "" where it is well."""
+        health, limits = snapshot.health, self._runtime.config.write
+        if health.server_threads > limits.max_server_threads:
+            return f"slurmctld has {health.server_threads} busy threads"
+        if health.agent_queue > limits.max_agent_queue:
+            return f"slurmctld has {health.agent_queue} messages waiting"
+        return ""
+
+    def may_be_asked(self) -> bool:
+        """Whether a cycle may run: the breaker is closed, or slurmctld, whose silence opened it, answers a ping."""
+        if self.breaker.allow(self._runtime.clock.monotonic()):
+            return True
+        if not self.unavailable or not self.answers():
+            return False
+        self.breaker.probe()
+        return True
+
+    def answers(self) -> bool:
+        """Whether it answers the cheapest question."""
+        try:
+            self._reader.ping()
+        except SlurmError:
+            return False
+        return True
+
+    # --- where it runs
+
+    def elsewhere(self) -> bool:
+        """Whether slurmctld runs on another host now. Not asked if there is one controller, or this host is none.
+
+        Raises:
+            SlurmError: the controllers cannot be asked.
+        """
+        facts, controllers, primacy = self.facts, self._controllers, self.primacy
+        if facts is None or not primacy.concerns(facts.controllers) or not isinstance(controllers, ControllerReader):
+            return False
+        changed = primacy.look(controllers.controllers(facts), self._runtime.clock.monotonic())
+        self._runtime.metrics.standby.set(primacy.stands_by)
+        if changed:
+            doing = (
+                "What this daemon has written is given back."
+                if primacy.stands_by
+                else "This daemon writes, once it may."
+            )
+            self._runtime.log.warning("primacy.changed", sentence=f"slurmctld runs on {primacy.acting}. {doing}")
+        return primacy.stands_by
