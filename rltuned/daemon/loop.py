@@ -57,9 +57,9 @@ from rltuned.daemon.start_times import StartTimes
 from rltuned.daemon.starts import Starts
 from rltuned.daemon.verdict import AUTO, Auto, Choice, Standing, auto, chosen, remedy
 from rltuned.decide.decision import OFF, DecisionRecord, StartRecord
+from rltuned.decide.decision import record as record_of
 from rltuned.decide.entry import MAX_TEXT, CycleEntry, Seen, Wanted
 from rltuned.decide.plan import Plan, plan
-from rltuned.decide.record import record as record_of
 from rltuned.decide.user_record import UserRecords
 from rltuned.errors import (
     ConfigError,
