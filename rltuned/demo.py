@@ -56,9 +56,9 @@ from rltuned.daemon.policy_choice import load_policy
 from rltuned.daemon.record import FILE_NAME, save
 from rltuned.daemon.rollout import KERNELS, InProcessSearch
 from rltuned.daemon.undo import undo
+from rltuned.decide.decision import record
 from rltuned.decide.plan import Plan
 from rltuned.decide.predictions import RunTimePredictions
-from rltuned.decide.record import record
 from rltuned.decide.scope import Veto
 from rltuned.evaluate.metrics import measure
 from rltuned.placement import SolveOutcome

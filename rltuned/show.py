@@ -120,6 +120,8 @@ def explanation(console: Console, answer: Any) -> None:
     if answer.start is not None and answer.start.low is not None:
         between = until(answer.start.low, answer.start.high, answer.time)
         console.print(f"  Expected to start {between} after that, with 80 % (`rltuned when {answer.job_id}`).")
+    if answer.policy_terms:
+        console.print(f"  Of the jobs of its class, {plain(answer.policy_terms)} goes first.")
     if answer.policy_why:
         console.print(f"  Why this policy: {plain(answer.policy_why)}")
     if answer.rollout:
@@ -132,20 +134,6 @@ def explanation(console: Console, answer: Any) -> None:
         console.print(f"  Last write: {plain(answer.outcome)}.")
     elif answer.stage in {"shadow", "observe"}:
         console.print(f"  Stage '{answer.stage}': nothing was written to Slurm.")
-    for other in answer.alternatives:
-        kept = (
-            "the same place"
-            if other.place == other.instead_of
-            else f"place {other.place} instead of {other.instead_of}"
-        )
-        console.print(
-            f"  {other.meaning[0].upper()}{other.meaning[1:]}: "
-            f"{kept} by score among {other.among} visible jobs of its class."
-        )
-    if answer.policy_note:
-        console.print(f"  What moved the score is not known: {plain(answer.policy_note)}.")
-    if answer.sum is not None:
-        _score_sum(console, answer.sum)
     if answer.features:
         rows = [
             (item.name, f"{item.value:.3f}", f"{item.median:.3f}", "yes" if item.used else "")
@@ -264,25 +252,6 @@ def _rests_on(console: Console, outcomes: int) -> None:
 
 def _clock(moment: float) -> str:
     return f"{datetime.fromtimestamp(moment, UTC).astimezone():%Y-%m-%d %H:%M}"
-
-
-def _score_sum(console: Console, total: Any) -> None:
-    """`decide.explain.Sum`: from the average job's score to this one's."""
-    both = any(part.network for part in total.parts) and total.corrected
-    through = [f"by {total.corrected}", "by the network"] if both else []
-    rows = [
-        (
-            part.name,
-            f"{part.value:.3f}",
-            f"{part.average:.3f}",
-            *([f"{part.rule:+.4f}", f"{part.network:+.4f}"] if both else []),
-            f"{part.rule + part.network:+.4f}",
-        )
-        for part in total.parts
-    ]
-    columns = ("number", "this job", "average", *through, "moves the score")
-    title = f"What moved the score, from {total.reference:.4f} of the average job to {total.score:.4f} (docs/policy.md)"
-    console.print(table(title, columns, rows, right=columns[1:]))
 
 
 def model(console: Console, info: Any, card: str | None) -> None:

@@ -42,9 +42,9 @@ from rltuned.daemon.start_times import StartTimes
 from rltuned.daemon.starts import Starts
 from rltuned.daemon.verdict import Auto
 from rltuned.daemon.watched import OUTDATED, WatchedReader, WatchedWriter
+from rltuned.decide.decision import record as record_of
 from rltuned.decide.entry import Seen
 from rltuned.decide.plan import Plan, plan
-from rltuned.decide.record import record as record_of
 from rltuned.decide.user_record import UserRecords
 from rltuned.errors import (
     JournalError,

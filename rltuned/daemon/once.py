@@ -15,7 +15,7 @@ from rltuned.daemon.journal import Journal
 from rltuned.daemon.logs import make
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.policy_choice import load_policy
-from rltuned.daemon.verdict import Auto, chosen
+from rltuned.daemon.verdict import chosen
 from rltuned.decide import DecisionRecord, Explanation
 from rltuned.decide import explain as explain_job
 from rltuned.decide import record as record_of
@@ -69,17 +69,11 @@ def explain(config: Config, job_id: int, tell: Tell, *, fresh: bool = False, at:
     if at is not None:
         kept = decision_log.last_before(config.state.directory, at).decision
         assert kept is not None  # noqa: S101 - what `last_before` looks for
-        return replace(explain_job(kept, job_id), policy_note="the decision log does not keep what the policy saw")
+        return explain_job(kept, job_id)
     made: DecisionRecord | None = None
     if not fresh:
         try:
             made = record.load(config.state.directory)
         except RltunedError as error:
             tell(f"{error}; planning afresh")
-    made = made if made is not None else decide(config, tell)
-    try:
-        policy = load_policy(config.policy)
-    except RltunedError as error:
-        tell(f"what moved the score is not known: {error}")
-        policy = None
-    return explain_job(made, job_id, policy.named(made.policy) if isinstance(policy, Auto) else policy)
+    return explain_job(made if made is not None else decide(config, tell), job_id)

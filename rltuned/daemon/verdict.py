@@ -174,10 +174,6 @@ class Auto:
         choice = self.reading.choose(now, gpus, with_rollouts=with_rollouts)
         return self._policies[choice.runs], choice
 
-    def named(self, name: str) -> "Policy | None":
-        """The one of its policies that calls itself so, as a decision record does."""
-        return next((policy for policy in self._policies.values() if policy.name == name), None)
-
 
 def auto(settings: PolicySection) -> Auto:
     """What the configuration's policy "auto" is, as things are on disk now."""

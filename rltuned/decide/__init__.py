@@ -15,8 +15,8 @@ the snapshot's, randomness there is none, and the same values give the same plan
 `changes`   what is written for all that, in which order; and what is given back instead
 
 `plan` puts it together with the observation, which comes before the rollouts. `decision` is the record of what was
-decided, which `record` makes of a plan. `explain` reads it: a typed answer to "why is this job at this rank?" `entry`
-is a line of the decision log: a whole cycle with its decision. `start_request` is what a forecast of start times is
+decided. `explain` reads it: a typed answer to "why is this job at this rank?" `entry` is a line of the decision log: a
+whole cycle with its decision. `start_request` is what a forecast of start times is
 asked afterwards, `start_times` what it says and how it is calibrated, `start_answers` what people get of it.
 
 What may be changed freely: the inside of each step. What must stay: a class takes no place from a job outside of it, at
@@ -24,10 +24,9 @@ no moment of the writing; a vetoed job is never in a change, an old job is never
 Slurm, no TensorFlow in here.
 """
 
-from rltuned.decide.decision import DecisionRecord
+from rltuned.decide.decision import DecisionRecord, record
 from rltuned.decide.explain import Explanation, Verdict, explain
 from rltuned.decide.plan import Plan, plan
-from rltuned.decide.record import record
 from rltuned.decide.scope import Veto
 
 __all__ = ["DecisionRecord", "Explanation", "Plan", "Verdict", "Veto", "explain", "plan", "record"]

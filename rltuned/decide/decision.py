@@ -1,28 +1,32 @@
 """The decision record: what one cycle decided and why, as a value without tables.
 
-`record.record` builds it of a plan and of what became of its changes. ``explain``, ``doctor``, the metrics and the
-report of a cycle read it. Columns rather than one object per job, so that 100,000 jobs stay small. No names of users
-or accounts are kept. A field is called in the JSON as it is here, but for `_ALIASES`.
+``explain``, ``doctor``, the metrics and the report of a cycle read it. Columns rather than one object per job, so that
+100,000 jobs stay small. No names of users or accounts are kept. A field is called in the JSON as it is here, but for
+`_ALIASES`.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from enum import StrEnum
 from functools import cache, cached_property
 from operator import ne
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
+import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic import Field as Alias
 
-from rltuned.cluster.changes import ApplyMode, Field, Outcome
+from rltuned.cluster.changes import ApplyMode, Change, Field, Outcome
+from rltuned.cluster.tables import Floats
 from rltuned.config import PlacementApply, Stage
+from rltuned.decide.plan import Plan
+from rltuned.decide.ranks import ranks_of
 from rltuned.decide.scope import Veto
 from rltuned.errors import RltunedError
+from rltuned.observe import FEATURES
 from rltuned.placement.base import Kind, SolveOutcome
 
 VERSION: Final = 1
-_OPTIONAL: Final = ("run_times", "starts")
 OFF: Final = "off"
 """The outcome of a placement that nobody asked for."""
 
@@ -32,17 +36,6 @@ Numbers = tuple[float, ...]
 _STRICT: Final = ConfigDict(strict=True)
 _ALIASES: Final = {"class_of": "class"}
 """Names in the JSON that Python does not allow."""
-
-
-class Request(StrEnum):
-    """What a job could have asked for instead (`what_if`)."""
-
-    LIMIT = "half_limit"
-    """Half the time limit; the estimate bounded by it."""
-    GPUS = "half_gpus"
-    """Half the nodes, or half of a single node's GPUs; CPUs and memory with them."""
-    TIME = "half_time"
-    """Half the predicted run time, where there is a prediction: the limit stays."""
 
 
 @dataclass(frozen=True)
@@ -92,51 +85,19 @@ class Window:
     predicted: tuple[bool, ...]
     """Whether the run time rests on a prediction that is below the time limit."""
     wait: Numbers
-    submit: Numbers
-    priority: Numbers
-    state: tuple[Numbers, ...]
-    """(w, C) what the policy ranks by."""
     run_time: Numbers
     time_limit: tuple[float | None, ...]
     """None: none."""
     gpus: Numbers
+    run_time_low: tuple[float | None, ...] | None = None
+    """Seconds that each job runs at least, with 80 % between this and `run_time_high`; None: not known."""
+    run_time_high: tuple[float | None, ...] | None = None
 
     def __post_init__(self) -> None:
         _same_length(self, len(self.score))
 
     def __len__(self) -> int:
         return len(self.score)
-
-
-@dataclass(frozen=True)
-class RunTimeRecord:
-    """Between which times the run times of the w jobs of the window are, with 80 %. None: not known."""
-
-    __pydantic_config__ = _STRICT
-
-    low: tuple[float | None, ...]
-    """Seconds."""
-    high: tuple[float | None, ...]
-
-    def __post_init__(self) -> None:
-        _same_length(self, len(self.low))
-
-
-@dataclass(frozen=True)
-class OtherRequest:
-    """The w jobs of the window, each as if it had asked for something else."""
-
-    __pydantic_config__ = _STRICT
-
-    state: tuple[Numbers, ...]
-    run_time: Numbers
-    time_limit: tuple[float | None, ...]
-    gpus: Numbers
-    applies: tuple[bool, ...]
-    """Whether the request makes sense for the job."""
-
-    def __post_init__(self) -> None:
-        _same_length(self, len(self.applies))
 
 
 @dataclass(frozen=True)
@@ -252,7 +213,6 @@ class DecisionRecord:
     """(C,) names of the features that the policy ranks by."""
     jobs: JobColumns
     window: Window
-    other_requests: Mapping[Request, OtherRequest]
     rollout: RolloutRecord | None
     """None: none were made."""
     vetoed: Mapping[Veto, Whole]
@@ -266,8 +226,6 @@ class DecisionRecord:
     """Why it is this policy, where the configuration says "auto"."""
     rollout_trouble: str
     """Why no rollouts were made although they should; "" where there is no trouble."""
-    run_times: RunTimeRecord | None = None
-    """None: nothing is known, and in the records of earlier releases."""
     starts: StartRecord | None = None
     """When jobs are expected to start; None: nothing is said of that."""
 
@@ -283,9 +241,9 @@ class DecisionRecord:
         return sum(abs(rank - base_rank) for rank, base_rank in moved) / max(len(self.jobs), 1)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; without `run_times` and `starts` where nothing is said of them."""
+        """Plain data."""
         plain: dict[str, Any] = _plain(self)
-        return {name: value for name, value in plain.items() if value is not None or name not in _OPTIONAL}
+        return plain
 
     @staticmethod
     def from_json(data: bytes | str) -> "DecisionRecord":
@@ -317,8 +275,9 @@ def _adapter() -> TypeAdapter[DecisionRecord]:
 
 def _same_length(columns: Any, length: int) -> None:
     for column in fields(columns):
-        if len(getattr(columns, column.name)) != length:
-            raise ValueError(f"'{column.name}' has {len(getattr(columns, column.name))} values, not {length}")
+        values = getattr(columns, column.name)
+        if values is not None and len(values) != length:
+            raise ValueError(f"'{column.name}' has {len(values)} values, not {length}")
 
 
 def _plain(value: Any) -> Any:
@@ -328,3 +287,110 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(name): _plain(item) for name, item in value.items()}
     return value
+
+
+# --- of a plan
+
+
+def record(
+    plan: Plan,
+    *,
+    stage: Stage | None = None,
+    policy_why: str = "",
+    rollout_trouble: str = "",
+    results: Iterable[tuple[Change, Outcome, str]] = (),
+    starts: StartRecord | None = None,
+) -> DecisionRecord:
+    """The decision record of a plan.
+
+    Args:
+        plan: the decision.
+        stage: in force; the configured one by default.
+        policy_why: why it is this policy, where the configuration says "auto".
+        rollout_trouble: why no rollouts were made although they should.
+        results: what became of the changes, and what Slurm said.
+        starts: when jobs are expected to start.
+    """
+    jobs, observation = plan.snapshot.jobs, plan.observation
+    ids = jobs.job_id[plan.rows]
+    seen = np.full(len(ids), -1, dtype=np.intp)
+    seen[plan.window] = np.arange(len(plan.window))
+    known = None if plan.distribution is None else plan.distribution.take(observation.rows)
+    outcomes: dict[int, dict[Field, Outcome]] = {}
+    for change, outcome, _ in results:
+        outcomes.setdefault(change.job_id, {})[change.field] = outcome
+    return DecisionRecord(
+        version=VERSION,
+        time=plan.snapshot.time,
+        policy=plan.policy,
+        mode=plan.config.decide.mode,
+        stage=plan.config.cycle.stage if stage is None else stage,
+        authority=plan.config.decide.authority,
+        age_bound=plan.config.decide.age_bound,
+        classes=plan.classes.names,
+        class_sizes=tuple(map(len, plan.classes.members)),
+        features=tuple(FEATURES),
+        columns=tuple(observation.columns),
+        jobs=JobColumns(
+            id=tuple(ids.tolist()),
+            class_of=tuple(plan.classes.of.tolist()),
+            base=tuple(plan.base.tolist()),
+            current=tuple(jobs.priority[plan.rows].tolist()),
+            target=tuple(plan.target.tolist()),
+            base_rank=tuple(plan.base_rank.tolist()),
+            rank=tuple(plan.rank.tolist()),
+            guards=tuple(plan.guards.tolist()),
+            held_behind=tuple(plan.held_behind.tolist()),
+            seen=tuple(seen.tolist()),
+            position=tuple(ranks_of(plan.queue).tolist()),
+        ),
+        window=Window(
+            score=tuple(plan.scores.tolist()),
+            values=tuple(map(tuple, observation.features.round(6).tolist())),
+            predicted=tuple(plan.predicted.tolist()),
+            wait=tuple(observation.wait.tolist()),
+            run_time=tuple(observation.run_time.tolist()),
+            time_limit=_finite(observation.time_limit),
+            gpus=tuple(observation.gpus.tolist()),
+            run_time_low=None if known is None else _finite(known.low.round()),
+            run_time_high=None if known is None else _finite(known.high.round()),
+        ),
+        rollout=_rollout(plan),
+        vetoed={veto: tuple(jobs.job_id[rows].tolist()) for veto, rows in plan.scope.vetoed().items()},
+        placement=_placement(plan),
+        changes=tuple(
+            ChangeRecord(change.job_id, change.field, change.before, change.after) for change in plan.changes
+        ),
+        outcomes=outcomes,
+        policy_why=policy_why,
+        rollout_trouble=rollout_trouble,
+        starts=starts,
+    )
+
+
+def _finite(values: Floats) -> tuple[float | None, ...]:
+    """JSON has no infinity."""
+    return tuple(value if math.isfinite(value) else None for value in values.tolist())
+
+
+def _placement(plan: Plan) -> PlacementRecord:
+    front, how = plan.front, plan.config.placement.apply
+    if front.placement is None:
+        return PlacementRecord(OFF, how, {})
+    ids, names = plan.snapshot.jobs.job_id[front.rows].tolist(), plan.snapshot.nodes.names
+    ways = {
+        ids[way.job]: WayRecord(way.kind, int(way.slot), tuple(names[node] for node in way.nodes))
+        for way in front.placement.ways
+    }
+    return PlacementRecord(front.placement.outcome, how, ways)
+
+
+def _rollout(plan: Plan) -> RolloutRecord | None:
+    found = plan.rollout
+    if found is None:
+        return None
+    ids = plan.snapshot.jobs.job_id
+    before = {row: place for place, row in enumerate(found.simulated, 1)}
+    after = enumerate(found.order or found.simulated, 1)
+    places = {int(ids[row]): (before[row], place) for place, row in after if before[row] != place}
+    return RolloutRecord(found.rollouts, len(before), places, float(found.gain))

@@ -130,7 +130,7 @@ class CycleEntry:
     seconds: Mapping[str, float]
     """By phase, and `total`."""
     decision: DecisionRecord | None
-    """The record without what the features and the what-if questions need (`lean`); None: left out for its size."""
+    """The record without the features (`lean`); None: left out for its size."""
 
     def line(self) -> bytes:
         """As a line of the log. `time` comes early and `decision` last: a reader need not parse what it skips."""
@@ -161,22 +161,19 @@ def _adapter() -> TypeAdapter[CycleEntry]:
 
 
 def lean(record: DecisionRecord) -> DecisionRecord:
-    """The record without the features, the states and the other requests: a fifth of its size.
-
-    `explain` says what it can of it: ranks, priorities, score, guards, placement, outcome; not what moved the score.
-    """
+    """The record without the features and the start times: a third of its size."""
     window, seen = record.window, len(record.window)
     small = replace(
         window,
         score=tuple(round(value, 2 * _DIGITS) for value in window.score),
         values=((),) * seen,
-        state=((),) * seen,
         wait=_rounded(window.wait),
-        submit=_rounded(window.submit),
         run_time=_rounded(window.run_time),
         gpus=_rounded(window.gpus),
+        run_time_low=None,
+        run_time_high=None,
     )
-    return replace(record, features=(), columns=(), window=small, other_requests={}, run_times=None, starts=None)
+    return replace(record, features=(), columns=(), window=small, starts=None)
 
 
 def _rounded(values: Numbers) -> Numbers:

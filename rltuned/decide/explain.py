@@ -5,19 +5,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-import numpy as np
-
 from rltuned.cluster.changes import Outcome
 from rltuned.config import PlacementApply
 from rltuned.decide.decision import DecisionRecord
 from rltuned.decide.ranks import Guard
 from rltuned.decide.scope import MEANING
-from rltuned.decide.what_if import MEANING as REQUEST_MEANING
-from rltuned.decide.what_if import observation_of, with_request
-from rltuned.observe.observation import Observation
-from rltuned.policy.actor import Actor, on_means
-from rltuned.policy.attribution import attribute
-from rltuned.policy.base import Policy
+from rltuned.policy.heuristics import RULES
 
 GUARD_MEANING: Final[Mapping[Guard, str]] = {
     Guard.AGE_BOUND: "it has waited longer than the age bound, so it is never moved back",
@@ -42,9 +35,6 @@ FINISHED_JOBS: Final = "finished jobs"
 TIME_LIMIT: Final = "time limit"
 """What a run-time estimate rests on: the site's finished jobs (docs/estimates.md), or what the job asked for."""
 
-SAME: Final = 1e-4
-"""Scores of the record and of the policy at hand that are nearer than this are of the same policy."""
-
 
 class Verdict(enum.StrEnum):
     """What rltuned does with the job."""
@@ -66,49 +56,6 @@ class FeatureValue:
     """Over the visible queue, for comparison."""
     used: bool
     """Whether it is among the eight sampled columns."""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """What one number of the job adds to its score, compared with the average of the visible jobs."""
-
-    name: str
-    """A column of the state."""
-    value: float
-    """Of the job, in [0, 1], as the policy's state has it."""
-    average: float
-    """Over the visible jobs."""
-    rule: float
-    """Through the rule that the actor corrects; exact. 0 without one."""
-    network: float
-    """Through the network, by integrated gradients."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sum:
-    """A learned score taken apart: ``score = reference + Σ (rule + network)``."""
-
-    score: float
-    reference: float
-    """Of the average visible job."""
-    corrected: str
-    """Name of the rule that the network corrects, "" without one."""
-    parts: tuple[Part, ...]
-    """The most important first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Alternative:
-    """The job scored again as if it had asked for something else."""
-
-    request: str
-    """`decision.Request`."""
-    meaning: str
-    score: float
-    place: int
-    """By score among the visible jobs of its class, 1 first; guards and rollouts are not asked again."""
-    instead_of: int
-    among: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +85,8 @@ class Explanation:
     policy: str = ""
     policy_why: str = ""
     """Why it is this one, where the configuration says "auto"."""
+    policy_terms: str = ""
+    """What a plain rule ranks by; "" of an actor."""
     mode: str = ""
     stage: str = ""
     class_name: str = ""
@@ -167,12 +116,6 @@ class Explanation:
     placement: str = ""
     outcome: str = ""
     """What became of the change at the last write."""
-    sum: Sum | None = None
-    """Why the score is what it is; only of an actor that is at hand."""
-    alternatives: tuple[Alternative, ...] = ()
-    """What would change its place."""
-    policy_note: str = ""
-    """Why the score could not be taken apart, nor the policy be asked again."""
     rollout: str = ""
     """What the rollouts did to this job."""
     start: StartAnswer | None = None
@@ -183,17 +126,14 @@ class Explanation:
         return asdict(self)
 
 
-def explain(record: DecisionRecord, job_id: int, policy: Policy | None = None) -> Explanation:
-    """Explain one job from a decision record.
-
-    `policy`: the one that decided, where it is at hand. It is asked what moved the score, and what would change the
-    place.
-    """
+def explain(record: DecisionRecord, job_id: int) -> Explanation:
+    """Explain one job from a decision record."""
     common: dict[str, Any] = {
         "job_id": job_id,
         "time": record.time,
         "policy": record.policy,
         "policy_why": record.policy_why,
+        "policy_terms": RULES[record.policy].terms if record.policy in RULES else "",
         "mode": record.mode,
         "stage": record.stage,
     }
@@ -207,11 +147,7 @@ def explain(record: DecisionRecord, job_id: int, policy: Policy | None = None) -
     at = jobs.id.index(job_id)
     rank, base_rank, seen = jobs.rank[at], jobs.base_rank[at], jobs.seen[at]
     verdict = Verdict.FORWARD if rank < base_rank else Verdict.BACK if rank > base_rank else Verdict.KEPT
-    visible: dict[str, Any] = {}
-    if seen >= 0:
-        visible = _visible(record, at, seen)
-        if policy is not None:
-            visible |= _asked_again(record, at, seen, policy)
+    visible = _visible(record, at, seen) if seen >= 0 else {}
     guards = tuple(
         f"{meaning}: job {jobs.held_behind[at]}" if guard is Guard.OUTSIDE else meaning
         for guard, meaning in GUARD_MEANING.items()
@@ -263,64 +199,13 @@ def _visible(record: DecisionRecord, at: int, seen: int) -> dict[str, Any]:
         "score": score,
         "better_scored": better,
         "run_time_estimate": window.run_time[seen],
-        "run_time_low": None if record.run_times is None else record.run_times.low[seen],
-        "run_time_high": None if record.run_times is None else record.run_times.high[seen],
+        "run_time_low": None if window.run_time_low is None else window.run_time_low[seen],
+        "run_time_high": None if window.run_time_high is None else window.run_time_high[seen],
         "estimated_from": FINISHED_JOBS if window.predicted[seen] else TIME_LIMIT,
         "gpus": window.gpus[seen],
         "wait": window.wait[seen],
         "features": features,
     }
-
-
-def _asked_again(record: DecisionRecord, at: int, seen: int, policy: Policy) -> dict[str, Any]:
-    """What only the policy itself can tell."""
-    observation = observation_of(record)
-    policy = policy if record.run_times is None else on_means(policy)
-    jobs, scores = record.jobs, policy.score(observation)
-    if policy.name != record.policy or not np.allclose(scores, record.window.score, atol=SAME):
-        changed = "the model or the configuration was changed"
-        return {"policy_note": f"'{policy.name}' as it is now is not what decided: {changed}"}
-    mine = jobs.class_of[at]
-    others = np.array([i for other, i in enumerate(jobs.seen) if i >= 0 and i != seen and jobs.class_of[other] == mine])
-
-    def place(given: Any) -> int:
-        return 1 + int((given[others.astype(np.intp)] > given[seen]).sum())
-
-    alternatives = []
-    for request, other in record.other_requests.items():
-        if other.applies[seen]:
-            again = policy.score(with_request(observation, other, seen))
-            alternatives.append(
-                Alternative(
-                    request=request,
-                    meaning=REQUEST_MEANING[request],
-                    score=float(again[seen]),
-                    place=place(again),
-                    instead_of=place(scores),
-                    among=len(others) + 1,
-                )
-            )
-    parts: dict[str, Any] = {"alternatives": tuple(alternatives)}
-    if isinstance(policy, Actor):
-        parts["sum"] = _sum(policy, observation, seen)
-    return parts
-
-
-def _sum(actor: Actor, observation: Observation, seen: int) -> Sum:
-    attributed = attribute(actor, observation, seen)
-    state = observation.state[: len(observation)].astype(np.float64)
-    parts = [
-        Part(
-            name=name,
-            value=float(state[seen, column]),
-            average=float(state[:, column].mean()),
-            rule=attributed.rule.get(name, 0.0),
-            network=float(attributed.network[column]),
-        )
-        for column, name in enumerate(attributed.columns)
-    ]
-    parts.sort(key=lambda part: -abs(part.rule + part.network))
-    return Sum(attributed.score, attributed.reference, actor.architecture.residual or "", tuple(parts))
 
 
 def _rollout(record: DecisionRecord, job_id: int) -> str:

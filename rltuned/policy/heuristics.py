@@ -25,6 +25,8 @@ class Rule:
     name: str
     key: Callable[[Queue], Floats]
     """(n,) finite; smaller goes first."""
+    terms: str
+    """Which job goes first, by the terms of the key, for `explain`."""
     ages: bool = False
     """Whether two jobs that wait may change places by the passing of time alone."""
     ties_by_submission: bool = True
@@ -114,14 +116,14 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
     {
         rule.name: rule
         for rule in (
-            Rule("fifo", submitted),
-            Rule("sjf", run_time),
-            Rule("saf", area),
-            Rule("wfp3", wfp3, ages=True),
-            Rule("unicep", unicep, ages=True),
-            Rule("f1", f1),
-            Rule("qssf", expected_gpu_time),
-            Rule("multifactor", own_priority, ages=True, ties_by_submission=False),
+            Rule("fifo", submitted, "the earliest submission"),
+            Rule("sjf", run_time, "the smallest run time"),
+            Rule("saf", area, "the smallest run time × GPUs"),
+            Rule("wfp3", wfp3, "the largest (wait / run time)³ × GPUs", ages=True),
+            Rule("unicep", unicep, "the largest wait / (log₂ GPUs × run time)", ages=True),
+            Rule("f1", f1, "the smallest log₁₀ run time × GPUs + 870 × log₁₀ submission"),
+            Rule("qssf", expected_gpu_time, "the smallest run time × GPUs"),
+            Rule("multifactor", own_priority, "the highest own priority", ages=True, ties_by_submission=False),
         )
     }
 )

@@ -13,9 +13,9 @@ from .conftest import make_snapshot, pending
 
 NAMES = {
     "": "version time policy mode stage authority age_bound classes class_sizes features columns jobs window "
-    "other_requests rollout vetoed placement changes outcomes policy_why rollout_trouble",
+    "rollout vetoed placement changes outcomes policy_why rollout_trouble starts",
     "jobs": "id class base current target base_rank rank guards held_behind seen position",
-    "window": "score values predicted wait submit priority state run_time time_limit gpus",
+    "window": "score values predicted wait run_time time_limit gpus run_time_low run_time_high",
     "placement": "outcome apply ways",
 }
 LIMITS = [7200.0, 3600.0, 600.0, 86400.0, 1200.0]
@@ -45,9 +45,6 @@ def test_the_names_that_people_and_scripts_read_stay(made):
         assert " ".join(tree[part] if part else tree) == names
     (job, way), *_ = tree["placement"]["ways"].items()
     assert (type(job), list(way)) == (str, ["kind", "slot", "nodes"])
-    assert set(tree["other_requests"]) <= {"half_limit", "half_gpus", "half_time"}
-    for other in tree["other_requests"].values():
-        assert list(other) == ["state", "run_time", "time_limit", "gpus", "applies"]
     assert tree["vetoed"] == {"held": (5,)}
     job, field, _, _ = tree["changes"][0]
     assert tree["outcomes"][str(job)][field] == "applied"
