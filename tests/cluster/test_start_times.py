@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from cluster.daemon_support import Rltuned
-from cluster.support import RLTUNED, ROOT, SIMULATE_LOCK, simulate_wheels, wait_until
+from cluster.support import RLTUNED, wait_until
 
 if TYPE_CHECKING:
     from cluster.support import Cluster
@@ -34,19 +34,9 @@ def starts_of(rltuned: Rltuned) -> dict[str, Any]:
     return dict(rltuned.record().data.get("starts") or {})
 
 
-def with_simulator(cluster: Cluster) -> None:
-    """The extra [simulate] in the container of the daemon: forecasts need Numba."""
-    if cluster.sh("/opt/rltuned/venv/bin/python -c 'import numba'", check=False).returncode:
-        version = cluster.sh("/opt/rltuned/venv/bin/python -c 'import sys; print(\"%d.%d\" % sys.version_info[:2])'")
-        cluster.copy_in(simulate_wheels(version.stdout.strip()), "/tmp/wheels")
-        cluster.copy_in(ROOT / SIMULATE_LOCK, f"/tmp/{SIMULATE_LOCK}")
-        install = "/opt/rltuned/venv/bin/pip install -q --no-index --find-links /tmp/wheels --require-hashes"
-        cluster.sh(f"{install} -r /tmp/{SIMULATE_LOCK} && rm -rf /tmp/wheels")
-
-
 @pytest.mark.parametrize("cluster", ["24.11"], indirect=True)  # the compilation takes a minute
 def test_an_interval_is_said_to_those_whom_it_concerns_and_its_outcome_is_learnt(cluster: Cluster):
-    with_simulator(cluster)
+    cluster.install_simulator()
     cluster.sh(f"install -d -o slurm -m 711 {USERS}")
     with Rltuned(
         cluster,
