@@ -109,16 +109,18 @@ PATIENCE = 300.0
 hangs."""
 
 
-def wait_until(condition: Callable[[], object], what: str, *, pause: float = 0.25) -> None:
+def wait_until(condition: Callable[[], object], what: str, *, pause: float = 0.1) -> None:
     """Waits for a condition; a test fails with `what` when it does not come about.
 
-    Most conditions run a program in a container: to ask more often takes the processor from what is waited for.
+    Most conditions run a program in a container, which takes the processor from what is waited for: the longer it has
+    taken, the longer are the pauses, up to two seconds.
     """
-    deadline = time.monotonic() + PATIENCE
+    began = time.monotonic()
     while not condition():
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > PATIENCE:
             raise AssertionError(f"not within {PATIENCE:.0f} s: {what}")
-        time.sleep(pause)
+        time.sleep(max(pause, min(0.15 * waited, 2.0)))
 
 
 @dataclass

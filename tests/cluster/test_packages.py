@@ -49,7 +49,7 @@ def alone(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(sys.executable, "-m", "venv", venv)
     lock = venv.with_name("lock")
     lock.write_text(locked("simulate"))
-    run(venv / "bin/pip", "install", "-q", "--require-hashes", "-r", lock)
+    run(venv / "bin/pip", "install", "-q", "--no-compile", "--require-hashes", "-r", lock)
     run(venv / "bin/pip", "install", "-q", "--no-deps", "--no-index", *built.glob("*.whl"))
     return venv / "bin"
 
@@ -97,7 +97,7 @@ def publish(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bin directory of the environment that releases are made with."""
     venv = tmp_path_factory.mktemp("publish") / "venv"
     run(sys.executable, "-m", "venv", venv)
-    run(venv / "bin/pip", "install", "-q", "--no-deps", "--require-hashes", "-r", ROOT / PUBLISH)
+    run(venv / "bin/pip", "install", "-q", "--no-compile", "--no-deps", "--require-hashes", "-r", ROOT / PUBLISH)
     (venv / ".installed").touch()  # make takes it for its own
     return venv / "bin"
 

@@ -47,13 +47,13 @@ def test_an_interval_is_said_to_those_whom_it_concerns_and_its_outcome_is_learnt
     ) as rltuned:
         daemon = rltuned.start()
         # The worker compiles the simulator first; then it answers for jobs that nobody has submitted.
-        wait_until(lambda: any(cycle["outcome"] == "done" for cycle in daemon.cycles()), "a cycle is done", pause=1.0)
-        wait_until(lambda: starts_of(rltuned).get("probes"), "probes are simulated", pause=1.0)
+        wait_until(lambda: any(cycle["outcome"] == "done" for cycle in daemon.cycles()), "a cycle is done")
+        wait_until(lambda: starts_of(rltuned).get("probes"), "probes are simulated")
         whole = ("-p", "gpu", "--exclusive", "-N1", "-t", "2")
         jobs = cluster.submit_many(
             [("carol" if number % 2 else "dave", *whole) for number in range(60)], command=f"sleep {TAKES:g}"
         )
-        wait_until(lambda: len(starts_of(rltuned).get("id", ())) >= 30, "start times are forecast", pause=0.5)
+        wait_until(lambda: len(starts_of(rltuned).get("id", ())) >= 30, "start times are forecast")
         starts = starts_of(rltuned)
         assert starts["scenarios"] >= 2
         known = [job for job, low in zip(starts["id"], starts["low"], strict=True) if low is not None]
@@ -77,7 +77,7 @@ def test_an_interval_is_said_to_those_whom_it_concerns_and_its_outcome_is_learnt
         offer = cluster.run([RLTUNED, "when", "--json", "--gpus", "1", "--time", "10"], user="carol", check=False)
         assert json.loads(offer.stdout)["found"]["gpus"] >= 1
 
-        wait_until(lambda: started(cluster, last) > 0, f"job {last} has started", pause=1.0)
+        wait_until(lambda: started(cluster, last) > 0, f"job {last} has started")
         # How good the forecast is, the study measures: here jobs end long before their limits, which nobody knows yet.
         wait_until(lambda: starts_of(rltuned).get("outcomes", 0) >= 1, "outcomes are learnt")
         assert daemon.stop() == 0
