@@ -18,25 +18,26 @@ FAST    := $(BIN)/pytest -m "not cluster and not learn" -n 2 --dist worksteal
 help:  ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# $(call install,LOCK): a .venv with what the lock file says, whatever else is in it already. The file names every package:
-# --no-deps keeps pip before 24 from looking for coverage[toml] beyond it, which fails as soon as coverage has a release.
+# $(call install,LINES): a .venv with what these lines of the lock file say (a sed program), whatever else is in it already.
+# They name every package: --no-deps keeps pip before 24 from looking for coverage[toml] beyond them, which fails as soon as
+# coverage has a release.
 define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "rltuned needs Python 3.11 or later; set PYTHON=python3.11"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "installing python3-venv (Debian and Ubuntu keep it apart)"; apt-get update -qq && apt-get install -y -qq python3-venv; }
 	[ -x $(BIN)/pip ] || $(PYTHON) -m venv $(VENV)
-	@echo "installing the packages of $(1) into $(VENV): a quarter of a minute for the demonstration, one or two for all"
-	@$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --no-deps --require-hashes -r $(1)
+	@echo "installing the locked packages into $(VENV): a quarter of a minute for the demonstration, one or two for all"
+	@sed '$(1)' requirements.lock | $(BIN)/pip install --quiet --no-compile --disable-pip-version-check --no-deps --require-hashes -r /dev/stdin
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 endef
 
 # The stamps are rebuilt when the lock file or the project file changes.
-$(VENV)/.installed: requirements-dev.lock pyproject.toml
-	$(call install,requirements-dev.lock)
+$(VENV)/.installed: requirements.lock pyproject.toml
+	$(call install,)
 	@touch $@
 
 # What the demonstration needs, in the same versions and without TensorFlow; `make venv` completes the same .venv later.
-$(VENV)/.simulate: requirements-simulate.lock pyproject.toml
-	$(call install,requirements-simulate.lock)
+$(VENV)/.simulate: requirements.lock pyproject.toml
+	$(call install,/^# dev/Q)
 	@touch $@
 
 venv: $(VENV)/.installed  ## Make .venv with everything for development, from the lock file
@@ -160,11 +161,7 @@ docs: $(PUBLISH)/.installed  ## The documentation site, into build/site; ends wi
 	NO_MKDOCS_2_WARNING=1 $(PUBLISH)/bin/mkdocs build --quiet --strict
 
 lock:  ## Resolve the lock files again (needs uv)
-	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -o requirements.lock pyproject.toml
-	uv pip compile -q --universal --python-version 3.11 --extra dev --generate-hashes --no-header -o requirements-dev.lock pyproject.toml
-	# hatchling and editables build the project itself; -c: the versions of the larger lock file.
-	printf 'hatchling\neditables\n' | uv pip compile -q --universal --python-version 3.11 --extra simulate --generate-hashes --no-header -c requirements-dev.lock -o requirements-simulate.lock pyproject.toml -
-	uv pip compile -q --universal --python-version 3.11 --group publish --generate-hashes --no-header -c requirements-dev.lock -o requirements-publish.lock
+	$(PYTHON) packaging/lock.py
 
 clean:  ## Remove caches and the virtual environment
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

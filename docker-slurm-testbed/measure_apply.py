@@ -47,8 +47,6 @@ stage = "active"
 name = "sjf"
 [placement]
 apply = "off"
-[decide]
-mode = "{mode}"
 [log]
 format = "json"
 """
@@ -62,9 +60,9 @@ def install(project: Project) -> None:
     project.execute(INSTALL)
 
 
-def rounds(project: Project, mode: str, count: int) -> list[float]:
+def rounds(project: Project, count: int) -> list[float]:
     """Seconds of each round."""
-    project.execute("cat >/tmp/measure.toml", text_input=CONFIGURATION.format(mode=mode))
+    project.execute("cat >/tmp/measure.toml", text_input=CONFIGURATION)
     as_slurm = f"runuser -u slurm -- {RLTUNED}"
     measured = []
     for _ in range(count):
@@ -78,20 +76,16 @@ def rounds(project: Project, mode: str, count: int) -> list[float]:
 
 
 def main() -> None:
-    """Prints one line for each mode."""
+    """Prints one line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--project", required=True, help="a cluster of five nodes that is up")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     project = discover(options.project)
     install(project)
-    for mode in ("site-factor", "priority"):
-        measured = rounds(project, mode, options.rounds)
-        middle, worst = statistics.median(measured), max(measured)
-        print(
-            f"Slurm {project.release} {mode:11} {JOBS} changes: "
-            f"p50 {middle:.2f} s, max {worst:.2f} s, n {len(measured)}"
-        )
+    measured = rounds(project, options.rounds)
+    middle, worst = statistics.median(measured), max(measured)
+    print(f"Slurm {project.release} {JOBS} changes: p50 {middle:.2f} s, max {worst:.2f} s, n {len(measured)}")
 
 
 if __name__ == "__main__":

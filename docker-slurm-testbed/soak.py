@@ -183,7 +183,7 @@ class Soak:
         self.checks: Counter[str] = Counter()
         self.races = 0
         self.last_fault = "none"
-        self.stage, self.dry_run, self.mode = "active", False, "site-factor"
+        self.stage, self.dry_run = "active", False
         self.tight = self.rng.random() < 0.34
         """Whether Slurm's RPC limiter has its defaults; else it lets ten times as much through."""
         self.alive = False
@@ -238,8 +238,8 @@ class Soak:
             "cycle": {"interval": INTERVAL, "stage": self.stage},
             "policy": {"name": self.rng.choice(["saf", "sjf", "wfp3", "f1"])},
             "estimates": {"source": "limit"},
-            "decide": {"hysteresis": 0.0, "mode": self.mode},
-            "placement": {"apply": self.rng.choice(["off", "off", "exclude-nodes"])},
+            "decide": {"hysteresis": 0.0},
+            "placement": {"apply": "off"},
             "scope": {"exclude_users": ["dave"], "canary_percent": 50.0},
             "slurm": {"timeout": 10.0},
             "write": {"breaker_max_wait": 20.0, "give_back_after": 60.0}
@@ -623,10 +623,7 @@ class Soak:
         self.start()
 
     def reloaded(self) -> None:
-        """SIGHUP with another configuration, and back; the way in which priorities are set, and the limiter, may
-        change.
-        """
-        self.mode = self.rng.choice(["site-factor", "site-factor", "priority"])
+        """SIGHUP with another configuration, and back; the limiter may change."""
         if self.rng.random() < 0.3:
             self.tight = not self.tight
             self.limiter()

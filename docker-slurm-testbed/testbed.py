@@ -145,12 +145,12 @@ def recipe(release: str, target: str) -> Iterator[Recipe]:
     if target in STAGES:
         parts = [path for part in ("etc", "image") for path in (HERE / part).rglob("*") if path.is_file()]
         files = {str(path.relative_to(HERE)): path for path in [HERE / "Dockerfile", *parts]}
-        files |= {name: ROOT / name for name in ("requirements.lock", "requirements-simulate.lock")}
+        files["requirements.lock"] = ROOT / "requirements.lock"
         yield Recipe(base, files, options=("--target", target))
         return
     with tempfile.TemporaryDirectory(prefix="rltuned-wheel-") as scratch:
         wheel = build_wheel(Path(scratch))
-        names = (DAEMON_FILE, "deploy/entrypoint.sh", "requirements-simulate.lock", ".dockerignore")
+        names = (DAEMON_FILE, "deploy/entrypoint.sh", "requirements.lock", ".dockerignore")
         files = {name: ROOT / name for name in names} | {f"dist/{wheel.name}": wheel}
         # The label is for who removes those of earlier states of the source: each has a copy of all packages.
         options = ("-f", DAEMON_FILE, "--build-arg", f"UID={OPERATOR_UID}", "--label", f"{SOURCE}={ROOT}")

@@ -5,8 +5,8 @@ other interpreter is needed: uv (PyPI) chooses the locked wheels for another Pyt
 results is the documented installation: a virtual environment in /opt/rltuned/venv with what the lock file says, the
 units, the user, the directories, the configuration.
 
-Two packages each: `rltuned`, from requirements.lock, and `rltuned-simulate`, what requirements-simulate.lock has beside
-that (Numba), with the drop-in for the unit that lets it work.
+Two packages each: `rltuned`, from the first part of requirements.lock, and `rltuned-simulate`, from the second (Numba),
+with the drop-in for the unit that lets it work.
 """
 
 import argparse
@@ -99,6 +99,14 @@ def uv_install(site: Path, python: str, *requirements: str | Path) -> None:
         record.write_text("".join(line for line in lines if f"/{told.name}," not in line), encoding="utf-8")
 
 
+def locked(folder: Path, until: str) -> Path:
+    """A file with the lines of requirements.lock above the part that is named."""
+    text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    path = folder / f"until-{until}.lock"
+    path.write_text(text.partition(f"# {until}\n")[0], encoding="utf-8")
+    return path
+
+
 def put(tree: Path, target: str, source: Path | str, mode: int = 0o644) -> None:
     """Puts a file, or a text, at its place."""
     path = tree / target
@@ -117,7 +125,7 @@ def put_compressed(tree: Path, target: str, text: str) -> None:
 def stage(folder: Path, python: str, wheel: Path) -> Staged:
     """`rltuned`: as docs/installation.md says, at the places of a package."""
     staged = Staged("rltuned", folder / "rltuned", python)
-    uv_install(staged.site, python, "--require-hashes", "-r", ROOT / "requirements.lock")
+    uv_install(staged.site, python, "--require-hashes", "-r", locked(folder, "simulate"))
     uv_install(staged.site, python, "--no-deps", wheel)
     tree, venv = staged.tree, staged.tree / VENV
     put(tree, f"{VENV}/pyvenv.cfg", f"home = /usr/bin\ninclude-system-site-packages = false\nversion = {python}\n")
@@ -152,15 +160,15 @@ def stage(folder: Path, python: str, wheel: Path) -> Staged:
 
 
 def stage_simulate(folder: Path, base: Staged) -> Staged:
-    """`rltuned-simulate`: what the larger lock file has beside the smaller one, and the drop-in for it."""
+    """`rltuned-simulate`: what the simulator needs beside the daemon, and the drop-in for it."""
     staged = Staged("rltuned-simulate", folder / "rltuned-simulate", base.python)
-    uv_install(staged.site, base.python, "--require-hashes", "-r", ROOT / "requirements-simulate.lock")
+    uv_install(staged.site, base.python, "--require-hashes", "-r", locked(folder, "dev"))
     for path in list(staged.files()):
         there = base.tree / path.relative_to(staged.tree)
         if there.exists():
             # RECORD names the programs that were left out of both.
             if path.name not in {"RECORD", "REQUESTED"} and not filecmp.cmp(path, there, shallow=False):
-                sys.exit(f"{path}: the lock files do not agree")
+                sys.exit(f"{path}: the parts of the lock file do not agree")
             path.unlink()
     for path in sorted(staged.site.rglob("*"), reverse=True):
         if path.is_dir() and not any(path.iterdir()):

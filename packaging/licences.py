@@ -1,4 +1,4 @@
-"""The licences of all packages that the lock files of an installation name, from their own metadata, as a page.
+"""The licences of all packages that an installation has by the lock file, from their own metadata, as a page.
 
 ``python packaging/licences.py > docs/licences.md``, in an environment that has them (`make pages`).
 """
@@ -10,18 +10,15 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
-LOCKS = {
-    "The daemon": "requirements.lock",
-    "Rollouts, the gate, the simulator": "requirements-simulate.lock",
-}
+PARTS = ("The daemon", "Rollouts, the gate, the simulator")
+"""Of the lock file; the third is for development."""
 ELSEWHERE = {"tzdata": "Apache-2.0"}
 """Packages of other systems than Linux, which no environment here has."""
 
 
-def locked(name: str) -> set[str]:
-    """The packages of a lock file."""
-    found = re.findall(r"(?m)^([A-Za-z0-9._-]+)==", (ROOT / name).read_text(encoding="utf-8"))
-    return {canonicalize_name(each) for each in found}
+def locked(part: str) -> set[str]:
+    """The packages of a part of the lock file."""
+    return {canonicalize_name(each) for each in re.findall(r"(?m)^([A-Za-z0-9._-]+)==", part)}
 
 
 def licence(name: str) -> str:
@@ -45,12 +42,10 @@ def page() -> str:
         "rltuned is under the GPL, version 3 or later. These are the packages that an installation holds beside it, as",
         "their own metadata has it. Made by `python packaging/licences.py`; do not edit.",
     ]
-    before: set[str] = set()
-    for heading, lock in LOCKS.items():
-        lines += ["", f"## {heading}", "", f"`{lock}`", "", "| package | licence |", "| --- | --- |"]
-        names = locked(lock) - before
-        lines += [f"| {name} | {licence(name)} |" for name in sorted(names)]
-        before |= names
+    parts = re.split(r"(?m)^# (?:simulate|dev)$", (ROOT / "requirements.lock").read_text(encoding="utf-8"))
+    for heading, part in zip(PARTS, parts, strict=False):
+        lines += ["", f"## {heading}", "", "| package | licence |", "| --- | --- |"]
+        lines += [f"| {name} | {licence(name)} |" for name in sorted(locked(part))]
     return "\n".join(lines) + "\n"
 
 

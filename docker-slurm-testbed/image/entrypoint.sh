@@ -149,10 +149,11 @@ mixed)
         slurmd -N "$node"
     done
     # The power switch of the cloud nodes: on where Slurm waits for one, unless a test keeps /run/no-power.
-    while sleep 0.5; do
-        for node in cloud1 cloud2; do
-            state=$(scontrol -o show node "$node" 2>/dev/null | grep -oE ' State=[^ ]+' || true)
-            pid=$(cat "/run/slurmd-$node.pid" 2>/dev/null || true)
+    while sleep 1; do
+        mapfile -t shown < <(scontrol -o show node cloud1,cloud2 2>/dev/null)
+        for line in "${shown[@]}"; do
+            node=${line#NodeName=} node=${node%% *} state=${line#* State=} state=${state%% *} pid=
+            [[ ! -e /run/slurmd-$node.pid ]] || read -r pid <"/run/slurmd-$node.pid" || true
             if [[ $state == *POWERING_UP* && ! -e /run/no-power ]]; then
                 mkdir -p "/var/spool/slurmd/$node"
                 [[ -d /proc/${pid:-none} ]] || slurmd -b -N "$node"

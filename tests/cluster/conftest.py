@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-LONGEST = ("test_replay", "test_scale", "test_soak", "test_systemd")
+LONGEST = ("test_ab", "test_replay", "test_scale", "test_soak", "test_systemd")
 """Modules whose tests take a minute and more."""
 
 
@@ -152,22 +152,6 @@ def pair(request: pytest.FixtureRequest, clusters: Clusters) -> Iterator[Cluster
     running.sh("pkill -KILL -u rltuned; true", service="ctl2")
     yield running
     running.sh("pkill -KILL -u rltuned; true", service="ctl2")
-
-
-@pytest.fixture
-def systemd_cluster(clusters: Clusters) -> Iterator[Cluster]:
-    """A cluster of 24.11 with one more host, `systemd`, fresh for each test, whose PID 1 is a real systemd.
-
-    One release is enough for unit files; 24.11 is on Debian 13, whose systemd (257) is the newest one
-    that runs on control groups of version 1 as well as 2.
-    """
-    running = clusters.get("24.11")
-    running.reset()
-    try:
-        running.start_systemd_host()
-        yield running
-    finally:
-        running.remove_host("systemd")
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 `Rltuned(cluster)` installs the source tree's wheel in `ctl`, gives its user an empty state directory and
 writes a configuration; its methods are the commands. `start()` runs the daemon in the background.
 
-    with Rltuned(cluster, decide={"mode": "priority"}) as rltuned:
+    with Rltuned(cluster, policy={"name": "saf"}) as rltuned:
         done = rltuned.cycle()                     # `rltuned run --once`
         assert done.outcomes == {"applied": 12}
         rltuned.restore()
@@ -165,7 +165,7 @@ class Daemon:
     def wait_cycles(self, count: int) -> list[dict[str, Any]]:
         """Waits until so many cycles have ended (counted from its start) and returns them all."""
         try:
-            wait_until(lambda: len(self.cycles()) >= count, f"{count} cycles are done", pause=0.3)
+            wait_until(lambda: len(self.cycles()) >= count, f"{count} cycles are done")
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.program.output()[-3000:]}") from None
         return self.cycles()

@@ -90,7 +90,7 @@ def wait_cycle(daemon: Daemon, condition: Callable[[Mapping[str, Any]], object],
         found[:] = [cycle for cycle in daemon.cycles()[before:] if condition(cycle)]
         return bool(found)
 
-    wait_until(seen, f"a cycle that {what}", pause=0.3)
+    wait_until(seen, f"a cycle that {what}")
     return found[0]
 
 

@@ -109,16 +109,18 @@ PATIENCE = 300.0
 hangs."""
 
 
-def wait_until(condition: Callable[[], object], what: str, *, pause: float = 0.25) -> None:
+def wait_until(condition: Callable[[], object], what: str, *, pause: float = 0.1) -> None:
     """Waits for a condition; a test fails with `what` when it does not come about.
 
-    Most conditions run a program in a container: to ask more often takes the processor from what is waited for.
+    Most conditions run a program in a container, which takes the processor from what is waited for: the longer it has
+    taken, the longer are the pauses, up to two seconds.
     """
-    deadline = time.monotonic() + PATIENCE
+    began = time.monotonic()
     while not condition():
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > PATIENCE:
             raise AssertionError(f"not within {PATIENCE:.0f} s: {what}")
-        time.sleep(pause)
+        time.sleep(max(pause, min(0.15 * waited, 2.0)))
 
 
 @dataclass
@@ -649,8 +651,20 @@ class Cluster:
             self.sh(f"{pip} /tmp/{wheel.name} && rm /tmp/{wheel.name}", service=service)
             self._installed.add(service)
 
+    def install_simulator(self, service: str = "ctl") -> None:
+        """Installs the extra [simulate], which the images leave out, as locked."""
+        if self.sh(f"{PYTHON} -c 'import numba'", service=service, check=False).returncode == 0:
+            return
+        version = self.sh(f"{PYTHON} -c 'import sys; print(\"%d.%d\" % sys.version_info[:2])'", service=service)
+        self.copy_in(simulate_wheels(version.stdout.strip()), "/tmp/wheels", service=service)
+        self.write_file("/tmp/simulate.lock", locked("dev"), service=service)
+        pip = "/opt/rltuned/venv/bin/pip install -q --no-index --find-links /tmp/wheels --require-hashes"
+        self.sh(f"{pip} -r /tmp/simulate.lock && rm -rf /tmp/wheels", service=service)
 
-SIMULATE_LOCK = "requirements-simulate.lock"
+
+def locked(until: str) -> str:
+    """The lines of requirements.lock above a part of it, as `sed` on the pages has them."""
+    return (ROOT / "requirements.lock").read_text().partition(f"# {until}\n")[0]
 
 
 @cache
@@ -659,7 +673,7 @@ def simulate_wheels(python: str) -> Path:
     test session."""
     folder = Path(tempfile.mkdtemp(prefix="rltuned-simulate-"))
     # pip itself would judge the markers for the Python that it runs on; hashes are checked where these are installed.
-    lines = (line.removesuffix(" \\") for line in (ROOT / SIMULATE_LOCK).read_text().splitlines() if "==" in line)
+    lines = (line.removesuffix(" \\") for line in locked("dev").splitlines() if "==" in line)
     asked = [Requirement(line) for line in lines if not line.startswith((" ", "#"))]
     there = {"python_version": python, "python_full_version": f"{python}.0"}
     names = [f"{each.name}{each.specifier}" for each in asked if each.marker is None or each.marker.evaluate(there)]

@@ -146,13 +146,13 @@ def test_a_container_plays_the_queue_ahead(trixie: Cluster, image: str, host: st
     configure(host, '[cycle]\nstage = "shadow"\ninterval = 10.0\n[rollout]\ntime_limit = 10.0\n')
     daemon = docker("run", "-d", *options(trixie, host), image).stdout.strip()
     try:
-        wait_until(lambda: "rollout.ready" in log_of(daemon), "the worker has compiled", pause=1.0)
+        wait_until(lambda: "rollout.ready" in log_of(daemon), "the worker has compiled")
 
         def played() -> bool:
             shown = docker("exec", daemon, "cat", "/var/lib/rltuned/decision.json", check=False).stdout
             return bool(shown) and json.loads(shown)["rollout"] is not None
 
-        wait_until(played, "a cycle has played the queue", pause=2.0)
+        wait_until(played, "a cycle has played the queue")
         findings = json.loads(docker("exec", daemon, "rltuned", "doctor", "--json", check=False).stdout)
         assert [item["severity"] for item in findings if item["subject"] == "rollout"] == ["ok"], findings
     finally:

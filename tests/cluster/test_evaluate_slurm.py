@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from cluster.support import RLTUNED, ROOT, SIMULATE_LOCK, Cluster, simulate_wheels, wait_until
+from cluster.support import RLTUNED, Cluster, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,11 +41,7 @@ def cluster(clusters: Clusters) -> Iterator[Cluster]:
     running = clusters.get(RELEASE)
     running.reset()
     running.install_rltuned(NODE)
-    if running.sh("/opt/rltuned/venv/bin/python -c 'import submitit'", service=NODE, check=False).returncode:
-        running.copy_in(simulate_wheels("3.11"), "/tmp/wheels", service=NODE)
-        running.copy_in(ROOT / SIMULATE_LOCK, f"/tmp/{SIMULATE_LOCK}", service=NODE)
-        install = "/opt/rltuned/venv/bin/pip install -q --no-index --find-links /tmp/wheels --require-hashes"
-        running.sh(f"{install} -r /tmp/{SIMULATE_LOCK} && rm -rf /tmp/wheels", service=NODE)
+    running.install_simulator(NODE)
     running.sh(f"rm -rf /home/{USER}/evaluate", service=NODE)
     running.sh(f"mkdir -p ~/evaluate && cat >~/evaluate/t.csv <<'EOF'\n{TRACE}\nEOF", user=USER, service=NODE)
     yield running

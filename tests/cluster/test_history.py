@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from cluster.daemon_support import STATE, Rltuned
-from cluster.support import UNPRIVILEGED, wait_until
+from cluster.support import UNPRIVILEGED, on_one_release, wait_until
 
 from rltuned.daemon.history import FILE_NAME
 
@@ -30,7 +30,6 @@ def finished(cluster: Cluster) -> Cluster:
     wait_until(
         lambda: cluster.sh(f"sacct -nPX -j {','.join(map(str, jobs))} -o State").stdout.split() == ["COMPLETED"] * 4,
         "slurmdbd knows that the jobs have ended",
-        pause=0.5,
     )
     cluster.fill()
     return cluster
@@ -89,6 +88,7 @@ def test_estimates_follow_the_finished_jobs_and_survive_slurmdbd(finished: Clust
         assert again.column("rank")[carol] < again.column("rank")[visitor]
 
 
+@on_one_release
 def test_a_cluster_without_accounting_goes_by_the_limits(cluster: Cluster):
     cluster.fill()
     job = cluster.submit("carol", *HOUR)

@@ -42,10 +42,14 @@ def records_of(cluster: Cluster, array: int) -> int:
     return len(cluster.run(["scontrol", "-o", "show", "job", str(array)]).stdout.splitlines())
 
 
-def test_an_array_is_one_unit_with_one_update_and_its_record_is_not_split(cluster: Cluster, rltuned: Rltuned):
+def test_an_array_is_one_unit_with_one_update_its_record_is_not_split_and_running_jobs_are_left_alone(
+    cluster: Cluster, rltuned: Rltuned
+):
     long = ordinary(cluster, 500, 400)
     array = cluster.submit("alice", "--gres=gpu:1", "--array=1-20", "--nice=2000", "-t5")
+    filler = next(job for job, state in cluster.states().items() if state == "RUNNING")
     cluster.wait_sprio([*long, array])
+    priority = cluster.job(filler)["Priority"]
     before = task_priorities(cluster, array)
     assert len(before) == 20
     assert records_of(cluster, array) == 1
@@ -62,8 +66,12 @@ def test_an_array_is_one_unit_with_one_update_and_its_record_is_not_split(cluste
     priorities = cluster.priorities()
     assert priorities[array] > max(priorities[job] for job in long)
     assert records_of(cluster, array) == 1
-    answer = rltuned.explain(array)[array]
-    assert (answer["verdict"], answer["rank"]) == ("moved forward", 1)
+    # A running job is not pending, and never touched.
+    assert filler not in {*cycle.record.managed, *cycle.record.vetoes}
+    assert cluster.job(filler)["Priority"] == priority
+    answers = rltuned.explain(array, filler)
+    assert (answers[array]["verdict"], answers[array]["rank"]) == ("moved forward", 1)
+    assert answers[filler]["verdict"] == "not pending"
 
     assert rltuned.restore()["complete"]
     assert records_of(cluster, array) == 1
@@ -215,18 +223,6 @@ def test_jobs_without_gpus_without_a_limit_or_wanting_a_node_alone_are_ranked_wi
     rltuned.configure(policy={"name": "saf"})
     record = rltuned.cycle().record
     assert list(record.classes.values()) == [[*asked, no_gpu, plain, endless]]
-
-
-def test_running_jobs_are_not_pending_and_never_touched(cluster: Cluster, rltuned: Rltuned):
-    jobs = ordinary(cluster, 500, 400)
-    filler = next(job for job, state in cluster.states().items() if state == "RUNNING")
-    cluster.wait_sprio(jobs)
-    before = cluster.job(filler)["Priority"]
-    cycle = rltuned.cycle()
-    assert cycle.outcomes == {"applied": 2}
-    assert filler not in {*cycle.record.managed, *cycle.record.vetoes}
-    assert cluster.job(filler)["Priority"] == before
-    assert rltuned.explain(filler)[filler]["verdict"] == "not pending"
 
 
 def test_what_a_requeued_task_of_an_array_carries_is_given_back_although_the_task_with_the_arrays_number_has_ended(

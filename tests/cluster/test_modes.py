@@ -1,4 +1,4 @@
-"""Both apply modes: what goes on under each, how much they write at once, and what Slurm's limiter makes of it."""
+"""What goes on in Slurm under site factors, how many are written at once, and what Slurm's limiter makes of it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def terms(cluster: Cluster) -> dict[int, tuple[int, int]]:
     return {int(job): (int(float(age)), int(float(share))) for job, age, share in rows}
 
 
-def test_ageing_fair_share_and_nice_go_on_under_site_factor_and_stand_still_under_priority(cluster: Cluster):
+def test_ageing_fair_share_and_nice_go_on_under_site_factors(cluster: Cluster):
     with cluster.conf(QUICK), Rltuned(cluster, **REVERSE) as rltuned:
         users = ("alice", "bob", "carol")
         cluster.run(["sacctmgr", "-i", "modify", "account", "root", "set", "RawUsage=0"])
@@ -78,41 +78,22 @@ def test_ageing_fair_share_and_nice_go_on_under_site_factor_and_stand_still_unde
         assert cluster.site_factors() == factors
         assert cluster.nice_values() == nice
 
-        # The other mode: the daemon takes its site factors back, then sets priorities.
-        rltuned.configure(decide={"mode": "priority"})
-        rltuned.cycle()
-        record = rltuned.cycle().record
-        explicit = {job: after for job, of, _, after in record.changes if of == "Priority"}
-        assert len(explicit) > 6
-        assert set(cluster.site_factors().values()) == {0}
-        before = terms(cluster)
-        cluster.slurmctld.restart()
-        cluster.wait_sprio(jobs)
-        still = [job for job in jobs if job not in explicit]
-        wait_until(lambda: all(terms(cluster)[job][0] > before[job][0] for job in still), "the others have aged")
-        assert {job: cluster.priorities()[job] for job in explicit} == explicit
-        assert {cluster.nice_values()[job] for job in explicit} == {0}
-
         assert rltuned.restore()["complete"]
         assert cluster.nice_values() == nice
-        cluster.wait_sprio(jobs)
-        assert all(terms(cluster)[job][0] > before[job][0] for job in explicit), "ageing goes on"
 
 
 def test_256_changes_are_applied_and_read_back_in_one_cycle_as_slurm_user(cluster: Cluster):
     """How long it takes is measured by docker-slurm-testbed/measure_apply.py."""
     with Rltuned(cluster, user=SLURM_USER, **REVERSE) as rltuned:
         jobs = ever_shorter(cluster, 256)
-        for mode, of in (("site-factor", "SiteFactor"), ("priority", "Priority")):
-            rltuned.configure(decide={"mode": mode})
-            cycle = rltuned.cycle()
-            wanted = {job: after for job, field, _, after in cycle.record.changes if field == of}
-            assert len(wanted) == 256
-            assert cycle.outcomes == {"applied": 256}
-            assert cycle.record.outcomes == {"applied": 256}
-            found = cluster.site_factors() if mode == "site-factor" else cluster.priorities()
-            assert {job: found[job] for job in jobs} == wanted
-            assert rltuned.restore()["complete"]
+        cycle = rltuned.cycle()
+        wanted = {job: after for job, field, _, after in cycle.record.changes if field == "SiteFactor"}
+        assert len(wanted) == 256
+        assert cycle.outcomes == {"applied": 256}
+        assert cycle.record.outcomes == {"applied": 256}
+        found = cluster.site_factors()
+        assert {job: found[job] for job in jobs} == wanted
+        assert rltuned.restore()["complete"]
 
 
 def test_an_operator_stays_below_the_rpc_limiter_and_a_few_cycles_finish_the_job(cluster: Cluster):

@@ -108,11 +108,9 @@ def test_one_cycle_puts_300_jobs_of_mixed_shape_into_the_plans_order_and_restore
         nice = cluster.nice_values()
         assert len(nice) == JOBS
         assert any(nice.values())
-        for mode in ("site-factor", "priority"):
-            rltuned.configure(decide={"mode": mode})
-            before, sizes = settle(cluster), cluster.size_terms()
-            assert_one_cycle_and_restore(cluster, rltuned, before, sizes)
-            assert cluster.nice_values() == nice, mode
+        before, sizes = settle(cluster), cluster.size_terms()
+        assert_one_cycle_and_restore(cluster, rltuned, before, sizes)
+        assert cluster.nice_values() == nice
         # What a new calculation by Slurm gives is no different: nothing was left that it would bring out.
         single = {job for job, names in cluster._jobs("%P", "PD").items() if "," not in names}
         again = recalculate(cluster)

@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from cluster.support import OPERATOR, ROOT
+from cluster.support import OPERATOR, ROOT, locked
 from cluster.test_systemd import STEERING, Host, fill
 
 from rltuned import __version__
@@ -44,10 +44,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bin directory of a new virtual environment with that wheel and requirements.lock, as the page says."""
+    """The bin directory of a new virtual environment with that wheel and what the daemon needs, as the page says."""
     venv = tmp_path_factory.mktemp("alone") / "venv"
     run(sys.executable, "-m", "venv", venv)
-    run(venv / "bin/pip", "install", "-q", "--require-hashes", "-r", ROOT / "requirements.lock")
+    lock = venv.with_name("lock")
+    lock.write_text(locked("simulate"))
+    run(venv / "bin/pip", "install", "-q", "--no-compile", "--require-hashes", "-r", lock)
     run(venv / "bin/pip", "install", "-q", "--no-deps", "--no-index", *built.glob("*.whl"))
     return venv / "bin"
 
@@ -95,7 +97,7 @@ def publish(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bin directory of the environment that releases are made with."""
     venv = tmp_path_factory.mktemp("publish") / "venv"
     run(sys.executable, "-m", "venv", venv)
-    run(venv / "bin/pip", "install", "-q", "--no-deps", "--require-hashes", "-r", ROOT / PUBLISH)
+    run(venv / "bin/pip", "install", "-q", "--no-compile", "--no-deps", "--require-hashes", "-r", ROOT / PUBLISH)
     (venv / ".installed").touch()  # make takes it for its own
     return venv / "bin"
 

@@ -167,18 +167,6 @@ def test_a_users_own_exclusive_or_oversubscribe_is_never_touched_nor_what_has_no
         wait_running(cluster, [friend])
 
 
-def test_a_queue_on_a_full_cluster_gets_no_toggles(cluster: Cluster) -> None:
-    with Rltuned(cluster, user=SLURM_USER, policy={"name": "fifo"}, placement={"apply": "oversubscribe"}) as rltuned:
-        cluster.fill()
-        jobs = cluster.submit_many([(user, *HUNGRY) for user in ("alice", "bob", "carol")])
-        cluster.wait_sprio(jobs)
-        before = oversubscribe(cluster, *jobs)
-        cycle = rltuned.cycle()
-        assert {way["slot"] for way in ways(cycle.record).values()} <= {1, 2}
-        assert toggled(cycle.record) == {}
-        assert oversubscribe(cluster, *jobs) == before
-
-
 def test_undo_does_all_that_the_release_allows_and_names_what_it_cannot(cluster: Cluster) -> None:
     # YES packs in an OverSubscribe=NO partition, but for 24.11, where it means a node for each job.
     takes_back = cluster.release != "24.11"
@@ -222,9 +210,3 @@ def test_undo_does_all_that_the_release_allows_and_names_what_it_cannot(cluster:
             assert wait_running(cluster, [joins])[joins] == where[plain], "it packs again"
         else:
             wait_considered(cluster, [joins])
-
-
-def excluded(cluster: Cluster, *jobs: int) -> list[set[str]]:
-    """ExcNodeList of each job."""
-    values = (cluster.job(job)["ExcNodeList"] for job in jobs)
-    return [set() if value in {"", "(null)"} else set(expanded(cluster, value)) for value in values]

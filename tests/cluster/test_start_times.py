@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from cluster.daemon_support import Rltuned
-from cluster.support import RLTUNED, ROOT, SIMULATE_LOCK, simulate_wheels, wait_until
+from cluster.support import RLTUNED, wait_until
 
 if TYPE_CHECKING:
     from cluster.support import Cluster
@@ -34,19 +34,9 @@ def starts_of(rltuned: Rltuned) -> dict[str, Any]:
     return dict(rltuned.record().data.get("starts") or {})
 
 
-def with_simulator(cluster: Cluster) -> None:
-    """The extra [simulate] in the container of the daemon: forecasts need Numba."""
-    if cluster.sh("/opt/rltuned/venv/bin/python -c 'import numba'", check=False).returncode:
-        version = cluster.sh("/opt/rltuned/venv/bin/python -c 'import sys; print(\"%d.%d\" % sys.version_info[:2])'")
-        cluster.copy_in(simulate_wheels(version.stdout.strip()), "/tmp/wheels")
-        cluster.copy_in(ROOT / SIMULATE_LOCK, f"/tmp/{SIMULATE_LOCK}")
-        install = "/opt/rltuned/venv/bin/pip install -q --no-index --find-links /tmp/wheels --require-hashes"
-        cluster.sh(f"{install} -r /tmp/{SIMULATE_LOCK} && rm -rf /tmp/wheels")
-
-
 @pytest.mark.parametrize("cluster", ["24.11"], indirect=True)  # the compilation takes a minute
 def test_an_interval_is_said_to_those_whom_it_concerns_and_its_outcome_is_learnt(cluster: Cluster):
-    with_simulator(cluster)
+    cluster.install_simulator()
     cluster.sh(f"install -d -o slurm -m 711 {USERS}")
     with Rltuned(
         cluster,
@@ -57,13 +47,13 @@ def test_an_interval_is_said_to_those_whom_it_concerns_and_its_outcome_is_learnt
     ) as rltuned:
         daemon = rltuned.start()
         # The worker compiles the simulator first; then it answers for jobs that nobody has submitted.
-        wait_until(lambda: any(cycle["outcome"] == "done" for cycle in daemon.cycles()), "a cycle is done", pause=1.0)
-        wait_until(lambda: starts_of(rltuned).get("probes"), "probes are simulated", pause=1.0)
+        wait_until(lambda: any(cycle["outcome"] == "done" for cycle in daemon.cycles()), "a cycle is done")
+        wait_until(lambda: starts_of(rltuned).get("probes"), "probes are simulated")
         whole = ("-p", "gpu", "--exclusive", "-N1", "-t", "2")
         jobs = cluster.submit_many(
             [("carol" if number % 2 else "dave", *whole) for number in range(60)], command=f"sleep {TAKES:g}"
         )
-        wait_until(lambda: len(starts_of(rltuned).get("id", ())) >= 30, "start times are forecast", pause=0.5)
+        wait_until(lambda: len(starts_of(rltuned).get("id", ())) >= 30, "start times are forecast")
         starts = starts_of(rltuned)
         assert starts["scenarios"] >= 2
         known = [job for job, low in zip(starts["id"], starts["low"], strict=True) if low is not None]
@@ -87,7 +77,7 @@ def test_an_interval_is_said_to_those_whom_it_concerns_and_its_outcome_is_learnt
         offer = cluster.run([RLTUNED, "when", "--json", "--gpus", "1", "--time", "10"], user="carol", check=False)
         assert json.loads(offer.stdout)["found"]["gpus"] >= 1
 
-        wait_until(lambda: started(cluster, last) > 0, f"job {last} has started", pause=1.0)
+        wait_until(lambda: started(cluster, last) > 0, f"job {last} has started")
         # How good the forecast is, the study measures: here jobs end long before their limits, which nobody knows yet.
         wait_until(lambda: starts_of(rltuned).get("outcomes", 0) >= 1, "outcomes are learnt")
         assert daemon.stop() == 0

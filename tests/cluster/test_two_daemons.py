@@ -6,7 +6,6 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-import pytest
 from cluster.daemon_support import Rltuned, named
 from cluster.failure_support import alive, installed, more_jobs
 from cluster.support import (
@@ -83,24 +82,12 @@ def test_an_operator_without_privilege_is_told_so_and_stays_in_shadow_mode(clust
     )
 
 
-@pytest.mark.parametrize(
-    ("settings", "lacks"),
-    [
-        pytest.param(NO_SLURMDBD, [("accounting", "slurmdbd"), ("privilege", "SlurmUser")], id="no slurmdbd"),
-        pytest.param(PRIORITY_BASIC, [("priority plugin", "priority/multifactor")], id="priority/basic"),
-        pytest.param(
-            SITE_FACTOR_PLUGIN,
-            [("site factor plugin", "slurm.conf"), ("backfill", "bf_continue")],
-            id="a site-factor plugin, and no bf_continue",
-        ),
-    ],
-)
-def test_a_cluster_that_is_not_configured_for_it_is_named_with_the_remedy_and_left_in_shadow_mode(
-    cluster: Cluster, settings: dict[str, str | None], lacks: list[Lacks]
-):
-    if settings is SITE_FACTOR_PLUGIN:
-        settings = settings | cluster.scheduler_parameters(remove=["bf_continue"])
+def test_a_cluster_that_is_not_configured_for_it_is_named_with_the_remedy_and_left_in_shadow_mode(cluster: Cluster):
     cluster.fill()
     more_jobs(cluster, 5, seed=1)
-    with cluster.conf(settings):
+    lacks = [("site factor plugin", "slurm.conf"), ("backfill", "bf_continue")]
+    with cluster.conf({**SITE_FACTOR_PLUGIN, **cluster.scheduler_parameters(remove=["bf_continue"])}):
+        stays_in_shadow_mode_and_doctor_says_why(installed(cluster, user=OPERATOR), lacks)
+    lacks = [("accounting", "slurmdbd"), ("privilege", "SlurmUser"), ("priority plugin", "priority/multifactor")]
+    with cluster.conf({**NO_SLURMDBD, **PRIORITY_BASIC}):
         stays_in_shadow_mode_and_doctor_says_why(installed(cluster, user=OPERATOR), lacks)
