@@ -46,7 +46,7 @@ class Predicted(NamedTuple):
 
 
 class MedianOfThree:
-    """The prediction before this one (docs/decisions/0040-predictor.md): the median of the user's last three run times
+    """The prediction before this one (docs/decisions/0150-run-times-as-mixtures.md): the median of the user's last three run times
     with the same GPUs, partition and limit; else of less alike jobs.
     """
 
