@@ -62,7 +62,7 @@ REAL_PLOTTED: Final = "ab-24.11"
 KNOWN: Final = {"true": "all", NOISY: "σ = 1.5", HISTORY: "predicted", "limit": "users' limits"}
 """What is known of run times, in words, by `Protocol.estimates`."""
 README_MARKS: Final = ("<!-- results: make pages -->\n", "<!-- end of results -->\n")
-"""Between these two lines of README.md stand the first columns of `site`, and `_real_in_short`."""
+"""Between these two lines of README.md stand `site` in short, and `_real_in_short`."""
 _IN_SHORT: Final = {
     "wait_mean": "mean wait",
     "bsld_mean": "slowdown",
@@ -170,42 +170,29 @@ def _states(of: Mapping[str, Together]) -> Iterator[str]:
         yield ""
 
 
-_SITE_TITLES: Final = (
-    "trace, nodes × GPUs",
-    "run times",
-    "wait / Slurm's",
-    "slowdown",
-    "GPUs",
-    "wait / best rule's",
-    "best rule",
-    "slowdown",
-    "p99",
-)
-_SITE_SHORT: Final = 7
-"""Columns of them that README.md has."""
+def site(of: Mapping[str, Together], *, short: bool = False) -> Iterator[str]:
+    """Tell what rltuned gives over Slurm's own order and over the best plain rule, under Slurm as it is.
 
-
-def site(of: Mapping[str, Together], columns: int = len(_SITE_TITLES)) -> Iterator[str]:
-    """Tell what rltuned gives over Slurm's own order and over the best plain rule, under Slurm as it is."""
-    yield from heading(_SITE_TITLES[:columns], columns - 2)
+    `short`: without intervals, for README.md.
+    """
+    titles = ["trace, nodes × GPUs", "run times", "wait / Slurm's", "slowdown", "wait / best rule's"]
+    titles += [] if short else ["best rule", "slowdown", "p99", "GPUs / Slurm's"]
+    yield from heading(titles, len(titles) - 2)
     for one in of.values():
         protocol = one.protocol
         label = TRACE_UNSEEN if protocol.trace.seen else "rl"
         if protocol.easy or label not in one.labels:
             continue
-        over_slurm = [one.ratio(label, "multifactor", metric) for metric in ("wait_mean", "bsld_mean", "utilization")]
-        over_best = [one.ratio(label, one.best, metric) for metric in ("wait_mean", "bsld_mean", "wait_p99")]
+        wanted = [("multifactor", "wait_mean"), ("multifactor", "bsld_mean"), (one.best, "wait_mean")]
+        wanted += [(one.best, "bsld_mean"), (one.best, "wait_p99"), ("multifactor", "utilization")]
+        cells = [
+            ratio_text(one.ratio(label, other, metric), 2, interval=metric == "wait_mean" and not short)
+            for other, metric in wanted
+        ]
         nodes, _, gpus = protocol.trace.nodes.partition("x")
-        cells = (
-            f"{protocol.trace.name}, {nodes} × {gpus}{', unseen' if protocol.trace.seen else ''}",
-            KNOWN[protocol.estimates],
-            ratio_text(over_slurm[0], 2),
-            *(ratio_text(found, 2, interval=False) for found in over_slurm[1:]),
-            ratio_text(over_best[0], 2),
-            f"`{one.best}`",
-            *(ratio_text(found, 2, interval=False) for found in over_best[1:]),
-        )
-        yield row(cells[:columns])
+        name = f"{protocol.trace.name}, {nodes} × {gpus}{', unseen' if protocol.trace.seen else ''}"
+        more = [] if short else [f"`{one.best}`", *cells[3:]]
+        yield row((name, KNOWN[protocol.estimates], *cells[:3], *more))
 
 
 def _counted(found: Sequence[Target]) -> Iterator[str]:
@@ -262,7 +249,8 @@ def _real_in_short(found: Mapping[str, RealCluster]) -> Iterator[str]:
                 f"{title} {number(cluster.arms['rl'][metric] / cluster.arms[clusters.AGAINST][metric], 2)}"
                 for metric, title in _IN_SHORT.items()
             )
-            yield f"- {_ran(cluster)}: {ratios}."
+            release = ", ".join(sorted({str(run["slurm"]) for run in cluster.runs}))
+            yield f"- Slurm {release}, {number(cluster.jobs)} jobs: {ratios}."
 
 
 def with_results(readme: str, results: Kept) -> str:
@@ -278,7 +266,7 @@ def with_results(readme: str, results: Kept) -> str:
         raise EvaluationError(f"README.md: the lines {first.strip()} and {last.strip()} are missing")
     parts = [
         "\n".join(_wrapped(list(lines)))
-        for lines in (site(results.shown, _SITE_SHORT), _real_in_short(results.clusters))
+        for lines in (site(results.shown, short=True), _real_in_short(results.clusters))
     ]
     return f"{before}{first}\n" + "\n\n".join(part for part in parts if part) + f"\n\n{last}{after}"
 
