@@ -6,7 +6,8 @@ import-linter). README.md says which command makes which number.
 - `catalogue`: what is evaluated, and what is aimed at: data, in one place.
 - `run`: does what is missing or out of date, and keeps each result with what it was made from. `kept`: in which form.
 - `tables`: the results of one protocol side by side, with intervals and verdicts.
-- `page`: docs/results.md from the results. `paper`: its part about the RLTune paper, whose numbers are in paper.toml.
+- `page`: docs/results.md, a summary of the results. `sheets`: docs/results/*.csv, every number. `paper`: what stands
+  beside the RLTune paper, whose numbers are in paper.toml.
 - `curves`: learning curves of trainings, kept and drawn. `clusters`: A/Bs on real clusters, kept.
 - `picture`: docs/images/waiting.svg from one of them.
 - ``python -m studies`` (`make results`): all of that.

@@ -12,7 +12,7 @@ from rltuned.evaluate.executors import LocalExecutor
 from rltuned.workers.progress import progress_bar
 from studies import picture
 from studies.catalogue import QUICK_WINDOWS, WINDOWS, studies
-from studies.page import collect, general_card, with_results, write
+from studies.page import collect, with_results, write
 from studies.run import Sources, run
 
 HERE = Path(__file__).resolve().parent
@@ -64,9 +64,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             readme = ROOT / "README.md"
             readme.write_text(with_results(readme.read_text(encoding="utf-8"), found), encoding="utf-8")
             _say(f"{readme}: written")
-            about = ROOT / "models" / f"{DEFAULT_MODEL}.md"
-            about.write_text(general_card(found), encoding="utf-8")
-            _say(f"{about}: written")
         if (results / f"{picture.STUDY}.json").exists():
             picture.write(results, pages / "images" / picture.NAME)
             _say(f"{pages / 'images' / picture.NAME}: written")

@@ -80,15 +80,6 @@ def read(results: Path) -> list[Curve]:
     return found
 
 
-def in_words(curve: Curve, metric: str) -> str:
-    """The curve in words."""
-    points = curve.of(metric)
-    if not points:
-        return f"`{curve.name}` was not measured"
-    at, least = min(points, key=lambda point: point[1])
-    return f"`{curve.name}` {points[0][1]:.3f}, least {least:.3f} after {at}, last {points[-1][1]:.3f}"
-
-
 def draw(curves: Sequence[Curve], metric: str, path: Path) -> None:
     """One picture.
 

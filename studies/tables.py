@@ -144,11 +144,11 @@ def heading(titles: Sequence[str], numbers: int) -> list[str]:
     return [row(titles), "|" + " --- |" * left + " ---: |" * numbers]
 
 
-def ratio_text(compared: Comparison, digits: int = 3) -> str:
+def ratio_text(compared: Comparison, digits: int = 3, *, interval: bool = True) -> str:
     """0.912 [0.881, 0.953]."""
     if compared.ratio is None:
         return "–"
-    if compared.lo is None and compared.hi is None:
+    if not interval or (compared.lo is None and compared.hi is None):
         return f"{compared.ratio:.{digits}f}"
     ends = [f"{end:.{digits}f}" if end is not None else "?" for end in (compared.lo, compared.hi)]
     return f"{compared.ratio:.{digits}f} [{', '.join(ends)}]"
@@ -161,7 +161,7 @@ def verdict(compared: Comparison, most: float) -> str:
     met = compared.ratio <= most
     end = compared.hi if met else compared.lo
     sure = end is not None and (end <= most) == met
-    return f"{'met' if met else '**missed**'}{'' if sure else ', not certain'}"
+    return f"{'met' if met else 'missed'}{'' if sure else ', not certain'}"
 
 
 def number(value: float, digits: int = 0) -> str:

@@ -1,5 +1,6 @@
 """The kept results: enough for all that is made from them, each line a whole thing."""
 
+import csv
 import json
 from pathlib import Path
 
@@ -10,27 +11,25 @@ from rltuned.evaluate.card import read_report
 from rltuned.evaluate.plots import LABELS
 from studies import clusters, curves, kept, picture
 from studies.catalogue import studies
-from studies.page import collect, general_card, page, with_results
+from studies.page import collect, page, with_results
+from studies.sheets import sheets
 
 ROOT = Path(__file__).resolve().parents[3]
 RESULTS = ROOT / "studies" / "results"
 STUDIES = list(studies())
 
 
-def test_the_committed_page_is_made_of_the_kept_results():
-    text = page(collect(STUDIES, RESULTS), STUDIES, "images/results")
+def test_the_committed_page_and_its_data_are_made_of_the_kept_results():
+    results = collect(STUDIES, RESULTS)
+    text = page(results, STUDIES, "images/results")
     assert (ROOT / "docs" / "results.md").read_text() == text, "renew it: make pages"
+    made = {f"{sheet.name}.csv": sheet.text for sheet in sheets(results.of, results.clusters, STUDIES)}
+    assert {path.name: path.read_text() for path in (ROOT / "docs" / "results").iterdir()} == made, "make pages"
 
 
 def test_the_table_of_the_readme_is_made_of_the_kept_results():
     text = (ROOT / "README.md").read_text()
     assert with_results(text, collect(STUDIES, RESULTS)) == text, "renew it: make pages"
-
-
-def test_the_card_of_the_general_model_is_made_of_the_kept_results():
-    assert (ROOT / "models" / "general.md").read_text() == general_card(collect(STUDIES, RESULTS)), (
-        "renew it: make pages"
-    )
 
 
 def test_the_committed_picture_is_drawn_from_a_kept_result(tmp_path):
@@ -41,11 +40,11 @@ def test_the_committed_picture_is_drawn_from_a_kept_result(tmp_path):
 
 def test_the_picture_shows_the_numbers_of_the_page():
     found = picture.waits(read_report(RESULTS / f"{picture.STUDY}.json"))
-    text = (ROOT / "docs" / "results.md").read_text()
-    rows = text[text.index(f"## {picture.STUDY}\n") :].splitlines()
-    for title, hours in ((f"| {picture.BEFORE} |", found.before), (f"| **{picture.AFTER}** |", found.after)):
-        seconds = next(line for line in rows if line.startswith(title)).split("|")[2].strip().replace(",", "")
-        assert sum(hours) / len(hours) * 3600 == pytest.approx(float(seconds), abs=0.5)
+    with (ROOT / "docs" / "results" / "policies.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["protocol"] == picture.STUDY]
+    for policy, hours in ((picture.BEFORE, found.before), (picture.AFTER, found.after)):
+        (seconds,) = (float(row["wait_mean"]) for row in rows if row["policy"] == policy)
+        assert sum(hours) / len(hours) * 3600 == pytest.approx(seconds, rel=1e-5)
 
 
 def test_every_kept_result_is_of_a_study_and_in_the_form_that_is_written():

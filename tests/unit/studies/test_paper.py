@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from unit.studies.test_studies import MAIN, PROTOCOL, STUDIES, cells_of, means, site, worked
+from unit.studies.test_studies import MAIN, PROTOCOL, STUDIES, means, rows_of, site, worked
 
 from rltuned.errors import EvaluationError
 from studies import clusters, curves, paper
@@ -74,25 +74,29 @@ def tiny(monkeypatch, tmp_path):
     path = tmp_path / "paper.toml"
     path.write_text(FIGURE)
     monkeypatch.setattr(paper, "tables", lambda: tables(path))
+    monkeypatch.setattr(paper, "SHOWN", ("Table 1",))
     monkeypatch.setattr("studies.page.tables", lambda: tables(path))
+    monkeypatch.setattr("studies.sheets.tables", lambda: tables(path))
 
 
-def section(text, name):
-    """The lines below the heading of one of its tables."""
-    below = text[text.index(f"### {name}: ") :]
-    return below[: below.index("\n##", 1)]
+def cells(out, wanted, **where):
+    """Of the paper's sheet: numbers by whose they are, in the order of the columns."""
+    found = {}
+    for row in rows_of(out, wanted, "paper", **where):
+        found.setdefault(row["whose"], []).append(float(row["value"]) if row["value"] else math.nan)
+    return found
 
 
-def test_every_cell_of_the_data_file_is_on_the_page_in_its_row(tmp_path):
+def test_every_cell_of_the_data_file_is_in_the_sheet_and_the_main_tables_are_on_the_page(tmp_path):
     text = page(collect(CATALOGUE, tmp_path), CATALOGUE, "images")
     for table in tables():
-        part = section(text, table.name)
-        assert "The paper: " in part
         for line in table.rows:
+            found = cells(tmp_path, CATALOGUE, table=table.name, row=line["name"])
+            assert found["the paper"] == pytest.approx(line["values"], rel=1e-5, nan_ok=True)
+            assert len(found) == 1 + len(table.variants)
             told = ["–" if math.isnan(value) else f"{value:,}" for value in line["values"]]
-            if set(told) != {"–"}:
-                assert f"| **{line['name']}**, the paper | {' | '.join(told)} |" in part
-            assert part.count(f"| {line['name']}, ours: ") == len(table.variants)
+            if set(told) != {"–"} and table.name in paper.SHOWN:
+                assert f"| **{line['name']}**, the paper | {' | '.join(told)} |" in text
 
 
 def test_the_data_file_has_all_tables_and_figures_of_the_evaluation():
@@ -126,32 +130,29 @@ def test_all_curves_that_are_drawn_are_of_runs_that_train_sh_makes():
 def test_ours_is_computed_from_the_windows_and_the_strict_rule_has_no_backfill(site, tiny):
     _, out = site
     worked(site, [MAIN])
-    without = page(collect([MAIN, STRICT], out), [MAIN, STRICT], "images")
-    assert f"| Tiny, ours: strict; not run yet: `{STRICT.name}` |  |  |" in without
-    worked(site, [MAIN, STRICT])
     wanted = [MAIN, STRICT]
-    text = page(collect(wanted, out), wanted, "images")
-    assert text == page(collect(wanted, out), wanted, "images")
+    assert list(map(math.isnan, cells(out, wanted)["strict"])) == [True, True], "it has not been run yet"
+    worked(site, wanted)
+    found = cells(out, wanted)
     saf, sjf = means(out, MAIN, "saf").mean(), means(out, MAIN, "sjf").mean()
     strict = {name: means(out, STRICT, name).mean() for name in STRICT.policies}
     assert strict["sjf"] > sjf
-    rows = {
-        name: cells_of(text, "### Table 1", f"Tiny, ours: {name}") for name in ("strict", "same scheduler", "above")
-    }
-    assert rows["strict"][1].startswith(f"{100 * (1 - saf / strict['sjf']):.1f} [")
-    assert rows["strict"][2].startswith(f"{100 * (1 - saf / strict['wfp3']):.1f} [")
-    assert rows["same scheduler"][1].startswith(f"{100 * (1 - saf / sjf):.1f} [")
-    assert rows["above"][1].startswith(f"{100 * (saf / sjf - 1):.1f} [")
-    low, high = map(float, rows["strict"][1].partition("[")[2].strip("]").split(","))
-    assert low <= 100 * (1 - saf / strict["sjf"]) <= high
-    assert cells_of(text, "### Table 1", "Tiny, ours: in seconds")[1] == f"{saf:,.0f}"
-    assert cells_of(text, "### Table 1", "Tiny, ours: in minutes")[1] == f"{saf / 60:,.1f}"
+    assert found["strict"] == pytest.approx([100 * (1 - saf / strict[name]) for name in ("sjf", "wfp3")], rel=1e-4)
+    assert found["same scheduler"][0] == pytest.approx(100 * (1 - saf / sjf), rel=1e-4, abs=1e-3)
+    assert found["above"][0] == pytest.approx(100 * (saf / sjf - 1), rel=1e-4, abs=1e-3)
+    assert found["in seconds"][0] == pytest.approx(saf, rel=1e-5)
+    assert found["in minutes"][0] == pytest.approx(saf / 60, rel=1e-5)
     took = json.loads((out / f"{MAIN.name}.json").read_text())["policies"]["saf"]["seconds"]
-    assert cells_of(text, "### Table 1", "Tiny, ours: took")[1] == f"{10 * took:.2f}"
-    assert "| **Tiny**, the paper | 12.5 | – |" in text
+    assert found["took"][0] == pytest.approx(10 * took, rel=1e-5)
+    assert found["the paper"] == pytest.approx([12.5, math.nan], nan_ok=True)
+    (row,) = rows_of(out, wanted, "paper", whose="strict", column="SJF")
+    assert float(row["lo"]) <= float(row["value"]) <= float(row["hi"])
+    text = page(collect(wanted, out), wanted, "images")
+    assert f"| Tiny, ours: in minutes | {saf / 60:,.1f} |" in text
+    assert f"| Tiny, ours: strict | {100 * (1 - saf / strict['sjf']):.1f} [" in text
     command = json.loads((out / f"{STRICT.name}.json").read_text())["meta"]["command"]
     assert "--backfill none --placement worst" in command
-    assert "| **sjf-strict** |" in text
+    assert rows_of(out, wanted, "policies", policy="sjf-strict", kind="strict")
 
 
 def test_a_protocol_of_the_paper_has_its_own_number_of_windows_and_no_table_or_target(site, tiny):
@@ -164,9 +165,9 @@ def test_a_protocol_of_the_paper_has_its_own_number_of_windows_and_no_table_or_t
     found = collect([main], out)
     write(found, [main], out / "results.md", out / "images" / "results")
     text = (out / "results.md").read_text()
-    assert "## paper-tiny" not in text
+    assert "paper-tiny" not in text
     assert "Not results" not in text
-    assert "| paper-tiny-2x4-14 | `r1` |" in text  # how to make it again
+    assert rows_of(out, [main], "policies") == []
     assert not (out / "images" / "results" / main.name).exists()
 
 
@@ -194,14 +195,19 @@ def test_a_kept_a_b_stands_beside_the_real_cluster_s_cells(tmp_path):
     assert held["summary"]["ratios"]["rl"]["wait_p50"] == {"ratio": None}
     text = page(collect(CATALOGUE, tmp_path), CATALOGUE, "images")
     assert "| real Slurm, ours: `rl`, Slurm 24.11 | 50.0 [25.0, 75.0] | 10.0 | 10.0 |" in text
-    assert "| real Slurm, ours: `rl`, Slurm 26.05; not run yet: `testbed ab`, kept as ab-26.05.json |" in text
-    assert "| RLTune, ours: `rl` | 9.0 |" in section(text, "Fig. 18")
+    assert "| real Slurm, ours: `rl`, Slurm 26.05 |  |  |  |" in text
+    assert cells(tmp_path, CATALOGUE, table="Fig. 18", row="RLTune")["`rl`"] == [9.0]
     real = text[text.index("## On real clusters") :]
     assert "Slurm 24.11.5, 512 jobs for each of the seeds 1, 2:" in real
-    assert "| mean wait | 0.500 [0.250, 0.750] (+2.0) |" in real
-    assert "| makespan | 0.900 |" in real
-    assert "| seed 1: slowdown | 0.750 |" in real
-    assert "| seed 2: GPUs in use | 0.500 |" in real
+    assert "| mean wait | 0.50 [0.25, 0.75] (+2) |" in real
+    assert "| makespan | 0.90 |" in real
+    seeds = {
+        (row["part"], row["metric"]): float(row["over_multifactor"])
+        for row in rows_of(tmp_path, CATALOGUE, "clusters", arm="rl")
+        if row["part"] != "all"
+    }
+    assert seeds[("seed 1", "bsld_mean")] == 0.75
+    assert seeds[("seed 2", "gpus")] == 0.5
 
 
 def test_what_is_no_a_b_is_not_kept(tmp_path, capsys):
@@ -228,7 +234,7 @@ def run_directory(path):
     (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def test_learning_curves_are_kept_told_and_drawn(site, tiny, tmp_path):
+def test_learning_curves_are_kept_and_drawn(site, tiny, tmp_path):
     _, out = site
     run_directory(tmp_path / "run")
     assert curves.main([str(tmp_path / "run"), str(out / "curve-tiny.json")]) == 0
@@ -241,8 +247,6 @@ def test_learning_curves_are_kept_told_and_drawn(site, tiny, tmp_path):
     worked(site, [MAIN])
     write(collect(STUDIES, out), STUDIES, out / "results.md", out / "images" / "results")
     text = (out / "results.md").read_text()
-    assert "`tiny` 1.250, least 1.000 after 2, last 1.125" in text
-    assert "No learning curves are kept yet of `other`" in text
     assert "](images/results/curves/table-1.png)" in text
     assert (out / "images" / "results" / "curves" / "table-1.png").read_bytes().startswith(b"\x89PNG")
 

@@ -1,6 +1,9 @@
 """The results page, from tiny real evaluations."""
 
+import csv
+import io
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +34,7 @@ from studies.catalogue import (
 )
 from studies.page import collect, page, write
 from studies.run import CODE, Sources, meaning, run
+from studies.sheets import LONG_WAIT, sheets
 from studies.tables import verdict
 
 TRACE = Trace("tiny", "tiny.csv", "2x4", 14, (NOISY,), Aims(noisy=0.9, multifactor=0.55))
@@ -99,6 +103,14 @@ def scaled(metric, factor):
     return change
 
 
+def rows_of(out, wanted, sheet, **where):
+    """Rows of a sheet of the kept results, those whose columns have these values."""
+    results = collect(wanted, out)
+    found = next(one for one in sheets(results.of, results.clusters, wanted) if one.name == sheet)
+    rows = csv.DictReader(io.StringIO(found.text))
+    return [row for row in rows if all(row[column] == value for column, value in where.items())]
+
+
 def test_the_page_has_the_ratios_of_the_evaluations_and_the_same_bytes_twice(site):
     names, told = worked(site)
     assert names == [MAIN.name, ORDER.name]
@@ -106,39 +118,41 @@ def test_the_page_has_the_ratios_of_the_evaluations_and_the_same_bytes_twice(sit
     _, out = site
     text = page(collect(STUDIES, out), STUDIES, "images")
     assert text == page(collect(STUDIES, out), STUDIES, "images")
+    assert "Not results: made of 3 windows only" in text
     report = json.loads((out / f"{MAIN.name}.json").read_text())
     waits = {rule: report["policies"][rule]["wait_mean"] for rule in RULES if rule != "fifo-strict"}
     best = min(waits, key=waits.get)
-    assert f"Best plain rule: {best}." in text
     # As rltuned evaluate itself compares them.
     all_pairs = comparisons(report["windows"], (*RULES, "rl"), report["meta"]["seed"])
     for other in (best, "fifo-strict", "fifo", "multifactor"):
         compared = all_pairs[f"rl/{other}"]["wait_mean"]
-        said = f"{compared['ratio']:.3f} [{compared['lo']:.3f}, {compared['hi']:.3f}]"
-        assert said in next(line for line in text.splitlines() if line.startswith("| **rl** |"))
+        (row,) = rows_of(out, STUDIES, "comparisons", policy="rl", over=other, metric="wait_mean")
+        for end in ("ratio", "lo", "hi"):
+            assert float(row[end]) == pytest.approx(compared[end], rel=1e-5)
+    over_best = all_pairs[f"rl/{best}"]["wait_mean"]
+    line = next(line for line in text.splitlines() if line.startswith("| tiny, 2 × 4 |"))
+    assert f"{over_best['ratio']:.2f} [{over_best['lo']:.2f}, {over_best['hi']:.2f}] | `{best}` |" in line
     assert "rl/saf" in report["comparisons"]
     assert "sjf/saf" not in report["comparisons"]
-    # Variants are on the same windows, in the same table.
+    # Variants are on the same windows, in the same sheet.
     order = json.loads((out / f"{ORDER.name}.json").read_text())["policies"]["rl"]["wait_mean"]
-    assert f"| **rl, no rollouts** | {order:,.0f} |" in text
-    assert "| rl, trace unseen | not trained here yet |" in text
-    assert f"| {PROTOCOL.name} | not trained or not run here yet |" in text  # a model of the trace alone
-    assert f"| {PEER.protocol.name} | rlscheduler | not trained or not run here yet |" in text
-    assert "Not results: made of 3 windows only" in text
+    (row,) = rows_of(out, STUDIES, "policies", policy="rl, no rollouts")
+    assert float(row["wait_mean"]) == pytest.approx(order, rel=1e-5)
 
 
 def test_nothing_that_is_kept_names_a_path_of_the_machine(site):
     worked(site, [MAIN, ORDER])
     sources, out = site
     text = page(collect(STUDIES, out), STUDIES, "images")
-    for kept in (text, (out / f"{MAIN.name}.json").read_text(), (out / f"{ORDER.name}.json").read_text()):
+    main, order = ((out / f"{study.name}.json").read_text() for study in (MAIN, ORDER))
+    for kept in (text, main, order):
         assert str(sources.traces.parent) not in kept
-    assert "--trace tiny.csv --cluster 2x4 --window 14" in text
-    assert "--model models/general.json --no-rollout" in text
+    assert "--trace tiny.csv --cluster 2x4 --window 14" in main
+    assert "--model models/general.json --no-rollout" in order
 
 
 @pytest.mark.parametrize(
-    ("factor", "wait", "guard"), [(0.5, "met", "met"), (1.0, "**missed**", "met"), (2.0, "**missed**", "**missed**")]
+    ("factor", "wait", "guard"), [(0.5, "met", "met"), (1.0, "missed", "met"), (2.0, "missed", "missed")]
 )
 def test_a_target_is_called_met_or_missed_as_it_is(site, factor, wait, guard):
     worked(site, [MAIN])
@@ -146,25 +160,28 @@ def test_a_target_is_called_met_or_missed_as_it_is(site, factor, wait, guard):
     for metric in ("wait_mean", "bsld_mean", "wait_p99"):
         changed(out, MAIN, scaled(metric, factor))
     changed(out, MAIN, scaled("wait_max", factor * 4.0))  # FIFO's are 4,000
+    found = {
+        (row["metric"], row["over"]): (float(row["ratio"]), float(row["target"]), row["verdict"])
+        for row in rows_of(out, STUDIES, "targets", protocol=PROTOCOL.name, model="rl")
+    }
+    long = factor > 1.2
+    assert found == {
+        ("wait_mean", "saf"): (factor, 0.9, wait),
+        ("bsld_mean", "saf"): (factor, 1.02, guard),
+        ("wait_p99", "saf"): (factor, 1.02, guard),
+        ("wait_mean", "multifactor"): (factor / 4, 0.55, "met"),
+        (LONG_WAIT, "fifo"): (float(long), 0.0, "missed" if long else "met"),
+    }
+    counted = ("1, 0" if what == "met" else "0, 1" for what in (wait, guard, guard, "met", "missed" if long else "met"))
     text = page(collect(STUDIES, out), STUDIES, "images")
-    line = next(line for line in text.splitlines() if line.startswith(f"| {PROTOCOL.name} | rl | saf |"))
-    cells = [cell.strip() for cell in line.strip("|").split("|")]
-    interval = f"{factor:.3f} [{factor:.3f}, {factor:.3f}]"
-    assert cells[3] == f"{interval} ≤ 0.90: {wait}"
-    assert cells[4] == cells[5] == f"{interval} ≤ 1.02: {guard}"
-    assert cells[6].endswith("≤ 0.55: met")
-    assert cells[7] == ("3 of 3 windows (100 %): **missed**" if factor > 1.2 else "0 of 3 windows (0 %): met")
-    counted = (
-        "1, 0" if what == "met" else "0, 1" for what in (wait, guard, guard, "met", "met" if factor <= 1.2 else "")
-    )
     assert f"| rl | {' | '.join(counted)} |" in text
 
 
 def test_an_interval_that_reaches_over_the_target_is_said():
     assert verdict(Comparison(0.89, 0.85, 0.93), 0.9) == "met, not certain"
-    assert verdict(Comparison(0.91, 0.85, 0.93), 0.9) == "**missed**, not certain"
+    assert verdict(Comparison(0.91, 0.85, 0.93), 0.9) == "missed, not certain"
     assert verdict(Comparison(0.89, 0.85, 0.90), 0.9) == "met"
-    assert verdict(Comparison(0.95, 0.91, 0.99), 0.9) == "**missed**"
+    assert verdict(Comparison(0.95, 0.91, 0.99), 0.9) == "missed"
     assert verdict(Comparison(0.8, None, None), 0.9) == "met, not certain"
     assert verdict(Comparison(None, None, None), 0.9) == "cannot be told"
 
@@ -190,7 +207,7 @@ def test_the_model_that_a_study_waited_for_is_measured_when_it_comes(site):
     sources, out = site
     trained(sources.models, "tiny", seed=9)
     assert worked(site, [MAIN, OWN])[0] == [OWN.name]
-    assert "| **rl, own model** |" in page(collect(STUDIES, out), STUDIES, "images")
+    assert rows_of(out, STUDIES, "policies", policy="rl, own model", kind="own")
 
 
 def means(out, study, policy="rl"):
@@ -199,25 +216,15 @@ def means(out, study, policy="rl"):
     return np.array([window["policies"][policy]["wait_mean"] for window in report["windows"]])
 
 
-def cells_of(text, title, name):
-    """The first line about `name` of the table below a heading."""
-    below = text[text.index(title) :]
-    line = next(line for line in below.splitlines() if line.startswith(f"| {name} |"))
-    return [cell.strip() for cell in line.strip("|").split("|")]
-
-
 def test_ablations_are_told_beside_the_network_alone(site):
     sources, out = site
     trained(sources.models, "tiny", seed=9)
     trained(sources.models / "bases", RAW_BASE, seed=1)
     trained(sources.models / "bases", f"{RAW_BASE}-raw", seed=2)
     worked(site, [MAIN, ORDER, OWN, BASE, RAW])
-    text = page(collect(STUDIES, out), STUDIES, "images")
-    order = means(out, ORDER).mean()
-    own = cells_of(text, "## A model of each trace alone", PROTOCOL.name)
-    assert own[2].startswith(f"{means(out, OWN).mean() / order:.3f} [")
-    raw = cells_of(text, "### Raw and sampled features", PROTOCOL.name)
-    assert raw[3].startswith(f"{means(out, RAW).mean() / means(out, BASE).mean():.3f} [")
+    for study in (OWN, BASE, RAW):
+        (row,) = rows_of(out, STUDIES, "comparisons", policy=study.label, over=NETWORK, metric="wait_mean")
+        assert float(row["ratio"]) == pytest.approx(means(out, study).mean() / means(out, ORDER).mean(), rel=1e-5)
 
 
 def test_an_interrupted_study_goes_on_where_it_stopped(site):
@@ -267,8 +274,7 @@ def test_without_results_the_page_says_how_to_make_them(tmp_path):
     text = page(collect(wanted, tmp_path), wanted, "images")
     assert "Nothing has been measured yet" in text
     assert "142,391" in text
-    assert "ours: `rl`; not run yet: `paper-venus-16x8-1024` |" in text
-    assert "met," not in text
+    assert "met, missed" not in text
 
 
 def test_the_page_and_its_box_plots_are_written(site):
@@ -276,6 +282,9 @@ def test_the_page_and_its_box_plots_are_written(site):
     _, out = site
     write(collect(STUDIES, out), STUDIES, out / "results.md", out / "images" / "results")
     text = (out / "results.md").read_text()
+    linked = re.findall(r"\]\((results/\w+\.csv)\)", text)
+    assert len(linked) > 4
+    assert all((out / path).stat().st_size for path in linked)
     for metric in ("wait_mean", "bsld_mean"):
         assert f"](images/results/{PROTOCOL.name}/{metric}.png)" in text
     assert sorted(path.name for path in (out / "images/results" / PROTOCOL.name).iterdir()) == [
