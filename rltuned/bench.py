@@ -1,16 +1,14 @@
-"""``rltuned bench``: how fast each stage is on this machine, each beside a simpler way of doing it, in one run.
+"""``rltuned bench``: how fast each stage of the daemon is on this machine.
 
-The queue is synthetic and the same for a given seed, or (`of_queue`) a cluster's own as it was just read. Figures are
-the times of single calls: p50 and p99 over the repeats. Only `of_live_queue` asks a real Slurm; `cycle_10000` parses
-answers of the size and form that 24.11 gives.
+The queue is synthetic and the same for a given seed. Figures are the times of single calls: p50 and p99 over the
+repeats. No Slurm is asked: `cycle_10000` parses answers of the size and form that 24.11 gives.
 """
 
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -19,40 +17,20 @@ import numpy as np
 
 from rltuned.cluster.build import job_table, node_table
 from rltuned.cluster.changes import OverSubscribe
-from rltuned.cluster.pools import Pools, job_pools
+from rltuned.cluster.pools import job_pools
 from rltuned.cluster.tables import JobState, JobTable, NodeTable, Partition, Snapshot
 from rltuned.config import DEFAULT_MODEL, Config, PlacementSection
-from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.policy_choice import load_policy
-from rltuned.daemon.verdict import chosen
 from rltuned.decide import plan, record
-from rltuned.errors import RltunedError
-from rltuned.observe import WINDOW, PoolStats, observe, pool_stats
-from rltuned.placement import PlacementProblem, build, greedy, place
+from rltuned.observe import WINDOW, observe, pool_stats
+from rltuned.placement import build, place
 from rltuned.policy.base import Policy
 from rltuned.policy.files import load
-from rltuned.slurm import parse
 from rltuned.slurm.commands import JOB_FIELDS, REGISTRY, SEPARATOR, SITE_FIELDS
-from rltuned.slurm.connect import open_reader
 from rltuned.slurm.process import Answer, Runner
 from rltuned.slurm.snapshot import read_snapshot
-from rltuned.workload.predict import RunTimeHistory, distinct_kinds, kinds_of, predict_table
 
 NOW: Final = 1_800_000_000.0
 _TYPES: Final = ("k80", "m40", "p100", "v100")
-
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """One stage. Milliseconds."""
-
-    key: str
-    what: str
-    p50: float
-    p99: float
-    simpler: str = ""
-    simpler_p50: float | None = None
-    note: str = ""
 
 
 def cluster(nodes: int, seed: int) -> NodeTable:
@@ -75,10 +53,10 @@ def cluster(nodes: int, seed: int) -> NodeTable:
     )
 
 
-def queue(pending: int, nodes: NodeTable, seed: int, releases: int = 200) -> JobTable:
-    """`pending` pending jobs of mixed shape, and running ones on every node that has GPUs taken."""
+def queue(pending: int, nodes: NodeTable, seed: int) -> JobTable:
+    """`pending` pending jobs of mixed shape, and running ones on the first 200 nodes that have GPUs taken."""
     rng = np.random.default_rng(seed + 1)
-    busy = np.flatnonzero(nodes.gpus_alloc.sum(axis=1))[:releases]
+    busy = np.flatnonzero(nodes.gpus_alloc.sum(axis=1))[:200]
     n = pending + len(busy)
     is_pending = np.arange(n) < pending
     gpus = rng.choice([0, 1, 1, 1, 2, 4, 8, 16], n)
@@ -115,12 +93,7 @@ def snapshot(pending: int, nodes: int, seed: int) -> Snapshot:
     """A synthetic reading."""
     table = cluster(nodes, seed)
     every = np.arange(nodes, dtype=np.int32)
-    partitions = tuple(
-        Partition(
-            name, every, up=True, priority_tier=1, oversubscribe=OverSubscribe.NO, oversubscribe_count=1, max_time=6e5
-        )
-        for name in ("gpu", "share")
-    )
+    partitions = tuple(Partition(name, every, True, 1, OverSubscribe.NO, 1, 6e5) for name in ("gpu", "share"))
     return Snapshot(NOW, (24, 11), queue(pending, table, seed), table, partitions)
 
 
@@ -205,7 +178,7 @@ def answers(snap: Snapshot) -> dict[str, str]:
     }
 
 
-def times(call: Callable[[], object], repeats: int) -> tuple[float, float]:
+def times(call: Callable[[], object], repeats: int) -> dict[str, float]:
     """p50 and p99 of single calls in milliseconds, after two that do not count."""
     call()
     call()
@@ -214,101 +187,15 @@ def times(call: Callable[[], object], repeats: int) -> tuple[float, float]:
         start = time.perf_counter_ns()
         call()
         taken[repeat] = (time.perf_counter_ns() - start) / 1e6
-    return float(np.percentile(taken, 50)), float(np.percentile(taken, 99))
+    return {f"p{share}": round(float(np.percentile(taken, share)), 4) for share in (50, 99)}
 
 
-def rank(snap: Snapshot, policy: Policy, pools: Pools, stats: PoolStats | None = None) -> Any:
-    """Window, features and actor: what `rank_*` measures.
-
-    The pools of capable nodes are the cycle's: scope and placement need them whoever ranks. What the pools offer is
-    computed once per snapshot, and measured as `supply_256_ms`; when the window has to be chosen it is part of this.
-    """
-    estimates = np.full(len(snap.jobs), np.nan)
-    return policy.score(observe(snap, snap.jobs.pending, estimates, pools=pools, stats=stats))
-
-
-def ranking(key: str, what: str, snap: Snapshot, policy: Policy, repeats: int) -> Measure:
-    """`rank` beside `rank_one_by_one`."""
-    pools = job_pools(snap, snap.jobs.pending)
-    few = len(snap.jobs.pending) <= WINDOW
-    stats = pool_stats(snap, pools, np.full(len(snap.jobs), np.nan)) if few else None
-    p50, p99 = times(partial(rank, snap, policy, pools, stats), repeats)
-    simple, _ = times(partial(rank_one_by_one, snap, policy), 3)
-    return Measure(key, what, p50, p99, "job by job", simple)
-
-
-def of_queue(snap: Snapshot, policy: Policy, repeats: int) -> tuple[list[Measure], dict[str, Any]]:
-    """How long the pending jobs of this cluster take to be ranked, and the object of ``bench queue --json``."""
-    pending = len(snap.jobs.pending)
-    what = f"features and policy, {pending} pending on {len(snap.nodes)} nodes"
-    measure = ranking("rank_queue_ms", what, snap, policy, repeats)
-    result = {"pending": pending, "nodes": len(snap.nodes), "policy": policy.name}
-    return [measure], result | result_of([measure])
-
-
-def of_live_queue(config: Config, repeats: int) -> tuple[list[Measure], dict[str, Any]]:
-    """`of_queue` for this cluster as it is now, and the policy that the daemon would use. Reads Slurm, writes nothing.
-
-    Raises:
-        RltunedError: no job is pending, or Slurm or the model cannot be read.
-    """
-    snap = open_reader(config.slurm).snapshot(SystemClock().time())
-    if len(snap.jobs.pending) == 0:
-        raise RltunedError(
-            "bench queue: no job is pending on this cluster, so there is nothing to rank; "
-            "`rltuned bench` makes a queue of its own"
-        )
-    policy, _ = chosen(load_policy(config.policy), snap, config.rollout)
-    return of_queue(snap, policy, repeats)
-
-
-def result_of(measures: Sequence[Measure]) -> dict[str, Any]:
-    """For machines."""
-    result: dict[str, Any] = {item.key: {"p50": round(item.p50, 4), "p99": round(item.p99, 4)} for item in measures}
-    return result | {"simpler": {item.key: {"way": item.simpler, "p50": item.simpler_p50} for item in measures}}
-
-
-def rank_one_by_one(snap: Snapshot, policy: Policy) -> Any:
-    """The simpler way: observe and score each job of the window by itself."""
-    estimates = np.full(len(snap.jobs), np.nan)
-    rows = observe(snap, snap.jobs.pending, estimates).rows
-    return [policy.score(observe(snap, rows[k : k + 1], estimates)) for k in range(len(rows))]
-
-
-def read_row_by_row(text: str) -> list[dict[str, Any]]:
-    """The simpler way to read a queue: each field of each job by itself, instead of each distinct text of a column."""
-    jobs = []
-    for line in text.splitlines():
-        job: dict[str, Any] = dict(zip(JOB_FIELDS, line.split(SEPARATOR), strict=False))
-        job["TimeLimit"] = parse.duration(job["TimeLimit"])
-        for field in ("SubmitTime", "EligibleTime", "StartTime", "EndTime"):
-            job[field] = parse.epoch(job[field])
-        for field in ("NumNodes", "NumTasks", "NumCPUs"):
-            job[field] = parse.count(job[field])
-        for field in ("PriorityLong", "Nice", "JobID"):
-            job[field] = parse.integer(job[field])
-        job["tres-alloc"] = parse.tres(job["tres-alloc"])
-        job["tres-per-node"] = parse.gres(job["tres-per-node"])
-        jobs.append(job)
-    return jobs
-
-
-def finished(snap: Snapshot, seed: int, jobs: int = 20_000) -> RunTimeHistory:
-    """What is known of run times when so many jobs like those of a queue have ended."""
-    rng = np.random.default_rng(seed)
-    kinds, history = kinds_of(snap.jobs, snap.jobs.time_limit), RunTimeHistory()
-    for number, row in enumerate(rng.integers(0, len(kinds), jobs).tolist()):
-        kind = replace(kinds[row], partition=kinds[row].partition.partition(",")[0])
-        history.ended(kind, float(np.exp(rng.normal(7.0, 2.0))), NOW + 60.0 * number)
-    history.renew()
-    return history
-
-
-def placement_problem(jobs: int, nodes: int, seed: int) -> PlacementProblem:
-    """K jobs on M nodes, as the daemon builds it."""
-    snap = snapshot(jobs, nodes, seed)
-    rows = snap.jobs.pending
-    return build(snap, rows, PlacementSection(), job_pools(snap, rows))
+def ranking(pending: int, nodes: int, seed: int, repeats: int) -> dict[str, float]:
+    """Times of window, features and actor. What the pools offer counts only where the window has to be chosen."""
+    snap, policy = snapshot(pending, nodes, seed), load(DEFAULT_MODEL)
+    estimates, pools = np.full(len(snap.jobs), np.nan), job_pools(snap, snap.jobs.pending)
+    stats = pool_stats(snap, pools, estimates) if pending <= WINDOW else None
+    return times(lambda: policy.score(observe(snap, snap.jobs.pending, estimates, pools=pools, stats=stats)), repeats)
 
 
 def rss_mb(pending: int, seed: int) -> float:
@@ -346,44 +233,20 @@ def whole_cycle(runner: Runner, policy: Policy) -> str:
     return json.dumps(record(plan(read_snapshot(runner, NOW), policy, Config())).to_json())
 
 
-def run(repeats: int, seed: int, progress: Callable[[str], None]) -> tuple[list[Measure], dict[str, Any]]:
-    """All measures, and the object of ``bench --json``."""
-    measures: list[Measure] = []
-    policy, settings = load(DEFAULT_MODEL), PlacementSection()
-    for pending, loops in ((256, repeats), (10_000, max(repeats // 4, 5))):
+def run(repeats: int, seed: int, progress: Callable[[str], None]) -> dict[str, Any]:
+    """All figures, as ``bench --json`` prints them."""
+    result: dict[str, Any] = {}
+    for pending, nodes, loops in ((256, 36, repeats), (10_000, 500, max(repeats // 4, 5))):
         progress(f"ranking {pending} jobs")
-        snap = snapshot(pending, 500 if pending > 256 else 36, seed)
-        if pending <= WINDOW:
-            pools, estimates = job_pools(snap, snap.jobs.pending), np.full(len(snap.jobs), np.nan)
-            p50, p99 = times(partial(pool_stats, snap, pools, estimates), loops)
-            measures.append(Measure(f"supply_{pending}_ms", f"supply of the pools, {pending} pending", p50, p99))
-        what = f"features and actor, {pending} pending"
-        measures.append(ranking(f"rank_{pending}_ms", what, snap, policy, loops))
-    progress("run times of 10,000 jobs")
-    history = finished(snap, seed)
-    p50, p99 = times(partial(predict_table, history, snap.jobs), max(repeats // 10, 5))
-    note = f"{len(distinct_kinds(snap.jobs)[1])} kinds of job"
-    measures.append(Measure("predict_10000_ms", "run times, 10,000 pending", p50, p99, note=note))
+        result[f"rank_{pending}_ms"] = ranking(pending, nodes, seed, loops)
     for jobs, nodes in ((16, 36), (256, 500)):
         progress(f"placing {jobs} jobs on {nodes} nodes")
-        problem = placement_problem(jobs, nodes, seed)
-        p50, p99 = times(partial(place, problem, settings), max(repeats // 4, 5))
-        simple, _ = times(partial(greedy, problem), 5)
-        best, fallback = place(problem, settings), greedy(problem)
-        note = f"{best.outcome.value}, objective {best.objective:.4g} against {fallback.objective:.4g}"
-        what = f"integer program, {jobs} jobs × {nodes} nodes"
-        measures.append(Measure(f"milp_{jobs}x{nodes}_ms", what, p50, p99, "greedy best fit", simple, note))
+        snap = snapshot(jobs, nodes, seed)
+        rows, settings = snap.jobs.pending, PlacementSection()
+        problem = build(snap, rows, settings, job_pools(snap, rows))
+        result[f"milp_{jobs}x{nodes}_ms"] = times(partial(place, problem, settings), max(repeats // 4, 5))
     progress("whole cycle, 10,000 pending")
-    snap = snapshot(10_000, 500, seed)
-    runner = Canned(answers(snap))
-    p50, p99 = times(lambda: whole_cycle(runner, policy), max(repeats // 10, 5))
-    text = runner.run("jobs").stdout
-    simple, _ = times(partial(read_row_by_row, text), 3)
-    note = "the other column only reads the queue, no plan"
-    what = "whole cycle but Slurm, 10,000 pending"
-    measures.append(Measure("cycle_10000_ms", what, p50, p99, "parse row by row", simple, note))
+    runner, policy = Canned(answers(snapshot(10_000, 500, seed))), load(DEFAULT_MODEL)
+    result["cycle_10000_ms"] = times(partial(whole_cycle, runner, policy), max(repeats // 10, 5))
     progress("memory and start")
-    result = result_of(measures)
-    result["rss_mb_10000"] = round(rss_mb(10_000, seed), 1)
-    result["start_s"] = round(start_seconds(5), 3)
-    return measures, result
+    return result | {"rss_mb_10000": round(rss_mb(10_000, seed), 1), "start_s": round(start_seconds(5), 3)}

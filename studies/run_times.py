@@ -46,7 +46,9 @@ class Predicted(NamedTuple):
 
 
 class MedianOfThree:
-    """The prediction before this one (decision 0150): the median of the user's last three run times with the same GPUs, partition and limit; else of less alike jobs."""
+    """The prediction before this one (decision 0150): the median of the user's last three run times with the same GPUs,
+    partition and limit; else of less alike jobs.
+    """
 
     def __init__(self) -> None:
         self._last: defaultdict[tuple[object, ...], deque[float]] = defaultdict(lambda: deque(maxlen=10))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 
 from cluster.daemon_support import SLURM_USER, Rltuned
-from cluster.support import OPERATOR, RLTUNED, Cluster
+from cluster.support import Cluster
 from cluster.test_placement import queue_at_rest
 
 FEW = 10
@@ -79,11 +78,6 @@ def test_ten_thousand_jobs_take_as_many_slurm_commands_as_ten_and_the_daemon_sta
             assert large.done["pending"] == many
             assert large.outcomes["applied"] > FEW
             assert calls(cluster) == of_few
-
-            said = cluster.sh(f"{RLTUNED} bench queue --json --repeats 50 --config /dev/null", user=OPERATOR).stdout
-            measured = json.loads(said)
-            assert (measured["pending"], measured["policy"]) == (many, "general")
-            print("ranked in", measured["rank_queue_ms"], "ms, job by job in", measured["simpler"])  # noqa: T201 - shown with -s
 
             daemon = rltuned.start()
             assert {cycle["pending"] for cycle in daemon.wait_cycles(3)} == {many}

@@ -1,15 +1,18 @@
-"""``rltuned bench scale``: whole cycles of an active daemon beside a very long queue, and how their time grows with it.
+"""Whole cycles of an active daemon beside a very long queue, and how their time grows with it.
+
+    PYTHONPATH=.:tests python tests/measures/scale.py [--jobs 100000] [--nodes 5000] [--slurm 24.11] [--cycles 10]
 
 Everything of a cycle runs as it does beside a real Slurm: processes and pipes, parsing, tables, reconciliation with a
 journal of thousands of entries, the plan, the readings around each write, the journal's fsync, the decision record, the
-log. Only Slurm's programs are stand-ins that print prepared text (`bench_slurm`). The daemon runs in a process of its
-own, so that its memory is its own.
+log. Only Slurm's programs are stand-ins that print prepared text (`printing_slurm`). The daemon runs in a process of
+its own, so that its memory is its own.
 
 Not counted are the seconds that the stand-in of ``scontrol`` takes for its updates, and those for which the daemon
 sleeps below Slurm's RPC limiter: the sleep is skipped, and the clock set forward. Nor are the rollouts, which have a
 process and a time limit of its own.
 """
 
+import argparse
 import json
 import math
 import random
@@ -18,14 +21,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from measures.printing_slurm import RELEASES, PrintingSlurm, let_a_minute_pass
 
-from rltuned.bench_slurm import PrintingSlurm, let_a_minute_pass
 from rltuned.cluster.ended import EndedJob
 from rltuned.config import Config, CycleSection, SlurmSection, Stage, StateSection
 from rltuned.daemon.clock import SystemClock
@@ -151,7 +154,7 @@ def measured(directory: Path, cycles: int) -> dict[str, Any]:
         writer_factory=lambda: ScontrolWriter(runner),
         journal=Journal.open(config.state.directory, config.state.mirror),
         clock=clock,
-        rng=random.Random(0),  # noqa: S311 - jitter of a back-off
+        rng=random.Random(0),
         log=heard,
         metrics=Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome]),
         planner=Planning(known),
@@ -195,7 +198,8 @@ def of_size(jobs: int, nodes: int, release: str, seed: int, cycles: int, *, limi
     code = (
         "import json, sys\n"
         "from pathlib import Path\n"
-        "from rltuned.bench_scale import measured\n"
+        f"sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
+        "from measures.scale import measured\n"
         "print(json.dumps(measured(Path(sys.argv[1]), int(sys.argv[2]))))\n"
     )
     with tempfile.TemporaryDirectory(prefix="rltuned-bench-") as name:
@@ -228,43 +232,6 @@ def _ended(slurm: PrintingSlurm, seed: int) -> list[EndedJob]:
     ]
 
 
-def run(jobs: int, nodes: int, release: str, cycles: int, seed: int, progress: Callable[[str], None]) -> dict[str, Any]:
-    """The object of ``bench scale --json``. `release`: as "24.11"; `cycles` of each size."""
-    progress(f"{FEW} jobs")
-    few = of_size(FEW, nodes, release, seed, 2)
-    sizes = []
-    for share in SHARES:
-        size = max(FEW, round(jobs * share)), max(FEW, round(nodes * share))
-        progress(f"{size[0]:,} jobs on {size[1]:,} nodes")
-        sizes.append(of_size(*size, release, seed, cycles))
-    progress("below the limiter")
-    limited = of_size(jobs, nodes, release, seed, max(cycles // 3, 2), limited=True)
-    last = sizes[-1]
-    return {
-        "slurm": release,
-        "jobs": jobs,
-        "nodes": nodes,
-        "cycle_ms": spread(last["ms"]["total"]),
-        "phases_ms": {phase: spread(values) for phase, values in last["ms"].items() if phase != "total"},
-        "rss_mb": round(last["rss_mb"], 1),
-        "commands": last["commands"],
-        "commands_10_jobs": few["commands"],
-        "limited_cycle_ms": spread(limited["ms"]["total"]),
-        "limited_commands": limited["commands"],
-        "growth": growth(sizes),
-        "sizes": [
-            {name: value for name, value in size.items() if name != "ms"}
-            | {"ms": {phase: spread(values) for phase, values in size["ms"].items()}}
-            for size in sizes
-        ],
-    }
-
-
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """p50 and p99."""
-    return {"p50": round(float(np.median(values)), 2), "p99": round(float(np.percentile(values, 99)), 2)}
-
-
 def growth(sizes: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """By phase the exponent e of time ∝ size^e between the last two sizes: 1 is linear, 2 quadratic. The fastest cycles
     count.
@@ -276,3 +243,34 @@ def growth(sizes: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         for phase in after["ms"]
         if min(before["ms"][phase]) > 0.0  # a phase that does nothing here
     }
+
+
+def main() -> None:
+    """Prints the figures of three sizes as they come, then the growth, then a cycle below Slurm's limiter."""
+    parser = argparse.ArgumentParser(description="Whole cycles of a daemon beside a very long queue.")
+    parser.add_argument("--jobs", type=int, default=100_000, help="pending")
+    parser.add_argument("--nodes", type=int, default=5_000)
+    parser.add_argument("--slurm", default="24.11", choices=RELEASES, help="release whose answers are read")
+    parser.add_argument("--cycles", type=int, default=10, help="of each size")
+    parser.add_argument("--seed", type=int, default=1)
+    asked = parser.parse_args()
+    sizes = []
+    for share in SHARES:
+        size = max(FEW, round(asked.jobs * share)), max(FEW, round(asked.nodes * share))
+        sizes.append(of_size(*size, asked.slurm, asked.seed, asked.cycles))
+        _say(sizes[-1])
+    few = of_size(FEW, asked.nodes, asked.slurm, asked.seed, 2)
+    _say({"growth": growth(sizes), "commands_10_jobs": few["commands"]})
+    _say(of_size(asked.jobs, asked.nodes, asked.slurm, asked.seed, max(asked.cycles // 3, 2), limited=True))
+
+
+def _say(value: Mapping[str, Any]) -> None:
+    spread = {
+        phase: [round(float(np.percentile(of, p)), 2) for p in (50, 99)] for phase, of in value.get("ms", {}).items()
+    }
+    sys.stdout.write(json.dumps({**value, "ms": spread} if spread else value) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""A Slurm of any size that prints: stand-ins of its programs, for `rltuned.bench_scale`.
+"""A Slurm of any size that prints: stand-ins of its programs, for `measures.scale`.
 
 The programs are shell scripts that print prepared files, in the form of a release (as in `tests/recorded`); what
 ``scontrol`` gets on its standard input is carried out by the process that made them, which then prints the queue anew.

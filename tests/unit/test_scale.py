@@ -1,19 +1,13 @@
-"""``rltuned bench scale``: that it measures whole cycles of a daemon that understands all and writes. No test looks at
-a time."""
+"""Whole cycles beside a long queue: a daemon understands all of it, and issues no more commands than beside a short
+one."""
 
-import io
-import json
 import subprocess
 
 import pytest
-from click.testing import CliRunner
-from rich.console import Console
+from measures.printing_slurm import RELEASES, PrintingSlurm
+from measures.scale import growth, of_size
 
-from rltuned import show
-from rltuned.bench_scale import growth, of_size
-from rltuned.bench_slurm import RELEASES, PrintingSlurm
 from rltuned.cluster.tables import JobState
-from rltuned.commands.main import cli
 from rltuned.daemon.metrics import PHASES
 from rltuned.slurm.cli import CliReader
 from rltuned.slurm.process import Runner
@@ -76,16 +70,3 @@ def test_cycles_write_and_take_as_many_commands_as_with_ten_jobs(limited):
 def test_growth_is_the_exponent_of_the_size():
     sizes = [{"jobs": jobs, "ms": {phase: [jobs**2.0, 1e12] for phase in PHASES}} for jobs in (10, 30, 100)]
     assert set(growth(sizes).values()) == {2.0}
-
-
-def test_the_command_prints_sizes_growth_and_commands():
-    options = ["bench", "scale", "--jobs", "200", "--nodes", "20", "--repeats", "40", "--json"]
-    result = CliRunner().invoke(cli, options, catch_exceptions=False)
-    measured = json.loads(result.stdout)
-    assert [size["jobs"] for size in measured["sizes"]] == [20, 60, 200]
-    assert measured["commands"] == measured["commands_10_jobs"] == 14
-    assert 0.0 < measured["cycle_ms"]["p50"] <= measured["cycle_ms"]["p99"]
-    printed = io.StringIO()
-    show.scale(Console(file=printed, width=100), measured)
-    assert "200 × 20" in printed.getvalue()
-    assert "with ten jobs 14" in printed.getvalue()
