@@ -13,7 +13,7 @@ import math
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -196,10 +196,6 @@ class _Known:
         """As `rltuned.daemon.history.RunTimes.predicted`; how wrong they are is not known."""
         estimate, unknown = self._run_time[jobs.job_id - 1], np.full(len(jobs), np.nan)
         return RunTimePredictions(estimate, estimate, unknown, unknown)
-
-    def estimates_by_type(self, jobs: JobTable, estimates: Floats, types: Sequence[str]) -> Floats:  # noqa: ARG002
-        """As `RunTimes.estimates_by_type`: these jobs take as long on every type."""
-        return np.repeat(estimates[:, None], len(types), axis=1)
 
     def ended(self) -> None:
         """As `RunTimes.ended`: nobody looks back."""

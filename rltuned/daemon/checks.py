@@ -9,12 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rltuned.cluster.changes import ApplyMode
+from rltuned.cluster.hostlist import compress
 from rltuned.cluster.verdict import DAY, Verdict
-from rltuned.config import Config, PlacementApply, Stage
+from rltuned.config import Config, Stage
 from rltuned.daemon import files
 from rltuned.daemon.budget import LEAST_BURST, SHARE, Budget
 from rltuned.daemon.clock import Clock, Moment
@@ -44,10 +46,6 @@ STALE = 300.0
 
 SOON_DAYS = 7.0
 """So long before its end a verdict is to be renewed."""
-
-
-APART = 2.0
-"""So many times as long must jobs take on one GPU type as on another before a choice of type is worth a try."""
 
 
 class Severity(enum.StrEnum):
@@ -213,7 +211,7 @@ def examine(reader: SlurmReader, config: Config, clock: Clock, names: frozenset[
         # All that a cycle reads: what cannot be understood would otherwise show in the daemon's log only.
         snapshot = reader.snapshot(now)
         gpus = int(snapshot.nodes.gpus.sum())
-        findings += [answers(snapshot), *node_sets(snapshot), *gpu_types(snapshot, config)]
+        findings += [answers(snapshot), *node_sets(snapshot), *gpu_types(snapshot)]
     except SlurmParseError as error:
         findings.append(Finding(Severity.ERROR, "answers", f"no cycle is possible: {error}", _REPORT))
     except SlurmError as error:
@@ -292,56 +290,31 @@ def node_sets(snapshot: "Snapshot") -> list[Finding]:
     return [Finding(Severity.WARNING, "node sets", f"{cause}; most are of {named}", remedy)]
 
 
-def gpu_types(snapshot: "Snapshot", config: Config) -> list[Finding]:
-    """Whether a choice of GPU type for each job may help here; nothing where no partition has several types."""
-    from rltuned.daemon.history import Known, saved  # noqa: PLC0415 - NumPy, as the snapshot
-
-    nodes, jobs, subject = snapshot.nodes, snapshot.jobs, "GPU types"
-    offered = {
-        partition.name: [
-            name
-            for name, count in zip(nodes.gpu_types, nodes.gpus[partition.nodes].sum(axis=0).tolist(), strict=True)
-            if count
-        ]
+def gpu_types(snapshot: "Snapshot") -> list[Finding]:
+    """Whether Slurm knows which GPU type a job that names none shall get; nothing where no partition has several."""
+    nodes, subject = snapshot.nodes, "GPU types"
+    of_type = dict(zip(nodes.gpu_types, (nodes.gpus > 0).T, strict=True))
+    mixed = {
+        partition.name: types
         for partition in snapshot.partitions
+        if len(types := [name for name, has in of_type.items() if has[partition.nodes].any()]) > 1
     }
-    mixed = {name: types for name, types in offered.items() if len(types) > 1}
     if not mixed:
         return []
     where = "; ".join(f"{name} has {', '.join(types)}" for name, types in list(mixed.items())[:_NAMED])
-    if ((nodes.gpus > 0).sum(axis=1) > 1).any():
-        return [Finding(Severity.OK, subject, f"{where}; nodes with GPUs of two types: none is chosen for a job")]
-    waiting = [
-        jobs.gpu_type.codes[row] < 0
-        for row in jobs.pending.tolist()
-        if jobs.gpus[row] and not mixed.keys().isdisjoint(jobs.partition.value(row).split(","))
-    ]
-    where += f"; of {len(waiting)} pending GPU jobs there, {sum(waiting)} name no type"
-    if not any(waiting):
-        return [Finding(Severity.OK, subject, f"{where}: there is nothing to choose now")]
-    known = Known()
-    with contextlib.suppress(RltunedError):  # the daemon's log has it (history.unreadable)
-        known = saved(config.estimates, config.state.directory)
-    common = known.by_type.common()
-    ratio, slow, fast = 0.0, "", ""
-    for types in mixed.values():
-        learned = sorted((common[name], name) for name in types if name in common)
-        if learned and (apart := math.exp(learned[-1][0] - learned[0][0])) > ratio:
-            ratio, slow, fast = apart, learned[-1][1], learned[0][1]
-    if slow == fast:
-        learn = 'finished jobs show it, with AccountingStorageTRES=gres/gpu:TYPE and estimates.source = "history"'
-        cause = f"{where}; by how much run times differ between types is not known"
-        return [Finding(Severity.NOTE, subject, cause, f"{learn} (docs/estimates.md)")]
-    cause = f"{where}; a job takes {ratio:.1f} times as long on {slow} as on {fast}"
-    if ratio < APART:
-        return [Finding(Severity.OK, subject, f"{cause}: too little to wait for")]
-    if config.placement.apply is PlacementApply.EXCLUDE_NODES:
-        return [Finding(Severity.OK, subject, f"{cause}: placement.apply is exclude-nodes")]
-    todo = (
-        f"first give the nodes with {fast} a smaller Weight in slurm.conf; then placement.apply = "
-        '"exclude-nodes" is worth a try: `rltuned plan` shows its lists (docs/placement.md)'
-    )
-    return [Finding(Severity.NOTE, subject, cause, todo)]
+
+    def weights(name: str) -> set[int]:
+        return {1} if nodes.weight is None else set(nodes.weight[of_type[name]].tolist())
+
+    pairs = {pair for types in mixed.values() for pair in combinations(types, 2)}
+    alike = sorted({name for pair in pairs if weights(pair[0]) & weights(pair[1]) for name in pair})
+    if not alike:
+        return [Finding(Severity.OK, subject, f"{where}; their nodes differ in Weight")]
+    lists = [compress([nodes.names[row] for row in of_type[name].nonzero()[0].tolist()]) for name in alike]
+    cause = f"{where}; Slurm gives a job that names no type any of them: nodes of equal Weight are {', '.join(lists)}"
+    lines = "; ".join(f"NodeName={found} ... Weight={10 * place}" for place, found in enumerate(lists, start=1))
+    remedy = f"in slurm.conf, the smaller for the faster GPUs, which are taken first: {lines}"
+    return [Finding(Severity.NOTE, subject, cause, remedy)]
 
 
 def _verdict(gpus: int | None, config: Config, now: float) -> list[Finding]:

@@ -9,14 +9,14 @@ import json
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from rltuned.cluster.ended import EndedJob
-from rltuned.cluster.tables import Floats, JobTable
+from rltuned.cluster.tables import JobTable
 from rltuned.config import EstimatesSection
 from rltuned.daemon.clock import Clock
 from rltuned.daemon.files import write_atomic
@@ -25,7 +25,6 @@ from rltuned.daemon.metrics import Metrics
 from rltuned.decide.predictions import EndedJobs, RunTimePredictions
 from rltuned.errors import RltunedError, SlurmError, SlurmParseError, WorkloadError
 from rltuned.slurm.port import HistoryReader
-from rltuned.workload.by_type import RunTimesByType, predict_by_type
 from rltuned.workload.predict import Kind, RunTimeHistory, predict_table
 
 FILE_NAME: Final = "history.json"
@@ -74,10 +73,6 @@ class RunTimes:
             return None
         self._metrics.predicted.set(int(np.isfinite(found.expected[jobs.pending]).sum()))
         return found
-
-    def estimates_by_type(self, jobs: JobTable, estimates: Floats, types: Sequence[str]) -> Floats:
-        """(N, T) of `estimates` on each type of GPU: by how much run times have differed between types so far."""
-        return self._known.estimates_by_type(jobs, estimates, types)
 
     def ended(self) -> EndedJobs | None:
         """How predictions have turned out; None while nothing is known of that."""
@@ -200,7 +195,6 @@ class Known:
 
     def __init__(self, history: RunTimeHistory | None = None, until: float = 0.0) -> None:
         self.history = history if history is not None else RunTimeHistory()
-        self.by_type = RunTimesByType()
         self.until = until
         """Epoch seconds: ends before this are known."""
         self.last_ended: deque[tuple[float, float, float, int, int, int, float]] = deque(maxlen=MOST_ENDED)
@@ -213,7 +207,6 @@ class Known:
         """An independent one that knows the same."""
         other = Known(self.history.copy(), self.until)
         other._recent, other.last_ended = self._recent.copy(), self.last_ended.copy()
-        other.by_type = self.by_type.copy()
         return other
 
     def learn(self, jobs: list[EndedJob], until: float) -> int:
@@ -231,7 +224,6 @@ class Known:
         for kind, (mark, job) in zip(kinds, new.items(), strict=True):
             self._recent[mark] = None
             self.history.ended(kind, job.run_time, job.end)
-            self.by_type.ended(kind, job.gpu_type, job.run_time)
         self.history.renew()
         self.until = max(self.until, until)
         self._recent = {mark: None for mark in self._recent if mark[1] >= self.until - OVERLAP}
@@ -240,10 +232,6 @@ class Known:
     def predicted(self, jobs: JobTable) -> RunTimePredictions | None:
         """Run times of (N,) jobs; None while there is nothing to predict from."""
         return predict_table(self.history, jobs) if len(self.history) else None
-
-    def estimates_by_type(self, jobs: JobTable, estimates: Floats, types: Sequence[str]) -> Floats:
-        """(N, T) of (N,) `estimates` on each type of GPU, seconds; NaN where those are."""
-        return predict_by_type(self.by_type, jobs, estimates, types)
 
     def ended(self) -> EndedJobs | None:
         """The last jobs that ended, with what was predicted of them; None where there are none."""
@@ -268,7 +256,6 @@ class Known:
                 "until": self.until,
                 "recent": [[job, end] for job, end in self._recent],
                 "history": self.history.to_json(),
-                "by_type": self.by_type.to_json(),
                 "ended": [
                     [known, limit if math.isfinite(limit) else None, *rest] for known, limit, *rest in self.last_ended
                 ],
@@ -300,7 +287,6 @@ class Known:
                 known = cls(RunTimeHistory.from_json(history), float(until))
             case _:
                 raise WorkloadError(f"no history of version {VERSION}")
-        known.by_type = RunTimesByType.from_json(value.get("by_type", []))
         for mark in recent:
             match mark:
                 case [int(job), int(end) | float(end)]:

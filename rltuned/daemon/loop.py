@@ -746,7 +746,7 @@ class Daemon:
         restored, _ = back.give_back(leaving.first)
         raised = back.unreturned(leaving.raised)
         left_out = leaving.jobs
-        changes = [*found.rescues, *(change for change in result.changes if change.job_id not in left_out)]
+        changes = [change for change in result.changes if change.job_id not in left_out]
         in_two = bool(leaving.last or raised)
         early = [change for change in changes if not in_two or _may_go_first(change)]
         late = [change for change in changes if in_two and not _may_go_first(change)]
@@ -1069,8 +1069,8 @@ def _kind(error: SlurmError) -> str:
 
 
 def _may_go_first(change: Change) -> bool:
-    """Whether it lets nobody stand before an outside job: it lowers the job, or rescues it."""
-    return change.position < 0 or (change.field in MOVES and int(change.after) < int(change.before))
+    """Whether it lets nobody stand before an outside job: it lowers the job."""
+    return change.field in MOVES and int(change.after) < int(change.before)
 
 
 def _partition_shares(snapshot: Snapshot, changes: Sequence[Change]) -> dict[int, OverSubscribe]:

@@ -1,14 +1,11 @@
 """The daemon's planner: `rltuned.decide.plan`, with what finished jobs say about run times, and with rollouts."""
 
-from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Protocol
 
-import numpy as np
-
 from rltuned.cluster.changes import AppliedChanges
-from rltuned.cluster.tables import Floats, JobTable, Snapshot
-from rltuned.config import Config, PlacementApply
+from rltuned.cluster.tables import JobTable, Snapshot
+from rltuned.config import Config
 from rltuned.daemon.rollout import Find, ManagedSearch, forecasts, wanted
 from rltuned.daemon.verdict import AUTO
 from rltuned.decide.plan import Plan, plan
@@ -25,9 +22,6 @@ class KnownRunTimes(Protocol):
     def ended(self) -> EndedJobs | None:
         """Jobs that have ended; None where too little is known."""
 
-    def estimates_by_type(self, jobs: JobTable, estimates: Floats, types: Sequence[str]) -> Floats:
-        """(N, T) of those estimates on each type of GPU."""
-
 
 class NothingKnown:
     """No job has finished yet, or none is looked at. Satisfies `KnownRunTimes`."""
@@ -37,10 +31,6 @@ class NothingKnown:
 
     def ended(self) -> None:
         """None is known."""
-
-    def estimates_by_type(self, jobs: JobTable, estimates: Floats, types: Sequence[str]) -> Floats:  # noqa: ARG002 - as above
-        """The same on every type."""
-        return np.repeat(estimates[:, None], len(types), axis=1)
 
 
 class Planning:
@@ -71,9 +61,6 @@ class Planning:
         if search is not None and not wanted(config.rollout, policy, self._find, judged=judged):
             search.rest(forecasts=forecasts(config.rollout, self._find))
             search = None
-        found, types, by_type = self._run_times.predicted(snapshot.jobs), snapshot.nodes.gpu_types, None
+        found = self._run_times.predicted(snapshot.jobs)
         estimates = None if found is None else found.expected
-        steered = config.placement.apply is PlacementApply.EXCLUDE_NODES and len(types) > 1
-        if steered and estimates is not None:
-            by_type = self._run_times.estimates_by_type(snapshot.jobs, estimates, types)
-        return plan(snapshot, policy, config, applied, estimates, search, self._run_times.ended(), by_type, found)
+        return plan(snapshot, policy, config, applied, estimates, search, self._run_times.ended(), found)

@@ -8,11 +8,11 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from cluster.daemon_support import SLURM_USER, STATE, Record, Rltuned
+from cluster.daemon_support import SLURM_USER, Record, Rltuned
 from cluster.support import Cluster, wait_until
 
 from rltuned.cluster.ended import EndedJob
-from rltuned.daemon.history import FILE_NAME, Known
+from rltuned.daemon.history import Known
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -250,43 +250,3 @@ def what_jobs_took(cluster: Cluster) -> str:
         until=float(cluster.sh("date +%s").stdout),
     )
     return json.dumps(known.to_json())
-
-
-def test_with_exclude_nodes_a_job_is_kept_off_slow_gpus_and_undo_clears_it(cluster: Cluster) -> None:
-    slow, fast, own = {"k80-1", "k80-2"}, {"p100-1", "p100-2"}, {"p100-1"}
-    requests = [
-        ("alice", "-p", "gpu", "--gres=gpu:1", "-t", "240"),
-        ("bob", "-p", "gpu", "-x", *own, "--gres=gpu:1", "-t", "240"),
-        ("alice", "-p", "gpu", "--gres=gpu:k80:1", "-t", "240"),
-    ]
-    theirs: list[set[str]] = [set(), own, set()]
-    lists: list[set[str]] = [slow, own | slow, set()]
-    with Rltuned(
-        cluster,
-        user=SLURM_USER,
-        policy={"name": "fifo"},
-        estimates={"source": "history"},
-        placement={"apply": "exclude-nodes"},
-    ) as rltuned:
-        cluster.write_file(f"{STATE}/{FILE_NAME}", what_jobs_took(cluster), owner=SLURM_USER)
-        with queue_at_rest(cluster):
-            jobs = cluster.submit_many(requests)
-            cluster.wait_sprio(jobs)
-            rltuned.cycles_until(lambda: excluded(cluster, *jobs) == lists, "all are kept off the slow nodes")
-            # Without the fast nodes the slow ones are the best that there are: no list outlives its plan.
-            cluster.drain(*fast, "m40-1")
-            rltuned.cycles_until(lambda: excluded(cluster, *jobs) == theirs, "the lists are the users' own")
-            for node in (*fast, "m40-1"):
-                cluster.run(["scontrol", "update", f"NodeName={node}", "State=RESUME"])
-            rltuned.cycles_until(lambda: excluded(cluster, *jobs) == lists, "all are kept off the slow nodes again")
-            # The way back: the user's own list, no more and no less.
-            assert rltuned.run("restore").returncode == 0
-            assert excluded(cluster, *jobs) == theirs
-            assert rltuned.doctor()["leftovers"]["severity"] == "ok"
-            rltuned.cycles_until(lambda: excluded(cluster, *jobs) == lists, "all are kept off the slow nodes once more")
-        where = wait_running(cluster, jobs)
-        assert not {*where[jobs[0]], *where[jobs[1]]} & slow
-        # Slurm fills the slow nodes first: it is the list that kept these two off them.
-        same = cluster.submit(*requests[0])
-        assert {*wait_running(cluster, [same])[same]} <= slow
-        assert not any("BadConstraints" in reason for reason in cluster.sh("squeue -h -t all -o %r").stdout.split())

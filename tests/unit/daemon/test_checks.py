@@ -8,12 +8,9 @@ from unit.daemon.support import Bench
 
 from rltuned.cluster import pools
 from rltuned.cluster.changes import ApplyMode
-from rltuned.cluster.ended import EndedJob
 from rltuned.config import (
     Config,
     DecideSection,
-    PlacementApply,
-    PlacementSection,
     StateSection,
     UsersSection,
     WriteSection,
@@ -21,7 +18,6 @@ from rltuned.config import (
 from rltuned.daemon.checks import Severity, blocking, examine, prerequisites
 from rltuned.daemon.clock import Moment
 from rltuned.daemon.heartbeat import Condition, beat
-from rltuned.daemon.history import FILE_NAME, Known
 from rltuned.daemon.lock import Lock
 from rltuned.daemon.user_records import MARK
 from rltuned.slurm.port import Privilege
@@ -64,14 +60,14 @@ def test_what_is_only_less_good_is_said_but_forbids_nothing(change):
     assert not blocking(findings)
 
 
-@pytest.mark.parametrize(("bucket", "burst"), [(9, 24), (30, 6)])
+@pytest.mark.parametrize(("bucket", "burst"), [(6, 24), (30, 4)])
 def test_a_bucket_of_the_limiter_that_is_too_small_for_a_batch_is_named_with_its_remedy(bucket, burst):
     facts, config = replace(FACTS, rate_limiter=True, rate_bucket=bucket), Config(write=WriteSection(burst=burst))
     (finding,) = (finding for finding in prerequisites(facts, config) if finding.subject == "RPC limiter")
     assert finding.severity is Severity.WARNING
     assert "one change at a time" in finding.cause
-    assert "rl_bucket_size to at least 10" in finding.remedy
-    assert "write.burst to at least 7" in finding.remedy
+    assert "rl_bucket_size to at least 7" in finding.remedy
+    assert "write.burst to at least 5" in finding.remedy
     enough = prerequisites(replace(facts, rate_bucket=10), Config(write=WriteSection(burst=7)))
     assert Severity.WARNING not in {finding.severity for finding in enough}
 
@@ -184,60 +180,16 @@ def test_node_lists_beyond_what_is_compared_are_reported_with_their_users(bench,
     assert found.cause.endswith(f"most are of {user} 1")
 
 
-def learned(bench, ratio):
-    """history.json of a site on which twenty users' jobs take `ratio` times as long on k80 as on v100."""
-    known = Known()
-    took = [("k80", 1000.0 * ratio), ("v100", 1000.0)] * 3
-    jobs = [
-        EndedJob(number, f"u{number % 20}", "a", "gpu", 1, 1e5, seconds, 1000.0 + number, gpu_type=name)
-        for number, (name, seconds) in enumerate(pair for pair in took for _ in range(20))
-    ]
-    known.learn(jobs, 2000.0)
-    (bench.directory / "state" / FILE_NAME).write_text(json.dumps(known.to_json()))
-
-
 def test_nothing_is_said_of_gpu_types_where_there_is_one(bench):
-    learned(bench, 4.0)
     assert "GPU types" not in report(bench)
 
 
-def test_a_choice_of_gpu_type_is_worth_a_try_where_types_differ_and_jobs_name_none(bench):
+@pytest.mark.parametrize(("first", "severity"), [(1, Severity.NOTE), (5, Severity.OK)])
+def test_gpu_types_of_one_partition_shall_differ_in_weight(bench, first, severity):
     bench.slurm.gpu_types = ("k80", "v100")
-    bench.slurm.jobs[1].gpu_type = "v100"
-    learned(bench, 4.0)
+    bench.slurm.weights = (first, 1, first, 1)
     found = report(bench)["GPU types"]
-    assert found.severity is Severity.NOTE
-    assert found.cause.startswith("gpu has k80, v100; of 3 pending GPU jobs there, 2 name no type; a job takes 3.")
-    assert found.cause.endswith("times as long on k80 as on v100")
-    assert "the nodes with v100 a smaller Weight" in found.remedy
-    assert 'placement.apply = "exclude-nodes" is worth a try' in found.remedy
-    on = report(bench, placement=PlacementSection(apply=PlacementApply.EXCLUDE_NODES))["GPU types"]
-    assert (on.severity, on.remedy) == (Severity.OK, "")
-
-
-def test_a_choice_of_gpu_type_is_not_worth_a_try_where_types_are_as_fast(bench):
-    bench.slurm.gpu_types = ("k80", "v100")
-    learned(bench, 1.3)
-    found = report(bench)["GPU types"]
-    assert (found.severity, found.remedy) == (Severity.OK, "")
-    assert found.cause.endswith("on k80 as on v100: too little to wait for")
-
-
-def test_where_all_jobs_name_a_gpu_type_there_is_nothing_to_choose(bench):
-    bench.slurm.gpu_types = ("k80", "v100")
-    for job in bench.slurm.jobs.values():
-        job.gpu_type = "k80"
-    learned(bench, 4.0)
-    found = report(bench)["GPU types"]
-    assert (found.severity, found.remedy) == (Severity.OK, "")
-
-
-@pytest.mark.parametrize("history", [None, "damaged"])
-def test_doctor_says_what_shows_the_speed_of_gpu_types_where_no_finished_job_has(bench, history):
-    bench.slurm.gpu_types = ("k80", "v100")
-    if history is not None:
-        (bench.directory / "state" / FILE_NAME).write_text(history)
-    found = report(bench)["GPU types"]
-    assert found.severity is Severity.NOTE
-    assert found.cause.endswith("by how much run times differ between types is not known")
-    assert "AccountingStorageTRES=gres/gpu:TYPE" in found.remedy
+    assert found.severity is severity
+    assert found.cause.startswith("gpu has k80, v100; ")
+    lines = "NodeName=n[1,3] ... Weight=10; NodeName=n[2,4] ... Weight=20"
+    assert found.remedy.endswith(lines) == (severity is Severity.NOTE)

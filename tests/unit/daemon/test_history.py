@@ -2,25 +2,21 @@
 
 import io
 import json
-import math
 
-import numpy as np
 import pytest
 import structlog
 from rich.console import Console
 from structlog.testing import capture_logs
 from unit.daemon.model_slurm import ModelSlurm, VirtualClock
-from unit.decide.conftest import make_snapshot, pending
 
 from rltuned.cluster.build import job_table
 from rltuned.cluster.changes import AppliedChanges
 from rltuned.cluster.ended import EndedJob, Past
-from rltuned.config import Config, EstimatesSection, PlacementApply, PlacementSection
+from rltuned.config import Config, EstimatesSection
 from rltuned.daemon.history import FILE_NAME, OVERLAP, Known, RunTimes, load, saved
 from rltuned.daemon.metrics import Metrics
-from rltuned.daemon.planning import NothingKnown, Planning
+from rltuned.daemon.planning import Planning
 from rltuned.decide import explain, plan, record
-from rltuned.decide.predictions import RunTimePredictions
 from rltuned.errors import RltunedError, SlurmParseError, SlurmUnavailableError
 from rltuned.policy import by_name
 from rltuned.show import explanation
@@ -365,41 +361,3 @@ def test_the_policy_ranks_on_predictions_and_explain_says_where_they_come_from(t
     assert answers[short].run_time_low <= 60.0 <= answers[short].run_time_high
     assert f"(from such finished jobs; with 80 % {answers[short].run_time_low:.0f} s to " in shown.getvalue()
     assert explain(by_limit, short).run_time_low is None, "nothing is known of how sure a limit is"
-
-
-def test_it_learns_by_how_much_run_times_differ_between_gpu_types_and_keeps_that_over_a_restart(tmp_path):
-    jobs = [
-        ended(user * 10 + n, NOW - 1000 + user * 10 + n, 3600.0 if n % 2 else 900.0, user=f"u{user}")._replace(
-            gpu_type="k80" if n % 2 else "p100"
-        )
-        for user in range(20)
-        for n in range(6)
-    ]
-    site = Site(tmp_path, *jobs)
-    site.refresh()
-    for _ in range(2):
-        found = site.run_times.estimates_by_type(QUEUE, np.array([1000.0, 1000.0, math.nan]), ("k80", "p100"))
-        np.testing.assert_allclose(found[:2, 0] / found[:2, 1], 4.0, rtol=0.2)
-        assert np.isnan(found[2]).all()
-        site.start()
-        site.run_times.load()
-
-
-def test_the_planner_is_told_run_times_by_type_only_where_nodes_may_be_kept_off(tmp_path):
-    asked = []
-
-    class Minutes(NothingKnown):
-        def predicted(self, jobs):
-            return RunTimePredictions(*np.full((4, len(jobs)), 60.0))
-
-        def estimates_by_type(self, jobs, estimates, types):
-            asked.append(types)
-            return super().estimates_by_type(jobs, estimates, types)
-
-    snapshot = make_snapshot(pending(2, gpus=1))
-    assert len(snapshot.nodes.gpu_types) > 1
-    planning = Planning(Minutes())
-    for how in PlacementApply:
-        config = Config(placement=PlacementSection(apply=how))
-        planning(snapshot, by_name("sjf"), config, AppliedChanges())
-    assert asked == [snapshot.nodes.gpu_types]

@@ -16,7 +16,6 @@ import pytest
 
 from rltuned.cluster.shape import from_json
 from rltuned.config import Config
-from rltuned.daemon.history import Known
 from rltuned.workload.estimates import Estimates
 from rltuned.workload.predict import HistoryPredictor
 
@@ -242,22 +241,6 @@ def test_a_file_of_something_else_is_refused_with_a_reason(ab: Any, tmp_path: Pa
     path.write_text('{"meta": {"form": 1}}')
     assert ab.ab.main(["--pool", str(path)]) == 1
     assert "not what `testbed ab --json` writes" in capsys.readouterr().err
-
-
-def test_the_simulated_placement_arm_writes_lists(ab: Any, monkeypatch: Any):
-    jobs, shape = ab.ab_jobs.draw(300, 12, 3.0, 1.8), from_json(ab.ab_jobs.CLUSTER, "here")
-    asked: list[int] = []
-    predict = Known.estimates_by_type
-
-    def watched(known: Known, *arguments: Any) -> Any:
-        asked.append(len(arguments))
-        return predict(known, *arguments)
-
-    monkeypatch.setattr(Known, "estimates_by_type", watched)
-    for name in ("rl-no-rollouts", "rl+placement"):
-        assert not asked
-        ab.ab_simulated.simulate(jobs, shape, ab.ab_jobs.ARMS[name], 3.0, 5.0, 0.1, draw=0)
-    assert asked
 
 
 def test_where_nothing_can_be_predicted_the_real_numbers_stand_alone(ab: Any, jobs: Any, monkeypatch: Any, capsys: Any):
