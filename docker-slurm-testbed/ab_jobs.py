@@ -290,7 +290,6 @@ ARMS: Final = {
         Arm(MULTIFACTOR, None),
         _arm("saf", "saf", "off"),
         _arm("rl", "model", "on"),
-        _arm("rl+placement", "model", "on", "exclude-nodes"),
         _arm("rl-utilisation-10", "model", "on", utilisation=10.0),
         _arm("rl-no-rollouts", "model", "off"),
     )

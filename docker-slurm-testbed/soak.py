@@ -238,8 +238,8 @@ class Soak:
             "cycle": {"interval": INTERVAL, "stage": self.stage},
             "policy": {"name": self.rng.choice(["saf", "sjf", "wfp3", "f1"])},
             "estimates": {"source": "limit"},
-            "decide": {"hysteresis": 0.0},
-            "placement": {"apply": "off"},
+            "decide": {"hysteresis": 0.0, "mode": self.mode},
+            "placement": {"apply": self.rng.choice(["off", "off", "oversubscribe"])},
             "scope": {"exclude_users": ["dave"], "canary_percent": 50.0},
             "slurm": {"timeout": 10.0},
             "write": {"breaker_max_wait": 20.0, "give_back_after": 60.0}

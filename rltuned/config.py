@@ -59,8 +59,6 @@ class PlacementApply(enum.StrEnum):
     OFF = "off"
     OVERSUBSCRIBE = "oversubscribe"
     """Spread = OverSubscribe=NO on a job that starts now on an idle node; pack = leave alone."""
-    EXCLUDE_NODES = "exclude-nodes"
-    """ExcNodeList keeps a job off the types of GPUs that are slow for it; reversible."""
 
 
 class _Section(BaseModel):
@@ -243,10 +241,10 @@ class RolloutSection(_Section):
 
 
 class PlacementSection(_Section):
-    """The integer program, or with `exclude-nodes` the node lists."""
+    """The integer program that says which jobs start alone on their nodes."""
 
     apply: PlacementApply = PlacementApply.OFF
-    """`off`, `oversubscribe` or `exclude-nodes`."""
+    """`off` or `oversubscribe`."""
     top_k: Annotated[int, Field(ge=1, le=256)] = 64
     """Jobs from the front of the ranking that the placement looks at."""
     time_limit: Annotated[float, Field(gt=0, le=30)] = 0.5

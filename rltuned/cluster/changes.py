@@ -30,7 +30,6 @@ class Field(enum.StrEnum):
     NICE = "Nice"
     """Only as part of undoing `PRIORITY`, which resets it to 0."""
     OVERSUBSCRIBE = "OverSubscribe"
-    EXC_NODES = "ExcNodeList"
 
 
 MOVES: Final = frozenset({Field.SITE_FACTOR, Field.PRIORITY})
@@ -109,22 +108,13 @@ class Applied:
     """The user's nice before the first explicit priority."""
     oversubscribe: OverSubscribe | None = None
     oversubscribe_before: OverSubscribe | None = None
-    exc_nodes: str | None = None
-    """ExcNodeList that rltuned wrote; None when none."""
-    exc_nodes_before: str = ""
     foreign: bool = False
     """Somebody else changed this job since; never touched again."""
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing of rltuned's is left on the job."""
-        return (
-            self.site_factor == 0
-            and self.priority is None
-            and self.oversubscribe is None
-            and self.exc_nodes is None
-            and not self.foreign
-        )
+        return self.site_factor == 0 and self.priority is None and self.oversubscribe is None and not self.foreign
 
 
 def _no_records() -> Mapping[int, Applied]:
@@ -153,7 +143,6 @@ class JobStatus:
     site_factor: int | None
     """None: sprio does not list the job (held, explicit priority, not eligible, or not calculated yet)."""
     oversubscribe: OverSubscribe
-    exc_nodes: str
     reason: str = ""
     strange: str = ""
     """Why Slurm's answer about this job cannot be understood: see `not_understood`."""
@@ -161,7 +150,7 @@ class JobStatus:
     @classmethod
     def started(cls, array: int, submit_time: int) -> Self:
         """An array of which no task waits, and a task with a number of its own runs: it may be requeued."""
-        return cls(array, submit_time, False, False, 0, 0, None, OverSubscribe.UNKNOWN, "")
+        return cls(array, submit_time, False, False, 0, 0, None, OverSubscribe.UNKNOWN)
 
     @classmethod
     def not_understood(cls, job_id: int, reason: str) -> Self:
@@ -169,8 +158,7 @@ class JobStatus:
 
         So whoever does not look at `strange` leaves it alone, and goes on remembering it.
         """
-        unknown = OverSubscribe.UNKNOWN
-        return cls(job_id, 0, False, False, 0, 0, None, unknown, "", strange=reason)
+        return cls(job_id, 0, False, False, 0, 0, None, OverSubscribe.UNKNOWN, strange=reason)
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,6 +200,8 @@ class NodeTable:
     features: tuple[frozenset[str], ...]
     asleep: Bools | None = None
     """(M,) saves power, or is just coming up: usable, but a job that starts there waits for it. None: no node is."""
+    weight: Ints | None = None
+    """(M,) slurm.conf(5) Weight: Slurm takes nodes of a smaller one first. None: all alike."""
 
     def __len__(self) -> int:
         return len(self.names)

@@ -23,13 +23,11 @@ from rltuned.cluster.changes import (
 )
 from rltuned.daemon.budget import STATUS_RPCS, Budget
 from rltuned.daemon.claims import (
-    BAD_CONSTRAINTS,
     MULTIFACTOR,
     NO_TERMS,
     NOT_ELIGIBLE,
     READING_SECONDS,
     Entry,
-    among,
     blank,
     estranged,
     intended,
@@ -37,7 +35,6 @@ from rltuned.daemon.claims import (
     noticed,
     recognised,
     refused,
-    same,
     shown,
 )
 from rltuned.daemon.clock import Clock
@@ -168,7 +165,7 @@ def _judge(
         return Outcome.FOREIGN, "somebody else changed it before", None
     if problem := _unsendable(change):
         return Outcome.FAILED, problem, None
-    if status.held and not _rescues(change, status, entry):
+    if status.held:
         return Outcome.HELD, _HELD, None
     match change.field:
         case Field.SITE_FACTOR:
@@ -176,7 +173,7 @@ def _judge(
         case Field.PRIORITY:
             return _judge_priority(change, status, entry, listed=listed)
         case _:
-            return _judge_placement(change, status, entry)
+            return _judge_oversubscribe(change, status, entry)
 
 
 def _unsendable(change: Change) -> str:
@@ -191,17 +188,6 @@ def _unsendable(change: Change) -> str:
         case Field.NICE:
             return "nice is only written by restore"
     return ""
-
-
-def _rescues(change: Change, status: JobStatus, entry: Entry | None) -> bool:
-    """Whether the change takes back a node list of ours that has made the job impossible."""
-    return (
-        change.field is Field.EXC_NODES
-        and status.reason == BAD_CONSTRAINTS
-        and entry is not None
-        and same(Field.EXC_NODES, change.after, entry.applied.exc_nodes_before)
-        and among(Field.EXC_NODES, status.exc_nodes, entry.ours(Field.EXC_NODES))
-    )
 
 
 def any_listed(seen: Mapping[int, JobStatus]) -> bool:
@@ -261,28 +247,28 @@ def _judge_priority(
     return Outcome.THROTTLED, "sprio lists no job at present: not to be told from an explicit priority", None
 
 
-def _judge_placement(
+def _judge_oversubscribe(
     change: Change, status: JobStatus, entry: Entry | None
 ) -> tuple[Outcome | None, str, Entry | None]:
     of = change.field
     value = shown(status, of)
     ours = entry.ours(of) if entry is not None else ()
     if ours and entry is not None:
-        free = entry.applied.exc_nodes_before if of is Field.EXC_NODES else entry.applied.oversubscribe_before
-        unclaimed = entry.applied.exc_nodes is None if of is Field.EXC_NODES else entry.applied.oversubscribe is None
-        if not among(of, value, ours) and not (unclaimed and same(of, value, free)):
+        free = entry.applied.oversubscribe_before
+        unclaimed = entry.applied.oversubscribe is None
+        if value not in ours and not (unclaimed and value == free):
             return Outcome.FOREIGN, f"somebody set {of.value}={value}", estranged(entry, of)
-    elif not same(of, value, change.before):
+    elif value != change.before:
         # Nothing of ours is at stake: the user edited their own request, and the plan was about the old one.
         return Outcome.FOREIGN, f"{of.value} changed since the plan was made", None
-    if same(of, value, change.after) and (ours or of is Field.EXC_NODES):
-        return Outcome.UNCHANGED, "", None if entry is None else _recognise(entry, of, change.after)
+    if value == change.after and entry is not None and ours:
+        return Outcome.UNCHANGED, "", _recognise(entry, of, change.after)
     return None, "", None
 
 
 def _recognise(entry: Entry, of: Field, value: int | str) -> Entry | None:
     """The entry when a value in doubt turned out to be on the job; None when there is nothing to learn."""
-    return recognised(entry, of, value) if among(of, value, entry.doubts.get(of, ())) else None
+    return recognised(entry, of, value) if value in entry.doubts.get(of, ()) else None
 
 
 def _send(
@@ -377,7 +363,7 @@ def settle(
         # It started in between; the value may be on it and would come back with a requeue: stays in doubt.
         return Outcome.GONE, answer.message or _GONE, entry
     value = shown(status, of)
-    if same(of, value, change.after):
+    if value == change.after:
         return Outcome.APPLIED, "", landed(entry, of, change.after, now)
     if of is Field.OVERSUBSCRIBE and answer.outcome is Outcome.APPLIED and value == OverSubscribe.UNKNOWN:
         # Recent releases show the same for a default job and an isolated one: scontrol's word counts.
@@ -395,7 +381,7 @@ def settle(
         return Outcome.FAILED, answer.message or "sprio does not list it at present", entry
     if of is Field.PRIORITY and was == MULTIFACTOR and value != MULTIFACTOR and not listed:
         return Outcome.FAILED, answer.message or "sprio lists no job at present", entry
-    if same(of, value, was):
+    if value == was:
         outcome = answer.outcome or Outcome.FAILED
         return outcome, answer.message or f"{of.value} is still {value}", entry
     return Outcome.FOREIGN, f"somebody set {of.value}={value}", estranged(entry, of)

@@ -12,8 +12,8 @@ from typing import Final, Self
 from rltuned.config import WriteSection
 from rltuned.slurm.port import ClusterFacts, Privilege
 
-STATUS_RPCS: Final = 3
-"""One `SlurmReader.status`: squeue twice and sprio."""
+STATUS_RPCS: Final = 2
+"""One `SlurmReader.status`: squeue and sprio."""
 SNAPSHOT_RPCS: Final = 7
 """One `SlurmReader.snapshot`: squeue twice, sprio, nodes, partitions, sdiag, ping."""
 LEAST_BURST: Final = 2 * STATUS_RPCS + 1

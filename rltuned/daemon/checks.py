@@ -9,10 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rltuned.cluster.changes import ApplyMode
+from rltuned.cluster.hostlist import compress
 from rltuned.cluster.verdict import DAY
 from rltuned.config import Config, Stage
 from rltuned.daemon import files
@@ -289,32 +291,30 @@ def node_sets(snapshot: "Snapshot") -> list[Finding]:
 
 
 def gpu_types(snapshot: "Snapshot") -> list[Finding]:
-    """Whether Weights of nodes may help here: jobs name no GPU type where a partition has several."""
-    nodes, jobs, subject = snapshot.nodes, snapshot.jobs, "GPU types"
-    offered = {
-        partition.name: [
-            name
-            for name, count in zip(nodes.gpu_types, nodes.gpus[partition.nodes].sum(axis=0).tolist(), strict=True)
-            if count
-        ]
+    """Whether Slurm knows which GPU type a job that names none shall get; nothing where no partition has several."""
+    nodes, subject = snapshot.nodes, "GPU types"
+    of_type = dict(zip(nodes.gpu_types, (nodes.gpus > 0).T, strict=True))
+    mixed = {
+        partition.name: types
         for partition in snapshot.partitions
+        if len(types := [name for name, has in of_type.items() if has[partition.nodes].any()]) > 1
     }
-    mixed = {name: types for name, types in offered.items() if len(types) > 1}
     if not mixed:
         return []
     where = "; ".join(f"{name} has {', '.join(types)}" for name, types in list(mixed.items())[:_NAMED])
-    if ((nodes.gpus > 0).sum(axis=1) > 1).any():
-        return [Finding(Severity.OK, subject, f"{where}; nodes have GPUs of two types")]
-    waiting = [
-        jobs.gpu_type.codes[row] < 0
-        for row in jobs.pending.tolist()
-        if jobs.gpus[row] and not mixed.keys().isdisjoint(jobs.partition.value(row).split(","))
-    ]
-    where += f"; of {len(waiting)} pending GPU jobs there, {sum(waiting)} name no type"
-    if not any(waiting):
-        return [Finding(Severity.OK, subject, f"{where}: there is nothing to choose now")]
-    todo = "give the nodes with the faster GPUs a smaller Weight in slurm.conf (docs/placement.md)"
-    return [Finding(Severity.NOTE, subject, where, todo)]
+
+    def weights(name: str) -> set[int]:
+        return {1} if nodes.weight is None else set(nodes.weight[of_type[name]].tolist())
+
+    pairs = {pair for types in mixed.values() for pair in combinations(types, 2)}
+    alike = sorted({name for pair in pairs if weights(pair[0]) & weights(pair[1]) for name in pair})
+    if not alike:
+        return [Finding(Severity.OK, subject, f"{where}; their nodes differ in Weight")]
+    lists = [compress([nodes.names[row] for row in of_type[name].nonzero()[0].tolist()]) for name in alike]
+    cause = f"{where}; Slurm gives a job that names no type any of them: nodes of equal Weight are {', '.join(lists)}"
+    lines = "; ".join(f"NodeName={found} ... Weight={10 * place}" for place, found in enumerate(lists, start=1))
+    remedy = f"in slurm.conf, the smaller for the faster GPUs, which are taken first: {lines}"
+    return [Finding(Severity.NOTE, subject, cause, remedy)]
 
 
 def _verdict(gpus: int | None, config: Config, now: float) -> list[Finding]:

@@ -13,8 +13,6 @@ from types import MappingProxyType
 from typing import Final
 
 from rltuned.cluster.changes import MOVES, Applied, Change, Field, JobStatus, OverSubscribe
-from rltuned.cluster.hostlist import expand
-from rltuned.errors import SlurmParseError
 
 Value = int | str
 
@@ -37,10 +35,6 @@ not listed."""
 
 NOT_ELIGIBLE: Final = frozenset({"Dependency", "DependencyNeverSatisfied", "BeginTime"})
 """Reasons for which sprio(1) leaves a job out although its priority is multifactor's."""
-
-BAD_CONSTRAINTS: Final = "BadConstraints"
-"""Reason of a job that Slurm put to priority 0 because no node can satisfy it (an ExcNodeList of all its nodes,
-say)."""
 
 
 def _none() -> Mapping[Field, tuple[Value, ...]]:
@@ -83,17 +77,12 @@ class Entry:
     def claims(self) -> bool:
         """Whether a value of ours was last seen on the job, as far as it can be taken back."""
         applied = self.applied
-        return applied.site_factor != 0 or applied.priority is not None or applied.exc_nodes is not None
+        return applied.site_factor != 0 or applied.priority is not None
 
     @property
     def carries(self) -> bool:
         """Whether a value of ours that can be taken back is on the job, or may be."""
-        return (
-            any(self.ours(Field.SITE_FACTOR))
-            or any(self.ours(Field.PRIORITY))
-            or bool(self.ours(Field.EXC_NODES))
-            or self.owes_nice
-        )
+        return any(self.ours(Field.SITE_FACTOR)) or any(self.ours(Field.PRIORITY)) or self.owes_nice
 
     @property
     def owes_nice(self) -> bool:
@@ -105,16 +94,11 @@ class Entry:
 
         Also those before the last writes: a slurmctld that was killed comes back with one of them.
         """
-        values, neutral = (*self.ours(of), *self.previous.get(of, ())), self.neutral(of)
-        return tuple(value for value in values if not same(of, value, neutral))
+        return tuple(value for value in (*self.ours(of), *self.previous.get(of, ())) if value != MULTIFACTOR)
 
     def seen_on(self, status: JobStatus) -> bool:
         """Whether the job was read with a value of ours that can be taken back, the last one or a former one."""
-        return any(among(of, shown(status, of), self.traces(of)) for of in (*MOVES, Field.EXC_NODES))
-
-    def neutral(self, of: Field) -> Value:
-        """The value of a field that can be taken back with which nothing of ours is there."""
-        return self.applied.exc_nodes_before if of is Field.EXC_NODES else MULTIFACTOR
+        return any(shown(status, of) in self.traces(of) for of in MOVES)
 
     def ours(self, of: Field) -> tuple[Value, ...]:
         """All values of a field that are ours: the claim first, then the doubts."""
@@ -131,8 +115,6 @@ def claimed(applied: Applied, of: Field) -> Value | None:
             return MULTIFACTOR if applied.priority is None else applied.priority
         case Field.OVERSUBSCRIBE:
             return None if applied.oversubscribe is None else applied.oversubscribe.value
-        case Field.EXC_NODES:
-            return applied.exc_nodes
         case Field.NICE:
             return None
 
@@ -146,27 +128,8 @@ def shown(status: JobStatus, of: Field) -> Value | None:
             return status.priority if status.site_factor is None else MULTIFACTOR
         case Field.OVERSUBSCRIBE:
             return status.oversubscribe.value
-        case Field.EXC_NODES:
-            return status.exc_nodes
         case Field.NICE:
             return status.nice
-
-
-def same(of: Field, left: Value | None, right: Value | None) -> bool:
-    """Whether two values of a field mean the same; node lists are compared as sets."""
-    if left == right:
-        return True
-    if of is not Field.EXC_NODES or left is None or right is None:
-        return False
-    try:
-        return set(expand(str(left))) == set(expand(str(right)))
-    except SlurmParseError:
-        return False
-
-
-def among(of: Field, value: Value | None, values: tuple[Value, ...]) -> bool:
-    """Whether `value` is one of `values`."""
-    return any(same(of, value, other) for other in values)
 
 
 def blank(change: Change) -> Entry:
@@ -196,8 +159,6 @@ def intended(
     elif of is Field.OVERSUBSCRIBE and untouched:
         applied = replace(applied, oversubscribe_before=OverSubscribe(str(change.before)))
         entry = replace(entry, shares=shares)
-    elif of is Field.EXC_NODES and untouched and not among(of, change.before, entry.traces(of)):
-        applied = replace(applied, exc_nodes_before=str(change.before))
     doubts = (*(v for v in entry.doubts.get(change.field, ()) if v != change.after), change.after)[-MAX_DOUBTS:]
     return replace(
         entry,
@@ -216,7 +177,7 @@ def landed(entry: Entry, of: Field, value: Value, now: float) -> Entry:
     A site factor of 0 takes ours back. Then what was ours stays in doubt: on a job that is held meanwhile, nothing
     shows what a slurmctld that was killed came back with.
     """
-    back = of is Field.SITE_FACTOR and same(of, value, entry.neutral(of))
+    back = of is Field.SITE_FACTOR and value == 0
     return replace(
         entry,
         applied=replace(take(entry.applied, of, value), changed_at=now),
@@ -231,7 +192,7 @@ def recognised(entry: Entry, of: Field, value: Value) -> Entry:
     return replace(
         entry,
         applied=replace(take(entry.applied, of, value), changed_at=entry.touched),
-        doubts=_with(entry.doubts, of, tuple(v for v in entry.doubts.get(of, ()) if not same(of, v, value))),
+        doubts=_with(entry.doubts, of, tuple(v for v in entry.doubts.get(of, ()) if v != value)),
         previous=_remember(entry.previous, of, _before(entry, of), without=value),
         cleared=0.0 if of is Field.SITE_FACTOR else entry.cleared,
     )
@@ -272,9 +233,7 @@ def estranged(entry: Entry, of: Field, *, hidden: bool = False) -> Entry:
         if claimed(entry.applied, of):
             # Should slurmctld be killed before it saves what they did, ours is there again.
             before = _before(entry, of)
-        if of is Field.EXC_NODES:
-            applied = replace(applied, exc_nodes=None)
-        elif of is Field.OVERSUBSCRIBE:
+        if of is Field.OVERSUBSCRIBE:
             applied = replace(applied, oversubscribe=None, oversubscribe_before=None)
         else:
             applied = take(applied, of, MULTIFACTOR if of is Field.PRIORITY else 0)
@@ -300,9 +259,6 @@ def take(applied: Applied, of: Field, value: Value) -> Applied:
             return replace(applied, priority=int(value) or None)
         case Field.OVERSUBSCRIBE:
             return replace(applied, oversubscribe=OverSubscribe(str(value)))
-        case Field.EXC_NODES:
-            gone = same(of, value, applied.exc_nodes_before)
-            return replace(applied, exc_nodes=None if gone else str(value))
         case Field.NICE:
             return replace(applied, nice=0)
 
@@ -312,11 +268,11 @@ def given_back(entry: Entry, of: Field, *, sure: bool) -> Entry:
 
     Unless `sure`, what was ours stays in doubt: slurmctld may have been killed before it saved the undoing.
     """
-    before, neutral = entry.ours(of), entry.neutral(of)
-    entry = replace(entry, applied=take(entry.applied, of, neutral))
+    before = entry.ours(of)
+    entry = replace(entry, applied=take(entry.applied, of, MULTIFACTOR))
     if sure:
         return without_doubts(entry, of)
-    doubts = tuple(dict.fromkeys(value for value in before if not same(of, value, neutral)))
+    doubts = tuple(dict.fromkeys(value for value in before if value != MULTIFACTOR))
     return replace(entry, doubts=_with(entry.doubts, of, doubts[-MAX_DOUBTS:]))
 
 
@@ -366,12 +322,10 @@ def _remember(
 ) -> Mapping[Field, tuple[Value, ...]]:
     if of is Field.OVERSUBSCRIBE:  # one-way: after a roll-back there is nothing to undo
         values = ()
-    return _with(previous, of, tuple(value for value in values if not same(of, value, without))[:MAX_DOUBTS])
+    return _with(previous, of, tuple(value for value in values if value != without)[:MAX_DOUBTS])
 
 
 def _before(entry: Entry, of: Field) -> tuple[Value, ...]:
-    """What is the past once another value is seen: the claim, or the user's own nodes, and what was past already."""
+    """What is the past once another value is seen: the claim, and what was past already."""
     value, older = claimed(entry.applied, of), entry.previous.get(of, ())
-    if value is None and of is Field.EXC_NODES:
-        value = entry.applied.exc_nodes_before
-    return older if value is None else (value, *(other for other in older if not same(of, other, value)))
+    return older if value is None else (value, *(other for other in older if other != value))

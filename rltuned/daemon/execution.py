@@ -60,7 +60,7 @@ class Execution:
         leaving = back.leaving(snapshot, found.owing, plan.withdraw)
         restored, _ = back.give_back(leaving.first)
         raised, left_out = back.unreturned(leaving.raised), leaving.jobs
-        changes = [*found.rescues, *(change for change in plan.changes if change.job_id not in left_out)]
+        changes = [change for change in plan.changes if change.job_id not in left_out]
         in_two = bool(leaving.last or raised)
         early = [change for change in changes if not in_two or _may_go_first(change)]
         late = [change for change in changes if in_two and not _may_go_first(change)]
@@ -144,8 +144,8 @@ class Execution:
 
 
 def _may_go_first(change: Change) -> bool:
-    """Whether it lets nobody stand before an outside job: it lowers the job, or rescues it."""
-    return change.position < 0 or (change.field in MOVES and int(change.after) < int(change.before))
+    """Whether it lets nobody stand before an outside job: it lowers the job."""
+    return change.field in MOVES and int(change.after) < int(change.before)
 
 
 def _partition_shares(snapshot: Snapshot, changes: Sequence[Change]) -> dict[int, OverSubscribe]:

@@ -408,7 +408,6 @@ def entry_to_json(entry: Entry) -> dict[str, Any]:
         "nice": applied.nice,
         "oversubscribe": applied.oversubscribe,
         "oversubscribe_before": applied.oversubscribe_before,
-        "exc_nodes_before": applied.exc_nodes_before,
         "foreign": applied.foreign,
         "touched": entry.touched,
         "shares": entry.shares,
@@ -416,10 +415,7 @@ def entry_to_json(entry: Entry) -> dict[str, Any]:
         "doubts": {name.value: list(values) for name, values in entry.doubts.items()},
         "previous": {name.value: list(values) for name, values in entry.previous.items()},
     }
-    data |= {name: value for name, value in optional.items() if value}
-    if applied.exc_nodes is not None:
-        data["exc_nodes"] = applied.exc_nodes
-    return data
+    return data | {name: value for name, value in optional.items() if value}
 
 
 def entry_from_json(data: Mapping[str, Any]) -> Entry:
@@ -442,8 +438,6 @@ def entry_from_json(data: Mapping[str, Any]) -> Entry:
         nice=int(data.get("nice", 0)),
         oversubscribe=share("oversubscribe"),
         oversubscribe_before=share("oversubscribe_before"),
-        exc_nodes=str(data["exc_nodes"]) if "exc_nodes" in data else None,
-        exc_nodes_before=str(data.get("exc_nodes_before", "")),
         foreign=bool(data.get("foreign", False)),
     )
     doubts: dict[Field, tuple[Value, ...]] = {

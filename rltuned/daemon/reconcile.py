@@ -9,16 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from rltuned.cluster.changes import MOVES, Change, Field, JobStatus, OverSubscribe
+from rltuned.cluster.changes import MOVES, Field, JobStatus, OverSubscribe
 from rltuned.daemon.claims import (
-    BAD_CONSTRAINTS,
     MULTIFACTOR,
     NO_TERMS,
     NOT_ELIGIBLE,
     SETTLE_SECONDS,
     Entry,
     Value,
-    among,
     claimed,
     confirmed,
     dated,
@@ -29,7 +27,6 @@ from rltuned.daemon.claims import (
     recognised,
     requeued,
     rolled_back,
-    same,
     shown,
 )
 from rltuned.daemon.journal import Journal
@@ -51,8 +48,6 @@ class Reconciled:
     """Jobs on which a write whose outcome was unknown turned out to have succeeded."""
     foreign: tuple[int, ...] = ()
     """Jobs that somebody else changed; newly found."""
-    rescues: tuple[Change, ...] = ()
-    """Node lists of ours that made a job impossible (BadConstraints): to be taken back first."""
     owing: tuple[int, ...] = ()
     """Jobs whose explicit priority was taken back, but not (an interrupted restore) their user's nice: `restore` first,
     because their priority without it is not what Slurm alone would give."""
@@ -94,7 +89,6 @@ class Reconciler:
         forgotten: list[int] = []
         settled: list[int] = []
         foreign: list[int] = []
-        rescues: list[Change] = []
         missing: dict[int, float] = {}
         unlisted: dict[int, int] = {}
         rollback = _slurmctld_went_back(journal, seen)
@@ -122,9 +116,6 @@ class Reconciler:
             explicit = calculated and self._unlisted.get(job) == status.priority
             before = _helped(dated(entry, now), status, now) if silent else dated(entry, now)
             after = noticed(entry, _settle(before, status, now, explicit=explicit, rollback=rollback), now)
-            rescue = _rescue(after, status)
-            if rescue is not None:
-                rescues.append(rescue)
             if after is entry:
                 continue
             if after.applied.foreign and not entry.applied.foreign:
@@ -137,7 +128,7 @@ class Reconciler:
         self._unlisted = unlisted if calculated else {}
         journal.update(changed, forgotten)
         owing = [job for job, entry in journal.entries.items() if _owes_now(entry, seen.get(job))]
-        return Reconciled(tuple(forgotten), tuple(settled), tuple(foreign), tuple(rescues), tuple(owing))
+        return Reconciled(tuple(forgotten), tuple(settled), tuple(foreign), tuple(owing))
 
 
 def _slurmctld_went_back(journal: Journal, seen: Mapping[int, JobStatus]) -> bool:
@@ -154,7 +145,7 @@ def _slurmctld_went_back(journal: Journal, seen: Mapping[int, JobStatus]) -> boo
         for of, values in entry.previous.items():
             value = shown(status, of)
             if value is not None:  # of a slurmctld that has just started sprio tells nothing
-                written.append((entry.touched, among(of, value, values)))
+                written.append((entry.touched, value in values))
     back = [touched for touched, is_back in written if is_back]
     since = min(back, default=0.0) - BATCH_SECONDS
     return len(back) >= 2 and 2 * len(back) >= sum(touched >= since for touched, _ in written)
@@ -168,9 +159,8 @@ def _owes_now(entry: Entry, status: JobStatus | None) -> bool:
 
 def _helped(entry: Entry, status: JobStatus, now: float) -> Entry:
     """The entry of a job that the dead-man timer may have given back."""
-    for of in (*MOVES, Field.EXC_NODES):
-        claim, value = claimed(entry.applied, of), entry.neutral(of)
-        if claim is not None and not same(of, claim, value) and same(of, shown(status, of), value) and not status.held:
+    for of in MOVES:
+        if claimed(entry.applied, of) and shown(status, of) == MULTIFACTOR and not status.held:
             entry = replace(given_back(entry, of, sure=False), touched=now)
     return entry
 
@@ -184,14 +174,13 @@ def _settle(entry: Entry, status: JobStatus, now: float, *, explicit: bool, roll
     if _as_left(entry, status):
         return entry
     for of, values in entry.previous.items():
-        value = next((value for value in values if same(of, shown(status, of), value)), None)
-        # A former value of ours is nobody else's choice; a neutral value, or the user's own nodes, may be.
-        if value is not None and (rollback or not same(of, value, entry.neutral(of))):
+        value = shown(status, of)
+        # A former value of ours is nobody else's choice; a neutral value may be.
+        if value is not None and value in values and (rollback or value != MULTIFACTOR):
             entry = rolled_back(entry, of, value)
     if not status.held:
         entry = _settle_priority(entry, status, now)
         entry = _settle_factor(entry, status, now, explicit=explicit)
-    entry = _settle_nodes(entry, status, now)
     of = Field.OVERSUBSCRIBE
     if entry.doubts.get(of) and status.oversubscribe in {OverSubscribe.NO, OverSubscribe.UNKNOWN}:
         # Recent releases do not tell; taking it for ours costs nothing but a line of the report.
@@ -209,7 +198,6 @@ def _as_left(entry: Entry, status: JobStatus) -> bool:
     return (
         status.site_factor == applied.site_factor
         and applied.priority is None
-        and applied.exc_nodes is None
         and not (applied.nice or entry.doubts or entry.previous)
     )
 
@@ -238,20 +226,11 @@ def _settle_priority(entry: Entry, status: JobStatus, now: float) -> Entry:
     return _settle_value(entry, of, value, now)
 
 
-def _settle_nodes(entry: Entry, status: JobStatus, now: float) -> Entry:
-    of = Field.EXC_NODES
-    if entry.applied.exc_nodes is None:
-        if among(of, status.exc_nodes, entry.doubts.get(of, ())):
-            return recognised(entry, of, status.exc_nodes)
-        return confirmed(entry, of) if _unsettled(entry, of) and _old(entry, now) else entry
-    return _settle_value(entry, of, status.exc_nodes, now)
-
-
 def _settle_value(entry: Entry, of: Field, value: Value, now: float) -> Entry:
     ours = entry.ours(of)
-    if ours and same(of, value, ours[0]):
+    if ours and value == ours[0]:
         return confirmed(entry, of) if _unsettled(entry, of) and _old(entry, now) else entry
-    if among(of, value, ours):
+    if value in ours:
         return recognised(entry, of, value)
     return estranged(entry, of)
 
@@ -262,13 +241,6 @@ def _unsettled(entry: Entry, of: Field) -> bool:
 
 def _old(entry: Entry, now: float) -> bool:
     return now - entry.touched >= SETTLE_SECONDS
-
-
-def _rescue(entry: Entry, status: JobStatus) -> Change | None:
-    of = Field.EXC_NODES
-    if status.reason != BAD_CONSTRAINTS or entry.applied.exc_nodes is None:
-        return None
-    return Change(entry.job_id, entry.submit_time, of, status.exc_nodes, entry.applied.exc_nodes_before, position=-1)
 
 
 def view(snapshot: "Snapshot", journal: Journal) -> dict[int, JobStatus]:
@@ -297,9 +269,9 @@ def view(snapshot: "Snapshot", journal: Journal) -> dict[int, JobStatus]:
     )
     share_of = [*(OverSubscribe(name) for name in jobs.oversubscribe.names), OverSubscribe.UNKNOWN]
     columns = [column[rows].tolist() for column in numbers]
-    columns += [column.codes[rows].tolist() for column in (jobs.oversubscribe, jobs.exc_nodes, jobs.reason)]
-    lists, reasons = ((*column.names, "") for column in (jobs.exc_nodes, jobs.reason))  # code −1 is the last
-    for job, submit, state, held, priority, nice, factor, known, share, listed, why in zip(*columns, strict=True):
+    columns += [column.codes[rows].tolist() for column in (jobs.oversubscribe, jobs.reason)]
+    reasons = (*jobs.reason.names, "")  # code −1 is the last
+    for job, submit, state, held, priority, nice, factor, known, share, why in zip(*columns, strict=True):
         if state in {0, 1}:  # JobState.PENDING, RUNNING
             found[job] = JobStatus(
                 job_id=job,
@@ -310,7 +282,6 @@ def view(snapshot: "Snapshot", journal: Journal) -> dict[int, JobStatus]:
                 nice=nice,
                 site_factor=factor if known else None,
                 oversubscribe=share_of[share],
-                exc_nodes=lists[listed],
                 reason=reasons[why],
             )
     # A task that runs is not the array, but may be requeued with what the array has.

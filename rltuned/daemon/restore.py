@@ -10,7 +10,6 @@ or the daemon's.
 SiteFactor     → 0. Also on held jobs and under somebody's explicit priority, where Slurm takes it but does not show it
 Priority       ``scontrol release`` of a job that still carries our value and is not held; then the user's nice, which
                Slurm had reset to 0, is written back
-ExcNodeList    → the user's own
 OverSubscribe  one-way in Slurm (docs/placement.md). NO → YES only where that means packing again, as it does for a job
 in
                an OverSubscribe=NO partition on 22.05 and 26.05; elsewhere the job is left isolated, and named
@@ -28,14 +27,12 @@ from typing import Any, Final
 from rltuned.cluster.changes import MOVES, Applied, Change, Field, JobStatus, Outcome, OverSubscribe
 from rltuned.daemon.budget import STATUS_RPCS, Budget
 from rltuned.daemon.claims import (
-    BAD_CONSTRAINTS,
     MULTIFACTOR,
     NOT_ELIGIBLE,
     READING_SECONDS,
     SETTLE_SECONDS,
     Entry,
     Value,
-    among,
     dated,
     estranged,
     given_back,
@@ -43,7 +40,6 @@ from rltuned.daemon.claims import (
     may_be_requeued,
     noticed,
     requeued,
-    same,
     shown,
     without_doubts,
 )
@@ -296,8 +292,6 @@ class _Restore:
             explicit = remains.applied.priority is not None or remains.doubts.get(Field.PRIORITY)
             if Field.NICE.value not in fields.get(job, ()) and not explicit:
                 remains = replace(remains, applied=replace(remains.applied, nice=0, base=0))
-            if Field.EXC_NODES.value not in fields.get(job, ()):
-                remains = given_back(remains, Field.EXC_NODES, sure=sure)
             if Field.OVERSUBSCRIBE.value not in fields.get(job, ()):
                 applied = replace(remains.applied, oversubscribe=None, oversubscribe_before=None)
                 remains = without_doubts(replace(remains, applied=applied), Field.OVERSUBSCRIBE)
@@ -404,7 +398,6 @@ class _Restore:
         steps = _Steps()
         entry = self._undo_priority(entry, status, steps)
         entry = self._undo_factor(entry, status, steps)
-        entry = self._undo_nodes(entry, status, steps)
         self._undo_oversubscribe(entry, status, steps)
         self._undo_nice(entry, status, steps)
         return steps, entry
@@ -448,16 +441,6 @@ class _Restore:
                         "run it again in some minutes",
                     )
                 )
-        return entry
-
-    def _undo_nodes(self, entry: Entry, status: JobStatus, steps: _Steps) -> Entry:
-        of, before = Field.EXC_NODES, entry.applied.exc_nodes_before
-        ours = entry.traces(of)
-        if not ours or same(of, status.exc_nodes, before):
-            return entry
-        if not among(of, status.exc_nodes, ours):
-            return estranged(entry, of)
-        steps.writes.append(_change(entry, of, status.exc_nodes, before))
         return entry
 
     def _undo_oversubscribe(self, entry: Entry, status: JobStatus, steps: _Steps) -> None:
@@ -612,8 +595,6 @@ class _Restore:
             said = self._answers.get((job, change.field)) or "Slurm gave no reason"
             value: Value | None = shown(status, change.field)
             hint = f"scontrol update JobId={job} {change.field.value}={change.after}"
-            if status.reason == BAD_CONSTRAINTS:
-                hint += " (the job has BadConstraints)"
             items.append(
                 Leftover(
                     job,
@@ -645,7 +626,7 @@ def _not_understood(status: JobStatus) -> Leftover:
 def _unproven(entry: Entry, now: float) -> Entry:
     """The entry of a job that is missing for the first time: nothing claimed, what was ours in doubt."""
     touched = now if entry.claims else entry.touched
-    for of in (*MOVES, Field.EXC_NODES):
+    for of in MOVES:
         entry = given_back(entry, of, sure=False)
     return replace(entry, touched=touched)
 

@@ -1,7 +1,7 @@
 """What has to be written for a plan, in the order of writing; and which jobs are to be given back instead."""
 
 from operator import attrgetter
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -14,9 +14,8 @@ from rltuned.cluster.changes import (
     Field,
     OverSubscribe,
 )
-from rltuned.cluster.hostlist import compress
 from rltuned.cluster.tables import Ints, Snapshot
-from rltuned.config import Config, PlacementApply
+from rltuned.config import Config
 from rltuned.decide.front import Front
 from rltuned.decide.managed import ManagedJobs, records
 from rltuned.decide.outside import Rows
@@ -35,7 +34,7 @@ def changes_of(
         target: (n,) priorities that they shall have.
         front: what the placement wants.
         withdraw: jobs that are given back; none of them is changed.
-        config: the apply modes of order and placement.
+        config: the apply mode of the order.
     """
     jobs, applied = managed.snapshot.jobs, managed.applied
     withdrawn = frozenset(withdraw)
@@ -44,22 +43,15 @@ def changes_of(
     current = np.where(leaving, managed.base, managed.current)
     of, before, after = _moves(managed, current, target, config.decide.mode)
     moved = (target != current) & (before != after)
-    steered = np.isin(managed.rows, [*front.isolate, *front.exclude])
-    steered |= np.isin(
-        jobs.job_id[managed.rows], [job for job, old in applied.by_job.items() if old.exc_nodes is not None]
-    )
+    steered = np.isin(managed.rows, list(front.isolate)) & ~leaving
     steering: list[Change] = []
-    for position in np.flatnonzero((steered & ~leaving)[queue]).tolist():
+    for position in np.flatnonzero(steered[queue]).tolist():
         at = queue[position]
         row = int(managed.rows[at])
         job, submit = int(jobs.job_id[row]), int(jobs.submit_time[row])
-        identity = {
-            "job_id": job,
-            "submit_time": submit,
-            "position": position,
-            "base": int(managed.base[at]),
-        }
-        steering += _steering(managed.snapshot, front, row, applied.by_job.get(job), config.placement.apply, identity)
+        if _isolable(managed.snapshot, row, applied.by_job.get(job)):
+            of, shown, base = Field.OVERSUBSCRIBE, jobs.oversubscribe.value(row), int(managed.base[at])
+            steering.append(Change(job, submit, of, shown, OverSubscribe.NO.value, position, base))
     positions = np.flatnonzero(moved[queue])
     moving = queue[positions]
     rows = managed.rows[moving]
@@ -145,31 +137,14 @@ def _in_turn(
     return turn[moving], rests_on
 
 
-def _steering(
-    snapshot: Snapshot, front: Front, row: int, record: Applied | None, how: PlacementApply, identity: dict[str, Any]
-) -> list[Change]:
-    """The changes by which one job is steered to its nodes."""
+def _isolable(snapshot: Snapshot, row: int, record: Applied | None) -> bool:
+    """Whether a job that is to be isolated may be: one-way in Slurm, so only from the default."""
     jobs = snapshot.jobs
     # The tasks of an array share one record: what is right for the task that starts now would bind all the others.
     single = jobs.array_tasks[row] <= 1
-    changes = []
-    if how is PlacementApply.OVERSUBSCRIBE and row in front.isolate and single:
-        # One-way in Slurm: only from the default, never on a job whose user asked for something.
-        shown = jobs.oversubscribe.value(row)
-        free = _is_default(shown) and not jobs.exclusive[row] and not _was_isolated(record)
-        if free and _isolation_counts(snapshot, jobs.partition.value(row)):
-            changes.append(Change(field=Field.OVERSUBSCRIBE, before=shown, after=OverSubscribe.NO.value, **identity))
-    ours = record.exc_nodes if record is not None else None
-    if how is PlacementApply.EXCLUDE_NODES or ours is not None:
-        own = jobs.exc_nodes.value(row)
-        wanted = own
-        if how is PlacementApply.EXCLUDE_NODES and single and (excluded := front.exclude.get(row)):
-            names = [snapshot.nodes.names[node] for node in excluded]
-            wanted = ",".join(filter(None, (own, compress(names))))
-        present = ours if ours is not None else own
-        if wanted != present:
-            changes.append(Change(field=Field.EXC_NODES, before=present, after=wanted, **identity))
-    return changes
+    asked = jobs.exclusive[row] or not _is_default(jobs.oversubscribe.value(row))
+    ours = record is not None and record.oversubscribe is not None
+    return bool(single and not asked and not ours and _isolation_counts(snapshot, jobs.partition.value(row)))
 
 
 def _isolation_counts(snapshot: Snapshot, partitions: str) -> bool:
@@ -184,10 +159,6 @@ def _is_default(shown: str) -> bool:
     Writing NO to a job that has it already changes nothing, so the doubt does no harm.
     """
     return shown in {OverSubscribe.OK, OverSubscribe.UNKNOWN}
-
-
-def _was_isolated(record: Applied | None) -> bool:
-    return record is not None and record.oversubscribe is not None
 
 
 def newly_foreign(managed: ManagedJobs) -> tuple[int, ...]:
@@ -216,7 +187,6 @@ def to_withdraw(managed: ManagedJobs, mode: ApplyMode) -> tuple[int, ...]:
         # Under site-factor, a job with our explicit priority is vetoed as NO_PRIORITY by that very priority.
         if veto in _HANDS_OFF and not (wrong_mode and veto is Veto.NO_PRIORITY):
             continue
-        ours = by_factor or by_priority or record.exc_nodes is not None
-        if (veto is not None and ours) or wrong_mode:
+        if (veto is not None and (by_factor or by_priority)) or wrong_mode:
             withdrawn.append(record.job_id)
     return tuple(withdrawn)

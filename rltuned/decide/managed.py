@@ -1,6 +1,5 @@
 """The managed jobs of one reading: where Slurm alone has them, where they stand, and with whom they exchange places."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
@@ -54,7 +53,7 @@ class ManagedJobs:
 def managed_jobs(snapshot: Snapshot, config: Config, applied: AppliedChanges) -> ManagedJobs:
     """Who is managed, and all that the reading says of them."""
     applied = _of_these_jobs(applied, snapshot.jobs)
-    snapshot = _as_users_asked(snapshot, applied)
+    snapshot = _with_isolation(snapshot, applied)
     pools = bounded_pools(snapshot, snapshot.jobs.pending)
     scope = examine(snapshot, pools, config, applied)
     at = scope.managed
@@ -87,30 +86,22 @@ def _of_these_jobs(applied: AppliedChanges, jobs: JobTable) -> AppliedChanges:
     )
 
 
-def _as_users_asked(snapshot: Snapshot, applied: AppliedChanges) -> Snapshot:
-    """The snapshot with the users' own node lists, and with our isolation where Slurm does not show it.
+def _with_isolation(snapshot: Snapshot, applied: AppliedChanges) -> Snapshot:
+    """The snapshot with our isolation where Slurm does not show it.
 
-    Our steering must not look like a request. And since 26.05 a job that we isolated looks like a default one: the
-    nodes that it runs on would seem open to others.
+    Since 26.05 a job that we isolated looks like a default one: the nodes that it runs on would seem open to others.
     """
     jobs = snapshot.jobs
-    lists: dict[int, str] = {}
     isolated: dict[int, str] = {}
     for job, record in applied.by_job.items():
         row = jobs.row_of[job]
-        if record.exc_nodes is not None:
-            lists[row] = record.exc_nodes_before
         if record.oversubscribe is OverSubscribe.NO and jobs.oversubscribe.value(row) == OverSubscribe.UNKNOWN:
             isolated[row] = OverSubscribe.NO.value
-    if lists:
-        jobs = replace(jobs, exc_nodes=_overlaid(jobs.exc_nodes, lists))
-    if isolated:
-        jobs = replace(jobs, oversubscribe=_overlaid(jobs.oversubscribe, isolated))
-    return snapshot if jobs is snapshot.jobs else replace(snapshot, jobs=jobs)
-
-
-def _overlaid(column: Category, values: Mapping[int, str]) -> Category:
-    return Category.of([values.get(row, column.value(row)) for row in range(len(column.codes))])
+    if not isolated:
+        return snapshot
+    shown = jobs.oversubscribe
+    column = Category.of([isolated.get(row, shown.value(row)) for row in range(len(shown.codes))])
+    return replace(snapshot, jobs=replace(jobs, oversubscribe=column))
 
 
 def _current(jobs: JobTable, rows: Rows) -> Ints:

@@ -102,7 +102,6 @@ def plan(
     estimates: Floats | None = None,
     search: RolloutSearch | None = None,
     ended: EndedJobs | None = None,
-    by_type: Floats | None = None,
     distribution: RunTimePredictions | None = None,
 ) -> Plan:
     """Decide one cycle: scope and classes, observe, score, rollout, order, place; the changes when they are asked for.
@@ -116,7 +115,6 @@ def plan(
             bounds each, and stands in where there is no prediction.
         search: simulates the queue in the policy's order and in a few others; None: the policy's order stands.
         ended: jobs that have ended: they show how wrong expected run times are.
-        by_type: (N, T) predicted run times on each GPU type of the nodes, for the placement; None: not known.
         distribution: of the run time of each of the (N,) jobs, whose mean `estimates` are; NaN: not known. None: of no
             job; `estimates` may err.
     """
@@ -157,7 +155,7 @@ def plan(
         guards=ordered.guards,
         held_behind=ordered.held_behind,
         queue=queue,
-        front=place_front(managed, queue, window, config.placement, by_type, config.decide.age_bound),
+        front=place_front(managed, queue, window, config.placement),
         foreign=newly_foreign(managed),
         withdraw=to_withdraw(managed, config.decide.mode),
     )

@@ -92,8 +92,8 @@ class Contender:
 
 
 def plan_config(*, placement: bool, top_k: int = PlacementSection().top_k) -> Config:
-    """The daemon's defaults, except that the integer program is off, or steers by node lists and has time to finish."""
-    how = PlacementApply.EXCLUDE_NODES if placement else PlacementApply.OFF
+    """The daemon's defaults, except that the integer program is off, or isolates jobs and has time to finish."""
+    how = PlacementApply.OVERSUBSCRIBE if placement else PlacementApply.OFF
     return Config(placement=PlacementSection(apply=how, time_limit=SOLVER_SECONDS, top_k=top_k))
 
 

@@ -1,15 +1,13 @@
 """Rankers of a simulated queue: a plain rule, or the plan that the daemon serves."""
 
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
 
 from rltuned.cluster.changes import Field
-from rltuned.cluster.hostlist import expand
 from rltuned.cluster.shape import parse_shape
-from rltuned.cluster.tables import Category, Floats, Rows
-from rltuned.config import Config, PlacementApply
+from rltuned.cluster.tables import Floats, Rows
+from rltuned.config import Config
 from rltuned.decide import plan
 from rltuned.decide.predictions import EndedJobs
 from rltuned.decide.rollout import RolloutSearch
@@ -57,12 +55,6 @@ class PlanRanker:
     def keys(self, simulation: Simulation, rows: Rows) -> Floats:
         """Place of each job in the planned queue. Jobs that the plan leaves alone follow behind, in Slurm's order."""
         snapshot = simulation.snapshot()
-        steered = self.config.placement.apply is not PlacementApply.OFF
-        if steered:
-            # The daemon knows which lists are its own; here all are. As requests they would stay for good.
-            jobs = snapshot.jobs
-            nothing = Category(np.full(len(jobs), -1, dtype=np.int32), ())
-            snapshot = replace(snapshot, jobs=replace(jobs, exc_nodes=nothing))
         running = len(snapshot.jobs) - len(rows)
         estimates = np.concatenate(
             (simulation.estimates.run_time[simulation.running], simulation.estimates.run_time[rows])
@@ -72,18 +64,9 @@ class PlanRanker:
         keys = np.full(len(snapshot.jobs), np.inf)
         keys[running:] = len(rows) + np.arange(len(rows))
         keys[result.rows[result.queue]] = np.arange(len(result.queue))
-        if not steered:
-            return keys[running:]
-        excluded: dict[int, frozenset[int]] = dict.fromkeys(simulation.excluded, frozenset())
         for change in result.changes:
             if change.field is Field.OVERSUBSCRIBE:
                 simulation.set_isolated(change.job_id - 1, isolated=True)
-            elif change.field is Field.EXC_NODES:
-                named = expand(str(change.after)) if change.after else []
-                excluded[change.job_id - 1] = frozenset(snapshot.nodes.row_of[name] for name in named)
-        for row, nodes in excluded.items():
-            if simulation.excluded.get(row, frozenset()) != nodes:
-                simulation.set_excluded(row, sorted(nodes))
         return keys[running:]
 
 

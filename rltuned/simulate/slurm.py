@@ -365,8 +365,7 @@ class SimulatedSlurm:
             case Act.NICE if overrides.explicit[row] < 0:
                 overrides.nice[row] = theirs.nice[row] = int(done.value)
             case Act.EXCLUDE:
-                if not self._exclude(row, str(done.value))[1]:
-                    theirs.excluded[row] = str(done.value)
+                self._exclude(row, str(done.value))
             case Act.ADMIN_PRIORITY if overrides.hold[row] == 0:
                 for side in (overrides, theirs):
                     side.explicit[row], side.nice[row] = int(done.value), 0
@@ -424,13 +423,11 @@ class SimulatedSlurm:
             case Field.NICE:
                 if overrides.explicit[row] < 0 and not running:
                     overrides.nice[row] = int(value)
-            case Field.OVERSUBSCRIBE | Field.EXC_NODES if running:
+            case Field.OVERSUBSCRIBE if running:
                 return Outcome.GONE, f"Job is no longer pending execution for job {row + 1}"
             case Field.OVERSUBSCRIBE:
                 overrides.share[row] = SHARE_YES if value == "YES" else SHARE_NO
                 self.simulation.set_isolated(row, isolated=self._isolated(row))
-            case Field.EXC_NODES:
-                return self._exclude(row, str(value))
         return None, ""
 
     def _isolated(self, row: int) -> bool:
@@ -477,7 +474,7 @@ class SimulatedSlurm:
     # --- looking at it from outside
 
     def leftovers(self) -> list[Leftover]:
-        """Pending jobs whose priority, nice, isolation or nodes are not as people alone have left them."""
+        """Pending jobs whose priority, nice or isolation are not as people alone have left them."""
         found = []
         overrides, theirs = self._overrides, self._theirs
         for row in self._waiting():
@@ -487,7 +484,6 @@ class SimulatedSlurm:
                 (Field.PRIORITY, int(overrides.explicit[job]), int(theirs.explicit[job])),
                 (Field.NICE, int(overrides.nice[job]), int(theirs.nice[job])),
                 (Field.OVERSUBSCRIBE, "NO" if self._isolated(job) else "OK", "OK"),
-                (Field.EXC_NODES, overrides.excluded.get(job, ""), theirs.excluded.get(job, "")),
             ]
             found += [Leftover(job + 1, of, value, own) for of, value, own in pairs if value != own]
         return found
@@ -616,7 +612,6 @@ class SimulatedSlurm:
                 nice=nice,
                 site_factor=site if listed else None,
                 oversubscribe=OverSubscribe(share.names[shown]),
-                exc_nodes=overrides.excluded.get(row, ""),
                 reason=reason.names[why] if waits else "",
             )
             for row, submit, waits, held, priority, nice, site, listed, shown, why in columns

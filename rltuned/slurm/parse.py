@@ -604,6 +604,7 @@ class Node:
     gpus: Mapping[str, int]
     """By type, "gpu" where none is given."""
     gpus_alloc: Mapping[str, int]
+    weight: int = 1
 
 
 def _tokens(line: str) -> dict[str, str]:
@@ -714,6 +715,7 @@ def _node(found: Mapping[str, str], where: str, gpus: dict[str, dict[str, int]])
             features=frozenset(part for part in features.split(",") if part),
             gpus=configured,
             gpus_alloc=used,
+            weight=count(found.get("Weight", "1")),
         )
     except SlurmParseError as error:
         if str(error).startswith(where):

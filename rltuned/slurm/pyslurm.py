@@ -6,8 +6,8 @@ What goes through pyslurm: the status of jobs around a write (`Jobs.load`), upda
 - the snapshot: pyslurm tells neither the GPUs of a ``--gpus`` request, nor who asked for exclusive nodes, nor site
   factors, and is slower and larger than squeue's text (10,000 jobs: 0.4 to 0.8 s and 90 MB against 0.11 s and 27 MB);
 - site factors: only sprio tells them;
-- SiteFactor=0, Nice=0 and an emptied ExcNodeList: pyslurm drops a false value silently instead of sending it, so those
-  jobs' updates go through scontrol.
+- SiteFactor=0 and Nice=0: pyslurm drops a false value silently instead of sending it, so those jobs' updates go through
+  scontrol.
 
 pyslurm's calls have no time-out of their own; Slurm's MessageTimeout (10 s by default) bounds each.
 """
@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from rltuned.cluster.changes import Change, Field, JobStatus, Outcome, WriteResult
-from rltuned.cluster.hostlist import expand
 from rltuned.cluster.unread import Collector, RowKind, Skipped
 from rltuned.errors import PrerequisiteError, SlurmDeniedError, SlurmError, SlurmUnavailableError
 from rltuned.installed import how_to_install
@@ -122,7 +121,6 @@ def _status(job: Any, number: int, site_factor: int | None, *, pending: bool) ->
         nice=int(job.nice or 0),
         site_factor=site_factor,
         oversubscribe=status.oversubscribe(str(job.resource_sharing), None),
-        exc_nodes=str(job.excluded_nodes or ""),
         reason="" if reason == "None" else reason,
     )
 
@@ -197,7 +195,7 @@ class PyslurmWriter:
                     raise SlurmUnavailableError(f"pyslurm, release of job {job}: {printable(str(error))}") from error
 
 
-def _attribute(change: Change) -> tuple[str, int | str | list[str]]:
+def _attribute(change: Change) -> tuple[str, int | str]:
     """Name and value of a change in pyslurm's JobSubmitDescription."""
     value = change.after
     match change.field:
@@ -209,5 +207,3 @@ def _attribute(change: Change) -> tuple[str, int | str | list[str]]:
             return "nice", value
         case Field.OVERSUBSCRIBE:
             return "resource_sharing", str(value).lower()
-        case Field.EXC_NODES:
-            return "excluded_nodes", expand(str(value))

@@ -166,6 +166,7 @@ def build_nodes(nodes: Sequence[parse.Node]) -> NodeTable:
         gpus_alloc=gpus_alloc,
         features=tuple(node.features for node in nodes),
         asleep=np.array([node.state.asleep for node in nodes], dtype=np.bool_),
+        weight=np.array([node.weight for node in nodes], dtype=np.int64),
     )
 
 

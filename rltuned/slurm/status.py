@@ -358,7 +358,6 @@ def asked_exclusive(value: OverSubscribe, exclusive: str | None) -> bool:
 _ID_COLUMNS: Final[Mapping[str, tuple[int, int]]] = {
     "status": (2, len(STATUS_FIELDS)),
     "status-exclusive": (2, len(STATUS_FIELDS) + 1),
-    "excluded": (2, len(EXCLUDED_FIELDS)),
     "site-factors": (1, len(SITE_FIELDS)),
 }
 """How many columns of a table, from the first on, name the jobs that a row is about; and how many there are."""
@@ -390,7 +389,7 @@ class _RowsOf(Runner):
 
 
 def read_status(runner: Runner, job_ids: Sequence[int] | None) -> dict[int, JobStatus]:
-    """Status of these jobs, None: of every pending one. Four commands whatever the number of jobs.
+    """Status of these jobs, None: of every pending one. Three commands whatever the number of jobs.
 
     A job whose row cannot be understood is there as one that is not (`JobStatus.not_understood`): it is not gone.
 
@@ -413,7 +412,6 @@ def read_status(runner: Runner, job_ids: Sequence[int] | None) -> dict[int, JobS
 
 def _read_status(runner: Runner, job_ids: Sequence[int] | None, unread: Collector) -> dict[int, JobStatus]:
     table = job_columns(runner, release(runner), unread, brief=True)
-    excluded = excluded_nodes(runner, unread)
     factors = site_factors(runner, unread)
     wanted = None if job_ids is None else set(job_ids)
     exclusive = table.get(EXCLUSIVE)
@@ -442,7 +440,6 @@ def _read_status(runner: Runner, job_ids: Sequence[int] | None, unread: Collecto
             nice=nice,
             site_factor=factors.get(number_in_sprio(factors, job, table["JobID"][row])),
             oversubscribe=oversubscribe(table["OverSubscribe"][row], exclusive[row] if exclusive else None),
-            exc_nodes=excluded.get(job, ""),
             reason=parse.text(reason),
         )
     skip_jobs(table, ids, strange, unread, "squeue (status)")
@@ -458,7 +455,7 @@ def with_strange(found: dict[int, JobStatus], wanted: set[int] | None, unread: C
     known = dict(found)
     for job in {*found, *unread.jobs} if wanted is None else wanted:
         if job in found and not found[job].pending:
-            continue  # sprio and the list of excluded nodes matter for pending jobs only
+            continue  # sprio matters for pending jobs only
         if reason := unread.about(job, queued=job in found):
             known[job] = JobStatus.not_understood(job, reason)
     return known

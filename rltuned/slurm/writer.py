@@ -1,6 +1,6 @@
 """Writes to Slurm: many update lines on the standard input of one scontrol. Imports no NumPy (see package).
 
-What is checked here is that nothing but a few numbers, YES, NO and node names ever reaches scontrol. What became of a
+What is checked here is that nothing but a few numbers, YES and NO ever reaches scontrol. What became of a
 change is told by reading back; only where Slurm names the job in an error is the outcome settled here. Errors about
 single tasks of an array settle nothing: Slurm reports tasks that have finished although the pending ones were updated.
 """
@@ -11,16 +11,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from rltuned.cluster.changes import MAX_FACTOR, MAX_PRIORITY, MOVES, Change, Field, Outcome, WriteResult
-from rltuned.cluster.hostlist import SAFE, expand
-from rltuned.errors import SlurmDeniedError, SlurmError, SlurmParseError, SlurmUnavailableError
+from rltuned.errors import SlurmDeniedError, SlurmError, SlurmUnavailableError
 from rltuned.slurm.commands import EXCLUSIVE_SINCE
 from rltuned.slurm.process import Answer, Runner, failure, printable
 from rltuned.slurm.status import release as installed_release
 
 MAX_JOB_ID: Final = 2**32 - 2
-MAX_NODE_LIST: Final = 65_536
-"""Characters of an ExcNodeList. scontrol reads lines of any length; this is a bound against defects."""
-
 RELEASE_CHUNK: Final = 100
 """Ids in one ``release`` line."""
 
@@ -52,18 +48,6 @@ def _legal(field: Field, value: int | str) -> bool:
             return whole and abs(int(value)) <= MAX_FACTOR
         case Field.OVERSUBSCRIBE:
             return isinstance(value, str) and str(value) in _OVERSUBSCRIBE
-        case Field.EXC_NODES:
-            return isinstance(value, str) and len(value) <= MAX_NODE_LIST and _is_node_list(value)
-
-
-def _is_node_list(value: str) -> bool:
-    if SAFE.match(value) is None:
-        return False
-    try:
-        expand(value)
-    except SlurmParseError:
-        return False
-    return True
 
 
 def _legal_id(job_id: object) -> bool:

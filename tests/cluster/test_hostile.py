@@ -120,7 +120,7 @@ def test_hostile_names_have_no_effect_on_the_plan_and_reach_no_terminal(cluster:
         "policy": {"name": "sjf"},
         "decide": {"class_by": ["tier"]},
         "scope": {"exclude_reservations": []},
-        "placement": {"apply": "off"},
+        "placement": {"apply": "oversubscribe"},
     }
     with (
         queue_at_rest(cluster),

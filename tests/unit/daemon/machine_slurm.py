@@ -17,7 +17,6 @@ from typing import Any
 from unit.daemon.model_slurm import NODES, Job, ModelSlurm
 
 from rltuned.cluster.changes import Field, Outcome
-from rltuned.cluster.hostlist import expand
 from rltuned.cluster.tables import Snapshot
 from rltuned.errors import SlurmUnavailableError
 from rltuned.slurm import parse
@@ -63,8 +62,6 @@ class Task(Job):
     """What the user has asked for; an explicit priority resets what Slurm has."""
     owed_nice: bool = False
     """Our explicit priority took the nice away, and nobody but us is to give it back."""
-    own_exc: str = ""
-    exc_before: str = ""
     """Before the user's last change of it."""
     limited: bool = False
     """A limit of its QOS keeps it from starting."""
@@ -134,7 +131,7 @@ class Faults:
     @property
     def readable(self) -> bool:
         """Whether `status` can be answered."""
-        needed = {"status", "status-exclusive", "excluded", "site-factors", "version"}
+        needed = {"status", "status-exclusive", "site-factors", "version"}
         return not (self.refused or self.cut or (self.garbled | self.truncated) & needed or self.slow >= 20.0)
 
 
@@ -187,7 +184,7 @@ class Cluster(ModelSlurm):
     def submit(self, multifactor: int, **values: object) -> Task:
         self.happened()
         job = Task(self.next_id, int(self.clock.time()), multifactor, **values)  # type: ignore[arg-type]
-        job.own_nice, job.own_exc = job.nice, job.exc_nodes
+        job.own_nice = job.nice
         self.jobs[job.job_id] = job
         self.next_id += 1
         return job
@@ -239,9 +236,8 @@ class Cluster(ModelSlurm):
     def person_excludes(self, job_id: int, nodes: str) -> None:
         job = self.task(job_id)
         if job.state == "PD":
-            job.touched[Field.EXC_NODES] = self.happened()
-            job.exc_before, job.exc_nodes, job.own_exc = job.own_exc, nodes, nodes
-            job.marks.pop(Field.EXC_NODES, None)
+            self.happened()
+            job.exc_nodes = nodes
             if job.hold == "BadConstraints":
                 job.hold = ""
                 self._end_explicit(job)
@@ -363,14 +359,12 @@ class Cluster(ModelSlurm):
         for setting in settings:
             name, _, text = setting.partition("=")
             of = Field(name)
-            value: int | str = text if of in {Field.EXC_NODES, Field.OVERSUBSCRIBE} else int(text)
+            value: int | str = text if of is Field.OVERSUBSCRIBE else int(text)
             outcome: list[tuple[Outcome | None, str]] = []
             self._judge_ours(job, of, value, reading)
-            back = value == 0 or of is Field.NICE or self._is_own_nodes(job, of, value)
+            back = value == 0 or of is Field.NICE
 
             def act(of: Field = of, value: int | str = value, out: list[Any] = outcome) -> None:
-                if of is Field.EXC_NODES and not self._was_seen(job.touched.get(of, -1), reading):
-                    job.own_exc = job.exc_before  # the user's change came in between, and is lost
                 out.append(self._set_ours(job, of, value))
 
             self._act(job, f"{of.value}={value}", back, act)
@@ -387,7 +381,6 @@ class Cluster(ModelSlurm):
 
     def _set_ours(self, job: Task, of: Field, value: int | str) -> tuple[Outcome | None, str]:
         nice, explicit = job.nice, job.explicit
-        held = job.hold
         answer = super()._set(job, of, value)
         if answer[1]:
             return answer
@@ -402,10 +395,6 @@ class Cluster(ModelSlurm):
             case Field.NICE:
                 if job.nice == job.own_nice:
                     job.owed_nice = False
-            case Field.EXC_NODES:
-                self._mark(job, of, ours=set(expand(str(value))) != set(expand(job.own_exc)))
-                if held == "BadConstraints":
-                    job.marks.pop(Field.PRIORITY, None)
             case Field.OVERSUBSCRIBE:
                 pass
         return answer
@@ -454,7 +443,7 @@ class Cluster(ModelSlurm):
     def _judge_ours(self, job: Task, of: Field, value: int | str, reading: Reading | None) -> None:
         """Hands off: nothing that a person set, and that could be seen, is overwritten."""
         who = f"job {job.job_id}: {of.value}={value} written by {self._who(reading)}"
-        neutral = (of is Field.SITE_FACTOR and value == 0) or of is Field.NICE or self._is_own_nodes(job, of, value)
+        neutral = (of is Field.SITE_FACTOR and value == 0) or of is Field.NICE
         if of in {Field.SITE_FACTOR, Field.PRIORITY} and job.marks.get(of) == "admin":
             present = job.site_factor if of is Field.SITE_FACTOR else job.explicit
             if self._was_seen(job.touched[of], reading) and (of is Field.PRIORITY or self._was_shown(job, reading)):
@@ -472,13 +461,6 @@ class Cluster(ModelSlurm):
         others = job.marks.get(Field.PRIORITY) == "admin" and of is Field.SITE_FACTOR
         if others and self._was_seen(job.touched[Field.PRIORITY], reading):
             self.complain("hands off", f"{who} under an admin's Priority={job.explicit}")
-        asked = of is Field.EXC_NODES and self._was_seen(job.touched.get(of, 0), reading)
-        if asked and not set(expand(job.own_exc)) <= set(expand(str(value))):
-            self.complain("hands off", f"{who}, which drops nodes of the user's {job.own_exc}")
-
-    @staticmethod
-    def _is_own_nodes(job: Task, of: Field, value: int | str) -> bool:
-        return of is Field.EXC_NODES and set(expand(str(value))) == set(expand(job.own_exc))
 
     def take_token(self) -> None:
         """Slurm's RPC limiter: the client sleeps without a word while the bucket is empty."""

@@ -29,7 +29,6 @@ import rltuned.daemon.handsoff
 import rltuned.daemon.journal
 import rltuned.daemon.lock
 from rltuned.cluster.changes import ApplyMode, Field, Outcome
-from rltuned.cluster.hostlist import expand
 from rltuned.config import (
     Config,
     CycleSection,
@@ -434,11 +433,7 @@ class World:
                 )
 
     def _planner(self, snapshot: Any, policy: Any, config: Any, history: Any) -> Plan:
-        by_type = None
-        if config.placement.apply is PlacementApply.EXCLUDE_NODES:  # a K80 takes ten times as long as a P100
-            slow = [36_000.0 if name == "k80" else 3600.0 for name in snapshot.nodes.gpu_types]
-            by_type = np.tile(slow, (len(snapshot.jobs), 1))
-        self.plan = made = plan(snapshot, policy, config, history, by_type=by_type)
+        self.plan = made = plan(snapshot, policy, config, history)
         ids = snapshot.jobs.job_id
         names = made.classes.names
         self.managed = {int(ids[row]): names[of] for row, of in zip(made.rows, made.classes.of, strict=True)}
@@ -585,7 +580,6 @@ class World:
         values: dict[Field, object] = {
             Field.SITE_FACTOR: job.site_factor,
             Field.PRIORITY: job.explicit,
-            Field.EXC_NODES: job.exc_nodes,
         }
         return {of: values[of] for of, who in job.marks.items() if who == US and of in values}
 
@@ -604,14 +598,9 @@ class World:
                 of = Field(name)
                 if of in {Field.NICE, Field.OVERSUBSCRIBE} or text == "0" or not isinstance(job, Task):
                     continue
-                if of is Field.EXC_NODES and set(expand(text)) == set(expand(job.own_exc)):
-                    continue
                 journal = journal or self.on_disk()
                 entry = journal.entries.get(job_id)
-                if entry is not None and of is Field.EXC_NODES and text == entry.applied.exc_nodes_before:
-                    continue  # given back, while its user writes another list
-                value = text if of is Field.EXC_NODES else int(text)
-                if entry is None or value not in entry.ours(of):
+                if entry is None or int(text) not in entry.ours(of):
                     self.complain("journal first", f"{line} is sent, and the journal on disk says {entry}")
 
     def on_disk(self) -> Journal:

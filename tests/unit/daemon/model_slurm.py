@@ -9,7 +9,7 @@ What is not: scheduling. Jobs start when the test says so. The real thing is tes
 import copy
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -109,6 +109,7 @@ class ModelSlurm:
     ageing: float = 0.0
     """Priority points per second."""
     gpu_types: tuple[str, ...] = ("p100",)
+    weights: tuple[int, ...] | None = None
     """Of the nodes, in turn; each has four GPUs."""
     jobs: dict[int, Job] = field(default_factory=dict)
     started: float = 0.0
@@ -297,16 +298,12 @@ class ModelSlurm:
             case Field.NICE:
                 if job.explicit is None:
                     job.nice = int(value)
-            case Field.OVERSUBSCRIBE | Field.EXC_NODES if job.state != "PD":
+            case Field.OVERSUBSCRIBE if job.state != "PD":
                 return Outcome.GONE, f"Job is no longer pending execution for job {job.job_id}"
             case Field.OVERSUBSCRIBE:
                 if job.share == "exclusive" and value == "YES":
                     self.violations.append(f"job {job.job_id} lost its --exclusive")
                 job.share = {"YES": "yes", "NO": "no"}[str(value)] if job.share != "exclusive" else job.share
-            case Field.EXC_NODES:
-                job.exc_nodes = str(value)
-                if job.hold == "BadConstraints":
-                    job.hold, job.explicit = "", None
         return None, ""
 
     def do_release(self, job_id: int) -> None:
@@ -396,6 +393,8 @@ class ModelReader:
         )
         types = slurm.gpu_types
         nodes = node_table(NODES, types, np.resize(4 * np.eye(len(types), dtype=np.int32), (len(NODES), len(types))))
+        if slurm.weights is not None:
+            nodes = replace(nodes, weight=np.array(slurm.weights))
         everything = np.arange(len(NODES), dtype=np.int32)
         partitions = (Partition("gpu", everything, True, 1, slurm.shares, 1, float("inf"), default=True),)
         running = {job.array: job.submit_time for job in jobs if job.array and job.state == "R"}
@@ -445,7 +444,6 @@ class ModelReader:
                 nice=job.nice,
                 site_factor=job.site_factor if slurm.listed(job) else None,
                 oversubscribe=slurm.oversubscribe(job),
-                exc_nodes=job.exc_nodes,
                 reason=slurm.reason(job),
             )
             for job in slurm.jobs.values()

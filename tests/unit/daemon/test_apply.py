@@ -280,38 +280,6 @@ def test_isolating_a_job_is_applied_once_and_journalled_with_what_its_partition_
     assert entry.shares is OverSubscribe.NO
 
 
-def test_a_users_own_change_of_the_excluded_nodes_wins_but_the_job_stays_managed(bench):
-    submitted = bench.slurm.jobs[1].submit_time
-    change = Change(1, submitted, Field.EXC_NODES, "", "n1,n2", position=0)
-    bench.slurm.jobs[1].exc_nodes = "n4"
-    (result,) = bench.apply([change])
-    assert result.outcome is Outcome.FOREIGN
-    assert bench.slurm.jobs[1].exc_nodes == "n4"
-    assert bench.journal.entries == {}
-
-
-def test_node_lists_are_compared_as_sets_not_as_text(bench):
-    submitted = bench.slurm.jobs[1].submit_time
-    (result,) = bench.apply([Change(1, submitted, Field.EXC_NODES, "", "n[1-2]", position=0)])
-    assert result.outcome is Outcome.APPLIED
-    bench.slurm.jobs[1].exc_nodes = "n2,n1"
-    assert bench.reconcile().foreign == ()
-    (result,) = bench.apply([Change(1, submitted, Field.EXC_NODES, "n1,n2", "n3", position=0)])
-    assert result.outcome is Outcome.APPLIED
-
-
-def test_a_node_list_of_ours_that_made_the_job_impossible_is_taken_back_first(bench):
-    submitted = bench.slurm.jobs[1].submit_time
-    bench.apply([Change(1, submitted, Field.EXC_NODES, "", "n[1-4]", position=0)])
-    bench.slurm.schedule()
-    assert bench.slurm.reason(bench.slurm.jobs[1]) == "BadConstraints"
-    (rescue,) = bench.reconcile().rescues
-    (result,) = bench.apply([rescue])
-    assert result.outcome is Outcome.APPLIED
-    assert bench.slurm.jobs[1].hold == ""
-    assert bench.slurm.jobs[1].exc_nodes == ""
-
-
 def seen_writes(bench):
     """Pending jobs in Slurm's order before each update of the batch."""
     orders = []

@@ -59,14 +59,14 @@ def test_what_is_only_less_good_is_said_but_forbids_nothing(change):
     assert not blocking(findings)
 
 
-@pytest.mark.parametrize(("bucket", "burst"), [(9, 24), (30, 6)])
+@pytest.mark.parametrize(("bucket", "burst"), [(6, 24), (30, 4)])
 def test_a_bucket_of_the_limiter_that_is_too_small_for_a_batch_is_named_with_its_remedy(bucket, burst):
     facts, config = replace(FACTS, rate_limiter=True, rate_bucket=bucket), Config(write=WriteSection(burst=burst))
     (finding,) = (finding for finding in prerequisites(facts, config) if finding.subject == "RPC limiter")
     assert finding.severity is Severity.WARNING
     assert "one change at a time" in finding.cause
-    assert "rl_bucket_size to at least 10" in finding.remedy
-    assert "write.burst to at least 7" in finding.remedy
+    assert "rl_bucket_size to at least 7" in finding.remedy
+    assert "write.burst to at least 5" in finding.remedy
     enough = prerequisites(replace(facts, rate_bucket=10), Config(write=WriteSection(burst=7)))
     assert Severity.WARNING not in {finding.severity for finding in enough}
 
@@ -178,18 +178,12 @@ def test_nothing_is_said_of_gpu_types_where_there_is_one(bench):
     assert "GPU types" not in report(bench)
 
 
-def test_weights_of_nodes_are_worth_a_try_where_jobs_name_no_gpu_type(bench):
+@pytest.mark.parametrize(("first", "severity"), [(1, Severity.NOTE), (5, Severity.OK)])
+def test_gpu_types_of_one_partition_shall_differ_in_weight(bench, first, severity):
     bench.slurm.gpu_types = ("k80", "v100")
-    bench.slurm.jobs[1].gpu_type = "v100"
+    bench.slurm.weights = (first, 1, first, 1)
     found = report(bench)["GPU types"]
-    assert found.severity is Severity.NOTE
-    assert found.cause == "gpu has k80, v100; of 3 pending GPU jobs there, 2 name no type"
-    assert "the nodes with the faster GPUs a smaller Weight" in found.remedy
-
-
-def test_where_all_jobs_name_a_gpu_type_there_is_nothing_to_choose(bench):
-    bench.slurm.gpu_types = ("k80", "v100")
-    for job in bench.slurm.jobs.values():
-        job.gpu_type = "k80"
-    found = report(bench)["GPU types"]
-    assert (found.severity, found.remedy) == (Severity.OK, "")
+    assert found.severity is severity
+    assert found.cause.startswith("gpu has k80, v100; ")
+    lines = "NodeName=n[1,3] ... Weight=10; NodeName=n[2,4] ... Weight=20"
+    assert found.remedy.endswith(lines) == (severity is Severity.NOTE)

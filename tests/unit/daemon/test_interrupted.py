@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from unit.daemon.model_slurm import Killed
 from unit.daemon.support import Bench
 
-from rltuned.cluster.changes import ApplyMode, Change, Field
+from rltuned.cluster.changes import ApplyMode
 from rltuned.daemon.journal import Journal
 
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -345,79 +345,3 @@ def test_a_first_cycle_lost_by_a_killed_slurmctld_leaves_the_users_nice_alone(tm
     bench.reconcile()
     assert bench.journal.entries == {}
     assert_returned(bench, jobs)
-
-
-def excluding(bench, job, before, after):
-    return Change(job, bench.slurm.jobs[job].submit_time, Field.EXC_NODES, before, after, position=0)
-
-
-def test_former_excluded_nodes_of_ours_are_no_foreign_change_and_are_given_back(tmp_path):
-    bench = bench_of(tmp_path, [(1000, 0)])
-    bench.slurm.jobs[1].exc_nodes = "n4"
-    bench.apply([excluding(bench, 1, "n4", "n1,n4")])
-    bench.slurm.save_state()
-    bench.clock.sleep(1.5)
-    bench.apply([excluding(bench, 1, "n1,n4", "n2,n4")])
-    bench.slurm.crash_and_start()
-    assert not bench.reconcile().foreign
-    bench.restore()
-    assert bench.slurm.jobs[1].exc_nodes == "n4"
-    assert bench.forgets_everything()
-
-
-def test_excluded_nodes_of_ours_come_back_with_a_slurmctld_that_forgets_what_the_user_excluded_instead(tmp_path):
-    bench = bench_of(tmp_path, [(1000, 0)])
-    job = bench.slurm.jobs[1]
-    job.exc_nodes = "n4"
-    bench.apply([excluding(bench, 1, "n4", "n1,n4")])
-    bench.slurm.save_state()
-    job.exc_nodes = "n2"
-    assert bench.reconcile().foreign == (1,)
-    bench.restore()
-    assert job.exc_nodes == "n2"
-    bench.slurm.crash_and_start()
-    bench.restore()
-    assert bench.slurm.jobs[1].exc_nodes == "n4"
-
-
-def test_nodes_that_a_user_had_excluded_once_and_excludes_again_stay_the_users(tmp_path):
-    bench = bench_of(tmp_path, [(1000, 0)])
-    job = bench.slurm.jobs[1]
-    job.exc_nodes = "n4"
-    bench.apply([excluding(bench, 1, "n4", "n1,n4")])
-    bench.apply([excluding(bench, 1, "n1,n4", "n4")])
-    job.exc_nodes = ""
-    bench.apply([excluding(bench, 1, "", "n2")])
-    job.exc_nodes = "n4"  # as at first
-    assert bench.reconcile().foreign == (1,)
-    bench.restore()
-    assert job.exc_nodes == "n4"
-
-
-def test_a_slurmctld_that_went_back_is_known_before_sprio_lists_anybody(tmp_path):
-    bench = bench_of(tmp_path, [(1000, 0), (900, 0), (800, 0), (700, 0)])
-    bench.slurm.save_state()
-    nodes = [excluding(bench, job, "", "n1") for job in (1, 2)]
-    assert {of.value for _, of, _ in bench.apply([*bench.reorder([4, 3, 2, 1]), *nodes])} == {"applied"}
-    bench.slurm.crash_and_start()
-    # Nobody set "" there: all of the last writes are gone, and of site factors nothing is known yet.
-    assert not bench.reconcile().foreign
-
-
-@settings(max_examples=60, deadline=None)
-@given(queues(), st.integers(1, 40))
-def test_excluded_nodes_interrupted_anywhere_are_given_back(queue, at):
-    jobs, orders = queue
-    with disk() as directory:
-        bench = bench_of(directory, jobs)
-        own = {job: ("n4" if job % 2 else "") for job in bench.slurm.jobs}
-        for job, nodes in own.items():
-            bench.slurm.jobs[job].exc_nodes = nodes
-        changes = [
-            Change(job, bench.slurm.jobs[job].submit_time, Field.EXC_NODES, own[job], "n1,n4", position=place)
-            for place, job in enumerate(orders[0])
-        ]
-        bench.killed(at, lambda: bench.apply(changes))
-        bench.restore()
-        assert {job: value.exc_nodes for job, value in bench.slurm.jobs.items()} == own
-        assert bench.forgets_everything()

@@ -268,8 +268,6 @@ values = st.one_of(st.integers(-(2**31), 2**32), st.text(max_size=20))
             nice=st.integers(-(2**31), 2**31),
             oversubscribe=st.none() | st.sampled_from(OverSubscribe),
             oversubscribe_before=st.none() | st.sampled_from(OverSubscribe),
-            exc_nodes=st.none() | st.text(max_size=20),
-            exc_nodes_before=st.text(max_size=20),
             foreign=st.booleans(),
         ),
         st.dictionaries(st.sampled_from(Field), st.lists(values, min_size=1, max_size=3).map(tuple)),

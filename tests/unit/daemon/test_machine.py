@@ -61,7 +61,7 @@ class Machine(RuleBasedStateMachine):
     @initialize(
         mode=st.sampled_from([ApplyMode.SITE_FACTOR, ApplyMode.SITE_FACTOR, ApplyMode.PRIORITY]),
         release=st.sampled_from([(22, 5), (24, 11), (26, 5)]),
-        placement=st.sampled_from([PlacementApply.OFF, PlacementApply.OFF, PlacementApply.EXCLUDE_NODES]),
+        placement=st.sampled_from([PlacementApply.OFF, PlacementApply.OFF, PlacementApply.OVERSUBSCRIBE]),
         ageing=st.sampled_from([0.0, 0.01]),
         limiter=st.booleans(),
         jobs=st.sampled_from([2, 3, 5, 9, 14]),

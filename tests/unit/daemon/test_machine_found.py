@@ -172,11 +172,6 @@ def test_a_state_directory_that_became_read_only_does_not_keep_restore_from_givi
         play.hours_pass(hours=2)
 
 
-def test_a_node_list_does_not_take_a_raise_before_the_lowering():
-    with run(ageing=0.01, jobs=14, stage=Stage.CANARY, placement=PlacementApply.EXCLUDE_NODES) as play:
-        play.the_policy_changes_its_mind(mind=3)
-
-
 def test_a_cancelled_job_that_a_killed_slurmctld_brings_back_is_still_known():
     with run(jobs=5) as play:
         play.cancel(after=0, which=0)
@@ -224,7 +219,7 @@ def test_what_restore_gave_back_while_both_disks_were_full_is_not_taken_for_some
 
 
 def test_a_release_whose_answer_is_lost_ages_the_reading_for_the_other_writes():
-    with run(mode=ApplyMode.PRIORITY, release=(22, 5), placement=PlacementApply.EXCLUDE_NODES) as play:
+    with run(mode=ApplyMode.PRIORITY, release=(22, 5), placement=PlacementApply.OVERSUBSCRIBE) as play:
         play.lock_removed()
         play.fault(after=0, what="lost_answers")
         play.restore_all()
@@ -302,7 +297,7 @@ def test_ours_comes_back_with_a_slurmctld_that_forgets_an_admins_change_although
 
 
 def test_what_was_raised_is_given_back_first_also_by_the_priorities_that_an_older_slurmctld_comes_back_with():
-    placing = {"placement": PlacementApply.EXCLUDE_NODES, "stage": Stage.ACTIVE}
+    placing = {"placement": PlacementApply.OVERSUBSCRIBE, "stage": Stage.ACTIVE}
     with run(release=(22, 5), jobs=9, ageing=0.01, **placing) as play:
         play.reload(mind=5, mode=ApplyMode.PRIORITY, out=("olga",), placement=None, stage=Stage.CANARY)
         play.hours_pass(hours=1)
@@ -315,27 +310,6 @@ def test_what_was_raised_is_given_back_first_also_by_the_priorities_that_an_olde
         play.the_policy_changes_its_mind(mind=1)
         play.slurmctld_killed_and_started(after=0)
         play.stop(steps=None)
-
-
-def test_excluded_nodes_that_an_older_slurmctld_comes_back_with_are_ours_before_sprio_lists_anybody():
-    with run(release=(22, 5), jobs=9, ageing=0.01, placement=PlacementApply.EXCLUDE_NODES) as play:
-        play.hours_pass(hours=1)
-        play.hours_pass(hours=1)
-        play.slurmctld_stops(after=0)
-        play.journal_damaged(at=0.35, copy="state", how="gone")
-        play.time_passes(minutes=5)
-        play.stopped_for_a_while(after=0, minutes=2)
-        play.slurmctld_stops(after=1)
-        play.restore_by_name(which=0)
-        play.time_passes(minutes=1)
-        play.slurmctld_comes_back(lost=True)
-        play.stopped_for_a_while(after=5, minutes=25)
-        play.slurmctld_killed_and_started(after=0)
-        play.slurmctld_stops(after=0)
-        play.hours_pass(hours=1)
-        play.slurmctld_comes_back(lost=False)
-        play.change_nice(after=0, nice=0, which=0)
-        play.the_wall_clock_jumps(seconds=-3600.0)
 
 
 def test_a_job_that_was_lowered_is_not_given_back_while_a_raised_one_waits_for_its_next_try():

@@ -212,7 +212,7 @@ def test_a_foreign_site_factor_on_a_job_of_ours_is_reported_and_left():
 
 def test_what_the_journal_says_about_an_earlier_job_of_the_same_id_is_not_believed():
     snap = make_snapshot(pending(3, time_limit=[3000.0, 2000.0, 1000.0]))
-    earlier = {job: Applied(job, 5, NOW, site_factor=77, exc_nodes="k80-1", oversubscribe="NO") for job in (1, 2, 3)}
+    earlier = {job: Applied(job, 5, NOW, site_factor=77, oversubscribe="NO") for job in (1, 2, 3)}
     assert (
         plan(snap, by_name("sjf"), Config(), AppliedChanges(earlier)).changes
         == plan(snap, by_name("sjf"), Config()).changes

@@ -13,7 +13,6 @@ from rltuned.config import (
     Config,
     CycleSection,
     DecideSection,
-    PlacementApply,
     PlacementSection,
     PolicySection,
     Stage,
@@ -94,9 +93,6 @@ class House:
 
     def start(self) -> Daemon:
         def planner(snapshot, *arguments, **values):
-            if self.config.placement.apply is PlacementApply.EXCLUDE_NODES:  # a V100 takes ten times as long as an A100
-                slow = [36_000.0 if name == "v100" else 3600.0 for name in snapshot.nodes.gpu_types]
-                values["by_type"] = np.tile(slow, (len(snapshot.jobs), 1))
             self.plans.append(plan(snapshot, *arguments, **values))
             return self.plans[-1]
 

@@ -181,8 +181,7 @@ def test_running_jobs_take_a_priority_without_effect_and_refuse_placement():
     slurm = cluster()
     assert write(slurm, 1, Field.SITE_FACTOR, 5).message == ""
     assert write(slurm, 1, Field.PRIORITY, 5).message == ""
-    for of, value in ((Field.OVERSUBSCRIBE, "NO"), (Field.EXC_NODES, "")):
-        assert write(slurm, 1, of, value).outcome is Outcome.GONE
+    assert write(slurm, 1, Field.OVERSUBSCRIBE, "NO").outcome is Outcome.GONE
     assert not look(slurm, 1).pending
     assert slurm.leftovers() == []
 
@@ -224,24 +223,6 @@ def test_no_waits_for_an_idle_node_and_only_some_releases_let_yes_take_it_back(r
     write(slurm, 3, Field.OVERSUBSCRIBE, "YES")
     slurm.advance(300.0)
     assert look(slurm, 3).pending is not packs_again
-
-
-def test_excluding_every_node_holds_the_job_with_bad_constraints_until_the_list_is_cleared():
-    slurm = cluster(text="2x4:a100:64c", gpus=(4, 4, 4, 4))
-    write(slurm, 4, Field.EXC_NODES, ",".join(slurm.shape.nodes.names))
-    status = look(slurm, 4)
-    assert (status.held, status.priority, status.reason) == (True, 0, "BadConstraints")
-    write(slurm, 4, Field.EXC_NODES, slurm.shape.nodes.names[0])
-    assert not look(slurm, 4).held
-    assert look(slurm, 4).exc_nodes == slurm.shape.nodes.names[0]
-    slurm.finish()
-    assert list(slurm.simulation.nodes_of(3)) == [1]
-
-
-def test_unknown_nodes_are_refused():
-    slurm = cluster()
-    assert "Invalid node name" in write(slurm, 3, Field.EXC_NODES, "nowhere").message
-    assert look(slurm, 3).exc_nodes == ""
 
 
 def test_a_drained_node_takes_no_job_and_is_shown_unusable():

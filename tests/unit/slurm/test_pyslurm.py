@@ -33,7 +33,7 @@ class FakeSlurm(types.ModuleType):
         module = self
 
         class JobSubmitDescription:
-            KNOWN = ("priority", "site_factor", "nice", "resource_sharing", "excluded_nodes")
+            KNOWN = ("priority", "site_factor", "nice", "resource_sharing")
 
             def __init__(self, **wanted):
                 for name, value in wanted.items():
@@ -94,7 +94,6 @@ class FakeSlurm(types.ModuleType):
             "submit_time": 5,
             "state_reason": "Priority",
             "resource_sharing": "OK",
-            "excluded_nodes": None,
         } | about
 
 
@@ -144,13 +143,10 @@ def test_changes_become_one_update_per_job_in_pyslurms_names(pyslurm, section, s
             change(Field.SITE_FACTOR, -5),
             change(Field.PRIORITY, 4000, job=8),
             change(Field.OVERSUBSCRIBE, "NO"),
-            change(Field.EXC_NODES, "k80-[1-2],m40-1"),
             change(Field.NICE, 300, job=8),
         ]
     )
-    assert pyslurm.jobs[7]["sent"] == [
-        {"site_factor": -5, "resource_sharing": "no", "excluded_nodes": ["k80-1", "k80-2", "m40-1"]}
-    ]
+    assert pyslurm.jobs[7]["sent"] == [{"site_factor": -5, "resource_sharing": "no"}]
     assert pyslurm.jobs[8]["sent"] == [{"priority": 4000, "nice": 300}]
     assert all(result.sent and result.outcome is None for result in results)
     assert slurm.stdin is None
@@ -164,13 +160,9 @@ def test_what_pyslurm_would_silently_drop_goes_through_scontrol(pyslurm, section
         change(Field.SITE_FACTOR, 3, job=8),
         change(Field.OVERSUBSCRIBE, "YES"),
         change(Field.NICE, 0, job=9, before=4),
-        change(Field.EXC_NODES, "", job=10, before="m40-1"),
     ]
     results = open_writer(section).write(changes)
-    assert (
-        slurm.stdin
-        == "update JobId=7 SiteFactor=0 OverSubscribe=YES\nupdate JobId=9 Nice=0\nupdate JobId=10 ExcNodeList=\n"
-    )
+    assert slurm.stdin == "update JobId=7 SiteFactor=0 OverSubscribe=YES\nupdate JobId=9 Nice=0\n"
     assert pyslurm.jobs[8]["sent"] == [{"site_factor": 3}]
     assert "sent" not in pyslurm.jobs[7]
     assert [result.change for result in results] == changes
@@ -233,7 +225,7 @@ def test_release_passes_over_what_is_gone_and_stops_at_a_refusal(pyslurm, sectio
 
 
 def test_status_is_what_the_command_line_adapter_tells(pyslurm, section, slurm):
-    pyslurm.add(7, nice=30, excluded_nodes="k80-1", state_reason="Resources")
+    pyslurm.add(7, nice=30, state_reason="Resources")
     pyslurm.add(8, state="RUNNING")
     pyslurm.add(9, state="COMPLETED")
     pyslurm.add(10, priority=0, state_reason="JobHeldUser", resource_sharing="NO")
@@ -241,13 +233,7 @@ def test_status_is_what_the_command_line_adapter_tells(pyslurm, section, slurm):
     reader = open_reader(section)
     found = reader.status()
     assert set(found) == {7, 10}
-    assert (found[7].priority, found[7].nice, found[7].site_factor, found[7].exc_nodes, found[7].reason) == (
-        100,
-        30,
-        12,
-        "k80-1",
-        "Resources",
-    )
+    assert (found[7].priority, found[7].nice, found[7].site_factor, found[7].reason) == (100, 30, 12, "Resources")
     assert (found[10].held, found[10].oversubscribe, found[10].site_factor) == (True, OverSubscribe.NO, None)
     asked = reader.status([7, 8, 9, 99])
     assert {number: about.pending for number, about in asked.items()} == {7: True, 8: False}

@@ -340,7 +340,6 @@ def test_status_tells_the_same_as_the_snapshot(reader, jobs):
         assert about.submit_time == jobs.submit_time[at]
         assert about.site_factor == (jobs.site_factor[at] if jobs.site_known[at] else None)
         assert about.oversubscribe == jobs.oversubscribe.value(at)
-        assert about.exc_nodes == jobs.exc_nodes.value(at)
 
 
 def test_facts(reader, release):

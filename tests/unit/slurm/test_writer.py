@@ -25,14 +25,10 @@ def test_all_changes_go_to_one_scontrol_one_line_per_job_in_order(slurm):
         change(Field.SITE_FACTOR, -5, job=9),
         change(Field.PRIORITY, 4000, job=3),
         change(Field.OVERSUBSCRIBE, "NO", job=9),
-        change(Field.EXC_NODES, "k80-[1-2],m40-1", job=9),
         change(Field.NICE, 300, job=12),
-        change(Field.EXC_NODES, "", job=3),
     )
     assert slurm.stdin == (
-        "update JobId=9 SiteFactor=-5 OverSubscribe=NO ExcNodeList=k80-[1-2],m40-1\n"
-        "update JobId=3 Priority=4000 ExcNodeList=\n"
-        "update JobId=12 Nice=300\n"
+        "update JobId=9 SiteFactor=-5 OverSubscribe=NO\nupdate JobId=3 Priority=4000\nupdate JobId=12 Nice=300\n"
     )
     assert [call.strip() for call in slurm.calls if call.startswith("scontrol") and "-V" not in call] == ["scontrol"]
     assert all(result.sent and result.outcome is None for result in results)
@@ -60,14 +56,6 @@ def test_no_changes_start_no_process(slurm):
         (Field.OVERSUBSCRIBE, "yes"),
         (Field.OVERSUBSCRIBE, "NO\n"),
         (Field.OVERSUBSCRIBE, 1),
-        (Field.EXC_NODES, "a b"),
-        (Field.EXC_NODES, "a\nupdate JobId=1 Priority=0"),
-        (Field.EXC_NODES, "a;b"),
-        (Field.EXC_NODES, "a\x00"),
-        (Field.EXC_NODES, "nö"),
-        (Field.EXC_NODES, "a["),
-        (Field.EXC_NODES, "n" * 70_000),
-        (Field.EXC_NODES, 7),
     ],
 )
 def test_a_value_that_may_not_be_written_is_refused_and_the_others_are_sent(slurm, field, value):
@@ -230,9 +218,9 @@ def test_release_without_privilege_is_an_error(slurm):
 
 def test_a_node_list_does_not_take_a_jobs_place_in_the_order_of_writing(slurm):
     changes = [
-        Change(9, 1, Field.EXC_NODES, "", "n1", position=0),
+        Change(9, 1, Field.OVERSUBSCRIBE, "OK", "NO", position=0),
         Change(5, 1, Field.SITE_FACTOR, 0, -10, position=1),
-        Change(5, 1, Field.EXC_NODES, "", "n2", position=1),
+        Change(5, 1, Field.OVERSUBSCRIBE, "OK", "NO", position=1),
         Change(9, 1, Field.SITE_FACTOR, 0, 10, position=0),
     ]
     ScontrolWriter(slurm.runner()).write(changes)
