@@ -308,7 +308,7 @@ def placement_problem(jobs: int, nodes: int, seed: int) -> PlacementProblem:
     """K jobs on M nodes, as the daemon builds it."""
     snap = snapshot(jobs, nodes, seed)
     rows = snap.jobs.pending
-    return build(snap, rows, PlacementSection(), job_pools(snap, rows))
+    return build(snap, rows, job_pools(snap, rows))
 
 
 def rss_mb(pending: int, seed: int) -> float:

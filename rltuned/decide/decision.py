@@ -157,13 +157,11 @@ class RolloutRecord:
 
 @dataclass(frozen=True)
 class WayRecord:
-    """How the placement has one job start."""
+    """How the placement has one job start now."""
 
     __pydantic_config__ = _STRICT
 
     kind: Kind
-    slot: int
-    """0: now; later ones wait for running jobs to end."""
     nodes: tuple[str, ...]
 
 

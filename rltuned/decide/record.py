@@ -121,10 +121,7 @@ def _placement(plan: Plan) -> PlacementRecord:
     if front.placement is None:
         return PlacementRecord(OFF, how, {})
     ids, names = plan.snapshot.jobs.job_id[front.rows].tolist(), plan.snapshot.nodes.names
-    ways = {
-        ids[way.job]: WayRecord(way.kind, int(way.slot), tuple(names[node] for node in way.nodes))
-        for way in front.placement.ways
-    }
+    ways = {ids[way.job]: WayRecord(way.kind, tuple(names[node] for node in way.nodes)) for way in front.placement.ways}
     return PlacementRecord(front.placement.outcome, how, ways)
 
 

@@ -44,7 +44,7 @@ def test_the_names_that_people_and_scripts_read_stay(made):
     for part, names in NAMES.items():
         assert " ".join(tree[part] if part else tree) == names
     (job, way), *_ = tree["placement"]["ways"].items()
-    assert (type(job), list(way)) == (str, ["kind", "slot", "nodes"])
+    assert (type(job), list(way)) == (str, ["kind", "nodes"])
     assert set(tree["other_requests"]) <= {"half_limit", "half_gpus", "half_time"}
     for other in tree["other_requests"].values():
         assert list(other) == ["state", "run_time", "time_limit", "gpus", "applies"]
