@@ -243,7 +243,7 @@ def run(repeats: int, seed: int, progress: Callable[[str], None]) -> dict[str, A
         progress(f"placing {jobs} jobs on {nodes} nodes")
         snap = snapshot(jobs, nodes, seed)
         rows, settings = snap.jobs.pending, PlacementSection()
-        problem = build(snap, rows, settings, job_pools(snap, rows))
+        problem = build(snap, rows, job_pools(snap, rows))
         result[f"milp_{jobs}x{nodes}_ms"] = times(partial(place, problem, settings), max(repeats // 4, 5))
     progress("whole cycle, 10,000 pending")
     runner, policy = Canned(answers(snapshot(10_000, 500, seed))), load(DEFAULT_MODEL)

@@ -251,8 +251,6 @@ class PlacementSection(_Section):
     """Seconds that the solver may take; the best solution so far counts."""
     gap: Annotated[float, Field(ge=0, lt=1)] = 0.01
     """Relative MILP gap at which the solver may stop."""
-    slots: Annotated[int, Field(ge=1, le=8)] = 3
-    """Start slots: now and the next release times of running jobs."""
 
 
 class WriteSection(_Section):

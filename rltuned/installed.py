@@ -19,8 +19,6 @@ MODULES: Final = {
     "matplotlib": "simulate",
     "numba": "simulate",
     "submitit": "simulate",
-    "cvxopt": "train",
-    "cvxpy": "train",
     "gymnasium": "train",
     "tensorflow": "train",
     "pyslurm": "pyslurm",

@@ -78,7 +78,7 @@ def plan_diff(console: Console, record: "DecisionRecord", limit: int) -> None:
                 jobs.rank[at] + 1,
                 jobs.base[at],
                 jobs.target[at],
-                f"{way.kind} {','.join(way.nodes)}" if way is not None and way.slot == 0 else "",
+                f"{way.kind} {','.join(way.nodes)}" if way is not None else "",
             )
         )
     columns = ("#", "job", "class", "move", "Slurm rank", "rank", "Slurm prio", "target", "starts now as planned on")

@@ -118,13 +118,11 @@ class RolloutRecord:
 
 @dataclass(frozen=True)
 class WayRecord:
-    """How the placement has one job start."""
+    """How the placement has one job start now."""
 
     __pydantic_config__ = _STRICT
 
     kind: Kind
-    slot: int
-    """0: now; later ones wait for running jobs to end."""
     nodes: tuple[str, ...]
 
 
@@ -378,10 +376,7 @@ def _placement(plan: Plan) -> PlacementRecord:
     if front.placement is None:
         return PlacementRecord(OFF, how, {})
     ids, names = plan.snapshot.jobs.job_id[front.rows].tolist(), plan.snapshot.nodes.names
-    ways = {
-        ids[way.job]: WayRecord(way.kind, int(way.slot), tuple(names[node] for node in way.nodes))
-        for way in front.placement.ways
-    }
+    ways = {ids[way.job]: WayRecord(way.kind, tuple(names[node] for node in way.nodes)) for way in front.placement.ways}
     return PlacementRecord(front.placement.outcome, how, ways)
 
 

@@ -229,5 +229,4 @@ def _placement(record: DecisionRecord, job_id: int) -> str:
     way = record.placement.ways.get(job_id)
     if record.placement.apply is PlacementApply.OFF or way is None:
         return ""
-    when = "now" if way.slot == 0 else "when running jobs have ended"
-    return f"{way.kind} on {','.join(way.nodes)} {when}"
+    return f"{way.kind} on {','.join(way.nodes)} now"

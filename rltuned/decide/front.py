@@ -42,7 +42,7 @@ def place_front(managed: ManagedJobs, queue: Rows, window: Rows, settings: Place
     visible[window] = True
     head = queue[visible[queue]][: settings.top_k]
     rows, pools = managed.rows[head], managed.pools
-    problem = build(managed.snapshot, rows, settings, Pools(pools.pool_of[head], pools.nodes, pools.gpu_type))
+    problem = build(managed.snapshot, rows, Pools(pools.pool_of[head], pools.nodes, pools.gpu_type))
     placement = place(problem, settings)
     isolate = isolated(placement, problem, managed.snapshot.nodes.asleep)
     return Front(rows, placement, frozenset(int(rows[k]) for k in isolate))

@@ -1,16 +1,15 @@
-"""placement: which jobs at the front of the queue start where, and whether packing or spreading pays.
+"""placement: which jobs at the front of the queue start where now, and whether packing or spreading pays.
 
 The chain is `build` (snapshot and ranking → `PlacementProblem`), then `place`: `ways` groups equal requests and equal
 nodes and offers each job class a handful of ways; `model` states the integer program over them as matrices; `solve`
 hands it to GLPK within a time limit; `rounding` makes a first whole solution from the relaxation; `mapping` names the
 nodes again. `isolated` says which jobs Slurm is told to isolate. `fragmentation` is the measure of FGD (ATC '23).
-`types` needs none of this: it says which GPU types a job avoids.
-`mapping.verify` proves any placement against the problem, and `spec` is the same model in CVXPY; tests hold all of it
-against both. docs/placement.md has the formulation.
+`mapping.verify` proves any placement against the problem. Tests hold all of it against that, and against the same model
+in CVXPY (tests/unit/placement/specification.py). docs/placement.md has the formulation.
 
 Pure functions over values: no clock (the time limit is GLPK's own), no disk, no Slurm, no randomness. The result is
 the same every time unless the time limit strikes, and the outcome says when it did. swiglpk is imported in `solve`
-alone; cvxpy only inside `spec`, which nothing but tests may import.
+alone.
 
 What may be changed freely: which ways are offered, the penalties in `ways`, the rounding, GLPK's settings. What must
 stay: `verify` finds nothing wrong, never worse than greedy, never past the limit, and the CVXPY model agrees.

@@ -32,17 +32,14 @@ class SolveOutcome(enum.StrEnum):
     TIMEOUT = "timeout"
     """Time limit without a solution; the greedy one counts."""
     INFEASIBLE = "infeasible"
-    """No job has any way of being placed within the planned slots."""
+    """No job can start now."""
     ERROR = "error"
     """The solver failed (numerically); the greedy solution counts and the message says how."""
 
 
 @dataclass(frozen=True)
 class PlacementProblem:
-    """K jobs in rank order on M nodes. T GPU types, S start slots. All capacities are what is free at a slot.
-
-    Capacities never shrink from one slot to the next: a slot is a release of running jobs.
-    """
+    """K jobs in rank order on M nodes of T GPU types. Capacities are what is free now."""
 
     weight: Floats
     """(K,) worth per GPU of starting the job, in (0, 1], decreasing with rank."""
@@ -64,18 +61,16 @@ class PlacementProblem:
     """(K,) must have its nodes for itself (asked for whole nodes, or OverSubscribe is NO already)."""
     eligible: npt.NDArray[np.bool_]
     """(K, M) nodes that the job may use: partition, features, node lists."""
-    slot_time: Floats
-    """(S,) seconds from now at which a slot begins; slot 0 is now."""
     free_gpus: npt.NDArray[np.int32]
-    """(S, M, T)"""
+    """(M, T)"""
     free_cpus: npt.NDArray[np.int32]
-    """(S, M)"""
+    """(M,)"""
     free_mem: Floats
-    """(S, M)"""
+    """(M,)"""
     free_tmp: Floats
-    """(S, M)"""
+    """(M,)"""
     idle: npt.NDArray[np.bool_]
-    """(S, M) wholly idle."""
+    """(M,) wholly idle."""
     total_gpus: npt.NDArray[np.int32]
     """(M, T)"""
     total_cpus: npt.NDArray[np.int32]
@@ -88,14 +83,8 @@ class PlacementProblem:
 
     @cached_property
     def free(self) -> Floats:
-        """(S, M, T+3) free GPUs by type, CPUs, memory and local disk: all capacities in one array."""
-        slots, nodes, types = self.free_gpus.shape
-        free = np.empty((slots, nodes, types + 3))
-        free[..., :types] = self.free_gpus
-        free[..., types] = self.free_cpus
-        free[..., types + 1] = self.free_mem
-        free[..., types + 2] = self.free_tmp
-        return free
+        """(M, T+3) free GPUs by type, CPUs, memory and local disk: all capacities in one array."""
+        return np.column_stack((self.free_gpus, self.free_cpus, self.free_mem, self.free_tmp)).astype(np.float64)
 
     @cached_property
     def size(self) -> Floats:
@@ -114,15 +103,14 @@ class PlacementProblem:
         Raises:
             PlacementError: naming the column that is wrong.
         """
-        k, (slots, m, types) = len(self.weight), self.free_gpus.shape
+        k, (m, types) = len(self.weight), self.free_gpus.shape
         shapes = {
             "eligible": (k, m),
-            "slot_time": (slots,),
-            "free_gpus": (slots, m, types),
-            "free_cpus": (slots, m),
-            "free_mem": (slots, m),
-            "free_tmp": (slots, m),
-            "idle": (slots, m),
+            "free_gpus": (m, types),
+            "free_cpus": (m,),
+            "free_mem": (m,),
+            "free_tmp": (m,),
+            "idle": (m,),
             "total_gpus": (m, types),
             "total_cpus": (m,),
             "total_mem": (m,),
@@ -138,12 +126,6 @@ class PlacementProblem:
                 and not bool(np.all((value >= 0) & (value < np.inf)))
             ):
                 raise PlacementError(f"placement problem: {column.name} has a negative or non-finite value")
-        if slots == 0 or self.slot_time[0] != 0:
-            raise PlacementError("placement problem: slot 0 must exist and begin now")
-        if np.any(np.diff(self.slot_time) <= 0):
-            raise PlacementError("placement problem: slot_time must increase")
-        if np.any(np.diff(self.free, axis=0) < 0) or np.any(self.idle[:-1] & ~self.idle[1:]):
-            raise PlacementError("placement problem: free capacity shrinks from one slot to the next")
         if np.any(self.nodes < 1) or np.any(self.cpus < self.nodes):
             raise PlacementError("placement problem: a job needs at least one node and one CPU per node")
         fixed = self.gpus_per_node > 0
@@ -160,7 +142,6 @@ class Way:
     job: int
     """Row of the problem."""
     kind: Kind
-    slot: int
     nodes: tuple[int, ...]
     """Node rows, in ascending order."""
     gpus: tuple[int, ...]
@@ -172,7 +153,7 @@ class Way:
     whole: tuple[bool, ...] = ()
     """Which of `nodes` the plan keeps free of others: all for SPREAD, the whole ones for HIERARCHICAL."""
     value: float = 0.0
-    """weight · size · slot discount."""
+    """weight · size"""
     fragmentation: float = 0.0
     contention: float = 0.0
     extra_nodes: float = 0.0
@@ -191,7 +172,7 @@ class Placement:
     bound: float
     """Best possible objective of the model as far as the solver knows."""
     num_ways: Codes
-    """(K,) distinct kinds that were on offer for slot 0."""
+    """(K,) distinct kinds that were on offer."""
     message: str = ""
     greedy: bool = False
     """Whether the greedy solution was taken, because the solver found none or none better."""

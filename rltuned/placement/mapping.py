@@ -10,11 +10,11 @@ from rltuned.placement.ways import CROWD, CROWDING, WaySet
 
 
 def choose(ways: WaySet, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
-    """(K,) pattern of each job, −1 none: within a class the best-ranked jobs get the earliest slots."""
+    """(K,) pattern of each job, −1 none: the best-ranked jobs of a class get one."""
     chosen = np.full(len(ways.problem), -1, dtype=np.intp)
     columns = ways.columns
     used = np.flatnonzero(counts > 0)
-    order = used[np.lexsort((used, columns.slot[used], columns.job_class[used]))]
+    order = used[np.lexsort((used, columns.job_class[used]))]
     repeated = np.repeat(order, counts[order])
     classes = columns.job_class[repeated]
     for c in np.unique(classes).tolist():
@@ -26,7 +26,7 @@ def choose(ways: WaySet, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
 def crowding(ways: WaySet, chosen: npt.NDArray[np.intp]) -> Floats:
     """(M,) what each node's crowding by planned jobs costs."""
     columns, problem = ways.columns, ways.problem
-    depth = problem.free.shape[2]
+    depth = problem.free.shape[1]
     counts = np.bincount(chosen[chosen >= 0], minlength=len(columns.patterns))[columns.part_pattern]
     totals = np.maximum(np.stack([problem.total_cpus, problem.total_mem], axis=1), 1.0)
     share = np.zeros_like(totals)
@@ -40,14 +40,14 @@ def worth(ways: WaySet, chosen: npt.NDArray[np.intp]) -> float:
     columns, problem = ways.columns, ways.problem
     jobs = np.flatnonzero(chosen >= 0)
     pattern = chosen[jobs]
-    value = problem.weight[jobs] * problem.size[jobs] * columns.discount[columns.slot[pattern]]
+    value = problem.weight[jobs] * problem.size[jobs]
     return float((value - columns.cost[pattern]).sum() - crowding(ways, chosen).sum())
 
 
 def concrete(ways: WaySet, chosen: npt.NDArray[np.intp]) -> tuple[Way, ...]:
     """Name the nodes: shared ones are named already, whole ones come from the end of their class, best rank first."""
     columns, classes, problem = ways.columns, ways.classes, ways.problem
-    taken = np.zeros(problem.free.shape[1], dtype=np.bool_)
+    taken = np.zeros(len(problem.free), dtype=np.bool_)
     counts = np.bincount(chosen[chosen >= 0], minlength=len(columns.patterns))
     taken[columns.part_node[counts[columns.part_pattern] > 0]] = True
     left = {
@@ -68,14 +68,13 @@ def concrete(ways: WaySet, chosen: npt.NDArray[np.intp]) -> tuple[Way, ...]:
             Way(
                 job=k,
                 kind=pattern.kind,
-                slot=pattern.slot,
                 nodes=tuple(node for node, _, _ in spots),
                 gpus=tuple(gpus for _, gpus, _ in spots),
                 gpu_type=pattern.gpu_type,
                 cpus=tuple(cpus for cpus, _ in shares),
                 mem=tuple(mem for _, mem in shares),
                 whole=tuple(whole for _, _, whole in spots),
-                value=float(problem.weight[k] * problem.size[k] * columns.discount[pattern.slot]),
+                value=float(problem.weight[k] * problem.size[k]),
                 fragmentation=float(columns.fragmentation[j]),
                 contention=float(columns.contention[j]) + crowd,
                 extra_nodes=float(columns.extra_nodes[j]),
@@ -98,14 +97,14 @@ def per_node(problem: PlacementProblem, job: int, gpus: int) -> tuple[int, float
 
 
 def verify(problem: PlacementProblem, placement: Placement) -> tuple[str, ...]:
-    """Check a placement node by node and slot by slot against the problem alone; the violations in words.
+    """Check a placement node by node against the problem alone; the violations in words.
 
     Knows nothing of patterns, classes or the model: every job at most once, enough nodes, right GPUs of one right
-    type, eligible nodes, no capacity exceeded at any slot, nodes taken whole idle and never joined.
+    type, eligible nodes, no capacity exceeded, nodes taken whole idle and never joined.
     """
     found: list[str] = []
-    slots, nodes, types = problem.free_gpus.shape
-    used = np.zeros((slots, nodes, types + 3))
+    nodes, types = problem.free_gpus.shape
+    used = np.zeros((nodes, types + 3))
     tenants = np.zeros(nodes, dtype=np.int64)
     whole = np.zeros(nodes, dtype=np.int64)
     seen: set[int] = set()
@@ -117,14 +116,13 @@ def verify(problem: PlacementProblem, placement: Placement) -> tuple[str, ...]:
         seen.add(k)
         tenants[where] += 1
         whole[where] += np.array(way.whole, dtype=np.int64)
-        for slot in range(way.slot, slots):
-            if way.gpu_type >= 0:
-                used[slot, where, way.gpu_type] += way.gpus
-            used[slot, where, types] += way.cpus
-            used[slot, where, types + 1] += way.mem
-            used[slot, where, types + 2] += problem.tmp[k]
-    for slot, node, dimension in np.argwhere(used > problem.free * (1 + 1e-9) + 1e-6).tolist():
-        found.append(f"node {node} gives more than it has in dimension {dimension} at slot {slot}")
+        if way.gpu_type >= 0:
+            used[where, way.gpu_type] += way.gpus
+        used[where, types] += way.cpus
+        used[where, types + 1] += way.mem
+        used[where, types + 2] += problem.tmp[k]
+    for node, dimension in np.argwhere(used > problem.free * (1 + 1e-9) + 1e-6).tolist():
+        found.append(f"node {node} gives more than it has in dimension {dimension}")
     found += [
         f"node {node} is whole for one job and has others"
         for node in np.flatnonzero((whole > 0) & (tenants > 1)).tolist()
@@ -133,7 +131,7 @@ def verify(problem: PlacementProblem, placement: Placement) -> tuple[str, ...]:
 
 
 def _verify_way(problem: PlacementProblem, way: Way) -> list[str]:
-    k, types = way.job, problem.free_gpus.shape[2]
+    k, types = way.job, problem.free_gpus.shape[1]
     gpus, fixed = int(problem.gpus[k]), int(problem.gpus_per_node[k])
     where = np.array(way.nodes, dtype=np.intp)
     asked = int(problem.gpu_type[k])
@@ -152,6 +150,6 @@ def _verify_way(problem: PlacementProblem, way: Way) -> list[str]:
         "is on a node that it may not use": not problem.eligible[k, where].all(),
         "shares a node that it must have for itself": bool(problem.exclusive[k]) and not all(way.whole),
         "spreads onto shared nodes": way.kind is Kind.SPREAD and not all(way.whole),
-        "takes a node whole that is not idle": not problem.idle[way.slot, where[whole]].all(),
+        "takes a node whole that is not idle": not problem.idle[where[whole]].all(),
     }
     return [f"job {k} {text}" for text, wrong in checks.items() if wrong]

@@ -1,7 +1,7 @@
 """The integer program as matrices: maximise c·z subject to A z ≤ b, 0 ≤ z ≤ u, some z integer (docs/placement.md).
 
 Columns, in this order: x (how often each pattern is used), open (a node of a class that is shared, so not taken
-whole), over (CPU or memory crowding of a node by planned jobs), y (the k-th job of a class has started by a slot).
+whole), over (CPU or memory crowding of a node by planned jobs), y (the k-th job of a class starts).
 """
 
 from collections.abc import Sequence
@@ -34,10 +34,10 @@ class Model:
     """(V,)"""
     patterns: int
     row_names: tuple[RowName, ...]
-    """("job", class), ("slot", class, s), ("capacity", node, s, dimension), ("whole", node class), ("crowd", node,
+    """("job", class), ("rank", class), ("capacity", node, dimension), ("whole", node class), ("crowd", node,
     dimension)."""
     column_names: tuple[RowName, ...]
-    """("x", pattern), ("open", node), ("over", node), ("y", class, k, s)."""
+    """("x", pattern), ("open", node), ("over", node), ("y", class, k)."""
 
 
 class _Rows:
@@ -90,10 +90,9 @@ def formulate(ways: WaySet) -> Model:
     count = len(columns.patterns)
     members = np.array([len(jobs) for jobs in classes.jobs], dtype=np.float64)
     upper = members[columns.job_class]
-    free = problem.free
     # How often a pattern fits on its own.
     if len(columns.part_pattern):
-        cap = free[columns.slot[columns.part_pattern], columns.part_node]
+        cap = problem.free[columns.part_node]
         with np.errstate(divide="ignore", invalid="ignore"):
             times = np.where(columns.part_use > 0, np.floor(cap / columns.part_use + 1e-9), np.inf).min(axis=1)
         np.minimum.at(upper, columns.part_pattern, np.maximum(times, 0.0))
@@ -120,28 +119,23 @@ def formulate(ways: WaySet) -> Model:
 def _job_rows(ways: WaySet, members: Floats, objective: Floats, rows: _Rows, extra: _Extra) -> None:
     """Each job at most once, and what starting it is worth.
 
-    Equal jobs differ only in weight, so the best-ranked of them start first: y[k, s] says that at least k+1 of them
-    have started by slot s. Their worth falls with k and, being a difference of discounts, is counted slot by slot:
-    Σ_s weight_k · size · (d_s − d_next) · y[k, s]. The sum telescopes to weight_k · size · d of the slot it starts at.
+    Equal jobs differ only in weight, so the best-ranked of them start: y[k] says that at least k+1 of them do. Their
+    worth falls with k.
     """
     problem, columns, first = ways.problem, ways.columns, ways.classes.first_job
     c, patterns = columns.job_class, np.arange(len(columns.patterns))
     rows.add([("job", k) for k in range(len(members))], c, patterns, np.ones(len(c)), members.tolist())
     alone = members[c] == 1
     worth = problem.weight[first] * problem.size[first]
-    objective[alone] += (worth[c] * columns.discount[columns.slot])[alone]
+    objective[alone] += worth[c][alone]
     for several in np.flatnonzero(members > 1).tolist():
         mine = np.flatnonzero(c == several)
-        jobs, slot = ways.classes.jobs[several], columns.slot[mine]
-        used = np.unique(slot)
-        steps = columns.discount[used] - np.append(columns.discount[used[1:]], 0.0)
-        for s, step in zip(used.tolist(), steps.tolist(), strict=True):
-            started = mine[slot <= s]
-            worths = problem.weight[jobs] * (problem.size[jobs[0]] * step)
-            units = [extra.add(("y", several, k, s), w, 1.0, False) for k, w in enumerate(worths.tolist())]
-            cells = np.concatenate((units, started)).astype(np.intp)
-            values = np.concatenate((np.ones(len(units)), -np.ones(len(started))))
-            rows.add([("slot", several, s)], np.zeros(len(cells), dtype=np.intp), cells, values, [0.0])
+        jobs = ways.classes.jobs[several]
+        worths = problem.weight[jobs] * problem.size[jobs[0]]
+        units = [extra.add(("y", several, k), w, 1.0, False) for k, w in enumerate(worths.tolist())]
+        cells = np.concatenate((units, mine)).astype(np.intp)
+        values = np.concatenate((np.ones(len(units)), -np.ones(len(mine))))
+        rows.add([("rank", several)], np.zeros(len(cells), dtype=np.intp), cells, values, [0.0])
 
 
 def _whole_rows(ways: WaySet, members: Floats, upper: Floats, rows: _Rows, extra: _Extra) -> dict[int, int]:
@@ -185,54 +179,45 @@ def _most(
 
 
 def _capacity_rows(ways: WaySet, members: Floats, upper: Floats, opened: dict[int, int], rows: _Rows) -> None:
-    """What patterns that have started by a slot take from a node ≤ what is free there then, in each dimension.
+    """What patterns take from a node ≤ what is free there, in each dimension.
 
-    A job stays once it has started. Between two slots at which nothing can start on a node, usage is the same and
-    free capacity does not shrink: only slots with a start need a row. Amounts are shares of what is free: MiB beside
-    GPUs would be badly scaled.
+    Amounts are shares of what is free: MiB beside GPUs would be badly scaled.
     """
     columns, free = ways.columns, ways.problem.free
-    slots, nodes, depth = free.shape
+    nodes, depth = free.shape
     open_of = np.full(nodes, -1, dtype=np.intp)
     open_of[list(opened)] = list(opened.values())
     part, dimension = np.nonzero(columns.part_use)
+    if len(part) == 0:
+        return
     amount = columns.part_use[part, dimension]
     pattern = columns.part_pattern[part]
-    cell = columns.part_node[part] * depth + dimension
-    slot = columns.slot[pattern]
-    for s in range(slots):
-        # Cells in which something can start at s, with all that can have started by then.
-        here = np.zeros(nodes * depth, dtype=np.bool_)
-        here[cell[slot == s]] = True
-        mine = np.flatnonzero(here[cell] & (slot <= s))
-        if len(mine) == 0:
-            continue
-        cells, row = np.unique(cell[mine], return_inverse=True)
-        node, dim = np.divmod(cells, depth)
-        limit = free[s, node, dim]
-        most = _most(row, columns.job_class[pattern[mine]], amount[mine], upper[pattern[mine]], members)
-        # The CPU row ties every pattern of a node to its open column: each takes at least one CPU.
-        linked = open_of[node] >= 0
-        keep = (most > limit) | (linked & (dim == depth - 3))
-        # Nothing fits where nothing is free.
-        upper[pattern[mine[(limit <= 0)[row]]]] = 0.0
-        keep &= limit > 0
-        index = np.cumsum(keep) - 1
-        kept = keep[row]
-        linked &= keep
-        rows.add(
-            [("capacity", n, s, d) for n, d in zip(node[keep].tolist(), dim[keep].tolist(), strict=True)],
-            np.concatenate((index[row[kept]], index[linked])),
-            np.concatenate((pattern[mine[kept]], open_of[node[linked]])),
-            np.concatenate((amount[mine[kept]] / limit[row[kept]], np.full(int(linked.sum()), -1.0))),
-            np.where(linked, 0.0, 1.0)[keep].tolist(),
-        )
+    cells, row = np.unique(columns.part_node[part] * depth + dimension, return_inverse=True)
+    node, dim = np.divmod(cells, depth)
+    limit = free[node, dim]
+    most = _most(row, columns.job_class[pattern], amount, upper[pattern], members)
+    # The CPU row ties every pattern of a node to its open column: each takes at least one CPU.
+    linked = open_of[node] >= 0
+    keep = (most > limit) | (linked & (dim == depth - 3))
+    # Nothing fits where nothing is free.
+    upper[pattern[(limit <= 0)[row]]] = 0.0
+    keep &= limit > 0
+    index = np.cumsum(keep) - 1
+    kept = keep[row]
+    linked &= keep
+    rows.add(
+        [("capacity", n, d) for n, d in zip(node[keep].tolist(), dim[keep].tolist(), strict=True)],
+        np.concatenate((index[row[kept]], index[linked])),
+        np.concatenate((pattern[kept], open_of[node[linked]])),
+        np.concatenate((amount[kept] / limit[row[kept]], np.full(int(linked.sum()), -1.0))),
+        np.where(linked, 0.0, 1.0)[keep].tolist(),
+    )
 
 
 def _crowd_rows(ways: WaySet, members: Floats, upper: Floats, rows: _Rows, extra: _Extra) -> None:
     """Planned jobs on one node may take `CROWD` of its CPUs and of its memory; `over` measures what goes beyond."""
     columns, problem = ways.columns, ways.problem
-    depth = problem.free.shape[2]
+    depth = problem.free.shape[1]
     totals = np.stack([problem.total_cpus, problem.total_mem], axis=1).astype(np.float64)
     share = columns.part_use[:, depth - 3 : depth - 1] / np.maximum(totals[columns.part_node], 1.0)
     pattern = np.repeat(columns.part_pattern, 2)

@@ -16,7 +16,7 @@ class _Room:
         self._left = problem.free.copy()
         self._node_of = classes.node_of
         self._free_nodes = np.array([len(rows) for rows in classes.nodes])
-        self._shared = np.zeros(problem.free.shape[1], dtype=np.bool_)
+        self._shared = np.zeros(len(problem.free), dtype=np.bool_)
         count = len(ways.columns.patterns)
         self._parts = np.searchsorted(ways.columns.part_pattern, np.arange(count + 1))
         self._tokens = np.searchsorted(ways.columns.token_pattern, np.arange(count + 1))
@@ -24,10 +24,9 @@ class _Room:
     def take(self, j: int) -> bool:
         """Take pattern `j` once more, if it fits."""
         columns = self._columns
-        slot = int(columns.slot[j])
         parts = slice(self._parts[j], self._parts[j + 1])
         nodes, use = columns.part_node[parts], columns.part_use[parts]
-        if np.any(self._left[slot:, nodes] < use * (1 - 1e-12)):
+        if np.any(self._left[nodes] < use * (1 - 1e-12)):
             return False
         tokens = columns.token_class[self._tokens[j] : self._tokens[j + 1]]
         need = self._node_of[nodes[~self._shared[nodes]]]
@@ -37,7 +36,7 @@ class _Room:
             if np.any(counts > self._free_nodes[: len(counts)]):
                 return False
             self._free_nodes[: len(counts)] -= counts
-        self._left[slot:, nodes] -= use
+        self._left[nodes] -= use
         self._shared[nodes] = True
         return True
 
@@ -54,7 +53,7 @@ def round_relaxation(ways: WaySet, relaxed: Floats) -> npt.NDArray[np.int64]:
     counts = np.zeros(len(columns.patterns), dtype=np.int64)
     left = np.array([len(jobs) for jobs in classes.jobs])
     first = classes.first_job[columns.job_class]
-    net = problem.weight[first] * problem.size[first] * columns.discount[columns.slot] - columns.cost
+    net = problem.weight[first] * problem.size[first] - columns.cost
     relaxed = np.where(net > 0, relaxed, 0.0)
     liked = np.flatnonzero(relaxed > 1e-6)
     whole = np.floor(relaxed + 1e-6).astype(np.int64)

@@ -14,7 +14,7 @@ from rltuned.placement.ways import enumerate_ways, greedy_ways
 
 
 def place(problem: PlacementProblem, settings: PlacementSection) -> Placement:
-    """Place the problem's jobs; the better of the solver's and the greedy solution.
+    """Place those of the problem's jobs that can start now; the better of the solver's and the greedy solution.
 
     Uses `settings.time_limit` (s, of the solver alone) and `settings.gap`.
 
@@ -26,7 +26,7 @@ def place(problem: PlacementProblem, settings: PlacementSection) -> Placement:
         return settled
     ways = enumerate_ways(problem)
     if not ways.columns.patterns:
-        return _nothing(problem, SolveOutcome.INFEASIBLE, "no job fits at any planned slot")
+        return _nothing(problem, SolveOutcome.INFEASIBLE, "no job can start now")
     model = formulate(ways)
 
     greedy = np.bincount(ways.greedy[ways.greedy >= 0], minlength=model.patterns).astype(np.int64)
@@ -58,7 +58,7 @@ def place(problem: PlacementProblem, settings: PlacementSection) -> Placement:
 
 
 def greedy(problem: PlacementProblem) -> Placement:
-    """The fallback alone: jobs in rank order, each at its earliest slot by best fit. No solver.
+    """The fallback alone: jobs in rank order, by best fit. No solver.
 
     Raises:
         PlacementError: the problem is stated wrongly.
@@ -84,7 +84,7 @@ def _without_a_choice(problem: PlacementProblem) -> Placement | None:
     """The answer to a problem of no jobs or no nodes; None for every other."""
     if len(problem) == 0:
         return _nothing(problem, SolveOutcome.OPTIMAL, "no jobs to place")
-    if problem.free.shape[1] == 0:
+    if len(problem.free) == 0:
         return _nothing(problem, SolveOutcome.INFEASIBLE, "no nodes to place jobs on")
     return None
 

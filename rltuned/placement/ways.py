@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Bools, Codes, Floats
+from rltuned.cluster.tables import Codes, Floats
 from rltuned.placement.base import Kind, PlacementProblem
 from rltuned.placement.fragmentation import Demand, demand_mix
 
@@ -28,12 +28,8 @@ CROWDING: Final = 0.1
 """Cost of crowding by planned jobs, per GPU of the node and share of its CPUs or memory above `CROWD`."""
 CROWD: Final = 0.75
 """Share of a node's CPUs, or memory, that planned jobs may take together before each more of it costs."""
-LATER: Final = 0.75
-"""Discount of any start but now: jobs are not kept waiting for comfort."""
-HALF_DELAY: Final = 4 * 3600.0
-"""Seconds after which a later start is worth half of that."""
 ALTERNATIVES: Final = 3
-"""Nodes per job class offered beside those of the greedy passes, on the cluster as it is now."""
+"""Nodes per job class offered beside those of the greedy passes."""
 
 COLUMN_BUDGET: Final = 1024
 """Columns that GLPK solves in time; many different jobs get fewer alternatives each (docs/placement.md)."""
@@ -48,7 +44,6 @@ class Pattern(NamedTuple):
 
     job_class: int
     kind: Kind
-    slot: int
     gpu_type: int
     nodes: tuple[int, ...]
     gpus: tuple[int, ...]
@@ -106,11 +101,10 @@ def classify(problem: PlacementProblem) -> Classes:
     ).astype(np.float64) + 0.0  # fmt: skip
     job_of, jobs = _group(_bytes(requests, np.packbits(problem.eligible, axis=1)))
     first = [rows[0] for rows in jobs]
-    m = problem.free.shape[1]
     node_of, nodes = _group(
         _bytes(
-            problem.free.transpose(1, 0, 2).reshape(m, -1) + 0.0,
-            problem.idle.T,
+            problem.free + 0.0,
+            problem.idle,
             problem.total_gpus,
             problem.total_cpus,
             problem.total_mem + 0.0,
@@ -127,8 +121,6 @@ class Columns:
     patterns: tuple[Pattern, ...]
     job_class: npt.NDArray[np.intp]
     """(P,)"""
-    slot: npt.NDArray[np.intp]
-    """(P,)"""
     part_pattern: npt.NDArray[np.intp]
     part_node: npt.NDArray[np.intp]
     part_use: Floats
@@ -141,8 +133,6 @@ class Columns:
     extra_nodes: Floats
     isolation: Floats
     """(P,) penalties."""
-    discount: Floats
-    """(S,) worth of starting at a slot, 1 for now."""
 
     @cached_property
     def cost(self) -> Floats:
@@ -161,17 +151,11 @@ class WaySet:
     greedy: npt.NDArray[np.intp]
     """(K,) pattern that the greedy pass in rank order gives each job, −1 none."""
     num_ways: Codes
-    """(K,) distinct kinds on offer for slot 0."""
-
-
-def discounts(slot_time: Floats) -> Floats:
-    """(S,) 1 now, then decreasing, never below half of `LATER`."""
-    later = LATER * np.maximum(1.0 / (1.0 + slot_time / HALF_DELAY), 0.5)
-    return np.where(slot_time > 0, later, 1.0)
+    """(K,) distinct kinds on offer."""
 
 
 def pressure(problem: PlacementProblem) -> Floats:
-    """(S, M) how hard running jobs press on each node: 0 while they hold at most half of its CPUs and of its memory,
+    """(M,) how hard running jobs press on each node: 0 while they hold at most half of its CPUs and of its memory,
     1 when they hold all of either.
     """
     cpus = 1.0 - problem.free_cpus / np.maximum(problem.total_cpus, 1)
@@ -192,38 +176,36 @@ class _Cluster:
     """Capacity that is left while a greedy pass places jobs. Mutable; lives for one pass."""
 
     def __init__(self, problem: PlacementProblem, classes: Classes) -> None:
-        self._cap = problem.free.transpose(0, 2, 1).copy()
-        self.avail = self._cap.copy()
-        """(S, D, M) what a job that starts at the slot, and stays, can get."""
-        self.untouched = np.ones(problem.free.shape[1], dtype=np.bool_)
+        self.avail = problem.free.T.copy()
+        """(D, M)"""
+        self.untouched = np.ones(len(problem.free), dtype=np.bool_)
         self._idle = problem.idle
         self._classes = classes
 
-    def tokens(self, slot: int, node_class: int) -> npt.NDArray[np.intp]:
-        """Nodes of the class that can still be taken whole at `slot`."""
+    def tokens(self, node_class: int) -> npt.NDArray[np.intp]:
+        """Nodes of the class that can still be taken whole."""
         rows = self._classes.nodes[node_class]
-        return rows[self.untouched[rows]] if self._idle[slot, rows[0]] else rows[:0]
+        return rows[self.untouched[rows]] if self._idle[rows[0]] else rows[:0]
 
     def take(self, pattern: Pattern, uses: list[Floats]) -> None:
         for node, use in zip(pattern.nodes, uses, strict=True):
-            self._cap[pattern.slot :, :, node] -= use
-            self.avail[:, :, node] = np.minimum.accumulate(self._cap[::-1, :, node], axis=0)[::-1]
+            self.avail[:, node] -= use
             self.untouched[node] = False
         for node_class in pattern.tokens:
             # From the end: shared ways prefer low rows, so that the two rarely want the same node.
-            node = self.tokens(pattern.slot, node_class)[-1]
-            self.avail[:, :, node] = -1.0
+            node = self.tokens(node_class)[-1]
+            self.avail[:, node] = -1.0
             self.untouched[node] = False
 
 
 class _Enumerator:
-    """Finds ways for one job class at one slot on a given state of the cluster."""
+    """Finds ways for one job class on a given state of the cluster."""
 
     def __init__(self, problem: PlacementProblem, classes: Classes, demand: Demand) -> None:
         self.p = problem
         self.classes = classes
         self.demand = demand
-        self.types = problem.free_gpus.shape[2]
+        self.types = problem.free_gpus.shape[1]
         self.pressure = pressure(problem)
         first = classes.first_job
         self.nodes = problem.nodes[first].tolist()
@@ -239,10 +221,7 @@ class _Enumerator:
         self.node_gpus = np.maximum(problem.total_gpus.sum(axis=1), 1).astype(np.float64)
         sizes = np.array([len(rows) for rows in classes.nodes])
         largest = np.argsort(-sizes, kind="stable")
-        idle = [largest[idle[classes.first_node[largest]]][:IDLE_CLASSES] for idle in problem.idle]
-        self._idle = [
-            (n, classes.first_node[n], problem.free[slot, classes.first_node[n]].T) for slot, n in enumerate(idle)
-        ]
+        self._idle = largest[problem.idle[classes.first_node[largest]]][:IDLE_CLASSES]
         # (C, T) types that some eligible node has enough of: an untyped job need not be tried on the others.
         part = np.where(np.array(self.per_node) > 0, self.per_node, np.minimum(self.gpus, 1))
         has = [
@@ -292,29 +271,27 @@ class _Enumerator:
 
     # -- shared nodes
 
-    def _fits(self, c: int, slot: int, use: Floats, avail: Floats) -> npt.NDArray[np.intp]:
+    def _fits(self, c: int, use: Floats, avail: Floats) -> npt.NDArray[np.intp]:
         """Nodes that have `use` left. Only the dimensions that the job uses are compared."""
         mask = self.eligible[c]
         for dimension, amount in enumerate(use.tolist()):
             if amount > 0:
-                mask = mask & (avail[slot, dimension] >= amount)
+                mask = mask & (avail[dimension] >= amount)
         return np.asarray(mask.nonzero()[0], dtype=np.intp)
 
-    def _best(
-        self, c: int, slot: int, use: Floats, count: int, avail: Floats
-    ) -> tuple[float, npt.NDArray[np.intp]] | None:
+    def _best(self, c: int, use: Floats, count: int, avail: Floats) -> tuple[float, npt.NDArray[np.intp]] | None:
         """Best fit: the `count` nodes with the least left, ascending, and how much that is."""
-        nodes = self._fits(c, slot, use, avail)
+        nodes = self._fits(c, use, avail)
         if len(nodes) < count:
             return None
-        left = best_fit(avail[slot][:, nodes])
+        left = best_fit(avail[:, nodes])
         if count == 1:
             at = int(np.argmin(left))
             return float(left[at]), nodes[at : at + 1]
         order = np.argsort(left, kind="stable")[:count]
         return float(left[order].sum()), np.sort(nodes[order])
 
-    def pack(self, c: int, slot: int, avail: Floats) -> Pattern | None:
+    def pack(self, c: int, avail: Floats) -> Pattern | None:
         """Best fit next to others; None where it does not fit or must not share."""
         if self.exclusive[c]:
             return None
@@ -323,17 +300,17 @@ class _Enumerator:
             count = self.nodes[c] if self.equal(c) else 1
             gpus = self.per_node[c] if self.per_node[c] > 0 else self.gpus[c]
             if self.equal(c) or self.nodes[c] == 1:
-                found = self._best(c, slot, self.use(c, t, gpus), count, avail)
+                found = self._best(c, self.use(c, t, gpus), count, avail)
                 if found is not None and (best is None or found[0] < best[0]):
                     best = (found[0], t, found[1], [gpus] * count)
         if best is None and not self.equal(c):
             for t in self._types[c]:
-                split = self._split(c, slot, t, avail)
+                split = self._split(c, t, avail)
                 if split is not None and (best is None or len(split[0]) < len(best[2])):
                     best = (0.0, t, split[0], split[1])
         if best is None:
             return None
-        return Pattern(c, Kind.PACK, slot, best[1], tuple(best[2].tolist()), tuple(best[3]), _EMPTY, _EMPTY)
+        return Pattern(c, Kind.PACK, best[1], tuple(best[2].tolist()), tuple(best[3]), _EMPTY, _EMPTY)
 
     def _most(self, c: int, t: int, free: Floats) -> npt.NDArray[np.int64]:
         """(n,) GPUs that the job could take from each node, its CPUs and memory going along. `free` is (D, n)."""
@@ -345,9 +322,9 @@ class _Enumerator:
         # A node must give one CPU even to the smallest share.
         return np.where((free[self.types + 2] >= self.tmp[c]) & (cpus >= 1), np.maximum(most, 0), 0).astype(np.int64)
 
-    def _split(self, c: int, slot: int, t: int, avail: Floats) -> tuple[npt.NDArray[np.intp], list[int]] | None:
+    def _split(self, c: int, t: int, avail: Floats) -> tuple[npt.NDArray[np.intp], list[int]] | None:
         """A total over as few nodes as possible: the fullest shares first, the rest where it fits best."""
-        most = np.where(self.eligible[c], self._most(c, t, avail[slot]), 0)
+        most = np.where(self.eligible[c], self._most(c, t, avail), 0)
         order = np.argsort(-most, kind="stable")
         order = order[most[order] > 0]
         least, total = self.nodes[c], self.gpus[c]
@@ -369,9 +346,10 @@ class _Enumerator:
 
     # -- whole nodes
 
-    def _whole(self, c: int, slot: int, t: int, cluster: _Cluster | None) -> list[tuple[int, int, int]]:
+    def _whole(self, c: int, t: int, cluster: _Cluster | None) -> list[tuple[int, int, int]]:
         """Idle node classes that can host a part of the job: (GPUs a node can give, nodes left, class)."""
-        classes, first, free = self._idle[slot]
+        first = self.classes.first_node[self._idle]
+        free = self.p.free[first].T
         hosts = self.eligible[c, first]
         if self.equal(c):
             gives = np.full(len(first), self.per_node[c], dtype=np.int64)
@@ -381,17 +359,17 @@ class _Enumerator:
             hosts &= gives > 0
         found = []
         for at in np.flatnonzero(hosts).tolist():
-            n = int(classes[at])
-            left = len(self.classes.nodes[n]) if cluster is None else len(cluster.tokens(slot, n))
+            n = int(self._idle[at])
+            left = len(self.classes.nodes[n]) if cluster is None else len(cluster.tokens(n))
             if left > 0:
                 found.append((int(gives[at]), left, n))
         return found
 
-    def spread(self, c: int, slot: int, cluster: _Cluster | None = None) -> Pattern | None:
+    def spread(self, c: int, cluster: _Cluster | None = None) -> Pattern | None:
         """Idle nodes for itself: as few as possible, and those on which least is left unused."""
         best: tuple[float, Pattern] | None = None
         for t in self._types[c]:
-            classes = self._whole(c, slot, t, cluster)
+            classes = self._whole(c, t, cluster)
             if self.equal(c):
                 classes.sort(key=lambda found: (self.node_gpus[self.classes.first_node[found[2]]], found[2]))
                 tokens = [n for _, left, n in classes for _ in range(min(left, self.nodes[c]))][: self.nodes[c]]
@@ -405,7 +383,7 @@ class _Enumerator:
                 tokens, gpus = split
             waste = sum(float(self.node_gpus[self.classes.first_node[n]]) for n in tokens)
             if best is None or waste < best[0]:
-                best = (waste, Pattern(c, Kind.SPREAD, slot, t, _EMPTY, _EMPTY, tuple(tokens), tuple(gpus)))
+                best = (waste, Pattern(c, Kind.SPREAD, t, _EMPTY, _EMPTY, tuple(tokens), tuple(gpus)))
         return best[1] if best else None
 
     def _split_tokens(self, c: int, classes: list[tuple[int, int, int]]) -> tuple[list[int], list[int]] | None:
@@ -430,7 +408,7 @@ class _Enumerator:
             return [min(enough)[1]], [total]
         return tokens, _fill(np.array(gives), total)
 
-    def hierarchical(self, c: int, slot: int, avail: Floats, cluster: _Cluster | None = None) -> Pattern | None:
+    def hierarchical(self, c: int, avail: Floats, cluster: _Cluster | None = None) -> Pattern | None:
         """For jobs over several nodes: nodes whose GPUs it uses up first, taken whole, then the rest packed."""
         if self.exclusive[c] or self.gpus[c] == 0 or (self.nodes[c] == 1 and self.per_node[c] > 0):
             return None
@@ -438,23 +416,21 @@ class _Enumerator:
             return None
         for t in self._types[c]:
             full = [
-                found for found in self._whole(c, slot, t, cluster)
+                found for found in self._whole(c, t, cluster)
                 if found[0] == self.node_gpus[self.classes.first_node[found[2]]]
             ]  # fmt: skip
             if self.per_node[c] > 0:
                 tokens = [n for _, left, n in full for _ in range(left)][: self.nodes[c]]
                 if len(tokens) == self.nodes[c]:
                     gpus = (self.per_node[c],) * len(tokens)
-                    return Pattern(c, Kind.HIERARCHICAL, slot, t, _EMPTY, _EMPTY, tuple(tokens), gpus)
+                    return Pattern(c, Kind.HIERARCHICAL, t, _EMPTY, _EMPTY, tuple(tokens), gpus)
                 continue
-            pattern = self._whole_then_rest(c, slot, t, sorted(full, key=lambda f: (-f[0], f[2])), avail)
+            pattern = self._whole_then_rest(c, t, sorted(full, key=lambda f: (-f[0], f[2])), avail)
             if pattern is not None:
                 return pattern
         return None
 
-    def _whole_then_rest(
-        self, c: int, slot: int, t: int, full: list[tuple[int, int, int]], avail: Floats
-    ) -> Pattern | None:
+    def _whole_then_rest(self, c: int, t: int, full: list[tuple[int, int, int]], avail: Floats) -> Pattern | None:
         rest = self.gpus[c]
         tokens: list[int] = []
         gpus: list[int] = []
@@ -467,14 +443,14 @@ class _Enumerator:
         if rest > 0 and tokens:
             use = self.use(c, t, rest)
             # Not on a node that is wholly idle: that would be one more whole node.
-            fits = self._fits(c, slot, use, avail)
-            fits = fits[~self.p.idle[slot, fits]]
+            fits = self._fits(c, use, avail)
+            fits = fits[~self.p.idle[fits]]
             if len(fits) == 0:
                 return None
-            nodes = (int(fits[np.argmin(best_fit(avail[slot][:, fits]))]),)
+            nodes = (int(fits[np.argmin(best_fit(avail[:, fits]))]),)
         if len(tokens) + len(nodes) < max(2, self.nodes[c]) or (rest > 0 and not nodes):
             return None
-        return Pattern(c, Kind.HIERARCHICAL, slot, t, nodes, (rest,) if nodes else _EMPTY, tuple(tokens), tuple(gpus))
+        return Pattern(c, Kind.HIERARCHICAL, t, nodes, (rest,) if nodes else _EMPTY, tuple(tokens), tuple(gpus))
 
 
 def _fill(most: npt.NDArray[np.int64], total: int) -> list[int]:
@@ -491,91 +467,72 @@ def _fill(most: npt.NDArray[np.int64], total: int) -> list[int]:
 def _greedy(
     finder: _Enumerator, problem: PlacementProblem, classes: Classes, order: npt.NDArray[np.intp]
 ) -> list[Pattern | None]:
-    """Place the jobs one after the other, each at its earliest slot by best fit. One pattern (or None) per job."""
+    """Place the jobs one after the other by best fit. One pattern (or None) per job."""
     cluster = _Cluster(problem, classes)
-    slots = len(problem.slot_time)
-    earliest = [0] * len(classes.jobs)
+    full = [False] * len(classes.jobs)
     result: list[Pattern | None] = [None] * len(problem)
     for k in order.tolist():
         c = int(classes.job_of[k])
-        for slot in range(earliest[c], slots):
-            pattern = finder.hierarchical(c, slot, cluster.avail, cluster) or finder.pack(c, slot, cluster.avail)
-            if pattern is None and finder.exclusive[c]:
-                pattern = finder.spread(c, slot, cluster)
-            if pattern is not None:
-                cluster.take(pattern, finder.uses(pattern))
-                result[k] = pattern
-                break
-            # Capacity only shrinks during a pass: the next job of this class need not look here again.
-            earliest[c] = slot + 1
+        if full[c]:  # capacity only shrinks during a pass
+            continue
+        pattern = finder.hierarchical(c, cluster.avail, cluster) or finder.pack(c, cluster.avail)
+        if pattern is None and finder.exclusive[c]:
+            pattern = finder.spread(c, cluster)
+        if pattern is not None:
+            cluster.take(pattern, finder.uses(pattern))
+            result[k] = pattern
+        full[c] = pattern is None
     return result
 
 
 def _alone(finder: _Enumerator, problem: PlacementProblem, classes: Classes) -> list[Pattern]:
     """Ways of each class on the cluster as it is, nobody else of the queue being there."""
-    found: list[Pattern | None] = []
     every = range(len(classes.jobs))
     single = [
-        (c, t) for c in every if problem.nodes[classes.first_job[c]] == 1 and not finder.exclusive[c]
-        for t in finder.types_of(c)
+        (c, t) for c in every if finder.nodes[c] == 1 and not finder.exclusive[c] for t in finder.types_of(c)
     ]  # fmt: skip
-    free = problem.free.transpose(0, 2, 1).copy()
-    offers = max(1, min(ALTERNATIVES, COLUMN_BUDGET // (4 * len(classes.jobs))))
-    for slot in range(len(problem.slot_time)):
-        fresh = _changed(problem, slot)
-        if slot == 0 or len(classes.jobs) * 8 <= COLUMN_BUDGET:
-            found += _best_nodes(finder, problem, single, slot, fresh, offers if slot == 0 else 1)
-        idle = bool(np.any(problem.idle[slot] & fresh))
-        for c in every:
-            several = finder.nodes[c] > 1
-            if several:
-                found.append(finder.pack(c, slot, free))
-            # A later spread start steers nothing (steer.py): only jobs that must be alone are offered it.
-            if idle and (slot == 0 or finder.exclusive[c]):
-                found.append(finder.spread(c, slot))
-            if idle or several:
-                found.append(finder.hierarchical(c, slot, free))
+    free = problem.free.T
+    found: list[Pattern | None] = list(_best_nodes(finder, problem, single))
+    idle = bool(problem.idle.any())
+    for c in every:
+        several = finder.nodes[c] > 1
+        if several:
+            found.append(finder.pack(c, free))
+        if idle:
+            found.append(finder.spread(c))
+        if idle or several:
+            found.append(finder.hierarchical(c, free))
     return [pattern for pattern in found if pattern is not None]
 
 
-def _changed(problem: PlacementProblem, slot: int) -> Bools:
-    """(M,) nodes that have more free at `slot` than at the slot before; all at slot 0."""
-    if slot == 0:
-        return np.ones(problem.free.shape[1], dtype=np.bool_)
-    changed = (problem.free[slot] != problem.free[slot - 1]).any(axis=1)
-    return np.asarray(changed | (problem.idle[slot] != problem.idle[slot - 1]))
-
-
-def _best_nodes(
-    finder: _Enumerator, problem: PlacementProblem, single: list[tuple[int, int]], slot: int, fresh: Bools, offers: int
-) -> list[Pattern | None]:
+def _best_nodes(finder: _Enumerator, problem: PlacementProblem, single: list[tuple[int, int]]) -> list[Pattern]:
     """The cheapest nodes for each (job class, GPU type) that needs one node: all classes at once."""
-    nodes = np.flatnonzero(fresh)
-    if not single or len(nodes) == 0:
+    if not single or len(problem.free) == 0:
         return []
-    free = problem.free[slot, nodes]
+    free = problem.free
+    offers = max(1, min(ALTERNATIVES, COLUMN_BUDGET // (4 * len(finder.nodes))))
     gpus = [finder.per_node[c] or finder.gpus[c] for c, _ in single]
     uses = np.stack([finder.use(c, t, g) for (c, t), g in zip(single, gpus, strict=True)])
-    fits = finder.eligible[[c for c, _ in single]][:, nodes]
+    fits = finder.eligible[[c for c, _ in single]]
     for dimension in np.flatnonzero(uses.any(axis=0)):
         fits &= (free[:, dimension] >= uses[:, dimension, None]) | (uses[:, dimension, None] == 0)
     left = best_fit(free.T)
     keys = np.where(fits, left, np.inf)
-    count = min(2 * offers, len(nodes))
+    count = min(2 * offers, len(free))
     short = np.sort(np.argpartition(keys, count - 1, axis=1)[:, :count], axis=1)
-    found: list[Pattern | None] = []
+    found: list[Pattern] = []
     flat = short.ravel()
     before = free[flat]
     after = before - np.repeat(uses, count, axis=0)
-    growth = (finder.demand.fragments(after) - finder.demand.fragments(before)) / finder.node_gpus[nodes[flat]]
-    scores = FRAGMENTATION * finder.demand.scarcity * growth + CONTENTION * finder.pressure[slot, nodes[flat]]
+    growth = (finder.demand.fragments(after) - finder.demand.fragments(before)) / finder.node_gpus[flat]
+    scores = FRAGMENTATION * finder.demand.scarcity * growth + CONTENTION * finder.pressure[flat]
     scores = np.where(fits[np.repeat(np.arange(len(single)), count), flat], scores + 1e-6 * left[flat], np.inf)
     order = np.argsort(scores.reshape(-1, count), axis=1, kind="stable")[:, :offers]
     for row, (c, t) in enumerate(single):
         for at in order[row]:
             if np.isfinite(scores[row * count + at]):
-                node = int(nodes[short[row, at]])
-                found.append(Pattern(c, Kind.PACK, slot, t, (node,), (gpus[row],), _EMPTY, _EMPTY))
+                node = int(short[row, at])
+                found.append(Pattern(c, Kind.PACK, t, (node,), (gpus[row],), _EMPTY, _EMPTY))
     return found
 
 
@@ -583,7 +540,7 @@ def enumerate_ways(problem: PlacementProblem) -> WaySet:
     """The ways on offer for each job class, with penalties, and the greedy choice among them.
 
     Two greedy passes (rank order; largest job first) make ways that go together; for each class come the best nodes
-    on the cluster as it is, spread, hierarchical, and the first later slots at which it gets something new.
+    on the cluster as it is, spread and hierarchical.
     """
     classes = classify(problem)
     finder = _Enumerator(problem, classes, demand_mix(problem))
@@ -612,8 +569,7 @@ def _collect(
             index.setdefault(pattern, len(index))
     kinds: list[set[Kind]] = [set() for _ in classes.jobs]
     for pattern in index:
-        if pattern.slot == 0:
-            kinds[pattern.job_class].add(pattern.kind)
+        kinds[pattern.job_class].add(pattern.kind)
     columns = _worthwhile(_columns(finder, problem, classes, tuple(index)), finder)
     index = {pattern: j for j, pattern in enumerate(columns.patterns)}
     return WaySet(
@@ -629,8 +585,7 @@ def _collect(
 def _columns(
     finder: _Enumerator, problem: PlacementProblem, classes: Classes, patterns: tuple[Pattern, ...]
 ) -> Columns:
-    count, depth = len(patterns), problem.free.shape[2]
-    slot = np.array([p.slot for p in patterns], dtype=np.intp)
+    count, depth = len(patterns), problem.free.shape[1]
     job_class = np.array([p.job_class for p in patterns], dtype=np.intp)
     part_pattern = np.array([j for j, p in enumerate(patterns) for _ in p.nodes], dtype=np.intp)
     part_node = np.array([node for p in patterns for node in p.nodes], dtype=np.intp)
@@ -651,11 +606,12 @@ def _columns(
             size[pattern] * np.where(gpus[pattern] > 0, taken / np.maximum(gpus[pattern], 1), 1 / spots[pattern])
         )
 
-    before = problem.free[slot[part_pattern], part_node]
-    fragments = demand_growth(finder.demand, before, before - part_use) / finder.node_gpus[part_node]
+    before = problem.free[part_node]
+    fragments = finder.demand.fragments(before - part_use) - finder.demand.fragments(before)
+    fragments /= finder.node_gpus[part_node]
     part_share = share(part_pattern, part_use)
     first = classes.first_node[token_class]
-    whole = problem.free[slot[token_pattern], first]
+    whole = problem.free[first]
     # Of a node taken whole nobody can use the rest.
     rest = (whole - token_use)[:, : finder.types].sum(axis=1) - finder.demand.fragments(whole)
     token_share = share(token_pattern, token_use)
@@ -663,13 +619,12 @@ def _columns(
     np.add.at(growth, part_pattern, part_share * fragments)
     np.add.at(growth, token_pattern, token_share * rest / finder.node_gpus[first])
     tenants = np.zeros(count)
-    np.add.at(tenants, part_pattern, part_share * finder.pressure[slot[part_pattern], part_node])
+    np.add.at(tenants, part_pattern, part_share * finder.pressure[part_node])
     least = problem.nodes[classes.first_job][job_class]
     chosen = np.array([p.kind is Kind.SPREAD and not finder.exclusive[p.job_class] for p in patterns], dtype=np.bool_)
     return Columns(
         patterns=patterns,
         job_class=job_class,
-        slot=slot,
         part_pattern=part_pattern,
         part_node=part_node,
         part_use=part_use,
@@ -679,7 +634,6 @@ def _columns(
         contention=CONTENTION * tenants,
         extra_nodes=EXTRA_NODES * size * (1.0 - least / np.maximum(spots, 1.0)),
         isolation=np.where(chosen, ISOLATION * size, 0.0),
-        discount=discounts(problem.slot_time),
     )
 
 
@@ -691,8 +645,8 @@ def _worthwhile(columns: Columns, finder: _Enumerator) -> Columns:
     """
     count = len(columns.patterns)
     shared = np.full(len(finder.nodes), np.inf)
-    now = (columns.slot == 0) & (columns.isolation == 0)
-    np.minimum.at(shared, columns.job_class[now], columns.cost[now])
+    joins = columns.isolation == 0
+    np.minimum.at(shared, columns.job_class[joins], columns.cost[joins])
     # What crowding a job can bring about, itself or by joining: its share of a node, as far as it may lie above CROWD.
     depth = columns.part_use.shape[1]
     totals = np.stack([finder.p.total_cpus, finder.p.total_mem], axis=1)[columns.part_node]
@@ -709,7 +663,6 @@ def _worthwhile(columns: Columns, finder: _Enumerator) -> Columns:
     return Columns(
         patterns=tuple(p for p, kept in zip(columns.patterns, keep.tolist(), strict=True) if kept),
         job_class=columns.job_class[keep],
-        slot=columns.slot[keep],
         part_pattern=renumber[columns.part_pattern[parts]],
         part_node=columns.part_node[parts],
         part_use=columns.part_use[parts],
@@ -719,10 +672,4 @@ def _worthwhile(columns: Columns, finder: _Enumerator) -> Columns:
         contention=columns.contention[keep],
         extra_nodes=columns.extra_nodes[keep],
         isolation=columns.isolation[keep],
-        discount=columns.discount,
     )
-
-
-def demand_growth(demand: Demand, before: Floats, after: Floats) -> Floats:
-    """(n,) growth of the expected fragmentation of each node, in GPUs."""
-    return demand.fragments(after) - demand.fragments(before)

@@ -44,7 +44,7 @@ def test_the_names_that_people_and_scripts_read_stay(made):
     for part, names in NAMES.items():
         assert " ".join(tree[part] if part else tree) == names
     (job, way), *_ = tree["placement"]["ways"].items()
-    assert (type(job), list(way)) == (str, ["kind", "slot", "nodes"])
+    assert (type(job), list(way)) == (str, ["kind", "nodes"])
     assert tree["vetoed"] == {"held": (5,)}
     job, field, _, _ = tree["changes"][0]
     assert tree["outcomes"][str(job)][field] == "applied"

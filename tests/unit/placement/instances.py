@@ -6,9 +6,9 @@ from rltuned.placement.base import PlacementProblem
 
 
 def random_problem(
-    rng: np.random.Generator, jobs: int, nodes: int, *, slots: int = 2, types: int = 2, distinct: bool | None = None
+    rng: np.random.Generator, jobs: int, nodes: int, *, types: int = 2, distinct: bool | None = None
 ) -> PlacementProblem:
-    """K jobs on M nodes of up to 8 GPUs each; about half of the nodes busy, some of them released at later slots."""
+    """K jobs on M nodes of up to 8 GPUs each; about half of the nodes busy."""
     distinct = bool(rng.random() < 0.5) if distinct is None else distinct
     per_node = int(rng.choice([2, 4, 8]))
     total_gpus = np.zeros((nodes, types), dtype=np.int32)
@@ -20,20 +20,6 @@ def random_problem(
     held_gpus = np.where(busy[:, None], rng.integers(0, total_gpus + 1), 0)
     held_cpus = np.where(busy, rng.integers(1, total_cpus + 1), 0)
     held_mem = np.where(busy, rng.integers(1, total_mem.astype(int) + 1), 0).astype(np.float64)
-    free_gpus = np.zeros((slots, nodes, types), dtype=np.int32)
-    free_cpus = np.zeros((slots, nodes), dtype=np.int32)
-    free_mem, idle = np.zeros((slots, nodes)), np.zeros((slots, nodes), dtype=np.bool_)
-    for slot in range(slots):
-        if slot > 0:
-            released = rng.random(nodes) < 0.4
-            part = rng.choice([0.0, 0.5], nodes)
-            held_gpus = np.where(released[:, None], np.floor(held_gpus * part[:, None]), held_gpus)
-            held_cpus = np.where(released, np.floor(held_cpus * part), held_cpus)
-            held_mem = np.where(released, held_mem * part, held_mem)
-        free_gpus[slot] = total_gpus - held_gpus
-        free_cpus[slot] = total_cpus - held_cpus
-        free_mem[slot] = total_mem - held_mem
-        idle[slot] = (held_gpus.sum(axis=1) == 0) & (held_cpus == 0) & (held_mem == 0)
     several = rng.random(jobs) < 0.25
     count = np.where(several, rng.integers(2, 4, jobs), 1)
     fixed = np.where(rng.random(jobs) < 0.4, rng.choice([1, 2, per_node], jobs), 0)
@@ -50,12 +36,11 @@ def random_problem(
         tmp=rng.choice([0.0, 0.0, 0.0, 60.0], jobs),
         exclusive=rng.random(jobs) < 0.1,
         eligible=(rng.random((jobs, nodes)) < 0.8) | (rng.random((jobs, 1)) < 0.5),
-        slot_time=np.arange(slots) * 600.0,
-        free_gpus=free_gpus,
-        free_cpus=free_cpus,
-        free_mem=free_mem,
-        free_tmp=np.repeat(rng.choice([0.0, 100.0], nodes)[None, :], slots, axis=0),
-        idle=idle,
+        free_gpus=(total_gpus - held_gpus).astype(np.int32),
+        free_cpus=(total_cpus - held_cpus).astype(np.int32),
+        free_mem=total_mem - held_mem,
+        free_tmp=rng.choice([0.0, 100.0], nodes),
+        idle=~busy,
         total_gpus=total_gpus,
         total_cpus=total_cpus,
         total_mem=total_mem,

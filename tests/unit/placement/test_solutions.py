@@ -44,12 +44,11 @@ def problem_of(
         "tmp": np.zeros(k),
         "exclusive": np.zeros(k, dtype=np.bool_),
         "eligible": np.ones((k, nodes), dtype=np.bool_),
-        "slot_time": np.array([0.0]),
-        "free_gpus": (per_node - taken)[None, :, None].astype(np.int32),
-        "free_cpus": (10 * per_node - taken_cpus)[None, :].astype(np.int32),
-        "free_mem": np.full((1, nodes), 100.0 * per_node),
-        "free_tmp": np.zeros((1, nodes)),
-        "idle": ((taken == 0) & (taken_cpus == 0))[None, :],
+        "free_gpus": (per_node - taken)[:, None].astype(np.int32),
+        "free_cpus": (10 * per_node - taken_cpus).astype(np.int32),
+        "free_mem": np.full(nodes, 100.0 * per_node),
+        "free_tmp": np.zeros(nodes),
+        "idle": (taken == 0) & (taken_cpus == 0),
         "total_gpus": np.full((nodes, 1), per_node, dtype=np.int32),
         "total_cpus": np.full(nodes, 10 * per_node, dtype=np.int32),
         "total_mem": np.full(nodes, 100.0 * per_node),
@@ -63,11 +62,10 @@ def problem_of(
     seed=st.integers(0, 2**32 - 1),
     jobs=st.integers(1, 24),
     nodes=st.integers(1, 12),
-    slots=st.integers(1, 4),
     types=st.integers(1, 3),
 )
-def test_every_solution_can_be_carried_out_and_none_is_worse_than_greedy(seed, jobs, nodes, slots, types):
-    problem = random_problem(np.random.default_rng(seed), jobs, nodes, slots=slots, types=types)
+def test_every_solution_can_be_carried_out_and_none_is_worse_than_greedy(seed, jobs, nodes, types):
+    problem = random_problem(np.random.default_rng(seed), jobs, nodes, types=types)
     placed = place(problem, SETTINGS)
     assert verify(problem, placed) == ()
     assert placed.objective <= placed.bound + 1e-9
@@ -82,7 +80,7 @@ def test_every_solution_can_be_carried_out_and_none_is_worse_than_greedy(seed, j
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), jobs=st.integers(1, 16))
 def test_the_greedy_solution_can_be_carried_out_too(seed, jobs):
-    problem = random_problem(np.random.default_rng(seed), jobs, 8, slots=3)
+    problem = random_problem(np.random.default_rng(seed), jobs, 8)
     # So little time that the root relaxation is not solved: greedy is all there is.
     placed = place(problem, PlacementSection(time_limit=1e-9))
     assert verify(problem, placed) == ()
@@ -91,7 +89,7 @@ def test_the_greedy_solution_can_be_carried_out_too(seed, jobs):
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_the_same_problem_has_the_same_solution(seed):
-    problem = random_problem(np.random.default_rng(seed), 12, 8, slots=3)
+    problem = random_problem(np.random.default_rng(seed), 12, 8)
     generous = PlacementSection(time_limit=20)
     first, second = place(problem, generous), place(problem, generous)
     assert (first.ways, first.objective, first.outcome) == (second.ways, second.objective, second.outcome)
@@ -119,7 +117,7 @@ def test_verify_finds_each_kind_of_violation():
     assert "has others" in str(verify(problem, dataclasses.replace(placed, ways=on_one)))
     nowhere: Bools = np.zeros((3, 3), dtype=np.bool_)
     assert "may not use" in str(verify(dataclasses.replace(problem, eligible=nowhere), placed))
-    assert "not idle" in str(verify(dataclasses.replace(problem, idle=nowhere[:1]), _broken(placed, whole=(True,))))
+    assert "not idle" in str(verify(dataclasses.replace(problem, idle=nowhere[0]), _broken(placed, whole=(True,))))
     alone = dataclasses.replace(problem, exclusive=np.ones(3, dtype=np.bool_))
     assert "must have for itself" in str(verify(alone, placed))
 
@@ -170,7 +168,7 @@ def test_a_job_with_gpus_per_node_gets_exactly_that_on_each_node():
 def test_a_typed_job_gets_its_type_and_an_untyped_one_gets_one_type_throughout():
     total = np.array([[4, 0], [0, 4], [0, 4]], dtype=np.int32)
     problem = dataclasses.replace(
-        problem_of([2, 8], nodes=3), gpu_type=np.array([1, -1], dtype=np.int32), total_gpus=total, free_gpus=total[None]
+        problem_of([2, 8], nodes=3), gpu_type=np.array([1, -1], dtype=np.int32), total_gpus=total, free_gpus=total
     )
     placed = place(problem, SETTINGS)
     assert verify(problem, placed) == ()
@@ -178,26 +176,8 @@ def test_a_typed_job_gets_its_type_and_an_untyped_one_gets_one_type_throughout()
     assert all(len(set(way.nodes)) and way.gpu_type in {0, 1} for way in placed.ways)
 
 
-def test_a_job_waits_for_the_release_that_makes_room_and_holds_it_from_then_on():
-    problem = problem_of(
-        [4, 2],
-        nodes=1,
-        slot_time=np.array([0.0, 600.0]),
-        free_gpus=np.array([[[2]], [[4]]], dtype=np.int32),
-        free_cpus=np.array([[40], [40]], dtype=np.int32),
-        free_mem=np.full((2, 1), 400.0),
-        free_tmp=np.zeros((2, 1)),
-        idle=np.array([[False], [True]]),
-    )
-    placed = place(problem, SETTINGS)
-    # Both fit one after the other in time, but a job that has started stays: only one of them can be planned.
-    assert len(placed.ways) == 1
-    assert placed.ways[0].job == 0
-    assert placed.ways[0].slot == 1
-
-
 def test_local_disk_is_respected():
-    problem = problem_of([1, 1], nodes=2, tmp=np.array([50.0, 0.0]), free_tmp=np.array([[0.0, 60.0]]))
+    problem = problem_of([1, 1], nodes=2, tmp=np.array([50.0, 0.0]), free_tmp=np.array([0.0, 60.0]))
     placed = place(problem, SETTINGS)
     assert {way.job: way.nodes for way in placed.ways}[0] == (1,)
 
@@ -205,11 +185,11 @@ def test_local_disk_is_respected():
 def test_jobs_that_fit_nowhere_are_infeasible_and_no_error():
     placed = place(problem_of([9], nodes=1), SETTINGS)
     assert (placed.outcome, placed.ways) == (SolveOutcome.INFEASIBLE, ())
-    assert "no job fits" in placed.message
+    assert "no job can start" in placed.message
 
 
 def test_a_cut_off_solver_leaves_the_greedy_placement_and_says_so():
-    problem = random_problem(np.random.default_rng(5), 200, 100, slots=3)
+    problem = random_problem(np.random.default_rng(5), 200, 100)
     placed = place(problem, PlacementSection(time_limit=1e-9))
     assert placed.outcome in {SolveOutcome.TIMEOUT, SolveOutcome.FEASIBLE}
     assert placed.ways
@@ -243,7 +223,6 @@ def test_an_empty_queue_is_no_problem():
         ("mem", np.array([np.nan]), "non-finite"),
         ("cpus", np.array([0], dtype=np.int32), "one CPU per node"),
         ("weight", np.ones(2), "shape"),
-        ("slot_time", np.array([5.0]), "slot 0"),
         ("gpus_per_node", np.array([3], dtype=np.int32), "nodes × gpus_per_node"),
     ],
 )

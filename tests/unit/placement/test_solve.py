@@ -17,7 +17,7 @@ from rltuned.placement.ways import enumerate_ways
 
 
 def _ways(seed=3, jobs=24, nodes=10):
-    return enumerate_ways(random_problem(np.random.default_rng(seed), jobs, nodes, slots=3))
+    return enumerate_ways(random_problem(np.random.default_rng(seed), jobs, nodes))
 
 
 def _knapsack():
@@ -52,7 +52,7 @@ def test_a_textbook_knapsack_has_its_textbook_answer():
 
 
 def test_without_time_there_is_no_solution_and_the_outcome_says_so():
-    ways = enumerate_ways(random_problem(np.random.default_rng(0), 200, 100, slots=3))
+    ways = enumerate_ways(random_problem(np.random.default_rng(0), 200, 100))
     solved = solve(formulate(ways), 1e-6, 0.0)
     assert solved.outcome is SolveOutcome.TIMEOUT
     assert solved.counts is None
@@ -143,6 +143,6 @@ def test_rows_and_columns_have_names_for_explain():
     model = formulate(_ways())
     assert len(model.row_names) == len(model.rhs)
     assert len(model.column_names) == len(model.objective)
-    assert {name[0] for name in model.row_names} <= {"job", "slot", "capacity", "whole", "crowd"}
+    assert {name[0] for name in model.row_names} <= {"job", "rank", "capacity", "whole", "crowd"}
     assert len(set(model.row_names)) == len(model.row_names)
     assert len(set(model.column_names)) == len(model.column_names)

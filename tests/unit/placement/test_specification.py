@@ -6,6 +6,7 @@ import os
 import numpy as np
 import pytest
 from unit.placement.instances import random_problem
+from unit.placement.specification import Shape, Specification
 
 from rltuned.config import PlacementSection
 from rltuned.placement.base import Placement, SolveOutcome
@@ -13,7 +14,6 @@ from rltuned.placement.mapping import choose, concrete, verify, worth
 from rltuned.placement.model import formulate
 from rltuned.placement.run import place
 from rltuned.placement.solve import solve
-from rltuned.placement.spec import Shape, Specification
 from rltuned.placement.ways import WaySet, enumerate_ways
 
 INSTANCES = int(os.environ.get("RLTUNED_TEST_PLACEMENT_INSTANCES", "200"))
@@ -22,7 +22,7 @@ JOBS, NODES, CHOICES = 5, 4, 64
 
 
 def test_glpk_and_the_cvxpy_specification_agree_on_random_instances():
-    specification = Specification(Shape(jobs=JOBS, choices=CHOICES, slots=2, nodes=NODES, types=2))
+    specification = Specification(Shape(jobs=JOBS, choices=CHOICES, nodes=NODES, types=2))
     compared, binding = 0, 0
     seed = 0
     while compared < INSTANCES:

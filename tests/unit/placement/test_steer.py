@@ -14,8 +14,8 @@ SETTINGS = PlacementSection()
 
 
 def _problem(seed=1, jobs=6, nodes=6):
-    problem = random_problem(np.random.default_rng(seed), jobs, nodes, slots=2, types=1, distinct=False)
-    idle = np.ones((2, nodes), dtype=np.bool_)
+    problem = random_problem(np.random.default_rng(seed), jobs, nodes, types=1, distinct=False)
+    idle = np.ones(nodes, dtype=np.bool_)
     return dataclasses.replace(
         problem,
         nodes=np.ones(jobs, dtype=np.int32),
@@ -25,16 +25,16 @@ def _problem(seed=1, jobs=6, nodes=6):
         cpus=np.ones(jobs, dtype=np.int32),
         exclusive=np.zeros(jobs, dtype=np.bool_),
         eligible=np.ones((jobs, nodes), dtype=np.bool_),
-        free_gpus=np.full((2, nodes, 1), 2, dtype=np.int32),
-        free_cpus=np.full((2, nodes), 16, dtype=np.int32),
+        free_gpus=np.full((nodes, 1), 2, dtype=np.int32),
+        free_cpus=np.full(nodes, 16, dtype=np.int32),
         total_gpus=np.full((nodes, 1), 2, dtype=np.int32),
         total_cpus=np.full(nodes, 16, dtype=np.int32),
         idle=idle,
     )
 
 
-def _way(job, kind=Kind.PACK, slot=0, nodes=(0,)):
-    return Way(job, kind, slot, nodes, (1,) * len(nodes), 0, (1,) * len(nodes), (1.0,) * len(nodes))
+def _way(job, kind=Kind.PACK, nodes=(0,)):
+    return Way(job, kind, nodes, (1,) * len(nodes), 0, (1,) * len(nodes), (1.0,) * len(nodes))
 
 
 def _placed(*ways):
@@ -44,26 +44,25 @@ def _placed(*ways):
 def test_nothing_is_isolated_on_a_node_that_is_asleep_or_kept_off_the_others_for_it():
     asleep = np.array([False, True] + [False] * 4)
     placed = _placed(
-        _way(0, Kind.SPREAD, 0, (1,)), _way(1, Kind.SPREAD, 0, (2,)), _way(2, Kind.PACK, 0, (1,)), _way(3, nodes=(3,))
+        _way(0, Kind.SPREAD, (1,)), _way(1, Kind.SPREAD, (2,)), _way(2, Kind.PACK, (1,)), _way(3, nodes=(3,))
     )
     assert isolated(placed, _problem(), asleep) == (1,)
     assert isolated(placed, _problem(), np.zeros(6, dtype=np.bool_)) == isolated(placed, _problem()) == (0, 1)
 
 
-def test_only_jobs_that_spread_now_onto_idle_nodes_are_isolated():
+def test_only_jobs_that_spread_onto_idle_nodes_are_isolated():
     problem = _problem()
     busy = problem.idle.copy()
-    busy[0, 3] = False
+    busy[3] = False
     alone = np.array([False] * 5 + [True])
     problem = dataclasses.replace(problem, idle=busy, exclusive=alone)
     found = isolated(
         _placed(
-            _way(0, Kind.SPREAD, 0, (1,)),
-            _way(1, Kind.SPREAD, 1, (2,)),
-            _way(2, Kind.SPREAD, 0, (3,)),
-            _way(3, Kind.PACK, 0, (4,)),
-            _way(4, Kind.HIERARCHICAL, 0, (4, 5)),
-            _way(5, Kind.SPREAD, 0, (0,)),
+            _way(0, Kind.SPREAD, (1,)),
+            _way(2, Kind.SPREAD, (3,)),
+            _way(3, Kind.PACK, (4,)),
+            _way(4, Kind.HIERARCHICAL, (4, 5)),
+            _way(5, Kind.SPREAD, (0,)),
         ),
         problem,
     )
@@ -77,5 +76,4 @@ def test_only_jobs_planned_now_onto_idle_nodes_are_isolated(seed, jobs, nodes):
     placed = place(problem, SETTINGS)
     ways = {way.job: way for way in placed.ways}
     for job in isolated(placed, problem):
-        assert ways[job].slot == 0
-        assert problem.idle[0, list(ways[job].nodes)].all()
+        assert problem.idle[list(ways[job].nodes)].all()

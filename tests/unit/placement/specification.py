@@ -1,13 +1,14 @@
-"""The model once more, in CVXPY: its executable specification. For tests; needs the [train] extra.
+"""The placement model once more, in CVXPY: its executable specification.
 
-Written from docs/placement.md, not from `model.py`: job by job (no grouping, no telescoping sums), every node, slot and
-dimension a row (nothing left out as redundant), in plain units. Equal optima on thousands of instances are the proof
-that the shortcuts of `model.py` are exact. Solved with GLPK_MI as in the paper, which CVXPY reaches through cvxopt.
+Written from docs/placement.md, not from `model.py`: job by job (no grouping), every node and dimension a row (nothing
+left out as redundant), in plain units. Equal optima on thousands of instances are the proof that the shortcuts of
+`model.py` are exact. Solved with GLPK_MI as in the paper, which CVXPY reaches through cvxopt.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
+import cvxpy as cp
 import numpy as np
 
 from rltuned.placement.model import node_sizes
@@ -21,7 +22,6 @@ class Shape:
     jobs: int
     choices: int
     """Pairs of a job and one of its patterns."""
-    slots: int
     nodes: int
     types: int
 
@@ -30,11 +30,9 @@ class Specification:
     """The model for instances up to `shape`, canonicalised by CVXPY once and solved with different numbers."""
 
     def __init__(self, shape: Shape) -> None:
-        import cvxpy as cp  # noqa: PLC0415 - the [train] extra; the daemon must not need it
-
         self.shape = shape
         depth = shape.types + 3
-        cells = shape.slots * shape.nodes * depth
+        cells = shape.nodes * depth
         self._x: Any = cp.Variable(shape.choices, boolean=True)
         shared: Any = cp.Variable(shape.nodes, boolean=True)
         over: Any = cp.Variable(shape.nodes, nonneg=True)
@@ -75,21 +73,19 @@ class Specification:
         problem, columns, classes = ways.problem, ways.columns, ways.classes
         shape, depth = self.shape, self.shape.types + 3
         choices = [(k, j) for j, c in enumerate(columns.job_class) for k in classes.jobs[c].tolist()]
-        slots, nodes, dimensions = problem.free.shape
-        if (slots, nodes, dimensions) != (shape.slots, shape.nodes, depth):
+        if problem.free.shape != (shape.nodes, depth):
             raise ValueError("the instance has another shape than the specification")
         if len(choices) > shape.choices or len(problem) > shape.jobs:
             raise ValueError(f"{len(choices)} choices of {len(problem)} jobs are too many for the specification")
         values = {name: np.zeros(p.shape) for name, p in self._parameters.items()}
-        use = np.zeros((slots, nodes, depth, shape.choices))
+        use = np.zeros((shape.nodes, depth, shape.choices))
         for at, (k, j) in enumerate(choices):
-            slot = int(columns.slot[j])
-            values["worth"][at] = problem.weight[k] * problem.size[k] * columns.discount[slot] - columns.cost[j]
+            values["worth"][at] = problem.weight[k] * problem.size[k] - columns.cost[j]
             values["on"][at] = 1.0
             values["of_job"][k, at] = 1.0
             for part in np.flatnonzero(columns.part_pattern == j):
                 node = int(columns.part_node[part])
-                use[slot:, node, :, at] += columns.part_use[part]
+                use[node, :, at] += columns.part_use[part]
                 values["joins"][node, at] = 1.0
                 values["cpus"][node, at] += columns.part_use[part, depth - 3] / max(problem.total_cpus[node], 1)
                 values["mem"][node, at] += columns.part_use[part, depth - 2] / max(problem.total_mem[node], 1.0)
