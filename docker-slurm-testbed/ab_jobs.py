@@ -279,9 +279,9 @@ class Arm:
         }
 
 
-def _arm(name: str, policy: str, rollout: str, placement: str = "off", utilisation: float = 1.0) -> Arm:
+def _arm(name: str, policy: str, rollout: str, utilisation: float = 1.0) -> Arm:
     rollouts = {"enabled": rollout, "utilisation": utilisation}
-    return Arm(name, {"policy": {"name": policy}, "rollout": rollouts, "placement": {"apply": placement}})
+    return Arm(name, {"policy": {"name": policy}, "rollout": rollouts, "placement": {"apply": "off"}})
 
 
 ARMS: Final = {
@@ -290,7 +290,6 @@ ARMS: Final = {
         Arm(MULTIFACTOR, None),
         _arm("saf", "saf", "off"),
         _arm("rl", "model", "on"),
-        _arm("rl+placement", "model", "on", "exclude-nodes"),
         _arm("rl-utilisation-10", "model", "on", utilisation=10.0),
         _arm("rl-no-rollouts", "model", "off"),
     )
