@@ -63,7 +63,7 @@ test-fast: venv  ## Everything that needs neither containers nor training, under
 	$(MAKE) --no-print-directory -j2 check compile
 	$(FAST)
 
-# Once, before there are workers; mostly waiting for a mirror, so it may go on beside the gates.
+# Once, before there are workers; mostly waiting for a mirror, so it may go on beside the gates and the unit tests.
 images: venv
 	$(TESTBED) build --all
 
@@ -79,16 +79,17 @@ clusters: venv
 
 test-cluster: images clusters  ## Only the tests on the containerised Slurm clusters
 
-# Whatever part fails, the end says how long each took. Those of the second line go on side by side; `parts` is all of them.
+# Whatever part fails, the end says how long each took, beside each other where they may be; `parts` is all of them.
 TIMES := build/times
+timed-check timed-compile timed-images: timed-venv
+timed-unit: timed-check timed-compile
+timed-clusters: timed-unit timed-images
 timed-%:
 	@began=$$(date +%s); $(MAKE) --no-print-directory $*; ended=$$?; \
 	printf '%-9s %6d s%s\n' $* $$(($$(date +%s) - began)) "$$([ $$ended = 0 ] || echo '  failed')" >>$(TIMES); exit $$ended
 
-parts: timed-venv
-	@$(MAKE) --no-print-directory -j3 timed-check timed-compile timed-images
-	@$(MAKE) --no-print-directory timed-unit
-	@$(MAKE) --no-print-directory timed-clusters
+parts:
+	@$(MAKE) --no-print-directory -j3 timed-clusters
 
 test:  ## Everything: gates, tests, and the real Slurm clusters in containers; ends with how long each part took
 	@mkdir -p $(dir $(TIMES)) && rm -f $(TIMES)

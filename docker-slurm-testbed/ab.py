@@ -31,14 +31,11 @@ from replay import (
     RLTUNED,
     described,
     grid,
-    log_position,
-    observed,
+    played,
     prepared,
     read_cluster,
     sbatch,
     steered,
-    submit,
-    wait_for_the_end,
 )
 from testbed import DEFAULT_RELEASE, SUITES, Project, TestbedError, build, ensure_engine, say
 
@@ -101,7 +98,7 @@ class Cluster:
 
     def _played(self, jobs: Jobs, commands: Sequence[Sequence[str]], settings: Settings) -> list[dict[str, Any]]:
         """The jobs are submitted, and all have ended."""
-        total, deadline = len(commands), time.monotonic() + PATIENCE * 60.0 * settings.minutes
+        deadline = time.monotonic() + PATIENCE * 60.0 * settings.minutes
 
         def progress(what: str, number: int) -> None:
             self.said = f"{number} {what}"
@@ -109,11 +106,7 @@ class Cluster:
                 message = f"{self.arm.name}: after {PATIENCE:g} times the planned minutes there are still jobs"
                 raise TestbedError(message)
 
-        position = log_position(self.project)
-        zero, ids = submit(self.project, jobs.workload.submit_time, commands, lambda n: progress("submitted", n))
-        wait_for_the_end(self.project, total, lambda n: progress("ended", n), LOOK)
-        time.sleep(1.0)
-        logged, ran = observed(self.project, jobs, ids, zero, position)
+        logged, zero, ids, ran = played(self.project, jobs, commands, progress, LOOK)
         # One that failed would count as a short run.
         others = [
             f"{job} ({one['state']})" for job, one in zip(ids, ran, strict=True) if one["state"] not in {COMPLETED, ""}

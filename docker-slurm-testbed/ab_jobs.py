@@ -279,9 +279,9 @@ class Arm:
         }
 
 
-def _arm(name: str, policy: str, rollout: str, placement: str = "off", utilisation: float = 1.0) -> Arm:
+def _arm(name: str, policy: str, rollout: str, utilisation: float = 1.0) -> Arm:
     rollouts = {"enabled": rollout, "utilisation": utilisation}
-    return Arm(name, {"policy": {"name": policy}, "rollout": rollouts, "placement": {"apply": placement}})
+    return Arm(name, {"policy": {"name": policy}, "rollout": rollouts, "placement": {"apply": "off"}})
 
 
 ARMS: Final = {

@@ -16,19 +16,14 @@ import argparse
 import json
 import statistics
 import sys
-import tempfile
-from pathlib import Path
 
-from testbed import Project, build_wheel, discover, run
+from testbed import Project, discover
 
 JOBS = 256
 RLTUNED = "/opt/rltuned/venv/bin/rltuned"
-INSTALL = """
+QUEUE = """
 set -e
-/opt/rltuned/venv/bin/pip install -q --no-deps --no-index --force-reinstall /tmp/rltuned-*.whl
-rm /tmp/rltuned-*.whl
-rm -rf /var/lib/rltuned /run/rltuned
-install -d -o slurm -g slurm -m 700 /var/lib/rltuned /run/rltuned
+chown slurm:slurm /var/lib/rltuned /run/rltuned
 scancel --state=PENDING; scancel -s KILL -f --state=RUNNING; scancel --state=RUNNING
 while [ -n "$(squeue -h)" ]; do sleep 0.2; done
 cd /tmp
@@ -50,14 +45,6 @@ apply = "off"
 [log]
 format = "json"
 """
-
-
-def install(project: Project) -> None:
-    """The source tree's rltuned, a full cluster and the jobs."""
-    with tempfile.TemporaryDirectory(prefix="rltuned-wheel-") as scratch:
-        wheel = build_wheel(Path(scratch))
-        run(["docker", "cp", wheel, f"{project.container()}:/tmp/{wheel.name}"])
-    project.execute(INSTALL)
 
 
 def rounds(project: Project, count: int) -> list[float]:
@@ -82,7 +69,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     project = discover(options.project)
-    install(project)
+    project.install_rltuned()
+    project.execute(QUEUE)
     measured = rounds(project, options.rounds)
     middle, worst = statistics.median(measured), max(measured)
     print(f"Slurm {project.release} {JOBS} changes: p50 {middle:.2f} s, max {worst:.2f} s, n {len(measured)}")

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from testbed import DEFAULT_PROJECT, USERS, Project, TestbedError, build_wheel, discover, run, say
+from testbed import DEFAULT_PROJECT, USERS, Project, TestbedError, discover, say
 
 from rltuned.cluster.hostlist import expand
 from rltuned.cluster.shape import ClusterShape, from_json
@@ -329,7 +329,7 @@ def submit(
     return float(json.loads(first)["zero"]), ids
 
 
-def wait_for_the_end(project: Project, jobs: int, told: Callable[[int], None], pause: float = 1.0) -> None:
+def wait_for_the_end(project: Project, jobs: int, told: Callable[[int], None], pause: float) -> None:
     """Until the queue is empty; it is looked at after each `pause` seconds."""
     while True:
         left = int(project.execute("squeue -h -o %A | wc -l").stdout)
@@ -410,18 +410,6 @@ def grid(passes: Sequence[float], zero: float) -> dict[str, float]:
 
 DAEMON: Final = "daemon:"
 RLTUNED: Final = "/opt/rltuned/venv/bin/rltuned"
-INSTALL: Final = f"""
-set -e
-install -d -m 755 /etc/rltuned
-rm -rf /var/lib/rltuned /run/rltuned
-install -d -o rltuned -g rltuned -m 700 /var/lib/rltuned /run/rltuned
-/opt/rltuned/venv/bin/pip install -q --no-deps --no-index --force-reinstall /tmp/rltuned-*.whl
-rm /tmp/rltuned-*.whl
-cat >/etc/rltuned/replay.toml
-runuser -u rltuned -- {RLTUNED} check-config /etc/rltuned/replay.toml
-"""
-
-
 Sections = Mapping[str, Mapping[str, Any]]
 """Of a configuration of the daemon: section, key, value."""
 
@@ -451,10 +439,9 @@ def steered(project: Project, sections: Sections, warm_up: str = "") -> Iterator
     `warm_up`: a shell command that runs as the daemon's user before it is started.
     """
     facts: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory(prefix="rltuned-wheel-") as scratch:
-        wheel = build_wheel(Path(scratch))
-        run(["docker", "cp", wheel, f"{project.container()}:/tmp/{wheel.name}"])
-    project.execute(INSTALL, text_input=toml(sections))
+    project.install_rltuned()
+    check = f"runuser -u rltuned -- {RLTUNED} check-config /etc/rltuned/replay.toml"
+    project.execute(f"cat >/etc/rltuned/replay.toml && {check}", text_input=toml(sections))
     if warm_up:
         project.execute(f"cd /tmp; runuser -u rltuned -- {warm_up}")
     start = (
@@ -516,9 +503,27 @@ def observed(
     return logged, found
 
 
-def log_position(project: Project) -> int:
-    """Bytes that slurmctld has logged so far."""
-    return int(project.execute(f"stat -c %s {LOG}").stdout)
+def played(
+    project: Project, jobs: Jobs, commands: Sequence[Sequence[str]], told: Callable[[str, int], None], pause: float
+) -> tuple[Logged, float, list[int], list[dict[str, Any]]]:
+    """Submits all jobs at their times and waits until they have ended.
+
+    Args:
+        project: a cluster that is up.
+        jobs: of which `commands` are the submissions.
+        commands: of `sbatch`.
+        told: is told what ("submitted", "ended") how many jobs are.
+        pause: seconds between two looks at the queue.
+
+    Returns:
+        What slurmctld has logged meanwhile; the moment (epoch) that is 0 of all times; ids; as `observed`.
+    """
+    position = int(project.execute(f"stat -c %s {LOG}").stdout)
+    zero, ids = submit(project, jobs.workload.submit_time, commands, lambda n: told("submitted", n))
+    wait_for_the_end(project, len(ids), lambda n: told("ended", n), pause)
+    time.sleep(1.0)
+    logged, ran = observed(project, jobs, ids, zero, position)
+    return logged, zero, ids, ran
 
 
 def described(jobs: Jobs) -> list[dict[str, Any]]:
@@ -589,11 +594,7 @@ def replay(project: Project, jobs: Jobs, cluster: dict[str, Any], options: argpa
         if options.policy.startswith(DAEMON):
             facts = stack.enter_context(steered(project, by_limits(options.policy, options.interval)))
         parameters = project.execute("scontrol show config | sed -n 's/^SchedulerParameters *= //p'").stdout.strip()
-        position = log_position(project)
-        zero, ids = submit(project, small.submit_time, commands, lambda n: bar("submitted", n, len(small)))
-        wait_for_the_end(project, len(small), lambda n: bar("ended", n, len(small)))
-        time.sleep(1.0)
-        logged, ran = observed(project, jobs, ids, zero, position)
+        logged, zero, _, ran = played(project, jobs, commands, lambda what, n: bar(what, n, len(small)), 1.0)
     for name, passes in (("main", logged.main_passes), ("backfill", logged.backfill_passes)):
         if not grid(passes, zero):
             seconds = max(logged.end.values(), default=zero) - zero

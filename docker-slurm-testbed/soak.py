@@ -29,7 +29,6 @@ import random
 import re
 import shlex
 import sys
-import tempfile
 import time
 from collections import Counter, deque
 from dataclasses import asdict, dataclass, field
@@ -65,16 +64,6 @@ FACTOR_ZERO = 0x80000000
 WRITING = frozenset({"active", "canary"})
 LONG = 20.0
 """Minutes of a run that has time for what takes minutes."""
-
-INSTALL = f"""
-set -e
-install -d -m 755 /etc/rltuned
-rm -rf {STATE} {MIRROR}
-install -d -o rltuned -g rltuned -m 700 {STATE} {MIRROR}
-install -o rltuned -g rltuned -m 640 /dev/null {LOG}
-/opt/rltuned/venv/bin/pip install -q --no-deps --no-index --force-reinstall /tmp/rltuned-*.whl
-rm /tmp/rltuned-*.whl
-"""
 
 
 @dataclass
@@ -267,10 +256,8 @@ class Soak:
         """A wheel of this source tree, as an operator would; and a clock that can be set, where there is one to be
         had.
         """
-        with tempfile.TemporaryDirectory(prefix="rltuned-wheel-") as scratch:
-            wheel = testbed.build_wheel(Path(scratch))
-            testbed.run(["docker", "cp", wheel, f"{self.project.container()}:/tmp/{wheel.name}"])
-        self.sh(INSTALL)
+        self.project.install_rltuned()
+        self.sh(f"install -o rltuned -g rltuned -m 640 /dev/null {LOG}")
         self.limiter()
         self.configure()
         if not clock:

@@ -14,7 +14,6 @@ import argparse
 import json
 import sys
 import threading
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from ab import LOAD_KERNEL, LOOK
 from ab_jobs import LIMIT_MINUTES, draw, slurm_conf
-from replay import MINUTE, log_position, observed, prepared, read_cluster, sbatch, steered, submit, wait_for_the_end
+from replay import MINUTE, played, prepared, read_cluster, sbatch, steered
 from testbed import DEFAULT_RELEASE, SUITES, Project, TestbedError, build, ensure_engine, say
 
 from rltuned.cluster.shape import from_json
@@ -103,29 +102,22 @@ def run(jobs: Jobs, options: argparse.Namespace, image: str) -> tuple[list[Said]
         shape = from_json(read_cluster(project), project.name)
         commands = sbatch(jobs, shape, np.zeros(len(jobs.workload), np.int64))
         with prepared(project, slurm_conf(options.minutes)), steered(project, sections, LOAD_KERNEL):
-            position, watcher = log_position(project), threading.Thread(target=watch)
+            watcher = threading.Thread(target=watch)
             watcher.start()
             try:
-                began, shown = time.monotonic(), 0
-
-                def told(what: str, number: int) -> None:
-                    nonlocal shown
-                    if number - shown >= 10:
-                        shown = number
-                        minutes = (time.monotonic() - began) / MINUTE
-                        say(f"{minutes:.0f} min: {number} jobs {what}; {len(said)} forecasts")
-
-                zero, ids = submit(project, jobs.workload.submit_time, commands, lambda n: told("submitted", n))
-                shown = 0
-                wait_for_the_end(project, len(ids), lambda n: told("ended", n), LOOK)
+                _, zero, ids, ran = played(project, jobs, commands, lambda what, n: said_of(what, n, len(said)), LOOK)
             finally:
                 over.set()
                 watcher.join()
-            time.sleep(1.0)
-            _, ran = observed(project, jobs, ids, zero, position)
     finally:
         project.down()
     return said, {job: zero + one["start"] for job, one in zip(ids, ran, strict=True)}
+
+
+def said_of(what: str, number: int, forecasts: int) -> None:
+    """Progress, now and then."""
+    if number % 10 == 0:
+        say(f"{number} jobs {what}; {forecasts} forecasts")
 
 
 def summary(said: Sequence[Said], start: dict[int, float], seed: int) -> dict[str, Any]:

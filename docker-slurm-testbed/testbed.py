@@ -259,6 +259,22 @@ class Project:
             text_input=text_input or "",
         )
 
+    def install_rltuned(self) -> None:
+        """Installs the source tree's rltuned in ctl, with /etc/rltuned and empty directories for its state."""
+        with tempfile.TemporaryDirectory(prefix="rltuned-wheel-") as scratch:
+            wheel = build_wheel(Path(scratch))
+            run(["docker", "cp", wheel, f"{self.container()}:/tmp/{wheel.name}"])
+        self.execute(
+            f"""
+            set -e
+            /opt/rltuned/venv/bin/pip install -q --no-deps --no-index --force-reinstall /tmp/{wheel.name}
+            rm /tmp/{wheel.name}
+            rm -rf /var/lib/rltuned /run/rltuned
+            install -d -m 755 /etc/rltuned
+            install -d -o rltuned -g rltuned -m 700 /var/lib/rltuned /run/rltuned
+            """
+        )
+
     def up(self) -> None:
         """Starts the cluster and waits until every node is usable: idle, or busy where it was up already."""
         began = time.monotonic()
@@ -405,13 +421,9 @@ format = "text"
 
 # As the package's unit and its sysusers and tmpfiles entries would do it: a user of its own (it is
 # an operator in slurmdbd), a state directory that only it can read, the daemon started as it.
-INSTALL = """
+CONFIGURE = """
 set -e
-install -d -m 755 /etc/rltuned
-install -d -o rltuned -g rltuned -m 700 /var/lib/rltuned /run/rltuned
 install -o rltuned -g rltuned -m 640 /dev/null /var/log/rltuned.log
-/opt/rltuned/venv/bin/pip install -q --no-deps --no-index --force-reinstall /tmp/rltuned-*.whl
-rm /tmp/rltuned-*.whl
 ln -sf /opt/rltuned/venv/bin/rltuned /usr/local/bin/rltuned
 cat >/etc/rltuned/config.toml
 runuser -u rltuned -- rltuned check-config
@@ -448,10 +460,8 @@ def build_wheel(folder: Path) -> Path:
 
 def install_and_start(project: Project) -> str:
     """Installs the source tree's rltuned in ctl and starts it; returns the address of its metrics."""
-    with tempfile.TemporaryDirectory(prefix="rltuned-wheel-") as scratch:
-        wheel = build_wheel(Path(scratch))
-        run(["docker", "cp", wheel, f"{project.container()}:/tmp/{wheel.name}"])
-    project.execute(INSTALL, text_input=CONFIGURATION)
+    project.install_rltuned()
+    project.execute(CONFIGURE, text_input=CONFIGURATION)
     project.execute(START)
     address = project.execute("hostname -i").stdout.split()[0]
     return f"http://{address}:{METRICS_PORT}/metrics"

@@ -22,7 +22,7 @@ from rltuned.config import toml_value
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 SLURM_USER = "slurm"
 CONFIG = "/etc/rltuned/config.toml"
@@ -235,16 +235,6 @@ class Rltuned:
         done = named(log, "cycle.done")
         assert len(done) == 1, log[-3000:]
         return Once(done[0], log, self.record())
-
-    def cycles_until(self, condition: Callable[[], object], what: str) -> None:
-        """Cycles until a condition holds: a node that is resumed has not answered yet (NOT_RESPONDING), and on a busy
-        machine any node may fail to for a moment."""
-
-        def cycled() -> object:
-            self.cycle()
-            return condition()
-
-        wait_until(cycled, what)
 
     def start(self, *options: str) -> Daemon:
         """`rltuned run` in the background, once it is ready (or has ended at once)."""

@@ -325,12 +325,6 @@ class Cluster:
         )
         self.run(["chown", "-R", owner, target], service=service)
 
-    def copy_out(self, source: str, target: Path, *, service: str = "ctl") -> None:
-        """Copies a file or folder of a container to the host."""
-        subprocess.run(
-            ["docker", "cp", f"{self.container(service)}:{source}", str(target)], check=True, capture_output=True
-        )
-
     def write_file(self, path: str, text: str, *, service: str = "ctl", owner: str = "root", mode: str = "644") -> None:
         """Writes a text file in a container."""
         quoted = shlex.quote(path)

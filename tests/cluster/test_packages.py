@@ -207,8 +207,7 @@ def test_the_debian_package_from_installation_to_purge(host: Host):
     # The number of a user that owned files is never given to another one.
     assert host.sh("getent passwd rltuned").startswith("rltuned:")
 
-
-def test_a_package_that_was_removed_keeps_its_configuration_until_it_is_purged(host: Host):
+    # A package that was removed keeps its configuration until it is purged.
     host.sh(f"cd /root && dpkg -i {OLD}")
     host.sh("echo '# ours' >>/etc/rltuned/config.toml && dpkg -r rltuned")
     assert "# ours" in host.sh("cat /etc/rltuned/config.toml; ls -d /var/lib/rltuned")

@@ -15,7 +15,8 @@ from rltuned.simulate.values import Backfill, Estimates, Fit, SimulationSettings
 from rltuned.workload.jobs import Source, workload
 
 INSTANCES = 2 * int(os.environ.get("RLTUNED_TEST_SIMULATIONS", "120"))
-SHARES = 4
+SHARES = 16
+"""Tests that the instances are dealt out to, so that none takes minutes on a slow machine."""
 
 
 def crowded(seed: int) -> Instance:
