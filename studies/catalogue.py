@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from rltuned.evaluate.settings import LEARNED, PEERS, PLAIN, STRICT, EvaluationSettings, Placement, Start
+from rltuned.evaluate.settings import LEARNED, PLAIN, STRICT, EvaluationSettings, Placement, Start
 from rltuned.evaluate.windows import Split
 from rltuned.simulate.values import Backfill
+from studies.peers import PEERS
 
 WINDOWS: Final = 30
 QUICK_WINDOWS: Final = 8
@@ -165,6 +166,7 @@ class Part(enum.StrEnum):
     ORDER = "order"
     """The general model without rollouts: what the network alone gives."""
     PEER = "peer"
+    """A published peer, in the place of `rl`, without rollouts (`studies.peers`)."""
     BASE = "base"
     """A model that was trained with another base policy, without rollouts."""
     RAW = "raw"
@@ -191,7 +193,9 @@ class Study:
         """Of its policies in tables, by their names."""
         if self.part is Part.STRICT:
             return {name: f"{name}-strict" for name in self.policies}
-        return {name: self.label if name in (*LEARNED, *PEERS) else name for name in self.policies}
+        if self.part is Part.PEER:
+            return {self.label: self.label}
+        return {name: self.label if name in LEARNED else name for name in self.policies}
 
     def settings(self, windows: int) -> EvaluationSettings:
         """Without its model; the trace by its name alone. `windows`: at most."""
@@ -205,7 +209,7 @@ class Study:
         """Of its file."""
         tail = {
             Part.MAIN: "",
-            Part.PEER: f"-{self.policies[0]}",
+            Part.PEER: f"-{self.label}",
             Part.BASE: f"-{(self.model or '').rpartition('/')[2].removesuffix('.json')}",
         }.get(self.part, "")
         return self.protocol.name + ("" if self.part is Part.MAIN else f"-{self.part}{tail}")
@@ -242,7 +246,7 @@ def studies() -> Iterator[Study]:
         if protocol.trace.cluster != "20x8" and new:
             yield Study(protocol, Part.UNSEEN, ("rl",), TRACE_UNSEEN, f"unseen/{trace}.json")
         for peer in PEERS if trace in LEARNING and protocol.estimates != HISTORY else ():
-            yield Study(protocol, Part.PEER, (peer,), peer, f"peers/{peer}-{trace}.json")
+            yield Study(protocol, Part.PEER, ("rl",), peer, f"peers/{peer}-{trace}.json", rollout=False)
     for protocol in every:
         if protocol.easy and protocol.trace.window == 256 and protocol.estimates == "true":
             yield from _bases(protocol)
@@ -264,7 +268,7 @@ def _of_the_paper(philly: Protocol) -> Iterator[Study]:
         yield Study(protocol, Part.MAIN, (STRICT, *PLAIN, "rl"), "rl")
         yield Study(protocol, Part.ORDER, ("rl",), NETWORK, rollout=False)
         for peer in PEERS:
-            yield Study(protocol, Part.PEER, (peer,), peer, f"peers/{peer}-{protocol.trace.name}.json")
+            yield Study(protocol, Part.PEER, ("rl",), peer, f"peers/{peer}-{protocol.trace.name}.json", rollout=False)
     for protocol in (philly, *sequences):
         # FIFO is among the policies of the main study.
         yield Study(protocol, Part.STRICT, tuple(base for base in BASES if base != "fifo"), "")

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.metrics import COMPARED
-from rltuned.evaluate.settings import LEARNED, PEERS
+from rltuned.evaluate.settings import LEARNED
 from rltuned.evaluate.state import state_path
 
 LINE: Final = 640
@@ -24,9 +24,7 @@ def slim(report: Mapping[str, Any]) -> dict[str, Any]:
     Left out are how plain rules compare with each other, which follows from the windows and is most of a report; the
     names of rejected and killed jobs; and the time that each window took, which differs from run to run.
     """
-    compared = {
-        pair: values for pair, values in report["comparisons"].items() if pair.split("/")[0] in (*LEARNED, *PEERS)
-    }
+    compared = {pair: values for pair, values in report["comparisons"].items() if pair.split("/")[0] in LEARNED}
     return {**report, "windows": [_window(window) for window in report["windows"]], "comparisons": compared}
 
 

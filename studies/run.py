@@ -11,15 +11,16 @@ from typing import Any, Final, Protocol
 import rltuned
 from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import EvaluationError
-from rltuned.evaluate.executors import Executor
-from rltuned.evaluate.policies import described, model_name
+from rltuned.evaluate.executors import Executor, LocalExecutor
+from rltuned.evaluate.policies import described, model_path
 from rltuned.evaluate.run import evaluate, prepare
-from rltuned.evaluate.settings import LEARNED, PEERS, EvaluationSettings
+from rltuned.evaluate.settings import LEARNED, EvaluationSettings
 from rltuned.evaluate.state import State, state_path
 from rltuned.policy import files
 from rltuned.workers.progress import Progress, silent
 from studies import kept
-from studies.catalogue import Study
+from studies.catalogue import Part, Study
+from studies.peers import measure
 
 CODE: Final = (
     "config.py",
@@ -54,10 +55,10 @@ class Sources:
         """Local ones, with the paths of this machine, and portable ones, which say nothing about it and are kept."""
         portable = study.settings(windows)
         local = replace(portable, trace=str(self.traces / portable.trace))
-        if study.model is not None:
+        if study.part is not Part.PEER and study.model is not None:
             return (
-                _with_model(local, study, str(self.models / study.model)),
-                _with_model(portable, study, f"models/{study.model}"),
+                replace(local, model=str(self.models / study.model)),
+                replace(portable, model=f"models/{study.model}"),
             )
         general = f"models/{Path(self.general).name}" if self.general.endswith(".json") else self.general
         return replace(local, model=self.general), replace(portable, model=general)
@@ -69,16 +70,6 @@ class Sources:
         if study.model is not None and not (self.models / study.model).exists():
             return f"models/{study.model} is not trained here yet"
         return ""
-
-
-def _with_model(settings: EvaluationSettings, study: Study, model: str) -> EvaluationSettings:
-    match study.policies[0]:
-        case "rlscheduler":
-            return replace(settings, rlscheduler=model)
-        case "schedinspector":
-            return replace(settings, schedinspector=model)
-        case _:
-            return replace(settings, model=model)
 
 
 def run(
@@ -107,7 +98,9 @@ def run(
             continue
         local, portable = sources.settings(study, windows)
         path = out / f"{study.name}.json"
-        made_from = inputs(local, portable, begun)
+        peer = sources.models / (study.model or "") if study.part is Part.PEER else None
+        command = portable.command if peer is None else f"python -m studies --only {study.name}"
+        made_from = inputs(local, command, begun) if peer is None else peer_inputs(local, command, begun, study, peer)
         if changed := _changed(path, made_from):
             say(f"{study.name}: {changed}")
         else:
@@ -115,10 +108,13 @@ def run(
             continue
         evaluation = prepare(local, revision)
         own = {"name": study.name, "part": study.part.value, "label": study.label, "inputs": made_from}
-        meta = {**evaluation.meta, "command": portable.command, "settings": portable.as_dict(), "study": own}
-        report = evaluate(
-            replace(evaluation, meta=meta), executor, path, resume=_resumable(path, meta), progress=progress
-        )
+        settings = {"command": command, "settings": portable.as_dict(), "policies": made_from["policies"]}
+        meta = {**evaluation.meta, **settings, "study": own}
+        evaluation = replace(evaluation, meta=meta)
+        if peer is None:
+            report = evaluate(evaluation, executor, path, resume=_resumable(path, meta), progress=progress)
+        else:
+            report = measure.evaluate(evaluation, study.label, peer, _processes(executor), progress)
         # Workers that start later load what is there by then.
         if code() != begun:
             state_path(path).unlink(missing_ok=True)
@@ -130,17 +126,31 @@ def run(
     return done
 
 
-def inputs(local: EvaluationSettings, portable: EvaluationSettings, digest: str) -> dict[str, Any]:
+def inputs(local: EvaluationSettings, command: str, digest: str) -> dict[str, Any]:
     """All that a result depends on, in digests; `digest`: that of the code."""
-    learned = [name for name in local.policies if name in (*LEARNED, *PEERS)]
+    learned = [name for name in local.policies if name in LEARNED]
     return {
-        "command": portable.command,
+        "command": command,
         "trace": _sha256(Path(local.trace)),
         "policies": {name: described(name, local) for name in local.policies},
         # Beside the weights (in `policies`), what makes a policy of them.
-        "networks": {name: str(files.info(model_name(name, local)).architecture) for name in learned},
+        "networks": {name: str(files.info(model_path(local.model)).architecture) for name in learned},
         "code": digest,
     }
+
+
+def peer_inputs(local: EvaluationSettings, command: str, digest: str, study: Study, model: Path) -> dict[str, Any]:
+    """The same of the result of a published peer."""
+    return {
+        "command": command,
+        "trace": _sha256(Path(local.trace)),
+        "policies": {study.label: measure.described(local, model)},
+        "code": digest,
+    }
+
+
+def _processes(executor: Executor) -> int:
+    return executor.workers if isinstance(executor, LocalExecutor) else 1
 
 
 def code() -> str:

@@ -13,8 +13,9 @@ from rltuned.errors import EvaluationError
 from rltuned.evaluate.bootstrap import Comparison, compare, counts
 from rltuned.evaluate.card import read_report
 from rltuned.evaluate.metrics import COMPARED
-from rltuned.evaluate.settings import LEARNED, PEERS, PLAIN
+from rltuned.evaluate.settings import LEARNED, PLAIN
 from studies.catalogue import LONGEST, Part, Protocol, Study
+from studies.peers import PEERS
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,8 @@ EXIT_UNPROVEN = 14
 @click.option(
     "--policies",
     default=None,
-    help="Names with commas: fifo-strict, fifo, sjf, saf, wfp3, unicep, f1, multifactor, qssf, rlscheduler, "
-    "schedinspector, rl, rl+milp. [default: fifo-strict, the plain rules and rl]",
+    help="Names with commas: fifo-strict, fifo, sjf, saf, wfp3, unicep, f1, multifactor, qssf, "
+    "rl, rl+milp. [default: fifo-strict, the plain rules and rl]",
 )
 @click.option(
     "--estimates",
@@ -99,8 +99,6 @@ EXIT_UNPROVEN = 14
 @click.option(
     "--model", default=DEFAULT_MODEL, show_default=True, help="Of rl and rl+milp: a name, or a manifest's path."
 )
-@click.option("--rlscheduler", default="rlscheduler", help="Model file (.json) of the policy rlscheduler.")
-@click.option("--schedinspector", default="schedinspector", help="Model file (.json) of the policy schedinspector.")
 @click.option(
     "--top-k",
     default=64,

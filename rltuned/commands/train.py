@@ -83,15 +83,10 @@ from rltuned.commands.common import (
     "--slurm-option", multiple=True, metavar="NAME=VALUE", help="More for sbatch, e.g. account=lab. Repeatable."
 )
 @click.option(
-    "--peer",
-    type=click.Choice(["rlscheduler", "schedinspector"]),
-    help="Train this learned peer instead, as its authors do, for a comparison (docs/peers.md).",
-)
-@click.option(
     "--rule",
     metavar="RULE",
     help="Base rule; its metric is the unit of rewards. With saf, sjf or qssf the network corrects the rule, with any "
-    "other rule it replaces it. [default: saf; of --peer schedinspector: sjf]",
+    "other rule it replaces it. [default: saf]",
 )
 @click.option(
     "--columns",
@@ -120,7 +115,6 @@ def train(
     objectives: str | None,
     executor: str,
     form: str | None,
-    peer: str | None,
     rule: str | None,
     *,
     resume: bool,
@@ -150,20 +144,6 @@ def train(
     _check_sites(traces, clusters, from_sacct)
     if out is None:
         raise click.UsageError("--out DIR: where the model, its curves and its checkpoints go")
-    if peer is not None:
-        if len(traces) != 1 or resume:
-            raise click.UsageError("--peer takes one --trace with one --cluster, and no --resume")
-        given = {key: value for key, value in options.items() if not _defaulted(context, key)}
-        foreign = set(given) - {"objective", "estimates", "seed"}
-        foreign |= {key for key in ("seeds", "objectives", "executor", "config_path") if not _defaulted(context, key)}
-        if foreign:
-            option = min(foreign).removesuffix("_path").replace("_", "-")
-            raise click.UsageError(f"--{option} does not go with --peer")
-        given |= {} if _defaulted(context, "name") else {"name": name}
-        asked = {"budget": budget, "iterations": iterations, "window": window, "processes": processes, "rule": rule}
-        given |= {key: value for key, value in asked.items() if value is not None}
-        _train_peer(peer, (traces[0], clusters[0], out), given, {"form": form, "skip_bad": skip_bad}, as_json=as_json)
-        return
     refuse_slurm_options(context, executor)
     from rltuned.installed import require
 
@@ -220,34 +200,6 @@ def _check_sites(traces: tuple[str, ...], clusters: tuple[str, ...], from_sacct:
         )
     if len(clusters) > 1 and not traces:
         raise click.UsageError("--from-sacct has one cluster")
-
-
-def _defaulted(context: click.Context, name: str) -> bool:
-    return context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT
-
-
-def _train_peer(
-    peer: str, files: tuple[str, str, Path], given: dict[str, Any], reading: dict[str, Any], *, as_json: bool
-) -> None:
-    """`train --peer`. `files`: trace, cluster, output. `given`: options that were given."""
-    from rltuned.daemon.clock import SystemClock
-    from rltuned.installed import require
-
-    require("training", "tensorflow", "numba")
-    from rltuned.learn import command
-    from rltuned.learn.peers.train import sentence
-    from rltuned.workers.progress import progress_bar
-
-    with progress_bar() as report:
-        result, path = command.train_peer(
-            peer, files, given, clock=SystemClock().monotonic, revision=revision(), progress=report, **reading
-        )
-    if as_json:
-        emit({"manifest": str(path), "epochs": len(result.curve), "validation": result.validation})
-    else:
-        click.echo(sentence(result, path))
-    if result.interrupted:
-        raise KeyboardInterrupt
 
 
 @train.command()

@@ -25,7 +25,7 @@ from rltuned.evaluate import site
 from rltuned.evaluate.bootstrap import FEWEST as FEWEST_WINDOWS
 from rltuned.evaluate.bootstrap import GUARDED, LEVEL, MOST_WORSE, RESAMPLES, Comparison, compare, counts
 from rltuned.evaluate.metrics import COMPARED
-from rltuned.evaluate.policies import model_name
+from rltuned.evaluate.policies import model_path
 from rltuned.evaluate.run import Evaluation, ready
 from rltuned.evaluate.settings import LEARNED, PLAIN, EvaluationSettings, from_options
 from rltuned.evaluate.windows import Split, Window, bounds
@@ -150,9 +150,9 @@ def prepare(
         EvaluationError: too little history, or policies that cannot be gated.
         ModelError: the model was refused.
     """
-    name = checked(settings)
+    checked(settings)
     split = settings.split
-    if split is Split.ALL and jobs.source.sha256 in files.info(model_name(name, settings)).traces.values():
+    if split is Split.ALL and jobs.source.sha256 in files.info(model_path(settings.model)).traces.values():
         split = Split.TEST
     windows = recent(len(jobs), split, length, settings.windows, settings.warm_jobs, begin)
     settled = replace(settings, gate=True, split=split, window=windows[0].jobs, windows=len(windows))
@@ -368,7 +368,7 @@ def verdict(
     """
     name = checked(settings)
     found = judge(measurements(report), name, settings.seed)
-    info = files.info(model_name(name, settings))
+    info = files.info(model_path(settings.model))
     meta, windows = report["meta"], report["windows"]
     return {
         "format": FORMAT,

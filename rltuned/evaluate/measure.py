@@ -48,7 +48,7 @@ class Outcome:
 
 def work(task: Task) -> list[Outcome]:
     """Every policy of a task."""
-    return [evaluate_case(task.case, name, task.settings) for name in task.policies]
+    return [evaluate_case(task.case, contender(name, task.settings), task.settings) for name in task.policies]
 
 
 def work_all(tasks: Sequence[Task]) -> list[Outcome]:
@@ -56,14 +56,13 @@ def work_all(tasks: Sequence[Task]) -> list[Outcome]:
     return [outcome for task in tasks for outcome in work(task)]
 
 
-def evaluate_case(case: Case, name: str, settings: EvaluationSettings) -> Outcome:
+def evaluate_case(case: Case, chosen: Contender, settings: EvaluationSettings) -> Outcome:
     """One policy on one window.
 
     Raises:
         RltunedError: a job that can run has not ended: a defect of the simulation.
     """
     compile_kernel()
-    chosen = contender(name, settings)
     begun = time.perf_counter()  # the only clock here: what scheduling costs is a result, too
     simulation = simulate_case(case, chosen, settings)
     seconds = time.perf_counter() - begun
@@ -71,11 +70,11 @@ def evaluate_case(case: Case, name: str, settings: EvaluationSettings) -> Outcom
     over = np.isin(result.fate, (JobFate.COMPLETED, JobFate.TIMEOUT, JobFate.REJECTED))
     if (measured & ~over).any():
         row = int(np.flatnonzero(measured & ~over)[0])
-        raise RltunedError(f"window {case.window.index}, {name}: job {case.jobs.job_id[row]} never started")
+        raise RltunedError(f"window {case.window.index}, {chosen.name}: job {case.jobs.job_id[row]} never started")
     found = case.metrics(result.start, result.end)
     metrics = {key: value if np.isfinite(value) else None for key, value in found.as_dict().items()}
     killed = int((result.fate[measured] == JobFate.TIMEOUT).sum())
-    return Outcome(case.window.index, name, metrics, killed, seconds)
+    return Outcome(case.window.index, chosen.name, metrics, killed, seconds)
 
 
 def simulate_case(

@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats
 from rltuned.config import Config, PlacementApply, PlacementSection
-from rltuned.errors import EvaluationError, ModelError
-from rltuned.evaluate.settings import LEARNED, PEERS, STRICT, EvaluationSettings, Placement
+from rltuned.evaluate.settings import LEARNED, STRICT, EvaluationSettings, Placement
 from rltuned.policy import files
 from rltuned.policy.actor import on_means
 from rltuned.policy.base import Policy
@@ -102,7 +101,6 @@ def contender(name: str, settings: EvaluationSettings) -> Contender:
 
     Raises:
         ModelError: a model was refused.
-        EvaluationError: a peer's model is not there.
     """
     if name == STRICT:
         strict = SimulationSettings(backfill=Backfill.NONE, fit=Fit.WORST)
@@ -120,30 +118,11 @@ def contender(name: str, settings: EvaluationSettings) -> Contender:
 
 
 def _learned(name: str, settings: EvaluationSettings) -> Policy | None:
-    if name in LEARNED:
-        model = files.load(model_name(name, settings))
-        predicted = parse_estimates(settings.estimates).kind is EstimateKind.HISTORY
-        return on_means(model) if predicted else model
-    if name in PEERS:
-        chosen = model_name(name, settings)
-        if chosen == name and name not in files.shipped():
-            raise EvaluationError(
-                f"the policy '{name}' needs a trained file, and none is shipped: give one with --{name} PATH.json, "
-                f"or leave it out of --policies"
-            )
-        peer = files.load_peer(chosen)
-        if type(peer).__name__.lower() != name:
-            raise ModelError(f"{chosen}: is a model of {type(peer).__name__}, not of {name}")
-        return peer
-    return None
-
-
-def model_name(name: str, settings: EvaluationSettings) -> str:
-    """The model that a learned policy uses, as `rltuned.policy.files` takes it."""
-    chosen: str = {"rlscheduler": settings.rlscheduler, "schedinspector": settings.schedinspector}.get(
-        name, settings.model
-    )
-    return model_path(chosen)
+    if name not in LEARNED:
+        return None
+    model = files.load(model_path(settings.model))
+    predicted = parse_estimates(settings.estimates).kind is EstimateKind.HISTORY
+    return on_means(model) if predicted else model
 
 
 def model_path(chosen: str) -> str:
@@ -164,6 +143,6 @@ def described(name: str, settings: EvaluationSettings) -> dict[str, Any]:
     if name in LEARNED:
         found["rollout"] = chosen.rollout
     if chosen.policy is not None:
-        info = files.info(model_name(name, settings))
+        info = files.info(model_path(settings.model))
         found["model"] = {"name": info.name, "sha256": info.sha256}
     return found

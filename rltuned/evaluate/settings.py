@@ -42,9 +42,7 @@ STRICT: Final = "fifo-strict"
 """FIFO of the paper: no backfill and worst fit, whatever the flags say."""
 LEARNED: Final = ("rl", "rl+milp")
 """The model, as the daemon serves it; without and with the integer program."""
-PEERS: Final = ("rlscheduler", "schedinspector")
-"""Learned policies of others, for comparison."""
-POLICIES: Final = (STRICT, *PLAIN, *PEERS, *LEARNED)
+POLICIES: Final = (STRICT, *PLAIN, *LEARNED)
 
 MOST_PLACED: Final = 256
 """Of `--top-k`: as many as the window of the daemon's model has, and as its configuration takes."""
@@ -77,9 +75,6 @@ class EvaluationSettings:
     """Jobs before the window that a warm start simulates; None: as many as the window has."""
     model: str = DEFAULT_MODEL
     """Of `rl` and `rl+milp`: a shipped model's name, or the path of a manifest."""
-    rlscheduler: str = "rlscheduler"
-    """As `model`, of the policy of that name."""
-    schedinspector: str = "schedinspector"
     form: str | None = None
     """The trace's format; None: found out."""
     skip_bad: bool = False
@@ -169,8 +164,6 @@ class EvaluationSettings:
             ("--start", self.start.value, Start.IDLE.value),
             ("--warm-jobs", self.warm_jobs, None),
             ("--model", self.model, DEFAULT_MODEL),
-            ("--rlscheduler", self.rlscheduler, "rlscheduler"),
-            ("--schedinspector", self.schedinspector, "schedinspector"),
             ("--form", self.form, None),
             ("--skip-bad", self.skip_bad, False),
             ("--job-table", self.job_table, None),

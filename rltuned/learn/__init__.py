@@ -14,8 +14,6 @@ Our policy:
 - `headroom`: what a better order could gain. `compare`: two models side by side.
 - `environment`: Gymnasium, for algorithms of others; on `rltuned.simulate.Simulation`, step by step.
 
-The published peers that it is compared with: the package `peers`.
-
 TensorFlow lives here and nowhere else, and is imported only when something is trained: `rltuned train --help` must not
 wait for it. Observations are built by `rltuned.simulate.episodes`, the compiled twin of `rltuned.observe.observe`,
 which serves in the daemon; tests hold the two equal.

@@ -13,7 +13,6 @@ from rltuned.evaluate.executors import chosen as chosen_executor
 from rltuned.learn import sweep as sweeps
 from rltuned.learn.cost import Objective
 from rltuned.learn.curriculum import MIXED, CurriculumSettings, Site
-from rltuned.learn.peers import train as peers
 from rltuned.learn.settings import ITERATIONS_PER_MINUTE, PPOSettings, TrainSettings
 from rltuned.observe.sampling import STATE_COLUMNS
 from rltuned.policy.actor import CORRECTED, Architecture
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
 
 BUDGET: Final = 30.0
 """Minutes on 2 cores."""
-
-_PEER_SETTING: Final = {"budget": "minutes", "iterations": "epochs", "window": "jobs"}
-"""Options of `rltuned train` that `PeerSettings` calls otherwise."""
 
 
 def settings(
@@ -193,36 +189,6 @@ def swept(runs: Sequence[sweeps.Run], executor: str, out: Path, slurm: Mapping[s
     array = chosen_executor("slurm", None, out / "sweep", slurm)
     assert isinstance(array, SlurmArray)  # noqa: S101 - what was asked for
     return sweeps.on_slurm(runs, array)
-
-
-def train_peer(
-    peer: str,
-    files: tuple[str, str, Path],
-    options: Mapping[str, Any],
-    *,
-    clock: Callable[[], float],
-    revision: str,
-    progress: Progress,
-    **reading: Any,
-) -> tuple[peers.PeerResult, Path]:
-    """`train --peer`: the result, and the manifest's path.
-
-    Args:
-        peer: one of `rltuned.learn.peers.PEERS`.
-        files: trace, cluster, and the directory for the model.
-        options: those of `rltuned train` that the user gave.
-        clock: seconds, monotonic.
-        revision: of the code, for the manifest.
-        progress: called after each step.
-        reading: `form` and `skip_bad`, as for `read`.
-
-    Raises:
-        RltunedError: as `rltuned.learn.peers.from_options` and `train_from_files`.
-    """
-    given = {_PEER_SETTING.get(name, name): value for name, value in options.items()}
-    estimates = given.pop("estimates", "true")
-    settings = peers.from_options(peer, given)
-    return peers.train_from_files(*files, settings, clock, estimates, revision, progress, **reading)
 
 
 def sentence(ended: Mapping[str, Any]) -> str:

@@ -3,7 +3,6 @@
 - `base`: the protocols `Policy` and `Queue`. `heuristics`: FIFO … QSSF, and `by_name`.
 - `multifactor`: the arithmetic of Slurm's own priority, with fair share; what the simulator's Slurm gives every job.
 - `actor`: NumPy inference of the learned ranking; no TensorFlow on the controller host.
-- `rlscheduler`, `schedinspector`: two published learned schedulers, as rankings, to compare with.
 - `manifest`: what a model file must be, bytes in, `Actor` out. `files`: the only place here that opens a file.
 
 A model is two files side by side: NAME.json (the manifest: what it is and how it was made) and NAME.safetensors (the

@@ -15,21 +15,17 @@ import numpy.typing as npt
 from rltuned.cluster.tables import Floats
 from rltuned.errors import ModelError
 from rltuned.policy.actor import Actor, Architecture
-from rltuned.policy.heuristics import by_name
 from rltuned.policy.manifest import (
     GOLDEN_TOLERANCE,
     MAX_MANIFEST_BYTES,
     MAX_WEIGHTS_BYTES,
     NAME,
-    Kind,
     Parsed,
     TrainingPart,
     parse,
     parse_manifest,
     render,
 )
-from rltuned.policy.rlscheduler import RLScheduler
-from rltuned.policy.schedinspector import SchedInspector
 
 
 @dataclass(frozen=True)
@@ -106,10 +102,10 @@ def load(name_or_path: str) -> Actor:
     """The actor of a model, after every check.
 
     Raises:
-        ModelError: the model was refused, or is a learned peer's; the message names file and reason.
+        ModelError: the model was refused; the message names file and reason.
     """
     path = manifest_path(name_or_path)
-    return _actor(path, _read_model(path))
+    return _read_model(path).actor
 
 
 def content(name_or_path: str) -> tuple[bytes, str, bytes]:
@@ -120,46 +116,8 @@ def content(name_or_path: str) -> tuple[bytes, str, bytes]:
     """
     path = manifest_path(name_or_path)
     manifest, weights, data = _read_files(path)
-    _actor(path, parse(manifest, data, str(path)))
+    parse(manifest, data, str(path))
     return manifest, weights, data
-
-
-def load_peer(name_or_path: str) -> RLScheduler | SchedInspector:
-    """The learned peer of a model, for comparison, after every check.
-
-    Raises:
-        ModelError: the model was refused, or is an actor; the message names file and reason.
-    """
-    path = manifest_path(name_or_path)
-    parsed = _read_model(path)
-    match Kind(parsed.manifest.kind):
-        case Kind.RLSCHEDULER:
-            return RLScheduler(parsed.actor)
-        case Kind.SCHEDINSPECTOR:
-            return SchedInspector(by_name(str(parsed.manifest.rule)), parsed.actor)
-        case _:
-            raise ModelError(f"{path}: an actor, not a learned peer")
-
-
-def save_peer(
-    peer: RLScheduler | SchedInspector,
-    directory: Path,
-    training: TrainingPart,
-    metrics: Mapping[str, float],
-    golden_inputs: npt.NDArray[np.float32],
-) -> Path:
-    """`save` for a learned peer; `golden_inputs`: (k, inputs) rows of its network.
-
-    Raises:
-        ModelError: as `save`.
-    """
-    if isinstance(peer, RLScheduler):
-        rendered = render(peer.kernel, training, metrics, golden_inputs, kind=Kind.RLSCHEDULER)
-    else:
-        rendered = render(
-            peer.inspector, training, metrics, golden_inputs, kind=Kind.SCHEDINSPECTOR, rule=peer.base.name
-        )
-    return _write(peer.name, directory, *rendered)
 
 
 def info(name_or_path: str) -> ModelInfo:
@@ -263,12 +221,6 @@ def _read_files(path: Path) -> tuple[bytes, str, bytes]:
     # The name of the weights was checked to be a plain one, so that they cannot be elsewhere.
     weights = parse_manifest(manifest, str(path)).weights.file
     return manifest, weights, _read(path.parent / weights, MAX_WEIGHTS_BYTES)
-
-
-def _actor(path: Path, parsed: Parsed) -> Actor:
-    if Kind(parsed.manifest.kind) is not Kind.ACTOR:
-        raise ModelError(f"{path}: a network of {parsed.manifest.kind}, for comparison only; the daemon runs actors")
-    return parsed.actor
 
 
 def _read(path: Path, limit: int) -> bytes:

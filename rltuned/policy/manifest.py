@@ -1,6 +1,5 @@
 """What a model file must be: manifest and weights as bytes in, a checked `Actor` out, and back. Opens no file."""
 
-import enum
 import hashlib
 import json
 import re
@@ -17,9 +16,7 @@ from safetensors import SafetensorError
 from rltuned.cluster.tables import Floats
 from rltuned.errors import ModelError
 from rltuned.observe.sampling import STATE_COLUMNS
-from rltuned.policy import rlscheduler, schedinspector
 from rltuned.policy.actor import AGEING, CORRECTED, EXTRAS, Activation, Actor, Architecture
-from rltuned.policy.heuristics import RULES
 
 FORMAT_VERSION: Final = 1
 """Raised when a reader of the old form would misread the new one."""
@@ -32,25 +29,6 @@ MAX_WEIGHTS_BYTES: Final = 4 * 1024 * 1024
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 """Model names: also the stem of both files."""
-
-
-class Kind(enum.StrEnum):
-    """What the network in a model file is for."""
-
-    ACTOR = "actor"
-    """The daemon's own."""
-    RLSCHEDULER = "rlscheduler"
-    """The kernel of `rltuned.policy.rlscheduler`, for comparison."""
-    SCHEDINSPECTOR = "schedinspector"
-    """The inspector of `rltuned.policy.schedinspector`, for comparison."""
-
-
-COLUMNS: Final[Mapping[Kind, tuple[str, ...]]] = {
-    Kind.ACTOR: STATE_COLUMNS,
-    Kind.RLSCHEDULER: rlscheduler.COLUMNS,
-    Kind.SCHEDINSPECTOR: schedinspector.COLUMNS,
-}
-"""The inputs of each kind, in order."""
 
 
 class _Part(BaseModel):
@@ -112,12 +90,8 @@ class Manifest(_Part):
     format: Literal["rltuned-model"]
     format_version: int
     name: str
-    kind: Literal["actor", "rlscheduler", "schedinspector"] = "actor"
-    """`Kind`; not written for an actor."""
-    rule: str | None = None
-    """The base rule of a schedinspector, whose picks it inspects; not written for the others."""
     features: list[str]
-    """Columns of the input, in order: `COLUMNS` of the kind."""
+    """Columns of the input, in order: `STATE_COLUMNS`."""
     normalisers: NormaliserPart
     architecture: ArchitecturePart
     weights: WeightsPart
@@ -153,11 +127,10 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "manifest"
         raise ModelError(f"{where}: {place}: {first['msg']}") from error
-    kind = Kind(manifest.kind)
-    columns = COLUMNS[kind]
-    if manifest.features != list(columns):
+    if manifest.features != list(STATE_COLUMNS):
         raise ModelError(
-            f"{where}: made for the features {', '.join(manifest.features)}; this release observes {', '.join(columns)}"
+            f"{where}: made for the features {', '.join(manifest.features)}; this release observes "
+            f"{', '.join(STATE_COLUMNS)}"
         )
     if not NAME.fullmatch(manifest.name):
         raise ModelError(f"{where}: name {manifest.name!r} is not lower-case letters, digits, - and _")
@@ -168,13 +141,7 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
     rule = manifest.architecture.residual
     if rule is not None and rule not in CORRECTED:
         raise ModelError(f"{where}: corrects the rule '{rule}'; this release can correct {', '.join(CORRECTED)}")
-    if (manifest.rule is not None) != (kind is Kind.SCHEDINSPECTOR) or manifest.rule not in (None, *RULES):
-        raise ModelError(
-            f"{where}: a base rule that this release has is needed for a schedinspector, and for nothing else"
-        )
-    if kind is not Kind.ACTOR and (rule is not None or manifest.architecture.context):
-        raise ModelError(f"{where}: a {kind} corrects no rule and has no context")
-    inputs = len(columns)
+    inputs = len(STATE_COLUMNS)
     lengths = {manifest.architecture.inputs, len(manifest.normalisers.mean), len(manifest.normalisers.scale)}
     if lengths | {len(row) for row in manifest.golden.state} != {inputs}:
         raise ModelError(f"{where}: inputs, normalisers and golden rows must all have {inputs} numbers")
@@ -214,9 +181,7 @@ def parse(manifest_data: bytes, weights_data: bytes, where: str) -> Parsed:
         residual=part.residual,
         bound=part.bound,
     )
-    shapes = _stored(architecture)
-    if Kind(manifest.kind) is Kind.ACTOR:
-        shapes |= {name: shape for name, shape in EXTRAS.items() if name in tensors}
+    shapes = _stored(architecture) | {name: shape for name, shape in EXTRAS.items() if name in tensors}
     if missing := sorted(shapes.keys() - tensors.keys()):
         raise ModelError(f"{beside}: tensor {missing[0]} is missing")
     if extra := sorted(tensors.keys() - shapes.keys()):
@@ -246,13 +211,11 @@ def render(
     metrics: Mapping[str, float],
     golden_state: npt.NDArray[np.float32],
     golden_base: Floats | None = None,
-    kind: Kind = Kind.ACTOR,
-    rule: str | None = None,
 ) -> tuple[bytes, bytes]:
     """Manifest and weights of `actor`, the same bytes for the same values.
 
     `golden_state`: (k, inputs) rows; `golden_base`: (k,) `rule_level` for a residual actor. Their scores are taken from
-    `actor`. `rule`: the base rule of a schedinspector.
+    `actor`.
 
     Raises:
         ModelError: a weight or a metric is not finite.
@@ -267,9 +230,7 @@ def render(
         format="rltuned-model",
         format_version=FORMAT_VERSION,
         name=actor.name,
-        kind=kind.value,
-        rule=rule,
-        features=list(COLUMNS[kind]),
+        features=list(STATE_COLUMNS),
         normalisers=NormaliserPart(
             mean=actor.weights["input.mean"].tolist(), scale=actor.weights["input.scale"].tolist()
         ),
@@ -290,9 +251,7 @@ def render(
             scores=actor.score_rows(golden_state, golden_base).tolist(),
         ),
     )
-    # As before there were kinds: the same actor makes the same bytes.
-    unused = {name for name, default in (("kind", "actor"), ("rule", None)) if getattr(manifest, name) == default}
-    return (json.dumps(manifest.model_dump(exclude=unused), indent=1, ensure_ascii=False) + "\n").encode(), weights
+    return (json.dumps(manifest.model_dump(), indent=1, ensure_ascii=False) + "\n").encode(), weights
 
 
 def _stored(architecture: Architecture) -> dict[str, tuple[int, ...]]:

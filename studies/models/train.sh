@@ -37,10 +37,7 @@ train() {
     mkdir -p "$folder" "$run"
     echo "training $name into $folder"
     "$rltuned" train --name "$name" --out "$run" "$@"
-    # A peer has none of this kind.
-    if [ -e "$run/metrics.jsonl" ]; then
-        PYTHONPATH=$here/../.. "$python" -m studies.curves "$run" "$here/../results/curve-${label#-}.json"
-    fi
+    PYTHONPATH=$here/../.. "$python" -m studies.curves "$run" "$here/../results/curve-${label#-}.json"
     # The manifest last: where it is, everything is.
     cp "$run/$name.safetensors" "$folder/"
     cp "$run/$name.json" "$folder/"
@@ -68,6 +65,8 @@ for trace in venus pai philly-small; do
     for peer in schedinspector rlscheduler; do
         # Their authors' windows are of 256 jobs: the small Philly cluster. Without a GPU type, as the evaluation has it.
         read -r file cluster <<<"${sites[$trace]}"
-        train peers "$peer-${trace%-small}" --peer "$peer" --trace "$traces/$file" --cluster "${cluster%:*}" --minutes 8 --processes 1
+        name=$peer-${trace%-small}
+        [ -e "$here/peers/$name.json" ] || PYTHONPATH=$here/../.. "$python" -m studies.peers "$peer" --name "$name" \
+            --trace "$traces/$file" --cluster "${cluster%:*}" --minutes 8 --out "$here/peers"
     done
 done

@@ -336,8 +336,8 @@ def test_the_program_starts_without_what_only_some_commands_need():
     assert sorted(heavy & set(loaded)) == []
 
 
-def test_training_a_peer_where_numba_is_missing_names_the_remedy(tmp_path):
-    options = ["--peer", "rlscheduler", "--trace", "jobs.csv", "--cluster", "2x4", "--out", str(tmp_path)]
+def test_training_where_numba_is_missing_names_the_remedy(tmp_path):
+    options = ["--trace", "jobs.csv", "--cluster", "2x4", "--out", str(tmp_path)]
     code = "import sys; sys.modules['numba'] = None; from rltuned.commands.main import main; main()"
     done = subprocess.run([sys.executable, "-c", code, "train", *options], check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")

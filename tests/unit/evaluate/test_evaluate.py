@@ -19,9 +19,7 @@ from rltuned.evaluate.run import evaluate, ready
 from rltuned.evaluate.settings import DEFAULT_POLICIES, POLICIES, Placement, Start
 from rltuned.evaluate.state import state_path
 from rltuned.evaluate.windows import Split
-from rltuned.policy import files, rlscheduler
 from rltuned.policy.actor import RUN_TIME
-from rltuned.policy.manifest import TrainingPart
 from rltuned.simulate.values import Backfill
 from rltuned.workload.shapes import parse_shape, read_shape
 
@@ -192,30 +190,13 @@ def test_a_job_that_came_just_before_the_window_is_predicted_as_well():
     assert last["policies"]["sjf"]["wait_mean"] == pytest.approx((4200 + 4090) / 2)
 
 
-def test_every_policy_that_needs_no_file_of_its_own_runs():
-    names = tuple(name for name in POLICIES if name not in {"rlscheduler", "schedinspector"})
-    assert {*DEFAULT_POLICIES} < {*names}
-    found = report(window=15, windows=1, policies=names)
+def test_every_policy_runs():
+    assert {*DEFAULT_POLICIES} < {*POLICIES}
+    found = report(window=15, windows=1, policies=POLICIES)
     assert all(values["wait_mean"] is not None for values in found["policies"].values())
     assert found["meta"]["policies"]["rl"]["model"]["name"] == DEFAULT_MODEL
     assert found["meta"]["policies"]["rl+milp"]["placement"] == "milp"
     assert found["policies"]["qssf"]["wait_mean"] == found["policies"]["saf"]["wait_mean"]
-
-
-def test_a_learned_peer_runs_with_a_file_and_is_refused_with_the_remedy_without(tmp_path):
-    with pytest.raises(
-        EvaluationError, match=r"'rlscheduler' needs a trained file.*--rlscheduler PATH.json.*leave it out"
-    ):
-        prepared(policies=("saf", "rlscheduler"))
-    peer = rlscheduler.fresh(seed=1, name="peer")
-    golden = np.random.default_rng(1).random((4, len(rlscheduler.COLUMNS)), dtype=np.float32)
-    training = TrainingPart(method="none", data="none", traces={}, seed=1, revision="none", settings={})
-    path = files.save_peer(peer, tmp_path, training, {}, golden)
-    found = report(policies=("saf", "rlscheduler"), rlscheduler=str(path))
-    assert found["meta"]["policies"]["rlscheduler"]["model"]["name"] == "peer"
-    assert found["policies"]["rlscheduler"]["wait_mean"] != found["policies"]["saf"]["wait_mean"]
-    with pytest.raises(ModelError, match="is a model of RLScheduler, not of schedinspector"):
-        prepared(policies=("schedinspector",), schedinspector=str(path))
 
 
 # --- the report

@@ -15,6 +15,7 @@ from studies import clusters, curves, paper
 from studies.catalogue import BASES, PAPER, Part, Protocol, Study, Trace, base_label, studies
 from studies.page import collect, page, write
 from studies.paper import tables
+from studies.peers import PEERS
 
 __all__ = ["site"]  # the fixture
 
@@ -256,7 +257,7 @@ def test_what_is_no_run_directory_has_no_curve(tmp_path, capsys):
     assert "not a run directory" in capsys.readouterr().err
 
 
-def test_train_sh_keeps_the_curve_of_each_model_but_not_of_peers(tmp_path):
+def test_train_sh_keeps_the_curve_of_each_model(tmp_path):
     models = tmp_path / "studies" / "models"
     models.mkdir(parents=True)
     for package in ("studies", "rltuned"):
@@ -265,12 +266,16 @@ def test_train_sh_keeps_the_curve_of_each_model_but_not_of_peers(tmp_path):
             target.parent.mkdir(exist_ok=True)
             target.write_bytes(path.read_bytes())
     (models / "train.sh").write_bytes((ROOT / "studies" / "models" / "train.sh").read_bytes())
+    (models / "peers").mkdir()
+    for trace in ("venus", "pai", "philly"):
+        for peer in PEERS:
+            (models / "peers" / f"{peer}-{trace}.json").touch()
     run_directory(tmp_path / "run")
     program = tmp_path / "rltuned-program"
     program.write_text(
         "#!/usr/bin/env bash\n"
-        "while [ $# -gt 0 ]; do case $1 in --name) name=$2;; --out) out=$2;; --peer) peer=1;; esac; shift; done\n"
-        f'[ -n "${{peer:-}}" ] || cp "{tmp_path}/run/"* "$out/"\n'
+        "while [ $# -gt 0 ]; do case $1 in --name) name=$2;; --out) out=$2;; esac; shift; done\n"
+        f'cp "{tmp_path}/run/"* "$out/"\n'
         'touch "$out/$name.json" "$out/$name.safetensors"\n'
     )
     program.chmod(0o755)
@@ -279,5 +284,4 @@ def test_train_sh_keeps_the_curve_of_each_model_but_not_of_peers(tmp_path):
     found = {path.name for path in (tmp_path / "studies" / "results").iterdir()}
     assert {f"curve-bases-{base}.json" for base in BASES} < found
     assert {"curve-venus.json", "curve-unseen-venus.json", "curve-bases-fifo-raw.json"} < found
-    assert not [name for name in found if "peers" in name]
     assert len(curves.read(tmp_path / "studies" / "results")) == len(found)

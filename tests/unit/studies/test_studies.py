@@ -33,6 +33,7 @@ from studies.catalogue import (
     studies,
 )
 from studies.page import collect, page, write
+from studies.peers import model, rlscheduler
 from studies.run import CODE, Sources, meaning, run
 from studies.sheets import LONG_WAIT, sheets
 from studies.tables import verdict
@@ -46,7 +47,7 @@ OWN = Study(PROTOCOL, Part.OWN, ("rl",), "rl, own model", "tiny.json", rollout=F
 UNSEEN = Study(PROTOCOL, Part.UNSEEN, ("rl",), "rl, trace unseen", "unseen/tiny.json")
 BASE = Study(PROTOCOL, Part.BASE, ("rl",), base_label(RAW_BASE), f"bases/{RAW_BASE}.json", rollout=False)
 RAW = Study(PROTOCOL, Part.RAW, ("rl",), "rl, raw", f"bases/{RAW_BASE}-raw.json", rollout=False)
-PEER = Study(PROTOCOL, Part.PEER, ("rlscheduler",), "rlscheduler", "peers/rlscheduler-tiny.json")
+PEER = Study(PROTOCOL, Part.PEER, ("rl",), "rlscheduler", "peers/rlscheduler-tiny.json", rollout=False)
 STUDIES = [MAIN, ORDER, OWN, UNSEEN, PEER, BASE, RAW]
 
 
@@ -208,6 +209,17 @@ def test_the_model_that_a_study_waited_for_is_measured_when_it_comes(site):
     trained(sources.models, "tiny", seed=9)
     assert worked(site, [MAIN, OWN])[0] == [OWN.name]
     assert rows_of(out, STUDIES, "policies", policy="rl, own model", kind="own")
+
+
+def test_a_peer_is_measured_on_the_same_windows_under_its_own_name(site):
+    sources, out = site
+    model.save(rlscheduler.fresh(1, "rlscheduler-tiny"), sources.models / "peers", {}, {})
+    assert worked(site, [MAIN, ORDER, PEER])[0] == [MAIN.name, ORDER.name, PEER.name]
+    report = json.loads((out / f"{PEER.name}.json").read_text())
+    assert report["meta"]["policies"]["rlscheduler"]["model"]["name"] == "rlscheduler-tiny"
+    assert means(out, PEER, "rlscheduler").tolist() != means(out, ORDER).tolist()
+    assert "| **rlscheduler** |" in page(collect(STUDIES, out), STUDIES, "images")
+    assert worked(site, [PEER])[1] == [f"{PEER.name}: unchanged"]
 
 
 def means(out, study, policy="rl"):

@@ -43,19 +43,19 @@ _FROM: Final = tuple(FEATURES.index(name) for name in COLUMNS)
 class RLScheduler:
     """A `Policy`."""
 
-    kernel: Actor
+    net: Actor
     """The network, of `ARCHITECTURE`'s inputs; its `score` is not used, for it reads other columns."""
 
     @property
     def name(self) -> str:
-        """Of the model."""
-        return self.kernel.name
+        """Name the model."""
+        return self.net.name
 
     def score(self, observation: Observation) -> Floats:
         """(n,) 0 for the job that is picked first, −1 for the next …, then those that the network does not see."""
         seen = visible(observation)
         # Rounded, as the actor does: equal jobs must tie whatever their place in the matrix.
-        key = np.where(seen, -np.round(self.kernel.network(inputs(observation)), 6), np.inf)
+        key = np.where(seen, -np.round(self.net.network(inputs(observation)), 6), np.inf)
         return -places(key, observation.submit).astype(np.float64)
 
 

@@ -5,7 +5,6 @@ sampling, as each paper does: RLScheduler draws its next job from the softmax of
 between accepting and rejecting the base rule's job.
 """
 
-import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -14,27 +13,16 @@ import numpy as np
 
 from rltuned.cluster.tables import Floats, Ints, Rows, Singles
 from rltuned.evaluate.case import Case
-from rltuned.learn.plackett_luce import draw_one
 from rltuned.observe import FEATURES
-from rltuned.policy import rlscheduler, schedinspector
-from rltuned.policy.rlscheduler import RLScheduler
-from rltuned.policy.schedinspector import INTERVAL, MAX_REJECTIONS, SchedInspector
 from rltuned.simulate import Ranker, RuleRanker, Simulation
-
-Peer = RLScheduler | SchedInspector
+from studies.peers import rlscheduler, schedinspector
+from studies.peers.model import Peer
+from studies.peers.rlscheduler import RLScheduler
+from studies.peers.schedinspector import MAX_REJECTIONS, SchedInspector
 
 HOUR: Final = 3600.0
 
 _RUNNABLE: Final = FEATURES.index("can_schedule_now")
-
-
-class Metric(enum.StrEnum):
-    """What is minimised: a mean over the jobs of a window."""
-
-    WAIT = "wait"
-    """In hours: a scale that the value network does not have to learn."""
-    BSLD = "bsld"
-    """Bounded slowdown."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +41,8 @@ class PeerEpisode:
     """(D,)"""
     reward: float
     """After the last decision; the others have none."""
-    metric: float
-    """The mean of the `Metric`; NaN where no job ran."""
+    wait: float
+    """Mean wait, hours; NaN where no job ran."""
 
 
 class Exploring(Ranker, Protocol):
@@ -101,7 +89,7 @@ class Picking:
         visible = np.flatnonzero(rlscheduler.visible(seen))
         visible = visible[np.argsort(shown[visible])]  # rows of the workload are in order of submission
         inputs, jobs = rlscheduler.inputs(seen)[visible], shown[visible]
-        outputs = self.policy.kernel.network(inputs)
+        outputs = self.policy.net.network(inputs)
         # What can start now, by GPUs: none where the job cannot.
         gpus = np.where(seen.features[visible, _RUNNABLE] > 0.0, seen.gpus[visible], np.inf)
         picked, started = self._pick(inputs, outputs, gpus, float(simulation.free[:, 0].sum()))
@@ -116,7 +104,7 @@ class Picking:
         """Jobs in the order in which they are picked, and whether the last of them can start."""
         left, picked, started = np.arange(len(outputs)), list[int](), True
         while len(left) and started:
-            action = draw_one(outputs[left], self._rng)
+            action = _draw(outputs[left], self._rng)
             self.rows.append(inputs[left])
             self.actions.append(action)
             picked.append(int(left[action]))
@@ -149,12 +137,12 @@ class Inspecting:
         seen = simulation.observation()
         keys = len(rows) + rows.astype(np.float64)
         scores = self.policy.base.score(seen)
-        rejections = np.floor(seen.wait / INTERVAL).astype(np.int64)
+        rejections = schedinspector.rejected_before(seen)
         if len(seen):
             picked = schedinspector.head(seen, self.policy.base, rejections)
             if rejections[picked] < MAX_REJECTIONS:
                 row = schedinspector.inputs(seen, picked, int(rejections[picked]))[None]
-                rejects = self._rng.random() < 1.0 / (1.0 + np.exp(-self.policy.inspector.network(row)[0]))
+                rejects = self._rng.random() < 1.0 / (1.0 + np.exp(-self.policy.net.network(row)[0]))
                 self.rows.append(row)
                 self.actions.append(int(rejects))
                 if rejects:
@@ -163,19 +151,19 @@ class Inspecting:
         return keys
 
 
-def run_episode(peer: Peer, window: Case, metric: Metric, rng: np.random.Generator) -> PeerEpisode:
+def run_episode(peer: Peer, window: Case, rng: np.random.Generator) -> PeerEpisode:
     """One window, from an idle cluster to the end of its last job.
 
-    The reward is that of each paper's public code: −metric (RLScheduler), and (base − own) / max(base, own, 1 s or a
-    slowdown of 1), the gap to the base rule on the same jobs (SchedInspector).
+    The reward is that of each paper's public code: −wait (RLScheduler), and (base − own) / max(base, own, 1 s), the gap
+    to the base rule on the same jobs (SchedInspector).
     """
     ranker: Exploring = Picking(peer, rng) if isinstance(peer, RLScheduler) else Inspecting(peer, rng)
-    own = mean_metric(window, ranker, metric)
+    own = mean_wait(window, ranker)
     if isinstance(peer, RLScheduler):
         reward = -own
     else:
-        base = mean_metric(window, RuleRanker(peer.base), metric)
-        reward = (base - own) / max(base, own, 1.0 / HOUR if metric is Metric.WAIT else 1.0)
+        base = mean_wait(window, RuleRanker(peer.base))
+        reward = (base - own) / max(base, own, 1.0 / HOUR)
     lengths = [len(each) for each in ranker.rows]
     columns = len(rlscheduler.COLUMNS if isinstance(peer, RLScheduler) else schedinspector.COLUMNS)
     return PeerEpisode(
@@ -183,26 +171,30 @@ def run_episode(peer: Peer, window: Case, metric: Metric, rng: np.random.Generat
         ptr=np.cumsum([0, *lengths], dtype=np.int64),
         action=np.array(ranker.actions, dtype=np.int64),
         reward=reward,
-        metric=own,
+        wait=own,
     )
 
 
-def mean_metric(window: Case, ranker: Ranker, metric: Metric) -> float:
-    """Mean of `metric` over the jobs that ran; NaN where none did."""
+def mean_wait(window: Case, ranker: Ranker) -> float:
+    """Mean wait of the jobs that ran, hours: a scale that the value network does not have to learn."""
     simulation = Simulation(window.shape, window.submitted, window.estimates, asked=window.asked)
     simulation.run(ranker)
     result = simulation.result()
-    metrics = window.metrics(result.start, result.end)
-    return metrics.wait_mean / HOUR if metric is Metric.WAIT else metrics.bsld_mean
+    return window.metrics(result.start, result.end).wait_mean / HOUR
+
+
+def _draw(value: Floats, rng: np.random.Generator) -> int:
+    """One row, each with weight e^value: the largest of the values plus Gumbel noise is a draw from their softmax."""
+    return int(np.argmax(value + rng.gumbel(size=len(value))))
 
 
 def joined(episodes: Sequence[PeerEpisode]) -> PeerEpisode:
-    """One behind the other; reward and metric are the means."""
+    """One behind the other; reward and wait are the means."""
     offsets = np.cumsum([0, *(int(each.ptr[-1]) for each in episodes)])
     return PeerEpisode(
         rows=np.concatenate([each.rows for each in episodes]),
         ptr=np.concatenate([*(e.ptr[:-1] + o for e, o in zip(episodes, offsets[:-1], strict=True)), offsets[-1:]]),
         action=np.concatenate([each.action for each in episodes]),
         reward=float(np.mean([each.reward for each in episodes])),
-        metric=float(np.mean([each.metric for each in episodes])),
+        wait=float(np.mean([each.wait for each in episodes])),
     )

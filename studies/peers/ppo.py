@@ -14,28 +14,32 @@ import numpy as np
 
 from rltuned.cluster.tables import Floats, Singles
 from rltuned.learn import network
-from rltuned.learn.advantages import gae
-from rltuned.learn.peers.episodes import Peer, PeerEpisode, joined
-from rltuned.learn.peers.settings import PeerPPOSettings
 from rltuned.learn.quiet import tf
 from rltuned.policy.actor import Weights
-from rltuned.policy.rlscheduler import VISIBLE, RLScheduler
+from studies.peers.episodes import PeerEpisode, joined
+from studies.peers.model import Peer
+from studies.peers.rlscheduler import VISIBLE, RLScheduler
 
 _PER_ROW: Final = (32, 16, 8)
 _QUEUE: Final = (64, 32, 8)
 
 
 @dataclass(frozen=True)
-class EpochStats:
-    """What one epoch's update did."""
+class PeerPPOSettings:
+    """Hyper-parameters of both papers' public code (docs/peers.md has the sources)."""
 
-    policy_steps: int
-    kl: float
-    """Mean of ln(old probability / new one), after the last policy step that was taken."""
-    entropy: float
-    """Mean of −ln(probability of the action), before the update."""
-    value_loss: float
-    """After the last value step."""
+    policy_rate: float = 3e-4
+    """Adam's, of the policy (pi_lr)."""
+    value_rate: float = 1e-3
+    """Adam's, of the value network (vf_lr)."""
+    policy_steps: int = 80
+    """Per epoch at most (train_pi_iters)."""
+    value_steps: int = 80
+    """Per epoch (train_v_iters)."""
+    clip: float = 0.2
+    lam: float = 0.97
+    """λ of GAE. γ is 1: the reward comes at the end, and later decisions are worth as much as earlier ones."""
+    target_kl: float = 0.01
 
 
 def glorot(shape: tuple[int, ...], rng: np.random.Generator) -> Singles:
@@ -50,7 +54,7 @@ class PeerPPO:
     def __init__(self, peer: Peer, settings: PeerPPOSettings, rng: np.random.Generator) -> None:
         tf.config.experimental.enable_op_determinism()
         self.settings, self.picks = settings, isinstance(peer, RLScheduler)
-        actor = peer.kernel if isinstance(peer, RLScheduler) else peer.inspector
+        actor = peer.net
         self.architecture = actor.architecture
         start = {
             name: glorot(value.shape, rng) if name.endswith(".kernel") else value
@@ -72,7 +76,7 @@ class PeerPPO:
         """Of the policy, as the model file has them."""
         return {name: value.numpy() for name, value in self.policy.items()}
 
-    def update(self, episodes: Sequence[PeerEpisode]) -> EpochStats:
+    def update(self, episodes: Sequence[PeerEpisode]) -> None:
         """One epoch. `episodes`: those with a decision and a reward; at least one."""
         batch = joined(episodes)
         lengths = np.diff(batch.ptr)
@@ -86,13 +90,12 @@ class PeerPPO:
         logp, values = self._look(*shown)
         advantage, returns = advantages(episodes, values.numpy().astype(np.float64), self.settings.lam)
         gain, wanted = tf.constant(advantage, dtype=tf.float32), tf.constant(returns, dtype=tf.float32)
-        steps, kl, loss = 0, 0.0, 0.0
+        steps, kl = 0, 0.0
         while steps < self.settings.policy_steps and kl <= 1.5 * self.settings.target_kl:
             kl = float(self._policy_step(*shown, gain, logp))
             steps += 1
         for _ in range(self.settings.value_steps):
-            loss = float(self._value_step(*shown[:3], wanted))
-        return EpochStats(steps, kl, -float(tf.reduce_mean(logp)), loss)
+            self._value_step(*shown[:3], wanted)
 
     def _log_probability(self, rows: Any, segment: Any, action: Any) -> Any:
         """(D,) of the actions. `action`: the picked row (RLScheduler), or whether it was rejected."""
@@ -152,8 +155,11 @@ def advantages(episodes: Sequence[PeerEpisode], values: Floats, lam: float) -> t
     found, returns, first = [], [], 0
     for episode in episodes:
         count = len(episode.action)
-        reward = np.append(np.zeros(count - 1), episode.reward)
-        found.append(gae(reward, values[first : first + count], np.ones(count), lam)[0])
+        one = values[first : first + count]
+        delta = np.append(one[1:], episode.reward) - one
+        for at in range(count - 2, -1, -1):
+            delta[at] += lam * delta[at + 1]
+        found.append(delta)
         returns.append(np.full(count, episode.reward))
         first += count
     every = np.concatenate(found)

@@ -10,8 +10,7 @@ rejection lasts at most 600 s (72 · 600 s = 12 h). What is different here, and 
   may start in its place. That gives away what their inspector gains from waiting, and keeps what it gains from the
   order.
 - One job is inspected per refresh, the base rule's first.
-- How often a job was rejected is not in a queue of Slurm. `inspect` takes the numbers from whoever counts them (a
-  simulation does). `score`, for use as a plain `Policy`, takes the most there can have been, one per 600 s of wait:
+- How often a job was rejected is not in a queue of Slurm. The most there can have been is taken, one per 600 s of wait:
   so a job of more than 12 h is never rejected again.
 - Their public code has seven inputs; the paper names an eighth, the backfilling contribution, without a formula that we
   could find. Here it is the share of the other jobs that could start now. Time and size inputs are on the scales of
@@ -60,47 +59,34 @@ _RUNNABLE: Final = FEATURES.index("can_schedule_now")
 
 
 @dataclass(frozen=True)
-class Inspection:
-    """One decision on n jobs."""
-
-    scores: Floats
-    """(n,) higher first."""
-    rejected: int | None
-    """Which of the jobs (row of the observation) was put behind all others, if any: the caller counts it."""
-
-
-@dataclass(frozen=True)
 class SchedInspector:
     """A `Policy` around another one."""
 
+    net: Actor
+    """The network, of `ARCHITECTURE`'s inputs; its `score` is not used, for it reads other columns."""
     base: Rule
     """Picks the job."""
-    inspector: Actor
-    """The network, of `ARCHITECTURE`'s inputs; its `score` is not used, for it reads other columns."""
 
     @property
     def name(self) -> str:
-        """Of the model."""
-        return self.inspector.name
+        """Name the model."""
+        return self.net.name
 
     def score(self, observation: Observation) -> Floats:
-        """(n,) scores, with as many rejections as each job's wait has room for."""
-        return self.inspect(observation, np.floor(observation.wait / INTERVAL).astype(np.int64)).scores
-
-    def inspect(self, observation: Observation, rejections: Ints) -> Inspection:
-        """The base rule's order, its first job behind all others if the network rejects it.
-
-        `rejections`: (n,) how often each job was rejected before.
-        """
+        """(n,) the base rule's scores, its first job behind all others if the network rejects it."""
         scores = self.base.score(observation)
-        if not len(scores):
-            return Inspection(scores, None)
-        picked = head(observation, self.base, rejections)
-        spent = int(rejections[picked]) >= MAX_REJECTIONS
-        if spent or self.inspector.network(inputs(observation, picked, int(rejections[picked]))[None])[0] <= 0.0:
-            return Inspection(scores, None)
-        scores[picked] = scores.min() - 1.0
-        return Inspection(scores, picked)
+        if len(scores):
+            rejections = rejected_before(observation)
+            picked = head(observation, self.base, rejections)
+            row = inputs(observation, picked, int(rejections[picked]))[None]
+            if rejections[picked] < MAX_REJECTIONS and self.net.network(row)[0] > 0.0:
+                scores[picked] = scores.min() - 1.0
+        return scores
+
+
+def rejected_before(observation: Observation) -> Ints:
+    """(n,) how often each job may have been rejected."""
+    return np.floor(observation.wait / INTERVAL).astype(np.int64)
 
 
 def head(observation: Observation, base: Rule, rejections: Ints) -> int:
@@ -129,4 +115,4 @@ def fresh(seed: int, base: str = "sjf", name: str = "schedinspector") -> SchedIn
     Raises:
         ConfigError: there is no rule `base`.
     """
-    return SchedInspector(by_name(base), untrained(name, ARCHITECTURE, seed))
+    return SchedInspector(untrained(name, ARCHITECTURE, seed), by_name(base))
