@@ -10,9 +10,9 @@ import numpy as np
 
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Singles
+from rltuned.config import Config
 from rltuned.errors import ConfigError, RltunedError
 from rltuned.evaluate.case import Case, cases
-from rltuned.evaluate.policies import plan_config
 from rltuned.evaluate.windows import Split, Window, bounds, draw
 from rltuned.learn.peers.episodes import Metric, Peer, PeerEpisode, mean_metric, run_episode
 from rltuned.learn.peers.settings import PeerSettings
@@ -280,7 +280,7 @@ def _validate(
     windows: Sequence[Case], untrained: Peer, trained: Peer, metric: Metric, progress: Progress
 ) -> dict[str, float]:
     """Mean over the windows, served by `plan()` as `rltuned evaluate` does; windows without a job that ran left out."""
-    config = plan_config(placement=False)
+    config = Config()
     contenders = {"trained": trained, "untrained": untrained}
     found: dict[str, list[float]] = {name: [] for name in (*contenders, *BESIDE)}
     for done, window in enumerate(windows, start=1):

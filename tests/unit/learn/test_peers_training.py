@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from rltuned.cluster.shape import parse_shape
 from rltuned.commands.main import cli
+from rltuned.config import Config
 from rltuned.errors import ConfigError, RltunedError
-from rltuned.evaluate.policies import plan_config
 from rltuned.learn.peers import train as peers
 from rltuned.learn.peers.episodes import Inspecting, Metric, Picking, joined, mean_metric, run_episode
 from rltuned.learn.peers.settings import PeerPPOSettings, PeerSettings
@@ -81,7 +81,7 @@ def test_the_reward_of_rlscheduler_is_the_metric_with_a_minus_and_taking_short_j
 def test_a_peer_that_is_sure_is_played_as_it_is_served():
     window = training_data(shape="2x2").window(0, 5 * BURST)
     for peer in (preferring(short=True), preferring(short=False), always(-50.0)):
-        served = mean_metric(window, PlanRanker(peer, plan_config(placement=False)), Metric.WAIT)
+        served = mean_metric(window, PlanRanker(peer, Config()), Metric.WAIT)
         assert run_episode(peer, window, Metric.WAIT, np.random.default_rng(0)).metric == pytest.approx(served)
 
 
@@ -199,7 +199,7 @@ def test_rlscheduler_learns_to_take_short_jobs_first_and_the_same_seed_gives_the
     assert paths[0].name == "rlscheduler.json"
     for suffix in (".json", ".safetensors", ".csv"):
         assert paths[0].with_suffix(suffix).read_bytes() == paths[1].with_suffix(suffix).read_bytes()
-    window, config = taught.window(0, BURST), plan_config(placement=False)
+    window, config = taught.window(0, BURST), Config()
     waits = [
         mean_metric(window, PlanRanker(peer, config), Metric.WAIT)
         for peer in (files.load_peer(str(paths[0])), result.peer, preferring(short=False))
