@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from ab_jobs import OTHERS, PARAMETERS, QOS, weights
+from fidelity import DRIFT, LATE
 from replay import MINUTE
 from testbed import TestbedError
 
@@ -28,7 +29,6 @@ from rltuned.daemon.planning import Planning
 from rltuned.daemon.policy_choice import load_policy
 from rltuned.daemon.rollout import KERNELS, InProcessSearch
 from rltuned.decide.scope import Veto
-from rltuned.evaluate.fidelity import DRIFT, LATE
 from rltuned.placement import SolveOutcome
 from rltuned.simulate.priorities import MultifactorPriorities
 from rltuned.simulate.slurm import Profile, SimulatedSlurm

@@ -642,7 +642,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="testbed replay",
         description="Submits a workload of sleep jobs to a cluster that is up, at their times, divided by a factor; "
-        "waits until all have ended; writes when and where each ran. `rltuned evaluate --against FILE` compares that "
+        "waits until all have ended; writes when and where each ran. fidelity.py compares that "
         "with the simulator.",
     )
     top.add_argument(

@@ -615,6 +615,6 @@ def what_it_is(policy: str, configured: str) -> str:
         return (
             f"The learned model '{policy}', rollouts of the queue, and rltuned's safety around both. "
             "What that gives over plain rules on real traces is in docs/results.md; what it gives on your cluster, "
-            "`rltuned evaluate --gate` finds out."
+            "`rltuned gate` finds out."
         )
     return f"The plain rule '{policy}', with rltuned's safety around it; no learned model took part."

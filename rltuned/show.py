@@ -254,8 +254,8 @@ def _clock(moment: float) -> str:
     return f"{datetime.fromtimestamp(moment, UTC).astimezone():%Y-%m-%d %H:%M}"
 
 
-def model(console: Console, info: Any, card: str | None) -> None:
-    """`policy.files.ModelInfo`, and the model's card where it has one."""
+def model(console: Console, info: Any) -> None:
+    """`policy.files.ModelInfo`."""
     shape = info.architecture
     widths = " → ".join(str(width) for width in (shape.inputs, *shape.hidden, 1))
     context = "with" if shape.context else "no"
@@ -275,45 +275,6 @@ def model(console: Console, info: Any, card: str | None) -> None:
         *((f"  {name}", f"{value:.6g}") for name, value in info.metrics.items()),
     ]
     console.print(table(plain(info.name), ("", "value"), rows))
-    text = ["No card: `rltuned model card` writes one."] if card is None else card.splitlines()
-    console.print("\n" + "\n".join(map(plain, text)), soft_wrap=True)
-
-
-def model_comparison(console: Console, comparison: Mapping[str, Any]) -> None:
-    """What ``rltuned model compare`` found."""
-    first, second = (plain(name) for name in comparison["models"])
-    rows = [
-        (name, *("-" if value is None else value for value in pair)) for name, pair in comparison["differences"].items()
-    ]
-    if rows:
-        console.print(table("What their manifests say differently", ("", first, second), rows))
-    else:
-        console.print("Their manifests say the same.")
-    like = comparison["likeness"]
-    console.print(
-        f"\nThey rank {like['states']} generated queues alike to Kendall tau {like['tau']:.4f} in the mean "
-        f"(95 % of the queues above {like['tau_low']:.4f}), and put the same job first in "
-        f"{like['same_first']:.0%} of them."
-    )
-    if "paired" not in comparison:
-        console.print("With --trace and --cluster: which of them waits less, on the same jobs.")
-        return
-    paired = comparison["paired"]
-    (compared,) = paired["comparison"].values()
-    models = list(paired["models"].values())
-    rows = [
-        (
-            metric,
-            *("-" if values[metric] is None else f"{values[metric]:,.2f}" for values in models),
-            "-" if ratio["ratio"] is None else f"{ratio['ratio']:.4f}",
-            "-" if ratio["lo"] is None or ratio["hi"] is None else f"{ratio['lo']:.4f} to {ratio['hi']:.4f}",
-        )
-        for metric, ratio in compared.items()
-    ]
-    meta = paired["meta"]
-    columns = ("metric", first, second, f"{first} / {second}", "interval")
-    console.print(table(f"\n{meta['windows']} windows of {meta['jobs']} jobs", columns, rows, right=columns[1:]))
-    console.print(f"intervals: {meta['intervals']}")
 
 
 def headroom(console: Console, result: Mapping[str, Any]) -> None:

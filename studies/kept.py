@@ -1,7 +1,7 @@
 """How a result is kept: what is read of a report, in few lines, with every number as it was computed.
 
-Readers: the page and the picture (`windows`, `lower_bound`, `policies.NAME.seconds`, `meta`), and `rltuned model card`
-(`policies`, `comparisons`, `meta`). A kept result still is a report of ``rltuned evaluate --json``: both read it alike.
+Readers: the page and the picture (`windows`, `lower_bound`, `policies.NAME.seconds`, `meta`). A kept result still is a
+report of ``rltuned evaluate --json``: both read it alike.
 """
 
 import json
@@ -73,3 +73,18 @@ def write(result: Mapping[str, Any], path: Path) -> None:
         state_path(path).unlink(missing_ok=True)
     except OSError as error:
         raise EvaluationError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def read_report(path: Path) -> dict[str, Any]:
+    """A report from its file.
+
+    Raises:
+        EvaluationError: it cannot be read.
+    """
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise EvaluationError(f"{path}: cannot be read: {error}") from error
+    if not isinstance(report, dict) or "comparisons" not in report:
+        raise EvaluationError(f"{path}: not a report of `rltuned evaluate --json`")
+    return report

@@ -31,7 +31,7 @@ EXIT_CODES = (
     ("11", "A trace cannot be read; the message names file, line and reason."),
     ("12", "The description of a cluster is wrong; the message names the place and the reason."),
     ("13", "An evaluation cannot be made as asked; the message says why."),
-    ("14", "evaluate --gate found nothing that is certainly better than Slurm's own order; that is the verdict."),
+    ("14", "gate found nothing that is certainly better than Slurm's own order; that is the verdict."),
     ("15", "This user cannot use the state directory; the message names the owner and the remedy."),
     ("16", "explain: the job does not wait: it runs, has ended, or Slurm does not know it."),
     ("130", "Interrupted."),
@@ -60,7 +60,7 @@ def _lines() -> Iterator[str]:
     files = (
         (str(DEFAULT_PATH), "Configuration. rltuned show-config --sample prints one with every key and its meaning."),
         (str(state.directory), "Journal, last decision, lock."),
-        (str(Config().policy.verdict), "What evaluate --gate has found, for the policy auto."),
+        (str(Config().policy.verdict), "What gate has found, for the policy auto."),
         (str(state.mirror), "Second copy of the journal, on another file system."),
     )
     for name, meaning in files:

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from rltuned.errors import EvaluationError
-from rltuned.evaluate import plots
-from studies import clusters, curves
+from studies import clusters, curves, plots
 from studies.catalogue import GUARD, HISTORY, LONGEST, NOISY, TRACE_UNSEEN, Study
 from studies.clusters import RealCluster
 from studies.curves import Curve

@@ -15,8 +15,8 @@ from typing import Any, Final
 from xml.sax.saxutils import escape
 
 from rltuned.errors import EvaluationError
-from rltuned.evaluate.card import read_report
 from rltuned.evaluate.report import best_plain
+from studies.kept import read_report
 
 STUDY: Final = "philly-4x8-noisy"
 """A trace in which jobs wait for long, under Slurm as it is, with estimates that are as wrong as those of users."""

@@ -21,7 +21,7 @@ import numpy as np
 
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Bools, Category, Floats
-from rltuned.config import DEFAULT_MODEL
+from rltuned.config import DEFAULT_MODEL, Config
 from rltuned.decide.predictions import PredictionError, prediction_error
 from rltuned.decide.start_times import (
     GRAIN,
@@ -35,7 +35,7 @@ from rltuned.decide.start_times import (
 )
 from rltuned.decide.submissions import Submissions
 from rltuned.evaluate.case import Case, cases
-from rltuned.evaluate.policies import plan_config, rule_ranker
+from rltuned.evaluate.policies import rule_ranker
 from rltuned.evaluate.settings import LEARNED
 from rltuned.evaluate.windows import Window
 from rltuned.policy.files import load
@@ -272,7 +272,7 @@ def start_of(case: Case, policy: str, settings: SimulationSettings, *, history: 
         predictor = HistoryPredictor(case.jobs, estimates.time_limit, past_of(case.before, case.before_estimates, zero))
     simulation = Simulation(case.shape, case.submitted, estimates, settings, predictor, case.asked)
     if policy in LEARNED:
-        ranker: Ranker = PlanRanker(load(DEFAULT_MODEL), plan_config(placement=False), OrderSearch(settings=settings))
+        ranker: Ranker = PlanRanker(load(DEFAULT_MODEL), Config(), OrderSearch(settings=settings))
     else:
         ranker = rule_ranker(policy)
     if case.past:

@@ -11,10 +11,10 @@ import numpy as np
 from rltuned.cluster.tables import Floats
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.bootstrap import Comparison, compare, counts
-from rltuned.evaluate.card import read_report
 from rltuned.evaluate.metrics import COMPARED
 from rltuned.evaluate.settings import LEARNED, PLAIN
 from studies.catalogue import LONGEST, Part, Protocol, Study
+from studies.kept import read_report
 from studies.peers import PEERS
 
 

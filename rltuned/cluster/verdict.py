@@ -73,7 +73,7 @@ def parse(data: bytes) -> Verdict:
     except (ValueError, RecursionError) as error:
         raise RltunedError(f"no JSON: {error}") from error
     if not isinstance(tree, dict) or tree.get("format") != FORMAT:
-        raise RltunedError("not a verdict of `rltuned evaluate --gate`")
+        raise RltunedError("not a verdict of `rltuned gate`")
     if tree.get("version") != VERSION:
         raise RltunedError(f"a verdict of version {tree.get('version')!r}; this rltuned reads {VERSION}")
     model, cluster, settings = (_part(tree, name) for name in ("model", "cluster", "settings"))

@@ -171,16 +171,22 @@ NICE = 10
 """nice(1) of simulations where slurmctld runs."""
 
 
-def processes(executor: str, workers: int | None) -> int | None:
-    """Processes of the local executor. Beside slurmctld: one unless more are asked for, and slurmctld goes first."""
+def processes(workers: int | None, most: int | None = None) -> int:
+    """Processes that simulate. Beside slurmctld: one unless more are asked for, and slurmctld goes first.
+
+    Args:
+        workers: as asked for.
+        most: where nothing is asked for; None: one for each core that this process may use.
+    """
     from rltuned.daemon.host import slurmctld_runs
 
-    if executor != "local" or not slurmctld_runs():
-        return workers
-    os.nice(NICE)
-    if workers is None:
-        remark(f"slurmctld runs on this host: one process with nice {NICE} simulates; --workers N takes more")
-    return workers or 1
+    if slurmctld_runs():
+        os.nice(NICE)
+        if workers is None:
+            remark(f"slurmctld runs on this host: one process with nice {NICE} simulates; --workers N takes more")
+        return workers or 1
+    cores = len(os.sched_getaffinity(0))
+    return workers or min(cores, most or cores)
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """`rltuned learn`: renew the site's own model and its verdict."""
 
-import os
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -50,7 +49,7 @@ MOST_WORKERS = 8
 @click.option("--iterations", type=click.IntRange(min=0), help="Iterations of PPO. [default: as --budget allows]")
 @click.option("--window", type=click.IntRange(min=2), help="Jobs of a window of the gate. [default: up to 256]")
 @click.option("--windows", type=click.IntRange(min=2), help="Windows of the gate, at most. [default: 30]")
-@click.option("--policies", metavar="NAME,NAME…", help="As of `rltuned evaluate --gate`.")
+@click.option("--policies", metavar="NAME,NAME…", help="As of `rltuned gate`.")
 @click.option(
     "--rollout/--no-rollout", default=None, help="Whether the model is judged with rollouts. [default: as served]"
 )
@@ -113,7 +112,7 @@ def learn(
     with usage():
         settings = gate.as_configured(config, given)
         gate.checked(settings)
-    workers = processes("local", workers) or min(len(os.sched_getaffinity(0)), MOST_WORKERS)
+    workers = processes(workers, MOST_WORKERS)
     work = store.root / "work"
     with store.locked(), progress_bar() as progress:
         now = clock.time()

@@ -13,7 +13,7 @@ from rltuned.commands.common import config_option
 from rltuned.commands.configuration import check_config, show_config
 from rltuned.commands.daemon import doctor, explain, plan, restore, run, when
 from rltuned.commands.demo import demo
-from rltuned.commands.evaluate import evaluate
+from rltuned.commands.evaluate import evaluate, gate
 from rltuned.commands.learn import learn
 from rltuned.commands.model import model
 from rltuned.commands.report import report
@@ -40,6 +40,7 @@ from rltuned.errors import RltunedError
         bench,
         traces,
         evaluate,
+        gate,
         demo,
     ),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

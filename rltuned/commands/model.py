@@ -7,10 +7,8 @@ from typing import Any
 
 import click
 
-from rltuned import revision
-from rltuned.commands.common import STORE_OPTION, config_option, console, emit, json_option, store_root, usage
+from rltuned.commands.common import STORE_OPTION, config_option, console, emit, json_option, store_root
 from rltuned.config import DEFAULT_MODEL
-from rltuned.errors import RltunedError
 
 
 @click.group()
@@ -22,22 +20,15 @@ def model() -> None:
 @click.argument("name", metavar="NAME|PATH", default=DEFAULT_MODEL)
 @json_option
 def model_info(name: str, *, as_json: bool) -> None:
-    """What a model is, what it was trained on, how it measured, and its card. NAME: a shipped model, or a manifest's
-    path.
-    """
+    """What a model is, what it was trained on, how it measured. NAME: a shipped model, or a manifest's path."""
     from rltuned import show
     from rltuned.policy import files
 
     info = files.info(_model(name))
-    card = info.path.with_suffix(".md")
-    try:
-        text: str | None = card.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        text = None  # a model need not have one
     if as_json:
-        emit({**asdict(info), "card": text})
+        emit(asdict(info))
     else:
-        show.model(console(), info, text)
+        show.model(console(), info)
 
 
 @model.command("verify")
@@ -59,101 +50,6 @@ def model_verify(name: str, *, as_json: bool) -> None:
     for check in result.checks:
         click.echo(f"ok  {check.name}: {check.detail}")
     click.echo(f"ok  numpy: the golden scores were computed with NumPy {np.__version__}")
-
-
-@model.command("compare")
-@click.argument("first", metavar="A")
-@click.argument("second", metavar="B")
-@click.option("--states", default=100, show_default=True, type=click.IntRange(min=1), help="Generated queues to rank.")
-@click.option("--trace", help="Jobs to run both models on, as `rltuned evaluate` takes them; needs --cluster.")
-@click.option("--cluster", help="For example 20x8:p100, or FILE.json.")
-@click.option("--window", default=256, show_default=True, type=click.IntRange(min=1), help="Jobs of a window.")
-@click.option("--windows", default=30, show_default=True, type=click.IntRange(min=1), help="How many windows.")
-@click.option("--seed", default=7, show_default=True, type=click.IntRange(min=0), help="Of queues, windows, estimates.")
-@click.option("--estimates", default="true", show_default=True, help="true, noisy:SIGMA, limit or history.")
-@click.option("--split", type=click.Choice(["all", "train", "validation", "test"]), default="all", show_default=True)
-@click.option("--start", type=click.Choice(["idle", "warm"]), default="idle", show_default=True)
-@click.option("--workers", type=click.IntRange(min=1), help="Processes. [default: one per core]")
-@json_option
-def model_compare(first: str, second: str, *, states: int, workers: int | None, as_json: bool, **options: Any) -> None:
-    """Two models: what their manifests say differently, how alike they rank, and on a trace which of them waits less.
-
-    \b
-    Examples:
-      rltuned model compare base general
-      rltuned model compare base mine.json --trace jobs.csv.gz --cluster 16x8:a100 --estimates noisy:1.5 --split test
-    """
-    from rltuned import show
-    from rltuned.evaluate import executors
-    from rltuned.evaluate.settings import from_options
-    from rltuned.learn import compare
-    from rltuned.workers.progress import progress_bar
-
-    if (options["trace"] is None) != (options["cluster"] is None):
-        raise click.UsageError("--trace and --cluster go together")
-    with usage():
-        settings = None if options["trace"] is None else from_options(options)
-    executor = executors.chosen("local", workers, None, {})
-    with progress_bar() as progress:
-        told = compare.side_by_side(
-            (_model(first), _model(second)), states, options["seed"], settings, executor, revision(), progress
-        )
-    if as_json:
-        emit(told)
-    else:
-        show.model_comparison(console(), told)
-
-
-@model.command("card")
-@click.argument("name", metavar="NAME|PATH")
-@click.option(
-    "--report",
-    "reports",
-    multiple=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="R.json",
-    help="What `rltuned evaluate --json R.json` wrote about this model. Repeatable.",
-)
-@click.option(
-    "--out",
-    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
-    help="Where to; - for standard output. [default: NAME.md beside the manifest]",
-)
-def model_card(name: str, reports: tuple[Path, ...], out: Path | None) -> None:
-    """Write a model's card: data, protocol, results with intervals, and where it loses. The same files, the same
-    card.
-    """
-    from rltuned.evaluate.card import card, read_report
-    from rltuned.policy import files
-
-    info = files.info(_model(name))
-    text = card(info, [read_report(path) for path in reports])
-    path = out if out is not None else info.path.with_suffix(".md")
-    if str(path) == "-":
-        click.echo(text, nl=False)
-        return
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise RltunedError(f"{path}: cannot be written: {error.strerror}") from error
-    click.echo(f"{path}: {len(reports)} evaluations")
-
-
-@model.command("portrait")
-@click.argument("name", metavar="NAME|PATH|RULE", default=DEFAULT_MODEL)
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Directory for the PNGs.")
-@click.option("--seed", default=7, show_default=True, type=click.IntRange(min=0), help="Of the queue and the cluster.")
-def model_portrait(name: str, out: Path, seed: int) -> None:
-    """Draw what a model learned: its score against run time, time limit, GPUs, age and the state of the cluster.
-
-    docs/policy.md tells how to read the pictures. A plain rule can be drawn as well, to compare.
-    """
-    from rltuned.evaluate.portrait import draw
-    from rltuned.policy import files
-    from rltuned.policy.heuristics import RULES
-
-    for path in draw(RULES[name] if name in RULES else files.load(_model(name)), out, seed):
-        click.echo(path)
 
 
 @model.command("list")

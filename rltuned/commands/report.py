@@ -183,7 +183,7 @@ def _replayed(
                 most=most,
                 revision=revision(),
                 wrote=period.mode is Stage.ACTIVE,
-                workers=processes("local", workers) or 1,
+                workers=processes(workers, most=1),
                 progress=progress,
                 tell=remark,
             )

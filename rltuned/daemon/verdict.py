@@ -1,4 +1,4 @@
-"""`policy.name = "auto"`: which policy a verdict of `rltuned evaluate --gate` stands for, and whether it stands at all.
+"""`policy.name = "auto"`: which policy a verdict of `rltuned gate` stands for, and whether it stands at all.
 
 A verdict counts for the model, the cluster and the time that it was made for. Where it does not, what is left is what
 is still proven: the plain rule of the same test when only the model is another one, else Slurm's own order
@@ -200,4 +200,4 @@ def with_rollouts(section: RolloutSection) -> bool:
 
 def remedy(settings: PolicySection) -> str:
     """What to do about a verdict that is not good."""
-    return f"rltuned evaluate --gate --from-sacct 30 --out {settings.verdict} && systemctl reload rltuned"
+    return f"rltuned gate --from-sacct 30 --out {settings.verdict} && systemctl reload rltuned"

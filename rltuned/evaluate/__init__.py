@@ -3,15 +3,13 @@
 - `settings`: what is asked for, checked. `windows`: which jobs. `policies`: who ranks them, by name.
 - `case`: one window with its estimates and its past, small enough to be sent to another process or another host.
 - `measure`: one policy on one case. `metrics`, `bound`, `bootstrap`: pure functions over arrays.
-- `run`: all windows and policies, over processes or Slurm array jobs (`executors`), resumable (`state`).
-- `report`: the result as JSON and as a table; `plots`: as box plots.
+- `run`: all windows and policies, over processes (`executors`), resumable (`state`).
+- `report`: the result as JSON and as a table.
 - `gate`: which policy a site should run, as a verdict for the daemon (docs/gate.md); `site`: its jobs and nodes.
-- `fidelity`: the simulator beside a replay on a real Slurm; `against`: its report.
 
-What may be changed freely: how work is cut and spread, tables and plots. What must stay: every policy sees the same
+What may be changed freely: how work is cut and spread, tables. What must stay: every policy sees the same
 jobs, limits and estimates; a seed decides everything; equal command lines give equal bytes but for fields that are
 called `seconds`; the shape of the JSON.
 
-What must not be imported: TensorFlow, `daemon`, `learn`. matplotlib only in `plots`, submitit only in `executors`, and
-both only when they are used: they belong to the extra [simulate].
+What must not be imported: TensorFlow, `daemon`, `learn`, matplotlib.
 """

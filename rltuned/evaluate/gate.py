@@ -87,7 +87,6 @@ def as_configured(config: Config, given: Mapping[str, Any]) -> EvaluationSetting
             "policies": ",".join(CANDIDATES),
             "estimates": config.estimates.source,
             "rollout": config.rollout.enabled != "off",
-            "top_k": config.placement.top_k,
             "model": config.policy.model,
             "start": "warm",
             "gate": True,
@@ -122,9 +121,7 @@ def site_of(
         settings, shape = site.of_slurm(settings, slurm, now)
     if settings.from_sacct is not None:
         return settings, site.own_jobs(slurm, settings.from_sacct, now, tell, progress), shape
-    form, skip_bad = settings.form, settings.skip_bad
-    jobs = read(settings.trace, form=form, skip_bad=skip_bad, progress=progress, job_table=settings.job_table)
-    return settings, jobs, shape
+    return settings, read(settings.trace, skip_bad=settings.skip_bad, progress=progress), shape
 
 
 def prepare(
@@ -325,7 +322,7 @@ def checked(settings: EvaluationSettings) -> str:
     others = [name for name in settings.policies if name not in (*LEARNED, *PLAIN)]
     if len(learned) != 1 or others or OWN not in settings.policies or len(settings.policies) < 3:
         raise EvaluationError(
-            f"--gate: --policies needs one of {', '.join(LEARNED)}, then {OWN} and at least one of {', '.join(PLAIN)}; "
+            f"gate: --policies needs {LEARNED[0]}, {OWN} and at least one of {', '.join(PLAIN)}; "
             f"not '{','.join(settings.policies)}'"
         )
     return learned[0]

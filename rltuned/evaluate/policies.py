@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats
-from rltuned.config import Config, PlacementApply, PlacementSection
-from rltuned.evaluate.settings import LEARNED, STRICT, EvaluationSettings, Placement
+from rltuned.config import Config
+from rltuned.evaluate.settings import LEARNED, STRICT, EvaluationSettings
 from rltuned.policy import files
 from rltuned.policy.actor import on_means
 from rltuned.policy.base import Policy
@@ -20,11 +20,6 @@ from rltuned.simulate.rankers import PlanRanker, RuleRanker
 from rltuned.simulate.search import OrderSearch
 from rltuned.simulate.values import Backfill, Fit, SimulationSettings
 from rltuned.workload.estimates import EstimateKind, parse_estimates
-
-SOLVER_SECONDS: Final = 30.0
-"""For each integer program, instead of the daemon's fraction of a second: a solver that the clock cuts short gives
-another answer on another machine. The gap ends it long before."""
-
 
 PRIORITY_CALC_PERIOD: Final = 300.0
 """Seconds (slurm.conf(5), PriorityCalcPeriod): so often slurmctld adds up usage and lets it decay."""
@@ -70,30 +65,16 @@ class Contender:
     name: str
     settings: SimulationSettings
     """Of its simulated Slurm."""
-    placement: bool
-    """Whether the integer program plans its nodes."""
     policy: Policy | None
     """A learned one, loaded; None: a plain rule."""
-    top_k: int = PlacementSection().top_k
-    """Of the integer program: jobs from the front of the ranking that it places."""
     rollout: bool = False
     """Whether its order is tried out against a few others before it is taken."""
 
     def ranker(self) -> Ranker:
         """A new one, for one simulation."""
-        if self.name == "multifactor" or (self.policy is None and not self.placement):
+        if self.policy is None:
             return rule_ranker("fifo" if self.name == STRICT else self.name)
-        return PlanRanker(
-            self.policy or by_name(self.name),
-            plan_config(placement=self.placement, top_k=self.top_k),
-            OrderSearch(settings=self.settings) if self.rollout else None,
-        )
-
-
-def plan_config(*, placement: bool, top_k: int = PlacementSection().top_k) -> Config:
-    """The daemon's defaults, except that the integer program is off, or isolates jobs and has time to finish."""
-    how = PlacementApply.OVERSUBSCRIBE if placement else PlacementApply.OFF
-    return Config(placement=PlacementSection(apply=how, time_limit=SOLVER_SECONDS, top_k=top_k))
+        return PlanRanker(self.policy, Config(), OrderSearch(settings=self.settings) if self.rollout else None)
 
 
 def contender(name: str, settings: EvaluationSettings) -> Contender:
@@ -104,16 +85,9 @@ def contender(name: str, settings: EvaluationSettings) -> Contender:
     """
     if name == STRICT:
         strict = SimulationSettings(backfill=Backfill.NONE, fit=Fit.WORST)
-        return Contender(name, strict, placement=False, policy=None)
-    # Slurm's own order is Slurm without rltuned, hence without its integer program.
-    planned = settings.placement is Placement.MILP and name != "multifactor"
+        return Contender(name, strict, policy=None)
     return Contender(
-        name,
-        settings.simulated,
-        placement=planned or name == "rl+milp",
-        policy=_learned(name, settings),
-        top_k=settings.top_k,
-        rollout=settings.rollout and name in LEARNED,
+        name, settings.simulated, policy=_learned(name, settings), rollout=settings.rollout and name in LEARNED
     )
 
 
@@ -136,10 +110,7 @@ def described(name: str, settings: EvaluationSettings) -> dict[str, Any]:
     found: dict[str, Any] = {
         "backfill": chosen.settings.backfill.value,
         "fit": chosen.settings.fit.value,
-        "placement": "milp" if chosen.placement else "fit",
     }
-    if chosen.placement:
-        found["top_k"] = chosen.top_k
     if name in LEARNED:
         found["rollout"] = chosen.rollout
     if chosen.policy is not None:

@@ -55,13 +55,7 @@ def prepare(
     shape = shape or read_shape(settings.cluster)
     for name in settings.policies:
         contender(name, settings)
-    jobs = read(
-        settings.trace,
-        form=settings.form,
-        skip_bad=settings.skip_bad,
-        progress=progress,
-        job_table=settings.job_table,
-    )
+    jobs = read(settings.trace, skip_bad=settings.skip_bad, progress=progress)
     return ready(settings, jobs, shape, revision)
 
 

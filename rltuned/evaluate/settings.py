@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from rltuned.cluster.scheduler import SchedulerParameters
-from rltuned.config import DEFAULT_MODEL, PlacementSection
+from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.windows import FRACTIONS, Split
 from rltuned.simulate.values import Backfill, Fit, SimulationSettings
@@ -23,8 +23,6 @@ class Placement(enum.StrEnum):
     """Best fit."""
     WORST = "worst"
     """Worst fit."""
-    MILP = "milp"
-    """The integer program of the daemon plans, Slurm does the rest (with EASY backfill: best fit)."""
 
 
 class Start(enum.StrEnum):
@@ -40,12 +38,9 @@ PLAIN: Final = ("fifo", "sjf", "saf", "wfp3", "unicep", "f1", "multifactor", "qs
 """Rules that an admin could switch on."""
 STRICT: Final = "fifo-strict"
 """FIFO of the paper: no backfill and worst fit, whatever the flags say."""
-LEARNED: Final = ("rl", "rl+milp")
-"""The model, as the daemon serves it; without and with the integer program."""
+LEARNED: Final = ("rl",)
+"""The model, as the daemon serves it."""
 POLICIES: Final = (STRICT, *PLAIN, *LEARNED)
-
-MOST_PLACED: Final = 256
-"""Of `--top-k`: as many as the window of the daemon's model has, and as its configuration takes."""
 
 DEFAULT_POLICIES: Final = (STRICT, *PLAIN, "rl")
 
@@ -74,16 +69,10 @@ class EvaluationSettings:
     warm_jobs: int | None = None
     """Jobs before the window that a warm start simulates; None: as many as the window has."""
     model: str = DEFAULT_MODEL
-    """Of `rl` and `rl+milp`: a shipped model's name, or the path of a manifest."""
-    form: str | None = None
-    """The trace's format; None: found out."""
+    """Of `rl`: a shipped model's name, or the path of a manifest."""
     skip_bad: bool = False
-    job_table: str | None = None
-    """pai_job_table.csv, beside a trace that is pai_task_table.csv."""
-    top_k: int = PlacementSection().top_k
-    """Jobs from the front of the ranking that the integer program places, of `rl+milp` and `--placement milp`."""
     rollout: bool = True
-    """`rl` and `rl+milp` make rollouts at each refresh, as the daemon does (docs/rollout.md)."""
+    """`rl` makes rollouts at each refresh, as the daemon does (docs/rollout.md)."""
     gate: bool = False
     """Windows are recent and share no job, and a verdict is reached (`rltuned.evaluate.gate`)."""
     from_slurm: bool = False
@@ -103,8 +92,6 @@ class EvaluationSettings:
         for name, value in (("--window", self.window), ("--windows", self.windows)):
             if value < 1:
                 raise EvaluationError(f"{name}: {value} is not above 0")
-        if not 1 <= self.top_k <= MOST_PLACED:
-            raise EvaluationError(f"--top-k: {self.top_k} is not from 1 to {MOST_PLACED}")
         if self.seed < 0:
             raise EvaluationError(f"--seed: {self.seed} is below 0")
         parse_estimates(self.estimates)
@@ -114,10 +101,7 @@ class EvaluationSettings:
     def simulated(self) -> SimulationSettings:
         """The simulated Slurm, of every policy but `fifo-strict`."""
         chosen = SimulationSettings.of_cluster(SchedulerParameters.parse(self.scheduler))
-        if self.placement in {Placement.BEST, Placement.WORST}:
-            fit = Fit(self.placement.value)
-        else:
-            fit = Fit.BEST if self.placement is Placement.MILP and self.backfill is Backfill.EASY else Fit.SLURM
+        fit = Fit(self.placement.value)
         backfill = chosen.backfill if self.backfill is Backfill.SLURM else self.backfill
         return replace(chosen, backfill=backfill, fit=fit)
 
@@ -131,7 +115,7 @@ class EvaluationSettings:
     @property
     def command(self) -> str:
         """The command line that gives these numbers again, in one spelling: outputs and processes are left out."""
-        words = ["rltuned", "evaluate"]
+        words = ["rltuned", "gate" if self.gate else "evaluate"]
         for flag, value, default in self._flags():
             if value in (default, ""):
                 continue
@@ -164,12 +148,8 @@ class EvaluationSettings:
             ("--start", self.start.value, Start.IDLE.value),
             ("--warm-jobs", self.warm_jobs, None),
             ("--model", self.model, DEFAULT_MODEL),
-            ("--form", self.form, None),
             ("--skip-bad", self.skip_bad, False),
-            ("--job-table", self.job_table, None),
-            ("--top-k", self.top_k, PlacementSection().top_k),
             ("--rollout", self.rollout, True),
-            ("--gate", self.gate, False),
             ("--from-slurm", self.from_slurm, False),
             ("--from-sacct", self.from_sacct, None),
         )
@@ -188,5 +168,5 @@ def from_options(options: Mapping[str, Any]) -> EvaluationSettings:
         "placement": Placement,
         "start": Start,
     }
-    given = {name: value for name, value in options.items() if value is not None and name != "easy"}
+    given = {name: value for name, value in options.items() if value is not None}
     return EvaluationSettings(**{name: kinds[name](v) if name in kinds else v for name, v in given.items()})

@@ -29,7 +29,7 @@ class PeerTask:
 
 def measure(task: PeerTask) -> Outcome:
     """Simulate one window under a peer, without rollouts."""
-    contender = Contender(MEASURED, task.settings.simulated, placement=False, policy=task.peer)
+    contender = Contender(MEASURED, task.settings.simulated, task.peer)
     return evaluate_case(task.case, contender, task.settings)
 
 

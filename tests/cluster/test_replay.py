@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from cluster.support import WANTED, Cluster, run_testbed
-
-from rltuned.evaluate.fidelity import Fidelity, compare
+from fidelity import Fidelity, compare
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,10 +19,9 @@ import numpy as np
 
 from rltuned.bench import snapshot
 from rltuned.cluster.shape import parse_shape
-from rltuned.config import DEFAULT_MODEL
+from rltuned.config import DEFAULT_MODEL, Config
 from rltuned.decide.start_times import StartRequest, probes_of
 from rltuned.decide.submissions import Submissions
-from rltuned.evaluate.policies import plan_config
 from rltuned.policy.files import load
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import simulate
@@ -123,7 +122,7 @@ def main(windows, seed):
     say("a sequence of 10,000 jobs, EASY", rate([partial(long.run, saf, LITERATURE)], len(long.jobs)))
     compile_episodes()
     model, whole = load(DEFAULT_MODEL), Trace(30 * WINDOW, BUSY, seed)
-    network, ranker = Network.from_actor(model), PlanRanker(model, plan_config(placement=False))
+    network, ranker = Network.from_actor(model), PlanRanker(model, Config())
     starts = np.random.default_rng(seed).integers(0, len(whole.jobs) - WINDOW, 40).tolist()
     say("windows under the model", rate([partial(whole.episode, network, first) for first in starts], WINDOW))
     planned = [partial(whole.run, ranker, LITERATURE, first, WINDOW) for first in starts]

@@ -349,9 +349,7 @@ def test_training_where_numba_is_missing_names_the_remedy(tmp_path):
     "arguments",
     [
         ["evaluate", "--trace", "jobs.csv", "--cluster", "2x4"],
-        ["evaluate", "--gate", "--trace", "jobs.csv", "--cluster", "2x4"],
-        ["model", "compare", "base", "general"],
-        ["model", "card", "general", "--out", "-"],
+        ["gate", "--trace", "jobs.csv", "--cluster", "2x4"],
     ],
 )
 def test_a_command_that_needs_the_simulator_names_the_extra_where_it_is_missing(arguments):

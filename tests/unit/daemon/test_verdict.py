@@ -5,7 +5,7 @@ import os
 
 import pytest
 from unit.daemon.test_loop import house
-from unit.learn.test_compare import saved
+from unit.policy.conftest import saved
 
 from rltuned.cluster.verdict import DAY, MODEL, SLURM, parse
 from rltuned.config import DEFAULT_MODEL, Config, EstimatesSection, PolicySection, StateSection
@@ -189,7 +189,7 @@ def test_without_a_verdict_a_cycle_leaves_the_order_to_slurm_and_says_so_once(tm
     assert run.slurm.updates == 0
     (said,) = run.events("verdict.not_used")
     assert said["standing"] == "missing"
-    assert "rltuned evaluate --gate --from-sacct 30" in said["remedy"]
+    assert "rltuned gate --from-sacct 30" in said["remedy"]
     assert state(run) == {one: float(one is Standing.MISSING) for one in Standing}
 
 
@@ -252,7 +252,7 @@ def test_doctor_names_a_verdict_that_is_not_gone_by_with_the_remedy(tmp_path):
     run = house(tmp_path)
     (finding,) = found(run, tmp_path, None)
     assert finding.severity is Severity.WARNING
-    assert finding.remedy.startswith(f"rltuned evaluate --gate --from-sacct 30 --out {tmp_path}/verdict.json")
+    assert finding.remedy.startswith(f"rltuned gate --from-sacct 30 --out {tmp_path}/verdict.json")
     (finding,) = found(run, tmp_path, now_here(run) | {"cluster": {"gpus": 4000}})
     assert "4000 GPUs" in finding.cause
 

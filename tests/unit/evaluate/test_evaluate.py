@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from unit.evaluate.small import Recording, busy_jobs, jobs_of, prepared, report, settings, without_timings
 
-from rltuned.config import DEFAULT_MODEL, Config
+from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import ConfigError, EvaluationError, ModelError
 from rltuned.evaluate.executors import LocalExecutor
 from rltuned.evaluate.metrics import COMPARED
@@ -61,32 +61,17 @@ def test_backfill_and_placement_flags_reach_every_policy_but_strict_fifo():
     meta = prepared(
         policies=("fifo-strict", "saf", "multifactor"), backfill=Backfill.SLURM, placement=Placement.WORST
     ).meta
-    assert meta["policies"]["fifo-strict"] == {"backfill": "none", "fit": "worst", "placement": "fit"}
+    assert meta["policies"]["fifo-strict"] == {"backfill": "none", "fit": "worst"}
     assert meta["policies"]["saf"] == meta["policies"]["multifactor"]
-    assert meta["policies"]["saf"] == {"backfill": "slurm", "fit": "worst", "placement": "fit"}
+    assert meta["policies"]["saf"] == {"backfill": "slurm", "fit": "worst"}
     usual = prepared(policies=("saf",)).meta
-    assert usual["policies"]["saf"] == {"backfill": "slurm", "fit": "slurm", "placement": "fit"}
+    assert usual["policies"]["saf"] == {"backfill": "slurm", "fit": "slurm"}
 
 
 def test_a_model_does_not_correct_run_times_that_are_predicted_means():
     for estimates, corrects in (("noisy:1.5", True), ("history", False)):
         policy = contender("rl", prepared(policies=("rl",), estimates=estimates).settings).policy
         assert (RUN_TIME in policy.weights) == corrects
-
-
-def test_how_many_jobs_the_integer_program_places_is_said_in_command_and_meta_and_reaches_the_planner():
-    few = prepared(policies=("saf", "rl+milp"), top_k=8)
-    assert "--top-k 8" in few.meta["command"]
-    assert few.meta["settings"]["top_k"] == 8
-    assert few.meta["policies"]["rl+milp"]["top_k"] == 8
-    assert "top_k" not in few.meta["policies"]["saf"]  # nothing is placed there
-    assert contender("rl+milp", few.settings).ranker().config.placement.top_k == 8
-    usual = prepared(policies=("rl+milp",))
-    assert "--top-k" not in usual.meta["command"]
-    assert usual.meta["policies"]["rl+milp"]["top_k"] == Config().placement.top_k
-    for wrong in (0, 257):
-        with pytest.raises(EvaluationError, match="--top-k"):
-            settings(top_k=wrong)
 
 
 def test_a_warm_start_leaves_running_and_waiting_jobs_that_the_policy_ranks_anew():
@@ -191,11 +176,10 @@ def test_a_job_that_came_just_before_the_window_is_predicted_as_well():
 
 
 def test_every_policy_runs():
-    assert {*DEFAULT_POLICIES} < {*POLICIES}
+    assert {*DEFAULT_POLICIES} <= {*POLICIES}
     found = report(window=15, windows=1, policies=POLICIES)
     assert all(values["wait_mean"] is not None for values in found["policies"].values())
     assert found["meta"]["policies"]["rl"]["model"]["name"] == DEFAULT_MODEL
-    assert found["meta"]["policies"]["rl+milp"]["placement"] == "milp"
     assert found["policies"]["qssf"]["wait_mean"] == found["policies"]["saf"]["wait_mean"]
 
 

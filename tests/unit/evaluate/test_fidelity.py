@@ -6,9 +6,9 @@ import copy
 from typing import Any
 
 import pytest
+from fidelity import compare
 
 from rltuned.errors import EvaluationError
-from rltuned.evaluate.fidelity import compare
 
 
 def job(row: int, submit: float, start: float, end: float, nice: int, kind: str = "1 GPU") -> dict[str, Any]:

@@ -153,7 +153,7 @@ def test_the_first_window_has_the_past_that_a_warm_start_needs():
     "policies", [("saf", "multifactor"), ("rl", "saf"), ("rl", "multifactor"), ("rl", "fifo-strict", "multifactor")]
 )
 def test_policies_that_cannot_be_gated_are_refused(policies):
-    with pytest.raises(EvaluationError, match="--gate: --policies needs one of rl"):
+    with pytest.raises(EvaluationError, match="gate: --policies needs rl, multifactor"):
         gate.checked(settings(policies=policies))
 
 
@@ -211,8 +211,7 @@ def test_equal_questions_have_equal_verdicts_and_the_command_line_tells_the_ques
             means.pop("seconds")
     assert first == second
     command = first["program"]["command"]
-    assert command.startswith("rltuned evaluate --trace t.csv --cluster 2x4 --window 16 --windows 10")
-    assert "--gate" in command
+    assert command.startswith("rltuned gate --trace t.csv --cluster 2x4 --window 16 --windows 10")
 
 
 def test_a_model_that_was_trained_on_the_same_file_is_judged_on_its_last_jobs_only(tmp_path):
@@ -240,7 +239,7 @@ def trace(tmp_path):
 
 
 def typed(trace, *more, cluster="2x4"):
-    words = ["evaluate", "--gate", "--trace", str(trace), "--cluster", cluster, "--window", "14", "--workers", "1"]
+    words = ["gate", "--trace", str(trace), "--cluster", cluster, "--window", "14", "--workers", "1"]
     return CliRunner().invoke(cli, [*words, *more])
 
 
@@ -271,24 +270,6 @@ def test_where_nobody_has_to_wait_the_exit_code_says_that_slurms_order_stays(tra
     done = typed(trace, "--model", model, "--policies", "rl,saf,multifactor", "--out", str(out), cluster="90x4")
     assert done.exit_code == 14
     assert parse(out.read_bytes()).chosen == SLURM
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--gate"], "either --from-sacct DAYS or --trace FILE"),
-        (["--gate", "--trace", "t", "--from-sacct", "3"], "either --from-sacct DAYS or --trace FILE"),
-        (["--gate", "--trace", "t"], "--gate with --trace needs --cluster"),
-        (["--gate", "--trace", "t", "--cluster", "1x1", "--resume"], "--resume needs --json OUT"),
-        (["--gate", "--trace", "t", "--cluster", "1x1", "--json", "-"], "do not go with --gate"),
-        (["--trace", "t", "--cluster", "1x1", "--out", "v.json"], "--out goes with --gate"),
-        (["--trace", "t", "--cluster", "1x1", "--from-sacct", "3"], "--from-sacct goes with --gate"),
-    ],
-)
-def test_wrong_usage_is_refused_with_what_is_missing(words, said):
-    done = CliRunner().invoke(cli, ["evaluate", *words])
-    assert done.exit_code == 2
-    assert said in done.stderr
 
 
 def test_a_verdict_that_cannot_be_written_is_refused_before_anything_runs(tmp_path):
@@ -324,13 +305,13 @@ def test_beside_slurmctld_one_niced_process_simulates_unless_more_are_asked_for(
     niced = []
     monkeypatch.setattr("os.nice", niced.append)
     monkeypatch.setattr("rltuned.daemon.host.slurmctld_runs", lambda: True)
-    assert processes("local", None) == 1
+    assert processes(None) == 1
     assert "one process with nice 10" in capsys.readouterr().err
-    assert processes("local", 4) == 4
+    assert processes(4) == 4
     assert niced == [10, 10]
-    assert processes("slurm", None) is None, "the array job runs elsewhere"
     monkeypatch.setattr("rltuned.daemon.host.slurmctld_runs", lambda: False)
-    assert processes("local", None) is None, "one per core"
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2})
+    assert (processes(None), processes(None, 2), processes(5, 2)) == (3, 2, 5), "one per core"
     assert niced == [10, 10]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 from click.testing import CliRunner
-from unit.learn.test_compare import saved
+from unit.policy.conftest import saved
 
 from rltuned.commands.main import cli
 from rltuned.errors import LockedError, ModelError

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from unit.evaluate.small import report
 
-from rltuned.evaluate.card import read_report
-from rltuned.evaluate.plots import LABELS
+from rltuned.evaluate.metrics import COMPARED
 from studies import clusters, curves, kept, picture
 from studies.catalogue import studies
+from studies.kept import read_report
 from studies.page import collect, page, with_results
 from studies.sheets import sheets
 
@@ -63,7 +63,7 @@ def test_a_kept_result_has_every_number_of_the_report_and_few_lines():
     for before, after in zip(whole["windows"], result["windows"], strict=True):
         assert before["start"] == after["start"]
         for name, values in before["policies"].items():
-            assert after["policies"][name] == {metric: values[metric] for metric in LABELS}
+            assert after["policies"][name] == {metric: values[metric] for metric in COMPARED}
     assert {**result, "windows": 0, "comparisons": 0} == json.loads(
         json.dumps({**whole, "windows": 0, "comparisons": 0})
     )

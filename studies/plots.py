@@ -4,8 +4,11 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+# Figure, not pyplot: no display, no state.
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
 from rltuned.errors import EvaluationError
-from rltuned.installed import needed
 
 LABELS: Final = {
     "wait_mean": "mean wait (s)",
@@ -26,13 +29,8 @@ def draw(report: Mapping[str, Any], directory: Path, metrics: Collection[str] = 
     """Write the plots of these metrics; returns their paths. A metric that no window has is left out.
 
     Raises:
-        MissingError: matplotlib is not installed.
         EvaluationError: a file cannot be written.
     """
-    with needed("--plot"):
-        # Figure, not pyplot: no display, no state.
-        from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - of the extra [simulate]
-        from matplotlib.figure import Figure  # noqa: PLC0415 - see above
     written = []
     names = list(report["policies"])
     for metric, label in LABELS.items():

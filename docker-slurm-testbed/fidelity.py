@@ -1,7 +1,16 @@
-"""The simulator beside a real Slurm: the jobs of a REPLAY.json (`testbed replay`) run again on a simulated cluster."""
+"""The simulator beside a real Slurm: the jobs of a REPLAY.json (`testbed replay`) run again on a simulated cluster.
 
+    .venv/bin/python docker-slurm-testbed/fidelity.py REPLAY.json [--model NAME]
+
+prints the mean waits of all jobs and of each class, here and there.
+"""
+
+import argparse
+import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -10,8 +19,9 @@ import numpy.typing as npt
 from rltuned.cluster.hostlist import expand
 from rltuned.cluster.shape import ClusterShape, from_json
 from rltuned.cluster.tables import Bools, Floats
-from rltuned.errors import EvaluationError
-from rltuned.evaluate.policies import plan_config
+from rltuned.config import DEFAULT_MODEL, Config
+from rltuned.errors import EvaluationError, RltunedError
+from rltuned.policy import files
 from rltuned.policy.base import Policy
 from rltuned.policy.heuristics import RULES, by_name
 from rltuned.simulate.engine import Ranker, Simulation
@@ -223,7 +233,7 @@ def _ranker(real: Replayed, model: Policy | None) -> Ranker:
     policy = by_name(name) if name in RULES else model
     if policy is None:
         raise EvaluationError(f"replay: the policy {name!r} is a model: give it")
-    return PlanRanker(policy, plan_config(placement=False))
+    return PlanRanker(policy, Config())
 
 
 def slurm_settings(real: Replayed) -> SimulationSettings:
@@ -240,3 +250,29 @@ def slurm_settings(real: Replayed) -> SimulationSettings:
         refresh=refresh,
         stale=refresh,
     )
+
+
+def main() -> int:
+    """Compares; returns the exit code."""
+    parser = argparse.ArgumentParser(description="Compares the simulator with a replay on a real Slurm.")
+    parser.add_argument("replay", type=Path, metavar="REPLAY.json", help="what `testbed replay` wrote")
+    parser.add_argument("--model", default=DEFAULT_MODEL, help="of a replay that a model steered: name or manifest")
+    asked = parser.parse_args()
+    try:
+        found = compare(json.loads(asked.replay.read_text()), files.load(asked.model))
+    except (OSError, ValueError, RltunedError) as error:
+        sys.stderr.write(f"{asked.replay}: {error}\n")
+        return 1
+    sys.stdout.write(f"Slurm {found.slurm}, {found.policy}; waits in seconds\n")
+    for name, waits in {"all": found.total, **found.classes}.items():
+        beside = f"{waits.real:>10.2f} real {waits.simulated:>10.2f} simulated {waits.difference:>+8.1%}"
+        sys.stdout.write(f"{name:<16}{waits.jobs:>6} jobs {beside}\n")
+    sys.stdout.write(
+        f"makespan {found.makespan_real:.1f} s real, {found.makespan_simulated:.1f} s simulated; "
+        f"{found.same_node:.0%} of the jobs ran on the same nodes\n"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from unit.policy.conftest import actor_of
 
-from rltuned.evaluate.portrait import NODES, PER_NODE, PICTURES, QUEUED, Cluster, Job, draw, portrait, scene
 from rltuned.observe import FEATURES
 from rltuned.policy.heuristics import by_name
+from studies.portrait import NODES, PER_NODE, PICTURES, QUEUED, Cluster, Job, draw, portrait, scene
 
 SHORT = {picture.name: replace(picture, values=picture.values[::8]) for picture in PICTURES}
 

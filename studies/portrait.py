@@ -3,23 +3,31 @@
 The job waits among `QUEUED` others on a cluster of 16 nodes of 8 GPUs. Everything is generated, with a seed, and
 observed by the same function as in the daemon, so a curve is what the daemon would do and not what a formula says.
 docs/policy.md says how to read the pictures.
+
+    python -m studies.portrait NAME --out DIR
 """
 
+import argparse
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from rltuned.cluster.build import job_table, node_table
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.tables import Codes, Floats, JobState, Partition, Snapshot
+from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import EvaluationError
-from rltuned.installed import needed
 from rltuned.observe import FEATURES, Observation, observe
 from rltuned.policy.actor import Actor, rule_level
 from rltuned.policy.base import Policy
+from rltuned.policy.files import load
+from rltuned.policy.heuristics import RULES
 from rltuned.workload.estimates import written_limit
 
 NODES: Final = 16
@@ -204,12 +212,8 @@ def draw(policy: Policy, directory: Path, seed: int = 7, pictures: Sequence[Pict
     """Write the pictures, a PNG each; returns their paths. The rule that an actor corrects is dashed.
 
     Raises:
-        MissingError: matplotlib is not installed.
         EvaluationError: a file cannot be written.
     """
-    with needed("a portrait"):
-        from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - of the extra [simulate]
-        from matplotlib.figure import Figure  # noqa: PLC0415 - see above
     written = []
     for panel in portrait(policy, seed, pictures):
         picture = panel.picture
@@ -300,3 +304,18 @@ def _held(cluster: Cluster) -> Codes:
     for _ in range(busy - even):
         held[np.flatnonzero(held < PER_NODE)[0]] += 1
     return np.asarray(held, dtype=np.int32)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Draws; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m studies.portrait", description="Draws what a policy has learned.")
+    parser.add_argument("name", nargs="?", default=DEFAULT_MODEL, help="a model's name or manifest, or a plain rule")
+    parser.add_argument("--out", type=Path, required=True, help="directory for the PNGs")
+    parser.add_argument("--seed", type=int, default=7, help="of the queue and the cluster")
+    asked = parser.parse_args(arguments)
+    draw(RULES[asked.name] if asked.name in RULES else load(asked.name), asked.out, asked.seed)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
