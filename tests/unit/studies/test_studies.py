@@ -218,7 +218,7 @@ def test_a_peer_is_measured_on_the_same_windows_under_its_own_name(site):
     report = json.loads((out / f"{PEER.name}.json").read_text())
     assert report["meta"]["policies"]["rlscheduler"]["model"]["name"] == "rlscheduler-tiny"
     assert means(out, PEER, "rlscheduler").tolist() != means(out, ORDER).tolist()
-    assert "| **rlscheduler** |" in page(collect(STUDIES, out), STUDIES, "images")
+    assert rows_of(out, STUDIES, "policies", policy="rlscheduler")
     assert worked(site, [PEER])[1] == [f"{PEER.name}: unchanged"]
 
 
