@@ -5,7 +5,7 @@
     docker-slurm-testbed/measure_apply.py --project mine [--rounds 5]
     docker-slurm-testbed/testbed down --project mine
 
-For each apply mode: 256 pending jobs of one class are turned round by one cycle of the installed daemon and given back
+256 pending jobs of one class are turned round by one cycle of the installed daemon and given back
 by `rltuned restore`, so many times; printed is what the daemon's own log says (`seconds.apply`: reading before, the
 journal's fsync, one scontrol, reading back). It empties the cluster's queue and wipes rltuned's state in `ctl`.
 """

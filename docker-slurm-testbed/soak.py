@@ -227,7 +227,7 @@ class Soak:
             "cycle": {"interval": INTERVAL, "stage": self.stage},
             "policy": {"name": self.rng.choice(["saf", "sjf", "wfp3", "f1"])},
             "estimates": {"source": "limit"},
-            "decide": {"hysteresis": 0.0, "mode": self.mode},
+            "decide": {"hysteresis": 0.0},
             "placement": {"apply": self.rng.choice(["off", "off", "oversubscribe"])},
             "scope": {"exclude_users": ["dave"], "canary_percent": 50.0},
             "slurm": {"timeout": 10.0},

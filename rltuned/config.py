@@ -31,7 +31,6 @@ from pydantic import (
     model_validator,
 )
 
-from rltuned.cluster.changes import ApplyMode
 from rltuned.errors import ConfigError
 
 DEFAULT_MODEL: Final = "general"
@@ -158,8 +157,6 @@ class EstimatesSection(_Section):
 class DecideSection(_Section):
     """From ranks to changes, and the guards between them."""
 
-    mode: ApplyMode = ApplyMode.SITE_FACTOR
-    """`site-factor` (ageing, fair share and nice stay alive) or `priority` (the paper's explicit priorities)."""
     authority: Fraction = 1.0
     """1: the policy's order; 0: Slurm's own; between: a mix of the two ranks."""
     class_by: tuple[Literal["tier", "qos", "partition", "account"], ...] = ("tier", "qos")

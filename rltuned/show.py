@@ -50,7 +50,7 @@ def plan_diff(console: Console, record: "DecisionRecord", limit: int) -> None:
     jobs = record.jobs
     order = sorted(range(len(jobs)), key=jobs.position.__getitem__)
     console.print(
-        f"[bold]{len(order)}[/bold] managed jobs, policy {plain(record.policy)}, mode {record.mode}: "
+        f"[bold]{len(order)}[/bold] managed jobs, policy {plain(record.policy)}: "
         f"[bold]{record.ranks_changed}[/bold] would change rank, {len(record.changes)} changes to write"
     )
     if record.policy_why:

@@ -13,27 +13,20 @@ MAX_FACTOR: Final = 2_147_483_645
 """Largest absolute SiteFactor or Nice that scontrol(1) accepts."""
 
 
-class ApplyMode(enum.StrEnum):
-    """How a target priority reaches Slurm."""
-
-    SITE_FACTOR = "site-factor"
-    """SiteFactor = target − base: ageing, fair share and the user's nice stay alive, 0 undoes it."""
-    PRIORITY = "priority"
-    """The paper's explicit Priority=: frozen until released; the user's nice is kept in the journal."""
-
-
 class Field(enum.StrEnum):
     """Fields of a pending job that rltuned writes, by their name in ``scontrol update``."""
 
     SITE_FACTOR = "SiteFactor"
+    """target − base: ageing, fair share and the user's nice stay alive, 0 undoes it."""
     PRIORITY = "Priority"
+    """Written by rltuned 0.1 in its mode "priority"; only taken back."""
     NICE = "Nice"
     """Only as part of undoing `PRIORITY`, which resets it to 0."""
     OVERSUBSCRIBE = "OverSubscribe"
 
 
 MOVES: Final = frozenset({Field.SITE_FACTOR, Field.PRIORITY})
-"""Fields that move a job in the queue. `decide.mode` says which of them a plan changes."""
+"""Fields that move a job in the queue. A plan changes the site factor."""
 
 
 class Outcome(enum.StrEnum):

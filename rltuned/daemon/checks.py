@@ -13,7 +13,6 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rltuned.cluster.changes import ApplyMode
 from rltuned.cluster.hostlist import compress
 from rltuned.cluster.verdict import DAY
 from rltuned.config import Config, Stage
@@ -75,7 +74,7 @@ def prerequisites(facts: ClusterFacts, config: Config) -> list[Finding]:
     return [
         *_release(facts),
         *_privilege(facts),
-        *_priority(facts, config),
+        *_priority(facts),
         *_scheduler(facts),
         *_federation(facts),
         *_accounting(facts),
@@ -111,15 +110,14 @@ def _privilege(facts: ClusterFacts) -> list[Finding]:
     return [Finding(Severity.ERROR, "privilege", cause, remedy)]
 
 
-def _priority(facts: ClusterFacts, config: Config) -> list[Finding]:
+def _priority(facts: ClusterFacts) -> list[Finding]:
     if facts.priority_type != "priority/multifactor":
         cause = f"PriorityType is {facts.priority_type or 'unset'}: there are no priorities to hand out"
         remedy = "set PriorityType=priority/multifactor in slurm.conf and restart slurmctld"
         return [Finding(Severity.ERROR, "priority plugin", cause, remedy)]
-    if facts.site_factor_plugin and config.decide.mode is ApplyMode.SITE_FACTOR:
+    if facts.site_factor_plugin:
         cause = f"PrioritySiteFactorPlugin={facts.site_factor_plugin} overwrites the site factors that rltuned sets"
-        remedy = 'remove it from slurm.conf, or set decide.mode = "priority"'
-        return [Finding(Severity.ERROR, "site factor plugin", cause, remedy)]
+        return [Finding(Severity.ERROR, "site factor plugin", cause, "remove it from slurm.conf")]
     if "INCR_ONLY" in facts.priority_flags:
         cause = (
             "PriorityFlags=INCR_ONLY: a job keeps the highest priority that it ever had, until somebody changes it; "
@@ -127,7 +125,7 @@ def _priority(facts: ClusterFacts, config: Config) -> list[Finding]:
         )
         remedy = "remove INCR_ONLY from PriorityFlags and run `scontrol reconfigure`"
         return [Finding(Severity.ERROR, "priority flags", cause, remedy)]
-    return [Finding(Severity.OK, "priority plugin", f"{facts.priority_type}, {config.decide.mode} mode")]
+    return [Finding(Severity.OK, "priority plugin", facts.priority_type)]
 
 
 def _scheduler(facts: ClusterFacts) -> list[Finding]:

@@ -26,6 +26,8 @@ from rltuned.daemon.files import FILE_MODE, give_to_owner_of, make_directory, wr
 from rltuned.errors import JournalError
 
 FORMAT: Final = 1
+GONE: Final = "ExcNodeList"
+"""A field that rltuned 0.1 wrote, and that this version cannot give back."""
 FILE_NAME: Final = "journal.jsonl"
 COMPACT_LINES: Final = 4_000
 """Lines beyond four times the number of entries plus this make a compaction worthwhile."""
@@ -344,7 +346,7 @@ class Journal:
             raise JournalError(
                 "no copy of the journal can be read: " + "; ".join(unreadable) + "; nothing may be changed without it"
             )
-        torn = 0
+        torn, lost = 0, dict[int, str]()
         for seq in sorted(records):
             record = records[seq]
             if record["kind"] == "begin":
@@ -352,12 +354,22 @@ class Journal:
                 whole = all(part is not None and part["kind"] == "entry" for part in parts)
                 if whole:
                     self._entries.clear()
+                    lost.clear()
                 else:
                     torn += 1
             elif record["kind"] == "forget":
                 self._entries.pop(record["job"], None)
+                lost.pop(record["job"], None)
             else:
                 self._keep(record["entry"])
+                lost.pop(record["entry"].job_id, None)
+                if "lost" in record:
+                    lost[record["entry"].job_id] = record["lost"]
+        for job, where in lost.items():
+            raise JournalError(
+                f"{where}: job {job} may carry an {GONE} of an older rltuned, which this version cannot give back; run"
+                " `rltuned restore` of the version that wrote it, and again half a minute later"
+            )
         self._seq = max(records, default=0)
         self._lines = len(records)
         self.damage = Damage(lines, tuple(unreadable), torn)
@@ -373,7 +385,7 @@ def _parse(data: bytes, path: Path) -> tuple[list[tuple[int, dict[str, Any]]], i
     found: list[tuple[int, dict[str, Any]]] = []
     bad = 0
     head = len(_PREFIX) + len('00000000",')
-    for line in data.split(b"\n"):
+    for number, line in enumerate(data.split(b"\n"), start=1):
         if not line:
             continue
         body = line[head:]
@@ -388,7 +400,11 @@ def _parse(data: bytes, path: Path) -> tuple[list[tuple[int, dict[str, Any]]], i
                     " restore with the version that wrote it"
                 )
             if "entry" in record:
-                record["entry"] = entry_from_json(record["entry"])
+                fields = record["entry"]
+                gone = [fields[part].pop(GONE, None) for part in ("doubts", "previous") if part in fields]
+                if "exc_nodes" in fields or any(gone):
+                    record["lost"] = f"{path}:{number}"
+                record["entry"] = entry_from_json(fields)
             found.append((int(record["seq"]), record))
         except (ValueError, KeyError, TypeError, AttributeError):
             # The checksum holds, so this is no torn line but a field that we do not know: as good as damaged.

@@ -7,15 +7,12 @@ import numpy as np
 
 from rltuned.cluster.changes import (
     MAX_FACTOR,
-    MAX_PRIORITY,
     Applied,
-    ApplyMode,
     Change,
     Field,
     OverSubscribe,
 )
 from rltuned.cluster.tables import Ints, Snapshot
-from rltuned.config import Config
 from rltuned.decide.front import Front
 from rltuned.decide.managed import ManagedJobs, records
 from rltuned.decide.outside import Rows
@@ -24,7 +21,7 @@ from rltuned.decide.scope import Veto
 
 
 def changes_of(
-    managed: ManagedJobs, queue: Rows, target: Ints, front: Front, withdraw: tuple[int, ...], config: Config
+    managed: ManagedJobs, queue: Rows, target: Ints, front: Front, withdraw: tuple[int, ...]
 ) -> tuple[Change, ...]:
     """The changes, head of the queue first.
 
@@ -34,14 +31,13 @@ def changes_of(
         target: (n,) priorities that they shall have.
         front: what the placement wants.
         withdraw: jobs that are given back; none of them is changed.
-        config: the apply mode of the order.
     """
     jobs, applied = managed.snapshot.jobs, managed.applied
     withdrawn = frozenset(withdraw)
     leaving = np.isin(jobs.job_id[managed.rows], list(withdrawn))
     # They are given back first, and moved by a later plan: what rests on that waits as long.
     current = np.where(leaving, managed.base, managed.current)
-    of, before, after = _moves(managed, current, target, config.decide.mode)
+    before, after = _moves(managed, target)
     moved = (target != current) & (before != after)
     steered = np.isin(managed.rows, list(front.isolate)) & ~leaving
     steering: list[Change] = []
@@ -65,7 +61,7 @@ def changes_of(
         *(positions, managed.base[moving], turns),
     )
     changes = [
-        Change(job, submit, of, old, new, position, base, turn, rests_on.get(job, ()))
+        Change(job, submit, Field.SITE_FACTOR, old, new, position, base, turn, rests_on.get(job, ()))
         for job, submit, old, new, position, base, turn in zip(*(column.tolist() for column in columns), strict=True)
         if job not in withdrawn
     ]
@@ -93,14 +89,12 @@ def _urgent_first(places: Rows, present: Order) -> Order:
     return ranks_of(np.lexsort((places, urgency)))
 
 
-def _moves(managed: ManagedJobs, current: Ints, target: Ints, mode: ApplyMode) -> tuple[Field, Ints, Ints]:
-    """The field by which jobs are moved, and (n,) its value now and as wanted."""
+def _moves(managed: ManagedJobs, target: Ints) -> tuple[Ints, Ints]:
+    """(n,) site factors now and as wanted."""
     jobs, rows = managed.snapshot.jobs, managed.rows
-    if mode is ApplyMode.PRIORITY:
-        return Field.PRIORITY, current, np.clip(target, 1, MAX_PRIORITY)
     # Slurm shows 1 for a sum below it: a job that shall have what it has anyway needs no factor.
     wanted = np.where(target != managed.base, target - jobs.base[rows], 0)
-    return Field.SITE_FACTOR, jobs.site_factor[rows], np.clip(wanted, -MAX_FACTOR, MAX_FACTOR)
+    return jobs.site_factor[rows], np.clip(wanted, -MAX_FACTOR, MAX_FACTOR)
 
 
 def _in_turn(
@@ -174,19 +168,18 @@ _HANDS_OFF: Final = frozenset({Veto.UNREADABLE, Veto.FOREIGN, Veto.HELD, Veto.NO
 """Vetoes under which not even our own value is taken back: the job is somebody else's business now."""
 
 
-def to_withdraw(managed: ManagedJobs, mode: ApplyMode) -> tuple[int, ...]:
-    """Jobs that carry a value of ours but are out of scope now, or carry it by the other apply mode."""
+def to_withdraw(managed: ManagedJobs) -> tuple[int, ...]:
+    """Jobs that carry a value of ours but are out of scope now, or carry an explicit priority of rltuned 0.1."""
     order, codes = tuple(Veto), managed.scope.veto.tolist()
     withdrawn = []
     for at, record in records(managed.applied, managed.snapshot.jobs, managed.scope.rows):
         if record.foreign:
             continue
-        by_factor, by_priority = record.site_factor != 0, record.priority is not None
-        wrong_mode = by_priority if mode is ApplyMode.SITE_FACTOR else by_factor
+        explicit = record.priority is not None
         veto = order[codes[at]] if codes[at] >= 0 else None
-        # Under site-factor, a job with our explicit priority is vetoed as NO_PRIORITY by that very priority.
-        if veto in _HANDS_OFF and not (wrong_mode and veto is Veto.NO_PRIORITY):
+        # A job with our explicit priority is vetoed as NO_PRIORITY by that very priority.
+        if veto in _HANDS_OFF and not (explicit and veto is Veto.NO_PRIORITY):
             continue
-        if (veto is not None and (by_factor or by_priority)) or wrong_mode:
+        if (veto is not None and record.site_factor != 0) or explicit:
             withdrawn.append(record.job_id)
     return tuple(withdrawn)

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic import Field as Alias
 
-from rltuned.cluster.changes import ApplyMode, Change, Field, Outcome
+from rltuned.cluster.changes import Change, Field, Outcome
 from rltuned.cluster.tables import Floats
 from rltuned.config import PlacementApply, Stage
 from rltuned.decide.plan import Plan
@@ -198,7 +198,6 @@ class DecisionRecord:
     time: float
     """Of the reading, epoch seconds."""
     policy: str
-    mode: ApplyMode
     stage: Stage
     """The stage in force; of a plan that no daemon made, the configured one."""
     authority: float
@@ -321,7 +320,6 @@ def record(
         version=VERSION,
         time=plan.snapshot.time,
         policy=plan.policy,
-        mode=plan.config.decide.mode,
         stage=plan.config.cycle.stage if stage is None else stage,
         authority=plan.config.decide.authority,
         age_bound=plan.config.decide.age_bound,

@@ -87,7 +87,6 @@ class Explanation:
     """Why it is this one, where the configuration says "auto"."""
     policy_terms: str = ""
     """What a plain rule ranks by; "" of an actor."""
-    mode: str = ""
     stage: str = ""
     class_name: str = ""
     class_size: int = 0
@@ -134,7 +133,6 @@ def explain(record: DecisionRecord, job_id: int) -> Explanation:
         "policy": record.policy,
         "policy_why": record.policy_why,
         "policy_terms": RULES[record.policy].terms if record.policy in RULES else "",
-        "mode": record.mode,
         "stage": record.stage,
     }
     jobs = record.jobs

@@ -61,7 +61,7 @@ class Plan:
     foreign: tuple[int, ...]
     """Jobs that the journal claims, but that somebody else changed since; newly found by this plan."""
     withdraw: tuple[int, ...]
-    """Jobs that carry a value of ours but are out of scope now (or carry it by the other apply mode): to be undone."""
+    """Jobs that carry a value of ours but are out of scope now: to be undone."""
 
     @property
     def snapshot(self) -> Snapshot:
@@ -91,7 +91,7 @@ class Plan:
     @cached_property
     def changes(self) -> tuple[Change, ...]:
         """Head of the queue first. Made when it is asked for: a simulation that only ranks never does."""
-        return changes_of(self.managed, self.queue, self.target, self.front, self.withdraw, self.config)
+        return changes_of(self.managed, self.queue, self.target, self.front, self.withdraw)
 
 
 def plan(
@@ -157,7 +157,7 @@ def plan(
         queue=queue,
         front=place_front(managed, queue, window, config.placement),
         foreign=newly_foreign(managed),
-        withdraw=to_withdraw(managed, config.decide.mode),
+        withdraw=to_withdraw(managed),
     )
 
 

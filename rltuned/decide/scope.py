@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.changes import AppliedChanges, ApplyMode
+from rltuned.cluster.changes import AppliedChanges
 from rltuned.cluster.pools import MOST_REQUESTS, MOST_SETS, Pools
 from rltuned.cluster.tables import Bools, Category, Ints, JobTable, Snapshot
 from rltuned.config import Config, ScopeSection, Stage
@@ -30,7 +30,6 @@ class Veto(enum.StrEnum):
     USER = "user"
     RESERVATION = "reservation"
     SEVERAL_TIERS = "several-tiers"
-    SEVERAL_PRIORITIES = "several-priorities"
     NODE_SETS = "node-sets"
     NEVER_RUNS = "never-runs"
     BLOCKED = "blocked"
@@ -54,9 +53,6 @@ MEANING: dict[Veto, str] = {
     Veto.USER: "its user opted out or is outside the configured scope",
     Veto.RESERVATION: "it runs in a reservation",
     Veto.SEVERAL_TIERS: "it asks for partitions of different priority tiers",
-    Veto.SEVERAL_PRIORITIES: (
-        "its partitions give it different priorities; an explicit one (decide.mode = priority) would be the same in all"
-    ),
     Veto.NODE_SETS: (
         f"the queue asks for more than {MOST_SETS} different sets of nodes (or {MOST_REQUESTS} combinations of "
         "partition, features, GPUs and node lists), and few ask for this one; only the most common ones are compared"
@@ -135,8 +131,7 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, applied: AppliedCh
     eligible = jobs.eligible_time[rows]
     apply(Veto.NOT_ELIGIBLE, ~(eligible <= snapshot.time))
     apply(Veto.HETEROGENEOUS, jobs.het_job_id[rows] > 0)
-    listed = known | explicit if config.decide.mode is ApplyMode.PRIORITY else known
-    apply(Veto.NO_PRIORITY, ~listed)
+    apply(Veto.NO_PRIORITY, ~known)
     scope = config.scope
     apply(Veto.PARTITION, ~_allowed(jobs.partition, rows, scope.partitions, scope.exclude_partitions, several=True))
     apply(Veto.QOS, ~_allowed(jobs.qos, rows, scope.qos, scope.exclude_qos))
@@ -145,8 +140,6 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, applied: AppliedCh
     apply(Veto.RESERVATION, _reserved(jobs, rows, scope))
     tier = priority_tiers(snapshot, rows)
     apply(Veto.SEVERAL_TIERS, tier < 0)
-    if config.decide.mode is ApplyMode.PRIORITY:
-        apply(Veto.SEVERAL_PRIORITIES, known & (jobs.base_least[rows] < jobs.base[rows]))
     apply(Veto.NODE_SETS, pools.pool_of == pools.rest)
     capable = pools.nodes.sum(axis=1)
     apply(Veto.NEVER_RUNS, capable[pools.pool_of] < np.maximum(jobs.nodes[rows], 1))

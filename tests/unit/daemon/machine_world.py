@@ -28,7 +28,7 @@ import rltuned.daemon.files
 import rltuned.daemon.handsoff
 import rltuned.daemon.journal
 import rltuned.daemon.lock
-from rltuned.cluster.changes import ApplyMode, Field, Outcome
+from rltuned.cluster.changes import Field, Outcome
 from rltuned.config import (
     Config,
     CycleSection,
@@ -207,7 +207,6 @@ class World:
     """See the module. Make it with a directory of its own; `close` it."""
 
     root: Path
-    mode: ApplyMode = ApplyMode.SITE_FACTOR
     release: tuple[int, int] = (24, 11)
     placement: PlacementApply = PlacementApply.OFF
     ageing: float = 0.0
@@ -280,7 +279,7 @@ class World:
             cycle=CycleSection(stage=stage, interval=INTERVAL),
             policy=PolicySection(name="sjf"),
             estimates=EstimatesSection(source="limit", cache=False),
-            decide=DecideSection(**{"mode": self.mode, "hysteresis": 0.0} | decide),
+            decide=DecideSection(**{"hysteresis": 0.0} | decide),
             scope=ScopeSection(exclude_users=self.outsiders, **canary),
             rollout=RolloutSection(enabled="off"),
             placement=PlacementSection(apply=self.placement),

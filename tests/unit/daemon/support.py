@@ -1,6 +1,7 @@
 """Small helpers of the daemon's tests."""
 
 import contextlib
+import enum
 import resource
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from pathlib import Path
 
 from unit.daemon.model_slurm import ModelSlurm, VirtualClock
 
-from rltuned.cluster.changes import ApplyMode, Change, Field
+from rltuned.cluster.changes import Change, Field
 from rltuned.daemon.apply import Result, apply
 from rltuned.daemon.budget import Budget
 from rltuned.daemon.claims import SETTLE_SECONDS
@@ -30,6 +31,13 @@ def files_no_longer_than(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+class ApplyMode(enum.StrEnum):
+    """By which field jobs are moved. rltuned 0.1 had explicit priorities, which are still given back."""
+
+    SITE_FACTOR = "site-factor"
+    PRIORITY = "priority"
 
 
 @dataclass

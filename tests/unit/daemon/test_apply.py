@@ -1,7 +1,7 @@
 import pytest
-from unit.daemon.support import Bench, files_no_longer_than
+from unit.daemon.support import ApplyMode, Bench, files_no_longer_than
 
-from rltuned.cluster.changes import ApplyMode, Change, Field, Outcome, OverSubscribe
+from rltuned.cluster.changes import Change, Field, Outcome, OverSubscribe
 from rltuned.daemon.apply import SPARE, apply
 from rltuned.daemon.budget import STATUS_RPCS, Budget
 from rltuned.daemon.claims import SETTLE_SECONDS

@@ -6,10 +6,8 @@ from unit.daemon.model_slurm import NODES, ModelSlurm, VirtualClock
 from unit.daemon.support import Bench
 
 from rltuned.cluster import pools
-from rltuned.cluster.changes import ApplyMode
 from rltuned.config import (
     Config,
-    DecideSection,
     StateSection,
     UsersSection,
     WriteSection,
@@ -35,7 +33,7 @@ def test_a_cluster_as_it_should_be_has_no_finding_worse_than_ok():
         ({"privilege": Privilege.NONE, "accounting": False}, "may not change", "run rltuned as SlurmUser"),
         ({"accounting": False, "accounting_reachable": False}, "no slurmdbd", "AccountingStorageType"),
         ({"priority_type": "priority/basic"}, "priority/basic", "PriorityType=priority/multifactor"),
-        ({"site_factor_plugin": "site_factor/example"}, "overwrites the site factors", 'decide.mode = "priority"'),
+        ({"site_factor_plugin": "site_factor/example"}, "overwrites the site factors", "remove it from slurm.conf"),
         ({"scheduler_parameters": {}}, "lacks bf_continue", "scontrol reconfigure"),
         ({"priority_flags": ("ACCRUE_ALWAYS", "INCR_ONLY")}, "could not be given back", "remove INCR_ONLY"),
     ],
@@ -43,11 +41,6 @@ def test_a_cluster_as_it_should_be_has_no_finding_worse_than_ok():
 def test_each_missing_prerequisite_is_named_with_cause_and_remedy_and_forbids_writing(change, cause, remedy):
     findings = blocking(prerequisites(replace(FACTS, **change), Config()))
     assert any(cause in finding.cause and remedy in finding.remedy for finding in findings)
-
-
-def test_a_site_factor_plugin_does_not_matter_to_explicit_priorities():
-    config = Config(decide=DecideSection(mode=ApplyMode.PRIORITY))
-    assert not blocking(prerequisites(replace(FACTS, site_factor_plugin="site_factor/example"), config))
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.daemon.model_slurm import Killed
-from unit.daemon.support import Bench
+from unit.daemon.support import ApplyMode, Bench
 
-from rltuned.cluster.changes import ApplyMode
 from rltuned.daemon.journal import Journal
 
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None

@@ -11,7 +11,7 @@ from prometheus_client import generate_latest
 from unit.daemon.model_slurm import ModelReader, ModelSlurm, VirtualClock
 from unit.daemon.support import files_no_longer_than
 
-from rltuned.cluster.changes import Applied, ApplyMode, Field, Outcome
+from rltuned.cluster.changes import Applied, Field, Outcome
 from rltuned.config import (
     Config,
     CycleSection,
@@ -170,23 +170,6 @@ def test_the_decision_record_tells_what_became_of_each_change(tmp_path):
     outcomes = load(tmp_path / "state").outcomes
     assert outcomes[3] == {Field.SITE_FACTOR: Outcome.HELD}
     assert outcomes[4] == {Field.SITE_FACTOR: Outcome.APPLIED}
-
-
-@pytest.mark.parametrize("mode", list(ApplyMode))
-def test_a_change_of_the_apply_mode_takes_the_old_values_back_first(tmp_path, mode):
-    run = house(tmp_path, decide=DecideSection(hysteresis=0, mode=mode))
-    run.ticks(2)
-    other = next(one for one in ApplyMode if one is not mode)
-    fresh = config(tmp_path, decide=DecideSection(hysteresis=0, mode=other))
-    assert run.daemon.reload(lambda: fresh)
-    run.ticks(3)
-    jobs = run.slurm.jobs.values()
-    assert run.slurm.order() == list(range(12, 0, -1))
-    if other is ApplyMode.PRIORITY:
-        assert all(job.site_factor == 0 and job.explicit is not None for job in jobs)
-    else:
-        assert all(job.explicit is None for job in jobs)
-    assert run.slurm.violations == []
 
 
 def test_a_slurmctld_that_is_down_at_the_start_is_waited_for(tmp_path):
@@ -1021,9 +1004,8 @@ def given_back_of(run, who):
 
 @pytest.mark.parametrize("who", ["carol", "alice"])
 @pytest.mark.parametrize("bucket", [0, 30])
-@pytest.mark.parametrize("mode", list(ApplyMode))
-def test_no_job_outside_loses_anything_while_other_jobs_leave_a_class(tmp_path, mode, bucket, who):
-    decide = DecideSection(hysteresis=0, mode=mode)
+def test_no_job_outside_loses_anything_while_other_jobs_leave_a_class(tmp_path, bucket, who):
+    decide = DecideSection(hysteresis=0)
     run, ahead = places_change_hands(tmp_path, decide=decide)
     run.daemon.reader.bucket = bucket
     opts_out(run, tmp_path, who, decide=decide)

@@ -26,7 +26,6 @@ from hypothesis.stateful import (
 from unit.daemon.machine_slurm import PARTITIONS
 from unit.daemon.machine_world import NAMES, OUTSIDER, World
 
-from rltuned.cluster.changes import ApplyMode
 from rltuned.config import PlacementApply, Stage
 from rltuned.slurm.port import Privilege
 
@@ -59,7 +58,6 @@ class Machine(RuleBasedStateMachine):
     world: World
 
     @initialize(
-        mode=st.sampled_from([ApplyMode.SITE_FACTOR, ApplyMode.SITE_FACTOR, ApplyMode.PRIORITY]),
         release=st.sampled_from([(22, 5), (24, 11), (26, 5)]),
         placement=st.sampled_from([PlacementApply.OFF, PlacementApply.OFF, PlacementApply.OVERSUBSCRIBE]),
         ageing=st.sampled_from([0.0, 0.01]),
@@ -67,11 +65,9 @@ class Machine(RuleBasedStateMachine):
         jobs=st.sampled_from([2, 3, 5, 9, 14]),
         stage=STAGES,
     )
-    def begin(self, mode, release, placement, ageing, limiter, jobs, stage):
+    def begin(self, release, placement, ageing, limiter, jobs, stage):
         self.directory = tempfile.mkdtemp(dir=MEMORY)
-        self.world = World(
-            Path(self.directory), mode, release, placement, ageing=ageing, limiter=limiter, ignored=IGNORED
-        )
+        self.world = World(Path(self.directory), release, placement, ageing=ageing, limiter=limiter, ignored=IGNORED)
         for number in range(jobs):
             self.world.slurm.submit(500 + 733 * number % 1000, time_limit=3600.0 * (number % 3 + 1))
         self.world.pass_time(60.0)
@@ -373,23 +369,20 @@ class Machine(RuleBasedStateMachine):
         stage=STAGES,
         dry_run=st.sampled_from([False, False, False, True]),
         supervised=st.booleans(),
-        mode=st.sampled_from([None, None, *ApplyMode]),
     )
-    def start(self, stage, dry_run, supervised, mode=None):
-        self.world.mode = mode or self.world.mode
+    def start(self, stage, dry_run, supervised):
         self.world.start(stage, dry_run=dry_run, supervised=supervised)
 
     @precondition(lambda self: self.world.daemon is not None)
     @rule(
         stage=STAGES,
-        mode=st.sampled_from(list(ApplyMode)),
         mind=st.integers(1, 50),
         placement=st.sampled_from([None, *PlacementApply]),
         out=st.sampled_from([(OUTSIDER,), (OUTSIDER, "bob")]),
     )
-    def reload(self, stage, mode, mind, placement=None, out=(OUTSIDER,)):
+    def reload(self, stage, mind, placement=None, out=(OUTSIDER,)):
         world = self.world
-        world.mode, world.policy.seed, world.outsiders = mode, mind, out
+        world.policy.seed, world.outsiders = mind, out
         world.placement = placement or world.placement
         world.reload(stage)
 

@@ -10,12 +10,10 @@ from contextlib import contextmanager
 import pytest
 from unit.daemon.test_machine import Machine
 
-from rltuned.cluster.changes import ApplyMode
 from rltuned.config import PlacementApply, Stage
 from rltuned.slurm.port import Privilege
 
 BEGIN = {
-    "mode": ApplyMode.SITE_FACTOR,
     "release": (24, 11),
     "placement": PlacementApply.OFF,
     "ageing": 0.0,
@@ -98,9 +96,8 @@ def test_2_what_is_hidden_under_an_admins_priority_of_one_is_taken_back():
         play.stop(steps=None)
 
 
-@pytest.mark.parametrize("mode", list(ApplyMode))
-def test_3_a_paced_restore_reads_again_before_each_batch(mode):
-    with run(limiter=True, jobs=14, mode=mode) as play:
+def test_3_a_paced_restore_reads_again_before_each_batch():
+    with run(limiter=True, jobs=14) as play:
         play.time_passes(minutes=20)
         play.stop(steps=None)
 
@@ -116,7 +113,7 @@ def test_4_leftovers_are_given_back_whatever_starts_next(stage, dry_run):
 def test_5_what_could_not_be_given_back_once_is_tried_again():
     with run() as play:
         play.privilege_changes(level=Privilege.NONE)
-        play.reload(stage=Stage.SHADOW, mode=ApplyMode.SITE_FACTOR, mind=1)
+        play.reload(stage=Stage.SHADOW, mind=1)
         play.hours_pass(hours=2)
 
 
@@ -207,7 +204,7 @@ def test_what_was_raised_is_given_back_first_also_after_slurmctld_came_back_with
 def test_a_change_of_the_apply_mode_under_the_limiter_lets_nobody_be_passed():
     with run(release=(22, 5), jobs=14, limiter=True, stage=Stage.CANARY) as play:
         play.hours_pass(hours=1)
-        play.reload(mind=1, mode=ApplyMode.PRIORITY, stage=Stage.CANARY)
+        play.reload(mind=1, stage=Stage.CANARY)
         play.hours_pass(hours=1)
 
 
@@ -216,13 +213,6 @@ def test_what_restore_gave_back_while_both_disks_were_full_is_not_taken_for_some
         play.disk(copy="mirror", how="full")
         play.disk(copy="state", how="full")
         play.stopped_for_a_while(after=0, minutes=6)
-
-
-def test_a_release_whose_answer_is_lost_ages_the_reading_for_the_other_writes():
-    with run(mode=ApplyMode.PRIORITY, release=(22, 5), placement=PlacementApply.OVERSUBSCRIBE) as play:
-        play.lock_removed()
-        play.fault(after=0, what="lost_answers")
-        play.restore_all()
 
 
 def test_what_the_dead_man_gives_back_while_no_disk_takes_the_heartbeat_is_not_somebody_elses_doing():
@@ -269,13 +259,13 @@ def test_a_restore_by_name_that_cannot_understand_the_job_does_not_say_that_it_i
 
 
 def test_a_nice_that_its_user_sets_between_the_plan_and_the_write_is_the_one_that_is_given_back():
-    with run(at_stake=False, mode=ApplyMode.PRIORITY, release=(22, 5), jobs=2) as play:
+    with run(at_stake=False, release=(22, 5), jobs=2) as play:
         play.change_nice(after=5, nice=50, which=1)
         play.stopped_for_a_while(after=0, minutes=2)
 
 
 def test_a_priority_of_which_a_killed_daemon_could_not_note_that_it_landed_is_given_back_before_the_lowered_ones():
-    with run(mode=ApplyMode.PRIORITY, release=(22, 5), jobs=5) as play:
+    with run(release=(22, 5), jobs=5) as play:
         for _ in range(9):
             play.restore_by_name(which=0)
         play.submit(
@@ -299,7 +289,7 @@ def test_ours_comes_back_with_a_slurmctld_that_forgets_an_admins_change_although
 def test_what_was_raised_is_given_back_first_also_by_the_priorities_that_an_older_slurmctld_comes_back_with():
     placing = {"placement": PlacementApply.OVERSUBSCRIBE, "stage": Stage.ACTIVE}
     with run(release=(22, 5), jobs=9, ageing=0.01, **placing) as play:
-        play.reload(mind=5, mode=ApplyMode.PRIORITY, out=("olga",), placement=None, stage=Stage.CANARY)
+        play.reload(mind=5, out=("olga",), placement=None, stage=Stage.CANARY)
         play.hours_pass(hours=1)
         play.hours_pass(hours=1)
         play.the_wall_clock_jumps(seconds=-3600.0)

@@ -3,9 +3,9 @@ import subprocess
 import sys
 
 import pytest
-from unit.daemon.support import Bench, files_no_longer_than
+from unit.daemon.support import ApplyMode, Bench, files_no_longer_than
 
-from rltuned.cluster.changes import ApplyMode, Change, Field, OverSubscribe
+from rltuned.cluster.changes import Change, Field, OverSubscribe
 from rltuned.daemon.budget import Budget
 from rltuned.daemon.restore import remains
 from rltuned.slurm.port import Privilege

@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from unit.daemon.support import Bench
+from unit.daemon.support import ApplyMode, Bench
 from unit.daemon.test_loop import house
 
-from rltuned.cluster.changes import ApplyMode, Outcome
+from rltuned.cluster.changes import Outcome
 from rltuned.cluster.unread import RowKind
 from rltuned.config import Config, StateSection
 from rltuned.daemon.checks import Severity, examine

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rltuned.cluster import pools
 from rltuned.cluster.build import job_table, node_table
-from rltuned.cluster.changes import Applied, AppliedChanges, ApplyMode, Field, OverSubscribe
+from rltuned.cluster.changes import Applied, AppliedChanges, Field, OverSubscribe
 from rltuned.cluster.scheduler import SchedulerParameters
 from rltuned.cluster.tables import Category, Partition, Snapshot
 from rltuned.config import Config, DecideSection, PlacementApply, PlacementSection, ScopeSection
@@ -226,10 +226,9 @@ def queue(n, seed, span):
 queues = st.builds(queue, st.integers(2, 14), st.integers(0, 2**32 - 1), st.sampled_from([3, 12, 40, 100_000]))
 
 configs = st.builds(
-    lambda mode, hysteresis, authority, scope, dwell: settings_of(
-        decide=DecideSection(mode=mode, hysteresis=hysteresis, authority=authority, dwell=dwell), scope=scope
+    lambda hysteresis, authority, scope, dwell: settings_of(
+        decide=DecideSection(hysteresis=hysteresis, authority=authority, dwell=dwell), scope=scope
     ),
-    st.sampled_from([ApplyMode.SITE_FACTOR, ApplyMode.SITE_FACTOR, ApplyMode.PRIORITY]),
     st.sampled_from([0.0, 0.05, 0.5]),
     st.sampled_from([1.0, 1.0, 0.5]),
     st.sampled_from(
@@ -519,13 +518,6 @@ def test_a_job_of_several_priorities_takes_a_place_by_its_highest_and_gives_what
     rows = ((9000, "alice", 9000.0, "p"), (5000, "bob", 600.0, "k"), (6000, "alice", 60.0, "p,k"))
     taken = plan(line(*rows, base_least=[9000, 5000, 4000]), by_name("sjf"), SJF)
     assert targets(taken)[3] <= 6000, "with 9000 it would have 7000 in k"
-
-
-def test_with_explicit_priorities_a_job_of_several_priorities_is_left_alone():
-    rows = ((9000, "alice", 9000.0, "p,k"), (3000, "alice", 60.0, "p"))
-    config = settings_of(decide=DecideSection(mode=ApplyMode.PRIORITY))
-    result = plan(line(*rows, base_least=[4000, 3000]), by_name("sjf"), config)
-    assert list(result.scope.vetoed()) == [Veto.SEVERAL_PRIORITIES]
 
 
 def test_a_real_base_below_the_shown_floor_is_not_taken_for_more():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rltuned.cluster.changes import Applied, AppliedChanges, ApplyMode, Field
+from rltuned.cluster.changes import Applied, AppliedChanges, Field
 from rltuned.cluster.unread import Unread
 from rltuned.config import Config, CycleSection, DecideSection, PlacementApply, PlacementSection, ScopeSection, Stage
 from rltuned.decide import Plan, Veto, explain, plan, record
@@ -224,57 +224,31 @@ def test_a_job_that_left_the_scope_gets_its_value_taken_back():
     after, applied = apply_to(snap, plan(snap, by_name("sjf"), QUIET).changes)
     result = plan(after, by_name("sjf"), configured(scope=ScopeSection(exclude_users=("bob",))), applied)
     assert result.withdraw == (3,)
-    other_mode = configured(decide=DecideSection(mode=ApplyMode.PRIORITY))
-    assert set(plan(after, by_name("sjf"), other_mode, applied).withdraw) == set(applied.by_job)
 
 
-def test_priority_mode_writes_explicit_priorities():
-    snap = make_snapshot(pending(3, time_limit=[3000.0, 2000.0, 1000.0], nice=[0, 50, 0]))
-    result = plan(snap, by_name("sjf"), configured(decide=DecideSection(mode=ApplyMode.PRIORITY)))
-    assert [(c.field, c.job_id, c.after) for c in result.changes] == [
-        (Field.PRIORITY, 3, 10_000),
-        (Field.PRIORITY, 1, 9_986),
-    ]
-    values = [9_986, 9_993, 10_000]
-    explicit = replace(snap.jobs, priority=np.array(values), site_known=np.array([False, True, False]))
-    applied = AppliedChanges(
-        {
-            3: Applied(3, int(snap.jobs.submit_time[2]), NOW, priority=10_000, base=9_986),
-            1: Applied(1, int(snap.jobs.submit_time[0]), NOW, priority=9_986, base=10_000),
-        }
-    )
-    again = plan(replace(snap, jobs=explicit), by_name("sjf"), result.config, applied)
-    assert again.changes == ()
-    assert list(again.base) == [10_000, 9_993, 9_986]
+def test_an_explicit_priority_of_an_older_version_is_given_back_and_one_of_an_admin_stands():
+    snap = make_snapshot(pending(3, time_limit=[3000.0, 2000.0, 1000.0]))
+    values, known = np.array([9_986, 9_993, 10_000]), np.array([False, True, False])
+    after = replace(snap, jobs=replace(snap.jobs, priority=values, site_known=known))
+    ours = Applied(3, int(snap.jobs.submit_time[2]), NOW, priority=10_000, base=9_986)
+    result = plan(after, by_name("sjf"), Config(), AppliedChanges({3: ours}))
+    assert result.withdraw == (3,)
+    assert {change.job_id for change in result.changes}.isdisjoint({1, 3})
 
 
-@pytest.mark.parametrize("mode", list(ApplyMode))
-def test_multifactor_leaves_slurms_order_alone_ties_included(mode):
+def test_multifactor_leaves_slurms_order_alone_ties_included():
     # Job 3 came before 1 and 2 (a requeued array has a low id and a late submission): slurmctld's tie-break is the
     # submission, then the id (sort_job_queue2 in job_scheduler.c, read in 22.05.8 and later).
     jobs = pending(4, priority=[500, 500, 500, 900], submit_time=[NOW - 60, NOW - 60, NOW - 600, NOW - 10])
-    result = plan(make_snapshot(jobs), by_name("multifactor"), configured(decide=DecideSection(mode=mode)))
+    result = plan(make_snapshot(jobs), by_name("multifactor"), Config())
     assert result.changes == ()
     assert list(result.rank) == [2, 3, 1, 0]
 
 
-@pytest.mark.parametrize("mode", list(ApplyMode))
-def test_multifactor_takes_back_what_another_rule_changed(mode):
+def test_multifactor_takes_back_what_another_rule_changed():
     snap = make_snapshot(pending(3, time_limit=[3000.0, 2000.0, 1000.0]))
-    config = configured(decide=DecideSection(mode=mode))
-    if mode is ApplyMode.SITE_FACTOR:
-        after, applied = apply_to(snap, plan(snap, by_name("sjf"), config).changes)
-    else:
-        values, known = np.array([9_986, 9_993, 10_000]), np.array([False, True, False])
-        after = replace(snap, jobs=replace(snap.jobs, priority=values, site_known=known))
-        submit = [int(value) for value in snap.jobs.submit_time]
-        applied = AppliedChanges(
-            {
-                1: Applied(1, submit[0], NOW, priority=9_986, base=10_000),
-                3: Applied(3, submit[2], NOW, priority=10_000, base=9_986),
-            }
-        )
-    back = plan(after, by_name("multifactor"), config, applied)
+    after, applied = apply_to(snap, plan(snap, by_name("sjf"), Config()).changes)
+    back = plan(after, by_name("multifactor"), Config(), applied)
     assert queue_after(back) == [1, 2, 3]
     assert sorted(back.target) == sorted(snap.jobs.priority)
 

@@ -7,10 +7,9 @@ import time
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from unit.simulate.house import House, busy_slurm, config
 
-from rltuned.cluster.changes import ApplyMode, Field, Outcome
+from rltuned.cluster.changes import Field, Outcome
 from rltuned.config import Effective, MetricsSection
 from rltuned.daemon.cycle_report import CycleOutcome
 from rltuned.daemon.heartbeat import HEARTBEAT_NAME
@@ -21,8 +20,6 @@ from rltuned.simulate.people import NO_ONE
 from rltuned.simulate.slurm import Limiter, Profile
 from rltuned.simulate.values import JobFate
 from rltuned.slurm.port import Privilege
-
-MODES = [ApplyMode.SITE_FACTOR, ApplyMode.PRIORITY]
 
 CYCLES = int(os.environ.get("RLTUNED_TEST_SIMULATED_CYCLES", "60"))
 """Of the longest tests: `make test-fast` has little time, 400 take a quarter of a minute."""
@@ -48,9 +45,8 @@ def restored(house):
     return report
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_for_hours_it_permutes_and_touches_nothing_of_others_and_restore_leaves_what_people_left(memory_path, mode):
-    house = House(busy_slurm(2 * CYCLES), config(memory_path, mode=mode))
+def test_for_hours_it_permutes_and_touches_nothing_of_others_and_restore_leaves_what_people_left(memory_path):
+    house = House(busy_slurm(2 * CYCLES), config(memory_path))
     slurm = house.slurm
     vetoes, raced = set(), set()
     moved = 0
