@@ -132,7 +132,7 @@ class PolicySection(_Section):
     """Who ranks the jobs."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")] = "model"
-    """`model`, or a plain rule by name: fifo, sjf, saf, wfp3, unicep, f1, qssf; multifactor: leave Slurm's order alone;
+    """`model`, or a plain rule by name: fifo, sjf, saf, wfp3, unicep, f1; multifactor: leave Slurm's order alone;
     auto: what `rltuned gate` has found to be best here, and Slurm's order until it has."""
     model: str = DEFAULT_MODEL
     """Name of a shipped model, or the absolute path of a model's manifest (.json)."""

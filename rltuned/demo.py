@@ -27,20 +27,7 @@ from rltuned.cluster.changes import AppliedChanges, Outcome
 from rltuned.cluster.ended import EndedJob
 from rltuned.cluster.shape import ClusterShape, from_json
 from rltuned.cluster.tables import Bools, Floats, JobTable, Snapshot
-from rltuned.config import (
-    DEFAULT_MODEL,
-    Config,
-    CycleSection,
-    EstimatesSection,
-    MetricsSection,
-    PlacementApply,
-    PlacementSection,
-    PolicySection,
-    RolloutSection,
-    Stage,
-    StateSection,
-    toml_value,
-)
+from rltuned.config import DEFAULT_MODEL, Config, PlacementApply, Stage, resolve, toml_value
 from rltuned.daemon.apply import Result
 from rltuned.daemon.clock import Clock
 from rltuned.daemon.cycle_report import CycleReport
@@ -247,7 +234,7 @@ class Demo:
             self.shape, self.jobs, known, interventions=interventions, profile=profile, past=past
         )
         self.plain = SimulatedSlurm(self.shape, self.jobs, known, interventions=interventions, profile=profile)
-        self.config = self._config()
+        self.config = resolve(self._config(self.directory), "demo", {}, {}).config
         self.policy = load_policy(self.config.policy)
         with ExitStack() as stack:  # closes what was opened if anything below fails
             self._open(stack, known)
@@ -285,12 +272,10 @@ class Demo:
         known = estimate(self.jobs, self.settings.estimates, self.settings.seed)
         longest = np.array([partition.max_time for partition in self.shape.partitions])
         index = {partition.name: row for row, partition in enumerate(self.shape.partitions)}
-        limit = np.minimum(known.time_limit, longest[[index[name] for name in self._partition_names()]])
-        return Estimates(limit, np.minimum(known.run_time, limit))
-
-    def _partition_names(self) -> list[str]:
         default = next(partition.name for partition in self.shape.partitions if partition.default)
-        return [self.jobs.partition.value(row) or default for row in range(len(self.jobs))]
+        names = [self.jobs.partition.value(row) or default for row in range(len(self.jobs))]
+        limit = np.minimum(known.time_limit, longest[[index[name] for name in names]])
+        return Estimates(limit, np.minimum(known.run_time, limit))
 
     def _source(self, known: Estimates) -> "RunTimes | _Known":
         """The daemon's own predictions from the accounting, or what was asked for."""
@@ -304,28 +289,16 @@ class Demo:
     def __exit__(self, *_: object) -> None:
         self._closing.close()
 
-    def _config(self) -> Config:
-        """The daemon's configuration, and the file with it, for the other commands to read."""
-        self.config_file = self.directory / "config.toml"
-        self._write_config(self.directory)
-        settings, state = self.settings, StateSection(directory=self.directory, mirror=None)
-        return Config(
-            cycle=CycleSection(stage=Stage.ACTIVE, interval=INTERVAL),
-            policy=PolicySection(name=settings.policy, model=settings.model),
-            placement=PlacementSection(apply=settings.placement, top_k=TOP_K),
-            rollout=RolloutSection(orders=ORDERS, depth=DEPTH),
-            estimates=EstimatesSection(cache=False),
-            state=state,
-            metrics=MetricsSection(enabled=settings.metrics_port is not None, port=settings.metrics_port or 0),
-        )
-
-    def _write_config(self, directory: Path) -> None:
+    def _config(self, directory: Path) -> str:
+        """The daemon's configuration with its state in `directory`, as TOML."""
         settings = self.settings
         chosen: dict[str, dict[str, Any]] = {
             "cycle": {"stage": Stage.ACTIVE, "interval": INTERVAL},
             "policy": {"name": settings.policy, "model": settings.model},
             "placement": {"apply": settings.placement, "top_k": TOP_K},
             "rollout": {"orders": ORDERS, "depth": DEPTH},
+            "estimates": {"cache": False},
+            "metrics": {"enabled": settings.metrics_port is not None, "port": settings.metrics_port or 0},
             "state": {"directory": str(directory), "mirror": ""},
         }
         lines = [
@@ -333,7 +306,7 @@ class Demo:
             for section, values in chosen.items()
             for line in (f"[{section}]", *(f"{key} = {toml_value(value)}" for key, value in values.items()), "")
         ]
-        (directory / "config.toml").write_text("\n".join(lines), encoding="utf-8")
+        return "\n".join(lines)
 
     def keep(self, directory: Path, summary: Mapping[str, Any]) -> None:
         """Leave configuration, last record, log and summary in a directory that stays, for ``rltuned explain`` and for
@@ -346,7 +319,7 @@ class Demo:
         for name in (FILE_NAME, self.log_file.name):
             if (self.directory / name).exists():
                 shutil.copyfile(self.directory / name, directory / name)
-        self._write_config(directory)
+        (directory / "config.toml").write_text(self._config(directory), encoding="utf-8")
         (directory / "summary.json").write_text(json.dumps(summary, indent=2, default=str) + "\n", encoding="utf-8")
 
     # --- the daemon

@@ -19,7 +19,6 @@ MODULES: Final = {
     "matplotlib": "simulate",
     "numba": "simulate",
     "submitit": "simulate",
-    "gymnasium": "train",
     "tensorflow": "train",
     "pyslurm": "pyslurm",
 }

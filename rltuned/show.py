@@ -277,29 +277,6 @@ def model(console: Console, info: Any) -> None:
     console.print(table(plain(info.name), ("", "value"), rows))
 
 
-def headroom(console: Console, result: Mapping[str, Any]) -> None:
-    """What ``rltuned train headroom`` found."""
-
-    def number(value: float | None) -> str:
-        return "-" if value is None else f"{value:.3f}"
-
-    rows = [
-        (
-            one["name"],
-            *(number(ratio["ratio"]) for ratio in one["ratios"].values()),
-            *(number(one["ratios"]["wait_mean"][end]) for end in ("lo", "hi")),
-        )
-        for one in result["found"][1:]
-    ]
-    columns = ("changed", "wait", "slowdown", "p99 wait", "wait from", "to")
-    title = f"{result['windows']} windows, relative to the rule on expected run times (95 % interval of the wait)"
-    console.print(table(title, columns, rows, right=columns[1:]))
-    constant, of_run_time, of_limit = result["coefficients"]
-    console.print(
-        f"Expected run time: e^{constant:.2f} · r^{of_run_time:.2f} · L^{of_limit:.2f} of estimate r and limit L."
-    )
-
-
 SYMBOL: Final = {
     "ok": "[green]ok[/green]",
     "note": "[cyan]note[/cyan]",

@@ -1,6 +1,6 @@
 """How a result is kept: what is read of a report, in few lines, with every number as it was computed.
 
-Readers: the page and the picture (`windows`, `lower_bound`, `policies.NAME.seconds`, `meta`). A kept result still is a
+Readers: the page and the picture (`windows`, `policies.NAME.seconds`, `meta`). A kept result still is a
 report of ``rltuned evaluate --json``: both read it alike.
 """
 

@@ -4,7 +4,7 @@
 `daemon`         on the controller host: run, restore, doctor, plan, explain, when
 `configuration`  check-config, show-config
 `model`          model files: info, verify, compare, card, portrait
-`train`          train, train imitate, train headroom
+`train`          train
 `traces`         job traces: describe, generate
 `report`         what a period was worth
 `evaluate`       policies in the simulator, and the gate

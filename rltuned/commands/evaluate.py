@@ -99,8 +99,8 @@ def evaluate(out: str | None, *, workers: int | None, config_path: Path | None, 
     """Compare policies on the same jobs of a trace, in the simulator, with intervals.
 
     Windows of consecutive jobs are drawn once and run under every policy. Reported are means over the windows of wait,
-    completion time (JCT), bounded slowdown and more, a lower bound that no schedule can beat, and for each pair of
-    policies the 95 % interval of their ratio. docs/evaluation.md tells how to read them.
+    completion time (JCT), bounded slowdown and more, and for each pair of policies the 95 % interval of their ratio.
+    docs/evaluation.md tells how to read them.
 
     \b
     Examples:

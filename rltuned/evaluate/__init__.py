@@ -1,8 +1,8 @@
-"""The yardstick: policies on the same jobs, against plain rules and a lower bound, with intervals (docs/evaluation.md).
+"""The yardstick: policies on the same jobs, against plain rules, with intervals (docs/evaluation.md).
 
 - `settings`: what is asked for, checked. `windows`: which jobs. `policies`: who ranks them, by name.
 - `case`: one window with its estimates and its past, small enough to be sent to another process or another host.
-- `measure`: one policy on one case. `metrics`, `bound`, `bootstrap`: pure functions over arrays.
+- `measure`: one policy on one case. `metrics`, `bootstrap`: pure functions over arrays.
 - `run`: all windows and policies, over processes (`executors`), resumable (`state`).
 - `report`: the result as JSON and as a table.
 - `gate`: which policy a site should run, as a verdict for the daemon (docs/gate.md); `site`: its jobs and nodes.

@@ -8,7 +8,6 @@ import numpy as np
 
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Bools, Category, Floats
-from rltuned.evaluate.bound import LowerBound, lower_bound
 from rltuned.evaluate.metrics import Metrics, measure
 from rltuned.evaluate.windows import Window
 from rltuned.simulate.requests import Requests, requests
@@ -79,13 +78,6 @@ class Case:
         """Of a simulation that gave (n,) start and end of each job, seconds, NaN: never ran."""
         gpus = self.jobs.gpus.astype(np.float64)
         return measure(self.jobs.submit_time, start, end, gpus, self.measured, self.groups, self.capacity)
-
-    def lower_bound(self) -> LowerBound:
-        """Of the jobs of the window that can run, on all GPUs of the cluster."""
-        rows = np.setdiff1d(np.arange(self.past, len(self.jobs)), list(self.rejected))
-        run: Floats = np.minimum(self.jobs.run_time, self.estimates.time_limit)[rows]
-        gpus = self.jobs.gpus[rows].astype(np.float64)
-        return lower_bound(self.jobs.submit_time[rows], run, gpus, self.capacity)
 
 
 def cases(

@@ -33,12 +33,6 @@ def assemble(
         mine = [window["policies"][name] for window in windows]
         policies[name] = {metric: _finite(mean_over_windows(mine, metric)) for metric in (*COMPARED, "seconds")}
         policies[name]["killed"] = sum(window["killed"] for window in mine)
-    bounds = {key: _finite(mean_over_windows([w["lower_bound"] for w in windows], key)) for key in _BOUNDS}
-    best = bounds["larger"]
-    ratios = {
-        name: round(values["jct_mean"] / best, 6) if best and values["jct_mean"] is not None else None
-        for name, values in policies.items()
-    }
     return {
         "meta": {
             **meta,
@@ -48,19 +42,14 @@ def assemble(
         },
         "windows": windows,
         "policies": policies,
-        "lower_bound": {**bounds, "ratio": ratios},
         "comparisons": comparisons(windows, settings.policies, settings.seed),
     }
-
-
-_BOUNDS: Final = ("jct_mean", "run_time_mean", "larger")
 
 
 def _window(case: Case, outcomes: Sequence[Outcome]) -> dict[str, Any]:
     jobs, window = case.jobs, case.window
     rejected = case.rejected
     killed = np.setdiff1d(np.flatnonzero(case.killed & case.measured), list(rejected))
-    bound = case.lower_bound()
     return {
         "index": window.index,
         "start": window.start,
@@ -77,11 +66,6 @@ def _window(case: Case, outcomes: Sequence[Outcome]) -> dict[str, Any]:
             ],
         },
         "killed": {"count": len(killed), "jobs": [int(job) for job in jobs.job_id[killed[:NAMED_JOBS]]]},
-        "lower_bound": {
-            "jct_mean": _finite(bound.jct_mean),
-            "run_time_mean": _finite(bound.run_time_mean),
-            "larger": _finite(bound.larger),
-        },
         "policies": {outcome.policy: outcome.as_dict() for outcome in outcomes},
     }
 
@@ -170,12 +154,10 @@ def table(report: Mapping[str, Any]) -> Table:
     shown.add_column("policy")
     for _, heading, _ in _COLUMNS:
         shown.add_column(heading, justify="right")
-    shown.add_column("JCT / bound", justify="right")
     if reference is not None:
         shown.add_column(f"wait vs {reference}", justify="right")
     for name, values in report["policies"].items():
         cells = [_cell(values[metric], digits) for metric, _, digits in _COLUMNS]
-        cells.append(_cell(report["lower_bound"]["ratio"][name], 2))
         if reference is not None:
             compared = report["comparisons"].get(f"{name}/{reference}")
             cells.append(difference(compared["wait_mean"]) if compared is not None else "")
@@ -206,12 +188,6 @@ def _cell(value: float | None, digits: int) -> str:
 
 def _caption(report: Mapping[str, Any]) -> str:
     lines = [f"intervals: {report['meta']['intervals']}"]
-    bound = report["lower_bound"]
-    if bound["larger"] is not None:
-        lines.append(
-            f"lower bound of mean JCT: {bound['larger']:,.0f} s (area-SRPT {bound['jct_mean']:,.0f} s, "
-            f"run times {bound['run_time_mean']:,.0f} s)"
-        )
     rejected = [job for window in report["windows"] for job in window["rejected"]["jobs"]]
     if rejected:
         count = sum(window["rejected"]["count"] for window in report["windows"])

@@ -34,7 +34,7 @@ class Start(enum.StrEnum):
     """It runs and queues what is left of the jobs before, by FIFO, the same for every policy."""
 
 
-PLAIN: Final = ("fifo", "sjf", "saf", "wfp3", "unicep", "f1", "multifactor", "qssf")
+PLAIN: Final = ("fifo", "sjf", "saf", "wfp3", "unicep", "f1", "multifactor")
 """Rules that an admin could switch on."""
 STRICT: Final = "fifo-strict"
 """FIFO of the paper: no backfill and worst fit, whatever the flags say."""

@@ -1,16 +1,13 @@
 """From the options of `rltuned train` to a training, and its result for people. Only the training loads TensorFlow."""
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rltuned.config import SlurmSection
 from rltuned.errors import ConfigError
 from rltuned.evaluate import site as this_site
-from rltuned.evaluate.executors import SlurmArray
-from rltuned.evaluate.executors import chosen as chosen_executor
-from rltuned.learn import sweep as sweeps
 from rltuned.learn.cost import Objective
 from rltuned.learn.curriculum import MIXED, CurriculumSettings, Site
 from rltuned.learn.settings import ITERATIONS_PER_MINUTE, PPOSettings, TrainSettings
@@ -151,51 +148,6 @@ def run(
     from rltuned.learn.train import train  # noqa: PLC0415 - TensorFlow takes seconds
 
     return train(sites, asked, out, seconds=60.0 * minutes if minutes else float("inf"), progress=progress, **how)
-
-
-def sweep(
-    sites: Sequence[Site],
-    asked: TrainSettings,
-    out: Path,
-    seeds: str | None,
-    objectives: str | None,
-    line: Callable[[TrainSettings], str],
-    revision: str,
-    processes: int,
-) -> list[sweeps.Run]:
-    """The trainings of a sweep.
-
-    Raises:
-        ConfigError: seeds that are no numbers, or an objective that does not exist.
-    """
-    try:
-        numbers = [int(word) for word in seeds.split(",")] if seeds is not None else [asked.seed]
-        names = [Objective(word.strip()) for word in (objectives or asked.ppo.objective.value).split(",")]
-    except ValueError as error:
-        raise ConfigError(f"--seeds takes whole numbers, --objectives {', '.join(Objective)}: {error}") from None
-    if min(numbers) < 0:
-        raise ConfigError("--seeds: below 0")
-    return sweeps.runs(sites, asked, numbers, names, out, line, revision=revision, processes=processes)
-
-
-def swept(runs: Sequence[sweeps.Run], executor: str, out: Path, slurm: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The result of each training of a sweep, as they end.
-
-    Raises:
-        EvaluationError: as `rltuned.learn.sweep.on_slurm`.
-    """
-    if executor == "local":
-        return sweeps.run_locally(runs)
-    array = chosen_executor("slurm", None, out / "sweep", slurm)
-    assert isinstance(array, SlurmArray)  # noqa: S101 - what was asked for
-    return sweeps.on_slurm(runs, array)
-
-
-def sentence(ended: Mapping[str, Any]) -> str:
-    """The result of one training of a sweep, in a sentence."""
-    ratios = ended["validation"]["ratios"]
-    shown = ", ".join(f"{label} {ratios[name]:.3f}" for name, label in _SHOWN.items())
-    return f"{ended['run']}: {shown} of the best plain rules', {ended['manifest']}"
 
 
 def lines(result: "Trained") -> Iterator[str]:

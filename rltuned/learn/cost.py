@@ -19,9 +19,7 @@ class Objective(enum.StrEnum):
     """What a policy is trained for."""
 
     WAIT = "wait"
-    JCT = "jct"
     BSLD = "bsld"
-    UTILIZATION = "utilization"
     MIX = "mix"
     """Half wait, a quarter slowdown, a quarter tail, so that a gain in one does not cost another."""
 
@@ -46,16 +44,9 @@ class FinishedJobs:
 
     def metric(self, objective: Objective) -> float:
         """The plain metric that an objective is named after, smaller is better; of a mix, the mean wait."""
-        match objective:
-            case Objective.JCT:
-                return float((self.end - self.submit).mean())
-            case Objective.BSLD:
-                return float(bounded_slowdown(self.wait, self.run_time).mean())
-            case Objective.UTILIZATION:
-                # The work is the same for every order, so utilization is in proportion to 1 / makespan.
-                return float(self.end.max() - self.submit.min())
-            case _:
-                return float(self.wait.mean())
+        if objective is Objective.BSLD:
+            return float(bounded_slowdown(self.wait, self.run_time).mean())
+        return float(self.wait.mean())
 
 
 @dataclass(frozen=True)
@@ -97,13 +88,8 @@ def cost(objective: Objective, jobs: FinishedJobs, base: FinishedJobs) -> Spans:
     match objective:
         case Objective.WAIT:
             return _wait(jobs, 1.0 / (n * unit))
-        case Objective.JCT:
-            return Spans(jobs.submit, jobs.end, np.full(n, 1.0 / (n * unit)))
         case Objective.BSLD:
             return _slowdown(jobs, 1.0 / (n * unit))
-        case Objective.UTILIZATION:
-            whole = np.array([1.0 / unit])
-            return Spans(jobs.submit.min(keepdims=True), jobs.end.max(keepdims=True), whole)
         case Objective.MIX:
             parts = (
                 _wait(jobs, 0.5 / (n * unit)),

@@ -8,18 +8,11 @@ the two equal.
 
 from typing import Any, Final
 
-import numpy as np
-
-from rltuned.cluster.tables import Floats
+from rltuned.learn.quiet import tf
 
 _NOT_DRAWN: Final = -1e9
 """Logit of a place that was not drawn."""
 _LEAST: Final = 1e-30
-
-
-def draw_one(value: Floats, rng: np.random.Generator) -> int:
-    """One row, each with weight e^value: the largest of the values plus Gumbel noise is a draw from their softmax."""
-    return int(np.argmax(value + rng.gumbel(size=len(value))))
 
 
 def batch_log_probability(value: Any, segment: Any, picks: Any, queues: Any) -> tuple[Any, Any]:
@@ -31,8 +24,6 @@ def batch_log_probability(value: Any, segment: Any, picks: Any, queues: Any) -> 
         picks: (B, heads) row of each place that was drawn, −1: none.
         queues: B.
     """
-    from rltuned.learn.quiet import tf  # noqa: PLC0415 - the peers' workers use `draw_one` without it
-
     top = tf.stop_gradient(tf.math.unsorted_segment_max(value, segment, queues))
     logit = value - tf.gather(top, segment)
     weight = tf.exp(logit)

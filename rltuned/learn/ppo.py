@@ -24,7 +24,7 @@ from rltuned.learn.plackett_luce import batch_log_probability
 from rltuned.learn.ragged import begins, contexts, flat_rows
 from rltuned.learn.sampling import Steps
 from rltuned.learn.settings import PPOSettings
-from rltuned.policy.actor import Actor, Weights
+from rltuned.policy.actor import Actor
 
 # oneDNN sums in another order on each kind of processor, and gains little here.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
@@ -42,16 +42,6 @@ def deterministic() -> None:
         pass  # TensorFlow is in use already, as in tests: operations are deterministic, with as many threads as before
 
 
-def values(weights: Mapping[str, Any], rows: Any, segment: Any, queues: Any) -> Any:
-    """(B,) the critic's value of each queue: the twin of `rltuned.learn.advantages.critic_values`."""
-    hidden = tf.nn.relu(rows @ weights["row.kernel"] + weights["row.bias"])
-    count = tf.math.unsorted_segment_sum(tf.ones_like(hidden[:, :1]), segment, queues)
-    mean = tf.math.unsorted_segment_sum(hidden, segment, queues) / tf.maximum(count, 1.0)
-    pooled = tf.concat((mean, tf.math.log1p(count) / float(np.log1p(256.0))), axis=1)
-    hidden = tf.nn.relu(pooled @ weights["pool.kernel"] + weights["pool.bias"])
-    return (hidden @ weights["value.kernel"] + weights["value.bias"])[:, 0]
-
-
 @dataclass(frozen=True)
 class IterationStats:
     """What one iteration did to the policy."""
@@ -63,23 +53,18 @@ class IterationStats:
     """Share of the decisions whose ratio left [1 − ε, 1 + ε]."""
     epochs: int
     """That were begun."""
-    value_loss: float
 
 
 class PPO:
-    """Actor and critic with their optimisers."""
+    """An actor with its optimiser."""
 
-    def __init__(self, settings: PPOSettings, actor: Actor, critic: Weights) -> None:
+    def __init__(self, settings: PPOSettings, actor: Actor) -> None:
         self.settings = settings
         self._actor = actor
         self._weights = network.variables(actor.weights)
-        self._critic = {name: tf.Variable(value, name=name.replace(".", "_")) for name, value in critic.items()}
         self._trained = [weight for weight in self._weights.values() if weight.trainable]
-        self._valued = list(self._critic.values())
         self._optimizer = tf.keras.optimizers.Adam(settings.learning_rate)
         self._optimizer.build(self._trained)
-        self._critic_optimizer = tf.keras.optimizers.Adam(settings.critic_rate)
-        self._critic_optimizer.build(self._valued)
         numbers, whole = tf.float32, tf.int32
         shape = actor.architecture.inputs
         rows = (
@@ -91,8 +76,6 @@ class PPO:
         column = tf.TensorSpec((None,), numbers)
         self._old = tf.function(self._log_probability, input_signature=(*rows, *queue))
         self._step = tf.function(self._improve, input_signature=(*rows, *queue, column, column))
-        critic_rows = tf.TensorSpec((None, 5), numbers)
-        self._fit = tf.function(self._value, input_signature=(critic_rows, queue[0], queue[2], column))
 
     # --- state
 
@@ -101,13 +84,6 @@ class PPO:
         """As it is now, in NumPy."""
         weights = {name: value.numpy() for name, value in self._weights.items()}
         return Actor(self._actor.name, self._actor.architecture, weights)
-
-    @property
-    def critic(self) -> Weights | None:
-        """As it is now; None where the advantages do not need it."""
-        if self.settings.advantage != "gae":
-            return None
-        return {name: value.numpy() for name, value in self._critic.items()}
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
         """Everything that the next update depends on."""
@@ -119,10 +95,8 @@ class PPO:
             variable.assign(held[name])
 
     def _variables(self) -> Iterator[tuple[str, Any]]:
-        for part, variables in (("actor", self._weights), ("critic", self._critic)):
-            yield from ((f"{part}/{name}", variable) for name, variable in variables.items())
-        for part, optimizer in (("adam", self._optimizer), ("critic_adam", self._critic_optimizer)):
-            yield from ((f"{part}/{at}", variable) for at, variable in enumerate(optimizer.variables))
+        yield from ((f"actor/{name}", variable) for name, variable in self._weights.items())
+        yield from ((f"adam/{at}", variable) for at, variable in enumerate(self._optimizer.variables))
 
     # --- one iteration
 
@@ -138,7 +112,6 @@ class PPO:
             ]
         )
         seen: list[tuple[float, ...]] = []
-        value_losses = []
         begun = 0
         for _ in range(settings.epochs):
             begun += 1
@@ -150,16 +123,10 @@ class PPO:
                 numbers = self._step(*batch, old[part], advantage.astype(np.float32))
                 seen.append(tuple(float(one) for one in numbers))
                 divergences.append(seen[-1][1])
-                if settings.advantage == "gae":
-                    rows = flat_rows(ptr, part)
-                    value_losses.append(
-                        float(self._fit(steps.critic[rows], batch[3], batch[5], steps.target[part].astype(np.float32)))
-                    )
             if np.mean(divergences) > settings.divergence:
                 break
         loss, divergence, entropy, clipped = np.mean(seen, axis=0)
-        value_loss = float(np.mean(value_losses)) if value_losses else 0.0
-        return IterationStats(float(loss), float(divergence), float(entropy), float(clipped), begun, value_loss)
+        return IterationStats(float(loss), float(divergence), float(entropy), float(clipped), begun)
 
     def _batch(self, steps: Steps, ptr: Ints, context: Singles, part: Rows) -> tuple[Any, ...]:
         """Some decisions as tensors: rows, mean of their queue, level, queue of each row, picks as rows, queues."""
@@ -201,13 +168,6 @@ class PPO:
         divergence = tf.reduce_mean(ratio - 1.0 - change)
         clipped = tf.reduce_mean(tf.cast(tf.abs(ratio - 1.0) > settings.clip, tf.float32))
         return loss, divergence, tf.reduce_mean(entropy), clipped
-
-    def _value(self, rows: Any, segment: Any, queues: Any, target: Any) -> Any:
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(tf.square(values(self._critic, rows, segment, queues) - target))
-        gradients, _ = tf.clip_by_global_norm(tape.gradient(loss, self._valued), self.settings.gradient)
-        self._critic_optimizer.apply_gradients(zip(gradients, self._valued, strict=True))
-        return loss
 
 
 def _parts(order: Rows, size: int) -> Sequence[Rows]:

@@ -12,10 +12,10 @@ import numpy.typing as npt
 from rltuned.cluster.tables import Floats, Ints, Rows, Singles
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.policies import rule_ranker
-from rltuned.learn.advantages import critic_values, gae, leave_one_out, rewards
+from rltuned.learn.advantages import leave_one_out
 from rltuned.learn.cost import FinishedJobs, Objective, cost
 from rltuned.learn.ragged import flat_rows
-from rltuned.policy.actor import Actor, Weights
+from rltuned.policy.actor import Actor
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.episodes import Episode, Network, Trajectory
 
@@ -48,16 +48,12 @@ class SamplingTask:
 
     case: Case
     actor: Actor
-    critic: Weights | None
-    """For generalised advantage estimation; None: leave-one-out."""
     base: str
     objective: Objective
     temperature: float
     heads: int
     count: int
     seed: int
-    horizon: float
-    smoothing: float
     most_steps: int
     """Steps of each trajectory that are kept, drawn evenly."""
 
@@ -67,15 +63,13 @@ class Steps:
     """What a network learns from: S decisions, R rows."""
 
     state: Singles
-    critic: Singles
     base: Singles
     count: Ints
     """(S,) rows of each."""
     picks: npt.NDArray[np.int32]
     """(S, heads)"""
     advantage: Floats
-    target: Floats
-    """(S,) of the critic."""
+    """(S,)"""
 
     @classmethod
     def joined(cls, parts: Sequence["Steps"]) -> "Steps":
@@ -109,24 +103,13 @@ def sample_trajectories(task: SamplingTask) -> Sampled:
     if any(len(each) == 0 for each in times):
         return Sampled(None, "no decision")
     totals = [cost(task.objective, one, base).total for one in finished]
-    if task.critic is None:
-        advantages = leave_one_out(task.objective, finished, base, times, task.horizon)
-        targets = [np.zeros(len(each)) for each in times]
-    else:
-        advantages, targets = [], []
-        for each, one in zip(trajectories, finished, strict=True):
-            kept = np.exp(-np.diff(each.time, append=each.time[-1]) / task.horizon)
-            values = critic_values(task.critic, each.critic, each.ptr)
-            reward = rewards(task.objective, one, base, each.time)
-            advantage, target = gae(reward, values, kept, task.smoothing)
-            advantages.append(advantage)
-            targets.append(target)
-    if not all(np.isfinite(each).all() for each in (*advantages, *targets, np.array(totals))):
+    advantages = leave_one_out(task.objective, finished, base, times)
+    if not all(np.isfinite(each).all() for each in (*advantages, np.array(totals))):
         return Sampled(None, "reward is no number")
     rng = np.random.default_rng([task.seed, 2])
     parts = [
-        _kept_steps(each, advantage, target, task.most_steps, rng)
-        for each, advantage, target in zip(trajectories, advantages, targets, strict=True)
+        _kept_steps(each, advantage, task.most_steps, rng)
+        for each, advantage in zip(trajectories, advantages, strict=True)
     ]
     steps = Steps.joined(parts)
     if not len(steps.count):
@@ -135,18 +118,14 @@ def sample_trajectories(task: SamplingTask) -> Sampled:
     return Sampled(steps, ratios=tuple(1.0 + total - reference for total in totals))
 
 
-def _kept_steps(
-    trajectory: Trajectory, advantage: Floats, target: Floats, most: int, rng: np.random.Generator
-) -> Steps:
+def _kept_steps(trajectory: Trajectory, advantage: Floats, most: int, rng: np.random.Generator) -> Steps:
     count, steps, rows = _draw_steps(trajectory, most, rng)
     return Steps(
         state=trajectory.state[rows],
-        critic=trajectory.critic[rows],
         base=trajectory.base[rows],
         count=count,
         picks=trajectory.picks[steps],
         advantage=advantage[steps],
-        target=target[steps],
     )
 
 
@@ -183,7 +162,7 @@ def measure_policies(task: MeasureTask) -> dict[str, dict[str, float]]:
 
 @dataclass(frozen=True)
 class RecordTask:
-    """A window whose queues are recorded, for the warm start."""
+    """A window whose queues are recorded."""
 
     case: Case
     actor: Actor
@@ -194,13 +173,11 @@ class RecordTask:
 
 @dataclass(frozen=True)
 class RecordedQueues:
-    """Queues as a policy saw them, and in hindsight how much each job needed. S queues, R rows."""
+    """Queues as a policy saw them. S queues, R rows."""
 
     state: Singles
     base: Singles
     count: Ints
-    area: Floats
-    """(R,) true GPU-seconds."""
 
 
 def record_queues(task: RecordTask) -> RecordedQueues:
@@ -208,6 +185,4 @@ def record_queues(task: RecordTask) -> RecordedQueues:
     policy = Network.from_actor(task.actor)
     trajectory = episode(task.case).run(policy, temperature=task.temperature, heads=4, seed=task.seed, record=True)
     count, _, rows = _draw_steps(trajectory, task.most_steps, np.random.default_rng([task.seed, 3]))
-    jobs, limit = task.case.jobs, task.case.estimates.time_limit
-    held = np.maximum(np.minimum(jobs.run_time, limit), 1.0) * np.maximum(jobs.gpus, 1)
-    return RecordedQueues(trajectory.state[rows], trajectory.base[rows], count, held[trajectory.job[rows]])
+    return RecordedQueues(trajectory.state[rows], trajectory.base[rows], count)

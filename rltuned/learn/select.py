@@ -16,7 +16,7 @@ from rltuned.policy.actor import Actor
 from rltuned.workers.pool import WorkerPool
 
 RULES: Final = ("fifo", "sjf", "saf", "wfp3", "unicep", "f1")
-"""Plain rules that a policy must beat. QSSF is SAF here, multifactor has its own table (docs/results.md)."""
+"""Plain rules that a policy must beat. Not Slurm's own order, which needs accounts."""
 
 TOLERATED: Final = 1.05
 """Slowdown and 99th percentile of the wait may be at most so many times the rule's: a gain in one metric must not cost
@@ -25,12 +25,7 @@ another."""
 CHANCE: Final = 0.005
 """A smaller difference between two scores may be chance. The rule that training began with is not given up for it."""
 
-_METRIC: Final = {
-    Objective.WAIT: "wait_mean",
-    Objective.JCT: "jct_mean",
-    Objective.BSLD: "bsld_mean",
-    Objective.UTILIZATION: "makespan",
-}
+_METRIC: Final = {Objective.WAIT: "wait_mean", Objective.BSLD: "bsld_mean"}
 _WATCHED: Final = ("wait_mean", "bsld_mean", "wait_p99", "jct_mean", "makespan")
 
 Measured = Mapping[str, float]

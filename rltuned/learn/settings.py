@@ -6,7 +6,6 @@ from typing import Any, Final
 from rltuned.errors import ConfigError
 from rltuned.learn.cost import Objective
 from rltuned.learn.curriculum import MIXED, CurriculumSettings
-from rltuned.learn.warm import WarmSettings
 from rltuned.observe.sampling import STATE_COLUMNS
 from rltuned.policy.actor import Architecture
 
@@ -27,18 +26,11 @@ class PPOSettings:
     """Of each window: the others are the baseline of one."""
     most_steps: int = 32
     """Decisions of a trajectory that are learned from, drawn evenly."""
-    advantage: str = "leave-one-out"
-    """Or "gae": the critic's, with λ = `smoothing`."""
-    smoothing: float = 0.95
-    """λ (Schulman et al., ICLR 2016)."""
-    horizon: float = float("inf")
-    """Seconds after which a consequence counts 1/e."""
     epochs: int = 4
     minibatch: int = 2048
     """Decisions."""
     learning_rate: float = 5e-4
     """Of Adam at the first iteration; falls to a tenth as a line (annealing: Engstrom et al., ICLR 2020)."""
-    critic_rate: float = 1e-3
     clip: float = 0.2
     """ε of the paper."""
     entropy: float = 1e-3
@@ -54,14 +46,12 @@ class PPOSettings:
         """
         if self.trajectories < 2 or self.windows < 1 or self.heads < 1 or self.epochs < 1 or self.minibatch < 1:
             raise ConfigError("PPO needs two trajectories of at least one window, one head, one epoch and one decision")
-        if not (self.temperature > 0 and self.learning_rate > 0 and self.horizon > 0):
-            raise ConfigError("PPO: temperature, learning rate and horizon must be above 0")
-        if self.advantage not in {"leave-one-out", "gae"}:
-            raise ConfigError(f"PPO: there is no advantage '{self.advantage}'; there are leave-one-out and gae")
+        if not (self.temperature > 0 and self.learning_rate > 0):
+            raise ConfigError("PPO: temperature and learning rate must be above 0")
 
 
 ITERATIONS_PER_MINUTE: Final = 4
-"""Of the default settings on 2 cores, warm start and validation counted in; measured (docs/training.md). `--budget` is
+"""Of the default settings on 2 cores, validation counted in; measured (docs/training.md). `--budget` is
 turned into iterations by it, so that a faster machine ends sooner with the same model instead of ending with
 another."""
 
@@ -89,7 +79,6 @@ class TrainSettings:
     """The rule whose metric is the unit of rewards (the paper's base policy)."""
     architecture: Architecture = field(default_factory=lambda: Architecture(residual="saf", context=True))
     curriculum: CurriculumSettings = field(default_factory=CurriculumSettings)
-    warm: WarmSettings = field(default_factory=WarmSettings)
     ppo: PPOSettings = field(default_factory=PPOSettings)
 
     def as_dict(self) -> dict[str, Any]:
@@ -98,5 +87,4 @@ class TrainSettings:
         found["architecture"]["hidden"] = list(self.architecture.hidden)
         found["curriculum"] = {key: list(v) if isinstance(v, tuple) else v for key, v in found["curriculum"].items()}
         found["ageing"], found["columns"] = list(self.ageing), list(self.columns)
-        found["ppo"]["horizon"] = str(self.ppo.horizon)  # JSON has no infinity
         return found

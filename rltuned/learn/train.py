@@ -1,4 +1,4 @@
-"""Training from traces to a model file: warm start, PPO, and the checkpoint that is best on windows set aside.
+"""Training from traces to a model file: PPO, and the checkpoint that is best on windows set aside.
 
 The same settings give the same weights on the same machine and TensorFlow, however many processes simulate and however
 often the run was killed and resumed: what is random is drawn from the seed and the number of the iteration.
@@ -16,7 +16,14 @@ import numpy.typing as npt
 from rltuned.cluster.tables import Floats, Singles
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.case import Case
-from rltuned.learn.advantages import critic_weights
+from rltuned.learn.beginning import (
+    RECORDED_STEPS,
+    RECORDED_TEMPERATURE,
+    RECORDED_WINDOWS,
+    beginner,
+    rule_alone,
+    run_time_coefficients,
+)
 from rltuned.learn.curriculum import Site, candidate, validation_windows
 from rltuned.learn.ppo import PPO, deterministic, tensorboard
 from rltuned.learn.run_directory import RunDirectory, draw_curves
@@ -32,7 +39,6 @@ from rltuned.learn.sampling import (
 )
 from rltuned.learn.select import CHANCE, Validation, Validator, better
 from rltuned.learn.settings import TrainSettings
-from rltuned.learn.warm import beginner, rule_alone, run_time_coefficients, warm_start
 from rltuned.policy.actor import AGEING, EXTRAS, RUN_TIME, Actor
 from rltuned.policy.files import save
 from rltuned.policy.manifest import TrainingPart
@@ -105,17 +111,14 @@ class _Training:
     def candidate(self, index: int) -> Case:
         return candidate(self.sites, self.settings.curriculum, self.settings.seed, index)
 
-    def beginning(self) -> tuple[Actor, Validation, Mapping[str, float]]:
-        """The rule on expected run times, or the actor of the warm start where that is better; its validation; all
-        scores.
-        """
+    def beginning(self) -> Actor:
+        """The rule on expected run times, with a network that corrects nothing yet."""
         settings = self.settings
-        rng = np.random.default_rng([settings.seed, 4])
-        windows = [self.candidate(index) for index in self.headroom[: settings.warm.windows]]
+        windows = [self.candidate(index) for index in self.headroom[:RECORDED_WINDOWS]]
         extras = self._extras(run_time_coefficients(windows))
         plain = self.rule_alone(extras)
         tasks = [
-            RecordTask(case, plain, settings.warm.temperature, settings.seed + number, settings.warm.most_steps)
+            RecordTask(case, plain, RECORDED_TEMPERATURE, settings.seed + number, RECORDED_STEPS)
             for number, case in enumerate(windows)
         ]
         recorded: list[RecordedQueues] = []
@@ -125,15 +128,9 @@ class _Training:
         recorded = [queues for queues in recorded if len(queues.count)]
         if not recorded:
             raise EvaluationError("no queue of two jobs in any window: nothing to be learned from this trace")
+        rng = np.random.default_rng([settings.seed, 4])
         rule = beginner(settings.name, settings.architecture, recorded, rng, settings.columns)
-        rule = replace(rule, weights={**rule.weights, **extras})
-        alone = self.validator.validate(rule)
-        if not settings.warm.steps:
-            return rule, alone, {}
-        actor, loss = warm_start(rule, recorded, settings.warm, rng, self.progress)
-        warm = self.validator.validate(actor)
-        scores = {"warm.loss": loss, "warm.score": warm.score, "rule.score": alone.score}
-        return (actor, warm, scores) if better(warm, alone, CHANCE) else (rule, alone, scores)
+        return replace(rule, weights={**rule.weights, **extras})
 
     def rule_of(self, actor: Actor) -> Actor:
         """The rule that an actor corrects, as it was fitted to these traces, under the actor's name."""
@@ -170,20 +167,17 @@ class _Training:
         rng = np.random.default_rng([settings.seed, 5, iteration])
         chosen = rng.choice(self.headroom, options.windows, replace=len(self.headroom) < options.windows)
         seeds = rng.integers(2**31, size=options.windows)
-        actor, critic = ppo.actor, ppo.critic
+        actor = ppo.actor
         tasks = [
             SamplingTask(
                 case=self.candidate(int(index)),
                 actor=actor,
-                critic=critic,
                 base=settings.base,
                 objective=options.objective,
                 temperature=options.temperature,
                 heads=options.heads,
                 count=options.trajectories,
                 seed=int(seed),
-                horizon=options.horizon,
-                smoothing=options.smoothing,
                 most_steps=options.most_steps,
             )
             for index, seed in zip(chosen, seeds, strict=True)
@@ -237,18 +231,19 @@ def train(
         run = _Training(sites, settings, pool, progress)
         held = directory.last() if resume else None
         if held is None:
-            actor, validation, scores = run.beginning()
-            ppo = PPO(settings.ppo, actor, critic_weights(np.random.default_rng([settings.seed, 6])))
+            actor = run.beginning()
+            validation = run.validator.validate(actor)
+            ppo = PPO(settings.ppo, actor)
             best, done = actor, 0
             kept: dict[str, Any] = {"validation": asdict(validation), "iteration": 0}
             directory.metrics(before=-1)
-            _add(directory, curves, {"iteration": 0, **scores, **_flat(validation)})
+            _add(directory, curves, {"iteration": 0, **_flat(validation)})
             _checkpoint(directory, 0, ppo, best, kept, run.skipped)
         else:
             done, arrays, kept = held
             run.skipped = kept.pop("skipped")
             actor, best = (Actor(settings.name, settings.architecture, _part(arrays, of)) for of in ("actor/", "best/"))
-            ppo = PPO(settings.ppo, actor, _part(arrays, "critic/"))
+            ppo = PPO(settings.ppo, actor)
             ppo.restore(arrays)
             directory.metrics(before=done)
         last = settings.iterations

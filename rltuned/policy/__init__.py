@@ -1,6 +1,6 @@
 """Who ranks the pending jobs: plain rules, and the actor that was learned.
 
-- `base`: the protocols `Policy` and `Queue`. `heuristics`: FIFO … QSSF, and `by_name`.
+- `base`: the protocols `Policy` and `Queue`. `heuristics`: FIFO … F1, and `by_name`.
 - `multifactor`: the arithmetic of Slurm's own priority, with fair share; what the simulator's Slurm gives every job.
 - `actor`: NumPy inference of the learned ranking; no TensorFlow on the controller host.
 - `manifest`: what a model file must be, bytes in, `Actor` out. `files`: the only place here that opens a file.

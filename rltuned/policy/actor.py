@@ -20,7 +20,7 @@ from rltuned.policy.heuristics import by_name
 
 Weights = Mapping[str, npt.NDArray[np.float32]]
 
-CORRECTED: Final = ("saf", "sjf", "qssf")
+CORRECTED: Final = ("saf", "sjf")
 """Rules that a residual can correct: their keys are products, at least 1, so that a logarithm is their level."""
 
 RUN_TIME: Final = "run_time.coefficients"

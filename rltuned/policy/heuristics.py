@@ -95,15 +95,6 @@ def f1(queue: Queue) -> Floats:
     return np.log10(queue.run_time) * sizes(queue) + 870.0 * np.log10(np.maximum(queue.submit, 1.0))
 
 
-def expected_gpu_time(queue: Queue) -> Floats:
-    """QSSF, quasi-shortest service first: expected run time × GPUs (Hu et al., Helios, SC'21).
-
-    The order of SAF: both multiply r by n, and here both have the same r. In the papers they differ in r: SAF has the
-    user's request, QSSF a prediction from the user's earlier jobs, which is what r is wherever there is a prediction.
-    """
-    return area(queue)
-
-
 def own_priority(queue: Queue) -> Floats:
     """Slurm's own order, priority/multifactor's: the highest priority first (`rltuned.policy.multifactor`).
 
@@ -122,7 +113,6 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
             Rule("wfp3", wfp3, "the largest (wait / run time)³ × GPUs", ages=True),
             Rule("unicep", unicep, "the largest wait / (log₂ GPUs × run time)", ages=True),
             Rule("f1", f1, "the smallest log₁₀ run time × GPUs + 870 × log₁₀ submission"),
-            Rule("qssf", expected_gpu_time, "the smallest run time × GPUs"),
             Rule("multifactor", own_priority, "the highest own priority", ages=True, ties_by_submission=False),
         )
     }

@@ -58,10 +58,10 @@ def assemble(
 
 
 def _replay(found: "Replay", period: Period, bound: float, *, names: bool) -> dict[str, Any]:
-    from rltuned.report import replay  # noqa: PLC0415 - needs the simulator; whoever has a `Replay` has it
+    from rltuned.report import gains  # noqa: PLC0415 - needs the simulator; whoever has a `Replay` has it
 
     predictions = {job: (one.run_time, one.time_limit, one.learned) for job, one in period.predictions.items()}
-    groups, values = replay.by_group(found), found.values()
+    groups, values = gains.by_group(found), found.values()
     if not names:
         del groups["account"]
     return {
@@ -70,19 +70,15 @@ def _replay(found: "Replay", period: Period, bound: float, *, names: bool) -> di
         "jobs_in_period": found.in_period,
         "blocks": found.blocks,
         "gpus": found.gpus,
-        "means": {
-            "real": values[replay.REAL],
-            "slurm": values[replay.SLURM],
-            "rltuned": values[found.policy],
-        },
-        "effect": {name: asdict(one) for name, one in found.compared(found.policy, replay.SLURM).items()},
+        "means": {of: values[name] for of, name in found.names.items()},
+        "effect": {name: asdict(one) for name, one in found.compared(found.policy, found.names["slurm"]).items()},
         "nearness": nearness(found),
         "groups": groups,
-        "losses": replay.losses(found, names=names),
-        "starvation": replay.starvation(found, bound),
-        "series": replay.over_time(found, period.since, period.until, POINTS // 2),
-        "predictions": replay.prediction_quality(found.jobs.job_id, found.jobs.run_time, predictions),
-        "canary": replay.canary(found.jobs, period.canary, period.others, found.seed),
+        "losses": gains.losses(found, names=names),
+        "starvation": gains.starvation(found, bound),
+        "series": gains.over_time(found, period.since, period.until, POINTS // 2),
+        "predictions": gains.prediction_quality(found.jobs.job_id, found.jobs.run_time, predictions),
+        "canary": gains.canary(found.jobs, period.canary, period.others, found.seed),
     }
 
 

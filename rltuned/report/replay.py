@@ -5,14 +5,14 @@ job's wait, so that the report can say whose it is.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Bools, Category, Floats, Ints
+from rltuned.cluster.tables import Bools, Floats
 from rltuned.config import Config
 from rltuned.errors import EvaluationError
 from rltuned.evaluate import gate
@@ -90,6 +90,16 @@ class Replay:
 
     def __len__(self) -> int:
         return len(self.jobs)
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Of the three, by what the report calls them."""
+        return {"real": REAL, "slurm": SLURM, "rltuned": self.policy}
+
+    @property
+    def waits(self) -> dict[str, Floats]:
+        """`wait`, by `names`."""
+        return {of: self.wait[name] for of, name in self.names.items()}
 
     def compared(self, above: str, below: str) -> dict[str, Comparison]:
         """Ratios of two of them by metric, with their intervals: paired bootstrap over blocks of consecutive jobs
@@ -303,196 +313,3 @@ def of_times(
         seed=seed,
         exact=exact,
     )
-
-
-# --- whose gain, whose loss
-
-SIZES: Final = ((0, 0), (1, 1), (2, 4), (5, 8), (9, 16), (17, 64), (65, 10**9))
-"""GPUs of a job: from, to."""
-SMALL: Final = 10
-"""A group of fewer jobs is counted with the others: its mean says nothing."""
-MOST_GROUPS: Final = 15
-LOSSES: Final = 20
-
-
-def size_names(gpus: npt.NDArray[Any]) -> Category:
-    """The class of size of each job."""
-    codes = np.full(len(gpus), -1, dtype=np.int32)
-    names: list[str] = []
-    for low, high in SIZES:
-        here = (gpus >= low) & (gpus <= high)
-        if here.any():
-            codes[here] = len(names)
-            names.append(_size(low, high))
-    return Category(codes, tuple(names))
-
-
-def _size(low: int, high: int) -> str:
-    if high == 0:
-        return "no GPU"
-    if low == high:
-        return f"{low} GPU" + ("s" if low > 1 else "")
-    return f"{low}–{high} GPUs" if high < 10**9 else f"over {low - 1} GPUs"
-
-
-def by_group(found: Replay) -> dict[str, list[dict[str, Any]]]:
-    """Mean waits by size, partition, QOS and account, the largest group first; sizes in order."""
-    jobs = found.jobs
-    kinds = {"size": size_names(jobs.gpus), "partition": jobs.partition, "qos": jobs.qos, "account": jobs.account}
-    return {kind: _groups(found, category, ordered=kind == "size") for kind, category in kinds.items()}
-
-
-def _groups(found: Replay, category: Category, *, ordered: bool) -> list[dict[str, Any]]:
-    sizes = np.bincount(category.codes[category.codes >= 0], minlength=len(category.names))
-    if not len(sizes):
-        return []
-    order = range(len(sizes)) if ordered else np.argsort(-sizes, kind="stable").tolist()
-    named = [code for code in order if sizes[code] >= (1 if ordered else SMALL)][:MOST_GROUPS]
-    rows = [_group(found, category.names[code], category.codes == code) for code in named]
-    rest = ~np.isin(category.codes, named)
-    if rest.any():
-        rows.append(_group(found, "others", rest))
-    return rows
-
-
-def _group(found: Replay, name: str, chosen: Bools) -> dict[str, Any]:
-    waits = {of: round(float(values[chosen].mean()), 1) for of, values in _named(found).items()}
-    gained = found.wait[found.policy] - found.wait[SLURM]
-    return {
-        "name": name,
-        "jobs": int(chosen.sum()),
-        **{f"wait_{of}": value for of, value in waits.items()},
-        "change": round(float(gained[chosen].mean()), 1),
-        "sooner": int((gained[chosen] < -60.0).sum()),
-        "later": int((gained[chosen] > 60.0).sum()),
-    }
-
-
-def _named(found: Replay) -> dict[str, Floats]:
-    return {"real": found.wait[REAL], "slurm": found.wait[SLURM], "rltuned": found.wait[found.policy]}
-
-
-def losses(found: Replay, *, names: bool) -> list[dict[str, Any]]:
-    """The jobs that wait longest more under rltuned than under Slurm's order; `names`: with job id and user."""
-    jobs, more = found.jobs, found.wait[found.policy] - found.wait[SLURM]
-    rows = [int(row) for row in np.argsort(-more, kind="stable")[:LOSSES] if more[row] > 60.0]
-    waits = _named(found)
-    return [
-        {
-            **({"job": int(jobs.job_id[row]), "user": jobs.user.value(row)} if names else {}),
-            "account": jobs.account.value(row) if names else "",
-            "partition": jobs.partition.value(row),
-            "qos": jobs.qos.value(row),
-            "gpus": int(jobs.gpus[row]),
-            "run_time": round(float(jobs.run_time[row]), 1),
-            **{f"wait_{of}": round(float(values[row]), 1) for of, values in waits.items()},
-            "more": round(float(more[row]), 1),
-        }
-        for row in rows
-    ]
-
-
-def starvation(found: Replay, bound: float) -> dict[str, Any]:
-    """Jobs that wait beyond the age bound (`decide.age_bound`), and the longest waits. Seconds."""
-    return {
-        "bound": bound,
-        **{
-            of: {"beyond": int((values > bound).sum()), "longest": round(float(values.max()), 1)}
-            for of, values in _named(found).items()
-        },
-    }
-
-
-def over_time(found: Replay, since: float, until: float, points: int) -> dict[str, list[float]]:
-    """Means over stretches of the period, of the replayed jobs: how many wait, and the GPUs that they hold."""
-    edges = np.linspace(since, until, points + 1)
-    submitted, gpus = found.jobs.submit_time, found.jobs.gpus.astype(np.float64)
-    series: dict[str, list[float]] = {"time": ((edges[:-1] + edges[1:]) / 2).round(1).tolist()}
-    for of, name in (("real", REAL), ("slurm", SLURM), ("rltuned", found.policy)):
-        start, end = found.start[name], found.end[name]
-        series[f"pending_{of}"] = _held(submitted, start, np.ones(len(gpus)), edges).round(2).tolist()
-        series[f"gpus_{of}"] = _held(start, end, gpus, edges).round(2).tolist()
-    return series
-
-
-def _held(begin: Floats, end: Floats, weight: Floats, edges: Floats) -> Floats:
-    """Mean of Σ weight of what lasts over [begin, end), in each stretch between two edges."""
-
-    def area(moments: Floats) -> Floats:
-        """∫ of what has begun, up to each edge: Σ weight · (edge − moment) over the moments before it."""
-        order = np.argsort(moments, kind="stable")
-        ordered, w = moments[order], weight[order]
-        count, first = np.concatenate([[0.0], np.cumsum(w)]), np.concatenate([[0.0], np.cumsum(w * ordered)])
-        at = np.searchsorted(ordered, edges)
-        return np.asarray(count[at] * edges - first[at], dtype=np.float64)
-
-    zero = edges[0]  # near the moments: epoch seconds times GPU-seconds would lose digits
-    begin, end, edges = begin - zero, end - zero, edges - zero
-    return np.asarray(np.diff(area(begin) - area(end)) / np.diff(edges), dtype=np.float64)
-
-
-RATIOS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Bounds of the classes of run time over expectation."""
-
-
-def prediction_quality(
-    ids: Ints, run_time: Floats, predictions: Mapping[int, tuple[float, float | None, bool]]
-) -> dict[str, Any] | None:
-    """How run times compare with what was expected of them when the policy first saw the job, and with the limits.
-
-    None where no job with a prediction has ended.
-    """
-    known = [row for row, job in enumerate(ids.tolist()) if job in predictions]
-    if not known:
-        return None
-    took = np.maximum(run_time[known], 1.0)
-    of = [predictions[int(ids[row])] for row in known]
-    expected = np.maximum(np.array([one[0] for one in of]), 1.0)
-    limits = np.array([np.nan if one[1] is None else max(one[1], 1.0) for one in of])
-    return {
-        "jobs": len(known),
-        "learned": sum(one[2] for one in of),
-        "bounds": list(RATIOS),
-        "predicted": _shares(took / expected),
-        "limit": _shares(took / limits),
-        "within_2_predicted": _within(took / expected),
-        "within_2_limit": _within(took / limits),
-    }
-
-
-def _shares(ratio: Floats) -> list[float]:
-    finite = ratio[np.isfinite(ratio)]
-    found = np.bincount(np.searchsorted(RATIOS, finite, side="right"), minlength=len(RATIOS) + 1)
-    return [round(float(count) / max(len(finite), 1), 4) for count in found]
-
-
-def _within(ratio: Floats) -> float | None:
-    finite = ratio[np.isfinite(ratio)]
-    return round(float(((finite >= 0.5) & (finite <= 2.0)).mean()), 4) if len(finite) else None
-
-
-def canary(jobs: Workload, treated: set[int], others: set[int], seed: int) -> dict[str, Any] | None:
-    """Real waits of the jobs of stage canary and of the others, and their ratio with a bootstrap interval over jobs.
-
-    None where either has fewer than `SMALL` jobs.
-    """
-    inside = np.isin(jobs.job_id, list(treated - others))
-    outside = np.isin(jobs.job_id, list(others - treated))
-    waits = [jobs.wait_time[of & np.isfinite(jobs.wait_time)] for of in (inside, outside)]
-    if min(map(len, waits)) < SMALL:
-        return None
-    rng = np.random.default_rng(seed)
-    means = [np.array([of[rng.integers(0, len(of), len(of))].mean() for _ in range(2000)]) for of in waits]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        low, high = np.nanpercentile(means[0] / means[1], [2.5, 97.5])
-    mean = [float(of.mean()) for of in waits]
-    ratio = mean[0] / mean[1] if mean[1] > 0 else None
-    return {
-        "jobs": len(waits[0]),
-        "others": len(waits[1]),
-        "wait": round(mean[0], 1),
-        "wait_others": round(mean[1], 1),
-        **asdict(
-            Comparison(ratio, float(low) if np.isfinite(low) else None, float(high) if np.isfinite(high) else None)
-        ),
-    }

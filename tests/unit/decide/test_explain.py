@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from rich.console import Console
+from unit.generated_queues import QueueSettings, generate
 from unit.policy.conftest import actor_of
 
 from rltuned import show
@@ -15,7 +16,6 @@ from rltuned.decide import DecisionRecord, explain, plan, record
 from rltuned.decide.predictions import RunTimePredictions
 from rltuned.decide.rollout import RolloutResult
 from rltuned.decide.start_request import start_request
-from rltuned.learn.queues import QueueSettings, generate
 from rltuned.observe import STATE_COLUMNS
 from rltuned.policy.actor import RUN_TIME, on_means
 from rltuned.policy.heuristics import by_name

@@ -113,7 +113,6 @@ def test_jobs_that_can_never_run_are_named_with_the_reason_and_not_measured():
     assert (rejected["jobs"][0]["job"], rejected["jobs"][0]["line"]) == (12, 3)
     assert "GPUs" in rejected["jobs"][0]["reason"]
     assert found["policies"]["saf"]["jct_mean"] == 20.0
-    assert found["windows"][0]["lower_bound"]["run_time_mean"] == 20.0
 
 
 def test_jobs_that_run_into_their_limit_are_killed_there_counted_and_named():
@@ -122,7 +121,6 @@ def test_jobs_that_run_into_their_limit_are_killed_there_counted_and_named():
     assert found["windows"][0]["killed"] == {"count": 1, "jobs": [7]}
     assert found["policies"]["saf"]["killed"] == 1
     assert 120.0 / 2 + 50.0 / 2 <= found["policies"]["saf"]["jct_mean"] < 120.0  # Slurm looks every 30 s
-    assert found["lower_bound"]["run_time_mean"] == (120.0 + 50.0) / 2
 
 
 def test_the_partitions_of_a_trace_do_not_matter_on_a_cluster_of_one_pool_but_fairness_knows_them():
@@ -180,7 +178,6 @@ def test_every_policy_runs():
     found = report(window=15, windows=1, policies=POLICIES)
     assert all(values["wait_mean"] is not None for values in found["policies"].values())
     assert found["meta"]["policies"]["rl"]["model"]["name"] == DEFAULT_MODEL
-    assert found["policies"]["qssf"]["wait_mean"] == found["policies"]["saf"]["wait_mean"]
 
 
 # --- the report
@@ -188,12 +185,11 @@ def test_every_policy_runs():
 
 def test_the_report_has_the_published_shape():
     found = report()
-    assert set(found) == {"meta", "windows", "policies", "lower_bound", "comparisons"}
+    assert set(found) == {"meta", "windows", "policies", "comparisons"}
     assert {"command", "seed", "revision", "version", "cluster", "settings"} <= set(found["meta"])
     assert found["meta"]["trace"]["sha256"] == "0" * 64
     for values in found["policies"].values():
         assert {*COMPARED, "seconds"} <= set(values)
-    assert found["lower_bound"]["jct_mean"] > 0
     names = list(found["policies"])
     assert set(found["comparisons"]) == {f"{a}/{b}" for a in names for b in names if a != b}
     for pair in found["comparisons"].values():
@@ -338,4 +334,3 @@ def test_the_table_has_a_row_for_each_policy_and_the_difference_to_the_best_plai
     assert "wait vs saf" in printed
     compared = found["comparisons"]["fifo/saf"]["wait_mean"]
     assert f"+{100 * (compared['ratio'] - 1):.1f} % [" in printed
-    assert "lower bound of mean JCT" in printed

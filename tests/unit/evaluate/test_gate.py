@@ -111,7 +111,7 @@ def test_where_nobody_waits_slurms_own_order_stays():
 
 
 def test_a_rule_that_is_picked_out_of_several_needs_more_proof_than_a_single_one():
-    rules = dict.fromkeys(("sjf", "unicep", "wfp3", "fifo", "qssf", "f1"), (100.0, 0.0))
+    rules = dict.fromkeys(("sjf", "unicep", "wfp3", "fifo", "f1"), (100.0, 0.0))
     chosen = []
     for others in ({}, rules):
         waits = measured(rl=(200, 0.0), multifactor=(100, 0.0), saf=(100, 0.0), **others)

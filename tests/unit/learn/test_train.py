@@ -1,12 +1,9 @@
 """From a trace to a model file: the curriculum, the run directory, killed and resumed, and the command."""
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,18 +15,17 @@ from rltuned.commands.main import cli
 from rltuned.errors import ConfigError, EvaluationError
 from rltuned.evaluate.windows import Split, bounds
 from rltuned.learn import command
+from rltuned.learn.beginning import beginner, rule_alone, run_time_coefficients
 from rltuned.learn.curriculum import CurriculumSettings, Site, candidate, validation_windows
 from rltuned.learn.run_directory import RunDirectory
 from rltuned.learn.sampling import MeasureTask, RecordedQueues, measure_policies
 from rltuned.learn.select import CHANCE
 from rltuned.learn.settings import PPOSettings, TrainSettings
-from rltuned.learn.warm import WarmSettings, beginner, rule_alone, run_time_coefficients, warm_start
 from rltuned.observe.sampling import STATE_COLUMNS
 from rltuned.policy import files
 from rltuned.policy.actor import AGEING, RUN_TIME, Architecture
 from rltuned.workers.pool import WorkerPool
 from rltuned.workers.progress import silent
-from rltuned.workload import read, read_shape
 from rltuned.workload.write import write_csv
 
 pytestmark = pytest.mark.learn
@@ -43,7 +39,6 @@ SMALL = TrainSettings(
     validation_windows=3,
     architecture=Architecture(hidden=(8,), residual="saf"),
     curriculum=CurriculumSettings(window=(15, 20), candidates=6, estimates="noisy:1"),
-    warm=WarmSettings(windows=4, steps=30, batch=64),
     ppo=PPOSettings(windows=2, trajectories=2, most_steps=8, minibatch=16, heads=3),
 )
 
@@ -159,22 +154,6 @@ def test_how_waiting_counts_is_what_the_validation_windows_say():
         assert chosen(best, worst) == plain | ({AGEING: [best]} if best else {})
 
 
-def test_the_warm_start_learns_from_hindsight_what_the_rule_does_not_know():
-    pytest.importorskip("tensorflow")
-    rng = np.random.default_rng(2)
-    state = rng.random((4000, 8)).astype(np.float32)
-    # The rule sees noise; column 1 tells the truth.
-    lesson = RecordedQueues(
-        state, rng.normal(size=4000).astype(np.float32) * 0.02, np.full(400, 10), np.exp(4.0 * state[:, 1])
-    )
-    begun = beginner("a", Architecture(hidden=(8,), residual="saf"), [lesson], rng)
-    assert np.allclose(begun.score_rows(state, lesson.base), lesson.base)
-    taught, loss = warm_start(begun, [lesson], WarmSettings(steps=300, batch=256), rng)
-    assert np.isfinite(loss)
-    score = taught.score_rows(state, lesson.base)
-    assert np.corrcoef(score, state[:, 1])[0, 1] < -0.8
-
-
 def test_a_run_leaves_a_model_that_is_accepted_and_everything_that_says_how_it_was_made(trained):
     result, out = trained
     actor = files.load(str(result.path))
@@ -198,7 +177,7 @@ def test_a_run_in_which_nothing_beats_the_rule_leaves_the_rule_without_a_network
     pytest.importorskip("tensorflow")
     from rltuned.learn.train import train
 
-    result = train([site()], replace(SMALL, iterations=0, warm=replace(SMALL.warm, steps=0)), tmp_path)
+    result = train([site()], replace(SMALL, iterations=0), tmp_path)
     actor = files.load(str(result.path))
     assert (actor.name, actor.architecture.hidden, actor.architecture.residual) == ("small", (), "saf")
     assert actor.summary.endswith("; no network corrects it")
@@ -311,7 +290,6 @@ def test_the_command_refuses_what_it_cannot_do():
     assert said("--trace", "a.csv", "--out", "x")[0] == 2
     assert said("--trace", "a.csv", "--cluster", "2x4")[0] == 2
     assert "--from-sacct" in said("--trace", "a.csv", "--cluster", "2x4", "--from-sacct", "3", "--out", "x")[1]
-    assert "imitate" in CliRunner().invoke(cli, ["train", "--help"]).output
     with pytest.raises(ConfigError, match="history"):
         command.settings(name="x", estimates="history")
 
@@ -324,7 +302,7 @@ def test_the_budget_is_counted_in_iterations():
 def test_a_column_that_the_network_is_not_to_see_moves_no_score():
     rng = np.random.default_rng(3)
     state = rng.random((50, len(STATE_COLUMNS))).astype(np.float32)
-    lesson = RecordedQueues(state, np.zeros(50, dtype=np.float32), np.full(5, 10), np.ones(50))
+    lesson = RecordedQueues(state, np.zeros(50, dtype=np.float32), np.full(5, 10))
     seen = ("requested_time", "requested_gpus")
     architecture = Architecture(hidden=(8,), context=True)
     begun = beginner("a", architecture, [lesson], rng, seen)
@@ -335,14 +313,6 @@ def test_a_column_that_the_network_is_not_to_see_moves_no_score():
         other[:, at] = 1.0 - other[:, at]
         moved = np.abs(actor.score_rows(other) - actor.score_rows(state)).max()
         assert moved > 0.01 if column in seen else moved < 1e-6
-
-
-def test_each_run_of_a_sweep_has_the_line_that_makes_it_again(tmp_path):
-    line = partial(command.line, [], ["2x4"], 30.0)
-    runs = command.sweep([site()], command.settings(name="x"), tmp_path, "1,2", "wait,bsld", line, "abc", 1)
-    assert [run.command for run in runs] == [line(run.settings) for run in runs]
-    assert "--from-sacct 30 --cluster 2x4 --name x-bsld-2 --objective bsld" in runs[-1].command
-    assert "--seed 2" in runs[-1].command
 
 
 def test_columns_are_named_on_the_command_line_and_in_the_record():
@@ -381,27 +351,3 @@ def test_a_model_comes_of_another_base_rule_too(tmp_path, rule):
     result = train([site()], replace(small, iterations=1), tmp_path)
     loaded = files.load(str(result.path))
     assert (loaded.architecture.residual, RUN_TIME in loaded.weights) == (asked.architecture.residual, True)
-
-
-@pytest.mark.skipif(not os.environ.get("RLTUNED_TEST_TRACES"), reason="no directory of traces is named")
-def test_windows_of_a_real_trace_have_headroom():
-    directory = Path(os.environ["RLTUNED_TEST_TRACES"])
-    real = Site(read(directory / "helios-venus.csv.gz"), read_shape("16x8"))
-    waits = [
-        measure_policies(MeasureTask(candidate([real], CurriculumSettings(), 7, at), ("saf",)))["saf"]["wait_mean"]
-        for at in range(20)
-    ]
-    assert sum(wait >= 60.0 for wait in waits) >= 10
-
-
-def test_a_sweep_trains_each_objective_with_each_seed_and_goes_on_where_it_stopped(tmp_path):
-    pytest.importorskip("tensorflow")
-    short = replace(SMALL, iterations=1, check=1)
-    runs = command.sweep([site()], short, tmp_path, "1,2", "wait", lambda _: "rltuned train …", "abc", 1)
-    told = list(command.swept(runs, "local", tmp_path, {}))
-    assert [one["run"] for one in told] == ["wait-1", "wait-2"]
-    assert files.load(told[1]["manifest"]).name == "small-wait-2"
-    assert "mean wait" in command.sentence(told[0])
-    assert list(command.swept(runs[:1], "local", tmp_path, {})) == told[:1]
-    with pytest.raises(ConfigError, match="--seeds"):
-        command.sweep([site()], SMALL, tmp_path, "1,two", None, "", "", 1)

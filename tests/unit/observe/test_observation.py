@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from unit.generated_queues import QueueSettings, generate
 from unit.observe.test_features import odd_snapshots, snapshot_of, two_nodes
 
 from rltuned.cluster.build import job_table
 from rltuned.cluster.pools import job_pools
-from rltuned.learn.queues import QueueSettings, generate
 from rltuned.observe import CRITIC_COLUMNS, FEATURES, STATE_COLUMNS, WINDOW, observe, pool_stats, select_window
 
 

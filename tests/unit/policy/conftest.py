@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from unit.generated_queues import QueueSettings, generate
 
-from rltuned.learn.queues import QueueSettings, generate
 from rltuned.observe import STATE_COLUMNS, observe
 from rltuned.policy import files
 from rltuned.policy.actor import Actor, Architecture

@@ -135,7 +135,7 @@ def set_key(*keys, value):
         (set_key("architecture", "context", value=True), "tensor context.kernel is missing"),
         (
             set_key("architecture", "residual", value="lifo"),
-            "corrects the rule 'lifo'; this release can correct saf, sjf, qssf",
+            "corrects the rule 'lifo'; this release can correct saf, sjf",
         ),
         (set_key("architecture", "residual", value="fifo"), "corrects the rule 'fifo'; this release"),
         (set_key("architecture", "residual", value="saf"), "a base exactly for a residual"),

@@ -84,12 +84,6 @@ def test_f1_lets_a_small_job_overtake_one_that_was_submitted_a_little_earlier():
     assert order("f1", queue(run_time=[1e5, 10.0], gpus=[64.0, 1.0], submit=[1000.0, 1100.0])) == [[1], [0]]
 
 
-def test_qssf_starts_with_the_smallest_expected_gpu_time_not_with_the_smallest_request():
-    # Expected: 300 s·2 = 600, 100 s·4 = 400. By the time limits it would be the other way round.
-    seen = queue(run_time=[300.0, 100.0], gpus=[2.0, 4.0], time_limit=[400.0, 90000.0])
-    assert order("qssf", seen) == [[1], [0]]
-
-
 def test_multifactor_starts_with_the_highest_priority_and_leaves_ties_to_slurm():
     assert order("multifactor", queue(priority=[10.0, 900.0, 10.0], submit=[5.0, 9.0, 0.0])) == [[1], [0, 2]]
 
@@ -109,7 +103,7 @@ def test_only_the_rules_that_say_so_change_an_order_by_time_alone(name):
 
 
 def test_the_plain_rules_are_all_there():
-    assert sorted(RULES) == ["f1", "fifo", "multifactor", "qssf", "saf", "sjf", "unicep", "wfp3"]
+    assert sorted(RULES) == ["f1", "fifo", "multifactor", "saf", "sjf", "unicep", "wfp3"]
 
 
 @st.composite
@@ -141,7 +135,7 @@ def test_keys_are_finite_and_scores_move_with_their_jobs(name, seen, seed):
     assert np.array_equal(by_name(name).score(seen)[shuffled], by_name(name).score(moved))
 
 
-@pytest.mark.parametrize("name", ["sjf", "saf", "wfp3", "unicep", "qssf"])
+@pytest.mark.parametrize("name", ["sjf", "saf", "wfp3", "unicep"])
 def test_ties_go_to_the_earlier_submission_and_equal_jobs_share_a_score(name):
     assert order(name, queue(submit=[5.0, 0.0, 5.0])) == [[1], [0, 2]]
 

@@ -17,8 +17,9 @@ from rltuned.config import Config, Stage
 from rltuned.daemon.decision_log import entries
 from rltuned.report import page, tables
 from rltuned.report.advice import Advice, advise
+from rltuned.report.gains import _held, canary, prediction_quality
 from rltuned.report.period import read
-from rltuned.report.replay import _held, canary, prediction_quality, replay, settings_of
+from rltuned.report.replay import replay, settings_of
 from rltuned.slurm.commands import SEPARATOR
 from rltuned.workload.jobs import Source, workload
 from rltuned.workload.readers import read as read_trace

@@ -40,7 +40,7 @@ from studies.tables import verdict
 
 TRACE = Trace("tiny", "tiny.csv", "2x4", 14, (NOISY,), Aims(noisy=0.9, multifactor=0.55))
 PROTOCOL = Protocol(TRACE, NOISY, easy=False)
-RULES = ("fifo-strict", "fifo", "sjf", "saf", "wfp3", "unicep", "f1", "multifactor", "qssf")
+RULES = ("fifo-strict", "fifo", "sjf", "saf", "wfp3", "unicep", "f1", "multifactor")
 MAIN = Study(PROTOCOL, Part.MAIN, (*RULES, "rl"), "rl")
 ORDER = Study(PROTOCOL, Part.ORDER, ("rl",), NETWORK, rollout=False)
 OWN = Study(PROTOCOL, Part.OWN, ("rl",), "rl, own model", "tiny.json", rollout=False)

@@ -1,4 +1,4 @@
-"""Generated queue states: whole snapshots of invented clusters, for supervised imitation and for tests.
+"""Generated queue states: whole snapshots of invented clusters, for tests.
 
 They differ as real sites do: node types and sizes, partitions, load, fragmentation, CPU jobs, array-like repeats of one
 request, time limits as people write them, run-time estimates that are good, bad or absent. Nothing is taken from a
@@ -61,7 +61,7 @@ UNSEEN: Final = QueueSettings(
     repeats=(0.0, 0.3),
     wait=(10.0, 2e6),
 )
-"""Another parametrisation: to measure the imitation on clusters unlike those of the training."""
+"""Another parametrisation: larger and fuller clusters."""
 
 
 def generate(rng: np.random.Generator, settings: QueueSettings) -> tuple[Snapshot, Floats]:
