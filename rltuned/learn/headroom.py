@@ -21,8 +21,8 @@ from rltuned.evaluate.windows import Split, draw
 from rltuned.learn.curriculum import Site
 from rltuned.learn.sampling import episode
 from rltuned.learn.warm import rule_alone, run_time_coefficients
+from rltuned.observe.features import known_run_times
 from rltuned.observe.sampling import STATE_COLUMNS
-from rltuned.observe.table3 import known_run_times
 from rltuned.policy.actor import AGEING, RUN_TIME, Actor
 from rltuned.simulate.episodes import Network
 from rltuned.workers.pool import WorkerPool

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from rltuned.daemon.decisions import load
+
 ROOT = Path(__file__).resolve().parents[3]
 RECORDED = sorted(Path(__file__).with_name("state_files").iterdir())
 BEFORE = "b10ea04"
@@ -24,27 +26,25 @@ BEFORE = "b10ea04"
 PROGRAM = """
 import json, pathlib, sys
 from dataclasses import asdict
-from rltuned.daemon import history, record
+from rltuned.daemon import history
 from rltuned.daemon.clock import Moment, SystemClock
 from rltuned.daemon.heartbeat import read_heartbeat
 from rltuned.daemon.journal import Journal
 
 folder = pathlib.Path(sys.argv[1])
-known, decision = history.load(folder), record.load(folder)
+known = history.load(folder)
 if "write" in sys.argv:
     journal = Journal.open(folder)
     journal.compact()
     journal.update(journal.entries.values())
     journal.close()
     (folder / history.FILE_NAME).write_text(json.dumps(known.to_json()))
-    assert record.save(folder, decision) == ""
 journal = Journal.read(folder)
 sign = read_heartbeat(Moment.of(SystemClock()), folder)
 print(json.dumps({
     "alarms": journal.alarms,
     "entries": {job: repr(entry) for job, entry in journal.entries.items()},
     "known": known.to_json(),
-    "decision": decision.to_json(),
     "heartbeat": [sign.pid, sign.stale_after],
 }))
 """
@@ -83,7 +83,9 @@ def test_an_upgrade_reads_all_that_the_version_before_has_left(left):
     assert len(jobs) == 7
     assert found["entries"].keys() == jobs
     assert found["known"]["run_times"]["until"] == 0.0, "the accounting is read anew"
-    assert found["decision"] == json.loads((left / "decision.json").read_text())
+    kept, as_left = load(left).to_json(), json.loads((left / "decision.json").read_text())
+    for name in ("time", "policy", "jobs", "vetoed", "changes", "outcomes"):
+        assert json.loads(json.dumps(kept[name])) == as_left[name]
     assert found["heartbeat"] == [json.loads((left / "heartbeat.json").read_text())["pid"], 300.0]
 
 
