@@ -35,7 +35,7 @@ def watched(memory_path, **settings):
 
     house.daemon.start_times = StartTimes(forecast, lambda: None, state, house.slurm.clock, house.daemon.runtime.log)
     house.published = []
-    house.daemon.publish = house.published.append
+    house.daemon.reporting.publish = house.published.append
     return house
 
 
