@@ -58,7 +58,8 @@ PATIENCE: Final = 6.0
 COMPLETED: Final = "COMPLETED"
 """The state of a job in sacct(1)."""
 LOAD_KERNEL: Final = (
-    f"{RLTUNED.rpartition('/')[0]}/python -c 'from pathlib import Path; from rltuned.daemon.rollout import load_kernel;"
+    f"{RLTUNED.rpartition('/')[0]}/python -c 'from pathlib import Path;"
+    " from rltuned.daemon.rollout_worker import load_kernel;"
     ' load_kernel(Path("/var/lib/rltuned/numba"))\''
 )
 """Compiles what rollouts need, as the daemon's user: on a real host once for an installation."""

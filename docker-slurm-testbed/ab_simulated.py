@@ -27,7 +27,7 @@ from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.planning import Planning
 from rltuned.daemon.policy_choice import load_policy
-from rltuned.daemon.rollout import KERNELS, InProcessSearch
+from rltuned.daemon.rollout_worker import KERNELS, InProcessSearch
 from rltuned.decide.scope import Veto
 from rltuned.placement import SolveOutcome
 from rltuned.simulate.priorities import MultifactorPriorities

@@ -31,6 +31,7 @@ from rltuned.config import DEFAULT_MODEL, Config, PlacementApply, Stage, resolve
 from rltuned.daemon.apply import Result
 from rltuned.daemon.clock import Clock
 from rltuned.daemon.cycle_report import CycleReport
+from rltuned.daemon.decisions import RECORD, save
 from rltuned.daemon.endpoint import Endpoint, serve
 from rltuned.daemon.history import RunTimes
 from rltuned.daemon.journal import Journal
@@ -40,8 +41,7 @@ from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.planning import Planning
 from rltuned.daemon.policy_choice import load_policy
-from rltuned.daemon.record import FILE_NAME, save
-from rltuned.daemon.rollout import KERNELS, InProcessSearch
+from rltuned.daemon.rollout_worker import KERNELS, InProcessSearch
 from rltuned.daemon.undo import undo
 from rltuned.decide.decision import record
 from rltuned.decide.plan import Plan
@@ -316,7 +316,7 @@ class Demo:
             OSError: it cannot be written.
         """
         directory.mkdir(parents=True, exist_ok=True)
-        for name in (FILE_NAME, self.log_file.name):
+        for name in (RECORD, self.log_file.name):
             if (self.directory / name).exists():
                 shutil.copyfile(self.directory / name, directory / name)
         (directory / "config.toml").write_text(self._config(directory), encoding="utf-8")

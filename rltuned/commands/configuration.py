@@ -47,9 +47,9 @@ def _checked(path: Path | None) -> tuple[Effective, list[str]]:
     """
     effective = load(path)
     from rltuned.daemon import host
+    from rltuned.daemon.auto_policy import Auto
     from rltuned.daemon.policy_choice import load_policy
-    from rltuned.daemon.rollout import check as check_rollout
-    from rltuned.daemon.verdict import Auto
+    from rltuned.daemon.rollout_worker import check as check_rollout
 
     remarks = host.check(effective)
     policy = load_policy(effective.config.policy)

@@ -58,7 +58,7 @@ def model_verify(name: str, *, as_json: bool) -> None:
 @json_option
 def model_list(root: Path | None, config_path: Path | None, *, as_json: bool) -> None:
     """The versions of the model store, which of them is in force, and why. docs/learning.md explains the store."""
-    from rltuned.daemon.verdict import understood
+    from rltuned.daemon.auto_policy import understood
     from rltuned.policy.store import ModelStore
 
     store = ModelStore(store_root(root, config_path))

@@ -83,7 +83,7 @@ def report(
       What the decision log alone says, at once
         rltuned report --since 1d --no-replay
     """
-    from rltuned.daemon import decision_log
+    from rltuned.daemon import decisions
     from rltuned.daemon.clock import SystemClock
     from rltuned.report import build, text
     from rltuned.report.period import read
@@ -95,11 +95,11 @@ def report(
     path = Path(out) if out and out != "-" else None
     check_outputs({"--html": html, "--json": path})
     config = load(config_path).config
-    period = read(decision_log.entries(config.state.directory, since, until), since, until, config.cycle.interval)
+    period = read(decisions.entries(config.state.directory, since, until), since, until, config.cycle.interval)
     missing: list[str] = []
     if not period.total:
         missing.append(
-            f"The decision log ({config.state.directory / decision_log.DIRECTORY}) has no cycle of this period."
+            f"The decision log ({config.state.directory / decisions.DIRECTORY}) has no cycle of this period."
         )
     replayed, about = None, ""
     if wanted:

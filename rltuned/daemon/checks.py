@@ -17,6 +17,8 @@ from rltuned.cluster.hostlist import compress
 from rltuned.cluster.verdict import DAY
 from rltuned.config import Config, Stage
 from rltuned.daemon import files
+from rltuned.daemon.auto_policy import AUTO, Standing, remedy, with_rollouts
+from rltuned.daemon.auto_policy import read as read_verdict
 from rltuned.daemon.budget import LEAST_BURST, SHARE, Budget
 from rltuned.daemon.clock import Clock, Moment
 from rltuned.daemon.files import give_all_to, user_name
@@ -27,8 +29,6 @@ from rltuned.daemon.lock import FILE_NAME as LOCK
 from rltuned.daemon.lock import holder
 from rltuned.daemon.primacy import Primacy, look_once, own_names
 from rltuned.daemon.restore import Remains, remains
-from rltuned.daemon.verdict import AUTO, Standing, remedy, with_rollouts
-from rltuned.daemon.verdict import read as read_verdict
 from rltuned.errors import JournalError, RltunedError, SlurmError, SlurmParseError
 from rltuned.installed import how_to_install
 from rltuned.slurm.port import ClusterFacts, Privilege, SlurmReader
@@ -352,10 +352,10 @@ def rollout(config: Config, now: float, find: Callable[[str], object] = find_spe
             return [Finding(Severity.ERROR, "rollout", cause, install)]
         cause = "no rollouts are made, which would shorten waits: Numba is not installed"
         return [Finding(Severity.NOTE, "rollout", cause, f"{install} (docs/rollout.md)")]
-    from rltuned.daemon import record  # noqa: PLC0415 - NumPy
+    from rltuned.daemon import decisions  # noqa: PLC0415 - NumPy
 
     try:
-        made = record.load(config.state.directory)
+        made = decisions.load(config.state.directory)
     except RltunedError:
         return []  # no cycle yet; `daemon` has its own finding
     if now - made.time > max(STALE, 4 * config.cycle.interval):

@@ -17,6 +17,7 @@ from rltuned.cluster.tables import Snapshot
 from rltuned.config import Config, PolicySection, Stage
 from rltuned.daemon import handsoff
 from rltuned.daemon.apply import Result
+from rltuned.daemon.auto_policy import Auto
 from rltuned.daemon.budget import SNAPSHOT_RPCS
 from rltuned.daemon.claims import Entry
 from rltuned.daemon.clock import Clock
@@ -27,7 +28,7 @@ from rltuned.daemon.heartbeat import Condition
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.liveness import Liveness
 from rltuned.daemon.logs import Log
-from rltuned.daemon.metrics import Metrics
+from rltuned.daemon.metrics import Metrics, Starts
 from rltuned.daemon.notify import Notifier
 from rltuned.daemon.permission import Permissions
 from rltuned.daemon.policy_choice import PolicyChoice, load_policy
@@ -35,12 +36,10 @@ from rltuned.daemon.primacy import Primacy, own_names
 from rltuned.daemon.reconcile import Reconciled, Reconciler, orphans, view
 from rltuned.daemon.reporting import Reporting
 from rltuned.daemon.returns import Returns
-from rltuned.daemon.rollout import forecasts
+from rltuned.daemon.rollout_worker import forecasts
 from rltuned.daemon.runtime import Runtime
 from rltuned.daemon.slurmctld import Slurmctld
 from rltuned.daemon.start_times import StartTimes
-from rltuned.daemon.starts import Starts
-from rltuned.daemon.verdict import Auto
 from rltuned.daemon.watched import OUTDATED, WatchedReader, WatchedWriter
 from rltuned.decide.decision import record as record_of
 from rltuned.decide.entry import Seen

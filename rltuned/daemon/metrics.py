@@ -7,19 +7,21 @@ that users do. A scrape reads values that the last cycle left here; it never tou
 import enum
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
+import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
 from rltuned import __version__
 from rltuned.cluster.changes import Field, Outcome
+from rltuned.cluster.tables import Ints, Snapshot
 from rltuned.cluster.unread import RowKind
 from rltuned.config import Stage
+from rltuned.daemon.auto_policy import Standing
 from rltuned.daemon.breaker import BreakerState
-from rltuned.daemon.verdict import Standing
-
-if TYPE_CHECKING:  # it needs NumPy, which this module does without
-    from rltuned.decide.rollout import RolloutResult
+from rltuned.decide.plan import Plan
+from rltuned.decide.rollout import RolloutResult
 
 PHASES: Final = ("read", "reconcile", "plan", "apply", "forecast", "report", "total")
 CYCLES: Final = ("done", "shed", "waiting", "standby", "failed")
@@ -143,9 +145,9 @@ class Metrics:
             self.errors.labels(labels)
         for kind in RowKind:
             self.skipped.labels(kind.value)
-        for field in Field:
+        for changed in Field:
             for outcome in Outcome:
-                self.changes.labels(field.value, outcome.value)
+                self.changes.labels(changed.value, outcome.value)
         for search_outcome in SearchOutcome:
             self.rollout_searches.labels(search_outcome.value)
         for labels in ("applied", "refused"):
@@ -162,14 +164,14 @@ class Metrics:
         self.set_breaker(BreakerState.CLOSED)
         self.set_verdict(Standing.UNUSED)
 
-    def searched(self, outcome: SearchOutcome, found: "RolloutResult | None" = None, seconds: float = 0.0) -> None:
+    def searched(self, outcome: SearchOutcome, found: RolloutResult | None = None, seconds: float = 0.0) -> None:
         """One search with rollouts. None: it found nothing."""
         self.rollout_searches.labels(outcome.value).inc()
         self.rollout_seconds.inc(max(seconds, 0.0))
         self.rollouts.inc(0 if found is None else found.rollouts)
         self.expects(found)
 
-    def expects(self, found: "RolloutResult | None") -> None:
+    def expects(self, found: RolloutResult | None) -> None:
         """What the last search expects of its order; None: nothing is known."""
         unknown = (math.nan, math.nan)
         over_policy = unknown if found is None else (found.gain, found.error)
@@ -203,3 +205,54 @@ class Metrics:
         """Jobs by the reason why they are left alone; reasons that are not given are 0."""
         for reason in self._vetoes:
             self.vetoed.labels(reason).set(counts.get(reason, 0))
+
+
+class Start(NamedTuple):
+    """A managed job that has started."""
+
+    tier: str
+    """One of `TIERS`."""
+    waited: float
+    """Seconds from when it was eligible, as `rltuned.observe` counts waiting."""
+
+
+@dataclass
+class Starts:
+    """Which managed jobs have started since the last reading, and how long they have waited."""
+
+    _tiers: dict[int, str] = field(default_factory=dict)
+    """Tier by id of each job (or array) that the last plan manages."""
+    _running: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Ids of the jobs that ran at the last reading."""
+
+    def since_last(self, snapshot: Snapshot) -> list[Start]:
+        """Jobs of the last plan that run now and did not at the last reading; a task of an array counts as a job.
+
+        One that starts and ends between two readings is not seen.
+        """
+        jobs = snapshot.jobs
+        running, before = jobs.job_id[jobs.running], self._running
+        self._running = running
+        if not self._tiers:
+            return []
+        found = []
+        for row in jobs.running[~np.isin(running, before)].tolist():
+            job = int(jobs.job_id[row])
+            tier = self._tiers.get(job) or self._tiers.get(snapshot.array_of.get(job, job))
+            began, eligible = jobs.start_time[row], jobs.eligible_time[row]
+            waited = float(began - (jobs.submit_time[row] if np.isnan(eligible) else eligible))
+            if tier is not None and np.isfinite(waited):
+                found.append(Start(tier, max(waited, 0.0)))
+        return found
+
+    def manages(self, plan: Plan) -> None:
+        """This is the last plan now."""
+        tiers = sorted({partition.priority_tier for partition in plan.snapshot.partitions}, reverse=True)
+        ranks = {tier: rank for rank, tier in enumerate(tiers)}
+        names = [TIERS[min(ranks[tier], len(TIERS) - 1)] for tier in plan.classes.tiers]
+        ids = plan.snapshot.jobs.job_id[plan.rows].tolist()
+        self._tiers = {job: names[of] for job, of in zip(ids, plan.classes.of.tolist(), strict=True)}
+
+    def manages_none(self) -> None:
+        """No plan was made, and none is to come soon."""
+        self._tiers = {}

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 from rltuned.cluster.changes import AppliedChanges
 from rltuned.config import Config
-from rltuned.daemon import decision_log, record
+from rltuned.daemon import decisions
+from rltuned.daemon.auto_policy import chosen
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.logs import make
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.policy_choice import load_policy
-from rltuned.daemon.verdict import chosen
 from rltuned.decide import DecisionRecord, Explanation
 from rltuned.decide import explain as explain_job
 from rltuned.decide import record as record_of
@@ -34,7 +34,7 @@ def decide(config: Config, tell: Tell) -> DecisionRecord:
     """
     from rltuned.daemon.history import Known, saved  # noqa: PLC0415 - see above
     from rltuned.daemon.planning import Planning  # noqa: PLC0415 - see above
-    from rltuned.daemon.rollout import KERNELS, InProcessSearch  # noqa: PLC0415 - see above
+    from rltuned.daemon.rollout_worker import KERNELS, InProcessSearch  # noqa: PLC0415 - see above
     from rltuned.slurm.connect import open_reader  # noqa: PLC0415 - see above
 
     try:
@@ -67,13 +67,13 @@ def explain(config: Config, job_id: int, tell: Tell, *, fresh: bool = False, at:
         RltunedError: the decision log has none of that time.
     """
     if at is not None:
-        kept = decision_log.last_before(config.state.directory, at).decision
+        kept = decisions.last_before(config.state.directory, at).decision
         assert kept is not None  # noqa: S101 - what `last_before` looks for
         return explain_job(kept, job_id)
     made: DecisionRecord | None = None
     if not fresh:
         try:
-            made = record.load(config.state.directory)
+            made = decisions.load(config.state.directory)
         except RltunedError as error:
             tell(f"{error}; planning afresh")
     return explain_job(made if made is not None else decide(config, tell), job_id)

@@ -6,8 +6,8 @@ from typing import Protocol
 from rltuned.cluster.changes import AppliedChanges
 from rltuned.cluster.tables import JobTable, Snapshot
 from rltuned.config import Config
-from rltuned.daemon.rollout import Find, ManagedSearch, forecasts, wanted
-from rltuned.daemon.verdict import AUTO
+from rltuned.daemon.auto_policy import AUTO
+from rltuned.daemon.rollout_worker import Find, ManagedSearch, forecasts, wanted
 from rltuned.decide.plan import Plan, plan
 from rltuned.decide.predictions import EndedJobs, RunTimePredictions
 from rltuned.policy import Policy

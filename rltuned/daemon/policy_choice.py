@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from rltuned.cluster.tables import Snapshot
 from rltuned.cluster.verdict import MODEL
 from rltuned.config import PolicySection, did_you_mean
+from rltuned.daemon.auto_policy import AUTO, Auto, Choice, Standing, auto, chosen, remedy
 from rltuned.daemon.runtime import Runtime
-from rltuned.daemon.verdict import AUTO, Auto, Choice, Standing, auto, chosen, remedy
 from rltuned.errors import ConfigError, RltunedError
 from rltuned.policy import Policy, by_name, files, store
 from rltuned.policy.heuristics import RULES

@@ -8,12 +8,11 @@ from rltuned.cluster.changes import Outcome
 from rltuned.cluster.tables import Snapshot
 from rltuned.cluster.unread import RowKind, Unread
 from rltuned.daemon.cycle_report import CycleOutcome, CycleReport
-from rltuned.daemon.decision_log import DecisionLog
+from rltuned.daemon.decisions import DecisionLog, save
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import holder
 from rltuned.daemon.notify import Notifier
 from rltuned.daemon.permission import WRITING, Permissions
-from rltuned.daemon.record import save
 from rltuned.daemon.runtime import Runtime
 from rltuned.daemon.slurmctld import Slurmctld
 from rltuned.decide.decision import OFF, DecisionRecord, StartRecord

@@ -35,8 +35,8 @@ from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.notify import Notifier
 from rltuned.daemon.planning import Planning
 from rltuned.daemon.policy_choice import load_policy
-from rltuned.daemon.rollout import KERNELS, InProcessSearch, WorkerSearch
-from rltuned.daemon.rollout import check as check_rollout
+from rltuned.daemon.rollout_worker import KERNELS, InProcessSearch, WorkerSearch
+from rltuned.daemon.rollout_worker import check as check_rollout
 from rltuned.daemon.start_times import StartTimes
 from rltuned.daemon.user_records import UserFiles
 from rltuned.decide.scope import Veto

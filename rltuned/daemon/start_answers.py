@@ -3,7 +3,7 @@
 import os
 
 from rltuned.config import Config
-from rltuned.daemon import record
+from rltuned.daemon import decisions
 from rltuned.daemon.user_records import fetch, only_own
 from rltuned.decide.explain import start_of
 from rltuned.decide.scope import MEANING
@@ -28,7 +28,7 @@ def of_job(config: Config, job_id: int) -> JobAnswer:
             if job.job_id == job_id:
                 return JobAnswer(job_id, own.time, job.start, job.likely, job.meaning, own.outcomes)
         return JobAnswer(job_id, own.time, None, None, "It is not among your pending jobs.", own.outcomes)
-    made = record.load(config.state.directory)
+    made = decisions.load(config.state.directory)
     if made.starts is None:
         raise RltunedError(_NOTHING)
     found = start_of(made, job_id)
@@ -54,7 +54,7 @@ def offer(config: Config, asked: Asked) -> Offer:
         own = fetch(config.users, os.geteuid())
         probes, outcomes = own.probes, own.outcomes
     else:
-        starts = record.load(config.state.directory).starts
+        starts = decisions.load(config.state.directory).starts
         probes, outcomes = ((), 0) if starts is None else (starts.probes, starts.outcomes)
     if not probes:
         raise RltunedError(_NOTHING)

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from rltuned.cluster.tables import Floats, Ints, Rows
-from rltuned.observe.table3 import known_run_times
+from rltuned.observe.features import known_run_times
 from rltuned.policy.base import Policy
 
 LEAST_ENDED: Final = 20

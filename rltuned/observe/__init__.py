@@ -7,7 +7,7 @@ the served policy sees what the trained one saw. The steps of `observe` are publ
 
 - `window`: which ≤ 256 of the eligible jobs are seen this cycle.
 - `supply`: what each pool of nodes offers, now and later (`PoolStats`, computed once per snapshot).
-- `table3`: run time, wait and GPUs of each job (`Demand`), and the 14 numeric features.
+- `features`: run time, wait and GPUs of each job (`Demand`), and the 14 numeric features.
 - `sampling`: 14 → 8 columns, the critic's 5, padding and mask.
 
 docs/features.md says for an administrator what each column means; docs/decisions/0010 why the state has the columns it
@@ -20,10 +20,10 @@ reference. What must stay: names, order and ranges of `FEATURES`, `METADATA`, `S
 What must not be imported: a clock, a disk, a process, `policy` and everything above. Time is `snapshot.time`.
 """
 
+from rltuned.observe.features import FEATURES, METADATA, RUN_TIME_HORIZON, Demand, demand, features, num_ways
 from rltuned.observe.observation import Observation
 from rltuned.observe.sampling import CRITIC_COLUMNS, STATE_COLUMNS, observe, sample
 from rltuned.observe.supply import PoolStats, expected_ends, pool_stats
-from rltuned.observe.table3 import FEATURES, METADATA, RUN_TIME_HORIZON, Demand, demand, features, num_ways
 from rltuned.observe.window import WINDOW, select_window
 
 __all__ = [

@@ -8,9 +8,9 @@ import numpy.typing as npt
 
 from rltuned.cluster.pools import Pools, job_pools
 from rltuned.cluster.tables import Floats, Ints, JobTable, Snapshot
+from rltuned.observe.features import FEATURES, RUN_TIME_HORIZON, Demand, demand, features
 from rltuned.observe.observation import Observation
 from rltuned.observe.supply import PoolStats, pool_stats
-from rltuned.observe.table3 import FEATURES, RUN_TIME_HORIZON, Demand, demand, features
 from rltuned.observe.window import WINDOW, select_window
 
 STATE_COLUMNS: Final = (

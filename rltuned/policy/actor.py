@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats
+from rltuned.observe.features import RUN_TIME_HORIZON
 from rltuned.observe.observation import Observation
 from rltuned.observe.supply import CENTURY
-from rltuned.observe.table3 import RUN_TIME_HORIZON
 from rltuned.policy.base import Policy, Queue, QueueView
 from rltuned.policy.heuristics import by_name
 

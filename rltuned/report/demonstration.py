@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from rltuned import revision
-from rltuned.daemon import decision_log
+from rltuned.daemon import decisions
 from rltuned.demo import EPOCH, Demo
 from rltuned.report import build, replay
 from rltuned.report.period import read
@@ -22,7 +22,7 @@ def of_demo(demo: Demo, made_at: float) -> dict[str, Any]:
         EvaluationError: no job has run in both clusters.
     """
     since, until = float(EPOCH), demo.steered.clock.time() + 1.0
-    period = read(decision_log.entries(demo.directory, since, until), since, until)
+    period = read(decisions.entries(demo.directory, since, until), since, until)
     (plain_start, plain_end), (start, end) = demo.times(demo.plain), demo.times(demo.steered)
     policy = "rltuned"  # not the policy's name: that may be Slurm's own order
     found = replay.of_times(

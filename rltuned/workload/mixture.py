@@ -18,7 +18,7 @@ import numpy.typing as npt
 from rltuned.cluster.tables import Bools, Floats
 from rltuned.decide.predictions import COVER, RunTimePredictions
 from rltuned.errors import WorkloadError
-from rltuned.observe.table3 import RUN_TIME_HORIZON
+from rltuned.observe.features import RUN_TIME_HORIZON
 from rltuned.workload.regression import mean_regression
 
 Known = npt.NDArray[np.float32]

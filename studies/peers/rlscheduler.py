@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Bools, Floats
+from rltuned.observe.features import FEATURES
 from rltuned.observe.observation import Observation
-from rltuned.observe.table3 import FEATURES
 from rltuned.policy.actor import Actor, Architecture, untrained
 from rltuned.policy.heuristics import places
 

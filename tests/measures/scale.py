@@ -33,13 +33,13 @@ from rltuned.cluster.ended import EndedJob
 from rltuned.config import Config, CycleSection, SlurmSection, Stage, StateSection
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.cycle_report import CycleOutcome
+from rltuned.daemon.decisions import RECORD
 from rltuned.daemon.history import Known
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import PHASES, Metrics
 from rltuned.daemon.planning import Planning
 from rltuned.daemon.policy_choice import load_policy
-from rltuned.daemon.record import FILE_NAME as RECORD
 from rltuned.decide.scope import Veto
 from rltuned.placement import SolveOutcome
 from rltuned.slurm.cli import CliReader

@@ -1,4 +1,4 @@
-"""Workers that misbehave, for `test_rollout`. Each is started in a process of its own: nothing slow is imported
+"""Workers that misbehave, for `test_rollout_worker`. Each is started in a process of its own: nothing slow is imported
 here."""
 
 import os
@@ -50,7 +50,7 @@ def dies_once(pipe: Any, cache: Path) -> None:
 
 def hungry(pipe: Any, cache: Path) -> None:
     """Wants more memory than there is on any machine, a piece at a time."""
-    from rltuned.daemon.rollout import MEMORY, confine
+    from rltuned.daemon.rollout_worker import MEMORY, confine
 
     confine(MEMORY)
     pipe.send(READY)

@@ -26,6 +26,7 @@ from rltuned.daemon.breaker import BreakerState
 from rltuned.daemon.claims import Entry
 from rltuned.daemon.clock import Moment
 from rltuned.daemon.cycle_report import CycleOutcome
+from rltuned.daemon.decisions import load
 from rltuned.daemon.heartbeat import read_heartbeat
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import Lock
@@ -33,7 +34,6 @@ from rltuned.daemon.logs import make
 from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.policy_choice import load_policy
-from rltuned.daemon.record import load
 from rltuned.daemon.undo import undo
 from rltuned.decide.scope import Veto
 from rltuned.errors import (

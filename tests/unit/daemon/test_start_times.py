@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import structlog
 from structlog.testing import capture_logs
-from unit.daemon.test_rollout import desk, logs  # noqa: F401 - fixtures
+from unit.daemon.test_rollout_worker import desk, logs  # noqa: F401 - fixtures
 from unit.simulate.house import House, busy_slurm, config
 
 from rltuned.commands.main import main
-from rltuned.daemon import record
-from rltuned.daemon.rollout import ForecastTask, needed_of_starts
+from rltuned.daemon import decisions
+from rltuned.daemon.rollout_worker import ForecastTask, needed_of_starts
 from rltuned.daemon.start_times import FILE_NAME, StartTimes
 from rltuned.daemon.user_records import write_all_records
 from rltuned.decide.start_times import StartRequest
@@ -35,7 +35,7 @@ def watched(memory_path, **settings):
 
     house.daemon.start_times = StartTimes(forecast, lambda: None, state, house.slurm.clock, house.daemon.runtime.log)
     house.published = []
-    house.daemon.publish = house.published.append
+    house.daemon.reporting.publish = house.published.append
     return house
 
 
@@ -127,7 +127,7 @@ def test_a_forecast_that_cannot_be_had_leaves_the_cycle_as_it_was(memory_path):
 
 
 def test_the_worker_forecasts_what_the_simulator_does_here_and_gets_no_names(desk):  # noqa: F811 - the fixture
-    from unit.daemon.test_rollout import queue
+    from unit.daemon.test_rollout_worker import queue
 
     site = desk()
     asked = queue()
@@ -159,7 +159,7 @@ def test_when_answers_for_jobs_and_for_jobs_that_are_not_submitted(memory_path, 
     house = watched(memory_path)
     for _ in range(20):
         made = house.tick().record
-    record.save(house.config.state.directory, made)
+    decisions.save(house.config.state.directory, made)
     path = tmp_path / "config.toml"
     path.write_text(f'[state]\ndirectory = "{house.config.state.directory}"\nmirror = ""\n')
     at = next(place for place, low in enumerate(made.starts.low) if low is not None and place > 1)
@@ -186,7 +186,7 @@ def test_when_answers_for_jobs_and_for_jobs_that_are_not_submitted(memory_path, 
     assert "Nothing that was simulated" in text
     for wrong in (("when",), ("when", job, "--time", "60"), ("when", "--time", "soon")):
         assert run(capsys, *wrong, "--config", path)[0] == 2
-    record.save(house.config.state.directory, replace(made, starts=None))
+    decisions.save(house.config.state.directory, replace(made, starts=None))
     code, _, said = run(capsys, "when", job, "--config", path)
     assert code == 1
     assert "no forecast of start times is made here" in said

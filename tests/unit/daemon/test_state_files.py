@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from rltuned.daemon.decisions import load
 from rltuned.daemon.journal import Journal
 from rltuned.errors import JournalError
 
@@ -26,29 +27,28 @@ BEFORE = "b10ea04"
 # Runs under the code of either version: prints what it reads; with "write", writes it anew first.
 PROGRAM = """
 import json, pathlib, sys
-from dataclasses import asdict
-from rltuned.daemon import history, record
+from rltuned.daemon import history
 from rltuned.daemon.clock import Moment, SystemClock
 from rltuned.daemon.heartbeat import read_heartbeat
-from rltuned.daemon.journal import Journal, entry_to_json
+from rltuned.daemon.journal import Journal
 
 folder = pathlib.Path(sys.argv[1])
 known = history.load(folder)
-decision = None if "no-decision" in sys.argv else record.load(folder)
 if "write" in sys.argv:
     journal = Journal.open(folder)
     journal.compact()
     journal.update(journal.entries.values())
     journal.close()
     (folder / history.FILE_NAME).write_text(json.dumps(known.to_json()))
-    assert record.save(folder, decision) == ""
 journal = Journal.read(folder)
 sign = read_heartbeat(Moment.of(SystemClock()), folder)
 print(json.dumps({
     "alarms": journal.alarms,
-    "entries": {job: entry_to_json(entry) for job, entry in journal.entries.items()},
+    "entries": {
+        job: [getattr(entry.applied, name) for name in ("submit_time", "site_factor", "foreign")]
+        for job, entry in journal.entries.items()
+    },
     "known": known.to_json(),
-    "decision": decision and decision.to_json(),
     "heartbeat": [sign.pid, sign.stale_after],
 }))
 """
@@ -87,9 +87,9 @@ def test_an_upgrade_reads_all_that_the_version_before_has_left(left):
     assert len(jobs) == 7
     assert found["entries"].keys() == jobs
     assert found["known"]["run_times"]["until"] == 0.0, "the accounting is read anew"
-    decision = json.loads((left / "decision.json").read_text())
-    assert decision.pop("mode") == "site-factor"
-    assert found["decision"] == decision
+    kept, as_left = load(left).to_json(), json.loads((left / "decision.json").read_text())
+    for name in ("time", "policy", "jobs", "vetoed", "changes", "outcomes"):
+        assert json.loads(json.dumps(kept[name])) == as_left[name]
     assert found["heartbeat"] == [json.loads((left / "heartbeat.json").read_text())["pid"], 300.0]
 
 
@@ -103,15 +103,15 @@ def test_an_upgrade_knows_what_the_version_before_had_put_on_the_jobs(left):
     assert 0 not in written.values()
     entries = read(left)["entries"]
     assert entries.keys() == written.keys()
-    assert {job: entry["site_factor"] for job, entry in entries.items()} == written
+    assert {job: site_factor for job, (_, site_factor, *_) in entries.items()} == written
 
 
 def test_a_downgrade_reads_all_that_this_version_leaves(left, before):
     written = read(left, "write")
     assert written["alarms"] == []
-    found = read(left, "no-decision", code=before)  # of the last cycle: the next one writes it anew
+    found = read(left, code=before)
     assert found.pop("known")["until"] == 0.0, "the accounting is read anew"
-    del written["known"], written["decision"], found["decision"]
+    del written["known"]
     assert found == written
 
 

@@ -345,7 +345,7 @@ def test_a_cycle_publishes_in_every_stage_and_a_defect_in_it_costs_no_cycle(tmp_
     for stage, moves in ((Stage.ACTIVE, True), (Stage.SHADOW, False), (Stage.OBSERVE, False)):
         run = house(tmp_path / stage, jobs=3, stage=stage)
         seen = []
-        run.daemon.publish = seen.append
+        run.daemon.reporting.publish = seen.append
         run.tick()
         (made,) = seen
         assert (made.moves, len(made.record("alice").jobs)) == (moves, 3)
@@ -354,7 +354,7 @@ def test_a_cycle_publishes_in_every_stage_and_a_defect_in_it_costs_no_cycle(tmp_
         def fails(_records):
             raise ZeroDivisionError
 
-        run.daemon.publish = fails
+        run.daemon.reporting.publish = fails
         assert run.tick().outcome == "done"
         assert run.events("users.defect")
 

@@ -14,7 +14,7 @@ from unit.slurm.standin import StandIn
 
 from rltuned.commands.main import cli, main
 from rltuned.config import Config, Stage
-from rltuned.daemon.decision_log import entries
+from rltuned.daemon.decisions import entries
 from rltuned.report import page, tables
 from rltuned.report.advice import Advice, advise
 from rltuned.report.gains import _held, canary, prediction_quality

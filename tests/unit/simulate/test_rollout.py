@@ -13,7 +13,7 @@ from rltuned.cluster.tables import Category
 from rltuned.config import Config, PlacementApply, PlacementSection
 from rltuned.decide.rollout import RecentJobs, RolloutRequest
 from rltuned.errors import RltunedError
-from rltuned.observe.table3 import UNLIMITED_RUN_TIME
+from rltuned.observe.features import UNLIMITED_RUN_TIME
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate import kernel as k
 from rltuned.simulate.engine import Simulation

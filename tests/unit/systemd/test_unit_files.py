@@ -98,7 +98,7 @@ def test_without_the_drop_in_the_worker_says_that_it_may_not_make_machine_code(t
     program = """
 import ctypes, multiprocessing, pathlib, sys
 from rltuned.daemon.checks import rollout_remedy
-from rltuned.daemon.rollout import work
+from rltuned.daemon.rollout_worker import work
 if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):
     sys.exit("this kernel has no PR_SET_MDWE")
 context = multiprocessing.get_context("spawn")

@@ -9,10 +9,10 @@ from unit.policy.conftest import saved
 
 from rltuned.cluster.verdict import DAY, MODEL, SLURM, parse
 from rltuned.config import DEFAULT_MODEL, Config, EstimatesSection, PolicySection, StateSection
+from rltuned.daemon.auto_policy import Standing, read
 from rltuned.daemon.checks import Severity, examine
+from rltuned.daemon.decisions import load
 from rltuned.daemon.policy_choice import load_policy
-from rltuned.daemon.record import load
-from rltuned.daemon.verdict import Standing, read
 from rltuned.decide.explain import explain
 from rltuned.errors import RltunedError
 from rltuned.policy import files

@@ -1,11 +1,14 @@
-"""The decision log on disk: a line for each cycle, append-only, bounded in size and age (docs/report.md).
+"""Decisions on disk: the record of the last cycle, and the log of all (docs/report.md).
 
-One directory of files, each of a day at most and named after its first entry. The newest is plain JSON lines; older
-ones are compressed. Nothing is synced: a crash of the host may cost the last lines, and a cycle never waits for it.
+The record, which ``rltuned explain`` and ``rltuned doctor`` read, is there whole or not at all, and bounded in size.
+The log has a line for each cycle, is append-only, and bounded in size and age: one directory of files, each of a day at
+most and named after its first entry. The newest is plain JSON lines; older ones are compressed. Nothing is synced: a
+crash of the host may cost the last lines, and a cycle never waits for it.
 """
 
 import contextlib
 import gzip
+import json
 import os
 import re
 import zlib
@@ -16,9 +19,13 @@ from pathlib import Path
 from typing import Final
 
 from rltuned.daemon.files import FILE_MODE, give_to_owner_of, make_directory, write_all, write_atomic
+from rltuned.decide.decision import DecisionRecord
 from rltuned.decide.entry import CycleEntry, lean
 from rltuned.errors import RltunedError
 
+RECORD: Final = "decision.json"
+MAX_RECORD: Final = 32 * 1024 * 1024
+"""Bytes; a record of 10,000 managed jobs takes about 2 MB."""
 DIRECTORY: Final = "decisions"
 DAY: Final = 86_400.0
 KEEP: Final = 35 * DAY
@@ -37,6 +44,38 @@ _LEFT: Final = re.compile(r"\.\d{8}T\d{6}Z\.jsonl\.gz\.\d+\.tmp")
 """Of `write_atomic`, after a crash."""
 _TIME: Final = re.compile(rb'"time":([0-9.e+]+)')
 _NO_DECISION: Final = b'"decision":null}'
+
+
+def save(directory: Path, record: DecisionRecord, limit: int = MAX_RECORD) -> str:
+    """Write the record. Returns why not, "" when it was written; an old record then stays."""
+    data = json.dumps(record.to_json(), separators=(",", ":"), allow_nan=False).encode()
+    if len(data) > limit:
+        return f"decision record of {len(data)} bytes is above the limit of {limit}"
+    try:
+        # Not durable: it describes a moment, and a cycle must not wait for the disk twice.
+        write_atomic(directory / RECORD, data, durable=False)
+    except OSError as error:
+        return f"{directory / RECORD}: {error.strerror}"
+    return ""
+
+
+def load(directory: Path) -> DecisionRecord:
+    """The last record.
+
+    Raises:
+        RltunedError: there is none, or it cannot be read; names file and field, and says what to do.
+    """
+    path = directory / RECORD
+    try:
+        return DecisionRecord.from_json(path.read_bytes())
+    except FileNotFoundError:
+        raise RltunedError(
+            f"{path}: no decision record yet; is the daemon running? (`rltuned plan` makes one)"
+        ) from None
+    except OSError as error:
+        raise RltunedError(f"{path}: cannot be read: {error}") from error
+    except RltunedError as error:
+        raise RltunedError(f"{path}: {error}; wait for the next cycle of the running daemon") from error
 
 
 class DecisionLog:

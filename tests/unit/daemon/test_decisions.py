@@ -1,4 +1,4 @@
-"""The decision log: every cycle, bounded, readable after any crash, without text of users."""
+"""The record and the log of decisions: every cycle, bounded, readable after any crash, without text of users."""
 
 import gzip
 import json
@@ -12,9 +12,21 @@ from unit.daemon.test_loop import house
 from rltuned.cluster.changes import Outcome
 from rltuned.commands.main import cli
 from rltuned.config import Stage
-from rltuned.daemon import decision_log
+from rltuned.daemon import decisions
 from rltuned.daemon.cycle_report import CycleOutcome
-from rltuned.daemon.decision_log import DAY, DIRECTORY, KEEP, MIB, DecisionLog, entries, files, last_before
+from rltuned.daemon.decisions import (
+    DAY,
+    DIRECTORY,
+    KEEP,
+    MIB,
+    RECORD,
+    DecisionLog,
+    entries,
+    files,
+    last_before,
+    load,
+    save,
+)
 from rltuned.decide import explain
 from rltuned.errors import RltunedError, SlurmUnavailableError
 
@@ -32,6 +44,35 @@ def one(tmp_path_factory):
     house(directory, jobs=40).tick()
     (entry,) = kept(directory / "state")
     return entry
+
+
+# --- the record
+
+
+def test_it_is_read_as_it_was_written(tmp_path, one):
+    assert save(tmp_path, one) == ""
+    assert load(tmp_path) == one.decision
+
+
+def test_one_that_is_too_large_leaves_the_old_one(tmp_path, one):
+    save(tmp_path, one)
+    assert "above the limit of 100" in save(tmp_path, one.decision, limit=100)
+    assert load(tmp_path) == one.decision
+
+
+def test_what_cannot_be_used_is_named_with_its_file(tmp_path, one):
+    with pytest.raises(RltunedError, match="no decision record yet"):
+        load(tmp_path)
+    save(tmp_path, one)
+    path = tmp_path / RECORD
+    tree = json.loads(path.read_bytes())
+    tree["jobs"]["base"][0] = None
+    path.write_text(json.dumps(tree))
+    with pytest.raises(RltunedError, match=rf"{path}: .*jobs\.base\.0: .*wait for the next cycle"):
+        load(tmp_path)
+
+
+# --- the log
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
@@ -187,7 +228,7 @@ def test_reading_while_the_daemon_packs_a_file_loses_nothing(tmp_path, one):
     log = DecisionLog(tmp_path, 1.0)
     log.add(replace(one, time=1e9))
     (path,) = files(tmp_path / DIRECTORY)
-    reader = decision_log._lines_of(path)
+    reader = decisions._lines_of(path)
     log.add(replace(one, time=1e9 + DAY))
     assert not path.exists()
     assert len(list(reader)) == 1

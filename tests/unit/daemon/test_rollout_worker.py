@@ -20,8 +20,8 @@ from rltuned.cluster.build import job_table, node_table
 from rltuned.cluster.changes import AppliedChanges, OverSubscribe
 from rltuned.cluster.tables import JobState, Partition, Snapshot
 from rltuned.config import Config, CycleSection, PolicySection, RolloutSection, Stage, StateSection, resolve
-from rltuned.daemon import record
-from rltuned.daemon import rollout as module
+from rltuned.daemon import decisions
+from rltuned.daemon import rollout_worker as module
 from rltuned.daemon.checks import Severity, rollout
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.cycle_report import CycleOutcome
@@ -29,7 +29,17 @@ from rltuned.daemon.journal import Journal
 from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics, SearchOutcome
 from rltuned.daemon.planning import Planning
-from rltuned.daemon.rollout import CACHE, READY, InProcessSearch, SearchTask, WorkerSearch, check, needed, wanted, work
+from rltuned.daemon.rollout_worker import (
+    CACHE,
+    READY,
+    InProcessSearch,
+    SearchTask,
+    WorkerSearch,
+    check,
+    needed,
+    wanted,
+    work,
+)
 from rltuned.decide.decision import RolloutRecord
 from rltuned.decide.rollout import RolloutRequest, RolloutResult, recent_jobs
 from rltuned.errors import ConfigError, RltunedError
@@ -237,7 +247,7 @@ def test_the_time_limit_ends_the_search_and_the_best_so_far_counts():
 def test_when_the_daemon_is_killed_its_worker_ends_whatever_it_does(tmp_path):
     program = """
 import sys, time
-from unit.daemon.test_rollout import Desk, Path
+from unit.daemon.test_rollout_worker import Desk, Path
 site = Desk(Path(sys.argv[1]))
 site.ask()
 print(site.search.worker, flush=True)
@@ -532,8 +542,8 @@ def test_a_cycle_without_an_answer_is_a_good_cycle_and_doctor_says_what_is_missi
     assert "executable memory" in finding.cause
     assert "rltuned-rollout.conf" in finding.remedy
     assert rollout(config, clock.time() + 3600.0) == [], "that was long ago"
-    made = record.load(config.state.directory)
-    record.save(config.state.directory, replace(made, rollout_trouble="", rollout=RolloutRecord(16, 5, {}, 0.0)))
+    made = decisions.load(config.state.directory)
+    decisions.save(config.state.directory, replace(made, rollout_trouble="", rollout=RolloutRecord(16, 5, {}, 0.0)))
     [finding] = rollout(config, clock.time())
     assert (finding.severity, finding.cause) == (Severity.OK, "the last cycle made 16 rollouts")
 
