@@ -363,6 +363,15 @@ class Cluster:
         self.wait_state(job, "RUNNING")
         return job
 
+    def queue_longest_first(self, count: int = 8) -> list[int]:
+        """Jobs that wait, behind full nodes, each shorter than the one before it: Slurm alone would start them as
+        submitted, shortest first is the other way round."""
+        self.fill()
+        jobs = [(USERS[n % 4], "--gres=gpu:1", "-t", str(15 * count - 10 * n)) for n in range(count)]
+        ids = self.submit_many(jobs)
+        self.wait_sprio(ids)
+        return ids
+
     def wait_state(self, job: int, state: str) -> None:
         """Waits until a job is in a state, as squeue's %T spells it."""
         query = f"squeue -h -t all -j {job} -o %T 2>/dev/null"
@@ -402,6 +411,11 @@ class Cluster:
         """
         rows = [row.split() for row in self.run(["sprio", "-h", "-o", "%i %J"], check=False).stdout.splitlines()]
         return {int(job): round(float(term)) for job, term in rows}
+
+    def queue_order(self) -> list[int]:
+        """Pending jobs as Slurm would try them within a tier: by priority, then by id."""
+        priorities = self.priorities()
+        return sorted(priorities, key=lambda job: (-priorities[job], job))
 
     def nice_values(self) -> dict[int, int]:
         """Nice of each pending job."""

@@ -7,7 +7,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from cluster.support import OPERATOR, USERS, image_of, wait_until
+from cluster.support import OPERATOR, image_of, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,10 +115,7 @@ def test_doctor_in_the_container_finds_nothing_wrong_with_the_cluster(trixie: Cl
 
 
 def test_a_container_that_stops_gives_the_queue_back(trixie: Cluster, image: str, host: str):
-    trixie.fill()
-    # Slurm alone would start them in the order of submission; shortest first is the other way round.
-    jobs = trixie.submit_many([(USERS[n % 4], "-p", "gpu", "--gres=gpu:1", "-t", str(120 - 10 * n)) for n in range(8)])
-    trixie.wait_sprio(jobs)
+    jobs = trixie.queue_longest_first()
     configure(host, ACTIVE)
     daemon = docker("run", "-d", *options(trixie, host), image).stdout.strip()
     try:
@@ -139,9 +136,7 @@ def test_a_container_that_stops_gives_the_queue_back(trixie: Cluster, image: str
 
 
 def test_a_container_plays_the_queue_ahead(trixie: Cluster, image: str, host: str):
-    trixie.fill()
-    jobs = trixie.submit_many([(USERS[n % 4], "-p", "gpu", "--gres=gpu:1", "-t", str(120 - 10 * n)) for n in range(8)])
-    trixie.wait_sprio(jobs)
+    trixie.queue_longest_first()
     # Time enough for a cycle on a busy machine: no question is put to Slurm while another one waits for its answer.
     configure(host, '[cycle]\nstage = "shadow"\ninterval = 10.0\n[rollout]\ntime_limit = 10.0\n')
     daemon = docker("run", "-d", *options(trixie, host), image).stdout.strip()

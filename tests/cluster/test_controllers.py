@@ -5,20 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cluster.daemon_support import Daemon, Rltuned
-from cluster.support import USERS, wait_until
+from cluster.support import wait_until
 
 if TYPE_CHECKING:
     from cluster.support import Cluster
-
-JOBS = 8
-
-
-def queue(pair: Cluster) -> list[int]:
-    """Jobs that wait; Slurm alone would start them as submitted, shortest first is the other way round."""
-    pair.fill()
-    jobs = pair.submit_many([(USERS[n % 4], "--gres=gpu:1", "-t", str(120 - 10 * n)) for n in range(JOBS)])
-    pair.wait_sprio(jobs)
-    return jobs
 
 
 def settings() -> dict[str, dict[str, object]]:
@@ -40,8 +30,7 @@ def steers(pair: Cluster, daemon: Daemon, jobs: list[int]) -> bool:
     done = last(daemon)
     if done["stage"] != "active" or done["outcome"] != "done" or done["changes"]:
         return False
-    shown = pair.priorities()
-    return sorted(jobs, key=lambda job: -shown[job]) == list(reversed(jobs))
+    return pair.queue_order() == jobs[::-1]
 
 
 def stands_by(daemon: Daemon, acting: str) -> bool:
@@ -50,7 +39,7 @@ def stands_by(daemon: Daemon, acting: str) -> bool:
 
 
 def test_of_two_controllers_the_daemon_beside_the_acting_one_writes_and_a_fail_over_hands_the_queue_over(pair: Cluster):
-    jobs = queue(pair)
+    jobs = pair.queue_longest_first()
     with Rltuned(pair, service="ctl", **settings()) as here, Rltuned(pair, service="ctl2", **settings()) as there:
         first, second = here.start(), there.start()
         wait_until(lambda: steers(pair, first, jobs), "the daemon of ctl steers")
@@ -83,7 +72,7 @@ def test_of_two_controllers_the_daemon_beside_the_acting_one_writes_and_a_fail_o
 
 
 def test_a_restore_on_the_host_that_lost_its_slurmctld_goes_through_the_other_one(pair: Cluster):
-    jobs = queue(pair)
+    jobs = pair.queue_longest_first()
     with Rltuned(pair, service="ctl", **settings()) as here:
         daemon = here.start()
         wait_until(lambda: steers(pair, daemon, jobs), "the daemon of ctl steers")
@@ -92,7 +81,7 @@ def test_a_restore_on_the_host_that_lost_its_slurmctld_goes_through_the_other_on
         daemon.program.wait()
         pair.slurmctld.stop("KILL")
         listed = "sprio -h -o '%i' | grep -c ."
-        wait_until(lambda: int(pair.sh(listed, check=False).stdout or 0) >= JOBS, "ctl2 has taken over")
+        wait_until(lambda: int(pair.sh(listed, check=False).stdout or 0) >= len(jobs), "ctl2 has taken over")
         assert set(pair.site_factors().values()) != {0}
         assert here.restore()["complete"]
         assert {pair.site_factors()[job] for job in jobs} == {0}

@@ -33,12 +33,6 @@ def ever_shorter(cluster: Cluster, jobs: int) -> list[int]:
     return ids
 
 
-def in_order(cluster: Cluster, jobs: list[int]) -> list[int]:
-    """The jobs as Slurm would try them."""
-    priority = cluster.priorities()
-    return sorted(jobs, key=lambda job: (-priority[job], job))
-
-
 def terms(cluster: Cluster) -> dict[int, tuple[int, int]]:
     """Ageing and fair share in the priority of each job that multifactor ranks, weighted."""
     rows = [row.split() for row in cluster.run(["sprio", "-h", "-o", "%i %A %F"]).stdout.splitlines()]
@@ -116,12 +110,12 @@ def test_an_operator_stays_below_the_rpc_limiter_and_a_few_cycles_finish_the_job
         assert first["changes"]["applied"] > 20
         assert first["changes"]["throttled"] > 20
         # What the first cycle wrote is the front: the shortest jobs, which were last.
-        assert in_order(cluster, jobs)[:10] == jobs[::-1][:10]
+        assert cluster.queue_order()[:10] == jobs[::-1][:10]
 
         wait_until(lambda: not daemon.cycles()[-1]["changes"].get("throttled"), "nothing is put off")
         cycles = daemon.cycles()
         assert 1 < len(cycles) < 10
         assert all("failed" not in cycle["changes"] for cycle in cycles)
-        assert in_order(cluster, jobs) == jobs[::-1]
+        assert cluster.queue_order() == jobs[::-1]
         assert cluster.sh(limited).stdout == before
         assert daemon.stop() == 0

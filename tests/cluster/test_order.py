@@ -17,13 +17,6 @@ STILL: dict[str, str | None] = {
 }
 
 
-def queue_order(cluster: Cluster) -> list[int]:
-    """Pending jobs as Slurm would try them within a tier: by priority, then by id."""
-    rows = cluster.sh("squeue -h -t PD -o '%A %Q'").stdout.split("\n")[:-1]
-    jobs = [(int(job), int(priority)) for job, priority in (row.split() for row in rows)]
-    return [job for job, _ in sorted(jobs, key=lambda row: (-row[1], row[0]))]
-
-
 def assert_order_of_the_plan(order: list[int], record: Record) -> None:
     """Every class is in the plan's order, whatever stands between its jobs."""
     place = {job: at for at, job in enumerate(order)}
@@ -68,7 +61,7 @@ def assert_one_cycle_and_restore(
     assert cycle.outcomes["applied"] == len(record.changes) > JOBS / 3
     assert len(record.classes) >= 4, "tiers and QOS"
     # Every managed class is in the plan's order, with its own priorities.
-    assert_order_of_the_plan(queue_order(cluster), record)
+    assert_order_of_the_plan(cluster.queue_order(), record)
     behind = record.column("held_behind")
     for jobs in record.classes.values():
         assert_same_priorities(

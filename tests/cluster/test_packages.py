@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from cluster.support import OPERATOR, ROOT, locked
-from cluster.test_systemd import STEERING, Host, fill
+from cluster.test_systemd import STEERING, Host
 
 from rltuned import __version__
 
@@ -131,7 +131,7 @@ def host(clusters: Clusters, packages: Path) -> Iterator[Host]:
     try:
         # Slurm's RPC limiter would make the test wait for tokens.
         with cluster.conf(SlurmctldParameters=None):
-            host = Host(cluster, fill(cluster))
+            host = Host(cluster, cluster.queue_longest_first())
             cluster.start_systemd_host()
             # The testbed's own; the user stays, with the id that slurmctld's host knows it by.
             host.sh("rm -rf /opt/rltuned /etc/rltuned")

@@ -173,6 +173,9 @@ def test_a_real_prometheus_scrapes_it_and_series_do_not_grow_with_users_or_jobs(
         trixie.remove_host("prometheus")
     assert after == before
     assert shown["benefit.json: Pending jobs A"]
+    for asked in queries():
+        for series in shown[asked.where]:
+            assert set(re.findall(r"\{\{(\w+)\}\}", asked.legend)) <= set(series["metric"]), asked.where
     assert len(before) > 100
     values = {text for labels in after for _, text in labels}
     assert values.isdisjoint({*USERS, *map(str, submitted), "physics", "biology", "gpu"})

@@ -198,14 +198,6 @@ def install(cluster: Cluster) -> None:
     follow(cluster, *(f"{number}. " for number in range(1, 6)))
 
 
-def fill(cluster: Cluster) -> list[int]:
-    """Eight jobs that wait; Slurm alone would start them as submitted, shortest first is the other way round."""
-    cluster.fill()
-    jobs = cluster.submit_many([(USERS[n % 4], "-p", "gpu", "--gres=gpu:1", "-t", str(120 - 10 * n)) for n in range(8)])
-    cluster.wait_sprio(jobs)
-    return jobs
-
-
 @pytest.fixture(scope="module")
 def installed(clusters: Clusters, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     cluster = clusters.get("24.11")
@@ -217,7 +209,7 @@ def installed(clusters: Clusters, tmp_path_factory: pytest.TempPathFactory) -> I
             ended = cluster.submit_many([("carol", "-p", "gpu", "--gres=gpu:1", "-t", "10")] * 40, command="true")
             shown = f"sacct -nPX -j {','.join(map(str, ended))} -o State"
             wait_until(lambda: cluster.sh(shown).stdout.split() == ["COMPLETED"] * 40, "slurmdbd has forty ended jobs")
-            host = Host(cluster, fill(cluster))
+            host = Host(cluster, cluster.queue_longest_first())
             cluster.start_systemd_host()
             copy_tree(cluster, tmp_path_factory.mktemp("tree") / "rltuned")
             install(cluster)

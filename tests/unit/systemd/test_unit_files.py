@@ -11,7 +11,7 @@ import pytest
 
 from rltuned.commands.learn import EXIT_UNPROVEN
 from rltuned.commands.main import cli
-from rltuned.daemon.loop import STALE_SECONDS
+from rltuned.daemon.liveness import STALE_SECONDS
 from rltuned.daemon.service import RESTORE_WAIT
 from rltuned.errors import StateError
 
@@ -75,8 +75,8 @@ def test_a_worker_that_the_kernel_ends_for_want_of_memory_does_not_end_the_daemo
     assert values("rltuned.service", "OOMPolicy") == ["continue"]
 
 
-def test_the_unit_can_make_the_users_socket():
-    (line,) = [line for line in (UNITS / "rltuned.tmpfiles").read_text().splitlines() if " 0755 rltuned " in line]
+def test_the_unit_can_write_the_users_records():
+    (line,) = [line for line in (UNITS / "rltuned.tmpfiles").read_text().splitlines() if " 0711 rltuned " in line]
     assert values("rltuned.service", "ReadWritePaths") == ["-" + line.split()[1]]
 
 
