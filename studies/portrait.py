@@ -2,7 +2,7 @@
 
 The job waits among `QUEUED` others on a cluster of 16 nodes of 8 GPUs. Everything is generated, with a seed, and
 observed by the same function as in the daemon, so a curve is what the daemon would do and not what a formula says.
-docs/policy.md says how to read the pictures.
+Only differences of height matter, and only to jobs in the same picture.
 
     python -m studies.portrait NAME --out DIR
 """

@@ -46,8 +46,9 @@ class Predicted(NamedTuple):
 
 
 class MedianOfThree:
-    """The prediction before this one (decision 0150): the median of the user's last three run times with the same GPUs,
-    partition and limit; else of less alike jobs.
+    """The prediction before this one (decision 0150).
+
+    The median of the user's last three run times with the same GPUs, partition and limit; else of less alike jobs.
     """
 
     def __init__(self) -> None:

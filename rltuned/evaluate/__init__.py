@@ -5,7 +5,7 @@
 - `measure`: one policy on one case. `metrics`, `bootstrap`: pure functions over arrays.
 - `run`: all windows and policies, over processes (`executors`), resumable (`state`).
 - `report`: the result as JSON and as a table.
-- `gate`: which policy a site should run, as a verdict for the daemon (docs/gate.md); `site`: its jobs and nodes.
+- `gate`: which policy a site should run, as a verdict for the daemon (docs/evaluation.md); `site`: its jobs and nodes.
 
 What may be changed freely: how work is cut and spread, tables. What must stay: every policy sees the same
 jobs, limits and estimates; a seed decides everything; equal command lines give equal bytes but for fields that are

@@ -1,5 +1,5 @@
 """The published peers RLScheduler and SchedInspector, trained on our simulator by their authors' own algorithm
-(docs/peers.md), to be compared with.
+(studies/README.md), to be compared with.
 
 - `rlscheduler`, `schedinspector`: what they decide, as rankings. `model`: their files.
 - `__main__`: from a trace to a model file. `episodes`: a simulated window with the decisions of a peer that explores.

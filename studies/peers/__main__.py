@@ -1,4 +1,4 @@
-"""Trains a published peer on our simulator, by its own algorithm and numbers (docs/peers.md).
+"""Trains a published peer on our simulator, by its own algorithm and numbers (studies/README.md).
 
 python -m studies.peers rlscheduler --trace FILE --cluster 16x8 --minutes 8 --out DIR
 """

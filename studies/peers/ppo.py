@@ -1,8 +1,8 @@
 """PPO as the learned peers have it: Spinning Up's, clipped, on all decisions of an epoch at once.
 
 None of what `rltuned`'s own PPO adds is here: no minibatches, no warm start, no shared baselines, no gradient clipping.
-What it does is what the public code of both papers does (docs/peers.md): terminal reward, GAE, advantages normalised
-over the epoch, up to 80 policy steps until the KL divergence is 1.5 × its target, then 80 steps of the value network.
+What it does is what the public code of both papers does (studies/README.md): terminal reward, GAE, advantages
+normalised over the epoch, up to 80 policy steps until the KL divergence is 1.5 × its target, then 80 steps of the value network.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ _QUEUE: Final = (64, 32, 8)
 
 @dataclass(frozen=True)
 class PeerPPOSettings:
-    """Hyper-parameters of both papers' public code (docs/peers.md has the sources)."""
+    """Hyper-parameters of both papers' public code (studies/README.md has the sources)."""
 
     policy_rate: float = 3e-4
     """Adam's, of the policy (pi_lr)."""
