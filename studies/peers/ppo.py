@@ -2,7 +2,8 @@
 
 None of what `rltuned`'s own PPO adds is here: no minibatches, no warm start, no shared baselines, no gradient clipping.
 What it does is what the public code of both papers does (studies/README.md): terminal reward, GAE, advantages
-normalised over the epoch, up to 80 policy steps until the KL divergence is 1.5 × its target, then 80 steps of the value network.
+normalised over the epoch, up to 80 policy steps until the KL divergence is 1.5 × its target, then 80 steps of the value
+network.
 """
 
 from collections.abc import Callable, Sequence
