@@ -18,7 +18,6 @@ from rltuned.errors import MissingError
 MODULES: Final = {
     "matplotlib": "simulate",
     "numba": "simulate",
-    "submitit": "simulate",
     "tensorflow": "train",
     "pyslurm": "pyslurm",
 }

@@ -217,20 +217,3 @@ def _writable(option: str, path: Path, folder: Path) -> None:
         raise click.UsageError(f"{option}: {path} cannot be written: there is no directory {folder}")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise click.UsageError(f"{option}: {path} cannot be written: {folder} is not yours")
-
-
-def refuse_slurm_options(context: click.Context, executor: str) -> None:
-    """Raises UsageError where an option of --executor slurm is given without it: it would be ignored in silence."""
-    given = [
-        parameter.opts[0]
-        for parameter in context.command.params
-        if (parameter.name or "").startswith("slurm_")
-        and context.get_parameter_source(parameter.name or "") is not click.core.ParameterSource.DEFAULT
-    ]
-    if executor != "slurm" and given:
-        raise click.UsageError(f"{given[0]} goes with --executor slurm")
-
-
-def slurm_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Takes those of --executor slurm out of the options."""
-    return {name.removeprefix("slurm_"): options.pop(name) for name in list(options) if name.startswith("slurm_")}

@@ -191,9 +191,9 @@ def gate(
 ) -> None:
     """Is the model, a plain rule or Slurm's own order the best for this site?
 
-    Simulates the site's recent jobs under each, in windows that share no job, and makes the verdict that policy.name =
-    "auto" goes by. What is not given is as the daemon is configured. See docs/evaluation.md. Exit code 14: Slurm's own
-    order; 13: too little history.
+    Simulates the site's recent jobs under each, in windows that share no job, and makes the verdict that a policy.name
+    of "auto" goes by. What is not given is as the daemon is configured. docs/evaluation.md explains it.
+    Exit code 14: Slurm's own order; 13: too little history.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""The gate: which policy a site should run, by a paired test on its own recent jobs (decision 0093).
+"""Which policy a site should run, by a paired test on its own recent jobs (docs/evaluation.md, decision 0093).
 
 The model is chosen where its mean wait is certainly lower than that of each plain rule and of Slurm's own order, and no
 other metric pays for it; else the best plain rule that certainly beats Slurm's order; else Slurm's order stays.

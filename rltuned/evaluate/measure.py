@@ -51,11 +51,6 @@ def work(task: Task) -> list[Outcome]:
     return [evaluate_case(task.case, contender(name, task.settings), task.settings) for name in task.policies]
 
 
-def work_all(tasks: Sequence[Task]) -> list[Outcome]:
-    """Several tasks, one after the other."""
-    return [outcome for task in tasks for outcome in work(task)]
-
-
 def evaluate_case(case: Case, chosen: Contender, settings: EvaluationSettings) -> Outcome:
     """One policy on one window.
 

@@ -30,8 +30,6 @@ class WorkerPool:
     """
 
     processes: int
-    remedy: str = ""
-    """What else helps where a worker was killed, for the message."""
     _pool: ProcessPoolExecutor | None = field(default=None, init=False)
 
     def __enter__(self) -> Self:
@@ -82,7 +80,7 @@ class WorkerPool:
             yield
         except BrokenProcessPool as error:
             raise EvaluationError(
-                f"a worker process was killed (out of memory?): fewer processes need less memory{self.remedy}"
+                "a worker process was killed (out of memory?): fewer processes need less memory"
             ) from error
 
 

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 REQUIRED = (
     "numpy>=1.26",
     "numba>=0.60; extra == 'simulate'",
-    'submitit>=1.5 ; python_version > "3" and extra == "simulate"',
+    'matplotlib>=3.8 ; python_version > "3" and extra == "simulate"',
     "rltuned[simulate]; extra == 'train'",
     "tensorflow>=2.16; extra == 'train'",
 )
@@ -45,8 +45,8 @@ def test_a_package_without_pip_is_told_the_package_that_completes_it(monkeypatch
 
 
 def test_an_extra_that_holds_another_one_names_the_packages_of_both():
-    assert installed.packages("simulate", REQUIRED) == ("numba>=0.60", "submitit>=1.5")
-    assert installed.packages("train", REQUIRED) == ("numba>=0.60", "submitit>=1.5", "tensorflow>=2.16")
+    assert installed.packages("simulate", REQUIRED) == ("matplotlib>=3.8", "numba>=0.60")
+    assert installed.packages("train", REQUIRED) == ("matplotlib>=3.8", "numba>=0.60", "tensorflow>=2.16")
 
 
 def test_each_module_that_may_be_missing_is_of_an_extra_that_the_project_has():

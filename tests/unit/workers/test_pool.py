@@ -38,8 +38,8 @@ def test_results_come_in_the_order_of_the_tasks_or_as_they_end_and_all_of_them(p
 @pytest.mark.parametrize("how", ["map", "as_completed"])
 def test_a_worker_that_is_killed_is_said_with_what_helps(how):
     with (
-        pytest.raises(EvaluationError, match=r"killed \(out of memory\?\): fewer processes need less memory; --resume"),
-        WorkerPool(2, remedy="; --resume goes on") as pool,
+        pytest.raises(EvaluationError, match=r"killed \(out of memory\?\): fewer processes need less memory"),
+        WorkerPool(2) as pool,
     ):
         list(getattr(pool, how)(killed, range(3)))
 
