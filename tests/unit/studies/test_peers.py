@@ -8,8 +8,8 @@ import pytest
 from unit.policy.conftest import observation
 
 from rltuned.cluster.shape import parse_shape
+from rltuned.config import Config
 from rltuned.errors import ModelError
-from rltuned.evaluate.policies import plan_config
 from rltuned.observe import FEATURES
 from rltuned.policy import by_name, files
 from rltuned.simulate import PlanRanker, RuleRanker
@@ -144,7 +144,7 @@ def test_schedinspector_is_rewarded_by_the_gap_to_its_base_rule():
 def test_a_peer_that_is_sure_is_simulated_as_it_is_served():
     case = window("2x2", 5 * BURST)
     for peer in (preferring(short=True), preferring(short=False), always(-50.0)):
-        served = mean_wait(case, PlanRanker(peer, plan_config(placement=False)))
+        served = mean_wait(case, PlanRanker(peer, Config()))
         assert run_episode(peer, case, np.random.default_rng(0)).wait == pytest.approx(served)
 
 
