@@ -2,7 +2,8 @@
 
 A verdict counts for the model, the cluster and the time that it was made for. Where it does not, what is left is what
 is still proven: the plain rule of the same test when only the model is another one, else Slurm's own order
-(decision 0093). Nothing here raises for a verdict's sake: a daemon with a bad verdict runs, and says so.
+(docs/evaluation.md, decision 0093). Nothing here raises for a verdict's sake: a daemon with a bad verdict runs, and
+says so.
 
 Imports no NumPy until a policy is loaded: `rltuned doctor` reads verdicts, too.
 """

@@ -50,12 +50,12 @@ def one(tmp_path_factory):
 
 
 def test_it_is_read_as_it_was_written(tmp_path, one):
-    assert save(tmp_path, one) == ""
+    assert save(tmp_path, one.decision) == ""
     assert load(tmp_path) == one.decision
 
 
 def test_one_that_is_too_large_leaves_the_old_one(tmp_path, one):
-    save(tmp_path, one)
+    save(tmp_path, one.decision)
     assert "above the limit of 100" in save(tmp_path, one.decision, limit=100)
     assert load(tmp_path) == one.decision
 
@@ -63,7 +63,7 @@ def test_one_that_is_too_large_leaves_the_old_one(tmp_path, one):
 def test_what_cannot_be_used_is_named_with_its_file(tmp_path, one):
     with pytest.raises(RltunedError, match="no decision record yet"):
         load(tmp_path)
-    save(tmp_path, one)
+    save(tmp_path, one.decision)
     path = tmp_path / RECORD
     tree = json.loads(path.read_bytes())
     tree["jobs"]["base"][0] = None
