@@ -385,7 +385,8 @@ class Cluster:
         """Cancels every job and waits until the queue is empty."""
         script = """
             n=0
-            while [ -n "$(squeue -h -o %A | head -1)" ]; do
+            # A squeue that nobody answers, in the middle of a fail-over, is no empty queue.
+            until queue=$(squeue -h -o %A) && [ -z "$queue" ]; do
                 squeue -h -t PD,S -o '%A %F' | tr ' ' '\n' | sort -u | xargs -r -n 500 scancel 2>/dev/null
                 [ $((n++ % 20)) = 0 ] &&
                     squeue -h -t R,CG -o %A | sort -u | xargs -r -n 500 scancel -f -s KILL 2>/dev/null
