@@ -425,7 +425,6 @@ def _read_status(runner: Runner, job_ids: Sequence[int] | None, unread: Collecto
             continue
         try:
             priority = parse.integer(table["PriorityLong"][row])
-            nice = parse.integer(table["Nice"][row])
             submitted = parse.moment(table["SubmitTime"][row])
         except SlurmParseError as error:
             strange[row] = str(error)
@@ -437,7 +436,6 @@ def _read_status(runner: Runner, job_ids: Sequence[int] | None, unread: Collecto
             pending=pending,
             held=pending and (priority == 0 or reason.startswith("JobHeld")),
             priority=priority,
-            nice=nice,
             site_factor=factors.get(number_in_sprio(factors, job, table["JobID"][row])),
             oversubscribe=oversubscribe(table["OverSubscribe"][row], exclusive[row] if exclusive else None),
             reason=parse.text(reason),
