@@ -158,8 +158,8 @@ def test_a_rollout_never_gives_more_of_a_node_than_it_has_however_uneven_the_sha
         uneven += not shares_are_known(simulation)
     assert uneven >= 5
     # With the true allocations the GPUs come back, wherever the even shares put them, but for a rare pattern that one
-    # pass over the nodes does not untangle. (CPUs in proportion to GPUs are rounded up on each node, and a snapshot does
-    # not say it: what no job accounts for stays taken.)
+    # pass over the nodes does not untangle. (CPUs in proportion to GPUs are rounded up on each node, and a snapshot
+    # does not say it: what no job accounts for stays taken.)
     assert kept <= 1
 
 
