@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from rltuned.cluster.changes import JobStatus
 from rltuned.cluster.ended import Past
 from rltuned.errors import SlurmUnavailableError
-from rltuned.slurm import parse
+from rltuned.slurm import controller
 from rltuned.slurm.facts import read_facts
 from rltuned.slurm.history import read_ended
 from rltuned.slurm.port import ClusterFacts, Controller
@@ -36,7 +36,7 @@ class CliReader:
             SlurmUnavailableError: it does not.
         """
         answer = self._runner.run("ping")
-        if not parse.is_up(answer.stdout):
+        if not controller.is_up(answer.stdout):
             raise SlurmUnavailableError(f"scontrol ping: {printable(answer.stdout or answer.stderr) or 'no answer'}")
 
     def controllers(self, facts: ClusterFacts) -> tuple[Controller, ...]:
@@ -49,7 +49,7 @@ class CliReader:
             SlurmUnavailableError: scontrol names none.
         """
         answer = self._runner.run("ping")  # ends with 1 when none is up
-        found = parse.controllers(answer.stdout)
+        found = controller.controllers(answer.stdout)
         if not found:
             raise SlurmUnavailableError(f"scontrol ping: {printable(answer.stdout or answer.stderr) or 'no answer'}")
         where = dict(zip(facts.controllers, facts.addresses, strict=False))

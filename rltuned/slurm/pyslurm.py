@@ -20,7 +20,7 @@ from rltuned.cluster.changes import Change, Field, JobStatus, Outcome, WriteResu
 from rltuned.cluster.unread import Collector, RowKind, Skipped
 from rltuned.errors import PrerequisiteError, SlurmDeniedError, SlurmError, SlurmUnavailableError
 from rltuned.installed import how_to_install
-from rltuned.slurm import parse, status
+from rltuned.slurm import separated, status
 from rltuned.slurm.cli import CliReader
 from rltuned.slurm.process import Runner, printable
 from rltuned.slurm.writer import ScontrolWriter, unreachable, update_word, verdict
@@ -91,7 +91,7 @@ class PyslurmReader(CliReader):
                 unread.skip(Skipped(RowKind.JOB, name, reasons[-1]), ids)
                 if not ids:
                     unread.listed[RowKind.JOB] = found.keys()
-        parse.refuse_unknown(reasons, len(found) + len(reasons))
+        separated.refuse_unknown(reasons, len(found) + len(reasons))
         for array, submitted in started.items():
             if wanted is not None and array in wanted and array not in found:
                 found[array] = JobStatus.started(array, submitted)

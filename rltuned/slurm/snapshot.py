@@ -29,7 +29,7 @@ from rltuned.cluster.tables import (
 )
 from rltuned.cluster.unread import Collector, RowKind, Skipped
 from rltuned.errors import SlurmDeniedError, SlurmParseError
-from rltuned.slurm import parse
+from rltuned.slurm import controller, listings, notation, separated
 from rltuned.slurm.commands import EXCLUSIVE
 from rltuned.slurm.process import Runner, printable
 from rltuned.slurm.status import (
@@ -52,8 +52,8 @@ from rltuned.slurm.status import (
 _T = TypeVar("_T")
 
 _STATES: Final[Mapping[str, int]] = {
-    **dict.fromkeys(parse.WAITING_STATES, int(JobState.PENDING)),
-    **dict.fromkeys(parse.HOLDING_STATES, int(JobState.RUNNING)),
+    **dict.fromkeys(notation.WAITING_STATES, int(JobState.PENDING)),
+    **dict.fromkeys(notation.HOLDING_STATES, int(JobState.RUNNING)),
 }
 
 
@@ -71,8 +71,8 @@ def read_snapshot(runner: Runner, now: float) -> Snapshot:
     columns = job_columns(runner, of_release, unread, brief=False)
     excluded = excluded_nodes(runner, unread)
     factors = multifactor(runner, unread)
-    nodes, strange_nodes = parse.nodes(runner.ask("nodes"))
-    partitions, strange_partitions = parse.partitions(runner.ask("partitions"))
+    nodes, strange_nodes = listings.nodes(runner.ask("nodes"))
+    partitions, strange_partitions = listings.partitions(runner.ask("partitions"))
     load = _load(runner)
     if load is not None and not columns["JobID"]:
         _check_empty(load)
@@ -80,9 +80,9 @@ def read_snapshot(runner: Runner, now: float) -> Snapshot:
         unread.skip(row)
     missing = _unlisted(columns, {node.name for node in nodes})
     if missing:
-        nodes = [*nodes, *map(parse.unusable_node, missing)]
+        nodes = [*nodes, *map(listings.unusable_node, missing)]
         reasons = ["a job runs on it, but scontrol does not list it"] * len(missing)
-        parse.refuse_unknown([f"scontrol show node lacks {missing[0]!r}: {reasons[0]}", *reasons[1:]], len(nodes))
+        separated.refuse_unknown([f"scontrol show node lacks {missing[0]!r}: {reasons[0]}", *reasons[1:]], len(nodes))
         for name, reason in zip(missing, reasons, strict=True):
             unread.skip(Skipped(RowKind.NODE, name, reason))
     node_table = build_nodes(nodes)
@@ -106,28 +106,28 @@ def _unlisted(columns: Mapping[str, list[str]], known: Collection[str]) -> list[
     """Nodes that jobs run on, and that are not `known`: their lines were not understood, or are missing."""
     missing: dict[str, None] = {}
     holding = zip(columns["NodeList"], columns["StateCompact"], strict=True)
-    lists = dict.fromkeys(listed for listed, state in holding if listed and state in parse.HOLDING_STATES)
+    lists = dict.fromkeys(listed for listed, state in holding if listed and state in notation.HOLDING_STATES)
     for listed in lists:
-        if listed in known or listed in parse.NOTHING:
+        if listed in known or listed in notation.NOTHING:
             continue
         try:
             new = [name for name in expand(listed) if name not in known]
         except SlurmParseError:
             continue  # costs its job
-        if all(map(parse.is_node_name, new)):
+        if all(map(listings.is_node_name, new)):
             missing.update(dict.fromkeys(new))
     return list(missing)
 
 
-def _load(runner: Runner) -> parse.Diagnostics | None:
+def _load(runner: Runner) -> controller.Diagnostics | None:
     """What sdiag says; None where the site does not let us ask."""
     try:
-        return parse.diagnostics(runner.ask("diagnostics"))
+        return controller.diagnostics(runner.ask("diagnostics"))
     except SlurmDeniedError:
         return None
 
 
-def _check_empty(load: parse.Diagnostics) -> None:
+def _check_empty(load: controller.Diagnostics) -> None:
     """An empty queue must agree with what slurmctld itself counts (every half minute).
 
     PrivateData=jobs shows an empty queue to whoever lost the privilege, with exit status 0.
@@ -142,7 +142,7 @@ def _check_empty(load: parse.Diagnostics) -> None:
 # --- nodes and partitions ----------------------------------------------------------------------------------------
 
 
-def build_nodes(nodes: Sequence[parse.Node]) -> NodeTable:
+def build_nodes(nodes: Sequence[listings.Node]) -> NodeTable:
     """The node table; GPU types in alphabetical order."""
     types = tuple(sorted({kind for node in nodes for kind in (*node.gpus, *node.gpus_alloc)}))
     column = {kind: index for index, kind in enumerate(types)}
@@ -171,7 +171,7 @@ def build_nodes(nodes: Sequence[parse.Node]) -> NodeTable:
 
 
 def build_partitions(
-    partitions: Sequence[parse.PartitionLine], nodes: NodeTable, unread: Collector
+    partitions: Sequence[listings.PartitionLine], nodes: NodeTable, unread: Collector
 ) -> tuple[Partition, ...]:
     """Partitions with the rows of their nodes; configured nodes that scontrol does not list (FUTURE) are left out.
 
@@ -186,7 +186,7 @@ def build_partitions(
             if line.understood:
                 reason = f"scontrol show partition, partition {printable(line.name, 64)!r}: {error}"
                 unread.skip(Skipped(RowKind.PARTITION, line.name, reason))
-            line, rows = parse.closed_partition(line.name), []
+            line, rows = listings.closed_partition(line.name), []
         if not line.understood and not rows:
             rows = list(range(len(nodes)))
         built.append(
@@ -210,7 +210,7 @@ def build_partitions(
 
 _WORDS: Final = 8
 _LAST_MOMENT: Final = 10**12
-"""What a column of moments may hold to be read at once: few words, and numbers that `parse.epoch` takes."""
+"""What a column of moments may hold to be read at once: few words, and numbers that `notation.epoch` takes."""
 
 
 class _Columns:
@@ -285,7 +285,7 @@ class _Columns:
         found, codes = self.distinct(field, reads, 0)
         return np.array(found, dtype=np.int64)[codes]
 
-    def times(self, field: str, reads: Callable[[str], float] = parse.epoch) -> Floats:
+    def times(self, field: str, reads: Callable[[str], float] = notation.epoch) -> Floats:
         values = self._columns[field]
         plain = _plain(values)
         if plain is not None:
@@ -309,12 +309,12 @@ class _Columns:
 
     def category(self, field: str) -> Category:
         """As `Category.of`."""
-        return _category(*self.distinct(field, parse.text, ""))
+        return _category(*self.distinct(field, notation.text, ""))
 
 
 def _plain(values: list[str]) -> Ints | None:
-    """A column of plain integers (`parse.are_plain`); None: it is none. Five times as fast as `int` for each."""
-    return np.fromstring(",".join(values), dtype=np.int64, sep=",") if parse.are_plain(values) else None
+    """A column of plain integers (`notation.are_plain`); None: it is none. Five times as fast as `int` for each."""
+    return np.fromstring(",".join(values), dtype=np.int64, sep=",") if notation.are_plain(values) else None
 
 
 def _category(values: Sequence[str], codes: Codes) -> Category:
@@ -386,7 +386,7 @@ def _table(
     end_time = table.times("EndTime")
     node_ptr, node_idx = concatenate_nodes(_nodes_of(table, nodes, running))
     shares, alone = _shares(table)
-    priority = table.ints("PriorityLong", parse.integer)
+    priority = table.ints("PriorityLong", notation.integer)
     unknown = Factors(0, 0, 0)
     numbers = [number_in_sprio(factors, job, own) for job, own in zip(ids, table["JobID"], strict=True)]
     site, base, least = np.array([factors.get(of, unknown) for of in numbers], dtype=np.int64).reshape(len(ids), 3).T
@@ -394,42 +394,42 @@ def _table(
         job_id=np.array(ids, dtype=np.int64),
         state=state,
         array_tasks=np.array(array_tasks, dtype=np.int32),
-        het_job_id=table.ints("HetJobID", parse.job_id),
+        het_job_id=table.ints("HetJobID", notation.job_id),
         user=table.category("UserName"),
         account=table.category("Account"),
         partition=table.category("Partition"),
         qos=table.category("QOS"),
         reservation=table.category("Reservation"),
         reason=table.category("Reason"),
-        submit_time=np.nan_to_num(table.times("SubmitTime", parse.moment)),
+        submit_time=np.nan_to_num(table.times("SubmitTime", notation.moment)),
         eligible_time=table.times("EligibleTime"),
         start_time=np.where(running, table.times("StartTime"), np.nan),
         end_time=np.where(running, np.where(np.isnan(end_time), np.inf, end_time), np.nan),
         time_limit=_time_limits(table, partitions),
-        nodes=np.maximum(table.codes("NumNodes", parse.count), 1),
-        tasks=np.maximum(table.codes("NumTasks", parse.count), 1),
+        nodes=np.maximum(table.codes("NumNodes", notation.count), 1),
+        tasks=np.maximum(table.codes("NumTasks", notation.count), 1),
         gpus=requests.gpus,
         gpus_per_node=requests.per_node,
         gpu_type=requests.gpu_type,
-        cpus=np.maximum(table.codes("NumCPUs", parse.count), requests.cpus).astype(np.int32),
+        cpus=np.maximum(table.codes("NumCPUs", notation.count), requests.cpus).astype(np.int32),
         # --mem=0 asks for all of a node: what tres-alloc says then is a guess made of the largest one. (22.05 shows a
         # MinMemory of 0 for --mem-per-gpu, too.)
         mem=np.where(
             ~running
-            & (table.floats("MinMemory", parse.memory) == 0.0)
-            & table.bools("mem-per-tres", lambda value: value in parse.NOTHING),
+            & (table.floats("MinMemory", notation.memory) == 0.0)
+            & table.bools("mem-per-tres", lambda value: value in notation.NOTHING),
             np.nan,
             requests.mem,
         ),
-        tmp=np.nan_to_num(table.floats("MinTmpDisk", parse.memory)),
+        tmp=np.nan_to_num(table.floats("MinTmpDisk", notation.memory)),
         features=table.category("Feature"),
         req_nodes=table.category("ReqNodes"),
         exc_nodes=_excluded(excluded, ids),
-        dependent=table.bools("Dependency", parse.depends),
+        dependent=table.bools("Dependency", notation.depends),
         held=(state == JobState.PENDING)
         & ((priority == 0) | table.bools("Reason", lambda value: value.startswith("JobHeld"))),
         priority=priority,
-        nice=table.ints("Nice", parse.integer),
+        nice=table.ints("Nice", notation.integer),
         site_factor=site,
         site_known=np.array([of in factors for of in numbers], dtype=np.bool_),
         base=base,
@@ -477,14 +477,14 @@ def _one_row_per_record(
     wrong: dict[str, SlurmParseError] = {}
     for task in set(tasks):
         try:
-            number[task] = parse.array_tasks(task)
+            number[task] = notation.array_tasks(task)
         except SlurmParseError as error:
             number[task], wrong[task] = 0, error
     if wrong:
         for row, task in enumerate(tasks):
             if task in wrong:
                 strange.setdefault(row, f"column ArrayTaskID: {wrong[task]}")
-    waiting = [number[task] if state == parse.PENDING else 0 for state, task in zip(states, tasks, strict=True)]
+    waiting = [number[task] if state == notation.PENDING else 0 for state, task in zip(states, tasks, strict=True)]
     if len(set(ids)) == len(ids):
         return None, waiting, dict(strange)
     together: dict[int, int] = {}
@@ -506,7 +506,7 @@ def _nodes_of(table: _Columns, nodes: NodeTable, running: npt.NDArray[np.bool_])
     rows_of: dict[str, Sequence[int]] = {}
     held: list[Sequence[int]] = [()] * len(running)
     for row in np.flatnonzero(running).tolist():
-        listed = parse.text(table["NodeList"][row])
+        listed = notation.text(table["NodeList"][row])
         if listed not in rows_of:
             try:
                 rows_of[listed] = tuple(nodes.row_of[name] for name in expand(listed))
@@ -519,7 +519,7 @@ def _nodes_of(table: _Columns, nodes: NodeTable, running: npt.NDArray[np.bool_])
 
 def _time_limits(table: _Columns, partitions: Sequence[Partition]) -> Floats:
     """Seconds; a job without a limit of its own has the largest of its partitions."""
-    limits = table.floats("TimeLimit", parse.duration)
+    limits = table.floats("TimeLimit", notation.duration)
     longest = {partition.name: partition.max_time for partition in partitions}
     for row in np.flatnonzero(np.isnan(limits)).tolist():
         names = table["Partition"][row].split(",")
@@ -549,29 +549,29 @@ def _requests(table: _Columns) -> _Requests:
     there is; of GPUs per socket, one socket per node is assumed, which is the least. A request for several types has
     all of them as its type, which no node has: such a job is never placed.
     """
-    asked, row = table.distinct("tres-alloc", parse.tres, parse.Tres())
+    asked, row = table.distinct("tres-alloc", notation.tres, notation.Tres())
     nothing: dict[str, int] = {}
-    options = {field: table.distinct(field, parse.gres, nothing) for field in _OPTIONS}
+    options = {field: table.distinct(field, notation.gres, nothing) for field in _OPTIONS}
     number = {
         field: np.array([sum(found.values()) for found in distinct], dtype=np.int64)[codes]
         for field, (distinct, codes) in options.items()
     }
     tracked = np.array([-1 if found.gpus is None else found.gpus for found in asked], dtype=np.int64)[row]
     nodes = np.maximum(
-        table.codes("NumNodes", parse.count), np.array([found.node for found in asked], dtype=np.int64)[row]
+        table.codes("NumNodes", notation.count), np.array([found.node for found in asked], dtype=np.int64)[row]
     )
     nodes = np.maximum(nodes, 1)
     total = np.maximum.reduce(
         [
             number["tres-per-job"],
             number["tres-per-node"] * nodes,
-            number["tres-per-task"] * np.maximum(table.codes("NumTasks", parse.count), 1),
+            number["tres-per-task"] * np.maximum(table.codes("NumTasks", notation.count), 1),
             number["tres-per-socket"] * nodes,
         ]
     )
     return _Requests(
-        gpus=np.minimum(np.where(tracked >= 0, tracked, total), parse.MAX_COUNT).astype(np.int32),
-        per_node=np.minimum(number["tres-per-node"], parse.MAX_COUNT).astype(np.int32),
+        gpus=np.minimum(np.where(tracked >= 0, tracked, total), notation.MAX_COUNT).astype(np.int32),
+        per_node=np.minimum(number["tres-per-node"], notation.MAX_COUNT).astype(np.int32),
         gpu_type=_types([",".join(sorted(dict(found.gpu_types))) for found in asked], row, options.values()),
         cpus=np.array([found.cpu for found in asked], dtype=np.int32)[row],
         mem=np.array([found.mem for found in asked], dtype=np.float64)[row],

@@ -1,6 +1,6 @@
 """The few facts about jobs that are re-read right before and right after a write. Imports no NumPy (see package).
 
-A row that cannot be understood is given to a `Collector` and costs the job that it is about, no other: see `parse`.
+A row that cannot be understood is given to a `Collector` and costs the job that it is about, no other: see `separated`.
 """
 
 import contextlib
@@ -11,14 +11,14 @@ from typing import Final, NamedTuple
 from rltuned.cluster.changes import JobStatus, OverSubscribe
 from rltuned.cluster.unread import Collector, RowKind, Skipped
 from rltuned.errors import SlurmParseError
-from rltuned.slurm import parse
+from rltuned.slurm import controller, notation, separated
 from rltuned.slurm.commands import EXCLUSIVE, EXCLUSIVE_SINCE, JOB_FIELDS, SEPARATOR, SITE_FIELDS, STATUS_FIELDS
 from rltuned.slurm.process import Answer, Runner, failure
 
 
 def release(runner: Runner) -> tuple[int, int]:
     """Release of the installed commands, (24, 11)."""
-    return parse.version(runner.ask("version"))[1]
+    return controller.version(runner.ask("version"))[1]
 
 
 def job_columns(runner: Runner, of_release: tuple[int, int], unread: Collector, *, brief: bool) -> dict[str, list[str]]:
@@ -27,7 +27,7 @@ def job_columns(runner: Runner, of_release: tuple[int, int], unread: Collector, 
     fields = STATUS_FIELDS if brief else JOB_FIELDS
     if of_release >= EXCLUSIVE_SINCE:
         name, fields = f"{name}-exclusive", (*fields, EXCLUSIVE)
-    table, misfits = parse.table(runner.ask(name), fields, f"squeue ({name})")
+    table, misfits = separated.table(runner.ask(name), fields, f"squeue ({name})")
     columns = dict(zip(fields, table, strict=True))
     if misfits:
         _skip_misfits(misfits, RowKind.JOB, 2, len(fields), unread)
@@ -37,7 +37,7 @@ def job_columns(runner: Runner, of_release: tuple[int, int], unread: Collector, 
 
 
 def _skip_misfits(
-    misfits: Sequence[parse.Misfit], kind: RowKind, id_columns: int, width: int, unread: Collector
+    misfits: Sequence[separated.Misfit], kind: RowKind, id_columns: int, width: int, unread: Collector
 ) -> None:
     """Note the lines with too few or too many fields; the first `id_columns` of each are ids."""
     open_at = 0
@@ -60,7 +60,7 @@ def _ids_in(values: Sequence[str]) -> list[int]:
     found: dict[int, None] = {}
     for value in values:
         try:
-            number = parse.job_id(value)
+            number = notation.job_id(value)
         except SlurmParseError:
             continue
         if number:
@@ -84,14 +84,14 @@ def record_ids(table: Mapping[str, list[str]], strange: dict[int, str]) -> list[
     it has had since it started; the array's id reaches it too. A row whose id or state cannot be understood goes into
     `strange`, with the reason; its id is 0 if it cannot be told.
     """
-    ids = parse.plain_integers(table["JobID"])
+    ids = notation.plain_integers(table["JobID"])
     if ids is None or (ids and (min(ids) < 1 or max(ids) >= 2**32)):
         ids = [_id(value, row, strange) for row, value in enumerate(table["JobID"])]
     states, arrays = table["StateCompact"], table["ArrayJobID"]
     for row, tasks in enumerate(table["ArrayTaskID"]):
-        if tasks not in parse.NOTHING and states[row] == parse.PENDING:
+        if tasks not in notation.NOTHING and states[row] == notation.PENDING:
             ids[row] = _id(arrays[row], row, strange) or ids[row]
-    if unknown := set(states) - parse.KNOWN_STATES:
+    if unknown := set(states) - notation.KNOWN_STATES:
         for row, state in enumerate(states):
             if state in unknown:
                 strange.setdefault(row, f"column StateCompact: job state: cannot understand {state[:80]!r}")
@@ -109,7 +109,7 @@ def spokesmen(table: Mapping[str, list[str]], ids: Sequence[int]) -> dict[int, i
     for row, job in enumerate(ids):
         known = rows.setdefault(job, row)
         if known != row:
-            rows[job] = min(known, row, key=lambda at: (states[at] != parse.PENDING, len(own[at]), own[at]))
+            rows[job] = min(known, row, key=lambda at: (states[at] != notation.PENDING, len(own[at]), own[at]))
     return rows
 
 
@@ -126,9 +126,9 @@ def started_arrays(table: Mapping[str, list[str]]) -> dict[int, int]:
     found: dict[int, int] = {}
     columns = (table["ArrayTaskID"], table["StateCompact"], table["ArrayJobID"], table["SubmitTime"])
     for tasks, state, array, submitted in zip(*columns, strict=True):
-        if tasks not in parse.NOTHING and state != parse.PENDING:
+        if tasks not in notation.NOTHING and state != notation.PENDING:
             with contextlib.suppress(SlurmParseError):
-                found.setdefault(parse.named_job(array), int(parse.moment(submitted)))
+                found.setdefault(notation.named_job(array), int(notation.moment(submitted)))
     return found
 
 
@@ -137,16 +137,16 @@ def arrays_of_tasks(table: Mapping[str, list[str]]) -> dict[int, int]:
     found: dict[int, int] = {}
     columns = (table["ArrayTaskID"], table["StateCompact"], table["JobID"], table["ArrayJobID"])
     for tasks, state, own, array in zip(*columns, strict=True):
-        if tasks not in parse.NOTHING and state != parse.PENDING:
+        if tasks not in notation.NOTHING and state != notation.PENDING:
             with contextlib.suppress(SlurmParseError):
-                found[parse.named_job(own)] = parse.named_job(array)
+                found[notation.named_job(own)] = notation.named_job(array)
     return found
 
 
 def _id(value: str, row: int, strange: dict[int, str]) -> int:
     """A job's id; 0 where there is none, which is noted."""
     try:
-        return parse.named_job(value)
+        return notation.named_job(value)
     except SlurmParseError as error:
         strange.setdefault(row, str(error))
     return 0
@@ -161,7 +161,7 @@ def note_twins(table: Mapping[str, list[str]], ids: Sequence[int], strange: dict
     for row, job in enumerate(ids):
         rows_of.setdefault(job, []).append(row)
     for job, rows in rows_of.items():
-        if job and len(rows) > 1 and any(tasks[row] in parse.NOTHING for row in rows):
+        if job and len(rows) > 1 and any(tasks[row] in notation.NOTHING for row in rows):
             for row in rows:
                 strange.setdefault(row, f"job {job} appears twice")
 
@@ -172,12 +172,12 @@ def skip_jobs(
     """Note the rows of squeue that are `strange`: their jobs are left alone. `ids`: `record_ids` of the table.
 
     Raises:
-        SlurmParseError: so many are strange that the format is not known (`parse.refuse_unknown`).
+        SlurmParseError: so many are strange that the format is not known (`separated.refuse_unknown`).
     """
     reasons = []
     for row, reason in sorted(strange.items()):
         own, array = _ids_in([table["JobID"][row]]), _ids_in([table["ArrayJobID"][row]])
-        certain = own and array and table["StateCompact"][row] in parse.KNOWN_STATES
+        certain = own and array and table["StateCompact"][row] in notation.KNOWN_STATES
         about = [ids[row]] if certain else [*own, *array]
         name = str(about[0]) if about else ""
         reasons.append(f"{command}, job {name or '?'}, {reason}")
@@ -185,7 +185,7 @@ def skip_jobs(
         if not (own and array):
             unread.listed[RowKind.JOB] = ()
     if reasons:
-        parse.refuse_unknown(reasons, len(ids))
+        separated.refuse_unknown(reasons, len(ids))
     if RowKind.JOB in unread.listed:
         unread.listed[RowKind.JOB] = {*_all_ids(table), *unread.jobs}
 
@@ -195,8 +195,8 @@ EXCLUDED_FIELDS: Final = ("id", "array", "tasks", "excluded")
 
 def excluded_nodes(runner: Runner, unread: Collector) -> dict[int, str]:
     """Excluded nodes by job (or array) id; jobs that exclude none are left out."""
-    table, misfits = parse.table(runner.ask("excluded"), EXCLUDED_FIELDS, "squeue (excluded)")
-    found, wrong = parse.row_by_row(table, _excluded)
+    table, misfits = separated.table(runner.ask("excluded"), EXCLUDED_FIELDS, "squeue (excluded)")
+    found, wrong = separated.row_by_row(table, _excluded)
     _skip_misfits(misfits, RowKind.EXCLUDED_NODES, 2, len(EXCLUDED_FIELDS), unread)
     _skip_rows(wrong, RowKind.EXCLUDED_NODES, "squeue (excluded)", 2, len(table[0]), unread)
     if RowKind.EXCLUDED_NODES in unread.listed:
@@ -207,11 +207,11 @@ def excluded_nodes(runner: Runner, unread: Collector) -> dict[int, str]:
 def _excluded(table: Sequence[Sequence[str]]) -> dict[int, str]:
     found: dict[int, str] = {}
     for own, array, tasks, value in zip(*table, strict=True):
-        if nodes := parse.text(value):
-            key = array if tasks not in parse.NOTHING else own
+        if nodes := notation.text(value):
+            key = array if tasks not in notation.NOTHING else own
             # Own id as well: a running task of an array is a row of its own.
-            found.setdefault(parse.named_job(key), nodes)
-            found.setdefault(parse.named_job(own), nodes)
+            found.setdefault(notation.named_job(key), nodes)
+            found.setdefault(notation.named_job(own), nodes)
     return found
 
 
@@ -231,7 +231,7 @@ def _skip_rows(
         unread.skip(Skipped(kind, str(ids[0]) if ids else "", reasons[-1]), ids)
         if len(ids) < len(set(values[:id_columns])):
             unread.listed[kind] = ()
-    parse.refuse_unknown(reasons, rows)
+    separated.refuse_unknown(reasons, rows)
 
 
 class Factors(NamedTuple):
@@ -261,8 +261,8 @@ def multifactor(runner: Runner, unread: Collector) -> dict[int, Factors]:
         if _has_no_factors(answer):
             return {}
         raise failure(answer)
-    table, misfits = parse.table(answer.stdout, SITE_FIELDS, "sprio")
-    found, wrong = parse.row_by_row(table, _factors)
+    table, misfits = separated.table(answer.stdout, SITE_FIELDS, "sprio")
+    found, wrong = separated.row_by_row(table, _factors)
     _skip_misfits(misfits, RowKind.SITE_FACTOR, 1, len(SITE_FIELDS), unread)
     _skip_rows(wrong, RowKind.SITE_FACTOR, "sprio", 1, len(table[0]), unread)
     if RowKind.SITE_FACTOR in unread.listed:
@@ -272,12 +272,12 @@ def multifactor(runner: Runner, unread: Collector) -> dict[int, Factors]:
 
 def _factors(table: Sequence[Sequence[str]]) -> dict[int, Factors]:
     ids, sites, shown, tres, *terms = table
-    site_of = {site: parse.integer(site) for site in set(sites)}
+    site_of = {site: notation.integer(site) for site in set(sites)}
     for column in (shown, *terms):
         for number in set(column):
-            parse.integer(number)
+            notation.integer(number)
     for weighted in set(tres):
-        parse.tres_terms(weighted)
+        notation.tres_terms(weighted)
     nothing = ("0",) * (len(terms) + 1)
     found: dict[int, Factors] = {}
     for job, site, priority, of_tres, *others in zip(_ids(ids), sites, shown, tres, *terms, strict=True):
@@ -305,7 +305,7 @@ def _base(shown: int, site: int, tres: str, terms: Sequence[str]) -> int:
         return base
     # Slurm shows 1 for every sum below 2, so only the terms tell. Each is rounded, and the sum is no more than `base`.
     nice, *others = (int(term) for term in terms)
-    return min(base, sum(others) - nice + sum(parse.tres_terms(tres).values()))
+    return min(base, sum(others) - nice + sum(notation.tres_terms(tres).values()))
 
 
 def site_factors(runner: Runner, unread: Collector) -> dict[int, int]:
@@ -314,10 +314,10 @@ def site_factors(runner: Runner, unread: Collector) -> dict[int, int]:
 
 
 def _ids(values: Sequence[str]) -> list[int]:
-    plain = parse.plain_integers(list(values))
+    plain = notation.plain_integers(list(values))
     if plain and min(plain) > 0 and max(plain) < 2**32:
         return plain
-    return [parse.named_job(value) for value in values]
+    return [notation.named_job(value) for value in values]
 
 
 def _has_no_factors(answer: Answer) -> bool:
@@ -336,7 +336,7 @@ def oversubscribe(shown: str, exclusive: str | None) -> OverSubscribe:
         value = OverSubscribe(shown.upper())
     except ValueError:
         return OverSubscribe.NO
-    if exclusive is None or exclusive in parse.NOTHING:
+    if exclusive is None or exclusive in notation.NOTHING:
         return value
     if exclusive == "NO":
         return OverSubscribe.UNKNOWN if value is OverSubscribe.NO else value
@@ -350,7 +350,7 @@ def oversubscribe(shown: str, exclusive: str | None) -> OverSubscribe:
 
 def asked_exclusive(value: OverSubscribe, exclusive: str | None) -> bool:
     """Whether a job asked for nodes of its own (or its user's). Before 26.05 a NO that rltuned wrote looks the same."""
-    if exclusive is None or exclusive in parse.NOTHING:
+    if exclusive is None or exclusive in notation.NOTHING:
         return value in {OverSubscribe.NO, OverSubscribe.USER, OverSubscribe.MCS, OverSubscribe.TOPO}
     return exclusive != "NO"
 
@@ -381,7 +381,7 @@ class _RowsOf(Runner):
         answer, columns = self._answers[name], _ID_COLUMNS.get(name)
         if self.whole or columns is None:
             return answer
-        kept = parse.rows_of(answer.stdout, self._ids, *columns)
+        kept = separated.rows_of(answer.stdout, self._ids, *columns)
         if columns[0] == 2:
             # sprio knows the tasks of an array by their own numbers.
             self._ids |= {row.split(SEPARATOR, 1)[0] for row in kept.splitlines()}
@@ -420,13 +420,13 @@ def _read_status(runner: Runner, job_ids: Sequence[int] | None, unread: Collecto
     ids = record_ids(table, strange)
     note_twins(table, ids, strange)
     for job, row in spokesmen(table, ids).items():
-        pending = table["StateCompact"][row] in parse.WAITING_STATES
+        pending = table["StateCompact"][row] in notation.WAITING_STATES
         if row in strange or (not pending if wanted is None else job not in wanted):
             continue
         try:
-            priority = parse.integer(table["PriorityLong"][row])
-            nice = parse.integer(table["Nice"][row])
-            submitted = parse.moment(table["SubmitTime"][row])
+            priority = notation.integer(table["PriorityLong"][row])
+            nice = notation.integer(table["Nice"][row])
+            submitted = notation.moment(table["SubmitTime"][row])
         except SlurmParseError as error:
             strange[row] = str(error)
             continue
@@ -440,7 +440,7 @@ def _read_status(runner: Runner, job_ids: Sequence[int] | None, unread: Collecto
             nice=nice,
             site_factor=factors.get(number_in_sprio(factors, job, table["JobID"][row])),
             oversubscribe=oversubscribe(table["OverSubscribe"][row], exclusive[row] if exclusive else None),
-            reason=parse.text(reason),
+            reason=notation.text(reason),
         )
     skip_jobs(table, ids, strange, unread, "squeue (status)")
     if wanted is not None:

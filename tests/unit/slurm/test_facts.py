@@ -9,7 +9,7 @@ import pytest
 from unit.slurm.standin import CONFIG
 
 from rltuned.errors import SlurmParseError, SlurmUnavailableError
-from rltuned.slurm import parse
+from rltuned.slurm import controller
 from rltuned.slurm.cli import CliReader
 from rltuned.slurm.facts import facts_from, read_facts
 from rltuned.slurm.port import Controller, Privilege
@@ -24,7 +24,7 @@ def nobody():
 
 
 def facts(slurm, config=CONFIG, uid=NOBODY):
-    return facts_from(parse.config(config), slurm.runner(), uid)
+    return facts_from(controller.config(config), slurm.runner(), uid)
 
 
 def test_version_plugins_and_parameters(slurm):
@@ -98,7 +98,7 @@ def test_a_slurmdbd_that_does_not_answer_is_a_fact(slurm):
 
 def test_a_slurmdbd_that_hangs_is_a_fact(slurm):
     slurm.script("sacctmgr", "#!/bin/sh\nsleep 1000\n")
-    found = facts_from(parse.config(CONFIG), slurm.runner(timeout=0.3), NOBODY)
+    found = facts_from(controller.config(CONFIG), slurm.runner(timeout=0.3), NOBODY)
     assert (found.accounting, found.accounting_reachable) == (True, False)
 
 

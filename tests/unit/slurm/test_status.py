@@ -7,7 +7,7 @@ from unit.slurm.standin import RUNNING, job, rows, sprio_row
 
 from rltuned.cluster.changes import JobStatus, OverSubscribe
 from rltuned.errors import SlurmParseError
-from rltuned.slurm import parse
+from rltuned.slurm import separated
 from rltuned.slurm.cli import CliReader
 from rltuned.slurm.commands import REGISTRY, SEPARATOR, STATUS_FIELDS
 from rltuned.slurm.process import Answer, Runner
@@ -194,7 +194,7 @@ def test_reading_some_jobs_is_reading_all_and_keeping_those(strange, plain, fact
     )
     narrow = outcome(slurm, sorted(wanted))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parse, "rows_of", lambda answer, *_: answer)
+        patch.setattr(separated, "rows_of", lambda answer, *_: answer)
         whole = outcome(slurm, sorted(wanted))
     if isinstance(whole, str) and not isinstance(narrow, str):
         # Most rows are strange, but none of these jobs'.
@@ -228,4 +228,4 @@ def test_an_answer_that_is_cut_short_or_of_another_form_is_an_error_although_no_
 
 def test_of_a_long_queue_only_the_rows_that_are_asked_for_are_taken_apart():
     many = rows([job(number) for number in range(1, 2000)], STATUS_FIELDS)
-    assert parse.rows_of(many, {"7", "1999"}, 2, len(STATUS_FIELDS)) == rows([job(7), job(1999)], STATUS_FIELDS)
+    assert separated.rows_of(many, {"7", "1999"}, 2, len(STATUS_FIELDS)) == rows([job(7), job(1999)], STATUS_FIELDS)

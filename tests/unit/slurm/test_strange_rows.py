@@ -14,7 +14,7 @@ from rltuned.cluster.hostlist import expand
 from rltuned.cluster.tables import Category
 from rltuned.cluster.unread import RowKind
 from rltuned.errors import SlurmParseError
-from rltuned.slurm import parse
+from rltuned.slurm import listings, notation
 from rltuned.slurm.commands import EXCLUSIVE, JOB_FIELDS, REGISTRY, SEPARATOR, SITE_FIELDS, STATUS_FIELDS
 from rltuned.slurm.snapshot import read_snapshot
 from rltuned.slurm.status import read_status
@@ -25,17 +25,17 @@ RECORDINGS = pytest.mark.parametrize(
 NOW = 1795335000.0
 
 READERS = {
-    **dict.fromkeys(("JobID", "ArrayJobID"), parse.named_job),
-    **dict.fromkeys(("EligibleTime", "StartTime", "EndTime"), parse.epoch),
-    **dict.fromkeys(("NumNodes", "NumTasks", "NumCPUs"), parse.count),
-    **dict.fromkeys(("MinMemory", "MinTmpDisk"), parse.memory),
-    **dict.fromkeys(("PriorityLong", "Nice"), parse.integer),
-    **dict.fromkeys(("tres-per-job", "tres-per-node", "tres-per-task", "tres-per-socket"), parse.gres),
-    "HetJobID": parse.job_id,
-    "ArrayTaskID": parse.array_tasks,
-    "SubmitTime": parse.moment,
-    "TimeLimit": parse.duration,
-    "tres-alloc": parse.tres,
+    **dict.fromkeys(("JobID", "ArrayJobID"), notation.named_job),
+    **dict.fromkeys(("EligibleTime", "StartTime", "EndTime"), notation.epoch),
+    **dict.fromkeys(("NumNodes", "NumTasks", "NumCPUs"), notation.count),
+    **dict.fromkeys(("MinMemory", "MinTmpDisk"), notation.memory),
+    **dict.fromkeys(("PriorityLong", "Nice"), notation.integer),
+    **dict.fromkeys(("tres-per-job", "tres-per-node", "tres-per-task", "tres-per-socket"), notation.gres),
+    "HetJobID": notation.job_id,
+    "ArrayTaskID": notation.array_tasks,
+    "SubmitTime": notation.moment,
+    "TimeLimit": notation.duration,
+    "tres-alloc": notation.tres,
 }
 """What reads a column of squeue. In the others any text is a value, or any unknown word means hands off."""
 
@@ -172,12 +172,14 @@ def test_a_field_of_a_job_costs_that_job_and_no_other(recording, data):
     if SEPARATOR in text or "\n" in text:
         named = True
     elif field == "StateCompact":
-        named = text not in parse.KNOWN_STATES
+        named = text not in notation.KNOWN_STATES
     elif field == "NodeList":
-        readable = text in parse.NOTHING or (understood(expand, text) and all(map(parse.is_node_name, expand(text))))
-        named = values["StateCompact"] in parse.HOLDING_STATES and not readable
+        readable = text in notation.NOTHING or (
+            understood(expand, text) and all(map(listings.is_node_name, expand(text)))
+        )
+        named = values["StateCompact"] in notation.HOLDING_STATES and not readable
     elif field == "ArrayJobID":
-        named = waiting_tasks and not understood(parse.named_job, text)
+        named = waiting_tasks and not understood(notation.named_job, text)
     else:
         named = field in READERS and not understood(READERS[field], text)
     if named:
@@ -215,7 +217,7 @@ def test_a_field_of_a_status_costs_that_job_and_no_other(recording, data):
 
 
 def understood_field(field, text):
-    return text in parse.KNOWN_STATES if field == "StateCompact" else understood(READERS[field], text)
+    return text in notation.KNOWN_STATES if field == "StateCompact" else understood(READERS[field], text)
 
 
 @RECORDINGS
@@ -233,7 +235,7 @@ def test_a_field_of_sprio_costs_that_job_and_no_other(recording, data):
 
     assert others(by_id(snapshot), about) == others(jobs, about)
     assert by_name(snapshot) == nodes
-    reads = {"%i": parse.named_job, "%T": parse.tres_terms}.get(SITE_FIELDS[column], parse.integer)
+    reads = {"%i": notation.named_job, "%T": notation.tres_terms}.get(SITE_FIELDS[column], notation.integer)
     if SEPARATOR in text or "\n" in text or not understood(reads, text):
         assert snapshot.unread.counts[RowKind.SITE_FACTOR] >= 1
         (job,) = about
@@ -274,12 +276,12 @@ def word(data, line, keys):
 
 NODE_KEYS = {
     "NodeName": None,
-    "State": parse.node_state,
-    "Gres": parse.gres,
-    "GresUsed": parse.gres,
-    "AllocTRES": parse.tres,
-    **dict.fromkeys(("CPUTot", "CPUAlloc", "CPUEfctv"), parse.count),
-    **dict.fromkeys(("RealMemory", "AllocMem", "TmpDisk"), parse.memory),
+    "State": listings.node_state,
+    "Gres": notation.gres,
+    "GresUsed": notation.gres,
+    "AllocTRES": notation.tres,
+    **dict.fromkeys(("CPUTot", "CPUAlloc", "CPUEfctv"), notation.count),
+    **dict.fromkeys(("RealMemory", "AllocMem", "TmpDisk"), notation.memory),
     "ActiveFeatures": str,
     "OS": str,
     "Weight": str,
@@ -319,9 +321,9 @@ def test_a_word_of_a_node_costs_that_node_and_nothing_else(recording, data):
 
 PARTITION_KEYS = {
     "State": str,
-    "PriorityTier": parse.integer,
-    "MaxTime": parse.duration,
-    "MaxNodes": parse.count,
+    "PriorityTier": notation.integer,
+    "MaxTime": notation.duration,
+    "MaxNodes": notation.count,
     "OverSubscribe": None,
     "Nodes": expand,
     "QoS": str,

@@ -1,0 +1,131 @@
+"""What slurmctld and its programs say of themselves: configuration, version, load, which controllers are up."""
+
+import math
+import re
+from dataclasses import dataclass
+
+from rltuned.errors import SlurmParseError
+from rltuned.slurm.notation import bad, duration, text
+
+
+def config(answer: str) -> dict[str, str]:
+    """``scontrol show config``: key → value, "" for ``(null)``; section titles and the ping lines are skipped.
+
+    Raises:
+        SlurmParseError: cut short, or not a configuration.
+    """
+    if not answer.endswith("\n"):
+        raise SlurmParseError("scontrol show config: the answer is cut short or empty")
+    found: dict[str, str] = {}
+    for line in answer.split("\n"):
+        key, equals, value = line.partition("=")
+        name = key.strip()
+        if equals and name and " " not in name:
+            found.setdefault(name, text(value.strip()))
+    if "ClusterName" not in found or "SLURM_VERSION" not in found:
+        raise SlurmParseError("scontrol show config: no ClusterName or SLURM_VERSION in the answer")
+    return found
+
+
+def parameters(value: str) -> dict[str, str]:
+    """``a,b=1,c=x`` as a mapping; a word without ``=`` has the value ""."""
+    found: dict[str, str] = {}
+    for word in text(value).split(","):
+        key, _, setting = word.strip().partition("=")
+        if key:
+            found[key] = setting
+    return found
+
+
+_SECONDS = re.compile(r"([0-9]{1,12}) sec\Z", re.ASCII)
+
+
+def config_seconds(value: str) -> float:
+    """A duration of scontrol show config: ``00:01:00``, ``7-00:00:00``, ``30 sec``."""
+    match = _SECONDS.match(value)
+    return float(match.group(1)) if match else duration(value)
+
+
+_VERSION = re.compile(r"(?:slurm(?:-wlm)?\s+)?([0-9]{2})\.([0-9]{2})\.([0-9A-Za-z.\-]{1,24})\s*\Z", re.ASCII)
+
+
+def version(value: str) -> tuple[str, tuple[int, int]]:
+    """``slurm-wlm 24.11.5`` → ("24.11.5", (24, 11))."""
+    match = _VERSION.match(value)
+    if match is None:
+        raise bad("version", value)
+    year, month, rest = match.groups()
+    return f"{year}.{month}.{rest}", (int(year), int(month))
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostics:
+    """What sdiag(1) says about slurmctld."""
+
+    server_threads: int
+    agent_queue: int
+    cycle_mean_us: int
+    backfill_mean_us: int
+    jobs_pending: int
+    """As of `counted_at`: slurmctld counts every half minute."""
+    jobs_running: int
+    counted_at: float
+
+
+_DIAGNOSTIC = re.compile(r"\s*([A-Za-z][A-Za-z ()_]{1,60}):\s*([0-9]{1,15})\s*\Z", re.ASCII)
+_STAMP = re.compile(r"Job states ts:.{1,60}\(([0-9]{1,12})\)\s*\Z", re.ASCII)
+
+
+def diagnostics(answer: str) -> Diagnostics:
+    """The answer of sdiag. Mean cycles are 0 before the first cycle.
+
+    Raises:
+        SlurmParseError: not sdiag's answer.
+    """
+    found: dict[str, int] = {}
+    section = ""
+    counted = math.nan
+    for line in answer.split("\n"):
+        if stamp := _STAMP.match(line):
+            counted = float(stamp.group(1))
+        if match := _DIAGNOSTIC.match(line):
+            found.setdefault(f"{section}{match.group(1)}", int(match.group(2)))
+        elif line.startswith("Main schedule statistics"):
+            section = "main "
+        elif line.startswith("Backfilling stats"):
+            section = "backfill "
+        elif line.startswith("Remote Procedure Call"):
+            break
+    if "Server thread count" not in found or "Agent queue size" not in found:
+        raise SlurmParseError("sdiag: no server thread count or agent queue size in the answer")
+    return Diagnostics(
+        server_threads=found["Server thread count"],
+        agent_queue=found["Agent queue size"],
+        cycle_mean_us=found.get("main Mean cycle", 0),
+        backfill_mean_us=found.get("backfill Mean cycle", 0),
+        jobs_pending=found.get("Jobs pending", 0),
+        jobs_running=found.get("Jobs running", 0),
+        counted_at=counted,
+    )
+
+
+def is_up(answer: str) -> bool:
+    """Whether ``scontrol ping`` found a controller that is up: ``Slurmctld(primary) at ctl is UP``."""
+    return any(line.startswith("Slurmctld(") and line.endswith(" is UP") for line in answer.splitlines())
+
+
+_CONTROLLER = re.compile(r"Slurmctld\([^)\n]{1,40}\) at (\S{1,255}) is (UP|DOWN)\Z", re.ASCII)
+
+
+def controllers(answer: str) -> list[tuple[str, bool]]:
+    """``scontrol ping``: each controller and whether it answers, the primary first."""
+    return [(match[1], match[2] == "UP") for line in answer.splitlines() if (match := _CONTROLLER.match(line))]
+
+
+_FEDERATION = re.compile(r"^Federation:\s*(\S{1,255})\s*$", re.MULTILINE | re.ASCII)
+
+
+def federation(answer: str) -> str:
+    """``scontrol show federation``: its name; "" when the answer is empty, which it is for a cluster in none."""
+    match = _FEDERATION.search(answer)
+    return match[1] if match else ""

@@ -1,0 +1,181 @@
+"""Tables as squeue, sprio and sacct print them: rows of values with a separator behind each.
+
+A row that does not fit is left out and named (`cluster.unread`). An answer that is cut short is an error, and so are so
+many strange rows that the format is not known (`refuse_unknown`).
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import repeat
+from typing import Final, NamedTuple, TypeVar
+
+from rltuned.errors import SlurmParseError
+from rltuned.slurm.commands import SEPARATOR
+
+FEW: Final = 3
+"""So many strange rows are never taken for an unknown format, even where they are all there is: a queue of one job."""
+
+_T = TypeVar("_T")
+
+_ROW_END: Final = SEPARATOR + "\n"
+_BLOCK: Final = 1 << 16
+"""Characters that are split at a time: what they become stays in the processor's cache, and does not stand beside the
+whole answer in memory."""
+
+
+def columns(answer: str, fields: tuple[str, ...], command: str) -> list[list[str]]:
+    """The columns of a separated table: ``value 0x1f value 0x1f … 0x1f newline`` per row, no header.
+
+    Proof that nothing is missing: the text ends with separator and newline, the number of values is a multiple of the
+    number of fields, and exactly the first value of each row follows a newline. An empty text is an empty table.
+
+    Raises:
+        SlurmParseError: truncated, or a row with too few or too many fields; names the command and the line.
+    """
+    width = len(fields)
+    if answer and not answer.endswith(_ROW_END):
+        line = answer.count("\n") + 1
+        raise SlurmParseError(f"{command}, line {line}: the answer is cut short (no separator and newline at its end)")
+    table: list[list[str]] = [[] for _ in fields]
+    # Text that many rows share is kept once: 100,000 jobs of 34 columns are 200 MB otherwise.
+    shared: list[dict[str, str] | None] = [{} for _ in fields]
+    start = 0
+    while start < len(answer):
+        end = answer.find(_ROW_END, start + _BLOCK)
+        end = len(answer) - len(_ROW_END) if end < 0 else end
+        values = answer[start:end].split(SEPARATOR)
+        rows = answer.count("\n", start, end) + 1
+        start = end + len(_ROW_END)
+        # The newline that ends a row sticks to the front of the next row's first value. Rows − 1 of those and the last
+        # one are all newlines there are, so no other value holds one.
+        if len(values) != rows * width or not all(map(str.startswith, values[width::width], repeat("\n"))):
+            raise _misfit(answer, fields, command)
+        values[width::width] = [value[1:] for value in values[width::width]]
+        for index, column in enumerate(table):
+            found, known = values[index::width], shared[index]
+            if known is not None:
+                if found[0] == found[-1] and found.count(found[0]) == rows:
+                    found = [known.setdefault(found[0], found[0])] * rows
+                else:
+                    found = list(map(known.setdefault, found, found))
+                if 2 * len(known) > len(column) + rows:
+                    shared[index] = None  # ids and the like: nothing to share
+            column.extend(found)
+    return table
+
+
+def rows_of(answer: str, ids: AbstractSet[str], id_columns: int, width: int) -> str:
+    """The rows of a separated table in which one of the first `id_columns`, one or two, is one of `ids` (job ids, as
+    text).
+
+    The whole answer where it is cut short, a row does not have `width` fields, or an id is no plain number: then all
+    has to be looked at. To take the other rows apart is most of the work with a table of 100,000.
+    """
+    if not answer.endswith(_ROW_END) or not answer.isascii():
+        return answer
+    rows = answer.split(_ROW_END)
+    rows.pop()
+    if answer.count("\n") != len(rows) or set(map(str.count, rows, repeat(SEPARATOR))) != {width - 1}:
+        return answer
+    plain = f"(?:[1-9][0-9]*{SEPARATOR}){{{id_columns}}}"
+    if re.match(plain, answer) is None or re.search(rf"\n(?!{plain}|\Z)", answer) is not None:
+        return answer
+    kept = [
+        row for row in rows if (front := row.split(SEPARATOR, id_columns))[0] in ids or front[id_columns - 1] in ids
+    ]
+    return "".join([row + _ROW_END for row in kept])
+
+
+class Misfit(NamedTuple):
+    """A line that does not have its number of fields."""
+
+    number: int
+    """Of the line, 1 first."""
+    line: str
+    fields: int
+    reason: str
+
+
+def fitting_rows(answer: str, fields: tuple[str, ...], command: str) -> tuple[str, list[Misfit]]:
+    """The answer without the lines that do not have their number of fields, and those lines.
+
+    For tables in which a row may be missing. What follows the last newline stays: `columns` finds that the answer is
+    cut short.
+    """
+    lines = answer.split("\n")
+    wrong = [
+        Misfit(number, line, count, f"{command}, line {number}: {count} fields instead of {len(fields)}")
+        for number, line in enumerate(lines[:-1], start=1)
+        if (count := line.count(SEPARATOR)) != len(fields)
+    ]
+    if not wrong:
+        return answer, []
+    left_out = {misfit.number for misfit in wrong}
+    return "\n".join(line for number, line in enumerate(lines, start=1) if number not in left_out), wrong
+
+
+def _misfit(answer: str, fields: tuple[str, ...], command: str) -> SlurmParseError:
+    """Which line does not have its number of fields."""
+    _, wrong = fitting_rows(answer, fields, command)
+    return SlurmParseError(wrong[0].reason if wrong else f"{command}: rows and fields do not fit")
+
+
+def table(answer: str, fields: tuple[str, ...], command: str) -> tuple[list[list[str]], list[Misfit]]:
+    """As `columns`, without the rows that do not have their number of fields; and those rows.
+
+    A name that holds the separator or a newline, which only an administrator can give, makes such a row.
+
+    Raises:
+        SlurmParseError: truncated, or a format that is not known: see `refuse_unknown`; or no line has its number of
+            fields, and one of them has too few (a column is missing: this Slurm is not one that rltuned knows).
+    """
+    try:
+        return columns(answer, fields, command), []
+    except SlurmParseError as error:  # seldom: only then each line is looked at by itself
+        fitting, wrong = fitting_rows(answer, fields, command)
+        if not wrong:
+            raise
+        found = columns(fitting, fields, command)
+        if not found[0] and any(misfit.fields < len(fields) for misfit in wrong):
+            raise SlurmParseError(str(error)) from None
+        refuse_unknown([misfit.reason for misfit in wrong], len(found[0]) + len(wrong))
+        return found, wrong
+
+
+def refuse_unknown(reasons: Sequence[str], rows: int) -> None:
+    """Tell strange rows from a strange format: more than half of all `rows`, and more than `FEW`, are a format.
+
+    What Slurm says of one job may be odd; where it is so of most, this is not the Slurm that rltuned knows, and nothing
+    that was understood can be relied upon.
+
+    Raises:
+        SlurmParseError: with the first of the reasons.
+    """
+    if len(reasons) > FEW and 2 * len(reasons) > rows:
+        raise SlurmParseError(
+            f"{reasons[0]}; likewise {len(reasons) - 1} more of {rows} rows: a format that rltuned does not know"
+        )
+
+
+def row_by_row(
+    found: list[list[str]], reads: Callable[[list[list[str]]], _T]
+) -> tuple[_T, list[tuple[list[str], SlurmParseError]]]:
+    """What `reads` makes of the columns `found`, without the rows that it does not understand; and those rows, with the
+    reason.
+
+    All at once; only where that fails, each row by itself and then all that are understood.
+    """
+    try:
+        return reads(found), []
+    except SlurmParseError:
+        wrong: list[tuple[list[str], SlurmParseError]] = []
+        kept: list[list[str]] = []
+        for values in map(list, zip(*found, strict=True)):
+            try:
+                reads([[value] for value in values])
+            except SlurmParseError as error:
+                wrong.append((values, error))
+            else:
+                kept.append(values)
+        return reads([list(column) for column in zip(*kept, strict=True)] if kept else [[] for _ in found]), wrong
