@@ -1,4 +1,4 @@
-"""Node list expressions, as in ``p100-[1-2],k80-[01,03-05]`` (scontrol(1) "show hostnames"). Imports no NumPy."""
+"""Node list expressions, as in ``p100-[1-2],k80-[01,03-05]`` (scontrol(1) "show hostnames")."""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What of Slurm's answers could not be understood and is therefore left alone. Imports no NumPy (see package).
+"""What of Slurm's answers could not be understood and is therefore left alone.
 
 One strange row costs itself: the job, node or partition that it is about is named here and counted, and everything else
 is used. The rule of when rows are strange no more, but a format that is not known: `slurm.separated.refuse_unknown`.

@@ -1,4 +1,4 @@
-"""A gate's verdict as a value: `evaluate` writes it, the daemon reads it. Imports no NumPy (see package)."""
+"""A gate's verdict as a value: `evaluate` writes it, the daemon reads it."""
 
 import json
 import math

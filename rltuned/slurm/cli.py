@@ -1,21 +1,20 @@
-"""Reads Slurm through its own commands: works with every release. Imports NumPy only when a snapshot is taken."""
+"""Reads Slurm through its own commands: works with every release."""
 
 import socket
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rltuned.cluster.changes import JobStatus
 from rltuned.cluster.ended import Past
+from rltuned.cluster.tables import Snapshot
 from rltuned.errors import SlurmUnavailableError
 from rltuned.slurm import controller
 from rltuned.slurm.facts import read_facts
 from rltuned.slurm.history import read_ended
 from rltuned.slurm.port import ClusterFacts, Controller
 from rltuned.slurm.process import Runner, printable
+from rltuned.slurm.snapshot import read_snapshot
 from rltuned.slurm.status import read_status
-
-if TYPE_CHECKING:
-    from rltuned.cluster.tables import Snapshot
 
 CONNECT_SECONDS: Final = 2.0
 """As long as Slurm's own clients try to connect (TCPTimeout)."""
@@ -59,10 +58,8 @@ class CliReader:
         """Version, plugins, privileges, limiter."""
         return read_facts(self._runner)
 
-    def snapshot(self, now: float) -> "Snapshot":
+    def snapshot(self, now: float) -> Snapshot:
         """The whole queue and all nodes, in seven commands whatever the length of the queue."""
-        from rltuned.slurm.snapshot import read_snapshot  # noqa: PLC0415 - NumPy; restore works without it
-
         return read_snapshot(self._runner, now)
 
     def status(self, job_ids: Sequence[int] | None = None) -> dict[int, JobStatus]:

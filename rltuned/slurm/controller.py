@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from rltuned.errors import SlurmParseError
 from rltuned.slurm.notation import bad, duration, text
+from rltuned.slurm.process import Runner
 
 
 def config(answer: str) -> dict[str, str]:
@@ -56,6 +57,11 @@ def version(value: str) -> tuple[str, tuple[int, int]]:
         raise bad("version", value)
     year, month, rest = match.groups()
     return f"{year}.{month}.{rest}", (int(year), int(month))
+
+
+def release(runner: Runner) -> tuple[int, int]:
+    """Release of the installed commands, (24, 11)."""
+    return version(runner.ask("version"))[1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What `doctor` and the start-up checks need to know about a cluster. Imports no NumPy (see package)."""
+"""What `doctor` and the start-up checks need to know about a cluster."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""Jobs that have ended, from sacct. Imports no NumPy (see package)."""
+"""Jobs that have ended, from sacct."""
 
 import math
 from datetime import UTC, datetime

@@ -10,8 +10,10 @@ from collections.abc import Set as AbstractSet
 from itertools import repeat
 from typing import Final, NamedTuple, TypeVar
 
+from rltuned.cluster.unread import Collector, RowKind, Skipped
 from rltuned.errors import SlurmParseError
 from rltuned.slurm.commands import SEPARATOR
+from rltuned.slurm.notation import job_id
 
 FEW: Final = 3
 """So many strange rows are never taken for an unknown format, even where they are all there is: a queue of one job."""
@@ -179,3 +181,65 @@ def row_by_row(
             else:
                 kept.append(values)
         return reads([list(column) for column in zip(*kept, strict=True)] if kept else [[] for _ in found]), wrong
+
+
+# --- tables about jobs -------------------------------------------------------------------------------------------
+
+
+def by_job(
+    answer: str,
+    fields: tuple[str, ...],
+    command: str,
+    about: tuple[RowKind, int],
+    reads: Callable[[list[list[str]]], _T],
+    unread: Collector,
+) -> _T:
+    """What `reads` makes of a table; the jobs of its strange rows are left alone.
+
+    `about`: what a row is about, and how many of its first columns are ids of the job.
+    """
+    kind, id_columns = about
+    columns, misfits = table(answer, fields, command)
+    found, wrong = row_by_row(columns, reads)
+    skip_misfits(misfits, kind, id_columns, len(fields), unread)
+    reasons = []
+    for values, error in wrong:
+        ids = ids_in(values[:id_columns])
+        reasons.append(f"{command}, job {ids[0] if ids else '?'}: {error}")
+        unread.skip(Skipped(kind, str(ids[0]) if ids else "", reasons[-1]), ids)
+        if len(ids) < len(set(values[:id_columns])):
+            unread.listed[kind] = ()
+    refuse_unknown(reasons, len(columns[0]))
+    if kind in unread.listed:
+        unread.listed[kind] = {job for column in columns[:id_columns] for job in ids_in(column)}
+    return found
+
+
+def skip_misfits(misfits: Sequence[Misfit], kind: RowKind, id_columns: int, width: int, unread: Collector) -> None:
+    """Note the lines with too few or too many fields; the first `id_columns` of each are ids."""
+    open_at = 0
+    for number, line, fields, reason in misfits:
+        front = line.split(SEPARATOR, id_columns)[:id_columns]
+        ids = ids_in(front)
+        if len(ids) < len(set(front)):
+            ids = []
+        if not ids and number == open_at:
+            open_at = number + 1  # a name with a newline in it: the row goes on
+            continue
+        unread.skip(Skipped(kind, str(ids[0]) if ids else "", reason), ids)
+        if not ids:
+            unread.listed[kind] = ()
+        open_at = number + 1 if fields < width else 0
+
+
+def ids_in(values: Sequence[str]) -> list[int]:
+    """The job ids among these values, each once."""
+    found: dict[int, None] = {}
+    for value in values:
+        try:
+            number = job_id(value)
+        except SlurmParseError:
+            continue
+        if number:
+            found[number] = None
+    return list(found)

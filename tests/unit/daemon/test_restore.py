@@ -1,6 +1,4 @@
 import json
-import subprocess
-import sys
 
 import pytest
 from unit.daemon.support import ApplyMode, Bench, files_no_longer_than
@@ -371,22 +369,6 @@ def test_isolation_is_taken_back_only_where_yes_means_packing_and_named_elsewher
         assert left.field == "OverSubscribe"
         assert "cannot be taken back" in left.reason
         assert 1 in bench.journal.entries, "named until the job leaves"
-
-
-def test_the_way_back_loads_no_numpy(tmp_path):
-    code = (
-        "import sys\n"
-        "sys.modules['numpy'] = None\n"
-        "from pathlib import Path\n"
-        "import rltuned.daemon.restore, rltuned.daemon.journal, rltuned.daemon.lock, rltuned.daemon.budget\n"
-        "import rltuned.daemon.heartbeat, rltuned.daemon.clock, rltuned.slurm.connect, rltuned.config\n"
-        "rltuned.daemon.journal.Journal.open(Path(sys.argv[1]))\n"
-        "rltuned.slurm.connect.open_writer(rltuned.config.SlurmSection())\n"
-        "print(sorted(name for name in sys.modules if name.split('.')[0] in {'numpy', 'tensorflow', 'swiglpk'}))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "['numpy']"
 
 
 def limiter():

@@ -168,11 +168,11 @@ class TestNumbers:
     def test_memory_that_is_not_given_is_nan(self, text):
         assert math.isnan(notation.memory(text))
 
-    def test_a_column_of_plain_integers_is_read_at_once_and_others_are_left_to_be_looked_at(self):
-        assert notation.plain_integers(["1", "22"]) == [1, 22]
-        assert notation.plain_integers([]) == []
+    def test_a_column_of_plain_numbers_is_read_at_once_and_others_are_left_to_be_looked_at(self):
+        assert notation.plain_numbers(["1", "22"]).tolist() == [1, 22]
+        assert notation.plain_numbers([]).size == 0
         for odd in (["1", ""], ["1", "N/A"], ["-1"], ["1" * 16], ["²"], ["٣"]):
-            assert notation.plain_integers(odd) is None
+            assert notation.plain_numbers(odd) is None
 
 
 class TestTimes:
@@ -367,9 +367,9 @@ class TestArrays:
             notation.array_tasks(text)
 
     def test_dependencies(self):
-        assert notation.depends("afterok:12(unfulfilled)")
-        assert notation.depends("singleton(unfulfilled)")
-        assert not notation.depends("(null)")
+        assert notation.is_given("afterok:12(unfulfilled)")
+        assert notation.is_given("singleton(unfulfilled)")
+        assert not notation.is_given("(null)")
 
 
 class TestNodeStates:
@@ -639,7 +639,7 @@ TOTAL = [
     notation.tres,
     notation.gres,
     notation.array_tasks,
-    notation.depends,
+    notation.is_given,
     listings.node_state,
     listings.nodes,
     listings.partitions,

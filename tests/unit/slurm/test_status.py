@@ -194,7 +194,7 @@ def test_reading_some_jobs_is_reading_all_and_keeping_those(strange, plain, fact
     )
     narrow = outcome(slurm, sorted(wanted))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(separated, "rows_of", lambda answer, *_: answer)
+        patch.setattr("rltuned.slurm.status.rows_of", lambda answer, *_: answer)
         whole = outcome(slurm, sorted(wanted))
     if isinstance(whole, str) and not isinstance(narrow, str):
         # Most rows are strange, but none of these jobs'.

@@ -17,6 +17,7 @@ from rltuned.errors import SlurmParseError
 from rltuned.slurm import listings, notation
 from rltuned.slurm.commands import EXCLUSIVE, JOB_FIELDS, REGISTRY, SEPARATOR, SITE_FIELDS, STATUS_FIELDS
 from rltuned.slurm.snapshot import read_snapshot
+from rltuned.slurm.squeue import COLUMNS
 from rltuned.slurm.status import read_status
 
 RECORDINGS = pytest.mark.parametrize(
@@ -24,19 +25,7 @@ RECORDINGS = pytest.mark.parametrize(
 )
 NOW = 1795335000.0
 
-READERS = {
-    **dict.fromkeys(("JobID", "ArrayJobID"), notation.named_job),
-    **dict.fromkeys(("EligibleTime", "StartTime", "EndTime"), notation.epoch),
-    **dict.fromkeys(("NumNodes", "NumTasks", "NumCPUs"), notation.count),
-    **dict.fromkeys(("MinMemory", "MinTmpDisk"), notation.memory),
-    **dict.fromkeys(("PriorityLong", "Nice"), notation.integer),
-    **dict.fromkeys(("tres-per-job", "tres-per-node", "tres-per-task", "tres-per-socket"), notation.gres),
-    "HetJobID": notation.job_id,
-    "ArrayTaskID": notation.array_tasks,
-    "SubmitTime": notation.moment,
-    "TimeLimit": notation.duration,
-    "tres-alloc": notation.tres,
-}
+READERS = {field: column.reads for field, column in COLUMNS.items()} | {"ArrayJobID": notation.named_job}
 """What reads a column of squeue. In the others any text is a value, or any unknown word means hands off."""
 
 ODD = (
