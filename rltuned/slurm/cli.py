@@ -12,7 +12,7 @@ from rltuned.slurm import controller
 from rltuned.slurm.facts import read_facts
 from rltuned.slurm.history import read_ended
 from rltuned.slurm.port import ClusterFacts, Controller
-from rltuned.slurm.process import Runner, printable
+from rltuned.slurm.process import Answer, Runner, printable
 from rltuned.slurm.snapshot import read_snapshot
 from rltuned.slurm.status import read_status
 
@@ -35,8 +35,8 @@ class CliReader:
             SlurmUnavailableError: it does not.
         """
         answer = self._runner.run("ping")
-        if not controller.is_up(answer.stdout):
-            raise SlurmUnavailableError(f"scontrol ping: {printable(answer.stdout or answer.stderr) or 'no answer'}")
+        if not any(up for _, up in controller.controllers(answer.stdout)):
+            raise _no_controller(answer)
 
     def controllers(self, facts: ClusterFacts) -> tuple[Controller, ...]:
         """Every controller, the primary first, and whether it is there.
@@ -50,7 +50,7 @@ class CliReader:
         answer = self._runner.run("ping")  # ends with 1 when none is up
         found = controller.controllers(answer.stdout)
         if not found:
-            raise SlurmUnavailableError(f"scontrol ping: {printable(answer.stdout or answer.stderr) or 'no answer'}")
+            raise _no_controller(answer)
         where = dict(zip(facts.controllers, facts.addresses, strict=False))
         return tuple(Controller(host, up or _listens(where.get(host))) for host, up in found)
 
@@ -69,6 +69,10 @@ class CliReader:
     def ended(self, start: float, end: float) -> Past:
         """Jobs that ended in [start, end), as sacct knows them."""
         return read_ended(self._runner, start, end)
+
+
+def _no_controller(answer: Answer) -> SlurmUnavailableError:
+    return SlurmUnavailableError(f"scontrol ping: {printable(answer.stdout or answer.stderr) or 'no answer'}")
 
 
 def _listens(address: tuple[str, int] | None) -> bool:

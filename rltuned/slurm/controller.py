@@ -1,9 +1,9 @@
 """What slurmctld and its programs say of themselves: configuration, version, load, which controllers are up."""
 
-import math
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
+from rltuned.cluster.tables import Health
 from rltuned.errors import SlurmParseError
 from rltuned.slurm.notation import bad, duration, text
 from rltuned.slurm.process import Runner
@@ -64,25 +64,19 @@ def release(runner: Runner) -> tuple[int, int]:
     return version(runner.ask("version"))[1]
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnostics:
+class Load(NamedTuple):
     """What sdiag(1) says about slurmctld."""
 
-    server_threads: int
-    agent_queue: int
-    cycle_mean_us: int
-    backfill_mean_us: int
+    health: Health
     jobs_pending: int
-    """As of `counted_at`: slurmctld counts every half minute."""
+    """Slurmctld counts every half minute."""
     jobs_running: int
-    counted_at: float
 
 
 _DIAGNOSTIC = re.compile(r"\s*([A-Za-z][A-Za-z ()_]{1,60}):\s*([0-9]{1,15})\s*\Z", re.ASCII)
-_STAMP = re.compile(r"Job states ts:.{1,60}\(([0-9]{1,12})\)\s*\Z", re.ASCII)
 
 
-def diagnostics(answer: str) -> Diagnostics:
+def diagnostics(answer: str) -> Load:
     """The answer of sdiag. Mean cycles are 0 before the first cycle.
 
     Raises:
@@ -90,10 +84,7 @@ def diagnostics(answer: str) -> Diagnostics:
     """
     found: dict[str, int] = {}
     section = ""
-    counted = math.nan
     for line in answer.split("\n"):
-        if stamp := _STAMP.match(line):
-            counted = float(stamp.group(1))
         if match := _DIAGNOSTIC.match(line):
             found.setdefault(f"{section}{match.group(1)}", int(match.group(2)))
         elif line.startswith("Main schedule statistics"):
@@ -104,27 +95,23 @@ def diagnostics(answer: str) -> Diagnostics:
             break
     if "Server thread count" not in found or "Agent queue size" not in found:
         raise SlurmParseError("sdiag: no server thread count or agent queue size in the answer")
-    return Diagnostics(
+    health = Health(
         server_threads=found["Server thread count"],
         agent_queue=found["Agent queue size"],
         cycle_mean_us=found.get("main Mean cycle", 0),
         backfill_mean_us=found.get("backfill Mean cycle", 0),
-        jobs_pending=found.get("Jobs pending", 0),
-        jobs_running=found.get("Jobs running", 0),
-        counted_at=counted,
     )
-
-
-def is_up(answer: str) -> bool:
-    """Whether ``scontrol ping`` found a controller that is up: ``Slurmctld(primary) at ctl is UP``."""
-    return any(line.startswith("Slurmctld(") and line.endswith(" is UP") for line in answer.splitlines())
+    return Load(health, found.get("Jobs pending", 0), found.get("Jobs running", 0))
 
 
 _CONTROLLER = re.compile(r"Slurmctld\([^)\n]{1,40}\) at (\S{1,255}) is (UP|DOWN)\Z", re.ASCII)
 
 
 def controllers(answer: str) -> list[tuple[str, bool]]:
-    """``scontrol ping``: each controller and whether it answers, the primary first."""
+    """``scontrol ping``: each controller and whether it answers, the primary first.
+
+    ``Slurmctld(primary) at ctl is UP``.
+    """
     return [(match[1], match[2] == "UP") for line in answer.splitlines() if (match := _CONTROLLER.match(line))]
 
 

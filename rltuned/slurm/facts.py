@@ -73,8 +73,6 @@ def facts_from(config: Mapping[str, str], runner: Runner, uid: int) -> ClusterFa
         accounting_tres=tuple(part for part in config.get("AccountingStorageTRES", "").split(",") if part),
         priority_calc_period=controller.config_seconds(config.get("PriorityCalcPeriod", "00:05:00")),
         started=_boot_time(config.get("BOOT_TIME", "")),
-        preempt_type=_plugin(config.get("PreemptType", "")),
-        select_type=config.get("SelectType", ""),
         priority_flags=tuple(part for part in _plugin(config.get("PriorityFlags", "")).split(",") if part),
         controllers=tuple(name for name, _ in controllers),
         addresses=tuple(address for _, address in controllers),

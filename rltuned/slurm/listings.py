@@ -4,8 +4,13 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
+import numpy as np
+
+from rltuned.cluster.changes import OverSubscribe
+from rltuned.cluster.hostlist import expand
+from rltuned.cluster.tables import Partition
 from rltuned.cluster.unread import RowKind, Skipped
 from rltuned.errors import SlurmParseError
 from rltuned.slurm.notation import UNLIMITED, bad, count, duration, gres, integer, memory, shared_gpus, text, tres
@@ -96,23 +101,15 @@ class Node:
     weight: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionLine:
+class PartitionLine(NamedTuple):
     """One line of ``scontrol -o show partition``."""
 
-    name: str
-    nodes: str
-    """Node list expression."""
-    up: bool
-    priority_tier: int
-    oversubscribe: str
-    """NO, YES, FORCE or EXCLUSIVE."""
-    oversubscribe_count: int
-    max_time: float
-    max_nodes: float
-    default: bool
+    partition: Partition
+    """Without its nodes."""
+    nodes: list[str]
+    """Names."""
     understood: bool = True
-    """Whether anything but the name is known."""
+    """Whether anything but the name, and perhaps the nodes, is known."""
 
 
 def _tokens(line: str) -> dict[str, str]:
@@ -301,12 +298,17 @@ def _as_configured(used: dict[str, int], configured: Mapping[str, int]) -> dict[
     return found
 
 
+_NO_ROWS: Final = np.zeros(0, dtype=np.int32)
 _OVERSUBSCRIBE: Final = frozenset({"NO", "YES", "FORCE", "EXCLUSIVE"})
 
 
 def closed_partition(name: str, listed: str = "") -> PartitionLine:
     """A partition of which nothing but the name, and perhaps the list of its nodes, is known."""
-    return PartitionLine(name, listed, False, -1, "NO", 1, math.inf, math.inf, False, understood=False)
+    try:
+        nodes = expand(listed)
+    except SlurmParseError:
+        nodes = []
+    return PartitionLine(Partition(name, _NO_ROWS, False, -1, OverSubscribe.NO, 1, math.inf), nodes, understood=False)
 
 
 def _partition(words: Mapping[str, str]) -> PartitionLine:
@@ -317,14 +319,15 @@ def _partition(words: Mapping[str, str]) -> PartitionLine:
         raise bad("OverSubscribe", mode)
     most = _required(words, "MaxNodes")
     limit = duration(_required(words, "MaxTime"))
-    return PartitionLine(
+    partition = Partition(
         name=words[_PARTITION],
-        nodes=text(_required(words, "Nodes")),
+        nodes=_NO_ROWS,
         up=_required(words, "State") in {"UP", "DRAIN"},  # DRAIN takes no new jobs, but starts those that it has
         priority_tier=integer(_required(words, "PriorityTier")),
-        oversubscribe=mode,
+        oversubscribe=OverSubscribe(mode),
         oversubscribe_count=max(count(times), 1),
         max_time=math.inf if math.isnan(limit) else limit,
         max_nodes=math.inf if most in UNLIMITED else float(count(most)),
         default=words.get("Default") == "YES",
     )
+    return PartitionLine(partition, expand(text(_required(words, "Nodes"))))

@@ -53,8 +53,6 @@ class ClusterFacts:
     """Seconds."""
     started: float = 0.0
     """When slurmctld started, epoch seconds; 0: unknown. sprio lists a job from the first calculation after that on."""
-    preempt_type: str = ""
-    select_type: str = ""
     priority_flags: tuple[str, ...] = ()
     controllers: tuple[str, ...] = ()
     """Hosts of slurmctld, the primary first."""

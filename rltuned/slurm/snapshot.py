@@ -1,12 +1,12 @@
 """One reading of the cluster as tables."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.hostlist import expand
 from rltuned.cluster.tables import (
     Bools,
@@ -18,6 +18,7 @@ from rltuned.cluster.tables import (
     JobTable,
     NodeTable,
     Partition,
+    Rows,
     Snapshot,
     concatenate_nodes,
 )
@@ -67,7 +68,7 @@ def read_snapshot(runner: Runner, now: float) -> Snapshot:
         for name, reason in zip(missing, reasons, strict=True):
             unread.skip(Skipped(RowKind.NODE, name, reason))
     node_table = build_nodes(nodes)
-    partition_table = build_partitions(partitions, node_table, unread)
+    partition_table = build_partitions(partitions, node_table)
     arrays, array_of = started_tasks(texts)
     return Snapshot(
         time=now,
@@ -75,9 +76,7 @@ def read_snapshot(runner: Runner, now: float) -> Snapshot:
         jobs=_build_jobs(read_records(texts, factors), excluded, node_table, partition_table, unread),
         nodes=node_table,
         partitions=partition_table,
-        health=Health()
-        if load is None
-        else Health(load.server_threads, load.agent_queue, load.cycle_mean_us, load.backfill_mean_us),
+        health=Health() if load is None else load.health,
         unread=unread.found(),
         arrays=arrays,
         array_of=array_of,
@@ -101,7 +100,7 @@ def _unlisted(columns: Mapping[str, list[str]], known: Collection[str]) -> list[
     return list(missing)
 
 
-def _load(runner: Runner) -> controller.Diagnostics | None:
+def _load(runner: Runner) -> controller.Load | None:
     """What sdiag says; None where the site does not let us ask."""
     try:
         return controller.diagnostics(runner.ask("diagnostics"))
@@ -109,7 +108,7 @@ def _load(runner: Runner) -> controller.Diagnostics | None:
         return None
 
 
-def _check_empty(load: controller.Diagnostics) -> None:
+def _check_empty(load: controller.Load) -> None:
     """An empty queue must agree with what slurmctld itself counts (every half minute).
 
     PrivateData=jobs shows an empty queue to whoever lost the privilege, with exit status 0.
@@ -152,38 +151,17 @@ def build_nodes(nodes: Sequence[listings.Node]) -> NodeTable:
     )
 
 
-def build_partitions(
-    partitions: Sequence[listings.PartitionLine], nodes: NodeTable, unread: Collector
-) -> tuple[Partition, ...]:
+def build_partitions(lines: Sequence[listings.PartitionLine], nodes: NodeTable) -> tuple[Partition, ...]:
     """Partitions with the rows of their nodes; configured nodes that scontrol does not list (FUTURE) are left out.
 
     A partition that was not understood may have any node.
     """
     built = []
-    for said in partitions:
-        line = said
-        try:
-            rows = sorted({nodes.row_of[name] for name in expand(line.nodes) if name in nodes.row_of})
-        except SlurmParseError as error:
-            if line.understood:
-                reason = f"scontrol show partition, partition {printable(line.name, 64)!r}: {error}"
-                unread.skip(Skipped(RowKind.PARTITION, line.name, reason))
-            line, rows = listings.closed_partition(line.name), []
-        if not line.understood and not rows:
+    for partition, names, understood in lines:
+        rows = sorted({nodes.row_of[name] for name in names if name in nodes.row_of})
+        if not understood and not rows:
             rows = list(range(len(nodes)))
-        built.append(
-            Partition(
-                name=line.name,
-                nodes=np.array(rows, dtype=np.int32),
-                up=line.up,
-                priority_tier=line.priority_tier,
-                oversubscribe=OverSubscribe(line.oversubscribe),
-                oversubscribe_count=line.oversubscribe_count,
-                max_time=line.max_time,
-                max_nodes=line.max_nodes,
-                default=line.default,
-            )
-        )
+        built.append(replace(partition, nodes=np.array(rows, dtype=np.int32)))
     return tuple(built)
 
 
@@ -354,33 +332,19 @@ def _requests(table: Columns) -> _Requests:
     return _Requests(
         gpus=np.minimum(np.where(tracked >= 0, tracked, total), notation.MAX_COUNT).astype(np.int32),
         per_node=np.minimum(number["tres-per-node"], notation.MAX_COUNT).astype(np.int32),
-        gpu_type=_types([",".join(sorted(dict(found.gpu_types))) for found in asked], row, options.values()),
+        gpu_type=_types([([dict(found.gpu_types) for found in asked], row), *options.values()]),
         cpus=np.array([found.cpu for found in asked], dtype=np.int32)[row],
         mem=np.array([found.mem for found in asked], dtype=np.float64)[row],
     )
 
 
-def _types(tracked: Sequence[str], row: Codes, options: Iterable[tuple[list[dict[str, int]], Codes]]) -> Category:
-    """Type by job: the tracked one and those that the options name."""
-    index: dict[str, int] = {"": 0}
-    kinds = np.array([index.setdefault(kind, len(index)) for kind in tracked], dtype=np.int64)[row]
-    for distinct, codes in options:
-        named = [",".join(sorted(kind for kind in found if kind)) for found in distinct]
-        if any(named):
-            names = np.array([index.setdefault(kind, len(index)) for kind in named], dtype=np.int64)[codes]
-            pairs, of = np.unique(kinds * len(index) + names, return_inverse=True)
-            known = list(index)
-            # A site may track some types only.
-            both = [
-                {*known[pair // len(known)].split(","), *known[pair % len(known)].split(",")} - {""}
-                for pair in pairs.tolist()
-            ]
-            kinds = np.array([index.setdefault(",".join(sorted(kind)), len(index)) for kind in both], dtype=np.int64)[
-                of
-            ]
-    texts = list(index)
-    used, first, of = np.unique(kinds, return_index=True, return_inverse=True)
-    order = np.argsort(first)  # of first appearance
-    place = np.empty(len(order), dtype=np.int32)
-    place[order] = np.arange(len(order))
-    return Category.of([texts[kind] for kind in used[order].tolist()]).take(place[of])
+def _types(columns: Sequence[tuple[list[dict[str, int]], Codes]]) -> Category:
+    """Type by job: all that `columns` name. (Of those that a job asks for, a site may track some only.)"""
+    of: Rows = np.zeros(len(columns[0][1]), dtype=np.intp)
+    for distinct, codes in columns:
+        if any(map(any, distinct)):
+            of = np.unique(of * len(distinct) + codes, return_inverse=True)[1]
+    _, first, of = np.unique(of, return_index=True, return_inverse=True)
+    kinds = [{kind for distinct, codes in columns for kind in distinct[codes[row]]} for row in first.tolist()]
+    texts = [",".join(sorted(kind - {""})) for kind in kinds]
+    return Category.of([texts[kind] for kind in of.tolist()])

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.slurm.standin import CONFIG, DIAGNOSTICS, NODES, PARTITIONS
 
+from rltuned.cluster.tables import Health
 from rltuned.cluster.unread import RowKind
 from rltuned.errors import SlurmParseError
 from rltuned.slurm import controller, listings, notation, separated
@@ -532,7 +533,9 @@ class TestNodes:
 class TestPartitions:
     def test_a_partition(self):
         gpu, share = listings.partitions(PARTITIONS)[0]
-        assert (gpu.name, gpu.nodes, gpu.up, gpu.priority_tier, gpu.default) == ("gpu", "k80-1,p100-1", True, 1, True)
+        assert (gpu.nodes, share.nodes) == (["k80-1", "p100-1"], ["p100-1"])
+        gpu, share = gpu.partition, share.partition
+        assert (gpu.name, gpu.up, gpu.priority_tier, gpu.default) == ("gpu", True, 1, True)
         assert (gpu.oversubscribe, gpu.oversubscribe_count, gpu.max_time, gpu.max_nodes) == (
             "NO",
             1,
@@ -544,7 +547,7 @@ class TestPartitions:
 
     def test_26_05_tells_exclusive_partitions_in_a_key_of_their_own(self):
         line = PARTITIONS.split("\n", maxsplit=1)[0] + " Exclusive=NODE\n"
-        assert listings.partitions(line)[0][0].oversubscribe == "EXCLUSIVE"
+        assert listings.partitions(line)[0][0].partition.oversubscribe == "EXCLUSIVE"
 
     @pytest.mark.parametrize(
         ("answer", "complaint"),
@@ -571,8 +574,12 @@ class TestPartitions:
         partitions, (row,) = listings.partitions(answer)
         assert (row.kind, row.name) == (RowKind.PARTITION, name)
         assert complaint in row.reason
-        found = {partition.name: partition for partition in partitions}
-        assert (found[name].up, found[name].priority_tier, found[name].understood) == (False, -1, False)
+        found = {line.partition.name: line for line in partitions}
+        assert (found[name].partition.up, found[name].partition.priority_tier, found[name].understood) == (
+            False,
+            -1,
+            False,
+        )
         (other,) = found.keys() - {name}
         assert found[other] in listings.partitions(PARTITIONS)[0]
 
@@ -610,23 +617,19 @@ class TestTheRest:
 
     def test_diagnostics(self):
         found = controller.diagnostics(DIAGNOSTICS)
-        assert (found.server_threads, found.agent_queue, found.cycle_mean_us, found.backfill_mean_us) == (
-            7,
-            3,
-            60,
-            14664,
-        )
-        assert found.counted_at == 1795242025.0
+        assert found.health == Health(7, 3, 60, 14664)
 
     def test_what_is_no_diagnostics_is_an_error(self):
         with pytest.raises(SlurmParseError, match="sdiag"):
             controller.diagnostics("hello\n")
 
     def test_a_controller_is_up_only_when_it_says_so(self):
-        assert controller.is_up("Slurmctld(primary) at ctl is UP\n")
-        assert controller.is_up("Slurmctld(primary) at a is DOWN\nSlurmctld(backup) at b is UP\n")
-        assert not controller.is_up("Slurmctld(primary) at ctl is DOWN\n")
-        assert not controller.is_up("")
+        assert controller.controllers("Slurmctld(primary) at ctl is UP\n") == [("ctl", True)]
+        assert controller.controllers("Slurmctld(primary) at a is DOWN\nSlurmctld(backup) at b is UP\n") == [
+            ("a", False),
+            ("b", True),
+        ]
+        assert controller.controllers("") == []
 
 
 TOTAL = [
@@ -648,7 +651,7 @@ TOTAL = [
     controller.config_seconds,
     controller.version,
     controller.diagnostics,
-    controller.is_up,
+    controller.controllers,
     notation.text,
     notation.tres_terms,
     notation.moment,

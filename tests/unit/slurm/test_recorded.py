@@ -305,13 +305,13 @@ def test_a_hostile_job_name_has_no_effect(jobs, row):
 
 def test_partitions_keep_their_names_whatever_is_in_them(release):
     text = (RECORDED / release / "partitions-hostile-names.txt").read_text()
-    found = {partition.name: partition for partition in listings.partitions(text)[0]}
+    found = {line.partition.name: line for line in listings.partitions(text)[0]}
     assert {"we ird;x", "tab\tx", "a|b", "dollar$(id)", "esc\x1b[31m", "ümlaut", "p%c", "gpu"} <= found.keys()
-    assert found["we ird;x"].nodes == "m40-1"
+    assert found["we ird;x"].nodes == ["m40-1"]
     # A name that looks like keys is a name.
     forged = text.replace("PartitionName=we ird;x ", "PartitionName=x AllowGroups=ALL PriorityTier=9 Nodes=p100-1 ")
-    (one,) = [partition for partition in listings.partitions(forged)[0] if partition.name.startswith("x ")]
-    assert (one.priority_tier, one.nodes) == (1, "m40-1")
+    (one,) = [line for line in listings.partitions(forged)[0] if line.partition.name.startswith("x ")]
+    assert (one.partition.priority_tier, one.nodes) == (1, ["m40-1"])
 
 
 def test_partitions(snapshot):
