@@ -10,9 +10,9 @@ from rltuned.cluster.tables import Snapshot
 from rltuned.errors import SlurmUnavailableError
 from rltuned.slurm import controller
 from rltuned.slurm.facts import read_facts
-from rltuned.slurm.history import read_ended
 from rltuned.slurm.port import ClusterFacts, Controller
 from rltuned.slurm.process import Answer, Runner, printable
+from rltuned.slurm.sacct import read_ended
 from rltuned.slurm.snapshot import read_snapshot
 from rltuned.slurm.status import read_status
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from rltuned.cluster.changes import Change, Field, JobStatus, Outcome, WriteResult
-from rltuned.cluster.unread import Collector, RowKind, Skipped
+from rltuned.cluster.unread import RowKind, Skipped, Unread
 from rltuned.errors import PrerequisiteError, SlurmDeniedError, SlurmError, SlurmUnavailableError
 from rltuned.installed import how_to_install
 from rltuned.slurm.cli import CliReader
@@ -67,7 +67,7 @@ class PyslurmReader(CliReader):
             jobs = self._pyslurm.Jobs.load()
         except self._pyslurm.RPCError as error:
             raise _read_error(error) from error
-        unread = Collector()
+        unread = Unread()
         factors = multifactor(self._runner, unread)
         wanted = None if job_ids is None else set(job_ids)
         found: dict[int, JobStatus] = {}

@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from itertools import repeat
 from typing import Final, NamedTuple, TypeVar
 
-from rltuned.cluster.unread import Collector, RowKind, Skipped
+from rltuned.cluster.unread import RowKind, Skipped, Unread
 from rltuned.errors import SlurmParseError
 from rltuned.slurm.commands import SEPARATOR
 from rltuned.slurm.notation import job_id
@@ -192,7 +192,7 @@ def by_job(
     command: str,
     about: tuple[RowKind, int],
     reads: Callable[[list[list[str]]], _T],
-    unread: Collector,
+    unread: Unread,
 ) -> _T:
     """What `reads` makes of a table; the jobs of its strange rows are left alone.
 
@@ -215,7 +215,7 @@ def by_job(
     return found
 
 
-def skip_misfits(misfits: Sequence[Misfit], kind: RowKind, id_columns: int, width: int, unread: Collector) -> None:
+def skip_misfits(misfits: Sequence[Misfit], kind: RowKind, id_columns: int, width: int, unread: Unread) -> None:
     """Note the lines with too few or too many fields; the first `id_columns` of each are ids."""
     open_at = 0
     for number, line, fields, reason in misfits:

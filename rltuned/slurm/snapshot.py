@@ -22,7 +22,7 @@ from rltuned.cluster.tables import (
     Snapshot,
     concatenate_nodes,
 )
-from rltuned.cluster.unread import Collector, RowKind, Skipped
+from rltuned.cluster.unread import RowKind, Skipped, Unread
 from rltuned.errors import SlurmDeniedError, SlurmParseError
 from rltuned.slurm import controller, listings, notation
 from rltuned.slurm.process import Runner, printable
@@ -48,7 +48,7 @@ def read_snapshot(runner: Runner, now: float) -> Snapshot:
         SlurmUnavailableError: no or late answer.
         SlurmParseError: truncated answer, a format that is not known, or a queue that looks empty but is not.
     """
-    unread = Collector()
+    unread = Unread()
     of_release = controller.release(runner)
     texts = job_columns(runner, of_release, unread, brief=False)
     excluded = excluded_nodes(runner, unread)
@@ -77,7 +77,7 @@ def read_snapshot(runner: Runner, now: float) -> Snapshot:
         nodes=node_table,
         partitions=partition_table,
         health=Health() if load is None else load.health,
-        unread=unread.found(),
+        unread=unread,
         arrays=arrays,
         array_of=array_of,
     )
@@ -173,7 +173,7 @@ def _build_jobs(
     excluded: Mapping[int, str],
     nodes: NodeTable,
     partitions: Sequence[Partition],
-    unread: Collector,
+    unread: Unread,
 ) -> JobTable:
     """The job table of squeue's records and the excluded nodes by job id: one row for each record.
 

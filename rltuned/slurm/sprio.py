@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rltuned.cluster.unread import Collector, RowKind
+from rltuned.cluster.unread import RowKind, Unread
 from rltuned.slurm import notation
 from rltuned.slurm.commands import SITE_FIELDS
 from rltuned.slurm.process import Answer, Runner, failure
@@ -24,7 +24,7 @@ class Factors(NamedTuple):
     """The same, of the partition that has the least."""
 
 
-def multifactor(runner: Runner, unread: Collector) -> dict[int, Factors]:
+def multifactor(runner: Runner, unread: Unread) -> dict[int, Factors]:
     """Factors of each job that is under multifactor: pending, eligible, not held, no explicit priority.
 
     sprio lists a job with an explicit priority too, with every term 0 and nothing for TRES (measured on all releases,

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.tables import Bools, Category, Codes, Floats, Ints, JobState
-from rltuned.cluster.unread import Collector, RowKind, Skipped
+from rltuned.cluster.unread import RowKind, Skipped, Unread
 from rltuned.errors import SlurmParseError
 from rltuned.slurm import notation
 from rltuned.slurm.commands import EXCLUSIVE, EXCLUSIVE_SINCE, JOB_FIELDS, STATUS_FIELDS
@@ -289,7 +289,7 @@ def _asked_exclusive(value: OverSubscribe, exclusive: str | None) -> bool:
 # --- what is asked for -------------------------------------------------------------------------------------------
 
 
-def job_columns(runner: Runner, of_release: tuple[int, int], unread: Collector, *, brief: bool) -> dict[str, list[str]]:
+def job_columns(runner: Runner, of_release: tuple[int, int], unread: Unread, *, brief: bool) -> dict[str, list[str]]:
     """The texts of squeue's columns by field name; `brief`: only those of `STATUS_FIELDS`."""
     name, fields = ("status", STATUS_FIELDS) if brief else ("jobs", JOB_FIELDS)
     if of_release >= EXCLUSIVE_SINCE:
@@ -310,7 +310,7 @@ def _all_ids(texts: Mapping[str, list[str]]) -> set[int]:
     return {*ids_in(texts["JobID"]), *ids_in([array for array, state in pairs if state == PENDING])}
 
 
-def skip_strange(records: Records, unread: Collector, command: str) -> None:
+def skip_strange(records: Records, unread: Unread, command: str) -> None:
     """Note the rows that are strange: their jobs are left alone.
 
     Raises:
@@ -335,7 +335,7 @@ def skip_strange(records: Records, unread: Collector, command: str) -> None:
 _EXCLUDED_FIELDS: Final = ("id", "array", "tasks", "excluded")
 
 
-def excluded_nodes(runner: Runner, unread: Collector) -> dict[int, str]:
+def excluded_nodes(runner: Runner, unread: Unread) -> dict[int, str]:
     """Excluded nodes by job (or array) id; jobs that exclude none are left out."""
     answer = runner.ask("excluded")
     return by_job(answer, _EXCLUDED_FIELDS, "squeue (excluded)", (RowKind.EXCLUDED_NODES, 2), _excluded, unread)

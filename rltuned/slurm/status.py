@@ -6,7 +6,7 @@ from typing import Final
 
 from rltuned.cluster.changes import JobStatus, OverSubscribe
 from rltuned.cluster.tables import JobState
-from rltuned.cluster.unread import Collector
+from rltuned.cluster.unread import Unread
 from rltuned.errors import SlurmParseError
 from rltuned.slurm import notation
 from rltuned.slurm.commands import SEPARATOR, SITE_FIELDS, STATUS_FIELDS
@@ -58,8 +58,8 @@ def read_status(runner: Runner, job_ids: Sequence[int] | None) -> dict[int, JobS
         SlurmUnavailableError, SlurmParseError: no, late or cut-short answer, or one of a format that is not known.
     """
     if job_ids is None:
-        return _read_status(runner, None, Collector())
-    narrow, unread = _RowsOf(runner, job_ids), Collector()
+        return _read_status(runner, None, Unread())
+    narrow, unread = _RowsOf(runner, job_ids), Unread()
     try:
         found = _read_status(narrow, job_ids, unread)
         if not unread:
@@ -68,10 +68,10 @@ def read_status(runner: Runner, job_ids: Sequence[int] | None) -> dict[int, JobS
         pass
     # What is strange is judged by all rows.
     narrow.whole = True
-    return _read_status(narrow, job_ids, Collector())
+    return _read_status(narrow, job_ids, Unread())
 
 
-def _read_status(runner: Runner, job_ids: Sequence[int] | None, unread: Collector) -> dict[int, JobStatus]:
+def _read_status(runner: Runner, job_ids: Sequence[int] | None, unread: Unread) -> dict[int, JobStatus]:
     texts = job_columns(runner, release(runner), unread, brief=True)
     records = read_records(texts, multifactor(runner, unread))
     wanted = None if job_ids is None else set(job_ids)
@@ -100,7 +100,7 @@ def _read_status(runner: Runner, job_ids: Sequence[int] | None, unread: Collecto
     return with_strange(found, wanted, unread) if unread else found
 
 
-def with_strange(found: dict[int, JobStatus], wanted: set[int] | None, unread: Collector) -> dict[int, JobStatus]:
+def with_strange(found: dict[int, JobStatus], wanted: set[int] | None, unread: Unread) -> dict[int, JobStatus]:
     """What was found, and the jobs that were not understood. `wanted`: only these jobs, None: all."""
     known = dict(found)
     for job in {*found, *unread.jobs} if wanted is None else wanted:

@@ -445,7 +445,7 @@ def node(mixed):
 
 
 def test_nothing_of_a_site_with_all_kinds_of_node_is_strange(mixed):
-    assert mixed.unread.rows == ()
+    assert mixed.unread.rows == []
     assert len(mixed.nodes) == 12
 
 

@@ -11,8 +11,8 @@ from rltuned.config import SlurmSection
 from rltuned.errors import SlurmParseError, SlurmUnavailableError
 from rltuned.slurm.commands import ENDED_FIELDS, HISTORY_BYTES, SEPARATOR, TRACE_FIELDS
 from rltuned.slurm.connect import open_reader
-from rltuned.slurm.history import ended_jobs, trace_header, trace_lines
 from rltuned.slurm.port import HistoryReader
+from rltuned.slurm.sacct import ended_jobs, trace_header, trace_lines
 from rltuned.workload import read
 
 JOB = {
