@@ -118,9 +118,6 @@ def test_cpus_and_memory(jobs, row, label, cpus, mem):
     at = row(label)
     assert jobs.cpus[at] == cpus
     assert jobs.mem[at] == pytest.approx(mem, nan_ok=True)
-
-
-def test_memory_per_gpu_is_a_total(jobs, row):
     assert jobs.mem[row("cpus and memory per GPU")] == 2 * 8192.0
 
 
@@ -297,12 +294,6 @@ def test_het_components_know_their_leader(jobs, row, release):
     assert [int(number) for number in jobs.job_id[jobs.het_job_id == leader]] == [leader, leader + 1]
 
 
-def test_a_hostile_job_name_has_no_effect(jobs, row):
-    hostile, plain = row("hostile name"), row("plain")
-    assert jobs.priority[hostile] == jobs.priority[plain]
-    assert jobs.user.value(hostile) == "dave"
-
-
 def test_partitions_keep_their_names_whatever_is_in_them(release):
     text = (RECORDED / release / "partitions-hostile-names.txt").read_text()
     found = {line.partition.name: line for line in listings.partitions(text)[0]}
@@ -352,15 +343,6 @@ def test_facts(reader, release):
     assert found.accounting
     assert "gres/gpu" in found.accounting_tres
     assert found.rate_limiter is (release != "22.05")
-
-
-def test_the_operators_privilege(reader, release):
-    text = (RECORDED / release / "privilege.txt").read_text()
-    assert text.split("|") == ["rltuned", "Operator\n"]
-
-
-def test_ping(reader):
-    reader.ping()
 
 
 # --- the cluster in other states ---------------------------------------------------------------------------------

@@ -49,21 +49,6 @@ def test_held_jobs_are_told(slurm):
     assert [found[number].held for number in (1, 2, 3)] == [True, True, False]
 
 
-def test_a_job_that_was_requeued_with_a_special_exit_waits_and_is_held(slurm):
-    row = job(5, StateCompact="SE", PriorityLong=0, Reason="job requeued in held state")
-    found = read(slurm, [row])[5]
-    assert (found.pending, found.held) == (True, True)
-
-
-def test_an_array_is_told_under_its_own_id(slurm):
-    queue = [
-        job(41, **{**RUNNING, "ArrayJobID": "41", "ArrayTaskID": "20"}),
-        job(55, ArrayJobID=41, ArrayTaskID="1-3"),
-    ]
-    for order in (queue, queue[::-1]):
-        assert read(slurm, order, [41])[41].pending
-
-
 def test_while_any_task_of_an_array_runs_the_array_is_told_not_pending(slurm):
     sibling = job(55, **{**RUNNING, "ArrayJobID": "41", "ArrayTaskID": "2"})
     found = read(slurm, [sibling], [41])
@@ -80,21 +65,8 @@ def test_a_requeued_task_is_told_under_the_arrays_id_with_the_site_factor_of_its
                 assert (found.pending, found.site_factor, found.submit_time) == (True, -1000, 1795242999)
 
 
-def test_the_record_of_the_tasks_that_still_wait_counts_before_that_of_a_requeued_one(slurm):
-    queue = [job(55, ArrayJobID=41, ArrayTaskID="2", SubmitTime=1795242999), job(41, ArrayJobID=41, ArrayTaskID="3-9")]
-    for order in (queue, queue[::-1]):
-        found = read(slurm, order, [41], factors={55: 5})[41]
-        assert (found.submit_time, found.site_factor) == (1795242048, None)
-
-
 def test_a_job_that_sprio_does_not_list_has_no_known_site_factor(slurm):
     assert read(slurm, [job(7)])[7].site_factor is None
-
-
-def test_since_26_05_a_no_says_nothing(slurm):
-    slurm.answer("version", "slurm 26.05.5\n")
-    found = read(slurm, [job(7, OverSubscribe="NO", Exclusive="NO"), job(8, OverSubscribe="NO", Exclusive="NODE")])
-    assert [found[number].oversubscribe for number in (7, 8)] == [OverSubscribe.UNKNOWN, OverSubscribe.NO]
 
 
 @pytest.mark.parametrize(

@@ -256,13 +256,6 @@ def test_a_field_of_the_excluded_nodes_costs_that_job_and_no_other(recording, da
         assert snapshot.unread.counts[RowKind.EXCLUDED_NODES] >= 1
 
 
-def word(data, line, keys):
-    """One of the words ``key=value`` of a line that are read, and where it stands."""
-    key = data.draw(st.sampled_from([key for key in keys if f"{key}=" in line]))
-    match = re.search(rf"(?:^| ){key}=([^ \n]*)", line)
-    return key, match.span(1)
-
-
 NODE_KEYS = {
     "NodeName": None,
     "State": listings.node_state,
@@ -277,37 +270,6 @@ NODE_KEYS = {
 }
 
 
-@RECORDINGS
-@few_examples
-@given(data=st.data())
-def test_a_word_of_a_node_costs_that_node_and_nothing_else(recording, data):
-    answers = dict(recorded(recording))
-    lines = answers["nodes"].split("\n")
-    at = data.draw(st.integers(0, len(lines) - 2))
-    key, (start, end) = word(data, lines[at], NODE_KEYS)
-    text = data.draw(garbage)
-    name = re.match(r"NodeName=(\S+)", lines[at])[1]
-    lines[at] = lines[at][:start] + text + lines[at][end:]
-    answers["nodes"] = "\n".join(lines)
-
-    snapshot = read_snapshot(Canned(answers), NOW)
-
-    jobs, nodes, _ = clean(recording)
-    assert by_id(snapshot) == jobs
-    after = by_name(snapshot)
-    # A partition's line names its nodes; one of a garbled name is not there for it.
-    assert others(after, {name, *(k for k in after if k.startswith("partition ")), *(after.keys() - nodes.keys())}) == {
-        k: row for k, row in nodes.items() if k != name and not k.startswith("partition ")
-    }
-    plain = text.split(" ")[0].split("\n")[0]
-    reads = NODE_KEYS[key]
-    if "\n" in text or (reads is not None and not understood(reads, plain)):
-        assert snapshot.unread.counts[RowKind.NODE] >= 1
-        assert "\n" in text or not snapshot.nodes.usable[snapshot.nodes.row_of[name]]
-    if not snapshot.unread and key not in {"NodeName", "ActiveFeatures", "OS", "Weight"}:
-        assert reads(plain) is not None
-
-
 PARTITION_KEYS = {
     "State": str,
     "PriorityTier": notation.integer,
@@ -319,28 +281,54 @@ PARTITION_KEYS = {
 }
 
 
+def garbled(recording, data, listing, keys):
+    """A snapshot of answers with another text behind one of these keys; the text, whose line, and whether it is wrong."""
+    answers = dict(recorded(recording))
+    lines = answers[listing].split("\n")
+    at = data.draw(st.integers(0, len(lines) - 2))
+    key = data.draw(st.sampled_from([key for key in keys if f"{key}=" in lines[at]]))
+    start, end = re.search(rf"(?:^| ){key}=([^ \n]*)", lines[at]).span(1)
+    text = data.draw(garbage)
+    name = re.match(r"(?:Node|Partition)Name=(\S+)", lines[at])[1]
+    lines[at] = lines[at][:start] + text + lines[at][end:]
+    answers[listing] = "\n".join(lines)
+    plain = text.split(" ")[0].split("\n")[0]
+    wrong = "\n" in text or (keys[key] is not None and not understood(keys[key], plain))
+    return read_snapshot(Canned(answers), NOW), text, name, wrong
+
+
+@RECORDINGS
+@few_examples
+@given(data=st.data())
+def test_a_word_of_a_node_costs_that_node_and_nothing_else(recording, data):
+    snapshot, text, name, wrong = garbled(recording, data, "nodes", NODE_KEYS)
+
+    jobs, nodes, _ = clean(recording)
+    assert by_id(snapshot) == jobs
+    after = by_name(snapshot)
+    # A partition's line names its nodes; one of a garbled name is not there for it.
+    assert others(after, {name, *(k for k in after if k.startswith("partition ")), *(after.keys() - nodes.keys())}) == {
+        k: row for k, row in nodes.items() if k != name and not k.startswith("partition ")
+    }
+    if wrong:
+        assert snapshot.unread.counts[RowKind.NODE] >= 1
+        assert "\n" in text or not snapshot.nodes.usable[snapshot.nodes.row_of[name]]
+    else:
+        assert not snapshot.unread.jobs
+
+
 @RECORDINGS
 @few_examples
 @given(data=st.data())
 def test_a_word_of_a_partition_costs_that_partition_and_nothing_else(recording, data):
-    answers = dict(recorded(recording))
-    lines = answers["partitions"].split("\n")
-    at = data.draw(st.integers(0, len(lines) - 2))
-    key, (start, end) = word(data, lines[at], PARTITION_KEYS)
-    text = data.draw(garbage)
-    name = "partition " + re.match(r"PartitionName=(\S+)", lines[at])[1]
-    lines[at] = lines[at][:start] + text + lines[at][end:]
-    answers["partitions"] = "\n".join(lines)
-
-    snapshot = read_snapshot(Canned(answers), NOW)
+    snapshot, text, plain_name, wrong = garbled(recording, data, "partitions", PARTITION_KEYS)
+    name = f"partition {plain_name}"
 
     jobs, nodes, _ = clean(recording)
     assert by_id(snapshot) == jobs
     assert others(by_name(snapshot), {name}) == others(nodes, {name})
-    plain = text.split(" ")[0].split("\n")[0]
-    reads = PARTITION_KEYS[key]
-    if "\n" in text or (reads is not None and not understood(reads, plain)):
+    if wrong:
         assert snapshot.unread.counts[RowKind.PARTITION] >= 1
-    part = next(part for part in snapshot.partitions if f"partition {part.name}" == name)
+    part = snapshot.partition_by_name[plain_name]
     if snapshot.unread and "\n" not in text:
         assert (part.up, part.priority_tier) == (False, -1)
