@@ -26,22 +26,61 @@ _BLOCK: Final = 1 << 16
 whole answer in memory."""
 
 
-def columns(answer: str, fields: tuple[str, ...], command: str) -> list[list[str]]:
-    """The columns of a separated table: ``value 0x1f value 0x1f … 0x1f newline`` per row, no header.
+class Misfit(NamedTuple):
+    """A line that does not have its number of fields."""
 
-    Proof that nothing is missing: the text ends with separator and newline, the number of values is a multiple of the
-    number of fields, and exactly the first value of each row follows a newline. An empty text is an empty table.
+    number: int
+    """Of the line, 1 first."""
+    line: str
+    fields: int
+    reason: str
+
+
+def table(answer: str, fields: tuple[str, ...], command: str) -> tuple[list[list[str]], list[Misfit]]:
+    """The columns of a separated table: ``value 0x1f value 0x1f … 0x1f newline`` per row, no header; and the lines that
+    do not have their number of fields.
+
+    A name that holds the separator or a newline, which only an administrator can give, makes such a line. An empty text
+    is an empty table.
 
     Raises:
-        SlurmParseError: truncated, or a row with too few or too many fields; names the command and the line.
+        SlurmParseError: truncated, or a format that is not known: see `refuse_unknown`; or no line has its number of
+            fields, and one of them has too few (a column is missing: this Slurm is not one that rltuned knows).
     """
-    width = len(fields)
-    if answer and not answer.endswith(_ROW_END):
-        line = answer.count("\n") + 1
-        raise SlurmParseError(f"{command}, line {line}: the answer is cut short (no separator and newline at its end)")
-    table: list[list[str]] = [[] for _ in fields]
+    width, lines = len(fields), answer.count("\n")
+    if answer and not answer.endswith("\n"):
+        raise SlurmParseError(f"{command}, line {lines + 1}: the answer is cut short (no newline at its end)")
+    if (found := _columns(answer, width)) is not None:
+        return found, []
+    # Seldom: only then each line is looked at by itself.
+    fitting: list[str] = []
+    wrong: list[Misfit] = []
+    for number, line in enumerate(answer.split("\n")[:-1], start=1):
+        if (count := line.count(SEPARATOR)) == width:
+            fitting.append(line + "\n")
+        else:
+            reason = f"{command}, line {number}: {count} fields instead of {width}"
+            wrong.append(Misfit(number, line, count, reason))
+    found = _columns("".join(fitting), width)
+    if found is None or not wrong:
+        raise SlurmParseError(f"{command}, line {lines}: rows and fields do not fit")
+    if not found[0] and any(misfit.fields < width for misfit in wrong):
+        raise SlurmParseError(wrong[0].reason)
+    refuse_unknown([misfit.reason for misfit in wrong], len(found[0]) + len(wrong))
+    return found, wrong
+
+
+def _columns(answer: str, width: int) -> list[list[str]] | None:
+    """The columns; None where a row does not have `width` values.
+
+    Proof that nothing is missing: the text ends with separator and newline, the number of values is a multiple of the
+    number of fields, and exactly the first value of each row follows a newline.
+    """
+    if not answer.endswith(_ROW_END):
+        return None if answer else [[] for _ in range(width)]
+    table: list[list[str]] = [[] for _ in range(width)]
     # Text that many rows share is kept once: 100,000 jobs of 34 columns are 200 MB otherwise.
-    shared: list[dict[str, str] | None] = [{} for _ in fields]
+    shared: list[dict[str, str] | None] = [{} for _ in range(width)]
     start = 0
     while start < len(answer):
         end = answer.find(_ROW_END, start + _BLOCK)
@@ -52,7 +91,7 @@ def columns(answer: str, fields: tuple[str, ...], command: str) -> list[list[str
         # The newline that ends a row sticks to the front of the next row's first value. Rows − 1 of those and the last
         # one are all newlines there are, so no other value holds one.
         if len(values) != rows * width or not all(map(str.startswith, values[width::width], repeat("\n"))):
-            raise _misfit(answer, fields, command)
+            return None
         values[width::width] = [value[1:] for value in values[width::width]]
         for index, column in enumerate(table):
             found, known = values[index::width], shared[index]
@@ -87,62 +126,6 @@ def rows_of(answer: str, ids: AbstractSet[str], id_columns: int, width: int) -> 
         row for row in rows if (front := row.split(SEPARATOR, id_columns))[0] in ids or front[id_columns - 1] in ids
     ]
     return "".join([row + _ROW_END for row in kept])
-
-
-class Misfit(NamedTuple):
-    """A line that does not have its number of fields."""
-
-    number: int
-    """Of the line, 1 first."""
-    line: str
-    fields: int
-    reason: str
-
-
-def fitting_rows(answer: str, fields: tuple[str, ...], command: str) -> tuple[str, list[Misfit]]:
-    """The answer without the lines that do not have their number of fields, and those lines.
-
-    For tables in which a row may be missing. What follows the last newline stays: `columns` finds that the answer is
-    cut short.
-    """
-    lines = answer.split("\n")
-    wrong = [
-        Misfit(number, line, count, f"{command}, line {number}: {count} fields instead of {len(fields)}")
-        for number, line in enumerate(lines[:-1], start=1)
-        if (count := line.count(SEPARATOR)) != len(fields)
-    ]
-    if not wrong:
-        return answer, []
-    left_out = {misfit.number for misfit in wrong}
-    return "\n".join(line for number, line in enumerate(lines, start=1) if number not in left_out), wrong
-
-
-def _misfit(answer: str, fields: tuple[str, ...], command: str) -> SlurmParseError:
-    """Which line does not have its number of fields."""
-    _, wrong = fitting_rows(answer, fields, command)
-    return SlurmParseError(wrong[0].reason if wrong else f"{command}: rows and fields do not fit")
-
-
-def table(answer: str, fields: tuple[str, ...], command: str) -> tuple[list[list[str]], list[Misfit]]:
-    """As `columns`, without the rows that do not have their number of fields; and those rows.
-
-    A name that holds the separator or a newline, which only an administrator can give, makes such a row.
-
-    Raises:
-        SlurmParseError: truncated, or a format that is not known: see `refuse_unknown`; or no line has its number of
-            fields, and one of them has too few (a column is missing: this Slurm is not one that rltuned knows).
-    """
-    try:
-        return columns(answer, fields, command), []
-    except SlurmParseError as error:  # seldom: only then each line is looked at by itself
-        fitting, wrong = fitting_rows(answer, fields, command)
-        if not wrong:
-            raise
-        found = columns(fitting, fields, command)
-        if not found[0] and any(misfit.fields < len(fields) for misfit in wrong):
-            raise SlurmParseError(str(error)) from None
-        refuse_unknown([misfit.reason for misfit in wrong], len(found[0]) + len(wrong))
-        return found, wrong
 
 
 def refuse_unknown(reasons: Sequence[str], rows: int) -> None:

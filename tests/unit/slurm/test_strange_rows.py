@@ -282,7 +282,7 @@ PARTITION_KEYS = {
 
 
 def garbled(recording, data, listing, keys):
-    """A snapshot of answers with another text behind one of these keys; the text, whose line, and whether it is wrong."""
+    """A snapshot with another text behind one of these keys; the text, whose line, and whether it is wrong."""
     answers = dict(recorded(recording))
     lines = answers[listing].split("\n")
     at = data.draw(st.integers(0, len(lines) - 2))
