@@ -41,8 +41,8 @@ from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.planning import Planning
 from rltuned.daemon.policy_choice import load_policy
+from rltuned.daemon.restore.by_command import restore_queue
 from rltuned.daemon.rollout_worker import KERNELS, InProcessSearch
-from rltuned.daemon.undo import undo
 from rltuned.decide.decision import record
 from rltuned.decide.plan import Plan
 from rltuned.decide.predictions import RunTimePredictions
@@ -399,7 +399,7 @@ class Demo:
         self._stop_daemon()
         slurm = self.steered
         changed = {left.job_id for left in slurm.leftovers()}
-        report = undo(
+        report = restore_queue(
             self.config,
             clock=slurm.clock,
             connect_reader=lambda _: slurm.reader(),

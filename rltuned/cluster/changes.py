@@ -6,11 +6,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple, Self
 
-MAX_PRIORITY: Final = 4_294_967_293
-"""Largest explicit priority that scontrol(1) accepts (measured on 22.05, 24.11, 26.05); 0 would hold the job."""
-
 MAX_FACTOR: Final = 2_147_483_645
-"""Largest absolute SiteFactor or Nice that scontrol(1) accepts."""
+"""Largest absolute SiteFactor that scontrol(1) accepts (measured on 22.05, 24.11, 26.05)."""
 
 
 class Field(enum.StrEnum):
@@ -18,15 +15,7 @@ class Field(enum.StrEnum):
 
     SITE_FACTOR = "SiteFactor"
     """target − base: ageing, fair share and the user's nice stay alive, 0 undoes it."""
-    PRIORITY = "Priority"
-    """Written by rltuned 0.1 in its mode "priority"; only taken back."""
-    NICE = "Nice"
-    """Only as part of undoing `PRIORITY`, which resets it to 0."""
     OVERSUBSCRIBE = "OverSubscribe"
-
-
-MOVES: Final = frozenset({Field.SITE_FACTOR, Field.PRIORITY})
-"""Fields that move a job in the queue. A plan changes the site factor."""
 
 
 class Outcome(enum.StrEnum):
@@ -75,8 +64,6 @@ class Change(NamedTuple):
     after: int | str
     position: int
     """Place in the planned queue, 0 first: when the budget is short, small positions are written first."""
-    base: int = 0
-    """Priority that Slurm alone gives the job."""
     turn: int = 0
     """Order of writing. After each step no outside job is worse off than under Slurm alone."""
     rests_on: tuple[int, ...] = ()
@@ -93,12 +80,6 @@ class Applied:
     """When it was last written to, epoch seconds (minimum dwell)."""
     site_factor: int = 0
     """SiteFactor that rltuned wrote last; 0 when none."""
-    priority: int | None = None
-    """Explicit priority that rltuned wrote last; None when none."""
-    base: int = 0
-    """Slurm's own priority when rltuned first wrote an explicit one."""
-    nice: int = 0
-    """The user's nice before the first explicit priority."""
     oversubscribe: OverSubscribe | None = None
     oversubscribe_before: OverSubscribe | None = None
     foreign: bool = False
@@ -107,7 +88,7 @@ class Applied:
     @property
     def is_empty(self) -> bool:
         """Whether nothing of rltuned's is left on the job."""
-        return self.site_factor == 0 and self.priority is None and self.oversubscribe is None and not self.foreign
+        return self.site_factor == 0 and self.oversubscribe is None and not self.foreign
 
 
 def _no_records() -> Mapping[int, Applied]:
@@ -132,7 +113,6 @@ class JobStatus:
     pending: bool
     held: bool
     priority: int
-    nice: int
     site_factor: int | None
     """None: sprio does not list the job (held, explicit priority, not eligible, or not calculated yet)."""
     oversubscribe: OverSubscribe
@@ -143,7 +123,7 @@ class JobStatus:
     @classmethod
     def started(cls, array: int, submit_time: int) -> Self:
         """An array of which no task waits, and a task with a number of its own runs: it may be requeued."""
-        return cls(array, submit_time, False, False, 0, 0, None, OverSubscribe.UNKNOWN)
+        return cls(array, submit_time, False, False, 0, None, OverSubscribe.UNKNOWN)
 
     @classmethod
     def not_understood(cls, job_id: int, reason: str) -> Self:
@@ -151,7 +131,7 @@ class JobStatus:
 
         So whoever does not look at `strange` leaves it alone, and goes on remembering it.
         """
-        return cls(job_id, 0, False, False, 0, 0, None, OverSubscribe.UNKNOWN, strange=reason)
+        return cls(job_id, 0, False, False, 0, None, OverSubscribe.UNKNOWN, strange=reason)
 
 
 @dataclass(frozen=True, slots=True)

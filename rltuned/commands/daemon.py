@@ -72,13 +72,15 @@ def restore(
     With JOBIDs only those jobs, which the daemon then leaves alone for good. Works without the daemon and without a
     model. Exit code 10: something could not be taken back; each such job is named with the reason and the remedy.
     """
-    from rltuned.daemon.undo import undo
+    from rltuned.daemon.restore.by_command import restore_queue
 
     def progress(done: int, total: int) -> None:
         if sys.stderr.isatty():
             click.echo(f"\rrestoring {done}/{total}", nl=done == total, err=True)
 
-    report = undo(load(config_path).config, job_ids=job_ids, orphans=orphans, if_stale=if_stale, progress=progress)
+    report = restore_queue(
+        load(config_path).config, job_ids=job_ids, orphans=orphans, if_stale=if_stale, progress=progress
+    )
     if report is None:
         click.echo("null" if as_json else "The daemon is alive; nothing was done.")
         return

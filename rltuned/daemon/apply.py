@@ -10,34 +10,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from rltuned.cluster.changes import (
-    MAX_FACTOR,
-    MAX_PRIORITY,
-    MOVES,
-    Change,
-    Field,
-    JobStatus,
-    Outcome,
-    OverSubscribe,
-    WriteResult,
-)
+from rltuned.cluster.changes import Change, Field, JobStatus, Outcome, OverSubscribe, WriteResult
 from rltuned.daemon.budget import STATUS_RPCS, Budget
-from rltuned.daemon.claims import (
-    MULTIFACTOR,
-    NO_TERMS,
-    NOT_ELIGIBLE,
-    READING_SECONDS,
-    Entry,
-    blank,
-    estranged,
-    intended,
-    landed,
-    noticed,
-    recognised,
-    refused,
-    shown,
-)
+from rltuned.daemon.claims import READING_SECONDS, Entry, estranged, intended, landed, noticed, refused
 from rltuned.daemon.clock import Clock
+from rltuned.daemon.fields import TABLE, Judgement
 from rltuned.daemon.journal import Journal, Settlement
 from rltuned.errors import JournalError, SlurmDeniedError, SlurmError
 from rltuned.slurm.port import SlurmReader, SlurmWriter
@@ -54,7 +31,6 @@ class Result(NamedTuple):
 _GONE: Final = "it is not pending any more"
 _HELD: Final = "it is held"
 _NO_BUDGET: Final = "the write budget of this cycle is spent"
-_EXPLICIT: Final = "somebody set an explicit priority"
 _STRANGE: Final = "what Slurm says of it cannot be understood"
 _NO_PLACE: Final = "the job whose place it takes has not been moved"
 SPARE: Final = 64
@@ -108,10 +84,10 @@ def apply(
     listed = any_listed(seen)
     for change in ordered:
         known = learned.get(change.job_id) or journal.entry(change.job_id, change.submit_time)
-        outcome, message, entry = _judge(change, seen, known, listed=listed)
-        if entry is not None:
-            learned[change.job_id] = noticed(known, entry, read_at)
-        verdicts.append(change if outcome is None else Result(change, outcome, message))
+        judged = _judge(change, seen, known, listed=listed)
+        if judged.entry is not None:
+            learned[change.job_id] = noticed(known, judged.entry, read_at)
+        verdicts.append(change if judged.outcome is None else Result(change, judged.outcome, judged.message))
     if learned:
         journal.update(entry for job, entry in learned.items() if journal.entries.get(job) != entry)
     stays = not_moved(verdict for verdict in verdicts if isinstance(verdict, Result)).union(left_out)
@@ -132,7 +108,9 @@ def apply(
 def not_moved(results: Iterable[Result]) -> set[int]:
     """Jobs that the plan moves, but that are not where it wants them: nobody may take their places."""
     done = {Outcome.APPLIED, Outcome.UNCHANGED}
-    return {change.job_id for change, outcome, _ in results if change.field in MOVES and outcome not in done}
+    return {
+        change.job_id for change, outcome, _ in results if change.field is Field.SITE_FACTOR and outcome not in done
+    }
 
 
 def _in_turn(changes: Sequence[Change], left_out: set[int]) -> tuple[list[Change], list[Change]]:
@@ -149,45 +127,20 @@ def _in_turn(changes: Sequence[Change], left_out: set[int]) -> tuple[list[Change
     return sent, waiting
 
 
-def _judge(
-    change: Change, seen: Mapping[int, JobStatus], entry: Entry | None, *, listed: bool
-) -> tuple[Outcome | None, str, Entry | None]:
-    """Whether the change may be sent (None), or its outcome already; and the entry when it has to change.
-
-    `listed`: see `any_listed`.
-    """
-    status = seen.get(change.job_id)
+def _judge(change: Change, seen: Mapping[int, JobStatus], entry: Entry | None, *, listed: bool) -> Judgement:
+    """Whether the change may be sent, and what was learned of the job. `listed`: see `any_listed`."""
+    status, row = seen.get(change.job_id), TABLE[change.field]
     if status is not None and status.strange:
-        return Outcome.THROTTLED, f"{_STRANGE}: {status.strange}", None
+        return Judgement(Outcome.THROTTLED, f"{_STRANGE}: {status.strange}")
     if status is None or not status.pending or status.submit_time != change.submit_time:
-        return Outcome.GONE, _GONE, None
+        return Judgement(Outcome.GONE, _GONE)
     if entry is not None and entry.applied.foreign:
-        return Outcome.FOREIGN, "somebody else changed it before", None
-    if problem := _unsendable(change):
-        return Outcome.FAILED, problem, None
+        return Judgement(Outcome.FOREIGN, "somebody else changed it before")
+    if problem := row.unsendable(change):
+        return Judgement(Outcome.FAILED, problem)
     if status.held:
-        return Outcome.HELD, _HELD, None
-    match change.field:
-        case Field.SITE_FACTOR:
-            return _judge_factor(change, status, entry, listed=listed)
-        case Field.PRIORITY:
-            return _judge_priority(change, status, entry, listed=listed)
-        case _:
-            return _judge_oversubscribe(change, status, entry)
-
-
-def _unsendable(change: Change) -> str:
-    """The last line of defence: values that would hold the job, or that Slurm is known to misread."""
-    match change.field:
-        case Field.PRIORITY if not 1 <= int(change.after) <= MAX_PRIORITY:
-            return f"explicit priority {change.after} is outside 1..{MAX_PRIORITY}"
-        case Field.SITE_FACTOR if abs(int(change.after)) > MAX_FACTOR:
-            return f"site factor {change.after} is outside ±{MAX_FACTOR}"
-        case Field.OVERSUBSCRIBE if change.after != OverSubscribe.NO:
-            return f"OverSubscribe={change.after} is never set by a plan"
-        case Field.NICE:
-            return "nice is only written by restore"
-    return ""
+        return Judgement(Outcome.HELD, _HELD)
+    return row.judge(change, status, entry, listed=listed)
 
 
 def any_listed(seen: Mapping[int, JobStatus]) -> bool:
@@ -196,79 +149,6 @@ def any_listed(seen: Mapping[int, JobStatus]) -> bool:
     Asked once for a reading, not for each job that sprio leaves out: after a restart that is all of them.
     """
     return any(status.site_factor is not None for status in seen.values())
-
-
-def _judge_factor(
-    change: Change, status: JobStatus, entry: Entry | None, *, listed: bool
-) -> tuple[Outcome | None, str, Entry | None]:
-    of = Field.SITE_FACTOR
-    ours = entry.ours(of) if entry is not None else (0,)
-    if entry is not None and entry.applied.priority is not None:
-        return Outcome.THROTTLED, "it still carries our explicit priority, which has to be taken back first", None
-    if status.site_factor is None:
-        if status.reason in NOT_ELIGIBLE:
-            return Outcome.THROTTLED, "it is not eligible any more", None
-        if not listed:
-            return Outcome.THROTTLED, "sprio lists no job at present (slurmctld just started)", None
-        # The plan saw the job in sprio; it is gone from there while others are not.
-        return Outcome.FOREIGN, _EXPLICIT, estranged(entry or blank(change), of, hidden=True)
-    if status.site_factor not in ours:
-        message = f"somebody set SiteFactor={status.site_factor}"
-        return Outcome.FOREIGN, message, estranged(entry or blank(change), of)
-    if status.site_factor == change.after:
-        return Outcome.UNCHANGED, "", None if entry is None else _recognise(entry, of, status.site_factor)
-    return None, "", None
-
-
-def _judge_priority(
-    change: Change, status: JobStatus, entry: Entry | None, *, listed: bool
-) -> tuple[Outcome | None, str, Entry | None]:
-    of = Field.PRIORITY
-    ours = entry.ours(of) if entry is not None else (MULTIFACTOR,)
-    value = shown(status, of)
-    if value == MULTIFACTOR:
-        factors = entry.ours(Field.SITE_FACTOR) if entry is not None else (0,)
-        if status.site_factor not in factors:
-            message = f"somebody set SiteFactor={status.site_factor}"
-            return Outcome.FOREIGN, message, estranged(entry or blank(change), Field.SITE_FACTOR)
-        if MULTIFACTOR not in ours and entry is not None:
-            return Outcome.FOREIGN, "somebody gave it back to multifactor", estranged(entry, of)
-        return None, "", None
-    if value in ours and entry is not None:
-        if value == change.after:
-            return Outcome.UNCHANGED, "", _recognise(entry, of, status.priority)
-        return None, "", None
-    if MULTIFACTOR not in ours and entry is not None:
-        return Outcome.FOREIGN, f"somebody set Priority={value}", estranged(entry, of)
-    if status.reason in NOT_ELIGIBLE:
-        return Outcome.THROTTLED, "it is not eligible any more", None
-    if listed:
-        return Outcome.FOREIGN, _EXPLICIT, estranged(entry or blank(change), of)
-    return Outcome.THROTTLED, "sprio lists no job at present: not to be told from an explicit priority", None
-
-
-def _judge_oversubscribe(
-    change: Change, status: JobStatus, entry: Entry | None
-) -> tuple[Outcome | None, str, Entry | None]:
-    of = change.field
-    value = shown(status, of)
-    ours = entry.ours(of) if entry is not None else ()
-    if ours and entry is not None:
-        free = entry.applied.oversubscribe_before
-        unclaimed = entry.applied.oversubscribe is None
-        if value not in ours and not (unclaimed and value == free):
-            return Outcome.FOREIGN, f"somebody set {of.value}={value}", estranged(entry, of)
-    elif value != change.before:
-        # Nothing of ours is at stake: the user edited their own request, and the plan was about the old one.
-        return Outcome.FOREIGN, f"{of.value} changed since the plan was made", None
-    if value == change.after and entry is not None and ours:
-        return Outcome.UNCHANGED, "", _recognise(entry, of, change.after)
-    return None, "", None
-
-
-def _recognise(entry: Entry, of: Field, value: int | str) -> Entry | None:
-    """The entry when a value in doubt turned out to be on the job; None when there is nothing to learn."""
-    return recognised(entry, of, value) if value in entry.doubts.get(of, ()) else None
 
 
 def _send(
@@ -286,9 +166,8 @@ def _send(
     pending: dict[int, Entry] = {}
     for change in changes:
         entry = pending.get(change.job_id) or journal.entry(change.job_id, change.submit_time)
-        # The nice of this reading: the user may have changed it since the plan.
-        nice, was = seen[change.job_id].nice, shares.get(change.job_id)
-        entry = intended(entry, change, clock.steady(), nice=nice, shares=was)
+        shared = shares.get(change.job_id)
+        entry = intended(entry, TABLE[change.field], change, clock.steady(), shares=shared)
         pending[change.job_id] = entry
         intents.append((change, entry))
     journal.intend(intents)
@@ -353,35 +232,25 @@ def settle(
 
     `listed`: `any_listed` of the reading after.
     """
-    of, status = change.field, after.get(change.job_id)
+    status, row = after.get(change.job_id), TABLE[change.field]
     if status is not None and status.strange:
         # The value may be on it: stays in doubt.
         return Outcome.FAILED, f"could not be read back; {_STRANGE}: {status.strange}", entry
-    if status is None or status.submit_time != change.submit_time:
+    if status is None or status.submit_time != change.submit_time or not status.pending:
+        # If it started in between, the value may be on it and would come back with a requeue: stays in doubt.
         return Outcome.GONE, answer.message or _GONE, entry
-    if not status.pending:
-        # It started in between; the value may be on it and would come back with a requeue: stays in doubt.
-        return Outcome.GONE, answer.message or _GONE, entry
-    value = shown(status, of)
-    if value == change.after:
-        return Outcome.APPLIED, "", landed(entry, of, change.after, now)
-    if of is Field.OVERSUBSCRIBE and answer.outcome is Outcome.APPLIED and value == OverSubscribe.UNKNOWN:
-        # Recent releases show the same for a default job and an isolated one: scontrol's word counts.
-        return Outcome.APPLIED, "accepted; this release does not show it", landed(entry, of, change.after, now)
-    if status.held and of in MOVES:
+    value, was = row.shown(status), row.shown(before[change.job_id])
+    done = "" if value == change.after else row.accepted(change, answer, status)
+    if value == change.after or done:
+        return Outcome.APPLIED, done, landed(entry, row, change.after, now)
+    if status.held and change.field is Field.SITE_FACTOR:
         return Outcome.HELD, _HELD, entry
     if answer.outcome is Outcome.DENIED:
         return Outcome.DENIED, answer.message, refused(entry, change)
-    was = shown(before[change.job_id], of)
-    if of is Field.SITE_FACTOR and value is None:
-        if change.after == 0 and status.priority == NO_TERMS and not answer.message:
-            return Outcome.APPLIED, "accepted; without any term sprio does not show it", landed(entry, of, 0, now)
-        if listed and status.reason not in NOT_ELIGIBLE:
-            return Outcome.FOREIGN, _EXPLICIT, estranged(entry, of, hidden=True)
-        return Outcome.FAILED, answer.message or "sprio does not list it at present", entry
-    if of is Field.PRIORITY and was == MULTIFACTOR and value != MULTIFACTOR and not listed:
-        return Outcome.FAILED, answer.message or "sprio lists no job at present", entry
+    lost = row.lost(status, entry, listed=listed)
+    if lost is not None and lost.outcome is not None:
+        message = lost.message if lost.outcome is Outcome.FOREIGN else answer.message or lost.message
+        return lost.outcome, message, lost.entry or entry
     if value == was:
-        outcome = answer.outcome or Outcome.FAILED
-        return outcome, answer.message or f"{of.value} is still {value}", entry
-    return Outcome.FOREIGN, f"somebody set {of.value}={value}", estranged(entry, of)
+        return answer.outcome or Outcome.FAILED, answer.message or f"{change.field.value} is still {value}", entry
+    return Outcome.FOREIGN, f"somebody set {change.field.value}={value}", estranged(entry, row)

@@ -28,7 +28,7 @@ from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import FILE_NAME as LOCK
 from rltuned.daemon.lock import holder
 from rltuned.daemon.primacy import Primacy, look_once, own_names
-from rltuned.daemon.restore import Remains, remains
+from rltuned.daemon.restore.remains import Remains, remains
 from rltuned.errors import JournalError, RltunedError, SlurmError, SlurmParseError
 from rltuned.installed import how_to_install
 from rltuned.slurm.port import ClusterFacts, Privilege, SlurmReader

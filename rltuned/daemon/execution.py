@@ -6,13 +6,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from rltuned.cluster.changes import MOVES, Change, Field, Outcome, OverSubscribe
+from rltuned.cluster.changes import Change, Field, Outcome, OverSubscribe
 from rltuned.cluster.tables import Snapshot
 from rltuned.daemon.apply import Result, apply, not_moved
-from rltuned.daemon.giving_back import GivingBack
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.permission import Permissions
-from rltuned.daemon.reconcile import Reconciled
+from rltuned.daemon.restore.by_daemon import DaemonRestore
 from rltuned.daemon.runtime import Runtime
 from rltuned.daemon.slurmctld import Slurmctld
 from rltuned.decide.plan import Plan
@@ -33,19 +32,18 @@ class Execution:
     writer: Callable[[], SlurmWriter]
     journal: Journal
     slurmctld: Slurmctld
-    giving_back: GivingBack
+    restoring: DaemonRestore
     permissions: Permissions
     progress: Callable[[], None]
     """Called while it waits."""
     stopping: threading.Event = field(default_factory=threading.Event)
     """Set when the running cycle is to end early, between two batches."""
 
-    def carry_out(self, snapshot: Snapshot, found: Reconciled, plan: Plan, began: float) -> tuple[int, list[Result]]:
+    def carry_out(self, snapshot: Snapshot, plan: Plan, began: float) -> tuple[int, list[Result]]:
         """Give back and write.
 
         Args:
             snapshot: as the plan saw it.
-            found: what the reconciliation found.
             plan: of this cycle.
             began: when the cycle began, monotonic seconds.
 
@@ -56,8 +54,8 @@ class Execution:
             SlurmError: the jobs could not be read; nothing was written since.
             JournalError: the intents could not be put on disk; nothing was written since.
         """
-        back, until = self.giving_back, began + SPREAD * self.runtime.config.cycle.interval
-        leaving = back.leaving(snapshot, found.owing, plan.withdraw)
+        back, until = self.restoring, began + SPREAD * self.runtime.config.cycle.interval
+        leaving = back.leaving(snapshot, plan.withdraw)
         restored, _ = back.give_back(leaving.first)
         raised, left_out = back.unreturned(leaving.raised), leaving.jobs
         changes = [change for change in plan.changes if change.job_id not in left_out]
@@ -145,7 +143,7 @@ class Execution:
 
 def _may_go_first(change: Change) -> bool:
     """Whether it lets nobody stand before an outside job: it lowers the job."""
-    return change.field in MOVES and int(change.after) < int(change.before)
+    return change.field is Field.SITE_FACTOR and int(change.after) < int(change.before)
 
 
 def _partition_shares(snapshot: Snapshot, changes: Sequence[Change]) -> dict[int, OverSubscribe]:

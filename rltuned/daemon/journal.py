@@ -26,8 +26,8 @@ from rltuned.daemon.files import FILE_MODE, give_to_owner_of, make_directory, wr
 from rltuned.errors import JournalError
 
 FORMAT: Final = 1
-GONE: Final = "ExcNodeList"
-"""A field that rltuned 0.1 wrote, and that this version cannot give back."""
+GONE: Final = ("ExcNodeList", "Priority")
+"""Fields that rltuned 0.1 wrote, and that this version cannot give back."""
 FILE_NAME: Final = "journal.jsonl"
 COMPACT_LINES: Final = 4_000
 """Lines beyond four times the number of entries plus this make a compaction worthwhile."""
@@ -367,8 +367,8 @@ class Journal:
                     lost[record["entry"].job_id] = record["lost"]
         for job, where in lost.items():
             raise JournalError(
-                f"{where}: job {job} may carry an {GONE} of an older rltuned, which this version cannot give back; run"
-                " `rltuned restore` of the version that wrote it, and again half a minute later"
+                f"{where}: job {job} may carry {' or '.join(GONE)} of an older rltuned, which this version cannot give"
+                " back; run `rltuned restore` of the version that wrote it, and again half a minute later"
             )
         self._seq = max(records, default=0)
         self._lines = len(records)
@@ -401,8 +401,9 @@ def _parse(data: bytes, path: Path) -> tuple[list[tuple[int, dict[str, Any]]], i
                 )
             if "entry" in record:
                 fields = record["entry"]
-                gone = [fields[part].pop(GONE, None) for part in ("doubts", "previous") if part in fields]
-                if "exc_nodes" in fields or any(gone):
+                parts = [fields[part] for part in ("doubts", "previous") if part in fields]
+                values = [value for part in parts for of in GONE for value in part.pop(of, ())]
+                if any(values) or any(fields.get(claim) for claim in ("exc_nodes", "priority", "nice")):
                     record["lost"] = f"{path}:{number}"
                 record["entry"] = entry_from_json(fields)
             found.append((int(record["seq"]), record))
@@ -419,9 +420,6 @@ def entry_to_json(entry: Entry) -> dict[str, Any]:
     optional: dict[str, Any] = {
         "changed": applied.changed_at,
         "site_factor": applied.site_factor,
-        "priority": applied.priority,
-        "base": applied.base,
-        "nice": applied.nice,
         "oversubscribe": applied.oversubscribe,
         "oversubscribe_before": applied.oversubscribe_before,
         "foreign": applied.foreign,
@@ -449,9 +447,6 @@ def entry_from_json(data: Mapping[str, Any]) -> Entry:
         submit_time=int(data["submit"]),
         changed_at=float(data.get("changed", 0.0)),
         site_factor=int(data.get("site_factor", 0)),
-        priority=int(data["priority"]) if "priority" in data else None,
-        base=int(data.get("base", 0)),
-        nice=int(data.get("nice", 0)),
         oversubscribe=share("oversubscribe"),
         oversubscribe_before=share("oversubscribe_before"),
         foreign=bool(data.get("foreign", False)),

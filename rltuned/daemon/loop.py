@@ -15,7 +15,6 @@ from typing import Final, Protocol
 from rltuned.cluster.changes import Applied, AppliedChanges, Outcome
 from rltuned.cluster.tables import Snapshot
 from rltuned.config import Config, PolicySection, Stage
-from rltuned.daemon import handsoff
 from rltuned.daemon.apply import Result
 from rltuned.daemon.auto_policy import Auto
 from rltuned.daemon.budget import SNAPSHOT_RPCS
@@ -23,7 +22,6 @@ from rltuned.daemon.claims import Entry
 from rltuned.daemon.clock import Clock
 from rltuned.daemon.cycle_report import CycleOutcome, CycleReport, sentence_of
 from rltuned.daemon.execution import Execution
-from rltuned.daemon.giving_back import MOST_NAMED, GivingBack
 from rltuned.daemon.heartbeat import Condition
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.liveness import Liveness
@@ -35,7 +33,9 @@ from rltuned.daemon.policy_choice import PolicyChoice, load_policy
 from rltuned.daemon.primacy import Primacy, own_names
 from rltuned.daemon.reconcile import Reconciled, Reconciler, orphans, view
 from rltuned.daemon.reporting import Reporting
-from rltuned.daemon.returns import Returns
+from rltuned.daemon.restore import left_alone
+from rltuned.daemon.restore.by_daemon import MOST_NAMED, DaemonRestore
+from rltuned.daemon.restore.retries import Retries
 from rltuned.daemon.rollout_worker import forecasts
 from rltuned.daemon.runtime import Runtime
 from rltuned.daemon.slurmctld import Slurmctld
@@ -127,14 +127,14 @@ class Daemon:
             unseen=lambda: self.liveness.unseen_for(0.5 * self.liveness.stale_after),
             missing=self.slurmctld.missing,
         )
-        self.giving_back = GivingBack(
+        self.restoring = DaemonRestore(
             runtime=self.runtime,
             journal=journal,
             reader=self._reader,
             writer=None if writer_factory is None else self.writer,
             slurmctld=self.slurmctld,
             progress=self.liveness.progress,
-            returns=Returns(config.cycle.interval, LONGEST_RETRY),
+            retries=Retries(config.cycle.interval, LONGEST_RETRY),
         )
         self.execution = Execution(
             self.runtime,
@@ -142,7 +142,7 @@ class Daemon:
             self.writer,
             journal,
             self.slurmctld,
-            self.giving_back,
+            self.restoring,
             self.permissions,
             self.liveness.progress,
         )
@@ -187,7 +187,7 @@ class Daemon:
         """How the daemon is, for the heartbeat."""
         if self.permissions.dry_run or self.permissions.lock_lost:
             return None
-        unreturned = tuple(self.giving_back.returns.waiting[:MOST_NAMED])
+        unreturned = tuple(self.restoring.retries.waiting[:MOST_NAMED])
         return Condition(writing=self.permissions.writes, inactive=inactive, unreturned=unreturned)
 
     # --- the scheduler's entry
@@ -276,7 +276,7 @@ class Daemon:
         slurmctld.budget.start_cycle()
         with self._phase("read"):
             if slurmctld.refresh_facts():
-                self.giving_back.returns.soon()
+                self.restoring.retries.soon()
             if self._nothing_to_do():
                 self._starts.manages_none()
                 sentence = f"{self.permissions.standby}; nothing of this daemon's is out"
@@ -288,13 +288,13 @@ class Daemon:
         slurmctld.refuse_hidden(snapshot, self.journal)
         self._count_starts(snapshot)
         with self._phase("reconcile"):
-            found, blocked = self._reconcile(snapshot, read_at, silent=outdated or self.liveness.outdated)
+            blocked = self._reconcile(snapshot, read_at, silent=outdated or self.liveness.outdated)
         stage = self.stage
-        out = [] if self.permissions.writes else self.giving_back.out(snapshot)
-        restored, acted = (0, False) if blocked else self.giving_back.give_back(out)
+        out = [] if self.permissions.writes else self.restoring.out(snapshot)
+        restored, acted = (0, False) if blocked else self.restoring.give_back(out)
         if stage is Stage.OBSERVE:
             return self._observed(snapshot, restored, acted=acted)
-        return self._steer(snapshot, found, read_at, blocked, restored, acted=acted)
+        return self._steer(snapshot, read_at, blocked, restored, acted=acted)
 
     def _nothing_to_do(self) -> bool:
         """Whether slurmctld runs on another host and nothing of ours is out."""
@@ -319,9 +319,7 @@ class Daemon:
             CycleOutcome.DONE, Stage.OBSERVE, sentence, pending, restored=restored, acted=acted, seen=seen
         )
 
-    def _steer(
-        self, snapshot: Snapshot, found: Reconciled, read_at: float, blocked: str, restored: int, *, acted: bool
-    ) -> CycleReport:
+    def _steer(self, snapshot: Snapshot, read_at: float, blocked: str, restored: int, *, acted: bool) -> CycleReport:
         """Plan, write, forecast and record."""
         stage, writes, facts = self.stage, self.permissions.writes, self.slurmctld.facts
         with self._phase("plan"):
@@ -339,7 +337,7 @@ class Daemon:
         if writes and not blocked and not shed:
             with self._phase("apply"):
                 try:
-                    restored, results = self.execution.carry_out(snapshot, found, made, self._began)
+                    restored, results = self.execution.carry_out(snapshot, made, self._began)
                 except JournalError as error:
                     blocked = str(error)
         if writes:
@@ -376,10 +374,10 @@ class Daemon:
             record=record,
         )
 
-    def _reconcile(self, snapshot: Snapshot, read_at: float, *, silent: bool) -> tuple[Reconciled, str]:
-        """What was found, and why nothing may be written in this cycle ("" when it may)."""
+    def _reconcile(self, snapshot: Snapshot, read_at: float, *, silent: bool) -> str:
+        """Compare the journal with the queue. Why nothing may be written in this cycle ("" when it may)."""
         calculated = bool(snapshot.jobs.site_known.any())
-        self.giving_back.calculated = calculated
+        self.restoring.calculated = calculated
         self.journal.look_again()
         found, blocked = Reconciled(), ""
         try:
@@ -397,7 +395,7 @@ class Daemon:
         known = calculated or not len(snapshot.jobs.pending)
         strays = len(self._orphans) if known else None
         self.permissions.standby = self.primacy.why(strays, self.runtime.clock.monotonic())
-        return found, blocked
+        return blocked
 
     def _without_the_others(self, found: Reconciled) -> Reconciled:
         """On standby, a job that was given back and shows another value has it of the other host's daemon."""
@@ -425,7 +423,7 @@ class Daemon:
         """
         directory = self.config.state.directory
         marked, answered = [], []
-        for job in handsoff.asked(directory):
+        for job in left_alone.asked(directory):
             entry, row = self.journal.entries.get(job), snapshot.jobs.row_of.get(job)
             submitted = None if row is None else int(snapshot.jobs.submit_time[row])
             same = entry is None or submitted is None or entry.submit_time == submitted
@@ -441,7 +439,7 @@ class Daemon:
         except JournalError as error:
             return str(error)
         if self.journal.on_disk:
-            handsoff.answered(directory, answered)
+            left_alone.answered(directory, answered)
         return ""
 
     def _ended(self, report: CycleReport) -> None:
@@ -456,7 +454,7 @@ class Daemon:
             # anew.
             outdated, liveness.outdated = liveness.outdated, False
             try:
-                restored = self.giving_back.give_all_back()
+                restored = self.restoring.give_all_back()
                 if restored:
                     log.error(
                         "queue.given_back",
@@ -470,8 +468,8 @@ class Daemon:
             finally:
                 liveness.outdated |= outdated
         self.runtime.metrics.unable.set(liveness.unable)
-        self.giving_back.returns.keep(self.journal.entries)
-        self.runtime.metrics.unreturned.set(len(self.giving_back.returns.waiting))
+        self.restoring.retries.keep(self.journal.entries)
+        self.runtime.metrics.unreturned.set(len(self.restoring.retries.waiting))
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:
@@ -512,7 +510,7 @@ class Daemon:
             self.runtime.config = config.model_copy(update=kept)
             self.choice.replace(policy)
             self.permissions.forgive()
-            self.giving_back.returns.soon()
+            self.restoring.retries.soon()
             self.slurmctld.reconfigured()
         metrics.interval.set(config.cycle.interval)
         metrics.reloads.labels("applied").inc()

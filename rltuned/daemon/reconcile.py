@@ -7,32 +7,13 @@ Slurm.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from rltuned.cluster.changes import MOVES, Field, JobStatus, OverSubscribe
-from rltuned.daemon.claims import (
-    MULTIFACTOR,
-    NO_TERMS,
-    NOT_ELIGIBLE,
-    SETTLE_SECONDS,
-    Entry,
-    Value,
-    claimed,
-    confirmed,
-    dated,
-    estranged,
-    given_back,
-    may_be_requeued,
-    noticed,
-    recognised,
-    requeued,
-    rolled_back,
-    shown,
-)
+from rltuned.cluster.changes import JobStatus, OverSubscribe
+from rltuned.cluster.tables import Snapshot
+from rltuned.daemon.claims import SETTLE_SECONDS, Entry, dated, given_back, noticed, requeued, rolled_back
+from rltuned.daemon.fields import SITE_FACTOR, TABLE
 from rltuned.daemon.journal import Journal
-
-if TYPE_CHECKING:  # the values come in with the caller; nothing here needs NumPy
-    from rltuned.cluster.tables import Snapshot
 
 BATCH_SECONDS: Final = 0.5
 """Entries noted within so many seconds of each other are of one batch; batches are a cycle (a second or more) apart."""
@@ -48,9 +29,6 @@ class Reconciled:
     """Jobs on which a write whose outcome was unknown turned out to have succeeded."""
     foreign: tuple[int, ...] = ()
     """Jobs that somebody else changed; newly found."""
-    owing: tuple[int, ...] = ()
-    """Jobs whose explicit priority was taken back, but not (an interrupted restore) their user's nice: `restore` first,
-    because their priority without it is not what Slurm alone would give."""
 
 
 @dataclass(slots=True)
@@ -106,7 +84,7 @@ class Reconciler:
                 again = requeued(entry, status, ids_go_on=ids_go_on) if status.pending else None
                 if again is not None:
                     changed.append(again)
-                elif status.pending and (status.site_factor is not None or not may_be_requeued(entry)):
+                elif status.pending and (status.site_factor is not None or not entry.may_return):
                     forgotten.append(job)
                 continue
             if not status.pending:
@@ -127,8 +105,7 @@ class Reconciler:
         self._missing = missing
         self._unlisted = unlisted if calculated else {}
         journal.update(changed, forgotten)
-        owing = [job for job, entry in journal.entries.items() if _owes_now(entry, seen.get(job))]
-        return Reconciled(tuple(forgotten), tuple(settled), tuple(foreign), tuple(owing))
+        return Reconciled(tuple(forgotten), tuple(settled), tuple(foreign))
 
 
 def _slurmctld_went_back(journal: Journal, seen: Mapping[int, JobStatus]) -> bool:
@@ -143,7 +120,7 @@ def _slurmctld_went_back(journal: Journal, seen: Mapping[int, JobStatus]) -> boo
         if status is None or not status.pending or status.held or status.submit_time != entry.submit_time:
             continue
         for of, values in entry.previous.items():
-            value = shown(status, of)
+            value = TABLE[of].shown(status)
             if value is not None:  # of a slurmctld that has just started sprio tells nothing
                 written.append((entry.touched, value in values))
     back = [touched for touched, is_back in written if is_back]
@@ -151,17 +128,10 @@ def _slurmctld_went_back(journal: Journal, seen: Mapping[int, JobStatus]) -> boo
     return len(back) >= 2 and 2 * len(back) >= sum(touched >= since for touched, _ in written)
 
 
-def _owes_now(entry: Entry, status: JobStatus | None) -> bool:
-    if status is None or not status.pending or status.held or status.submit_time != entry.submit_time:
-        return False
-    return entry.owes_nice and not entry.applied.foreign and not entry.doubts.get(Field.PRIORITY) and status.nice == 0
-
-
 def _helped(entry: Entry, status: JobStatus, now: float) -> Entry:
     """The entry of a job that the dead-man timer may have given back."""
-    for of in MOVES:
-        if claimed(entry.applied, of) and shown(status, of) == MULTIFACTOR and not status.held:
-            entry = replace(given_back(entry, of, sure=False), touched=now)
+    if entry.claims and status.site_factor == 0 and not status.held:
+        return replace(given_back(entry, SITE_FACTOR, sure=False), touched=now)
     return entry
 
 
@@ -171,79 +141,20 @@ def _settle(entry: Entry, status: JobStatus, now: float, *, explicit: bool, roll
     `rollback`: slurmctld came back with an older state (`_slurmctld_went_back`).
     `explicit`: sprio left it out twice in a row, with the same priority, while it listed others.
     """
-    if _as_left(entry, status):
-        return entry
+    if status.site_factor == entry.applied.site_factor and not (entry.doubts or entry.previous):
+        return entry  # so it is with most jobs of a long queue
     for of, values in entry.previous.items():
-        value = shown(status, of)
+        row = TABLE[of]
+        value = row.shown(status)
         # A former value of ours is nobody else's choice; a neutral value may be.
-        if value is not None and value in values and (rollback or value != MULTIFACTOR):
-            entry = rolled_back(entry, of, value)
-    if not status.held:
-        entry = _settle_priority(entry, status, now)
-        entry = _settle_factor(entry, status, now, explicit=explicit)
-    of = Field.OVERSUBSCRIBE
-    if entry.doubts.get(of) and status.oversubscribe in {OverSubscribe.NO, OverSubscribe.UNKNOWN}:
-        # Recent releases do not tell; taking it for ours costs nothing but a line of the report.
-        entry = confirmed(recognised(entry, of, OverSubscribe.NO.value), of)
-    elif entry.doubts.get(of) and _old(entry, now):
-        entry = confirmed(entry, of)
-    if entry.owes_nice and not entry.doubts.get(Field.PRIORITY) and status.nice != 0:
-        entry = replace(entry, applied=replace(entry.applied, nice=0))  # the user has one again
+        if value is not None and value in values and (rollback or value != row.neutral):
+            entry = rolled_back(entry, row, value)
+    for row in TABLE.values():
+        entry = row.settle(entry, status, now, explicit=explicit)
     return entry
 
 
-def _as_left(entry: Entry, status: JobStatus) -> bool:
-    """Whether a job has our site factor and nothing is in doubt: so it is with most jobs of a long queue."""
-    applied = entry.applied
-    return (
-        status.site_factor == applied.site_factor
-        and applied.priority is None
-        and not (applied.nice or entry.doubts or entry.previous)
-    )
-
-
-def _settle_factor(entry: Entry, status: JobStatus, now: float, *, explicit: bool) -> Entry:
-    of = Field.SITE_FACTOR
-    if status.site_factor is not None:
-        return _settle_value(entry, of, status.site_factor, now)
-    at_stake = entry.applied.site_factor != 0 or bool(entry.doubts.get(of))
-    hidden_by_us = entry.applied.priority is not None or bool(entry.doubts.get(Field.PRIORITY))
-    if entry.applied.site_factor == 0 and status.priority == NO_TERMS:
-        return entry  # what we wrote last, 0, looks the same
-    if at_stake and explicit and not hidden_by_us and status.reason not in NOT_ELIGIBLE:
-        return estranged(entry, of, hidden=True)
-    return entry
-
-
-def _settle_priority(entry: Entry, status: JobStatus, now: float) -> Entry:
-    of = Field.PRIORITY
-    value = shown(status, of)
-    at_stake = entry.applied.priority is not None or bool(entry.doubts.get(of))
-    if not at_stake or value is None:
-        return entry
-    if value != MULTIFACTOR and MULTIFACTOR in entry.ours(of) and value not in entry.ours(of):
-        return entry  # explicit by somebody, or not calculated yet: the pre-read before a write decides
-    return _settle_value(entry, of, value, now)
-
-
-def _settle_value(entry: Entry, of: Field, value: Value, now: float) -> Entry:
-    ours = entry.ours(of)
-    if ours and value == ours[0]:
-        return confirmed(entry, of) if _unsettled(entry, of) and _old(entry, now) else entry
-    if value in ours:
-        return recognised(entry, of, value)
-    return estranged(entry, of)
-
-
-def _unsettled(entry: Entry, of: Field) -> bool:
-    return bool(entry.doubts.get(of)) or of in entry.previous
-
-
-def _old(entry: Entry, now: float) -> bool:
-    return now - entry.touched >= SETTLE_SECONDS
-
-
-def view(snapshot: "Snapshot", journal: Journal) -> dict[int, JobStatus]:
+def view(snapshot: Snapshot, journal: Journal) -> dict[int, JobStatus]:
     """The snapshot's rows of the jobs that the journal knows, as statuses.
 
     A job that could not be understood is there as such: it is neither gone nor ours to judge.
@@ -263,7 +174,6 @@ def view(snapshot: "Snapshot", journal: Journal) -> dict[int, JobStatus]:
         jobs.state,
         jobs.held,
         jobs.priority,
-        jobs.nice,
         jobs.site_factor,
         jobs.site_known,
     )
@@ -271,7 +181,7 @@ def view(snapshot: "Snapshot", journal: Journal) -> dict[int, JobStatus]:
     columns = [column[rows].tolist() for column in numbers]
     columns += [column.codes[rows].tolist() for column in (jobs.oversubscribe, jobs.reason)]
     reasons = (*jobs.reason.names, "")  # code −1 is the last
-    for job, submit, state, held, priority, nice, factor, known, share, why in zip(*columns, strict=True):
+    for job, submit, state, held, priority, factor, known, share, why in zip(*columns, strict=True):
         if state in {0, 1}:  # JobState.PENDING, RUNNING
             found[job] = JobStatus(
                 job_id=job,
@@ -279,7 +189,6 @@ def view(snapshot: "Snapshot", journal: Journal) -> dict[int, JobStatus]:
                 pending=state == 0,
                 held=held or priority == 0,
                 priority=priority,
-                nice=nice,
                 site_factor=factor if known else None,
                 oversubscribe=share_of[share],
                 reason=reasons[why],
@@ -290,7 +199,7 @@ def view(snapshot: "Snapshot", journal: Journal) -> dict[int, JobStatus]:
     return found
 
 
-def orphans(snapshot: "Snapshot", journal: Journal) -> tuple[int, ...]:
+def orphans(snapshot: Snapshot, journal: Journal) -> tuple[int, ...]:
     """Pending jobs with a SiteFactor that the journal knows nothing about."""
     jobs = snapshot.jobs
     suspects = jobs.job_id[(jobs.state == 0) & jobs.site_known & (jobs.site_factor != 0)]

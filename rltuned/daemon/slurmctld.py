@@ -10,7 +10,7 @@ from rltuned.daemon.budget import Budget
 from rltuned.daemon.checks import Finding, blocking, prerequisites
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.primacy import Primacy
-from rltuned.daemon.restore import hidden
+from rltuned.daemon.restore.batches import hidden
 from rltuned.daemon.runtime import Runtime
 from rltuned.errors import SlurmError
 from rltuned.slurm.port import ClusterFacts, ControllerReader, Privilege, SlurmReader

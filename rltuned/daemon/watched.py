@@ -60,8 +60,3 @@ class WatchedWriter:
         answer = self._writer.write(changes)
         self._progress()
         return answer
-
-    def release(self, job_ids: Sequence[int]) -> None:
-        """See `SlurmWriter`."""
-        self._writer.release(job_ids)
-        self._progress()

@@ -46,8 +46,8 @@ def changes_of(
         row = int(managed.rows[at])
         job, submit = int(jobs.job_id[row]), int(jobs.submit_time[row])
         if _isolable(managed.snapshot, row, applied.by_job.get(job)):
-            of, shown, base = Field.OVERSUBSCRIBE, jobs.oversubscribe.value(row), int(managed.base[at])
-            steering.append(Change(job, submit, of, shown, OverSubscribe.NO.value, position, base))
+            shown = jobs.oversubscribe.value(row)
+            steering.append(Change(job, submit, Field.OVERSUBSCRIBE, shown, OverSubscribe.NO.value, position))
     positions = np.flatnonzero(moved[queue])
     moving = queue[positions]
     rows = managed.rows[moving]
@@ -58,11 +58,11 @@ def changes_of(
     turns, rests_on = _in_turn(managed, current, target, moving, turns)
     columns = (
         *(ids, jobs.submit_time[rows].astype(np.int64), before[moving], after[moving]),
-        *(positions, managed.base[moving], turns),
+        *(positions, turns),
     )
     changes = [
-        Change(job, submit, Field.SITE_FACTOR, old, new, position, base, turn, rests_on.get(job, ()))
-        for job, submit, old, new, position, base, turn in zip(*(column.tolist() for column in columns), strict=True)
+        Change(job, submit, Field.SITE_FACTOR, old, new, position, turn, rests_on.get(job, ()))
+        for job, submit, old, new, position, turn in zip(*(column.tolist() for column in columns), strict=True)
         if job not in withdrawn
     ]
     if steering:
@@ -169,17 +169,10 @@ _HANDS_OFF: Final = frozenset({Veto.UNREADABLE, Veto.FOREIGN, Veto.HELD, Veto.NO
 
 
 def to_withdraw(managed: ManagedJobs) -> tuple[int, ...]:
-    """Jobs that carry a value of ours but are out of scope now, or carry an explicit priority of rltuned 0.1."""
+    """Jobs that carry a site factor of ours but are out of scope now."""
     order, codes = tuple(Veto), managed.scope.veto.tolist()
-    withdrawn = []
-    for at, record in records(managed.applied, managed.snapshot.jobs, managed.scope.rows):
-        if record.foreign:
-            continue
-        explicit = record.priority is not None
-        veto = order[codes[at]] if codes[at] >= 0 else None
-        # A job with our explicit priority is vetoed as NO_PRIORITY by that very priority.
-        if veto in _HANDS_OFF and not (explicit and veto is Veto.NO_PRIORITY):
-            continue
-        if (veto is not None and record.site_factor != 0) or explicit:
-            withdrawn.append(record.job_id)
-    return tuple(withdrawn)
+    return tuple(
+        record.job_id
+        for at, record in records(managed.applied, managed.snapshot.jobs, managed.scope.rows)
+        if record.site_factor and not record.foreign and codes[at] >= 0 and order[codes[at]] not in _HANDS_OFF
+    )

@@ -97,7 +97,7 @@ def _touched(managed: ManagedJobs, dwell: float) -> tuple[Bools, Bools]:
     dwelling = ours.copy()
     now = managed.snapshot.time if managed.applied.now is None else managed.applied.now
     for at, record in records(managed.applied, managed.snapshot.jobs, managed.rows):
-        if record.site_factor != 0 or record.priority is not None:
+        if record.site_factor != 0:
             ours[at] = True
             dwelling[at] = now - record.changed_at < dwell
     return ours, dwelling

@@ -119,14 +119,12 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, applied: AppliedCh
         veto[where & (veto < 0)] = _CODE[reason]
 
     priority, site, known = jobs.priority[rows], jobs.site_factor[rows], jobs.site_known[rows]
-    ours_site, ours_priority, base_of, foreign = _claims(jobs, rows, applied)
+    ours, foreign = _claims(jobs, rows, applied)
     if snapshot.unread.jobs:
         apply(Veto.UNREADABLE, np.isin(jobs.job_id[rows], list(snapshot.unread.jobs)))
     apply(Veto.HELD, jobs.held[rows] | (priority == 0))
-    # Another site factor than ours, our explicit priority replaced or given back: somebody else decided.
-    explicit = ours_priority >= 0
-    changed = known & (site != ours_site)
-    apply(Veto.FOREIGN, foreign | changed | (explicit & (known | (priority != ours_priority))))
+    changed = known & (site != ours)  # somebody else decided
+    apply(Veto.FOREIGN, foreign | changed)
     apply(Veto.DEPENDENCY, jobs.dependent[rows])
     eligible = jobs.eligible_time[rows]
     apply(Veto.NOT_ELIGIBLE, ~(eligible <= snapshot.time))
@@ -149,15 +147,15 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, applied: AppliedCh
     if config.cycle.stage is Stage.CANARY:
         apply(Veto.CANARY, ~_canary(jobs, rows, scope))
     theirs = np.where(changed, site, 0)  # what an admin adds is part of what Slurm alone would do
-    shown = np.where(explicit & (priority == ours_priority), base_of, priority)
-    base, least = (np.where(known, np.maximum(sums[rows] + theirs, 1), shown) for sums in (jobs.base, jobs.base_least))
+    base, least = (
+        np.where(known, np.maximum(sums[rows] + theirs, 1), priority) for sums in (jobs.base, jobs.base_least)
+    )
     return Scope(rows, veto, base, least, tier)
 
 
-def _claims(jobs: JobTable, rows: npt.NDArray[np.intp], applied: AppliedChanges) -> tuple[Ints, Ints, Ints, Bools]:
-    """What the journal says about these jobs: our site factor (0), our explicit priority (−1), its base, foreign."""
-    site, priority = np.zeros(len(rows), dtype=np.int64), np.full(len(rows), -1, dtype=np.int64)
-    base, foreign = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.bool_)
+def _claims(jobs: JobTable, rows: npt.NDArray[np.intp], applied: AppliedChanges) -> tuple[Ints, Bools]:
+    """What the journal says about these jobs: our site factor (0 where there is none), and whether it is foreign."""
+    site, foreign = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.bool_)
     if applied.by_job:
         position = np.full(len(jobs), -1, dtype=np.intp)
         position[rows] = np.arange(len(rows))
@@ -166,11 +164,8 @@ def _claims(jobs: JobTable, rows: npt.NDArray[np.intp], applied: AppliedChanges)
             row = jobs.row_of.get(job)
             if row is None or places[row] < 0 or int(submit[row]) != record.submit_time:
                 continue
-            at = places[row]
-            site[at], foreign[at] = record.site_factor, record.foreign
-            if record.priority is not None:
-                priority[at], base[at] = record.priority, record.base
-    return site, priority, base, foreign
+            site[places[row]], foreign[places[row]] = record.site_factor, record.foreign
+    return site, foreign
 
 
 def _allowed(

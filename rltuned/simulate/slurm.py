@@ -28,7 +28,7 @@ from rltuned.cluster.ended import EndedJob, Past
 from rltuned.cluster.hostlist import expand
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Bools, Category, Floats, Health, Ints, JobState, JobTable, Rows, Snapshot
-from rltuned.errors import RltunedError, SlurmDeniedError, SlurmError, SlurmParseError
+from rltuned.errors import RltunedError, SlurmError, SlurmParseError
 from rltuned.policy.multifactor import USUAL, Weights
 from rltuned.simulate.engine import Simulation, request_columns
 from rltuned.simulate.people import Act, Intervention
@@ -414,15 +414,8 @@ class SimulatedSlurm:
     def _set(self, row: int, of: Field, value: int | str) -> tuple[Outcome | None, str]:
         overrides, running = self._overrides, self.simulation.fate[row] == JobFate.RUNNING
         match of:
-            case Field.PRIORITY if overrides.hold[row]:
-                return Outcome.HELD, f"Job is in held state, pending scheduler release for job {row + 1}"
-            case Field.PRIORITY:
-                overrides.explicit[row], overrides.nice[row] = int(value), 0
             case Field.SITE_FACTOR:
                 overrides.site[row] = int(value)
-            case Field.NICE:
-                if overrides.explicit[row] < 0 and not running:
-                    overrides.nice[row] = int(value)
             case Field.OVERSUBSCRIBE if running:
                 return Outcome.GONE, f"Job is no longer pending execution for job {row + 1}"
             case Field.OVERSUBSCRIBE:
@@ -474,15 +467,13 @@ class SimulatedSlurm:
     # --- looking at it from outside
 
     def leftovers(self) -> list[Leftover]:
-        """Pending jobs whose priority, nice or isolation are not as people alone have left them."""
+        """Pending jobs whose site factor or isolation are not as people alone have left them."""
         found = []
         overrides, theirs = self._overrides, self._theirs
         for row in self._waiting():
             job = int(row)
             pairs: list[tuple[Field, int | str, int | str]] = [
                 (Field.SITE_FACTOR, int(overrides.site[job]), int(theirs.site[job])),
-                (Field.PRIORITY, int(overrides.explicit[job]), int(theirs.explicit[job])),
-                (Field.NICE, int(overrides.nice[job]), int(theirs.nice[job])),
                 (Field.OVERSUBSCRIBE, "NO" if self._isolated(job) else "OK", "OK"),
             ]
             found += [Leftover(job + 1, of, value, own) for of, value, own in pairs if value != own]
@@ -595,7 +586,6 @@ class SimulatedSlurm:
             pending.tolist(),
             (overrides.hold[rows] > 0).tolist(),
             self.priority(rows).tolist(),
-            overrides.nice[rows].tolist(),
             overrides.site[rows].tolist(),
             known.tolist(),
             share.codes.tolist(),
@@ -609,12 +599,11 @@ class SimulatedSlurm:
                 pending=waits,
                 held=waits and held,
                 priority=priority,
-                nice=nice,
                 site_factor=site if listed else None,
                 oversubscribe=OverSubscribe(share.names[shown]),
                 reason=reason.names[why] if waits else "",
             )
-            for row, submit, waits, held, priority, nice, site, listed, shown, why in columns
+            for row, submit, waits, held, priority, site, listed, shown, why in columns
         }
 
 
@@ -715,20 +704,6 @@ class SimulatedWriter:
             else _answer(change, said[change.job_id], blind=blind)
             for index, change in enumerate(changes)
         ]
-
-    def release(self, job_ids: Sequence[int]) -> None:
-        """See `SlurmWriter`. As in Slurm, a held job would be released."""
-        slurm = self.slurm
-        slurm.catch_up()
-        if slurm.profile.privilege is Privilege.NONE:
-            raise SlurmDeniedError("scontrol release: Access/permission denied")
-        for job in job_ids:
-            slurm.message()
-            slurm.updates += 1
-            if 0 < job <= len(slurm.jobs) and slurm.is_pending(job - 1):
-                slurm.hand_back(job - 1)
-            slurm.let_pass(slurm.profile.latency.update)
-        slurm.reorder()
 
 
 def _answer(change: Change, said: tuple[Outcome | None, str], *, blind: bool) -> WriteResult:

@@ -134,10 +134,7 @@ class HistoryReader(Protocol):
 
 
 class SlurmWriter(Protocol):
-    """Writes. Never holds, cancels or requeues; releases only to undo an explicit priority."""
+    """Writes. Never holds, releases, cancels or requeues."""
 
     def write(self, changes: Sequence[Change]) -> list[WriteResult]:
         """Send the changes in order, in one go. One result per change, in order."""
-
-    def release(self, job_ids: Sequence[int]) -> None:
-        """`scontrol release` of jobs that are not held: hands an explicit priority back to multifactor."""

@@ -120,7 +120,6 @@ def _status(job: Any, number: int, factors: Factors | None, *, pending: bool) ->
         pending=pending,
         held=pending and (priority == 0 or reason.startswith("JobHeld")),
         priority=priority,
-        nice=int(job.nice or 0),
         site_factor=factors.site if factors else None,
         oversubscribe=oversubscribe(str(job.resource_sharing), None),
         reason="" if reason == "None" else reason,
@@ -178,34 +177,12 @@ class PyslurmWriter:
             return printable(str(error))
         return ""
 
-    def release(self, job_ids: Sequence[int]) -> None:
-        """Hand explicit priorities back to multifactor. Only for jobs that are not held; jobs that are gone are passed
-        over.
-
-        Raises:
-            SlurmDeniedError: not an operator.
-            SlurmUnavailableError: no answer.
-        """
-        for job in job_ids:
-            try:
-                self._pyslurm.Job(job).release()
-            except self._pyslurm.RPCError as error:
-                outcome = verdict(str(error))
-                if outcome is Outcome.DENIED:
-                    raise SlurmDeniedError(f"pyslurm, release of job {job}: {printable(str(error))}") from error
-                if outcome is not Outcome.GONE:
-                    raise SlurmUnavailableError(f"pyslurm, release of job {job}: {printable(str(error))}") from error
-
 
 def _attribute(change: Change) -> tuple[str, int | str]:
     """Name and value of a change in pyslurm's JobSubmitDescription."""
     value = change.after
     match change.field:
-        case Field.PRIORITY:
-            return "priority", value
         case Field.SITE_FACTOR:
             return "site_factor", value
-        case Field.NICE:
-            return "nice", value
         case Field.OVERSUBSCRIBE:
             return "resource_sharing", str(value).lower()

@@ -243,7 +243,7 @@ def _table(
         dependent=table.array("Dependency"),
         held=records.held,
         priority=records.priority,
-        nice=records.nice,
+        nice=table.array("Nice"),
         site_factor=site,
         site_known=np.array([of is not None for of in records.factors], dtype=np.bool_),
         base=base,

@@ -167,7 +167,6 @@ class Records:
     state: npt.NDArray[np.int8]
     submit_time: Floats
     priority: Ints
-    nice: Ints
     held: Bools
     oversubscribe: Category
     exclusive: Bools
@@ -190,7 +189,6 @@ def read_records(texts: Mapping[str, list[str]], factors: Mapping[int, Factors])
         state=state,
         submit_time=columns.array("SubmitTime"),
         priority=priority,
-        nice=columns.array("Nice"),
         held=(state == JobState.PENDING) & ((priority == 0) | held),
         oversubscribe=shares,
         exclusive=alone,

@@ -87,7 +87,6 @@ def _read_status(runner: Runner, job_ids: Sequence[int] | None, unread: Unread) 
             pending=pending,
             held=bool(records.held[row]),
             priority=int(records.priority[row]),
-            nice=int(records.nice[row]),
             site_factor=factors.site if factors else None,
             oversubscribe=OverSubscribe(records.oversubscribe.value(row)),
             reason=notation.text(texts["Reason"][row]),

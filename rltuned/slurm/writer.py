@@ -10,15 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rltuned.cluster.changes import MAX_FACTOR, MAX_PRIORITY, MOVES, Change, Field, Outcome, WriteResult
-from rltuned.errors import SlurmDeniedError, SlurmError, SlurmUnavailableError
+from rltuned.cluster.changes import MAX_FACTOR, Change, Field, Outcome, WriteResult
+from rltuned.errors import SlurmError, SlurmUnavailableError
 from rltuned.slurm.commands import EXCLUSIVE_SINCE
 from rltuned.slurm.controller import release as installed_release
-from rltuned.slurm.process import Answer, Runner, failure, printable
+from rltuned.slurm.process import Runner, failure, printable
 
 MAX_JOB_ID: Final = 2**32 - 2
-RELEASE_CHUNK: Final = 100
-"""Ids in one ``release`` line."""
 
 _OVERSUBSCRIBE: Final = frozenset({"YES", "NO"})
 """The only values that scontrol takes (measured); it has no word for the default."""
@@ -41,10 +39,7 @@ def update_word(change: Change) -> str:
 def _legal(field: Field, value: int | str) -> bool:
     whole = isinstance(value, int) and not isinstance(value, bool)
     match field:
-        case Field.PRIORITY:
-            # Never 0: that would hold the job.
-            return whole and 1 <= int(value) <= MAX_PRIORITY
-        case Field.SITE_FACTOR | Field.NICE:
+        case Field.SITE_FACTOR:
             return whole and abs(int(value)) <= MAX_FACTOR
         case Field.OVERSUBSCRIBE:
             return isinstance(value, str) and str(value) in _OVERSUBSCRIBE
@@ -111,13 +106,13 @@ def unreachable(message: str) -> bool:
 
 
 class ScontrolWriter:
-    """`SlurmWriter` on scontrol. Never holds, cancels or requeues."""
+    """`SlurmWriter` on scontrol. Never holds, releases, cancels or requeues."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
 
     def write(self, changes: Sequence[Change]) -> list[WriteResult]:
-        """Send the changes, one line per job, at the place of its priority or site factor, else of its first change.
+        """Send the changes, one line per job, at the place of its site factor, else of its first change.
 
         So the order in which jobs pass each other is the one of the changes, whatever else is written to them.
 
@@ -136,7 +131,7 @@ class ScontrolWriter:
                 refused[index] = str(error)
                 continue
             others = words.get(change.job_id, [])
-            if change.field in MOVES:
+            if change.field is Field.SITE_FACTOR:
                 words.pop(change.job_id, None)
             words[change.job_id] = [*others, word]
         said: dict[int, _Complaint] = {}
@@ -164,32 +159,3 @@ class ScontrolWriter:
             return WriteResult(change, sent=True, outcome=complaint.outcome, message=complaint.message)
         settled = Outcome.APPLIED if blind and change.field is Field.OVERSUBSCRIBE else None
         return WriteResult(change, sent=True, outcome=settled)
-
-    def release(self, job_ids: Sequence[int]) -> None:
-        """``scontrol release``: hands an explicit priority back to multifactor. Only for jobs that are not held.
-
-        Jobs that are gone are passed over.
-
-        Raises:
-            SlurmError: an id that is no job id; nothing was sent.
-            SlurmDeniedError: not an operator.
-            SlurmUnavailableError: no or late answer.
-        """
-        for job in job_ids:
-            if not _legal_id(job):
-                raise SlurmError(f"refusing to release {printable(str(job), 30)!r}: not a job id")
-        if not job_ids:
-            return
-        chunks = [job_ids[start : start + RELEASE_CHUNK] for start in range(0, len(job_ids), RELEASE_CHUNK)]
-        answer = self._runner.run("update", stdin="".join(f"release {','.join(map(str, ids))}\n" for ids in chunks))
-        if answer.code != 0:
-            self._check_release(answer)
-
-    @staticmethod
-    def _check_release(answer: Answer) -> None:
-        lower = answer.stderr.lower()
-        if "permission denied" in lower:
-            raise SlurmDeniedError(f"scontrol release: {printable(answer.stderr)}")
-        passed_over = ("invalid job id", "already finished", "no longer pending", "no error")
-        if unreachable(lower) or not any(words in lower for words in passed_over):
-            raise SlurmUnavailableError(str(failure(answer)))

@@ -38,7 +38,9 @@ SAVE = 5.0
 """slurmctld saves job state at most so many seconds after a change."""
 RPC_SECONDS = 0.002
 FRESH, FIRST = 4.0, 60.0
-"""How old a reading may be, in seconds, when it has been acted on already (release, then nice), and when it has not."""
+"""How old a reading may be, in seconds, when it has been acted on already, and when it has not."""
+PRIORITY = "Priority"
+"""The field by which an admin sets an explicit priority."""
 LIMITER = (12, 0.5)
 """Bucket and refill per second of Slurm's RPC limiter: small, so that a dozen jobs are as paced as hundreds are."""
 
@@ -53,16 +55,11 @@ _COMPACT = {"special": "SE"}
 class Task(Job):
     """A job, and who did what to it."""
 
-    marks: dict[Field, str] = field(default_factory=dict)
+    marks: dict[str, str] = field(default_factory=dict)
     """Who set the value that the field has, where somebody did; Slurm's or the user's own at submission: absent."""
-    touched: dict[Field, int] = field(default_factory=dict)
+    touched: dict[str, int] = field(default_factory=dict)
     """Operation number of the last change by a person."""
     held_at: int = 0
-    own_nice: int = 0
-    """What the user has asked for; an explicit priority resets what Slurm has."""
-    owed_nice: bool = False
-    """Our explicit priority took the nice away, and nobody but us is to give it back."""
-    """Before the user's last change of it."""
     limited: bool = False
     """A limit of its QOS keeps it from starting."""
     calculated: bool = False
@@ -184,7 +181,6 @@ class Cluster(ModelSlurm):
     def submit(self, multifactor: int, **values: object) -> Task:
         self.happened()
         job = Task(self.next_id, int(self.clock.time()), multifactor, **values)  # type: ignore[arg-type]
-        job.own_nice = job.nice
         self.jobs[job.job_id] = job
         self.next_id += 1
         return job
@@ -194,7 +190,7 @@ class Cluster(ModelSlurm):
         if job.state == "PD" and not job.hold:
             job.held_at = self.happened()
             job.hold, job.explicit = who, None
-            job.marks.pop(Field.PRIORITY, None)
+            job.marks.pop(PRIORITY, None)
 
     def person_releases(self, job_id: int, *, admin: bool) -> None:
         job = self.task(job_id)
@@ -202,22 +198,19 @@ class Cluster(ModelSlurm):
             self.happened()
             job.hold, job.explicit = "", None
         elif not job.hold and admin and job.state == "PD" and job.explicit is not None:
-            job.touched[Field.PRIORITY] = self.happened()
+            job.touched[PRIORITY] = self.happened()
             self._end_explicit(job)
 
     def _end_explicit(self, job: Task) -> None:
         job.explicit = None
-        job.marks.pop(Field.PRIORITY, None)
+        job.marks.pop(PRIORITY, None)
 
     def person_sets_priority(self, job_id: int, value: int) -> None:
         job = self.task(job_id)
         if not job.hold:
-            job.touched[Field.PRIORITY] = self.happened()
-            if job.explicit != value or job.marks.get(Field.PRIORITY) != US:
-                job.marks[Field.PRIORITY] = "admin"
-            # Slurm resets the nice, and it is the admin's doing from now on.
+            job.touched[PRIORITY] = self.happened()
+            job.marks[PRIORITY] = "admin"
             job.explicit, job.nice = value, 0
-            job.own_nice, job.owed_nice = 0, False
 
     def person_sets_factor(self, job_id: int, value: int) -> None:
         job = self.task(job_id)
@@ -229,9 +222,8 @@ class Cluster(ModelSlurm):
     def person_sets_nice(self, job_id: int, value: int) -> None:
         job = self.task(job_id)
         if job.explicit is None:
-            job.touched[Field.NICE] = self.happened()
-            job.nice = job.own_nice = value
-            job.owed_nice = False
+            self.happened()
+            job.nice = value
 
     def person_excludes(self, job_id: int, nodes: str) -> None:
         job = self.task(job_id)
@@ -344,10 +336,7 @@ class Cluster(ModelSlurm):
         """
         self.op += 1
         word, _, rest = line.partition(" ")
-        if word == "release":
-            said = [self._release_one(int(job), reading) for job in rest.split(",")]
-            return "".join(text for text in said if text)
-        assert word == "update", line
+        assert word == "update", f"rltuned never holds, releases, cancels or requeues: {line}"
         target, *settings = rest.split(" ")
         job_id = int(target.removeprefix("JobId="))
         job = self.jobs.get(job_id)
@@ -362,7 +351,7 @@ class Cluster(ModelSlurm):
             value: int | str = text if of is Field.OVERSUBSCRIBE else int(text)
             outcome: list[tuple[Outcome | None, str]] = []
             self._judge_ours(job, of, value, reading)
-            back = value == 0 or of is Field.NICE
+            back = value == 0
 
             def act(of: Field = of, value: int | str = value, out: list[Any] = outcome) -> None:
                 out.append(self._set_ours(job, of, value))
@@ -380,23 +369,9 @@ class Cluster(ModelSlurm):
             self.on_update(job, what, back, act)
 
     def _set_ours(self, job: Task, of: Field, value: int | str) -> tuple[Outcome | None, str]:
-        nice, explicit = job.nice, job.explicit
         answer = super()._set(job, of, value)
-        if answer[1]:
-            return answer
-        match of:
-            case Field.SITE_FACTOR:
-                self._mark(job, of, ours=value != 0)
-            case Field.PRIORITY:
-                self._mark(job, of, ours=True)
-                # What a person sets between the last reading and the write nobody can know.
-                if explicit is None and nice != 0 and self._was_seen(job.touched.get(Field.NICE, 0), self.reading()):
-                    job.owed_nice = True
-            case Field.NICE:
-                if job.nice == job.own_nice:
-                    job.owed_nice = False
-            case Field.OVERSUBSCRIBE:
-                pass
+        if not answer[1] and of is Field.SITE_FACTOR:
+            self._mark(job, of, ours=value != 0)
         return answer
 
     @staticmethod
@@ -404,27 +379,6 @@ class Cluster(ModelSlurm):
         job.marks.pop(of, None)
         if ours:
             job.marks[of] = US
-
-    def _release_one(self, job_id: int, reading: Reading | None) -> str:
-        job = self.jobs.get(job_id)
-        if job is None:
-            return f"Invalid job id specified for job {job_id}\nslurm_suspend error: Invalid job id specified\n"
-        assert isinstance(job, Task)
-        if self.privilege is Privilege.NONE:
-            return f"Access/permission denied for job {job_id}\nslurm_suspend error: Access/permission denied\n"
-        if job.hold and self._was_seen(job.held_at, reading):
-            self.complain("never releases", f"job {job_id}, held ({job.hold}), was released by {self._who(reading)}")
-        if job.marks.get(Field.PRIORITY) == "admin" and self._was_seen(job.touched[Field.PRIORITY], reading):
-            self.complain("hands off", f"job {job_id}: an admin's Priority={job.explicit} was released")
-        if job.state == "PD":
-
-            def act() -> None:
-                job.hold = ""
-                self._end_explicit(job)
-
-            self._act(job, "release", True, act)
-            self.log.append((job_id, "release", ""))
-        return ""
 
     @staticmethod
     def _who(reading: Reading | None) -> str:
@@ -443,23 +397,17 @@ class Cluster(ModelSlurm):
     def _judge_ours(self, job: Task, of: Field, value: int | str, reading: Reading | None) -> None:
         """Hands off: nothing that a person set, and that could be seen, is overwritten."""
         who = f"job {job.job_id}: {of.value}={value} written by {self._who(reading)}"
-        neutral = (of is Field.SITE_FACTOR and value == 0) or of is Field.NICE
-        if of in {Field.SITE_FACTOR, Field.PRIORITY} and job.marks.get(of) == "admin":
-            present = job.site_factor if of is Field.SITE_FACTOR else job.explicit
-            if self._was_seen(job.touched[of], reading) and (of is Field.PRIORITY or self._was_shown(job, reading)):
-                self.complain("hands off", f"{who} over an admin's {present}")
-        if of is Field.PRIORITY and value == 0:
-            self.complain("never holds", who)
-        if neutral:
-            if of is Field.NICE and job.nice != value and self._was_seen(job.touched.get(of, 0), reading) and job.nice:
-                self.complain("hands off", f"{who} over the user's {job.nice}")
+        theirs = of is Field.SITE_FACTOR and job.marks.get(of) == "admin"
+        if theirs and self._was_seen(job.touched[of], reading) and self._was_shown(job, reading):
+            self.complain("hands off", f"{who} over an admin's {job.site_factor}")
+        if of is Field.SITE_FACTOR and value == 0:
             return
         if job.hands_off:
             self.complain("hands off", f"{who}, although an admin asked for it back by name")
         if job.hold and self._was_seen(job.held_at, reading) and job.hold != "BadConstraints":
             self.complain("hands off", f"{who} on a job that is held ({job.hold})")
-        others = job.marks.get(Field.PRIORITY) == "admin" and of is Field.SITE_FACTOR
-        if others and self._was_seen(job.touched[Field.PRIORITY], reading):
+        others = job.marks.get(PRIORITY) == "admin" and of is Field.SITE_FACTOR
+        if others and self._was_seen(job.touched[PRIORITY], reading):
             self.complain("hands off", f"{who} under an admin's Priority={job.explicit}")
 
     def take_token(self) -> None:
@@ -753,8 +701,7 @@ class Commands(Runner):
                 slurm.clock.sleep(9.0)
                 err += f"Unexpected message received for job {_named(line)}\n"
             else:
-                for _ in range(line.count(",") + 1 if line.startswith("release") else 1):
-                    slurm.take_token()
+                slurm.take_token()
                 slurm.clock.sleep(RPC_SECONDS)
                 err += slurm.carry_out(line, reading)
                 if slurm.faults.lost_answers:

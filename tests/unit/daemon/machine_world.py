@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from unit.daemon.machine_slurm import CALCULATION, PARTITIONS, SAVE, TIERS, US, Cluster, Faults, Reading, Task
+from unit.daemon.machine_slurm import CALCULATION, PARTITIONS, PRIORITY, SAVE, TIERS, US, Cluster, Faults, Reading, Task
 from unit.daemon.model_slurm import Killed, VirtualClock
 
 import rltuned.daemon.files
-import rltuned.daemon.handsoff
 import rltuned.daemon.journal
 import rltuned.daemon.lock
+import rltuned.daemon.restore.left_alone
 from rltuned.cluster.changes import Field, Outcome
 from rltuned.config import (
     Config,
@@ -43,13 +43,14 @@ from rltuned.config import (
     StateSection,
 )
 from rltuned.daemon.cycle_report import CycleOutcome, CycleReport
+from rltuned.daemon.fields import TABLE
 from rltuned.daemon.journal import FILE_NAME, Journal
 from rltuned.daemon.lock import FILE_NAME as LOCK_NAME
 from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.permission import WRITING
+from rltuned.daemon.restore.by_command import restore_queue
 from rltuned.daemon.service import open_journal
-from rltuned.daemon.undo import undo
 from rltuned.decide.plan import Plan, plan
 from rltuned.errors import RltunedError
 from rltuned.slurm.port import Privilege
@@ -73,7 +74,6 @@ OUTSIDER = "olga"
 NAMES = (
     "fail open",
     "never holds",
-    "never releases",
     "hands off",
     "fresh reading",
     "journal first",
@@ -115,7 +115,12 @@ class Disk:
         self.full: set[Path] = set()
         self.readonly: set[Path] = set()
         self._paths: dict[int, Path] = {}
-        self._modules = (rltuned.daemon.files, rltuned.daemon.handsoff, rltuned.daemon.journal, rltuned.daemon.lock)
+        self._modules = (
+            rltuned.daemon.files,
+            rltuned.daemon.restore.left_alone,
+            rltuned.daemon.journal,
+            rltuned.daemon.lock,
+        )
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
@@ -442,15 +447,15 @@ class World:
         self.next_deadman = self.clock.monotonic() + DEADMAN
         self.in_deadman = True
         try:
-            self.undo("dead-man", if_stale=STALE)
+            self.restore("dead-man", if_stale=STALE)
         finally:
             self.in_deadman = False
             self.next_deadman = self.clock.monotonic() + DEADMAN
 
-    def undo(self, name: str, **arguments: Any) -> None:
+    def restore(self, name: str, **arguments: Any) -> None:
         """``rltuned restore`` as a process of its own."""
         with contextlib.suppress(RltunedError, Killed), self.process(self.a_process(name)):
-            undo(
+            restore_queue(
                 self.config,
                 clock=self.clock,
                 connect_reader=lambda _: self.slurm.open_reader(),
@@ -504,7 +509,7 @@ class World:
             self.slurm.orphan_lines = []  # the unit kills the whole control group
         if self.supervised and killed:
             if stop_post:
-                self.undo("stop-post")
+                self.restore("stop-post")
             self.restart_at = self.clock.monotonic() + 5.0
 
     def stop(self) -> None:
@@ -518,7 +523,7 @@ class World:
             daemon.stop()
         self._died(killed=False)
         if self.supervised:
-            self.undo("stop-post")
+            self.restore("stop-post")
 
     def reload(self, stage: Stage, **decide: Any) -> None:
         if self.daemon is not None:
@@ -576,11 +581,8 @@ class World:
     @staticmethod
     def _carried(job: Task) -> dict[Field, object]:
         """Values of ours on a job."""
-        values: dict[Field, object] = {
-            Field.SITE_FACTOR: job.site_factor,
-            Field.PRIORITY: job.explicit,
-        }
-        return {of: values[of] for of, who in job.marks.items() if who == US and of in values}
+        ours = job.marks.get(Field.SITE_FACTOR) == US
+        return {Field.SITE_FACTOR: job.site_factor} if ours else {}
 
     def _before_batch(self, lines: Sequence[str]) -> None:
         """Journal first: what is about to be written can be read by a fresh process."""
@@ -595,11 +597,11 @@ class World:
             for setting in settings:
                 name, _, text = setting.partition("=")
                 of = Field(name)
-                if of in {Field.NICE, Field.OVERSUBSCRIBE} or text == "0" or not isinstance(job, Task):
+                if of is Field.OVERSUBSCRIBE or text == "0" or not isinstance(job, Task):
                     continue
                 journal = journal or self.on_disk()
                 entry = journal.entries.get(job_id)
-                if entry is None or int(text) not in entry.ours(of):
+                if entry is None or int(text) not in entry.ours(TABLE[of]):
                     self.complain("journal first", f"{line} is sent, and the journal on disk says {entry}")
 
     def on_disk(self) -> Journal:
@@ -705,7 +707,7 @@ class World:
         for job, of in self.ours():
             entry = entries.get(job.job_id)
             value = self._carried(job)[of]
-            known = (*entry.ours(of), *entry.previous.get(of, ())) if entry is not None else ()
+            known = (*entry.ours(TABLE[of]), *entry.previous.get(of, ())) if entry is not None else ()
             if value not in known:
                 self.complain("journal covers", f"job {job.job_id} carries our {of.value}={value}; on disk is {entry}")
 
@@ -765,7 +767,7 @@ class World:
         self.stop()
         began = self.clock.monotonic()
         while self.clock.monotonic() - began <= BOUND:
-            if not self.ours() and not self._nice_owed():
+            if not self.ours():
                 break
             self.pass_time(INTERVAL)
         now = self.clock.monotonic()
@@ -773,8 +775,6 @@ class World:
             if job.hold and self._may_be_another(job):
                 continue  # Restore says so; once the job is released, it is known and given back.
             self.complain("fail open", f"without a daemon: {self._describe(job, of, now - began)}")
-        for job in self._nice_owed():
-            self.complain("fail open", f"job {job.job_id} has nice {job.nice}, its user had asked for {job.own_nice}")
         present = set(self.slurm.jobs)
         strays = set(self.on_disk().entries) - present
         if strays and not self.spoiled:
@@ -782,13 +782,6 @@ class World:
             strays = set(self.on_disk().entries) - present
             if strays:
                 self.complain("bounded", f"the journal still knows {sorted(strays)}, which left the queue long ago")
-
-    def _nice_owed(self) -> list[Task]:
-        return [
-            job
-            for job in self.slurm.tasks()
-            if job.state == "PD" and job.owed_nice and job.explicit is None and job.nice != job.own_nice
-        ]
 
     # --- further things that may happen
 
@@ -798,7 +791,7 @@ class World:
         self.named.add(job_id)
         done = []
         with contextlib.suppress(RltunedError, Killed), self.process(self.a_process("restore")):
-            report = undo(
+            report = restore_queue(
                 self.config,
                 clock=self.clock,
                 connect_reader=lambda _: self.slurm.open_reader(),
@@ -849,7 +842,7 @@ class World:
         try:
             entries = Journal.read(other).entries
             known = all(
-                job.job_id in entries and self._carried(job)[of] in entries[job.job_id].ours(of)
+                job.job_id in entries and self._carried(job)[of] in entries[job.job_id].ours(TABLE[of])
                 for job, of in self.ours()
             )
             whole = set(self.on_disk().entries) == set(entries)
@@ -894,18 +887,17 @@ def ahead_of_outsiders(slurm: Cluster, managed: dict[int, str], *, alone: bool) 
     for job in slurm.tasks():
         if job.state != "PD" or job.hold or job.dependent:
             continue
-        value = job.explicit if job.explicit is not None and job.marks.get(Field.PRIORITY) != US else None
-        base = slurm.alone(job) if value is None else value
+        base = slurm.alone(job) if job.explicit is None else job.explicit
         if job.marks.get(Field.SITE_FACTOR) == "admin" and job.explicit is None:
-            base = slurm.priority(job)  # under our explicit priority nobody can see it
+            base = slurm.priority(job)
         now = base if alone else slurm.priority(job)
         nodes = {node for part in job.partition.split(",") for node in PARTITIONS[part]}
         tier = max(TIERS.get(part, 1) for part in job.partition.split(","))
         row = (job, now, nodes, tier)
-        if job.job_id in managed and job.marks.get(Field.PRIORITY) != "admin":
+        if job.job_id in managed and job.marks.get(PRIORITY) != "admin":
             if slurm.could_start(job):
                 inside.append(row)
-        elif US not in (job.marks.get(Field.SITE_FACTOR), job.marks.get(Field.PRIORITY)):
+        elif job.marks.get(Field.SITE_FACTOR) != US:
             outside.append(row)  # one that still carries ours gets its place when that is taken back
     counts: dict[tuple[int, str], int] = {}
     for job, value, nodes, tier in outside:

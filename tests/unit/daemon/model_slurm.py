@@ -18,7 +18,7 @@ from rltuned.cluster.hostlist import expand
 from rltuned.cluster.plain_tables import job_table, node_table
 from rltuned.cluster.tables import Health, Partition, Snapshot
 from rltuned.cluster.unread import RowKind, Skipped, Unread
-from rltuned.errors import SlurmDeniedError, SlurmUnavailableError
+from rltuned.errors import SlurmUnavailableError
 from rltuned.slurm.port import ClusterFacts, Privilege
 from rltuned.slurm.status import with_strange
 
@@ -285,19 +285,8 @@ class ModelSlurm:
 
     def _set(self, job: Job, of: Field, value: int | str) -> tuple[Outcome | None, str]:
         match of:
-            case Field.PRIORITY:
-                if value == 0:
-                    self.violations.append(f"job {job.job_id} was held by Priority=0")
-                    job.hold = "admin"
-                elif job.hold:
-                    return Outcome.HELD, f"Job is in held state, pending scheduler release for job {job.job_id}"
-                else:
-                    job.explicit, job.nice = int(value), 0
             case Field.SITE_FACTOR:
                 job.site_factor = int(value)
-            case Field.NICE:
-                if job.explicit is None:
-                    job.nice = int(value)
             case Field.OVERSUBSCRIBE if job.state != "PD":
                 return Outcome.GONE, f"Job is no longer pending execution for job {job.job_id}"
             case Field.OVERSUBSCRIBE:
@@ -306,15 +295,9 @@ class ModelSlurm:
                 job.share = {"YES": "yes", "NO": "no"}[str(value)] if job.share != "exclusive" else job.share
         return None, ""
 
-    def do_release(self, job_id: int) -> None:
-        job = self.jobs.get(job_id)
-        if job is None or job.state != "PD":
-            return
-        if job.hold:
-            self.violations.append(f"job {job_id} was released from a hold")
-            job.hold = ""
-        job.explicit = None
-        self.log.append((job_id, "release", ""))
+    def admin_release(self, job_id: int) -> None:
+        """``scontrol release``: no hold and no explicit priority any more."""
+        self.jobs[job_id].hold, self.jobs[job_id].explicit = "", None
 
 
 class ModelReader:
@@ -441,7 +424,6 @@ class ModelReader:
                 pending=job.state == "PD",
                 held=job.state == "PD" and bool(job.hold),
                 priority=slurm.priority(job),
-                nice=job.nice,
                 site_factor=job.site_factor if slurm.listed(job) else None,
                 oversubscribe=slurm.oversubscribe(job),
                 reason=slurm.reason(job),
@@ -463,7 +445,7 @@ class ModelWriter:
         lines: dict[int, list[Change]] = {}
         for change in changes:
             others = lines.get(change.job_id, [])
-            if change.field in {Field.SITE_FACTOR, Field.PRIORITY}:
+            if change.field is Field.SITE_FACTOR:
                 lines.pop(change.job_id, None)
             lines[change.job_id] = [*others, change]
         for job_id, line in lines.items():
@@ -487,14 +469,3 @@ class ModelWriter:
             )
             for change in changes
         ]
-
-    def release(self, job_ids: Sequence[int]) -> None:
-        slurm = self.slurm
-        for job_id in job_ids:
-            slurm.updates += 1
-            slurm.before_update(slurm.updates)
-            if not slurm.up or slurm.frozen:
-                raise SlurmUnavailableError("Unable to contact slurm controller (connect failure)")
-            if slurm.privilege is Privilege.NONE:
-                raise SlurmDeniedError("Access/permission denied")
-            slurm.do_release(job_id)

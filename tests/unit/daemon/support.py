@@ -1,7 +1,6 @@
 """Small helpers of the daemon's tests."""
 
 import contextlib
-import enum
 import resource
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from rltuned.daemon.budget import Budget
 from rltuned.daemon.claims import SETTLE_SECONDS
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.reconcile import Reconciled, Reconciler, view
-from rltuned.daemon.restore import RestoreReport, restore
+from rltuned.daemon.restore.batches import RestoreReport, restore
 
 
 def unlimited() -> Budget:
@@ -31,13 +30,6 @@ def files_no_longer_than(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-class ApplyMode(enum.StrEnum):
-    """By which field jobs are moved. rltuned 0.1 had explicit priorities, which are still given back."""
-
-    SITE_FACTOR = "site-factor"
-    PRIORITY = "priority"
 
 
 @dataclass
@@ -74,40 +66,24 @@ class Bench:
             self.journal, view(snapshot, self.journal), self.clock.steady(), calculated=calculated
         )
 
-    def reorder(self, order: Sequence[int], mode: ApplyMode = ApplyMode.SITE_FACTOR) -> list[Change]:
+    def reorder(self, order: Sequence[int]) -> list[Change]:
         """Changes that bring the manageable jobs of `order` into that order, by their own priorities."""
         slurm, applied = self.slurm, self.journal.applied().by_job
         jobs = []
         for job_id in order:
-            job = slurm.jobs.get(job_id)
-            claim = applied.get(job_id)
+            job, claim = slurm.jobs.get(job_id), applied.get(job_id)
             if job is None or job.state != "PD" or job.hold or job.dependent or (claim is not None and claim.foreign):
                 continue
-            ours_explicit = claim is not None and claim.priority is not None
-            if not slurm.listed(job) and not (mode is ApplyMode.PRIORITY and ours_explicit):
-                continue
-            if slurm.listed(job) and job.site_factor != (claim.site_factor if claim else 0):
-                continue
-            if ours_explicit and mode is ApplyMode.SITE_FACTOR:
-                continue
-            jobs.append(job)
-
-        def base(job_id: int) -> int:
-            claim = applied.get(job_id)
-            if claim is not None and claim.priority is not None:
-                return claim.base
-            return slurm.priority(slurm.jobs[job_id]) - slurm.jobs[job_id].site_factor
-
-        targets = sorted((base(job.job_id) for job in jobs), reverse=True)
+            if slurm.listed(job) and job.site_factor == (claim.site_factor if claim else 0):
+                jobs.append(job)
+        base = {job.job_id: slurm.priority(job) - job.site_factor for job in jobs}
+        targets = sorted(base.values(), reverse=True)
         changes = []
         for position, (job, target) in enumerate(zip(jobs, targets, strict=True)):
-            common = {"position": position, "base": base(job.job_id)}
-            if mode is ApplyMode.SITE_FACTOR:
-                before, after, of = job.site_factor, target - base(job.job_id), Field.SITE_FACTOR
-            else:
-                before, after, of = slurm.priority(job), target, Field.PRIORITY
-            if before != after:
-                changes.append(Change(job.job_id, job.submit_time, of, before, after, **common))
+            after = target - base[job.job_id]
+            if job.site_factor != after:
+                of = Field.SITE_FACTOR
+                changes.append(Change(job.job_id, job.submit_time, of, job.site_factor, after, position))
         return changes
 
     def apply(self, changes: Sequence[Change], budget: Budget | None = None, **values: object) -> list[Result]:
@@ -122,11 +98,9 @@ class Bench:
             **values,  # type: ignore[arg-type]
         )
 
-    def cycle(self, order: Sequence[int], mode: ApplyMode = ApplyMode.SITE_FACTOR) -> list[Result]:
-        owing = self.reconcile().owing
-        if owing:
-            self.restore(job_ids=owing)
-        results = self.apply(self.reorder(order, mode))
+    def cycle(self, order: Sequence[int]) -> list[Result]:
+        self.reconcile()
+        results = self.apply(self.reorder(order))
         self.clock.sleep(60.0)
         return results
 

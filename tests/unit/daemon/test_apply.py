@@ -1,14 +1,13 @@
 import pytest
-from unit.daemon.support import ApplyMode, Bench, files_no_longer_than
+from unit.daemon.support import Bench, files_no_longer_than
 
 from rltuned.cluster.changes import Change, Field, Outcome, OverSubscribe
 from rltuned.daemon.apply import SPARE, apply
 from rltuned.daemon.budget import STATUS_RPCS, Budget
 from rltuned.daemon.claims import SETTLE_SECONDS
+from rltuned.daemon.fields import SITE_FACTOR
 from rltuned.errors import JournalError, SlurmUnavailableError
 from rltuned.slurm.port import Privilege
-
-BOTH = pytest.mark.parametrize("mode", list(ApplyMode))
 
 
 @pytest.fixture
@@ -31,20 +30,18 @@ def test_taking_the_last_term_off_a_job_is_seen_as_done_although_sprio_shows_not
     assert not bench.journal.entries[3].applied.foreign
 
 
-@BOTH
-def test_the_pending_order_becomes_the_planned_one_by_the_same_priorities(bench, mode):
+def test_the_pending_order_becomes_the_planned_one_by_the_same_priorities(bench):
     before = sorted(bench.priorities().values())
-    results = bench.cycle([3, 1, 4, 2], mode)
+    results = bench.cycle([3, 1, 4, 2])
     assert {result.outcome for result in results} == {Outcome.APPLIED}
     assert bench.slurm.order() == [3, 1, 4, 2]
     assert sorted(bench.priorities().values()) == before
 
 
-@BOTH
-def test_a_second_cycle_with_the_same_plan_writes_nothing(bench, mode):
-    bench.cycle([3, 1, 4, 2], mode)
+def test_a_second_cycle_with_the_same_plan_writes_nothing(bench):
+    bench.cycle([3, 1, 4, 2])
     written = bench.slurm.updates
-    assert bench.cycle([3, 1, 4, 2], mode) == []
+    assert bench.cycle([3, 1, 4, 2]) == []
     assert bench.slurm.updates == written
 
 
@@ -60,7 +57,7 @@ def test_the_intents_are_on_disk_before_the_first_write(bench):
     changes = bench.reorder([4, 3, 2, 1])
     bench.apply(changes)
     for change in changes:
-        assert change.after in seen[0][change.job_id].ours(Field.SITE_FACTOR)
+        assert change.after in seen[0][change.job_id].ours(SITE_FACTOR)
 
 
 def test_nothing_is_written_when_no_copy_of_the_journal_takes_the_intents(bench):
@@ -97,27 +94,25 @@ def test_a_job_held_before_the_write_is_left_held(bench):
     assert bench.slurm.priority(bench.slurm.jobs[2]) == 0
 
 
-@BOTH
-def test_a_priority_set_by_an_admin_between_read_and_write_stands_for_good(bench, mode):
-    changes = bench.reorder([4, 3, 2, 1], mode)
+def test_a_priority_set_by_an_admin_between_read_and_write_stands_for_good(bench):
+    changes = bench.reorder([4, 3, 2, 1])
     bench.slurm.admin_priority(2, 123456)
     assert outcomes(bench.apply(changes))[2] is Outcome.FOREIGN
     for order in ([4, 3, 2, 1], [1, 2, 3, 4], [2, 4, 1, 3]):
-        bench.cycle(order, mode)
+        bench.cycle(order)
     assert bench.slurm.priority(bench.slurm.jobs[2]) == 123456
     bench.restart_daemon()
-    bench.cycle([3, 2, 1, 4], mode)
+    bench.cycle([3, 2, 1, 4])
     bench.restore()
     assert bench.slurm.priority(bench.slurm.jobs[2]) == 123456
     assert not [entry for entry in bench.slurm.log if entry[0] == 2]
 
 
-@BOTH
-def test_a_site_factor_set_by_somebody_between_read_and_write_stands_for_good(bench, mode):
-    changes = bench.reorder([4, 3, 2, 1], mode)
+def test_a_site_factor_set_by_somebody_between_read_and_write_stands_for_good(bench):
+    changes = bench.reorder([4, 3, 2, 1])
     bench.slurm.admin_site_factor(2, 4242)
     assert outcomes(bench.apply(changes))[2] is Outcome.FOREIGN
-    bench.cycle([2, 1, 4, 3], mode)
+    bench.cycle([2, 1, 4, 3])
     assert (bench.slurm.jobs[2].site_factor, bench.slurm.jobs[2].explicit) == (4242, None)
 
 
@@ -153,19 +148,6 @@ def test_a_site_factor_that_somebody_changed_stands_for_good(bench, value):
     assert bench.journal.applied().by_job[2].foreign, "remembered until the job leaves"
 
 
-def test_an_explicit_priority_that_somebody_replaced_or_gave_back_is_foreign(bench):
-    bench.cycle([4, 3, 2, 1], ApplyMode.PRIORITY)
-    changes = [
-        change._replace(after=int(change.after) + 1) for change in bench.reorder([1, 2, 3, 4], ApplyMode.PRIORITY)
-    ]
-    bench.slurm.admin_priority(1, 5)
-    bench.slurm.hold(2)
-    bench.slurm.user_release(2)
-    results = outcomes(bench.apply(changes))
-    assert results[1] is results[2] is Outcome.FOREIGN
-    assert results[3] is results[4] is Outcome.APPLIED
-
-
 def test_an_admin_who_comes_between_write_and_read_back_wins(bench):
     changes = bench.reorder([4, 3, 2, 1])
     reads = []
@@ -181,8 +163,7 @@ def test_an_admin_who_comes_between_write_and_read_back_wins(bench):
     assert bench.slurm.jobs[1].site_factor == 4242
 
 
-@BOTH
-def test_right_after_a_restart_of_slurmctld_jobs_that_sprio_does_not_list_are_left_for_the_next_cycle(bench, mode):
+def test_right_after_a_restart_of_slurmctld_jobs_that_sprio_does_not_list_are_left_for_the_next_cycle(bench):
     bench.cycle([4, 3, 2, 1])
     changes = bench.reorder([1, 2, 3, 4])
     bench.slurm.restart()
@@ -230,39 +211,12 @@ def test_when_the_budget_is_short_the_first_turns_are_taken(bench):
     assert bench.slurm.order()[0] == 4
 
 
-@pytest.mark.parametrize("nice", [50, 0])
-def test_a_nice_that_the_user_changes_between_plan_and_write_is_the_one_that_is_given_back(tmp_path, nice):
-    bench = Bench.make(tmp_path)
-    for priority in (1000, 900):
-        bench.slurm.submit(priority, nice=300)
-    changes = bench.reorder([2, 1], ApplyMode.PRIORITY)
-    bench.slurm.jobs[1].nice = nice
-    bench.apply(changes)
-    assert bench.slurm.jobs[1].explicit is not None
-    bench.restore()
-    assert {job: bench.slurm.jobs[job].nice for job in (1, 2)} == {1: nice, 2: 300}
-
-
-def test_priority_zero_is_never_sent_because_it_would_hold_the_job(bench):
-    job = bench.slurm.jobs[1]
-    bad = Change(1, job.submit_time, Field.PRIORITY, 1000, 0, position=0, base=1000)
-    (result,) = bench.apply([bad])
-    assert result.outcome is Outcome.FAILED
-    assert bench.slurm.updates == 0
-    assert bench.slurm.violations == []
-
-
-def test_nice_survives_site_factor_and_is_kept_in_the_journal_under_explicit_priority(tmp_path):
+def test_the_users_nice_survives_our_site_factor(tmp_path):
     bench = Bench.make(tmp_path)
     bench.slurm.submit(1000, nice=300)
     bench.slurm.submit(900, nice=-50)
     bench.cycle([2, 1])
     assert [job.nice for job in bench.slurm.jobs.values()] == [300, -50]
-    bench.restore()
-    bench.cycle([2, 1], ApplyMode.PRIORITY)
-    bench.cycle([1, 2], ApplyMode.PRIORITY)
-    assert [job.nice for job in bench.slurm.jobs.values()] == [0, 0], "Slurm resets it"
-    assert {job: claim.nice for job, claim in bench.journal.applied().by_job.items()} == {1: 300, 2: -50}
 
 
 @pytest.mark.parametrize("release", [(22, 5), (24, 11), (26, 5)])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.daemon.model_slurm import Killed
-from unit.daemon.support import ApplyMode, Bench
+from unit.daemon.support import Bench
 
 from rltuned.daemon.journal import Journal
 
@@ -116,16 +116,16 @@ def assert_in_force(bench, order):
 
 
 @settings(max_examples=400, deadline=None)
-@given(queues(), st.sampled_from(ApplyMode), st.integers(1, 40), st.booleans())
-def test_a_cycle_killed_at_any_point_is_undone_by_restore(queue, mode, at, crashed_before):
+@given(queues(), st.integers(1, 40), st.booleans())
+def test_a_cycle_killed_at_any_point_is_undone_by_restore(queue, at, crashed_before):
     jobs, orders = queue
     with disk() as directory:
         bench = bench_of(directory, jobs)
         for order in orders[:-1]:
-            bench.cycle(order, mode)
+            bench.cycle(order)
         if crashed_before:
-            bench.killed(at // 2 + 1, lambda: bench.cycle(orders[0], mode))
-        bench.killed(at, lambda: bench.cycle(orders[-1], mode))
+            bench.killed(at // 2 + 1, lambda: bench.cycle(orders[0]))
+        bench.killed(at, lambda: bench.cycle(orders[-1]))
         report = bench.restore()
         assert report.complete
         assert report.foreign == ()
@@ -134,38 +134,37 @@ def test_a_cycle_killed_at_any_point_is_undone_by_restore(queue, mode, at, crash
 
 
 @settings(max_examples=400, deadline=None)
-@given(queues(), st.sampled_from(ApplyMode), st.integers(1, 40), st.integers(1, 40))
-def test_a_cycle_killed_at_any_point_is_repaired_by_going_on_within_two_cycles(queue, mode, first, second):
+@given(queues(), st.integers(1, 40), st.integers(1, 40))
+def test_a_cycle_killed_at_any_point_is_repaired_by_going_on_within_two_cycles(queue, first, second):
     jobs, orders = queue
     with disk() as directory:
         bench = bench_of(directory, jobs)
         for order in orders:
-            bench.killed(first, lambda order=order: bench.cycle(order, mode))
-        bench.killed(second, lambda: bench.cycle(orders[0], mode))
+            bench.killed(first, lambda order=order: bench.cycle(order))
+        bench.killed(second, lambda: bench.cycle(orders[0]))
         multiset = sorted(bench.slurm.alone(job) for job in bench.slurm.jobs.values())
-        bench.cycle(orders[-1], mode)
-        bench.cycle(orders[-1], mode)
+        bench.cycle(orders[-1])
+        bench.cycle(orders[-1])
         assert not any(claim.foreign for claim in bench.journal.applied().by_job.values())
         assert_in_force(bench, orders[-1])
-        if mode is ApplyMode.SITE_FACTOR or not any(nice for _, nice in jobs):
-            assert sorted(bench.priorities().values()) == multiset
+        assert sorted(bench.priorities().values()) == multiset
         bench.restore()
         assert_returned(bench, jobs)
 
 
 @settings(max_examples=300, deadline=None)
-@given(queues(), st.sampled_from(ApplyMode), st.integers(1, 30), st.integers(1, 30), st.booleans())
-def test_a_restore_killed_at_any_point_is_completed_by_the_next_or_by_going_on(queue, mode, first, second, goes_on):
+@given(queues(), st.integers(1, 30), st.integers(1, 30), st.booleans())
+def test_a_restore_killed_at_any_point_is_completed_by_the_next_or_by_going_on(queue, first, second, goes_on):
     jobs, orders = queue
     with disk() as directory:
         bench = bench_of(directory, jobs)
         for order in orders:
-            bench.cycle(order, mode)
+            bench.cycle(order)
         bench.killed(first, bench.restore)
         bench.killed(second, bench.restore)
         if goes_on:
-            bench.cycle(orders[0], mode)
-            bench.cycle(orders[0], mode)
+            bench.cycle(orders[0])
+            bench.cycle(orders[0])
             assert not any(claim.foreign for claim in bench.journal.applied().by_job.values())
             assert_in_force(bench, orders[0])
         bench.restore()
@@ -174,14 +173,12 @@ def test_a_restore_killed_at_any_point_is_completed_by_the_next_or_by_going_on(q
 
 
 @settings(max_examples=300, deadline=None)
-@given(
-    queues(), st.sampled_from(ApplyMode), st.integers(1, 10), st.sampled_from(["crash", "restart", "frozen", "lost"])
-)
-def test_slurmctld_lost_at_any_update_is_repaired_within_two_cycles(queue, mode, at, how):
+@given(queues(), st.integers(1, 10), st.sampled_from(["crash", "restart", "frozen", "lost"]))
+def test_slurmctld_lost_at_any_update_is_repaired_within_two_cycles(queue, at, how):
     jobs, orders = queue
     with disk() as directory:
         bench = bench_of(directory, jobs)
-        bench.cycle(orders[0], mode)
+        bench.cycle(orders[0])
         bench.slurm.save_state()
         first = bench.slurm.updates
 
@@ -193,7 +190,7 @@ def test_slurmctld_lost_at_any_update_is_repaired_within_two_cycles(queue, mode,
                     bench.slurm.up = False
 
         bench.slurm.before_update = fall
-        bench.cycle(orders[-1], mode)
+        bench.cycle(orders[-1])
         bench.slurm.before_update = lambda _: None
         {
             "crash": bench.slurm.crash_and_start,
@@ -205,8 +202,8 @@ def test_slurmctld_lost_at_any_update_is_repaired_within_two_cycles(queue, mode,
             for priority, nice in jobs:
                 bench.slurm.submit(priority, nice=nice)
         bench.slurm.calculate()
-        bench.cycle(orders[-1], mode)
-        bench.cycle(orders[-1], mode)
+        bench.cycle(orders[-1])
+        bench.cycle(orders[-1])
         assert not any(claim.foreign for claim in bench.journal.applied().by_job.values())
         assert_in_force(bench, orders[-1])
         bench.restore()
@@ -215,17 +212,16 @@ def test_slurmctld_lost_at_any_update_is_repaired_within_two_cycles(queue, mode,
 
 def test_a_killed_slurmctld_that_comes_back_with_the_state_before_the_last_cycle_is_no_foreign_change(tmp_path):
     bench = bench_of(tmp_path, [(1000, 0), (900, 0), (800, 0), (700, 0)])
-    for mode in ApplyMode:
-        bench.cycle([4, 3, 2, 1], mode)
-        bench.slurm.save_state()
-        bench.cycle([2, 1, 4, 3], mode)
-        bench.slurm.crash_and_start()
-        bench.slurm.calculate()
-        assert not bench.reconcile().foreign
-        bench.cycle([2, 1, 4, 3], mode)
-        assert bench.slurm.order() == [2, 1, 4, 3]
-        bench.restore()
-        assert_returned(bench, [(1000, 0), (900, 0), (800, 0), (700, 0)])
+    bench.cycle([4, 3, 2, 1])
+    bench.slurm.save_state()
+    bench.cycle([2, 1, 4, 3])
+    bench.slurm.crash_and_start()
+    bench.slurm.calculate()
+    assert not bench.reconcile().foreign
+    bench.cycle([2, 1, 4, 3])
+    assert bench.slurm.order() == [2, 1, 4, 3]
+    bench.restore()
+    assert_returned(bench, [(1000, 0), (900, 0), (800, 0), (700, 0)])
 
 
 def test_a_killed_slurmctld_takes_back_the_last_batch_only_however_many_were_written_shortly_before(tmp_path):
@@ -283,14 +279,13 @@ def test_two_jobs_that_an_admin_set_back_are_the_admins_although_cycles_are_shor
     assert set(bench.reconcile().foreign) == {1, 2}
 
 
-@pytest.mark.parametrize("mode", ApplyMode)
-def test_a_job_that_is_requeued_with_a_former_value_of_ours_is_still_known(tmp_path, mode):
+def test_a_job_that_is_requeued_with_a_former_value_of_ours_is_still_known(tmp_path):
     jobs = [(1000, 0), (900, 0), (800, 0)]
     bench = bench_of(tmp_path, jobs)
-    bench.apply(bench.reorder([3, 2, 1], mode))
+    bench.apply(bench.reorder([3, 2, 1]))
     bench.slurm.save_state()
     bench.clock.sleep(1.5)
-    bench.apply(bench.reorder([2, 1, 3], mode))
+    bench.apply(bench.reorder([2, 1, 3]))
     bench.slurm.crash_and_start()
     bench.slurm.calculate()
     bench.clock.sleep(1.5)
@@ -331,16 +326,4 @@ def test_a_cancelled_job_that_a_killed_slurmctld_brings_back_is_still_known_alth
     bench.slurm.calculate()
     bench.reconcile()
     bench.restore()
-    assert_returned(bench, jobs)
-
-
-def test_a_first_cycle_lost_by_a_killed_slurmctld_leaves_the_users_nice_alone(tmp_path):
-    jobs = [(1000, 300), (900, 40), (800, 0)]
-    bench = bench_of(tmp_path, jobs)
-    bench.slurm.save_state()
-    bench.cycle([3, 2, 1], ApplyMode.PRIORITY)
-    bench.slurm.crash_and_start()
-    bench.slurm.calculate()
-    bench.reconcile()
-    assert bench.journal.entries == {}
     assert_returned(bench, jobs)

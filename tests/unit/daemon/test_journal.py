@@ -10,19 +10,24 @@ from unit.daemon.support import files_no_longer_than
 
 from rltuned.cluster.changes import Applied, Change, Field, Outcome, OverSubscribe
 from rltuned.daemon.claims import Entry, intended, landed
+from rltuned.daemon.fields import SITE_FACTOR
 from rltuned.daemon.journal import COMPACT_LINES, Journal, Settlement, entry_from_json, entry_to_json
 from rltuned.errors import JournalError
 
 
 def change(job, after=100, of=Field.SITE_FACTOR):
-    return Change(job, 1000 + job, of, 0, after, position=job, base=500)
+    return Change(job, 1000 + job, of, 0, after, position=job)
+
+
+def _intent(journal, job, after):
+    return intended(journal.entry(job, 1000 + job), SITE_FACTOR, change(job, after), 5.0)
 
 
 def write_a_cycle(journal, jobs, after):
-    intents = [(change(job, after), intended(journal.entry(job, 1000 + job), change(job, after), 5.0)) for job in jobs]
+    intents = [(change(job, after), _intent(journal, job, after)) for job in jobs]
     journal.intend(intents)
     journal.settle(
-        [Settlement(item, Outcome.APPLIED, "", landed(entry, item.field, item.after, 6.0)) for item, entry in intents]
+        [Settlement(item, Outcome.APPLIED, "", landed(entry, SITE_FACTOR, item.after, 6.0)) for item, entry in intents]
     )
 
 
@@ -76,7 +81,7 @@ def test_a_journal_truncated_at_any_byte_loses_at_most_the_lines_after_it(roots,
             expected = {0: {}, 1: {}, 2: {1}, 3: {1, 2}, 4: {1, 2}, 5: {1, 2}}[lines]
             assert set(found.entries) == set(expected)
             for entry in found.entries.values():
-                assert 100 in entry.ours(Field.SITE_FACTOR), "an intent alone is enough for the way back"
+                assert 100 in entry.ours(SITE_FACTOR), "an intent alone is enough for the way back"
         torn = size > 0 and whole[size - 1 : size] != b"\n" and whole[size : size + 1] != b"\n"
         assert found.damage.lines == torn
 
@@ -107,7 +112,7 @@ def test_a_flipped_byte_costs_no_more_than_its_line(tmp_path_factory, data):
     found = Journal.read(root)
     assert found.damage
     assert set(found.entries) >= {1, 2, 3} - {1 + content[:at].count(b"\n") % 3}
-    assert all(100 in entry.ours(Field.SITE_FACTOR) for entry in found.entries.values())
+    assert all(100 in entry.ours(SITE_FACTOR) for entry in found.entries.values())
 
 
 def test_both_copies_damaged_in_different_places_make_one_whole(roots):
@@ -132,7 +137,7 @@ def test_a_full_disk_at_every_write_keeps_memory_and_disk_in_step(roots):
     for room in range(0, 700, 13):
         with files_no_longer_than(size + room):
             try:
-                journal.intend([(change(2), intended(None, change(2), 5.0))])
+                journal.intend([(change(2), intended(None, SITE_FACTOR, change(2), 5.0))])
             except JournalError:
                 refused += 1
                 assert 2 not in journal.entries
@@ -237,7 +242,7 @@ def test_a_journal_opened_for_reading_refuses_to_write(roots):
     Journal.open(roots[0]).close()
     before = (roots[0] / "journal.jsonl").read_bytes()
     with pytest.raises(JournalError, match="reading only"):
-        Journal.read(roots[0]).intend([(change(1), intended(None, change(1), 5.0))])
+        Journal.read(roots[0]).intend([(change(1), intended(None, SITE_FACTOR, change(1), 5.0))])
     assert (roots[0] / "journal.jsonl").read_bytes() == before
 
 
@@ -263,9 +268,6 @@ values = st.one_of(st.integers(-(2**31), 2**32), st.text(max_size=20))
             submit_time=st.integers(0, 2**33),
             changed_at=st.floats(0, 2e9),
             site_factor=st.integers(-(2**31), 2**31),
-            priority=st.none() | st.integers(1, 2**32),
-            base=st.integers(0, 2**32),
-            nice=st.integers(-(2**31), 2**31),
             oversubscribe=st.none() | st.sampled_from(OverSubscribe),
             oversubscribe_before=st.none() | st.sampled_from(OverSubscribe),
             foreign=st.booleans(),

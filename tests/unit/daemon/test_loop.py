@@ -11,7 +11,7 @@ from prometheus_client import generate_latest
 from unit.daemon.model_slurm import ModelReader, ModelSlurm, VirtualClock
 from unit.daemon.support import files_no_longer_than
 
-from rltuned.cluster.changes import Applied, Field, Outcome
+from rltuned.cluster.changes import Field, Outcome
 from rltuned.config import (
     Config,
     CycleSection,
@@ -23,7 +23,6 @@ from rltuned.config import (
     WriteSection,
 )
 from rltuned.daemon.breaker import BreakerState
-from rltuned.daemon.claims import Entry
 from rltuned.daemon.clock import Moment
 from rltuned.daemon.cycle_report import CycleOutcome
 from rltuned.daemon.decisions import load
@@ -34,7 +33,7 @@ from rltuned.daemon.logs import make
 from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.policy_choice import load_policy
-from rltuned.daemon.undo import undo
+from rltuned.daemon.restore.by_command import restore_queue
 from rltuned.decide.scope import Veto
 from rltuned.errors import (
     ConfigError,
@@ -394,10 +393,10 @@ def test_jobs_that_a_lost_privilege_hides_are_not_gone(tmp_path, own_jobs):
     run.daemon.stop()
     for _ in range(3):
         with pytest.raises(SlurmDeniedError, match="PrivateData=jobs hides"):
-            undo(run.daemon.config, connect_reader=lambda _: Blind(run.slurm), **arguments)
+            restore_queue(run.daemon.config, connect_reader=lambda _: Blind(run.slurm), **arguments)
         run.slurm.clock.sleep(60.0)
     run.slurm.privilege = Privilege.OPERATOR
-    assert len(undo(run.daemon.config, connect_reader=lambda _: Blind(run.slurm), **arguments).restored) == 12
+    assert len(restore_queue(run.daemon.config, connect_reader=lambda _: Blind(run.slurm), **arguments).restored) == 12
     assert untouched(run)
 
 
@@ -468,7 +467,7 @@ def test_a_daemon_that_lost_its_lock_does_not_keep_the_dead_man_from_helping_the
     following.daemon.journal.close()  # killed
     for _ in range(10):
         run.tick()
-        undo(
+        restore_queue(
             run.daemon.config,
             if_stale=300.0,
             clock=run.slurm.clock,
@@ -607,7 +606,7 @@ def test_a_factor_of_ours_under_an_admins_explicit_priority_is_taken_back_before
     run.ticks(4)
     assert run.slurm.priority(run.slurm.jobs[12]) == 5000
     assert run.slurm.jobs[12].site_factor == 0
-    run.slurm.do_release(12)
+    run.slurm.admin_release(12)
     run.ticks(2)
     assert run.slurm.untouched(run.slurm.jobs[12])
 
@@ -618,7 +617,7 @@ def test_a_job_that_carried_nothing_is_left_alone_once_an_admin_has_asked_for_it
     middle = 2
     assert run.slurm.jobs[middle].site_factor == 0
     with Lock.acquire(tmp_path / "state", "run", 0.0):
-        undo(
+        restore_queue(
             run.daemon.config,
             job_ids=[middle],
             clock=run.slurm.clock,
@@ -635,7 +634,7 @@ def test_a_job_that_carried_nothing_is_left_alone_once_an_admin_has_asked_for_it
 def leave_alone(run, directory, job_id):
     """``rltuned restore JOBID`` beside the daemon."""
     with Lock.acquire(directory / "state", "run", 0.0):
-        return undo(
+        return restore_queue(
             run.daemon.config,
             job_ids=[job_id],
             clock=run.slurm.clock,
@@ -688,7 +687,7 @@ def test_a_restore_by_name_says_so_where_the_job_cannot_be_understood_and_was_ne
     run = house(tmp_path, jobs=3, stage=Stage.SHADOW)
     run.tick()
     run.slurm.strange.add(2)
-    report = undo(
+    report = restore_queue(
         run.daemon.config,
         job_ids=[2],
         clock=run.slurm.clock,
@@ -739,7 +738,7 @@ def test_a_job_whose_terms_all_fall_to_zero_is_given_back_and_not_taken_for_some
 
 
 def dead_man(run):
-    return undo(
+    return restore_queue(
         run.daemon.config,
         if_stale=300.0,
         clock=run.slurm.clock,
@@ -949,18 +948,6 @@ def test_no_batch_of_a_cycle_raises_a_job_past_an_outside_one_when_its_partner_w
     outcomes = {result.change.job_id: result.outcome for result in run.tick().results}
     assert outcomes == {1: Outcome.HELD, 3: Outcome.THROTTLED}
     assert run.slurm.order() == [2, 3]
-
-
-@pytest.mark.parametrize("reader", [ModelReader, Limits])
-def test_no_job_is_raised_past_an_outside_one_when_its_partner_is_given_back_instead_of_lowered(tmp_path, reader):
-    run = exchange_around_an_outside_job(tmp_path, reader=reader)
-    owing = Entry(Applied(1, run.slurm.jobs[1].submit_time, 0.0, nice=5))  # of an interrupted restore
-    run.daemon.journal.update([owing])
-    assert run.tick().restored == 1
-    assert run.slurm.jobs[1].nice == 5
-    assert run.slurm.order() == [1, 2, 3]
-    run.ticks(2)
-    assert run.slurm.order() == [3, 2, 1]
 
 
 class Limitable(ModelReader):

@@ -219,7 +219,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def restore_all(self):
-        self.world.undo("restore")
+        self.world.restore("restore")
 
     @rule(partition=st.sampled_from(sorted(PARTITIONS)), up=st.booleans())
     def partition_down(self, partition, up):

@@ -15,8 +15,8 @@ from rltuned.daemon import files
 from rltuned.daemon.checks import Severity, examine
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import Lock, holder
+from rltuned.daemon.restore.by_command import restore_queue
 from rltuned.daemon.service import serve
-from rltuned.daemon.undo import undo
 from rltuned.errors import LockedError, StateError
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="changes the user")
@@ -88,7 +88,7 @@ def run(home, **values):
 
 def restore(home, **values):
     slurm = ModelSlurm(VirtualClock())
-    return undo(
+    return restore_queue(
         config(home),
         clock=slurm.clock,
         connect_reader=lambda _: slurm.reader(),

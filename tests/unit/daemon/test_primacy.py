@@ -17,7 +17,7 @@ from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.policy_choice import load_policy
 from rltuned.daemon.primacy import HANDOVER, Primacy, look_once
-from rltuned.daemon.undo import undo
+from rltuned.daemon.restore.by_command import restore_queue
 from rltuned.decide.scope import Veto
 from rltuned.placement import SolveOutcome
 from rltuned.slurm.port import Controller
@@ -143,7 +143,7 @@ def test_both_write_for_no_moment_whatever_the_order_of_their_cycles(pair, tmp_p
     pair.up["ctl"] = False
     for houses in ((second,), (second, first), (first, second), (second,)):
         pair.ticks(*houses)
-        ours = [set(house.daemon.giving_back.out(pair.reader().snapshot(0.0))) for house in (first, second)]
+        ours = [set(house.daemon.restoring.out(pair.reader().snapshot(0.0))) for house in (first, second)]
         assert not ours[0] & ours[1]
     pair.ticks(second)
     assert turned(pair)
@@ -207,7 +207,7 @@ def test_a_restore_on_the_host_that_lost_its_slurmctld_gives_back_once_and_not_w
     pair.up["ctl"] = False
 
     def dead_man():
-        undo(
+        restore_queue(
             config(tmp_path / "ctl"),
             if_stale=300.0,
             clock=pair.slurm.clock,

@@ -1,14 +1,12 @@
 import json
 
 import pytest
-from unit.daemon.support import ApplyMode, Bench, files_no_longer_than
+from unit.daemon.support import Bench, files_no_longer_than
 
 from rltuned.cluster.changes import Change, Field, OverSubscribe
 from rltuned.daemon.budget import Budget
-from rltuned.daemon.restore import remains
+from rltuned.daemon.restore.remains import remains
 from rltuned.slurm.port import Privilege
-
-BOTH = pytest.mark.parametrize("mode", list(ApplyMode))
 
 
 @pytest.fixture
@@ -20,9 +18,8 @@ def returned(bench):
     return all(bench.slurm.untouched(job) for job in bench.slurm.jobs.values())
 
 
-@BOTH
-def test_every_priority_is_what_slurm_alone_computes_and_it_can_be_proved(bench, mode):
-    bench.cycle([4, 3, 2, 1], mode)
+def test_every_priority_is_what_slurm_alone_computes_and_it_can_be_proved(bench):
+    bench.cycle([4, 3, 2, 1])
     assert not remains(bench.journal, bench.slurm.reader().status()).nothing
     report = bench.restore()
     assert report.complete
@@ -32,23 +29,8 @@ def test_every_priority_is_what_slurm_alone_computes_and_it_can_be_proved(bench,
     assert bench.forgets_everything()
 
 
-def test_explicit_priorities_are_released_and_the_users_nice_comes_back(tmp_path):
-    bench = Bench.make(tmp_path)
-    nices = {1: 300, 2: 0, 3: -20}
-    for job, nice in nices.items():
-        bench.slurm.submit(1000 + job, nice=nice)
-    alone = bench.priorities()
-    bench.cycle([1, 2, 3], ApplyMode.PRIORITY)
-    assert all(job.nice == 0 for job in bench.slurm.jobs.values())
-    assert bench.restore().complete
-    assert {job.job_id: job.nice for job in bench.slurm.jobs.values()} == nices
-    assert bench.priorities() == alone
-    assert bench.slurm.violations == []
-
-
-@BOTH
-def test_a_second_restore_has_nothing_to_do(bench, mode):
-    bench.cycle([4, 3, 2, 1], mode)
+def test_a_second_restore_has_nothing_to_do(bench):
+    bench.cycle([4, 3, 2, 1])
     bench.restore()
     written = bench.slurm.updates
     report = bench.restore()
@@ -56,16 +38,15 @@ def test_a_second_restore_has_nothing_to_do(bench, mode):
     assert bench.slurm.updates == written
 
 
-@BOTH
 @pytest.mark.parametrize("hidden", [False, True])
 def test_a_slurmctld_that_is_killed_right_after_the_restore_and_comes_back_with_our_values_is_restored_again(
-    tmp_path, mode, hidden
+    tmp_path, hidden
 ):
     bench = Bench.make(tmp_path)
     for priority, nice in ((1000, 0), (900, 300), (800, 0)):
         bench.slurm.submit(priority, nice=nice)
     alone = bench.priorities()
-    bench.cycle([3, 2, 1], mode)
+    bench.cycle([3, 2, 1])
     if hidden:
         bench.slurm.hold(1)
     bench.slurm.save_state()
@@ -83,12 +64,11 @@ def test_a_slurmctld_that_is_killed_right_after_the_restore_and_comes_back_with_
     assert bench.slurm.violations == []
 
 
-@BOTH
-def test_the_value_before_the_last_write_that_a_killed_slurmctld_brings_back_is_taken_back_too(bench, mode):
-    bench.cycle([4, 3, 2, 1], mode)
+def test_the_value_before_the_last_write_that_a_killed_slurmctld_brings_back_is_taken_back_too(bench):
+    bench.cycle([4, 3, 2, 1])
     bench.reconcile()
     bench.slurm.save_state()
-    bench.cycle([1, 3, 2, 4], mode)
+    bench.cycle([1, 3, 2, 4])
     bench.slurm.crash_and_start()
     bench.slurm.calculate()
     bench.restart_daemon()
@@ -134,7 +114,7 @@ def test_beside_a_living_daemon_restore_writes_no_journal_and_the_daemon_leaves_
     from unit.daemon.support import unlimited
 
     from rltuned.daemon.journal import Journal
-    from rltuned.daemon.restore import restore
+    from rltuned.daemon.restore.batches import restore
 
     bench.cycle([4, 3, 2, 1])
     on_disk = (bench.directory / "state" / "journal.jsonl").read_bytes()
@@ -159,20 +139,6 @@ def test_held_jobs_lose_our_site_factor_and_stay_held(bench):
     assert returned(bench)
     assert [bench.slurm.jobs[job].hold for job in (1, 4)] == ["user", "admin"]
     assert bench.slurm.violations == []
-
-
-def test_held_jobs_are_never_released_to_undo_an_explicit_priority(tmp_path):
-    bench = Bench.make(tmp_path)
-    bench.slurm.submit(1000, nice=300)
-    bench.slurm.submit(900)
-    bench.cycle([1, 2], ApplyMode.PRIORITY)
-    assert bench.slurm.jobs[1].explicit is not None
-    bench.slurm.hold(1)
-    assert bench.restore().foreign == (), "a hold is nobody's claim to the priority"
-    assert bench.slurm.jobs[1].hold == "user"
-    assert bench.slurm.violations == []
-    bench.slurm.user_release(1)
-    assert bench.slurm.jobs[1].nice == 300
 
 
 def test_running_jobs_are_left_alone_and_restored_when_they_are_requeued(bench):
@@ -281,7 +247,7 @@ def test_our_factor_under_somebodys_explicit_priority_is_cleared_without_touchin
     bench.clock.sleep(60.0)  # long enough after its submission, or sprio might list it only later
     report = bench.restore()
     assert bench.slurm.priority(bench.slurm.jobs[1]) == 99
-    bench.slurm.do_release(1)
+    bench.slurm.admin_release(1)
     assert bench.slurm.priority(bench.slurm.jobs[1]) == 1000
     assert report.complete
 
@@ -387,18 +353,6 @@ def at_second(bench, seconds, act):
     bench.slurm.before_update = hook
 
 
-def test_a_job_that_an_admin_holds_while_a_paced_restore_runs_is_not_released(tmp_path):
-    bench = Bench.make(tmp_path, range(1000, 1200))
-    bench.cycle(range(1, 201), ApplyMode.PRIORITY)
-    last = list(bench.journal.entries)[-1]
-    at_second(bench, 20.0, lambda: bench.slurm.hold(last, "admin"))
-    report = bench.restore(limiter())
-    assert bench.slurm.jobs[last].hold == "admin"
-    assert bench.slurm.violations == []
-    assert all(bench.slurm.untouched(job) for job in bench.slurm.jobs.values() if not job.hold)
-    assert report.complete
-
-
 def test_a_site_factor_that_an_admin_sets_while_a_paced_restore_runs_stands(tmp_path):
     bench = Bench.make(tmp_path, range(1000, 1200))
     bench.cycle(range(1, 201))
@@ -411,10 +365,9 @@ def test_a_site_factor_that_an_admin_sets_while_a_paced_restore_runs_stands(tmp_
     assert len(report.restored) == 199
 
 
-@BOTH
-def test_each_batch_of_a_restore_acts_on_a_reading_that_is_made_for_it(tmp_path, mode):
+def test_each_batch_of_a_restore_acts_on_a_reading_that_is_made_for_it(tmp_path):
     bench = Bench.make(tmp_path, range(1000, 1200))
-    bench.cycle(range(1, 201), mode)
+    bench.cycle(range(1, 201))
     read_at, ages = [bench.clock.now], []
     bench.slurm.before_read = lambda _: read_at.append(bench.clock.now)
     bench.slurm.before_update = lambda _: ages.append(bench.clock.now - read_at[-1])

@@ -132,7 +132,14 @@ def test_a_journal_of_a_later_format_is_refused_and_named(left):
 
 @pytest.mark.parametrize(
     "fields",
-    [{"exc_nodes": "n1"}, {"doubts": {"ExcNodeList": ["n1"], "SiteFactor": [5]}}, {"previous": {"ExcNodeList": [""]}}],
+    [
+        {"exc_nodes": "n1"},
+        {"doubts": {"ExcNodeList": ["n1"], "SiteFactor": [5]}},
+        {"previous": {"ExcNodeList": ["n1"]}},
+        {"priority": 4000, "base": 3000},
+        {"doubts": {"Priority": [0, 4000]}},
+        {"nice": 300},
+    ],
 )
 def test_what_an_older_version_left_and_this_one_cannot_give_back_is_refused_until_it_is_forgotten(tmp_path, fields):
     def line(number, **record):
@@ -141,7 +148,7 @@ def test_what_an_older_version_left_and_this_one_cannot_give_back_is_refused_unt
 
     written = line(1, kind="begin", format=1, count=0) + line(2, kind="intent", entry={"job": 7, "submit": 5, **fields})
     (tmp_path / "journal.jsonl").write_bytes(written)
-    with pytest.raises(JournalError, match=r"journal.jsonl:2: job 7 .*ExcNodeList.*`rltuned restore` of the version"):
+    with pytest.raises(JournalError, match=r"journal.jsonl:2: job 7 .*Priority.*`rltuned restore` of the version"):
         Journal.read(tmp_path)
     (tmp_path / "journal.jsonl").write_bytes(written + line(3, kind="forget", job=7))
     assert not Journal.read(tmp_path).entries

@@ -163,15 +163,13 @@ def read(snapshot, result, sums):
     return found
 
 
-def values_of(snapshot, sums, factors, explicit):
-    """Priority in each partition with these site factors, or explicit priorities."""
+def values_of(snapshot, sums, factors):
+    """Priority in each partition with these site factors."""
     jobs = snapshot.jobs
     values = {}
     for row in jobs.pending.tolist():
         job = int(jobs.job_id[row])
-        if job in explicit:
-            values[job] = dict.fromkeys(sums[job], explicit[job])
-        elif jobs.site_known[row] or job in factors:
+        if jobs.site_known[row] or job in factors:
             values[job] = {name: max(value + factors.get(job, 0), 1) for name, value in sums[job].items()}
         else:
             values[job] = dict.fromkeys(sums[job], int(jobs.priority[row]))
@@ -254,25 +252,20 @@ def bounded(requests, sets):
 bounds = st.sampled_from([(pools.MOST_REQUESTS, pools.MOST_SETS)] * 2 + [(64, 3), (64, 2), (5, 3), (2, 2)])
 
 
-def written(changes, explicit, factors):
-    """After these changes: explicit priorities and site factors by id."""
-    explicit, factors = dict(explicit), dict(factors)
-    for change in changes:
-        if change.field is Field.PRIORITY:
-            explicit[change.job_id] = int(change.after)
-        elif change.field is Field.SITE_FACTOR:
-            factors[change.job_id] = int(change.after)
-    return explicit, factors
+def written(changes, factors):
+    """Site factors by id after these changes."""
+    moves = {change.job_id: int(change.after) for change in changes if change.field is Field.SITE_FACTOR}
+    return {**factors, **moves}
 
 
-def no_prefix_inflates(snapshot, sums, result, explicit, factors):
+def no_prefix_inflates(snapshot, sums, result, factors):
     """Every part of the writes, in their order; and the whole of them."""
     jobs = read(snapshot, result, sums)
     factors = {job: factor for job, factor in factors.items() if job in sums}
-    start = values_of(snapshot, sums, factors, explicit)
+    start = values_of(snapshot, sums, factors)
     in_turn = sorted(result.changes, key=lambda change: change.turn)
     for stop in range(len(in_turn) + 1):
-        now = values_of(snapshot, sums, *reversed(written(in_turn[:stop], explicit, factors)))
+        now = values_of(snapshot, sums, written(in_turn[:stop], factors))
         assert inflated(jobs, now, start) == []
     return jobs, now
 
@@ -291,7 +284,7 @@ def test_no_outside_job_is_passed_by_one_class_job_more_on_any_set_of_nodes_at_a
         )
         if known
     }
-    jobs, now = no_prefix_inflates(snapshot, sums, result, {}, theirs)
+    jobs, now = no_prefix_inflates(snapshot, sums, result, theirs)
     assert inflated(jobs, now) == []
     jobs = snapshot.jobs
     ties = jobs.submit_time[result.rows] * 1000 + jobs.job_id[result.rows]
@@ -308,7 +301,6 @@ def test_no_outside_job_is_passed_by_one_class_job_more_on_any_set_of_nodes_at_a
 @given(queues, configs, bounds, st.data())
 def test_nor_in_later_cycles_over_writes_that_were_cut_short_and_priorities_that_drift(case, config, few, data):
     snapshot, sums = case
-    explicit, factors = {}, {}
     applied = {}
     for cycle in range(3):
         with bounded(*few):
@@ -320,15 +312,15 @@ def test_nor_in_later_cycles_over_writes_that_were_cut_short_and_priorities_that
             )
             if known
         }
-        no_prefix_inflates(snapshot, sums, result, explicit, theirs)
-        full = written(result.changes, explicit, theirs)
+        no_prefix_inflates(snapshot, sums, result, theirs)
+        full = written(result.changes, theirs)
         managed = {int(snapshot.jobs.job_id[row]) for row in result.rows}
         ours = [job for job in applied if job not in managed]
         if not ours:  # what has left the scope is given back by others
-            assert inflated(read(snapshot, result, sums), values_of(snapshot, sums, full[1], full[0])) == []
+            assert inflated(read(snapshot, result, sums), values_of(snapshot, sums, full)) == []
         in_turn = sorted(result.changes, key=lambda change: change.turn)
         sent = in_turn[: data.draw(st.integers(0, len(in_turn)))]
-        explicit, factors = written(sent, explicit, theirs)
+        factors = written(sent, theirs)
         submit = dict(zip(snapshot.jobs.job_id.tolist(), snapshot.jobs.submit_time.tolist(), strict=True))
         for change in sent:
             applied[change.job_id] = Applied(
@@ -336,13 +328,11 @@ def test_nor_in_later_cycles_over_writes_that_were_cut_short_and_priorities_that
                 int(submit[change.job_id]),
                 snapshot.time,
                 site_factor=factors.get(change.job_id, 0) if change.field is Field.SITE_FACTOR else 0,
-                priority=explicit.get(change.job_id),
-                base=change.base,
             )
-        snapshot, sums = _later(snapshot, sums, explicit, factors, data.draw(st.integers(0, 2**32 - 1)))
+        snapshot, sums = _later(snapshot, sums, factors, data.draw(st.integers(0, 2**32 - 1)))
 
 
-def _later(snapshot, sums, explicit, factors, seed):
+def _later(snapshot, sums, factors, seed):
     """A minute later: fair share has moved some jobs, some are gone."""
     rng = np.random.default_rng(seed)
     jobs = snapshot.jobs
@@ -351,15 +341,12 @@ def _later(snapshot, sums, explicit, factors, seed):
     ids = jobs.job_id.tolist()
     steps = (rng.integers(-3, 4, len(jobs)) * (rng.random(len(jobs)) < 0.4)).tolist()
     sums = {
-        # What multifactor would give a job with an explicit priority, nobody can see: the journal's word counts.
-        job: {name: value + (0 if job in explicit else step) for name, value in sums[job].items()}
-        for job, step in zip(ids, steps, strict=True)
+        job: {name: value + step for name, value in sums[job].items()} for job, step in zip(ids, steps, strict=True)
     }
     base = np.array([max(sums[job].values()) for job in ids], dtype=np.int64)
-    known = jobs.site_known & np.array([job not in explicit for job in ids], dtype=np.bool_)
+    known = jobs.site_known
     site = np.array([factors.get(job, 0) for job in ids], dtype=np.int64) * known
     shown = np.where(jobs.priority == 0, 0, np.where(known, np.maximum(base + site, 1), jobs.priority))
-    shown = np.array([explicit.get(job, value) for job, value in zip(ids, shown.tolist(), strict=True)], dtype=np.int64)
     least = np.array([min(sums[job].values()) for job in ids], dtype=np.int64)
     jobs = replace(jobs, base=base, base_least=least, site_known=known, site_factor=site, priority=shown)
     return replace(snapshot, jobs=jobs, time=snapshot.time + 60.0), sums
@@ -604,7 +591,7 @@ def test_many_changes_are_in_an_order_of_which_every_part_keeps_the_promise():
     jobs = read(snapshot, result, sums)
     in_turn = sorted(result.changes, key=lambda change: change.turn)
     for stop in (*range(0, len(in_turn), 9), len(in_turn)):
-        now = values_of(snapshot, sums, *reversed(written(in_turn[:stop], {}, {})))
+        now = values_of(snapshot, sums, written(in_turn[:stop], {}))
         assert inflated(jobs, now) == []
     turn = {change.job_id: change.turn for change in in_turn}
     for change in raised:

@@ -35,8 +35,6 @@ def queue_after(result: Plan) -> list[int]:
     for change in result.changes:
         if change.field is Field.SITE_FACTOR:
             priority[change.job_id] += int(change.after) - int(change.before)
-        elif change.field is Field.PRIORITY:
-            priority[change.job_id] = int(change.after)
     return sorted(priority, key=lambda job: (-priority[job], job))
 
 
@@ -224,16 +222,6 @@ def test_a_job_that_left_the_scope_gets_its_value_taken_back():
     after, applied = apply_to(snap, plan(snap, by_name("sjf"), QUIET).changes)
     result = plan(after, by_name("sjf"), configured(scope=ScopeSection(exclude_users=("bob",))), applied)
     assert result.withdraw == (3,)
-
-
-def test_an_explicit_priority_of_an_older_version_is_given_back_and_one_of_an_admin_stands():
-    snap = make_snapshot(pending(3, time_limit=[3000.0, 2000.0, 1000.0]))
-    values, known = np.array([9_986, 9_993, 10_000]), np.array([False, True, False])
-    after = replace(snap, jobs=replace(snap.jobs, priority=values, site_known=known))
-    ours = Applied(3, int(snap.jobs.submit_time[2]), NOW, priority=10_000, base=9_986)
-    result = plan(after, by_name("sjf"), Config(), AppliedChanges({3: ours}))
-    assert result.withdraw == (3,)
-    assert {change.job_id for change in result.changes}.isdisjoint({1, 3})
 
 
 def test_multifactor_leaves_slurms_order_alone_ties_included():

@@ -13,8 +13,8 @@ from rltuned.cluster.changes import Field, Outcome
 from rltuned.config import Effective, MetricsSection
 from rltuned.daemon.cycle_report import CycleOutcome
 from rltuned.daemon.heartbeat import HEARTBEAT_NAME
+from rltuned.daemon.restore.by_command import restore_queue
 from rltuned.daemon.service import serve
-from rltuned.daemon.undo import undo
 from rltuned.decide.scope import Veto
 from rltuned.simulate.people import NO_ONE
 from rltuned.simulate.slurm import Limiter, Profile
@@ -35,7 +35,7 @@ def untouchable(slurm):
 
 def restored(house):
     """``rltuned restore``."""
-    report = undo(
+    report = restore_queue(
         house.config,
         clock=house.slurm.clock,
         connect_reader=lambda _: house.slurm.reader(),

@@ -8,7 +8,6 @@ from unit.simulate.house import busy_jobs
 
 from rltuned.cluster.changes import Change, Field, Outcome, OverSubscribe
 from rltuned.cluster.shape import parse_shape
-from rltuned.errors import SlurmDeniedError
 from rltuned.policy.heuristics import by_name
 from rltuned.policy.multifactor import Association, Weights
 from rltuned.simulate.engine import Simulation
@@ -108,34 +107,10 @@ def test_who_has_the_highest_priority_starts_first():
     assert look(slurm, 3).pending
 
 
-def test_an_explicit_priority_is_frozen_takes_the_nice_and_hides_the_job_from_sprio():
-    slurm = cluster(Intervention(60.0, Act.NICE, 2, 300))
-    alone = look(slurm, 3).priority
-    assert look(slurm, 3).nice == 300
-    write(slurm, 3, Field.PRIORITY, 77)
-    slurm.advance(1200.0)
-    status = look(slurm, 3)
-    assert (status.priority, status.nice, status.site_factor) == (77, 0, None)
-    slurm.writer().release([3])
-    status = look(slurm, 3)
-    assert status.site_factor == 0
-    assert status.nice == 0
-    assert status.priority >= alone + 300
-    assert [(left.job_id, left.field) for left in slurm.leftovers()] == [(3, Field.NICE)]
-
-
-def test_nice_is_ignored_on_an_explicit_priority():
-    slurm = cluster()
-    write(slurm, 3, Field.PRIORITY, 77)
-    write(slurm, 3, Field.NICE, 5)
-    assert look(slurm, 3).nice == 0
-
-
-def test_a_held_job_has_priority_zero_is_not_listed_and_refuses_a_priority():
+def test_a_held_job_has_priority_zero_and_is_not_listed():
     slurm = cluster(Intervention(60.0, Act.HOLD, 2))
     status = look(slurm, 3)
     assert (status.held, status.priority, status.site_factor, status.reason) == (True, 0, None, "JobHeldUser")
-    assert write(slurm, 3, Field.PRIORITY, 9).outcome is Outcome.HELD
     assert write(slurm, 3, Field.SITE_FACTOR, 400).message == ""
     row = slurm.reader().snapshot(0.0).jobs.row_of[3]
     assert slurm.reader().snapshot(0.0).jobs.held[row]
@@ -145,6 +120,7 @@ def test_a_held_job_has_priority_zero_is_not_listed_and_refuses_a_priority():
 
 def test_hold_and_release_by_the_owner_undo_an_explicit_priority_but_not_what_an_admin_holds():
     slurm = cluster(
+        Intervention(60.0, Act.ADMIN_PRIORITY, 1, 77),
         Intervention(200.0, Act.HOLD, 1),
         Intervention(260.0, Act.RELEASE, 1),
         Intervention(200.0, Act.ADMIN_HOLD, 2),
@@ -152,7 +128,6 @@ def test_hold_and_release_by_the_owner_undo_an_explicit_priority_but_not_what_an
         Intervention(260.0, Act.RELEASE, 2),
         Intervention(400.0, Act.ADMIN_RELEASE, 2),
     )
-    write(slurm, 2, Field.PRIORITY, 77)
     slurm.advance(300.0)
     assert look(slurm, 2).priority > 77
     assert look(slurm, 2).site_factor == 0
@@ -177,31 +152,25 @@ def test_what_an_admin_sets_is_theirs_not_a_leftover():
     assert slurm.leftovers() == []
 
 
-def test_running_jobs_take_a_priority_without_effect_and_refuse_placement():
+def test_running_jobs_take_a_site_factor_without_effect_and_refuse_placement():
     slurm = cluster()
     assert write(slurm, 1, Field.SITE_FACTOR, 5).message == ""
-    assert write(slurm, 1, Field.PRIORITY, 5).message == ""
     assert write(slurm, 1, Field.OVERSUBSCRIBE, "NO").outcome is Outcome.GONE
     assert not look(slurm, 1).pending
     assert slurm.leftovers() == []
 
 
-def test_finished_and_unknown_jobs_are_gone_and_the_values_that_would_hold_a_job_are_not_sent():
+def test_finished_and_unknown_jobs_are_gone():
     slurm = cluster()
     slurm.advance(7300.0)
     assert 1 not in slurm.reader().status([1])
     assert write(slurm, 1, Field.SITE_FACTOR, 5).message == "Job has already finished for job 1"
     assert write(slurm, 999, Field.SITE_FACTOR, 5).outcome is Outcome.GONE
-    refused = write(slurm, 3, Field.PRIORITY, 0)
-    assert (refused.sent, refused.outcome) == (False, Outcome.FAILED)
-    assert not look(slurm, 3).held
 
 
 def test_who_is_no_operator_is_denied():
     slurm = cluster(privilege=Privilege.NONE)
     assert write(slurm, 3, Field.SITE_FACTOR, 5).outcome is Outcome.DENIED
-    with pytest.raises(SlurmDeniedError):
-        slurm.writer().release([3])
     assert look(slurm, 3).site_factor == 0
 
 

@@ -11,7 +11,7 @@ from unit.slurm.standin import job as row
 
 from rltuned.cluster.changes import Change, Field, Outcome, OverSubscribe
 from rltuned.config import SlurmSection
-from rltuned.errors import PrerequisiteError, SlurmDeniedError, SlurmUnavailableError
+from rltuned.errors import PrerequisiteError, SlurmUnavailableError
 from rltuned.slurm.connect import open_reader, open_writer
 
 
@@ -132,7 +132,7 @@ def test_a_pyslurm_of_before_2023_is_refused(monkeypatch, section, opens):
 def test_the_command_line_backend_never_loads_pyslurm(monkeypatch, slurm):
     monkeypatch.setitem(sys.modules, "pyslurm", None)
     open_reader(SlurmSection(bin_dir=slurm.bin_dir)).ping()
-    open_writer(SlurmSection(bin_dir=slurm.bin_dir)).release([])
+    open_writer(SlurmSection(bin_dir=slurm.bin_dir)).write([])
 
 
 def test_changes_become_one_update_per_job_in_pyslurms_names(pyslurm, section, slurm):
@@ -141,13 +141,12 @@ def test_changes_become_one_update_per_job_in_pyslurms_names(pyslurm, section, s
     results = open_writer(section).write(
         [
             change(Field.SITE_FACTOR, -5),
-            change(Field.PRIORITY, 4000, job=8),
+            change(Field.SITE_FACTOR, 4000, job=8),
             change(Field.OVERSUBSCRIBE, "NO"),
-            change(Field.NICE, 300, job=8),
         ]
     )
     assert pyslurm.jobs[7]["sent"] == [{"site_factor": -5, "resource_sharing": "no"}]
-    assert pyslurm.jobs[8]["sent"] == [{"priority": 4000, "nice": 300}]
+    assert pyslurm.jobs[8]["sent"] == [{"site_factor": 4000}]
     assert all(result.sent and result.outcome is None for result in results)
     assert slurm.stdin is None
 
@@ -159,10 +158,10 @@ def test_what_pyslurm_would_silently_drop_goes_through_scontrol(pyslurm, section
         change(Field.SITE_FACTOR, 0, before=9),
         change(Field.SITE_FACTOR, 3, job=8),
         change(Field.OVERSUBSCRIBE, "YES"),
-        change(Field.NICE, 0, job=9, before=4),
+        change(Field.SITE_FACTOR, 0, job=9, before=4),
     ]
     results = open_writer(section).write(changes)
-    assert slurm.stdin == "update JobId=7 SiteFactor=0 OverSubscribe=YES\nupdate JobId=9 Nice=0\n"
+    assert slurm.stdin == "update JobId=7 SiteFactor=0 OverSubscribe=YES\nupdate JobId=9 SiteFactor=0\n"
     assert pyslurm.jobs[8]["sent"] == [{"site_factor": 3}]
     assert "sent" not in pyslurm.jobs[7]
     assert [result.change for result in results] == changes
@@ -171,7 +170,7 @@ def test_what_pyslurm_would_silently_drop_goes_through_scontrol(pyslurm, section
 
 def test_the_same_values_are_refused_as_by_the_command_line_adapter(pyslurm, section, slurm):
     pyslurm.add(7)
-    results = open_writer(section).write([change(Field.PRIORITY, 0), change(Field.OVERSUBSCRIBE, "user")])
+    results = open_writer(section).write([change(Field.SITE_FACTOR, True), change(Field.OVERSUBSCRIBE, "user")])
     assert [(result.sent, result.outcome) for result in results] == [(False, Outcome.FAILED)] * 2
     assert "sent" not in pyslurm.jobs[7]
     assert slurm.stdin is None
@@ -209,23 +208,11 @@ def test_losing_slurmctld_is_an_error(pyslurm, section):
     with pytest.raises(SlurmUnavailableError):
         writer.write([change(Field.SITE_FACTOR, 1)])
     with pytest.raises(SlurmUnavailableError):
-        writer.release([7])
-    with pytest.raises(SlurmUnavailableError):
         reader.status()
 
 
-def test_release_passes_over_what_is_gone_and_stops_at_a_refusal(pyslurm, section):
-    pyslurm.add(7)
-    writer = open_writer(section)
-    writer.release([99, 7])
-    assert pyslurm.jobs[7]["released"]
-    pyslurm.add(8, error=(2002, "Access/permission denied"))
-    with pytest.raises(SlurmDeniedError):
-        writer.release([8])
-
-
 def test_status_is_what_the_command_line_adapter_tells(pyslurm, section, slurm):
-    pyslurm.add(7, nice=30, state_reason="Resources")
+    pyslurm.add(7, state_reason="Resources")
     pyslurm.add(8, state="RUNNING")
     pyslurm.add(9, state="COMPLETED")
     pyslurm.add(10, priority=0, state_reason="JobHeldUser", resource_sharing="NO")
@@ -233,7 +220,7 @@ def test_status_is_what_the_command_line_adapter_tells(pyslurm, section, slurm):
     reader = open_reader(section)
     found = reader.status()
     assert set(found) == {7, 10}
-    assert (found[7].priority, found[7].nice, found[7].site_factor, found[7].reason) == (100, 30, 12, "Resources")
+    assert (found[7].priority, found[7].site_factor, found[7].reason) == (100, 12, "Resources")
     assert (found[10].held, found[10].oversubscribe, found[10].site_factor) == (True, OverSubscribe.NO, None)
     asked = reader.status([7, 8, 9, 99])
     assert {number: about.pending for number, about in asked.items()} == {7: True, 8: False}

@@ -327,7 +327,7 @@ def test_status_tells_the_same_as_the_snapshot(reader, jobs):
     for number, about in status.items():
         at = jobs.row_of[number]
         assert about.pending
-        assert (about.priority, about.nice, about.held) == (jobs.priority[at], jobs.nice[at], jobs.held[at])
+        assert (about.priority, about.held) == (jobs.priority[at], jobs.held[at])
         assert about.submit_time == jobs.submit_time[at]
         assert about.site_factor == (jobs.site_factor[at] if jobs.site_known[at] else None)
         assert about.oversubscribe == jobs.oversubscribe.value(at)
@@ -554,11 +554,6 @@ def test_good_and_bad_lines_of_one_scontrol_are_told_apart(slurm, release):
         [Change(number, 1, Field.SITE_FACTOR, 0, 9, 0) for number in numbers]
     )
     assert [result.outcome for result in results] == [None, Outcome.GONE, Outcome.HELD, None]
-
-
-def test_releasing_what_is_gone_is_no_error(slurm, release):
-    slurm.answer("update", *said(release, "release: unknown job"))
-    ScontrolWriter(slurm.runner()).release([999999])
 
 
 def test_an_unknown_column_is_an_error(slurm, release):

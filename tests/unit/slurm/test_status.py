@@ -20,9 +20,9 @@ def read(slurm, jobs, ids=None, **others):
 
 
 def test_a_pending_job(slurm):
-    found = read(slurm, [job(7, Nice=300)], excluded={7: "k80-1"}, factors={7: 12})[7]
+    found = read(slurm, [job(7)], excluded={7: "k80-1"}, factors={7: 12})[7]
     assert (found.job_id, found.submit_time, found.pending, found.held) == (7, 1795242048, True, False)
-    assert (found.priority, found.nice, found.site_factor) == (16103, 300, 12)
+    assert (found.priority, found.site_factor) == (16103, 12)
     assert (found.oversubscribe, found.reason) == (OverSubscribe.OK, "Priority")
 
 
@@ -70,7 +70,7 @@ def test_a_job_that_sprio_does_not_list_has_no_known_site_factor(slurm):
 
 
 @pytest.mark.parametrize(
-    "fields", [{"Nice": "kind"}, {"PriorityLong": "?"}, {"SubmitTime": "N/A"}, {"StateCompact": "?!"}]
+    "fields", [{"PriorityLong": "kind"}, {"PriorityLong": "?"}, {"SubmitTime": "N/A"}, {"StateCompact": "?!"}]
 )
 def test_a_job_that_cannot_be_understood_is_neither_gone_nor_pending_and_costs_no_other(slurm, fields):
     queue = [job(7, **fields), job(8)]
@@ -98,14 +98,14 @@ def test_while_a_row_does_not_say_whose_it_is_no_job_that_was_asked_for_is_gone(
 
 
 def test_a_job_that_appears_twice_is_not_understood(slurm):
-    found = read(slurm, [job(7), job(7, Nice=5), job(8)])
+    found = read(slurm, [job(7), job(7, PriorityLong=5), job(8)])
     assert "appears twice" in found[7].strange
     assert not found[8].strange
 
 
 def test_where_more_than_half_of_the_jobs_are_strange_it_is_the_format_and_an_error(slurm):
     with pytest.raises(SlurmParseError, match=r"job 1, .*4 more of 5 rows"):
-        read(slurm, [job(number, Nice="kind") for number in range(1, 6)])
+        read(slurm, [job(number, PriorityLong="kind") for number in range(1, 6)])
 
 
 def test_the_number_of_commands_does_not_depend_on_the_number_of_jobs(slurm):
@@ -138,7 +138,7 @@ NUMBERS = st.integers(1, 9)
 IDS = st.one_of(NUMBERS.map(str), st.sampled_from(["1", "01", "0", "N/A", "?", "", "1_2", "é"]))
 JOBS = st.builds(
     lambda own, array, task, state, nice, reason: job(
-        JobID=own, ArrayJobID=array or own, ArrayTaskID=task, StateCompact=state, Nice=nice, Reason=reason
+        JobID=own, ArrayJobID=array or own, ArrayTaskID=task, StateCompact=state, PriorityLong=nice, Reason=reason
     ),
     IDS,
     st.none() | NUMBERS.map(str),

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rltuned.cluster.changes import MAX_FACTOR, MAX_PRIORITY, Change, Field, Outcome
-from rltuned.errors import SlurmDeniedError, SlurmError, SlurmUnavailableError
+from rltuned.cluster.changes import MAX_FACTOR, Change, Field, Outcome
+from rltuned.errors import SlurmError, SlurmUnavailableError
 from rltuned.slurm.writer import ScontrolWriter, complaints, update_word
 
 
@@ -23,13 +23,10 @@ def test_all_changes_go_to_one_scontrol_one_line_per_job_in_order(slurm):
     results = write(
         slurm,
         change(Field.SITE_FACTOR, -5, job=9),
-        change(Field.PRIORITY, 4000, job=3),
+        change(Field.SITE_FACTOR, 4000, job=3),
         change(Field.OVERSUBSCRIBE, "NO", job=9),
-        change(Field.NICE, 300, job=12),
     )
-    assert slurm.stdin == (
-        "update JobId=9 SiteFactor=-5 OverSubscribe=NO\nupdate JobId=3 Priority=4000\nupdate JobId=12 Nice=300\n"
-    )
+    assert slurm.stdin == "update JobId=9 SiteFactor=-5 OverSubscribe=NO\nupdate JobId=3 SiteFactor=4000\n"
     assert [call.strip() for call in slurm.calls if call.startswith("scontrol") and "-V" not in call] == ["scontrol"]
     assert all(result.sent and result.outcome is None for result in results)
 
@@ -42,16 +39,12 @@ def test_no_changes_start_no_process(slurm):
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        (Field.PRIORITY, 0),
-        (Field.PRIORITY, -1),
-        (Field.PRIORITY, MAX_PRIORITY + 1),
-        (Field.PRIORITY, True),
-        (Field.PRIORITY, "5"),
-        (Field.PRIORITY, 1.5),
+        (Field.SITE_FACTOR, True),
+        (Field.SITE_FACTOR, "5"),
+        (Field.SITE_FACTOR, 1.5),
         (Field.SITE_FACTOR, MAX_FACTOR + 1),
         (Field.SITE_FACTOR, -MAX_FACTOR - 1),
         (Field.SITE_FACTOR, "1\nrelease 9"),
-        (Field.NICE, MAX_FACTOR + 1),
         (Field.OVERSUBSCRIBE, "OK"),
         (Field.OVERSUBSCRIBE, "yes"),
         (Field.OVERSUBSCRIBE, "NO\n"),
@@ -69,9 +62,6 @@ def test_a_value_that_may_not_be_written_is_refused_and_the_others_are_sent(slur
 @pytest.mark.parametrize("job", [0, -1, 2**32, True, "7", "7 Priority=0"])
 def test_an_id_that_is_no_job_id_is_refused(slurm, job):
     assert write(slurm, change(Field.SITE_FACTOR, 1, job=job))[0].outcome is Outcome.FAILED
-    assert slurm.stdin is None
-    with pytest.raises(SlurmError, match="refusing to release"):
-        ScontrolWriter(slurm.runner()).release([1, job])
     assert slurm.stdin is None
 
 
@@ -155,8 +145,6 @@ def test_losing_slurmctld_on_the_way_is_an_error_not_an_outcome(slurm, line):
     slurm.answer("update", "", said(line), code=1)
     with pytest.raises(SlurmUnavailableError):
         write(slurm, change(Field.SITE_FACTOR, 1))
-    with pytest.raises(SlurmUnavailableError):
-        ScontrolWriter(slurm.runner()).release([7])
 
 
 def test_a_scontrol_that_hangs_is_killed(slurm):
@@ -184,36 +172,6 @@ def test_since_26_05_a_complaint_that_names_no_job_leaves_oversubscribe_open(slu
 
 def test_before_26_05_oversubscribe_is_read_back_like_everything_else(slurm):
     assert write(slurm, change(Field.OVERSUBSCRIBE, "NO"))[0].outcome is None
-
-
-def test_release_names_explicit_ids_only_in_lines_of_bounded_length(slurm):
-    ScontrolWriter(slurm.runner()).release(list(range(1, 251)))
-    lines = slurm.stdin.splitlines()
-    assert [len(line.split(",")) for line in lines] == [100, 100, 50]
-    assert all(line.startswith("release ") for line in lines)
-    assert ",".join(line.removeprefix("release ") for line in lines).split(",") == [str(i) for i in range(1, 251)]
-
-
-def test_releasing_nothing_starts_no_process(slurm):
-    ScontrolWriter(slurm.runner()).release([])
-    assert slurm.calls == []
-
-
-def test_release_passes_over_jobs_that_are_gone(slurm):
-    slurm.answer(
-        "update",
-        "",
-        said("slurm_suspend error: Invalid job id specified", "Invalid job id specified for job 9"),
-        code=1,
-    )
-    ScontrolWriter(slurm.runner()).release([9])
-    assert slurm.stdin == "release 9\n"
-
-
-def test_release_without_privilege_is_an_error(slurm):
-    slurm.answer("update", "", said("Access/permission denied for job 9"), code=1)
-    with pytest.raises(SlurmDeniedError):
-        ScontrolWriter(slurm.runner()).release([9])
 
 
 def test_a_node_list_does_not_take_a_jobs_place_in_the_order_of_writing(slurm):

@@ -1,4 +1,4 @@
-"""``rltuned restore`` as a whole: lock, journal, connection, `restore`. Imports no NumPy.
+"""``rltuned restore`` as a whole: lock, journal, connection, `restore`.
 
 Three callers: an admin, the unit's ExecStopPost, and the dead-man timer (`if_stale`). All do the same; they differ in
 what a living daemon means to them.
@@ -9,14 +9,14 @@ from contextlib import ExitStack, suppress
 from typing import Final
 
 from rltuned.config import Config, SlurmSection
-from rltuned.daemon import handsoff
 from rltuned.daemon.budget import Budget
 from rltuned.daemon.clock import Clock, Moment, SystemClock
 from rltuned.daemon.heartbeat import DEAD_MAN_PATIENCE, Heartbeat, is_stale, read_heartbeat
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import Lock, holder
 from rltuned.daemon.primacy import look_once, own_names
-from rltuned.daemon.restore import Progress, RestoreReport, restore
+from rltuned.daemon.restore import left_alone
+from rltuned.daemon.restore.batches import Progress, RestoreReport, restore
 from rltuned.errors import JournalError, LockedError, SlurmError
 from rltuned.slurm.connect import open_reader, open_writer
 from rltuned.slurm.port import SlurmReader, SlurmWriter
@@ -25,7 +25,7 @@ SECOND_LOOK: Final = 5.0
 """Seconds after which a lock that is held without a sign of life is looked at once more."""
 
 
-def undo(
+def restore_queue(
     config: Config,
     *,
     job_ids: Collection[int] = (),
@@ -40,7 +40,7 @@ def undo(
     """Give the queue, or some jobs, back to Slurm.
 
     While a daemon runs, everything can only be restored by stopping it (it would apply its plan again a minute later);
-    single jobs can be restored beside it: the daemon is told (`handsoff`) and leaves them alone for good.
+    single jobs can be restored beside it: the daemon is told (`left_alone`) and leaves them alone for good.
     A daemon that holds the lock but shows no sign of life, or lives but can neither act nor give anything back, is no
     obstacle for `if_stale`.
 
@@ -88,9 +88,9 @@ def undo(
         except SlurmError:
             facts = None  # the careful budget; if slurmctld is down, the next read says so
         if job_ids and not record:
-            asked = handsoff.ask(state.directory, job_ids)
+            asked = left_alone.ask(state.directory, job_ids)
             # Nothing was changed, so nothing was asked for: but what an earlier restore asked for still is.
-            stack.push(lambda kind, *_: handsoff.answered(state.directory, asked) if kind is not None else None)
+            stack.push(lambda kind, *_: left_alone.answered(state.directory, asked) if kind is not None else None)
         report = restore(
             journal,
             reader,

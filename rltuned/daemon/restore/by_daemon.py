@@ -1,7 +1,7 @@
 """What a living daemon gives back: jobs that leave the plan, and everything where no plan can be carried out.
 
 `restore` undoes a set of jobs and proves it. This decides which jobs go back in this cycle and in which order, within
-the write budget. What could not be given back is tried again (`returns`), for ever.
+the write budget. What could not be given back is tried again (`retries`), for ever.
 """
 
 import math
@@ -10,12 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from rltuned.cluster.changes import Applied
 from rltuned.cluster.tables import Snapshot
 from rltuned.daemon.budget import STATUS_RPCS
+from rltuned.daemon.fields import Leftover
 from rltuned.daemon.journal import Journal
-from rltuned.daemon.restore import Leftover, RestoreReport, raised, raised_first, restore
-from rltuned.daemon.returns import Returns
+from rltuned.daemon.restore.batches import RestoreReport, raised, raised_first, restore
+from rltuned.daemon.restore.retries import Retries
 from rltuned.daemon.runtime import Runtime
 from rltuned.daemon.slurmctld import Slurmctld
 from rltuned.errors import JournalError
@@ -45,7 +45,7 @@ class Leaving:
 
 
 @dataclass(slots=True)
-class GivingBack:
+class DaemonRestore:
     """Gives jobs back to Slurm. Times are monotonic seconds."""
 
     runtime: Runtime
@@ -56,7 +56,7 @@ class GivingBack:
     slurmctld: Slurmctld
     progress: Callable[[], None]
     """Called after each batch."""
-    returns: Returns
+    retries: Retries
     calculated: bool = False
     """sprio listed a job in the last snapshot."""
     _kept_since: float = math.inf
@@ -69,22 +69,26 @@ class GivingBack:
             job
             for job, entry in self.journal.entries.items()
             if (job in waiting or snapshot.is_unread(job))
-            and (entry.carries or (entry.applied.oversubscribe is not None and job not in self.returns.final))
+            and (entry.carries or (entry.applied.oversubscribe is not None and job not in self.retries.final))
         ]
 
-    def leaving(self, snapshot: Snapshot, owing: Iterable[int], withdraw: Iterable[int]) -> Leaving:
-        """Jobs that carry a value of ours which the plan does not want.
+    def leaving(self, snapshot: Snapshot, withdraw: Iterable[int]) -> Leaving:
+        """Find the jobs that carry a value of ours which the plan does not want.
 
         Args:
             snapshot: the queue.
-            owing: jobs that an interrupted restore left half done (`Reconciled.owing`).
             withdraw: jobs that the plan lets go (`Plan.withdraw`).
         """
         entries = self.journal.entries
         # A value of ours under somebody's explicit priority would come into force with their release. And what no plan
         # can see, none wants.
         unplanned = (job for job in self.out(snapshot) if entries[job].applied.foreign or snapshot.is_unread(job))
-        shift = {job: _shift(entries[job].applied) for job in dict.fromkeys((*owing, *unplanned, *withdraw))}
+        # Only what was last seen on the job counts here, and what lies under somebody's explicit priority moves it
+        # nowhere.
+        shift = {
+            job: 0 if entries[job].applied.foreign else entries[job].applied.site_factor
+            for job in dict.fromkeys((*unplanned, *withdraw))
+        }
         return Leaving(
             first=tuple(job for job, by in shift.items() if by >= 0),
             raised=tuple(job for job, by in shift.items() if by > 0),
@@ -99,14 +103,14 @@ class GivingBack:
         """
         if self.writer is None or not jobs:
             return 0, not jobs
-        due = self.returns.due(jobs, self.runtime.clock.monotonic())
+        due = self.retries.due(jobs, self.runtime.clock.monotonic())
         if not due:
             return 0, False
         order = raised_first(due, self.journal.entries)
         first = self._raised_and_refused(order)
         if first is not None and self._try((first,), self.writer()).restored:
             # What hindered is over: those that were raised come first again.
-            self.returns.soon()
+            self.retries.soon()
             return 1, False
         tried = self._as_many_as_fit(order)
         report = self._try(tried, self.writer())
@@ -123,7 +127,7 @@ class GivingBack:
         entries = self.journal.entries
         if raised(entries[order[-1]], None):
             return None
-        waiting = (entries.keys() & self.returns.waiting).difference(order)
+        waiting = (entries.keys() & self.retries.waiting).difference(order)
         return min((job for job in waiting if raised(entries[job], None)), default=None)
 
     def _try(self, jobs: Sequence[int], writer: SlurmWriter) -> RestoreReport:
@@ -141,7 +145,7 @@ class GivingBack:
             # The same value on these jobs is the other host's from now on: two daemons that think alike write alike.
             with suppress(JournalError):
                 self.journal.update((), report.restored)
-        self._say_left(self.returns.note(jobs, report.left, self.runtime.clock.monotonic()))
+        self._say_left(self.retries.note(jobs, report.left, self.runtime.clock.monotonic()))
         self.runtime.metrics.restored.inc(len(report.restored))
         return report
 
@@ -186,7 +190,7 @@ class GivingBack:
     def unreturned(self, jobs: Iterable[int]) -> list[int]:
         """Those of the jobs that still carry something of ours, without those with which Slurm has made trouble."""
         known = self.journal.entries
-        return self.returns.due(
+        return self.retries.due(
             [job for job in jobs if job in known and known[job].claims], self.runtime.clock.monotonic()
         )
 
@@ -208,14 +212,3 @@ class GivingBack:
                     reason=first.reason,
                     remedy=first.remedy,
                 )
-
-
-def _shift(applied: Applied) -> int:
-    """Above 0 where we had raised the job, below where it may move to the front when it is given back; else 0.
-
-    What a job carries under somebody's explicit priority moves it nowhere. `restore.raised_first` asks another
-    question: what may be on the job, values in doubt included. Here only what was last seen on it counts.
-    """
-    if applied.foreign:
-        return 0
-    return applied.site_factor if applied.priority is None else (applied.priority - applied.base or -1)

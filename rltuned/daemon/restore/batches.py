@@ -1,19 +1,10 @@
-"""The way back: take everything of rltuned's off the queue, and prove it. Imports no NumPy, needs no daemon, no model.
+"""Takes everything of rltuned's off a set of jobs, and proves it. Needs no daemon and no model.
 
 Jobs are undone in batches of read and write, however long Slurm's RPC limiter makes each wait: a batch acts on a
 reading that was made for it. A job comes up again until a reading shows nothing of ours on it; only what is still there
-is asked for, so an interrupted restore is continued by the next one. Only a value that is ours is taken back. A job is
-forgotten when a reading long enough after its undoing shows nothing of ours: the next restore's (the dead-man timer's)
-or the daemon's.
-
-=============  ======================================================================================================
-SiteFactor     → 0. Also on held jobs and under somebody's explicit priority, where Slurm takes it but does not show it
-Priority       ``scontrol release`` of a job that still carries our value and is not held; then the user's nice, which
-               Slurm had reset to 0, is written back
-OverSubscribe  one-way in Slurm (docs/placement.md). NO → YES only where that means packing again, as it does for a job
-in
-               an OverSubscribe=NO partition on 22.05 and 26.05; elsewhere the job is left isolated, and named
-=============  ======================================================================================================
+is asked for, so an interrupted restore is continued by the next one. Only a value that is ours is taken back; how, the
+field's row says (`fields`). A job is forgotten when a reading long enough after its undoing shows nothing of ours: the
+next restore's (the dead-man timer's) or the daemon's.
 
 Running jobs are left alone: what they carry has no effect unless they are requeued, and then the next restore sees it.
 """
@@ -24,64 +15,39 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from rltuned.cluster.changes import MOVES, Applied, Change, Field, JobStatus, Outcome, OverSubscribe
+from rltuned.cluster.changes import Applied, Field, JobStatus, Outcome
 from rltuned.daemon.budget import STATUS_RPCS, Budget
 from rltuned.daemon.claims import (
-    MULTIFACTOR,
-    NOT_ELIGIBLE,
     READING_SECONDS,
     SETTLE_SECONDS,
     Entry,
-    Value,
     dated,
-    estranged,
     given_back,
     intended,
-    may_be_requeued,
     noticed,
     requeued,
-    shown,
-    without_doubts,
 )
 from rltuned.daemon.clock import Clock
+from rltuned.daemon.fields import NOT_ELIGIBLE, OVERSUBSCRIBE, SITE_FACTOR, TABLE, Leftover, Steps
 from rltuned.daemon.journal import Journal
 from rltuned.errors import JournalError, SlurmDeniedError, SlurmError
 from rltuned.slurm.port import ClusterFacts, SlurmReader, SlurmWriter
 
 TRIES: Final = 3
-"""Writes to one job: release, nice, a retry. A reading follows each; the last one is the proof."""
+"""Writes to one job: one, and two retries. A reading follows each; the last one is the proof."""
 CHUNK: Final = 500
 """Most jobs per batch: written within about a second of their reading, and an interrupt loses no more than one
 batch."""
 CALCULATION_SECONDS: Final = 30.0
 """Within so many seconds after it is due, slurmctld has calculated the priorities of a long queue."""
 ROUND_PAUSE: Final = 1.0
-"""Seconds before a retry: Slurm shows a released job in sprio within its next calculation at the latest."""
-
-YES_PACKS_AGAIN: Final = frozenset({(22, 5), (26, 5)})
-"""Releases on which YES was measured to pack in an OverSubscribe=NO partition; on 24.11 it means one job per node."""
-
-ISOLATED: Final = frozenset({OverSubscribe.NO, OverSubscribe.UNKNOWN})
-"""How a job that we isolated shows: recent releases do not tell it from a default one."""
+"""Seconds before a retry."""
 
 NOT_UNDERSTOOD: Final = "?"
 """As the field of a `Leftover`: any of them."""
 
 Progress = Callable[[int, int], None]
 """Called with (jobs done, jobs in all)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Leftover:
-    """Something that could not be taken back."""
-
-    job_id: int
-    field: str
-    value: str
-    reason: str
-    remedy: str
-    final: bool = False
-    """Slurm has no way to take it back: another try would end the same way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,20 +96,6 @@ class RestoreReport:
         if self.marked:
             parts.append(f"{len(self.marked)} carried nothing and are left alone from now on")
         return ", ".join(parts)
-
-
-@dataclass(slots=True)
-class _Steps:
-    """What one job still needs."""
-
-    release: bool = False
-    writes: list[Change] = field(default_factory=list)
-    left: list[Leftover] = field(default_factory=list)
-
-    @property
-    def count(self) -> int:
-        """Updates that it takes."""
-        return len(self.writes) + self.release
 
 
 def restore(
@@ -196,11 +148,9 @@ class _Restore:
     _trouble: str = ""
     _answers: dict[tuple[int, Field], str] = field(default_factory=dict)
     """What Slurm said to a write: "" when it took it without a word."""
-    _release_asked: set[int] = field(default_factory=set)
-    _release_answer: str = ""
     _facts: ClusterFacts | None = None
     _slurmctld: float = 0.0
-    """Which one it was when the first hidden value was taken back (`Entry.cleared`)."""
+    """When the one had started that took the first hidden value back (`Entry.cleared`)."""
     _gone: set[int] = field(default_factory=set)
     _missing: set[int] = field(default_factory=set)
     """Not in the queue at all; of a job that is `_gone`, another one may have the id."""
@@ -284,17 +234,11 @@ class _Restore:
                 kept.append(entry)  # nothing was seen, so nothing is known to be gone
                 continue
             if Field.SITE_FACTOR.value not in fields.get(job, ()):
-                remains = given_back(remains, Field.SITE_FACTOR, sure=sure)
+                remains = given_back(remains, SITE_FACTOR, sure=sure)
                 if self._answers.get((job, Field.SITE_FACTOR)) == "":
                     remains = replace(remains, cleared=self._slurmctld)
-            if Field.PRIORITY.value not in fields.get(job, ()):
-                remains = given_back(remains, Field.PRIORITY, sure=sure)
-            explicit = remains.applied.priority is not None or remains.doubts.get(Field.PRIORITY)
-            if Field.NICE.value not in fields.get(job, ()) and not explicit:
-                remains = replace(remains, applied=replace(remains.applied, nice=0, base=0))
             if Field.OVERSUBSCRIBE.value not in fields.get(job, ()):
-                applied = replace(remains.applied, oversubscribe=None, oversubscribe_before=None)
-                remains = without_doubts(replace(remains, applied=applied), Field.OVERSUBSCRIBE)
+                remains = given_back(remains, OVERSUBSCRIBE, sure=True)
             if entry.claims and not remains.claims and job not in self._written:
                 # Somebody else took it back (`restore JOBID` beside a daemon), and when is not known: perhaps just now.
                 remains = replace(remains, touched=self.clock.steady())
@@ -326,7 +270,7 @@ class _Restore:
             self._listed |= any(status.site_factor is not None for status in seen.values())
             self._ids_go_on |= any(seen[job].submit_time == entries[job].submit_time for job in batch if job in seen)
             room = max(1, self.budget.allowance(CHUNK, self.clock.monotonic()))
-            work: dict[int, _Steps] = {}
+            work: dict[int, Steps] = {}
             # The reading knows better than the journal after slurmctld came back with an older state.
             batch.sort(key=lambda job: not raised(entries[job], seen.get(job)))
             while batch and room > 0:
@@ -336,18 +280,18 @@ class _Restore:
                 if steps is None:
                     continue
                 left[job] = steps.left
-                if not steps.count:
+                if not steps.writes:
                     continue
                 if tries[job] == TRIES:
-                    left[job] = [*steps.left, *self._gave_up(job, steps, seen[job])]
+                    left[job] = [*steps.left, *self._gave_up(steps, seen[job])]
                     continue
                 work[job] = steps
-                room -= steps.count
+                room -= len(steps.writes)
             todo.extendleft(reversed(batch))
             if work:
                 self._announce(entries, work)
-                if self._is_fresh(read_at):  # else they are read and judged anew
-                    self._carry_out(work, read_at)
+                if self.clock.steady() - read_at < READING_SECONDS:  # else they are read and judged anew
+                    self._carry_out(work)
                     self._written.update(work)
                 for job in work:
                     tries[job] += 1
@@ -355,15 +299,15 @@ class _Restore:
             self._tell(total - sum(not tries[job] for job in todo), total)
         return [item for items in left.values() for item in items]
 
-    def _judge(self, job: int, entries: dict[int, Entry], status: JobStatus | None) -> "_Steps | None":
+    def _judge(self, job: int, entries: dict[int, Entry], status: JobStatus | None) -> Steps | None:
         """What this job still needs; None where it is gone or runs."""
         entry, nowhere = entries[job], status is None
         if status is not None and status.strange:
-            return _Steps(left=[_not_understood(status)])
+            return Steps(left=[_not_understood(status)])
         if status is not None and status.pending and status.submit_time != entry.submit_time:
             again = requeued(entry, status, ids_go_on=self._ids_go_on)
-            if again is None and status.site_factor is None and may_be_requeued(entry):
-                return _Steps(left=[_unidentified(entry)])
+            if again is None and status.site_factor is None and entry.may_return:
+                return Steps(left=[_unidentified(entry)])
             status = None if again is None else status
             entry = again or entry
         if status is None or not status.pending:
@@ -372,7 +316,9 @@ class _Restore:
                 self._missing.add(job)
             del entries[job]
             return None
-        steps, judged = self._steps(entry, status)
+        steps, judged = Steps(), entry
+        for row in TABLE.values():
+            judged = row.undo(judged, status, steps, self)
         entries[job] = noticed(entry, judged, self.clock.steady())
         return steps
 
@@ -393,108 +339,14 @@ class _Restore:
         self.budget.spend(STATUS_RPCS, self.clock.monotonic())
         return seen
 
-    def _steps(self, entry: Entry, status: JobStatus) -> tuple[_Steps, Entry]:
-        """What this job still needs, and its entry with values that turned out to be somebody else's taken out."""
-        steps = _Steps()
-        entry = self._undo_priority(entry, status, steps)
-        entry = self._undo_factor(entry, status, steps)
-        self._undo_oversubscribe(entry, status, steps)
-        self._undo_nice(entry, status, steps)
-        return steps, entry
+    # --- what the rows of the fields ask for (`fields.Undoing`)
 
-    def _undo_priority(self, entry: Entry, status: JobStatus, steps: _Steps) -> Entry:
-        of = Field.PRIORITY
-        values = entry.traces(of)
-        if not values or status.held or status.site_factor is not None:
-            # A hold took the explicit priority off for good, and a job that sprio lists has none.
-            return entry
-        if status.priority in values:
-            steps.release = True
-            return entry
-        claimed_alone = entry.applied.priority is not None and not entry.doubts.get(of)
-        return estranged(entry, of) if claimed_alone and entry.job_id not in self._release_asked else entry
+    def answered(self, job_id: int, of: Field) -> str | None:
+        """See `Undoing`."""
+        return self._answers.get((job_id, of))
 
-    def _undo_factor(self, entry: Entry, status: JobStatus, steps: _Steps) -> Entry:
-        of = Field.SITE_FACTOR
-        values = entry.traces(of)
-        if status.site_factor is not None:
-            if status.site_factor == 0:
-                return entry
-            if status.site_factor not in values:
-                return estranged(entry, of)
-            steps.writes.append(_change(entry, of, status.site_factor, 0))
-        elif any(entry.ours(of)) and self._answers.get((entry.job_id, of)) != "" and not steps.release:
-            if self._hides(entry, status):
-                # Slurm takes it, but shows it to nobody: on held, not eligible and explicitly prioritised jobs. Only
-                # another slurmctld can have lost it again; writing once more to this one would undo what somebody else
-                # sets.
-                self._slurmctld = self._slurmctld or self._which_slurmctld()
-                if not entry.cleared or entry.cleared != self._slurmctld:
-                    steps.writes.append(_change(entry, of, entry.applied.site_factor, 0))
-            else:
-                steps.left.append(
-                    Leftover(
-                        entry.job_id,
-                        of.value,
-                        "?",
-                        "slurmctld has not calculated its priority yet, so nothing tells whose site factor it has",
-                        "run it again in some minutes",
-                    )
-                )
-        return entry
-
-    def _undo_oversubscribe(self, entry: Entry, status: JobStatus, steps: _Steps) -> None:
-        of = Field.OVERSUBSCRIBE
-        if entry.applied.oversubscribe is None and not entry.doubts.get(of):
-            return
-        if status.oversubscribe not in ISOLATED or self._answers.get((entry.job_id, of)) == "":
-            return
-        if entry.shares is OverSubscribe.NO and self._yes_packs():
-            steps.writes.append(_change(entry, of, OverSubscribe.NO.value, OverSubscribe.YES.value))
-            return
-        reason = (
-            "on this release YES would give it a node of its own as well"
-            if entry.shares is OverSubscribe.NO
-            else "in its partition YES would make it share its CPUs, which its user did not ask for"
-        )
-        steps.left.append(
-            Leftover(
-                entry.job_id,
-                of.value,
-                status.oversubscribe.value,
-                f"OverSubscribe=NO cannot be taken back in Slurm; {reason}",
-                "none needed: it waits for an idle node; its owner may submit it again",
-                final=True,
-            )
-        )
-
-    def _undo_nice(self, entry: Entry, status: JobStatus, steps: _Steps) -> None:
-        of = Field.NICE
-        if entry.applied.nice == 0 or status.nice != 0 or steps.release:
-            return
-        explicit = entry.ours(Field.PRIORITY) != (MULTIFACTOR,)
-        if not explicit and not entry.owes_nice:
-            return
-        answered = self._answers.get((entry.job_id, of))
-        if answered is None or (answered == "" and status.site_factor is not None):
-            steps.writes.append(_change(entry, of, 0, entry.applied.nice))
-        else:
-            why = "it is held" if status.held else "its explicit priority, set by somebody else, makes Slurm ignore it"
-            steps.left.append(
-                Leftover(
-                    entry.job_id,
-                    of.value,
-                    "0",
-                    f"the user's nice of {entry.applied.nice} is not back: {why}",
-                    f"once it is released: scontrol update JobId={entry.job_id} Nice={entry.applied.nice}",
-                )
-            )
-
-    def _hides(self, entry: Entry, status: JobStatus) -> bool:
-        """Whether sprio leaves the job out for what it is, and not because no priority was calculated yet.
-
-        None is just after slurmctld has started, and of a job that was requeued since we wrote to it.
-        """
+    def hides(self, entry: Entry, status: JobStatus) -> bool:
+        """See `Undoing`. No priority is calculated just after slurmctld has started, or of a job that was requeued."""
         requeued_since = entry.touched < status.submit_time
         if status.held or status.reason in NOT_ELIGIBLE or (self._listed and not requeued_since):
             return True
@@ -504,14 +356,17 @@ class _Restore:
         since = max(facts.started, status.submit_time if requeued_since else 0.0)
         return self.clock.time() - since > facts.priority_calc_period + CALCULATION_SECONDS
 
-    def _which_slurmctld(self) -> float:
-        """When it started, read before anything is written to it; 0 where it does not tell."""
-        facts = self._cluster()
-        return 0.0 if facts is None else facts.started or 1.0
+    def which_slurmctld(self) -> float:
+        """See `Undoing`."""
+        if not self._slurmctld:
+            facts = self._cluster()
+            self._slurmctld = 0.0 if facts is None else facts.started or 1.0
+        return self._slurmctld
 
-    def _yes_packs(self) -> bool:
+    def release(self) -> tuple[int, int]:
+        """See `Undoing`."""
         facts = self._cluster()
-        return facts is not None and facts.release in YES_PACKS_AGAIN
+        return (0, 0) if facts is None else facts.release
 
     def _cluster(self) -> ClusterFacts | None:
         if self._facts is None:
@@ -519,7 +374,7 @@ class _Restore:
                 self._facts = self.reader.facts()
         return self._facts
 
-    def _announce(self, entries: dict[int, Entry], work: Mapping[int, _Steps]) -> None:
+    def _announce(self, entries: dict[int, Entry], work: Mapping[int, Steps]) -> None:
         """Put the neutral values in doubt first, so that a daemon that goes on after an interrupt takes them for
         ours.
         """
@@ -527,11 +382,7 @@ class _Restore:
         for job, steps in work.items():
             entry = entries[job]
             for change in steps.writes:
-                if change.field is not Field.NICE:
-                    entry = intended(entry, change, now)
-            if steps.release:
-                release = _change(entry, Field.PRIORITY, 1, MULTIFACTOR)
-                entry = intended(entry, release, now)
+                entry = intended(entry, TABLE[change.field], change, now)
             entries[job] = entry
         self._note([entries[job] for job in work], [])
 
@@ -545,29 +396,18 @@ class _Restore:
         except JournalError as error:
             self._trouble = str(error)
 
-    def _is_fresh(self, read_at: float) -> bool:
-        return self.clock.steady() - read_at < READING_SECONDS
-
-    def _carry_out(self, work: Mapping[int, _Steps], read_at: float) -> None:
-        releases = [job for job, steps in work.items() if steps.release]
+    def _carry_out(self, work: Mapping[int, Steps]) -> None:
         writes = [change for steps in work.values() for change in steps.writes]
-        self.budget.spend(0, self.clock.monotonic(), writes=len(releases) + len(writes))
-        if releases:
-            self._release_asked.update(releases)
-            try:
-                self.writer.release(releases)
-            except SlurmError as error:
-                self._release_answer = str(error)
-        if writes and self._is_fresh(read_at):  # the releases may have taken their time-out
-            try:
-                for answer in self.writer.write(writes):
-                    said = answer.message or ("" if answer.outcome in {None, Outcome.APPLIED} else answer.outcome.value)
-                    if not answer.sent:
-                        said = said or "not sent"
-                    self._answers[answer.change.job_id, answer.change.field] = said
-            except SlurmError as error:
-                for change in writes:
-                    self._answers[change.job_id, change.field] = str(error)
+        self.budget.spend(0, self.clock.monotonic(), writes=len(writes))
+        try:
+            for answer in self.writer.write(writes):
+                said = answer.message or ("" if answer.outcome in {None, Outcome.APPLIED} else answer.outcome.value)
+                if not answer.sent:
+                    said = said or "not sent"
+                self._answers[answer.change.job_id, answer.change.field] = said
+        except SlurmError as error:
+            for change in writes:
+                self._answers[change.job_id, change.field] = str(error)
 
     def _pause(self, rpcs: int) -> None:
         seconds = self.budget.wait(rpcs, self.clock.monotonic())
@@ -578,32 +418,14 @@ class _Restore:
         if self.progress is not None:
             self.progress(done, total)
 
-    def _gave_up(self, job: int, steps: _Steps, status: JobStatus) -> list[Leftover]:
+    def _gave_up(self, steps: Steps, status: JobStatus) -> list[Leftover]:
         items = []
-        if steps.release:
-            said = self._release_answer or "Slurm gave no reason"
-            items.append(
-                Leftover(
-                    job,
-                    Field.PRIORITY.value,
-                    str(status.priority),
-                    f"the explicit priority is still there: {said}",
-                    f"scontrol release {job}",
-                )
-            )
         for change in steps.writes:
-            said = self._answers.get((job, change.field)) or "Slurm gave no reason"
-            value: Value | None = shown(status, change.field)
-            hint = f"scontrol update JobId={job} {change.field.value}={change.after}"
-            items.append(
-                Leftover(
-                    job,
-                    change.field.value,
-                    "?" if value is None else str(value),
-                    f"Slurm did not take it: {said}",
-                    hint,
-                )
-            )
+            said = self._answers.get((change.job_id, change.field)) or "Slurm gave no reason"
+            value, of = TABLE[change.field].shown(status), change.field.value
+            remedy = f"scontrol update JobId={change.job_id} {of}={change.after}"
+            shown = "?" if value is None else str(value)
+            items.append(Leftover(change.job_id, of, shown, f"Slurm did not take it: {said}", remedy))
         return items
 
 
@@ -626,9 +448,7 @@ def _not_understood(status: JobStatus) -> Leftover:
 def _unproven(entry: Entry, now: float) -> Entry:
     """The entry of a job that is missing for the first time: nothing claimed, what was ours in doubt."""
     touched = now if entry.claims else entry.touched
-    for of in MOVES:
-        entry = given_back(entry, of, sure=False)
-    return replace(entry, touched=touched)
+    return replace(given_back(entry, SITE_FACTOR, sure=False), touched=touched)
 
 
 def raised_first(jobs: Iterable[int], entries: Mapping[int, Entry]) -> list[int]:
@@ -644,74 +464,17 @@ def raised(entry: Entry, status: JobStatus | None) -> bool:
     """Whether it is, or may be, further to the front by our doing: by the status if that shows it, else by the
     journal.
     """
-    factors, priorities = entry.ours(Field.SITE_FACTOR), entry.ours(Field.PRIORITY)
     if status is not None and status.site_factor:
-        factors = (status.site_factor,)
-    elif status is not None and status.site_factor is None and status.priority in entry.traces(Field.PRIORITY):
-        priorities = (status.priority,)
-    return any(int(value) > 0 for value in factors) or any(int(value) > entry.applied.base for value in priorities)
-
-
-def _change(entry: Entry, of: Field, before: Value, after: Value) -> Change:
-    return Change(entry.job_id, entry.submit_time, of, before, after, position=0)
+        return status.site_factor > 0
+    return any(int(value) > 0 for value in entry.ours(SITE_FACTOR))
 
 
 def _unidentified(entry: Entry) -> Leftover:
-    of = Field.SITE_FACTOR if any(entry.ours(Field.SITE_FACTOR)) else Field.PRIORITY
     return Leftover(
         entry.job_id,
-        of.value,
+        Field.SITE_FACTOR.value,
         "?",
         "it is the job that carried our value and was requeued, or, after slurmctld lost its state, another one with"
         " its id; sprio does not list it, so neither can be ruled out",
-        "look again once it is released; if it was requeued: scontrol update"
-        f" JobId={entry.job_id} SiteFactor=0, or scontrol release {entry.job_id} for an explicit priority",
+        f"look again once it is released; if it was requeued: scontrol update JobId={entry.job_id} SiteFactor=0",
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Remains:
-    """What `doctor` reports: is anything of rltuned's on the queue?"""
-
-    jobs: tuple[int, ...] = ()
-    """Pending jobs that carry a value of ours."""
-    unverifiable: tuple[int, ...] = ()
-    """Jobs that may carry something of ours: sprio does not list them (held, explicit priority, restart), or what Slurm
-    says of them cannot be understood."""
-    foreign: tuple[int, ...] = ()
-    """Pending jobs that somebody else changed: marked to be left alone."""
-    orphans: tuple[int, ...] = ()
-    """Pending jobs with a SiteFactor unknown to the journal."""
-
-    @property
-    def nothing(self) -> bool:
-        """Whether every pending job's priority is what Slurm alone computes, as far as rltuned is concerned."""
-        return not self.jobs and not self.unverifiable
-
-
-def remains(journal: Journal, seen: Mapping[int, JobStatus]) -> Remains:
-    """Compare the journal with `SlurmReader.status(None)`; changes nothing."""
-    jobs, unverifiable, foreign = [], [], []
-    for job, entry in journal.entries.items():
-        status = seen.get(job)
-        if status is not None and status.strange and not entry.is_empty:
-            unverifiable.append(job)
-        if status is None or not status.pending or status.submit_time != entry.submit_time:
-            continue
-        if entry.applied.foreign:
-            foreign.append(job)
-        carries = (
-            entry.seen_on(status)
-            or (entry.applied.oversubscribe is not None and status.oversubscribe in ISOLATED)
-            or (entry.owes_nice and status.nice == 0)
-        )
-        if carries:
-            jobs.append(job)
-        elif entry.traces(Field.SITE_FACTOR) and status.site_factor is None:
-            unverifiable.append(job)
-    stray = [
-        job
-        for job, status in seen.items()
-        if status.pending and status.site_factor not in {None, 0} and job not in journal.entries
-    ]
-    return Remains(tuple(sorted(jobs)), tuple(sorted(unverifiable)), tuple(sorted(foreign)), tuple(sorted(stray)))

@@ -1,4 +1,4 @@
-"""Jobs that an admin wants left alone, told to a living daemon: one small file for each. Imports no NumPy.
+"""Jobs that an admin wants left alone, told to a living daemon: one small file for each.
 
 ``rltuned restore JOBID`` beside a daemon may not write the daemon's journal. The daemon would find out by itself about
 a job whose value has changed, but not about one that carried nothing.

@@ -1,13 +1,13 @@
-"""When the daemon tries again to give a job back: later after each failure, and for ever. Imports no NumPy."""
+"""When the daemon tries again to give a job back: later after each failure, and for ever."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from rltuned.daemon.restore import Leftover
+from rltuned.daemon.fields import Leftover
 
 
 @dataclass(slots=True)
-class Returns:
+class Retries:
     """Jobs that could not be given back, and when each is tried again. Times are monotonic seconds."""
 
     first: float

@@ -8,7 +8,7 @@ from rltuned.config import Config, StateSection
 from rltuned.daemon.clock import Moment
 from rltuned.daemon.heartbeat import Condition, beat
 from rltuned.daemon.lock import Lock
-from rltuned.daemon.undo import undo
+from rltuned.daemon.restore.by_command import restore_queue
 from rltuned.errors import JournalError, LockedError, SlurmUnavailableError
 
 
@@ -22,7 +22,7 @@ def bench(tmp_path):
 
 def run(bench, clock=None, **values):
     config = Config(state=StateSection(directory=bench.directory / "state", mirror=bench.directory / "mirror"))
-    return undo(
+    return restore_queue(
         config,
         clock=clock or bench.clock,
         connect_reader=lambda _section: bench.slurm.reader(),
