@@ -70,7 +70,7 @@ def test_a_job_that_sprio_does_not_list_has_no_known_site_factor(slurm):
 
 
 @pytest.mark.parametrize(
-    "fields", [{"PriorityLong": "kind"}, {"PriorityLong": "?"}, {"SubmitTime": "N/A"}, {"StateCompact": "?!"}]
+    "fields", [{"PriorityLong": "?"}, {"SubmitTime": "N/A"}, {"StateCompact": "?!"}]
 )
 def test_a_job_that_cannot_be_understood_is_neither_gone_nor_pending_and_costs_no_other(slurm, fields):
     queue = [job(7, **fields), job(8)]
@@ -137,8 +137,8 @@ def table(*lines):
 NUMBERS = st.integers(1, 9)
 IDS = st.one_of(NUMBERS.map(str), st.sampled_from(["1", "01", "0", "N/A", "?", "", "1_2", "é"]))
 JOBS = st.builds(
-    lambda own, array, task, state, nice, reason: job(
-        JobID=own, ArrayJobID=array or own, ArrayTaskID=task, StateCompact=state, PriorityLong=nice, Reason=reason
+    lambda own, array, task, state, priority, reason: job(
+        JobID=own, ArrayJobID=array or own, ArrayTaskID=task, StateCompact=state, PriorityLong=priority, Reason=reason
     ),
     IDS,
     st.none() | NUMBERS.map(str),
