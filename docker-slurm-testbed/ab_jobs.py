@@ -87,7 +87,7 @@ HEIGHT: Final = 0.6
 LIMIT_MINUTES: Final = 0.25
 """Minutes of a limit that stand for a second of a run: limits are whole minutes, and most runs take seconds."""
 OVER_ASKING: Final = 1.2
-"""σ of ln(limit / run time), half-normal, as `rltuned.workload.estimates` draws limits."""
+"""σ of ln(limit / run time), half-normal, as `rltuned.workload.simulated_estimates` draws limits."""
 MOST_MINUTES: Final = 600
 
 

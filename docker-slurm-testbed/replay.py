@@ -36,7 +36,7 @@ from rltuned.simulate.engine import QueueView
 from rltuned.simulate.requests import requests
 from rltuned.workers.progress import progress_bar
 from rltuned.workload import Source, Workload, read, workload
-from rltuned.workload.estimates import estimate
+from rltuned.workload.simulated_estimates import estimate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -45,17 +45,17 @@ from rltuned.daemon.restore.by_command import restore_queue
 from rltuned.daemon.rollout_worker import KERNELS, InProcessSearch
 from rltuned.decide.decision import record
 from rltuned.decide.plan import Plan
-from rltuned.decide.predictions import RunTimePredictions
 from rltuned.decide.scope import Veto
+from rltuned.estimates.predictions import RunTimePredictions
 from rltuned.evaluate.metrics import measure
 from rltuned.placement import SolveOutcome
 from rltuned.policy import Policy
 from rltuned.simulate.people import draw_interventions
 from rltuned.simulate.slurm import Profile, SimulatedSlurm
 from rltuned.simulate.values import JobFate
-from rltuned.workload.estimates import EstimateKind, estimate, parse_estimates
 from rltuned.workload.jobs import Estimates, Workload
 from rltuned.workload.shapes import read_shape
+from rltuned.workload.simulated_estimates import EstimateKind, estimate, parse_estimates
 from rltuned.workload.synthetic import generate
 
 Rows = npt.NDArray[np.intp]

@@ -28,7 +28,7 @@ from rltuned.policy.actor import Actor, rule_level
 from rltuned.policy.base import Policy
 from rltuned.policy.files import load
 from rltuned.policy.heuristics import RULES
-from rltuned.workload.estimates import written_limit
+from rltuned.workload.simulated_estimates import written_limit
 
 NODES: Final = 16
 PER_NODE: Final = 8

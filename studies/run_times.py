@@ -13,11 +13,11 @@ import numpy as np
 
 from rltuned.cluster.tables import Floats
 from rltuned.config import DEFAULT_MODEL
-from rltuned.decide.predictions import COVER, expected_run_times
+from rltuned.estimates.predictions import COVER, expected_run_times
+from rltuned.estimates.run_time_history import Kind, RunTimeHistory, kinds_of
 from rltuned.evaluate.bootstrap import compare, counts
 from rltuned.policy import files
 from rltuned.workload import Workload
-from rltuned.workload.predict import Kind, RunTimeHistory, kinds_of
 from studies.traces import read
 
 TRACES: Final = {

@@ -22,7 +22,6 @@ import numpy as np
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Bools, Category, Floats
 from rltuned.config import DEFAULT_MODEL, Config
-from rltuned.decide.predictions import PredictionError, prediction_error
 from rltuned.decide.start_times import (
     GRAIN,
     HORIZON,
@@ -34,6 +33,9 @@ from rltuned.decide.start_times import (
     sampled,
 )
 from rltuned.decide.submissions import Submissions
+from rltuned.estimates.predictions import PredictionError, prediction_error
+from rltuned.estimates.run_time_history import HistoryPredictor, RunTimeHistory, kinds_of
+from rltuned.estimates.run_time_history import past as past_of
 from rltuned.evaluate.case import Case, cases
 from rltuned.evaluate.policies import rule_ranker
 from rltuned.evaluate.settings import LEARNED
@@ -45,10 +47,8 @@ from rltuned.simulate.forecast import StartSimulation, planned_starts
 from rltuned.simulate.rankers import PlanRanker, RuleRanker, compile_kernel
 from rltuned.simulate.search import OrderSearch
 from rltuned.simulate.values import SimulationSettings
-from rltuned.workload.estimates import LONGEST, estimate
 from rltuned.workload.jobs import Estimates, Workload
-from rltuned.workload.predict import HistoryPredictor, RunTimeHistory, kinds_of
-from rltuned.workload.predict import past as past_of
+from rltuned.workload.simulated_estimates import LONGEST, estimate
 from studies.traces import read
 
 MOST_ENDED: Final = 500

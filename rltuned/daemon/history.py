@@ -22,10 +22,10 @@ from rltuned.daemon.clock import Clock
 from rltuned.daemon.files import write_atomic
 from rltuned.daemon.logs import Log
 from rltuned.daemon.metrics import Metrics
-from rltuned.decide.predictions import EndedJobs, RunTimePredictions
 from rltuned.errors import RltunedError, SlurmError, SlurmParseError, WorkloadError
+from rltuned.estimates.predictions import EndedJobs, RunTimePredictions
+from rltuned.estimates.run_time_history import Kind, RunTimeHistory, predict_table
 from rltuned.slurm.port import HistoryReader
-from rltuned.workload.predict import Kind, RunTimeHistory, predict_table
 
 FILE_NAME: Final = "history.json"
 VERSION: Final = 1
@@ -198,7 +198,7 @@ class Known:
         self.until = until
         """Epoch seconds: ends before this are known."""
         self.last_ended: deque[tuple[float, float, float, int, int, int, float]] = deque(maxlen=MOST_ENDED)
-        """The last jobs, as the fields of `rltuned.decide.predictions.EndedJobs`: what was predicted of them before
+        """The last jobs, as the fields of `rltuned.estimates.predictions.EndedJobs`: what was predicted of them before
         their ends were known, their limits, what they took; ids, GPUs, CPUs and starts."""
         self._recent: dict[tuple[int, float], None] = {}
         """Job and end of what ended within the overlap, so that nothing counts twice."""

@@ -9,7 +9,7 @@ from rltuned.config import Config
 from rltuned.daemon.auto_policy import AUTO
 from rltuned.daemon.rollout_worker import Find, ManagedSearch, forecasts, wanted
 from rltuned.decide.plan import Plan, plan
-from rltuned.decide.predictions import EndedJobs, RunTimePredictions
+from rltuned.estimates.predictions import EndedJobs, RunTimePredictions
 from rltuned.policy import Policy
 
 

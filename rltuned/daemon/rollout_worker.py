@@ -31,10 +31,10 @@ from rltuned.daemon.checks import rollout_remedy
 from rltuned.daemon.clock import Clock, SystemClock
 from rltuned.daemon.logs import Log
 from rltuned.daemon.metrics import Metrics, SearchOutcome
-from rltuned.decide.predictions import PredictsRunTimes
 from rltuned.decide.rollout import RolloutRequest, RolloutResult, RolloutSearch, Rows
 from rltuned.decide.start_times import MOST_JOBS, StartForecast, StartRequest
 from rltuned.errors import ConfigError
+from rltuned.estimates.predictions import PredictsRunTimes
 from rltuned.installed import how_to_install
 from rltuned.policy import Policy
 

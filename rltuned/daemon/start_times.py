@@ -20,7 +20,6 @@ from rltuned.daemon.files import write_atomic
 from rltuned.daemon.logs import Log
 from rltuned.decide.decision import ProbeRecord, StartRecord
 from rltuned.decide.plan import Plan
-from rltuned.decide.predictions import EndedJobs
 from rltuned.decide.start_request import start_request
 from rltuned.decide.start_times import (
     FAR,
@@ -36,6 +35,7 @@ from rltuned.decide.start_times import (
     sampled,
 )
 from rltuned.decide.submissions import Submissions
+from rltuned.estimates.predictions import EndedJobs
 from rltuned.policy.base import Policy
 
 FILE_NAME: Final = "start-times.json"

@@ -15,10 +15,10 @@ from rltuned.decide.front import Front, place_front
 from rltuned.decide.managed import ManagedJobs, managed_jobs
 from rltuned.decide.ordering import order_classes
 from rltuned.decide.outside import Rows
-from rltuned.decide.predictions import EndedJobs, RunTimePredictions
 from rltuned.decide.ranks import Order
 from rltuned.decide.rollout import RolloutResult, RolloutSearch, rollout_request
 from rltuned.decide.scope import Scope
+from rltuned.estimates.predictions import EndedJobs, RunTimePredictions
 from rltuned.observe import Observation, observe
 from rltuned.policy.actor import on_means
 from rltuned.policy.base import Policy

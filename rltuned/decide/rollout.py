@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats, Ints, Snapshot
-from rltuned.decide.predictions import EndedJobs, PredictionError, expected_run_times, prediction_error
+from rltuned.estimates.predictions import EndedJobs, PredictionError, expected_run_times, prediction_error
 from rltuned.policy.base import Policy
 
 Rows = npt.NDArray[np.intp]

@@ -5,11 +5,11 @@ from typing import Final
 import numpy as np
 
 from rltuned.decide.plan import Plan
-from rltuned.decide.predictions import EndedJobs
 from rltuned.decide.rollout import uncertain_run_times
 from rltuned.decide.scope import Veto
 from rltuned.decide.start_times import Probe, StartRequest
 from rltuned.decide.submissions import Submissions
+from rltuned.estimates.predictions import EndedJobs
 from rltuned.policy.actor import on_means
 from rltuned.policy.base import Policy
 

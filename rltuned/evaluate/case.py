@@ -8,11 +8,11 @@ import numpy as np
 
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Bools, Category, Floats
+from rltuned.estimates.run_time_history import PAST_JOBS
 from rltuned.evaluate.metrics import Metrics, measure
 from rltuned.evaluate.windows import Window
 from rltuned.simulate.requests import Requests, requests
 from rltuned.workload.jobs import Estimates, Workload
-from rltuned.workload.predict import PAST_JOBS
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rltuned.errors import RltunedError
+from rltuned.estimates.run_time_history import HistoryPredictor, past
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.policies import Contender, contender
 from rltuned.evaluate.settings import EvaluationSettings, Start
@@ -15,8 +16,7 @@ from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.rankers import RuleRanker, compile_kernel
 from rltuned.simulate.values import JobFate, SimulationSettings
-from rltuned.workload.estimates import EstimateKind, parse_estimates
-from rltuned.workload.predict import HistoryPredictor, past
+from rltuned.workload.simulated_estimates import EstimateKind, parse_estimates
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ from rltuned.evaluate.settings import EvaluationSettings
 from rltuned.evaluate.state import State, state_path
 from rltuned.evaluate.windows import Window, draw
 from rltuned.workers.progress import Progress, silent
-from rltuned.workload.estimates import EstimateKind, estimate, parse_estimates
 from rltuned.workload.jobs import Workload
 from rltuned.workload.readers import read
 from rltuned.workload.shapes import read_shape
+from rltuned.workload.simulated_estimates import EstimateKind, estimate, parse_estimates
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.windows import FRACTIONS, Split
 from rltuned.simulate.values import Backfill, Fit, SimulationSettings
-from rltuned.workload.estimates import parse_estimates
+from rltuned.workload.simulated_estimates import parse_estimates
 
 
 class Placement(enum.StrEnum):

@@ -16,7 +16,7 @@ from rltuned.policy.actor import CORRECTED, Architecture
 from rltuned.policy.heuristics import by_name
 from rltuned.workers.progress import Progress
 from rltuned.workload import read, read_shape
-from rltuned.workload.estimates import EstimateKind, parse_estimates
+from rltuned.workload.simulated_estimates import EstimateKind, parse_estimates
 
 if TYPE_CHECKING:
     from rltuned.learn.train import Trained

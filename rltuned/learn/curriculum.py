@@ -14,8 +14,8 @@ from rltuned.cluster.shape import ClusterShape
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.case import Case, cases
 from rltuned.evaluate.windows import Split, Window, bounds, draw
-from rltuned.workload.estimates import estimate
 from rltuned.workload.jobs import Workload
+from rltuned.workload.simulated_estimates import estimate
 
 MIXED: Final = "mixed"
 """`--estimates`: the error is drawn for each window."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from rltuned.cluster.tables import Floats, Ints, Rows
 from rltuned.decide.submissions import Submissions
-from rltuned.workload.estimates import uniform
+from rltuned.workload.simulated_estimates import uniform
 
 HOUR: Final = 3600.0
 DAY: Final = 86_400.0

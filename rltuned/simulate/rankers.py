@@ -9,8 +9,8 @@ from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Floats, Rows
 from rltuned.config import Config
 from rltuned.decide import plan
-from rltuned.decide.predictions import EndedJobs
 from rltuned.decide.rollout import RolloutSearch
+from rltuned.estimates.predictions import EndedJobs
 from rltuned.policy.base import Policy
 from rltuned.policy.heuristics import Rule, by_name
 from rltuned.simulate.engine import Simulation

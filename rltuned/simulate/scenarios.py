@@ -19,7 +19,7 @@ from rltuned.simulate import kernel as k
 from rltuned.simulate.initial_state import heap_by_end, set_time_left
 from rltuned.simulate.stepping import Stepper
 from rltuned.simulate.values import SimulationSettings, bounded_slowdown
-from rltuned.workload.estimates import uniform
+from rltuned.workload.simulated_estimates import uniform
 
 _BY_KEYS: Final = k.Ranking(fixed=True, ages=False, at_once=False)
 SHARED: Final = 0.5

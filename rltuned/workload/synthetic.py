@@ -21,9 +21,9 @@ import numpy.typing as npt
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Codes, Floats
 from rltuned.errors import ConfigError
-from rltuned.workload.estimates import OVER_ASKING, written_limit
 from rltuned.workload.jobs import Source, Workload, workload
 from rltuned.workload.presets import Preset, presets
+from rltuned.workload.simulated_estimates import OVER_ASKING, written_limit
 
 LONGEST_SWEEP: Final = 500
 """Assumption: nobody sends more at once. (Of HPC2N's sweeps 0.04 % are longer.)"""

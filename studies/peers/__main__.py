@@ -19,9 +19,9 @@ from rltuned.evaluate.case import Case, cases
 from rltuned.evaluate.windows import Split, Window, bounds, draw
 from rltuned.simulate.rankers import compile_kernel
 from rltuned.workers.progress import Progress, progress_bar, silent
-from rltuned.workload.estimates import estimate
 from rltuned.workload.jobs import Estimates, Workload
 from rltuned.workload.shapes import read_shape
+from rltuned.workload.simulated_estimates import estimate
 from studies.peers import PEERS, rlscheduler, schedinspector
 from studies.peers.episodes import run_episode
 from studies.peers.model import Peer, save

@@ -30,7 +30,7 @@ from rltuned.simulate.forecast import StartSimulation
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
 from rltuned.simulate.requests import requests
 from rltuned.simulate.values import LITERATURE, Estimates, SimulationSettings
-from rltuned.workload.estimates import estimate
+from rltuned.workload.simulated_estimates import estimate
 from rltuned.workload.synthetic import generate
 
 WINDOW = 256

@@ -13,7 +13,7 @@ import numpy as np
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.plain_tables import job_table, node_table
 from rltuned.cluster.tables import Codes, Floats, JobState, NodeTable, Partition, Snapshot
-from rltuned.workload.estimates import written_limit
+from rltuned.workload.simulated_estimates import written_limit
 
 _LONGEST_LIMIT: Final = 30 * 86400.0
 _NOW: Final = 1_700_000_000.0

@@ -6,8 +6,8 @@ from unit.decide.conftest import NOW, make_snapshot, pending
 
 from rltuned.config import Config
 from rltuned.decide import plan
-from rltuned.decide.predictions import LEAST_ENDED, UNKNOWN_SPREAD, EndedJobs, prediction_error
 from rltuned.decide.rollout import MOST_RECENT, RolloutResult
+from rltuned.estimates.predictions import LEAST_ENDED, UNKNOWN_SPREAD, EndedJobs, prediction_error
 from rltuned.policy import by_name
 
 

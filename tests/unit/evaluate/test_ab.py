@@ -16,8 +16,8 @@ import pytest
 
 from rltuned.cluster.shape import from_json
 from rltuned.config import Config
-from rltuned.workload.estimates import Estimates
-from rltuned.workload.predict import HistoryPredictor
+from rltuned.estimates.run_time_history import HistoryPredictor
+from rltuned.workload.simulated_estimates import Estimates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

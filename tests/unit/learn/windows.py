@@ -5,8 +5,8 @@ import numpy as np
 from rltuned.cluster.shape import parse_shape
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.windows import Window
-from rltuned.workload.estimates import estimate
 from rltuned.workload.jobs import Source, Workload, workload
+from rltuned.workload.simulated_estimates import estimate
 
 
 def jobs_of(submit, run, gpus) -> Workload:

@@ -23,9 +23,9 @@ from rltuned.placement import SolveOutcome
 from rltuned.simulate.slurm import Profile, SimulatedSlurm
 from rltuned.simulate.values import JobFate
 from rltuned.slurm.sacct import trace_header
-from rltuned.workload.estimates import estimate
 from rltuned.workload.jobs import Estimates
 from rltuned.workload.shapes import read_shape
+from rltuned.workload.simulated_estimates import estimate
 from rltuned.workload.synthetic import generate
 
 CLUSTER = "6x8:a100"

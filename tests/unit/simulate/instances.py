@@ -12,7 +12,7 @@ from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.plain_tables import node_table
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Floats, Partition
-from rltuned.decide.predictions import RunTimePredictions
+from rltuned.estimates.predictions import RunTimePredictions
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker

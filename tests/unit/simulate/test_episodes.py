@@ -18,8 +18,8 @@ from rltuned.simulate import backfill_kernel, episode_kernel, kernel, loop_kerne
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.episodes import Episode, Network, Trajectory
 from rltuned.simulate.values import Backfill, SimulationSettings
-from rltuned.workload.estimates import estimate
 from rltuned.workload.jobs import Workload
+from rltuned.workload.simulated_estimates import estimate
 from rltuned.workload.synthetic import generate
 
 

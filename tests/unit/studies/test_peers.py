@@ -13,8 +13,8 @@ from rltuned.errors import ModelError
 from rltuned.observe import FEATURES
 from rltuned.policy import by_name, files
 from rltuned.simulate import PlanRanker, RuleRanker
-from rltuned.workload.estimates import estimate
 from rltuned.workload.jobs import Source, workload
+from rltuned.workload.simulated_estimates import estimate
 from rltuned.workload.write import write_csv
 from studies.peers import model, rlscheduler, schedinspector
 from studies.peers.episodes import mean_wait, run_episode

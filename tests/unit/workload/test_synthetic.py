@@ -17,8 +17,8 @@ from rltuned.commands.main import cli
 from rltuned.errors import ConfigError, WorkloadError
 from rltuned.workload import read
 from rltuned.workload.describe import describe
-from rltuned.workload.estimates import WRITTEN_LIMITS
 from rltuned.workload.jobs import Workload
+from rltuned.workload.simulated_estimates import WRITTEN_LIMITS
 from rltuned.workload.synthetic import generate
 from rltuned.workload.write import write_csv
 

@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Bools, Floats
-from rltuned.decide.predictions import COVER, RunTimePredictions
 from rltuned.errors import WorkloadError
+from rltuned.estimates.predictions import COVER, RunTimePredictions
+from rltuned.estimates.regression import mean_regression
 from rltuned.observe.features import RUN_TIME_HORIZON
-from rltuned.workload.regression import mean_regression
 
 Known = npt.NDArray[np.float32]
 

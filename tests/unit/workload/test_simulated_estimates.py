@@ -4,8 +4,15 @@ import numpy as np
 import pytest
 
 from rltuned.errors import ConfigError
-from rltuned.workload.estimates import LONGEST, WRITTEN_LIMITS, estimate, parse_estimates, uniform, written_limit
 from rltuned.workload.jobs import Source, Workload, workload
+from rltuned.workload.simulated_estimates import (
+    LONGEST,
+    WRITTEN_LIMITS,
+    estimate,
+    parse_estimates,
+    uniform,
+    written_limit,
+)
 
 N = 20_000
 

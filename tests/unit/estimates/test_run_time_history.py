@@ -12,10 +12,10 @@ import pytest
 from rltuned.cluster.plain_tables import job_table
 from rltuned.cluster.tables import Floats
 from rltuned.errors import WorkloadError
-from rltuned.workload.estimates import estimate
+from rltuned.estimates.mixture import LAST
+from rltuned.estimates.run_time_history import HistoryPredictor, Kind, RunTimeHistory, past, predict_table
 from rltuned.workload.jobs import Estimates, Source, workload
-from rltuned.workload.mixture import LAST
-from rltuned.workload.predict import HistoryPredictor, Kind, RunTimeHistory, past, predict_table
+from rltuned.workload.simulated_estimates import estimate
 from studies.traces import read
 
 ANN = Kind("ann", "physics", "gpu", 4, 3600.0, 8)

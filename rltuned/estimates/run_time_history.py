@@ -2,7 +2,7 @@
 
 What a user's last jobs took says more than what the user asked for (Tsafrir, Etsion and Feitelson, "Backfilling using
 system-generated predictions rather than user runtime estimates", IEEE TPDS 18(6), 2007). Here are the last run times of
-each kind of job; `rltuned.workload.mixture` says what they tell. Backfill never sees these numbers: they may be too
+each kind of job; `rltuned.estimates.mixture` says what they tell. Backfill never sees these numbers: they may be too
 short.
 """
 
@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats, Ints, JobTable, Rows
-from rltuned.decide.predictions import RunTimePredictions
 from rltuned.errors import WorkloadError
+from rltuned.estimates.mixture import LAST, Mixture
+from rltuned.estimates.predictions import RunTimePredictions
 from rltuned.workload.jobs import Estimates, Workload
-from rltuned.workload.mixture import LAST, Mixture
 
 FORMAT: Final = 2
 """Version of the JSON form."""
