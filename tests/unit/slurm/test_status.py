@@ -69,9 +69,7 @@ def test_a_job_that_sprio_does_not_list_has_no_known_site_factor(slurm):
     assert read(slurm, [job(7)])[7].site_factor is None
 
 
-@pytest.mark.parametrize(
-    "fields", [{"PriorityLong": "?"}, {"SubmitTime": "N/A"}, {"StateCompact": "?!"}]
-)
+@pytest.mark.parametrize("fields", [{"PriorityLong": "?"}, {"SubmitTime": "N/A"}, {"StateCompact": "?!"}])
 def test_a_job_that_cannot_be_understood_is_neither_gone_nor_pending_and_costs_no_other(slurm, fields):
     queue = [job(7, **fields), job(8)]
     for ids in (None, [7, 8]):
