@@ -13,21 +13,23 @@ from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.executors import Executor, LocalExecutor
 from rltuned.evaluate.policies import described, model_path
-from rltuned.evaluate.run import evaluate, prepare
+from rltuned.evaluate.run import evaluate, ready
 from rltuned.evaluate.settings import LEARNED, EvaluationSettings
 from rltuned.evaluate.state import State, state_path
 from rltuned.policy import files
 from rltuned.workers.progress import Progress, silent
+from rltuned.workload.shapes import read_shape
 from studies import kept
 from studies.catalogue import Part, Study
 from studies.peers import measure
+from studies.traces import read
 
 CODE: Final = (
     "config.py",
     *(f"{package}/*.py" for package in ("cluster", "observe", "policy", "decide", "simulate", "workload")),
     *(
         f"evaluate/{module}.py"
-        for module in ("bound", "case", "measure", "metrics", "policies", "report", "run", "settings", "windows")
+        for module in ("case", "measure", "metrics", "policies", "report", "run", "settings", "windows")
     ),
 )
 """What the numbers come from: a change there makes a result out of date, a change of anything else does not. No study
@@ -106,7 +108,7 @@ def run(
         else:
             say(f"{study.name}: unchanged")
             continue
-        evaluation = prepare(local, revision)
+        evaluation = ready(local, read(local.trace), read_shape(local.cluster), revision)
         own = {"name": study.name, "part": study.part.value, "label": study.label, "inputs": made_from}
         settings = {"command": command, "settings": portable.as_dict(), "policies": made_from["policies"]}
         meta = {**evaluation.meta, **settings, "study": own}

@@ -16,8 +16,9 @@ from rltuned.config import DEFAULT_MODEL
 from rltuned.decide.predictions import COVER, expected_run_times
 from rltuned.evaluate.bootstrap import compare, counts
 from rltuned.policy import files
-from rltuned.workload import Workload, read
+from rltuned.workload import Workload
 from rltuned.workload.predict import Kind, RunTimeHistory, kinds_of
+from studies.traces import read
 
 TRACES: Final = {
     "Graham": "drac-graham.csv.gz",

@@ -49,7 +49,7 @@ from rltuned.workload.estimates import LONGEST, estimate
 from rltuned.workload.jobs import Estimates, Workload
 from rltuned.workload.predict import HistoryPredictor, RunTimeHistory, kinds_of
 from rltuned.workload.predict import past as past_of
-from rltuned.workload.readers import read
+from studies.traces import read
 
 MOST_ENDED: Final = 500
 """Ended jobs that say how wrong predictions are, as the daemon keeps them."""

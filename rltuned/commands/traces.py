@@ -10,7 +10,7 @@ from rltuned.commands.common import console, emit, json_option
 
 @click.group()
 def traces() -> None:
-    """Look at job traces, and make some: CSV, SWF, Philly, Helios, Alibaba PAI, sacct (docs/workloads.md).
+    """Look at job traces, and make some: CSV or sacct (docs/workloads.md).
 
     A trace is one job per line with its submission, run time and GPUs. The least that CSV needs:
 
@@ -32,9 +32,8 @@ def _rows(_context: click.Context, _option: click.Parameter, value: str | None) 
 
 @traces.command("describe")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--form", metavar="FORMAT", help="csv, swf, philly, helios, pai or sacct. [default: by the first line]")
+@click.option("--form", metavar="FORMAT", help="csv or sacct. [default: by the first line]")
 @click.option("--skip-bad", is_flag=True, help="Count lines that cannot be read and go on.")
-@click.option("--job-table", type=click.Path(path_type=Path), help="pai_job_table.csv: users and submissions of PAI.")
 @click.option("--from", "start", metavar="TIME", help="Jobs submitted from here on: seconds as in the file, or a date.")
 @click.option("--until", metavar="TIME", help="Jobs submitted before.")
 @click.option(
@@ -47,7 +46,6 @@ def traces_describe(
     start: str | None,
     until: str | None,
     rows: tuple[int, int] | None,
-    job_table: Path | None,
     *,
     skip_bad: bool,
     as_json: bool,
@@ -61,7 +59,7 @@ def traces_describe(
     \b
     Examples:
       rltuned traces describe philly.csv.gz --from 4062780 --until 6654780
-      rltuned traces describe cluster_log.csv --from 2020-09-01 --json
+      rltuned traces describe jobs.txt --form sacct --from 2026-01-01 --json
       sacct -aPX -S 2026-01-01 -o $FIELDS | rltuned traces describe /dev/stdin
     with FIELDS=JobIDRaw,User,Account,Partition,QOS,Submit,Eligible,Start,End,ElapsedRaw,
     TimelimitRaw,ReqTRES,AllocTRES,NNodes,State
@@ -73,7 +71,7 @@ def traces_describe(
     from rltuned.workload import between, describe, moment, read
 
     with progress_bar() as report:
-        whole = read(file, form=form, skip_bad=skip_bad, progress=report, keep_unknown=True, job_table=job_table)
+        whole = read(file, form=form, skip_bad=skip_bad, progress=report, keep_unknown=True)
     part = between(
         whole,
         -math.inf if start is None else moment(start, whole.source),

@@ -10,12 +10,12 @@
 - `initial_state`: a snapshot as a state of the simulator. `scenarios`: that queue simulated to its end, in a given
   order, with sampled run times and arrivals. `search`: the search for a better order with such rollouts, for the plan
   (docs/rollout.md). `forecast`: when each job starts, with who comes by `arrivals` (docs/start-times.md).
-- `reference`: the kernel in plain Python, slow and obvious; tests compare the two job by job.
 - `slurm`: the simulated cluster as `SlurmReader` and `SlurmWriter`, for `rltuned demo` and for tests of the daemon.
   `people`: what users and admins do there.
 
-What may be changed freely: how the kernel keeps its state, as long as it agrees with `reference`. What must stay: the
-order of events, backfill on time limits only, determinism, and that nothing here knows why a queue is in its order.
+What may be changed freely: how the kernel keeps its state, as long as it agrees with the plain one of `tests/oracles`,
+job by job. What must stay: the order of events, backfill on time limits only, determinism, and that nothing here knows
+why a queue is in its order.
 
 What must not be imported: a clock, a disk, a process, `daemon`, `evaluate`, `learn`. Numba is imported here and nowhere
 else, and the four kernels by this package alone (a contract of import-linter).

@@ -1,7 +1,7 @@
 """sched/backfill in compiled code: which waiting jobs a pass plans, where, and from when.
 
-What must come out is in docs/simulator.md, "When a planned job is thought to start"; `reference` does it step by step.
-Here most of these steps are proven to fail without being made. Words of this page:
+What must come out is in docs/simulator.md, "When a planned job is thought to start"; the reference in `tests/oracles`
+does it step by step. Here most of these steps are proven to fail without being made. Words of this page:
 
 - A *position* is the `s` of that page: a second from which a job is tried. It moves to the end of a plan ("step 3") or
   to the start that failed ("step 4"). `later` is the first end of a plan that keeps a node from the job.

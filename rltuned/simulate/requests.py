@@ -1,7 +1,7 @@
 """What each job of a workload asks of this cluster, and whether it can ever run there (docs/simulator.md, Jobs, Never).
 
-Shared by the compiled engine and the plain reference: the two must mean the same job. A million jobs take a second or
-two, because equal requests are computed once and nodes of the same kind are counted, not listed.
+Shared by the compiled engine and the plain reference (`tests/oracles`): both must mean the same job. A million jobs
+take a second or two, because equal requests are computed once and nodes of the same kind are counted, not listed.
 """
 
 from dataclasses import dataclass, replace

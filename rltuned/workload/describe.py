@@ -131,13 +131,13 @@ def between(
     return part
 
 
-_DATES = frozenset({"philly", "helios", "sacct"})
-"""Formats whose own clock is a date."""
+_DATED = "sacct"
+"""The format whose own clock is a date."""
 
 
 def moment(text: str, source: Source) -> float:
-    """`submit_time` of a time on the file's own clock: a number as in its column of submission times, or, in formats
-    with dates, a date ("2020-09-01", "2020-09-01T12:00:00"); a number then counts from the first job.
+    """`submit_time` of a time on the file's own clock: a number as in its column of submission times, or, from sacct,
+    a date ("2020-09-01", "2020-09-01T12:00:00"); a number then counts from the first job.
 
     Raises:
         WorkloadError: neither.
@@ -145,23 +145,23 @@ def moment(text: str, source: Source) -> float:
     try:
         number = float(text)
         if math.isfinite(number):
-            return number if source.form in _DATES else number - source.start
+            return number if source.form == _DATED else number - source.start
     except ValueError:
         try:
             date = datetime.fromisoformat(text)
-            if source.form in _DATES:
+            if source.form == _DATED:
                 return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - source.start
         except ValueError:
             pass
     wanted = (
         "a date such as 2020-09-01 or seconds since its first job"
-        if source.form in _DATES
+        if source.form == _DATED
         else "seconds as in the file"
     )
     raise WorkloadError(f"{source.name}: cannot understand the time {text!r}: expected {wanted}")
 
 
 def _on_clock(source: Source, submit_time: float) -> str:
-    if source.form in _DATES:
+    if source.form == _DATED:
         return datetime.fromtimestamp(source.start + submit_time, UTC).strftime("%Y-%m-%d %H:%M:%S")
     return f"{source.start + submit_time:.0f}"

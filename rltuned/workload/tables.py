@@ -1,4 +1,4 @@
-"""Traces that are separated text: this project's CSV columns, Helios, Alibaba PAI, and sacct(1).
+"""Traces that are separated text: this project's CSV columns and sacct(1).
 
 docs/workloads.md says what each column becomes. A row's fields are split on its own line: none of these formats has
 line breaks inside a field, and a quote that is not closed is then an error of one line, not of the rest of the file.
@@ -148,7 +148,7 @@ def _batch(block: Block, start: int, names: list[str], table: Table) -> Batch:
     return batch
 
 
-def _at_end_of(start: Floats, end: Floats, batch: Batch, what: str) -> Floats:
+def lasted(start: Floats, end: Floats, batch: Batch, what: str) -> Floats:
     """Durations; a negative one is noted."""
     with np.errstate(invalid="ignore"):
         batch.note(end < start, lambda row: f"{what}: ends {start[row] - end[row]:,.0f} s before it starts")
@@ -156,7 +156,7 @@ def _at_end_of(start: Floats, end: Floats, batch: Batch, what: str) -> Floats:
         return np.maximum(end - start, 0.0)
 
 
-def _id(batch: Batch, name: str) -> Floats:
+def job_ids(batch: Batch, name: str) -> Floats:
     """The column as integers; NaN (then the jobs are numbered) where one of them is none. Never wrong: ids may be
     text.
     """
@@ -181,7 +181,7 @@ def _csv(batch: Batch) -> Rows:
     if batch.has("run_time"):
         run = batch.number("run_time", MAX_DURATION)
     else:
-        run = _at_end_of(start, end, batch, "job")
+        run = lasted(start, end, batch, "job")
         batch.never_ran |= np.isnan(run)
     if batch.has("start_time") and not batch.has("wait"):
         with np.errstate(invalid="ignore"):
@@ -191,7 +191,7 @@ def _csv(batch: Batch) -> Rows:
         submit_time=submit,
         run_time=run,
         gpus=batch.count("num_gpus", MAX_GPUS, required=True),
-        job_id=_id(batch, "job_id"),
+        job_id=job_ids(batch, "job_id"),
         time_limit=batch.limit("time_limit"),
         wait_time=wait,
         nodes=batch.count("num_nodes", MAX_NODES),
@@ -235,151 +235,6 @@ CSV: Final = Table(
     required=[("submit_time",), ("num_gpus",), ("run_time", "end_time"), ("run_time", "start_time")],
     convert=_csv,
 )
-
-
-# --- Helios ------------------------------------------------------------------------------------------------------
-
-
-def _helios(batch: Batch) -> Rows:
-    submit, start = batch.stamp("submit_time", required=True), batch.stamp("start_time")
-    end = batch.stamp("end_time")
-    run = batch.number("duration", MAX_DURATION) if batch.has("duration") else _at_end_of(start, end, batch, "job")
-    batch.never_ran |= np.isnan(start)
-    wait = batch.number("queue", MAX_DURATION) if batch.has("queue") else start - submit
-    return Rows(
-        submit_time=submit,
-        run_time=run,
-        gpus=batch.count("gpu_num", MAX_GPUS, required=True),
-        job_id=_id(batch, "job_id"),
-        wait_time=wait,
-        nodes=batch.count("node_num", MAX_NODES),
-        cpus=batch.count("cpu_num", MAX_CPUS),
-        user=batch.text("user"),
-        partition=batch.text("vc"),
-    )
-
-
-HELIOS: Final = Table(
-    name="helios",
-    separator=",",
-    aliases={},
-    required=[("submit_time",), ("gpu_num",), ("start_time",), ("duration", "end_time")],
-    convert=_helios,
-)
-
-
-# --- Alibaba PAI -------------------------------------------------------------------------------------------------
-
-PAI_TASKS: Final = (
-    "job_name",
-    "task_name",
-    "inst_num",
-    "status",
-    "start_time",
-    "end_time",
-    "plan_cpu",
-    "plan_mem",
-    "plan_gpu",
-    "gpu_type",
-)
-PAI_JOBS: Final = ("job_name", "inst_id", "user", "status", "start_time", "end_time")
-
-
-@dataclass(frozen=True)
-class PaiJobs:
-    """pai_job_table: who submitted a job, and when."""
-
-    row: Mapping[str, int]
-    """By job_name."""
-    user: Sequence[str]
-    start: Floats
-
-    def users(self, names: Sequence[str]) -> list[str]:
-        """User of each job, "" where the table does not have it."""
-        return [self.user[self.row[name]] if name in self.row else "" for name in names]
-
-    def submitted(self, names: Sequence[str]) -> Floats:
-        """Submission of each job; NaN where the table does not have it."""
-        return np.array(
-            [self.start[self.row[name]] if name in self.row else np.nan for name in names], dtype=np.float64
-        )
-
-
-def pai(jobs: PaiJobs | None) -> Table:
-    """pai_task_table, joined with pai_job_table where it is given."""
-
-    def convert(batch: Batch) -> Rows:
-        instances = batch.count("inst_num", MAX_GPUS, required=True)
-        started, ended = batch.number("start_time", MAX_TIME), batch.number("end_time", MAX_TIME)
-        # The publishers' own notebook takes a start or end of 0 for "not known".
-        start, end = np.where(started == 0, np.nan, started), np.where(ended == 0, np.nan, ended)
-        run = _at_end_of(start, end, batch, "task")
-        batch.never_ran |= np.isnan(run)
-        submit, wait, user = start, np.full(len(batch), np.nan), None
-        if jobs is not None:
-            user = jobs.users(batch.columns["job_name"])
-            asked = jobs.submitted(batch.columns["job_name"])
-            with np.errstate(invalid="ignore"):
-                # A task cannot have been submitted after it started; where the tables say so its start is all we know.
-                submit = np.where(asked <= start, asked, start)
-                wait = np.where(asked <= start, start - asked, np.nan)
-        per_instance = np.nan_to_num(batch.count("plan_gpu", MAX_GPUS, scale=0.01))
-        gpus = instances * per_instance
-        batch.note(gpus > MAX_GPUS, lambda row: f"task: {gpus[row]:,.0f} GPUs")
-        cpus = instances * batch.number("plan_cpu", MAX_CPUS, scale=0.01)
-        return Rows(
-            submit_time=np.where(batch.never_ran, 0.0, submit),
-            run_time=run,
-            gpus=np.where(gpus > MAX_GPUS, 0, gpus),
-            wait_time=wait,
-            cpus=np.ceil(np.minimum(cpus, MAX_CPUS) - 1e-9),
-            mem=np.minimum(instances * batch.number("plan_mem", MAX_MEM, scale=1024.0), MAX_MEM),
-            user=user,
-            gpu_type=batch.gpu_type("gpu_type"),
-        )
-
-    return Table(
-        name="pai",
-        separator=",",
-        aliases={},
-        required=[("job_name",), ("inst_num",), ("start_time",), ("end_time",), ("plan_gpu",)],
-        convert=convert,
-        no_header=PAI_TASKS,
-    )
-
-
-def read_pai_jobs(file: TextFile, collector: Collector) -> PaiJobs:
-    """Read pai_job_table.
-
-    Raises:
-        WorkloadError: header or row wrong.
-    """
-    index: dict[str, int] = {}
-    users: list[str] = []
-    starts: list[Floats] = []
-
-    def convert(batch: Batch) -> Rows:
-        start = batch.number("start_time", MAX_TIME)
-        kept = np.ones(len(batch), dtype=np.bool_)
-        kept[list(batch.notes)] = False
-        names, owners = batch.columns["job_name"], batch.text("user") or []
-        for row in np.flatnonzero(kept).tolist():
-            index[names[row]] = len(users)
-            users.append(owners[row])
-        starts.append(np.where(start == 0, np.nan, start)[kept])
-        none = np.zeros(len(batch))
-        return Rows(submit_time=none, run_time=none, gpus=none)
-
-    table = Table(
-        name="pai_job_table",
-        separator=",",
-        aliases={},
-        required=[("job_name",), ("user",), ("start_time",)],
-        convert=convert,
-        no_header=PAI_JOBS,
-    )
-    read_table(file, table, collector)
-    return PaiJobs(index, users, np.concatenate(starts) if starts else np.zeros(0))
 
 
 # --- sacct -------------------------------------------------------------------------------------------------------
@@ -470,23 +325,6 @@ def _tres_column(batch: Batch, name: str) -> _Tres:
     )
 
 
-def sacct_table() -> Table:
-    """``sacct -P`` with its header line, of 22.05, 24.11 and 26.05."""
-    return Table(
-        name="sacct",
-        separator="|",
-        aliases={"allocnodes": "nnodes", "alloccpus": "ncpus", "reqcpus": "ncpus"},
-        required=[
-            ("jobid", "jobidraw"),
-            ("submit", "eligible"),
-            ("elapsedraw", "elapsed", "end"),
-            ("reqtres", "alloctres"),
-        ],
-        convert=_sacct,
-        steps=("jobid", "jobidraw"),
-    )
-
-
 def _sacct(batch: Batch) -> Rows:
     submitted, eligible = batch.stamp("submit"), batch.stamp("eligible")
     start, end = batch.stamp("start"), batch.stamp("end")
@@ -500,7 +338,7 @@ def _sacct(batch: Batch) -> Rows:
     elif batch.has("elapsed"):
         run = batch.elapsed("elapsed")
     else:
-        run = _at_end_of(start, end, batch, "job")
+        run = lasted(start, end, batch, "job")
     batch.never_ran |= _not_replayable(batch, start, end, run)
     asked, got = _tres_column(batch, "reqtres"), _tres_column(batch, "alloctres")
     limit = batch.limit("timelimitraw", scale=60.0) if _numeric_limits(batch) else batch.slurm_limit("timelimit")
@@ -515,7 +353,7 @@ def _sacct(batch: Batch) -> Rows:
         submit_time=submit,
         run_time=run,
         gpus=np.nan_to_num(gpus),
-        job_id=_id(batch, "jobidraw" if batch.has("jobidraw") else "jobid"),
+        job_id=job_ids(batch, "jobidraw" if batch.has("jobidraw") else "jobid"),
         time_limit=limit,
         wait_time=wait,
         nodes=_nodes(batch, asked, got),
@@ -566,6 +404,22 @@ def _nodes(batch: Batch, asked: _Tres, got: _Tres) -> Floats:
     have = np.where(np.isnan(got.nodes), batch.count("nnodes", MAX_NODES), got.nodes)
     with np.errstate(invalid="ignore"):
         return np.where(np.isnan(want), have, np.where((want <= 1) & (have > 1), 0.0, want))
+
+
+SACCT: Final = Table(
+    name="sacct",
+    separator="|",
+    aliases={"allocnodes": "nnodes", "alloccpus": "ncpus", "reqcpus": "ncpus"},
+    required=[
+        ("jobid", "jobidraw"),
+        ("submit", "eligible"),
+        ("elapsedraw", "elapsed", "end"),
+        ("reqtres", "alloctres"),
+    ],
+    convert=_sacct,
+    steps=("jobid", "jobidraw"),
+)
+"""``sacct -P`` with its header line, of 22.05, 24.11 and 26.05."""
 
 
 def fits(line: str, table: Table) -> bool:

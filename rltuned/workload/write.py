@@ -26,6 +26,7 @@ COLUMNS: Final = (
     "gpu_type",
     "time_limit",
 )
+"""Behind them, where any job has one: `tmp_mib` and `wait`."""
 
 
 def write_csv(jobs: Workload, path: Path) -> None:
@@ -34,9 +35,14 @@ def write_csv(jobs: Workload, path: Path) -> None:
     Raises:
         WorkloadError: the file cannot be written.
     """
+    more = {}
+    if jobs.tmp.any():
+        more["tmp_mib"] = _known(jobs.tmp.tolist())
+    if not np.isnan(jobs.wait_time).all():
+        more["wait"] = _numbers(jobs.wait_time.tolist())
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    writer.writerow((*COLUMNS, *more))
     writer.writerows(
         zip(
             jobs.job_id.tolist(),
@@ -46,6 +52,7 @@ def write_csv(jobs: Workload, path: Path) -> None:
             *(_known(column.tolist()) for column in (jobs.nodes, jobs.cpus, jobs.mem)),
             jobs.gpu_type.texts(),
             ["UNLIMITED" if np.isinf(limit) else _number(limit) for limit in jobs.time_limit.tolist()],
+            *more.values(),
             strict=True,
         )
     )

@@ -21,12 +21,12 @@ from rltuned.simulate.rankers import compile_kernel
 from rltuned.workers.progress import Progress, progress_bar, silent
 from rltuned.workload.estimates import estimate
 from rltuned.workload.jobs import Estimates, Workload
-from rltuned.workload.readers import read
 from rltuned.workload.shapes import read_shape
 from studies.peers import PEERS, rlscheduler, schedinspector
 from studies.peers.episodes import run_episode
 from studies.peers.model import Peer, save
 from studies.peers.ppo import PeerPPO, PeerPPOSettings
+from studies.traces import read
 
 WINDOW = {"rlscheduler": 256, "schedinspector": 128}
 """Jobs of a window: JOB_SEQUENCE_SIZE of the two codes."""

@@ -399,5 +399,5 @@ def test_the_gate_plays_what_the_daemon_is_configured_to_do_unless_told_otherwis
 
 def test_settings_that_the_gate_does_not_play_are_named():
     assert gate.not_judged(Config()) == []
-    other = Config(decide={"authority": 0.5, "mode": "priority"}, rollout={"orders": 2, "time_limit": 5.0})
+    other = Config(decide={"authority": 0.5}, rollout={"orders": 2, "time_limit": 5.0})
     assert gate.not_judged(other) == ["decide.authority", "rollout.orders"]

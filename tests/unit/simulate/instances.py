@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from oracles.reference import reference
 
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.plain_tables import node_table
@@ -15,7 +16,6 @@ from rltuned.decide.predictions import RunTimePredictions
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker
-from rltuned.simulate.reference import reference
 from rltuned.simulate.values import Backfill, Estimates, Fit, SimulationResult, SimulationSettings
 from rltuned.workload.jobs import Source, Workload, workload
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from oracles import reference
 from unit.simulate.instances import SIMULATORS, Simulator, cluster, given, jobs_of, partition
 
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.shape import ClusterShape
 from rltuned.policy.heuristics import by_name
-from rltuned.simulate import kernel, reference
+from rltuned.simulate import kernel
 from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.values import Backfill, Fit, JobFate, SimulationResult, SimulationSettings
 

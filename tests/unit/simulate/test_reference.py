@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from oracles.reference import reference
 from unit.simulate.instances import (
     Asked,
     Average,
@@ -14,7 +15,6 @@ from unit.simulate.instances import (
     random_instance,
 )
 
-from rltuned.simulate.reference import reference
 from rltuned.simulate.values import Backfill, JobFate, SimulationResult
 
 INSTANCES = int(os.environ.get("RLTUNED_TEST_SIMULATIONS", "120"))

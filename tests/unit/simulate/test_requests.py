@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from oracles.reference import Reference
 from unit.simulate.instances import cluster, given, jobs_of, partition, random_instance
 
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.rankers import RuleRanker
-from rltuned.simulate.reference import Reference
 from rltuned.simulate.requests import requests
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from oracles import reference
 from unit.simulate.instances import Instance, random_cluster
 from unit.simulate.test_reference import assert_same
 
-from rltuned.simulate import reference
 from rltuned.simulate.values import Backfill, Estimates, Fit, SimulationSettings
 from rltuned.workload.jobs import Source, workload
 

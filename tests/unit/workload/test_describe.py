@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from rltuned.commands.main import cli
 from rltuned.errors import WorkloadError
-from rltuned.workload import Source, between, describe, moment, read, workload
+from rltuned.workload import Source, between, describe, moment, workload
+from studies.traces import read
 
 TRACES = Path(__file__).parents[3] / ".." / "shared" / "traces"
 

@@ -1,6 +1,5 @@
 """Predictions from jobs that have ended: which jobs count, what bounds them, what is kept."""
 
-import gzip
 import json
 import math
 from dataclasses import replace
@@ -17,6 +16,7 @@ from rltuned.workload.estimates import estimate
 from rltuned.workload.jobs import Estimates, Source, workload
 from rltuned.workload.mixture import LAST
 from rltuned.workload.predict import HistoryPredictor, Kind, RunTimeHistory, past, predict_table
+from studies.traces import read
 
 ANN = Kind("ann", "physics", "gpu", 4, 3600.0, 8)
 
@@ -299,27 +299,11 @@ TRACE = Path(__file__).resolve().parents[3] / "../shared/traces/sdsc-blue.swf.gz
 @pytest.mark.skipif(not TRACE.exists(), reason="no traces beside the project")
 def test_on_a_real_trace_it_beats_the_users_own_limits() -> None:
     """Accuracy min(r, t) / max(r, t) over the first 8,000 jobs of SDSC-BLUE (the whole: docs/estimates.md)."""
-    rows = []
-    with gzip.open(TRACE, "rt", encoding="latin-1") as file:
-        for line in file:
-            if not line.startswith(";"):
-                rows.append([float(value) for value in line.split()])
-            if len(rows) == 8_000:
-                break
-    table = np.array(rows)
-    ok = (table[:, 3] >= 0) & (table[:, 8] > 0)
-    table = table[ok]
-    jobs = workload(
-        Source("sdsc-blue"),
-        table[:, 1],
-        table[:, 3],
-        table[:, 7],
-        time_limit=table[:, 8],
-        user=[f"{user:g}" for user in table[:, 11]],
-    )
+    jobs = read(TRACE)
+    jobs = jobs.take(slice(0, 8_000)).take(~np.isnan(jobs.time_limit[:8_000]))
     limits = estimate(jobs, "limit", 1).time_limit
     run_time = np.clip(jobs.run_time, 1.0, limits)
-    end = table[:, 1] + np.maximum(table[:, 2], 0) + run_time
+    end = jobs.submit_time + np.nan_to_num(jobs.wait_time) + run_time
     order = np.argsort(end, kind="stable")
     predictor = HistoryPredictor(jobs, limits)
     predicted = np.empty(len(jobs))
