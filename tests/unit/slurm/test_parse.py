@@ -561,34 +561,9 @@ TOTAL = [
     notation.named_job,
     lambda text: separated.table(text, FIELDS, "x"),
 ]
+WORDS = "gpu gres/ gres: K G N/A (null) UNLIMITED IDLE DRAIN cpu= mem= ... NodeName= PartitionName= ² ٣ \ud7ff é"
 FRAGMENTS = st.sampled_from(
-    [
-        *"0123456789",
-        *",:;=-+*~#!%$@^()[]{}/ \n\t\x1f\x00|.",
-        "gpu",
-        "gres/",
-        "gres:",
-        "K",
-        "G",
-        "N/A",
-        "(null)",
-        "UNLIMITED",
-        "IDLE",
-        "DRAIN",
-        "cpu=",
-        "mem=",
-        "...",
-        "NodeName=",
-        "PartitionName=",
-        " State=",
-        " Reason=",
-        "9" * 20,
-        "²",
-        "٣",
-        "\ud7ff",
-        "é",
-        S + "\n",
-    ]
+    [*"0123456789", *",:;=-+*~#!%$@^()[]{}/ \n\t\x1f\x00|.", *WORDS.split(), " State=", " Reason=", "9" * 20, S + "\n"]
 )
 
 
