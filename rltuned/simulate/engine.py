@@ -1,8 +1,6 @@
 """`Simulation`: a simulated Slurm that is moved in time, looked at and changed from outside."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -90,8 +88,6 @@ class Simulation:
         self._predicted = np.zeros(len(jobs), dtype=np.bool_)
         """(N,) it has estimated the job's run time from all that has ended."""
         self._held: set[int] = set()
-        self._excluded: dict[int, frozenset[int]] = {}
-        self._pools: dict[tuple[int, frozenset[int]], int] = {}
         self._stepper = idle_cluster(shape, jobs, estimates, self.asked, self.settings)
         self._columns: dict[str, Any] | None = None
 
@@ -180,11 +176,6 @@ class Simulation:
     def held(self) -> frozenset[int]:
         """Jobs that `hold` has taken out of the queue."""
         return frozenset(self._held)
-
-    @property
-    def excluded(self) -> Mapping[int, frozenset[int]]:
-        """The nodes that `set_excluded` keeps each waiting job off; a job that has started keeps its entry."""
-        return MappingProxyType(self._excluded)
 
     @property
     def fate(self) -> npt.NDArray[np.int8]:
@@ -302,7 +293,7 @@ class Simulation:
                 (s.jobs["alone"][rows] == k.ISOLATED).astype(np.int32), (OverSubscribe.OK.value, OverSubscribe.NO.value)
             ),
             exclusive=np.asarray(s.jobs["alone"][rows] == k.WHOLE, dtype=np.bool_),
-            exc_nodes=self._exclusions(rows),
+            exc_nodes=Category(np.full(len(rows), -1, dtype=np.int32), ()),
             node_ptr=ptr,
             node_idx=nodes,
         )
@@ -321,12 +312,6 @@ class Simulation:
                 "site_known": np.ones(n, dtype=np.bool_),
             }
         return self._columns
-
-    def _exclusions(self, rows: Rows) -> Category:
-        if not self._excluded:
-            return Category(np.full(len(rows), -1, dtype=np.int32), ())
-        names = self.shape.nodes.names
-        return Category.of(",".join(names[n] for n in sorted(self._excluded.get(int(row), ()))) for row in rows)
 
     def node_table(self) -> NodeTable:
         """All nodes with what is taken of them, now."""
@@ -408,19 +393,6 @@ class Simulation:
             s.jobs["alone"][row] = k.ISOLATED if isolated else k.SHARED
             self._something_changed()
 
-    def set_excluded(self, row: int, nodes: Sequence[int]) -> None:
-        """ExcNodeList of a job that has not started: it stays off these nodes."""
-        s = self._state
-        if s.jobs["fate"][row] != JobFate.WAITING:
-            return
-        without = frozenset(nodes)
-        if without:
-            self._excluded[row] = without
-        else:
-            self._excluded.pop(row, None)
-        s.jobs["pool"][row] = self._pool(int(self.asked.pool[row]), without)
-        self._something_changed()
-
     def reconfigure(self, settings: SimulationSettings) -> None:
         """slurm.conf is changed and read again: `settings` count from now on."""
         self.settings = settings
@@ -431,25 +403,6 @@ class Simulation:
         """Drain a node (what runs there goes on), or take it back."""
         self._state.nodes["usable"][node] = usable
         self._something_changed()
-
-    def _pool(self, pool: int, without: frozenset[int]) -> int:
-        """The number of a pool less some nodes; made when it is new."""
-        if not without:
-            return pool
-        key = (pool, without)
-        if key not in self._pools:
-            s = self._state
-            members = s.pool_nodes[s.pool_ptr[pool] : s.pool_ptr[pool + 1]]
-            left = np.array([node for node in members if node not in without], dtype=np.int64)
-            self._pools[key] = len(s.pool_ptr) - 1
-            self._stepper.state = s._replace(
-                pool_ptr=np.append(s.pool_ptr, s.pool_ptr[-1] + len(left)).astype(np.int64),
-                pool_nodes=np.concatenate((s.pool_nodes, left)),
-                known=np.append(s.known, False),
-                most=np.vstack((s.most, np.zeros((1, 4), dtype=np.int64))),
-                shadow_range=np.vstack((s.shadow_range, np.zeros((1, 2)))),
-            )
-        return self._pools[key]
 
 
 def simulate(

@@ -285,7 +285,7 @@ def test_a_ranker_that_steers_jobs_is_asked_once_in_an_instant():
         def keys(self, simulation: Simulation, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
             asked_at.append(simulation.now)
             for row in rows:
-                simulation.set_excluded(int(row), [len(asked_at) % 2])
+                simulation.set_isolated(int(row), isolated=len(asked_at) % 2 == 1)
             return super().keys(simulation, rows)
 
     jobs = jobs_of([0] * 6, [100] * 6, [1] * 6)
