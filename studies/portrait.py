@@ -18,8 +18,8 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from rltuned.cluster.build import job_table, node_table
 from rltuned.cluster.changes import OverSubscribe
+from rltuned.cluster.plain_tables import job_table, node_table
 from rltuned.cluster.tables import Codes, Floats, JobState, Partition, Snapshot
 from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import EvaluationError

@@ -6,7 +6,4 @@ and disk, whole devices for GPUs and CPUs. NaN is an unknown time, infinity an u
 
 What may be changed freely: how a column is stored, helper methods. What must stay: names, units, and that nothing here
 knows a clock, a process, a file or Slurm's text formats (but for how people write a duration: `durations`).
-
-`changes` must stay importable without NumPy: ``rltuned restore`` is the way out when everything else is broken. For
-the same reason this page imports nothing.
 """

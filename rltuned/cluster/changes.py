@@ -1,4 +1,4 @@
-"""Changes to jobs, their outcomes, and the record of what rltuned has put on a job. Imports no NumPy (see package)."""
+"""Changes to jobs, their outcomes, and the record of what rltuned has put on a job."""
 
 import enum
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Durations as Slurm and its users write them. Imports no NumPy."""
+"""Durations as Slurm and its users write them."""
 
 import math
 import re

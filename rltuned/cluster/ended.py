@@ -1,4 +1,4 @@
-"""Jobs that have ended, as the accounting remembers them: what run-time predictions are made from. Imports no NumPy."""
+"""Jobs that have ended, as the accounting remembers them: what run-time predictions are made from."""
 
 from typing import NamedTuple
 

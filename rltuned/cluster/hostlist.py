@@ -1,4 +1,4 @@
-"""Node list expressions, as in ``p100-[1-2],k80-[01,03-05]`` (scontrol(1) "show hostnames"). Imports no NumPy."""
+"""Node list expressions, as in ``p100-[1-2],k80-[01,03-05]`` (scontrol(1) "show hostnames")."""
 
 import re
 from collections.abc import Iterable
@@ -9,9 +9,6 @@ from rltuned.errors import SlurmParseError
 
 MAX_HOSTS: Final = 200_000
 """Slurm's own MaxNodeCount is 65,533; more than this is not a node list but an attack or a defect."""
-
-SAFE: Final = re.compile(r"[A-Za-z0-9_.\-\[\],]*\Z")
-"""Characters that a node list may consist of; nothing else is ever sent to scontrol."""
 
 _RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?\Z")
 _TAIL = re.compile(r"(.*?)(\d{1,18})\Z", re.DOTALL)

@@ -47,9 +47,7 @@ def job_pools(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Pools:
 
     Jobs that agree in all of these share a pool, so the result is small however long the queue.
     """
-    asked = _requests(snapshot, rows)
-    masks = _capable(snapshot, rows[asked.first], asked.gpu_type, asked.per_node)
-    return Pools(asked.of.astype(np.int32), masks, asked.gpu_type.astype(np.int32))
+    return _pools(snapshot, rows, len(rows), len(rows))
 
 
 def bounded_pools(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Pools:
@@ -58,11 +56,15 @@ def bounded_pools(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Pools:
 
     Rare is what few users ask for, then few jobs. So one user with many node lists does not replace what many ask for.
     """
+    return _pools(snapshot, rows, MOST_REQUESTS, MOST_SETS)
+
+
+def _pools(snapshot: Snapshot, rows: npt.NDArray[np.intp], most_requests: int, most_sets: int) -> Pools:
     asked = _requests(snapshot, rows)
-    common = _commonest(snapshot.jobs, rows, asked.of, MOST_REQUESTS)
+    common = _commonest(snapshot.jobs, rows, asked.of, most_requests)
     kept = np.flatnonzero(common)
     masks = _capable(snapshot, rows[asked.first[kept]], asked.gpu_type[kept], asked.per_node[kept])
-    if len(kept) > MOST_SETS:
+    if len(kept) > most_sets:
         pool_of = np.full(len(common), len(kept), dtype=np.intp)
         pool_of[kept] = np.arange(len(kept))
         # With a partition that is down, equal sets differ in what can be had of them (`decide.outside.Outside.kinds`).
@@ -70,7 +72,7 @@ def bounded_pools(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Pools:
         sets += _partly_down(snapshot)[snapshot.jobs.partition.codes[rows[asked.first[kept]]]]
         number = np.append(np.unique(sets, return_inverse=True)[1], -1)[pool_of[asked.of]]
         those = np.flatnonzero(number >= 0)
-        few = np.append(_commonest(snapshot.jobs, rows[those], number[those], MOST_SETS), False)
+        few = np.append(_commonest(snapshot.jobs, rows[those], number[those], most_sets), False)
         common[asked.of] = few[number]
         still = common[kept]
         kept, masks = kept[still], masks[still]

@@ -1,6 +1,4 @@
-"""How slurmctld's backfill is configured: the part of SchedulerParameters that a plan and a simulation go by. Imports
-no NumPy.
-"""
+"""How slurmctld's backfill is configured: the part of SchedulerParameters that a plan and a simulation go by."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -21,9 +21,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from rltuned.cluster.build import node_table
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.durations import duration
+from rltuned.cluster.plain_tables import node_table
 from rltuned.cluster.tables import NodeTable, Partition
 from rltuned.errors import ShapeError
 
@@ -211,14 +211,19 @@ def _shown(value: object) -> str:
 
 # --- JSON --------------------------------------------------------------------------------------------------------
 
-_POOL_KEYS: Final = {
-    "cpus": ("cpus", "cpus_per_node"),
-    "mem_mib": ("mem_mib", "mem_mib_per_node", "mem"),
-    "mem_gib": ("mem_gb", "mem_gib", "mem_gb_per_node", "mem_gib_per_node"),
-    "disk_mib": ("disk_mib", "disk_mib_per_node", "disk"),
-    "disk_gib": ("disk_gb", "disk_gib", "disk_gb_per_node", "disk_gib_per_node"),
+_AMOUNTS: Final = {
+    "cpus": {"cpus": 1, "cpus_per_node": 1},
+    "memory": {
+        **dict.fromkeys(("mem_mib", "mem_mib_per_node", "mem"), 1),
+        **dict.fromkeys(("mem_gb", "mem_gib", "mem_gb_per_node", "mem_gib_per_node"), 1024),
+    },
+    "disk": {
+        **dict.fromkeys(("disk_mib", "disk_mib_per_node", "disk"), 1),
+        **dict.fromkeys(("disk_gb", "disk_gib", "disk_gb_per_node", "disk_gib_per_node"), 1024),
+    },
 }
-_INHERITED: Final = {"gpus_per_node", "gpu_type", "features"} | {key for keys in _POOL_KEYS.values() for key in keys}
+"""What a pool's nodes have, by key, and how many CPUs or MiB one of it is."""
+_INHERITED: Final = {"gpus_per_node", "gpu_type", "features"} | {key for keys in _AMOUNTS.values() for key in keys}
 USUAL_GPUS_PER_NODE: Final = 8
 """GPUs of a virtual cluster's nodes where neither it nor what encloses it says."""
 
@@ -409,7 +414,7 @@ class _JsonShape:
         features = item.get("features", [])
         if not isinstance(features, list) or not all(isinstance(name, str) for name in features):
             raise ShapeError(f"{where}: features are a list of names, not {_shown(features)}")
-        amount = {kind: self._amount(item, keys, where) for kind, keys in _POOL_KEYS.items()}
+        amount = {kind: self._amount(item, keys, where) for kind, keys in _AMOUNTS.items()}
         if not amount["cpus"].is_integer():
             raise ShapeError(f"{where}: cpus: expected a whole number, not {amount['cpus']}")
         pool = Pool(
@@ -417,8 +422,8 @@ class _JsonShape:
             gpus=self._whole(item, "gpus_per_node", USUAL_GPUS_PER_NODE, where),
             gpu_type="" if gpu_type == "gpu" else gpu_type.lower(),
             cpus=int(amount["cpus"]),
-            mem=amount["mem_mib"] or amount["mem_gib"] * 1024,
-            tmp=amount["disk_mib"] or amount["disk_gib"] * 1024,
+            mem=amount["memory"],
+            tmp=amount["disk"],
             features=frozenset(features),
         )
         return _checked(where, pool)
@@ -457,13 +462,13 @@ class _JsonShape:
         return _partition(name, **values)
 
     @staticmethod
-    def _amount(item: Mapping[str, Any], keys: Sequence[str], where: str) -> float:
-        for key in keys:
+    def _amount(item: Mapping[str, Any], keys: Mapping[str, int], where: str) -> float:
+        for key, unit in keys.items():
             number = item.get(key)
             if number is not None:
                 if not isinstance(number, int | float) or isinstance(number, bool) or not 0 < number < 2**40:
                     raise ShapeError(f"{where}: {key}: expected a number above 0, not {_shown(number)}")
-                return float(number)
+                return float(number) * unit
         return 0.0
 
     @staticmethod

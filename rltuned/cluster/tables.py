@@ -57,7 +57,7 @@ class Category:
         names = (*self.names, "")  # code −1 is the last
         return [names[code] for code in self.codes.tolist()]
 
-    def take(self, rows: Rows | Bools) -> "Category":
+    def take(self, rows: Rows | Codes | Bools) -> "Category":
         """The rows given by index or mask, with the same names."""
         return Category(self.codes[rows], self.names)
 

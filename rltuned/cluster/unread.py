@@ -1,12 +1,12 @@
-"""What of Slurm's answers could not be understood and is therefore left alone. Imports no NumPy (see package).
+"""What of Slurm's answers could not be understood and is therefore left alone.
 
 One strange row costs itself: the job, node or partition that it is about is named here and counted, and everything else
-is used. The rule of when rows are strange no more, but a format that is not known: `slurm.parse.refuse_unknown`.
+is used. The rule of when rows are strange no more, but a format that is not known: `slurm.separated.refuse_unknown`.
 """
 
 import enum
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -42,39 +42,22 @@ class Skipped:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Unread:
     """All that one reading could not understand. Plain containers: a snapshot is sent to another process."""
 
-    rows: tuple[Skipped, ...] = ()
+    rows: list[Skipped] = field(default_factory=list)
     """The first `SHOWN` of them."""
-    counts: Mapping[RowKind, int] = field(default_factory=dict)
-    jobs: Mapping[int, str] = field(default_factory=dict)
+    counts: Counter[RowKind] = field(default_factory=Counter)
+    jobs: dict[int, str] = field(default_factory=dict)
     """Reason by id of each job that is to be left alone."""
-    listed: Mapping[RowKind, Collection[int]] = field(default_factory=dict)
+    listed: dict[RowKind, Collection[int]] = field(default_factory=dict)
     """Some row of this table has no readable id. These are the ids that were read; a job that is not among them may be
     that row."""
 
     def __len__(self) -> int:
         """How many rows."""
-        return sum(self.counts.values())
-
-    def about(self, job_id: int, *, queued: bool) -> str:
-        """Why nothing tells how this job is; "" where it was read, or has left the queue.
-
-        `queued`: the queue has a row of it.
-        """
-        return _about(self.jobs, self.listed, job_id, queued=queued)
-
-
-@dataclass(slots=True)
-class Collector:
-    """Collects what cannot be understood while an answer is read."""
-
-    rows: list[Skipped] = field(default_factory=list)
-    counts: Counter[RowKind] = field(default_factory=Counter)
-    jobs: dict[int, str] = field(default_factory=dict)
-    listed: dict[RowKind, Collection[int]] = field(default_factory=dict)
+        return self.counts.total()
 
     def skip(self, row: Skipped, jobs: Iterable[int] = ()) -> None:
         """Count a row, and leave alone the jobs that it may be about."""
@@ -85,24 +68,13 @@ class Collector:
             self.jobs.setdefault(job, row.reason)
 
     def about(self, job_id: int, *, queued: bool) -> str:
-        """As `Unread.about`."""
-        return _about(self.jobs, self.listed, job_id, queued=queued)
+        """Why nothing tells how this job is; "" where it was read, or has left the queue.
 
-    def __bool__(self) -> bool:
-        """Whether there is anything."""
-        return bool(self.counts)
-
-    def found(self) -> Unread:
-        """What was collected."""
-        if not self.counts:
-            return Unread()
-        return Unread(tuple(self.rows), dict(self.counts), dict(self.jobs), dict(self.listed))
-
-
-def _about(jobs: Mapping[int, str], listed: Mapping[RowKind, Collection[int]], job_id: int, *, queued: bool) -> str:
-    if reason := jobs.get(job_id):
-        return reason
-    for kind, ids in listed.items():
-        if (kind is not RowKind.JOB) is queued and job_id not in ids:
-            return f"a row ({kind}) does not say whose it is; it may be this job's"
-    return ""
+        `queued`: the queue has a row of it.
+        """
+        if reason := self.jobs.get(job_id):
+            return reason
+        for kind, ids in self.listed.items():
+            if (kind is not RowKind.JOB) is queued and job_id not in ids:
+                return f"a row ({kind}) does not say whose it is; it may be this job's"
+        return ""

@@ -199,7 +199,7 @@ def gate(
     Example:
       rltuned gate --from-sacct 30 --out /var/lib/rltuned/verdict.json
     """
-    from rltuned.cluster.verdict import SLURM
+    from rltuned.cluster.gate_verdict import SLURM
     from rltuned.daemon.clock import SystemClock
     from rltuned.daemon.files import write_atomic
     from rltuned.evaluate import gate as judged

@@ -95,7 +95,7 @@ def learn(
     from rltuned.installed import require
 
     require("learn", "numba")
-    from rltuned.cluster.verdict import SLURM
+    from rltuned.cluster.gate_verdict import SLURM
     from rltuned.daemon.clock import SystemClock
     from rltuned.evaluate import executors, gate
     from rltuned.learn import renew

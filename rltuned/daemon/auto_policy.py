@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rltuned.cluster.verdict import DAY, MAX_BYTES, MODEL, SLURM, Verdict, parse
+from rltuned.cluster.gate_verdict import DAY, MAX_BYTES, MODEL, SLURM, GateVerdict, parse_verdict
 from rltuned.config import PolicySection, RolloutSection
 from rltuned.errors import ModelError, RltunedError
 
@@ -62,7 +62,7 @@ class Choice:
 class Reading:
     """A verdict as it was found, beside the model that the configuration names."""
 
-    verdict: Verdict | None
+    verdict: GateVerdict | None
     standing: Standing
     """`GOOD`, `MISSING` or `UNREADABLE`: what time and cluster do not change."""
     trouble: str
@@ -135,7 +135,7 @@ def understood(path: Path) -> str:
     return found.chosen
 
 
-def _understood(data: bytes) -> Verdict:
+def _understood(data: bytes) -> GateVerdict:
     """A verdict whose policies exist.
 
     Raises:
@@ -143,7 +143,7 @@ def _understood(data: bytes) -> Verdict:
     """
     from rltuned.policy.heuristics import RULES  # noqa: PLC0415 - NumPy (see above)
 
-    found = parse(data)
+    found = parse_verdict(data)
     if unknown := {found.chosen, found.fallback} - {MODEL, SLURM, *RULES}:
         raise RltunedError(f"there is no rule '{min(unknown)}'")
     return found

@@ -13,8 +13,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rltuned.cluster.gate_verdict import DAY
 from rltuned.cluster.hostlist import compress
-from rltuned.cluster.verdict import DAY
 from rltuned.config import Config, Stage
 from rltuned.daemon import files
 from rltuned.daemon.auto_policy import AUTO, Standing, remedy, with_rollouts

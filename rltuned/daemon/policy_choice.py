@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from rltuned.cluster.gate_verdict import MODEL
 from rltuned.cluster.tables import Snapshot
-from rltuned.cluster.verdict import MODEL
 from rltuned.config import PolicySection, did_you_mean
 from rltuned.daemon.auto_policy import AUTO, Auto, Choice, Standing, auto, chosen, remedy
 from rltuned.daemon.runtime import Runtime

@@ -16,9 +16,9 @@ from typing import Any, Final
 import numpy as np
 
 from rltuned import __version__
+from rltuned.cluster.gate_verdict import FORMAT, MODEL, SLURM, VERSION
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Floats
-from rltuned.cluster.verdict import FORMAT, MODEL, SLURM, VERSION
 from rltuned.config import Config, SlurmSection
 from rltuned.errors import EvaluationError
 from rltuned.evaluate import site

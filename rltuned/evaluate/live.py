@@ -13,9 +13,9 @@ from typing import Final
 
 import numpy as np
 
+from rltuned.cluster.gate_verdict import DAY
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Floats
-from rltuned.cluster.verdict import DAY
 from rltuned.evaluate.bootstrap import RESAMPLES
 from rltuned.evaluate.measure import simulate_case
 from rltuned.evaluate.policies import contender

@@ -17,8 +17,8 @@ from rltuned.errors import ShapeError, WorkloadError
 from rltuned.evaluate.settings import EvaluationSettings
 from rltuned.simulate.values import Backfill
 from rltuned.slurm.connect import open_reader, runner
-from rltuned.slurm.history import TraceRows, read_trace, trace_header
 from rltuned.slurm.process import Runner
+from rltuned.slurm.sacct import TraceRows, read_trace, trace_header
 from rltuned.workers.progress import Progress, silent
 from rltuned.workload.jobs import Workload
 from rltuned.workload.readers import read

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from rltuned.cluster.gate_verdict import DAY, MODEL
 from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.verdict import DAY, MODEL
 from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import EvaluationError, ModelError
 from rltuned.evaluate import gate, live

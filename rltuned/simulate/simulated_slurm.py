@@ -553,7 +553,6 @@ class SimulatedReader:
             accounting_reachable=True,
             accounting_tres=("gres/gpu", *(f"gres/gpu:{kind}" for kind in slurm.shape.nodes.gpu_types)),
             priority_calc_period=profile.calc_period,
-            select_type="select/cons_tres",
         )
 
     def ended(self, start: float, end: float) -> Past:

@@ -1,10 +1,11 @@
 """The only door to Slurm.
 
-What lives here: `port`, the two protocols that the rest of rltuned knows (`SlurmReader`, `SlurmWriter`,
-`ClusterFacts`); `commands`, the registry of every command line that rltuned can issue; `process`, which runs one of
-them; `parse`, which understands the answers; `cli` and `writer`, the adapters that every release works with;
-`snapshot`, `status` and `facts`, which make values of the answers; `pyslurm`, the optional adapter for Slurm 25.11;
-`connect`, which builds the adapter that the configuration names.
+What lives here: `port`, the protocols that the rest of rltuned knows (`SlurmReader`, `SlurmWriter`, `ClusterFacts`);
+`commands`, the registry of every command line that rltuned can issue; `process`, which runs one of them; `separated`,
+`notation`, `listings` and `controller`, which understand what the commands print; `squeue`, the one reading of the
+queue, of which `snapshot` makes tables and `status` the few facts around a write; `sprio`, `sacct` and `facts`; `cli`
+and `writer`, the adapters that every release works with; `pyslurm`, the optional adapter for Slurm 25.11; `connect`,
+which builds the adapter that the configuration names.
 
 What may be changed freely: how an answer is read, as long as the values of `rltuned.cluster` come out the same for
 every release. What must stay:
@@ -15,8 +16,6 @@ every release. What must stay:
 - An answer that is late, cut short, or not understood is an error, never an empty queue.
 - Every value is checked before it becomes part of an update; no text can become a second command.
 - A reader cannot write: a dry run is given a reader and nothing else.
-- ``rltuned restore`` must work without NumPy: only `snapshot` (and `pyslurm`'s snapshot) may import it, and is itself
-  imported late.
 
 What must not be imported: the daemon, the simulator, TensorFlow. Nothing else in rltuned may import `subprocess`.
 """

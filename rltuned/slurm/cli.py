@@ -1,21 +1,20 @@
-"""Reads Slurm through its own commands: works with every release. Imports NumPy only when a snapshot is taken."""
+"""Reads Slurm through its own commands: works with every release."""
 
 import socket
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rltuned.cluster.changes import JobStatus
 from rltuned.cluster.ended import Past
+from rltuned.cluster.tables import Snapshot
 from rltuned.errors import SlurmUnavailableError
-from rltuned.slurm import parse
+from rltuned.slurm import controller
 from rltuned.slurm.facts import read_facts
-from rltuned.slurm.history import read_ended
 from rltuned.slurm.port import ClusterFacts, Controller
-from rltuned.slurm.process import Runner, printable
+from rltuned.slurm.process import Answer, Runner, printable
+from rltuned.slurm.sacct import read_ended
+from rltuned.slurm.snapshot import read_snapshot
 from rltuned.slurm.status import read_status
-
-if TYPE_CHECKING:
-    from rltuned.cluster.tables import Snapshot
 
 CONNECT_SECONDS: Final = 2.0
 """As long as Slurm's own clients try to connect (TCPTimeout)."""
@@ -36,8 +35,8 @@ class CliReader:
             SlurmUnavailableError: it does not.
         """
         answer = self._runner.run("ping")
-        if not parse.is_up(answer.stdout):
-            raise SlurmUnavailableError(f"scontrol ping: {printable(answer.stdout or answer.stderr) or 'no answer'}")
+        if not any(up for _, up in controller.controllers(answer.stdout)):
+            raise _no_controller(answer)
 
     def controllers(self, facts: ClusterFacts) -> tuple[Controller, ...]:
         """Every controller, the primary first, and whether it is there.
@@ -49,9 +48,9 @@ class CliReader:
             SlurmUnavailableError: scontrol names none.
         """
         answer = self._runner.run("ping")  # ends with 1 when none is up
-        found = parse.controllers(answer.stdout)
+        found = controller.controllers(answer.stdout)
         if not found:
-            raise SlurmUnavailableError(f"scontrol ping: {printable(answer.stdout or answer.stderr) or 'no answer'}")
+            raise _no_controller(answer)
         where = dict(zip(facts.controllers, facts.addresses, strict=False))
         return tuple(Controller(host, up or _listens(where.get(host))) for host, up in found)
 
@@ -59,10 +58,8 @@ class CliReader:
         """Version, plugins, privileges, limiter."""
         return read_facts(self._runner)
 
-    def snapshot(self, now: float) -> "Snapshot":
+    def snapshot(self, now: float) -> Snapshot:
         """The whole queue and all nodes, in seven commands whatever the length of the queue."""
-        from rltuned.slurm.snapshot import read_snapshot  # noqa: PLC0415 - NumPy; restore works without it
-
         return read_snapshot(self._runner, now)
 
     def status(self, job_ids: Sequence[int] | None = None) -> dict[int, JobStatus]:
@@ -72,6 +69,10 @@ class CliReader:
     def ended(self, start: float, end: float) -> Past:
         """Jobs that ended in [start, end), as sacct knows them."""
         return read_ended(self._runner, start, end)
+
+
+def _no_controller(answer: Answer) -> SlurmUnavailableError:
+    return SlurmUnavailableError(f"scontrol ping: {printable(answer.stdout or answer.stderr) or 'no answer'}")
 
 
 def _listens(address: tuple[str, int] | None) -> bool:

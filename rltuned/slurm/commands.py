@@ -195,26 +195,43 @@ def _long(fields: tuple[str, ...]) -> str:
     return ",".join(f"{field}:{SEPARATOR}" for field in fields)
 
 
+def _queue(name: str, fields: tuple[str, ...], purpose: str) -> Command:
+    return Command(name, "squeue", (*_QUEUE, "-O", _long(fields)), purpose)
+
+
+def _ended(name: str, fields: tuple[str, ...], purpose: str, patience: Patience, output_limit: int) -> Command:
+    """Jobs that have ended in a stretch of time, from sacct, which asks slurmdbd."""
+    return Command(
+        name,
+        "sacct",
+        (
+            "--allusers",
+            "--allocations",
+            "--noheader",
+            "--parsable",
+            f"--delimiter={SEPARATOR}",
+            "--noconvert",
+            f"--state={','.join(ENDED_STATES)}",
+            f"--format={','.join(fields)}",
+        ),
+        f"jobs that have ended in a stretch of time, {purpose}; asks slurmdbd",
+        patience,
+        argument=re.compile(rf"--starttime={_MOMENT}"),
+        second=re.compile(rf"--endtime={_MOMENT}"),
+        output_limit=output_limit,
+    )
+
+
 _COMMANDS: Final = (
     Command("version", "scontrol", ("-V",), "release of the installed commands; asks nobody", Patience.QUICK),
     Command("ping", "scontrol", ("ping",), "whether slurmctld answers; the cheap health check", Patience.QUICK),
     Command("federation", "scontrol", ("show", "federation"), "the federation that the cluster is in, if any"),
     Command("config", "scontrol", ("show", "config"), "plugins, parameters, limiter"),
-    Command("jobs", "squeue", (*_QUEUE, "-O", _long(JOB_FIELDS)), "all pending jobs and all that hold resources"),
-    Command(
-        "jobs-exclusive",
-        "squeue",
-        (*_QUEUE, "-O", _long((*JOB_FIELDS, EXCLUSIVE))),
-        "as jobs, with the column that tells exclusivity on 26.05 and later",
-    ),
+    _queue("jobs", JOB_FIELDS, "all pending jobs and all that hold resources"),
+    _queue("jobs-exclusive", (*JOB_FIELDS, EXCLUSIVE), "as jobs, on 26.05 and later"),
     Command("excluded", "squeue", (*_QUEUE, "-o", EXCLUDED_FORMAT), "excluded nodes of each job"),
-    Command("status", "squeue", (*_QUEUE, "-O", _long(STATUS_FIELDS)), "the few facts re-read around a write"),
-    Command(
-        "status-exclusive",
-        "squeue",
-        (*_QUEUE, "-O", _long((*STATUS_FIELDS, EXCLUSIVE))),
-        "as status, on 26.05 and later",
-    ),
+    _queue("status", STATUS_FIELDS, "the few facts re-read around a write"),
+    _queue("status-exclusive", (*STATUS_FIELDS, EXCLUSIVE), "as status, on 26.05 and later"),
     Command("site-factors", "sprio", ("--noheader", "-o", SITE_FORMAT), "site factor of each job under multifactor"),
     Command("nodes", "scontrol", ("--all", "--details", "--oneliner", "show", "node"), "nodes: capacity, use, state"),
     Command("partitions", "scontrol", ("--all", "--oneliner", "show", "partition"), "partitions and their limits"),
@@ -226,43 +243,8 @@ _COMMANDS: Final = (
         "AdminLevel of the calling user",
         argument=re.compile(r"user=[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"),
     ),
-    Command(
-        "history",
-        "sacct",
-        (
-            "--allusers",
-            "--allocations",
-            "--noheader",
-            "--parsable",
-            f"--delimiter={SEPARATOR}",
-            "--noconvert",
-            f"--state={','.join(ENDED_STATES)}",
-            f"--format={','.join(ENDED_FIELDS)}",
-        ),
-        "jobs that have ended in a stretch of time, for run-time predictions; asks slurmdbd",
-        argument=re.compile(rf"--starttime={_MOMENT}"),
-        second=re.compile(rf"--endtime={_MOMENT}"),
-        output_limit=HISTORY_BYTES,
-    ),
-    Command(
-        "trace",
-        "sacct",
-        (
-            "--allusers",
-            "--allocations",
-            "--noheader",
-            "--parsable",
-            f"--delimiter={SEPARATOR}",
-            "--noconvert",
-            f"--state={','.join(ENDED_STATES)}",
-            f"--format={','.join(TRACE_FIELDS)}",
-        ),
-        "jobs that have ended in a stretch of time, with all that a replay needs; asks slurmdbd",
-        Patience.LONG,
-        argument=re.compile(rf"--starttime={_MOMENT}"),
-        second=re.compile(rf"--endtime={_MOMENT}"),
-        output_limit=TRACE_BYTES,
-    ),
+    _ended("history", ENDED_FIELDS, "for run-time predictions", Patience.NORMAL, HISTORY_BYTES),
+    _ended("trace", TRACE_FIELDS, "with all that a replay needs", Patience.LONG, TRACE_BYTES),
     Command(
         "update",
         "scontrol",

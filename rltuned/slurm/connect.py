@@ -1,4 +1,4 @@
-"""Builds the adapter that the configuration names. Imports no NumPy (see package)."""
+"""Builds the adapter that the configuration names."""
 
 from rltuned.config import SlurmSection
 from rltuned.slurm.cli import CliReader

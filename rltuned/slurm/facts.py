@@ -1,4 +1,4 @@
-"""What `doctor` and the start-up checks need to know about a cluster. Imports no NumPy (see package)."""
+"""What `doctor` and the start-up checks need to know about a cluster."""
 
 import math
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from rltuned.errors import SlurmError, SlurmParseError
-from rltuned.slurm import parse
+from rltuned.slurm import controller, notation
 from rltuned.slurm.port import ClusterFacts, Privilege
 from rltuned.slurm.process import Runner, failure
 
@@ -39,14 +39,14 @@ def read_facts(runner: Runner) -> ClusterFacts:
     # ping away (measured on 24.11) it ends with 1, although all of the configuration is there.
     if answer.code != 0 and _PINGED.search(answer.stdout) is None:
         raise failure(answer)
-    return facts_from(parse.config(answer.stdout), runner, os.geteuid())
+    return facts_from(controller.config(answer.stdout), runner, os.geteuid())
 
 
 def facts_from(config: Mapping[str, str], runner: Runner, uid: int) -> ClusterFacts:
     """Facts from a parsed configuration, for the user `uid`."""
     user = _name_of(uid)
-    version, release = parse.version(config["SLURM_VERSION"])
-    limiter = parse.parameters(config.get("SlurmctldParameters", ""))
+    version, release = controller.version(config["SLURM_VERSION"])
+    limiter = controller.parameters(config.get("SlurmctldParameters", ""))
     period = _number(limiter, "rl_refill_period", 1.0)
     controllers = _controllers(config)
     storage = config.get("AccountingStorageType", "")
@@ -64,17 +64,15 @@ def facts_from(config: Mapping[str, str], runner: Runner, uid: int) -> ClusterFa
         site_factor_plugin=_plugin(config.get("PrioritySiteFactorPlugin", ""))
         or _plugin(_in_files(Path(config.get("SLURM_CONF", "")), "PrioritySiteFactorPlugin")),
         scheduler_type=config.get("SchedulerType", ""),
-        scheduler_parameters=parse.parameters(config.get("SchedulerParameters", "")),
+        scheduler_parameters=controller.parameters(config.get("SchedulerParameters", "")),
         rate_limiter="rl_enable" in limiter,
         rate_bucket=int(_number(limiter, "rl_bucket_size", 30.0)),
         rate_refill=_number(limiter, "rl_refill_rate", 2.0) / max(period, 1.0),
         accounting=accounting,
         accounting_reachable=reachable,
         accounting_tres=tuple(part for part in config.get("AccountingStorageTRES", "").split(",") if part),
-        priority_calc_period=parse.config_seconds(config.get("PriorityCalcPeriod", "00:05:00")),
+        priority_calc_period=controller.config_seconds(config.get("PriorityCalcPeriod", "00:05:00")),
         started=_boot_time(config.get("BOOT_TIME", "")),
-        preempt_type=_plugin(config.get("PreemptType", "")),
-        select_type=config.get("SelectType", ""),
         priority_flags=tuple(part for part in _plugin(config.get("PriorityFlags", "")).split(",") if part),
         controllers=tuple(name for name, _ in controllers),
         addresses=tuple(address for _, address in controllers),
@@ -86,7 +84,7 @@ def facts_from(config: Mapping[str, str], runner: Runner, uid: int) -> ClusterFa
 def _boot_time(value: str) -> float:
     """Epoch seconds; 0 where it cannot be understood."""
     try:
-        seconds = parse.epoch(value)
+        seconds = notation.epoch(value)
     except SlurmParseError:
         return 0.0
     return 0.0 if math.isnan(seconds) else seconds
@@ -105,7 +103,7 @@ def _controllers(config: Mapping[str, str]) -> list[tuple[str, tuple[str, int]]]
 def _federation(runner: Runner) -> str:
     """Slurmdbd makes federations; what it says of this one, slurmctld knows."""
     try:
-        return parse.federation(runner.ask("federation"))
+        return controller.federation(runner.ask("federation"))
     except SlurmError:  # slurmctld has just told all the rest: it has none to tell of
         return ""
 

@@ -6,14 +6,12 @@ Two protocols, so that a dry run can be given a reader and nothing else: what is
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from rltuned.cluster.changes import Change, JobStatus, WriteResult
 from rltuned.cluster.ended import Past
 from rltuned.cluster.scheduler import SchedulerParameters
-
-if TYPE_CHECKING:  # restore must work without NumPy, which the snapshot's tables need
-    from rltuned.cluster.tables import Snapshot
+from rltuned.cluster.tables import Snapshot
 
 
 class Privilege(enum.StrEnum):
@@ -55,8 +53,6 @@ class ClusterFacts:
     """Seconds."""
     started: float = 0.0
     """When slurmctld started, epoch seconds; 0: unknown. sprio lists a job from the first calculation after that on."""
-    preempt_type: str = ""
-    select_type: str = ""
     priority_flags: tuple[str, ...] = ()
     controllers: tuple[str, ...] = ()
     """Hosts of slurmctld, the primary first."""
@@ -100,7 +96,7 @@ class SlurmReader(Protocol):
     def facts(self) -> ClusterFacts:
         """Version, plugins, privileges, limiter."""
 
-    def snapshot(self, now: float) -> "Snapshot":
+    def snapshot(self, now: float) -> Snapshot:
         """The whole queue and all nodes; `now` (epoch seconds) becomes its time.
 
         Raises:

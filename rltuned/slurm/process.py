@@ -1,7 +1,4 @@
-"""Runs one registered command: own session, time-out for it and all it started, bounded output, no shell.
-
-Imports no NumPy (see package).
-"""
+"""Runs one registered command: own session, time-out for it and all it started, bounded output, no shell."""
 
 import contextlib
 import os

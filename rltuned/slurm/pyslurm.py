@@ -17,12 +17,15 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from rltuned.cluster.changes import Change, Field, JobStatus, Outcome, WriteResult
-from rltuned.cluster.unread import Collector, RowKind, Skipped
+from rltuned.cluster.unread import RowKind, Skipped, Unread
 from rltuned.errors import PrerequisiteError, SlurmDeniedError, SlurmError, SlurmUnavailableError
 from rltuned.installed import how_to_install
-from rltuned.slurm import parse, status
 from rltuned.slurm.cli import CliReader
 from rltuned.slurm.process import Runner, printable
+from rltuned.slurm.separated import refuse_unknown
+from rltuned.slurm.sprio import Factors, multifactor
+from rltuned.slurm.squeue import oversubscribe
+from rltuned.slurm.status import with_strange
 from rltuned.slurm.writer import ScontrolWriter, unreachable, update_word, verdict
 
 NEEDED: Final = ("Job", "Jobs", "JobSubmitDescription", "RPCError")
@@ -64,8 +67,8 @@ class PyslurmReader(CliReader):
             jobs = self._pyslurm.Jobs.load()
         except self._pyslurm.RPCError as error:
             raise _read_error(error) from error
-        unread = Collector()
-        factors = status.site_factors(self._runner, unread)
+        unread = Unread()
+        factors = multifactor(self._runner, unread)
         wanted = None if job_ids is None else set(job_ids)
         found: dict[int, JobStatus] = {}
         started: dict[int, int] = {}
@@ -82,8 +85,7 @@ class PyslurmReader(CliReader):
                 known = number in found and found[number].pending
                 if (wanted is not None and number not in wanted) or (known and not (pending and int(job.id) == number)):
                     continue
-                listed = status.number_in_sprio(factors, number, str(job.id))
-                found[number] = _status(job, number, factors.get(listed), pending=pending)
+                found[number] = _status(job, number, factors.get(number) or factors.get(int(job.id)), pending=pending)
             except (TypeError, ValueError) as error:
                 ids = [one for one in (job.id, job.array_id) if isinstance(one, int) and one]
                 name = str(ids[0]) if ids else ""
@@ -91,11 +93,11 @@ class PyslurmReader(CliReader):
                 unread.skip(Skipped(RowKind.JOB, name, reasons[-1]), ids)
                 if not ids:
                     unread.listed[RowKind.JOB] = found.keys()
-        parse.refuse_unknown(reasons, len(found) + len(reasons))
+        refuse_unknown(reasons, len(found) + len(reasons))
         for array, submitted in started.items():
             if wanted is not None and array in wanted and array not in found:
                 found[array] = JobStatus.started(array, submitted)
-        return status.with_strange(found, wanted, unread) if unread else found
+        return with_strange(found, wanted, unread) if unread else found
 
 
 _HOLDING: Final = frozenset(
@@ -104,11 +106,11 @@ _HOLDING: Final = frozenset(
 
 
 def _record_id(job: Any, *, pending: bool) -> int:
-    """The array's id for its waiting tasks, else the job's own (as `status.record_ids`)."""
+    """The array's id for its waiting tasks, else the job's own (as `squeue.Records.ids`)."""
     return int(job.array_id) if pending and job.array_id else int(job.id)
 
 
-def _status(job: Any, number: int, site_factor: int | None, *, pending: bool) -> JobStatus:
+def _status(job: Any, number: int, factors: Factors | None, *, pending: bool) -> JobStatus:
     """Raises TypeError or ValueError where pyslurm's values are not what they should be."""
     priority = int(job.priority or 0)
     reason = str(job.state_reason or "")
@@ -118,8 +120,8 @@ def _status(job: Any, number: int, site_factor: int | None, *, pending: bool) ->
         pending=pending,
         held=pending and (priority == 0 or reason.startswith("JobHeld")),
         priority=priority,
-        site_factor=site_factor,
-        oversubscribe=status.oversubscribe(str(job.resource_sharing), None),
+        site_factor=factors.site if factors else None,
+        oversubscribe=oversubscribe(str(job.resource_sharing), None),
         reason="" if reason == "None" else reason,
     )
 

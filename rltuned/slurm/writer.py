@@ -1,4 +1,4 @@
-"""Writes to Slurm: many update lines on the standard input of one scontrol. Imports no NumPy (see package).
+"""Writes to Slurm: many update lines on the standard input of one scontrol.
 
 What is checked here is that nothing but a few numbers, YES and NO ever reaches scontrol. What became of a
 change is told by reading back; only where Slurm names the job in an error is the outcome settled here. Errors about
@@ -13,8 +13,8 @@ from typing import Final
 from rltuned.cluster.changes import MAX_FACTOR, Change, Field, Outcome, WriteResult
 from rltuned.errors import SlurmError, SlurmUnavailableError
 from rltuned.slurm.commands import EXCLUSIVE_SINCE
+from rltuned.slurm.controller import release as installed_release
 from rltuned.slurm.process import Runner, failure, printable
-from rltuned.slurm.status import release as installed_release
 
 MAX_JOB_ID: Final = 2**32 - 2
 

@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.cluster.build import job_table, node_table
 from rltuned.cluster.changes import OverSubscribe
+from rltuned.cluster.plain_tables import job_table, node_table
 from rltuned.cluster.tables import Codes, Floats, JobState, NodeTable, Partition, Snapshot
 from rltuned.workload.estimates import written_limit
 

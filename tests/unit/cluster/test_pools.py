@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rltuned.cluster.build import job_table, node_table
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.constraint import compile_constraint
+from rltuned.cluster.plain_tables import job_table, node_table
 from rltuned.cluster.pools import job_pools
 from rltuned.cluster.tables import Partition, Snapshot
 

@@ -19,7 +19,7 @@ from unit.daemon.model_slurm import NODES, Job, ModelSlurm
 from rltuned.cluster.changes import Field, Outcome
 from rltuned.cluster.tables import Snapshot
 from rltuned.errors import SlurmUnavailableError
-from rltuned.slurm import parse
+from rltuned.slurm import controller
 from rltuned.slurm.cli import CliReader
 from rltuned.slurm.commands import REGISTRY, SEPARATOR
 from rltuned.slurm.facts import facts_from
@@ -436,7 +436,7 @@ class Reader(CliReader):
     """The project's reader, for a user that is not root whoever runs the tests."""
 
     def facts(self) -> ClusterFacts:
-        return facts_from(parse.config(self._runner.ask("config")), self._runner, UID)
+        return facts_from(controller.config(self._runner.ask("config")), self._runner, UID)
 
     def snapshot(self, now: float) -> Snapshot:
         slurm = self._runner.slurm  # type: ignore[attr-defined]

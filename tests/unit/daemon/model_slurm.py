@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from rltuned.cluster.build import job_table, node_table
 from rltuned.cluster.changes import Change, Field, JobStatus, Outcome, OverSubscribe, WriteResult
 from rltuned.cluster.hostlist import expand
+from rltuned.cluster.plain_tables import job_table, node_table
 from rltuned.cluster.tables import Health, Partition, Snapshot
-from rltuned.cluster.unread import Collector, RowKind, Skipped
+from rltuned.cluster.unread import RowKind, Skipped, Unread
 from rltuned.errors import SlurmUnavailableError
 from rltuned.slurm.port import ClusterFacts, Privilege
 from rltuned.slurm.status import with_strange
@@ -388,13 +388,13 @@ class ModelReader:
             nodes,
             partitions,
             Health(),
-            self._unread().found(),
+            self._unread(),
             arrays=running,
             array_of={job.job_id: job.array for job in jobs if job.array and job.state == "R"},
         )
 
-    def _unread(self) -> Collector:
-        unread, slurm = Collector(), self.slurm
+    def _unread(self) -> Unread:
+        unread, slurm = Unread(), self.slurm
         for job in slurm.strange & slurm.jobs.keys():
             unread.skip(
                 Skipped(RowKind.JOB, str(job), f"squeue, job {job}, column Nice: number: cannot understand '?'"), [job]

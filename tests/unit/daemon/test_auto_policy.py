@@ -7,7 +7,7 @@ import pytest
 from unit.daemon.test_loop import house
 from unit.policy.conftest import saved
 
-from rltuned.cluster.verdict import DAY, MODEL, SLURM, parse
+from rltuned.cluster.gate_verdict import DAY, MODEL, SLURM, parse_verdict
 from rltuned.config import DEFAULT_MODEL, Config, EstimatesSection, PolicySection, StateSection
 from rltuned.daemon.auto_policy import Standing, read
 from rltuned.daemon.checks import Severity, examine
@@ -155,7 +155,7 @@ def test_a_verdict_that_is_no_regular_file_holds_nothing_up(tmp_path):
 
 def test_the_value_itself_refuses_what_is_too_large():
     with pytest.raises(RltunedError, match="larger than"):
-        parse(b" " * (5 * 2**20))
+        parse_verdict(b" " * (5 * 2**20))
 
 
 # --- in the daemon

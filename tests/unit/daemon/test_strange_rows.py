@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from unit.daemon.support import ApplyMode, Bench
+from unit.daemon.support import Bench
 from unit.daemon.test_loop import house
 
 from rltuned.cluster.changes import Outcome
@@ -15,7 +15,6 @@ from rltuned.daemon.cycle_report import CycleOutcome
 from rltuned.decide.scope import MEANING, Veto
 from rltuned.errors import SlurmParseError
 
-MODES = pytest.mark.parametrize("mode", list(ApplyMode))
 KINDS = pytest.mark.parametrize("kind", ["strange", "nameless"])
 """How the row of a job cannot be understood: a value in it, or even whose it is."""
 
@@ -30,14 +29,13 @@ def out(bench):
     return {job for job, about in bench.slurm.jobs.items() if not bench.slurm.untouched(about)}
 
 
-@MODES
 @KINDS
-def test_a_job_in_the_journal_that_cannot_be_understood_is_not_forgotten_however_long(bench, mode, kind):
-    bench.cycle([3, 2, 1], mode)
+def test_a_job_in_the_journal_that_cannot_be_understood_is_not_forgotten_however_long(bench, kind):
+    bench.cycle([3, 2, 1])
     entry = bench.journal.entries[3]
     getattr(bench.slurm, kind).add(3)
     for _ in range(5):
-        bench.cycle([3, 2, 1], mode)
+        bench.cycle([3, 2, 1])
     assert bench.journal.entries[3] == entry
     getattr(bench.slurm, kind).clear()
     assert bench.reconcile().foreign == ()
@@ -60,10 +58,9 @@ def test_of_the_others_those_that_left_are_forgotten_as_ever_or_once_every_row_s
     assert bench.journal.entries.keys() == {3}
 
 
-@MODES
 @KINDS
-def test_restore_leaves_a_job_that_cannot_be_understood_names_it_and_comes_back_to_it(bench, mode, kind):
-    bench.cycle([3, 2, 1], mode)
+def test_restore_leaves_a_job_that_cannot_be_understood_names_it_and_comes_back_to_it(bench, kind):
+    bench.cycle([3, 2, 1])
     before = bench.slurm.updates
     getattr(bench.slurm, kind).add(3)
     report = bench.restore()
@@ -100,10 +97,9 @@ def test_a_job_that_becomes_strange_in_the_middle_of_a_restore_is_not_taken_for_
     assert 3 not in out(bench)
 
 
-@MODES
 @KINDS
-def test_a_job_that_becomes_strange_between_plan_and_write_is_not_written(bench, mode, kind):
-    changes = bench.reorder([3, 2, 1], mode)
+def test_a_job_that_becomes_strange_between_plan_and_write_is_not_written(bench, kind):
+    changes = bench.reorder([3, 2, 1])
     getattr(bench.slurm, kind).add(3)
     results = {result.change.job_id: result for result in bench.apply(changes)}
     assert results[3].outcome is Outcome.THROTTLED
@@ -113,9 +109,8 @@ def test_a_job_that_becomes_strange_between_plan_and_write_is_not_written(bench,
     assert out(bench) == {1}
 
 
-@MODES
-def test_a_job_that_becomes_strange_between_write_and_read_back_stays_in_doubt_and_is_settled_later(bench, mode):
-    changes = bench.reorder([3, 2, 1], mode)
+def test_a_job_that_becomes_strange_between_write_and_read_back_stays_in_doubt_and_is_settled_later(bench):
+    changes = bench.reorder([3, 2, 1])
 
     def turn(number):
         if number == 2:

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rltuned.cluster.build import job_table
 from rltuned.cluster.changes import Applied, AppliedChanges, Field, OverSubscribe
+from rltuned.cluster.plain_tables import job_table
 from rltuned.cluster.tables import JobState, Partition
 from rltuned.config import Config, PlacementApply, PlacementSection
 from rltuned.decide import plan, record

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from unit.evaluate.small import busy_jobs, settings
 from unit.slurm.standin import StandIn
 
+from rltuned.cluster.gate_verdict import MODEL, SLURM, parse_verdict
 from rltuned.cluster.shape import parse_shape
-from rltuned.cluster.verdict import MODEL, SLURM, parse
 from rltuned.commands.common import processes
 from rltuned.commands.main import cli
 from rltuned.config import Config, SlurmSection, resolve
@@ -28,7 +28,7 @@ from rltuned.policy.actor import Actor, Architecture
 from rltuned.policy.manifest import TrainingPart
 from rltuned.simulate.values import Backfill
 from rltuned.slurm.commands import SEPARATOR
-from rltuned.slurm.history import TraceRows
+from rltuned.slurm.sacct import TraceRows
 from rltuned.workload.jobs import Source
 
 WINDOWS = 12
@@ -189,7 +189,7 @@ def test_a_model_that_is_worse_than_saf_is_never_chosen(tmp_path):
     made = reached(cooked(tmp_path, "largest-first", job_size=1.0), rollout=False)
     assert made["chosen"] == made["fallback"] == "saf"
     assert made["evidence"]["model_wait"]["saf"]["ratio"] > 1.0
-    read = parse(gate.text(made).encode())
+    read = parse_verdict(gate.text(made).encode())
     assert (read.chosen, read.fallback, read.model, read.gpus) == ("saf", "saf", "largest-first", 8)
     assert (read.made_at, read.expires) == (1e9, 1e9 + 30 * 86400)
 
@@ -261,7 +261,7 @@ def test_a_verdict_is_written_and_said(trace, tmp_path):
     assert f"verdict: {made['chosen']}" in done.stdout
     assert made["chosen"] != MODEL
     assert done.exit_code == (14 if made["chosen"] == SLURM else 0)
-    assert parse(out.read_bytes()).valid_days == 7.0
+    assert parse_verdict(out.read_bytes()).valid_days == 7.0
     assert (made["settings"]["estimates"], made["settings"]["start"]) == ("history", "warm"), "as the daemon has it"
 
 
@@ -269,7 +269,7 @@ def test_where_nobody_has_to_wait_the_exit_code_says_that_slurms_order_stays(tra
     model, out = cooked(tmp_path, "m", job_size=-1.0), tmp_path / "verdict.json"
     done = typed(trace, "--model", model, "--policies", "rl,saf,multifactor", "--out", str(out), cluster="90x4")
     assert done.exit_code == 14
-    assert parse(out.read_bytes()).chosen == SLURM
+    assert parse_verdict(out.read_bytes()).chosen == SLURM
 
 
 def test_a_verdict_that_cannot_be_written_is_refused_before_anything_runs(tmp_path):
@@ -399,5 +399,5 @@ def test_the_gate_plays_what_the_daemon_is_configured_to_do_unless_told_otherwis
 
 def test_settings_that_the_gate_does_not_play_are_named():
     assert gate.not_judged(Config()) == []
-    other = Config(decide={"authority": 0.5, "mode": "priority"}, rollout={"orders": 2, "time_limit": 5.0})
+    other = Config(decide={"authority": 0.5}, rollout={"orders": 2, "time_limit": 5.0})
     assert gate.not_judged(other) == ["decide.authority", "rollout.orders"]

@@ -11,8 +11,8 @@ from unit.evaluate import test_live
 from unit.evaluate.small import busy_jobs, jobs_of, settings
 from unit.evaluate.test_gate import TRAINING, cooked
 
+from rltuned.cluster.gate_verdict import DAY, MODEL, SLURM, parse
 from rltuned.cluster.shape import parse_shape
-from rltuned.cluster.verdict import DAY, MODEL, SLURM, parse
 from rltuned.commands.main import cli
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.bootstrap import Comparison

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rltuned.cluster.build import job_table, node_table
 from rltuned.cluster.changes import OverSubscribe
+from rltuned.cluster.plain_tables import job_table, node_table
 from rltuned.cluster.pools import job_pools
 from rltuned.cluster.tables import JobState, Partition, Snapshot
 from rltuned.config import PlacementSection

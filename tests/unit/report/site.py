@@ -22,7 +22,7 @@ from rltuned.decide.scope import Veto
 from rltuned.placement import SolveOutcome
 from rltuned.simulate.simulated_slurm import Profile, SimulatedSlurm
 from rltuned.simulate.values import JobFate
-from rltuned.slurm.history import trace_header
+from rltuned.slurm.sacct import trace_header
 from rltuned.workload.estimates import estimate
 from rltuned.workload.jobs import Estimates
 from rltuned.workload.shapes import read_shape

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from oracles.reference import reference
 
-from rltuned.cluster.build import node_table
 from rltuned.cluster.changes import OverSubscribe
+from rltuned.cluster.plain_tables import node_table
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Floats, Partition
 from rltuned.decide.predictions import RunTimePredictions

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from unit.slurm.standin import DIAGNOSTICS, NODES, PARTITIONS, RUNNING, job, rows, sprio_row
+from unit.slurm.standin import DIAGNOSTICS, PARTITIONS, RUNNING, job, sprio_row
 
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.tables import JobState
@@ -44,36 +44,20 @@ def test_a_pending_job(slurm):
     assert jobs.oversubscribe.value(0) == OverSubscribe.OK
 
 
-def test_a_running_job_holds_nodes_until_its_limit(slurm):
-    snapshot = read(
-        slurm, [job(8, **RUNNING), job(9, **{**RUNNING, "EndTime": "N/A", "TimeLimit": "UNLIMITED"}), job(7)]
-    )
-    jobs = snapshot.jobs
-    assert jobs.state.tolist() == [JobState.RUNNING, JobState.RUNNING, JobState.PENDING]
-    assert jobs.start_time[0] == 1795242060.0
-    assert jobs.end_time[:2].tolist() == [1795243860.0, math.inf]
-    assert math.isnan(jobs.end_time[2])
-    assert [snapshot.nodes.names[row] for row in jobs.nodes_of(0)] == ["p100-1"]
-    assert jobs.nodes_of(2).size == 0
-
-
-@pytest.mark.parametrize("state", ["R", "S", "CG", "CF", "SO", "ST", "SI", "RS", "RQ", "RH"])
-def test_every_state_that_holds_resources_counts_as_running(slurm, state):
-    assert read(slurm, [job(8, **{**RUNNING, "StateCompact": state})]).jobs.state[0] == JobState.RUNNING
-
-
-@pytest.mark.parametrize("state", ["SE", "RD"])
-def test_a_job_that_was_requeued_with_a_special_exit_or_lost_its_reservation_waits_and_is_held(slurm, state):
-    snapshot = read(slurm, [job(8, StateCompact=state, PriorityLong=0)])
-    assert snapshot.jobs.state[0] == JobState.PENDING
-    assert snapshot.jobs.held[0]
-
-
-@pytest.mark.parametrize("state", ["CD", "RV", "RF"])
-def test_a_known_state_that_neither_waits_nor_holds_resources_is_neither_pending_nor_running(slurm, state):
-    snapshot = read(slurm, [job(8, StateCompact=state)])
-    assert snapshot.jobs.state[0] == JobState.OTHER
-    assert not snapshot.unread
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        ("R S CG CF SO ST SI RS RQ RH", JobState.RUNNING),
+        ("SE RD PD", JobState.PENDING),  # requeued with a special exit, or lost its reservation
+        ("CD RV RF", JobState.OTHER),
+    ],
+)
+def test_every_state_waits_or_holds_resources_or_neither(slurm, states, expected):
+    for state in states.split():
+        found = read(slurm, [job(8, **{**RUNNING, "StateCompact": state, "PriorityLong": "0"})])
+        assert found.jobs.state.tolist() == [expected]
+        assert found.jobs.held[0] == (expected == JobState.PENDING)
+        assert not found.unread
 
 
 def test_the_start_that_22_05_expects_of_a_pending_job_is_no_start(slurm):
@@ -121,22 +105,11 @@ def test_a_requeued_task_has_the_site_factor_of_its_own_record_and_arrays_that_r
         assert (jobs.site_known[0], jobs.submit_time[0], jobs.array_tasks[0]) == (False, 1795242048, 7)
 
 
-def test_waiting_tasks_in_two_rows_become_one(slurm):
-    jobs = read(
-        slurm, [job(55, ArrayJobID=41, ArrayTaskID="1-3"), job(56, ArrayJobID=41, ArrayTaskID="9"), job(7)]
-    ).jobs
-    assert (jobs.job_id.tolist(), jobs.array_tasks.tolist()) == ([41, 7], [4, 0])
-
-
 def test_a_job_that_appears_twice_is_left_alone(slurm):
     snapshot = read(slurm, [job(7), job(8), job(7, PriorityLong=5)])
     assert snapshot.jobs.job_id.tolist() == [7, 8]
     assert snapshot.unread.jobs.keys() == {7}
     assert "job 7 appears twice" in snapshot.unread.rows[0].reason
-
-
-def test_het_components_know_their_leader(slurm):
-    assert read(slurm, [job(14, HetJobID=14), job(15, HetJobID=14), job(16)]).jobs.het_job_id.tolist() == [14, 14, 0]
 
 
 def test_times_that_are_not_known_are_nan_and_limits_that_are_not_set_are_the_partitions(slurm):
@@ -152,20 +125,6 @@ def test_times_that_are_not_known_are_nan_and_limits_that_are_not_set_are_the_pa
     assert math.isnan(jobs.eligible_time[0])
     assert jobs.dependent.tolist() == [True, False, False, False]
     assert jobs.time_limit.tolist() == [1800.0, math.inf, 604800.0, math.inf]
-
-
-def test_held_jobs(slurm):
-    jobs = read(
-        slurm,
-        [
-            job(1, PriorityLong=0, Reason="JobHeldUser"),
-            job(2, PriorityLong=0, Reason="BadConstraints"),
-            job(3, Reason="JobHeldAdmin"),
-            job(4),
-            job(5, **{**RUNNING, "PriorityLong": "0"}),
-        ],
-    ).jobs
-    assert jobs.held.tolist() == [True, True, True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -230,12 +189,6 @@ def test_all_memory_of_a_node_is_no_number_until_the_job_runs(slurm):
     assert math.isnan(jobs.mem[2])
 
 
-def test_jobs_without_a_row_in_sprio_have_no_known_site_factor(slurm):
-    jobs = read(slurm, [job(1), job(2)], factors={2: 5}).jobs
-    assert jobs.site_known.tolist() == [False, True]
-    assert jobs.site_factor.tolist() == [0, 5]
-
-
 NO_TERMS = (0,) * 7
 
 
@@ -258,14 +211,6 @@ def test_a_job_that_sprio_lists_with_an_explicit_priority_is_not_under_multifact
     assert (reader.status([7])[7].site_factor is not None) is known
 
 
-def test_a_job_of_two_partitions_is_one_row_with_one_site_factor(slurm):
-    slurm.queue([job(7, Partition="gpu,share")])
-    slurm.answer("site-factors", sprio_row(7, 33) + sprio_row(7, 33))
-    jobs = CliReader(slurm.runner()).snapshot(NOW).jobs
-    assert (len(jobs), jobs.site_factor[0], jobs.partition.value(0)) == (1, 33, "gpu,share")
-    assert (jobs.base[0], jobs.base_least[0]) == (16070, 16070)
-
-
 def test_a_job_that_weighs_differently_in_each_of_its_partitions_has_the_highest_and_the_lowest_sum(slurm):
     slurm.queue([job(7, Partition="gpu,share,k80", PriorityLong=9116)])
     slurm.answer("site-factors", sprio_row(7, 33, 9116) + sprio_row(7, 33, 10192) + sprio_row(7, 33, 9516))
@@ -273,34 +218,24 @@ def test_a_job_that_weighs_differently_in_each_of_its_partitions_has_the_highest
     assert (jobs.priority[0], jobs.base[0], jobs.base_least[0]) == (9116, 10159, 9083)
 
 
-def test_where_slurm_shows_its_floor_the_terms_are_added_up(slurm):
-    # Age 120, fair share 100, job size 30, partition 20, QOS 40, TRES 60, nice 70: 300, and 900 less by the site
-    # factor.
-    slurm.queue([job(7, PriorityLong=1, Nice=70)])
-    slurm.answer("site-factors", sprio_row(7, -900, 1, "cpu=10,gres/gpu=50", (70, 120, 100, 30, 20, 40, 0)))
+@pytest.mark.parametrize(
+    ("shown", "row", "site", "base"),
+    [
+        # Slurm shows 1 for all that is less. Age 120, fair share 100, job size 30, partition 20, QOS 40, TRES 60, nice
+        # 70 make 300, and 900 less by the site factor.
+        (1, sprio_row(7, -900, 1, "cpu=10,gres/gpu=50", (70, 120, 100, 30, 20, 40, 0)), -900, 300),
+        (1, sprio_row(7, 0, 1, "cpu=1", (500, 99, 0, 0, 0, 0, 0)), 0, -400),
+        # Rounded terms: 3 instead of 2.5 or less. Slurm shows 1 only where base and site factor are less than 2.
+        (1, sprio_row(7, -1, 1, "", (0, 1, 1, 1, 0, 0, 0)), -1, 2),
+        # An admin set the site factor between the two commands: 16103 was without it.
+        (16103, sprio_row(7, 4000, 20103), 4000, 16103),
+    ],
+)
+def test_the_base_is_what_the_terms_without_the_site_factor_add_up_to(slurm, shown, row, site, base):
+    slurm.queue([job(7, PriorityLong=shown)])
+    slurm.answer("site-factors", row)
     jobs = CliReader(slurm.runner()).snapshot(NOW).jobs
-    assert (jobs.priority[0], jobs.site_factor[0], jobs.base[0]) == (1, -900, 300)
-
-
-def test_a_nice_that_is_larger_than_all_terms_makes_a_sum_below_slurms_floor(slurm):
-    slurm.queue([job(7, PriorityLong=1, Nice=500)])
-    slurm.answer("site-factors", sprio_row(7, 0, 1, "cpu=1", (500, 99, 0, 0, 0, 0, 0)))
-    assert CliReader(slurm.runner()).snapshot(NOW).jobs.base[0] == -400
-
-
-def test_a_sum_that_is_more_than_the_shown_floor_allows_is_cut_to_it(slurm):
-    # Rounded terms: 3 instead of 2.5 or less. Slurm shows 1 only where base and site factor are less than 2.
-    slurm.queue([job(7, PriorityLong=1)])
-    slurm.answer("site-factors", sprio_row(7, -1, 1, "", (0, 1, 1, 1, 0, 0, 0)))
-    assert CliReader(slurm.runner()).snapshot(NOW).jobs.base[0] == 2
-
-
-def test_site_factor_and_base_are_of_one_moment_whatever_squeue_said_before(slurm):
-    # An admin set the site factor between the two commands: 16103 was without it.
-    slurm.queue([job(7, PriorityLong=16103)])
-    slurm.answer("site-factors", sprio_row(7, 4000, 20103))
-    jobs = CliReader(slurm.runner()).snapshot(NOW).jobs
-    assert (jobs.priority[0], jobs.site_factor[0], jobs.base[0]) == (16103, 4000, 16103)
+    assert (jobs.priority[0], jobs.site_factor[0], jobs.base[0]) == (shown, site, base)
 
 
 @pytest.mark.parametrize(
@@ -317,55 +252,36 @@ def test_without_multifactor_no_site_factor_is_known(slurm, said):
 
 
 @pytest.mark.parametrize(
-    ("shown", "value", "exclusive"),
-    [
-        ("OK", "OK", False),
-        ("YES", "YES", False),
-        ("NO", "NO", True),
-        ("USER", "USER", True),
-        ("MCS", "MCS", True),
-        ("??", "NO", True),
-    ],
-)
-def test_exclusivity_is_told_by_oversubscribe_before_26_05(slurm, shown, value, exclusive):
-    jobs = read(slurm, [job(1, OverSubscribe=shown)]).jobs
-    assert (jobs.oversubscribe.value(0), jobs.exclusive[0]) == (value, exclusive)
-
-
-@pytest.mark.parametrize(
     ("shown", "column", "value", "exclusive"),
     [
+        # before 26.05
+        ("OK", None, "OK", False),
+        ("YES", None, "YES", False),
+        ("NO", None, "NO", True),
+        ("USER", None, "USER", True),
+        ("??", None, "NO", True),
+        # since then, exclusivity has its own column, and a NO says nothing
         ("NO", "NO", "UNKNOWN", False),
         ("OK", "NO", "OK", False),
-        ("YES", "NO", "YES", False),
         ("NO", "NODE", "NO", True),
-        ("NO", "USER", "USER", True),
         ("OK", "USER", "USER", True),
-        ("OK", "TOPO", "TOPO", True),
         ("YES", "NODE", "NO", True),
         ("NO", "SOMETHING", "NO", True),
     ],
 )
-def test_since_26_05_exclusivity_has_its_own_column_and_a_no_says_nothing(slurm, shown, column, value, exclusive):
-    slurm.answer("version", "slurm-wlm 26.05.5\n")
-    jobs = read(slurm, [job(1, OverSubscribe=shown, Exclusive=column)]).jobs
+def test_exclusivity(slurm, shown, column, value, exclusive):
+    more = {}
+    if column is not None:
+        slurm.answer("version", "slurm-wlm 26.05.5\n")
+        more = {"Exclusive": column}
+    jobs = read(slurm, [job(1, OverSubscribe=shown, **more)]).jobs
     assert (jobs.oversubscribe.value(0), jobs.exclusive[0]) == (value, exclusive)
-    assert not [
-        call for call in slurm.calls if call.startswith("squeue") and "Exclusive" not in call and "%x" not in call
-    ]
+    asked = [call for call in slurm.calls if call.startswith("squeue") and "%x" not in call]
+    assert all(("Exclusive" in call) is bool(more) for call in asked)
 
 
-def test_nodes_and_partitions(slurm):
+def test_time_release_and_load(slurm):
     snapshot = read(slurm, [])
-    nodes = snapshot.nodes
-    assert (nodes.names, nodes.gpu_types) == (("p100-1", "k80-1"), ("k80", "p100"))
-    assert nodes.gpus.tolist() == [[0, 4], [2, 0]]
-    assert nodes.gpus_alloc.tolist() == [[0, 2], [0, 0]]
-    assert nodes.gpus_free.tolist() == [[0, 2], [0, 0]]
-    assert nodes.usable.tolist() == [True, False]
-    gpu, share = snapshot.partitions
-    assert (gpu.nodes.tolist(), share.nodes.tolist()) == ([0, 1], [0])
-    assert (share.oversubscribe, share.oversubscribe_count, share.up) == (OverSubscribe.YES, 4, False)
     assert (snapshot.time, snapshot.release) == (NOW, (24, 11))
     assert (snapshot.health.server_threads, snapshot.health.agent_queue) == (7, 3)
 
@@ -423,40 +339,11 @@ def test_a_job_that_cannot_be_understood_costs_itself_and_is_named_with_its_colu
     assert np.isfinite(jobs.submit_time).all()
 
 
-def test_a_single_strange_job_is_no_reason_to_fail(slurm):
-    snapshot = read(slurm, [job(8, TimeLimit="soon")])
-    assert snapshot.unread.jobs.keys() == {8}
-    assert len(snapshot.jobs) == 1
-
-
 def test_where_more_than_half_of_the_jobs_are_strange_it_is_the_format_and_an_error(slurm):
     queue = [job(number, TimeLimit="soon" if number <= 4 else "30:00") for number in range(1, 9)]
     assert read(slurm, queue).unread.jobs.keys() == {1, 2, 3, 4}
     with pytest.raises(SlurmParseError, match=r"job 1, column TimeLimit.*3 more of 7 rows"):
         read(slurm, queue[:-1])
-
-
-@pytest.mark.parametrize(
-    ("broken", "about"),
-    [
-        (rows([job(8, Partition=f"us{SEPARATOR}x")]), {8}),
-        (rows([job(8, Account="a\nb")]), {8}),
-        (rows([job(44, ArrayJobID=8, ArrayTaskID="1-3", QOS=f"q{SEPARATOR}")]), {8, 44}),
-    ],
-)
-def test_a_name_that_holds_the_separator_or_a_newline_costs_its_own_row(slurm, broken, about):
-    slurm.queue([job(7), job(9)])
-    for answer in (
-        rows([job(7)]) + broken + rows([job(9)]),
-        broken + rows([job(7), job(9)]),
-        rows([job(7), job(9)]) + broken,
-    ):
-        slurm.answer("jobs", answer)
-        snapshot = CliReader(slurm.runner()).snapshot(NOW)
-        assert snapshot.jobs.job_id.tolist() == [7, 9]
-        assert snapshot.unread.jobs.keys() == about
-        assert snapshot.unread.counts == {RowKind.JOB: 1}
-        assert not snapshot.unread.about(1234, queued=False)
 
 
 @pytest.mark.parametrize("number", ["?", "", "0", "-1", "9" * 15])
@@ -493,30 +380,6 @@ def test_strange_waiting_tasks_cost_their_array(slurm):
     assert snapshot.unread.jobs.keys() == {41}
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        sprio_row(7, "much"),
-        sprio_row(7, 5, "high"),
-        sprio_row(7, 5, terms=(0, "old", 0, 0, 0, 0, 0)),
-        sprio_row(7, 5, tres="cpu"),
-        sprio_row(7, 5)[:-2] + f"{SEPARATOR}1{SEPARATOR}\n",
-    ],
-)
-def test_a_row_of_sprio_that_cannot_be_understood_costs_its_job(slurm, row):
-    slurm.queue([job(7), job(8), job(9)])
-    slurm.answer("site-factors", sprio_row(8, 3) + row + sprio_row(9, 4))
-    reader = CliReader(slurm.runner())
-    snapshot = reader.snapshot(NOW)
-    assert snapshot.unread.jobs.keys() == {7}
-    assert snapshot.unread.counts == {RowKind.SITE_FACTOR: 1}
-    assert snapshot.jobs.site_factor.tolist() == [0, 3, 4]
-    assert snapshot.jobs.site_known.tolist() == [False, True, True]
-    found = reader.status()
-    assert found[7].strange
-    assert [found[number].site_factor for number in (8, 9)] == [3, 4]
-
-
 @pytest.mark.parametrize("name", ["site-factors", "excluded"])
 def test_a_row_that_does_not_say_whose_it_is_costs_the_jobs_that_the_others_do_not_list(slurm, name):
     slurm.queue([job(7), job(8), job(9, **RUNNING)], excluded={7: "p100-1", 8: "k80-1"}, factors={7: 1, 8: 2})
@@ -530,16 +393,6 @@ def test_a_row_that_does_not_say_whose_it_is_costs_the_jobs_that_the_others_do_n
     assert (bool(found[7].strange), found[8].site_factor) == (name == "site-factors", 2)
     assert not found[9].strange
     assert 1234 not in found, "the queue does not have it"
-
-
-def test_a_strange_node_takes_no_job_and_nothing_else_with_it(slurm):
-    slurm.answer("nodes", NODES.replace("AllocMem=4000", "AllocMem=lots"))
-    snapshot = read(slurm, [job(8, **RUNNING), job(7)])
-    assert snapshot.nodes.names == ("p100-1", "k80-1")
-    assert snapshot.nodes.usable.tolist() == [False, False]
-    assert snapshot.nodes.cpus_free.tolist() == [0, 0]
-    assert snapshot.unread.counts == {RowKind.NODE: 1}
-    assert not snapshot.unread.jobs
 
 
 def test_what_is_said_of_a_strange_row_is_harmless_on_a_terminal(slurm):

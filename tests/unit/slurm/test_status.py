@@ -7,7 +7,7 @@ from unit.slurm.standin import RUNNING, job, rows, sprio_row
 
 from rltuned.cluster.changes import JobStatus, OverSubscribe
 from rltuned.errors import SlurmParseError
-from rltuned.slurm import parse
+from rltuned.slurm import separated
 from rltuned.slurm.cli import CliReader
 from rltuned.slurm.commands import REGISTRY, SEPARATOR, STATUS_FIELDS
 from rltuned.slurm.process import Answer, Runner
@@ -20,9 +20,9 @@ def read(slurm, jobs, ids=None, **others):
 
 
 def test_a_pending_job(slurm):
-    found = read(slurm, [job(7, Nice=300)], excluded={7: "k80-1"}, factors={7: 12})[7]
+    found = read(slurm, [job(7)], excluded={7: "k80-1"}, factors={7: 12})[7]
     assert (found.job_id, found.submit_time, found.pending, found.held) == (7, 1795242048, True, False)
-    assert (found.priority, found.nice, found.site_factor) == (16103, 300, 12)
+    assert (found.priority, found.site_factor) == (16103, 12)
     assert (found.oversubscribe, found.reason) == (OverSubscribe.OK, "Priority")
 
 
@@ -49,21 +49,6 @@ def test_held_jobs_are_told(slurm):
     assert [found[number].held for number in (1, 2, 3)] == [True, True, False]
 
 
-def test_a_job_that_was_requeued_with_a_special_exit_waits_and_is_held(slurm):
-    row = job(5, StateCompact="SE", PriorityLong=0, Reason="job requeued in held state")
-    found = read(slurm, [row])[5]
-    assert (found.pending, found.held) == (True, True)
-
-
-def test_an_array_is_told_under_its_own_id(slurm):
-    queue = [
-        job(41, **{**RUNNING, "ArrayJobID": "41", "ArrayTaskID": "20"}),
-        job(55, ArrayJobID=41, ArrayTaskID="1-3"),
-    ]
-    for order in (queue, queue[::-1]):
-        assert read(slurm, order, [41])[41].pending
-
-
 def test_while_any_task_of_an_array_runs_the_array_is_told_not_pending(slurm):
     sibling = job(55, **{**RUNNING, "ArrayJobID": "41", "ArrayTaskID": "2"})
     found = read(slurm, [sibling], [41])
@@ -80,26 +65,11 @@ def test_a_requeued_task_is_told_under_the_arrays_id_with_the_site_factor_of_its
                 assert (found.pending, found.site_factor, found.submit_time) == (True, -1000, 1795242999)
 
 
-def test_the_record_of_the_tasks_that_still_wait_counts_before_that_of_a_requeued_one(slurm):
-    queue = [job(55, ArrayJobID=41, ArrayTaskID="2", SubmitTime=1795242999), job(41, ArrayJobID=41, ArrayTaskID="3-9")]
-    for order in (queue, queue[::-1]):
-        found = read(slurm, order, [41], factors={55: 5})[41]
-        assert (found.submit_time, found.site_factor) == (1795242048, None)
-
-
 def test_a_job_that_sprio_does_not_list_has_no_known_site_factor(slurm):
     assert read(slurm, [job(7)])[7].site_factor is None
 
 
-def test_since_26_05_a_no_says_nothing(slurm):
-    slurm.answer("version", "slurm 26.05.5\n")
-    found = read(slurm, [job(7, OverSubscribe="NO", Exclusive="NO"), job(8, OverSubscribe="NO", Exclusive="NODE")])
-    assert [found[number].oversubscribe for number in (7, 8)] == [OverSubscribe.UNKNOWN, OverSubscribe.NO]
-
-
-@pytest.mark.parametrize(
-    "fields", [{"Nice": "kind"}, {"PriorityLong": "?"}, {"SubmitTime": "N/A"}, {"StateCompact": "?!"}]
-)
+@pytest.mark.parametrize("fields", [{"PriorityLong": "?"}, {"SubmitTime": "N/A"}, {"StateCompact": "?!"}])
 def test_a_job_that_cannot_be_understood_is_neither_gone_nor_pending_and_costs_no_other(slurm, fields):
     queue = [job(7, **fields), job(8)]
     for ids in (None, [7, 8]):
@@ -126,14 +96,14 @@ def test_while_a_row_does_not_say_whose_it_is_no_job_that_was_asked_for_is_gone(
 
 
 def test_a_job_that_appears_twice_is_not_understood(slurm):
-    found = read(slurm, [job(7), job(7, Nice=5), job(8)])
+    found = read(slurm, [job(7), job(7, PriorityLong=5), job(8)])
     assert "appears twice" in found[7].strange
     assert not found[8].strange
 
 
 def test_where_more_than_half_of_the_jobs_are_strange_it_is_the_format_and_an_error(slurm):
     with pytest.raises(SlurmParseError, match=r"job 1, .*4 more of 5 rows"):
-        read(slurm, [job(number, Nice="kind") for number in range(1, 6)])
+        read(slurm, [job(number, PriorityLong="kind") for number in range(1, 6)])
 
 
 def test_the_number_of_commands_does_not_depend_on_the_number_of_jobs(slurm):
@@ -165,8 +135,8 @@ def table(*lines):
 NUMBERS = st.integers(1, 9)
 IDS = st.one_of(NUMBERS.map(str), st.sampled_from(["1", "01", "0", "N/A", "?", "", "1_2", "é"]))
 JOBS = st.builds(
-    lambda own, array, task, state, nice, reason: job(
-        JobID=own, ArrayJobID=array or own, ArrayTaskID=task, StateCompact=state, Nice=nice, Reason=reason
+    lambda own, array, task, state, priority, reason: job(
+        JobID=own, ArrayJobID=array or own, ArrayTaskID=task, StateCompact=state, PriorityLong=priority, Reason=reason
     ),
     IDS,
     st.none() | NUMBERS.map(str),
@@ -194,7 +164,7 @@ def test_reading_some_jobs_is_reading_all_and_keeping_those(strange, plain, fact
     )
     narrow = outcome(slurm, sorted(wanted))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parse, "rows_of", lambda answer, *_: answer)
+        patch.setattr("rltuned.slurm.status.rows_of", lambda answer, *_: answer)
         whole = outcome(slurm, sorted(wanted))
     if isinstance(whole, str) and not isinstance(narrow, str):
         # Most rows are strange, but none of these jobs'.
@@ -228,4 +198,4 @@ def test_an_answer_that_is_cut_short_or_of_another_form_is_an_error_although_no_
 
 def test_of_a_long_queue_only_the_rows_that_are_asked_for_are_taken_apart():
     many = rows([job(number) for number in range(1, 2000)], STATUS_FIELDS)
-    assert parse.rows_of(many, {"7", "1999"}, 2, len(STATUS_FIELDS)) == rows([job(7), job(1999)], STATUS_FIELDS)
+    assert separated.rows_of(many, {"7", "1999"}, 2, len(STATUS_FIELDS)) == rows([job(7), job(1999)], STATUS_FIELDS)

@@ -14,9 +14,10 @@ from rltuned.cluster.hostlist import expand
 from rltuned.cluster.tables import Category
 from rltuned.cluster.unread import RowKind
 from rltuned.errors import SlurmParseError
-from rltuned.slurm import parse
+from rltuned.slurm import listings, notation
 from rltuned.slurm.commands import EXCLUSIVE, JOB_FIELDS, REGISTRY, SEPARATOR, SITE_FIELDS, STATUS_FIELDS
 from rltuned.slurm.snapshot import read_snapshot
+from rltuned.slurm.squeue import COLUMNS
 from rltuned.slurm.status import read_status
 
 RECORDINGS = pytest.mark.parametrize(
@@ -24,19 +25,7 @@ RECORDINGS = pytest.mark.parametrize(
 )
 NOW = 1795335000.0
 
-READERS = {
-    **dict.fromkeys(("JobID", "ArrayJobID"), parse.named_job),
-    **dict.fromkeys(("EligibleTime", "StartTime", "EndTime"), parse.epoch),
-    **dict.fromkeys(("NumNodes", "NumTasks", "NumCPUs"), parse.count),
-    **dict.fromkeys(("MinMemory", "MinTmpDisk"), parse.memory),
-    **dict.fromkeys(("PriorityLong", "Nice"), parse.integer),
-    **dict.fromkeys(("tres-per-job", "tres-per-node", "tres-per-task", "tres-per-socket"), parse.gres),
-    "HetJobID": parse.job_id,
-    "ArrayTaskID": parse.array_tasks,
-    "SubmitTime": parse.moment,
-    "TimeLimit": parse.duration,
-    "tres-alloc": parse.tres,
-}
+READERS = {field: column.reads for field, column in COLUMNS.items()} | {"ArrayJobID": notation.named_job}
 """What reads a column of squeue. In the others any text is a value, or any unknown word means hands off."""
 
 ODD = (
@@ -172,12 +161,14 @@ def test_a_field_of_a_job_costs_that_job_and_no_other(recording, data):
     if SEPARATOR in text or "\n" in text:
         named = True
     elif field == "StateCompact":
-        named = text not in parse.KNOWN_STATES
+        named = text not in notation.KNOWN_STATES
     elif field == "NodeList":
-        readable = text in parse.NOTHING or (understood(expand, text) and all(map(parse.is_node_name, expand(text))))
-        named = values["StateCompact"] in parse.HOLDING_STATES and not readable
+        readable = text in notation.NOTHING or (
+            understood(expand, text) and all(map(listings.is_node_name, expand(text)))
+        )
+        named = values["StateCompact"] in notation.HOLDING_STATES and not readable
     elif field == "ArrayJobID":
-        named = waiting_tasks and not understood(parse.named_job, text)
+        named = waiting_tasks and not understood(notation.named_job, text)
     else:
         named = field in READERS and not understood(READERS[field], text)
     if named:
@@ -215,7 +206,7 @@ def test_a_field_of_a_status_costs_that_job_and_no_other(recording, data):
 
 
 def understood_field(field, text):
-    return text in parse.KNOWN_STATES if field == "StateCompact" else understood(READERS[field], text)
+    return text in notation.KNOWN_STATES if field == "StateCompact" else understood(READERS[field], text)
 
 
 @RECORDINGS
@@ -233,7 +224,7 @@ def test_a_field_of_sprio_costs_that_job_and_no_other(recording, data):
 
     assert others(by_id(snapshot), about) == others(jobs, about)
     assert by_name(snapshot) == nodes
-    reads = {"%i": parse.named_job, "%T": parse.tres_terms}.get(SITE_FIELDS[column], parse.integer)
+    reads = {"%i": notation.named_job, "%T": notation.tres_terms}.get(SITE_FIELDS[column], notation.integer)
     if SEPARATOR in text or "\n" in text or not understood(reads, text):
         assert snapshot.unread.counts[RowKind.SITE_FACTOR] >= 1
         (job,) = about
@@ -265,41 +256,52 @@ def test_a_field_of_the_excluded_nodes_costs_that_job_and_no_other(recording, da
         assert snapshot.unread.counts[RowKind.EXCLUDED_NODES] >= 1
 
 
-def word(data, line, keys):
-    """One of the words ``key=value`` of a line that are read, and where it stands."""
-    key = data.draw(st.sampled_from([key for key in keys if f"{key}=" in line]))
-    match = re.search(rf"(?:^| ){key}=([^ \n]*)", line)
-    return key, match.span(1)
-
-
 NODE_KEYS = {
     "NodeName": None,
-    "State": parse.node_state,
-    "Gres": parse.gres,
-    "GresUsed": parse.gres,
-    "AllocTRES": parse.tres,
-    **dict.fromkeys(("CPUTot", "CPUAlloc", "CPUEfctv"), parse.count),
-    **dict.fromkeys(("RealMemory", "AllocMem", "TmpDisk"), parse.memory),
+    "State": listings.node_state,
+    "Gres": notation.gres,
+    "GresUsed": notation.gres,
+    "AllocTRES": notation.tres,
+    **dict.fromkeys(("CPUTot", "CPUAlloc", "CPUEfctv"), notation.count),
+    **dict.fromkeys(("RealMemory", "AllocMem", "TmpDisk"), notation.memory),
     "ActiveFeatures": str,
     "OS": str,
     "Weight": str,
 }
 
 
+PARTITION_KEYS = {
+    "State": str,
+    "PriorityTier": notation.integer,
+    "MaxTime": notation.duration,
+    "MaxNodes": notation.count,
+    "OverSubscribe": None,
+    "Nodes": expand,
+    "QoS": str,
+}
+
+
+def garbled(recording, data, listing, keys):
+    """A snapshot with another text behind one of these keys; the text, whose line, and whether it is wrong."""
+    answers = dict(recorded(recording))
+    lines = answers[listing].split("\n")
+    at = data.draw(st.integers(0, len(lines) - 2))
+    key = data.draw(st.sampled_from([key for key in keys if f"{key}=" in lines[at]]))
+    start, end = re.search(rf"(?:^| ){key}=([^ \n]*)", lines[at]).span(1)
+    text = data.draw(garbage)
+    name = re.match(r"(?:Node|Partition)Name=(\S+)", lines[at])[1]
+    lines[at] = lines[at][:start] + text + lines[at][end:]
+    answers[listing] = "\n".join(lines)
+    plain = text.split(" ")[0].split("\n")[0]
+    wrong = "\n" in text or (keys[key] is not None and not understood(keys[key], plain))
+    return read_snapshot(Canned(answers), NOW), text, name, wrong
+
+
 @RECORDINGS
 @few_examples
 @given(data=st.data())
 def test_a_word_of_a_node_costs_that_node_and_nothing_else(recording, data):
-    answers = dict(recorded(recording))
-    lines = answers["nodes"].split("\n")
-    at = data.draw(st.integers(0, len(lines) - 2))
-    key, (start, end) = word(data, lines[at], NODE_KEYS)
-    text = data.draw(garbage)
-    name = re.match(r"NodeName=(\S+)", lines[at])[1]
-    lines[at] = lines[at][:start] + text + lines[at][end:]
-    answers["nodes"] = "\n".join(lines)
-
-    snapshot = read_snapshot(Canned(answers), NOW)
+    snapshot, text, name, wrong = garbled(recording, data, "nodes", NODE_KEYS)
 
     jobs, nodes, _ = clean(recording)
     assert by_id(snapshot) == jobs
@@ -308,48 +310,25 @@ def test_a_word_of_a_node_costs_that_node_and_nothing_else(recording, data):
     assert others(after, {name, *(k for k in after if k.startswith("partition ")), *(after.keys() - nodes.keys())}) == {
         k: row for k, row in nodes.items() if k != name and not k.startswith("partition ")
     }
-    plain = text.split(" ")[0].split("\n")[0]
-    reads = NODE_KEYS[key]
-    if "\n" in text or (reads is not None and not understood(reads, plain)):
+    if wrong:
         assert snapshot.unread.counts[RowKind.NODE] >= 1
         assert "\n" in text or not snapshot.nodes.usable[snapshot.nodes.row_of[name]]
-    if not snapshot.unread and key not in {"NodeName", "ActiveFeatures", "OS", "Weight"}:
-        assert reads(plain) is not None
-
-
-PARTITION_KEYS = {
-    "State": str,
-    "PriorityTier": parse.integer,
-    "MaxTime": parse.duration,
-    "MaxNodes": parse.count,
-    "OverSubscribe": None,
-    "Nodes": expand,
-    "QoS": str,
-}
+    else:
+        assert not snapshot.unread.jobs
 
 
 @RECORDINGS
 @few_examples
 @given(data=st.data())
 def test_a_word_of_a_partition_costs_that_partition_and_nothing_else(recording, data):
-    answers = dict(recorded(recording))
-    lines = answers["partitions"].split("\n")
-    at = data.draw(st.integers(0, len(lines) - 2))
-    key, (start, end) = word(data, lines[at], PARTITION_KEYS)
-    text = data.draw(garbage)
-    name = "partition " + re.match(r"PartitionName=(\S+)", lines[at])[1]
-    lines[at] = lines[at][:start] + text + lines[at][end:]
-    answers["partitions"] = "\n".join(lines)
-
-    snapshot = read_snapshot(Canned(answers), NOW)
+    snapshot, text, plain_name, wrong = garbled(recording, data, "partitions", PARTITION_KEYS)
+    name = f"partition {plain_name}"
 
     jobs, nodes, _ = clean(recording)
     assert by_id(snapshot) == jobs
     assert others(by_name(snapshot), {name}) == others(nodes, {name})
-    plain = text.split(" ")[0].split("\n")[0]
-    reads = PARTITION_KEYS[key]
-    if "\n" in text or (reads is not None and not understood(reads, plain)):
+    if wrong:
         assert snapshot.unread.counts[RowKind.PARTITION] >= 1
-    part = next(part for part in snapshot.partitions if f"partition {part.name}" == name)
+    part = snapshot.partition_by_name[plain_name]
     if snapshot.unread and "\n" not in text:
         assert (part.up, part.priority_tier) == (False, -1)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rltuned.cluster.build import job_table
+from rltuned.cluster.plain_tables import job_table
 from rltuned.cluster.tables import Floats
 from rltuned.errors import WorkloadError
 from rltuned.workload.estimates import estimate

@@ -11,8 +11,8 @@ from rltuned.config import SlurmSection
 from rltuned.errors import SlurmParseError, SlurmUnavailableError
 from rltuned.slurm.commands import ENDED_FIELDS, HISTORY_BYTES, SEPARATOR, TRACE_FIELDS
 from rltuned.slurm.connect import open_reader
-from rltuned.slurm.history import ended_jobs, trace_header, trace_lines
 from rltuned.slurm.port import HistoryReader
+from rltuned.slurm.sacct import ended_jobs, trace_header, trace_lines
 from rltuned.workload import read
 
 JOB = {
@@ -38,10 +38,6 @@ def test_a_finished_job_is_understood():
     assert ended_jobs(said({})).jobs == [EndedJob(7, "alice", "physics", "gpu", 2, 1800.0, 387.0, 1795255155.0, 1)]
 
 
-def test_no_job_is_no_error():
-    assert ended_jobs("") == ([], [])
-
-
 @pytest.mark.parametrize(
     ("value", "seconds"),
     [("30", 1800.0), ("UNLIMITED", math.inf), ("Partition_Limit", math.nan), ("", math.nan), ("1-00:00:00", 86400.0)],
@@ -55,12 +51,6 @@ def test_gpus_are_what_was_allocated_else_what_was_asked_for():
         said({"AllocTRES": ""}, {"AllocTRES": "cpu=1,gres/gpu=8,node=2"}, {"AllocTRES": "", "ReqTRES": ""})
     )
     assert [job.gpus for job in jobs.jobs] == [2, 8, 0]
-
-
-def test_a_job_of_several_types_or_of_one_that_is_not_tracked_has_no_type():
-    both = "cpu=1,gres/gpu:k80=2,gres/gpu:p100=1,gres/gpu=3"
-    jobs = ended_jobs(said({"AllocTRES": both}, {"AllocTRES": "cpu=1,gres/gpu=8,node=2"}))
-    assert [job.gpus for job in jobs.jobs] == [3, 8]
 
 
 def test_jobs_that_never_ran_or_have_no_end_say_nothing():

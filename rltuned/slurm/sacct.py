@@ -1,4 +1,4 @@
-"""Jobs that have ended, from sacct. Imports no NumPy (see package)."""
+"""Jobs that have ended, from sacct."""
 
 import math
 from datetime import UTC, datetime
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from rltuned.cluster.ended import EndedJob, Past
 from rltuned.errors import SlurmParseError
-from rltuned.slurm import parse
+from rltuned.slurm import notation, separated
 from rltuned.slurm.commands import ENDED_FIELDS, TRACE_FIELDS
 from rltuned.slurm.process import Runner
 
@@ -29,9 +29,9 @@ def ended_jobs(answer: str) -> Past:
 
     Raises:
         SlurmParseError: truncated, or no row at all, or too few to rely upon, can be understood
-            (`parse.refuse_unknown`); names the first of them.
+            (`separated.refuse_unknown`); names the first of them.
     """
-    table, misfits = parse.table(answer, ENDED_FIELDS, "sacct")
+    table, misfits = separated.table(answer, ENDED_FIELDS, "sacct")
     left_out = [misfit.reason for misfit in misfits]
     requests: dict[tuple[str, str], tuple[int, int]] = {}
     jobs = []
@@ -40,9 +40,9 @@ def ended_jobs(answer: str) -> Past:
         column = ""
         try:
             column = "ElapsedRaw"
-            seconds = parse.count(elapsed)
+            seconds = notation.count(elapsed)
             column = "End"
-            end = parse.epoch(stamp)
+            end = notation.epoch(stamp)
             if math.isnan(end) or (seconds == 0 and state.startswith("CANCELLED")):
                 never_ran += 1
                 continue
@@ -51,20 +51,20 @@ def ended_jobs(answer: str) -> Past:
             column = "AllocTRES"
             if (got, asked) not in requests:
                 # Where the site tracks no gres/gpu, neither has any.
-                allocated, wanted = parse.tres(got), parse.tres(asked)
+                allocated, wanted = notation.tres(got), notation.tres(asked)
                 gpus = wanted.gpus if allocated.gpus is None else allocated.gpus
                 requests[got, asked] = gpus or 0, allocated.cpu or wanted.cpu
             column = "JobIDRaw"
-            number = parse.job_id(job)
+            number = notation.job_id(job)
         except SlurmParseError as error:
             left_out.append(f"sacct, job {job[:20]!r}, column {column}: {error}")
             continue
         gpus, cpus = requests[got, asked]
-        names = parse.text(user), parse.text(account), parse.text(partition)
+        names = notation.text(user), notation.text(account), notation.text(partition)
         jobs.append(EndedJob(number, *names, gpus, most, float(seconds), end, cpus))
     if left_out and not (jobs or never_ran):
         raise SlurmParseError(left_out[0])
-    parse.refuse_unknown(left_out, len(table[0]) + len(misfits))
+    separated.refuse_unknown(left_out, len(table[0]) + len(misfits))
     jobs.sort(key=lambda one: (one.end, one.job_id))
     return Past(jobs, left_out)
 
@@ -102,7 +102,7 @@ def trace_lines(answer: str, start: float, end: float) -> TraceRows:
     Raises:
         SlurmParseError: truncated, or the columns are not those of `TRACE_FIELDS`.
     """
-    table, misfits = parse.table(answer, TRACE_FIELDS, "sacct")
+    table, misfits = separated.table(answer, TRACE_FIELDS, "sacct")
     left_out = [misfit.reason for misfit in misfits]
     at = TRACE_FIELDS.index("End")
     lines = []
@@ -111,7 +111,7 @@ def trace_lines(answer: str, start: float, end: float) -> TraceRows:
             left_out.append(f"sacct, job {row[0][:20]!r}: a value holds '|', which separates columns of a trace")
             continue
         try:
-            ended = parse.epoch(row[at])
+            ended = notation.epoch(row[at])
         except SlurmParseError as error:
             left_out.append(f"sacct, job {row[0][:20]!r}, column End: {error}")
             continue
@@ -123,8 +123,8 @@ def trace_lines(answer: str, start: float, end: float) -> TraceRows:
 def _limit(value: str) -> float:
     """Seconds of TimelimitRaw, which is minutes; infinite for UNLIMITED, NaN for Partition_Limit and nothing."""
     if value.isascii() and value.isdigit():
-        return parse.integer(value) * 60.0
-    return parse.duration(value)
+        return notation.integer(value) * 60.0
+    return notation.duration(value)
 
 
 def _moment(seconds: int) -> str:

@@ -1,4 +1,4 @@
-"""A gate's verdict as a value: `evaluate` writes it, the daemon reads it. Imports no NumPy (see package)."""
+"""A gate's verdict as a value: `evaluate` writes it, the daemon reads it."""
 
 import json
 import math
@@ -27,7 +27,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}\Z", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class GateVerdict:
     """What the daemon has to know of a verdict. The evidence stays in the file, for people."""
 
     chosen: str
@@ -60,7 +60,7 @@ class Verdict:
         return abs(gpus - self.gpus) <= MOST_GPUS_APART * self.gpus
 
 
-def parse(data: bytes) -> Verdict:
+def parse_verdict(data: bytes) -> GateVerdict:
     """A verdict from the bytes of its file.
 
     Raises:
@@ -77,7 +77,7 @@ def parse(data: bytes) -> Verdict:
     if tree.get("version") != VERSION:
         raise RltunedError(f"a verdict of version {tree.get('version')!r}; this rltuned reads {VERSION}")
     model, cluster, settings = (_part(tree, name) for name in ("model", "cluster", "settings"))
-    return Verdict(
+    return GateVerdict(
         chosen=_text(tree, "chosen", _NAME),
         fallback=_rule(tree, "fallback"),
         reason=_text(tree, "reason"),

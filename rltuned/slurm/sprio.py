@@ -1,0 +1,90 @@
+"""What priority/multifactor adds up for each job, from sprio."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rltuned.cluster.unread import RowKind, Unread
+from rltuned.slurm import notation
+from rltuned.slurm.commands import SITE_FIELDS
+from rltuned.slurm.process import Answer, Runner, failure
+from rltuned.slurm.separated import by_job
+
+
+class Factors(NamedTuple):
+    """What priority/multifactor adds up for one job."""
+
+    site: int
+    """Site factor."""
+    base: int
+    """The other terms together: what the job has without its site factor. Slurm shows 1 where it is less.
+
+    Of a job of several partitions, the highest of them: their weights and TRES differ, the site factor moves them all.
+    """
+    least: int
+    """The same, of the partition that has the least."""
+
+
+def multifactor(runner: Runner, unread: Unread) -> dict[int, Factors]:
+    """Factors of each job that is under multifactor: pending, eligible, not held, no explicit priority.
+
+    sprio lists a job with an explicit priority too, with every term 0 and nothing for TRES (measured on all releases,
+    whatever its stored site factor); such a job is left out. So is one under multifactor whose every term is 0: the two
+    look the same when the explicit priority is 1, and who set it must not be overruled. Empty where the priority plugin
+    has no factors (priority/basic): then nothing is known, and `facts` says why.
+    """
+    answer = runner.run("site-factors")
+    if answer.code != 0:
+        if _has_no_factors(answer):
+            return {}
+        raise failure(answer)
+    return by_job(answer.stdout, SITE_FIELDS, "sprio", (RowKind.SITE_FACTOR, 1), _factors, unread)
+
+
+def _factors(table: Sequence[Sequence[str]]) -> dict[int, Factors]:
+    ids, sites, shown, tres, *terms = table
+    site_of = {site: notation.integer(site) for site in set(sites)}
+    for column in (shown, *terms):
+        for number in set(column):
+            notation.integer(number)
+    for weighted in set(tres):
+        notation.tres_terms(weighted)
+    nothing = ("0",) * (len(terms) + 1)
+    found: dict[int, Factors] = {}
+    for job, site, priority, of_tres, *others in zip(_ids(ids), sites, shown, tres, *terms, strict=True):
+        if not of_tres and (site, *others) == nothing:
+            continue
+        factor = site_of[site]
+        base = _base(int(priority), factor, of_tres, others)
+        known = found.get(job)
+        found[job] = (
+            Factors(factor, base, base)
+            if known is None
+            else Factors(factor, max(base, known.base), min(base, known.least))
+        )
+    return found
+
+
+def _base(shown: int, site: int, tres: str, terms: Sequence[str]) -> int:
+    """Slurm's sum without the site factor, fractions dropped.
+
+    Both numbers are of one row of sprio, so of one moment. squeue's priority is of another one, and of a job of several
+    partitions it is that of any of them (measured).
+    """
+    base = shown - site
+    if shown > 1:
+        return base
+    # Slurm shows 1 for every sum below 2, so only the terms tell. Each is rounded, and the sum is no more than `base`.
+    nice, *others = (int(term) for term in terms)
+    return min(base, sum(others) - nice + sum(notation.tres_terms(tres).values()))
+
+
+def _ids(values: Sequence[str]) -> list[int]:
+    plain = notation.plain_numbers(values)
+    if plain is not None and plain.size and plain.min() > 0 and plain.max() < 2**32:
+        return list(map(int, plain))
+    return [notation.named_job(value) for value in values]
+
+
+def _has_no_factors(answer: Answer) -> bool:
+    said = answer.stderr.lower()
+    return "unable to find jobs" in said or "priority plugin" in said or "multifactor" in said

@@ -1,0 +1,349 @@
+"""The queue as squeue prints it: the one reading of its columns. `snapshot` makes tables of it, `status` the few facts
+around a write.
+
+Columns are read as a whole, and each distinct text of a column only once: 10,000 jobs of a few hundred kinds cost
+little more than splitting the answer. A row that cannot be understood costs the job that it is about, no other.
+"""
+
+import contextlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.changes import OverSubscribe
+from rltuned.cluster.tables import Bools, Category, Codes, Floats, Ints, JobState
+from rltuned.cluster.unread import RowKind, Skipped, Unread
+from rltuned.errors import SlurmParseError
+from rltuned.slurm import notation
+from rltuned.slurm.commands import EXCLUSIVE, EXCLUSIVE_SINCE, JOB_FIELDS, STATUS_FIELDS
+from rltuned.slurm.notation import NOTHING, PENDING, named_job
+from rltuned.slurm.process import Runner
+from rltuned.slurm.separated import by_job, ids_in, refuse_unknown, skip_misfits, table
+from rltuned.slurm.sprio import Factors
+
+_STATES: Final[Mapping[str, int]] = {
+    **dict.fromkeys(notation.KNOWN_STATES, int(JobState.OTHER)),
+    **dict.fromkeys(notation.WAITING_STATES, int(JobState.PENDING)),
+    **dict.fromkeys(notation.HOLDING_STATES, int(JobState.RUNNING)),
+}
+
+
+def job_state(value: str) -> int:
+    """`JobState` of a compact state."""
+    if value not in _STATES:
+        raise notation.bad("job state", value)
+    return _STATES[value]
+
+
+class Column(NamedTuple):
+    """How a column of squeue is read."""
+
+    reads: Callable[[str], Any]
+    kind: type[Any]
+    instead: Any = 0
+    """Stands for a text that is not understood."""
+    plain: range = range(0)
+    """Numbers that may be read without `reads`, all at once."""
+
+
+_TIME: Final = Column(notation.epoch, np.float64, math.nan, range(10**12))
+_NUMBER: Final = Column(notation.integer, np.int64, 0, range(10**15))
+COLUMNS: Final[Mapping[str, Column]] = {
+    "JobID": Column(named_job, np.int64, 0, range(1, 2**32)),
+    "HetJobID": Column(notation.job_id, np.int64, 0, range(2**32)),
+    "ArrayTaskID": Column(notation.array_tasks, np.int32),
+    "StateCompact": Column(job_state, np.int8, int(JobState.OTHER)),
+    "SubmitTime": _TIME._replace(reads=notation.moment, instead=0.0),
+    **dict.fromkeys(("EligibleTime", "StartTime", "EndTime"), _TIME),
+    "TimeLimit": Column(notation.duration, np.float64, math.nan),
+    **dict.fromkeys(("NumNodes", "NumTasks", "NumCPUs"), Column(notation.count, np.int32)),
+    **dict.fromkeys(("MinMemory", "MinTmpDisk"), Column(notation.memory, np.float64, math.nan)),
+    "tres-alloc": Column(notation.tres, object, notation.Tres()),
+    **dict.fromkeys(
+        ("tres-per-job", "tres-per-node", "tres-per-task", "tres-per-socket"), Column(notation.gres, object, {})
+    ),
+    **dict.fromkeys(("Dependency", "mem-per-tres"), Column(notation.is_given, np.bool_)),
+    **dict.fromkeys(("PriorityLong", "Nice"), _NUMBER),
+}
+"""By field. What is not here is a text, or an id that only some rows need."""
+
+_WORDS: Final = 8
+"""So many different texts among plain numbers are looked at one by one."""
+
+
+class Columns:
+    """squeue's columns as arrays. What cannot be understood is noted with its row."""
+
+    def __init__(self, texts: Mapping[str, list[str]]) -> None:
+        self.texts = texts
+        self.strange: dict[int, str] = {}
+        """Reason by row."""
+        self._coded: dict[str, tuple[list[str], Codes]] = {}
+
+    def note(self, row: int, reason: str) -> None:
+        """This row cannot be understood."""
+        self.strange.setdefault(row, reason)
+
+    def coded(self, field: str) -> tuple[list[str], Codes]:
+        """The distinct texts of a column, in order of first appearance, and which of them each row has. Found once."""
+        if field not in self._coded:
+            self._coded[field] = _encode(self.texts[field])
+        return self._coded[field]
+
+    def distinct(self, field: str) -> tuple[list[Any], Codes]:
+        """The values of the distinct texts, and which of them each row has."""
+        column, (texts, codes) = COLUMNS[field], self.coded(field)
+        found: list[Any] = []
+        wrong: dict[int, SlurmParseError] = {}
+        for code, value in enumerate(texts):
+            try:
+                found.append(column.reads(value))
+            except SlurmParseError as error:
+                found.append(column.instead)
+                wrong[code] = error
+        if wrong:
+            for row, code in enumerate(codes.tolist()):
+                if code in wrong:
+                    self.note(row, f"column {field}: {wrong[code]}")
+        return found, codes
+
+    def array(self, field: str) -> Any:
+        """The values of a column."""
+        column, values = COLUMNS[field], self.texts[field]
+        if column.plain:
+            # Numbers are nearly all different, and some are missing, in a few words.
+            words = {value for value in values if not value.isdigit()}
+            some = str(column.plain.start)
+            numbers = notation.plain_numbers([v if v.isdigit() else some for v in values] if words else values)
+            if numbers is not None and numbers.size and len(words) <= _WORDS and _within(numbers, column.plain):
+                return self._with_words(field, numbers.astype(column.kind), words)
+        found, codes = self.distinct(field)
+        return np.array(found, dtype=column.kind)[codes]
+
+    def _with_words(self, field: str, found: npt.NDArray[Any], words: set[str]) -> npt.NDArray[Any]:
+        column, values = COLUMNS[field], self.texts[field]
+        for word in words:
+            rows = np.fromiter(map(word.__eq__, values), dtype=np.bool_, count=len(values))
+            try:
+                found[rows] = column.reads(word)
+            except SlurmParseError as error:
+                found[rows] = column.instead
+                for row in np.flatnonzero(rows).tolist():
+                    self.note(row, f"column {field}: {error}")
+        return found
+
+    def category(self, field: str) -> Category:
+        """A column of texts."""
+        texts, codes = self.coded(field)
+        return Category.of(map(notation.text, texts)).take(codes)
+
+
+def _within(numbers: Ints, limits: range) -> bool:
+    return limits.start <= int(numbers.min()) and int(numbers.max()) < limits.stop
+
+
+def _encode(values: list[Any]) -> tuple[list[Any], Codes]:
+    # Most columns hold one text only; comparing is much cheaper than looking each up.
+    if values and values.count(values[0]) == len(values):
+        return values[:1], np.zeros(len(values), dtype=np.int32)
+    index = {value: code for code, value in enumerate(dict.fromkeys(values))}
+    return list(index), np.fromiter(map(index.__getitem__, values), np.int32, count=len(values))
+
+
+@dataclass(frozen=True)
+class Records:
+    """What every reading of the queue has: one entry for each row of squeue."""
+
+    columns: Columns
+    ids: list[int]
+    """What scontrol takes for the row: the array's id for its pending tasks, else the job's own; 0: cannot be told."""
+    rows: list[int]
+    """The row that tells about each id, ascending."""
+    state: npt.NDArray[np.int8]
+    submit_time: Floats
+    priority: Ints
+    held: Bools
+    oversubscribe: Category
+    exclusive: Bools
+    factors: list[Factors | None]
+    """None: sprio does not list the job."""
+
+
+def read_records(texts: Mapping[str, list[str]], factors: Mapping[int, Factors]) -> Records:
+    """The records of squeue's columns, and sprio's factors by number."""
+    columns = Columns(texts)
+    own, state, priority = (columns.array(field) for field in ("JobID", "StateCompact", "PriorityLong"))
+    ids = _record_ids(columns, own.tolist())
+    reasons, reason_of = columns.coded("Reason")
+    held = np.array([reason.startswith("JobHeld") for reason in reasons], dtype=np.bool_)[reason_of]
+    shares, alone = _shares(texts)
+    return Records(
+        columns=columns,
+        ids=ids,
+        rows=_one_row_each(columns, ids),
+        state=state,
+        submit_time=columns.array("SubmitTime"),
+        priority=priority,
+        held=(state == JobState.PENDING) & ((priority == 0) | held),
+        oversubscribe=shares,
+        exclusive=alone,
+        # sprio knows a requeued task of an array by its own number.
+        factors=[factors.get(job) or factors.get(number) for job, number in zip(ids, own.tolist(), strict=True)],
+    )
+
+
+def _record_ids(columns: Columns, own: list[int]) -> list[int]:
+    """As `Records.ids`.
+
+    squeue prints the pending tasks of an array as one row, even when some of them have records of their own; an update
+    of the array's id reaches them all, and splits nothing. A task that was requeued keeps the record, and the row, that
+    it has had since it started; the array's id reaches it too.
+    """
+    ids = list(own)
+    states, arrays = columns.texts["StateCompact"], columns.texts["ArrayJobID"]
+    for row, tasks in enumerate(columns.texts["ArrayTaskID"]):
+        if tasks not in NOTHING and states[row] == PENDING:
+            try:
+                ids[row] = named_job(arrays[row])
+            except SlurmParseError as error:
+                columns.note(row, f"column ArrayJobID: {error}")
+    return ids
+
+
+def _one_row_each(columns: Columns, ids: list[int]) -> list[int]:
+    """As `Records.rows`. Notes the rows that have the id of another one; tasks of one array may have.
+
+    The first task of an array may run under the array's own id while others wait: the waiting ones count. Of these the
+    record with the array's own number, then the oldest: each requeued task has a submit time of its own.
+    """
+    if len(set(ids)) == len(ids):
+        return list(range(len(ids)))
+    states, own, tasks = (columns.texts[field] for field in ("StateCompact", "JobID", "ArrayTaskID"))
+    rows_of: dict[int, list[int]] = {}
+    for row, job in enumerate(ids):
+        rows_of.setdefault(job, []).append(row)
+    for job, rows in rows_of.items():
+        if job and len(rows) > 1 and any(tasks[row] in NOTHING for row in rows):
+            for row in rows:
+                columns.note(row, f"job {job} appears twice")
+    return sorted(min(rows, key=lambda at: (states[at] != PENDING, len(own[at]), own[at])) for rows in rows_of.values())
+
+
+def started_tasks(texts: Mapping[str, list[str]]) -> tuple[dict[int, int], dict[int, int]]:
+    """As `Snapshot.arrays` and `Snapshot.array_of`. Rows that cannot be understood are passed over."""
+    arrays: dict[int, int] = {}
+    array_of: dict[int, int] = {}
+    fields = ("ArrayTaskID", "StateCompact", "JobID", "ArrayJobID", "SubmitTime")
+    for tasks, state, own, array, submitted in zip(*(texts[field] for field in fields), strict=True):
+        if tasks not in NOTHING and state != PENDING:
+            with contextlib.suppress(SlurmParseError):
+                arrays.setdefault(named_job(array), int(notation.moment(submitted)))
+            with contextlib.suppress(SlurmParseError):
+                array_of[named_job(own)] = named_job(array)
+    return arrays, array_of
+
+
+# --- OverSubscribe -----------------------------------------------------------------------------------------------
+
+
+def _shares(texts: Mapping[str, list[str]]) -> tuple[Category, Bools]:
+    """OverSubscribe of each job, and whether it asked for nodes of its own."""
+    pairs, codes = _encode(list(zip(texts["OverSubscribe"], texts.get(EXCLUSIVE, repeat(None)), strict=False)))
+    values = [oversubscribe(*pair) for pair in pairs]
+    alone = [_asked_exclusive(value, pair[1]) for value, pair in zip(values, pairs, strict=True)]
+    return Category.of([value.value for value in values]).take(codes), np.array(alone, dtype=np.bool_)[codes]
+
+
+def oversubscribe(shown: str, exclusive: str | None) -> OverSubscribe:
+    """The value of a job from squeue's columns OverSubscribe and, since 26.05, Exclusive (None: no such column).
+
+    Since 26.05 a job that asked for nothing and one that was set to NO both show NO: that is `UNKNOWN` here. What the
+    user asked for is told by Exclusive: NODE shows as NO, USER, MCS and TOPO as themselves. A word that is not known
+    counts as NO, the value that is never touched.
+    """
+    try:
+        value = OverSubscribe(shown.upper())
+        if exclusive is None or exclusive in NOTHING:
+            return value
+        if exclusive == "NO":
+            return OverSubscribe.UNKNOWN if value is OverSubscribe.NO else value
+        return OverSubscribe(exclusive.upper())
+    except ValueError:
+        return OverSubscribe.NO
+
+
+def _asked_exclusive(value: OverSubscribe, exclusive: str | None) -> bool:
+    """Whether a job asked for nodes of its own (or its user's). Before 26.05 a NO that rltuned wrote looks the same."""
+    if exclusive is None or exclusive in NOTHING:
+        return value in {OverSubscribe.NO, OverSubscribe.USER, OverSubscribe.MCS, OverSubscribe.TOPO}
+    return exclusive != "NO"
+
+
+# --- what is asked for -------------------------------------------------------------------------------------------
+
+
+def job_columns(runner: Runner, of_release: tuple[int, int], unread: Unread, *, brief: bool) -> dict[str, list[str]]:
+    """The texts of squeue's columns by field name; `brief`: only those of `STATUS_FIELDS`."""
+    name, fields = ("status", STATUS_FIELDS) if brief else ("jobs", JOB_FIELDS)
+    if of_release >= EXCLUSIVE_SINCE:
+        name, fields = f"{name}-exclusive", (*fields, EXCLUSIVE)
+    found, misfits = table(runner.ask(name), fields, f"squeue ({name})")
+    texts = dict(zip(fields, found, strict=True))
+    skip_misfits(misfits, RowKind.JOB, 2, len(fields), unread)
+    if RowKind.JOB in unread.listed:
+        unread.listed[RowKind.JOB] = _all_ids(texts) | unread.jobs.keys()
+    return texts
+
+
+def _all_ids(texts: Mapping[str, list[str]]) -> set[int]:
+    """Every id that a row may be known by. The array's is that of its pending tasks: a row of a task that runs says
+    nothing about them.
+    """
+    pairs = zip(texts["ArrayJobID"], texts["StateCompact"], strict=True)
+    return {*ids_in(texts["JobID"]), *ids_in([array for array, state in pairs if state == PENDING])}
+
+
+def skip_strange(records: Records, unread: Unread, command: str) -> None:
+    """Note the rows that are strange: their jobs are left alone.
+
+    Raises:
+        SlurmParseError: so many are strange that the format is not known (`separated.refuse_unknown`).
+    """
+    texts = records.columns.texts
+    reasons = []
+    for row, reason in sorted(records.columns.strange.items()):
+        own, array = ids_in([texts["JobID"][row]]), ids_in([texts["ArrayJobID"][row]])
+        certain = own and array and texts["StateCompact"][row] in notation.KNOWN_STATES
+        about = [records.ids[row]] if certain else [*own, *array]
+        name = str(about[0]) if about else ""
+        reasons.append(f"{command}, job {name or '?'}, {reason}")
+        unread.skip(Skipped(RowKind.JOB, name, reasons[-1]), about)
+        if not (own and array):
+            unread.listed[RowKind.JOB] = ()
+    refuse_unknown(reasons, len(records.ids))
+    if RowKind.JOB in unread.listed:
+        unread.listed[RowKind.JOB] = {*_all_ids(texts), *unread.jobs}
+
+
+_EXCLUDED_FIELDS: Final = ("id", "array", "tasks", "excluded")
+
+
+def excluded_nodes(runner: Runner, unread: Unread) -> dict[int, str]:
+    """Excluded nodes by job (or array) id; jobs that exclude none are left out."""
+    answer = runner.ask("excluded")
+    return by_job(answer, _EXCLUDED_FIELDS, "squeue (excluded)", (RowKind.EXCLUDED_NODES, 2), _excluded, unread)
+
+
+def _excluded(columns: Sequence[Sequence[str]]) -> dict[int, str]:
+    found: dict[int, str] = {}
+    for own, array, tasks, value in zip(*columns, strict=True):
+        if nodes := notation.text(value):
+            # Own id as well: a running task of an array is a row of its own.
+            found.setdefault(named_job(array if tasks not in NOTHING else own), nodes)
+            found.setdefault(named_job(own), nodes)
+    return found
