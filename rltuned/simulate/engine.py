@@ -22,7 +22,6 @@ RELEASE: Final = (24, 11)
 """The Slurm release that a snapshot is of."""
 
 _LARGEST: Final = float(np.finfo(np.float64).max)
-_BY_CALLER: Final = k.Ranking(fixed=False, ages=True, at_once=False)
 
 
 class Ranker(Protocol):
@@ -103,28 +102,11 @@ class Simulation:
         if fixed is not None:
             self._state.jobs["fixed"] = np.clip(fixed, -_LARGEST, _LARGEST)
         ranking = k.Ranking(fixed=fixed is not None, ages=ranker.ages, at_once=ranker.at_once)
-        while self._refreshed(ranking, until):
+        while self._stepper.advance(ranking, until):
             rows = self.pending
+            if self._predictor is not None:
+                self._predict(self._predictor, rows)
             self._rank(rows, ranker.keys(self, rows))
-
-    def next_refresh(self) -> bool:
-        """`run` in steps, for a caller that ranks by itself: advance to the next moment at which the queue wants to be
-        ranked. False: nothing can happen any more. Call `rank` before the next step.
-        """
-        return self._refreshed(_BY_CALLER)
-
-    def rank(self, order: Rows) -> None:
-        """The queue in a new order: places in `pending`, the first first."""
-        keys = np.empty(len(order))
-        keys[order] = np.arange(len(order))
-        self._rank(self.pending, keys)
-
-    def _refreshed(self, ranking: k.Ranking, until: float = np.inf) -> bool:
-        if not self._stepper.advance(ranking, until):
-            return False
-        if self._predictor is not None:
-            self._predict(self._predictor, self.pending)
-        return True
 
     def _rank(self, rows: Rows, keys: Floats) -> None:
         keys = np.clip(np.nan_to_num(keys, nan=_LARGEST), -_LARGEST, _LARGEST)
@@ -268,17 +250,20 @@ class Simulation:
             epoch: what to add to all times.
             priority: (N,) of the workload's jobs; without it, the earlier submission has the higher one.
         """
+        table = self.job_table(np.concatenate((self.running, self.pending)), epoch, priority)
+        return Snapshot(self.now + epoch, RELEASE, table, self.node_table(), self.shape.partitions)
+
+    def job_table(self, rows: Rows, epoch: float = 0.0, priority: Ints | None = None) -> JobTable:
+        """Of these running and pending jobs; the arguments are those of `snapshot`."""
         s = self._state
-        rows = np.concatenate((self.running, self.pending))
-        running = len(rows) - int(s.counts[k.QUEUED])
-        columns = self._job_columns()
         ptr, nodes = self.allocations(rows)
-        active = np.arange(len(rows)) < running
+        active = s.jobs["fate"][rows] == JobFate.RUNNING
         unchanging: dict[str, Any] = {
-            name: value.take(rows) if isinstance(value, Category) else value[rows] for name, value in columns.items()
+            name: value.take(rows) if isinstance(value, Category) else value[rows]
+            for name, value in self._job_columns().items()
         }
         value = (len(self.jobs) - rows).astype(np.int64) if priority is None else priority[rows]
-        table = JobTable(
+        return JobTable(
             **unchanging,
             state=np.where(active, JobState.RUNNING, JobState.PENDING).astype(np.int8),
             submit_time=self.jobs.submit_time[rows] + epoch,
@@ -297,7 +282,6 @@ class Simulation:
             node_ptr=ptr,
             node_idx=nodes,
         )
-        return Snapshot(self.now + epoch, RELEASE, table, self.node_table(), self.shape.partitions)
 
     def _job_columns(self) -> dict[str, Any]:
         """Columns of `JobTable` that never change, by row of the workload."""

@@ -16,8 +16,8 @@ Not simulated: arrays and heterogeneous jobs, dependencies, requeue, excluded no
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Bools, Category, Floats, Health, Ints, JobState, JobTable, Rows, Snapshot
 from rltuned.errors import RltunedError, SlurmError
 from rltuned.policy.multifactor import USUAL, Weights
-from rltuned.simulate.engine import Simulation, request_columns
+from rltuned.simulate.engine import Simulation
 from rltuned.simulate.people import Act, Intervention
 from rltuned.simulate.priorities import MultifactorPriorities
 from rltuned.simulate.values import Backfill, Estimates, JobFate, SimulationSettings
@@ -184,11 +184,7 @@ class SimulatedSlurm:
         self._nice = np.zeros(n, dtype=np.int64)
         self._explicit = np.full(n, NO_PRIORITY, dtype=np.int64)
         self._hold, self._share = np.zeros((2, n), dtype=np.int8)
-        self._static = request_columns(shape, jobs, self.simulation.asked) | {
-            "time_limit": estimates.time_limit,
-            "exclusive": np.zeros(n, dtype=np.bool_),
-        }
-        self._partitions = self._static["partition"].codes
+        self._partitions = np.maximum(self.simulation.asked.partition, 0)
         self._row_of_node = shape.nodes.row_of
         self.updates = 0
         """Lines of scontrol that reached slurmctld."""
@@ -207,13 +203,8 @@ class SimulatedSlurm:
 
     def finish(self) -> None:
         """Go on until no intervention is left, and no job waits (held ones aside), runs or is still to be submitted."""
-        while self._next_time() < math.inf or not (self.simulation.done or self._only_running()):
+        while self._next_time() < math.inf or not self.simulation.done:
             self.advance(self.simulation.now + 10.0 * self.profile.calc_period)
-        self.simulation.run(self._ranker)
-
-    def _only_running(self) -> bool:
-        """Nothing is left to be decided: all jobs that are still there run."""
-        return not len(self.simulation.pending) and bool((self.jobs.submit_time <= self.simulation.now).all())
 
     def advance(self, until: float) -> None:
         """Go on to `until` (seconds on the workload's clock), with calculations and interventions at their times."""
@@ -447,7 +438,7 @@ class SimulatedSlurm:
                 row + 1,
                 jobs.user.value(row),
                 jobs.account.value(row),
-                self._static["partition"].value(row),
+                self.shape.partitions[self._partitions[row]].name,
                 int(jobs.gpus[row]),
                 float(limits[row]),
                 float(result.end[row] - result.start[row]),
@@ -462,38 +453,27 @@ class SimulatedSlurm:
         simulation, epoch = self.simulation, self.profile.epoch
         if rows is None:
             rows = np.sort(np.concatenate((self._waiting(), np.flatnonzero(simulation.fate == JobFate.RUNNING))))
-        running = np.asarray(simulation.fate[rows] == JobFate.RUNNING, dtype=np.bool_)
-        columns: dict[str, Any] = {
-            name: value.take(rows) if isinstance(value, Category) else value[rows]
-            for name, value in self._static.items()
-        }
+        made = simulation.job_table(rows, epoch, self._base - self._nice)
+        running = made.state == JobState.RUNNING
         submit = np.floor(self.jobs.submit_time[rows]) + epoch
         start = np.where(running, np.floor(simulation.start[rows]) + epoch, np.nan)
         held = (self._hold[rows] > 0) & ~running
         known = self._sprio(rows) & ~running
-        base = self._base[rows] - self._nice[rows]
         reason = self.reason(rows)
-        ptr, index = simulation.allocations(rows)
-        return JobTable(
-            **columns,
-            job_id=rows.astype(np.int64) + 1,
-            state=np.where(running, JobState.RUNNING, JobState.PENDING).astype(np.int8),
+        return replace(
+            made,
             reason=Category(np.where(running, -1, reason.codes).astype(np.int32), reason.names),
             submit_time=submit,
             eligible_time=np.where(held, np.nan, submit),
             start_time=start,
-            end_time=start + columns["time_limit"],
+            end_time=start + made.time_limit,
             held=held,
             priority=self.priority(rows),
-            nice=self._nice[rows].copy(),
+            nice=self._nice[rows],
             site_factor=np.where(known, self._site[rows], 0),
             site_known=known,
-            base=base,
-            base_least=base,
             oversubscribe=self.shown_share(rows),
-            exc_nodes=Category(np.full(len(rows), -1, dtype=np.int32), ()),
-            node_ptr=ptr,
-            node_idx=index,
+            exclusive=np.zeros(len(rows), dtype=np.bool_),
         )
 
     def status_of(self, job_ids: Sequence[int] | None) -> dict[int, JobStatus]:
@@ -564,14 +544,8 @@ class SimulatedReader:
         slurm = self.slurm
         slurm.catch_up(now)
         slurm.message()
-        taken = Snapshot(
-            slurm.time,
-            RELEASE,
-            slurm.table(),
-            slurm.simulation.node_table(),
-            slurm.shape.partitions,
-            Health(),
-        )
+        nodes, partitions = slurm.simulation.node_table(), slurm.shape.partitions
+        taken = Snapshot(slurm.time, RELEASE, slurm.table(), nodes, partitions, Health())
         slurm.let_pass(slurm.profile.latency.reading)
         return taken
 

@@ -292,23 +292,3 @@ def test_a_ranker_that_steers_jobs_is_asked_once_in_an_instant():
     Simulation(cluster([1, 1]), jobs, given([100] * 6), SimulationSettings()).run(Steering(by_name("fifo")))
     assert len(asked_at) > 1
     assert len(set(asked_at)) == len(asked_at)
-
-
-@pytest.mark.parametrize("backfill", Backfill)
-def test_a_caller_that_ranks_at_each_refresh_gets_what_a_ranker_gets(backfill):
-    rule, refreshes = by_name("wfp3"), 0
-    for seed in SEEDS[:10]:
-        instance = random_instance(seed, backfill=backfill)
-        whole, stepped = (
-            Simulation(instance.shape, instance.jobs, instance.estimates, instance.settings) for _ in "ab"
-        )
-        whole.run(RuleRanker(rule))
-        while stepped.next_refresh():
-            pending = stepped.pending
-            stepped.rank(np.lexsort((pending, rule.key(stepped.view(pending)))))
-        one, other = whole.result(), stepped.result()
-        np.testing.assert_array_equal(one.start, other.start)
-        np.testing.assert_array_equal(one.node_idx, other.node_idx)
-        assert (one.passes, one.refreshes) == (other.passes, other.refreshes)
-        refreshes += one.refreshes
-    assert refreshes > 20
