@@ -278,22 +278,48 @@ class Simulation:
                 (s.jobs["alone"][rows] == k.ISOLATED).astype(np.int32), (OverSubscribe.OK.value, OverSubscribe.NO.value)
             ),
             exclusive=np.asarray(s.jobs["alone"][rows] == k.WHOLE, dtype=np.bool_),
-            exc_nodes=Category(np.full(len(rows), -1, dtype=np.int32), ()),
             node_ptr=ptr,
             node_idx=nodes,
         )
 
     def _job_columns(self) -> dict[str, Any]:
-        """Columns of `JobTable` that never change, by row of the workload."""
+        """Columns of `JobTable` that never change, as Slurm would show them, by row of the workload."""
         if self._columns is None:
-            n = len(self.jobs)
-            self._columns = request_columns(self.shape, self.jobs, self.asked) | {
+            jobs, n = self.jobs, len(self.jobs)
+            none = np.zeros(n, dtype=np.int32)
+            nothing = Category(none - 1, ())
+            normal = len(jobs.qos.names)
+            self._columns = {
+                "array_tasks": none,
+                "het_job_id": none.astype(np.int64),
+                "user": jobs.user,
+                "account": jobs.account,
+                "partition": Category(
+                    np.maximum(self.asked.partition, 0).astype(np.int32),
+                    tuple(partition.name for partition in self.shape.partitions),
+                ),
+                "qos": Category(
+                    np.where(jobs.qos.codes < 0, normal, jobs.qos.codes).astype(np.int32), (*jobs.qos.names, "normal")
+                ),
+                "reservation": nothing,
+                "nodes": np.maximum(self.asked.nodes, 1).astype(np.int32),
+                "tasks": none + 1,
+                "gpus": jobs.gpus,
+                "gpus_per_node": np.where(self.asked.per_node, self.asked.gpus, 0).astype(np.int32),
+                "gpu_type": Category(self.asked.gpu_type.astype(np.int32), self.shape.nodes.gpu_types),
+                "cpus": jobs.cpus,
+                "mem": jobs.mem,
+                "tmp": jobs.tmp,
+                "features": nothing,
+                "req_nodes": nothing,
+                "dependent": none.astype(np.bool_),
                 "job_id": np.arange(1, n + 1, dtype=np.int64),
-                "reason": Category(np.zeros(n, dtype=np.int32), ("Priority",)),
-                "held": np.zeros(n, dtype=np.bool_),
-                "nice": np.zeros(n, dtype=np.int64),
-                "site_factor": np.zeros(n, dtype=np.int64),
+                "reason": Category(none, ("Priority",)),
+                "held": none.astype(np.bool_),
+                "nice": none.astype(np.int64),
+                "site_factor": none.astype(np.int64),
                 "site_known": np.ones(n, dtype=np.bool_),
+                "exc_nodes": nothing,
             }
         return self._columns
 
@@ -402,35 +428,3 @@ def simulate(
     simulation = Simulation(shape, jobs, estimates, settings, predictor, asked)
     simulation.run(ranker)
     return simulation.result()
-
-
-def request_columns(shape: ClusterShape, jobs: Workload, asked: Requests) -> dict[str, Any]:
-    """The columns of `JobTable` that say what was submitted, as Slurm would show it, by row of the workload."""
-    n = len(jobs)
-    none = np.zeros(n, dtype=np.int32)
-    nothing = Category(none - 1, ())
-    normal = len(jobs.qos.names)
-    return {
-        "array_tasks": none,
-        "het_job_id": none.astype(np.int64),
-        "user": jobs.user,
-        "account": jobs.account,
-        "partition": Category(
-            np.maximum(asked.partition, 0).astype(np.int32), tuple(partition.name for partition in shape.partitions)
-        ),
-        "qos": Category(
-            np.where(jobs.qos.codes < 0, normal, jobs.qos.codes).astype(np.int32), (*jobs.qos.names, "normal")
-        ),
-        "reservation": nothing,
-        "nodes": np.maximum(asked.nodes, 1).astype(np.int32),
-        "tasks": none + 1,
-        "gpus": jobs.gpus,
-        "gpus_per_node": np.where(asked.per_node, asked.gpus, 0).astype(np.int32),
-        "gpu_type": Category(asked.gpu_type.astype(np.int32), shape.nodes.gpu_types),
-        "cpus": jobs.cpus,
-        "mem": jobs.mem,
-        "tmp": jobs.tmp,
-        "features": nothing,
-        "req_nodes": nothing,
-        "dependent": none.astype(np.bool_),
-    }

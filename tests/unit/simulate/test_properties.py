@@ -178,33 +178,6 @@ def test_no_backfilled_job_delays_the_reservation_of_the_head():
     assert checked > 50
 
 
-def test_with_exact_limits_backfill_never_makes_the_first_overtaken_job_later():
-    overtaken = 0
-    for seed in range(100):
-        instance = replace(random_instance(seed, **AT_EVENTS), rule="fifo", isolated=())
-        if sum(len(part.nodes) for part in instance.shape.partitions) > len(instance.shape.nodes):
-            continue
-        exact = np.maximum(instance.jobs.run_time, 1.0)
-        jobs = replace(instance.jobs, run_time=exact)
-        instance = replace(instance, jobs=jobs, estimates=Estimates(exact, exact))
-        results = {
-            backfill: replace(instance, settings=replace(instance.settings, backfill=backfill)).run(compiled)
-            for backfill in (Backfill.NONE, Backfill.EASY)
-        }
-        easy, none, want = results[Backfill.EASY], results[Backfill.NONE], asked(instance)
-        for partition in range(len(instance.shape.partitions)):
-            mine = np.array([row for row in ran(easy) if want.partition[row] == partition], dtype=np.intp)
-            jumped = mine[easy.backfilled[mine]]
-            if not len(jumped):
-                continue
-            first = float(easy.start[jumped].min())
-            head = head_at(easy, jobs.submit_time, mine, first)
-            if head >= 0:
-                assert easy.start[head] <= none.start[head], f"seed {seed}: job {head}"
-                overtaken += 1
-    assert overtaken > 20
-
-
 def test_a_simulation_is_the_same_again_and_the_same_when_it_is_stopped_on_the_way():
     for seed in SEEDS[:20]:
         instance = random_instance(seed)
