@@ -51,7 +51,7 @@ from rltuned.evaluate.metrics import measure
 from rltuned.placement import SolveOutcome
 from rltuned.policy import Policy
 from rltuned.simulate.people import draw_interventions
-from rltuned.simulate.slurm import Profile, SimulatedSlurm
+from rltuned.simulate.simulated_slurm import Profile, SimulatedSlurm
 from rltuned.simulate.values import JobFate
 from rltuned.workload.jobs import Estimates, Workload
 from rltuned.workload.shapes import read_shape

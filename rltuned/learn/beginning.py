@@ -9,7 +9,7 @@ from rltuned.cluster.tables import Singles
 from rltuned.evaluate.case import Case
 from rltuned.learn.sampling import RecordedQueues
 from rltuned.observe import RUN_TIME_HORIZON
-from rltuned.observe.sampling import STATE_COLUMNS
+from rltuned.observe.observation import STATE_COLUMNS
 from rltuned.policy.actor import Actor, Architecture, initial_weights
 
 RECORDED_WINDOWS: Final = 128

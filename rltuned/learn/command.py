@@ -11,7 +11,7 @@ from rltuned.evaluate import site as this_site
 from rltuned.learn.cost import Objective
 from rltuned.learn.curriculum import MIXED, CurriculumSettings, Site
 from rltuned.learn.settings import ITERATIONS_PER_MINUTE, PPOSettings, TrainSettings
-from rltuned.observe.sampling import STATE_COLUMNS
+from rltuned.observe.observation import STATE_COLUMNS
 from rltuned.policy.actor import CORRECTED, Architecture
 from rltuned.policy.heuristics import by_name
 from rltuned.workers.progress import Progress

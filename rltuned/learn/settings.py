@@ -6,7 +6,7 @@ from typing import Any, Final
 from rltuned.errors import ConfigError
 from rltuned.learn.cost import Objective
 from rltuned.learn.curriculum import MIXED, CurriculumSettings
-from rltuned.observe.sampling import STATE_COLUMNS
+from rltuned.observe.observation import STATE_COLUMNS
 from rltuned.policy.actor import Architecture
 
 

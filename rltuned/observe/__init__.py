@@ -8,7 +8,7 @@ the served policy sees what the trained one saw. The steps of `observe` are publ
 - `window`: which ≤ 256 of the eligible jobs are seen this cycle.
 - `supply`: what each pool of nodes offers, now and later (`PoolStats`, computed once per snapshot).
 - `features`: run time, wait and GPUs of each job (`Demand`), and the 14 numeric features.
-- `sampling`: 14 → 8 columns, the critic's 5, padding and mask.
+- `observation`: 14 → 8 columns, the critic's 5, padding and mask.
 
 docs/features.md says for an administrator what each column means; docs/decisions/0010 why the state has the columns it
 has, 0090 why the limit is one of them. Everything is vectorised: a loop over jobs does not belong here.
@@ -21,8 +21,7 @@ What must not be imported: a clock, a disk, a process, `policy` and everything a
 """
 
 from rltuned.observe.features import FEATURES, METADATA, RUN_TIME_HORIZON, Demand, demand, features, num_ways
-from rltuned.observe.observation import Observation
-from rltuned.observe.sampling import CRITIC_COLUMNS, STATE_COLUMNS, observe, sample
+from rltuned.observe.observation import CRITIC_COLUMNS, STATE_COLUMNS, Observation, observe, sample
 from rltuned.observe.supply import PoolStats, expected_ends, pool_stats
 from rltuned.observe.window import WINDOW, select_window
 

@@ -1,11 +1,38 @@
-"""What a policy sees."""
+"""`observe`, the way in: 14 features → the 8 columns of the state, the 5 of the critic, padding and mask."""
 
 from dataclasses import dataclass
+from math import log1p
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Floats
+from rltuned.cluster.pools import Pools, job_pools
+from rltuned.cluster.tables import Floats, Ints, JobTable, Snapshot
+from rltuned.observe.features import FEATURES, RUN_TIME_HORIZON, Demand, demand, features
+from rltuned.observe.supply import PoolStats, pool_stats
+from rltuned.observe.window import WINDOW, select_window
+
+STATE_COLUMNS: Final = (
+    "requested_time",
+    "requested_limit",
+    "requested_gpus",
+    "demand_supply_ratio",
+    "future_availability",
+    "can_schedule_now",
+    "job_size",
+    "job_urgency",
+)
+"""The sampled columns. Each has its place in every cycle; what changes is the weight of the last two."""
+
+CRITIC_COLUMNS: Final = ("submit_time", "requested_time", "requested_gpus", "can_schedule_now", "job_size")
+"""What the critic sees (paper §4.1): wait, requested time, requested GPUs, can schedule now, job size."""
+
+_STATE_FROM: Final = tuple(FEATURES.index(name) for name in STATE_COLUMNS)
+_CRITIC_FROM: Final = tuple(FEATURES.index(name) for name in CRITIC_COLUMNS)
+_GPUS: Final = STATE_COLUMNS.index("requested_gpus")
+_SIZE: Final = STATE_COLUMNS.index("job_size")
+_URGENCY: Final = STATE_COLUMNS.index("job_urgency")
 
 
 @dataclass(frozen=True)
@@ -42,3 +69,89 @@ class Observation:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+
+def sample(numeric: npt.NDArray[np.float32], asked: Demand, stats: PoolStats) -> npt.NDArray[np.float32]:
+    """(n, 8) `STATE_COLUMNS` from the (n, 14) `FEATURES`; φ is the fragmentation of the whole cluster.
+
+    - requested_gpus and job_size are put on the scale of the whole cluster, because a policy compares jobs of different
+      pools: two jobs of equal GPUs and run time get equal values. A CPU job counts as one GPU in job_size, as it does
+      for the plain rules.
+    - job_size is weighted (1 + φ)/2, job_urgency 1 − φ/2: size counts when free GPUs are scattered, waiting when not.
+    """
+    state = numeric.take(_STATE_FROM, axis=1)
+    total = max(stats.configured_gpus, 1.0)
+    fragmentation = float(stats.fragmentation[-1])
+    state[:, _GPUS] = np.minimum(np.log1p(asked.gpus) / log1p(total), 1.0)
+    size = np.log1p(np.maximum(asked.gpus, 1.0) * asked.run_time) / log1p(total * RUN_TIME_HORIZON)
+    state[:, _SIZE] = np.minimum(size, 1.0) * ((1.0 + fragmentation) / 2.0)
+    state[:, _URGENCY] *= np.float32(1.0 - fragmentation / 2.0)
+    return state
+
+
+def observe(
+    snapshot: Snapshot,
+    rows: npt.NDArray[np.intp],
+    estimates: Floats,
+    size: int = WINDOW,
+    pools: Pools | None = None,
+    stats: PoolStats | None = None,
+    base: Ints | None = None,
+) -> Observation:
+    """What the policy sees of the pending jobs in `rows`.
+
+    Args:
+        snapshot: the cluster.
+        rows: rows of the jobs that may be ranked; when there are more than `size`, `select_window` chooses.
+        estimates: (N,) estimated run time of every job of the snapshot, seconds, NaN where there is no prediction.
+        size: jobs to see, at most `WINDOW`; the arrays have `WINDOW` rows whatever it is.
+        pools: `job_pools(snapshot, rows)` where the caller has them.
+        stats: `pool_stats` of those pools, likewise; not used when the window leaves jobs out.
+        base: (len(rows),) priority that Slurm alone gives, where the caller knows more than the table: what a priority
+            that rltuned set explicitly has replaced.
+    """
+    if len(rows) > min(size, WINDOW):
+        every = demand(snapshot, rows, estimates)
+        seen = select_window(snapshot.jobs, rows, every.run_time * np.maximum(every.gpus, 1.0), min(size, WINDOW))
+        rows, pools, stats = rows[seen], None if pools is None else _of(pools, seen), None
+        base = None if base is None else base[seen]
+    if pools is None:
+        pools, stats = job_pools(snapshot, rows), None
+    if stats is None:
+        stats = pool_stats(snapshot, pools, estimates)
+    asked = demand(snapshot, rows, estimates)
+    numeric = features(snapshot, rows, asked, pools, stats)
+    submit = snapshot.jobs.submit_time[rows]
+    submit[~np.isfinite(submit)] = snapshot.time
+    shown = len(rows)
+    state = np.zeros((WINDOW, len(STATE_COLUMNS)), dtype=np.float32)
+    critic = np.zeros((WINDOW, len(CRITIC_COLUMNS)), dtype=np.float32)
+    mask = np.zeros(WINDOW, dtype=np.bool_)
+    state[:shown] = sample(numeric, asked, stats)
+    critic[:shown] = numeric.take(_CRITIC_FROM, axis=1)
+    mask[:shown] = True
+    return Observation(
+        state=state,
+        critic=critic,
+        mask=mask,
+        rows=rows,
+        columns=STATE_COLUMNS,
+        features=numeric,
+        run_time=asked.run_time,
+        time_limit=asked.time_limit,
+        gpus=asked.gpus,
+        wait=asked.wait,
+        submit=submit - submit.min(initial=np.inf) if shown else submit,
+        priority=(_base(snapshot.jobs, rows) if base is None else base).astype(np.float64),
+    )
+
+
+def _base(jobs: JobTable, rows: npt.NDArray[np.intp]) -> Ints:
+    """(n,) priority without the site factor, as far as sprio tells it; 1 is the least that Slurm gives."""
+    return np.where(jobs.site_known[rows], np.maximum(jobs.base[rows], 1), jobs.priority[rows])
+
+
+def _of(pools: Pools, jobs: npt.NDArray[np.intp]) -> Pools:
+    """The pools of some of the jobs, without those that only the others have."""
+    used, pool_of = np.unique(pools.pool_of[jobs], return_inverse=True)
+    return Pools(pool_of.astype(np.int32), pools.nodes[used], pools.gpu_type[used])

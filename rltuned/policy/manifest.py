@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 
 from rltuned.cluster.tables import Floats
 from rltuned.errors import ModelError
-from rltuned.observe.sampling import STATE_COLUMNS
+from rltuned.observe.observation import STATE_COLUMNS
 from rltuned.policy.actor import AGEING, CORRECTED, EXTRAS, Activation, Actor, Architecture
 
 FORMAT_VERSION: Final = 1

@@ -1,14 +1,13 @@
 """Slurm's own priority: the arithmetic of priority/multifactor, with fair share and its decay.
 
-    priority = age·W_age + fair share·W_fairshare + job size·W_jobsize + partition·W_partition + QOS·W_qos
-             + Σ TRES·W_tres + site factor − nice,   cut to 1 … 2³² − 1, fractions dropped
+    age·W_age + fair share·W_fairshare + job size·W_jobsize + partition·W_partition + QOS·W_qos + Σ TRES·W_tres
 
-Source: "Multifactor Priority Plugin", "Fair Tree Fairshare Algorithm" and "Classic Fairshare Algorithm" of Slurm's
-documentation, slurm.conf(5), and where those are silent the answers of sprio(1) and sshare(1) of real clusters (22.05,
-24.11, 26.05), which the tests compare with. The simulator takes its base priorities from here.
+Source: "Multifactor Priority Plugin" and "Fair Tree Fairshare Algorithm" of Slurm's documentation, slurm.conf(5), and
+where those are silent the answers of sprio(1) and sshare(1) of real clusters (22.05, 24.11, 26.05), which the tests
+compare with. The simulator takes its base priorities from here, and adds site factor and nice.
 
-Not here: FairShare=parent, PriorityWeightAssoc, PriorityUsageResetPeriod, the flags DEPTH_OBLIVIOUS, INCR_ONLY and
-MAX_TRES.
+Not here: the classic fair share, FairShare=parent, PriorityFavorSmall, PriorityWeightAssoc, PriorityUsageResetPeriod,
+PriorityFlags.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,12 +19,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Bools, Category, Codes, Floats, Ints
+from rltuned.cluster.tables import Bools, Category, Codes, Floats
 
 DAY: Final = 86_400.0
-
-MOST: Final = 2.0**32 - 1.0
-"""Highest priority that Slurm can store."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +40,6 @@ class Weights:
     """PriorityMaxAge, seconds: a job that waited this long has the whole weight of the age."""
     half_life: float = 7 * DAY
     """PriorityDecayHalfLife, seconds; 0: usage does not decay."""
-    favor_small: bool = False
-    """PriorityFavorSmall."""
-    relative_to_time: bool = False
-    """PriorityFlags=SMALL_RELATIVE_TO_TIME: the job size is CPUs per minute of its limit."""
-    fair_tree: bool = True
-    """False: PriorityFlags=NO_FAIR_TREE, the classic algorithm."""
-    dampening: float = 1.0
-    """FairShareDampeningFactor, of the classic algorithm."""
 
 
 USUAL: Final = Weights(
@@ -86,18 +74,12 @@ class PendingJobs:
     """(n,) least number of nodes."""
     cpus: Floats
     """(n,) in all."""
-    time_limit: Floats
-    """(n,) seconds, infinite when unlimited."""
     partition: Floats
     """(n,) PriorityJobFactor of its partition over the highest of all partitions (`normalised`)."""
     qos: Floats
     """(n,) priority of its QOS over the highest of all QOS (`normalised`)."""
     tres: Floats
     """(n, T) share of its *partition's* TRES that it asks for, in the order of `Weights.tres`."""
-    nice: Floats
-    """(n,)"""
-    site: Floats
-    """(n,) site factor."""
 
     @classmethod
     def of(cls, n: int, **columns: Any) -> "PendingJobs":
@@ -106,8 +88,8 @@ class PendingJobs:
         Raises:
             TypeError: a column that does not exist.
         """
-        defaults: dict[str, Any] = {"eligible": 0.0, "association": 0, "nodes": 1.0, "cpus": 1.0, "time_limit": np.inf}
-        defaults |= {"partition": 0.0, "qos": 0.0, "tres": np.zeros((n, 0)), "nice": 0.0, "site": 0.0}
+        defaults: dict[str, Any] = {"eligible": 0.0, "association": 0, "nodes": 1.0, "cpus": 1.0}
+        defaults |= {"partition": 0.0, "qos": 0.0, "tres": np.zeros((n, 0))}
         if unknown := sorted(columns.keys() - defaults.keys()):
             raise TypeError(f"unknown columns: {', '.join(unknown)}")
         built: dict[str, Any] = {}
@@ -124,60 +106,20 @@ class PendingJobs:
         return PendingJobs(**{column.name: getattr(self, column.name)[rows] for column in fields(self)})
 
 
-@dataclass(frozen=True)
-class Parts:
-    """The summands of n priorities, weighted: what ``sprio -l`` prints, before it drops the fractions."""
-
-    age: Floats
-    fairshare: Floats
-    job_size: Floats
-    partition: Floats
-    qos: Floats
-    tres: Floats
-    """(n, T) in the order of `Weights.tres`."""
-    nice: Floats
-    site: Floats
-
-    @property
-    def factors(self) -> Floats:
-        """(n,) the weighted factors together, without the site factor and nice."""
-        total = self.age + self.fairshare + self.job_size + self.partition + self.qos
-        return np.asarray(total + self.tres.sum(axis=1), dtype=np.float64)
-
-    @property
-    def priority(self) -> Ints:
-        """(n,) 1 … 2³² − 1; 0 is Slurm's mark of a held job."""
-        return np.asarray(np.clip(self.factors + self.site - self.nice, 1.0, MOST), dtype=np.int64)
-
-
-def priorities(weights: Weights, machine: Machine, now: float, jobs: PendingJobs, fairshare: Floats) -> Ints:
-    """(n,) priorities as slurmctld calculates them every PriorityCalcPeriod; `fairshare`: (A,) of `Usage.factors`."""
-    return parts(weights, machine, now, jobs, fairshare).priority
-
-
-def parts(weights: Weights, machine: Machine, now: float, jobs: PendingJobs, fairshare: Floats) -> Parts:
-    """What `priorities` adds up."""
+def factors(weights: Weights, machine: Machine, now: float, jobs: PendingJobs, fairshare: Floats) -> Floats:
+    """(n,) weighted factors together, as slurmctld calculates them every PriorityCalcPeriod; its priorities are those
+    without the fractions, plus site factor, less nice, at least 1. `fairshare`: (A,) of `Usage.factors`.
+    """
     waited = np.fmax(now - jobs.eligible, 0.0)  # NaN: not eligible, no age
-    return Parts(
-        age=weights.age * np.minimum(waited / weights.max_age, 1.0),
-        fairshare=weights.fairshare * fairshare[jobs.association],
-        job_size=weights.job_size * _job_size(weights, machine, jobs),
-        partition=weights.partition * jobs.partition,
-        qos=weights.qos * jobs.qos,
-        tres=jobs.tres * np.array(list(weights.tres.values())),
-        nice=jobs.nice,
-        site=jobs.site,
+    total = (
+        weights.age * np.minimum(waited / weights.max_age, 1.0)
+        + weights.fairshare * fairshare[jobs.association]
+        + weights.job_size * np.clip((jobs.nodes / machine.nodes + jobs.cpus / machine.cpus) / 2.0, 0.0, 1.0)
+        + weights.partition * jobs.partition
+        + weights.qos * jobs.qos
     )
-
-
-def _job_size(weights: Weights, machine: Machine, jobs: PendingJobs) -> Floats:
-    """(n,) 0 … 1: the mean of the shares of nodes and CPUs, or CPUs (of whole mean nodes) per minute of the limit."""
-    if weights.relative_to_time:
-        cpus = np.maximum(jobs.nodes * machine.cpus / machine.nodes, jobs.cpus)
-        share = cpus / np.maximum(jobs.time_limit / 60.0, 1.0) / machine.cpus
-    else:
-        share = (jobs.nodes / machine.nodes + jobs.cpus / machine.cpus) / 2.0
-    return np.clip(1.0 - share if weights.favor_small else share, 0.0, 1.0)
+    tres = jobs.tres * np.array(list(weights.tres.values()))
+    return np.asarray(total + tres.sum(axis=1), dtype=np.float64)
 
 
 def normalised(values: Floats) -> Floats:
@@ -309,16 +251,12 @@ class Usage:
     def __init__(self, associations: Associations, weights: Weights, time: float = 0.0) -> None:
         """Nobody has used anything at `time`."""
         self.associations = associations
-        self.weights = weights
         self.time = time
         """Until when `raw` is decayed."""
         self.raw: Floats = np.zeros(len(associations))
         """(A,) sshare's RawUsage."""
-
-    @property
-    def _per_second(self) -> float:
+        self._per_second = 1.0 - 0.693 / weights.half_life if weights.half_life > 0 else 1.0
         """What a second leaves: Slurm's first-order form of 2^(−1/half-life)."""
-        return 1.0 - 0.693 / self.weights.half_life if self.weights.half_life > 0 else 1.0
 
     def decay(self, to: float) -> None:
         """Let time pass: half of everything is forgotten in every half-life. `to` before `time`: nothing happens."""
@@ -343,20 +281,7 @@ class Usage:
 
     def factors(self) -> Floats:
         """(A,) fair-share factor of each user, 0 … 1; 0 for accounts."""
-        return fair_tree(self.associations, self.raw) if self.weights.fair_tree else self._classic()
-
-    def _classic(self) -> Floats:
-        tree, raw = self.associations, self.raw
-        used = np.minimum(raw / raw[0], 1.0) if raw[0] > 0 else np.zeros(len(tree))
-        effective, share = used.copy(), tree.share.copy()
-        for level in tree.levels[1:]:
-            above = tree.parent[level]
-            effective[level] = used[level] + (effective[above] - used[level]) * tree.share[level]
-            share[level] *= share[above]
-        factor = np.zeros(len(tree))
-        holds = tree.is_user & (share > 0)
-        factor[holds] = 2.0 ** (-effective[holds] / share[holds] / self.weights.dampening)
-        return factor
+        return fair_tree(self.associations, self.raw)
 
 
 def fair_tree(tree: Associations, raw: Floats) -> Floats:

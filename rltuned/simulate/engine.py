@@ -1,8 +1,6 @@
 """`Simulation`: a simulated Slurm that is moved in time, looked at and changed from outside."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -24,7 +22,6 @@ RELEASE: Final = (24, 11)
 """The Slurm release that a snapshot is of."""
 
 _LARGEST: Final = float(np.finfo(np.float64).max)
-_BY_CALLER: Final = k.Ranking(fixed=False, ages=True, at_once=False)
 
 
 class Ranker(Protocol):
@@ -90,8 +87,6 @@ class Simulation:
         self._predicted = np.zeros(len(jobs), dtype=np.bool_)
         """(N,) it has estimated the job's run time from all that has ended."""
         self._held: set[int] = set()
-        self._excluded: dict[int, frozenset[int]] = {}
-        self._pools: dict[tuple[int, frozenset[int]], int] = {}
         self._stepper = idle_cluster(shape, jobs, estimates, self.asked, self.settings)
         self._columns: dict[str, Any] | None = None
 
@@ -107,28 +102,11 @@ class Simulation:
         if fixed is not None:
             self._state.jobs["fixed"] = np.clip(fixed, -_LARGEST, _LARGEST)
         ranking = k.Ranking(fixed=fixed is not None, ages=ranker.ages, at_once=ranker.at_once)
-        while self._refreshed(ranking, until):
+        while self._stepper.advance(ranking, until):
             rows = self.pending
+            if self._predictor is not None:
+                self._predict(self._predictor, rows)
             self._rank(rows, ranker.keys(self, rows))
-
-    def next_refresh(self) -> bool:
-        """`run` in steps, for a caller that ranks by itself: advance to the next moment at which the queue wants to be
-        ranked. False: nothing can happen any more. Call `rank` before the next step.
-        """
-        return self._refreshed(_BY_CALLER)
-
-    def rank(self, order: Rows) -> None:
-        """The queue in a new order: places in `pending`, the first first."""
-        keys = np.empty(len(order))
-        keys[order] = np.arange(len(order))
-        self._rank(self.pending, keys)
-
-    def _refreshed(self, ranking: k.Ranking, until: float = np.inf) -> bool:
-        if not self._stepper.advance(ranking, until):
-            return False
-        if self._predictor is not None:
-            self._predict(self._predictor, self.pending)
-        return True
 
     def _rank(self, rows: Rows, keys: Floats) -> None:
         keys = np.clip(np.nan_to_num(keys, nan=_LARGEST), -_LARGEST, _LARGEST)
@@ -180,11 +158,6 @@ class Simulation:
     def held(self) -> frozenset[int]:
         """Jobs that `hold` has taken out of the queue."""
         return frozenset(self._held)
-
-    @property
-    def excluded(self) -> Mapping[int, frozenset[int]]:
-        """The nodes that `set_excluded` keeps each waiting job off; a job that has started keeps its entry."""
-        return MappingProxyType(self._excluded)
 
     @property
     def fate(self) -> npt.NDArray[np.int8]:
@@ -277,17 +250,20 @@ class Simulation:
             epoch: what to add to all times.
             priority: (N,) of the workload's jobs; without it, the earlier submission has the higher one.
         """
+        table = self.job_table(np.concatenate((self.running, self.pending)), epoch, priority)
+        return Snapshot(self.now + epoch, RELEASE, table, self.node_table(), self.shape.partitions)
+
+    def job_table(self, rows: Rows, epoch: float = 0.0, priority: Ints | None = None) -> JobTable:
+        """Of these running and pending jobs; the arguments are those of `snapshot`."""
         s = self._state
-        rows = np.concatenate((self.running, self.pending))
-        running = len(rows) - int(s.counts[k.QUEUED])
-        columns = self._job_columns()
         ptr, nodes = self.allocations(rows)
-        active = np.arange(len(rows)) < running
+        active = s.jobs["fate"][rows] == JobFate.RUNNING
         unchanging: dict[str, Any] = {
-            name: value.take(rows) if isinstance(value, Category) else value[rows] for name, value in columns.items()
+            name: value.take(rows) if isinstance(value, Category) else value[rows]
+            for name, value in self._job_columns().items()
         }
         value = (len(self.jobs) - rows).astype(np.int64) if priority is None else priority[rows]
-        table = JobTable(
+        return JobTable(
             **unchanging,
             state=np.where(active, JobState.RUNNING, JobState.PENDING).astype(np.int8),
             submit_time=self.jobs.submit_time[rows] + epoch,
@@ -302,31 +278,50 @@ class Simulation:
                 (s.jobs["alone"][rows] == k.ISOLATED).astype(np.int32), (OverSubscribe.OK.value, OverSubscribe.NO.value)
             ),
             exclusive=np.asarray(s.jobs["alone"][rows] == k.WHOLE, dtype=np.bool_),
-            exc_nodes=self._exclusions(rows),
             node_ptr=ptr,
             node_idx=nodes,
         )
-        return Snapshot(self.now + epoch, RELEASE, table, self.node_table(), self.shape.partitions)
 
     def _job_columns(self) -> dict[str, Any]:
-        """Columns of `JobTable` that never change, by row of the workload."""
+        """Columns of `JobTable` that never change, as Slurm would show them, by row of the workload."""
         if self._columns is None:
-            n = len(self.jobs)
-            self._columns = request_columns(self.shape, self.jobs, self.asked) | {
+            jobs, n = self.jobs, len(self.jobs)
+            none = np.zeros(n, dtype=np.int32)
+            nothing = Category(none - 1, ())
+            normal = len(jobs.qos.names)
+            self._columns = {
+                "array_tasks": none,
+                "het_job_id": none.astype(np.int64),
+                "user": jobs.user,
+                "account": jobs.account,
+                "partition": Category(
+                    np.maximum(self.asked.partition, 0).astype(np.int32),
+                    tuple(partition.name for partition in self.shape.partitions),
+                ),
+                "qos": Category(
+                    np.where(jobs.qos.codes < 0, normal, jobs.qos.codes).astype(np.int32), (*jobs.qos.names, "normal")
+                ),
+                "reservation": nothing,
+                "nodes": np.maximum(self.asked.nodes, 1).astype(np.int32),
+                "tasks": none + 1,
+                "gpus": jobs.gpus,
+                "gpus_per_node": np.where(self.asked.per_node, self.asked.gpus, 0).astype(np.int32),
+                "gpu_type": Category(self.asked.gpu_type.astype(np.int32), self.shape.nodes.gpu_types),
+                "cpus": jobs.cpus,
+                "mem": jobs.mem,
+                "tmp": jobs.tmp,
+                "features": nothing,
+                "req_nodes": nothing,
+                "dependent": none.astype(np.bool_),
                 "job_id": np.arange(1, n + 1, dtype=np.int64),
-                "reason": Category(np.zeros(n, dtype=np.int32), ("Priority",)),
-                "held": np.zeros(n, dtype=np.bool_),
-                "nice": np.zeros(n, dtype=np.int64),
-                "site_factor": np.zeros(n, dtype=np.int64),
+                "reason": Category(none, ("Priority",)),
+                "held": none.astype(np.bool_),
+                "nice": none.astype(np.int64),
+                "site_factor": none.astype(np.int64),
                 "site_known": np.ones(n, dtype=np.bool_),
+                "exc_nodes": nothing,
             }
         return self._columns
-
-    def _exclusions(self, rows: Rows) -> Category:
-        if not self._excluded:
-            return Category(np.full(len(rows), -1, dtype=np.int32), ())
-        names = self.shape.nodes.names
-        return Category.of(",".join(names[n] for n in sorted(self._excluded.get(int(row), ()))) for row in rows)
 
     def node_table(self) -> NodeTable:
         """All nodes with what is taken of them, now."""
@@ -408,19 +403,6 @@ class Simulation:
             s.jobs["alone"][row] = k.ISOLATED if isolated else k.SHARED
             self._something_changed()
 
-    def set_excluded(self, row: int, nodes: Sequence[int]) -> None:
-        """ExcNodeList of a job that has not started: it stays off these nodes."""
-        s = self._state
-        if s.jobs["fate"][row] != JobFate.WAITING:
-            return
-        without = frozenset(nodes)
-        if without:
-            self._excluded[row] = without
-        else:
-            self._excluded.pop(row, None)
-        s.jobs["pool"][row] = self._pool(int(self.asked.pool[row]), without)
-        self._something_changed()
-
     def reconfigure(self, settings: SimulationSettings) -> None:
         """slurm.conf is changed and read again: `settings` count from now on."""
         self.settings = settings
@@ -431,25 +413,6 @@ class Simulation:
         """Drain a node (what runs there goes on), or take it back."""
         self._state.nodes["usable"][node] = usable
         self._something_changed()
-
-    def _pool(self, pool: int, without: frozenset[int]) -> int:
-        """The number of a pool less some nodes; made when it is new."""
-        if not without:
-            return pool
-        key = (pool, without)
-        if key not in self._pools:
-            s = self._state
-            members = s.pool_nodes[s.pool_ptr[pool] : s.pool_ptr[pool + 1]]
-            left = np.array([node for node in members if node not in without], dtype=np.int64)
-            self._pools[key] = len(s.pool_ptr) - 1
-            self._stepper.state = s._replace(
-                pool_ptr=np.append(s.pool_ptr, s.pool_ptr[-1] + len(left)).astype(np.int64),
-                pool_nodes=np.concatenate((s.pool_nodes, left)),
-                known=np.append(s.known, False),
-                most=np.vstack((s.most, np.zeros((1, 4), dtype=np.int64))),
-                shadow_range=np.vstack((s.shadow_range, np.zeros((1, 2)))),
-            )
-        return self._pools[key]
 
 
 def simulate(
@@ -465,35 +428,3 @@ def simulate(
     simulation = Simulation(shape, jobs, estimates, settings, predictor, asked)
     simulation.run(ranker)
     return simulation.result()
-
-
-def request_columns(shape: ClusterShape, jobs: Workload, asked: Requests) -> dict[str, Any]:
-    """The columns of `JobTable` that say what was submitted, as Slurm would show it, by row of the workload."""
-    n = len(jobs)
-    none = np.zeros(n, dtype=np.int32)
-    nothing = Category(none - 1, ())
-    normal = len(jobs.qos.names)
-    return {
-        "array_tasks": none,
-        "het_job_id": none.astype(np.int64),
-        "user": jobs.user,
-        "account": jobs.account,
-        "partition": Category(
-            np.maximum(asked.partition, 0).astype(np.int32), tuple(partition.name for partition in shape.partitions)
-        ),
-        "qos": Category(
-            np.where(jobs.qos.codes < 0, normal, jobs.qos.codes).astype(np.int32), (*jobs.qos.names, "normal")
-        ),
-        "reservation": nothing,
-        "nodes": np.maximum(asked.nodes, 1).astype(np.int32),
-        "tasks": none + 1,
-        "gpus": jobs.gpus,
-        "gpus_per_node": np.where(asked.per_node, asked.gpus, 0).astype(np.int32),
-        "gpu_type": Category(asked.gpu_type.astype(np.int32), shape.nodes.gpu_types),
-        "cpus": jobs.cpus,
-        "mem": jobs.mem,
-        "tmp": jobs.tmp,
-        "features": nothing,
-        "req_nodes": nothing,
-        "dependent": none.astype(np.bool_),
-    }

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from rltuned.cluster.tables import Bools, Floats
 from rltuned.observe.features import RUN_TIME_HORIZON
-from rltuned.observe.sampling import CRITIC_COLUMNS, STATE_COLUMNS
+from rltuned.observe.observation import CRITIC_COLUMNS, STATE_COLUMNS
 from rltuned.observe.supply import CENTURY
 from rltuned.observe.window import HEAD_SHARE, WINDOW
 from rltuned.simulate import backfill_kernel, loop_kernel

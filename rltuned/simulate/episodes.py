@@ -16,7 +16,7 @@ from rltuned.cluster.shape import ClusterShape, parse_shape
 from rltuned.cluster.tables import Bools, Codes, Floats, Ints, Singles
 from rltuned.errors import RltunedError
 from rltuned.observe.features import RUN_TIME_HORIZON, known_run_times
-from rltuned.observe.sampling import CRITIC_COLUMNS, STATE_COLUMNS
+from rltuned.observe.observation import CRITIC_COLUMNS, STATE_COLUMNS
 from rltuned.observe.supply import MOST_GPUS, MOST_MIB
 from rltuned.observe.window import WINDOW
 from rltuned.policy.actor import CORRECTED, RUN_TIME, Activation, Actor, Architecture, untrained

@@ -23,8 +23,6 @@ class Act(enum.StrEnum):
     CANCEL = "cancel"
     NICE = "nice"
     """The owner sets Nice to `value`."""
-    EXCLUDE = "exclude"
-    """The owner sets ExcNodeList to `value`."""
     ADMIN_HOLD = "admin-hold"
     ADMIN_RELEASE = "admin-release"
     """An operator releases it: also hands an explicit priority back to multifactor."""

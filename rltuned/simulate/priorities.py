@@ -15,8 +15,8 @@ from rltuned.policy.multifactor import (
     Usage,
     Weights,
     associations_of_jobs,
+    factors,
     normalised,
-    parts,
 )
 from rltuned.simulate.engine import Simulation
 
@@ -70,7 +70,6 @@ class MultifactorPriorities:
             association=association,
             nodes=np.maximum(asked.nodes, 1),
             cpus=cpus,
-            time_limit=simulation.estimates.time_limit,
             qos=self._qos(simulation, qos),
             tres=np.stack(tres, axis=1) if tres else np.zeros((n, 0)),
         )
@@ -85,8 +84,8 @@ class MultifactorPriorities:
 
     def sums(self, simulation: Simulation, rows: Rows) -> Ints:
         """(n,) of these jobs now, fractions dropped; the fair share is that of the last calculation."""
-        summands = parts(self.weights, self._machine, simulation.now, self._jobs.take(rows), self._fairshare)
-        return np.asarray(np.floor(summands.factors), dtype=np.int64)
+        found = factors(self.weights, self._machine, simulation.now, self._jobs.take(rows), self._fairshare)
+        return np.asarray(np.floor(found), dtype=np.int64)
 
     def passed(self, simulation: Simulation) -> None:
         """Charge what ran since the last call, let all usage decay, and rank the users again."""

@@ -73,6 +73,4 @@ scontrol update JobId="$(squeue -h -t PD -o %i | sort -n | head -1)" SiteFactor=
 
 # Two calculations later, and three minutes after that.
 sleep 125; record 1; sleep 180; record 2
-# (22.05 goes on with Fair Tree's shares until slurmctld is restarted: its record 3 mixes both and is not kept.)
-configured PriorityFlags=NO_FAIR_TREE,SMALL_RELATIVE_TO_TIME; sleep 95; record 3
 configured PriorityFavorSmall=YES; sleep 95; record 4

@@ -21,7 +21,7 @@ from rltuned.learn.run_directory import RunDirectory
 from rltuned.learn.sampling import MeasureTask, RecordedQueues, measure_policies
 from rltuned.learn.select import CHANCE
 from rltuned.learn.settings import PPOSettings, TrainSettings
-from rltuned.observe.sampling import STATE_COLUMNS
+from rltuned.observe.observation import STATE_COLUMNS
 from rltuned.policy import files
 from rltuned.policy.actor import AGEING, RUN_TIME, Architecture
 from rltuned.workers.pool import WorkerPool

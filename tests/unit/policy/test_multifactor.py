@@ -14,12 +14,10 @@ from rltuned.policy.multifactor import (
     Machine,
     PendingJobs,
     Usage,
-    Weights,
     associations_of_jobs,
+    factors,
     fair_tree,
     normalised,
-    parts,
-    priorities,
 )
 
 RECORDED = Path(__file__).parents[2] / "recorded"
@@ -60,18 +58,10 @@ class Recording:
             association=[self.tree.row_of[row["account"], row["user"]] for row, _ in wanted],
             nodes=[int(asked["nodes"]) for _, asked in wanted],
             cpus=[int(asked["cpus"]) for _, asked in wanted],
-            time_limit=[seconds(asked["limit"]) for _, asked in wanted],
             partition=[JOB_FACTOR[row["partition"]] / highest["partition"] for row, _ in wanted],
             qos=[QOS[row["qos"]] / highest["qos"] for row, _ in wanted],
             tres=np.array([shares(asked["tres"], row["partition"]) for row, asked in wanted]),
-            nice=[int(row["nice"]) for row, _ in wanted],
-            site=[int(row["site"]) for row, _ in wanted],
         )
-
-
-def seconds(text):
-    parts_of = [int(part) for part in text.split(":")]
-    return float(sum(part * 60**power for power, part in enumerate(reversed(parts_of))))
 
 
 def shares(tres, partition):
@@ -116,45 +106,16 @@ def recording(number, release="24.11"):
     return Recording(tree, usage, fairshare, rows, asked, float(round(time)))
 
 
-MOMENTS = [(number, release) for release in RELEASES for number in (1, 2, 3, 4) if (number, release) != (3, "22.05")]
-"""22.05 keeps Fair Tree's shares when NO_FAIR_TREE comes with a reconfigure, until slurmctld is restarted."""
-
-FLAGS = {
-    1: SITE,
-    2: SITE,
-    3: replace(SITE, fair_tree=False, relative_to_time=True),
-    4: replace(SITE, favor_small=True),
-}
-
-
-@pytest.mark.parametrize(("number", "release"), MOMENTS)
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("number", [1, 2])
 def test_every_priority_of_the_real_cluster_is_found_to_the_last_digit(number, release):
-    now, weights = recording(number, release), FLAGS[number]
-    usage = Usage(now.tree, weights, now.time)
+    now = recording(number, release)
+    usage = Usage(now.tree, SITE, now.time)
     usage.raw = now.usage
-    found = priorities(weights, MACHINE, now.time, now.jobs, usage.factors())
+    theirs = [int(row["site"]) - int(row["nice"]) for row in now.rows]
+    found = np.maximum(factors(SITE, MACHINE, now.time, now.jobs, usage.factors()) + theirs, 1.0)
     assert len(found) > 30
-    # The classic factor follows every fraction of a usage that sshare prints in whole units.
-    digit = 0 if weights.fair_tree else 1
-    assert found == pytest.approx([int(row["priority"]) for row in now.rows], rel=0, abs=digit)
-
-
-@pytest.mark.parametrize(("number", "release"), MOMENTS)
-def test_every_part_is_the_one_that_sprio_shows(number, release):
-    now, weights = recording(number, release), FLAGS[number]
-    usage = Usage(now.tree, weights, now.time)
-    usage.raw = now.usage
-    found = parts(weights, MACHINE, now.time, now.jobs, usage.factors())
-    for name, column in (
-        ("age", "age"),
-        ("fairshare", "fairshare"),
-        ("job_size", "size"),
-        ("partition", "part"),
-        ("qos", "qos_part"),
-    ):  # fmt: skip - one name beside the other
-        assert getattr(found, name) == pytest.approx([int(row[column]) for row in now.rows], rel=0, abs=0.7), name
-    shown = [[int(part.split("=")[1]) for part in row["tres"].split(",")] for row in now.rows]
-    assert found.tres == pytest.approx(np.array(shown), abs=1.0)
+    assert found.astype(int).tolist() == [int(row["priority"]) for row in now.rows]
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -165,17 +126,6 @@ def test_fair_tree_gives_every_user_of_the_real_cluster_the_factor_that_sshare_s
     assert len(set(now.fairshare.values())) > 6
     for (account, user), factor in now.fairshare.items():
         assert found[now.tree.row_of[account, user]] == pytest.approx(factor, abs=1e-6), (account, user)
-
-
-@pytest.mark.parametrize("release", RELEASES[1:])
-def test_the_classic_algorithm_gives_every_user_the_factor_that_sshare_shows(release):
-    now = recording(3, release)
-    usage = Usage(now.tree, FLAGS[3], now.time)
-    usage.raw = now.usage
-    found = usage.factors()
-    assert len(set(now.fairshare.values())) > 5
-    for (account, user), factor in now.fairshare.items():
-        assert found[now.tree.row_of[account, user]] == pytest.approx(factor, abs=2e-5), (account, user)
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -200,36 +150,13 @@ def jobs(n=3, **columns):
 
 
 def test_age_grows_to_its_weight_and_no_further_and_a_job_that_is_not_eligible_has_none():
-    waited = jobs(4, eligible=[1000.0, 1000.0 - USUAL.max_age / 4, -1e7, np.nan])
-    found = parts(USUAL, Machine(10, 100), 1000.0, waited, np.zeros(1))
-    assert found.age.tolist() == [0.0, 2500.0, 10_000.0, 0.0]
+    waited = jobs(4, eligible=[1000.0, 1000.0 - USUAL.max_age / 4, -1e7, np.nan], nodes=0, cpus=0)
+    assert factors(USUAL, Machine(10, 100), 1000.0, waited, np.zeros(1)).tolist() == [0.0, 2500.0, 10_000.0, 0.0]
 
 
-def test_large_jobs_are_favoured_unless_the_site_says_small():
+def test_large_jobs_are_favoured():
     sizes = jobs(nodes=[1, 5, 10], cpus=[10, 50, 100])
-    large = parts(USUAL, Machine(10, 100), 0.0, sizes, np.zeros(1)).job_size
-    small = parts(replace(USUAL, favor_small=True), Machine(10, 100), 0.0, sizes, np.zeros(1)).job_size
-    assert large.tolist() == [100.0, 500.0, 1000.0]
-    assert small.tolist() == [900.0, 500.0, 0.0]
-
-
-def test_priorities_stay_between_one_and_what_32_bits_hold_and_drop_fractions():
-    at_the_ends = jobs(nice=[1e6, -1e10, -0.7])
-    assert priorities(Weights(), Machine(1, 1), 0.0, replace_tres(at_the_ends), np.zeros(1)).tolist() == [
-        1,
-        2**32 - 1,
-        1,
-    ]
-    assert priorities(Weights(), Machine(1, 1), 0.0, replace_tres(jobs(nice=-7.9)), np.zeros(1)).tolist() == [7, 7, 7]
-
-
-def replace_tres(pending):
-    return replace(pending, tres=np.zeros((len(pending), 0)))
-
-
-def test_slurms_own_defaults_make_every_priority_one():
-    some = replace_tres(jobs(eligible=[0.0, 5.0, 9.0], qos=[1.0, 0.5, 0.0]))
-    assert priorities(Weights(), Machine(4, 64), 1e6, some, np.ones(1)).tolist() == [1, 1, 1]
+    assert factors(USUAL, Machine(10, 100), 0.0, sizes, np.zeros(1)).tolist() == [100.0, 500.0, 1000.0]
 
 
 def test_the_factor_of_a_partition_or_qos_is_its_priority_over_the_highest():
@@ -258,8 +185,8 @@ def test_under_fair_tree_everybody_of_the_account_that_used_less_of_its_share_go
     usage.charge(
         np.array([row["a1", "ann"], row["a", "amy"], row["b", "bob"]]), np.array([50.0, 10.0, 40.0]), np.ones(3)
     )
-    factors = usage.factors()
-    assert {name: factors[at] for name, at in row.items() if name[1]} == {
+    found = usage.factors()
+    assert {name: found[at] for name, at in row.items() if name[1]} == {
         ("a", "amy"): 1.0,
         ("a1", "abe"): 0.75,
         ("a1", "ann"): 0.5,
@@ -269,17 +196,6 @@ def test_under_fair_tree_everybody_of_the_account_that_used_less_of_its_share_go
 
 def test_users_who_used_nothing_share_the_highest_factor():
     assert sorted(Usage(two_labs(), USUAL).factors()) == [0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0]
-
-
-def test_the_classic_factor_is_a_half_for_whoever_used_just_his_share():
-    classic = replace(USUAL, fair_tree=False)
-    tree = Associations.of([Association("x"), Association("y"), Association("x", "u"), Association("y", "v")])
-    usage = Usage(tree, classic)
-    usage.charge(np.array([tree.row_of["x", "u"], tree.row_of["y", "v"]]), np.array([5.0, 5.0]), np.ones(2))
-    assert usage.factors()[tree.is_user] == pytest.approx([0.5, 0.5])
-    usage.charge(np.array([tree.row_of["x", "u"]]), np.array([10.0]), np.ones(1))
-    # x used 15 of 20 with half of the shares: 2^(−0.75/0.5)
-    assert usage.factors()[tree.row_of["x", "u"]] == pytest.approx(2**-1.5, rel=1e-4)
 
 
 def test_half_of_the_usage_is_forgotten_in_a_half_life_and_a_parent_has_what_its_children_have():
@@ -322,14 +238,12 @@ def test_users_who_submit_nothing_take_places_in_the_fair_share():
 def test_an_empty_queue_has_no_priorities():
     tree, rows = associations_of_jobs(Category.of([]), Category.of([]))
     empty = PendingJobs.of(0, tres=np.zeros((0, 3)), association=rows)
-    assert priorities(USUAL, Machine(1, 1), 0.0, empty, Usage(tree, USUAL).factors()).shape == (0,)
+    assert factors(USUAL, Machine(1, 1), 0.0, empty, Usage(tree, USUAL).factors()).shape == (0,)
 
 
 def test_the_rows_that_are_taken_keep_their_priorities():
     now = recording(1)
-    factors = fair_tree(now.tree, now.usage)
+    shares_of = fair_tree(now.tree, now.usage)
     some = np.array([7, 3, 11])
-    assert (
-        priorities(SITE, MACHINE, now.time, now.jobs.take(some), factors).tolist()
-        == priorities(SITE, MACHINE, now.time, now.jobs, factors)[some].tolist()
-    )
+    whole = factors(SITE, MACHINE, now.time, now.jobs, shares_of)
+    assert factors(SITE, MACHINE, now.time, now.jobs.take(some), shares_of).tolist() == whole[some].tolist()

@@ -20,7 +20,7 @@ from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.policy_choice import load_policy
 from rltuned.decide.scope import Veto
 from rltuned.placement import SolveOutcome
-from rltuned.simulate.slurm import Profile, SimulatedSlurm
+from rltuned.simulate.simulated_slurm import Profile, SimulatedSlurm
 from rltuned.simulate.values import JobFate
 from rltuned.slurm.sacct import trace_header
 from rltuned.workload.jobs import Estimates

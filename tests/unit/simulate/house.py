@@ -28,7 +28,7 @@ from rltuned.decide.plan import Plan, plan
 from rltuned.decide.scope import Veto
 from rltuned.placement import SolveOutcome
 from rltuned.simulate.people import Rates, draw_interventions
-from rltuned.simulate.slurm import Profile, SimulatedSlurm
+from rltuned.simulate.simulated_slurm import Profile, SimulatedSlurm
 from rltuned.simulate.values import Estimates
 from rltuned.workload.jobs import Source, Workload, workload
 

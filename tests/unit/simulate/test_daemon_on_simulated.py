@@ -17,7 +17,7 @@ from rltuned.daemon.restore.by_command import restore_queue
 from rltuned.daemon.service import serve
 from rltuned.decide.scope import Veto
 from rltuned.simulate.people import NO_ONE
-from rltuned.simulate.slurm import Limiter, Profile
+from rltuned.simulate.simulated_slurm import Limiter, Profile
 from rltuned.simulate.values import JobFate
 from rltuned.slurm.port import Privilege
 
@@ -27,9 +27,9 @@ CYCLES = int(os.environ.get("RLTUNED_TEST_SIMULATED_CYCLES", "60"))
 
 def untouchable(slurm):
     """Jobs that people hold, or have given a priority or (as far as sprio shows it) a site factor of their own."""
-    theirs, rows = slurm._theirs, slurm._waiting()
-    held = slurm._overrides.hold[rows] > 0
-    changed = held | (theirs.explicit[rows] >= 0) | ((theirs.site[rows] != 0) & slurm._sprio(rows))
+    rows = slurm._waiting()
+    shown = (slurm._their_site[rows] != 0) & slurm._sprio(rows)
+    changed = (slurm._hold[rows] > 0) | (slurm._explicit[rows] >= 0) | shown
     return {int(row) + 1 for row in rows[changed]}
 
 

@@ -178,33 +178,6 @@ def test_no_backfilled_job_delays_the_reservation_of_the_head():
     assert checked > 50
 
 
-def test_with_exact_limits_backfill_never_makes_the_first_overtaken_job_later():
-    overtaken = 0
-    for seed in range(100):
-        instance = replace(random_instance(seed, **AT_EVENTS), rule="fifo", isolated=())
-        if sum(len(part.nodes) for part in instance.shape.partitions) > len(instance.shape.nodes):
-            continue
-        exact = np.maximum(instance.jobs.run_time, 1.0)
-        jobs = replace(instance.jobs, run_time=exact)
-        instance = replace(instance, jobs=jobs, estimates=Estimates(exact, exact))
-        results = {
-            backfill: replace(instance, settings=replace(instance.settings, backfill=backfill)).run(compiled)
-            for backfill in (Backfill.NONE, Backfill.EASY)
-        }
-        easy, none, want = results[Backfill.EASY], results[Backfill.NONE], asked(instance)
-        for partition in range(len(instance.shape.partitions)):
-            mine = np.array([row for row in ran(easy) if want.partition[row] == partition], dtype=np.intp)
-            jumped = mine[easy.backfilled[mine]]
-            if not len(jumped):
-                continue
-            first = float(easy.start[jumped].min())
-            head = head_at(easy, jobs.submit_time, mine, first)
-            if head >= 0:
-                assert easy.start[head] <= none.start[head], f"seed {seed}: job {head}"
-                overtaken += 1
-    assert overtaken > 20
-
-
 def test_a_simulation_is_the_same_again_and_the_same_when_it_is_stopped_on_the_way():
     for seed in SEEDS[:20]:
         instance = random_instance(seed)
@@ -285,30 +258,10 @@ def test_a_ranker_that_steers_jobs_is_asked_once_in_an_instant():
         def keys(self, simulation: Simulation, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
             asked_at.append(simulation.now)
             for row in rows:
-                simulation.set_excluded(int(row), [len(asked_at) % 2])
+                simulation.set_isolated(int(row), isolated=len(asked_at) % 2 == 1)
             return super().keys(simulation, rows)
 
     jobs = jobs_of([0] * 6, [100] * 6, [1] * 6)
     Simulation(cluster([1, 1]), jobs, given([100] * 6), SimulationSettings()).run(Steering(by_name("fifo")))
     assert len(asked_at) > 1
     assert len(set(asked_at)) == len(asked_at)
-
-
-@pytest.mark.parametrize("backfill", Backfill)
-def test_a_caller_that_ranks_at_each_refresh_gets_what_a_ranker_gets(backfill):
-    rule, refreshes = by_name("wfp3"), 0
-    for seed in SEEDS[:10]:
-        instance = random_instance(seed, backfill=backfill)
-        whole, stepped = (
-            Simulation(instance.shape, instance.jobs, instance.estimates, instance.settings) for _ in "ab"
-        )
-        whole.run(RuleRanker(rule))
-        while stepped.next_refresh():
-            pending = stepped.pending
-            stepped.rank(np.lexsort((pending, rule.key(stepped.view(pending)))))
-        one, other = whole.result(), stepped.result()
-        np.testing.assert_array_equal(one.start, other.start)
-        np.testing.assert_array_equal(one.node_idx, other.node_idx)
-        assert (one.passes, one.refreshes) == (other.passes, other.refreshes)
-        refreshes += one.refreshes
-    assert refreshes > 20

@@ -4,33 +4,30 @@ What was measured on real Slurm and holds here:
 
 - Multifactor priorities are computed at submission and every PriorityCalcPeriod. SiteFactor is added and Nice taken
   off, with a floor of 1.
-- An explicit Priority is frozen, resets Nice to 0 for good, and is handed back by a release.
+- An explicit Priority of an admin is frozen, resets Nice to 0 for good, and is handed back by a release.
 - sprio lists no held job, no job with an explicit priority, and no job submitted since the last calculation.
-- OverSubscribe is one-way. An ExcNodeList that leaves too few nodes holds the job (BadConstraints) until it is cleared.
-- Running jobs take a priority without effect and refuse placement. A user who is no operator is denied.
-- The RPC limiter makes the client wait. Answers take virtual time, so jobs start between a reading and the write that
-  follows it.
+- OverSubscribe is one-way. Running jobs take a site factor without effect and refuse placement.
+- A user who is no operator is denied. The RPC limiter makes the client wait.
+- Answers take virtual time, so jobs start between a reading and the write that follows it.
 
-Not simulated: arrays and heterogeneous jobs, dependencies, requeue, a slurmctld that is away.
+Not simulated: arrays and heterogeneous jobs, dependencies, requeue, excluded nodes, a slurmctld that is away.
 """
 
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from rltuned.cluster.changes import Change, Field, JobStatus, Outcome, OverSubscribe, WriteResult
 from rltuned.cluster.ended import EndedJob, Past
-from rltuned.cluster.hostlist import expand
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Bools, Category, Floats, Health, Ints, JobState, JobTable, Rows, Snapshot
-from rltuned.errors import RltunedError, SlurmError, SlurmParseError
+from rltuned.errors import RltunedError, SlurmError
 from rltuned.policy.multifactor import USUAL, Weights
-from rltuned.simulate.engine import Simulation, request_columns
+from rltuned.simulate.engine import Simulation
 from rltuned.simulate.people import Act, Intervention
 from rltuned.simulate.priorities import MultifactorPriorities
 from rltuned.simulate.values import Backfill, Estimates, JobFate, SimulationSettings
@@ -41,38 +38,15 @@ from rltuned.workload.jobs import Workload
 NO_PRIORITY: Final = -1
 """Stands for "no explicit priority"."""
 
-YES_ISOLATES: Final = frozenset({(24, 11)})
-"""Releases on which OverSubscribe=YES in an OverSubscribe=NO partition was measured to put one job on a node."""
-
-HIDES_DEFAULT: Final = (25, 11)
-"""Since this release a default job and one that was set to NO look the same."""
-
+RELEASE: Final = (24, 11)
+"""Of this Slurm. OverSubscribe=YES in an OverSubscribe=NO partition puts one job on a node, as NO does."""
 
 USER_HOLD: Final = 1
 ADMIN_HOLD: Final = 2
-BAD_CONSTRAINTS: Final = 3
 
 SHARE_YES: Final = 1
 SHARE_NO: Final = 2
 """0: the partition's default."""
-
-
-class _Overrides:
-    """What is set on N jobs beside what they were submitted with, and the priorities that follow."""
-
-    def __init__(self, n: int) -> None:
-        self.site = np.zeros(n, dtype=np.int64)
-        self.nice = np.zeros(n, dtype=np.int64)
-        self.explicit = np.full(n, NO_PRIORITY, dtype=np.int64)
-        self.hold = np.zeros(n, dtype=np.int8)
-        self.share = np.zeros(n, dtype=np.int8)
-        self.excluded: dict[int, str] = {}
-
-    def priority(self, rows: Rows, base: Ints, hold: npt.NDArray[np.int8]) -> Ints:
-        """(n,) as squeue shows it: 0 for held jobs. `base`, `hold`: (N,) multifactor's sums, and holds."""
-        factors = np.maximum(base[rows] + self.site[rows] - self.nice[rows], 1)
-        value = np.where(self.explicit[rows] >= 0, self.explicit[rows], factors)
-        return np.where(hold[rows] > 0, 0, value)
 
 
 @dataclass(frozen=True)
@@ -100,7 +74,6 @@ class Limiter:
 class Profile:
     """How this Slurm is configured, and what its client may do."""
 
-    release: tuple[int, int] = (24, 11)
     privilege: Privilege = Privilege.OPERATOR
     epoch: int = 1_800_000_000
     """Epoch seconds of the workload's 0."""
@@ -110,14 +83,11 @@ class Profile:
     limiter: Limiter | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Leftover:
-    """A value of a pending job that is not as people left it."""
+class Leftover(NamedTuple):
+    """A field of a pending job that is not as people left it."""
 
     job_id: int
     field: Field
-    value: int | str
-    theirs: int | str
 
 
 class SimulatedClock:
@@ -209,18 +179,15 @@ class SimulatedSlurm:
         """Multifactor's sum at the last calculation; −1 before the first."""
         self._listed = np.zeros(n, dtype=np.bool_)
         """A calculation has passed since the job was submitted: sprio may list it."""
-        self._overrides = _Overrides(n)
-        """What is set now."""
-        self._theirs = _Overrides(n)
-        """What would be set if only people had acted."""
-        self._static = request_columns(shape, jobs, self.simulation.asked) | {
-            "time_limit": estimates.time_limit,
-            "exclusive": np.zeros(n, dtype=np.bool_),
-        }
-        self._partitions = self._static["partition"].codes
+        self._site, self._their_site = np.zeros((2, n), dtype=np.int64)
+        """What is set now, and what would be if only people had acted."""
+        self._nice = np.zeros(n, dtype=np.int64)
+        self._explicit = np.full(n, NO_PRIORITY, dtype=np.int64)
+        self._hold, self._share = np.zeros((2, n), dtype=np.int8)
+        self._partitions = np.maximum(self.simulation.asked.partition, 0)
         self._row_of_node = shape.nodes.row_of
         self.updates = 0
-        """Job updates and releases that reached slurmctld by a writer."""
+        """Lines of scontrol that reached slurmctld."""
 
     # --- time
 
@@ -236,18 +203,8 @@ class SimulatedSlurm:
 
     def finish(self) -> None:
         """Go on until no intervention is left, and no job waits (held ones aside), runs or is still to be submitted."""
-        while self._next_time() < math.inf or not (self.simulation.done or self._only_running()):
+        while self._next_time() < math.inf or not self.simulation.done:
             self.advance(self.simulation.now + 10.0 * self.profile.calc_period)
-        self.simulation.run(self._ranker)
-
-    def _only_running(self) -> bool:
-        """Nothing is left to be decided: all jobs that are still there run."""
-        return not len(self.simulation.pending) and bool((self.jobs.submit_time <= self.simulation.now).all())
-
-    @property
-    def done(self) -> bool:
-        """Whether no job waits, is held, runs, or is still to be submitted."""
-        return self.simulation.done and not len(self._waiting())
 
     def advance(self, until: float) -> None:
         """Go on to `until` (seconds on the workload's clock), with calculations and interventions at their times."""
@@ -315,18 +272,21 @@ class SimulatedSlurm:
 
     def priority(self, rows: Rows) -> Ints:
         """(n,) as squeue shows it: 0 for held jobs."""
-        return self._overrides.priority(rows, self._base, self._overrides.hold)
+        return self._priority(rows, self._site)
 
     def alone(self, rows: Rows) -> Ints:
         """(n,) priority that each job would have if nobody but people had touched it."""
-        return self._theirs.priority(rows, self._base, self._overrides.hold)
+        return self._priority(rows, self._their_site)
+
+    def _priority(self, rows: Rows, site: Ints) -> Ints:
+        factors = np.maximum(self._base[rows] + site[rows] - self._nice[rows], 1)
+        value = np.where(self._explicit[rows] >= 0, self._explicit[rows], factors)
+        return np.where(self._hold[rows] > 0, 0, value)
 
     def _sprio(self, rows: Rows) -> Bools:
         """(n,) whether sprio lists each of these pending jobs."""
-        overrides = self._overrides
-        return np.asarray(
-            self._listed[rows] & (overrides.hold[rows] == 0) & (overrides.explicit[rows] < 0), dtype=np.bool_
-        )
+        listed: Bools = self._listed[rows] & (self._hold[rows] == 0) & (self._explicit[rows] < 0)
+        return listed
 
     def _waiting(self) -> Rows:
         """Pending jobs in order of their id, held ones included."""
@@ -345,51 +305,43 @@ class SimulatedSlurm:
         row = done.row
         if not 0 <= row < len(self.jobs):
             raise RltunedError(f"an intervention names row {row} of a workload of {len(self.jobs)} jobs")
-        if not self.is_pending(row):
+        if not self._is_pending(row):
             return
-        overrides, theirs = self._overrides, self._theirs
         match done.act:
-            case Act.HOLD if not overrides.hold[row]:  # of a held job, only an operator can change who holds it
-                theirs.explicit[row] = NO_PRIORITY
-                self._hold(row, USER_HOLD)
+            case Act.HOLD if not self._hold[row]:  # of a held job, only an operator can change who holds it
+                self._hold_back(row, USER_HOLD)
             case Act.ADMIN_HOLD | Act.ADMIN_PRIORITY if done.act is Act.ADMIN_HOLD or done.value == 0:
-                theirs.explicit[row] = NO_PRIORITY
-                self._hold(row, ADMIN_HOLD)
-            case Act.RELEASE if overrides.hold[row] == USER_HOLD:
-                self.hand_back(row)
+                self._hold_back(row, ADMIN_HOLD)
+            case Act.RELEASE if self._hold[row] == USER_HOLD:
+                self._hand_back(row)
             case Act.ADMIN_RELEASE:
-                theirs.explicit[row] = NO_PRIORITY
-                self.hand_back(row)
+                self._hand_back(row)
             case Act.CANCEL:
                 self.simulation.cancel(row)
-            case Act.NICE if overrides.explicit[row] < 0:
-                overrides.nice[row] = theirs.nice[row] = int(done.value)
-            case Act.EXCLUDE:
-                self._exclude(row, str(done.value))
-            case Act.ADMIN_PRIORITY if overrides.hold[row] == 0:
-                for side in (overrides, theirs):
-                    side.explicit[row], side.nice[row] = int(done.value), 0
+            case Act.NICE if self._explicit[row] < 0:
+                self._nice[row] = int(done.value)
+            case Act.ADMIN_PRIORITY if self._hold[row] == 0:
+                self._explicit[row], self._nice[row] = int(done.value), 0
             case Act.ADMIN_SITE_FACTOR:
-                overrides.site[row] = theirs.site[row] = int(done.value)
+                self._site[row] = self._their_site[row] = int(done.value)
             case _:
                 pass
         self.reorder()
 
-    def is_pending(self, row: int) -> bool:
+    def _is_pending(self, row: int) -> bool:
         """Whether the job waits, held or not."""
         return bool(self.simulation.fate[row] == JobFate.WAITING and self.jobs.submit_time[row] <= self.simulation.now)
 
-    def _hold(self, row: int, kind: int) -> None:
-        """Priority 0. An explicit priority is lost for good, whoever set it."""
-        self._overrides.hold[row] = kind
-        self._overrides.explicit[row] = NO_PRIORITY
+    def _hold_back(self, row: int, kind: int) -> None:
+        """Priority 0. An explicit priority is lost for good."""
+        self._hold[row], self._explicit[row] = kind, NO_PRIORITY
         self.simulation.hold(row)
 
-    def hand_back(self, row: int) -> None:
+    def _hand_back(self, row: int) -> None:
         """``scontrol release`` by an operator: no hold, no explicit priority, the factors of the last calculation."""
-        self._overrides.explicit[row] = NO_PRIORITY
-        if self._overrides.hold[row]:
-            self._overrides.hold[row] = 0
+        self._explicit[row] = NO_PRIORITY
+        if self._hold[row]:
+            self._hold[row] = 0
             self.simulation.release(row)
 
     # --- what slurmctld does with an update
@@ -412,14 +364,13 @@ class SimulatedSlurm:
         return None, ""
 
     def _set(self, row: int, of: Field, value: int | str) -> tuple[Outcome | None, str]:
-        overrides, running = self._overrides, self.simulation.fate[row] == JobFate.RUNNING
         match of:
             case Field.SITE_FACTOR:
-                overrides.site[row] = int(value)
-            case Field.OVERSUBSCRIBE if running:
+                self._site[row] = int(value)
+            case Field.OVERSUBSCRIBE if self.simulation.fate[row] == JobFate.RUNNING:
                 return Outcome.GONE, f"Job is no longer pending execution for job {row + 1}"
             case Field.OVERSUBSCRIBE:
-                overrides.share[row] = SHARE_YES if value == "YES" else SHARE_NO
+                self._share[row] = SHARE_YES if value == "YES" else SHARE_NO
                 self.simulation.set_isolated(row, isolated=self._isolated(row))
         return None, ""
 
@@ -428,31 +379,8 @@ class SimulatedSlurm:
         partition = self.shape.partitions[self._partitions[row]].oversubscribe
         if partition in {OverSubscribe.FORCE, OverSubscribe.EXCLUSIVE}:
             return False
-        share = self._overrides.share[row]
-        quirk = self.profile.release in YES_ISOLATES and partition is OverSubscribe.NO
-        return bool(share == SHARE_NO or (share == SHARE_YES and quirk))
-
-    def _exclude(self, row: int, value: str) -> tuple[Outcome | None, str]:
-        """ExcNodeList. Where it leaves too few nodes: priority 0, BadConstraints, until the list is changed."""
-        try:
-            nodes = sorted({self._row_of_node[name] for name in expand(value)})
-        except (KeyError, SlurmParseError):
-            return None, f"Invalid node name specified for job {row + 1}"
-        if self._overrides.hold[row] == BAD_CONSTRAINTS:
-            self.hand_back(row)
-        self._overrides.excluded[row] = value
-        if not value:
-            del self._overrides.excluded[row]
-        self.simulation.set_excluded(row, nodes)
-        asked = self.simulation.asked
-        able = asked.pool_nodes[asked.pool[row]].copy()
-        able[nodes] = False
-        have = asked.capacity[able, 0].sum() if asked.gpus[row] else asked.capacity[able, 1].sum()
-        need = asked.gpus[row] or asked.cpus[row]
-        impossible = able.sum() < asked.nodes[row] or (not asked.per_node[row] and have < need)
-        if impossible and not self._overrides.hold[row]:
-            self._hold(row, BAD_CONSTRAINTS)
-        return None, ""
+        share = self._share[row]
+        return bool(share == SHARE_NO or (share == SHARE_YES and partition is OverSubscribe.NO))
 
     # --- the two ports
 
@@ -469,14 +397,11 @@ class SimulatedSlurm:
     def leftovers(self) -> list[Leftover]:
         """Pending jobs whose site factor or isolation are not as people alone have left them."""
         found = []
-        overrides, theirs = self._overrides, self._theirs
-        for row in self._waiting():
-            job = int(row)
-            pairs: list[tuple[Field, int | str, int | str]] = [
-                (Field.SITE_FACTOR, int(overrides.site[job]), int(theirs.site[job])),
-                (Field.OVERSUBSCRIBE, "NO" if self._isolated(job) else "OK", "OK"),
-            ]
-            found += [Leftover(job + 1, of, value, own) for of, value, own in pairs if value != own]
+        for row in self._waiting().tolist():
+            if self._site[row] != self._their_site[row]:
+                found.append(Leftover(row + 1, Field.SITE_FACTOR))
+            if self._isolated(row):
+                found.append(Leftover(row + 1, Field.OVERSUBSCRIBE))
         return found
 
     # --- what the commands show
@@ -487,19 +412,17 @@ class SimulatedSlurm:
         queue = self.simulation.pending
         _, first = np.unique(self._partitions[queue], return_index=True)
         codes[np.isin(rows, queue[first])] = 1
-        hold = self._overrides.hold[rows]
+        hold = self._hold[rows]
         codes[hold > 0] = hold[hold > 0] + 1
-        return Category(codes, ("Priority", "Resources", "JobHeldUser", "JobHeldAdmin", "BadConstraints"))
+        return Category(codes, ("Priority", "Resources", "JobHeldUser", "JobHeldAdmin"))
 
     def shown_share(self, rows: Rows) -> Category:
         """OverSubscribe of each job as squeue shows it."""
-        share = self._overrides.share[rows]
+        share = self._share[rows]
         forced = np.array([p.oversubscribe is OverSubscribe.FORCE for p in self.shape.partitions], dtype=np.bool_)[
             self._partitions[rows]
         ]
         names = (OverSubscribe.OK, OverSubscribe.YES, OverSubscribe.NO)
-        if self.profile.release >= HIDES_DEFAULT:
-            names = (OverSubscribe.UNKNOWN, OverSubscribe.YES, OverSubscribe.UNKNOWN)
         return Category(np.where(forced, SHARE_YES, share).astype(np.int32), tuple(name.value for name in names))
 
     def ended(self, since: float, until: float) -> list[EndedJob]:
@@ -515,7 +438,7 @@ class SimulatedSlurm:
                 row + 1,
                 jobs.user.value(row),
                 jobs.account.value(row),
-                self._static["partition"].value(row),
+                self.shape.partitions[self._partitions[row]].name,
                 int(jobs.gpus[row]),
                 float(limits[row]),
                 float(result.end[row] - result.start[row]),
@@ -525,85 +448,56 @@ class SimulatedSlurm:
             for row in rows.tolist()
         ]
 
-    def table(self) -> JobTable:
-        """Pending and running jobs in order of their id."""
-        simulation, overrides, epoch = self.simulation, self._overrides, self.profile.epoch
-        fate = simulation.fate
-        active = np.asarray(fate == JobFate.RUNNING, dtype=np.bool_)
-        waiting = self._waiting()
-        rows = np.sort(np.concatenate((waiting, np.flatnonzero(active))))
-        running = active[rows]
-        columns: dict[str, Any] = {
-            name: value.take(rows) if isinstance(value, Category) else value[rows]
-            for name, value in self._static.items()
-        }
+    def table(self, rows: Rows | None = None) -> JobTable:
+        """These pending and running jobs; without `rows`, all, in order of their id."""
+        simulation, epoch = self.simulation, self.profile.epoch
+        if rows is None:
+            rows = np.sort(np.concatenate((self._waiting(), np.flatnonzero(simulation.fate == JobFate.RUNNING))))
+        made = simulation.job_table(rows, epoch, self._base - self._nice)
+        running = made.state == JobState.RUNNING
         submit = np.floor(self.jobs.submit_time[rows]) + epoch
         start = np.where(running, np.floor(simulation.start[rows]) + epoch, np.nan)
-        held = (overrides.hold[rows] > 0) & ~running
+        held = (self._hold[rows] > 0) & ~running
         known = self._sprio(rows) & ~running
-        base = self._base[rows] - overrides.nice[rows]
         reason = self.reason(rows)
-        ptr, index = simulation.allocations(rows)
-        return JobTable(
-            **columns,
-            job_id=rows.astype(np.int64) + 1,
-            state=np.where(running, JobState.RUNNING, JobState.PENDING).astype(np.int8),
+        return replace(
+            made,
             reason=Category(np.where(running, -1, reason.codes).astype(np.int32), reason.names),
             submit_time=submit,
             eligible_time=np.where(held, np.nan, submit),
             start_time=start,
-            end_time=start + columns["time_limit"],
+            end_time=start + made.time_limit,
             held=held,
             priority=self.priority(rows),
-            nice=overrides.nice[rows].copy(),
-            site_factor=np.where(known, overrides.site[rows], 0),
+            nice=self._nice[rows],
+            site_factor=np.where(known, self._site[rows], 0),
             site_known=known,
-            base=base,
-            base_least=base,
             oversubscribe=self.shown_share(rows),
-            exc_nodes=Category.of([overrides.excluded.get(int(row), "") for row in rows])
-            if overrides.excluded
-            else Category(np.full(len(rows), -1, dtype=np.int32), ()),
-            node_ptr=ptr,
-            node_idx=index,
+            exclusive=np.zeros(len(rows), dtype=np.bool_),
         )
 
     def status_of(self, job_ids: Sequence[int] | None) -> dict[int, JobStatus]:
         """See `SlurmReader.status`."""
-        fate = self.simulation.fate
         if job_ids is None:
             rows = self._waiting()
         else:
             asked = np.array([job - 1 for job in job_ids if 0 < job <= len(self.jobs)], dtype=np.intp)
+            fate = self.simulation.fate[asked]
             submitted = self.jobs.submit_time[asked] <= self.simulation.now
-            rows = asked[submitted & ((fate[asked] == JobFate.WAITING) | (fate[asked] == JobFate.RUNNING))]
-        pending = fate[rows] == JobFate.WAITING
-        overrides, known = self._overrides, self._sprio(rows) & pending
-        share, reason = self.shown_share(rows), self.reason(rows)
-        columns = zip(
-            rows.tolist(),
-            (np.floor(self.jobs.submit_time[rows]) + self.profile.epoch).astype(np.int64).tolist(),
-            pending.tolist(),
-            (overrides.hold[rows] > 0).tolist(),
-            self.priority(rows).tolist(),
-            overrides.site[rows].tolist(),
-            known.tolist(),
-            share.codes.tolist(),
-            reason.codes.tolist(),
-            strict=True,
-        )
+            rows = asked[submitted & ((fate == JobFate.WAITING) | (fate == JobFate.RUNNING))]
+        jobs = self.table(rows)
         return {
-            row + 1: JobStatus(
-                job_id=row + 1,
-                submit_time=submit,
-                pending=waits,
-                held=waits and held,
-                priority=priority,
-                site_factor=site if listed else None,
-                oversubscribe=OverSubscribe(share.names[shown]),
-                reason=reason.names[why] if waits else "",
+            job: JobStatus(
+                job_id=job,
+                submit_time=int(jobs.submit_time[at]),
+                pending=bool(jobs.state[at] == JobState.PENDING),
+                held=bool(jobs.held[at]),
+                priority=int(jobs.priority[at]),
+                site_factor=int(jobs.site_factor[at]) if jobs.site_known[at] else None,
+                oversubscribe=OverSubscribe(jobs.oversubscribe.value(at)),
+                reason=jobs.reason.value(at),
             )
-            for row, submit, waits, held, priority, site, listed, shown, why in columns
+            for at, job in enumerate(jobs.job_id.tolist())
         }
 
 
@@ -622,10 +516,9 @@ class SimulatedReader:
         slurm.catch_up()
         profile, settings = slurm.profile, slurm.simulation.settings
         limiter = profile.limiter or Limiter()
-        major, minor = profile.release
         return ClusterFacts(
-            version=f"{major}.{minor:02}.5",
-            release=profile.release,
+            version="24.11.5",
+            release=RELEASE,
             cluster_name="simulated",
             user="rltuned",
             privilege=profile.privilege,
@@ -651,14 +544,8 @@ class SimulatedReader:
         slurm = self.slurm
         slurm.catch_up(now)
         slurm.message()
-        taken = Snapshot(
-            slurm.time,
-            slurm.profile.release,
-            slurm.table(),
-            slurm.simulation.node_table(),
-            slurm.shape.partitions,
-            Health(),
-        )
+        nodes, partitions = slurm.simulation.node_table(), slurm.shape.partitions
+        taken = Snapshot(slurm.time, RELEASE, slurm.table(), nodes, partitions, Health())
         slurm.let_pass(slurm.profile.latency.reading)
         return taken
 
@@ -697,17 +584,9 @@ class SimulatedWriter:
             said[job] = slurm.update(job, line)
             slurm.let_pass(slurm.profile.latency.update)
         slurm.reorder()
-        blind = slurm.profile.release >= HIDES_DEFAULT
         return [
             WriteResult(change, sent=False, outcome=Outcome.FAILED, message=refused[index])
             if index in refused
-            else _answer(change, said[change.job_id], blind=blind)
+            else WriteResult(change, True, *said[change.job_id])
             for index, change in enumerate(changes)
         ]
-
-
-def _answer(change: Change, said: tuple[Outcome | None, str], *, blind: bool) -> WriteResult:
-    outcome, message = said
-    if blind and not message and change.field is Field.OVERSUBSCRIBE:
-        outcome = Outcome.APPLIED  # reading back shows nothing: what scontrol says counts
-    return WriteResult(change, sent=True, outcome=outcome, message=message)
