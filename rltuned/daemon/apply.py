@@ -1,4 +1,4 @@
-"""From changes to outcomes: read, judge, journal, write, read back. Imports no NumPy.
+"""From changes to outcomes: read, judge, journal, write, read back.
 
 The job is read right before and right after the write, because neither the plan's snapshot (seconds old) nor Slurm's
 answer (for arrays, return code and stderr say nothing) proves anything. What the pre-read shows decides

@@ -4,8 +4,6 @@ A verdict counts for the model, the cluster and the time that it was made for. W
 is still proven: the plain rule of the same test when only the model is another one, else Slurm's own order
 (docs/evaluation.md, decision 0093). Nothing here raises for a verdict's sake: a daemon with a bad verdict runs, and
 says so.
-
-Imports no NumPy until a policy is loaded: `rltuned doctor` reads verdicts, too.
 """
 
 import enum
@@ -14,15 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rltuned.cluster.gate_verdict import DAY, MAX_BYTES, MODEL, SLURM, GateVerdict, parse_verdict
+from rltuned.cluster.tables import Snapshot
 from rltuned.config import PolicySection, RolloutSection
 from rltuned.errors import ModelError, RltunedError
-
-if TYPE_CHECKING:
-    from rltuned.cluster.tables import Snapshot
-    from rltuned.policy import Policy
+from rltuned.policy import Policy, by_name, files
+from rltuned.policy.heuristics import RULES
 
 AUTO: Final = "auto"
 """Of `policy.name`."""
@@ -103,8 +100,6 @@ class Reading:
 
 def read(settings: PolicySection) -> Reading:
     """The verdict's file, and the sha256 of the model's manifest."""
-    from rltuned.policy import files  # noqa: PLC0415 - NumPy (see above)
-
     sha256 = trouble = ""
     try:
         files.load(settings.model)
@@ -141,8 +136,6 @@ def _understood(data: bytes) -> GateVerdict:
     Raises:
         RltunedError: says what is wrong.
     """
-    from rltuned.policy.heuristics import RULES  # noqa: PLC0415 - NumPy (see above)
-
     found = parse_verdict(data)
     if unknown := {found.chosen, found.fallback} - {MODEL, SLURM, *RULES}:
         raise RltunedError(f"there is no rule '{min(unknown)}'")
@@ -161,7 +154,7 @@ class Auto:
 
     name = AUTO
 
-    def __init__(self, reading: Reading, policies: "Callable[[str], Policy]") -> None:
+    def __init__(self, reading: Reading, policies: Callable[[str], Policy]) -> None:
         """`policies`: by `Choice.runs`; each is loaded now, so that none can fail in a cycle."""
         self.reading = reading
         verdict = reading.verdict
@@ -170,7 +163,7 @@ class Auto:
             wanted.discard(MODEL)
         self._policies = {runs: policies(runs) for runs in wanted}
 
-    def choose(self, now: float, gpus: int, *, with_rollouts: bool) -> "tuple[Policy, Choice]":
+    def choose(self, now: float, gpus: int, *, with_rollouts: bool) -> tuple[Policy, Choice]:
         """See `Reading.choose`."""
         choice = self.reading.choose(now, gpus, with_rollouts=with_rollouts)
         return self._policies[choice.runs], choice
@@ -178,15 +171,14 @@ class Auto:
 
 def auto(settings: PolicySection) -> Auto:
     """What the configuration's policy "auto" is, as things are on disk now."""
-    from rltuned.policy import by_name, files  # noqa: PLC0415 - NumPy (see above)
 
-    def load(runs: str) -> "Policy":
+    def load(runs: str) -> Policy:
         return files.load(settings.model) if runs == MODEL else by_name(OWN if runs == SLURM else runs)
 
     return Auto(read(settings), load)
 
 
-def chosen(policy: "Policy | Auto", snapshot: "Snapshot", rollout: RolloutSection) -> "tuple[Policy, Choice]":
+def chosen(policy: Policy | Auto, snapshot: Snapshot, rollout: RolloutSection) -> tuple[Policy, Choice]:
     """What ranks the jobs of this snapshot: the policy itself, or the one that "auto" stands for now."""
     if isinstance(policy, Auto):
         gpus = int(snapshot.nodes.gpus.sum())

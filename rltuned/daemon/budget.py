@@ -1,4 +1,4 @@
-"""How many RPCs may be sent: a token bucket below slurmctld's own RPC limiter. Imports no NumPy.
+"""How many RPCs may be sent: a token bucket below slurmctld's own RPC limiter.
 
 Slurm's limiter (SlurmctldParameters=rl_enable, 23.02 and later) counts every job of an update, and makes the client
 sleep without a word when its bucket is empty; 256 updates then take two minutes. Staying below it keeps each

@@ -1,4 +1,4 @@
-"""Can this cluster be steered, by this user, safely? Shared by the daemon's start and ``rltuned doctor``. No NumPy."""
+"""Can this cluster be steered, by this user, safely? Shared by the daemon's start and ``rltuned doctor``."""
 
 import contextlib
 import enum
@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rltuned.cluster.gate_verdict import DAY
 from rltuned.cluster.hostlist import compress
+from rltuned.cluster.tables import Snapshot
 from rltuned.config import Config, Stage
 from rltuned.daemon import files
 from rltuned.daemon.auto_policy import AUTO, Standing, remedy, with_rollouts
@@ -32,9 +32,6 @@ from rltuned.daemon.restore.remains import Remains, remains
 from rltuned.errors import JournalError, RltunedError, SlurmError, SlurmParseError
 from rltuned.installed import how_to_install
 from rltuned.slurm.port import ClusterFacts, Privilege, SlurmReader
-
-if TYPE_CHECKING:  # the values come in with the caller; nothing here needs NumPy
-    from rltuned.cluster.tables import Snapshot
 
 TRIED = ((22, 5), (24, 11), (26, 5))
 """Releases on which rltuned is tested."""
@@ -259,7 +256,7 @@ _NAMED = 5
 """Rows that doctor names."""
 
 
-def answers(snapshot: "Snapshot") -> Finding:
+def answers(snapshot: Snapshot) -> Finding:
     """Whether all that a cycle reads can be understood."""
     unread = snapshot.unread
     if not unread:
@@ -272,7 +269,7 @@ def answers(snapshot: "Snapshot") -> Finding:
     return Finding(Severity.WARNING, "answers", cause, _REPORT)
 
 
-def node_sets(snapshot: "Snapshot") -> list[Finding]:
+def node_sets(snapshot: Snapshot) -> list[Finding]:
     """Whether jobs are left alone because the queue asks for more sets of nodes than are compared."""
     from rltuned.cluster.pools import MOST_SETS, bounded_pools  # noqa: PLC0415 - NumPy, as the snapshot
 
@@ -288,7 +285,7 @@ def node_sets(snapshot: "Snapshot") -> list[Finding]:
     return [Finding(Severity.WARNING, "node sets", f"{cause}; most are of {named}", remedy)]
 
 
-def gpu_types(snapshot: "Snapshot") -> list[Finding]:
+def gpu_types(snapshot: Snapshot) -> list[Finding]:
     """Whether Slurm knows which GPU type a job that names none shall get; nothing where no partition has several."""
     nodes, subject = snapshot.nodes, "GPU types"
     of_type = dict(zip(nodes.gpu_types, (nodes.gpus > 0).T, strict=True))

@@ -1,4 +1,4 @@
-"""The daemon's sign of life: a small file in each state directory, for the dead-man timer and `doctor`. No NumPy.
+"""The daemon's sign of life: a small file in each state directory, for the dead-man timer and `doctor`.
 
 How old it is does not depend on the wall clock (`rltuned.daemon.clock.Moment`): a clock that is set by minutes must
 neither set the dead-man on a living daemon nor keep it from a dead one.

@@ -1,4 +1,4 @@
-"""The write-ahead journal: what rltuned may have put on which job, on disk before Slurm hears of it. No NumPy.
+"""The write-ahead journal: what rltuned may have put on which job, on disk before Slurm hears of it.
 
 Format (docs/operations.md): JSON lines, each ``{"crc":"xxxxxxxx","seq":N,"kind":K,…}``; the checksum is CRC-32 of the
 bytes after the first comma. Every line about a job carries the whole `Entry`, so the last readable line of a job says

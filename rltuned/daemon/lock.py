@@ -1,4 +1,4 @@
-"""One writer per cluster: an advisory lock on a file of the state directory. Imports no NumPy.
+"""One writer per cluster: an advisory lock on a file of the state directory.
 
 The lock is flock(2): the kernel gives it back when the holder dies, however it dies, so there are no stale locks and
 nothing to clean up. The file's content only says who holds it.

@@ -1,4 +1,4 @@
-"""Where slurmctld has a backup: only the daemon on the host whose slurmctld acts now writes. Imports no NumPy.
+"""Where slurmctld has a backup: only the daemon on the host whose slurmctld acts now writes.
 
 Each controller's host has a daemon with a lock and a journal of its own, so the lock cannot keep them apart. What can
 is
