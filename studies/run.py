@@ -26,7 +26,7 @@ from studies.traces import read
 
 CODE: Final = (
     "config.py",
-    *(f"{package}/*.py" for package in ("cluster", "observe", "policy", "decide", "simulate", "workload")),
+    *(f"{package}/*.py" for package in ("cluster", "observe", "policy", "estimates", "decide", "simulate", "workload")),
     *(
         f"evaluate/{module}.py"
         for module in ("case", "measure", "metrics", "policies", "report", "run", "settings", "windows")

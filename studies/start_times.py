@@ -22,7 +22,14 @@ import numpy as np
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Bools, Category, Floats
 from rltuned.config import DEFAULT_MODEL, Config
-from rltuned.decide.start_times import (
+from rltuned.estimates.predictions import PredictionError, prediction_error
+from rltuned.estimates.run_time_history import HistoryPredictor, RunTimeHistory, kinds_of
+from rltuned.estimates.run_time_history import past as past_of
+from rltuned.evaluate.case import Case, cases
+from rltuned.evaluate.policies import rule_ranker
+from rltuned.evaluate.settings import LEARNED
+from rltuned.evaluate.windows import Window
+from rltuned.forecast.start_forecast import (
     GRAIN,
     HORIZON,
     NOTHING_KNOWN,
@@ -32,18 +39,11 @@ from rltuned.decide.start_times import (
     known_at,
     sampled,
 )
-from rltuned.decide.submissions import Submissions
-from rltuned.estimates.predictions import PredictionError, prediction_error
-from rltuned.estimates.run_time_history import HistoryPredictor, RunTimeHistory, kinds_of
-from rltuned.estimates.run_time_history import past as past_of
-from rltuned.evaluate.case import Case, cases
-from rltuned.evaluate.policies import rule_ranker
-from rltuned.evaluate.settings import LEARNED
-from rltuned.evaluate.windows import Window
+from rltuned.forecast.start_simulation import StartSimulation, planned_starts
+from rltuned.forecast.submissions import Submissions
 from rltuned.policy.files import load
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Ranker, Simulation
-from rltuned.simulate.forecast import StartSimulation, planned_starts
 from rltuned.simulate.rankers import PlanRanker, RuleRanker, compile_kernel
 from rltuned.simulate.search import OrderSearch
 from rltuned.simulate.values import SimulationSettings

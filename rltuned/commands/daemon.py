@@ -269,7 +269,7 @@ def when(
     from rltuned import show
     from rltuned.daemon import start_answers
     from rltuned.daemon.clock import SystemClock
-    from rltuned.decide.start_answers import Asked
+    from rltuned.forecast.start_offer import Asked
 
     config = load(config_path, for_everybody=True).config
     now = SystemClock().time()

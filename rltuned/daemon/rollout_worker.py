@@ -32,9 +32,9 @@ from rltuned.daemon.clock import Clock, SystemClock
 from rltuned.daemon.logs import Log
 from rltuned.daemon.metrics import Metrics, SearchOutcome
 from rltuned.decide.rollout import RolloutRequest, RolloutResult, RolloutSearch, Rows
-from rltuned.decide.start_times import MOST_JOBS, StartForecast, StartRequest
 from rltuned.errors import ConfigError
 from rltuned.estimates.predictions import PredictsRunTimes
+from rltuned.forecast.start_forecast import MOST_JOBS, StartForecast, StartRequest
 from rltuned.installed import how_to_install
 from rltuned.policy import Policy
 
@@ -146,7 +146,7 @@ class ForecastTask:
 
     def run(self, clock: Clock) -> StartForecast | None:
         """Simulate in this process, for at most `FORECAST` seconds."""
-        from rltuned.simulate.forecast import StartSimulation  # noqa: PLC0415 - Numba (see above)
+        from rltuned.forecast.start_simulation import StartSimulation  # noqa: PLC0415 - Numba (see above)
         from rltuned.simulate.values import SimulationSettings  # noqa: PLC0415 - as above
 
         until = clock.monotonic() + FORECAST

@@ -7,8 +7,8 @@ from rltuned.daemon import decisions
 from rltuned.daemon.user_records import fetch, only_own
 from rltuned.decide.explain import start_of
 from rltuned.decide.scope import MEANING
-from rltuned.decide.start_answers import Asked, JobAnswer, Offer, offer_of
 from rltuned.errors import RltunedError
+from rltuned.forecast.start_offer import Asked, JobAnswer, Offer, offer_of
 
 _NOTHING = (
     "no forecast of start times is made here: it needs a plan (stage shadow, canary or active), Numba "

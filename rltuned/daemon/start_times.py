@@ -20,8 +20,8 @@ from rltuned.daemon.files import write_atomic
 from rltuned.daemon.logs import Log
 from rltuned.decide.decision import ProbeRecord, StartRecord
 from rltuned.decide.plan import Plan
-from rltuned.decide.start_request import start_request
-from rltuned.decide.start_times import (
+from rltuned.estimates.predictions import EndedJobs
+from rltuned.forecast.start_forecast import (
     FAR,
     NOTHING_KNOWN,
     Interval,
@@ -34,8 +34,8 @@ from rltuned.decide.start_times import (
     probes_of,
     sampled,
 )
-from rltuned.decide.submissions import Submissions
-from rltuned.estimates.predictions import EndedJobs
+from rltuned.forecast.start_request import start_request
+from rltuned.forecast.submissions import Submissions
 from rltuned.policy.base import Policy
 
 FILE_NAME: Final = "start-times.json"

@@ -16,8 +16,7 @@ the snapshot's, randomness there is none, and the same values give the same plan
 
 `plan` puts it together with the observation, which comes before the rollouts. `decision` is the record of what was
 decided. `explain` reads it: a typed answer to "why is this job at this rank?" `entry` is a line of the decision log: a
-whole cycle with its decision. `start_request` is what a forecast of start times is
-asked afterwards, `start_times` what it says and how it is calibrated, `start_answers` what people get of it.
+whole cycle with its decision.
 
 What may be changed freely: the inside of each step. What must stay: a class takes no place from a job outside of it, at
 no moment of the writing; a vetoed job is never in a change, an old job is never moved back. No clock, no process, no

@@ -20,13 +20,13 @@ import numpy as np
 from rltuned.bench import snapshot
 from rltuned.cluster.shape import parse_shape
 from rltuned.config import DEFAULT_MODEL, Config
-from rltuned.decide.start_times import StartRequest, probes_of
-from rltuned.decide.submissions import Submissions
+from rltuned.forecast.start_forecast import StartRequest, probes_of
+from rltuned.forecast.start_simulation import StartSimulation
+from rltuned.forecast.submissions import Submissions
 from rltuned.policy.files import load
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import simulate
 from rltuned.simulate.episodes import Episode, Network, compile_episodes
-from rltuned.simulate.forecast import StartSimulation
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
 from rltuned.simulate.requests import requests
 from rltuned.simulate.values import LITERATURE, Estimates, SimulationSettings

@@ -15,9 +15,9 @@ from rltuned.daemon import decisions
 from rltuned.daemon.rollout_worker import ForecastTask, needed_of_starts
 from rltuned.daemon.start_times import FILE_NAME, StartTimes
 from rltuned.daemon.user_records import write_all_records
-from rltuned.decide.start_times import StartRequest
 from rltuned.decide.user_record import UserRecord, UserRecords
-from rltuned.simulate.forecast import StartSimulation
+from rltuned.forecast.start_forecast import StartRequest
+from rltuned.forecast.start_simulation import StartSimulation
 from rltuned.simulate.people import NO_ONE
 
 CYCLES = 60

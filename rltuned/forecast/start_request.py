@@ -7,9 +7,9 @@ import numpy as np
 from rltuned.decide.plan import Plan
 from rltuned.decide.rollout import uncertain_run_times
 from rltuned.decide.scope import Veto
-from rltuned.decide.start_times import Probe, StartRequest
-from rltuned.decide.submissions import Submissions
 from rltuned.estimates.predictions import EndedJobs
+from rltuned.forecast.start_forecast import Probe, StartRequest
+from rltuned.forecast.submissions import Submissions
 from rltuned.policy.actor import on_means
 from rltuned.policy.base import Policy
 

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from rltuned.cluster.tables import Floats, Ints, Rows
-from rltuned.decide.submissions import Submissions
+from rltuned.forecast.submissions import Submissions
 from rltuned.workload.simulated_estimates import uniform
 
 HOUR: Final = 3600.0

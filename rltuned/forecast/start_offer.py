@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from rltuned.decide.decision import ProbeRecord
-from rltuned.decide.start_times import Probe
+from rltuned.forecast.start_forecast import Probe
 
 MOST_ALTERNATIVES: Final = 4
 _SOONER: Final = 0.8

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 
 from rltuned.cluster.tables import Bools, Floats, Ints, Rows, Snapshot
-from rltuned.decide.submissions import Submissions
+from rltuned.forecast.submissions import Submissions
 
 GRAIN: Final = 60.0
 """Seconds: waits that differ by less than this are as good as equal."""

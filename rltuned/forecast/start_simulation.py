@@ -12,10 +12,10 @@ import numpy as np
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.pools import job_pools
 from rltuned.cluster.tables import Bools, Category, Floats, Ints, Rows, Snapshot
-from rltuned.decide.start_times import HORIZON, LEVELS, MOST_JOBS, StartForecast, StartRequest
-from rltuned.decide.submissions import Submissions, no_submissions
-from rltuned.simulate import kernel as k
-from rltuned.simulate.arrivals import DAY, ArrivalModel
+from rltuned.forecast.arrivals import DAY, ArrivalModel
+from rltuned.forecast.start_forecast import HORIZON, LEVELS, MOST_JOBS, StartForecast, StartRequest
+from rltuned.forecast.submissions import Submissions, no_submissions
+from rltuned.simulate import records as k
 from rltuned.simulate.initial_state import ArrivalRoom, initial_state
 from rltuned.simulate.requests import capacity
 from rltuned.simulate.scenarios import Rollouts, Scenario, expected_scenario, sampled_scenarios, size
@@ -40,7 +40,7 @@ _SPREADS: Final = 0.1
 
 @dataclass(frozen=True)
 class StartSimulation:
-    """Satisfies `rltuned.decide.start_times.StartForecaster`."""
+    """Satisfies `rltuned.forecast.start_forecast.StartForecaster`."""
 
     scenarios: int = 16
     """At most; of a long queue fewer (`most_scenarios`)."""
