@@ -17,7 +17,6 @@ import numpy as np
 from ab_jobs import OTHERS, PARAMETERS, QOS, weights
 from fidelity import DRIFT, LATE
 from replay import MINUTE
-from rltuned.simulate.slurm import Profile, SimulatedSlurm
 from testbed import TestbedError
 
 from rltuned.config import Config
@@ -32,6 +31,7 @@ from rltuned.daemon.rollout_worker import KERNELS, InProcessSearch
 from rltuned.decide.scope import Veto
 from rltuned.placement import SolveOutcome
 from rltuned.simulate.priorities import MultifactorPriorities
+from rltuned.simulate.simulated_slurm import Profile, SimulatedSlurm
 from rltuned.simulate.values import Estimates, SimulationSettings
 
 if TYPE_CHECKING:

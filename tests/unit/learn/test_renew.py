@@ -11,7 +11,7 @@ from unit.evaluate import test_live
 from unit.evaluate.small import busy_jobs, jobs_of, settings
 from unit.evaluate.test_gate import TRAINING, cooked
 
-from rltuned.cluster.gate_verdict import DAY, MODEL, SLURM, parse
+from rltuned.cluster.gate_verdict import DAY, MODEL, SLURM, parse_verdict
 from rltuned.cluster.shape import parse_shape
 from rltuned.commands.main import cli
 from rltuned.errors import EvaluationError
@@ -73,7 +73,7 @@ def trainer_of(tmp_path, name, jobs=JOBS, **weights):
 
 
 def verdict_in_force(store):
-    return parse((store.root / "current" / "verdict.json").read_bytes())
+    return parse_verdict((store.root / "current" / "verdict.json").read_bytes())
 
 
 def test_a_candidate_that_certainly_waits_less_comes_into_force_with_its_own_verdict(store, tmp_path):
