@@ -10,8 +10,8 @@
 - `initial_state`: a snapshot as a state of the simulator. `scenarios`: that queue simulated to its end, in a given
   order, with sampled run times and arrivals. `search`: the search for a better order with such rollouts, for the plan
   (docs/rollout.md). `records`: the record of a job, for `rltuned.forecast`, which adds jobs to a state.
-- `simulated_slurm`: the simulated cluster as `SlurmReader` and `SlurmWriter`, for `rltuned demo` and for tests of the daemon.
-  `people`: what users and admins do there.
+- `simulated_slurm`: the simulated cluster as `SlurmReader` and `SlurmWriter`, for `rltuned demo` and for tests of the
+  daemon. `people`: what users and admins do there.
 
 What may be changed freely: how the kernel keeps its state, as long as it agrees with the plain one of `tests/oracles`,
 job by job. What must stay: the order of events, backfill on time limits only, determinism, and that nothing here knows
