@@ -12,12 +12,14 @@ from rltuned.errors import PlacementError
 
 
 class Kind(enum.StrEnum):
-    """Kinds of placement (paper Algorithm 1)."""
+    """Kinds of placement (paper Algorithm 1: pack and spread; hierarchical for jobs over several nodes)."""
 
     PACK = "pack"
     """On the nodes that are left least fragmented, next to others."""
     SPREAD = "spread"
     """On idle nodes, which nobody else may join."""
+    HIERARCHICAL = "hierarchical"
+    """Several nodes, whole ones first, then the rest packed."""
 
 
 class SolveOutcome(enum.StrEnum):
@@ -135,7 +137,7 @@ class PlacementProblem:
 
 @dataclass(frozen=True)
 class Way:
-    """One way of placing one job."""
+    """One way of placing one job: how many nodes of which rows, and what it takes from each."""
 
     job: int
     """Row of the problem."""
@@ -146,6 +148,17 @@ class Way:
     """GPUs taken from each of `nodes`."""
     gpu_type: int
     """Column of the types, −1 for a job without GPUs."""
+    cpus: tuple[int, ...]
+    mem: tuple[float, ...]
+    whole: tuple[bool, ...] = ()
+    """Which of `nodes` the plan keeps free of others: all for SPREAD, the whole ones for HIERARCHICAL."""
+    value: float = 0.0
+    """weight · size"""
+    fragmentation: float = 0.0
+    contention: float = 0.0
+    extra_nodes: float = 0.0
+    isolation: float = 0.0
+    """The four penalties, in the unit of `value` (docs/placement.md)."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +171,11 @@ class Placement:
     objective: float
     bound: float
     """Best possible objective of the model as far as the solver knows."""
+    num_ways: Codes
+    """(K,) distinct kinds that were on offer."""
     message: str = ""
     greedy: bool = False
     """Whether the greedy solution was taken, because the solver found none or none better."""
+    columns: int = 0
+    rows: int = 0
+    """Size of the model."""

@@ -14,6 +14,8 @@ from rltuned.cluster.tables import Bools, Floats
 from rltuned.placement.base import PlacementProblem
 from rltuned.placement.ways import CROWD, CROWDING, WaySet
 
+RowName = tuple[str | int, ...]
+
 
 @dataclass(frozen=True)
 class Model:
@@ -31,40 +33,55 @@ class Model:
     integer: Bools
     """(V,)"""
     patterns: int
+    row_names: tuple[RowName, ...]
+    """("job", class), ("rank", class), ("capacity", node, dimension), ("whole", node class), ("crowd", node,
+    dimension)."""
+    column_names: tuple[RowName, ...]
+    """("x", pattern), ("open", node), ("over", node), ("y", class, k)."""
 
 
-class _Builder:
-    """Collects blocks of rows, and the columns that are not patterns."""
+class _Rows:
+    """Collects blocks of rows."""
 
-    def __init__(self, patterns: int) -> None:
+    def __init__(self) -> None:
         self.row: list[npt.NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
         self.column: list[npt.NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
         self.value: list[Floats] = [np.zeros(0)]
         self.rhs: list[float] = []
-        self._patterns = patterns
-        self.objective: list[float] = []
-        self.upper: list[float] = []
-        self.integer: list[bool] = []
+        self.names: list[RowName] = []
 
     def add(
         self,
+        names: Sequence[RowName],
         row: npt.NDArray[np.intp],
         column: npt.NDArray[np.intp],
         value: Floats,
         rhs: Sequence[float],
     ) -> None:
-        """One row for each of `rhs`; `row` counts from 0 within the block."""
+        """One row per name; `row` counts from 0 within the block."""
         self.row.append(row + len(self.rhs))
         self.column.append(column)
         self.value.append(value)
         self.rhs.extend(rhs)
+        self.names.extend(names)
 
-    def variable(self, worth: float, most: float, whole: bool) -> int:
-        """The index of a new column."""
+
+class _Extra:
+    """Collects the columns that are not patterns."""
+
+    def __init__(self, patterns: int) -> None:
+        self._patterns = patterns
+        self.names: list[RowName] = []
+        self.objective: list[float] = []
+        self.upper: list[float] = []
+        self.integer: list[bool] = []
+
+    def add(self, name: RowName, worth: float, most: float, whole: bool) -> int:
+        self.names.append(name)
         self.objective.append(worth)
         self.upper.append(most)
         self.integer.append(whole)
-        return self._patterns + len(self.objective) - 1
+        return self._patterns + len(self.names) - 1
 
 
 def formulate(ways: WaySet) -> Model:
@@ -80,24 +97,26 @@ def formulate(ways: WaySet) -> Model:
             times = np.where(columns.part_use > 0, np.floor(cap / columns.part_use + 1e-9), np.inf).min(axis=1)
         np.minimum.at(upper, columns.part_pattern, np.maximum(times, 0.0))
     objective = -columns.cost
-    rows = _Builder(count)
-    _job_rows(ways, members, objective, rows)
-    opened = _whole_rows(ways, members, upper, rows)
+    rows, extra = _Rows(), _Extra(count)
+    _job_rows(ways, members, objective, rows, extra)
+    opened = _whole_rows(ways, members, upper, rows, extra)
     _capacity_rows(ways, members, upper, opened, rows)
-    _crowd_rows(ways, members, upper, rows)
+    _crowd_rows(ways, members, upper, rows, extra)
     return Model(
         row=np.concatenate(rows.row),
         column=np.concatenate(rows.column),
         value=np.concatenate(rows.value),
         rhs=np.array(rows.rhs, dtype=np.float64),
-        objective=np.concatenate((objective, rows.objective)),
-        upper=np.concatenate((upper, rows.upper)),
-        integer=np.concatenate((np.ones(count, dtype=np.bool_), np.array(rows.integer, dtype=np.bool_))),
+        objective=np.concatenate((objective, extra.objective)),
+        upper=np.concatenate((upper, extra.upper)),
+        integer=np.concatenate((np.ones(count, dtype=np.bool_), np.array(extra.integer, dtype=np.bool_))),
         patterns=count,
+        row_names=tuple(rows.names),
+        column_names=(*(("x", j) for j in range(count)), *extra.names),
     )
 
 
-def _job_rows(ways: WaySet, members: Floats, objective: Floats, rows: _Builder) -> None:
+def _job_rows(ways: WaySet, members: Floats, objective: Floats, rows: _Rows, extra: _Extra) -> None:
     """Each job at most once, and what starting it is worth.
 
     Equal jobs differ only in weight, so the best-ranked of them start: y[k] says that at least k+1 of them do. Their
@@ -105,7 +124,7 @@ def _job_rows(ways: WaySet, members: Floats, objective: Floats, rows: _Builder) 
     """
     problem, columns, first = ways.problem, ways.columns, ways.classes.first_job
     c, patterns = columns.job_class, np.arange(len(columns.patterns))
-    rows.add(c, patterns, np.ones(len(c)), members.tolist())
+    rows.add([("job", k) for k in range(len(members))], c, patterns, np.ones(len(c)), members.tolist())
     alone = members[c] == 1
     worth = problem.weight[first] * problem.size[first]
     objective[alone] += worth[c][alone]
@@ -113,13 +132,13 @@ def _job_rows(ways: WaySet, members: Floats, objective: Floats, rows: _Builder) 
         mine = np.flatnonzero(c == several)
         jobs = ways.classes.jobs[several]
         worths = problem.weight[jobs] * problem.size[jobs[0]]
-        units = [rows.variable(w, 1.0, False) for w in worths.tolist()]
+        units = [extra.add(("y", several, k), w, 1.0, False) for k, w in enumerate(worths.tolist())]
         cells = np.concatenate((units, mine)).astype(np.intp)
         values = np.concatenate((np.ones(len(units)), -np.ones(len(mine))))
-        rows.add(np.zeros(len(cells), dtype=np.intp), cells, values, [0.0])
+        rows.add([("rank", several)], np.zeros(len(cells), dtype=np.intp), cells, values, [0.0])
 
 
-def _whole_rows(ways: WaySet, members: Floats, upper: Floats, rows: _Builder) -> dict[int, int]:
+def _whole_rows(ways: WaySet, members: Floats, upper: Floats, rows: _Rows, extra: _Extra) -> dict[int, int]:
     """Σ nodes taken whole + shared nodes ≤ nodes, for each class of which both might run out. Node → open column."""
     columns, classes = ways.columns, ways.classes
     opened: dict[int, int] = {}
@@ -135,10 +154,10 @@ def _whole_rows(ways: WaySet, members: Floats, upper: Floats, rows: _Builder) ->
         if most.sum() + len(shared) <= size:
             continue
         for node in shared.tolist():
-            opened[node] = rows.variable(0.0, 1.0, True)
+            opened[node] = extra.add(("open", node), 0.0, 1.0, True)
         cells = np.array([*mine.tolist(), *(opened[node] for node in shared.tolist())], dtype=np.intp)
         values = np.concatenate((tokens.astype(np.float64), np.ones(len(shared))))
-        rows.add(np.zeros(len(cells), dtype=np.intp), cells, values, [float(size)])
+        rows.add([("whole", n)], np.zeros(len(cells), dtype=np.intp), cells, values, [float(size)])
     return opened
 
 
@@ -159,7 +178,7 @@ def _most(
     return np.bincount(key[starts] // len(members), np.minimum(by_pattern, by_job)).astype(np.float64)
 
 
-def _capacity_rows(ways: WaySet, members: Floats, upper: Floats, opened: dict[int, int], rows: _Builder) -> None:
+def _capacity_rows(ways: WaySet, members: Floats, upper: Floats, opened: dict[int, int], rows: _Rows) -> None:
     """What patterns take from a node ≤ what is free there, in each dimension.
 
     Amounts are shares of what is free: MiB beside GPUs would be badly scaled.
@@ -187,6 +206,7 @@ def _capacity_rows(ways: WaySet, members: Floats, upper: Floats, opened: dict[in
     kept = keep[row]
     linked &= keep
     rows.add(
+        [("capacity", n, d) for n, d in zip(node[keep].tolist(), dim[keep].tolist(), strict=True)],
         np.concatenate((index[row[kept]], index[linked])),
         np.concatenate((pattern[kept], open_of[node[linked]])),
         np.concatenate((amount[kept] / limit[row[kept]], np.full(int(linked.sum()), -1.0))),
@@ -194,7 +214,7 @@ def _capacity_rows(ways: WaySet, members: Floats, upper: Floats, opened: dict[in
     )
 
 
-def _crowd_rows(ways: WaySet, members: Floats, upper: Floats, rows: _Builder) -> None:
+def _crowd_rows(ways: WaySet, members: Floats, upper: Floats, rows: _Rows, extra: _Extra) -> None:
     """Planned jobs on one node may take `CROWD` of its CPUs and of its memory; `over` measures what goes beyond."""
     columns, problem = ways.columns, ways.problem
     depth = problem.free.shape[1]
@@ -209,10 +229,11 @@ def _crowd_rows(ways: WaySet, members: Floats, upper: Floats, rows: _Builder) ->
     node = cells[keep] // 2
     size = node_sizes(problem)
     most = float(len(problem))
-    over = {n: rows.variable(-CROWDING * float(size[n]), most, False) for n in np.unique(node).tolist()}
+    over = {n: extra.add(("over", n), -CROWDING * float(size[n]), most, False) for n in np.unique(node).tolist()}
     index = np.cumsum(keep) - 1
     kept = keep[row] & (amount > 0)
     rows.add(
+        [("crowd", int(at) // 2, int(at) % 2) for at in cells[keep]],
         np.concatenate((index[row[kept]], np.arange(len(node)))),
         np.concatenate((pattern[kept], [over[n] for n in node.tolist()])).astype(np.intp),
         np.concatenate((amount[kept], np.full(len(node), -1.0))),

@@ -4,6 +4,7 @@ A way names concrete nodes only where it shares them. Nodes that it takes whole 
 (a token each): which of them is settled after solving, so equal idle nodes cost one row instead of one each.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -11,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Bools, Floats
+from rltuned.cluster.tables import Codes, Floats
 from rltuned.placement.base import Kind, PlacementProblem
 from rltuned.placement.fragmentation import Demand, demand_mix
 
@@ -32,17 +33,23 @@ ALTERNATIVES: Final = 3
 
 COLUMN_BUDGET: Final = 1024
 """Columns that GLPK solves in time; many different jobs get fewer alternatives each (docs/placement.md)."""
+IDLE_CLASSES: Final = 32
+"""Classes of idle nodes looked at for whole-node ways, the largest first; real clusters have a few."""
+
+_EMPTY: Final[tuple[int, ...]] = ()
 
 
 class Pattern(NamedTuple):
-    """One way of one job class."""
+    """One way of one job class. Shared nodes by row, whole nodes by node class."""
 
     job_class: int
     kind: Kind
     gpu_type: int
-    places: tuple[int, ...]
-    """Rows of the nodes that it shares; of nodes taken whole (SPREAD) their node classes, a token each."""
+    nodes: tuple[int, ...]
     gpus: tuple[int, ...]
+    tokens: tuple[int, ...]
+    """Node class of each node taken whole."""
+    token_gpus: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -121,8 +128,16 @@ class Columns:
     token_pattern: npt.NDArray[np.intp]
     token_class: npt.NDArray[np.intp]
     """One row per whole node of a pattern."""
-    cost: Floats
-    """(P,) sum of the penalties."""
+    fragmentation: Floats
+    contention: Floats
+    extra_nodes: Floats
+    isolation: Floats
+    """(P,) penalties."""
+
+    @cached_property
+    def cost(self) -> Floats:
+        """(P,) sum of the penalties."""
+        return self.fragmentation + self.contention + self.extra_nodes + self.isolation
 
 
 @dataclass(frozen=True)
@@ -131,9 +146,12 @@ class WaySet:
 
     problem: PlacementProblem
     classes: Classes
+    demand: Demand
     columns: Columns
     greedy: npt.NDArray[np.intp]
     """(K,) pattern that the greedy pass in rank order gives each job, −1 none."""
+    num_ways: Codes
+    """(K,) distinct kinds on offer."""
 
 
 def pressure(problem: PlacementProblem) -> Floats:
@@ -160,21 +178,24 @@ class _Cluster:
     def __init__(self, problem: PlacementProblem, classes: Classes) -> None:
         self.avail = problem.free.T.copy()
         """(D, M)"""
-        self.alone = problem.idle.copy()
-        """(M,) nodes that can still be taken whole."""
+        self.untouched = np.ones(len(problem.free), dtype=np.bool_)
+        self._idle = problem.idle
         self._classes = classes
 
+    def tokens(self, node_class: int) -> npt.NDArray[np.intp]:
+        """Nodes of the class that can still be taken whole."""
+        rows = self._classes.nodes[node_class]
+        return rows[self.untouched[rows]] if self._idle[rows[0]] else rows[:0]
+
     def take(self, pattern: Pattern, uses: list[Floats]) -> None:
-        for place, use in zip(pattern.places, uses, strict=True):
-            if pattern.kind is Kind.PACK:
-                node = place
-                self.avail[:, node] -= use
-            else:
-                # From the end: shared ways prefer low rows, so that the two rarely want the same node.
-                rows = self._classes.nodes[place]
-                node = int(rows[self.alone[rows]][-1])
-                self.avail[:, node] = -1.0
-            self.alone[node] = False
+        for node, use in zip(pattern.nodes, uses, strict=True):
+            self.avail[:, node] -= use
+            self.untouched[node] = False
+        for node_class in pattern.tokens:
+            # From the end: shared ways prefer low rows, so that the two rarely want the same node.
+            node = self.tokens(node_class)[-1]
+            self.avail[:, node] = -1.0
+            self.untouched[node] = False
 
 
 class _Enumerator:
@@ -195,15 +216,19 @@ class _Enumerator:
         self.mem = problem.mem[first].tolist()
         self.tmp = problem.tmp[first].tolist()
         self.exclusive = problem.exclusive[first].tolist()
+        self.size = problem.size[first].tolist()
         self.eligible = problem.eligible[first]
         self.node_gpus = np.maximum(problem.total_gpus.sum(axis=1), 1).astype(np.float64)
-        # Types that some eligible node has enough of; (−1,) for a job without GPUs.
+        sizes = np.array([len(rows) for rows in classes.nodes])
+        largest = np.argsort(-sizes, kind="stable")
+        self._idle = largest[problem.idle[classes.first_node[largest]]][:IDLE_CLASSES]
+        # (C, T) types that some eligible node has enough of: an untyped job need not be tried on the others.
         part = np.where(np.array(self.per_node) > 0, self.per_node, np.minimum(self.gpus, 1))
         has = [
             (eligible[:, None] & (problem.total_gpus >= least)).any(axis=0)
             for eligible, least in zip(self.eligible, part.tolist(), strict=True)
         ]
-        self.gpu_types = [
+        self._types = [
             (
                 (-1,)
                 if g == 0
@@ -211,7 +236,13 @@ class _Enumerator:
             )
             for g, wanted, some in zip(self.gpus, self.type, has, strict=True)
         ]
+        # A job that fits on one of its nodes is not spread over several on purpose.
+        self._largest = [int(problem.total_gpus[eligible].max(initial=0)) for eligible in self.eligible]
         self._uses: dict[tuple[int, int, int], Floats] = {}
+
+    def types_of(self, c: int) -> tuple[int, ...]:
+        """GPU types that may serve the class; (−1,) for a job without GPUs."""
+        return self._types[c]
 
     def equal(self, c: int) -> bool:
         """Whether every node of the job takes the same: a fixed number per node, no GPUs, or one node's worth."""
@@ -238,48 +269,48 @@ class _Enumerator:
     def uses(self, pattern: Pattern) -> list[Floats]:
         return [self.use(pattern.job_class, pattern.gpu_type, gpus) for gpus in pattern.gpus]
 
-    def _best(self, use: Floats, count: int, avail: Floats, among: Bools) -> tuple[float, npt.NDArray[np.intp]] | None:
-        """Best fit: of the nodes `among` the `count` with the least left, ascending, and how much that is."""
-        # Only the dimensions that the job uses are compared.
-        for dimension in np.flatnonzero(use).tolist():
-            among = among & (avail[dimension] >= use[dimension])
-        nodes = np.flatnonzero(among)
+    # -- shared nodes
+
+    def _fits(self, c: int, use: Floats, avail: Floats) -> npt.NDArray[np.intp]:
+        """Nodes that have `use` left. Only the dimensions that the job uses are compared."""
+        mask = self.eligible[c]
+        for dimension, amount in enumerate(use.tolist()):
+            if amount > 0:
+                mask = mask & (avail[dimension] >= amount)
+        return np.asarray(mask.nonzero()[0], dtype=np.intp)
+
+    def _best(self, c: int, use: Floats, count: int, avail: Floats) -> tuple[float, npt.NDArray[np.intp]] | None:
+        """Best fit: the `count` nodes with the least left, ascending, and how much that is."""
+        nodes = self._fits(c, use, avail)
         if len(nodes) < count:
             return None
         left = best_fit(avail[:, nodes])
+        if count == 1:
+            at = int(np.argmin(left))
+            return float(left[at]), nodes[at : at + 1]
         order = np.argsort(left, kind="stable")[:count]
         return float(left[order].sum()), np.sort(nodes[order])
 
     def pack(self, c: int, avail: Floats) -> Pattern | None:
         """Best fit next to others; None where it does not fit or must not share."""
-        if self.exclusive[c] or (best := self._find(c, avail, self.eligible[c])) is None:
+        if self.exclusive[c]:
             return None
-        gpu_type, nodes, gpus = best
-        return Pattern(c, Kind.PACK, gpu_type, tuple(nodes.tolist()), tuple(gpus))
-
-    def spread(self, c: int, avail: Floats, alone: Bools) -> Pattern | None:
-        """Nodes for itself, of those (M,) that can be taken whole: as few as possible, with the least left unused."""
-        if (best := self._find(c, avail, self.eligible[c] & alone)) is None:
-            return None
-        gpu_type, nodes, gpus = best
-        tokens = sorted(zip(self.classes.node_of[nodes].tolist(), gpus, strict=True))
-        return Pattern(c, Kind.SPREAD, gpu_type, tuple(n for n, _ in tokens), tuple(g for _, g in tokens))
-
-    def _find(self, c: int, avail: Floats, among: Bools) -> tuple[int, npt.NDArray[np.intp], list[int]] | None:
-        """GPU type, nodes and GPUs from each, on the nodes `among` by best fit; one node before several."""
         best: tuple[float, int, npt.NDArray[np.intp], list[int]] | None = None
-        if self.equal(c) or self.nodes[c] == 1:
-            count, gpus = self.nodes[c], self.per_node[c] or self.gpus[c]
-            for t in self.gpu_types[c]:
-                found = self._best(self.use(c, t, gpus), count, avail, among)
+        for t in self._types[c]:
+            count = self.nodes[c] if self.equal(c) else 1
+            gpus = self.per_node[c] if self.per_node[c] > 0 else self.gpus[c]
+            if self.equal(c) or self.nodes[c] == 1:
+                found = self._best(c, self.use(c, t, gpus), count, avail)
                 if found is not None and (best is None or found[0] < best[0]):
                     best = (found[0], t, found[1], [gpus] * count)
         if best is None and not self.equal(c):
-            for t in self.gpu_types[c]:
-                split = self._split(c, t, avail, among)
+            for t in self._types[c]:
+                split = self._split(c, t, avail)
                 if split is not None and (best is None or len(split[0]) < len(best[2])):
-                    best = (0.0, t, *split)
-        return best and best[1:]
+                    best = (0.0, t, split[0], split[1])
+        if best is None:
+            return None
+        return Pattern(c, Kind.PACK, best[1], tuple(best[2].tolist()), tuple(best[3]), _EMPTY, _EMPTY)
 
     def _most(self, c: int, t: int, free: Floats) -> npt.NDArray[np.int64]:
         """(n,) GPUs that the job could take from each node, its CPUs and memory going along. `free` is (D, n)."""
@@ -291,9 +322,9 @@ class _Enumerator:
         # A node must give one CPU even to the smallest share.
         return np.where((free[self.types + 2] >= self.tmp[c]) & (cpus >= 1), np.maximum(most, 0), 0).astype(np.int64)
 
-    def _split(self, c: int, t: int, avail: Floats, among: Bools) -> tuple[npt.NDArray[np.intp], list[int]] | None:
+    def _split(self, c: int, t: int, avail: Floats) -> tuple[npt.NDArray[np.intp], list[int]] | None:
         """A total over as few nodes as possible: the fullest shares first, the rest where it fits best."""
-        most = np.where(among, self._most(c, t, avail), 0)
+        most = np.where(self.eligible[c], self._most(c, t, avail), 0)
         order = np.argsort(-most, kind="stable")
         order = order[most[order] > 0]
         least, total = self.nodes[c], self.gpus[c]
@@ -313,6 +344,114 @@ class _Enumerator:
         by_row = np.argsort(nodes)
         return nodes[by_row], [gpus[i] for i in by_row]
 
+    # -- whole nodes
+
+    def _whole(self, c: int, t: int, cluster: _Cluster | None) -> list[tuple[int, int, int]]:
+        """Idle node classes that can host a part of the job: (GPUs a node can give, nodes left, class)."""
+        first = self.classes.first_node[self._idle]
+        free = self.p.free[first].T
+        hosts = self.eligible[c, first]
+        if self.equal(c):
+            gives = np.full(len(first), self.per_node[c], dtype=np.int64)
+            hosts &= (free >= self.use(c, t, self.per_node[c])[:, None]).all(axis=0)
+        else:
+            gives = self._most(c, t, free)
+            hosts &= gives > 0
+        found = []
+        for at in np.flatnonzero(hosts).tolist():
+            n = int(self._idle[at])
+            left = len(self.classes.nodes[n]) if cluster is None else len(cluster.tokens(n))
+            if left > 0:
+                found.append((int(gives[at]), left, n))
+        return found
+
+    def spread(self, c: int, cluster: _Cluster | None = None) -> Pattern | None:
+        """Idle nodes for itself: as few as possible, and those on which least is left unused."""
+        best: tuple[float, Pattern] | None = None
+        for t in self._types[c]:
+            classes = self._whole(c, t, cluster)
+            if self.equal(c):
+                classes.sort(key=lambda found: (self.node_gpus[self.classes.first_node[found[2]]], found[2]))
+                tokens = [n for _, left, n in classes for _ in range(min(left, self.nodes[c]))][: self.nodes[c]]
+                gpus = [self.per_node[c]] * len(tokens)
+                if len(tokens) < self.nodes[c]:
+                    continue
+            else:
+                split = self._split_tokens(c, classes)
+                if split is None:
+                    continue
+                tokens, gpus = split
+            waste = sum(float(self.node_gpus[self.classes.first_node[n]]) for n in tokens)
+            if best is None or waste < best[0]:
+                best = (waste, Pattern(c, Kind.SPREAD, t, _EMPTY, _EMPTY, tuple(tokens), tuple(gpus)))
+        return best[1] if best else None
+
+    def _split_tokens(self, c: int, classes: list[tuple[int, int, int]]) -> tuple[list[int], list[int]] | None:
+        total, least = self.gpus[c], self.nodes[c]
+        if least > total:
+            return None
+        classes = sorted(
+            classes, key=lambda found: (-found[0], self.node_gpus[self.classes.first_node[found[2]]], found[2])
+        )
+        gives: list[int] = []
+        tokens: list[int] = []
+        for gpus, left, n in classes:
+            need = max(least - len(tokens), math.ceil((total - sum(gives)) / gpus))
+            take = min(left, max(need, 0))
+            gives += [gpus] * take
+            tokens += [n] * take
+        if sum(gives) < total or len(tokens) < least:
+            return None
+        if len(tokens) == 1:
+            # One node is enough: the smallest that is.
+            enough = [(self.node_gpus[self.classes.first_node[n]], n) for gpus, _, n in classes if gpus >= total]
+            return [min(enough)[1]], [total]
+        return tokens, _fill(np.array(gives), total)
+
+    def hierarchical(self, c: int, avail: Floats, cluster: _Cluster | None = None) -> Pattern | None:
+        """For jobs over several nodes: nodes whose GPUs it uses up first, taken whole, then the rest packed."""
+        if self.exclusive[c] or self.gpus[c] == 0 or (self.nodes[c] == 1 and self.per_node[c] > 0):
+            return None
+        if self.nodes[c] == 1 and self.gpus[c] <= self._largest[c]:
+            return None
+        for t in self._types[c]:
+            full = [
+                found for found in self._whole(c, t, cluster)
+                if found[0] == self.node_gpus[self.classes.first_node[found[2]]]
+            ]  # fmt: skip
+            if self.per_node[c] > 0:
+                tokens = [n for _, left, n in full for _ in range(left)][: self.nodes[c]]
+                if len(tokens) == self.nodes[c]:
+                    gpus = (self.per_node[c],) * len(tokens)
+                    return Pattern(c, Kind.HIERARCHICAL, t, _EMPTY, _EMPTY, tuple(tokens), gpus)
+                continue
+            pattern = self._whole_then_rest(c, t, sorted(full, key=lambda f: (-f[0], f[2])), avail)
+            if pattern is not None:
+                return pattern
+        return None
+
+    def _whole_then_rest(self, c: int, t: int, full: list[tuple[int, int, int]], avail: Floats) -> Pattern | None:
+        rest = self.gpus[c]
+        tokens: list[int] = []
+        gpus: list[int] = []
+        for gives, left, n in full:
+            take = min(left, rest // gives)
+            tokens += [n] * take
+            gpus += [gives] * take
+            rest -= take * gives
+        nodes: tuple[int, ...] = _EMPTY
+        if rest > 0 and tokens:
+            use = self.use(c, t, rest)
+            # Not on a node that is wholly idle: that would be one more whole node.
+            fits = self._fits(c, use, avail)
+            fits = fits[~self.p.idle[fits]]
+            if len(fits) == 0:
+                return None
+            nodes = (int(fits[np.argmin(best_fit(avail[:, fits]))]),)
+        if len(tokens) + len(nodes) < max(2, self.nodes[c]) or (rest > 0 and not nodes):
+            return None
+        return Pattern(c, Kind.HIERARCHICAL, t, nodes, (rest,) if nodes else _EMPTY, tuple(tokens), tuple(gpus))
+
 
 def _fill(most: npt.NDArray[np.int64], total: int) -> list[int]:
     """Split `total` over all nodes of `most`: at least one each, the first ones to the full."""
@@ -325,9 +464,10 @@ def _fill(most: npt.NDArray[np.int64], total: int) -> list[int]:
     return gpus
 
 
-def _greedy(finder: _Enumerator, order: npt.NDArray[np.intp]) -> list[Pattern | None]:
+def _greedy(
+    finder: _Enumerator, problem: PlacementProblem, classes: Classes, order: npt.NDArray[np.intp]
+) -> list[Pattern | None]:
     """Place the jobs one after the other by best fit. One pattern (or None) per job."""
-    problem, classes = finder.p, finder.classes
     cluster = _Cluster(problem, classes)
     full = [False] * len(classes.jobs)
     result: list[Pattern | None] = [None] * len(problem)
@@ -335,9 +475,9 @@ def _greedy(finder: _Enumerator, order: npt.NDArray[np.intp]) -> list[Pattern | 
         c = int(classes.job_of[k])
         if full[c]:  # capacity only shrinks during a pass
             continue
-        pattern = (
-            finder.spread(c, cluster.avail, cluster.alone) if finder.exclusive[c] else finder.pack(c, cluster.avail)
-        )
+        pattern = finder.hierarchical(c, cluster.avail, cluster) or finder.pack(c, cluster.avail)
+        if pattern is None and finder.exclusive[c]:
+            pattern = finder.spread(c, cluster)
         if pattern is not None:
             cluster.take(pattern, finder.uses(pattern))
             result[k] = pattern
@@ -345,13 +485,31 @@ def _greedy(finder: _Enumerator, order: npt.NDArray[np.intp]) -> list[Pattern | 
     return result
 
 
-def _best_nodes(finder: _Enumerator) -> list[Pattern]:
+def _alone(finder: _Enumerator, problem: PlacementProblem, classes: Classes) -> list[Pattern]:
+    """Ways of each class on the cluster as it is, nobody else of the queue being there."""
+    every = range(len(classes.jobs))
+    single = [
+        (c, t) for c in every if finder.nodes[c] == 1 and not finder.exclusive[c] for t in finder.types_of(c)
+    ]  # fmt: skip
+    free = problem.free.T
+    found: list[Pattern | None] = list(_best_nodes(finder, problem, single))
+    idle = bool(problem.idle.any())
+    for c in every:
+        several = finder.nodes[c] > 1
+        if several:
+            found.append(finder.pack(c, free))
+        if idle:
+            found.append(finder.spread(c))
+        if idle or several:
+            found.append(finder.hierarchical(c, free))
+    return [pattern for pattern in found if pattern is not None]
+
+
+def _best_nodes(finder: _Enumerator, problem: PlacementProblem, single: list[tuple[int, int]]) -> list[Pattern]:
     """The cheapest nodes for each (job class, GPU type) that needs one node: all classes at once."""
-    alone = [c for c, nodes in enumerate(finder.nodes) if nodes == 1 and not finder.exclusive[c]]
-    single = [(c, t) for c in alone for t in finder.gpu_types[c]]
-    if not single:
+    if not single or len(problem.free) == 0:
         return []
-    free = finder.p.free
+    free = problem.free
     offers = max(1, min(ALTERNATIVES, COLUMN_BUDGET // (4 * len(finder.nodes))))
     gpus = [finder.per_node[c] or finder.gpus[c] for c, _ in single]
     uses = np.stack([finder.use(c, t, g) for (c, t), g in zip(single, gpus, strict=True)])
@@ -374,7 +532,7 @@ def _best_nodes(finder: _Enumerator) -> list[Pattern]:
         for at in order[row]:
             if np.isfinite(scores[row * count + at]):
                 node = int(short[row, at])
-                found.append(Pattern(c, Kind.PACK, t, (node,), (gpus[row],)))
+                found.append(Pattern(c, Kind.PACK, t, (node,), (gpus[row],), _EMPTY, _EMPTY))
     return found
 
 
@@ -382,36 +540,64 @@ def enumerate_ways(problem: PlacementProblem) -> WaySet:
     """The ways on offer for each job class, with penalties, and the greedy choice among them.
 
     Two greedy passes (rank order; largest job first) make ways that go together; for each class come the best nodes
-    on the cluster as it is, and spread.
+    on the cluster as it is, spread and hierarchical.
     """
     classes = classify(problem)
     finder = _Enumerator(problem, classes, demand_mix(problem))
-    ranked = _greedy(finder, np.arange(len(problem)))
-    found = [*ranked, *_greedy(finder, np.argsort(-problem.size, kind="stable")), *_best_nodes(finder)]
-    for c in range(len(classes.jobs)):
-        if finder.nodes[c] > 1:
-            found.append(finder.pack(c, problem.free.T))
-        if problem.idle.any():
-            found.append(finder.spread(c, problem.free.T, problem.idle))
+    ranked = _greedy(finder, problem, classes, np.arange(len(problem)))
+    largest = _greedy(finder, problem, classes, np.argsort(-problem.size, kind="stable"))
+    return _collect(finder, problem, classes, ranked, [*largest, *_alone(finder, problem, classes)])
+
+
+def greedy_ways(problem: PlacementProblem) -> WaySet:
+    """Only the ways of the greedy pass in rank order."""
+    classes = classify(problem)
+    finder = _Enumerator(problem, classes, demand_mix(problem))
+    return _collect(finder, problem, classes, _greedy(finder, problem, classes, np.arange(len(problem))), [])
+
+
+def _collect(
+    finder: _Enumerator,
+    problem: PlacementProblem,
+    classes: Classes,
+    ranked: list[Pattern | None],
+    others: list[Pattern | None],
+) -> WaySet:
     index: dict[Pattern, int] = {}
-    for pattern in found:
+    for pattern in (*ranked, *others):
         if pattern is not None:
             index.setdefault(pattern, len(index))
-    greedy = np.array([-1 if pattern is None else index[pattern] for pattern in ranked], dtype=np.intp)
-    return WaySet(problem, classes, _columns(finder, tuple(index)), greedy)
+    kinds: list[set[Kind]] = [set() for _ in classes.jobs]
+    for pattern in index:
+        kinds[pattern.job_class].add(pattern.kind)
+    columns = _worthwhile(_columns(finder, problem, classes, tuple(index)), finder)
+    index = {pattern: j for j, pattern in enumerate(columns.patterns)}
+    return WaySet(
+        problem=problem,
+        classes=classes,
+        demand=finder.demand,
+        columns=columns,
+        greedy=np.array([-1 if p is None else index[p] for p in ranked], dtype=np.intp),
+        num_ways=np.array([len(kinds[c]) for c in classes.job_of], dtype=np.int32),
+    )
 
 
-def _columns(finder: _Enumerator, patterns: tuple[Pattern, ...]) -> Columns:
-    problem, classes = finder.p, finder.classes
-    count = len(patterns)
+def _columns(
+    finder: _Enumerator, problem: PlacementProblem, classes: Classes, patterns: tuple[Pattern, ...]
+) -> Columns:
+    count, depth = len(patterns), problem.free.shape[1]
     job_class = np.array([p.job_class for p in patterns], dtype=np.intp)
-    shared = [(j, p) for j, p in enumerate(patterns) if p.kind is Kind.PACK]
-    whole = [(j, p) for j, p in enumerate(patterns) if p.kind is Kind.SPREAD]
-    part_pattern, part_node, part_use = _places(finder, shared)
-    token_pattern, token_class, token_use = _places(finder, whole)
+    part_pattern = np.array([j for j, p in enumerate(patterns) for _ in p.nodes], dtype=np.intp)
+    part_node = np.array([node for p in patterns for node in p.nodes], dtype=np.intp)
+    token_pattern = np.array([j for j, p in enumerate(patterns) for _ in p.tokens], dtype=np.intp)
+    token_class = np.array([n for p in patterns for n in p.tokens], dtype=np.intp)
+    uses = [finder.use(p.job_class, p.gpu_type, g) for p in patterns for g in p.gpus]
+    token_uses = [finder.use(p.job_class, p.gpu_type, g) for p in patterns for g in p.token_gpus]
+    part_use = np.stack(uses) if uses else np.zeros((0, depth))
+    token_use = np.stack(token_uses) if token_uses else np.zeros((0, depth))
 
     size = problem.size[classes.first_job][job_class]
-    spots = np.array([len(p.places) for p in patterns], dtype=np.float64)
+    spots = np.array([len(p.nodes) + len(p.tokens) for p in patterns], dtype=np.float64)
     gpus = problem.gpus[classes.first_job][job_class]
 
     def share(pattern: npt.NDArray[np.intp], use: Floats) -> Floats:
@@ -425,9 +611,9 @@ def _columns(finder: _Enumerator, patterns: tuple[Pattern, ...]) -> Columns:
     fragments /= finder.node_gpus[part_node]
     part_share = share(part_pattern, part_use)
     first = classes.first_node[token_class]
-    free = problem.free[first]
+    whole = problem.free[first]
     # Of a node taken whole nobody can use the rest.
-    rest = (free - token_use)[:, : finder.types].sum(axis=1) - finder.demand.fragments(free)
+    rest = (whole - token_use)[:, : finder.types].sum(axis=1) - finder.demand.fragments(whole)
     token_share = share(token_pattern, token_use)
     growth = np.zeros(count)
     np.add.at(growth, part_pattern, part_share * fragments)
@@ -444,20 +630,46 @@ def _columns(finder: _Enumerator, patterns: tuple[Pattern, ...]) -> Columns:
         part_use=part_use,
         token_pattern=token_pattern,
         token_class=token_class,
-        cost=FRAGMENTATION * finder.demand.scarcity * growth
-        + CONTENTION * tenants
-        + EXTRA_NODES * size * (1.0 - least / np.maximum(spots, 1.0))
-        + np.where(chosen, ISOLATION * size, 0.0),
+        fragmentation=FRAGMENTATION * finder.demand.scarcity * growth,
+        contention=CONTENTION * tenants,
+        extra_nodes=EXTRA_NODES * size * (1.0 - least / np.maximum(spots, 1.0)),
+        isolation=np.where(chosen, ISOLATION * size, 0.0),
     )
 
 
-def _places(
-    finder: _Enumerator, patterns: list[tuple[int, Pattern]]
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], Floats]:
-    """One row for each place of the patterns: which pattern, which place, (·, D) what it takes there."""
-    uses = [use for _, pattern in patterns for use in finder.uses(pattern)]
-    return (
-        np.array([j for j, pattern in patterns for _ in pattern.places], dtype=np.intp),
-        np.array([place for _, pattern in patterns for place in pattern.places], dtype=np.intp),
-        np.stack(uses) if uses else np.zeros((0, finder.types + 3)),
+def _worthwhile(columns: Columns, finder: _Enumerator) -> Columns:
+    """Leave out spread where sharing is cheaper however crowded the shared node gets by planned jobs.
+
+    What is left out could not be in a better solution unless every shared node is full; the fewer whole-node ways, the
+    tighter the relaxation.
+    """
+    count = len(columns.patterns)
+    shared = np.full(len(finder.nodes), np.inf)
+    joins = columns.isolation == 0
+    np.minimum.at(shared, columns.job_class[joins], columns.cost[joins])
+    # What crowding a job can bring about, itself or by joining: its share of a node, as far as it may lie above CROWD.
+    depth = columns.part_use.shape[1]
+    totals = np.stack([finder.p.total_cpus, finder.p.total_mem], axis=1)[columns.part_node]
+    part = (columns.part_use[:, depth - 3 : depth - 1] / np.maximum(totals, 1.0)).max(axis=1, initial=0.0)
+    own = np.zeros(len(finder.nodes))
+    np.maximum.at(own, columns.job_class[columns.part_pattern], part * finder.node_gpus[columns.part_node])
+    most = float(finder.node_gpus.max(initial=1.0))
+    risk = CROWDING * np.minimum(own, (1.0 - CROWD) * most)[columns.job_class]
+    keep = (columns.isolation == 0) | (columns.cost < shared[columns.job_class] + risk)
+    renumber = np.cumsum(keep) - 1
+    parts, tokens = keep[columns.part_pattern], keep[columns.token_pattern]
+    if keep.all() or count == 0:
+        return columns
+    return Columns(
+        patterns=tuple(p for p, kept in zip(columns.patterns, keep.tolist(), strict=True) if kept),
+        job_class=columns.job_class[keep],
+        part_pattern=renumber[columns.part_pattern[parts]],
+        part_node=columns.part_node[parts],
+        part_use=columns.part_use[parts],
+        token_pattern=renumber[columns.token_pattern[tokens]],
+        token_class=columns.token_class[tokens],
+        fragmentation=columns.fragmentation[keep],
+        contention=columns.contention[keep],
+        extra_nodes=columns.extra_nodes[keep],
+        isolation=columns.isolation[keep],
     )

@@ -34,11 +34,11 @@ def _problem(seed=1, jobs=6, nodes=6):
 
 
 def _way(job, kind=Kind.PACK, nodes=(0,)):
-    return Way(job, kind, nodes, (1,) * len(nodes), 0)
+    return Way(job, kind, nodes, (1,) * len(nodes), 0, (1,) * len(nodes), (1.0,) * len(nodes))
 
 
 def _placed(*ways):
-    return Placement(SolveOutcome.OPTIMAL, ways, 0.0, 0.0)
+    return Placement(SolveOutcome.OPTIMAL, ways, 0.0, 0.0, np.zeros(6, dtype=np.int32))
 
 
 def test_nothing_is_isolated_on_a_node_that_is_asleep_or_kept_off_the_others_for_it():
@@ -61,7 +61,7 @@ def test_only_jobs_that_spread_onto_idle_nodes_are_isolated():
             _way(0, Kind.SPREAD, (1,)),
             _way(2, Kind.SPREAD, (3,)),
             _way(3, Kind.PACK, (4,)),
-            _way(4, Kind.PACK, (4, 5)),
+            _way(4, Kind.HIERARCHICAL, (4, 5)),
             _way(5, Kind.SPREAD, (0,)),
         ),
         problem,
