@@ -201,6 +201,11 @@ class SimulatedSlurm:
         """A clock for a daemon on this cluster."""
         return SimulatedClock(self)
 
+    @property
+    def done(self) -> bool:
+        """Whether no job waits, is held, runs, or is still to be submitted."""
+        return self.simulation.done and not len(self._waiting())
+
     def finish(self) -> None:
         """Go on until no intervention is left, and no job waits (held ones aside), runs or is still to be submitted."""
         while self._next_time() < math.inf or not self.simulation.done:
