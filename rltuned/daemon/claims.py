@@ -95,22 +95,23 @@ class Entry:
         return self.claims or any(self.doubts.get(Field.SITE_FACTOR, ()))
 
     @property
+    def factors(self) -> set[Value]:
+        """Site factors of ours that a reading may find and that have to be taken back; never 0.
+
+        Also those before the last writes: a slurmctld that was killed comes back with one of them.
+        """
+        of = Field.SITE_FACTOR
+        return {self.applied.site_factor, *self.doubts.get(of, ()), *self.previous.get(of, ())} - {0}
+
+    @property
     def may_return(self) -> bool:
         """Whether a value of ours that can be taken back may be on the job where no reading shows it."""
-        return self.carries or any(self.previous.get(Field.SITE_FACTOR, ()))
+        return bool(self.factors)
 
     def ours(self, row: Row) -> tuple[Value, ...]:
         """Return all values of a field that are ours: the claim first, then the doubts."""
         claim = row.claimed(self.applied)
         return (*(() if claim is None else (claim,)), *self.doubts.get(row.field, ()))
-
-    def traces(self, row: Row) -> tuple[Value, ...]:
-        """Return all values of a field that a restore may find and has to take back.
-
-        Also those before the last writes: a slurmctld that was killed comes back with one of them.
-        """
-        values = (*self.ours(row), *self.previous.get(row.field, ()))
-        return tuple(value for value in values if value != row.neutral)
 
 
 def blank(change: Change) -> Entry:
@@ -237,10 +238,8 @@ def requeued(entry: Entry, status: JobStatus, *, ids_go_on: bool) -> Entry | Non
     None when it is, or may be, another job: ids start over when slurmctld loses its state. A job that was requeued and
     held shows no site factor. It is taken for the same job if another journal job kept its submit time (`ids_go_on`).
     """
-    of = Field.SITE_FACTOR
-    values = {entry.applied.site_factor, *entry.doubts.get(of, ()), *entry.previous.get(of, ())} - {0}
     may_carry = ids_go_on and status.site_factor is None and entry.may_return
-    if status.site_factor not in values and not may_carry:
+    if status.site_factor not in entry.factors and not may_carry:
         return None
     return replace(entry, applied=replace(entry.applied, submit_time=status.submit_time))
 

@@ -198,7 +198,7 @@ class _SiteFactor:
     def undo(self, entry: Entry, status: JobStatus, steps: Steps, undoing: Undoing) -> Entry:
         value, job = status.site_factor, entry.job_id
         if value is not None:
-            if value and value not in entry.traces(self):
+            if value and value not in entry.factors:
                 return estranged(entry, self)
             if value:
                 steps.writes.append(undone(entry, self.field, value, 0))

@@ -23,16 +23,16 @@ class Slurmctld:
     """One cluster's controller, as far as it was read."""
 
     def __init__(
-        self, runtime: Runtime, reader: SlurmReader, controllers: object, primacy: Primacy, rng: random.Random
+        self, runtime: Runtime, reader: SlurmReader, backend: SlurmReader, primacy: Primacy, rng: random.Random
     ) -> None:
         """Args:
         runtime: clock, settings, output.
         reader: Slurm.
-        controllers: a `ControllerReader` where the backend can tell which controllers are up.
+        backend: what `reader` wraps: a `ControllerReader` where it can tell which controllers are up.
         primacy: whether this host's slurmctld acts.
         rng: jitter of the breaker.
         """
-        self._runtime, self._reader, self._controllers, self._rng = runtime, reader, controllers, rng
+        self._runtime, self._reader, self._backend, self._rng = runtime, reader, backend, rng
         self.primacy = primacy
         self.facts: ClusterFacts | None = None
         self.findings: list[Finding] = []
@@ -155,10 +155,10 @@ class Slurmctld:
         Raises:
             SlurmError: the controllers cannot be asked.
         """
-        facts, controllers, primacy = self.facts, self._controllers, self.primacy
-        if facts is None or not primacy.concerns(facts.controllers) or not isinstance(controllers, ControllerReader):
+        facts, backend, primacy = self.facts, self._backend, self.primacy
+        if facts is None or not primacy.concerns(facts.controllers) or not isinstance(backend, ControllerReader):
             return False
-        changed = primacy.look(controllers.controllers(facts), self._runtime.clock.monotonic())
+        changed = primacy.look(backend.controllers(facts), self._runtime.clock.monotonic())
         self._runtime.metrics.standby.set(primacy.stands_by)
         if changed:
             doing = (

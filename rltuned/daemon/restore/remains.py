@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rltuned.cluster.changes import JobStatus
-from rltuned.daemon.fields import ISOLATED, SITE_FACTOR
+from rltuned.daemon.fields import ISOLATED
 from rltuned.daemon.journal import Journal
 
 
@@ -39,11 +39,10 @@ def remains(journal: Journal, seen: Mapping[int, JobStatus]) -> Remains:
             continue
         if entry.applied.foreign:
             foreign.append(job)
-        traces = entry.traces(SITE_FACTOR)
         isolated = entry.applied.oversubscribe is not None and status.oversubscribe in ISOLATED
-        if status.site_factor in traces or isolated:
+        if status.site_factor in entry.factors or isolated:
             jobs.append(job)
-        elif traces and status.site_factor is None:
+        elif entry.factors and status.site_factor is None:
             unverifiable.append(job)
     stray = [
         job
