@@ -225,8 +225,6 @@ BASES: Final = ("fifo", "sjf", "f1", "wfp3", "multifactor")
 """Base policies that the paper trains with (Tables 5 and 7, § 5.4); the shipped model has SAF."""
 RAW_BASE: Final = "fifo"
 """With it the network replaces the rule: what its columns are worth shows in its order."""
-RAW_COLUMNS: Final = ("requested_time", "requested_limit", "requested_gpus")
-"""What a job says of itself; the other columns are made of it, of the time, and of the state of the cluster."""
 
 
 def studies() -> Iterator[Study]:

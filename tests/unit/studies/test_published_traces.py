@@ -10,6 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from unit.workload.trace_files import (
+    at_line,
+    damaged_file_is_read_or_refused_by_name,
+    texts,
+    write,
+    wrong_line_is_named_or_counted,
+)
 
 from rltuned.errors import WorkloadError
 from rltuned.workload import Workload, lines
@@ -56,18 +63,8 @@ def philly_job(number: int, **changes) -> dict:
     return job | changes
 
 
-def write(tmp_path: Path, data: str | bytes, name: str = "trace") -> Path:
-    path = tmp_path / name
-    path.write_bytes(data if isinstance(data, bytes) else data.encode())
-    return path
-
-
 def read_text(tmp_path: Path, data: str, **options) -> Workload:
     return read(write(tmp_path, data), **options)
-
-
-def texts(column) -> list[str]:
-    return [column.value(row) for row in range(len(column))]
 
 
 def test_what_is_converted_reads_back_as_the_same_jobs(tmp_path):
@@ -177,13 +174,6 @@ def test_philly_objects_go_across_the_blocks_of_the_file(tmp_path, monkeypatch):
     assert [text.splitlines()[line - 1] for line in jobs.line.tolist()] == ["  {"] * 20
 
 
-def at_line(text: str, number: int, old: str, new: str) -> str:
-    changed = text.splitlines(keepends=True)
-    assert old in changed[number - 1]
-    changed[number - 1] = changed[number - 1].replace(old, new, 1)
-    return "".join(changed)
-
-
 BAD_LINES = [
     (SWF, 3, " -1 -1 -1\n", "\n", "15 fields instead of 18"),
     (SWF, 4, " 20 ", " ten ", "run time: 'ten' is not a number"),
@@ -213,14 +203,7 @@ BAD_LINES = [
 
 @pytest.mark.parametrize(("text", "number", "old", "new", "reason"), BAD_LINES)
 def test_a_wrong_line_is_named_or_counted(tmp_path, text, number, old, new, reason):
-    whole = read_text(tmp_path, text)
-    path = write(tmp_path, at_line(text, number, old, new))
-    with pytest.raises(WorkloadError) as error:
-        read(path)
-    assert str(error.value).startswith(f"{path}:{number}: {reason}")
-    jobs = read(path, skip_bad=True)
-    assert jobs.source.skipped == 1
-    assert sorted(jobs.line.tolist()) == sorted(set(whole.line.tolist()) - {number})
+    wrong_line_is_named_or_counted(read, tmp_path, text, number, at_line(text, number, old, new), reason)
 
 
 BAD_JOBS = [
@@ -290,24 +273,4 @@ SAMPLES = [SWF, HELIOS, PAI, json.dumps([philly_job(1), philly_job(2)])]
 
 @given(st.data())
 def test_a_damaged_file_is_read_or_refused_by_name(tmp_path_factory, data):
-    good = data.draw(st.sampled_from(SAMPLES)).encode()
-    at = data.draw(st.integers(0, len(good)))
-    cut = data.draw(st.integers(0, 20))
-    damaged = good[:at] + data.draw(st.binary(max_size=8)) + good[at + cut :]
-    path = write(tmp_path_factory.mktemp("trace"), damaged)
-    for skip_bad in (False, True):
-        try:
-            jobs = read(path, skip_bad=skip_bad)
-        except WorkloadError as error:
-            refused = str(error)
-        else:
-            refused = ""
-        if refused:
-            assert refused.startswith(str(path))
-            continue
-        assert np.isfinite(jobs.run_time).all()
-        assert (jobs.run_time >= 0).all()
-        assert (jobs.gpus >= 0).all()
-        assert (np.diff(jobs.submit_time) >= 0).all()
-        assert jobs.submit_time[0] == 0
-        assert len(set(jobs.job_id.tolist())) == len(jobs)
+    damaged_file_is_read_or_refused_by_name(read, tmp_path_factory.mktemp("trace"), SAMPLES, data)

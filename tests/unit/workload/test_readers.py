@@ -11,6 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from unit.workload.trace_files import (
+    at_line,
+    damaged_file_is_read_or_refused_by_name,
+    texts,
+    write,
+    wrong_line_is_named_or_counted,
+)
 
 from rltuned.errors import WorkloadError
 from rltuned.workload import FORMS, Workload, lines, read
@@ -36,18 +43,8 @@ SACCT = (
 )
 
 
-def write(tmp_path: Path, data: str | bytes, name: str = "trace") -> Path:
-    path = tmp_path / name
-    path.write_bytes(data if isinstance(data, bytes) else data.encode())
-    return path
-
-
 def read_text(tmp_path: Path, data: str | bytes, **options) -> Workload:
     return read(write(tmp_path, data), **options)
-
-
-def texts(column) -> list[str]:
-    return [column.value(row) for row in range(len(column))]
 
 
 # --- what becomes of the columns
@@ -323,13 +320,6 @@ def test_a_wrong_line_of_a_csv_is_named_or_counted(tmp_path, line, reason):
         read_text(tmp_path, CSV.encode() + middle + b"\n", skip_bad=True)
 
 
-def at_line(text: str, number: int, old: str, new: str) -> str:
-    changed = text.splitlines(keepends=True)
-    assert old in changed[number - 1]
-    changed[number - 1] = changed[number - 1].replace(old, new, 1)
-    return "".join(changed)
-
-
 BAD_LINES = [
     (
         SACCT,
@@ -349,14 +339,7 @@ BAD_LINES = [
 
 @pytest.mark.parametrize(("text", "number", "old", "new", "reason"), BAD_LINES)
 def test_a_wrong_line_is_named_or_counted(tmp_path, text, number, old, new, reason):
-    whole = read_text(tmp_path, text)
-    path = write(tmp_path, at_line(text, number, old, new))
-    with pytest.raises(WorkloadError) as error:
-        read(path)
-    assert str(error.value).startswith(f"{path}:{number}: {reason}")
-    jobs = read(path, skip_bad=True)
-    assert jobs.source.skipped == 1
-    assert sorted(jobs.line.tolist()) == sorted(set(whole.line.tolist()) - {number})
+    wrong_line_is_named_or_counted(read, tmp_path, text, number, at_line(text, number, old, new), reason)
 
 
 # --- properties
@@ -395,27 +378,7 @@ SAMPLES = [CSV + "0,1,1\n5,6,7\n", SACCT]
 
 @given(st.data())
 def test_a_damaged_file_is_read_or_refused_by_name(tmp_path_factory, data):
-    good = data.draw(st.sampled_from(SAMPLES)).encode()
-    at = data.draw(st.integers(0, len(good)))
-    cut = data.draw(st.integers(0, 20))
-    damaged = good[:at] + data.draw(st.binary(max_size=8)) + good[at + cut :]
-    path = write(tmp_path_factory.mktemp("trace"), damaged)
-    for skip_bad in (False, True):
-        try:
-            jobs = read(path, skip_bad=skip_bad)
-        except WorkloadError as error:
-            refused = str(error)
-        else:
-            refused = ""
-        if refused:
-            assert refused.startswith(str(path))
-            continue
-        assert np.isfinite(jobs.run_time).all()
-        assert (jobs.run_time >= 0).all()
-        assert (jobs.gpus >= 0).all()
-        assert (np.diff(jobs.submit_time) >= 0).all()
-        assert jobs.submit_time[0] == 0
-        assert len(set(jobs.job_id.tolist())) == len(jobs)
+    damaged_file_is_read_or_refused_by_name(read, tmp_path_factory.mktemp("trace"), SAMPLES, data)
 
 
 def test_many_small_blocks_give_the_same_jobs(tmp_path, monkeypatch):
