@@ -2,14 +2,14 @@
 
 - `values`: settings, estimates, results. `requests`: what each job of a workload asks of this cluster.
 - `kernel`: the compiled state, and which nodes a job gets. `backfill_kernel`: Slurm's own backfill. `loop_kernel`: the
-  event loop and EASY. `stepping`: `Stepper`, which runs it from one refresh to the next.
+  event loop and EASY.
 - `engine`: `Simulation`, a workload on a cluster, with names. `rankers`: how a rule or the served plan orders the queue
   at each refresh. `priorities`: what Slurm's multifactor makes of it.
 - `episodes`: windows that a network schedules many times, what training samples from; `episode_kernel` is its compiled
   part.
-- `initial_state`: a snapshot as a state of the simulator. `scenarios`: that queue simulated to its end, in a given
-  order, with sampled run times and arrivals. `search`: the search for a better order with such rollouts, for the plan
-  (docs/rollout.md). `records`: the record of a job, for `rltuned.forecast`, which adds jobs to a state.
+- `initial_state`: a workload, or a snapshot, as a state of the simulator. `scenarios`: a queue simulated to its end, in
+  a given order, with sampled run times and arrivals. `search`: the search for a better order with such rollouts, for
+  the plan (docs/rollout.md). `records`: the record of a job, for `rltuned.forecast`, which adds jobs to a state.
 - `simulated_slurm`: the simulated cluster as `SlurmReader` and `SlurmWriter`, for `rltuned demo` and for tests of the
   daemon. `people`: what users and admins do there.
 

@@ -34,34 +34,7 @@ from typing import Final
 import numpy as np
 
 from rltuned.cluster.tables import Floats
-from rltuned.simulate.kernel import (
-    CPU,
-    DIMENSIONS,
-    HOLDING,
-    IN_ALL,
-    KINDS,
-    LATER_FREE,
-    LISTED,
-    NOW,
-    NOW_FREE,
-    PER_NODE,
-    SHARED,
-    SLURM,
-    ZERO,
-    Index,
-    Setup,
-    State,
-    can_take,
-    choose,
-    inlined,
-    open_to,
-    pick_by_units,
-    pick_from_runs,
-    release,
-    uncached,
-    unit_of,
-    units_on,
-)
+from rltuned.simulate import kernel as k
 
 GROUP: Final = 30.0
 """Seconds: running jobs are taken away in groups. A group spans this time, or 2, 4, 8 … times as much."""
@@ -69,7 +42,7 @@ GROUP: Final = 30.0
 NEVER: Final = np.int64(2**62)
 
 
-@inlined
+@k.inlined
 def first_after(ends: Floats, n: int, time: float) -> int:
     """Of the first `n` times, which never decrease: the place of the first one after `time`."""
     low, high = 0, n
@@ -82,8 +55,8 @@ def first_after(ends: Floats, n: int, time: float) -> int:
     return low
 
 
-@inlined
-def keep_smallest(smallest: Floats, found: Index, wanted: Index, value: float) -> Index:
+@k.inlined
+def keep_smallest(smallest: Floats, found: k.Index, wanted: k.Index, value: float) -> k.Index:
     """Into the `found` smallest values so far, sorted, at most `wanted`: one that is smaller than the last of them, or
     missing. Returns how many there are then.
     """
@@ -96,16 +69,16 @@ def keep_smallest(smallest: Floats, found: Index, wanted: Index, value: float) -
     return found
 
 
-@inlined
-def is_planned(s: State, node: int, since: float, until: float) -> bool:
+@k.inlined
+def is_planned(s: k.State, node: int, since: float, until: float) -> bool:
     """Whether a job has planned the node for some of that time, its last moment included."""
     n = s.nodes[node].plans
     at = first_after(s.plans.end[node], n, since)
     return bool(at < n and s.plans.start[node, at] <= until)
 
 
-@inlined
-def free_from(s: State, node: int, since: float, limit: float, latest: float) -> float:
+@k.inlined
+def free_from(s: k.State, node: int, since: float, limit: float, latest: float) -> float:
     """The first time from `since` on from which nobody has planned the node for so long. After `latest`: any such."""
     starts, ends, n = s.plans.start[node], s.plans.end[node], s.nodes[node].plans
     at = first_after(ends, n, since)
@@ -115,8 +88,8 @@ def free_from(s: State, node: int, since: float, limit: float, latest: float) ->
     return since
 
 
-@inlined
-def is_taken(s: State, partition: int, place: Index, since: float, until: float) -> bool:
+@k.inlined
+def is_taken(s: k.State, partition: int, place: k.Index, since: float, until: float) -> bool:
     """Whether that running job is on a node of the partition that is usable and not planned during that time."""
     job = s.holding[place]
     for at in range(s.jobs[job].slot, s.jobs[job].slot + s.jobs[job].on):
@@ -126,16 +99,16 @@ def is_taken(s: State, partition: int, place: Index, since: float, until: float)
     return False
 
 
-@uncached
-def keep_off_plans(s: State, job: int) -> bool:
+@k.uncached
+def keep_off_plans(s: k.State, job: int) -> bool:
     """Keep the job off the nodes of its pool that have a plan before its limit. False: it cannot start now."""
-    since = np.floor(s.clock[NOW])
+    since = np.floor(s.clock[k.NOW])
     until = since + s.jobs[job].limit
-    per_node, found = s.jobs[job].form == PER_NODE, 0
+    per_node, found = s.jobs[job].form == k.PER_NODE, 0
     for at in range(s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]):
         node = s.pool_nodes[at]
         s.nodes[node].kept = False
-        if per_node and not can_take(s, job, node, NOW_FREE, -np.inf):
+        if per_node and not k.can_take(s, job, node, k.NOW_FREE, -np.inf):
             continue
         s.nodes[node].kept = is_planned(s, node, since, until)
         found += 0 if s.nodes[node].kept else 1
@@ -145,15 +118,15 @@ def keep_off_plans(s: State, job: int) -> bool:
 # --- what running jobs give back
 
 
-@inlined
-def list_releases(s: State) -> None:
+@k.inlined
+def list_releases(s: k.State) -> None:
     """What the running jobs give back, by node. From then on until a job starts, kinds can be remembered."""
     p = s.plans
-    n = s.counts[HOLDING]
+    n = s.counts[k.HOLDING]
     while n > 0 and s.jobs[s.holding[n - 1]].ends_by == np.inf:
         n -= 1
-    s.counts[LISTED] = n
-    s.counts[KINDS] = 0
+    s.counts[k.LISTED] = n
+    s.counts[k.KINDS] = 0
     p.release_ptr[:] = 0
     for place in range(n):
         job = s.holding[place]
@@ -171,8 +144,8 @@ def list_releases(s: State) -> None:
             p.release_ptr[s.given_node[at] + 1] = to + 1
 
 
-@inlined
-def ready_after(s: State, job: int, node: int) -> Index:
+@k.inlined
+def ready_after(s: k.State, job: int, node: int) -> k.Index:
     """After which running job's end the node has room for the job: -1 now, or `NEVER`.
 
     For a job that asks in all: room for one unit.
@@ -180,12 +153,12 @@ def ready_after(s: State, job: int, node: int) -> Index:
     if not s.nodes[node].usable:
         return NEVER
     p = s.plans
-    lone = s.jobs[job].alone != SHARED
+    lone = s.jobs[job].alone != k.SHARED
     # A node gives one unit where it has this part of all that is asked for; of disk, all.
-    total = s.need[job, unit_of(s, job)] if s.jobs[job].form == IN_ALL else np.int64(1)
-    gpus, cpus = s.amount[NOW_FREE, node, 0], s.amount[NOW_FREE, node, 1]
-    mem, disk = s.amount[NOW_FREE, node, 2], s.amount[NOW_FREE, node, 3]
-    on, closed = s.jobs_on[NOW_FREE, node], s.closed[NOW_FREE, node]
+    total = s.need[job, k.unit_of(s, job)] if s.jobs[job].form == k.IN_ALL else np.int64(1)
+    gpus, cpus = s.amount[k.NOW_FREE, node, 0], s.amount[k.NOW_FREE, node, 1]
+    mem, disk = s.amount[k.NOW_FREE, node, 2], s.amount[k.NOW_FREE, node, 3]
+    on, closed = s.jobs_on[k.NOW_FREE, node], s.closed[k.NOW_FREE, node]
     at, after = p.release_ptr[node], np.int64(-1)
     while True:
         if (
@@ -205,14 +178,14 @@ def ready_after(s: State, job: int, node: int) -> Index:
         mem += s.given[slot, 2]
         disk += s.given[slot, 3]
         on -= 1
-        closed = closed and s.jobs[s.holding[after]].alone == SHARED
+        closed = closed and s.jobs[s.holding[after]].alone == k.SHARED
         at += 1
 
 
-@inlined
-def alike(s: State, a: int, b: int) -> bool:
+@k.inlined
+def alike(s: k.State, a: int, b: int) -> bool:
     """Whether two jobs are of one kind."""
-    for d in range(DIMENSIONS):
+    for d in range(k.DIMENSIONS):
         if s.need[a, d] != s.need[b, d]:
             return False
     return bool(
@@ -225,22 +198,22 @@ def alike(s: State, a: int, b: int) -> bool:
     )
 
 
-@inlined
-def kind_of(s: State, job: int) -> int:
+@k.inlined
+def kind_of(s: k.State, job: int) -> int:
     """The place of the job's kind. A new kind takes the place of the oldest one where there is no other."""
     p = s.plans
-    if s.counts[LISTED] < 0:
+    if s.counts[k.LISTED] < 0:
         list_releases(s)
     room = len(p.kind_job)
-    for kind in range(min(s.counts[KINDS], room)):
+    for kind in range(min(s.counts[k.KINDS], room)):
         if alike(s, job, p.kind_job[kind]):
             return kind
-    new: int = s.counts[KINDS] % room
-    s.counts[KINDS] += 1
+    new: int = s.counts[k.KINDS] % room
+    s.counts[k.KINDS] += 1
     p.kind_job[new] = job
     p.kind_limit[new] = p.kind_hopeless[new] = np.nan  # compared to anything: no
     p.kind_before[new] = -np.inf
-    if s.jobs[job].form == IN_ALL:
+    if s.jobs[job].form == k.IN_ALL:
         after = all_fit_after(s, job, np.inf, np.inf, np.inf)
         p.kind_before[new] = p.limit_end[after] if 0 <= after < NEVER else (np.inf if after == NEVER else -np.inf)
     first = s.pool_ptr[s.jobs[job].pool]
@@ -252,8 +225,8 @@ def kind_of(s: State, job: int) -> int:
 # --- when a job is thought to start
 
 
-@inlined
-def no_start_before(s: State, kind: int, job: int, second: float, latest: float) -> float:
+@k.inlined
+def no_start_before(s: k.State, kind: int, job: int, second: float, latest: float) -> float:
     """A time before which the job cannot be planned (1 in the text above); infinite if that is after `latest`."""
     p = s.plans
     first, limit = s.pool_ptr[s.jobs[job].pool], s.jobs[job].limit
@@ -267,7 +240,7 @@ def no_start_before(s: State, kind: int, job: int, second: float, latest: float)
                 p.clear[kind, at] = max(second, p.limit_end[after]) if after >= 0 else second
     p.kind_limit[kind] = limit
     # The smallest times of as many nodes as the job needs, sorted.
-    found: Index = ZERO
+    found: k.Index = k.ZERO
     wanted, worst = max(s.jobs[job].least, 1), latest
     for at in range(nodes):
         time = p.clear[kind, at]
@@ -285,8 +258,8 @@ def no_start_before(s: State, kind: int, job: int, second: float, latest: float)
     return max(p.earliest[wanted - 1], p.kind_before[kind]) if found == wanted else np.inf
 
 
-@inlined
-def fits_after(s: State, kind: int, job: int, since: float, later: float) -> tuple[Index, float]:
+@k.inlined
+def fits_after(s: k.State, kind: int, job: int, since: float, later: float) -> tuple[k.Index, float]:
     """After which running job's end the job fits on the nodes without a plan from then on: -1 now, or `NEVER`.
 
     It may be given up where that end is after `later`. The second value is a position: before it the answer is not
@@ -295,9 +268,9 @@ def fits_after(s: State, kind: int, job: int, since: float, later: float) -> tup
     limit, opens = s.jobs[job].limit, np.inf
     p = s.plans
     first = s.pool_ptr[s.jobs[job].pool]
-    found: Index = ZERO
+    found: k.Index = k.ZERO
     wanted, worst = s.jobs[job].least, NEVER
-    if s.jobs[job].form == IN_ALL:
+    if s.jobs[job].form == k.IN_ALL:
         worst = np.int64(all_fit_after(s, job, since, since + limit, later))
         wanted = 0
     for at in range(s.pool_ptr[s.jobs[job].pool + 1] - first):
@@ -319,20 +292,22 @@ def fits_after(s: State, kind: int, job: int, since: float, later: float) -> tup
     return worst, opens
 
 
-@uncached
-def units_later(s: State, job: int, node: int) -> int:
+@k.uncached
+def units_later(s: k.State, job: int, node: int) -> int:
     """Units of a request in all that the node gives at the time that is being planned."""
-    return max(units_on(s, job, node, LATER_FREE, -np.inf), 0) if open_to(s, job, node, LATER_FREE, -np.inf) else 0
+    return (
+        max(k.units_on(s, job, node, k.LATER_FREE, -np.inf), 0) if k.open_to(s, job, node, k.LATER_FREE, -np.inf) else 0
+    )
 
 
-@uncached
-def all_fit_after(s: State, job: int, since: float, until: float, later: float) -> Index:
+@k.uncached
+def all_fit_after(s: k.State, job: int, since: float, until: float, later: float) -> k.Index:
     """As `fits_after`, of a job that asks in all; given up after `later`. Leaves what is free then on the nodes that it
     may have, and marks them.
 
     Such a job fits at every later time, too: the most units come from the fewest nodes, and units only become more.
     """
-    total, least = s.need[job, unit_of(s, job)], max(s.jobs[job].least, 1)
+    total, least = s.need[job, k.unit_of(s, job)], max(s.jobs[job].least, 1)
     found, together = 0, 0
     for at in range(s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]):
         node = s.pool_nodes[at]
@@ -340,19 +315,19 @@ def all_fit_after(s: State, job: int, since: float, until: float, later: float) 
         s.nodes[node].marked = not s.nodes[node].kept
         if s.nodes[node].kept:
             continue
-        s.jobs_on[LATER_FREE, node] = s.jobs_on[NOW_FREE, node]
-        s.closed[LATER_FREE, node] = s.closed[NOW_FREE, node]
-        for d in range(DIMENSIONS):
-            s.amount[LATER_FREE, node, d] = s.amount[NOW_FREE, node, d]
+        s.jobs_on[k.LATER_FREE, node] = s.jobs_on[k.NOW_FREE, node]
+        s.closed[k.LATER_FREE, node] = s.closed[k.NOW_FREE, node]
+        for d in range(k.DIMENSIONS):
+            s.amount[k.LATER_FREE, node, d] = s.amount[k.NOW_FREE, node, d]
         units = units_later(s, job, node)
         found += units > 0
         together += units
     after, moved = -1, True
     while True:
-        if moved and together >= total and found >= least and choose(s, job, LATER_FREE, -np.inf, SLURM) > 0:
+        if moved and together >= total and found >= least and k.choose(s, job, k.LATER_FREE, -np.inf, k.SLURM) > 0:
             return after
         after += 1
-        if after == s.counts[LISTED]:
+        if after == s.counts[k.LISTED]:
             return NEVER
         if s.plans.limit_end[after] > later:
             return after
@@ -362,15 +337,15 @@ def all_fit_after(s: State, job: int, since: float, until: float, later: float) 
             node = s.given_node[at]
             if s.nodes[node].marked:
                 units = units_later(s, job, node)
-                release(s, other, at, LATER_FREE)
+                k.release(s, other, at, k.LATER_FREE)
                 more = units_later(s, job, node)
                 found += units == 0 and more > 0
                 together += more - units
                 moved = moved or more > units
 
 
-@inlined
-def last_of_group(s: State, partition: int, after: Index, since: float, until: float) -> Index:
+@k.inlined
+def last_of_group(s: k.State, partition: int, after: k.Index, since: float, until: float) -> k.Index:
     """The last running job of the group with which this one is taken away; its end is the start that is expected.
 
     The groups need not be gone through. Their bounds are at 30, 60, 120 … s after the first end, and those bounds count
@@ -378,8 +353,8 @@ def last_of_group(s: State, partition: int, after: Index, since: float, until: f
     taken, it also takes the next job that is. So this one is at the end of a group if there are jobs behind the last
     taken one and before the bound below it; else it is in the group of the bound above it.
     """
-    p, n = s.plans, s.counts[LISTED]
-    first = ZERO
+    p, n = s.plans, s.counts[k.LISTED]
+    first = k.ZERO
     while first < after and not is_taken(s, partition, first, since, until):
         first += 1
     base = (np.floor(p.limit_end[first] / GROUP) + 1) * GROUP
@@ -404,14 +379,14 @@ def last_of_group(s: State, partition: int, after: Index, since: float, until: f
     return last
 
 
-@inlined
-def same_nodes(s: State, partition: int, since: float, limit: float) -> tuple[float, float]:
+@k.inlined
+def same_nodes(s: k.State, partition: int, since: float, limit: float) -> tuple[float, float]:
     """How long the partition's nodes without a plan from `since` on stay the same: up to this position, and as long as
     the job's limit is before that time.
     """
     opens, shuts = np.inf, np.inf
-    for k in range(s.part_ptr[partition], s.part_ptr[partition + 1]):
-        node = s.part_nodes[k]
+    for place in range(s.part_ptr[partition], s.part_ptr[partition + 1]):
+        node = s.part_nodes[place]
         time = free_from(s, node, since, limit, opens)
         if time > since:
             opens = min(opens, time)
@@ -422,48 +397,50 @@ def same_nodes(s: State, partition: int, since: float, limit: float) -> tuple[fl
     return opens, shuts
 
 
-@inlined
-def choose_later(s: State, c: Setup, kind: int, job: int, after: Index, last: Index, since: float, until: float) -> int:
+@k.inlined
+def choose_later(
+    s: k.State, c: k.Setup, kind: int, job: int, after: k.Index, last: k.Index, since: float, until: float
+) -> int:
     """Nodes without a plan during that time, when the running jobs up to `last` have ended; how many."""
-    if s.jobs[job].form == IN_ALL:
+    if s.jobs[job].form == k.IN_ALL:
         for place in range(after + 1, last + 1):
             other = s.holding[place]
             for at in range(s.jobs[other].slot, s.jobs[other].slot + s.jobs[other].on):
                 if s.nodes[s.given_node[at]].marked:
-                    release(s, other, at, LATER_FREE)
-        return choose(s, job, LATER_FREE, -np.inf, c.fit)
+                    k.release(s, other, at, k.LATER_FREE)
+        return k.choose(s, job, k.LATER_FREE, -np.inf, c.fit)
     p = s.plans
-    first, unit, found = s.pool_ptr[s.jobs[job].pool], unit_of(s, job), ZERO
+    first, unit, found = s.pool_ptr[s.jobs[job].pool], k.unit_of(s, job), k.ZERO
     for at in range(s.pool_ptr[s.jobs[job].pool + 1] - first):
         node = s.pool_nodes[first + at]
         if p.ready[kind, at] > last or is_planned(s, node, since, until):
             continue
-        free, cpus = s.amount[NOW_FREE, node, unit], s.amount[NOW_FREE, node, CPU]
-        for k in range(p.release_ptr[node], p.release_ptr[node + 1]):
-            if p.release_at[k] > last:
+        free, cpus = s.amount[k.NOW_FREE, node, unit], s.amount[k.NOW_FREE, node, k.CPU]
+        for place in range(p.release_ptr[node], p.release_ptr[node + 1]):
+            if p.release_at[place] > last:
                 break
-            free += s.given[p.release_slot[k], unit]
-            cpus += s.given[p.release_slot[k], CPU]
-        s.amount[LATER_FREE, node, CPU] = cpus
+            free += s.given[p.release_slot[place], unit]
+            cpus += s.given[p.release_slot[place], k.CPU]
+        s.amount[k.LATER_FREE, node, k.CPU] = cpus
         s.nodes[found].candidate, s.nodes[found].candidate_units = node, free
         found += 1
-    if c.fit == SLURM:
-        pick_from_runs(s, LATER_FREE, found, s.jobs[job].least)
+    if c.fit == k.SLURM:
+        k.pick_from_runs(s, k.LATER_FREE, found, s.jobs[job].least)
     else:
-        pick_by_units(s, found, s.jobs[job].least, c.fit)
+        k.pick_by_units(s, found, s.jobs[job].least, c.fit)
     return int(s.jobs[job].least)
 
 
 # --- plans
 
 
-@uncached
+@k.uncached
 def whole_steps(time: float, step: float) -> float:
     """`time` rounded down to a multiple of `step`; as it is when the step is 0 or it is infinite."""
     return np.floor(time / step) * step if step > 0.0 and time < np.inf else time
 
 
-@inlined
+@k.inlined
 def insert(starts: Floats, ends: Floats, n: int, start: float, end: float) -> None:
     """Into two columns that are sorted by the second one, then by the first."""
     at = n
@@ -473,37 +450,37 @@ def insert(starts: Floats, ends: Floats, n: int, start: float, end: float) -> No
     starts[at], ends[at] = start, end
 
 
-@inlined
-def reserve_whole(s: State, partition: int, nodes: int, start: float, end: float) -> None:
+@k.inlined
+def reserve_whole(s: k.State, partition: int, nodes: int, start: float, end: float) -> None:
     """The chosen nodes belong to one job during that time."""
     p = s.plans
-    for k in range(nodes):
-        node = s.nodes[k].pick_node
+    for place in range(nodes):
+        node = s.nodes[place].pick_node
         insert(p.start[node], p.end[node], s.nodes[node].plans, start, end)
         s.nodes[node].plans += 1
     for other in range(len(p.planned)):
         shared = other == partition
-        for k in range(nodes):
-            shared = shared or p.member[other, s.nodes[k].pick_node]
+        for place in range(nodes):
+            shared = shared or p.member[other, s.nodes[place].pick_node]
         if shared:
             insert(p.by_end_start[other], p.by_end[other], p.planned[other], start, end)
             p.planned[other] += 1
 
 
-@uncached
-def plan(s: State, c: Setup, job: int) -> None:
+@k.uncached
+def plan(s: k.State, c: k.Setup, job: int) -> None:
     """Reserve whole nodes for a job that cannot start now, where it is expected to start first, within `bf_window`."""
     plan_kind(s, c, kind_of(s, job), job)
-    if s.jobs[job].form == IN_ALL:
+    if s.jobs[job].form == k.IN_ALL:
         for at in range(s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]):
             s.nodes[s.pool_nodes[at]].marked = False
 
 
-@inlined
-def plan_kind(s: State, c: Setup, kind: int, job: int) -> None:
+@k.inlined
+def plan_kind(s: k.State, c: k.Setup, kind: int, job: int) -> None:
     """`plan`; it may leave marks on the nodes of the job's pool."""
     p = s.plans
-    second, limit, partition = np.floor(s.clock[NOW]), s.jobs[job].limit, s.jobs[job].partition
+    second, limit, partition = np.floor(s.clock[k.NOW]), s.jobs[job].limit, s.jobs[job].partition
     latest = second + c.bf_window
     if limit >= p.kind_hopeless[kind]:
         return
@@ -522,8 +499,8 @@ def plan_kind(s: State, c: Setup, kind: int, job: int) -> None:
             at += 1
         later = p.by_end[partition, at] if at < n else np.inf
         start = np.inf
-        after: Index = NEVER
-        last: Index = -1
+        after: k.Index = NEVER
+        last: k.Index = -1
         if later >= bound and (later >= soonest or since >= opens or until >= shuts):
             if not tried:
                 p.kind_since[kind] = since
@@ -548,8 +525,8 @@ def plan_kind(s: State, c: Setup, kind: int, job: int) -> None:
             soonest = -np.inf
             nodes = choose_later(s, c, kind, job, after, last, since, until)
             clear = True
-            for k in range(nodes):
-                clear = clear and not is_planned(s, s.nodes[k].pick_node, start, start + limit)
+            for place in range(nodes):
+                clear = clear and not is_planned(s, s.nodes[place].pick_node, start, start + limit)
             if clear:
                 begin, end = whole_steps(start, c.bf_resolution), whole_steps(start + limit, c.bf_resolution)
                 reserve_whole(s, partition, nodes, begin, end)

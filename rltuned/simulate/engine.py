@@ -9,12 +9,14 @@ import numpy.typing as npt
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Bools, Category, Codes, Floats, Ints, JobState, JobTable, NodeTable, Rows, Snapshot
+from rltuned.errors import RltunedError
 from rltuned.estimates.predictions import RunTimePredictions
 from rltuned.observe import Observation, observe
 from rltuned.policy.base import QueueView
 from rltuned.simulate import kernel as k
-from rltuned.simulate.requests import Requests
-from rltuned.simulate.stepping import checked_requests, idle_cluster
+from rltuned.simulate.initial_state import idle_cluster, plans, setup
+from rltuned.simulate.loop_kernel import REFRESH, advance
+from rltuned.simulate.requests import Requests, requests
 from rltuned.simulate.values import Estimates, JobFate, SimulationResult, SimulationSettings
 from rltuned.workload.jobs import Workload
 
@@ -78,21 +80,23 @@ class Simulation:
         Raises:
             RltunedError: estimates of another length, or that are no times.
         """
+        if not len(estimates.time_limit) == len(estimates.run_time) == len(jobs):
+            raise RltunedError(f"{len(jobs)} jobs, but {len(estimates.time_limit)} time limits")
+        if len(jobs) and not (estimates.time_limit.min() >= 1.0 and estimates.run_time.min() >= 1.0):
+            raise RltunedError("every time limit and every estimate must be at least one second")
         self.shape, self.jobs, self.estimates = shape, jobs, estimates
         self.settings = settings or SimulationSettings()
-        self.asked = checked_requests(shape, jobs, estimates, asked)
+        self.asked = requests(shape, jobs, estimates.time_limit) if asked is None else asked
         self._predictor = predictor
         self._reported = np.zeros(len(jobs), dtype=np.bool_)
         """(N,) the predictor knows that the job has ended."""
         self._predicted = np.zeros(len(jobs), dtype=np.bool_)
         """(N,) it has estimated the job's run time from all that has ended."""
         self._held: set[int] = set()
-        self._stepper = idle_cluster(shape, jobs, estimates, self.asked, self.settings)
+        self.state = idle_cluster(shape, jobs, estimates, self.asked, self.settings)
+        self.setup = setup(self.settings)
+        """Of the kernel, like `state`: for this package only."""
         self._columns: dict[str, Any] | None = None
-
-    @property
-    def _state(self) -> k.State:
-        return self._stepper.state
 
     # --- moving
 
@@ -100,9 +104,9 @@ class Simulation:
         """Advance to `until`, events at it included, or until nothing can happen any more."""
         fixed = None if self._predictor is not None else ranker.fixed(self)
         if fixed is not None:
-            self._state.jobs["fixed"] = np.clip(fixed, -_LARGEST, _LARGEST)
+            self.state.jobs["fixed"] = np.clip(fixed, -_LARGEST, _LARGEST)
         ranking = k.Ranking(fixed=fixed is not None, ages=ranker.ages, at_once=ranker.at_once)
-        while self._stepper.advance(ranking, until):
+        while advance(self.state, self.setup, ranking, float(until)) == REFRESH:
             rows = self.pending
             if self._predictor is not None:
                 self._predict(self._predictor, rows)
@@ -110,12 +114,27 @@ class Simulation:
 
     def _rank(self, rows: Rows, keys: Floats) -> None:
         keys = np.clip(np.nan_to_num(keys, nan=_LARGEST), -_LARGEST, _LARGEST)
-        self._state.clock[k.REFRESH_DUE] = np.inf  # what a ranker changes is no reason to ask it again
-        if self._stepper.order(rows, keys):
-            self._stepper.something_changed()
+        self.state.clock[k.REFRESH_DUE] = np.inf  # what a ranker changes is no reason to ask it again
+        if self._order(rows, keys):
+            k.something_changed(self.state, self.setup)
+
+    def _order(self, rows: Rows, keys: Floats) -> bool:
+        """Give some pending jobs new keys, smaller first. Returns whether that changes the order of the queue."""
+        s, n = self.state, int(self.state.counts[k.QUEUED])
+        s.jobs["key"][rows] = keys
+        queue = s.queue[:n]
+        key, tier = s.jobs["key"][queue], s.jobs["tier"][queue]
+        s.counts[k.UNRANKED] = int((key == np.inf).sum())
+        # The queue is nearly in order, and a stable sort (Timsort) of one column is fast at that.
+        order = np.argsort(key, kind="stable")
+        ties = key[order[1:]] == key[order[:-1]]
+        if (tier != tier[:1]).any() or (ties & (queue[order[1:]] < queue[order[:-1]])).any():
+            order = np.lexsort((queue, key, -tier))
+        s.queue[:n] = queue[order]
+        return bool((order != np.arange(n)).any())
 
     def _predict(self, predictor: Predictor, rows: Rows) -> None:
-        s = self._state
+        s = self.state
         ended = np.flatnonzero(self._have_ended & ~self._reported)
         if len(ended):
             self._reported[ended] = True
@@ -133,8 +152,8 @@ class Simulation:
 
     def _something_changed(self) -> None:
         """Slurm looks at the queue again, and the policy ranks it again."""
-        s, now = self._state, float(self._state.clock[k.NOW])
-        self._stepper.something_changed()
+        s, now = self.state, float(self.state.clock[k.NOW])
+        k.something_changed(s, self.setup)
         s.clock[k.REFRESH_DUE] = min(s.clock[k.REFRESH_DUE], k.next_multiple(now, self.settings.refresh))
 
     # --- looking
@@ -142,17 +161,17 @@ class Simulation:
     @property
     def now(self) -> float:
         """Seconds on the workload's clock."""
-        return float(self._state.clock[k.NOW])
+        return float(self.state.clock[k.NOW])
 
     @property
     def pending(self) -> Rows:
         """Jobs in the queue, in the order of their rank; held ones left out."""
-        return self._state.queue[: self._state.counts[k.QUEUED]].astype(np.intp)
+        return self.state.queue[: self.state.counts[k.QUEUED]].astype(np.intp)
 
     @property
     def running(self) -> Rows:
         """Jobs that hold resources, in the order in which their limits end them."""
-        return self._state.holding[: self._state.counts[k.HOLDING]].astype(np.intp)
+        return self.state.holding[: self.state.counts[k.HOLDING]].astype(np.intp)
 
     @property
     def held(self) -> frozenset[int]:
@@ -162,17 +181,17 @@ class Simulation:
     @property
     def fate(self) -> npt.NDArray[np.int8]:
         """(N,) `JobFate` now."""
-        return self._state.jobs["fate"].astype(np.int8)
+        return self.state.jobs["fate"].astype(np.int8)
 
     @property
     def start(self) -> Floats:
         """(N,) seconds, NaN where not started; a view, not to be written."""
-        return self._state.jobs["start"]
+        return self.state.jobs["start"]
 
     @property
     def end(self) -> Floats:
         """(N,) seconds, of running jobs when they will end, NaN where not started; a view, not to be written."""
-        return self._state.jobs["end"]
+        return self.state.jobs["end"]
 
     @property
     def ended(self) -> Rows:
@@ -182,30 +201,30 @@ class Simulation:
     @property
     def _have_ended(self) -> Bools:
         """(N,) whether a job is one of `ended`."""
-        fate = self._state.jobs["fate"]
+        fate = self.state.jobs["fate"]
         ended: Bools = (fate == JobFate.COMPLETED) | (fate == JobFate.TIMEOUT)
         return ended
 
     @property
     def free(self) -> Ints:
         """(M, 4) GPUs, CPUs, MiB of memory, MiB of disk that are free; a view, not to be written."""
-        free: Ints = self._state.amount[k.NOW_FREE]
+        free: Ints = self.state.amount[k.NOW_FREE]
         return free
 
     @property
     def done(self) -> bool:
         """Whether no job waits (held ones aside), runs, or is still to be submitted."""
-        s = self._state
+        s = self.state
         return not (s.counts[k.QUEUED] or s.counts[k.HEAP] or s.counts[k.NEXT] < len(self.jobs))
 
     def nodes_of(self, row: int) -> npt.NDArray[np.int32]:
         """Nodes that a job runs on or ran on."""
-        s = self._state
+        s = self.state
         return s.given_node[s.jobs["slot"][row] : s.jobs["slot"][row] + s.jobs["on"][row]].astype(np.int32)
 
     def allocations(self, rows: Rows | slice) -> tuple[Codes, Codes]:
         """(n+1,) row pointer and, one after the other, the nodes that each of these jobs runs on or ran on."""
-        s = self._state
+        s = self.state
         slot, on = s.jobs["slot"][rows], s.jobs["on"][rows]
         ptr = np.concatenate(([0], np.cumsum(on))).astype(np.int32)
         index = np.arange(int(ptr[-1])) - np.repeat(ptr[:-1] - slot, on)
@@ -225,7 +244,7 @@ class Simulation:
 
     def result(self) -> SimulationResult:
         """What has become of the jobs so far."""
-        s = self._state
+        s = self.state
         started = ~np.isnan(s.jobs["start"])
         ended = started & (s.jobs["fate"] != JobFate.RUNNING)
         ptr, nodes = self.allocations(slice(None))
@@ -255,7 +274,7 @@ class Simulation:
 
     def job_table(self, rows: Rows, epoch: float = 0.0, priority: Ints | None = None) -> JobTable:
         """Of these running and pending jobs; the arguments are those of `snapshot`."""
-        s = self._state
+        s = self.state
         ptr, nodes = self.allocations(rows)
         active = s.jobs["fate"][rows] == JobFate.RUNNING
         unchanging: dict[str, Any] = {
@@ -325,7 +344,7 @@ class Simulation:
 
     def node_table(self) -> NodeTable:
         """All nodes with what is taken of them, now."""
-        s, nodes = self._state, self.shape.nodes
+        s, nodes = self.state, self.shape.nodes
         used = s.amount[k.ROOM] - s.amount[k.NOW_FREE]
         taken = np.where(nodes.gpus > 0, used[:, k.GPU, None], 0).astype(np.int32)
         return replace(
@@ -346,7 +365,7 @@ class Simulation:
 
     def set_keys(self, rows: Rows, keys: Floats) -> None:
         """Order these pending jobs by `keys` from now on; the others keep theirs."""
-        if self._stepper.order(rows, np.clip(keys, -_LARGEST, _LARGEST)):
+        if self._order(rows, np.clip(keys, -_LARGEST, _LARGEST)):
             self._something_changed()
 
     def hold(self, row: int) -> None:
@@ -358,18 +377,20 @@ class Simulation:
         """Put a held job back into the queue, unranked."""
         if row in self._held:
             self._held.remove(row)
-            self._stepper.enqueue(row)
+            self.state.jobs["key"][row] = np.inf
+            self.state.counts[k.UNRANKED] += 1
+            k.enqueue(self.state, row)
             self._something_changed()
 
     def cancel(self, row: int) -> None:
         """End a job that waits, is held, runs, or is still to be submitted. No effect on a job that has ended."""
-        s = self._state
+        s = self.state
         if s.jobs["fate"][row] == JobFate.RUNNING:
             if s.jobs["end"][row] <= self.now:
                 return
             s.jobs["end"][row] = self.now
             gone = np.flatnonzero(s.heap["job"][: s.counts[k.HEAP]] == row)
-            self._stepper.finish(row)
+            k.finish(s, self.setup, row)
             self._drop_end(int(gone[0]))
             s.jobs["fate"][row] = JobFate.CANCELLED
         elif s.jobs["fate"][row] == JobFate.WAITING:
@@ -379,14 +400,14 @@ class Simulation:
         self._something_changed()
 
     def _drop_end(self, at: int) -> None:
-        s, n = self._state, int(self._state.counts[k.HEAP])
+        s, n = self.state, int(self.state.counts[k.HEAP])
         times, jobs = np.delete(s.heap["time"][:n], at), np.delete(s.heap["job"][:n], at)
         order = np.lexsort((jobs, times))  # a sorted list is a heap
         s.heap["time"][: n - 1], s.heap["job"][: n - 1] = times[order], jobs[order]
         s.counts[k.HEAP] = n - 1
 
     def _leave_queue(self, row: int) -> bool:
-        s, n = self._state, int(self._state.counts[k.QUEUED])
+        s, n = self.state, int(self.state.counts[k.QUEUED])
         at = np.flatnonzero(s.queue[:n] == row)
         if not len(at):
             return False
@@ -398,7 +419,7 @@ class Simulation:
 
     def set_isolated(self, row: int, *, isolated: bool) -> None:
         """OverSubscribe=NO, or the default again, of a job that has not started."""
-        s = self._state
+        s = self.state
         if s.jobs["fate"][row] == JobFate.WAITING and s.jobs["alone"][row] != k.WHOLE:
             s.jobs["alone"][row] = k.ISOLATED if isolated else k.SHARED
             self._something_changed()
@@ -406,12 +427,14 @@ class Simulation:
     def reconfigure(self, settings: SimulationSettings) -> None:
         """slurm.conf is changed and read again: `settings` count from now on."""
         self.settings = settings
-        self._stepper.configure(settings)
+        self.setup = setup(settings)
+        s, n = self.state, len(self.jobs)
+        self.state = s._replace(plans=plans(settings, s.plans.member, n, n, len(s.given)))
         self._something_changed()
 
     def set_usable(self, node: int, *, usable: bool) -> None:
         """Drain a node (what runs there goes on), or take it back."""
-        self._state.nodes["usable"][node] = usable
+        self.state.nodes["usable"][node] = usable
         self._something_changed()
 
 

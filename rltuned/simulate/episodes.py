@@ -23,8 +23,8 @@ from rltuned.policy.actor import CORRECTED, RUN_TIME, Activation, Actor, Archite
 from rltuned.policy.base import QueueView
 from rltuned.simulate import episode_kernel as e
 from rltuned.simulate import kernel as k
+from rltuned.simulate.engine import Simulation
 from rltuned.simulate.requests import Requests
-from rltuned.simulate.stepping import checked_requests, idle_cluster
 from rltuned.simulate.values import Estimates, JobFate, SimulationSettings
 from rltuned.workload.jobs import Source, Workload, workload
 
@@ -148,12 +148,10 @@ class Episode:
         """
         if (np.count_nonzero(shape.nodes.gpus, axis=1) > 1).any():
             raise RltunedError("episodes are for clusters whose nodes have GPUs of one type each")
-        self.shape, self.jobs, self.estimates = shape, jobs, estimates
-        asked = checked_requests(shape, jobs, estimates, asked)
-        self._stepper = idle_cluster(shape, jobs, estimates, asked, settings or SimulationSettings())
-        self._initial = [array.copy() for array in _restored(self._stepper.state)]
+        self._simulation = Simulation(shape, jobs, estimates, settings, asked=asked)
+        self._initial = [array.copy() for array in _restored(self._simulation.state)]
         self._view = _view(jobs, estimates)
-        self._facts = _facts(shape, jobs, estimates, asked, self._view, self._stepper.state.jobs["tier"])
+        self._facts = _facts(self._simulation, self._view)
         self._levels: dict[str, tuple[Floats, Floats]] = {}
         self._room = _FIRST_STEPS, _FIRST_ROWS
 
@@ -174,7 +172,7 @@ class Episode:
         if not (0.0 <= temperature < np.inf and heads >= 0 and 0 <= seed < 2**64):
             raise RltunedError(f"no sample of {heads} places at temperature {temperature:g} with seed {seed}")
         net = self._net(network)
-        state, setup = self._stepper.state, self._stepper.setup
+        state, setup = self._simulation.state, self._simulation.setup
         for array, initial in zip(_restored(state), self._initial, strict=True):
             array[...] = initial
         work = _work(self._facts, int(net.widths.max()))
@@ -212,10 +210,9 @@ class Episode:
         return self._levels[key]
 
     def _trajectory(self, tape: e.Tape) -> Trajectory:
-        records = self._stepper.state.jobs
+        records = self._simulation.state.jobs
         start = records["start"].copy()
         ended = ~np.isnan(start) & (records["fate"] != JobFate.RUNNING)
-        end = np.where(ended, records["end"], np.nan)
         steps, rows = (int(length) for length in tape.length)
         return Trajectory(
             ptr=tape.ptr[: steps + 1],
@@ -228,7 +225,7 @@ class Episode:
             logp=tape.logp[:steps],
             time=tape.time[:steps],
             start=start,
-            end=end,
+            end=np.where(ended, records["end"], np.nan),
         )
 
 
@@ -250,15 +247,9 @@ def _view(jobs: Workload, estimates: Estimates) -> QueueView:
     )
 
 
-def _facts(
-    shape: ClusterShape,
-    jobs: Workload,
-    estimates: Estimates,
-    asked: Requests,
-    view: QueueView,
-    tier: Ints,
-) -> e.Facts:
+def _facts(simulation: Simulation, view: QueueView) -> e.Facts:
     """What `observe.features` and `observe.sample` make of the jobs alone."""
+    shape, jobs, asked = simulation.shape, simulation.jobs, simulation.asked
     n, usable = len(jobs), shape.nodes.usable
     configured = shape.nodes.gpus.sum(axis=1)
     pool = np.maximum(asked.pool, 0)
@@ -286,7 +277,8 @@ def _facts(
         size=np.minimum(size, 1.0),
         gpus=gpus,
         run_time=run_time,
-        estimate=estimates.run_time.astype(np.float64),  # a copy: another memory layout would be compiled for anew
+        # A copy: another memory layout would be compiled for anew.
+        estimate=simulation.estimates.run_time.astype(np.float64),
         kind_of=kind_of,
         kinds=kinds,
         member=member,
@@ -294,7 +286,7 @@ def _facts(
         mem=shape.nodes.mem.astype(np.float64),
         tmp=np.minimum(shape.nodes.tmp, MOST_MIB).astype(np.float32),
         largest=float(configured[usable].max(initial=0)),
-        tiers=np.sort(np.unique(tier))[::-1].copy(),
+        tiers=np.unique(simulation.state.jobs["tier"])[::-1].copy(),
     )
 
 

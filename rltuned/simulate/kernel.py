@@ -1,7 +1,7 @@
 """The state of the compiled simulator: its queue, its running jobs, and which nodes a job gets (docs/simulator.md).
 
 Everything that changes is in `State`. `loop_kernel.advance` moves it in time, `backfill_kernel` is its sched/backfill.
-Only `rltuned.simulate` imports the three, most of them through `rltuned.simulate.stepping.Stepper`.
+Only `rltuned.simulate` imports the three.
 
 A ranking is a number per job (`key`, smaller first). Who computes it is not known here. The keys of a ranking that
 never changes are given beforehand (`fixed`). For any other, `advance` returns at each refresh and is called again.
@@ -34,35 +34,27 @@ Index = int | np.int64
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def entry_point(function: Function) -> Function:
-    """Compile a function that Python calls, too.
+def _compiled(**options: Any) -> Callable[[Function], Function]:
+    """Nothing is allocated in compiled code, so nothing needs Numba's reference counts: they took most of the time."""
 
-    Nothing is allocated in this module, so nothing needs Numba's reference counts. Counting took most of the time.
-    """
-    options: dict[str, Any] = {"cache": True, "_nrt": False}
-    return cast("Function", njit(**options)(function))
+    def compiled(function: Function) -> Function:
+        return cast("Function", njit(**{"_nrt": False, **options})(function))
 
-
-def inner(function: Function) -> Function:
-    """Compile a function that only compiled code calls. Wrappers for Python would be most of what is compiled."""
-    options: dict[str, Any] = {"cache": True, "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    return cast("Function", njit(**options)(function))
+    return compiled
 
 
-def uncached(function: Function) -> Function:
-    """As `inner`, for a function that calls some of another file: Numba's cache would keep them as they were."""
-    options: dict[str, Any] = {"_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    return cast("Function", njit(**options)(function))
+entry_point: Final = _compiled(cache=True)
+"""For a function that Python calls, too."""
+inner: Final = _compiled(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+"""For one that only compiled code calls. Wrappers for Python would be most of what is compiled."""
+uncached: Final = _compiled(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+"""As `inner`, for one that calls functions of another file: Numba's cache would keep them as they were."""
+inlined: Final = _compiled(forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+"""As `uncached`, copied into its callers: to hand the whole `State` over in a call costs more than a small loop.
 
-
-def inlined(function: Function) -> Function:
-    """As `uncached`, copied into its callers: to hand the whole `State` over in a call costs more than a small loop.
-
-    LLVM copies it. Numba's own `inline` is as fast in the end, but then each copy is typed and compiled anew: 61 s and
-    750 MB instead of 24 s and 380 MB.
-    """
-    options: dict[str, Any] = {"_nrt": False, "forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    return cast("Function", njit(**options)(function))
+LLVM copies it. Numba's own `inline` is as fast in the end, but then each copy is typed and compiled anew: 61 s and
+750 MB instead of 24 s and 380 MB.
+"""
 
 
 def source_stamp(*modules: ModuleType) -> int:
@@ -269,8 +261,6 @@ class State(NamedTuple):
     """(2, M) a job that does not share is on the node."""
     pick: Array
     """(M, 4) what is taken of each chosen node."""
-    tally: Array
-    """Working memory: how many candidates have so many units."""
     pool_ptr: Array
     """(L+1,) where the nodes of each pool begin in `pool_nodes`; likewise of partitions."""
     pool_nodes: Array
@@ -416,36 +406,23 @@ def pop_end(s: State) -> int:
 @inner
 def hold_until(s: State, job: int) -> None:
     """Into the list of running jobs by the time at which their limit ends them."""
-    n = s.counts[HOLDING]
-    low, high = 0, n
-    while low < high:
-        middle = (low + high) // 2
-        if s.jobs[s.holding[middle]].ends_by <= s.jobs[job].ends_by:
-            low = middle + 1
-        else:
-            high = middle
-    for at in range(n, low, -1):
+    at = s.counts[HOLDING]
+    s.counts[HOLDING] = at + 1
+    while at > 0 and s.jobs[s.holding[at - 1]].ends_by > s.jobs[job].ends_by:
         s.holding[at] = s.holding[at - 1]
-    s.holding[low] = job
-    s.counts[HOLDING] = n + 1
+        at -= 1
+    s.holding[at] = job
 
 
 @inner
 def let_go(s: State, job: int) -> None:
     """Out of that list."""
-    n = s.counts[HOLDING]
-    low, high = 0, n
-    while low < high:
-        middle = (low + high) // 2
-        if s.jobs[s.holding[middle]].ends_by < s.jobs[job].ends_by:
-            low = middle + 1
-        else:
-            high = middle
-    while s.holding[low] != job:
-        low += 1
-    for at in range(low, n - 1):
-        s.holding[at] = s.holding[at + 1]
-    s.counts[HOLDING] = n - 1
+    at = 0
+    while s.holding[at] != job:
+        at += 1
+    s.counts[HOLDING] -= 1
+    for place in range(at, s.counts[HOLDING]):
+        s.holding[place] = s.holding[place + 1]
 
 
 @inlined
@@ -556,24 +533,14 @@ def pick_from_runs(s: State, at_time: Index, found: Index, wanted: Index) -> Non
 @inner
 def pick_by_units(s: State, found: Index, wanted: Index, fit: Index) -> None:
     """Best or worst fit: the candidates with the least or the most units; of equal ones, the first."""
-    # Counting sort: units are small numbers, and nodes of equal units stay in order.
-    largest, picked = 0, 0
-    for at in range(found):
-        largest = max(largest, s.nodes[at].candidate_units)
-    for units in range(largest + 1):
-        s.tally[units] = 0
-    for at in range(found):
-        s.tally[s.nodes[at].candidate_units] += 1
-    for step in range(largest + 1):
-        units = step if fit == BEST else largest - step
-        if s.tally[units] == 0:
-            continue
+    for picked in range(wanted):
+        best, least = -1, 0
         for at in range(found):
-            if s.nodes[at].candidate_units == units:
-                s.nodes[picked].pick_node = s.nodes[at].candidate
-                picked += 1
-                if picked == wanted:
-                    return
+            units = s.nodes[at].candidate_units
+            if units >= 0 and (best < 0 or (units < least if fit == BEST else units > least)):
+                best, least = at, units
+        s.nodes[picked].pick_node = s.nodes[best].candidate
+        s.nodes[best].candidate_units = -1
 
 
 @inner
@@ -597,12 +564,6 @@ def pick_several(s: State, job: int, at_time: Index, until: float, fit: Index) -
     for at in range(wanted):
         pick_need(s, job, at)
     return wanted
-
-
-@inner
-def share(total: int, part: int, whole: int) -> int:
-    """What `part` of `whole` units carry of a total, rounded up."""
-    return (total * part + whole - 1) // whole
 
 
 @inner
@@ -675,16 +636,12 @@ def pick_in_all(s: State, job: int, at_time: Index, until: float, fit: Index) ->
         if chosen < 0 or picked == s.jobs[job].most_nodes:
             return 0
         take = min(s.nodes[chosen].candidate_units, want)
-        node = s.nodes[chosen].candidate
+        s.nodes[picked].pick_node = s.nodes[chosen].candidate
         s.nodes[chosen].candidate_units = 0
-        s.nodes[picked].pick_node = node
-        if s.jobs[job].alone == WHOLE:
-            for d in range(DIMENSIONS):
-                s.pick[picked, d] = s.amount[ROOM, node, d]
-        else:
-            for d in range(DIMENSIONS - 1):
-                s.pick[picked, d] = share(s.need[job, d], take, total)
-            s.pick[picked, 3] = s.need[job, 3]
+        pick_need(s, job, picked)
+        if s.jobs[job].alone != WHOLE:
+            for d in range(DISK):
+                s.pick[picked, d] = (s.need[job, d] * take + total - 1) // total  # rounded up
         picked += 1
         left -= take
     return picked

@@ -16,8 +16,8 @@ from rltuned.cluster.tables import Bools, Floats, Ints, JobTable, Rows
 from rltuned.decide.ranks import ranks_of
 from rltuned.decide.rollout import RecentJobs
 from rltuned.simulate import kernel as k
-from rltuned.simulate.initial_state import heap_by_end, set_time_left
-from rltuned.simulate.stepping import Stepper
+from rltuned.simulate.initial_state import heap_by_end, set_time_left, setup
+from rltuned.simulate.loop_kernel import advance
 from rltuned.simulate.values import SimulationSettings, bounded_slowdown
 from rltuned.workload.simulated_estimates import uniform
 
@@ -260,7 +260,7 @@ class Rollouts:
         plans = k.Plans(*(column.copy() for column in state.plans))
         others = {name: getattr(state, name).copy() for name in state._fields if name not in (*_CHANGING, "plans")}
         self._state = k.State(plans=plans, **others, **dict(zip(_CHANGING, changing, strict=True)))
-        self._stepper = Stepper(self._state, settings)
+        self._setup = setup(settings)
         self._initial, self._sizes = [], []
         for scenario in scenarios:
             self._state.jobs[...], self._state.heap[...], self._state.need[...] = scenario
@@ -292,7 +292,7 @@ class Rollouts:
         self.count += len(scenarios)
         for at, sizes in enumerate(self._sizes[first:last]):
             self._begin(first + at, order)
-            self._stepper.advance(_BY_KEYS)
+            advance(s, self._setup, _BY_KEYS, np.inf)
             counted = s.jobs[self._counted]
             start, submit, run = counted["start"], counted["submit"], counted["run"]
             cost.wait[at] = (start - np.maximum(submit, 0.0)).sum()
@@ -324,7 +324,7 @@ class Rollouts:
         self.count += 1
         step = min(FIRST_STEP, until)
         while True:
-            self._stepper.advance(_BY_KEYS, step)
+            advance(self._state, self._setup, _BY_KEYS, step)
             start = np.nan_to_num(np.asarray(self._state.jobs["start"][rows], dtype=np.float64), nan=np.inf)
             if step >= until or np.isfinite(start).all() or enough():
                 return start
@@ -337,7 +337,7 @@ class Rollouts:
         s.jobs["key"][:n] = s.jobs["fixed"][:n] = ranks_of(order)
         s.queue[:n] = order
         s.counts[k.QUEUED], s.counts[k.REFRESHING] = n, 1  # the queue has just been ranked
-        self._stepper.something_changed()
+        k.something_changed(s, self._setup)
 
     @property
     def planned(self) -> Floats:
