@@ -17,7 +17,7 @@ from rltuned.learn.cost import FinishedJobs, Objective, cost
 from rltuned.learn.ragged import flat_rows
 from rltuned.policy.actor import Actor
 from rltuned.simulate.engine import Simulation
-from rltuned.simulate.episodes import Episode, Network, Trajectory
+from rltuned.simulate.episodes import Episode, Trajectory
 
 
 def episode(case: Case) -> Episode:
@@ -93,9 +93,9 @@ def sample_trajectories(task: SamplingTask) -> Sampled:
     base = finished_jobs(task.case, *by_rule(task.case, task.base))
     if len(base.submit) < 2:
         return Sampled(None, "empty")
-    window, policy = episode(task.case), Network.from_actor(task.actor)
+    window = episode(task.case)
     trajectories = [
-        window.run(policy, temperature=task.temperature, heads=task.heads, seed=task.seed + number, record=True)
+        window.run(task.actor, temperature=task.temperature, heads=task.heads, seed=task.seed + number, record=True)
         for number in range(task.count)
     ]
     finished = [finished_jobs(task.case, each.start, each.end) for each in trajectories]
@@ -154,8 +154,7 @@ def measure_policies(task: MeasureTask) -> dict[str, dict[str, float]]:
     """Metrics of each policy, as `rltuned.evaluate` measures; the actor's under "actor"."""
     found = {name: task.case.metrics(*by_rule(task.case, name)).as_dict() for name in task.rules}
     if task.actor is not None:
-        policy = Network.from_actor(task.actor)
-        trajectory = episode(task.case).run(policy, temperature=0.0, heads=0, seed=0, record=False)
+        trajectory = episode(task.case).run(task.actor, temperature=0.0, heads=0, seed=0, record=False)
         found["actor"] = task.case.metrics(trajectory.start, trajectory.end).as_dict()
     return found
 
@@ -182,7 +181,6 @@ class RecordedQueues:
 
 def record_queues(task: RecordTask) -> RecordedQueues:
     """Simulate one window and keep some of its queues."""
-    policy = Network.from_actor(task.actor)
-    trajectory = episode(task.case).run(policy, temperature=task.temperature, heads=4, seed=task.seed, record=True)
+    trajectory = episode(task.case).run(task.actor, temperature=task.temperature, heads=4, seed=task.seed, record=True)
     count, _, rows = _draw_steps(trajectory, task.most_steps, np.random.default_rng([task.seed, 3]))
     return RecordedQueues(trajectory.state[rows], trajectory.base[rows], count)

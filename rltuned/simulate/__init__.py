@@ -22,7 +22,7 @@ else, and the four kernels by this package alone (a contract of import-linter).
 """
 
 from rltuned.simulate.engine import Predictor, Ranker, Simulation, simulate
-from rltuned.simulate.episodes import Episode, Network, Trajectory
+from rltuned.simulate.episodes import Episode, Trajectory
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
 from rltuned.simulate.values import (
     Backfill,
@@ -39,7 +39,6 @@ __all__ = [
     "Estimates",
     "Fit",
     "JobFate",
-    "Network",
     "PlanRanker",
     "Predictor",
     "Ranker",

@@ -6,7 +6,6 @@ the queue, and record what the network saw and did.
 """
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -33,63 +32,6 @@ _FIRST_ROWS: Final = 4096
 """Room on the first tape of an episode, before it has to grow."""
 _SPARE: Final = 1.1
 """Room on the next one, in lengths of the last: another order makes about as many rows."""
-
-
-@dataclass(frozen=True)
-class Network:
-    """An actor's network with the normalisers folded in, in double precision."""
-
-    kernels: tuple[Floats, ...]
-    """(in, out) of each layer; the first has 8 inputs, the last one output."""
-    biases: tuple[Floats, ...]
-    """(out,)"""
-    context: Floats
-    """(8, out of the first layer) what the mean row adds to it; (0, 0) for none."""
-    relu: bool
-    """Between the layers; otherwise tanh."""
-    residual: bool
-    """Score = `Actor.level` + bound · tanh(network)."""
-    bound: float
-    actor: Actor
-    """Whose network it is."""
-
-    @classmethod
-    def from_actor(cls, actor: Actor) -> "Network":
-        """The network that `actor` scores with."""
-        shape = actor.architecture
-        return cls(
-            kernels=tuple(kernel for kernel, _ in actor.folded_layers),
-            biases=tuple(bias for _, bias in actor.folded_layers),
-            context=actor.folded_context if shape.context else np.zeros((0, 0)),
-            relu=shape.activation is Activation.RELU,
-            residual=shape.residual is not None,
-            bound=shape.bound,
-            actor=actor,
-        )
-
-    @property
-    def widths(self) -> tuple[int, ...]:
-        """8, the hidden layers, 1.
-
-        Raises:
-            RltunedError: layers that do not follow each other or are not finite; a rule that has no level.
-        """
-        widths = (len(STATE_COLUMNS), *(kernel.shape[1] for kernel in self.kernels))
-        shapes = tuple(kernel.shape for kernel in self.kernels)
-        if shapes != tuple(pairwise(widths)) or widths[-1] != 1:
-            raise RltunedError(f"a network of {shapes} does not lead from {widths[0]} columns to one score")
-        if tuple(bias.shape for bias in self.biases) != tuple((width,) for width in widths[1:]):
-            raise RltunedError("a network needs one bias for each column of each kernel")
-        if self.context.size and self.context.shape != shapes[0]:
-            raise RltunedError(
-                f"the context's kernel has the shape {self.context.shape}, the first layer's {shapes[0]}"
-            )
-        if not all(np.isfinite(array).all() for array in (*self.kernels, *self.biases, self.context)):
-            raise RltunedError("a network with weights that are not finite cannot order a queue")
-        rule = self.actor.architecture.residual
-        if rule is not None and rule not in CORRECTED:
-            raise RltunedError(f"no level of the rule '{rule}' to correct; there are {', '.join(sorted(CORRECTED))}")
-        return widths
 
 
 @dataclass(frozen=True)
@@ -155,11 +97,11 @@ class Episode:
         self._levels: dict[str, tuple[Floats, Floats]] = {}
         self._room = _FIRST_STEPS, _FIRST_ROWS
 
-    def run(self, network: Network, *, temperature: float, heads: int, seed: int, record: bool) -> Trajectory:
+    def run(self, actor: Actor, *, temperature: float, heads: int, seed: int, record: bool) -> Trajectory:
         """From the first submission to the last end.
 
         Args:
-            network: orders the queue at each refresh.
+            actor: orders the queue at each refresh.
             temperature: of the softmax over scores / temperature that places are drawn from; 0: the best score first,
                 ties by submission.
             heads: places that are drawn, from the front of the queue; the rest follows by score.
@@ -167,11 +109,12 @@ class Episode:
             record: whether to keep what was seen and done.
 
         Raises:
-            RltunedError: a network that cannot order a queue; a temperature or a number of heads below 0.
+            RltunedError: weights that are not finite; a rule that has no level; a temperature or a number of heads
+                below 0.
         """
         if not (0.0 <= temperature < np.inf and heads >= 0 and 0 <= seed < 2**64):
             raise RltunedError(f"no sample of {heads} places at temperature {temperature:g} with seed {seed}")
-        net = self._net(network)
+        net = self._net(actor)
         state, setup = self._simulation.state, self._simulation.setup
         for array, initial in zip(_restored(state), self._initial, strict=True):
             array[...] = initial
@@ -185,29 +128,31 @@ class Episode:
             self._room = steps, rows
         return self._trajectory(tape)
 
-    def _net(self, network: Network) -> e.Net:
-        layers = zip(network.kernels, network.biases, strict=True)
-        widths = np.array(network.widths, dtype=np.int64)  # first: it says what is wrong with a network
-        level, expected = self._level(network.actor)
+    def _net(self, actor: Actor) -> e.Net:
+        shape, layers = actor.architecture, actor.folded_layers
+        context = actor.folded_context.ravel() if shape.context else np.zeros(0)
+        weights = np.concatenate([part.ravel() for layer in layers for part in layer])
+        if not (np.isfinite(weights).all() and np.isfinite(context).all()):
+            raise RltunedError("a network with weights that are not finite cannot order a queue")
+        rule = shape.residual
+        if rule is not None and rule not in CORRECTED:
+            raise RltunedError(f"no level of the rule '{rule}' to correct; there are {', '.join(sorted(CORRECTED))}")
+        # What the actor corrects when a job is submitted, and the run times that it expects.
+        key, view = f"{rule} {actor.weights.get(RUN_TIME)}", self._view
+        if key not in self._levels:
+            self._levels[key] = actor.level(view), actor.expected_run_time(view.run_time, view.time_limit)
+        level, expected = self._levels[key]
         return e.Net(
-            widths=widths,
-            weights=np.concatenate([np.ravel(part) for layer in layers for part in layer]).astype(np.float64),
-            context=np.ascontiguousarray(network.context, dtype=np.float64).ravel(),
-            relu=bool(network.relu),
-            residual=bool(network.residual),
-            bound=float(network.bound),
+            widths=np.array([shape.inputs, *shape.hidden, 1], dtype=np.int64),
+            weights=weights,
+            context=context,
+            relu=shape.activation is Activation.RELU,
+            residual=rule is not None,
+            bound=float(shape.bound),
             level=level,
-            ageing=network.actor.ageing,
+            ageing=actor.ageing,
             expected=expected,
         )
-
-    def _level(self, actor: Actor) -> tuple[Floats, Floats]:
-        """(N,) each: what the actor corrects when a job is submitted, and the run times that it expects."""
-        key = f"{actor.architecture.residual} {actor.weights.get(RUN_TIME)}"
-        if key not in self._levels:
-            view = self._view
-            self._levels[key] = actor.level(view), actor.expected_run_time(view.run_time, view.time_limit)
-        return self._levels[key]
 
     def _trajectory(self, tape: e.Tape) -> Trajectory:
         records = self._simulation.state.jobs
@@ -369,5 +314,4 @@ def compile_episodes() -> None:
     """Load the compiled episodes, or compile them where that has never been done. Call it before anything is timed."""
     jobs = workload(Source("compile"), [0.0, 1.0, 2.0], [100.0, 50.0, 10.0], [1, 2, 1])
     episode = Episode(parse_shape("1x2"), jobs, Estimates(jobs.run_time, jobs.run_time.copy()))
-    network = Network.from_actor(untrained("compile", Architecture(), 0))
-    episode.run(network, temperature=1.0, heads=1, seed=0, record=True)
+    episode.run(untrained("compile", Architecture(), 0), temperature=1.0, heads=1, seed=0, record=True)

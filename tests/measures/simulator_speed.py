@@ -26,7 +26,7 @@ from rltuned.forecast.submissions import Submissions
 from rltuned.policy.files import load
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import simulate
-from rltuned.simulate.episodes import Episode, Network, compile_episodes
+from rltuned.simulate.episodes import Episode, compile_episodes
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
 from rltuned.simulate.requests import requests
 from rltuned.simulate.values import LITERATURE, Estimates, SimulationSettings
@@ -65,11 +65,11 @@ class Trace:
         *parts, asked = self.parts(first, length)
         return simulate(*parts, ranker, settings, asked=asked)
 
-    def episode(self, network, first):
+    def episode(self, model, first):
         """A window ranked by a network, compiled as a whole."""
         *parts, asked = self.parts(first, WINDOW)
         episode = Episode(*parts, LITERATURE, asked=asked)
-        return episode.run(network, temperature=0.0, heads=0, seed=0, record=False)
+        return episode.run(model, temperature=0.0, heads=0, seed=0, record=False)
 
 
 def rate(calls, jobs):
@@ -122,9 +122,9 @@ def main(windows, seed):
     say("a sequence of 10,000 jobs, EASY", rate([partial(long.run, saf, LITERATURE)], len(long.jobs)))
     compile_episodes()
     model, whole = load(DEFAULT_MODEL), Trace(30 * WINDOW, BUSY, seed)
-    network, ranker = Network.from_actor(model), PlanRanker(model, Config())
+    ranker = PlanRanker(model, Config())
     starts = np.random.default_rng(seed).integers(0, len(whole.jobs) - WINDOW, 40).tolist()
-    say("windows under the model", rate([partial(whole.episode, network, first) for first in starts], WINDOW))
+    say("windows under the model", rate([partial(whole.episode, model, first) for first in starts], WINDOW))
     planned = [partial(whole.run, ranker, LITERATURE, first, WINDOW) for first in starts]
     say("the same by the daemon's plan", rate(planned, WINDOW))
     for nodes in (64, 500):

@@ -14,7 +14,6 @@ from rltuned.learn.cost import FinishedJobs, Objective, cost
 from rltuned.learn.sampling import SamplingTask, Steps, by_rule, episode, finished_jobs, sample_trajectories
 from rltuned.learn.settings import PPOSettings
 from rltuned.policy.actor import Architecture, untrained
-from rltuned.simulate.episodes import Network
 
 pytestmark = pytest.mark.learn
 
@@ -81,7 +80,7 @@ def test_ppo_gives_the_picks_the_probability_that_the_compiled_episode_drew_them
     for architecture in (Architecture(residual="saf"), Architecture(context=True)):
         actor = untrained("a", architecture, 4)
         played = episode(case_of(busy_jobs(), estimates="noisy:1")).run(
-            Network.from_actor(actor), temperature=0.05, heads=4, seed=1, record=True
+            actor, temperature=0.05, heads=4, seed=1, record=True
         )
         steps = sampling._kept_steps(played, np.zeros(len(played)), 10_000, np.random.default_rng(0))
         ppo = PPO(PPOSettings(temperature=0.05, heads=4), actor)
@@ -158,10 +157,7 @@ def test_ppo_finds_the_shortest_job_first_from_nothing_on_a_queue_where_it_is_op
     unseen = [waiting_at_once(seed=seed) for seed in range(100, 104)]
 
     def regret():
-        plays = [
-            episode(one).run(Network.from_actor(ppo.actor), temperature=0.0, heads=0, seed=0, record=False)
-            for one in unseen
-        ]
+        plays = [episode(one).run(ppo.actor, temperature=0.0, heads=0, seed=0, record=False) for one in unseen]
         best = [np.nanmean(by_rule(one, "sjf")[0]) for one in unseen]
         return np.mean([np.nanmean(play.start) / wait for play, wait in zip(plays, best, strict=True)])
 

@@ -16,7 +16,7 @@ from rltuned.observe import STATE_COLUMNS, Observation, observe
 from rltuned.policy.actor import AGEING, RUN_TIME, Activation, Actor, Architecture, untrained
 from rltuned.simulate import backfill_kernel, episode_kernel, kernel, loop_kernel
 from rltuned.simulate.engine import Simulation
-from rltuned.simulate.episodes import Episode, Network, Trajectory
+from rltuned.simulate.episodes import Episode, Trajectory
 from rltuned.simulate.values import Backfill, SimulationSettings
 from rltuned.workload.jobs import Workload
 from rltuned.workload.simulated_estimates import estimate
@@ -112,7 +112,7 @@ def both(instance: Instance, policy: Actor, settings: SimulationSettings | None 
     ranker = Observing(policy)
     simulation.run(ranker)
     found = Episode(instance.shape, instance.jobs, instance.estimates, settings).run(
-        Network.from_actor(policy), temperature=0.0, heads=2, seed=0, record=True
+        policy, temperature=0.0, heads=2, seed=0, record=True
     )
     result = simulation.result()
     np.testing.assert_array_equal(found.start, result.start)
@@ -181,9 +181,7 @@ def test_when_more_wait_than_the_policy_sees_the_others_keep_the_place_of_their_
 def test_ten_thousand_queued_jobs_all_run_and_no_step_shows_more_than_256():
     instance = crowd(10_000, tiers=False)
     quick = replace(instance.jobs, run_time=np.minimum(instance.jobs.run_time, 3.0))
-    found = Episode(instance.shape, quick, instance.estimates).run(
-        Network.from_actor(SAF), temperature=0.1, heads=4, seed=0, record=True
-    )
+    found = Episode(instance.shape, quick, instance.estimates).run(SAF, temperature=0.1, heads=4, seed=0, record=True)
     assert not np.isnan(found.end).any()
     assert max(np.diff(found.ptr)) == 256
 
@@ -193,7 +191,7 @@ def busy_window() -> Episode:
     return Episode(instance.shape, instance.jobs, instance.estimates)
 
 
-NETWORK = Network.from_actor(ACTORS["SAF corrected, beside the mean"])
+NETWORK = ACTORS["SAF corrected, beside the mean"]
 
 
 def test_the_same_seed_gives_the_same_trajectory_and_another_one_another():
@@ -249,7 +247,7 @@ def one_gpu(run: list[float]) -> Episode:
 
 
 def test_sampled_places_come_as_often_as_their_log_probability_says():
-    episode, network, runs = one_gpu([1.0, 2.0, 8.0]), Network.from_actor(SAF), 1000
+    episode, network, runs = one_gpu([1.0, 2.0, 8.0]), SAF, 1000
     found = [episode.run(network, temperature=0.1, heads=2, seed=seed, record=True) for seed in range(runs)]
     ways = {tuple(map(int, run.picks[0])): float(np.exp(run.logp[0])) for run in found}
     assert sum(ways.values()) == pytest.approx(1.0)
@@ -260,7 +258,7 @@ def test_sampled_places_come_as_often_as_their_log_probability_says():
 
 def test_picked_jobs_stand_in_front_and_the_rest_follows_by_score():
     times = [1.5, 3.0, 2.0, 5.0, 2.5, 4.0]  # all of them run between the refreshes at 60 s and at 120 s
-    episode, network = one_gpu(times), Network.from_actor(SAF)
+    episode, network = one_gpu(times), SAF
     fronts = set()
     for seed in range(20):
         found = episode.run(network, temperature=10.0, heads=2, seed=seed, record=True)
@@ -312,21 +310,21 @@ def test_nodes_with_two_types_of_gpus_are_refused():
 @pytest.mark.parametrize(
     "broken",
     [
-        {"kernels": NETWORK.kernels[1:]},
-        {"biases": NETWORK.biases[:-1]},
-        {"context": np.zeros((3, 3))},
-        {"actor": replace(SAF, architecture=replace(SAF.architecture, residual="wfp3"))},
-        {"kernels": (np.full_like(NETWORK.kernels[0], np.nan), *NETWORK.kernels[1:])},
+        replace(SAF, architecture=replace(SAF.architecture, residual="wfp3")),
+        *(
+            replace(NETWORK, weights=NETWORK.weights | {name: np.full_like(NETWORK.weights[name], np.nan)})
+            for name in ("layer0.kernel", "layer1.bias", "context.kernel")
+        ),
     ],
 )
 def test_a_network_that_cannot_order_a_queue_is_refused(broken):
     with pytest.raises(RltunedError):
-        busy_window().run(replace(NETWORK, **broken), temperature=0.0, heads=0, seed=0, record=False)
+        busy_window().run(broken, temperature=0.0, heads=0, seed=0, record=False)
 
 
 def test_a_wider_network_after_a_narrow_one_gets_the_room_that_it_needs():
     episode = busy_window()
-    wide = Network.from_actor(actor(Architecture(hidden=(64, 40)), 6))
+    wide = actor(Architecture(hidden=(64, 40)), 6)
     alone = busy_window().run(wide, temperature=0.0, heads=0, seed=0, record=False)
     episode.run(NETWORK, temperature=0.0, heads=0, seed=0, record=False)
     np.testing.assert_array_equal(episode.run(wide, temperature=0.0, heads=0, seed=0, record=False).start, alone.start)
