@@ -19,18 +19,7 @@ MEM: Final = 2
 TMP: Final = 3
 _NAMES: Final = ("GPUs", "CPUs", "MiB of memory", "MiB of local disk")
 
-_COLUMNS: Final = (
-    "per_node",
-    "nodes",
-    "most_nodes",
-    "gpus",
-    "cpus",
-    "mem",
-    "tmp",
-    "gpu_type",
-    "partition",
-    "pool",
-)
+_COLUMNS: Final = ("per_node", "nodes", "most_nodes", "gpus", "cpus", "mem", "tmp", "gpu_type", "partition", "pool")
 
 _PLENTY: Final = 2**40
 """Stands for an amount or a number that has no bound; times any number of units it is still an int64."""
@@ -74,9 +63,7 @@ class Requests:
         """The requests of some rows, so that windows of one trace need not be computed again."""
         index = np.arange(len(self))[rows]
         columns = {name: getattr(self, name)[index] for name in _COLUMNS}
-        rejected = {}
-        if self.rejected:
-            rejected = {at: self.rejected[row] for at, row in enumerate(index.tolist()) if row in self.rejected}
+        rejected = {at: self.rejected[row] for at, row in enumerate(index.tolist()) if row in self.rejected}
         return replace(self, **columns, rejected=rejected)
 
 
@@ -99,7 +86,7 @@ def requests(shape: ClusterShape, jobs: Workload, time_limit: Floats) -> Request
     groups, of = _distinct(jobs)
     some = _Groups(shape, jobs.take(groups))
     reason = some.reasons
-    rejected = {int(row): reason[group] for row, group in _rows(of, list(reason))} if reason else {}
+    rejected = {int(row): reason[int(of[row])] for row in np.flatnonzero(np.isin(of, list(reason)))}
     limits = np.array([partition.max_time for partition in shape.partitions])
     for row in np.flatnonzero((some.partition >= 0)[of] & (time_limit > limits[some.partition][of])):
         if int(row) not in rejected:
@@ -138,16 +125,6 @@ def _distinct(jobs: Workload) -> tuple[Rows, Rows]:
     return np.unique(of, return_index=True)[1], of
 
 
-def _rows(of: Rows, groups: list[int]) -> list[tuple[int, int]]:
-    """(row, group) of all rows of these groups."""
-    rows = np.flatnonzero(np.isin(of, groups))
-    return [(int(row), int(of[row])) for row in rows]
-
-
-def _ceil(a: Ints, b: Ints | int) -> Ints:
-    return np.asarray(-(-a // b), dtype=np.int64)
-
-
 class _Groups:
     """Computes U distinct requests."""
 
@@ -166,9 +143,7 @@ class _Groups:
         self.most = caps[self.partition]
         self.pool = np.full(u, -1, dtype=np.int32)
         alive = np.array([group not in self.reasons for group in range(u)], dtype=np.bool_)
-        for partition, gpu_type in sorted(
-            {(int(p), int(t)) for p, t in zip(self.partition[alive], self.gpu_type[alive], strict=True)}
-        ):
+        for partition, gpu_type in set(zip(self.partition[alive].tolist(), self.gpu_type[alive].tolist(), strict=True)):
             rows = np.flatnonzero(alive & (self.partition == partition) & (self.gpu_type == gpu_type))
             self._derive(rows, self._members(partition, gpu_type))
         self.pool_nodes = self._pools(np.flatnonzero(alive))
@@ -216,8 +191,8 @@ class _Groups:
         units = total[np.arange(len(rows)), unit]
         largest = kinds.max(axis=0)[unit] if len(kinds) else np.ones_like(units)
         # One node, k equal nodes, or as many as the trace names.
-        k = np.where(named > 0, named, np.maximum(_ceil(units, np.maximum(largest, 1)), 1))
-        need = _ceil(total, k[:, None])
+        k = np.where(named > 0, named, np.maximum(-(-units // np.maximum(largest, 1)), 1))
+        need = -(-total // k[:, None])
         need[:, TMP] = tmp
         enough = ((kinds[None, :, :] >= need[:, None, :]).all(axis=2) * count).sum(axis=1) >= k
         # Where too few nodes are that large, the same GPUs on more and smaller ones will do.
@@ -248,12 +223,13 @@ class _Groups:
         if self.per_node[group]:
             if nodes > most:
                 return f"{nodes} nodes are more than MaxNodes {most} of {where}"
+            count_of = f"{nodes} node" if nodes == 1 else f"{nodes} nodes"
             for d, name in enumerate(_NAMES):
                 able = int(count[kinds[:, d] >= need[d]].sum())
                 if able < nodes:
                     have = "no node has" if able == 0 else f"only {able} have"
-                    return f"needs {nodes} {_nodes(nodes)} with {need[d]} {name} in {where}, {have} that many"
-            return f"needs {nodes} {_nodes(nodes)} with {_list(need)} together in {where}, fewer have"
+                    return f"needs {count_of} with {need[d]} {name} in {where}, {have} that many"
+            return f"needs {count_of} with {_list(need)} together in {where}, fewer have"
         for d, name in enumerate(_NAMES[:TMP]):
             amount = int((kinds[:, d] * count).sum())
             if amount < need[d]:
@@ -300,10 +276,6 @@ def _in_all(kinds: Ints, count: Ints, need: Ints, unit: Rows, least: Ints, most:
     used = np.diff(np.minimum(np.cumsum(nodes, axis=1), most[:, None]), axis=1, prepend=0)
     together = (gives * used).sum(axis=1)
     return np.asarray((together >= total[:, 0]) & (nodes.sum(axis=1) >= least) & (least <= most), dtype=np.bool_)
-
-
-def _nodes(n: int) -> str:
-    return "node" if n == 1 else "nodes"
 
 
 def _list(need: Ints) -> str:

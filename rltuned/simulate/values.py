@@ -109,11 +109,9 @@ class JobFate(enum.IntEnum):
     """What became of a job."""
 
     WAITING = 0
-    """Not submitted yet, or in the queue."""
     RUNNING = 1
     COMPLETED = 2
     TIMEOUT = 3
-    """Killed at its time limit."""
     REJECTED = 4
     """Can never run on this cluster; `SimulationResult.rejected` says why."""
     CANCELLED = 5
@@ -124,7 +122,6 @@ class SimulationResult:
     """When and where each job ran. N jobs, by row of the workload."""
 
     fate: npt.NDArray[np.int8]
-    """`JobFate`."""
     start: Floats
     """Seconds on the workload's clock; NaN while it waits."""
     end: Floats
