@@ -13,12 +13,7 @@
 - `simulated_slurm`: the simulated cluster as `SlurmReader` and `SlurmWriter`, for `rltuned demo` and for tests of the
   daemon. `people`: what users and admins do there.
 
-What may be changed freely: how the kernel keeps its state, as long as it agrees with the plain one of `tests/oracles`,
-job by job. What must stay: the order of events, backfill on time limits only, determinism, and that nothing here knows
-why a queue is in its order.
-
-What must not be imported: a clock, a disk, a process, `daemon`, `evaluate`, `learn`. Numba is imported here and nowhere
-else, and the four kernels by this package alone (a contract of import-linter).
+The kernel agrees with the plain one of `tests/oracles`, job by job. Nothing here knows why a queue is in its order.
 """
 
 from rltuned.simulate.engine import Predictor, Ranker, Simulation, simulate

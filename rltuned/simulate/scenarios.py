@@ -142,13 +142,7 @@ def _shared(groups: Ints, outlived: Floats, spread: float, samples: int) -> Floa
     """(samples, n) by how much the jobs of a group all take longer than expected, in each scenario.
 
     A group whose running jobs have outlived what was expected of them takes longer: the factor is drawn from its
-    posterior distribution, given how long each of them has run.
-
-    Args:
-        groups: (n,) group of each job, −1: none.
-        outlived: (n,) how long it has run over what was expected; 0 while it waits.
-        spread: σ of ln(run time / expected), of a job by itself.
-        samples: number of scenarios.
+    posterior distribution, given how long each of them has run over what was expected (`outlived`; 0 while it waits).
     """
     number, of = np.unique(groups, return_inverse=True)
     points = (np.arange(_POINTS) + 0.5) / _POINTS
@@ -227,11 +221,7 @@ def _quantiles(job_id: Ints, samples: int) -> Floats:
 
 
 class Rollouts:
-    """Simulates one queue to its end, in any order, in each of its scenarios.
-
-    This is Python around the kernel's `advance`, not a compiled function of its own. A compiled one would not be
-    faster, and it would keep an old kernel: Numba's cache looks at one source file for each function.
-    """
+    """Simulates one queue to its end, in any order, in each of its scenarios."""
 
     def __init__(
         self,

@@ -98,7 +98,7 @@ class OrderSearch:
         """As the protocol says.
 
         Raises:
-            RltunedError: not even one order can be tried in time.
+            RltunedError: there is no time for the least number of rollouts that can change an order.
         """
         begun = self.seconds_left()
         rollouts = self.rollouts(request)
@@ -108,7 +108,12 @@ class OrderSearch:
         searched = (rollouts.scenarios + 1) // 2
         confirming = rollouts.scenarios - searched
         least = 2 * (searched + confirming)
-        self._refuse_if_too_slow(rollouts, begun, least)
+        if not self._enough_time(rollouts, begun, least):
+            taken = begun - self.seconds_left()
+            raise RltunedError(
+                f"a rollout of this queue takes {taken:.2f} s, and a search needs {least + 1} of them: "
+                f"{(least + 1) * taken:.1f} s is the least rollout.time_limit"
+            )
         own = rollouts.run(rollouts.own, 0, searched)
         before, wait = tuple(rollouts.queue.tolist()), float(own.wait.mean())
         first, better = own, [(rollouts.own, own)]
@@ -121,7 +126,7 @@ class OrderSearch:
             if (rollouts.order(keys) == rollouts.order(best)).all():
                 continue
             tried = self._raced(rollouts, keys, cost, own)
-            if tried is not None and self._less(tried, cost, own) and self._takes(tried, own):
+            if tried is not None and self._relative(tried, own) < self._relative(cost, own) and self._takes(tried, own):
                 better.append((keys, tried))
         margin = self.margin if several else _MARGIN_IF_CERTAIN * self.margin
         if several and len(better) > 1:
@@ -142,15 +147,7 @@ class OrderSearch:
     def _over_slurm(
         self, request: RolloutRequest, rollouts: Rollouts, begun: float, cost: Cost, first: int
     ) -> Gain | None:
-        """What an order gains over the same jobs in the order of Slurm's priorities.
-
-        Args:
-            request: with these priorities.
-            rollouts: of the queue.
-            begun: `seconds_left` when the search began.
-            cost: of the order, in the scenarios from `first` on.
-            first: number of a scenario.
-        """
+        """What an order with this cost in the scenarios from `first` on gains over the order of Slurm's priorities."""
         scenarios = len(cost.wait)
         if not self.over_slurm or not self._enough_time(rollouts, begun, scenarios):
             return None
@@ -161,26 +158,9 @@ class OrderSearch:
         return _gain(rollouts.run(keys, first, first + scenarios), cost)
 
     def _enough_time(self, rollouts: Rollouts, begun: float, more: int) -> bool:
-        """Whether there is time for so many more rollouts, if they take as long as those so far.
-
-        Args:
-            rollouts: with their count.
-            begun: `seconds_left` when the search began.
-            more: rollouts.
-        """
+        """Whether there is time for so many more rollouts, if they take as long as those since `begun`."""
         left = self.seconds_left()
         return left == math.inf or left >= more * (begun - left) / rollouts.count
-
-    def _refuse_if_too_slow(self, rollouts: Rollouts, begun: float, least: int) -> None:
-        """Raises:
-        RltunedError: there is not enough time for the least number of rollouts that can change an order.
-        """
-        if not self._enough_time(rollouts, begun, least):
-            taken = begun - self.seconds_left()
-            raise RltunedError(
-                f"a rollout of this queue takes {taken:.2f} s, and a search needs {least + 1} of them: "
-                f"{(least + 1) * taken:.1f} s is the least rollout.time_limit"
-            )
 
     def ruled(self, request: RolloutRequest, rollouts: Rollouts) -> list[Floats]:
         """(n,) keys of each plain rule's order, on the expected run times."""
@@ -252,13 +232,10 @@ class OrderSearch:
         as most orders are, so the others are spared.
         """
         first = rollouts.run(keys, 0, 1)
-        if not self._less(first, best.part(0, 1), own.part(0, 1)):
+        alone = own.part(0, 1)
+        if not self._relative(first, alone) < self._relative(best.part(0, 1), alone):  # NaN: a job does not start
             return None
         return first.and_then(rollouts.run(keys, 1, len(best.wait)))
-
-    def _less(self, cost: Cost, best: Cost, own: Cost) -> bool:
-        """Whether an order costs less than the best so far."""
-        return self._relative(cost, own) < self._relative(best, own)
 
     def _takes(self, cost: Cost, own: Cost) -> bool:
         """Whether the order is no worse than the policy's own in what must not become worse."""
