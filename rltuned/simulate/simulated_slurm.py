@@ -293,11 +293,15 @@ class SimulatedSlurm:
         listed: Bools = self._listed[rows] & (self._hold[rows] == 0) & (self._explicit[rows] < 0)
         return listed
 
+    @property
+    def _waits(self) -> Bools:
+        """(N,) whether the job is pending, held or not."""
+        waits: Bools = (self.simulation.fate == JobFate.WAITING) & (self.jobs.submit_time <= self.simulation.now)
+        return waits
+
     def _waiting(self) -> Rows:
         """Pending jobs in order of their id, held ones included."""
-        fate = self.simulation.fate
-        submitted = self.jobs.submit_time <= self.simulation.now
-        return np.flatnonzero((fate == JobFate.WAITING) & submitted)
+        return np.flatnonzero(self._waits)
 
     # --- people
 
@@ -310,7 +314,7 @@ class SimulatedSlurm:
         row = done.row
         if not 0 <= row < len(self.jobs):
             raise RltunedError(f"an intervention names row {row} of a workload of {len(self.jobs)} jobs")
-        if not self._is_pending(row):
+        if not self._waits[row]:
             return
         match done.act:
             case Act.HOLD if not self._hold[row]:  # of a held job, only an operator can change who holds it
@@ -332,10 +336,6 @@ class SimulatedSlurm:
             case _:
                 pass
         self.reorder()
-
-    def _is_pending(self, row: int) -> bool:
-        """Whether the job waits, held or not."""
-        return bool(self.simulation.fate[row] == JobFate.WAITING and self.jobs.submit_time[row] <= self.simulation.now)
 
     def _hold_back(self, row: int, kind: int) -> None:
         """Priority 0. An explicit priority is lost for good."""
@@ -363,19 +363,12 @@ class SimulatedSlurm:
         if fate[row] not in {JobFate.WAITING, JobFate.RUNNING}:
             return Outcome.GONE, f"Job has already finished for job {job_id}"
         for change in changes:
-            said = self._set(row, change.field, change.after)
-            if said[1]:
-                return said
-        return None, ""
-
-    def _set(self, row: int, of: Field, value: int | str) -> tuple[Outcome | None, str]:
-        match of:
-            case Field.SITE_FACTOR:
-                self._site[row] = int(value)
-            case Field.OVERSUBSCRIBE if self.simulation.fate[row] == JobFate.RUNNING:
-                return Outcome.GONE, f"Job is no longer pending execution for job {row + 1}"
-            case Field.OVERSUBSCRIBE:
-                self._share[row] = SHARE_YES if value == "YES" else SHARE_NO
+            if change.field is Field.SITE_FACTOR:
+                self._site[row] = int(change.after)
+            elif fate[row] == JobFate.RUNNING:
+                return Outcome.GONE, f"Job is no longer pending execution for job {job_id}"
+            else:
+                self._share[row] = SHARE_YES if change.after == "YES" else SHARE_NO
                 self.simulation.set_isolated(row, isolated=self._isolated(row))
         return None, ""
 
@@ -487,9 +480,7 @@ class SimulatedSlurm:
             rows = self._waiting()
         else:
             asked = np.array([job - 1 for job in job_ids if 0 < job <= len(self.jobs)], dtype=np.intp)
-            fate = self.simulation.fate[asked]
-            submitted = self.jobs.submit_time[asked] <= self.simulation.now
-            rows = asked[submitted & ((fate == JobFate.WAITING) | (fate == JobFate.RUNNING))]
+            rows = asked[(self._waits | (self.simulation.fate == JobFate.RUNNING))[asked]]
         jobs = self.table(rows)
         return {
             job: JobStatus(
