@@ -19,6 +19,7 @@ _TEXT = {
     "features": "",
     "req_nodes": "",
     "exc_nodes": "",
+    "decided": "",
     "oversubscribe": OverSubscribe.OK.value,
 }
 

@@ -127,6 +127,9 @@ class JobTable:
     `site_known`."""
     base_least: Ints
     """The lowest of their sums."""
+    decided: Category
+    """What somebody decided about the job's place: the terms of nice, partition, QOS and association in its priority,
+    as "nice=20 partition=1000"; code −1: nothing."""
     oversubscribe: Category
     """`OverSubscribe` values."""
     exclusive: Bools

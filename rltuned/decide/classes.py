@@ -32,9 +32,11 @@ class Classes:
 
 
 def classify(jobs: JobTable, rows: npt.NDArray[np.intp], tier: Ints, settings: DecideSection) -> Classes:
-    """Classes of the managed jobs in `rows`: equal in all of `settings.class_by`, in `tier` and in their reservation.
+    """Classes of the managed jobs in `rows`: those for which the same was decided, equal in all of `settings.class_by`.
 
-    Slurm looks at priorities only within a tier, and puts every job that has a reservation before all that have none.
+    What people and the site decide about a job's place stands (decision 0160): its terms of nice, partition, QOS and
+    association. Slurm looks at priorities only within a tier, and puts every job that has a reservation before all that
+    have none.
     """
     columns: dict[str, tuple[Ints, tuple[str, ...]]] = {
         "tier": (tier, ()),
@@ -42,10 +44,10 @@ def classify(jobs: JobTable, rows: npt.NDArray[np.intp], tier: Ints, settings: D
         "partition": (jobs.partition.codes[rows].astype(np.int64), jobs.partition.names),
         "account": (jobs.account.codes[rows].astype(np.int64), jobs.account.names),
         "reservation": (jobs.reservation.codes[rows].astype(np.int64), jobs.reservation.names),
+        "decided": (jobs.decided.codes[rows].astype(np.int64), jobs.decided.names),
     }
     by: list[str] = ["tier", *(name for name in settings.class_by if name != "tier")]
-    if (jobs.reservation.codes[rows] >= 0).any():
-        by.append("reservation")
+    by += [name for name in ("reservation", "decided") if (columns[name][0] >= 0).any()]
     key = np.zeros(len(rows), dtype=np.int64)
     for name in by:
         # Renumber first: tiers may be large numbers, and the key must stay within 64 bits.
@@ -58,6 +60,7 @@ def classify(jobs: JobTable, rows: npt.NDArray[np.intp], tier: Ints, settings: D
         for name in by:
             values, texts = columns[name]
             code = int(values[at])
-            parts.append(f"{name}={texts[code] if texts and code >= 0 else code if not texts else '-'}")
+            text = texts[code] if texts and code >= 0 else code if not texts else "-"
+            parts.append(str(text) if name == "decided" and code >= 0 else f"{name}={text}")
         names.append(" ".join(parts))
     return Classes(of.astype(np.intp), tuple(names), tuple(tier[first].tolist()))

@@ -24,6 +24,7 @@ class Veto(enum.StrEnum):
     NOT_ELIGIBLE = "not-eligible"
     HETEROGENEOUS = "heterogeneous"
     NO_PRIORITY = "no-priority"
+    NEGATIVE_NICE = "negative-nice"
     PARTITION = "partition"
     QOS = "qos"
     ACCOUNT = "account"
@@ -47,6 +48,7 @@ MEANING: dict[Veto, str] = {
         "sprio does not list it, or with no term but 0: an explicit priority was set by hand, or Slurm has not "
         "calculated one yet"
     ),
+    Veto.NEGATIVE_NICE: "an admin gave it a negative nice: what was decided about this job stands",
     Veto.PARTITION: "its partition is outside the configured scope",
     Veto.QOS: "its QOS is outside the configured scope",
     Veto.ACCOUNT: "its account is outside the configured scope",
@@ -130,6 +132,7 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, applied: AppliedCh
     apply(Veto.NOT_ELIGIBLE, ~(eligible <= snapshot.time))
     apply(Veto.HETEROGENEOUS, jobs.het_job_id[rows] > 0)
     apply(Veto.NO_PRIORITY, ~known)
+    apply(Veto.NEGATIVE_NICE, jobs.nice[rows] < 0)
     scope = config.scope
     apply(Veto.PARTITION, ~_allowed(jobs.partition, rows, scope.partitions, scope.exclude_partitions, several=True))
     apply(Veto.QOS, ~_allowed(jobs.qos, rows, scope.qos, scope.exclude_qos))

@@ -468,6 +468,7 @@ class SimulatedSlurm:
             held=held,
             priority=self.priority(rows),
             nice=self._nice[rows],
+            decided=Category.of([f"nice={nice}" if nice else "" for nice in self._nice[rows].tolist()]),
             site_factor=np.where(known, self._site[rows], 0),
             site_known=known,
             oversubscribe=self.shown_share(rows),

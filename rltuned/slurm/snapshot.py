@@ -205,8 +205,8 @@ def _table(
     requests = _requests(table)
     end_time = table.array("EndTime")
     node_ptr, node_idx = concatenate_nodes(_nodes_of(table, nodes, running))
-    unknown = Factors(0, 0, 0)
-    site, base, least = np.array([of or unknown for of in records.factors], dtype=np.int64).reshape(len(ids), 3).T
+    factors = [of or Factors(0, 0, 0, "") for of in records.factors]
+    site, base, least = np.array([of[:3] for of in factors], dtype=np.int64).reshape(len(ids), 3).T
     return JobTable(
         job_id=np.array(ids, dtype=np.int64),
         state=records.state,
@@ -248,6 +248,7 @@ def _table(
         site_known=np.array([of is not None for of in records.factors], dtype=np.bool_),
         base=base,
         base_least=least,
+        decided=Category.of([of.decided for of in factors]),
         oversubscribe=records.oversubscribe,
         exclusive=records.exclusive,
         node_ptr=node_ptr,

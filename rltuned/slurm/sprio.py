@@ -1,6 +1,7 @@
 """What priority/multifactor adds up for each job, from sprio."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from rltuned.cluster.unread import RowKind, Unread
@@ -22,6 +23,9 @@ class Factors(NamedTuple):
     """
     least: int
     """The same, of the partition that has the least."""
+    decided: str
+    """What somebody decided about the job's place: its terms of nice, partition, QOS and association, as
+    "nice=20 partition=1000", without those that are 0. Of a job of several partitions the different ones, sorted."""
 
 
 def multifactor(runner: Runner, unread: Unread) -> dict[int, Factors]:
@@ -55,13 +59,22 @@ def _factors(table: Sequence[Sequence[str]]) -> dict[int, Factors]:
             continue
         factor = site_of[site]
         base = _base(int(priority), factor, of_tres, others)
+        nice, _, _, _, *given = others
+        decided = _decided(nice, *given)
         known = found.get(job)
-        found[job] = (
-            Factors(factor, base, base)
-            if known is None
-            else Factors(factor, max(base, known.base), min(base, known.least))
-        )
+        if known is not None:
+            several = " or ".join(sorted({*known.decided.split(" or "), decided}))
+            found[job] = Factors(factor, max(base, known.base), min(base, known.least), several)
+        else:
+            found[job] = Factors(factor, base, base, decided)
     return found
+
+
+@lru_cache(maxsize=4096)
+def _decided(nice: str, partition: str, qos: str, association: str) -> str:
+    """As `Factors.decided`. Few differ, but a user may set any nice: hence the bound."""
+    terms = {"nice": nice, "partition": partition, "qos": qos, "association": association}
+    return " ".join(f"{name}={term}" for name, term in terms.items() if term != "0")
 
 
 def _base(shown: int, site: int, tres: str, terms: Sequence[str]) -> int:

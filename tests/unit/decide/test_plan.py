@@ -87,6 +87,7 @@ def test_a_second_cycle_has_nothing_to_write():
         ({"eligible_time": [float("nan")]}, Veto.NOT_ELIGIBLE),
         ({"het_job_id": [1]}, Veto.HETEROGENEOUS),
         ({"site_known": [False]}, Veto.NO_PRIORITY),
+        ({"nice": [-10]}, Veto.NEGATIVE_NICE),
         ({"partition": ["share"]}, Veto.PARTITION),
         ({"qos": ["high"]}, Veto.QOS),
         ({"account": ["secret"]}, Veto.ACCOUNT),
@@ -133,7 +134,8 @@ def test_a_job_that_cannot_be_understood_is_left_alone_and_counts_for_the_others
 def _third(name, value):
     plain = {
         "priority": 9000, "held": False, "site_factor": 0, "dependent": False, "eligible_time": NOW - 60,
-        "het_job_id": 0, "site_known": True, "partition": "gpu", "qos": "normal", "account": "acct", "user": "alice",
+        "het_job_id": 0, "site_known": True, "nice": 0,
+        "partition": "gpu", "qos": "normal", "account": "acct", "user": "alice",
         "reservation": "", "gpu_type": "", "gpus_per_node": 0, "gpus": 1, "nodes": 1,
     }[name]  # fmt: skip
     return [plain, plain, *value]
@@ -151,6 +153,19 @@ def test_partition_tiers_and_qos_are_never_crossed():
     for rows in groups.values():
         assert sorted(result.target[rows]) == sorted(jobs.priority[rows])
     assert sorted(result.classes.names) == ["tier=1 qos=high", "tier=1 qos=normal", "tier=10 qos=normal"]
+
+
+def test_jobs_exchange_places_only_with_jobs_for_which_people_and_the_site_decided_the_same():
+    # A user has put the shortest job back (nice); the site has put partition "share" forward. Age and size differ, too.
+    decided = ["partition=50", "", "", "nice=100", "partition=50", ""]
+    jobs = pending(6, decided=decided, time_limit=[600.0 * (6 - k) for k in range(6)])
+    result = plan(make_snapshot(jobs), by_name("sjf"), QUIET)
+    assert queue_after(result) == [5, 6, 3, 4, 1, 2]
+    assert sorted(result.classes.names) == [
+        "tier=1 qos=normal decided=-",
+        "tier=1 qos=normal nice=100",
+        "tier=1 qos=normal partition=50",
+    ]
 
 
 def test_an_old_job_is_never_moved_back_and_explain_says_so():

@@ -206,6 +206,10 @@ def test_priorities_nice_and_site_factors(jobs, row):
     assert (jobs.site_factor[site], jobs.site_factor[negative]) == (1500, -700)
     assert jobs.site_known[[site, negative, plain]].all()
     assert (jobs.nice[site], jobs.nice[row("nice")], jobs.nice[row("negative nice")]) == (10, 321, -50)
+    decided = [dict(term.split("=") for term in jobs.decided.value(at).split()).get("nice") for at in (plain, site)]
+    assert decided == [None, "10"]
+    assert "nice=321" in jobs.decided.value(row("nice"))
+    assert "nice=-50" in jobs.decided.value(row("negative nice"))
     assert jobs.site_factor[row("two partitions")] == 33
     assert jobs.site_known[row("array")]
     assert jobs.site_known[row("het job")]
