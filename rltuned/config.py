@@ -166,12 +166,10 @@ class DecideSection(_Section):
     age_bound: Seconds = 14 * 86400.0
     """A job that has been eligible for longer (seconds) is never moved back, nor given less than Slurm alone gives
     it."""
-    account_share: Fraction = 1.0
-    """Largest share of the first `head` places of a class that one account may gain by being moved forward; 1: off."""
-    head: Annotated[int, Field(ge=1)] = 32
-    """Places at the front of a class that `account_share` looks at."""
-    dwell: Annotated[float, Field(ge=0)] = 0.0
-    """Seconds for which a job that was just moved keeps its place."""
+    borrow: Fraction = 0.15
+    """Service that accounts may borrow from each other's fair share, as a share of what all GPUs do in a half-life of
+    Slurm's fair share. Each account may owe an equal part of it. 0: an account's jobs exchange places among themselves
+    only."""
     hysteresis: Fraction = 0.05
     """How far a value that rltuned wrote before may drift while the order is right, as a share of its class's range of
     priorities. Fair share moves every priority a little all the time; rewriting all for that would only cost RPCs."""

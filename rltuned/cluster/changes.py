@@ -76,8 +76,6 @@ class Applied:
 
     job_id: int
     submit_time: int
-    changed_at: float
-    """When it was last written to, epoch seconds (minimum dwell)."""
     site_factor: int = 0
     """SiteFactor that rltuned wrote last; 0 when none."""
     oversubscribe: OverSubscribe | None = None
@@ -100,8 +98,6 @@ class AppliedChanges:
     """What earlier cycles left on the queue, as `plan()` needs it."""
 
     by_job: Mapping[int, Applied] = field(default_factory=_no_records)
-    now: float | None = None
-    """The present time on the clock of `Applied.changed_at`, which never jumps; None: the snapshot's time will do."""
 
 
 @dataclass(frozen=True, slots=True)

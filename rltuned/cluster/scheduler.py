@@ -1,4 +1,4 @@
-"""How slurmctld's backfill is configured: the part of SchedulerParameters that a plan and a simulation go by."""
+"""How slurmctld is configured, as far as a plan and a simulation go by it: backfill, and how fast usage decays."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _SIMULATED: Final = ("bf_interval", "bf_window", "bf_resolution", "bf_max_job_te
 
 @dataclass(frozen=True, slots=True)
 class SchedulerParameters:
-    """Of slurm.conf(5), SchedulerParameters; the defaults are those of a slurm.conf that says nothing."""
+    """Of slurm.conf(5), most of it SchedulerParameters; the defaults are those of a slurm.conf that says nothing."""
 
     backfill: bool = True
     """SchedulerType=sched/backfill, and not switched off by bf_interval=-1."""
@@ -27,14 +27,19 @@ class SchedulerParameters:
     """Jobs that a pass looks at."""
     bf_min_prio_reserve: int = 0
     """Priority from which on a waiting job gets a reservation; 0: every one."""
+    half_life: float = 7 * 86_400.0
+    """PriorityDecayHalfLife, seconds; 0: usage does not decay."""
 
     @classmethod
-    def read(cls, parameters: Mapping[str, str], scheduler_type: str = "sched/backfill") -> Self:
+    def read(
+        cls, parameters: Mapping[str, str], scheduler_type: str = "sched/backfill", half_life: float = 7 * 86_400.0
+    ) -> Self:
         """Of a cluster. What is no number counts as not said: slurmctld does the same, with a line in its log.
 
         Args:
             parameters: SchedulerParameters by name, as ``scontrol show config`` has them. bf_window is in minutes.
             scheduler_type: SchedulerType; "" where it is not known.
+            half_life: PriorityDecayHalfLife, seconds.
         """
         usual = cls()
         interval = _number(parameters, "bf_interval", usual.bf_interval)
@@ -46,6 +51,7 @@ class SchedulerParameters:
             bf_resolution=max(_number(parameters, "bf_resolution", usual.bf_resolution), 1.0),
             bf_max_job_test=max(int(_number(parameters, "bf_max_job_test", usual.bf_max_job_test)), 1),
             bf_min_prio_reserve=int(_number(parameters, "bf_min_prio_reserve", usual.bf_min_prio_reserve)),
+            half_life=half_life,
         )
 
     @classmethod

@@ -116,7 +116,7 @@ class Entry:
 
 def blank(change: Change) -> Entry:
     """Return the entry of a job that was never touched."""
-    return Entry(Applied(change.job_id, change.submit_time, changed_at=0.0))
+    return Entry(Applied(change.job_id, change.submit_time))
 
 
 def intended(
@@ -158,7 +158,7 @@ def landed(entry: Entry, row: Row, value: Value, now: float) -> Entry:
     doubts = given_back(entry, row, sure=False).doubts if value == row.neutral else _with(entry.doubts, row.field, ())
     return replace(
         entry,
-        applied=replace(row.take(entry.applied, value), changed_at=now),
+        applied=row.take(entry.applied, value),
         doubts=doubts,
         previous=_remember(entry, row, _before(entry, row), without=value),
         touched=now,
@@ -170,7 +170,7 @@ def recognised(entry: Entry, row: Row, value: Value) -> Entry:
     others = tuple(other for other in entry.doubts.get(row.field, ()) if other != value)
     return replace(
         entry,
-        applied=replace(row.take(entry.applied, value), changed_at=entry.touched),
+        applied=row.take(entry.applied, value),
         doubts=_with(entry.doubts, row.field, others),
         previous=_remember(entry, row, _before(entry, row), without=value),
         cleared=_cleared(entry, row),
@@ -248,10 +248,7 @@ def dated(entry: Entry, now: float) -> Entry:
     """Return the entry with an age. One from the future was noted before somebody set the wall clock back: it counts
     from now.
     """
-    if entry.touched <= now:
-        return entry
-    applied = replace(entry.applied, changed_at=min(entry.applied.changed_at, now))
-    return replace(entry, applied=applied, touched=now)
+    return entry if entry.touched <= now else replace(entry, touched=now)
 
 
 def _cleared(entry: Entry, row: Row) -> float:

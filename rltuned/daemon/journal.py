@@ -212,12 +212,10 @@ class Journal:
         entry = self._entries.get(job_id)
         return entry if entry is not None and entry.submit_time == submit_time else None
 
-    def applied(self, now: float | None = None) -> AppliedChanges:
-        """The claims, as `plan()` needs them. `now`: the steady clock's time; None: the claims are of another
-        process.
-        """
+    def applied(self) -> AppliedChanges:
+        """The claims, as `plan()` needs them."""
         claims = {job: entry.applied for job, entry in self._entries.items() if not entry.applied.is_empty}
-        return AppliedChanges(MappingProxyType(claims), now)
+        return AppliedChanges(MappingProxyType(claims))
 
     def intend(self, intents: Sequence[tuple[Change, Entry]]) -> None:
         """Put the intended values on disk. To be called before the first write; nothing may be sent if it raises.
@@ -418,7 +416,6 @@ def entry_to_json(entry: Entry) -> dict[str, Any]:
     applied = entry.applied
     data: dict[str, Any] = {"job": applied.job_id, "submit": applied.submit_time}
     optional: dict[str, Any] = {
-        "changed": applied.changed_at,
         "site_factor": applied.site_factor,
         "oversubscribe": applied.oversubscribe,
         "oversubscribe_before": applied.oversubscribe_before,
@@ -445,7 +442,6 @@ def entry_from_json(data: Mapping[str, Any]) -> Entry:
     applied = Applied(
         job_id=int(data["job"]),
         submit_time=int(data["submit"]),
-        changed_at=float(data.get("changed", 0.0)),
         site_factor=int(data.get("site_factor", 0)),
         oversubscribe=share("oversubscribe"),
         oversubscribe_before=share("oversubscribe_before"),

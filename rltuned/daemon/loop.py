@@ -294,7 +294,7 @@ class Daemon:
         restored, acted = (0, False) if blocked else self.restoring.give_back(out)
         if stage is Stage.OBSERVE:
             return self._observed(snapshot, restored, acted=acted)
-        return self._steer(snapshot, read_at, blocked, restored, acted=acted)
+        return self._steer(snapshot, blocked, restored, acted=acted)
 
     def _nothing_to_do(self) -> bool:
         """Whether slurmctld runs on another host and nothing of ours is out."""
@@ -319,13 +319,13 @@ class Daemon:
             CycleOutcome.DONE, Stage.OBSERVE, sentence, pending, restored=restored, acted=acted, seen=seen
         )
 
-    def _steer(self, snapshot: Snapshot, read_at: float, blocked: str, restored: int, *, acted: bool) -> CycleReport:
+    def _steer(self, snapshot: Snapshot, blocked: str, restored: int, *, acted: bool) -> CycleReport:
         """Plan, write, forecast and record."""
         stage, writes, facts = self.stage, self.permissions.writes, self.slurmctld.facts
         with self._phase("plan"):
             policy, choice = self.choice.choose(snapshot)
             known = replace(snapshot, scheduler=facts.scheduler) if facts is not None else snapshot
-            made = self.planner(known, policy, self.config, self.journal.applied(read_at))
+            made = self.planner(known, policy, self.config, self.journal.applied())
         self._starts.manages(made)
         results: list[Result] = []
         # After a long time without a plan the dead-man timer may be at work this very moment. This cycle only ends that
@@ -431,7 +431,7 @@ class Daemon:
             if sure:
                 answered.append(job)
             if entry is None and sure and submitted is not None:
-                entry = Entry(Applied(job, submitted, 0.0))
+                entry = Entry(Applied(job, submitted))
             if entry is not None and not entry.applied.foreign:
                 marked.append(replace(entry, applied=replace(entry.applied, foreign=True)))
         try:

@@ -14,8 +14,7 @@ from rltuned.policy.heuristics import RULES
 
 GUARD_MEANING: Final[Mapping[Guard, str]] = {
     Guard.AGE_BOUND: "it has waited longer than the age bound, so it is never moved back",
-    Guard.ACCOUNT_SHARE: "its account already has its share of the places at the front",
-    Guard.DWELL: "it was moved a moment ago and keeps its place for the dwell time",
+    Guard.BUDGET: "its account has used up its budget of borrowed service, so it passes no job of another account",
     Guard.OUTSIDE_WINDOW: "too far back and too large to be seen by the policy in this cycle, it keeps Slurm's order",
     Guard.OUTSIDE: "it is not moved before a job that is outside of its class and would lose by it",
 }

@@ -7,15 +7,14 @@ import numpy.typing as npt
 
 from rltuned.cluster.tables import Bools, Floats, Ints
 from rltuned.config import DecideSection
+from rltuned.decide.borrowing import Loan, Purse
 from rltuned.decide.managed import ManagedJobs, records
 from rltuned.decide.outside import Border, Rows
 from rltuned.decide.ranks import (
     Guard,
     Order,
-    account_share,
     age_bound,
     defer,
-    merge,
     policy_order,
     ranks_of,
     slurm_order,
@@ -37,16 +36,19 @@ class Ordered:
     """(n,) `Guard` flags."""
     held_behind: Ints
     """(n,) id of the job outside of its class that each was kept behind, 0 where there is none."""
+    raised: dict[int, Loan]
+    """By id, the jobs that stand ahead of another account's job which Slurm alone has before them."""
 
 
-def order_classes(managed: ManagedJobs, window: Rows, scores: Floats, settings: DecideSection) -> Ordered:
-    """Ranks and targets, class by class: authority, dwell, account share, age bound, the jobs outside of the class.
+def order_classes(managed: ManagedJobs, window: Rows, scores: Floats, settings: DecideSection, purse: Purse) -> Ordered:
+    """Ranks and targets, class by class: authority, budget, age bound, the jobs outside of the class.
 
     Args:
         managed: n managed jobs.
         window: (w,) positions of those that the policy saw.
         scores: (w,) higher first.
         settings: of the guards.
+        purse: what the accounts may still borrow; what the order borrows is taken out.
     """
     n, outside, jobs = len(managed.rows), managed.outside, managed.snapshot.jobs
     score = np.zeros(n)
@@ -54,53 +56,38 @@ def order_classes(managed: ManagedJobs, window: Rows, scores: Floats, settings: 
     visible = np.zeros(n, dtype=np.bool_)
     visible[window] = True
     old = (managed.snapshot.time - jobs.eligible_time[managed.rows]) > settings.age_bound
-    ours, dwelling = _touched(managed, settings.dwell)
+    ours = np.zeros(n, dtype=np.bool_)
+    ours[[at for at, record in records(managed.applied, jobs, managed.rows) if record.site_factor != 0]] = True
     rank, base_rank = np.zeros(n, dtype=np.intp), np.zeros(n, dtype=np.intp)
     target, held_behind = managed.base.copy(), np.zeros(n, dtype=np.int64)
     guards = np.where(visible, 0, Guard.OUTSIDE_WINDOW).astype(np.int8)
+    raised: dict[int, Loan] = {}
     for members, tier in zip(managed.classes.members, managed.classes.tiers, strict=True):
         tie, base, current = outside.tie[managed.at[members]], managed.base[members], managed.current[members]
         by_slurm = ranks_of(slurm_order(base, tie))
-        in_force = slurm_order(current, tie)
         seen = np.flatnonzero(visible[members])
         wanted = seen[policy_order(score[members][seen], by_slurm[seen], settings.authority)]
-        pinned = dwelling[members] & visible[members]
-        free_order = merge(in_force, visible[members], wanted, by_slurm, pinned)
-        guards[members[pinned]] |= Guard.DWELL
-        shared = _share(managed, free_order, by_slurm, members, settings)
-        guards[members[ranks_of(shared) > ranks_of(free_order)]] |= Guard.ACCOUNT_SHARE
-        bound = age_bound(shared, by_slurm, old[members])
-        guards[members[old[members] & (ranks_of(bound) < ranks_of(shared))]] |= Guard.AGE_BOUND
         border = outside.border(managed.at[members], tier)
-        place = _Class(border, base, tie, by_slurm, old[members], visible[members] & ~pinned)
-        exact, order, behind = place.hold_back(bound)
+        place = _Class(border, base, tie, by_slurm, old[members], visible[members])
+        for preferred in purse.orders(members, wanted, by_slurm):
+            free_order = slurm_order(base, tie)
+            free_order[visible[members][free_order]] = preferred
+            bound = age_bound(free_order, by_slurm, old[members])
+            exact, order, behind = place.hold_back(bound)
+            loans = purse.pay(members, visible[members], exact > base, ranks_of(order), by_slurm)
+            if loans is not None:
+                break
+        raised |= loans or {}
+        payable = ranks_of(free_order)
+        guards[members[wanted[np.argsort(np.argsort(payable[wanted])) > np.arange(len(wanted))]]] |= Guard.BUDGET
+        guards[members[old[members] & (ranks_of(bound) < ranks_of(free_order))]] |= Guard.AGE_BOUND
         guards[members[behind >= 0]] |= Guard.OUTSIDE
         held_behind[members] = np.where(behind >= 0, jobs.job_id[managed.scope.rows[behind]], 0)
         tolerance = int(settings.hysteresis * (base.max() - base.min()))
         free = ours[members] & place.may_keep(current, exact)
         target[members] = settle(order, exact, current, tie, free, tolerance)
         rank[members], base_rank[members] = ranks_of(order), by_slurm
-    return Ordered(base_rank, rank, target, guards, held_behind)
-
-
-def _share(managed: ManagedJobs, order: Order, base_rank: Order, members: Rows, settings: DecideSection) -> Order:
-    if settings.account_share >= 1.0:
-        return order
-    cap = int(settings.account_share * settings.head)
-    accounts = managed.snapshot.jobs.account.codes[managed.rows[members]]
-    return account_share(order, base_rank, accounts, settings.head, cap)
-
-
-def _touched(managed: ManagedJobs, dwell: float) -> tuple[Bools, Bools]:
-    """Which managed jobs carry a value of ours, and which of them were moved within the dwell time."""
-    ours = np.zeros(len(managed.rows), dtype=np.bool_)
-    dwelling = ours.copy()
-    now = managed.snapshot.time if managed.applied.now is None else managed.applied.now
-    for at, record in records(managed.applied, managed.snapshot.jobs, managed.rows):
-        if record.site_factor != 0:
-            ours[at] = True
-            dwelling[at] = now - record.changed_at < dwell
-    return ours, dwelling
+    return Ordered(base_rank, rank, target, guards, held_behind, raised)
 
 
 @dataclass(frozen=True)
@@ -114,7 +101,7 @@ class _Class:
     old: Bools
     """Waited longer than the age bound."""
     movable: Bools
-    """The policy sees them, and they were not moved a moment ago."""
+    """The policy sees them."""
 
     def hold_back(self, wanted: Order) -> tuple[Ints, Order, Rows]:
         """Exact targets, the order that they make, and the outside job that each member was put behind (−1: none).

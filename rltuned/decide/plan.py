@@ -1,5 +1,6 @@
 """`plan()`: one cycle's decision, as a pure function of what was read."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,6 +10,7 @@ import numpy.typing as npt
 from rltuned.cluster.changes import AppliedChanges, Change
 from rltuned.cluster.tables import Bools, Floats, Ints, Snapshot
 from rltuned.config import Config
+from rltuned.decide.borrowing import Borrowed, Loan, Purse
 from rltuned.decide.changes import changes_of, newly_foreign, to_withdraw
 from rltuned.decide.classes import Classes
 from rltuned.decide.front import Front, place_front
@@ -62,6 +64,10 @@ class Plan:
     """Jobs that the journal claims, but that somebody else changed since; newly found by this plan."""
     withdraw: tuple[int, ...]
     """Jobs that carry a value of ours but are out of scope now: to be undone."""
+    borrowed: Borrowed
+    """What accounts have borrowed until now."""
+    raised: Mapping[int, Loan]
+    """Jobs that borrow when they start in this order, by id."""
 
     @property
     def snapshot(self) -> Snapshot:
@@ -103,6 +109,7 @@ def plan(
     search: RolloutSearch | None = None,
     ended: EndedJobs | None = None,
     distribution: RunTimePredictions | None = None,
+    borrowed: Borrowed | None = None,
 ) -> Plan:
     """Decide one cycle: scope and classes, observe, score, rollout, order, place; the changes when they are asked for.
 
@@ -117,6 +124,7 @@ def plan(
         ended: jobs that have ended: they show how wrong expected run times are.
         distribution: of the run time of each of the (N,) jobs, whose mean `estimates` are; NaN: not known. None: of no
             job; `estimates` may err.
+        borrowed: what accounts had borrowed before; None: nothing.
     """
     if distribution is not None:
         policy = on_means(policy)
@@ -135,7 +143,9 @@ def plan(
         rows, base = observation.rows, managed.base[window]
         rollout = search(rollout_request(snapshot, policy, rows, scores, estimates, ended, classes, base))
     preference = _reordered(scores, observation.rows, classes, rollout)
-    ordered = order_classes(managed, window, preference, config.decide)
+    borrowed = (borrowed or Borrowed(snapshot.time)).at(snapshot)
+    purse = Purse(snapshot, managed.rows, estimates, borrowed, config.decide.borrow)
+    ordered = order_classes(managed, window, preference, config.decide, purse)
     queue = managed.queue(ordered.target)
     seen = estimates[observation.rows]
     return Plan(
@@ -158,6 +168,8 @@ def plan(
         front=place_front(managed, queue, window, config.placement),
         foreign=newly_foreign(managed),
         withdraw=to_withdraw(managed),
+        borrowed=borrowed,
+        raised=ordered.raised,
     )
 
 

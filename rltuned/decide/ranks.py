@@ -18,10 +18,8 @@ class Guard(enum.IntFlag):
     NONE = 0
     AGE_BOUND = 1
     """Waited longer than the bound: not moved back."""
-    ACCOUNT_SHARE = 2
-    """Its account had its share of the front already."""
-    DWELL = 4
-    """Moved only a moment ago: keeps its place."""
+    BUDGET = 2
+    """Its account has used up what it may borrow."""
     OUTSIDE_WINDOW = 8
     """Too far back for the policy to see: keeps Slurm's order."""
     OUTSIDE = 16
@@ -49,25 +47,6 @@ def policy_order(score: Floats, base_rank: Order, authority: float) -> Order:
     return np.lexsort((base_rank, authority * by_score + (1.0 - authority) * by_slurm))
 
 
-def merge(current: Order, visible: Bools, wanted: Order, base_rank: Order, pinned: Bools) -> Order:
-    """Put the visible jobs in the `wanted` order into the places that they hold now.
-
-    Args:
-        current: order in force now.
-        visible: members that the policy saw.
-        wanted: visible members in the policy's order.
-        base_rank: Slurm's own rank of each member; jobs out of the policy's sight keep that order among themselves.
-        pinned: visible members that keep the very place that they have.
-    """
-    result = current.copy()
-    place_is_visible = visible[current] & ~pinned[current]
-    result[place_is_visible] = wanted[~pinned[wanted]]
-    place_is_hidden = ~visible[current]
-    hidden = current[place_is_hidden]
-    result[place_is_hidden] = hidden[np.argsort(base_rank[hidden], kind="stable")]
-    return result
-
-
 def defer(order: Order, movable: Bools, earliest: Order) -> Order:
     """The order in which no movable member stands before its `earliest` place; the others keep theirs.
 
@@ -87,31 +66,6 @@ def defer(order: Order, movable: Bools, earliest: Order) -> Order:
             heapq.heappush(ready, coming.pop()[1])
         result[place] = wanted[heapq.heappop(ready)]
     return result
-
-
-def account_share(order: Order, base_rank: Order, account: npt.NDArray[np.int32], head: int, cap: int) -> Order:
-    """Let at most `cap` jobs of one account be moved forward into the first `head` places.
-
-    The surplus follows right behind the head, in its order.
-    """
-    head = min(head, len(order))
-    gained: dict[int, int] = {}
-    front: list[int] = []
-    surplus: list[int] = []
-    for at, member in enumerate(order):
-        if len(front) == head:
-            rest = order[at:]
-            break
-        if base_rank[member] >= head:
-            count = gained.get(int(account[member]), 0)
-            if count >= cap:
-                surplus.append(int(member))
-                continue
-            gained[int(account[member])] = count + 1
-        front.append(int(member))
-    else:
-        rest = order[:0]
-    return np.array([*front, *surplus, *rest], dtype=np.intp)
 
 
 def age_bound(order: Order, base_rank: Order, old: Bools) -> Order:

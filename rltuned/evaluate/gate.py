@@ -53,7 +53,7 @@ PLAIN_SECONDS: Final = 0.003
 policy. Rough: for the sentence that is said beforehand, and nothing else."""
 
 _SIMULATED: Final = {
-    "decide": ("authority", "class_by", "window", "age_bound", "account_share", "head", "dwell"),
+    "decide": ("authority", "class_by", "window", "age_bound", "borrow"),
     "rollout": ("orders", "min_jobs", "depth", "slowdown", "utilisation", "margin"),
 }
 """Settings that what is served depends on, and that are simulated with their defaults."""

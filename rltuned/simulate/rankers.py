@@ -9,6 +9,7 @@ from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Floats, Rows
 from rltuned.config import Config
 from rltuned.decide import plan
+from rltuned.decide.borrowing import Borrowed
 from rltuned.decide.rollout import RolloutSearch
 from rltuned.estimates.predictions import EndedJobs
 from rltuned.policy.base import Policy
@@ -47,6 +48,7 @@ class PlanRanker:
 
     def __init__(self, policy: Policy, config: Config, search: RolloutSearch | None = None) -> None:
         self.policy, self.config, self.search = policy, config, search
+        self._borrowed = Borrowed()
 
     def fixed(self, simulation: Simulation) -> Floats | None:  # noqa: ARG002 - of the protocol
         """None: there is a new plan at each refresh."""
@@ -60,7 +62,16 @@ class PlanRanker:
             (simulation.estimates.run_time[simulation.running], simulation.estimates.run_time[rows])
         )
         ended = ended_jobs(simulation) if self.search is not None else None
-        result = plan(snapshot, self.policy, self.config, estimates=estimates, search=self.search, ended=ended)
+        result = plan(
+            snapshot,
+            self.policy,
+            self.config,
+            estimates=estimates,
+            search=self.search,
+            ended=ended,
+            borrowed=self._borrowed,
+        )
+        self._borrowed = result.borrowed.raising(result.raised)
         keys = np.full(len(snapshot.jobs), np.inf)
         keys[running:] = len(rows) + np.arange(len(rows))
         keys[result.rows[result.queue]] = np.arange(len(result.queue))

@@ -72,6 +72,7 @@ def facts_from(config: Mapping[str, str], runner: Runner, uid: int) -> ClusterFa
         accounting_reachable=reachable,
         accounting_tres=tuple(part for part in config.get("AccountingStorageTRES", "").split(",") if part),
         priority_calc_period=controller.config_seconds(config.get("PriorityCalcPeriod", "00:05:00")),
+        half_life=controller.config_seconds(config.get("PriorityDecayHalfLife", "7-00:00:00")),
         started=_boot_time(config.get("BOOT_TIME", "")),
         priority_flags=tuple(part for part in _plugin(config.get("PriorityFlags", "")).split(",") if part),
         controllers=tuple(name for name, _ in controllers),

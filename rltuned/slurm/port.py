@@ -60,6 +60,8 @@ class ClusterFacts:
     """Of each of them: host name or address, and port."""
     federation: str = ""
     """Its name; "" when the cluster is in none."""
+    half_life: float = 7 * 86_400.0
+    """PriorityDecayHalfLife, seconds; 0: usage does not decay."""
     private_jobs: bool = False
     """PrivateData=jobs: without a privilege a user sees only their own jobs, with exit status 0."""
 
@@ -70,8 +72,8 @@ class ClusterFacts:
 
     @property
     def scheduler(self) -> SchedulerParameters:
-        """How its backfill is configured."""
-        return SchedulerParameters.read(self.scheduler_parameters, self.scheduler_type)
+        """How its backfill is configured, and how fast usage decays."""
+        return SchedulerParameters.read(self.scheduler_parameters, self.scheduler_type, self.half_life)
 
 
 @dataclass(frozen=True, slots=True)

@@ -362,7 +362,7 @@ class PrintingSlurm:
         """What the journal of the earlier daemon says."""
         then = self.now - 600.0
         return [
-            Entry(Applied(self.jobs[row].job_id, self.jobs[row].submit, then, int(self.factor[row])), touched=then)
+            Entry(Applied(self.jobs[row].job_id, self.jobs[row].submit, int(self.factor[row])), touched=then)
             for row in np.flatnonzero(self.factor).tolist()
         ]
 

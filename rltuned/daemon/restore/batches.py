@@ -169,7 +169,7 @@ class _Restore:
         if orphans:
             for job, status in strangers.items():
                 factor = status.site_factor or 0
-                entries[job] = Entry(Applied(job, status.submit_time, 0.0, site_factor=factor))
+                entries[job] = Entry(Applied(job, status.submit_time, site_factor=factor))
         before = dict(entries)
         strange = [others.pop(job) for job in list(others) if others[job].strange]
         left = [*self._work_off(entries), *map(_not_understood, strange)]
@@ -178,7 +178,7 @@ class _Restore:
         proven = {job for job in entries if not before[job].claims and began - before[job].touched >= SETTLE_SECONDS}
         # What carried nothing of ours is marked all the same: an admin asked to leave it alone.
         marked = others.keys() - entries.keys() if self.hands_off else frozenset[int]()
-        marks = [Entry(Applied(job, others[job].submit_time, 0.0, foreign=True)) for job in sorted(marked)]
+        marks = [Entry(Applied(job, others[job].submit_time, foreign=True)) for job in sorted(marked)]
         # A job that was cancelled just now comes back when slurmctld is killed before it saves that.
         missing = [
             _unproven(before[job], began)

@@ -6,7 +6,6 @@ from unit.daemon.support import Bench
 from unit.daemon.test_loop import house
 
 from rltuned.cluster.changes import Outcome
-from rltuned.config import DecideSection
 from rltuned.daemon.claims import SETTLE_SECONDS
 from rltuned.daemon.heartbeat import HEARTBEAT_NAME
 from rltuned.daemon.journal import Journal
@@ -70,19 +69,6 @@ def test_a_restore_forgets_entries_from_the_future_half_a_minute_after_it_has_se
         bench.restore()
         bench.clock.sleep(SETTLE_SECONDS)
     assert bench.journal.entries == {}
-
-
-@JUMPS
-def test_a_job_that_was_just_moved_keeps_its_place_for_its_dwell_and_no_longer(tmp_path, seconds):
-    run = house(tmp_path, decide=DecideSection(hysteresis=0, dwell=150.0))
-    run.slurm.clock.sleep(10 * HOUR)  # else the clock, once set back, would make the jobs not eligible yet
-    run.ticks(2)  # after ten hours without a cycle the first one only says that it is back
-    run.slurm.clock.set(seconds)
-    run.slurm.jobs[1].time_limit = 1.0  # now it belongs in front
-    assert run.tick().planned == 0
-    assert run.tick().planned == 0
-    assert run.tick().planned > 0
-    assert run.slurm.order()[0] == 1
 
 
 def test_a_machine_suspended_between_reading_and_writing_reads_anew_before_it_writes(bench, monkeypatch):

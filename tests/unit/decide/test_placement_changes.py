@@ -45,7 +45,7 @@ def changes_of(result, field):
 
 def remembered(snapshot, row=0, **values):
     job, submitted = int(snapshot.jobs.job_id[row]), int(snapshot.jobs.submit_time[row])
-    return AppliedChanges({job: Applied(job, submitted, NOW - 60, **values)})
+    return AppliedChanges({job: Applied(job, submitted, **values)})
 
 
 @pytest.mark.parametrize("partition", ["gpu", "share", "gpu,share"])

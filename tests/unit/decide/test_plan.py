@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rltuned.cluster.changes import Applied, AppliedChanges, Field
 from rltuned.cluster.unread import Unread
-from rltuned.config import Config, CycleSection, DecideSection, PlacementApply, PlacementSection, ScopeSection, Stage
+from rltuned.config import Config, CycleSection, PlacementApply, PlacementSection, ScopeSection, Stage
 from rltuned.decide import Plan, Veto, explain, plan, record
 from rltuned.decide.explain import Verdict
 from rltuned.decide.ranks import Guard
@@ -48,7 +48,7 @@ def apply_to(snapshot, changes):
         if change.field is Field.SITE_FACTOR:
             priority[row] += change.after - change.before
             site[row] = change.after
-            applied[change.job_id] = Applied(change.job_id, change.submit_time, snapshot.time, site_factor=change.after)
+            applied[change.job_id] = Applied(change.job_id, change.submit_time, site_factor=change.after)
     return replace(snapshot, jobs=replace(jobs, priority=priority, site_factor=site)), AppliedChanges(applied)
 
 
@@ -124,7 +124,7 @@ def test_a_job_that_cannot_be_understood_is_left_alone_and_counts_for_the_others
     assert {reason: list(rows) for reason, rows in result.scope.vetoed().items()} == {Veto.UNREADABLE: [2]}
     assert 3 not in {change.job_id for change in result.changes}
     # What is ours on it is not taken back by a plan: nothing says that it is still there.
-    ours = AppliedChanges({3: Applied(3, int(jobs.submit_time[2]), 0.0, site_factor=7)})
+    ours = AppliedChanges({3: Applied(3, int(jobs.submit_time[2]), site_factor=7)})
     assert plan(snap, by_name("sjf"), QUIET, ours).withdraw == ()
     answer = explain(record(result), 3)
     assert answer.verdict is Verdict.NOT_MANAGED
@@ -187,21 +187,10 @@ def test_hysteresis_does_not_leave_an_old_job_below_what_slurm_alone_gives_it():
             eligible_time=[NOW - 60, NOW - 20 * 86400.0, NOW - 60],
         )
     )
-    applied = AppliedChanges({2: Applied(2, int(snap.jobs.submit_time[1]), NOW - 600, site_factor=-30)})
+    applied = AppliedChanges({2: Applied(2, int(snap.jobs.submit_time[1]), site_factor=-30)})
     result = plan(snap, by_name("sjf"), QUIET, applied)
     assert result.base.tolist() == [10_000, 1_030, 100]
     assert [(change.job_id, change.after) for change in result.changes] == [(2, 0)]
-
-
-def test_a_job_that_was_just_moved_keeps_its_place_for_the_dwell_time():
-    snap = make_snapshot(pending(4, time_limit=[400.0, 300.0, 200.0, 100.0]))
-    first = plan(snap, by_name("sjf"), QUIET)
-    after, applied = apply_to(snap, first.changes)
-    changed = replace(after, time=after.time + 60, jobs=replace(after.jobs, time_limit=np.array([1.0, 300, 200, 100])))
-    restless = plan(changed, by_name("sjf"), QUIET, applied)
-    calm = plan(changed, by_name("sjf"), configured(decide=DecideSection(dwell=300.0)), applied)
-    assert queue_after(restless)[0] == 1
-    assert queue_after(calm) == queue_after(first)
 
 
 def test_our_own_values_do_not_count_as_slurms_own():
@@ -225,7 +214,7 @@ def test_a_foreign_site_factor_on_a_job_of_ours_is_reported_and_left():
 
 def test_what_the_journal_says_about_an_earlier_job_of_the_same_id_is_not_believed():
     snap = make_snapshot(pending(3, time_limit=[3000.0, 2000.0, 1000.0]))
-    earlier = {job: Applied(job, 5, NOW, site_factor=77, oversubscribe="NO") for job in (1, 2, 3)}
+    earlier = {job: Applied(job, 5, site_factor=77, oversubscribe="NO") for job in (1, 2, 3)}
     assert (
         plan(snap, by_name("sjf"), Config(), AppliedChanges(earlier)).changes
         == plan(snap, by_name("sjf"), Config()).changes

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rltuned.decide.ranks import account_share, age_bound, defer, merge, policy_order, ranks_of, slurm_order
+from rltuned.decide.ranks import age_bound, defer, policy_order, ranks_of, slurm_order
 from rltuned.decide.targets import hand_out, settle
 
 NOBODY = np.array([False])
@@ -162,29 +162,3 @@ def test_authority_one_is_the_policy_and_authority_zero_is_slurm(case):
     score = -ranks_of(order).astype(float)
     assert (policy_order(score, base_rank, 1.0) == order).all()
     assert (policy_order(score, base_rank, 0.0) == slurm_order(base, ids)).all()
-
-
-@given(classes(), st.data())
-def test_jobs_that_the_policy_does_not_see_keep_their_places_and_slurms_order(case, data):
-    base, ids, wanted_order, visible = case
-    n = len(base)
-    current = np.array(data.draw(st.permutations(range(n))), dtype=np.intp)
-    pinned = visible & np.array(data.draw(st.lists(st.booleans(), min_size=n, max_size=n)), dtype=np.bool_)
-    base_rank = ranks_of(slurm_order(base, ids))
-    wanted = wanted_order[visible[wanted_order]]
-    merged = merge(current, visible, wanted, base_rank, pinned)
-    assert sorted(merged) == list(range(n))
-    assert (visible[merged] == visible[current]).all(), "no visible job takes a hidden job's place"
-    assert (ranks_of(merged)[pinned] == ranks_of(current)[pinned]).all()
-    hidden = merged[~visible[merged]]
-    assert (np.diff(base_rank[hidden]) > 0).all()
-    free = merged[visible[merged] & ~pinned[merged]]
-    assert list(free) == [member for member in wanted if not pinned[member]]
-
-
-def test_an_account_gains_no_more_than_its_share_of_the_front():
-    # Ten jobs; account 7 has the six at the back and the policy wants all of them first.
-    account = np.array([1, 1, 1, 1, 7, 7, 7, 7, 7, 7], dtype=np.int32)
-    order = np.array([4, 5, 6, 7, 8, 9, 0, 1, 2, 3])
-    shared = account_share(order, np.arange(10), account, head=4, cap=2)
-    assert list(shared) == [4, 5, 0, 1, 6, 7, 8, 9, 2, 3]

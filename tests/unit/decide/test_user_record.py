@@ -91,7 +91,7 @@ def test_places_are_rltuneds_where_it_writes_and_slurms_where_it_only_watches():
 
 def test_a_job_that_is_left_to_slurm_says_why_and_has_no_place():
     snapshot = make_snapshot(pending(3, user="alice", reason=["Priority", "JobHeldAdmin", "Priority"], held=[0, 1, 0]))
-    foreign = AppliedChanges({3: Applied(3, int(snapshot.jobs.submit_time[2]), 0.0, foreign=True)})
+    foreign = AppliedChanges({3: Applied(3, int(snapshot.jobs.submit_time[2]), foreign=True)})
     jobs = {job.job_id: job for job in records(snapshot, foreign).record("alice").jobs}
     assert jobs[1].place == 1
     assert jobs[1].notes == ()

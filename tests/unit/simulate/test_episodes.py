@@ -10,7 +10,6 @@ from numba.core.caching import NullCache
 from unit.simulate.instances import Instance, cluster, given, jobs_of, partition, random_instance
 
 from rltuned.cluster.shape import parse_shape
-from rltuned.decide.ranks import merge, ranks_of
 from rltuned.errors import RltunedError
 from rltuned.observe import STATE_COLUMNS, Observation, observe
 from rltuned.policy.actor import AGEING, RUN_TIME, Activation, Actor, Architecture, untrained
@@ -86,7 +85,6 @@ class Observing:
             return keys
         visible = np.zeros(len(rows), dtype=np.bool_)
         visible[at] = True
-        by_slurm = ranks_of(np.argsort(rows))
         wanted = at[np.lexsort((rows[at], -scores))]
         tiers = np.array([p.priority_tier for p in simulation.shape.partitions])[simulation.asked.partition[rows]]
         keys = np.empty(len(rows))
@@ -94,13 +92,8 @@ class Observing:
             members = np.flatnonzero(tiers == tier)
             place = np.full(len(rows), -1)
             place[members] = np.arange(len(members))
-            order = merge(
-                np.argsort(rows[members]),
-                visible[members],
-                place[wanted][place[wanted] >= 0],
-                by_slurm[members],
-                np.zeros(len(members), dtype=np.bool_),
-            )
+            order = np.argsort(rows[members])
+            order[visible[members][order]] = place[wanted][place[wanted] >= 0]
             keys[members[order]] = np.arange(len(members))
         return keys
 
