@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple, Self
 
+from rltuned.cluster.borrowed import NOTHING, Borrowed
+
 MAX_FACTOR: Final = 2_147_483_645
 """Largest absolute SiteFactor that scontrol(1) accepts (measured on 22.05, 24.11, 26.05)."""
 
@@ -98,6 +100,7 @@ class AppliedChanges:
     """What earlier cycles left on the queue, as `plan()` needs it."""
 
     by_job: Mapping[int, Applied] = field(default_factory=_no_records)
+    borrowed: Borrowed = NOTHING
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,12 @@ Where all jobs are of one account, its users stand in the place of accounts.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Self
+from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 
+from rltuned.cluster.borrowed import Borrowed, Loan
 from rltuned.cluster.tables import Bools, Category, Floats, JobState, JobTable, Rows, Snapshot
 from rltuned.decide.ranks import Order
 
@@ -25,86 +24,34 @@ _ROUNDING: Final = 1e-3
 """GPU-seconds."""
 
 
-class Loan(NamedTuple):
-    """One raised job."""
+def charged(borrowed: Borrowed, snapshot: Snapshot) -> Borrowed:
+    """Charges what has started since, and what runs longer than it was charged for; the rest decays.
 
-    submit_time: int
-    account: str
-    seconds: float
-    """GPU-seconds that it borrows when it starts."""
-
-
-@dataclass(frozen=True)
-class Borrowed:
-    """What accounts have borrowed."""
-
-    time: float = 0.0
-    """Until when `owed` has decayed, epoch seconds."""
-    owed: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    """GPU-seconds by account."""
-    raised: Mapping[int, Loan] = field(default_factory=lambda: MappingProxyType({}))
-    """Pending jobs, by id, that the order in force has ahead of other accounts' jobs."""
-    running: Mapping[int, Loan] = field(default_factory=lambda: MappingProxyType({}))
-    """Jobs that started so; `seconds` is what they were charged."""
-
-    def at(self, snapshot: Snapshot) -> "Borrowed":
-        """Charges what has started since, and what runs longer than it was charged for; the rest decays.
-
-        A raised job that is gone is charged, too: it may have started and ended since the last reading.
-        """
-        jobs, now = snapshot.jobs, snapshot.time
-        half_life = snapshot.scheduler.half_life
-        kept = 0.5 ** (max(now - self.time, 0.0) / half_life) if half_life > 0 else 1.0
-        owed = {account: seconds * kept for account, seconds in self.owed.items()}
-        running: dict[int, Loan] = {}
-        raised: dict[int, Loan] = {}
-        for job, loan in self.raised.items():
-            row = _row(jobs, job, loan)
-            if row is not None and jobs.state[row] == JobState.PENDING:
-                raised[job] = loan
-                continue
-            owed[loan.account] = owed.get(loan.account, 0.0) + loan.seconds
-            if row is not None:
-                running[job] = loan
-        for job, loan in {**self.running, **running}.items():
-            row = _row(jobs, job, loan)
-            if row is None:
-                continue
-            used = max(now - float(jobs.start_time[row]), 0.0) * max(int(jobs.gpus[row]), 1)
-            over = max(used - loan.seconds, 0.0) if np.isfinite(used) else 0.0
-            owed[loan.account] = owed.get(loan.account, 0.0) + over
-            running[job] = loan._replace(seconds=loan.seconds + over)
-        return Borrowed(now, {account: seconds for account, seconds in owed.items() if seconds >= 1.0}, raised, running)
-
-    def raising(self, raised: Mapping[int, Loan]) -> "Borrowed":
-        """With these raised jobs: those of the order that is in force from now on."""
-        return Borrowed(self.time, self.owed, raised, self.running)
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON-able form."""
-        return {
-            "time": self.time,
-            "owed": dict(self.owed),
-            "raised": {str(job): list(loan) for job, loan in self.raised.items()},
-            "running": {str(job): list(loan) for job, loan in self.running.items()},
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Of `as_dict`.
-
-        Raises:
-            ValueError, TypeError, KeyError: it is not of this form.
-        """
-        raised, running = (
-            {
-                int(job): Loan(int(submit), str(account), float(seconds))
-                for job, (submit, account, seconds) in these.items()
-            }
-            for these in (data["raised"], data["running"])
-        )
-        owed = {str(account): float(seconds) for account, seconds in data["owed"].items()}
-        return cls(float(data["time"]), owed, raised, running)
+    A raised job that is gone is charged, too: it may have started and ended since the last reading.
+    """
+    jobs, now = snapshot.jobs, snapshot.time
+    half_life = snapshot.scheduler.half_life
+    kept = 0.5 ** (max(now - borrowed.time, 0.0) / half_life) if half_life > 0 else 1.0
+    owed = {account: seconds * kept for account, seconds in borrowed.owed.items()}
+    running: dict[int, Loan] = {}
+    raised: dict[int, Loan] = {}
+    for job, loan in borrowed.raised.items():
+        row = _row(jobs, job, loan)
+        if row is not None and jobs.state[row] == JobState.PENDING:
+            raised[job] = loan
+            continue
+        owed[loan.account] = owed.get(loan.account, 0.0) + loan.seconds
+        if row is not None:
+            running[job] = loan
+    for job, loan in {**borrowed.running, **running}.items():
+        row = _row(jobs, job, loan)
+        if row is None:
+            continue
+        used = max(now - float(jobs.start_time[row]), 0.0) * max(int(jobs.gpus[row]), 1)
+        over = max(used - loan.seconds, 0.0) if np.isfinite(used) else 0.0
+        owed[loan.account] = owed.get(loan.account, 0.0) + over
+        running[job] = loan._replace(seconds=loan.seconds + over)
+    return Borrowed(now, {account: seconds for account, seconds in owed.items() if seconds >= 1.0}, raised, running)
 
 
 def _row(jobs: JobTable, job: int, loan: Loan) -> int | None:

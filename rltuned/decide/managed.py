@@ -81,7 +81,8 @@ def _of_these_jobs(applied: AppliedChanges, jobs: JobTable) -> AppliedChanges:
             job: record
             for job, record in applied.by_job.items()
             if (row := jobs.row_of.get(job)) is not None and int(submit[row]) == record.submit_time
-        }
+        },
+        applied.borrowed,
     )
 
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from rltuned.cluster.borrowed import Loan
 from rltuned.cluster.tables import Bools, Floats, Ints
 from rltuned.config import DecideSection
-from rltuned.decide.borrowing import Loan, Purse
+from rltuned.decide.borrowing import Purse
 from rltuned.decide.managed import ManagedJobs, records
 from rltuned.decide.outside import Border, Rows
 from rltuned.decide.ranks import (

@@ -7,10 +7,11 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from rltuned.cluster.borrowed import Borrowed, Loan
 from rltuned.cluster.changes import AppliedChanges, Change
 from rltuned.cluster.tables import Bools, Floats, Ints, Snapshot
 from rltuned.config import Config
-from rltuned.decide.borrowing import Borrowed, Loan, Purse
+from rltuned.decide.borrowing import Purse, charged
 from rltuned.decide.changes import changes_of, newly_foreign, to_withdraw
 from rltuned.decide.classes import Classes
 from rltuned.decide.front import Front, place_front
@@ -109,7 +110,6 @@ def plan(
     search: RolloutSearch | None = None,
     ended: EndedJobs | None = None,
     distribution: RunTimePredictions | None = None,
-    borrowed: Borrowed | None = None,
 ) -> Plan:
     """Decide one cycle: scope and classes, observe, score, rollout, order, place; the changes when they are asked for.
 
@@ -117,14 +117,13 @@ def plan(
         snapshot: the queue and the nodes as read; its `time` is "now".
         policy: ranks the visible jobs.
         config: settings; `cycle.stage` matters only for the canary's scope.
-        applied: what earlier cycles left on the jobs.
+        applied: what earlier cycles left on the jobs, and what accounts had borrowed by then.
         estimates: (N,) predicted run times of all jobs of the table in seconds, NaN where there is none; the time limit
             bounds each, and stands in where there is no prediction.
         search: simulates the queue in the policy's order and in a few others; None: the policy's order stands.
         ended: jobs that have ended: they show how wrong expected run times are.
         distribution: of the run time of each of the (N,) jobs, whose mean `estimates` are; NaN: not known. None: of no
             job; `estimates` may err.
-        borrowed: what accounts had borrowed before; None: nothing.
     """
     if distribution is not None:
         policy = on_means(policy)
@@ -143,7 +142,7 @@ def plan(
         rows, base = observation.rows, managed.base[window]
         rollout = search(rollout_request(snapshot, policy, rows, scores, estimates, ended, classes, base))
     preference = _reordered(scores, observation.rows, classes, rollout)
-    borrowed = (borrowed or Borrowed(snapshot.time)).at(snapshot)
+    borrowed = charged(managed.applied.borrowed, snapshot)
     purse = Purse(snapshot, managed.rows, estimates, borrowed, config.decide.borrow)
     ordered = order_classes(managed, window, preference, config.decide, purse)
     queue = managed.queue(ordered.target)

@@ -4,12 +4,12 @@ from functools import cache
 
 import numpy as np
 
-from rltuned.cluster.changes import Field
+from rltuned.cluster.borrowed import Borrowed
+from rltuned.cluster.changes import AppliedChanges, Field
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Floats, Rows
 from rltuned.config import Config
 from rltuned.decide import plan
-from rltuned.decide.borrowing import Borrowed
 from rltuned.decide.rollout import RolloutSearch
 from rltuned.estimates.predictions import EndedJobs
 from rltuned.policy.base import Policy
@@ -66,10 +66,10 @@ class PlanRanker:
             snapshot,
             self.policy,
             self.config,
-            estimates=estimates,
-            search=self.search,
-            ended=ended,
-            borrowed=self._borrowed,
+            AppliedChanges(borrowed=self._borrowed),
+            estimates,
+            self.search,
+            ended,
         )
         self._borrowed = result.borrowed.raising(result.raised)
         keys = np.full(len(snapshot.jobs), np.inf)

@@ -8,10 +8,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rltuned.cluster.borrowed import Borrowed, Loan
+from rltuned.cluster.changes import AppliedChanges
 from rltuned.cluster.tables import JobState
 from rltuned.config import Config, DecideSection, PlacementApply, PlacementSection
 from rltuned.decide import explain, plan, record
-from rltuned.decide.borrowing import WEEK, Borrowed, Loan, budget_of, overtaking
+from rltuned.decide.borrowing import WEEK, budget_of, charged, overtaking
 from rltuned.decide.ranks import Guard
 from rltuned.policy.heuristics import by_name
 
@@ -88,41 +90,41 @@ def test_a_raised_job_is_charged_when_it_starts_and_what_it_runs_longer_as_well(
     snapshot = two_accounts()
     loans = {2: Loan(int(snapshot.jobs.submit_time[1]), "small", 600.0)}
     asked = Borrowed(NOW).raising(loans)
-    assert asked.at(snapshot) == asked, "it still waits"
+    assert charged(asked, snapshot) == asked, "it still waits"
     now = replace(started(snapshot, [1], NOW), time=NOW + 300.0)
-    charged = asked.at(now)
-    assert charged.owed == {"small": 600.0}
-    assert charged.raised == {}
-    assert charged.running == loans
-    later = charged.at(replace(now, time=NOW + 900.0))
+    start = charged(asked, now)
+    assert start.owed == {"small": 600.0}
+    assert start.raised == {}
+    assert start.running == loans
+    later = charged(start, replace(now, time=NOW + 900.0))
     forgotten = 0.5 ** (600.0 / WEEK)
     np.testing.assert_allclose(later.owed["small"], 600.0 * forgotten + 300.0)
     assert later.running[2].seconds == 900.0
     # Ended, or it had started and ended between two readings: nobody knows, so it is charged.
     gone = replace(now, jobs=now.jobs.take(np.array([0, 2, 3, 4, 5, 6])))
-    assert charged.at(gone).running == {}
-    assert asked.at(gone).owed == {"small": 600.0}
+    assert charged(start, gone).running == {}
+    assert charged(asked, gone).owed == {"small": 600.0}
 
 
 def test_another_job_of_the_same_id_is_not_the_one_that_borrowed():
     snapshot = two_accounts()
     asked = Borrowed(NOW).raising({2: Loan(int(snapshot.jobs.submit_time[1]) - 50, "small", 600.0)})
-    assert asked.at(snapshot).raised == {}
+    assert charged(asked, snapshot).raised == {}
 
 
 def test_what_was_borrowed_is_forgotten_with_slurms_half_life_and_small_debts_altogether():
     snapshot = two_accounts()
     before = Borrowed(NOW, {"small": 4_000.0, "tiny": 1.5})
     snapshot = replace(snapshot, time=NOW + 3_600.0, scheduler=replace(snapshot.scheduler, half_life=3_600.0))
-    assert before.at(snapshot).owed == {"small": 2_000.0}
+    assert charged(before, snapshot).owed == {"small": 2_000.0}
     never = replace(snapshot, scheduler=replace(snapshot.scheduler, half_life=0.0))
-    assert before.at(never).owed == before.owed
+    assert charged(before, never).owed == before.owed
 
 
 def test_a_debt_lowers_what_may_be_borrowed():
     snapshot = two_accounts()
     share = share_of(snapshot, 1_300.0)
-    assert planned(plan(snapshot, SAF, borrowing(share), borrowed=Borrowed(NOW, {"small": 800.0}))) == [
+    assert planned(plan(snapshot, SAF, borrowing(share), AppliedChanges(borrowed=Borrowed(NOW, {"small": 800.0})))) == [
         1,
         2,
         3,
@@ -131,7 +133,9 @@ def test_a_debt_lowers_what_may_be_borrowed():
         6,
         7,
     ]
-    assert planned(plan(snapshot, SAF, borrowing(share), borrowed=Borrowed(NOW, {"small": 700.0})))[:2] == [2, 1]
+    assert planned(plan(snapshot, SAF, borrowing(share), AppliedChanges(borrowed=Borrowed(NOW, {"small": 700.0}))))[
+        :2
+    ] == [2, 1]
 
 
 def test_it_survives_json():
@@ -177,7 +181,7 @@ def test_no_account_is_raised_for_more_than_it_has_left_whatever_the_queue(data)
     owed = {"a0": 3_000.0, "a1": 1e9}
     window = int(rng.integers(1, n + 1))
     config = borrowing(share_of(snapshot, float(rng.choice([0.0, 4_000.0, 300_000.0]))), window=window)
-    result = plan(snapshot, SAF, config, borrowed=Borrowed(NOW, owed))
+    result = plan(snapshot, SAF, config, AppliedChanges(borrowed=Borrowed(NOW, owed)))
     lent = defaultdict(float)
     for loan in result.raised.values():
         lent[loan.account] += loan.seconds
