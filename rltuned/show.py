@@ -128,6 +128,11 @@ def explanation(console: Console, answer: Any) -> None:
         console.print(f"  Rollout: {plain(answer.rollout)}.")
     for guard in answer.guards:
         console.print(f"  Guard: {guard}.")
+    if answer.borrowed:
+        console.print(
+            f"  Its account has borrowed {answer.borrowed / 3600:.1f} of {answer.budget / 3600:.1f} GPU-hours from the "
+            "fair share of others."
+        )
     if answer.placement:
         console.print(f"  Placement: {plain(answer.placement)}.")
     if answer.outcome:

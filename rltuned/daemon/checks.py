@@ -21,6 +21,7 @@ from rltuned.daemon.auto_policy import AUTO, Standing, remedy, with_rollouts
 from rltuned.daemon.auto_policy import read as read_verdict
 from rltuned.daemon.budget import LEAST_BURST, SHARE, Budget
 from rltuned.daemon.clock import Clock, Moment
+from rltuned.daemon.debts import read_debts
 from rltuned.daemon.files import give_all_to, user_name
 from rltuned.daemon.heartbeat import Heartbeat, read_heartbeat
 from rltuned.daemon.journal import FILE_NAME as JOURNAL
@@ -207,6 +208,7 @@ def examine(reader: SlurmReader, config: Config, clock: Clock, names: frozenset[
         snapshot = reader.snapshot(now)
         gpus = int(snapshot.nodes.gpus.sum())
         findings += [answers(snapshot), *node_sets(snapshot), *gpu_types(snapshot)]
+        findings += debts(replace(snapshot, scheduler=facts.scheduler), config)
     except SlurmParseError as error:
         findings.append(Finding(Severity.ERROR, "answers", f"no cycle is possible: {error}", _REPORT))
     except SlurmError as error:
@@ -310,6 +312,24 @@ def gpu_types(snapshot: Snapshot) -> list[Finding]:
     lines = "; ".join(f"NodeName={found} ... Weight={10 * place}" for place, found in enumerate(lists, start=1))
     remedy = f"in slurm.conf, the smaller for the faster GPUs, which are taken first: {lines}"
     return [Finding(Severity.NOTE, subject, cause, remedy)]
+
+
+def debts(snapshot: Snapshot, config: Config) -> list[Finding]:
+    """What accounts have borrowed from each other's fair share."""
+    from rltuned.decide.borrowing import budget_of, charged  # noqa: PLC0415 - NumPy, as the snapshot
+
+    subject = "borrowed service"
+    try:
+        owed = charged(read_debts(config.state.directory), snapshot).owed
+    except RltunedError as error:
+        return [Finding(Severity.WARNING, subject, str(error))]
+    budget = budget_of(snapshot, config.decide.borrow)
+    used_up = sum(seconds >= budget for seconds in owed.values())
+    largest = ", ".join(f"{account} {seconds / 3600:.1f}" for account, seconds in Counter(owed).most_common(_NAMED))
+    cause = (
+        f"{len(owed)} accounts owe GPU-hours ({largest or 'none'}), {used_up} have used up the {budget / 3600:.1f} each"
+    )
+    return [Finding(Severity.OK, subject, cause)]
 
 
 def _verdict(gpus: int | None, config: Config, now: float) -> list[Finding]:

@@ -21,6 +21,7 @@ from rltuned.daemon.budget import SNAPSHOT_RPCS
 from rltuned.daemon.claims import Entry
 from rltuned.daemon.clock import Clock
 from rltuned.daemon.cycle_report import CycleOutcome, CycleReport, sentence_of
+from rltuned.daemon.debts import Debts
 from rltuned.daemon.execution import Execution
 from rltuned.daemon.heartbeat import Condition
 from rltuned.daemon.journal import Journal
@@ -151,6 +152,7 @@ class Daemon:
         )
         self.choice = PolicyChoice(self.runtime, policy)
         self._reconciler, self._starts = Reconciler(), Starts()
+        self._debts = Debts(config.state.directory, log)
         self._orphans: tuple[int, ...] = ()
         self._turn = threading.Lock()
         self._began = clock.monotonic()
@@ -325,7 +327,8 @@ class Daemon:
         with self._phase("plan"):
             policy, choice = self.choice.choose(snapshot)
             known = replace(snapshot, scheduler=facts.scheduler) if facts is not None else snapshot
-            made = self.planner(known, policy, self.config, self.journal.applied())
+            applied = replace(self.journal.applied(), borrowed=self._debts.borrowed)
+            made = self.planner(known, policy, self.config, applied)
         self._starts.manages(made)
         results: list[Result] = []
         # After a long time without a plan the dead-man timer may be at work this very moment. This cycle only ends that
@@ -340,6 +343,7 @@ class Daemon:
                     restored, results = self.execution.carry_out(snapshot, made, self._began)
                 except JournalError as error:
                     blocked = str(error)
+        self._debts.settle(made, self.journal.applied().by_job, keep=not self.permissions.dry_run)
         if writes:
             stopped = not restored and bool(results) and all(item.outcome is Outcome.THROTTLED for item in results)
             acted = resumes or (not blocked and not shed and not self.permissions.alarms and not stopped)

@@ -126,6 +126,9 @@ class Metrics:
             "unreturned_jobs",
             "Pending jobs that are to be given back to Slurm and could not be yet; tried again for ever.",
         )
+        self.borrowed = gauge(
+            "borrowed_budget_ratio", "The largest part of its budget of borrowed service that an account has used up."
+        )
         self.restored = counter("restored_jobs", "Jobs that the running daemon gave back to Slurm.")
         self.verdict = gauge(
             "verdict_state", "What the verdict is worth to policy auto: 1 for its state, 0 for the others.", ["state"]

@@ -12,6 +12,7 @@ from rltuned.config import Config
 from rltuned.daemon import decisions
 from rltuned.daemon.auto_policy import chosen
 from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.debts import read_debts
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.logs import make
 from rltuned.daemon.metrics import Metrics
@@ -42,6 +43,10 @@ def decide(config: Config, tell: Tell) -> DecisionRecord:
     except JournalError as error:
         tell(f"planning without the journal: {error}")
         applied = AppliedChanges()
+    try:
+        applied = replace(applied, borrowed=read_debts(config.state.directory))
+    except RltunedError as error:
+        tell(f"planning as if no account had borrowed: {error}")
     reader = open_reader(config.slurm)
     snapshot = replace(reader.snapshot(SystemClock().time()), scheduler=reader.facts().scheduler)
     try:

@@ -69,6 +69,7 @@ class Reporting:
         metrics.managed.set(len(record.jobs))
         metrics.moved.set(record.ranks_changed)
         metrics.displacement.set(record.displacement)
+        metrics.borrowed.set(max(record.jobs.owed or (0.0,)) / record.budget if record.budget else 0.0)
         metrics.set_vetoes({veto.value: len(jobs) for veto, jobs in record.vetoed.items()})
         if record.placement.outcome != OFF:
             metrics.placements.labels(record.placement.outcome).inc()

@@ -94,8 +94,8 @@ class Purse:
         run_time = np.minimum(np.fmin(estimates, jobs.time_limit)[rows], UNLIMITED)
         tasks = np.maximum(jobs.array_tasks[rows], 1)
         self._seconds: Floats = np.maximum(run_time, 1.0) * np.maximum(jobs.gpus[rows], 1) * tasks
-        budget = budget_of(snapshot, share)
-        self._left = np.array([max(budget - borrowed.owed.get(name, 0.0), 0.0) for name in self._names])
+        self.budget = budget_of(snapshot, share)
+        self._left = np.array([max(self.budget - borrowed.owed.get(name, 0.0), 0.0) for name in self._names])
 
     def orders(self, members: Rows, wanted: Order, base_rank: Order) -> Iterator[Order]:
         """Orders of what the policy sees of a class, the most wanted one first: as far as the accounts can pay; each

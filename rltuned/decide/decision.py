@@ -19,6 +19,7 @@ from pydantic import Field as Alias
 from rltuned.cluster.changes import Change, Field, Outcome
 from rltuned.cluster.tables import Floats
 from rltuned.config import PlacementApply, Stage
+from rltuned.decide.borrowing import owners
 from rltuned.decide.plan import Plan
 from rltuned.decide.ranks import ranks_of
 from rltuned.decide.scope import Veto
@@ -65,6 +66,8 @@ class JobColumns:
     """Its row in the window; −1: the policy did not see it."""
     position: Whole
     """Place in the planned order of the whole queue, 0 first."""
+    owed: Numbers | None = None
+    """GPU-seconds that its account has borrowed. None: of an earlier version."""
 
     def __post_init__(self) -> None:
         _same_length(self, len(self.id))
@@ -225,6 +228,8 @@ class DecisionRecord:
     """Why no rollouts were made although they should; "" where there is no trouble."""
     starts: StartRecord | None = None
     """When jobs are expected to start; None: nothing is said of that."""
+    budget: float | None = None
+    """GPU-seconds that each account may borrow. None: of an earlier version."""
 
     @cached_property
     def ranks_changed(self) -> int:
@@ -339,6 +344,7 @@ def record(
             held_behind=tuple(plan.held_behind.tolist()),
             seen=tuple(seen.tolist()),
             position=tuple(ranks_of(plan.queue).tolist()),
+            owed=_owed(plan),
         ),
         window=Window(
             score=tuple(plan.scores.tolist()),
@@ -361,7 +367,14 @@ def record(
         policy_why=policy_why,
         rollout_trouble=rollout_trouble,
         starts=starts,
+        budget=round(plan.budget, 1),
     )
+
+
+def _owed(plan: Plan) -> Numbers:
+    accounts, owed = owners(plan.snapshot.jobs), plan.borrowed.owed
+    of_code = [round(owed.get(name, 0.0), 1) for name in (*accounts.names, "")]
+    return tuple(of_code[code] for code in accounts.codes[plan.rows].tolist())
 
 
 def _finite(values: Floats) -> tuple[float | None, ...]:

@@ -110,6 +110,10 @@ class Explanation:
     wait: float | None = None
     features: tuple[FeatureValue, ...] = ()
     guards: tuple[str, ...] = ()
+    borrowed: float | None = None
+    """GPU-seconds that its account has borrowed from others' fair share."""
+    budget: float | None = None
+    """GPU-seconds that an account may borrow."""
     veto: str = ""
     placement: str = ""
     outcome: str = ""
@@ -161,6 +165,8 @@ def explain(record: DecisionRecord, job_id: int) -> Explanation:
         slurm_priority=jobs.base[at],
         target_priority=jobs.target[at],
         guards=guards,
+        borrowed=None if jobs.owed is None else jobs.owed[at],
+        budget=record.budget,
         placement=_placement(record, job_id),
         rollout=_rollout(record, job_id),
         outcome=", ".join(f"{name} {OUTCOME_MEANING.get(outcome, outcome)}" for name, outcome in outcomes.items()),

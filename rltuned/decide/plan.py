@@ -67,6 +67,8 @@ class Plan:
     """Jobs that carry a value of ours but are out of scope now: to be undone."""
     borrowed: Borrowed
     """What accounts have borrowed until now."""
+    budget: float
+    """GPU-seconds that each account may owe."""
     raised: Mapping[int, Loan]
     """Jobs that borrow when they start in this order, by id."""
 
@@ -168,6 +170,7 @@ def plan(
         foreign=newly_foreign(managed),
         withdraw=to_withdraw(managed),
         borrowed=borrowed,
+        budget=purse.budget,
         raised=ordered.raised,
     )
 

@@ -369,6 +369,7 @@ class ModelReader:
             priority=[0 if odd else slurm.priority(job) for job, odd in zip(jobs, strange, strict=True)],
             base=[slurm.alone(job) for job in jobs],
             nice=[job.nice for job in jobs],
+            decided=[f"nice={job.nice}" if job.nice else "" for job in jobs],
             site_factor=[job.site_factor if slurm.listed(job) else 0 for job in jobs],
             site_known=[slurm.listed(job) for job in jobs],
             oversubscribe=[slurm.oversubscribe(job).value for job in jobs],
