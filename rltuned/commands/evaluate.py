@@ -70,7 +70,8 @@ def _of_both(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--policies",
     metavar="NAME,NAME…",
-    help="fifo-strict, fifo, sjf, saf, wfp3, unicep, f1, multifactor, rl. [default: all of them]",
+    help="fifo-strict, fifo, sjf, saf, wfp3, unicep, f1, multifactor, rl. [default: all of these]; "
+    "multifactor-again: what differs by chance.",
 )
 @click.option(
     "--backfill",
@@ -82,6 +83,17 @@ def _of_both(command: Callable[..., Any]) -> Callable[..., Any]:
     "--placement",
     type=click.Choice(["slurm", "best", "worst"]),
     help="As Slurm chooses nodes, best fit, or worst fit. [default: slurm]",
+)
+@click.option(
+    "--weights",
+    type=click.Choice(["usual", "fair-share"]),
+    help="Slurm's own order: all factors weigh alike, or fair share decides. rl moves jobs within it; reported are the "
+    "accounts that are worse off than in it, and the GPU time that others got.",
+)
+@click.option(
+    "--borrow",
+    type=click.FloatRange(0, 1),
+    help="What accounts may borrow from each other under rl (decide.borrow). [default: 0.06]",
 )
 @click.option(
     "--easy",

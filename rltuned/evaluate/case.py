@@ -9,7 +9,7 @@ import numpy as np
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Bools, Category, Floats
 from rltuned.estimates.run_time_history import PAST_JOBS
-from rltuned.evaluate.metrics import Metrics, measure
+from rltuned.evaluate.metrics import Metrics, measure, over_slurm
 from rltuned.evaluate.windows import Window
 from rltuned.simulate.requests import Requests, requests
 from rltuned.workload.jobs import Estimates, Workload
@@ -50,6 +50,11 @@ class Case:
         """Whom fairness is about: users, or partitions where no user is known."""
         return self.jobs.user if (self.jobs.user.codes[self.past :] >= 0).any() else self.jobs.partition
 
+    @property
+    def accounts(self) -> Category:
+        """Whose fair share counts: accounts, or users where there are not several."""
+        return self.jobs.account if len(np.unique(self.jobs.account.codes)) > 1 else self.jobs.user
+
     @cached_property
     def asked(self) -> Requests:
         """What `submitted` asks of the cluster: the same for every policy."""
@@ -73,6 +78,11 @@ class Case:
     def own_estimates(self) -> Estimates:
         """`estimates` for one simulation: what a predictor learns changes the run times."""
         return Estimates(self.estimates.time_limit, self.estimates.run_time.copy())
+
+    def over_slurm(self, own: tuple[Floats, Floats], slurm: tuple[Floats, Floats]) -> tuple[float, float]:
+        """`metrics.over_slurm` of starts and ends."""
+        gpus = self.jobs.gpus.astype(np.float64)
+        return over_slurm(self.jobs.submit_time, own, slurm, gpus, self.measured, self.accounts)
 
     def metrics(self, start: Floats, end: Floats) -> Metrics:
         """Of a simulation that gave (n,) start and end of each job, seconds, NaN: never ran."""

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,11 @@ from rltuned.errors import RltunedError
 from rltuned.estimates.run_time_history import HistoryPredictor, past
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.policies import Contender, contender
-from rltuned.evaluate.settings import EvaluationSettings, Start
+from rltuned.evaluate.settings import AGAIN, EvaluationSettings, Start
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.rankers import RuleRanker, compile_kernel
-from rltuned.simulate.values import JobFate, SimulationSettings
+from rltuned.simulate.values import JobFate, SimulationResult, SimulationSettings
 from rltuned.workload.simulated_estimates import EstimateKind, parse_estimates
 
 
@@ -67,9 +67,19 @@ def evaluate_case(case: Case, chosen: Contender, settings: EvaluationSettings) -
         row = int(np.flatnonzero(measured & ~over)[0])
         raise RltunedError(f"window {case.window.index}, {chosen.name}: job {case.jobs.job_id[row]} never started")
     found = case.metrics(result.start, result.end)
+    if settings.weights:
+        own = result
+        slurm = own if chosen.name == "multifactor" else _alone(case, settings)
+        worse, moved = case.over_slurm((own.start, own.end), (slurm.start, slurm.end))
+        found = replace(found, accounts_worse=worse, service_moved=moved)
     metrics = {key: value if np.isfinite(value) else None for key, value in found.as_dict().items()}
     killed = int((result.fate[measured] == JobFate.TIMEOUT).sum())
     return Outcome(case.window.index, chosen.name, metrics, killed, seconds)
+
+
+def _alone(case: Case, settings: EvaluationSettings) -> SimulationResult:
+    """The window in Slurm's own order."""
+    return simulate_case(case, contender("multifactor", settings), settings).result()
 
 
 def simulate_case(
@@ -85,7 +95,11 @@ def simulate_case(
     if parse_estimates(settings.estimates).kind is EstimateKind.HISTORY:
         known = past(case.before, case.before_estimates, float(case.jobs.submit_time[0]))
         predictor = HistoryPredictor(case.jobs, estimates.time_limit, known)
-    simulation = Simulation(case.shape, case.submitted, estimates, chosen.settings, predictor, case.asked)
+    jobs = case.submitted
+    if chosen.name == AGAIN:
+        later = np.random.default_rng([settings.seed, case.window.index]).uniform(0.0, 60.0, len(jobs))
+        jobs = replace(jobs, submit_time=np.maximum.accumulate(jobs.submit_time + later))
+    simulation = Simulation(case.shape, jobs, estimates, chosen.settings, predictor, case.asked)
     ranker = chosen.ranker()
     if settings.start is Start.WARM and case.past:
         _warm_up(simulation, ranker, settings.simulated)

@@ -7,13 +7,14 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Floats
+from rltuned.cluster.tables import Floats, Ints
 from rltuned.config import Config
-from rltuned.evaluate.settings import LEARNED, STRICT, EvaluationSettings
+from rltuned.evaluate.settings import AGAIN, LEARNED, STRICT, EvaluationSettings
 from rltuned.policy import files
 from rltuned.policy.actor import on_means
 from rltuned.policy.base import Policy
 from rltuned.policy.heuristics import by_name
+from rltuned.policy.multifactor import PRESETS, USUAL, Weights
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.priorities import MultifactorPriorities
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
@@ -26,12 +27,13 @@ PRIORITY_CALC_PERIOD: Final = 300.0
 
 
 class MultifactorRanker:
-    """Slurm's own order, by `rltuned.policy.multifactor` with the usual weights. A job has it at submission."""
+    """Slurm's own order, by `rltuned.policy.multifactor`. A job has it at submission."""
 
     ages = True
     at_once = True
 
-    def __init__(self) -> None:
+    def __init__(self, weights: Weights = USUAL) -> None:
+        self._weights = weights
         self._priorities: MultifactorPriorities | None = None
         self._charged = 0.0
 
@@ -41,21 +43,27 @@ class MultifactorRanker:
 
     def keys(self, simulation: Simulation, rows: npt.NDArray[np.intp]) -> Floats:
         """The priorities now, the highest first."""
+        return -self.priorities(simulation, rows).astype(np.float64)
+
+    def priorities(self, simulation: Simulation, rows: npt.NDArray[np.intp]) -> Ints:
+        """(n,) priorities now."""
         if self._priorities is None:
-            self._priorities, self._charged = MultifactorPriorities(simulation), simulation.now
+            self._priorities, self._charged = MultifactorPriorities(simulation, self._weights), simulation.now
         elif simulation.now >= self._charged + PRIORITY_CALC_PERIOD:
             self._priorities.passed(simulation)
             self._charged = simulation.now
-        return -self._priorities.sums(simulation, rows).astype(np.float64)
+        return self._priorities.sums(simulation, rows)
 
 
-def rule_ranker(name: str) -> Ranker:
+def rule_ranker(name: str, weights: str = "") -> Ranker:
     """A plain rule, or Slurm's own order, for one simulation.
 
     Raises:
         ConfigError: there is no such rule.
     """
-    return MultifactorRanker() if name == "multifactor" else RuleRanker(by_name(name))
+    if name in {"multifactor", AGAIN}:
+        return MultifactorRanker(PRESETS.get(weights, USUAL))
+    return RuleRanker(by_name(name))
 
 
 @dataclass(frozen=True)
@@ -69,12 +77,19 @@ class Contender:
     """A learned one, loaded; None: a plain rule."""
     rollout: bool = False
     """Whether its order is tried out against a few others before it is taken."""
+    weights: str = ""
+    borrow: float | None = None
+    """As the settings of the evaluation."""
 
     def ranker(self) -> Ranker:
         """A new one, for one simulation."""
         if self.policy is None:
-            return rule_ranker("fifo" if self.name == STRICT else self.name)
-        return PlanRanker(self.policy, Config(), OrderSearch(settings=self.settings) if self.rollout else None)
+            return rule_ranker("fifo" if self.name == STRICT else self.name, self.weights)
+        config, search = Config(), OrderSearch(settings=self.settings) if self.rollout else None
+        if self.borrow is not None:
+            config = config.model_copy(update={"decide": config.decide.model_copy(update={"borrow": self.borrow})})
+        slurm = MultifactorRanker(PRESETS[self.weights]).priorities if self.weights else None
+        return PlanRanker(self.policy, config, search, slurm)
 
 
 def contender(name: str, settings: EvaluationSettings) -> Contender:
@@ -87,7 +102,12 @@ def contender(name: str, settings: EvaluationSettings) -> Contender:
         strict = SimulationSettings(backfill=Backfill.NONE, fit=Fit.WORST)
         return Contender(name, strict, policy=None)
     return Contender(
-        name, settings.simulated, policy=_learned(name, settings), rollout=settings.rollout and name in LEARNED
+        name,
+        settings.simulated,
+        policy=_learned(name, settings),
+        rollout=settings.rollout and name in LEARNED,
+        weights=settings.weights,
+        borrow=settings.borrow,
     )
 
 

@@ -14,10 +14,12 @@ from rltuned.errors import EvaluationError
 from rltuned.evaluate.bootstrap import LEVEL, RESAMPLES, compare, counts
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.measure import Outcome
-from rltuned.evaluate.metrics import COMPARED, mean_over_windows
+from rltuned.evaluate.metrics import COMPARED, FAIRNESS, mean_over_windows
 from rltuned.evaluate.settings import PLAIN, EvaluationSettings
 from rltuned.evaluate.state import state_path
 
+KEPT: Final = (*COMPARED, *FAIRNESS, "seconds")
+"""Of each policy, as means over the windows."""
 NAMED_JOBS: Final = 20
 """Rejected or killed jobs of a window that are named; all are counted."""
 
@@ -31,7 +33,7 @@ def assemble(
     policies = {}
     for name in settings.policies:
         mine = [window["policies"][name] for window in windows]
-        policies[name] = {metric: _finite(mean_over_windows(mine, metric)) for metric in (*COMPARED, "seconds")}
+        policies[name] = {metric: _finite(mean_over_windows(mine, metric)) for metric in KEPT}
         policies[name]["killed"] = sum(window["killed"] for window in mine)
     return {
         "meta": {
@@ -134,6 +136,9 @@ _COLUMNS: Final = (
 )
 
 
+_OVER_SLURM: Final = (("accounts_worse", "accounts worse off", 3), ("service_moved", "service moved", 3))
+
+
 def best_plain(report: Mapping[str, Any]) -> str | None:
     """The plain rule of the least mean wait: what a policy has to beat."""
     waits = {name: values["wait_mean"] for name, values in report["policies"].items() if name in PLAIN}
@@ -144,6 +149,8 @@ def best_plain(report: Mapping[str, Any]) -> str | None:
 def table(report: Mapping[str, Any]) -> Table:
     """Means over the windows, and how sure the difference in wait to the best plain rule is."""
     meta, reference = report["meta"], best_plain(report)
+    if meta["settings"]["weights"] and "multifactor" in report["policies"]:
+        reference = "multifactor"
     windows = report["windows"]
     shown = Table(
         title=f"{meta['trace']['name']} on {meta['cluster']['text']}: "
@@ -152,12 +159,13 @@ def table(report: Mapping[str, Any]) -> Table:
         caption_justify="left",
     )
     shown.add_column("policy")
-    for _, heading, _ in _COLUMNS:
+    columns = (*_COLUMNS, *_OVER_SLURM) if meta["settings"]["weights"] else _COLUMNS
+    for _, heading, _ in columns:
         shown.add_column(heading, justify="right")
     if reference is not None:
         shown.add_column(f"wait vs {reference}", justify="right")
     for name, values in report["policies"].items():
-        cells = [_cell(values[metric], digits) for metric, _, digits in _COLUMNS]
+        cells = [_cell(values[metric], digits) for metric, _, digits in columns]
         if reference is not None:
             compared = report["comparisons"].get(f"{name}/{reference}")
             cells.append(difference(compared["wait_mean"]) if compared is not None else "")

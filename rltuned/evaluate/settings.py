@@ -10,6 +10,7 @@ from rltuned.cluster.scheduler import SchedulerParameters
 from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.windows import FRACTIONS, Split
+from rltuned.policy.multifactor import PRESETS
 from rltuned.simulate.values import Backfill, Fit, SimulationSettings
 from rltuned.workload.simulated_estimates import parse_estimates
 
@@ -40,7 +41,9 @@ STRICT: Final = "fifo-strict"
 """FIFO of the paper: no backfill and worst fit, whatever the flags say."""
 LEARNED: Final = ("rl",)
 """The model, as the daemon serves it."""
-POLICIES: Final = (STRICT, *PLAIN, *LEARNED)
+AGAIN: Final = "multifactor-again"
+"""Slurm's own order once more, each job submitted up to a minute later: what differs from `multifactor` is chance."""
+POLICIES: Final = (STRICT, *PLAIN, *LEARNED, AGAIN)
 
 DEFAULT_POLICIES: Final = (STRICT, *PLAIN, "rl")
 
@@ -70,6 +73,12 @@ class EvaluationSettings:
     """Jobs before the window that a warm start simulates; None: as many as the window has."""
     model: str = DEFAULT_MODEL
     """Of `rl`: a shipped model's name, or the path of a manifest."""
+    weights: str = ""
+    """Name of `multifactor.PRESETS`: Slurm's own order, which `rl` moves jobs within, and over which accounts win or
+    lose. "": `multifactor` has the usual ones, and `rl` moves jobs within the order of submission.
+    """
+    borrow: float | None = None
+    """`decide.borrow` of `rl`; None: the default."""
     skip_bad: bool = False
     rollout: bool = True
     """`rl` makes rollouts at each refresh, as the daemon does (docs/rollout.md)."""
@@ -92,6 +101,8 @@ class EvaluationSettings:
         for name, value in (("--window", self.window), ("--windows", self.windows)):
             if value < 1:
                 raise EvaluationError(f"{name}: {value} is not above 0")
+        if self.weights not in {"", *PRESETS}:
+            raise EvaluationError(f"--weights: '{self.weights}' is none of {', '.join(PRESETS)}")
         if self.seed < 0:
             raise EvaluationError(f"--seed: {self.seed} is below 0")
         parse_estimates(self.estimates)
@@ -148,6 +159,8 @@ class EvaluationSettings:
             ("--start", self.start.value, Start.IDLE.value),
             ("--warm-jobs", self.warm_jobs, None),
             ("--model", self.model, DEFAULT_MODEL),
+            ("--weights", self.weights, ""),
+            ("--borrow", self.borrow, None),
             ("--skip-bad", self.skip_bad, False),
             ("--rollout", self.rollout, True),
             ("--from-slurm", self.from_slurm, False),

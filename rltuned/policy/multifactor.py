@@ -54,6 +54,12 @@ USUAL: Final = Weights(
 """What GPU sites typically have: age, fair share and QOS of the same weight, size an order of magnitude less."""
 
 
+FAIR_SHARE: Final = Weights(age=1_000, fairshare=100_000)
+"""Of a site where fair share decides."""
+
+PRESETS: Final[Mapping[str, Weights]] = MappingProxyType({"usual": USUAL, "fair-share": FAIR_SHARE})
+
+
 @dataclass(frozen=True)
 class Machine:
     """What job sizes are shares of."""

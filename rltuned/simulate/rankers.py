@@ -1,5 +1,6 @@
 """Rankers of a simulated queue: a plain rule, or the plan that the daemon serves."""
 
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -7,9 +8,10 @@ import numpy as np
 from rltuned.cluster.borrowed import Borrowed
 from rltuned.cluster.changes import AppliedChanges, Field
 from rltuned.cluster.shape import parse_shape
-from rltuned.cluster.tables import Floats, Rows
+from rltuned.cluster.tables import Floats, Ints, Rows
 from rltuned.config import Config
 from rltuned.decide import plan
+from rltuned.decide.ranks import ranks_of
 from rltuned.decide.rollout import RolloutSearch
 from rltuned.estimates.predictions import EndedJobs
 from rltuned.policy.base import Policy
@@ -46,8 +48,20 @@ class PlanRanker:
     ages = True
     at_once = False
 
-    def __init__(self, policy: Policy, config: Config, search: RolloutSearch | None = None) -> None:
-        self.policy, self.config, self.search = policy, config, search
+    def __init__(
+        self,
+        policy: Policy,
+        config: Config,
+        search: RolloutSearch | None = None,
+        slurm: Callable[[Simulation, Rows], Ints] | None = None,
+    ) -> None:
+        """Args:
+        policy: ranks the jobs.
+        config: of the plan.
+        search: makes rollouts; None: none are made.
+        slurm: priorities that Slurm alone gives to pending jobs; None: the earlier submission has the higher one.
+        """
+        self.policy, self.config, self.search, self._slurm = policy, config, search, slurm
         self._borrowed = Borrowed()
 
     def fixed(self, simulation: Simulation) -> Floats | None:  # noqa: ARG002 - of the protocol
@@ -56,7 +70,11 @@ class PlanRanker:
 
     def keys(self, simulation: Simulation, rows: Rows) -> Floats:
         """Place of each job in the planned queue. Jobs that the plan leaves alone follow behind, in Slurm's order."""
-        snapshot = simulation.snapshot()
+        priority = None
+        if self._slurm is not None:
+            priority = np.zeros(len(simulation.jobs), dtype=np.int64)
+            priority[rows] = self._slurm(simulation, rows)
+        snapshot = simulation.snapshot(priority=priority)
         running = len(snapshot.jobs) - len(rows)
         estimates = np.concatenate(
             (simulation.estimates.run_time[simulation.running], simulation.estimates.run_time[rows])
@@ -73,7 +91,8 @@ class PlanRanker:
         )
         self._borrowed = result.borrowed.raising(result.raised)
         keys = np.full(len(snapshot.jobs), np.inf)
-        keys[running:] = len(rows) + np.arange(len(rows))
+        alone = np.arange(len(rows)) if priority is None else ranks_of(np.lexsort((rows, -priority[rows])))
+        keys[running:] = len(rows) + alone
         keys[result.rows[result.queue]] = np.arange(len(result.queue))
         for change in result.changes:
             if change.field is Field.OVERSUBSCRIBE:
