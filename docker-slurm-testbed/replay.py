@@ -553,9 +553,14 @@ def described(jobs: Jobs) -> list[dict[str, Any]]:
 
 
 def order(jobs: Jobs, policy: str) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """(N,) nice value of each job: its place in the order of a plain rule, which Slurm then follows from the start."""
+    """(N,) nice value of each job: its place in the order of a plain rule, which Slurm then follows from the start.
+
+    None under the daemon, which leaves alone what a nice decides: Slurm's own order is that of submission then.
+    """
     small = jobs.workload
-    if policy.startswith(DAEMON) or policy == "fifo":
+    if policy.startswith(DAEMON):
+        return np.zeros(len(small), dtype=np.int64)
+    if policy == "fifo":
         return np.arange(len(small), dtype=np.int64)
     rule = by_name(policy)
     if rule.ages:

@@ -37,6 +37,8 @@ DEFAULTS: Sections = {
     "log": {"format": "json", "level": "debug"},
     # Expected orders are worked out from the limits; what earlier tests' jobs took must not matter.
     "estimates": {"source": "limit"},
+    # Nor whose account pays: what accounts may borrow is tried by itself.
+    "decide": {"borrow": 1.0},
 }
 
 

@@ -26,9 +26,9 @@ def rltuned(cluster: Cluster) -> Iterator[Rltuned]:
 
 
 def ordinary(cluster: Cluster, *minutes: int) -> list[int]:
-    """Plain jobs of these time limits, each of a nice of its own: all of one user, Slurm's order is the given one."""
-    jobs = [("alice", "--gres=gpu:1", f"--nice={20 * n + 1}", f"-t{limit}") for n, limit in enumerate(minutes)]
-    return cluster.submit_many(jobs)
+    """Plain jobs of two GPUs and these time limits, all of one user: Slurm's order is the given one, before all jobs of
+    one GPU."""
+    return cluster.submit_many([("alice", "--gres=gpu:2", f"-t{limit}") for limit in minutes])
 
 
 def task_priorities(cluster: Cluster, array: int) -> dict[str, int]:
@@ -46,7 +46,7 @@ def test_an_array_is_one_unit_with_one_update_its_record_is_not_split_and_runnin
     cluster: Cluster, rltuned: Rltuned
 ):
     long = ordinary(cluster, 500, 400)
-    array = cluster.submit("alice", "--gres=gpu:1", "--array=1-20", "--nice=2000", "-t5")
+    array = cluster.submit("alice", "--gres=gpu:1", "--array=1-20", "-t5")
     filler = next(job for job, state in cluster.states().items() if state == "RUNNING")
     cluster.wait_sprio([*long, array])
     priority = cluster.job(filler)["Priority"]
@@ -80,10 +80,10 @@ def test_an_array_is_one_unit_with_one_update_its_record_is_not_split_and_runnin
 
 def test_the_rest_of_a_partly_started_array_moves_as_one_and_its_running_tasks_are_left_alone(cluster: Cluster):
     with Rltuned(cluster, **SHORTEST_FIRST) as rltuned:
-        array = cluster.submit("alice", "--exclusive", "--array=1-6", "--gres=gpu:p100:4", "--nice=2000", "-t5")
+        array = cluster.submit("alice", "--exclusive", "--array=1-6", "--gres=gpu:p100:4", "-t5")
         running = f"squeue -h -r -t R -j {array} -o '%i %A %N'"
         wait_until(lambda: len(cluster.sh(running).stdout.splitlines()) == 2, "two tasks run")
-        long = cluster.submit("alice", "--gres=gpu:p100:4", "-t500")
+        long = cluster.submit("alice", "-N2", "--gres=gpu:p100:4", "-t500")
         cluster.wait_sprio([long])
         before, records = task_priorities(cluster, array), records_of(cluster, array)
         started = cluster.sh(running).stdout
@@ -118,6 +118,7 @@ def test_what_priority_cannot_start_or_a_person_decided_is_left_to_slurm_and_exp
         "several-tiers": [cluster.submit("alice", "-p", "gpu,urgent", "-t1")],
         "reservation": [cluster.submit("alice", "--reservation=kept", "-t1")],
         "no-priority": [cluster.submit("alice", "-t1")],
+        "negative-nice": [cluster.submit("alice", "-t1")],
         "foreign": [cluster.submit("alice", "-t1")],
         # The feature is gone, the partition has no such type, the partition has too few nodes.
         "never-runs": [
@@ -130,19 +131,20 @@ def test_what_priority_cannot_start_or_a_person_decided_is_left_to_slurm_and_exp
     het = int(cluster.sh(script).stdout)
     left["heterogeneous"] = [het, het + 1]
     cluster.update(left["no-priority"][0], "Priority=777")
+    cluster.update(left["negative-nice"][0], "Nice=-20")
     cluster.update(left["foreign"][0], "SiteFactor=33")
     gone, elsewhere, _ = left["never-runs"]
     cluster.run(["scontrol", "update", "NodeName=m40-1", "ActiveFeatures=gpu", "AvailableFeatures=gpu"])
     try:
         cluster.update(elsewhere, "Partition=k80")
         cluster.run(["scontrol", "update", "PartitionName=shrinking", "Nodes=k80-1"])
-        cluster.wait_sprio([first, *others, gone, elsewhere, left["foreign"][0]])
+        cluster.wait_sprio([first, *others, gone, elsewhere, left["foreign"][0], left["negative-nice"][0]])
         factors = cluster.site_factors()
 
         cycle = rltuned.cycle()
         expected = {job: reason for reason, jobs in left.items() for job in jobs}
         assert cycle.record.vetoes == expected
-        assert cycle.outcomes == {"applied": 2}, "the ordinary ones: the middle one of three stays"
+        assert cycle.outcomes == {"applied": 2}, "the ordinary ones: the shortest has the priority already"
         assert {job: factor for job, factor in cluster.site_factors().items() if job in expected} == {
             job: factor for job, factor in factors.items() if job in expected
         }
@@ -167,10 +169,8 @@ def test_a_job_of_several_partitions_of_one_tier_is_ranked_and_each_partitions_o
     cluster: Cluster, rltuned: Rltuned
 ):
     only_gpu = ordinary(cluster, 500, 300)
-    both = cluster.submit("alice", "-p", "gpu,k80", "--gres=gpu:1", "--nice=200", "-t200")
-    only_k80 = cluster.submit_many(
-        [("alice", "-p", "k80", "--gres=gpu:1", f"--nice={n}", f"-t{n}") for n in (400, 600)]
-    )
+    only_k80 = cluster.submit_many([("alice", "-p", "k80", "--gres=gpu:1", f"-t{n}") for n in (400, 600)])
+    both = cluster.submit("alice", "-p", "gpu,k80", "--gres=gpu:1", "-t200")
     jobs = [*only_gpu, both, *only_k80]
     cluster.wait_sprio(jobs)
 
@@ -194,8 +194,8 @@ def test_jobs_without_gpus_without_a_limit_or_wanting_a_node_alone_are_ranked_wi
     cluster: Cluster, rltuned: Rltuned
 ):
     rltuned.configure(placement={"apply": "oversubscribe"})
-    plain = cluster.submit("alice", "--gres=gpu:2", "--nice=1", "-t600")
-    no_gpu = cluster.submit("alice", "--nice=100", "-t60")
+    plain = cluster.submit("alice", "--gres=gpu:2", "-t600")
+    no_gpu = cluster.submit("alice", "-t60")
     endless = cluster.submit("alice", "-p", "endless", "--gres=gpu:1", "-tUNLIMITED")
     asked = cluster.submit_many(
         [("alice", how, "--gres=gpu:1", "-t30") for how in ("--exclusive", "--exclusive=user", "--oversubscribe")]
@@ -231,7 +231,7 @@ def test_what_a_requeued_task_of_an_array_carries_is_given_back_although_the_tas
     with Rltuned(cluster, **SHORTEST_FIRST) as rltuned:
         filler = cluster.fill()
         long = ordinary(cluster, 500, 400)
-        array = cluster.submit("alice", "--gres=gpu:1", "--requeue", "--array=1-3", "--nice=2000", "-t5")
+        array = cluster.submit("alice", "--gres=gpu:1", "--requeue", "--array=1-3", "-t5")
         cluster.wait_sprio([*long, array])
         rltuned.cycle()
         factor = cluster.site_factors()[array]

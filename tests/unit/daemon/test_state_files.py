@@ -88,6 +88,7 @@ def test_an_upgrade_reads_all_that_the_version_before_has_left(left):
     assert found["entries"].keys() == jobs
     assert found["known"]["run_times"]["until"] == 0.0, "the accounting is read anew"
     kept, as_left = load(left).to_json(), json.loads((left / "decision.json").read_text())
+    assert kept["jobs"].pop("owed") is None, "it did not count what accounts borrow"
     for name in ("time", "policy", "jobs", "vetoed", "changes", "outcomes"):
         assert json.loads(json.dumps(kept[name])) == as_left[name]
     assert found["heartbeat"] == [json.loads((left / "heartbeat.json").read_text())["pid"], 300.0]

@@ -13,8 +13,8 @@ from .conftest import make_snapshot, pending
 
 NAMES = {
     "": "version time policy stage authority age_bound classes class_sizes features columns jobs window "
-    "rollout vetoed placement changes outcomes policy_why rollout_trouble starts",
-    "jobs": "id class base current target base_rank rank guards held_behind seen position",
+    "rollout vetoed placement changes outcomes policy_why rollout_trouble starts budget",
+    "jobs": "id class base current target base_rank rank guards held_behind seen position owed",
     "window": "score values predicted wait run_time time_limit gpus run_time_low run_time_high",
     "placement": "outcome apply ways",
 }
