@@ -324,11 +324,12 @@ def debts(snapshot: Snapshot, config: Config) -> list[Finding]:
     except RltunedError as error:
         return [Finding(Severity.WARNING, subject, str(error))]
     budget = budget_of(snapshot, config.decide.borrow)
-    used_up = sum(seconds >= budget for seconds in owed.values())
+    each = f"{budget / 3600:.1f} GPU-hours"
+    if not owed:
+        return [Finding(Severity.OK, subject, f"no account has borrowed any of its {each}")]
     largest = ", ".join(f"{account} {seconds / 3600:.1f}" for account, seconds in Counter(owed).most_common(_NAMED))
-    cause = (
-        f"{len(owed)} accounts owe GPU-hours ({largest or 'none'}), {used_up} have used up the {budget / 3600:.1f} each"
-    )
+    used_up = sum(seconds >= budget for seconds in owed.values())
+    cause = f"of {each} each, {len(owed)} accounts have borrowed some ({largest}) and {used_up} all"
     return [Finding(Severity.OK, subject, cause)]
 
 

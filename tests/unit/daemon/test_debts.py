@@ -8,6 +8,7 @@ from unit.daemon.test_loop import again
 
 from rltuned.cluster.borrowed import NOTHING
 from rltuned.config import DecideSection, Stage
+from rltuned.daemon.checks import Severity, examine
 from rltuned.daemon.debts import FILE_NAME, read_debts
 from rltuned.decide.borrowing import budget_of
 from rltuned.errors import RltunedError
@@ -79,3 +80,23 @@ def test_a_file_that_cannot_be_used_is_named_and_the_daemon_goes_on_without_debt
 
 def test_where_nobody_has_borrowed_there_is_nothing(tmp_path):
     assert read_debts(tmp_path / "state") == NOTHING
+
+
+def finding(run):
+    config = run.daemon.config
+    (found,) = [
+        item for item in examine(run.slurm.reader(), config, run.slurm.clock) if item.subject == "borrowed service"
+    ]
+    return found
+
+
+def test_doctor_names_who_has_borrowed_most_and_how_many_have_used_up_their_budget(tmp_path):
+    run = flooded(tmp_path)
+    assert finding(run).cause == "no account has borrowed any of its 0.4 GPU-hours"
+    run.tick()
+    for job in (2, 3):
+        run.slurm.start(job)
+    run.tick()
+    assert finding(run).cause == "of 0.4 GPU-hours each, 1 accounts have borrowed some (flood 0.3) and 0 all"
+    (tmp_path / "state" / FILE_NAME).write_text("{")
+    assert (finding(run).severity, "cannot be used" in finding(run).cause) == (Severity.WARNING, True)

@@ -11,6 +11,8 @@ from unit.generated_queues import QueueSettings, generate
 from unit.policy.conftest import actor_of
 
 from rltuned import show
+from rltuned.cluster.borrowed import Borrowed
+from rltuned.cluster.changes import AppliedChanges
 from rltuned.config import Config, PlacementApply, PlacementSection
 from rltuned.decide import DecisionRecord, explain, plan, record
 from rltuned.decide.rollout import RolloutResult
@@ -79,6 +81,21 @@ def test_a_plain_rule_is_explained_by_its_terms_and_an_actor_by_rank_and_feature
         assert told in text
         assert ("goes first" in text) == bool(told)
         assert "median of queue" in text
+
+
+def test_who_asks_reads_what_the_account_of_a_job_has_borrowed():
+    snapshot = make_snapshot(pending(2, account=["a", "b"]))
+    owed = AppliedChanges(borrowed=Borrowed(snapshot.time, {"b": 7_200.0}))
+    made = record(plan(snapshot, by_name("saf"), Config(), owed))
+    texts = []
+    for job in (1, 2):
+        console = Console(width=200, file=io.StringIO())
+        show.explanation(console, explain(made, job))
+        texts.append(console.file.getvalue())
+    assert "borrowed" not in texts[0]
+    assert (
+        f"Its account has borrowed 2.0 of {made.budget / 3600:.1f} GPU-hours from the fair share of others." in texts[1]
+    )
 
 
 class Forward:
