@@ -30,6 +30,7 @@ class Veto(enum.StrEnum):
     ACCOUNT = "account"
     USER = "user"
     RESERVATION = "reservation"
+    SEVERAL_QOS = "several-qos"
     SEVERAL_TIERS = "several-tiers"
     NODE_SETS = "node-sets"
     NEVER_RUNS = "never-runs"
@@ -54,6 +55,7 @@ MEANING: dict[Veto, str] = {
     Veto.ACCOUNT: "its account is outside the configured scope",
     Veto.USER: "its user opted out or is outside the configured scope",
     Veto.RESERVATION: "it runs in a reservation",
+    Veto.SEVERAL_QOS: "it may run under several QOS, of different priorities: nobody knows which one counts",
     Veto.SEVERAL_TIERS: "it asks for partitions of different priority tiers",
     Veto.NODE_SETS: (
         f"the queue asks for more than {MOST_SETS} different sets of nodes (or {MOST_REQUESTS} combinations of "
@@ -135,10 +137,11 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, applied: AppliedCh
     apply(Veto.NEGATIVE_NICE, jobs.nice[rows] < 0)
     scope = config.scope
     apply(Veto.PARTITION, ~_allowed(jobs.partition, rows, scope.partitions, scope.exclude_partitions, several=True))
-    apply(Veto.QOS, ~_allowed(jobs.qos, rows, scope.qos, scope.exclude_qos))
+    apply(Veto.QOS, ~_allowed(jobs.qos, rows, scope.qos, scope.exclude_qos, several=True))
     apply(Veto.ACCOUNT, ~_allowed(jobs.account, rows, scope.accounts, scope.exclude_accounts))
     apply(Veto.USER, ~_allowed(jobs.user, rows, scope.users, scope.exclude_users))
     apply(Veto.RESERVATION, _reserved(jobs, rows, scope))
+    apply(Veto.SEVERAL_QOS, np.array([*("," in name for name in jobs.qos.names), False])[jobs.qos.codes[rows]])
     tier = priority_tiers(snapshot, rows)
     apply(Veto.SEVERAL_TIERS, tier < 0)
     apply(Veto.NODE_SETS, pools.pool_of == pools.rest)

@@ -14,8 +14,9 @@ from typing import Final
 from rltuned.errors import SlurmDeniedError, SlurmError, SlurmParseError, SlurmUnavailableError
 from rltuned.slurm.commands import REGISTRY, Command, environment
 
-OUTPUT_LIMIT: Final = 256 * 1024 * 1024
-"""Bytes of standard output that are accepted. 10,000 jobs take 4 MB; more than this is a defect, not a queue."""
+OUTPUT_LIMIT: Final = 64 * 1024 * 1024
+"""Bytes of standard output that are accepted: 100,000 jobs take 40 MB. As text, and in rows, an answer takes five times
+as much, which the unit's memory must hold (systemd/rltuned.service)."""
 
 ERROR_LIMIT: Final = 4 * 1024 * 1024
 """Bytes of standard error that are kept; the rest is read and dropped."""

@@ -90,6 +90,8 @@ def test_a_second_cycle_has_nothing_to_write():
         ({"nice": [-10]}, Veto.NEGATIVE_NICE),
         ({"partition": ["share"]}, Veto.PARTITION),
         ({"qos": ["high"]}, Veto.QOS),
+        ({"qos": ["normal,high"]}, Veto.QOS),
+        ({"qos": ["normal,low"]}, Veto.SEVERAL_QOS),
         ({"account": ["secret"]}, Veto.ACCOUNT),
         ({"user": ["bob"]}, Veto.USER),
         ({"reservation": ["maint"]}, Veto.RESERVATION),

@@ -14,6 +14,7 @@ from rltuned.commands.main import cli
 from rltuned.daemon.liveness import STALE_SECONDS
 from rltuned.daemon.service import RESTORE_WAIT
 from rltuned.errors import StateError
+from rltuned.slurm.process import OUTPUT_LIMIT
 
 UNITS = Path(__file__).parents[3] / "systemd"
 UNIT_OF_TIME = {"": 1, "s": 1, "min": 60, "h": 3600}
@@ -53,6 +54,11 @@ def test_a_dead_man_that_may_not_use_the_state_directory_fails_and_is_seen():
     # 9: another restore is at it. 10: what cannot be taken back was named.
     assert values("rltuned-deadman.service", "SuccessExitStatus") == ["9 10"]
     assert StateError.exit_code not in {0, 9, 10}
+
+
+def test_the_unit_has_the_memory_for_the_largest_answer_that_is_accepted():
+    mebibytes = int(values("rltuned.service", "MemoryHigh")[0].removesuffix("M"))
+    assert mebibytes * 2**20 >= 5 * OUTPUT_LIMIT
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="on one processor there is one thread anyway")
