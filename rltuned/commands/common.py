@@ -1,10 +1,10 @@
 """What several commands share: options, the configuration, and how answers are printed."""
 
+import contextlib
 import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -181,7 +181,8 @@ def processes(workers: int | None, most: int | None = None) -> int:
     from rltuned.daemon.host import slurmctld_runs
 
     if slurmctld_runs():
-        os.nice(NICE)
+        with contextlib.suppress(OSError):  # a unit's filter may forbid it; it is nice itself
+            os.nice(NICE)
         if workers is None:
             remark(f"slurmctld runs on this host: one process with nice {NICE} simulates; --workers N takes more")
         return workers or 1
@@ -189,7 +190,7 @@ def processes(workers: int | None, most: int | None = None) -> int:
     return workers or min(cores, most or cores)
 
 
-@contextmanager
+@contextlib.contextmanager
 def usage() -> Iterator[None]:
     """Around what only looks at options: whatever is wrong there is wrong usage, with one exit code."""
     try:

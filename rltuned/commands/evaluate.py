@@ -213,11 +213,11 @@ def gate(
     """
     from rltuned.cluster.gate_verdict import SLURM
     from rltuned.daemon.clock import SystemClock
-    from rltuned.daemon.files import write_atomic
     from rltuned.evaluate import gate as judged
     from rltuned.evaluate import report
     from rltuned.evaluate.executors import LocalExecutor
     from rltuned.evaluate.run import evaluate as run_all
+    from rltuned.safe_files import write_atomic
     from rltuned.workers.progress import progress_bar
 
     _one_cluster(options)

@@ -206,9 +206,9 @@ def _lacking(module: str, what: str) -> str:
 
 def _write(path: Path, content: str) -> None:
     """Whole or not at all; readable as the umask says, so that a web server may show it."""
-    part = path.with_name(path.name + ".part")
+    from rltuned.safe_files import write_atomic
+
     try:
-        part.write_text(content, encoding="utf-8")
-        part.replace(path)
+        write_atomic(path, content.encode(), durable=False, mode=0o666)
     except OSError as error:
         raise RltunedError(f"{path}: cannot be written: {error.strerror or error}") from error

@@ -12,17 +12,16 @@ from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
 
+from rltuned import safe_files as files
 from rltuned.cluster.gate_verdict import DAY
 from rltuned.cluster.hostlist import compress
 from rltuned.cluster.tables import Snapshot
 from rltuned.config import Config, Stage
-from rltuned.daemon import files
 from rltuned.daemon.auto_policy import AUTO, Standing, remedy, with_rollouts
 from rltuned.daemon.auto_policy import read as read_verdict
 from rltuned.daemon.budget import LEAST_BURST, SHARE, Budget
 from rltuned.daemon.clock import Clock, Moment
 from rltuned.daemon.debts import read_debts
-from rltuned.daemon.files import give_all_to, user_name
 from rltuned.daemon.heartbeat import Heartbeat, read_heartbeat
 from rltuned.daemon.journal import FILE_NAME as JOURNAL
 from rltuned.daemon.journal import Journal
@@ -32,6 +31,7 @@ from rltuned.daemon.primacy import Primacy, look_once, own_names
 from rltuned.daemon.restore.remains import Remains, remains
 from rltuned.errors import JournalError, RltunedError, SlurmError, SlurmParseError
 from rltuned.installed import how_to_install
+from rltuned.safe_files import give_all_to, user_name
 from rltuned.slurm.port import ClusterFacts, Privilege, SlurmReader
 
 TRIED = ((22, 5), (24, 11), (26, 5))

@@ -7,10 +7,10 @@ from typing import Final
 
 from rltuned.cluster.borrowed import NOTHING, Borrowed
 from rltuned.cluster.changes import Applied
-from rltuned.daemon.files import write_atomic
 from rltuned.daemon.logs import Log
 from rltuned.decide.plan import Plan
 from rltuned.errors import RltunedError
+from rltuned.safe_files import write_atomic
 
 FILE_NAME: Final = "borrowed.json"
 MOST_BYTES: Final = 16 * 1024 * 1024

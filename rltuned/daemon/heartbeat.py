@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from rltuned.daemon.clock import Moment
-from rltuned.daemon.files import write_atomic
+from rltuned.safe_files import write_atomic
 
 HEARTBEAT_NAME: Final = "heartbeat.json"
 DEAD_MAN_PATIENCE: Final = 2.0

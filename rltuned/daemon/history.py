@@ -19,12 +19,12 @@ from rltuned.cluster.ended import EndedJob
 from rltuned.cluster.tables import JobTable
 from rltuned.config import EstimatesSection
 from rltuned.daemon.clock import Clock
-from rltuned.daemon.files import write_atomic
 from rltuned.daemon.logs import Log
 from rltuned.daemon.metrics import Metrics
 from rltuned.errors import RltunedError, SlurmError, SlurmParseError, WorkloadError
 from rltuned.estimates.predictions import EndedJobs, RunTimePredictions
 from rltuned.estimates.run_time_history import Kind, RunTimeHistory, predict_table
+from rltuned.safe_files import write_atomic
 from rltuned.slurm.port import HistoryReader
 
 FILE_NAME: Final = "history.json"

@@ -22,8 +22,8 @@ from typing import Any, Final, Self
 
 from rltuned.cluster.changes import Applied, AppliedChanges, Change, Field, Outcome, OverSubscribe
 from rltuned.daemon.claims import Entry, Value
-from rltuned.daemon.files import FILE_MODE, give_to_owner_of, make_directory, write_all, write_atomic
 from rltuned.errors import JournalError
+from rltuned.safe_files import FILE_MODE, give_to_owner_of, make_directory, write_all, write_atomic
 
 FORMAT: Final = 1
 GONE: Final = ("ExcNodeList", "Priority")

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Self
 
-from rltuned.daemon.files import FILE_MODE, give_all_to, give_to_owner_of, make_directory, user_name, write_all
 from rltuned.errors import LockedError, StateError
+from rltuned.safe_files import FILE_MODE, give_all_to, give_to_owner_of, make_directory, user_name, write_all
 
 FILE_NAME: Final = "lock"
 

@@ -25,7 +25,6 @@ from rltuned.config import Config, Effective, SlurmSection
 from rltuned.daemon.clock import Clock, SystemClock
 from rltuned.daemon.cycle_report import CycleOutcome
 from rltuned.daemon.endpoint import serve as serve_metrics
-from rltuned.daemon.files import make_directory
 from rltuned.daemon.history import RunTimes
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import Lock, holder
@@ -42,6 +41,7 @@ from rltuned.daemon.user_records import UserFiles
 from rltuned.decide.scope import Veto
 from rltuned.errors import LockedError, SlurmUnavailableError
 from rltuned.placement import SolveOutcome
+from rltuned.safe_files import make_directory
 from rltuned.slurm.connect import open_reader, open_writer
 from rltuned.slurm.port import HistoryReader, SlurmReader, SlurmWriter
 

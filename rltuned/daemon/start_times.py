@@ -16,7 +16,6 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from rltuned.cluster.tables import Category, Floats, Snapshot
 from rltuned.daemon.clock import Clock
-from rltuned.daemon.files import write_atomic
 from rltuned.daemon.logs import Log
 from rltuned.decide.decision import ProbeRecord, StartRecord
 from rltuned.decide.plan import Plan
@@ -37,6 +36,7 @@ from rltuned.forecast.start_forecast import (
 from rltuned.forecast.start_request import start_request
 from rltuned.forecast.submissions import Submissions
 from rltuned.policy.base import Policy
+from rltuned.safe_files import write_atomic
 
 FILE_NAME: Final = "start-times.json"
 VERSION: Final = 1

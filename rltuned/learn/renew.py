@@ -27,6 +27,7 @@ from rltuned.evaluate.settings import EvaluationSettings
 from rltuned.evaluate.windows import Split, bounds
 from rltuned.policy import files
 from rltuned.policy.store import ModelStore, Version
+from rltuned.safe_files import write_atomic
 from rltuned.workers.progress import Progress, silent
 from rltuned.workload.jobs import Workload
 
@@ -88,7 +89,7 @@ def moment(work: Path, now: float) -> float:
     shutil.rmtree(work, ignore_errors=True)
     try:
         work.mkdir(parents=True)
-        files.replace(work / _RUN, json.dumps({"now": now}).encode())
+        write_atomic(work / _RUN, json.dumps({"now": now}).encode())
     except OSError as error:
         raise EvaluationError(f"{work}: cannot be written: {error.strerror}") from error
     return now

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.errors import EvaluationError
-from rltuned.policy.files import replace
+from rltuned.safe_files import write_atomic
 
 KEPT: Final = 2
 """Checkpoints: the last may have been cut off by whatever ended the run."""
@@ -50,7 +50,7 @@ class RunDirectory:
                 raise EvaluationError(f"{path}: was trained with other settings ({', '.join(changed)}); cannot go on")
             (path / "checkpoints").mkdir(parents=True, exist_ok=True)
             if there is None:
-                replace(file, (json.dumps(asked, indent=1, ensure_ascii=False) + "\n").encode())
+                write_atomic(file, (json.dumps(asked, indent=1, ensure_ascii=False) + "\n").encode())
         except (OSError, json.JSONDecodeError) as error:
             raise EvaluationError(f"{path}: cannot be used: {error}") from error
 
@@ -94,7 +94,7 @@ class RunDirectory:
                 continue  # cut off by whatever ended the run
         if before is not None:
             lines = [line for line in lines if line.get("iteration", 0) <= before]
-            replace(file, "".join(json.dumps(line) + "\n" for line in lines).encode())
+            write_atomic(file, "".join(json.dumps(line) + "\n" for line in lines).encode())
         return lines
 
     def _checkpoint(self, iteration: int) -> Path:

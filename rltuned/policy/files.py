@@ -7,7 +7,7 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,10 @@ from rltuned.policy.manifest import (
     parse_manifest,
     render,
 )
+from rltuned.safe_files import write_atomic
+
+MODEL_MODE: Final = 0o666
+"""Less the umask: models are no secret."""
 
 
 @dataclass(frozen=True)
@@ -204,8 +208,8 @@ def _write(name: str, directory: Path, manifest: bytes, weights: bytes) -> Path:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         # Weights first: until the manifest follows, a reader sees a sha256 that does not match, and refuses.
-        replace(directory / f"{name}.safetensors", weights)
-        replace(path, manifest)
+        write_atomic(directory / f"{name}.safetensors", weights, mode=MODEL_MODE)
+        write_atomic(path, manifest, mode=MODEL_MODE)
     except OSError as error:
         raise ModelError(f"{path}: cannot be written: {error.strerror}") from error
     return path
@@ -245,17 +249,3 @@ def _read(path: Path, limit: int) -> bytes:
     if len(data) > limit:
         raise ModelError(f"{path}: larger than {limit} bytes")
     return data
-
-
-def replace(path: Path, data: bytes) -> None:
-    """Replace a file as a whole.
-
-    Raises:
-        OSError: nothing was replaced.
-    """
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)

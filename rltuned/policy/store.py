@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from rltuned.errors import LockedError, ModelError
 from rltuned.policy import files
+from rltuned.safe_files import write_atomic
 
 CURRENT: Final = "current"
 MODEL_FILE: Final = "model.json"
@@ -232,11 +233,11 @@ class ModelStore:
         with _writing(self.root):
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
-            files.replace(partial / weights_name, weights)
-            files.replace(partial / MODEL_FILE, manifest)
+            write_atomic(partial / weights_name, weights)
+            write_atomic(partial / MODEL_FILE, manifest)
             if verdict is not None:
-                files.replace(partial / VERDICT_FILE, verdict)
-            files.replace(partial / _FACTS, _json(facts))
+                write_atomic(partial / VERDICT_FILE, verdict)
+            write_atomic(partial / _FACTS, _json(facts))
             partial.rename(path)
         return self.version(number)
 
@@ -247,7 +248,7 @@ class ModelStore:
             ModelError: the store cannot be written.
         """
         with _writing(self.root):
-            files.replace(version.verdict, verdict)
+            write_atomic(version.verdict, verdict)
 
     def use(self, version: Version, now: float, why: str, *, back: bool = False, watched: bool = False) -> None:
         """Bring a version into force, after every check; delete the oldest that are too many.
@@ -270,7 +271,7 @@ class ModelStore:
             link.symlink_to(Path(_VERSIONS) / version.path.name)
             link.replace(self.root / CURRENT)
             uses.append(Use(version.number, now, why, back, watched))
-            files.replace(self.root / "uses.json", _json([asdict(one) for one in uses[-_KEPT_USES:]]))
+            write_atomic(self.root / "uses.json", _json([asdict(one) for one in uses[-_KEPT_USES:]]))
             self._prune()
 
     def rollback(self, now: float, why: str) -> Version:

@@ -35,7 +35,7 @@ def assemble(
         made_at: epoch seconds.
         revision: of the program.
         cluster: what it is about, "" where not known.
-        names: with the accounts and users of the jobs that lose, and their ids; and with sentences of faults.
+        names: with the table of single jobs that lose, and with sentences of faults.
     """
     log = period.to_json(names=names) if period.total else None
     replay = None if replayed is None else _replay(replayed, period, bound, names=names)
@@ -74,7 +74,7 @@ def _replay(found: "Replay", period: Period, bound: float, *, names: bool) -> di
         "effect": {name: asdict(one) for name, one in found.compared(found.policy, found.names["slurm"]).items()},
         "nearness": nearness(found),
         "groups": groups,
-        "losses": gains.losses(found, names=names),
+        "losses": gains.losses(found) if names else [],
         "starvation": gains.starvation(found, bound),
         "series": gains.over_time(found, period.since, period.until, POINTS // 2),
         "predictions": gains.prediction_quality(found.jobs.job_id, found.jobs.run_time, predictions),

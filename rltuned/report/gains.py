@@ -73,14 +73,15 @@ def _group(found: Replay, name: str, chosen: Bools) -> dict[str, Any]:
     }
 
 
-def losses(found: Replay, *, names: bool) -> list[dict[str, Any]]:
-    """The jobs that wait longest more under rltuned than under Slurm's order; `names`: with job id and user."""
+def losses(found: Replay) -> list[dict[str, Any]]:
+    """The jobs that wait longest more under rltuned than under Slurm's order."""
     jobs, more = found.jobs, found.wait[found.policy] - found.wait[SLURM]
     rows = [int(row) for row in np.argsort(-more, kind="stable")[:LOSSES] if more[row] > 60.0]
     return [
         {
-            **({"job": int(jobs.job_id[row]), "user": jobs.user.value(row)} if names else {}),
-            "account": jobs.account.value(row) if names else "",
+            "job": int(jobs.job_id[row]),
+            "user": jobs.user.value(row),
+            "account": jobs.account.value(row),
             "partition": jobs.partition.value(row),
             "qos": jobs.qos.value(row),
             "gpus": int(jobs.gpus[row]),

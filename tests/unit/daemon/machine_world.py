@@ -24,10 +24,10 @@ import numpy as np
 from unit.daemon.machine_slurm import CALCULATION, PARTITIONS, PRIORITY, SAVE, TIERS, US, Cluster, Faults, Reading, Task
 from unit.daemon.model_slurm import Killed, VirtualClock
 
-import rltuned.daemon.files
 import rltuned.daemon.journal
 import rltuned.daemon.lock
 import rltuned.daemon.restore.left_alone
+import rltuned.safe_files
 from rltuned.cluster.changes import Field, Outcome
 from rltuned.config import (
     Config,
@@ -116,7 +116,7 @@ class Disk:
         self.readonly: set[Path] = set()
         self._paths: dict[int, Path] = {}
         self._modules = (
-            rltuned.daemon.files,
+            rltuned.safe_files,
             rltuned.daemon.restore.left_alone,
             rltuned.daemon.journal,
             rltuned.daemon.lock,

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from unit.daemon.model_slurm import ModelSlurm, VirtualClock
 
+from rltuned import safe_files as files
 from rltuned.config import Config, CycleSection, Effective, PolicySection, StateSection
-from rltuned.daemon import files
 from rltuned.daemon.checks import Severity, examine
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import Lock, holder

@@ -158,3 +158,9 @@ def test_both_services_are_locked_down_alike():
         return (UNITS / name).read_text().partition("\nNoNewPrivileges=")[2].partition("\n[")[0].strip()
 
     assert hardening("rltuned.service") == hardening("rltuned-deadman.service") != ""
+
+
+def test_what_cannot_see_slurmctld_under_its_unit_is_told_to_take_one_process():
+    # ProtectProc=invisible hides slurmctld; the report takes one process by itself.
+    assert values("rltuned-learn.service", "ProtectProc") == ["invisible"]
+    assert "--workers 1 " in values("rltuned-learn.service", "ExecStart")[0]

@@ -83,8 +83,14 @@ def sync_directory(directory: Path) -> None:
         os.close(fd)
 
 
-def write_atomic(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Replace `path` by `data`: readers see the old or the new content, also after a crash.
+def write_atomic(path: Path, data: bytes, *, durable: bool = True, mode: int = FILE_MODE) -> None:
+    """Replace `path` by `data`: readers see the old or the new content, also after a crash. No link is followed.
+
+    Args:
+        path: of the file.
+        data: its new content.
+        durable: on the disk when this returns.
+        mode: of the file, less the umask.
 
     Raises:
         OSError: nothing was replaced.
@@ -93,7 +99,7 @@ def write_atomic(path: Path, data: bytes, *, durable: bool = True) -> None:
     with contextlib.suppress(FileNotFoundError):
         temporary.unlink()
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(temporary, flags, FILE_MODE)
+    fd = os.open(temporary, flags, mode)
     try:
         try:
             give_to_owner_of(path.parent, fd)
