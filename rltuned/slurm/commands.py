@@ -270,8 +270,8 @@ def environment(conf: Path | None) -> dict[str, str]:
         "SLURM_TIME_FORMAT": "%s",
         "LC_ALL": "C",
         "TZ": "UTC",
-        # Array expressions are cut after 64 bytes by default; longer ones are needed to count the tasks.
-        "SLURM_BITSTR_LEN": "4096",
+        # The whole list of an array's tasks (squeue(1)): of one that is cut, too few are counted.
+        "SLURM_BITSTR_LEN": "0",
     }
     if conf is not None:
         pinned["SLURM_CONF"] = str(conf)

@@ -110,6 +110,7 @@ def test_the_environment_is_pinned_and_holds_nothing_of_the_callers(monkeypatch)
     pinned = environment(Path("/etc/slurm/slurm.conf"))
     assert pinned["SLURM_TIME_FORMAT"] == "%s"
     assert pinned["LC_ALL"] == "C"
+    assert pinned["SLURM_BITSTR_LEN"] == "0", "any other number cuts the tasks of an array"
     assert pinned["SLURM_CONF"] == "/etc/slurm/slurm.conf"
     assert set(pinned) == {"SLURM_TIME_FORMAT", "LC_ALL", "TZ", "SLURM_BITSTR_LEN", "SLURM_CONF"}
     assert "SLURM_CONF" not in environment(None)
