@@ -31,6 +31,8 @@ class Outcome(enum.StrEnum):
     HELD = "held"
     FOREIGN = "foreign"
     """Somebody else changed the job; their value stands for good."""
+    CHANGED = "changed"
+    """Its request was changed since the plan: it is not the job that the plan was about."""
     DENIED = "denied"
     THROTTLED = "throttled"
     """Not sent: the write budget of this cycle was spent."""
@@ -70,6 +72,8 @@ class Change(NamedTuple):
     """Order of writing. After each step no outside job is worse off than under Slurm alone."""
     rests_on: tuple[int, ...] = ()
     """Jobs that must be lowered before this change is written."""
+    request: str = ""
+    """`JobTable.request` that the plan was made for; "": not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,8 @@ class Applied:
     oversubscribe_before: OverSubscribe | None = None
     foreign: bool = False
     """Somebody else changed this job since; never touched again."""
+    request: str = ""
+    """`JobTable.request` that the values were lent to; "": not known."""
 
     @property
     def is_empty(self) -> bool:
@@ -116,6 +122,8 @@ class JobStatus:
     """None: sprio does not list the job (held, explicit priority, not eligible, or not calculated yet)."""
     oversubscribe: OverSubscribe
     reason: str = ""
+    request: str = ""
+    """As `JobTable.request`; "": not known."""
     strange: str = ""
     """Why Slurm's answer about this job cannot be understood: see `not_understood`."""
 

@@ -20,6 +20,7 @@ _TEXT = {
     "req_nodes": "",
     "exc_nodes": "",
     "decided": "",
+    "request": "",
     "oversubscribe": OverSubscribe.OK.value,
 }
 

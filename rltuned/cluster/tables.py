@@ -130,6 +130,9 @@ class JobTable:
     decided: Category
     """What somebody decided about the job's place: the terms of nice, partition, QOS and association in its priority,
     as "nice=20 partition=1000"; code −1: nothing."""
+    request: Category
+    """A digest of what the job asks for, and in whose name; another one when somebody has changed that. Code −1: not
+    known."""
     oversubscribe: Category
     """`OverSubscribe` values."""
     exclusive: Bools

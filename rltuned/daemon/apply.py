@@ -30,6 +30,7 @@ class Result(NamedTuple):
 
 _GONE: Final = "it is not pending any more"
 _HELD: Final = "it is held"
+_CHANGED: Final = "its limit, size, partition, account or QOS was changed"
 _NO_BUDGET: Final = "the write budget of this cycle is spent"
 _STRANGE: Final = "what Slurm says of it cannot be understood"
 _NO_PLACE: Final = "the job whose place it takes has not been moved"
@@ -140,6 +141,8 @@ def _judge(change: Change, seen: Mapping[int, JobStatus], entry: Entry | None, *
         return Judgement(Outcome.FAILED, problem)
     if status.held:
         return Judgement(Outcome.HELD, _HELD)
+    if change.request and status.request and change.request != status.request:
+        return Judgement(Outcome.CHANGED, _CHANGED)
     return row.judge(change, status, entry, listed=listed)
 
 

@@ -140,7 +140,7 @@ def intended(
     doubts = (*(value for value in entry.doubts.get(of, ()) if value != change.after), change.after)[-MAX_DOUBTS:]
     return replace(
         entry,
-        applied=applied,
+        applied=replace(applied, request=change.request) if change.request else applied,
         doubts=_with(entry.doubts, of, doubts),
         # Seen again, it will be this write, not an old state.
         previous=_remember(entry, row, entry.previous.get(of, ()), without=change.after),

@@ -420,6 +420,7 @@ def entry_to_json(entry: Entry) -> dict[str, Any]:
         "oversubscribe": applied.oversubscribe,
         "oversubscribe_before": applied.oversubscribe_before,
         "foreign": applied.foreign,
+        "request": applied.request,
         "touched": entry.touched,
         "shares": entry.shares,
         "cleared": entry.cleared,
@@ -446,6 +447,7 @@ def entry_from_json(data: Mapping[str, Any]) -> Entry:
         oversubscribe=share("oversubscribe"),
         oversubscribe_before=share("oversubscribe_before"),
         foreign=bool(data.get("foreign", False)),
+        request=str(data.get("request", "")),
     )
     doubts: dict[Field, tuple[Value, ...]] = {
         Field(name): tuple(values) for name, values in data.get("doubts", {}).items() if values

@@ -47,7 +47,8 @@ def changes_of(
         job, submit = int(jobs.job_id[row]), int(jobs.submit_time[row])
         if _isolable(managed.snapshot, row, applied.by_job.get(job)):
             shown = jobs.oversubscribe.value(row)
-            steering.append(Change(job, submit, Field.OVERSUBSCRIBE, shown, OverSubscribe.NO.value, position))
+            request, wanted = jobs.request.value(row), OverSubscribe.NO.value
+            steering.append(Change(job, submit, Field.OVERSUBSCRIBE, shown, wanted, position, request=request))
     positions = np.flatnonzero(moved[queue])
     moving = queue[positions]
     rows = managed.rows[moving]
@@ -58,11 +59,12 @@ def changes_of(
     turns, rests_on = _in_turn(managed, current, target, moving, turns)
     columns = (
         *(ids, jobs.submit_time[rows].astype(np.int64), before[moving], after[moving]),
-        *(positions, turns),
+        *(positions, turns, jobs.request.codes[rows]),
     )
+    requests = (*jobs.request.names, "")
     changes = [
-        Change(job, submit, Field.SITE_FACTOR, old, new, position, turn, rests_on.get(job, ()))
-        for job, submit, old, new, position, turn in zip(*(column.tolist() for column in columns), strict=True)
+        Change(job, submit, Field.SITE_FACTOR, old, new, position, turn, rests_on.get(job, ()), requests[request])
+        for job, submit, old, new, position, turn, request in zip(*(column.tolist() for column in columns), strict=True)
         if job not in withdrawn
     ]
     if steering:
@@ -169,10 +171,19 @@ _HANDS_OFF: Final = frozenset({Veto.UNREADABLE, Veto.FOREIGN, Veto.HELD, Veto.NO
 
 
 def to_withdraw(managed: ManagedJobs) -> tuple[int, ...]:
-    """Jobs that carry a site factor of ours but are out of scope now."""
+    """Jobs that carry a site factor of ours but are out of scope now, or ask for something else than what it was lent
+    to.
+    """
     order, codes = tuple(Veto), managed.scope.veto.tolist()
+    jobs = managed.snapshot.jobs
+
+    def leaves(at: int, lent_to: str) -> bool:
+        now = jobs.request.value(int(managed.scope.rows[at]))
+        changed = bool(now and lent_to) and now != lent_to
+        return changed if codes[at] < 0 else order[codes[at]] not in _HANDS_OFF
+
     return tuple(
         record.job_id
-        for at, record in records(managed.applied, managed.snapshot.jobs, managed.scope.rows)
-        if record.site_factor and not record.foreign and codes[at] >= 0 and order[codes[at]] not in _HANDS_OFF
+        for at, record in records(managed.applied, jobs, managed.scope.rows)
+        if record.site_factor and not record.foreign and leaves(at, record.request)
     )

@@ -25,6 +25,7 @@ OUTCOME_MEANING: Final[Mapping[Outcome, str]] = {
     Outcome.GONE: "not written: the job left the queue in between",
     Outcome.HELD: "not written: the job was held in between",
     Outcome.FOREIGN: "not written: somebody else changed the job in between",
+    Outcome.CHANGED: "not written: its limit, size, partition, account or QOS was changed in between",
     Outcome.DENIED: "refused by Slurm for lack of privilege",
     Outcome.FAILED: "sent, but not seen on the job; the next cycle settles it",
 }

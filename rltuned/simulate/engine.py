@@ -293,6 +293,7 @@ class Simulation:
             priority=value,
             base=value,
             base_least=value,
+            request=Category(np.full(len(rows), -1, dtype=np.int32), ()),
             decided=Category(np.full(len(rows), -1, dtype=np.int32), ()),
             oversubscribe=Category(
                 (s.jobs["alone"][rows] == k.ISOLATED).astype(np.int32), (OverSubscribe.OK.value, OverSubscribe.NO.value)

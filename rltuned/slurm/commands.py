@@ -113,6 +113,20 @@ JOB_FIELDS: Final = (
 )
 """Columns of ``squeue -O`` on every release, squeue(1). `tres-alloc` of a pending job is what it asks for."""
 
+REQUEST_FIELDS: Final = (
+    "Account",
+    "Partition",
+    "QOS",
+    "TimeLimit",
+    "NumNodes",
+    "NumCPUs",
+    "tres-per-job",
+    "tres-per-node",
+    "tres-per-task",
+    "tres-per-socket",
+)
+"""What a pending job asks for, and in whose name: what was lent to a job was lent to this request."""
+
 STATUS_FIELDS: Final = (
     "JobID",
     "ArrayJobID",
@@ -120,9 +134,9 @@ STATUS_FIELDS: Final = (
     "StateCompact",
     "SubmitTime",
     "PriorityLong",
-    "Nice",
     "OverSubscribe",
     "Reason",
+    *REQUEST_FIELDS,
 )
 """The few columns that are re-read around a write."""
 

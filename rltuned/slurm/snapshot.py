@@ -34,6 +34,7 @@ from rltuned.slurm.squeue import (
     excluded_nodes,
     job_columns,
     read_records,
+    request_digests,
     skip_strange,
     started_tasks,
 )
@@ -249,6 +250,7 @@ def _table(
         base=base,
         base_least=least,
         decided=Category.of([of.decided for of in factors]),
+        request=request_digests(table),
         oversubscribe=records.oversubscribe,
         exclusive=records.exclusive,
         node_ptr=node_ptr,

@@ -9,6 +9,7 @@ import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import repeat
 from typing import Any, Final, NamedTuple
 
@@ -20,7 +21,7 @@ from rltuned.cluster.tables import Bools, Category, Codes, Floats, Ints, JobStat
 from rltuned.cluster.unread import RowKind, Skipped, Unread
 from rltuned.errors import SlurmParseError
 from rltuned.slurm import notation
-from rltuned.slurm.commands import EXCLUSIVE, EXCLUSIVE_SINCE, JOB_FIELDS, STATUS_FIELDS
+from rltuned.slurm.commands import EXCLUSIVE, EXCLUSIVE_SINCE, JOB_FIELDS, REQUEST_FIELDS, STATUS_FIELDS
 from rltuned.slurm.notation import NOTHING, PENDING, named_job
 from rltuned.slurm.process import Runner
 from rltuned.slurm.separated import by_job, ids_in, refuse_unknown, skip_misfits, table
@@ -246,6 +247,26 @@ def started_tasks(texts: Mapping[str, list[str]]) -> tuple[dict[int, int], dict[
             with contextlib.suppress(SlurmParseError):
                 array_of[named_job(own)] = named_job(array)
     return arrays, array_of
+
+
+def request_digests(columns: Columns) -> Category:
+    """A digest of what each job asks for (`REQUEST_FIELDS`), the same in every reading until somebody changes it.
+
+    Of a job of several partitions Slurm changes the numbers of nodes and CPUs itself: those of the partition that it
+    has looked at last.
+    """
+    key = np.zeros(len(columns.texts["JobID"]), dtype=np.int64)
+    for field in REQUEST_FIELDS:
+        texts, codes = columns.coded(field)
+        key = np.unique(key * len(texts) + codes, return_inverse=True)[1].astype(np.int64)
+    _, first, of = np.unique(key, return_index=True, return_inverse=True)
+    digests = []
+    for row in first.tolist():
+        asked = {field: columns.texts[field][row] for field in REQUEST_FIELDS}
+        if "," in asked["Partition"]:
+            asked |= {"NumNodes": "", "NumCPUs": ""}
+        digests.append(blake2b("\0".join(asked.values()).encode(), digest_size=8).hexdigest())
+    return Category.of(digests).take(of)
 
 
 # --- OverSubscribe -----------------------------------------------------------------------------------------------

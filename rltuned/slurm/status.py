@@ -14,7 +14,7 @@ from rltuned.slurm.controller import release
 from rltuned.slurm.process import Answer, Runner
 from rltuned.slurm.separated import rows_of
 from rltuned.slurm.sprio import multifactor
-from rltuned.slurm.squeue import job_columns, read_records, skip_strange, started_tasks
+from rltuned.slurm.squeue import job_columns, read_records, request_digests, skip_strange, started_tasks
 
 _ID_COLUMNS: Final[Mapping[str, tuple[int, int]]] = {
     "status": (2, len(STATUS_FIELDS)),
@@ -80,6 +80,7 @@ def _read_status(runner: Runner, job_ids: Sequence[int] | None, unread: Unread) 
     waits, held = (records.state == JobState.PENDING).tolist(), records.held.tolist()
     submitted, priority, shares = records.submit_time.tolist(), records.priority.tolist(), records.oversubscribe
     words, codes = [OverSubscribe(name) for name in shares.names], shares.codes.tolist()
+    asked = request_digests(records.columns).texts()
     for row in records.rows:
         job, pending = records.ids[row], waits[row]
         if row in records.columns.strange or (not pending if wanted is None else job not in wanted):
@@ -94,6 +95,7 @@ def _read_status(runner: Runner, job_ids: Sequence[int] | None, unread: Unread) 
             site_factor=factors.site if factors else None,
             oversubscribe=words[codes[row]],
             reason=notation.text(texts["Reason"][row]),
+            request=asked[row],
         )
     skip_strange(records, unread, "squeue (status)")
     if wanted is not None:

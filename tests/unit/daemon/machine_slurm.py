@@ -225,6 +225,12 @@ class Cluster(ModelSlurm):
             self.happened()
             job.nice = value
 
+    def person_changes_request(self, job_id: int, what: str, value: object) -> None:
+        job = self.task(job_id)
+        if job.state == "PD":
+            self.happened()
+            setattr(job, what, value)
+
     def person_excludes(self, job_id: int, nodes: str) -> None:
         job = self.task(job_id)
         if job.state == "PD":

@@ -94,6 +94,11 @@ class Job:
     """Id of the array that it is a task of, once it has a record of its own."""
 
     @property
+    def request(self) -> str:
+        """What the readers make a digest of."""
+        return f"{self.account} {self.partition} {self.qos} {self.time_limit} {self.gpus}"
+
+    @property
     def shown_as(self) -> int:
         """The id that scontrol takes for it, as the readers have it: the array's while it waits."""
         return self.array if self.array and self.state == "PD" else self.job_id
@@ -374,6 +379,7 @@ class ModelReader:
             site_known=[slurm.listed(job) for job in jobs],
             oversubscribe=[slurm.oversubscribe(job).value for job in jobs],
             exclusive=[job.share == "exclusive" for job in jobs],
+            request=[job.request for job in jobs],
         )
         types = slurm.gpu_types
         nodes = node_table(NODES, types, np.resize(4 * np.eye(len(types), dtype=np.int32), (len(NODES), len(types))))
@@ -428,6 +434,7 @@ class ModelReader:
                 site_factor=job.site_factor if slurm.listed(job) else None,
                 oversubscribe=slurm.oversubscribe(job),
                 reason=slurm.reason(job),
+                request=job.request,
             )
             for job in slurm.jobs.values()
             if (job.state == "PD" if wanted is None else job.shown_as in wanted)

@@ -76,6 +76,21 @@ def test_nothing_is_written_when_the_jobs_cannot_be_read(bench):
     assert bench.slurm.updates == 0
 
 
+@pytest.mark.parametrize(
+    "changed", [{"time_limit": 60.0}, {"gpus": 4}, {"partition": "other"}, {"account": "x"}, {"qos": "high"}], ids=str
+)
+def test_a_job_whose_request_was_changed_since_the_plan_is_not_written(bench, changed):
+    changes = [
+        change._replace(request=bench.slurm.jobs[change.job_id].request) for change in bench.reorder([4, 3, 2, 1])
+    ]
+    for name, value in changed.items():
+        setattr(bench.slurm.jobs[4], name, value)
+    found = outcomes(bench.apply(changes))
+    assert found[4] is Outcome.CHANGED
+    assert bench.slurm.jobs[4].site_factor == 0
+    assert 4 not in bench.journal.entries
+
+
 def test_a_job_that_started_left_or_lost_its_id_before_the_write_is_gone(bench):
     changes = bench.reorder([4, 3, 2, 1])
     bench.slurm.start(1)

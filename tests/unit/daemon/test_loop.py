@@ -284,8 +284,8 @@ def test_alarms_in_a_row_demote_to_shadow_give_the_queue_back_and_a_reload_ends_
     run = house(tmp_path, write=WriteSection(demote_after=2))
     run.tick()
     run.slurm.privilege = Privilege.NONE  # behind the daemon's back: every write is denied from now on
-    for number, job in enumerate(run.slurm.jobs.values()):
-        job.time_limit = 60.0 * (number + 1)
+    for number in range(6):
+        run.slurm.submit(500 - number, time_limit=1.0 + number)  # all of them belong in front
     run.ticks(2)
     assert run.daemon.stage is Stage.SHADOW
     (event,) = run.events("stage.demoted")
@@ -1032,8 +1032,8 @@ def test_a_daemon_for_which_the_limiter_leaves_nothing_says_that_it_cannot_act_a
     # Less refill in a minute than the snapshot takes.
     run = house(tmp_path, reader=Limits, write=WriteSection(rate=0.1))
     assert run.tick().acted
-    for number, job in enumerate(run.slurm.jobs.values()):
-        job.time_limit = 60.0 * (number + 1)
+    for number in range(6):
+        run.slurm.submit(500 - number, time_limit=1.0 + number)  # all of them belong in front
     report = run.ticks(10)
     assert report.count(Outcome.THROTTLED) == report.planned > 0
     assert not report.acted
@@ -1164,3 +1164,19 @@ def test_tiers_are_counted_by_their_rank_among_all_partitions(tmp_path):
         run.slurm.start(job)
     run.tick()
     assert [waits(run, tier)[0] for tier in ("first", "second", "third", "lower")] == [1, 1, 1, 2]
+
+
+def test_what_was_lent_to_another_request_is_taken_back_in_the_cycle_that_sees_it(tmp_path):
+    run = house(tmp_path, jobs=4)
+    run.tick()
+    assert run.slurm.order() == [4, 3, 2, 1]
+    assert run.slurm.jobs[4].site_factor > 0
+    run.slurm.jobs[4].time_limit = 90_000.0  # it was the shortest, and so went to the front
+    run.tick()
+    assert run.slurm.jobs[4].site_factor == 0
+    run.tick()
+    assert run.slurm.order() == [3, 2, 1, 4]
+    run = again(tmp_path, run.slurm)
+    run.slurm.jobs[3].time_limit = 90_000.0
+    run.tick()
+    assert run.slurm.jobs[3].site_factor == 0, "a restart forgets no request"

@@ -185,9 +185,17 @@ class Machine(RuleBasedStateMachine):
     def release(self, which, admin, after):
         self.to_job(which, after, lambda job: self.world.slurm.person_releases(job, admin=admin))
 
-    @rule(which=WHICH, nice=st.sampled_from([0, 50, 500]), after=SOON)
+    @rule(which=WHICH, nice=st.sampled_from([0, 50, 500, -70]), after=SOON)
     def change_nice(self, which, nice, after):
         self.to_job(which, after, lambda job: self.world.slurm.person_sets_nice(job, nice))
+
+    @rule(
+        which=WHICH,
+        what=st.sampled_from([("time_limit", 60.0), ("time_limit", 90_000.0), ("qos", "high"), ("partition", "left")]),
+        after=SOON,
+    )
+    def change_request(self, which, what, after):
+        self.to_job(which, after, lambda job: self.world.slurm.person_changes_request(job, *what))
 
     @rule(which=WHICH, nodes=st.sampled_from(["", "n1", "n2,n3"]), after=SOON)
     def exclude_nodes(self, which, nodes, after):
