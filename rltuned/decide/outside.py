@@ -476,8 +476,11 @@ class Border:
                 if group.paired(int(types[one]), int(group.tasks[one]), left):
                     continue
                 member = up[one]
-                held[member] = outside.behind(key, int(members[member]))
-                until[one] = outside.keys(held[member : member + 1], members[member : member + 1])[0]
+                alone = outside.scope.base[members[member]]
+                held[member] = max(outside.behind(key, int(members[member])), alone)
+                # A job of several priorities counts as raised from its lowest one, but not where Slurm alone has it.
+                stays = outside.keys(held[member : member + 1], members[member : member + 1])[0]
+                until[one] = stays if held[member] > alone else since[one]
                 put_behind[member] = group.job[place]
         return held, put_behind
 

@@ -296,6 +296,15 @@ def test_no_outside_job_is_passed_by_one_class_job_more_on_any_set_of_nodes_at_a
                 assert now.index(at) <= alone.index(at), "in the order that Slurm makes of the targets, ties included"
 
 
+def test_a_job_of_several_partitions_that_is_held_back_keeps_what_slurm_alone_gives_it():
+    # Found by the test above: an old job of the priorities 2 and 1 came down to 1.
+    snapshot, _ = queue(11, 7743, 3)
+    config = settings_of(decide=DecideSection(hysteresis=0.0), scope=ScopeSection(exclude_users=("bob",)))
+    result = plan(snapshot, by_name("sjf"), config)
+    (old,) = np.flatnonzero(snapshot.jobs.job_id[result.rows] == 11)
+    assert result.target[old] >= result.base[old] == 2
+
+
 @settings(max_examples=200, deadline=None)
 @given(queues, configs, bounds, st.data())
 def test_nor_in_later_cycles_over_writes_that_were_cut_short_and_priorities_that_drift(case, config, few, data):
