@@ -101,12 +101,17 @@ def starts(simulation, queue_of, settings=None):
     """(n,) starts of the pending jobs in one rollout, on the simulation's clock, by row of the workload; NaN: never."""
     snapshot, rows, run = seen(simulation)
     queue = rows[queue_of(snapshot.jobs.job_id[rows] - 1)]
-    settings = settings or simulation.settings
-    made = rollouts(snapshot, queue, run, settings)
+    made = rollouts(snapshot, queue, run, settings or simulation.settings)
     made.run(made.own)
     start = np.full(len(simulation.jobs), np.nan)
     start[snapshot.jobs.job_id[queue] - 1] = made._state.jobs["start"][: len(queue)] + NOW
     return start
+
+
+def at_random(seed=3, scores=5, **more):
+    """A request of a busy cluster whose policy scores at random."""
+    snapshot, rows, run = seen(busy(seed=seed))
+    return RolloutRequest(snapshot, rows, np.random.default_rng(scores).normal(size=len(rows)), run, **more)
 
 
 # --- a rollout
@@ -164,8 +169,7 @@ def test_a_rollout_never_gives_more_of_a_node_than_it_has_however_uneven_the_sha
 
 
 def test_a_rollout_leaves_the_initial_state_as_it_was():
-    simulation = busy()
-    snapshot, rows, run = seen(simulation)
+    snapshot, rows, run = seen(busy())
     made = rollouts(snapshot, rows, run)
     first = made.run(made.own)
     assert made.run(-made.own) != first
@@ -230,25 +234,19 @@ def test_what_is_best_for_the_few_who_wait_is_not_best_with_arrivals():
 
 
 def test_a_long_queue_gets_no_arrivals():
-    simulation = busy()
-    snapshot, rows, run = seen(simulation)
-    scores = np.random.default_rng(5).normal(size=len(rows))
-    _, _, _, recent = few_waiting(count=20)
-    assert len(rows) >= 16
+    *_, recent = few_waiting(count=20)
+    asked = at_random(recent=recent)
+    assert len(asked.rows) >= 16
     search = OrderSearch(depth=256)
-    assert search(RolloutRequest(snapshot, rows, scores, run, recent=recent)) == search(
-        RolloutRequest(snapshot, rows, scores, run)
-    )
+    assert search(asked) == search(replace(asked, recent=None))
     # As many as are missing, of the recent jobs.
-    made = OrderSearch().rollouts(RolloutRequest(snapshot, rows[:5], scores[:5], run, 0.0, recent))
-    assert len(made._counted) == 8
-    made = OrderSearch(min_jobs=64).rollouts(RolloutRequest(snapshot, rows[:10], scores[:10], run, 0.0, recent))
-    assert len(made._counted) == 10 + 20
+    for least, waiting, counted in ((8, 5, 8), (64, 10, 10 + 20)):
+        few = replace(asked, rows=asked.rows[:waiting], scores=asked.scores[:waiting], spread=0.0)
+        assert len(OrderSearch(min_jobs=least).rollouts(few)._counted) == counted
 
 
 def test_arrivals_come_at_their_times_and_take_what_such_jobs_took():
-    simulation = busy()
-    snapshot, rows, run = seen(simulation)
+    snapshot, rows, run = seen(busy())
     _, _, _, recent = few_waiting(count=20)
     made = OrderSearch(min_jobs=16).rollouts(RolloutRequest(snapshot, rows[:4], np.arange(4.0), run, 0.0, recent))
     made.run(made.own, 0, 1)
@@ -267,36 +265,28 @@ def test_arrivals_come_at_their_times_and_take_what_such_jobs_took():
 
 @pytest.mark.parametrize("seed", range(12))
 def test_the_order_that_it_finds_costs_less_when_it_is_simulated(seed):
-    simulation = busy(seed=seed)
-    snapshot, rows, run = seen(simulation)
-    scores = np.random.default_rng(seed).normal(size=len(rows))
-    found = OrderSearch(utilisation=0.0, slowdown=0.0)(RolloutRequest(snapshot, rows, scores, run))
+    asked = at_random(seed, seed)
+    found = OrderSearch(utilisation=0.0, slowdown=0.0)(asked)
     assert found.best < found.cost, "a random order can be bettered"
     assert sorted(found.order) == sorted(found.simulated)
-    in_that_order = -np.array([found.order.index(row) if row in found.order else len(rows) for row in rows], float)
-    again = OrderSearch(orders=1)(RolloutRequest(snapshot, rows, in_that_order, run))
+    behind = len(asked.rows)
+    in_that_order = -np.array([found.order.index(row) if row in found.order else behind for row in asked.rows], float)
+    again = OrderSearch(orders=1)(replace(asked, scores=in_that_order))
     assert again.cost == pytest.approx(found.best)
 
 
 def test_more_orders_find_no_worse_ones():
-    simulation = busy()
-    snapshot, rows, run = seen(simulation)
-    scores = np.random.default_rng(5).normal(size=len(rows))
-    best = [
-        OrderSearch(orders=orders, utilisation=0.0, slowdown=0.0)(RolloutRequest(snapshot, rows, scores, run)).best
-        for orders in (1, 5, 20, 80)
-    ]
+    asked = at_random()
+    best = [OrderSearch(orders=orders, utilisation=0.0, slowdown=0.0)(asked).best for orders in (1, 5, 20, 80)]
     assert best == sorted(best, reverse=True)
     assert best[-1] < best[1], "moving single jobs finds what no rule does"
 
 
 def test_jobs_exchange_places_within_their_class_only():
-    simulation = busy()
-    snapshot, rows, run = seen(simulation)
-    rng = np.random.default_rng(5)
-    scores, classes = rng.normal(size=len(rows)), rng.integers(0, 3, len(rows))
-    base = rng.permutation(len(rows))
-    found = OrderSearch(depth=256)(RolloutRequest(snapshot, rows, scores, run, classes=classes, base=base))
+    asked, rng = at_random(), np.random.default_rng(6)
+    rows, scores = asked.rows, asked.scores
+    classes, base = rng.integers(0, 3, len(rows)), rng.permutation(len(rows))
+    found = OrderSearch(depth=256)(replace(asked, classes=classes, base=base))
     class_of = dict(zip(rows.tolist(), classes.tolist(), strict=True))
     by_slurm = [class_of[row] for row in rows[np.argsort(-base)]]
     assert [class_of[row] for row in found.simulated] == by_slurm
@@ -313,8 +303,7 @@ def with_weight_of_utilisation(weight):
     """
     ends, worse = 0.0, 0
     for seed in range(8):
-        simulation = busy(seed=seed)
-        snapshot, rows, run = seen(simulation)
+        snapshot, rows, run = seen(busy(seed=seed))
         scores = -run[rows] * snapshot.jobs.gpus[rows]
         search = OrderSearch(utilisation=weight, orders=60, depth=256, margin=0.0)
         found = search(RolloutRequest(snapshot, rows, scores, run))
@@ -334,10 +323,7 @@ def test_nobody_waits_longer_for_the_gpus_in_use_unless_they_weigh_more_than_all
 
 
 def test_what_is_best_by_chance_in_the_scenarios_of_the_search_is_not_taken(monkeypatch):
-    simulation = busy()
-    snapshot, rows, run = seen(simulation)
-    scores = np.random.default_rng(5).normal(size=len(rows))
-    request = RolloutRequest(snapshot, rows, scores, run, spread=1.0)
+    request = at_random(spread=1.0)
     assert OrderSearch()(request).order is not None
     real, confirmed = Rollouts.run, []
 
@@ -356,10 +342,7 @@ def test_what_is_best_by_chance_in_the_scenarios_of_the_search_is_not_taken(monk
 
 
 def test_an_order_that_is_no_better_in_the_first_scenario_is_tried_in_no_other(monkeypatch):
-    simulation = busy()
-    snapshot, rows, run = seen(simulation)
-    scores = np.random.default_rng(5).normal(size=len(rows))
-    request = RolloutRequest(snapshot, rows, scores, run, spread=1.0)
+    request = at_random(spread=1.0)
     assert OrderSearch()(request).order is not None
     real, spared = Rollouts.run, []
 
@@ -378,44 +361,36 @@ def test_an_order_that_is_no_better_in_the_first_scenario_is_tried_in_no_other(m
 
 
 def test_only_the_head_of_a_deep_queue_is_simulated():
-    simulation = busy()
-    snapshot, rows, run = seen(simulation)
-    scores = np.random.default_rng(5).normal(size=len(rows))
-    head = np.argsort(-scores)[:7]
-    found = OrderSearch(depth=7)(RolloutRequest(snapshot, rows, scores, run))
-    assert found == OrderSearch()(RolloutRequest(snapshot, rows[head], scores[head], run))
-    assert found.cost < OrderSearch()(RolloutRequest(snapshot, rows, scores, run)).cost
+    asked = at_random()
+    head = np.argsort(-asked.scores)[:7]
+    found = OrderSearch(depth=7)(asked)
+    assert found == OrderSearch()(replace(asked, rows=asked.rows[head], scores=asked.scores[head]))
+    assert found.cost < OrderSearch()(asked).cost
 
 
 def test_a_gain_below_the_margin_moves_nobody():
-    simulation = busy()
-    snapshot, rows, run = seen(simulation)
-    scores = np.random.default_rng(5).normal(size=len(rows))
-    search = partial(OrderSearch, slowdown=0.0, utilisation=0.0)
-    found = search()(RolloutRequest(snapshot, rows, scores, run))
+    asked, search = at_random(), partial(OrderSearch, slowdown=0.0, utilisation=0.0)
+    found = search()(asked)
     share = found.gain / found.cost
     # Run times are certain: a tenth of the margin is asked for.
-    kept = search(margin=10.1 * share)(RolloutRequest(snapshot, rows, scores, run))
-    assert search(margin=9.9 * share)(RolloutRequest(snapshot, rows, scores, run)) == found
+    kept = search(margin=10.1 * share)(asked)
+    assert search(margin=9.9 * share)(asked) == found
     assert 0.0 < share < 1.0
     assert (kept.order, kept.gain, kept.rollouts) == (None, 0.0, found.rollouts)
 
 
 def test_the_order_of_the_rows_makes_no_difference():
-    simulation = busy()
-    snapshot, rows, run = seen(simulation)
-    scores = np.round(np.random.default_rng(7).normal(size=len(rows)), 1)  # with ties
+    asked = at_random(scores=7)
+    scores = np.round(asked.scores, 1)  # with ties
     assert len(np.unique(scores)) < len(scores)
-    mixed = np.random.default_rng(8).permutation(len(rows))
-    found = OrderSearch()(RolloutRequest(snapshot, rows, scores, run))
-    assert OrderSearch()(RolloutRequest(snapshot, rows[mixed], scores[mixed], run)) == found
+    mixed = np.random.default_rng(8).permutation(len(scores))
+    found = OrderSearch()(replace(asked, scores=scores))
+    assert OrderSearch()(replace(asked, rows=asked.rows[mixed], scores=scores[mixed])) == found
 
 
 @pytest.mark.parametrize("spread", [0.0, 1.0])
 def test_a_search_ends_in_time_with_the_best_so_far_or_says_how_long_it_needs(monkeypatch, spread):
-    snapshot, rows, run = seen(busy())
-    scores = np.random.default_rng(5).normal(size=len(rows))
-    request = RolloutRequest(snapshot, rows, scores, run, spread=spread)
+    request = at_random(spread=spread)
     simulate, made = Rollouts.run, []
 
     def counted(self, keys, first=0, last=None):
@@ -488,29 +463,23 @@ def test_with_fewer_than_two_jobs_there_is_nothing_to_try(count):
 
 
 def test_jobs_that_can_never_start_weigh_nothing_and_keep_nobody_from_starting():
-    simulation = busy()
-    snapshot, rows, run = seen(simulation)
-    scores = np.random.default_rng(5).normal(size=len(rows))
-    gpus = snapshot.jobs.gpus.copy()
-    some = rows[::7]
+    asked, search = at_random(), partial(OrderSearch, slowdown=0.0)
+    rows, scores, jobs = asked.rows, asked.scores, asked.snapshot.jobs
+    gpus, some = jobs.gpus.copy(), rows[::7]
     gpus[some] = 5000
-    odd = replace(snapshot, jobs=replace(snapshot.jobs, gpus=gpus))
-    few = np.setdiff1d(np.arange(len(rows)), np.arange(len(rows))[::7])
-    with_them = OrderSearch(slowdown=0.0, margin=0.0)(RolloutRequest(odd, rows, scores, run))
-    without = OrderSearch(slowdown=0.0, margin=0.0)(RolloutRequest(snapshot, rows[few], scores[few], run))
+    odd = replace(asked, snapshot=replace(asked.snapshot, jobs=replace(jobs, gpus=gpus)))
+    few = ~np.isin(rows, some)
+    others = replace(asked, rows=rows[few], scores=scores[few])
+    with_them, without = search(margin=0.0)(odd), search(margin=0.0)(others)
     assert replace(with_them, rollouts=without.rollouts) == without
-    only = OrderSearch()(RolloutRequest(odd, np.append(some, rows[1]), np.zeros(len(some) + 1), run))
+    only = OrderSearch()(replace(odd, rows=np.append(some, rows[1]), scores=np.zeros(len(some) + 1)))
     assert only is None, "one job that can start, and jobs that cannot, are nothing to order"
-    strict = OrderSearch(settings=SimulationSettings(backfill=Backfill.NONE), slowdown=0.0)
-    blocking = np.where(np.isin(rows, some), 10.0, scores)
-    assert strict(RolloutRequest(odd, rows, blocking, run)) == strict(
-        RolloutRequest(snapshot, rows[few], scores[few], run)
-    )
+    strict = search(settings=SimulationSettings(backfill=Backfill.NONE))
+    assert strict(replace(odd, scores=np.where(few, scores, 10.0))) == strict(others)
 
 
 def test_nodes_that_may_take_no_job_take_none():
-    simulation = busy()
-    snapshot, rows, run = seen(simulation)
+    snapshot, rows, run = seen(busy())
     drained = replace(snapshot, nodes=replace(snapshot.nodes, usable=np.arange(len(snapshot.nodes)) < 2))
     made = rollouts(drained, rows, run)
     made.run(made.own)
@@ -549,30 +518,21 @@ def test_the_served_plan_has_the_order_that_the_search_found_and_the_queue_gets_
 
 
 def test_uncertain_run_times_are_drawn_the_same_each_time_and_about_the_expected_ones():
-    simulation = busy()
-    snapshot, rows, run = seen(simulation)
-    scores = np.random.default_rng(5).normal(size=len(rows))
-    search = OrderSearch(samples=6)
-    found = search(RolloutRequest(snapshot, rows, scores, run, spread=1.0))
-    assert found == search(RolloutRequest(snapshot, rows, scores, run, spread=1.0))
-    assert found != OrderSearch()(RolloutRequest(snapshot, rows, scores, run, spread=0.0))
+    certain = at_random(spread=0.0)
+    nearly, uncertain = replace(certain, spread=0.05), replace(certain, spread=1.0)
+    found = OrderSearch(samples=6)(uncertain)
+    assert found == OrderSearch(samples=6)(uncertain)
+    assert found != OrderSearch()(certain)
     # The policy's own order: 1 rollout to find unplaceable jobs, 6 for its cost; 48 orders, few of them in more than
     # the first scenario; and the best one is confirmed in 3.
     assert 1 + 6 + 40 + 3 < found.rollouts < 1 + 6 + 48 * 2 + 3
-    # One set is the expected one.
-    one = OrderSearch(samples=1)
-    assert one(RolloutRequest(snapshot, rows, scores, run, spread=1.0)) == one(
-        RolloutRequest(snapshot, rows, scores, run)
-    )
-    # Nearly certain is certain.
-    assert OrderSearch()(RolloutRequest(snapshot, rows, scores, run, spread=0.05)) == OrderSearch()(
-        RolloutRequest(snapshot, rows, scores, run)
-    )
+    # One set is the expected one, and nearly certain is certain.
+    assert OrderSearch(samples=1)(uncertain) == OrderSearch(samples=1)(certain)
+    assert OrderSearch()(nearly) == OrderSearch()(certain)
 
 
 def test_drawn_run_times_keep_to_limits_and_running_jobs_outlast_what_they_have_run():
-    simulation = busy()
-    snapshot, rows, run = seen(simulation)
+    snapshot, rows, run = seen(busy())
     state, n = initial_state(snapshot, rows, run), len(rows)
     every = np.concatenate((rows, snapshot.jobs.running))
     expected = np.minimum(snapshot.jobs.time_limit[every], 1e5) / 30.0
@@ -595,9 +555,8 @@ def test_drawn_run_times_keep_to_limits_and_running_jobs_outlast_what_they_have_
     assert abs(free.std() - 0.8) < 0.1
 
 
-def test_the_gain_over_slurms_own_order_is_that_of_the_same_jobs_simulated_in_both(monkeypatch):
-    simulation = busy()
-    snapshot, rows, run = seen(simulation)
+def test_the_gain_over_slurms_own_order_is_that_of_the_same_jobs_simulated_in_both():
+    snapshot, rows, run = seen(busy())
     base = np.random.default_rng(5).permutation(len(rows)).astype(np.int64)
     scores = -run[rows]
     asked = RolloutRequest(snapshot, rows, scores, run, base=base)
@@ -617,10 +576,7 @@ def test_the_gain_over_slurms_own_order_is_that_of_the_same_jobs_simulated_in_bo
     assert replace(found, rollouts=found.rollouts - 1, over_slurm=None) == without
 
 
-def test_the_error_of_a_gain_is_that_of_its_mean_over_the_scenarios():
-    simulation = busy()
-    snapshot, rows, run = seen(simulation)
-    asked = RolloutRequest(snapshot, rows, np.random.default_rng(7).normal(size=len(rows)), run, spread=0.8)
+def test_the_error_of_a_gain_is_that_of_its_mean_over_the_scenarios(monkeypatch):
     costs = {}
 
     class Told(Rollouts):
@@ -630,9 +586,8 @@ def test_the_error_of_a_gain_is_that_of_its_mean_over_the_scenarios():
                 costs[tuple(self.order(keys).tolist())] = cost
             return cost
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rltuned.simulate.search.Rollouts", Told)
-        found = OrderSearch(samples=16, over_slurm=True)(asked)
+    monkeypatch.setattr("rltuned.simulate.search.Rollouts", Told)
+    found = OrderSearch(samples=16, over_slurm=True)(at_random(scores=7, spread=0.8))
     saved = costs[found.simulated].wait - costs[found.order].wait
     assert len(saved) == 8
     assert found.gain == pytest.approx(saved.mean())
