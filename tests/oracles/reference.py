@@ -7,13 +7,13 @@ up; every pass sorts the queue, every question about the future replays the runn
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Floats, Rows, concatenate_nodes
+from rltuned.cluster.tables import Rows, concatenate_nodes
 from rltuned.policy.base import QueueView
 from rltuned.simulate.engine import Predictor
 from rltuned.simulate.requests import CPU, GPU, MEM, TMP, requests
@@ -27,21 +27,6 @@ GROUP: Final = 30.0
 
 Plans = dict[int, list[tuple[float, float]]]
 """Begin and end of what is planned on each node."""
-
-
-class Ranker(Protocol):
-    """What the reference asks of a ranking; `RuleRanker` will do."""
-
-    @property
-    def ages(self) -> bool:
-        """Whether the order may change by the passing of time alone."""
-
-    @property
-    def at_once(self) -> bool:
-        """Whether a job is ranked when it is submitted, not at the next refresh."""
-
-    def keys(self, simulation: Any, rows: Rows, /) -> Floats:
-        """(n,) smaller first. It is given a `Reference`, which has what plain rules look at."""
 
 
 @dataclass(eq=False)
@@ -131,9 +116,7 @@ class Promise:
 
 def next_multiple(time: float, step: float) -> float:
     """The first multiple of `step` that is not before `time`; `time` itself when the step is 0."""
-    if step <= 0:
-        return time
-    if time == math.inf:
+    if step <= 0 or time == math.inf:
         return time
     k = math.floor(time / step) - 1  # the quotient may be rounded either way
     while k * step < time:
@@ -179,12 +162,12 @@ class Reference:
         shape: ClusterShape,
         jobs: Workload,
         estimates: Estimates,
-        ranker: Ranker,
+        ranker: Any,
         settings: SimulationSettings | None = None,
         isolated: Iterable[int] = (),
         predictor: Predictor | None = None,
     ) -> None:
-        """`isolated`: rows with OverSubscribe=NO. The rest as for `engine.simulate`."""
+        """`isolated`: rows with OverSubscribe=NO; `ranker`: a `RuleRanker`, say. The rest as for `engine.simulate`."""
         self.shape, self.jobs, self.estimates, self.ranker = shape, jobs, estimates, ranker
         self.settings = settings or SimulationSettings()
         self.predictor = predictor
@@ -648,14 +631,6 @@ class Reference:
         )
 
 
-def reference(
-    shape: ClusterShape,
-    jobs: Workload,
-    estimates: Estimates,
-    ranker: Ranker,
-    settings: SimulationSettings | None = None,
-    isolated: Iterable[int] = (),
-    predictor: Predictor | None = None,
-) -> SimulationResult:
-    """As `simulate`, in plain Python; `isolated` are rows with OverSubscribe=NO."""
-    return Reference(shape, jobs, estimates, ranker, settings, isolated, predictor).run()
+def reference(*arguments: Any) -> SimulationResult:
+    """As `simulate`, in plain Python; the arguments are those of `Reference`."""
+    return Reference(*arguments).run()

@@ -187,32 +187,25 @@ def busy_window() -> Episode:
 NETWORK = ACTORS["SAF corrected, beside the mean"]
 
 
-def test_the_same_seed_gives_the_same_trajectory_and_another_one_another():
-    episode = busy_window()
-    first = episode.run(NETWORK, temperature=0.05, heads=3, seed=7, record=True)
-    other = episode.run(NETWORK, temperature=0.05, heads=3, seed=8, record=True)
-    again = episode.run(NETWORK, temperature=0.05, heads=3, seed=7, record=True)
-    elsewhere = busy_window().run(NETWORK, temperature=0.05, heads=3, seed=7, record=True)
-    for name in vars(first):
-        np.testing.assert_array_equal(getattr(first, name), getattr(again, name), err_msg=name)
-        np.testing.assert_array_equal(getattr(first, name), getattr(elsewhere, name), err_msg=name)
-    assert (first.start != other.start).any()
+def sampled(episode: Episode, seed: int = 7, *, record: bool = True) -> Trajectory:
+    return episode.run(NETWORK, temperature=0.05, heads=3, seed=seed, record=record)
 
 
-def test_a_tape_that_was_too_short_has_what_a_longer_one_has():
+def test_a_trajectory_depends_on_the_seed_alone_not_on_runs_before_it_or_on_the_room_of_the_first_tape():
     episode = busy_window()
-    first = episode.run(NETWORK, temperature=0.05, heads=3, seed=7, record=True)
+    first, other, again, elsewhere = sampled(episode), sampled(episode, 8), sampled(episode), sampled(busy_window())
     assert len(first) > 64, "the first tape of an episode has room for all of it: nothing is tested"
     episode._room = 1, 1
-    short = episode.run(NETWORK, temperature=0.05, heads=3, seed=7, record=True)
+    short = sampled(episode)
     for name in vars(first):
-        np.testing.assert_array_equal(getattr(first, name), getattr(short, name), err_msg=name)
+        for same in (again, elsewhere, short):
+            np.testing.assert_array_equal(getattr(first, name), getattr(same, name), err_msg=name)
+    assert (first.start != other.start).any()
 
 
 def test_recording_changes_nothing_but_what_is_recorded():
     episode = busy_window()
-    with_tape = episode.run(NETWORK, temperature=0.05, heads=3, seed=7, record=True)
-    without = episode.run(NETWORK, temperature=0.05, heads=3, seed=7, record=False)
+    with_tape, without = sampled(episode), sampled(episode, record=False)
     np.testing.assert_array_equal(with_tape.start, without.start)
     np.testing.assert_array_equal(with_tape.end, without.end)
     assert (len(without), len(without.job), without.ptr.tolist()) == (0, 0, [0])
@@ -267,13 +260,6 @@ def window(submit: list[float], run: list[float], gpus: list[int], nodes: str = 
     return Episode(parse_shape(nodes), made, given(run)).run(NETWORK, temperature=0.5, heads=3, seed=1, record=True)
 
 
-def test_a_window_in_which_nobody_waits_has_no_steps():
-    found = window([1.0, 101.0, 201.0], [10.0, 10.0, 10.0], [4, 8, 1])
-    assert len(found) == len(found.job) == 0
-    assert found.start.tolist() == [1.0, 101.0, 201.0]
-    assert found.end.tolist() == [11.0, 111.0, 211.0]
-
-
 def test_a_job_that_waits_alone_is_picked_for_certain():
     found = window([1.0, 1.0], [100.0, 10.0], [8, 8])
     assert found.picks[0].tolist() == [0, -1, -1]
@@ -281,16 +267,24 @@ def test_a_job_that_waits_alone_is_picked_for_certain():
     assert found.start.tolist() == [1.0, 101.0]
 
 
-def test_rejected_jobs_never_run_and_where_all_are_there_are_no_steps():
+def test_rejected_jobs_never_run():
     some = window([1.0, 1.0, 1.0], [100.0, 50.0, 10.0], [8, 99, 8])
     assert np.isnan(some.start).tolist() == [False, True, False]
-    none = window([0.0, 1.0], [10.0, 10.0], [99, 99])
-    assert len(none) == 0
-    assert np.isnan(none.start).all()
 
 
-def test_a_window_without_jobs_is_over_at_once():
-    assert len(window([], [], [])) == 0
+@pytest.mark.parametrize(
+    ("submit", "gpus", "start"),
+    [
+        ([], [], []),
+        ([0.0, 1.0], [99, 99], [np.nan, np.nan]),  # rejected
+        ([1.0, 101.0, 201.0], [4, 8, 1], [1.0, 101.0, 201.0]),
+    ],
+)
+def test_a_window_in_which_nobody_waits_has_no_steps(submit, gpus, start):
+    found = window(submit, [10.0] * len(gpus), gpus)
+    assert len(found) == len(found.job) == 0
+    np.testing.assert_array_equal(found.start, start)
+    np.testing.assert_array_equal(found.end, np.array(start) + 10.0)
 
 
 def test_nodes_with_two_types_of_gpus_are_refused():
