@@ -92,7 +92,7 @@ def _of_both(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--borrow",
-    type=click.FloatRange(0, 1),
+    type=click.FloatRange(0),
     help="What accounts may borrow from each other under rl (decide.borrow). [default: 0.06]",
 )
 @click.option(
