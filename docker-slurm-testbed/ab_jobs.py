@@ -281,7 +281,9 @@ class Arm:
 
 def _arm(name: str, policy: str, rollout: str, utilisation: float = 1.0) -> Arm:
     rollouts = {"enabled": rollout, "utilisation": utilisation}
-    return Arm(name, {"policy": {"name": policy}, "rollout": rollouts, "placement": {"apply": "off"}})
+    # What an order gains is asked here, not what accounts may borrow from each other.
+    free = {"decide": {"borrow": 1.0}, "placement": {"apply": "off"}}
+    return Arm(name, {"policy": {"name": policy}, "rollout": rollouts, **free})
 
 
 ARMS: Final = {

@@ -243,10 +243,14 @@ def read_cluster(project: Project) -> dict[str, Any]:
     return {"pools": pools, "partitions": partitions}
 
 
-def constant_priorities(scheduler_parameters: str) -> dict[str, str]:
-    """Of slurm.conf in a replay: Slurm's own priority is a constant less the nice value."""
+def plain_priorities(scheduler_parameters: str, *, daemon: bool) -> dict[str, str]:
+    """Of slurm.conf in a replay: Slurm's own priority is a constant less the nice value; under the daemon, which leaves
+    alone what a nice decides, the age alone, by the second.
+    """
     weights = {f"PriorityWeight{of}": "0" for of in ("Age", "Fairshare", "JobSize", "Partition")}
     ours = {**weights, "PriorityWeightQOS": str(HIGHEST)}
+    if daemon:
+        ours |= {"PriorityWeightAge": "1000000", "PriorityMaxAge": "0-03:00", "PriorityCalcPeriod": "1"}
     return {**ours, "SchedulerParameters": scheduler_parameters} if scheduler_parameters else ours
 
 
@@ -420,6 +424,7 @@ def by_limits(policy: str, interval: float) -> Sections:
         "cycle": {"interval": interval, "stage": "active"},
         "policy": {"name": policy.removeprefix(DAEMON)},
         "estimates": {"source": "limit"},
+        "decide": {"borrow": 1.0},
         "placement": {"apply": "off"},
     }
 
@@ -594,7 +599,7 @@ def replay(project: Project, jobs: Jobs, cluster: dict[str, Any], options: argpa
         + "".join(f"; {n} left out: {why}" for why, n in jobs.left_out.items())
     )
     facts: dict[str, Any] = {}
-    settings = constant_priorities(options.scheduler_parameters)
+    settings = plain_priorities(options.scheduler_parameters, daemon=options.policy.startswith(DAEMON))
     with prepared(project, settings), ExitStack() as stack, progress_bar() as bar:
         if options.policy.startswith(DAEMON):
             facts = stack.enter_context(steered(project, by_limits(options.policy, options.interval)))

@@ -95,20 +95,19 @@ def wait_cycle(daemon: Daemon, condition: Callable[[Mapping[str, Any]], object],
 
 
 def mixed_jobs(cluster: Cluster, count: int = 40, seed: int = 1) -> list[int]:
-    """Fills the nodes, and submits jobs of mixed size, limit, nice value and user that stay pending."""
+    """Fills the nodes, and submits jobs of mixed size, limit and user that stay pending."""
     cluster.fill()
     return more_jobs(cluster, count, seed)
 
 
 def more_jobs(cluster: Cluster, count: int, seed: int) -> list[int]:
-    """Submits jobs of mixed size, limit, nice value and user."""
+    """Submits jobs of mixed size, limit and user, for all of which the same was decided: they are one class."""
     draw = random.Random(seed)
     jobs = cluster.submit_many(
         (
             draw.choice(USERS),
             f"--gres=gpu:{draw.randint(1, 2)}",
             f"-t{draw.randint(1, 300)}",
-            f"--nice={draw.choice((0, 0, 50))}",
         )
         for _ in range(count)
     )

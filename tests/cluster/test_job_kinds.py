@@ -169,7 +169,7 @@ def test_a_job_of_several_partitions_of_one_tier_is_ranked_and_each_partitions_o
     cluster: Cluster, rltuned: Rltuned
 ):
     only_gpu = ordinary(cluster, 500, 300)
-    only_k80 = cluster.submit_many([("alice", "-p", "k80", "--gres=gpu:1", f"-t{n}") for n in (400, 600)])
+    only_k80 = cluster.submit_many([("alice", "-p", "k80", "--gres=gpu:2", f"-t{n}") for n in (400, 600)])
     both = cluster.submit("alice", "-p", "gpu,k80", "--gres=gpu:1", "-t200")
     jobs = [*only_gpu, both, *only_k80]
     cluster.wait_sprio(jobs)

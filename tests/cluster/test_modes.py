@@ -24,9 +24,15 @@ REVERSE = {"policy": {"name": "sjf"}, "placement": {"apply": "off"}}
 
 
 def ever_shorter(cluster: Cluster, jobs: int) -> list[int]:
-    """One class of plain jobs, each shorter than the one before and behind it; nobody may start."""
+    """One class of jobs, each shorter than the one before and behind it; nobody may start.
+
+    The 112 first differ in size and so in priority; jobs of one size are in the order of submission.
+    """
     cluster.fill("dave")
-    wanted = [("alice", "--gres=gpu:1", f"-t{1000 - n}") for n in range(jobs)]
+    sizes = [min(jobs - 1 - n, 111) for n in range(jobs)]
+    wanted = [
+        ("alice", f"--gres=gpu:{1 + size // 28}", f"-c{1 + size % 28}", f"-t{1000 - n}") for n, size in enumerate(sizes)
+    ]
     ids = cluster.submit_many(wanted)
     cluster.wait_sprio(ids)
     return ids
@@ -81,27 +87,26 @@ def test_256_changes_are_applied_and_read_back_in_one_cycle_as_slurm_user(cluste
         jobs = ever_shorter(cluster, 256)
         cycle = rltuned.cycle()
         wanted = {job: after for job, field, _, after in cycle.record.changes if field == "SiteFactor"}
-        # All have one priority, which the shortest keeps; each of the others comes one behind the one before it.
-        assert len(wanted) == 255
-        assert cycle.outcomes == {"applied": 255}
-        assert cycle.record.outcomes == {"applied": 255}
+        assert len(wanted) >= 255, "of the many jobs of the largest size one may keep its priority"
+        assert cycle.outcomes == {"applied": len(wanted)}
+        assert cycle.record.outcomes == {"applied": len(wanted)}
         found = cluster.site_factors()
-        assert {job: found[job] for job in jobs[:-1]} == wanted
+        assert {job: found[job] for job in wanted} == wanted
         assert rltuned.restore()["complete"]
 
 
 def test_an_operator_stays_below_the_rpc_limiter_and_a_few_cycles_finish_the_job(cluster: Cluster):
     if cluster.release == "22.05":  # it has no limiter: the operator's changes all go out at once
         with Rltuned(cluster, **REVERSE) as rltuned:
-            ever_shorter(cluster, 120)
-            assert rltuned.cycle().outcomes == {"applied": 119}
+            ever_shorter(cluster, 112)
+            assert rltuned.cycle().outcomes == {"applied": 112}
         return
     limits = {"burst": 60, "rate": 7.5}
     with (
         cluster.conf(LIMITED),
         Rltuned(cluster, cycle={"interval": 6.0}, write=limits, **REVERSE) as rltuned,
     ):
-        jobs = ever_shorter(cluster, 120)
+        jobs = ever_shorter(cluster, 112)
         # The limiter says in slurmctld's log whom it makes sleep.
         limited = f"grep -c 'RPC rate limit exceeded by uid '$(id -u {OPERATOR}) /var/log/slurm/slurmctld.log || true"
         before = cluster.sh(limited).stdout
