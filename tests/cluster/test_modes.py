@@ -84,7 +84,7 @@ def test_ageing_fair_share_and_nice_go_on_under_site_factors(cluster: Cluster):
 def test_256_changes_are_applied_and_read_back_in_one_cycle_as_slurm_user(cluster: Cluster):
     """How long it takes is measured by docker-slurm-testbed/measure_apply.py."""
     with Rltuned(cluster, user=SLURM_USER, **REVERSE) as rltuned:
-        jobs = ever_shorter(cluster, 256)
+        ever_shorter(cluster, 256)
         cycle = rltuned.cycle()
         wanted = {job: after for job, field, _, after in cycle.record.changes if field == "SiteFactor"}
         assert len(wanted) >= 255, "of the many jobs of the largest size one may keep its priority"
