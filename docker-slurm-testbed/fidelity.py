@@ -19,7 +19,7 @@ import numpy.typing as npt
 from rltuned.cluster.hostlist import expand
 from rltuned.cluster.shape import ClusterShape, from_json
 from rltuned.cluster.tables import Bools, Floats
-from rltuned.config import DEFAULT_MODEL, Config
+from rltuned.config import DEFAULT_MODEL, Config, DecideSection
 from rltuned.errors import EvaluationError, RltunedError
 from rltuned.policy import files
 from rltuned.policy.base import Policy
