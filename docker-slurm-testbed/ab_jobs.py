@@ -282,7 +282,7 @@ class Arm:
 def _arm(name: str, policy: str, rollout: str, utilisation: float = 1.0) -> Arm:
     rollouts = {"enabled": rollout, "utilisation": utilisation}
     # What an order gains is asked here, not what accounts may borrow from each other.
-    free = {"decide": {"borrow": 1.0}, "placement": {"apply": "off"}}
+    free = {"decide": {"borrow": 1000.0}, "placement": {"apply": "off"}}
     return Arm(name, {"policy": {"name": policy}, "rollout": rollouts, **free})
 
 

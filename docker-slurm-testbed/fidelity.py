@@ -233,7 +233,7 @@ def _ranker(real: Replayed, model: Policy | None) -> Ranker:
     policy = by_name(name) if name in RULES else model
     if policy is None:
         raise EvaluationError(f"replay: the policy {name!r} is a model: give it")
-    return PlanRanker(policy, Config(decide=DecideSection(borrow=1.0)))  # as `replay.by_limits`
+    return PlanRanker(policy, Config(decide=DecideSection(borrow=1000.0)))  # as `replay.by_limits`
 
 
 def slurm_settings(real: Replayed) -> SimulationSettings:

@@ -424,7 +424,7 @@ def by_limits(policy: str, interval: float) -> Sections:
         "cycle": {"interval": interval, "stage": "active"},
         "policy": {"name": policy.removeprefix(DAEMON)},
         "estimates": {"source": "limit"},
-        "decide": {"borrow": 1.0},
+        "decide": {"borrow": 1000.0},
         "placement": {"apply": "off"},
     }
 

@@ -38,7 +38,7 @@ DEFAULTS: Sections = {
     # Expected orders are worked out from the limits; what earlier tests' jobs took must not matter.
     "estimates": {"source": "limit"},
     # Nor whose account pays: what accounts may borrow is tried by itself.
-    "decide": {"borrow": 1.0},
+    "decide": {"borrow": 1000.0},
 }
 
 

@@ -58,7 +58,7 @@ def entities(cluster: Cluster, names: tuple[str, ...]) -> Iterator[None]:
     try:
         # One at a time: sacctmgr would read the bracket of an escape as the beginning of a range.
         for name in names:
-            admin(cluster, "add", "qos", f"name={name}", "priority=50")  # of that of "normal": one class
+            admin(cluster, "add", "qos", f"name={name}")
             admin(cluster, "add", "account", f"name={name}", "cluster=testbed")
             admin(cluster, "add", "user", "alice", f"account={name}", "cluster=testbed")
             admin(cluster, "modify", "user", "alice", "set", f"qos+={name}")

@@ -26,12 +26,12 @@ REVERSE = {"policy": {"name": "sjf"}, "placement": {"apply": "off"}}
 def ever_shorter(cluster: Cluster, jobs: int) -> list[int]:
     """One class of jobs, each shorter than the one before and behind it; nobody may start.
 
-    The 112 first differ in size and so in priority; jobs of one size are in the order of submission.
+    The last 80 differ in size and so in priority; jobs of one size are in the order of submission.
     """
     cluster.fill("dave")
-    sizes = [min(jobs - 1 - n, 111) for n in range(jobs)]
+    sizes = [min(jobs - 1 - n, 79) for n in range(jobs)]
     wanted = [
-        ("alice", f"--gres=gpu:{1 + size // 28}", f"-c{1 + size % 28}", f"-t{1000 - n}") for n, size in enumerate(sizes)
+        ("alice", f"--gres=gpu:{1 + size // 20}", f"-c{1 + size % 20}", f"-t{1000 - n}") for n, size in enumerate(sizes)
     ]
     ids = cluster.submit_many(wanted)
     cluster.wait_sprio(ids)
@@ -98,15 +98,15 @@ def test_256_changes_are_applied_and_read_back_in_one_cycle_as_slurm_user(cluste
 def test_an_operator_stays_below_the_rpc_limiter_and_a_few_cycles_finish_the_job(cluster: Cluster):
     if cluster.release == "22.05":  # it has no limiter: the operator's changes all go out at once
         with Rltuned(cluster, **REVERSE) as rltuned:
-            ever_shorter(cluster, 112)
-            assert rltuned.cycle().outcomes == {"applied": 112}
+            ever_shorter(cluster, 80)
+            assert rltuned.cycle().outcomes == {"applied": 80}
         return
     limits = {"burst": 60, "rate": 7.5}
     with (
         cluster.conf(LIMITED),
         Rltuned(cluster, cycle={"interval": 6.0}, write=limits, **REVERSE) as rltuned,
     ):
-        jobs = ever_shorter(cluster, 112)
+        jobs = ever_shorter(cluster, 80)
         # The limiter says in slurmctld's log whom it makes sleep.
         limited = f"grep -c 'RPC rate limit exceeded by uid '$(id -u {OPERATOR}) /var/log/slurm/slurmctld.log || true"
         before = cluster.sh(limited).stdout
