@@ -272,7 +272,7 @@ class PrintingSlurm:
 
     # --- what is printed
 
-    def _fixed(self, job: _Job) -> tuple[str, str, str, str]:
+    def _fixed(self, job: _Job) -> tuple[str, str, str, str, str]:
         """Of the rows of jobs, status, sprio and excluded: what does not change, as far as there is a part in front of
         it.
         """
@@ -288,11 +288,13 @@ class PrintingSlurm:
                  state, job.reason, job.submit, job.eligible, start, job.ends, job.limit, job.nodes, job.nodes,
                  job.cpus, f"{job.mem}M", 0, tres, "N/A", asked, "N/A", "N/A", "N/A", job.feature, job.listed,
                  job.held, job.dependency)  # fmt: skip
+        request = (job.account, job.partition, job.qos, job.limit, job.nodes, job.cpus, "N/A", asked, "N/A", "N/A")
         terms = f"cpu={job.cpus}" + (f",gres/gpu={10 * job.gpus}" if job.gpus else "")
         return (
             _row(*cells),
             _row(job.job_id, job.job_id, job.tasks, state, job.submit),
             _row(terms, job.nice, 310, 10, 5, 0, 5000, 0) + "\n",
+            _row(job.reason, *request)[: -len(SEPARATOR)],
             _row(job.job_id, job.job_id, job.tasks, job.excluded) + "\n",
         )
 
@@ -302,10 +304,10 @@ class PrintingSlurm:
         end = SEPARATOR + ("NO" + SEPARATOR if self._exclusive else "") + "\n"
         jobs, status, sprio = [], [], []
         each = zip(self.jobs, self._rows, shown, self.factor.tolist(), self._share, strict=True)
-        for job, (row, brief, terms, _), value, factor, share in each:
+        for job, (row, brief, terms, asked, _), value, factor, share in each:
             changes = f"{value}{SEPARATOR}{job.nice}{SEPARATOR}{share}"
             jobs.append(row + changes + end)
-            status.append(f"{brief}{changes}{SEPARATOR}{job.reason}{end}")
+            status.append(f"{brief}{value}{SEPARATOR}{share}{SEPARATOR}{asked}{end}")
             if job.under_multifactor:
                 line = f"{job.job_id}{SEPARATOR}{factor}{SEPARATOR}{value}{SEPARATOR}{terms}"
                 sprio.append(line * (1 + job.partition.count(",")))
