@@ -233,11 +233,11 @@ class ModelStore:
         with _writing(self.root):
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
-            write_atomic(partial / weights_name, weights)
-            write_atomic(partial / MODEL_FILE, manifest)
+            write_atomic(partial / weights_name, weights, mode=files.MODEL_MODE)
+            write_atomic(partial / MODEL_FILE, manifest, mode=files.MODEL_MODE)
             if verdict is not None:
-                write_atomic(partial / VERDICT_FILE, verdict)
-            write_atomic(partial / _FACTS, _json(facts))
+                write_atomic(partial / VERDICT_FILE, verdict, mode=files.MODEL_MODE)
+            write_atomic(partial / _FACTS, _json(facts), mode=files.MODEL_MODE)
             partial.rename(path)
         return self.version(number)
 
@@ -248,7 +248,7 @@ class ModelStore:
             ModelError: the store cannot be written.
         """
         with _writing(self.root):
-            write_atomic(version.verdict, verdict)
+            write_atomic(version.verdict, verdict, mode=files.MODEL_MODE)
 
     def use(self, version: Version, now: float, why: str, *, back: bool = False, watched: bool = False) -> None:
         """Bring a version into force, after every check; delete the oldest that are too many.
@@ -271,7 +271,9 @@ class ModelStore:
             link.symlink_to(Path(_VERSIONS) / version.path.name)
             link.replace(self.root / CURRENT)
             uses.append(Use(version.number, now, why, back, watched))
-            write_atomic(self.root / "uses.json", _json([asdict(one) for one in uses[-_KEPT_USES:]]))
+            write_atomic(
+                self.root / "uses.json", _json([asdict(one) for one in uses[-_KEPT_USES:]]), mode=files.MODEL_MODE
+            )
             self._prune()
 
     def rollback(self, now: float, why: str) -> Version:

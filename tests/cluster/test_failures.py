@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from cluster.support import Cluster
 
 JOBS = 40
+SHORTEST = ("--gres=gpu:1", "-t1")
+"""A job that belongs in front of all others, so that there is something to write."""
 
 KILLS_AFTER = f"""
 [[ $# -gt 0 ]] && exec /usr/bin/scontrol "$@"
@@ -248,7 +250,8 @@ def test_one_full_disk_raises_an_alarm_and_two_stop_all_writes_until_there_is_sp
         rltuned = installed(cluster, state={"directory": directory, "mirror": mirror})
         with running(rltuned) as daemon:
             fill_up(cluster, FULL[1])
-            jobs += more_jobs(cluster, 1, seed=5)
+            jobs.append(cluster.submit("alice", *SHORTEST))
+            cluster.wait_sprio(jobs)
             recovers_within_two_cycles(rltuned, daemon, jobs, "one disk is full")
             (alarm,) = named(daemon.program.output(), "journal.degraded")
             assert mirror in alarm["sentence"]
@@ -257,7 +260,7 @@ def test_one_full_disk_raises_an_alarm_and_two_stop_all_writes_until_there_is_sp
             fill_up(cluster, FULL[0])
             before = terms(cluster)
             cluster.reset_rpc_counts()
-            jobs += more_jobs(cluster, 1, seed=6)
+            jobs.append(cluster.submit("alice", *SHORTEST))
             stopped = wait_cycle(daemon, lambda cycle: cycle["outcome"] == "failed", "fails")
             assert "no copy of the journal can be written" in stopped["sentence"]
             assert "No space left" in stopped["sentence"]

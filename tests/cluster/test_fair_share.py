@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 FLOOD, OTHER = "alice", "carol"
 """Users of the accounts physics and biology."""
-JOBS = 40
+JOBS = 32
 SECONDS = {FLOOD: 4, OTHER: 15}
 """That each job of theirs runs, on one GPU."""
 FAIR_SHARE: dict[str, str | None] = {
     "PriorityWeightFairshare": "100000",
     "PriorityDecayHalfLife": "00:10:00",
-    "PriorityCalcPeriod": "00:01:00",
+    "PriorityCalcPeriod": "00:00:10",
     **{f"PriorityWeight{name}": "0" for name in ("Age", "JobSize", "Partition", "QOS")},
     "PriorityWeightTRES": None,
     "SlurmctldParameters": None,
