@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats, Ints, JobTable, Rows
 from rltuned.errors import WorkloadError
-from rltuned.estimates.mixture import LAST, Mixture
+from rltuned.estimates.mixture import LAST, Known, Mixture
 from rltuned.estimates.predictions import RunTimePredictions
 from rltuned.workload.jobs import Estimates, Workload
 
@@ -35,6 +35,9 @@ LEARN_FROM: Final = 10_000
 _LEAST_NEW: Final = 100
 _NEW_SHARE: Final = 0.05
 """The weights are learned anew when so many jobs have ended, and this share of those that they are learned from."""
+
+SLIGHT: Final = 0.01
+"""A job that ran for less than this part of the longest of the last jobs of its kind is slight."""
 
 LEVELS: Final = 5
 """What is like a job, most telling first: the user's jobs with the same GPUs, partition, limit and CPUs; with any CPUs;
@@ -102,11 +105,8 @@ class RunTimeHistory:
         """
         rows = [self._row(key) for key in _keys(kind, kind.partition)]
         took = math.log(max(run_time, 1.0))
-        last = self._took[rows]
-        last[:, 1:] = last[:, :-1].copy()
-        last[:, 0] = took
-        self._took[rows] = last
         limit = math.inf if math.isnan(kind.time_limit) else kind.time_limit
+        self._took[rows] = _with_last(self._took[rows], took)
         asked = end - run_time if math.isnan(submitted) else min(submitted, end - run_time)
         self._log.append(_Ended(tuple(rows), run_time, end, asked, limit))
         self._new += 1
@@ -197,6 +197,19 @@ class RunTimeHistory:
         place = self._place.get
         every = [[place(key, 0) for key in _keys(kind, partition)] for partition in kind.partition.split(",")]
         return every[0] if len(every) == 1 else max(every, key=lambda rows: [row > 0 for row in rows])
+
+
+def _with_last(last: Known, took: float) -> Known:
+    """(levels, `LAST`) `last` with a job of ln(seconds) `took`.
+
+    Slight jobs that end one after the other are kept as one: else ten runs of a few seconds would drive out all that is
+    known of a user's long jobs, and the next long one would be expected to be short, at hardly any cost.
+    """
+    slight = np.fmax.reduce(last, axis=1, initial=0.0) + math.log(SLIGHT)
+    again = (took < slight) & (last[:, 0] < slight)  # False where there is no last one (NaN)
+    made = np.where(again[:, None], last, np.roll(last, 1, axis=1))
+    made[:, 0] = took
+    return made
 
 
 def _keys(kind: Kind, partition: str) -> tuple[_Key, ...]:
