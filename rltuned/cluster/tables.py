@@ -113,6 +113,8 @@ class JobTable:
     exc_nodes: Category
     dependent: Bools
     """Waits for another job."""
+    deadline: Bools
+    """Slurm ends it where it cannot end before a moment that its user gave (sbatch(1) --deadline)."""
     held: Bools
     """Priority 0: held by user, admin or BadConstraints."""
     priority: Ints

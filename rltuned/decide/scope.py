@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.changes import AppliedChanges
+from rltuned.cluster.applied import AppliedChanges
 from rltuned.cluster.pools import MOST_REQUESTS, MOST_SETS, Pools
 from rltuned.cluster.tables import Bools, Category, Ints, JobTable, Snapshot
 from rltuned.config import Config, ScopeSection, Stage
@@ -25,6 +25,7 @@ class Veto(enum.StrEnum):
     HETEROGENEOUS = "heterogeneous"
     NO_PRIORITY = "no-priority"
     NEGATIVE_NICE = "negative-nice"
+    DEADLINE = "deadline"
     PARTITION = "partition"
     QOS = "qos"
     ACCOUNT = "account"
@@ -50,6 +51,7 @@ MEANING: dict[Veto, str] = {
         "calculated one yet"
     ),
     Veto.NEGATIVE_NICE: "an admin gave it a negative nice: what was decided about this job stands",
+    Veto.DEADLINE: "it has a --deadline: Slurm ends it if it starts too late, so no job is moved before it",
     Veto.PARTITION: "its partition is outside the configured scope",
     Veto.QOS: "its QOS is outside the configured scope",
     Veto.ACCOUNT: "its account is outside the configured scope",
@@ -135,6 +137,7 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, applied: AppliedCh
     apply(Veto.HETEROGENEOUS, jobs.het_job_id[rows] > 0)
     apply(Veto.NO_PRIORITY, ~known)
     apply(Veto.NEGATIVE_NICE, jobs.nice[rows] < 0)
+    apply(Veto.DEADLINE, jobs.deadline[rows])
     scope = config.scope
     apply(Veto.PARTITION, ~_allowed(jobs.partition, rows, scope.partitions, scope.exclude_partitions, several=True))
     apply(Veto.QOS, ~_allowed(jobs.qos, rows, scope.qos, scope.exclude_qos, several=True))

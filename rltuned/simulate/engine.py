@@ -334,6 +334,7 @@ class Simulation:
                 "features": nothing,
                 "req_nodes": nothing,
                 "dependent": none.astype(np.bool_),
+                "deadline": none.astype(np.bool_),
                 "job_id": np.arange(1, n + 1, dtype=np.int64),
                 "reason": Category(none, ("Priority",)),
                 "held": none.astype(np.bool_),

@@ -107,11 +107,16 @@ JOB_FIELDS: Final = (
     "ReqNodes",
     "NodeList",
     "Dependency",
+    "Deadline",
     "PriorityLong",
     "Nice",
     "OverSubscribe",
 )
 """Columns of ``squeue -O`` on every release, squeue(1). `tres-alloc` of a pending job is what it asks for."""
+
+WIDTHS: Final[Mapping[str, int]] = MappingProxyType({"Dependency": 1})
+"""Columns of which squeue is to print so many characters only: one tells a dependency from `(null)`, and a list of
+a thousand dependencies is 60 kB for each job."""
 
 REQUEST_FIELDS: Final = (
     "Account",
@@ -205,8 +210,8 @@ _MOMENT = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}"
 
 
 def _long(fields: tuple[str, ...]) -> str:
-    """``-O`` argument: each column untruncated, followed by the separator."""
-    return ",".join(f"{field}:{SEPARATOR}" for field in fields)
+    """``-O`` argument: each column untruncated, but for `WIDTHS`, followed by the separator."""
+    return ",".join(f"{field}:{WIDTHS.get(field, '')}{SEPARATOR}" for field in fields)
 
 
 def _queue(name: str, fields: tuple[str, ...], purpose: str) -> Command:

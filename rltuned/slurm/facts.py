@@ -75,6 +75,7 @@ def facts_from(config: Mapping[str, str], runner: Runner, uid: int) -> ClusterFa
         half_life=controller.config_seconds(config.get("PriorityDecayHalfLife", "7-00:00:00")),
         started=_boot_time(config.get("BOOT_TIME", "")),
         priority_flags=tuple(part for part in _plugin(config.get("PriorityFlags", "")).split(",") if part),
+        job_submit_plugins=_plugin(notation.text(config.get("JobSubmitPlugins", ""))),
         controllers=tuple(name for name, _ in controllers),
         addresses=tuple(address for _, address in controllers),
         federation=_federation(runner) if accounting else "",

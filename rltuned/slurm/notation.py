@@ -326,6 +326,11 @@ def is_given(value: str) -> bool:
     return value not in NOTHING
 
 
+def begins_with_value(value: str) -> bool:
+    """As `is_given`, of the first character of the value."""
+    return value not in {"", " ", "("}
+
+
 # --- states ------------------------------------------------------------------------------------------------------
 
 PENDING: Final = "PD"

@@ -54,6 +54,8 @@ class ClusterFacts:
     started: float = 0.0
     """When slurmctld started, epoch seconds; 0: unknown. sprio lists a job from the first calculation after that on."""
     priority_flags: tuple[str, ...] = ()
+    job_submit_plugins: str = ""
+    """They run on each of our writes, too; "" when none is configured."""
     controllers: tuple[str, ...] = ()
     """Hosts of slurmctld, the primary first."""
     addresses: tuple[tuple[str, int], ...] = ()

@@ -242,6 +242,7 @@ def _table(
         req_nodes=table.category("ReqNodes"),
         exc_nodes=Category.of([excluded.get(job, "") for job in ids]),
         dependent=table.array("Dependency"),
+        deadline=table.array("Deadline"),
         held=records.held,
         priority=records.priority,
         nice=table.array("Nice"),

@@ -68,7 +68,8 @@ COLUMNS: Final[Mapping[str, Column]] = {
     **dict.fromkeys(
         ("tres-per-job", "tres-per-node", "tres-per-task", "tres-per-socket"), Column(notation.gres, object, {})
     ),
-    **dict.fromkeys(("Dependency", "mem-per-tres"), Column(notation.is_given, np.bool_)),
+    **dict.fromkeys(("Deadline", "mem-per-tres"), Column(notation.is_given, np.bool_)),
+    "Dependency": Column(notation.begins_with_value, np.bool_),
     **dict.fromkeys(("PriorityLong", "Nice"), _NUMBER),
 }
 """By field. What is not here is a text, or an id that only some rows need."""

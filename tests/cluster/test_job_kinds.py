@@ -119,6 +119,7 @@ def test_what_priority_cannot_start_or_a_person_decided_is_left_to_slurm_and_exp
         "reservation": [cluster.submit("alice", "--reservation=kept", "-t1")],
         "no-priority": [cluster.submit("alice", "-t1")],
         "negative-nice": [cluster.submit("alice", "-t1")],
+        "deadline": [cluster.submit("alice", "--deadline=now+3hours", "-t1")],
         "foreign": [cluster.submit("alice", "-t1")],
         # The feature is gone, the partition has no such type, the partition has too few nodes.
         "never-runs": [
@@ -138,7 +139,9 @@ def test_what_priority_cannot_start_or_a_person_decided_is_left_to_slurm_and_exp
     try:
         cluster.update(elsewhere, "Partition=k80")
         cluster.run(["scontrol", "update", "PartitionName=shrinking", "Nodes=k80-1"])
-        cluster.wait_sprio([first, *others, gone, elsewhere, left["foreign"][0], left["negative-nice"][0]])
+        cluster.wait_sprio(
+            [first, *others, gone, elsewhere, left["foreign"][0], *left["negative-nice"], *left["deadline"]]
+        )
         factors = cluster.site_factors()
 
         cycle = rltuned.cycle()

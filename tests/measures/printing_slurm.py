@@ -174,7 +174,7 @@ class PrintingSlurm:
         ends = self.now + int(self._rng.integers(60, 2 * _DAY))
         user, part = f"user{self._rng.integers(100)}", "gpu" if gpus else "cpu"
         return _Job(job_id, user, "acct1", part, "normal", "None", "N/A", submit, submit, ends, "2-00:00:00", width,
-                    gpus, kind if gpus else "", cpus, cpus * 4000, NOTHING, "", nodes, "", NOTHING, 0)  # fmt: skip
+                    gpus, kind if gpus else "", cpus, cpus * 4000, NOTHING, "", nodes, "", "(", 0)  # fmt: skip
 
     def _node(self, name: str, kind: str, gpus: int, cpus: int) -> str:
         every = _KINDS[kind][0]
@@ -245,7 +245,7 @@ class PrintingSlurm:
                     listed=self._names[at] if special == "listed" else "",
                     held="",
                     excluded=",".join(self._names[at : at + 1 + job_id % 3]) if special == "excluding" else "",
-                    dependency=f"afterok:{job_id - 1}(unfulfilled)" if reason == "Dependency" else NOTHING,
+                    dependency="a" if reason == "Dependency" else "(",
                     nice=100 if special == "nice" else 0,
                 )
             )
@@ -287,7 +287,7 @@ class PrintingSlurm:
         cells = (job.job_id, job.job_id, job.tasks, "N/A", job.user, job.account, job.partition, job.qos, NOTHING,
                  state, job.reason, job.submit, job.eligible, start, job.ends, job.limit, job.nodes, job.nodes,
                  job.cpus, f"{job.mem}M", 0, tres, "N/A", asked, "N/A", "N/A", "N/A", job.feature, job.listed,
-                 job.held, job.dependency)  # fmt: skip
+                 job.held, job.dependency, "N/A")  # fmt: skip
         request = (job.account, job.partition, job.qos, job.limit, job.nodes, job.cpus, "N/A", asked, "N/A", "N/A")
         terms = f"cpu={job.cpus}" + (f",gres/gpu={10 * job.gpus}" if job.gpus else "")
         return (
