@@ -23,7 +23,8 @@ import numpy as np
 import numpy.typing as npt
 import prometheus_client
 
-from rltuned.cluster.changes import AppliedChanges, Outcome
+from rltuned.cluster.applied import AppliedChanges
+from rltuned.cluster.changes import Outcome
 from rltuned.cluster.ended import EndedJob
 from rltuned.cluster.shape import ClusterShape, from_json
 from rltuned.cluster.tables import Bools, Floats, JobTable, Snapshot

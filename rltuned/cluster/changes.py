@@ -1,12 +1,8 @@
 """Changes to jobs, their outcomes, and the record of what rltuned has put on a job."""
 
 import enum
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
-
-from rltuned.cluster.borrowed import NOTHING, Borrowed
 
 MAX_FACTOR: Final = 2_147_483_645
 """Largest absolute SiteFactor that scontrol(1) accepts (measured on 22.05, 24.11, 26.05)."""
@@ -33,6 +29,8 @@ class Outcome(enum.StrEnum):
     """Somebody else changed the job; their value stands for good."""
     CHANGED = "changed"
     """Its request was changed since the plan: it is not the job that the plan was about."""
+    ALTERED = "altered"
+    """Written, and its request changed with it: by a job_submit plugin of the site's, or by a person that moment."""
     DENIED = "denied"
     THROTTLED = "throttled"
     """Not sent: the write budget of this cycle was spent."""
@@ -95,18 +93,6 @@ class Applied:
     def is_empty(self) -> bool:
         """Whether nothing of rltuned's is left on the job."""
         return self.site_factor == 0 and self.oversubscribe is None and not self.foreign
-
-
-def _no_records() -> Mapping[int, Applied]:
-    return MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class AppliedChanges:
-    """What earlier cycles left on the queue, as `plan()` needs it."""
-
-    by_job: Mapping[int, Applied] = field(default_factory=_no_records)
-    borrowed: Borrowed = NOTHING
 
 
 @dataclass(frozen=True, slots=True)

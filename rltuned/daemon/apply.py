@@ -31,6 +31,7 @@ class Result(NamedTuple):
 _GONE: Final = "it is not pending any more"
 _HELD: Final = "it is held"
 _CHANGED: Final = "its limit, size, partition, account or QOS was changed"
+_ALTERED: Final = "its limit, size, partition, account or QOS changed with the write (a job_submit plugin?)"
 _NO_BUDGET: Final = "the write budget of this cycle is spent"
 _STRANGE: Final = "what Slurm says of it cannot be understood"
 _NO_PLACE: Final = "the job whose place it takes has not been moved"
@@ -47,6 +48,8 @@ def apply(
     clock: Clock,
     shares: Mapping[int, OverSubscribe] | None = None,
     left_out: Collection[int] = (),
+    *,
+    only_one: bool = False,
 ) -> list[Result]:
     """Carry out what may still be carried out, in the order of `Change.position`.
 
@@ -60,6 +63,7 @@ def apply(
         clock: for the journal and the budget.
         shares: OverSubscribe of the job's partition, by job id, for changes of that field.
         left_out: jobs that the plan moves, but that were not moved earlier in this cycle: what rests on them waits.
+        only_one: of what may be sent, send one change; the others are THROTTLED.
 
     Returns:
         One result per change, in the order of `Change.position`.
@@ -95,6 +99,7 @@ def apply(
     may = {id(verdict) for verdict in verdicts if isinstance(verdict, Change)}
     sendable, waiting = _in_turn([change for change in turns[:most] if id(change) in may], stays)
     room = budget.allowance(len(sendable), clock.monotonic(), keep=STATUS_RPCS, least=int(full))
+    room = min(room, 1) if only_one else room
     outcomes = {id(change): Result(change, Outcome.THROTTLED, _NO_PLACE) for change in waiting}
     outcomes |= {id(change): Result(change, Outcome.THROTTLED, _NO_BUDGET) for change in sendable[room:]}
     if room:
@@ -242,10 +247,12 @@ def settle(
     if status is None or status.submit_time != change.submit_time or not status.pending:
         # If it started in between, the value may be on it and would come back with a requeue: stays in doubt.
         return Outcome.GONE, answer.message or _GONE, entry
-    value, was = row.shown(status), row.shown(before[change.job_id])
+    was = before[change.job_id]
+    value = row.shown(status)
     done = "" if value == change.after else row.accepted(change, answer, status)
     if value == change.after or done:
-        return Outcome.APPLIED, done, landed(entry, row, change.after, now)
+        entry = landed(entry, row, change.after, now)
+        return (Outcome.APPLIED, done, entry) if status.request == was.request else (Outcome.ALTERED, _ALTERED, entry)
     if status.held and change.field is Field.SITE_FACTOR:
         return Outcome.HELD, _HELD, entry
     if answer.outcome is Outcome.DENIED:
@@ -254,6 +261,6 @@ def settle(
     if lost is not None and lost.outcome is not None:
         message = lost.message if lost.outcome is Outcome.FOREIGN else answer.message or lost.message
         return lost.outcome, message, lost.entry or entry
-    if value == was:
+    if value == row.shown(was):
         return answer.outcome or Outcome.FAILED, answer.message or f"{change.field.value} is still {value}", entry
     return Outcome.FOREIGN, f"somebody set {change.field.value}={value}", estranged(entry, row)

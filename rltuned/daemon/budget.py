@@ -2,8 +2,8 @@
 
 Slurm's limiter (SlurmctldParameters=rl_enable, 23.02 and later) counts every job of an update, and makes the client
 sleep without a word when its bucket is empty; 256 updates then take two minutes. Staying below it keeps each
-batch short: what does not fit waits for the next batch, of this cycle (`Daemon._spread`) or of the next one. The head
-of the queue goes first.
+batch short: what does not fit waits for the next batch, of this cycle (`Execution._spread`) or of the next one. The
+head of the queue goes first.
 """
 
 from dataclasses import dataclass, field

@@ -74,6 +74,7 @@ def prerequisites(facts: ClusterFacts, config: Config) -> list[Finding]:
         *_privilege(facts),
         *_priority(facts),
         *_scheduler(facts),
+        *_users_tools(facts),
         *_federation(facts),
         *_accounting(facts),
         *_limiter(facts, config),
@@ -135,6 +136,25 @@ def _scheduler(facts: ClusterFacts) -> list[Finding]:
         remedy = "add bf_continue to SchedulerParameters and run `scontrol reconfigure`"
         return [Finding(Severity.ERROR, "backfill", cause, remedy)]
     return [Finding(Severity.OK, "backfill", "sched/backfill with bf_continue")]
+
+
+def _users_tools(facts: ClusterFacts) -> list[Finding]:
+    """What lets others change what rltuned writes, or with it."""
+    findings = []
+    if "enable_user_top" in facts.scheduler_parameters:
+        cause = (
+            "SchedulerParameters=enable_user_top: with `scontrol top` a user moves any job to the place of their own "
+            "best one, also where rltuned has lent that place to a small job"
+        )
+        remedy = "remove enable_user_top from SchedulerParameters and run `scontrol reconfigure`"
+        findings.append(Finding(Severity.ERROR, "scontrol top", cause, remedy))
+    if plugins := facts.job_submit_plugins:
+        cause = (
+            f"JobSubmitPlugins={plugins}: they run on each of rltuned's writes; the first one after a start is of one "
+            "job, which is compared before and after"
+        )
+        findings.append(Finding(Severity.NOTE, "job_submit plugins", cause, "let them pass updates by this user as is"))
+    return findings
 
 
 def _federation(facts: ClusterFacts) -> list[Finding]:
@@ -320,7 +340,7 @@ def debts(snapshot: Snapshot, config: Config) -> list[Finding]:
 
     subject = "borrowed service"
     try:
-        owed = charged(read_debts(config.state.directory), snapshot).owed
+        owed = charged(read_debts(config.state.directory)[0], snapshot).owed
     except RltunedError as error:
         return [Finding(Severity.WARNING, subject, str(error))]
     budget = budget_of(snapshot, config.decide.borrow)

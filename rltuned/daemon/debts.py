@@ -1,10 +1,15 @@
-"""What accounts have borrowed, kept over restarts: `borrowed.json` in the state directory."""
+"""What accounts have borrowed, and the requests of jobs that ask for less now, kept over restarts.
+
+In `borrowed.json` in the state directory.
+"""
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from rltuned.cluster.applied import NONE_KNOWN, LargestRequests, Request
 from rltuned.cluster.borrowed import NOTHING, Borrowed
 from rltuned.cluster.changes import Applied
 from rltuned.daemon.logs import Log
@@ -16,8 +21,9 @@ FILE_NAME: Final = "borrowed.json"
 MOST_BYTES: Final = 16 * 1024 * 1024
 
 
-def read_debts(directory: Path) -> Borrowed:
-    """What the file says; nothing where there is none.
+def read_debts(directory: Path) -> tuple[Borrowed, LargestRequests]:
+    """What the file says: what accounts have borrowed, and the largest requests of jobs that ask for less; nothing
+    where there is none.
 
     Raises:
         RltunedError: it cannot be read; names the file.
@@ -25,9 +31,14 @@ def read_debts(directory: Path) -> Borrowed:
     path = directory / FILE_NAME
     try:
         with path.open("rb") as file:
-            return Borrowed.from_dict(json.loads(file.read(MOST_BYTES)))
+            data = json.loads(file.read(MOST_BYTES))
+        largest = {
+            int(job): Request(int(submit), int(gpus), math.inf if limit is None else float(limit))
+            for job, (submit, gpus, limit) in data.get("largest", {}).items()
+        }
+        return Borrowed.from_dict(data), LargestRequests.of(largest)
     except FileNotFoundError:
-        return NOTHING
+        return NOTHING, NONE_KNOWN
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise RltunedError(f"{path}: cannot be used: {error}; delete it: all accounts then owe nothing") from error
 
@@ -40,9 +51,10 @@ class Debts:
         so.
         """
         self._directory, self._log, self._trouble = directory, log, ""
-        self.borrowed = NOTHING
+        self._shrunk: dict[int, Request] = {}
+        self.borrowed, self.largest = NOTHING, NONE_KNOWN
         try:
-            self.borrowed = read_debts(directory)
+            self.borrowed, self.largest = read_debts(directory)
         except RltunedError as error:
             log.warning("debts.lost", sentence="What accounts had borrowed is not known any more.", reason=str(error))
 
@@ -57,13 +69,22 @@ class Debts:
         loans = {**plan.borrowed.raised, **plan.raised}
         raised = {job: loan for job, loan in loans.items() if job in claims and claims[job].site_factor > 0}
         before, self.borrowed = self.borrowed, plan.borrowed.raising(raised)
-        if keep and any(known.owed or known.raised or known.running for known in (before, self.borrowed)):
+        jobs = plan.snapshot.jobs
+        self.largest = self.largest.grown(jobs)
+        shrunk, self._shrunk = self._shrunk, self.largest.shrunk(jobs)
+        owing = any(known.owed or known.raised or known.running for known in (before, self.borrowed))
+        if keep and (owing or shrunk or self._shrunk):
             self._say(self._write())
 
     def _write(self) -> str:
-        data = json.dumps(self.borrowed.as_dict(), separators=(",", ":")).encode()
+        largest = {
+            str(job): (submit, gpus, limit if math.isfinite(limit) else None)
+            for job, (submit, gpus, limit) in self._shrunk.items()
+        }
+        data = self.borrowed.as_dict() | {"largest": largest}
+        text = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
         try:
-            write_atomic(self._directory / FILE_NAME, data, durable=False)
+            write_atomic(self._directory / FILE_NAME, text, durable=False)
         except OSError as error:
             return f"{self._directory / FILE_NAME}: {error.strerror}"
         return ""

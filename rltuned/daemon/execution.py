@@ -38,6 +38,8 @@ class Execution:
     """Called while it waits."""
     stopping: threading.Event = field(default_factory=threading.Event)
     """Set when the running cycle is to end early, between two batches."""
+    _tried: float | None = None
+    """Start of the slurmctld that has taken a write and changed nothing beside it."""
 
     def carry_out(self, snapshot: Snapshot, plan: Plan, began: float) -> tuple[int, list[Result]]:
         """Give back and write.
@@ -88,11 +90,20 @@ class Execution:
         ones.
         """
 
-        def batch(wanted: Sequence[Change], left_out: Collection[int]) -> list[Result]:
+        def batch(wanted: Sequence[Change], left_out: Collection[int], *, only_one: bool = False) -> list[Result]:
             budget, clock = self.slurmctld.budget, self.runtime.clock
-            return apply(wanted, self.reader, self.writer(), self.journal, budget, clock, shares, left_out)
+            return apply(
+                wanted, self.reader, self.writer(), self.journal, budget, clock, shares, left_out, only_one=only_one
+            )
 
-        results = batch(changes, left_out)
+        facts = self.slurmctld.facts
+        first = facts is None or self._tried != facts.started
+        results = batch(changes, left_out, only_one=first)
+        if first and facts is not None and any(result.outcome is Outcome.APPLIED for result in results):
+            self._tried = facts.started
+            rest = [result.change for result in results if result.outcome is Outcome.THROTTLED]
+            done = {id(result.change): result for result in batch(rest, left_out)}
+            results = [done.get(id(result.change), result) for result in results]
         while throttled := [result.change for result in results if result.outcome is Outcome.THROTTLED]:
             now, budget = self.runtime.clock.monotonic(), self.slurmctld.budget
             wait = budget.wait(int(budget.burst), now)
@@ -133,7 +144,8 @@ class Execution:
                 outcome=outcome.value,
                 message=message,
             )
-        sent = [item for item in results if item.outcome in {Outcome.APPLIED, Outcome.FAILED, Outcome.DENIED}]
+        told = {Outcome.APPLIED, Outcome.ALTERED, Outcome.FAILED, Outcome.DENIED}
+        sent = [item for item in results if item.outcome in told]
         bad = [item for item in sent if item.outcome is not Outcome.APPLIED]
         if sent and 2 * len(bad) >= len(sent):
             self.permissions.alarm(f"{len(bad)} of {len(sent)} writes failed ({bad[0].message})")

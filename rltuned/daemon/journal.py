@@ -20,7 +20,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Self
 
-from rltuned.cluster.changes import Applied, AppliedChanges, Change, Field, Outcome, OverSubscribe
+from rltuned.cluster.applied import AppliedChanges
+from rltuned.cluster.changes import Applied, Change, Field, Outcome, OverSubscribe
 from rltuned.daemon.claims import Entry, Value
 from rltuned.errors import JournalError
 from rltuned.safe_files import FILE_MODE, give_to_owner_of, make_directory, write_all, write_atomic

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, Protocol
 
-from rltuned.cluster.changes import Applied, AppliedChanges, Outcome
+from rltuned.cluster.applied import AppliedChanges
+from rltuned.cluster.changes import Applied, Outcome
 from rltuned.cluster.tables import Snapshot
 from rltuned.config import Config, PolicySection, Stage
 from rltuned.daemon.apply import Result
@@ -154,6 +155,8 @@ class Daemon:
         self._reconciler, self._starts = Reconciler(), Starts()
         self._debts = Debts(config.state.directory, log)
         self._orphans: tuple[int, ...] = ()
+        self._nice: dict[int, int] = {}
+        """Of the jobs that are raised."""
         self._turn = threading.Lock()
         self._began = clock.monotonic()
         self._phases: dict[str, float] = {}
@@ -289,6 +292,7 @@ class Daemon:
             self.reporting.unread(snapshot.unread)
         slurmctld.refuse_hidden(snapshot, self.journal)
         self._count_starts(snapshot)
+        self._look_at_nice(snapshot)
         with self._phase("reconcile"):
             blocked = self._reconcile(snapshot, read_at, silent=outdated or self.liveness.outdated)
         stage = self.stage
@@ -311,6 +315,18 @@ class Daemon:
             self.runtime.metrics.waiting.labels(tier).observe(waited)
         self.runtime.metrics.pending.set(len(snapshot.jobs.pending))
 
+    def _look_at_nice(self, snapshot: Snapshot) -> None:
+        """Say where a nice changes under a loan: the job's place is found anew, so nothing is gained by it."""
+        jobs, entries = snapshot.jobs, self.journal.entries
+        lent = [job for job, entry in entries.items() if entry.applied.site_factor > 0 and job in jobs.row_of]
+        nice = {job: int(jobs.nice[jobs.row_of[job]]) for job in lent if not snapshot.is_unread(job)}
+        for job in nice.keys() & self._nice.keys():
+            if (before := self._nice[job]) != nice[job]:
+                self.runtime.metrics.reniced.inc()
+                sentence = "Its nice changed while rltuned had raised it; its place is found anew."
+                self.runtime.log.info("job.reniced", job=job, before=before, after=nice[job], sentence=sentence)
+        self._nice = nice
+
     def _observed(self, snapshot: Snapshot, restored: int, *, acted: bool) -> CycleReport:
         """The end of a cycle in stage observe."""
         self.reporting.users(snapshot, None)
@@ -327,7 +343,7 @@ class Daemon:
         with self._phase("plan"):
             policy, choice = self.choice.choose(snapshot)
             known = replace(snapshot, scheduler=facts.scheduler) if facts is not None else snapshot
-            applied = replace(self.journal.applied(), borrowed=self._debts.borrowed)
+            applied = replace(self.journal.applied(), borrowed=self._debts.borrowed, largest=self._debts.largest)
             made = self.planner(known, policy, self.config, applied)
         self._starts.manages(made)
         results: list[Result] = []

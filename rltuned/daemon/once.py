@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 
-from rltuned.cluster.changes import AppliedChanges
+from rltuned.cluster.applied import AppliedChanges
 from rltuned.config import Config
 from rltuned.daemon import decisions
 from rltuned.daemon.auto_policy import chosen
@@ -44,7 +44,8 @@ def decide(config: Config, tell: Tell) -> DecisionRecord:
         tell(f"planning without the journal: {error}")
         applied = AppliedChanges()
     try:
-        applied = replace(applied, borrowed=read_debts(config.state.directory))
+        borrowed, largest = read_debts(config.state.directory)
+        applied = replace(applied, borrowed=borrowed, largest=largest)
     except RltunedError as error:
         tell(f"planning as if no account had borrowed: {error}")
     reader = open_reader(config.slurm)

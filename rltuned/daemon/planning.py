@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 from typing import Protocol
 
-from rltuned.cluster.changes import AppliedChanges
+from rltuned.cluster.applied import AppliedChanges
 from rltuned.cluster.tables import JobTable, Snapshot
 from rltuned.config import Config
 from rltuned.daemon.auto_policy import AUTO
@@ -61,6 +61,6 @@ class Planning:
         if search is not None and not wanted(config.rollout, policy, self._find, judged=judged):
             search.rest(forecasts=forecasts(config.rollout, self._find))
             search = None
-        found = self._run_times.predicted(snapshot.jobs)
+        found = self._run_times.predicted(applied.largest.shown_by(snapshot.jobs))
         estimates = None if found is None else found.expected
         return plan(snapshot, policy, config, applied, estimates, search, self._run_times.ended(), distribution=found)

@@ -49,6 +49,8 @@ CYCLE: Final = "cycle"
 """Id of the scheduler's job: a cycle that is due while the one before runs is left out."""
 AT_ONCE: Final = DateTrigger(datetime(1970, 1, 1, tzinfo=UTC))
 """A time that has passed, wherever the wall clock is set to."""
+LATEST: Final = 0.25
+"""Part of the interval that a cycle is late at most."""
 RESTORE_WAIT: Final = 40.0
 """Seconds to wait for a running restore; below TimeoutStartSec of the unit, which tries again."""
 
@@ -116,6 +118,7 @@ def serve(
         if not once and not dry_run:
             start_times = StartTimes(search.forecast, planning.ended, state, clock, log)
             start_times.load()
+        rng = random.Random()  # noqa: S311 - when a cycle begins, and a back-off ends
         daemon = Daemon(
             config=config,
             policy=policy,
@@ -123,7 +126,7 @@ def serve(
             writer_factory=None if dry_run else lambda: connect_writer(config.slurm),
             journal=journal,
             clock=clock,
-            rng=random.Random(),  # noqa: S311 - jitter of a back-off
+            rng=rng,
             log=log,
             metrics=metrics,
             notifier=notifier,
@@ -154,7 +157,7 @@ def serve(
             + (f", metrics on {config.metrics.address}:{endpoint.port}" if endpoint is not None else ""),
             metrics_port=endpoint.port if endpoint is not None else None,
         )
-        _run(daemon, load, notifier, clock, search.close)
+        _run(daemon, load, notifier, clock, rng, search.close)
         log.info("daemon.stopped", sentence="The running cycle was finished. `rltuned restore` gives the queue back.")
 
 
@@ -204,24 +207,39 @@ def checked(config: Config) -> Config:
 
 @dataclass
 class Pace:
-    """When the next cycle is due: at a fixed rate by the monotonic clock, while the wall clock may be set."""
+    """When the next cycle is due: at a fixed rate by the monotonic clock, while the wall clock may be set.
+
+    Each is late by a part of the interval that nobody knows before: whoever changes a job for the moment of the reading
+    cannot tell when that is.
+    """
 
     last: float
-    """When the last one was due, seconds of that clock."""
+    """When the last one was due without being late, seconds of that clock."""
+    rng: random.Random
+    _late: float = 0.0
+    """By how much the next one is late, part of an interval."""
 
     def left(self, now: float, interval: float) -> float:
         """Seconds until the next one is due."""
-        return max(0.0, self.last + interval - now)
+        return max(0.0, self.last + (1.0 + self._late) * interval - now)
 
     def is_due(self, now: float, interval: float) -> bool:
         """Whether it is due now; then the one after it is next. Those that were missed are left out."""
-        missed = int((now - self.last) // interval)
+        missed = int((now - self.last - self._late * interval) // interval)
+        if missed <= 0:
+            return False
         self.last += missed * interval
-        return missed > 0
+        self._late = self.rng.uniform(0.0, LATEST)
+        return True
 
 
 def _run(
-    daemon: Daemon, load: Callable[[], Effective], notifier: Notifier, clock: Clock, hurry: Callable[[], None]
+    daemon: Daemon,
+    load: Callable[[], Effective],
+    notifier: Notifier,
+    clock: Clock,
+    rng: random.Random,
+    hurry: Callable[[], None],
 ) -> None:
     """Cycles and reloads, one at a time, in a thread of their own; signals and the watchdog here, where nobody waits.
 
@@ -247,7 +265,7 @@ def _run(
 
     with _signals() as wait:
         scheduler.start()
-        pace = Pace(clock.monotonic())
+        pace = Pace(clock.monotonic(), rng)
         scheduler.add_job(daemon.tick, AT_ONCE, id=CYCLE)
         notifier.ready(f"{daemon.stage}: first cycle runs")
         pause = min(10.0, notifier.watchdog_seconds / 3) if notifier.watchdog_seconds else 10.0

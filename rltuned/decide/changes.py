@@ -166,7 +166,7 @@ def newly_foreign(managed: ManagedJobs) -> tuple[int, ...]:
     return tuple(job for job in ids if (record := applied.get(job)) is not None and not record.foreign)
 
 
-_HANDS_OFF: Final = frozenset({Veto.UNREADABLE, Veto.FOREIGN, Veto.HELD, Veto.NO_PRIORITY})
+_HANDS_OFF: Final = frozenset({Veto.UNREADABLE, Veto.FOREIGN, Veto.NO_PRIORITY})
 """Vetoes under which not even our own value is taken back: the job is somebody else's business now."""
 
 

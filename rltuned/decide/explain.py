@@ -26,6 +26,7 @@ OUTCOME_MEANING: Final[Mapping[Outcome, str]] = {
     Outcome.HELD: "not written: the job was held in between",
     Outcome.FOREIGN: "not written: somebody else changed the job in between",
     Outcome.CHANGED: "not written: its limit, size, partition, account or QOS was changed in between",
+    Outcome.ALTERED: "written; its limit, size, partition, account or QOS changed at the same moment",
     Outcome.DENIED: "refused by Slurm for lack of privilege",
     Outcome.FAILED: "sent, but not seen on the job; the next cycle settles it",
 }

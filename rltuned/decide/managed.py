@@ -5,7 +5,8 @@ from operator import itemgetter
 
 import numpy as np
 
-from rltuned.cluster.changes import Applied, AppliedChanges, OverSubscribe
+from rltuned.cluster.applied import AppliedChanges
+from rltuned.cluster.changes import Applied, OverSubscribe
 from rltuned.cluster.pools import Pools, bounded_pools
 from rltuned.cluster.tables import Category, Ints, JobTable, Snapshot
 from rltuned.config import Config
@@ -83,6 +84,7 @@ def _of_these_jobs(applied: AppliedChanges, jobs: JobTable) -> AppliedChanges:
             if (row := jobs.row_of.get(job)) is not None and int(submit[row]) == record.submit_time
         },
         applied.borrowed,
+        applied.largest,
     )
 
 

@@ -1,14 +1,15 @@
 """`plan()`: one cycle's decision, as a pure function of what was read."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
+from rltuned.cluster.applied import AppliedChanges
 from rltuned.cluster.borrowed import Borrowed, Loan
-from rltuned.cluster.changes import AppliedChanges, Change
+from rltuned.cluster.changes import Change
 from rltuned.cluster.tables import Bools, Floats, Ints, Snapshot
 from rltuned.config import Config
 from rltuned.decide.borrowing import Purse, charged
@@ -119,7 +120,8 @@ def plan(
         snapshot: the queue and the nodes as read; its `time` is "now".
         policy: ranks the visible jobs.
         config: settings; `cycle.stage` matters only for the canary's scope.
-        applied: what earlier cycles left on the jobs, and what accounts had borrowed by then.
+        applied: what earlier cycles left on the jobs, what accounts had borrowed by then, and the largest request that
+            each job has shown: by that one it is ranked.
         estimates: (N,) predicted run times of all jobs of the table in seconds, NaN where there is none; the time limit
             bounds each, and stands in where there is no prediction.
         search: simulates the queue in the policy's order and in a few others; None: the policy's order stands.
@@ -133,7 +135,8 @@ def plan(
         estimates = np.full(len(snapshot.jobs), np.nan)  # no prediction: the features take the time limit
     managed = managed_jobs(snapshot, config, applied or AppliedChanges())
     snapshot = managed.snapshot
-    observation = observe(snapshot, managed.rows, estimates, config.decide.window, managed.pools, base=managed.base)
+    asked = replace(snapshot, jobs=managed.applied.largest.shown_by(snapshot.jobs))
+    observation = observe(asked, managed.rows, estimates, config.decide.window, managed.pools, base=managed.base)
     window = managed.positions(observation.rows)
     scores = policy.score(observation)
     classes, rollout = managed.classes.of[window], None

@@ -5,8 +5,9 @@ from functools import cache
 
 import numpy as np
 
+from rltuned.cluster.applied import AppliedChanges
 from rltuned.cluster.borrowed import Borrowed
-from rltuned.cluster.changes import AppliedChanges, Field
+from rltuned.cluster.changes import Field
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Floats, Ints, Rows
 from rltuned.config import Config

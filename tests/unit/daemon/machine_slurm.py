@@ -60,6 +60,8 @@ class Task(Job):
     touched: dict[str, int] = field(default_factory=dict)
     """Operation number of the last change by a person."""
     held_at: int = 0
+    held_since: float = 0.0
+    """By the monotonic clock."""
     limited: bool = False
     """A limit of its QOS keeps it from starting."""
     calculated: bool = False
@@ -188,7 +190,7 @@ class Cluster(ModelSlurm):
     def person_holds(self, job_id: int, who: str) -> None:
         job = self.task(job_id)
         if job.state == "PD" and not job.hold:
-            job.held_at = self.happened()
+            job.held_at, job.held_since = self.happened(), self.clock.monotonic()
             job.hold, job.explicit = who, None
             job.marks.pop(PRIORITY, None)
 
@@ -259,7 +261,7 @@ class Cluster(ModelSlurm):
         was = job.state
         if was == "R":
             self.requeue(job_id)
-            job.held_at = self.happened()
+            job.held_at, job.held_since = self.happened(), self.clock.monotonic()
             job.hold = how
             self._end_explicit(job)
 
@@ -599,7 +601,8 @@ class Commands(Runner):
             "Feature": "(null)",
             "ReqNodes": "",
             "NodeList": PARTITIONS[job.partition.split(",")[0]][0] if running else "",
-            "Dependency": "afterok:1(unfulfilled)" if job.dependent else "(null)",
+            "Dependency": "a" if job.dependent else "(",
+            "Deadline": "N/A",
             "PriorityLong": str(slurm.priority(job)),
             "Nice": str(job.nice),
             "OverSubscribe": "NO" if shares == "UNKNOWN" else shares,

@@ -656,11 +656,13 @@ class World:
         for job, of in self.ours():
             never = float("-inf")
             since = max(self.last_bad, self.wanted.get(job.job_id, never), self.unread.get(job.job_id, never))
-            if job.hold or job.touched:
+            if job.touched:
                 since = max(since, self.ended_at)
-            if active and (job.hold or job.touched):
-                # A living daemon keeps its hands off; what it gives back of such jobs is the way back's business.
-                continue
+                if active:
+                    # A living daemon keeps its hands off; what it gives back of such jobs is the way back's business.
+                    continue
+            elif job.hold:
+                since = max(since, job.held_since)
             if job.hold and self._may_be_another(job):
                 continue  # As in `leave`.
             if now - since > BOUND:
@@ -756,7 +758,7 @@ class World:
         left = []
         for job, of in self.ours():
             age = now - self.wanted.get(job.job_id, float("-inf"))
-            if acting and (age <= 2 * INTERVAL or job.hold or job.touched):
+            if acting and (age <= 2 * INTERVAL or job.touched):
                 continue
             left.append(self._describe(job, of, age))
         return left

@@ -35,6 +35,7 @@ def test_a_cluster_as_it_should_be_has_no_finding_worse_than_ok():
         ({"priority_type": "priority/basic"}, "priority/basic", "PriorityType=priority/multifactor"),
         ({"site_factor_plugin": "site_factor/example"}, "overwrites the site factors", "remove it from slurm.conf"),
         ({"scheduler_parameters": {}}, "lacks bf_continue", "scontrol reconfigure"),
+        ({"scheduler_parameters": {"bf_continue": "", "enable_user_top": ""}}, "scontrol top", "enable_user_top from"),
         ({"priority_flags": ("ACCRUE_ALWAYS", "INCR_ONLY")}, "could not be given back", "remove INCR_ONLY"),
     ],
 )
@@ -44,7 +45,14 @@ def test_each_missing_prerequisite_is_named_with_cause_and_remedy_and_forbids_wr
 
 
 @pytest.mark.parametrize(
-    "change", [{"rate_limiter": True}, {"release": (23, 11)}, {"accounting_tres": ()}, {"accounting_reachable": False}]
+    "change",
+    [
+        {"rate_limiter": True},
+        {"job_submit_plugins": "lua"},
+        {"release": (23, 11)},
+        {"accounting_tres": ()},
+        {"accounting_reachable": False},
+    ],
 )
 def test_what_is_only_less_good_is_said_but_forbids_nothing(change):
     findings = prerequisites(replace(FACTS, **change), Config())

@@ -34,7 +34,7 @@ def test_an_account_that_floods_the_queue_passes_others_only_as_long_as_it_can_p
         run.slurm.start(job)
     run.tick()
     assert run.slurm.order() == [1, 4, 5], "two have started, and the account has nothing left"
-    assert read_debts(tmp_path / "state").owed == pytest.approx({"flood": 2 * TEN_MINUTES}, rel=1e-3)
+    assert read_debts(tmp_path / "state")[0].owed == pytest.approx({"flood": 2 * TEN_MINUTES}, rel=1e-3)
     assert run.metric("rltuned_borrowed_budget_ratio") == pytest.approx(0.8, rel=1e-3)
 
 
@@ -61,7 +61,7 @@ def test_where_nothing_is_written_nobody_borrows(tmp_path, values):
     for job in (2, 3):
         run.slurm.start(job)
     assert run.tick().planned > 0
-    assert read_debts(tmp_path / "state") == NOTHING
+    assert read_debts(tmp_path / "state")[0] == NOTHING
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_file_that_cannot_be_used_is_named_and_the_daemon_goes_on_without_debt
 
 
 def test_where_nobody_has_borrowed_there_is_nothing(tmp_path):
-    assert read_debts(tmp_path / "state") == NOTHING
+    assert read_debts(tmp_path / "state")[0] == NOTHING
 
 
 def finding(run):

@@ -9,7 +9,7 @@ from rich.console import Console
 from structlog.testing import capture_logs
 from unit.daemon.model_slurm import ModelSlurm, VirtualClock
 
-from rltuned.cluster.changes import AppliedChanges
+from rltuned.cluster.applied import AppliedChanges
 from rltuned.cluster.ended import EndedJob, Past
 from rltuned.cluster.plain_tables import job_table
 from rltuned.config import Config, EstimatesSection

@@ -753,7 +753,7 @@ def test_a_hung_daemon_that_wakes_up_after_the_dead_man_goes_on_with_all_jobs(tm
     with Lock.acquire(tmp_path / "state", "run", 0.0):
         run.ticks(3)
         for number, job in enumerate(run.slurm.jobs.values()):
-            job.time_limit = 60.0 * (number + 1)
+            job.time_limit = 1000.0 * (number + 1)
         count = run.slurm.reads
 
         def hang(number=0):

@@ -1,6 +1,7 @@
 """Cycles at a fixed rate while somebody sets the wall clock or suspends the machine."""
 
 import datetime as dt
+import random
 import threading
 
 import apscheduler.schedulers.base
@@ -11,6 +12,13 @@ from unit.daemon.model_slurm import VirtualClock
 from rltuned.daemon.service import AT_ONCE, CYCLE, Pace
 
 HOUR = 3600.0
+
+
+class Punctual(random.Random):
+    """No cycle is late."""
+
+    def uniform(self, a, b):
+        return a
 
 
 def due(clock, pace, seconds, step=0.25):
@@ -26,7 +34,7 @@ def due(clock, pace, seconds, step=0.25):
 @pytest.mark.parametrize(("befalls", "jump"), [("set", -HOUR), ("set", HOUR), ("suspend", HOUR)])
 def test_the_rate_is_kept_while_the_clock_is_set_or_the_machine_suspended(befalls, jump):
     clock = VirtualClock()
-    pace = Pace(clock.monotonic())
+    pace = Pace(clock.monotonic(), Punctual())
     began = clock.monotonic() / 60.0
     before = due(clock, pace, 130.0)
     getattr(clock, befalls)(jump)
@@ -35,13 +43,23 @@ def test_the_rate_is_kept_while_the_clock_is_set_or_the_machine_suspended(befall
 
 
 def test_what_was_missed_is_left_out_and_the_rate_goes_on():
-    pace = Pace(100.0)
+    pace = Pace(100.0, Punctual())
     assert not pace.is_due(159.9, 60.0)
     assert pace.is_due(290.0, 60.0)
     assert not pace.is_due(339.9, 60.0)
     assert pace.left(330.0, 60.0) == 10.0
     assert pace.is_due(340.0, 60.0)
     assert pace.is_due(350.0, 10.0), "a reload with a shorter interval"
+
+
+def test_nobody_knows_when_jobs_are_read_and_the_rate_is_kept():
+    clock = VirtualClock()
+    pace = Pace(clock.monotonic(), random.Random(1))
+    began = clock.monotonic() / 60.0
+    late = [at - began - minute for minute, at in enumerate(due(clock, pace, 3600.0), start=1)]
+    assert len(late) in {59, 60}
+    assert -0.01 < min(late) < 0.03
+    assert 0.22 < max(late) < 0.26
 
 
 @pytest.mark.parametrize("jump", [-HOUR, HOUR])

@@ -16,7 +16,8 @@ from structlog.testing import capture_logs
 from unit.daemon import faulty_workers
 from unit.daemon.model_slurm import ModelSlurm, VirtualClock
 
-from rltuned.cluster.changes import AppliedChanges, OverSubscribe
+from rltuned.cluster.applied import AppliedChanges
+from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.plain_tables import job_table, node_table
 from rltuned.cluster.tables import JobState, Partition, Snapshot
 from rltuned.config import Config, CycleSection, PolicySection, RolloutSection, Stage, StateSection, resolve

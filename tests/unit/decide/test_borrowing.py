@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rltuned.cluster.applied import AppliedChanges
 from rltuned.cluster.borrowed import Borrowed, Loan
-from rltuned.cluster.changes import AppliedChanges
 from rltuned.cluster.tables import JobState
 from rltuned.config import Config, DecideSection, PlacementApply, PlacementSection
 from rltuned.decide import explain, plan, record

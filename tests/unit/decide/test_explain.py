@@ -11,8 +11,8 @@ from unit.generated_queues import QueueSettings, generate
 from unit.policy.conftest import actor_of
 
 from rltuned import show
+from rltuned.cluster.applied import AppliedChanges
 from rltuned.cluster.borrowed import Borrowed
-from rltuned.cluster.changes import AppliedChanges
 from rltuned.config import Config, PlacementApply, PlacementSection
 from rltuned.decide import DecisionRecord, explain, plan, record
 from rltuned.decide.rollout import RolloutResult

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rltuned.cluster import pools
-from rltuned.cluster.changes import Applied, AppliedChanges, Field, OverSubscribe
+from rltuned.cluster.applied import AppliedChanges
+from rltuned.cluster.changes import Applied, Field, OverSubscribe
 from rltuned.cluster.plain_tables import job_table, node_table
 from rltuned.cluster.scheduler import SchedulerParameters
 from rltuned.cluster.tables import Category, Partition, Snapshot

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rltuned.cluster.changes import Applied, AppliedChanges, Field, OverSubscribe
+from rltuned.cluster.applied import AppliedChanges
+from rltuned.cluster.changes import Applied, Field, OverSubscribe
 from rltuned.cluster.plain_tables import job_table
 from rltuned.cluster.tables import JobState, Partition
 from rltuned.config import Config, PlacementApply, PlacementSection

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rltuned.cluster.changes import Applied, AppliedChanges, Field
+from rltuned.cluster.applied import AppliedChanges, LargestRequests, Request
+from rltuned.cluster.changes import Applied, Field
 from rltuned.cluster.unread import Unread
 from rltuned.config import Config, CycleSection, PlacementApply, PlacementSection, ScopeSection, Stage
 from rltuned.decide import Plan, Veto, explain, plan, record
@@ -88,6 +89,7 @@ def test_a_second_cycle_has_nothing_to_write():
         ({"het_job_id": [1]}, Veto.HETEROGENEOUS),
         ({"site_known": [False]}, Veto.NO_PRIORITY),
         ({"nice": [-10]}, Veto.NEGATIVE_NICE),
+        ({"deadline": [True]}, Veto.DEADLINE),
         ({"partition": ["share"]}, Veto.PARTITION),
         ({"qos": ["high"]}, Veto.QOS),
         ({"qos": ["normal,high"]}, Veto.QOS),
@@ -135,7 +137,8 @@ def test_a_job_that_cannot_be_understood_is_left_alone_and_counts_for_the_others
 
 def _third(name, value):
     plain = {
-        "priority": 9000, "held": False, "site_factor": 0, "dependent": False, "eligible_time": NOW - 60,
+        "priority": 9000, "held": False, "site_factor": 0, "dependent": False, "deadline": False,
+            "eligible_time": NOW - 60,
         "het_job_id": 0, "site_known": True, "nice": 0,
         "partition": "gpu", "qos": "normal", "account": "acct", "user": "alice",
         "reservation": "", "gpu_type": "", "gpus_per_node": 0, "gpus": 1, "nodes": 1,
@@ -352,3 +355,15 @@ def test_for_any_queue_the_order_is_the_policys_and_no_other_job_is_touched(seed
         values = np.sort(result.base[members])
         if len(np.unique(values)) == len(values):
             assert (np.sort(result.target[members]) == values).all()
+
+
+def test_fewer_gpus_than_before_do_not_move_a_job_forward():
+    jobs = pending(3, gpus=[4, 2, 1], time_limit=3600.0)
+    before = LargestRequests.of({3: Request(int(jobs.submit_time[2]), 8, 3600.0)})
+    assert queue_after(plan(make_snapshot(jobs), by_name("saf"), QUIET)) == [3, 2, 1]
+    result = plan(make_snapshot(jobs), by_name("saf"), QUIET, AppliedChanges(largest=before))
+    assert queue_after(result) == [2, 1, 3]
+    assert set(before.grown(jobs).shrunk(jobs)) == {3}
+    # Another job has the id now.
+    another = LargestRequests.of({3: Request(int(jobs.submit_time[2]) - 5, 8, 3600.0)})
+    assert queue_after(plan(make_snapshot(jobs), by_name("saf"), QUIET, AppliedChanges(largest=another))) == [3, 2, 1]

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rltuned.cluster.changes import Applied, AppliedChanges
+from rltuned.cluster.applied import AppliedChanges
+from rltuned.cluster.changes import Applied
 from rltuned.config import Config
 from rltuned.decide import Veto, plan
 from rltuned.decide.ranks import Guard

@@ -1,0 +1,100 @@
+"""What earlier cycles left on the queue and know of it, as `plan()` needs it.
+
+By the largest request that it has shown a job is ranked for its life: who asks for less to be moved to the front, and
+then for what is needed, gains nothing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final, NamedTuple, Self
+
+import numpy as np
+
+from rltuned.cluster.borrowed import NOTHING, Borrowed
+from rltuned.cluster.changes import Applied
+from rltuned.cluster.tables import Floats, Ints, JobTable, Rows
+
+
+class Request(NamedTuple):
+    """What one job asked for."""
+
+    submit_time: int
+    gpus: int
+    time_limit: float
+    """Seconds, infinite when unlimited."""
+
+
+@dataclass(frozen=True)
+class LargestRequests:
+    """Of n pending jobs."""
+
+    job_id: Ints
+    """(n,) ascending."""
+    submit_time: Ints
+    gpus: Ints
+    time_limit: Floats
+
+    @classmethod
+    def of(cls, requests: Mapping[int, Request]) -> Self:
+        """Of requests by job id."""
+        ids = sorted(requests)
+        columns = [requests[job] for job in ids]
+        return cls(
+            np.array(ids, dtype=np.int64),
+            np.array([of.submit_time for of in columns], dtype=np.int64),
+            np.array([of.gpus for of in columns], dtype=np.int64),
+            np.array([of.time_limit for of in columns], dtype=np.float64),
+        )
+
+    def grown(self, jobs: JobTable) -> "LargestRequests":
+        """With what the pending jobs of a reading ask for; without the jobs that are not among them."""
+        rows = jobs.pending[np.argsort(jobs.job_id[jobs.pending])]
+        shown = self.shown_by(jobs)
+        submit = jobs.submit_time[rows].astype(np.int64)
+        return LargestRequests(jobs.job_id[rows], submit, shown.gpus[rows].astype(np.int64), shown.time_limit[rows])
+
+    def shown_by(self, jobs: JobTable) -> JobTable:
+        """The table in which each pending job asks for the largest that it has shown, this reading included."""
+        at, rows = self._both(jobs)
+        gpus, limit = self.gpus[at], self.time_limit[at]
+        if not ((gpus > jobs.gpus[rows]) | (limit > jobs.time_limit[rows])).any():
+            return jobs
+        all_gpus, limits = jobs.gpus.copy(), jobs.time_limit.copy()
+        all_gpus[rows] = np.maximum(gpus, all_gpus[rows])
+        limits[rows] = np.fmax(limit, limits[rows])
+        return replace(jobs, gpus=all_gpus, time_limit=limits)
+
+    def shrunk(self, jobs: JobTable) -> dict[int, Request]:
+        """Those that are larger than what the job asks for now, by job id."""
+        at, rows = self._both(jobs)
+        larger = (self.gpus[at] > jobs.gpus[rows]) | (self.time_limit[at] > jobs.time_limit[rows])
+        chosen = at[larger]
+        columns = (self.job_id, self.submit_time, self.gpus, self.time_limit)
+        return {job: Request(*request) for job, *request in zip(*(of[chosen].tolist() for of in columns), strict=True)}
+
+    def _both(self, jobs: JobTable) -> tuple[Rows, Rows]:
+        """Places here, and rows of the table, of the pending jobs that are in both."""
+        rows = jobs.pending
+        if not len(self.job_id) or not len(rows):
+            return np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.intp)
+        at = np.minimum(np.searchsorted(self.job_id, jobs.job_id[rows]), len(self.job_id) - 1)
+        same = (self.job_id[at] == jobs.job_id[rows]) & (self.submit_time[at] == jobs.submit_time[rows])
+        return at[same], rows[same]
+
+
+NONE_KNOWN: Final = LargestRequests.of({})
+
+
+def _no_records() -> Mapping[int, Applied]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedChanges:
+    """What earlier cycles left on the queue, as `plan()` needs it."""
+
+    by_job: Mapping[int, Applied] = field(default_factory=_no_records)
+    borrowed: Borrowed = NOTHING
+    largest: LargestRequests = NONE_KNOWN
+    """That the jobs have shown to earlier cycles."""

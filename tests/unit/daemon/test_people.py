@@ -1,0 +1,107 @@
+"""What users, admins and plugins do while rltuned has lent a job a better place."""
+
+import pytest
+from unit.daemon.test_loop import again, house
+
+from rltuned.cluster.changes import Outcome
+from rltuned.config import Stage
+
+
+@pytest.mark.parametrize("befalls", ["held by its user", "held by an admin", "limit of its QOS"])
+def test_a_job_that_is_held_or_blocked_gives_back_what_raised_it_within_a_cycle(tmp_path, befalls):
+    run = house(tmp_path)
+    run.ticks(2)
+    raised, shown = 12, run.slurm.reason
+    assert run.slurm.jobs[raised].site_factor > 0
+    if befalls == "limit of its QOS":
+        run.slurm.reason = lambda job: "QOSMaxGRESPerUser" if job.job_id == raised else shown(job)
+    else:
+        run.slurm.hold(raised, "user" if "user" in befalls else "admin")
+    before = len(run.slurm.log)
+    run.tick()
+    assert run.slurm.jobs[raised].site_factor == 0
+    run.ticks(5)
+    assert [value for job, _, value in run.slurm.log[before:] if job == raised] == [0], "once"
+
+
+def test_a_released_job_is_raised_again(tmp_path):
+    run = house(tmp_path)
+    run.ticks(2)
+    run.slurm.hold(12)
+    run.ticks(2)
+    run.slurm.user_release(12)
+    run.tick()
+    assert run.slurm.jobs[12].site_factor > 0
+    assert run.daemon.journal.entries[12].applied.foreign is False
+
+
+def job_submit(slurm, plugin):
+    """The plugin runs on each update, as slurmctld has it."""
+    plain = slurm.update
+
+    def update(job_id, changes):
+        plugin(slurm.jobs[job_id])
+        return plain(job_id, changes)
+
+    slurm.update = update
+
+
+def test_the_first_write_is_of_one_job_and_a_plugin_that_changes_jobs_with_it_ends_in_shadow(tmp_path):
+    run = house(tmp_path)
+    job_submit(run.slurm, lambda job: setattr(job, "time_limit", job.time_limit + 60.0))
+    report = run.tick()
+    assert run.slurm.updates == 1
+    assert [item.outcome for item in report.results if item.outcome is not Outcome.THROTTLED] == [Outcome.ALTERED]
+    run.ticks(8)
+    assert run.daemon.stage is Stage.SHADOW
+    assert "job_submit plugin" in run.daemon.permissions.demoted
+    assert all(job.site_factor == 0 for job in run.slurm.jobs.values())
+
+
+def test_after_a_first_write_that_changes_nothing_else_the_same_cycle_writes_the_rest(tmp_path):
+    run = house(tmp_path)
+    sent = []
+    job_submit(run.slurm, lambda _: sent.append(run.slurm.reads))
+    report = run.tick()
+    assert {item.outcome for item in report.results} == {Outcome.APPLIED}
+    assert [sent.count(reads) for reads in dict.fromkeys(sent)] == [1, len(report.results) - 1]
+    # One job again for a slurmctld that was started since: its plugins may be others.
+    sent.clear()
+    run.slurm.restart()
+    run.slurm.calculate()
+    run.slurm.clock.sleep(3600.0)
+    run.ticks(2)
+    for job in run.slurm.jobs.values():
+        job.multifactor = 2000 - job.multifactor
+    run.ticks(2)
+    assert [sent.count(reads) for reads in dict.fromkeys(sent)][:1] == [1]
+
+
+def test_a_nice_that_changes_under_a_loan_is_logged_and_counted(tmp_path):
+    run = house(tmp_path)
+    run.ticks(2)
+    assert run.slurm.jobs[12].site_factor > 0
+    run.slurm.jobs[12].nice = 40
+    run.slurm.jobs[1].nice = 30  # moved back: nothing is lent to it
+    run.ticks(2)
+    assert [(event["job"], event["before"], event["after"]) for event in run.events("job.reniced")] == [(12, 0, 40)]
+    assert run.metric("rltuned_reniced_jobs_total") == 1
+
+
+def test_a_job_is_ranked_by_the_largest_request_that_it_ever_showed(tmp_path):
+    run = house(tmp_path, jobs=4)
+    run.tick()
+    assert run.slurm.order() == [4, 3, 2, 1]
+    run.slurm.jobs[1].time_limit = 1.0
+    run.tick()
+    assert run.slurm.order() == [1, 4, 3, 2], "what was written for the old request is taken back"
+    run.tick()
+    assert run.slurm.order() == [4, 3, 2, 1]
+    run.daemon.stop()
+    run = again(tmp_path, run.slurm)
+    run.tick()
+    assert run.slurm.order() == [4, 3, 2, 1], "a daemon that is started again knows it"
+    # It was another job that had the id.
+    run.slurm.jobs[1].submit_time += 100
+    run.ticks(2)
+    assert run.slurm.order()[0] == 1
