@@ -21,7 +21,7 @@ _OF_BOTH = (
     click.option(
         "--from-slurm",
         is_flag=True,
-        help="Cluster and scheduler parameters of the Slurm that is reached from here, instead of --cluster.",
+        help="Cluster, scheduler parameters and weights of the Slurm that is reached from here, instead of --cluster.",
     ),
     click.option(
         "--scheduler",
@@ -49,6 +49,13 @@ _OF_BOTH = (
     click.option(
         "--estimates",
         help="What policies know of run times: true, noisy:SIGMA, limit (the users' own) or history (a predictor).",
+    ),
+    click.option(
+        "--weights",
+        metavar="WEIGHTS",
+        help="Slurm's own order: usual (all factors weigh alike), fair-share (it decides), or a list as "
+        "age=1000,fairshare=100000,gres/gpu=500. rl moves jobs within it; reported are the accounts that are worse off "
+        "than in it, and the GPU time that others got. [default with --from-slurm: the site's]",
     ),
     click.option("--skip-bad", is_flag=True, default=None, help="Count lines that cannot be read and go on."),
     config_option,
@@ -83,12 +90,6 @@ def _of_both(command: Callable[..., Any]) -> Callable[..., Any]:
     "--placement",
     type=click.Choice(["slurm", "best", "worst"]),
     help="As Slurm chooses nodes, best fit, or worst fit. [default: slurm]",
-)
-@click.option(
-    "--weights",
-    type=click.Choice(["usual", "fair-share"]),
-    help="Slurm's own order: all factors weigh alike, or fair share decides. rl moves jobs within it; reported are the "
-    "accounts that are worse off than in it, and the GPU time that others got.",
 )
 @click.option(
     "--borrow",

@@ -1,7 +1,8 @@
 """Which policy a site should run, by a paired test on its own recent jobs (docs/evaluation.md, decision 0093).
 
 The model is chosen where its mean wait is certainly lower than that of each plain rule and of Slurm's own order, and no
-other metric pays for it; else the best plain rule that certainly beats Slurm's order; else Slurm's order stays.
+other metric and no account pays for it; else the best plain rule that certainly beats Slurm's order; else Slurm's order
+stays.
 
 "Certainly" is the upper end of a paired bootstrap interval. The model has to pass every single test, so choosing the
 best rule on the same windows cannot flatter it (an intersection-union test: Berger, Technometrics 24, 1982). A rule
@@ -11,6 +12,7 @@ only has to pass one of several tests, so each of those is made that much harder
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -24,10 +26,10 @@ from rltuned.errors import EvaluationError
 from rltuned.evaluate import site
 from rltuned.evaluate.bootstrap import FEWEST as FEWEST_WINDOWS
 from rltuned.evaluate.bootstrap import GUARDED, LEVEL, MOST_WORSE, RESAMPLES, Comparison, compare, counts
-from rltuned.evaluate.metrics import COMPARED
+from rltuned.evaluate.metrics import COMPARED, FAIRNESS
 from rltuned.evaluate.policies import model_path
 from rltuned.evaluate.run import Evaluation, ready
-from rltuned.evaluate.settings import LEARNED, PLAIN, EvaluationSettings, from_options
+from rltuned.evaluate.settings import AGAIN, LEARNED, PLAIN, EvaluationSettings, from_options
 from rltuned.evaluate.windows import Split, Window, bounds
 from rltuned.policy import files
 from rltuned.workers.progress import Progress, minutes, silent
@@ -39,7 +41,9 @@ OWN: Final = "multifactor"
 """Slurm's own order."""
 RULES: Final = ("saf", "sjf", "unicep", "wfp3", "fifo")
 """The plain rules that a model has to beat, and that are chosen where it does not."""
-CANDIDATES: Final = ("rl", *RULES, OWN)
+CANDIDATES: Final = ("rl", *RULES, OWN, AGAIN)
+FAIR: Final = MappingProxyType({"accounts_worse": 0.05, "service_moved": 0.08})
+"""What a policy may have above chance, which Slurm's own order run twice (`AGAIN`) shows."""
 
 TESTED: Final = "wait_mean"
 
@@ -231,7 +235,7 @@ def judge(measured: Mapping[str, Mapping[str, Floats]], model: str, seed: int) -
         model: which of them is the model; the others are plain.
         seed: of the resamples.
     """
-    plain = [name for name in measured if name != model]
+    plain = [name for name in measured if name not in {model, AGAIN}]
     rules = [name for name in plain if name != OWN]
     windows = len(measured[model][TESTED])
     drawn = counts(windows, seed)
@@ -243,7 +247,7 @@ def judge(measured: Mapping[str, Mapping[str, Floats]], model: str, seed: int) -
     proven = {name: strict[names.index(name)][own] for name in rules}
     mean = {name: _mean(measured[name][TESTED]) for name in names}
     best = min(plain, key=lambda name: mean[name])
-    certain = [name for name in rules if lower(proven[name])]
+    certain = [name for name in rules if lower(proven[name]) and not unfair(measured, name)]
     fallback = min(certain, key=lambda name: mean[name]) if certain else SLURM
 
     guards, worse = {}, []
@@ -254,16 +258,28 @@ def judge(measured: Mapping[str, Mapping[str, Floats]], model: str, seed: int) -
         if not _mean(pair[0]) <= MOST_WORSE * _mean(pair[1]):
             worse.append(metric)
     unbeaten = [name for name in plain if not lower(against[name])]
-    chosen = MODEL if not unbeaten and not worse else fallback
+    losing = unfair(measured, model)
+    chosen = MODEL if not (unbeaten or worse or losing) else fallback
     return Judgement(
         chosen=chosen,
         fallback=fallback,
         best=best,
-        reason=_reason(chosen, best, against, guards, unbeaten, worse, proven.get(fallback)),
+        reason=_reason(chosen, best, against, guards, unbeaten, worse, losing, proven.get(fallback)),
         against=against,
         guards=guards,
         rules=proven,
     )
+
+
+def unfair(measured: Mapping[str, Mapping[str, Floats]], name: str) -> list[str]:
+    """Where accounts lose more under a policy than by chance, in words. Nothing where that was not measured."""
+    found = []
+    for metric, allowed in FAIR.items():
+        own, chance = (_mean(measured.get(of, {}).get(metric, np.array([]))) for of in (name, AGAIN))
+        if np.isfinite(own) and np.isfinite(chance) and own > chance + allowed:
+            words = metric.replace("_", " ")
+            found.append(f"{words}: {own:.2f}, by chance {chance:.2f}, and {allowed:g} more is allowed")
+    return found
 
 
 def lower(compared: Comparison) -> bool:
@@ -283,6 +299,7 @@ def _reason(
     guards: Mapping[str, Comparison],
     unbeaten: Sequence[str],
     worse: Sequence[str],
+    losing: Sequence[str],
     proof: Comparison | None,
 ) -> str:
     """The decision in a sentence or two."""
@@ -295,6 +312,7 @@ def _reason(
     why += [
         f"its {metric} is {in_words(guards[metric])} of that of {best}, and {MOST_WORSE} is allowed" for metric in worse
     ]
+    why += losing
     refused = f"Not the model: {'; '.join(why)}."
     if chosen == SLURM:
         return f"{refused} No plain rule certainly waits less than Slurm's own order: it stays."
@@ -319,7 +337,7 @@ def checked(settings: EvaluationSettings) -> str:
         EvaluationError: no model or several, no Slurm, or a policy that no daemon could run.
     """
     learned = [name for name in settings.policies if name in LEARNED]
-    others = [name for name in settings.policies if name not in (*LEARNED, *PLAIN)]
+    others = [name for name in settings.policies if name not in (*LEARNED, *PLAIN, AGAIN)]
     if len(learned) != 1 or others or OWN not in settings.policies or len(settings.policies) < 3:
         raise EvaluationError(
             f"gate: --policies needs {LEARNED[0]}, {OWN} and at least one of {', '.join(PLAIN)}; "
@@ -334,12 +352,12 @@ def measurements(report: Mapping[str, Any]) -> dict[str, dict[str, Floats]]:
         name: {
             metric: np.array(
                 [
-                    float("nan") if (v := window["policies"][name][metric]) is None else v
+                    float("nan") if (v := window["policies"][name].get(metric)) is None else v
                     for window in report["windows"]
                 ],
                 dtype=np.float64,
             )
-            for metric in COMPARED
+            for metric in (*COMPARED, *FAIRNESS)
         }
         for name in report["policies"]
     }

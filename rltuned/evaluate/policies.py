@@ -9,12 +9,12 @@ import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats, Ints
 from rltuned.config import Config
-from rltuned.evaluate.settings import AGAIN, LEARNED, STRICT, EvaluationSettings
+from rltuned.evaluate.settings import AGAIN, LEARNED, PLAIN, STRICT, EvaluationSettings
 from rltuned.policy import files
 from rltuned.policy.actor import on_means
 from rltuned.policy.base import Policy
 from rltuned.policy.heuristics import by_name
-from rltuned.policy.multifactor import PRESETS, USUAL, Weights
+from rltuned.policy.multifactor import USUAL, Weights
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.priorities import MultifactorPriorities
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
@@ -62,7 +62,7 @@ def rule_ranker(name: str, weights: str = "") -> Ranker:
         ConfigError: there is no such rule.
     """
     if name in {"multifactor", AGAIN}:
-        return MultifactorRanker(PRESETS.get(weights, USUAL))
+        return MultifactorRanker(Weights.parse(weights) if weights else USUAL)
     return RuleRanker(by_name(name))
 
 
@@ -80,16 +80,18 @@ class Contender:
     weights: str = ""
     borrow: float | None = None
     """As the settings of the evaluation."""
+    planned: bool = False
+    """A plain rule is served as the daemon serves it: within classes and budgets."""
 
     def ranker(self) -> Ranker:
         """A new one, for one simulation."""
-        if self.policy is None:
+        if self.policy is None and not self.planned:
             return rule_ranker("fifo" if self.name == STRICT else self.name, self.weights)
         config, search = Config(), OrderSearch(settings=self.settings) if self.rollout else None
         if self.borrow is not None:
             config = config.model_copy(update={"decide": config.decide.model_copy(update={"borrow": self.borrow})})
-        slurm = MultifactorRanker(PRESETS[self.weights]).priorities if self.weights else None
-        return PlanRanker(self.policy, config, search, slurm)
+        slurm = MultifactorRanker(Weights.parse(self.weights)).priorities if self.weights else None
+        return PlanRanker(self.policy or by_name(self.name), config, search, slurm)
 
 
 def contender(name: str, settings: EvaluationSettings) -> Contender:
@@ -108,6 +110,7 @@ def contender(name: str, settings: EvaluationSettings) -> Contender:
         rollout=settings.rollout and name in LEARNED,
         weights=settings.weights,
         borrow=settings.borrow,
+        planned=settings.gate and bool(settings.weights) and name in PLAIN and name != "multifactor",
     )
 
 

@@ -10,7 +10,7 @@ from rltuned.cluster.scheduler import SchedulerParameters
 from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.windows import FRACTIONS, Split
-from rltuned.policy.multifactor import PRESETS
+from rltuned.policy.multifactor import Weights
 from rltuned.simulate.values import Backfill, Fit, SimulationSettings
 from rltuned.workload.simulated_estimates import parse_estimates
 
@@ -74,8 +74,8 @@ class EvaluationSettings:
     model: str = DEFAULT_MODEL
     """Of `rl`: a shipped model's name, or the path of a manifest."""
     weights: str = ""
-    """Name of `multifactor.PRESETS`: Slurm's own order, which `rl` moves jobs within, and over which accounts win or
-    lose. "": `multifactor` has the usual ones, and `rl` moves jobs within the order of submission.
+    """As `multifactor.Weights.parse` takes them: Slurm's own order, which `rl` moves jobs within, and over which
+    accounts win or lose. "": `multifactor` has the usual ones, and `rl` moves jobs within the order of submission.
     """
     borrow: float | None = None
     """`decide.borrow` of `rl`; None: the default."""
@@ -101,8 +101,8 @@ class EvaluationSettings:
         for name, value in (("--window", self.window), ("--windows", self.windows)):
             if value < 1:
                 raise EvaluationError(f"{name}: {value} is not above 0")
-        if self.weights not in {"", *PRESETS}:
-            raise EvaluationError(f"--weights: '{self.weights}' is none of {', '.join(PRESETS)}")
+        if self.weights:
+            Weights.parse(self.weights)
         if self.seed < 0:
             raise EvaluationError(f"--seed: {self.seed} is below 0")
         parse_estimates(self.estimates)

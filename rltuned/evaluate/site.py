@@ -9,7 +9,6 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.cluster.scheduler import SchedulerParameters
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Snapshot
 from rltuned.config import SlurmSection
@@ -17,6 +16,7 @@ from rltuned.errors import ShapeError, WorkloadError
 from rltuned.evaluate.settings import EvaluationSettings
 from rltuned.simulate.values import Backfill
 from rltuned.slurm.connect import open_reader, runner
+from rltuned.slurm.port import ClusterFacts
 from rltuned.slurm.process import Runner
 from rltuned.slurm.sacct import TraceRows, read_trace, trace_header
 from rltuned.workers.progress import Progress, silent
@@ -35,8 +35,8 @@ def own_jobs(
     return history(asker(runner(slurm)), days, now, tell, progress)
 
 
-def own_cluster(slurm: SlurmSection, now: float) -> tuple[ClusterShape, SchedulerParameters]:
-    """`live_shape` of the cluster that the configuration names, and how its backfill is configured.
+def own_cluster(slurm: SlurmSection, now: float) -> tuple[ClusterShape, ClusterFacts]:
+    """`live_shape` of the cluster that the configuration names, and how it is configured.
 
     Args:
         slurm: how to reach Slurm.
@@ -48,14 +48,23 @@ def own_cluster(slurm: SlurmSection, now: float) -> tuple[ClusterShape, Schedule
     """
     reader = open_reader(slurm)
     facts = reader.facts()
-    return live_shape(reader.snapshot(now), facts.cluster_name), facts.scheduler
+    return live_shape(reader.snapshot(now), facts.cluster_name), facts
 
 
 def of_slurm(settings: EvaluationSettings, slurm: SlurmSection, now: float) -> tuple[EvaluationSettings, ClusterShape]:
-    """The settings with this cluster's scheduler parameters, where they name none, and its shape; as `own_cluster`."""
-    shape, scheduler = own_cluster(slurm, now)
+    """The settings with this cluster's scheduler parameters and weights of multifactor, where they name none, and its
+    shape; as `own_cluster`.
+    """
+    shape, facts = own_cluster(slurm, now)
+    scheduler = facts.scheduler
+    weights = ",".join(f"{name}={value:g}" for name, value in facts.priority_weights.items())
     backfill = settings.backfill if scheduler.backfill else Backfill.NONE
-    return replace(settings, backfill=backfill, scheduler=settings.scheduler or scheduler.text()), shape
+    return replace(
+        settings,
+        backfill=backfill,
+        scheduler=settings.scheduler or scheduler.text(),
+        weights=settings.weights or weights,
+    ), shape
 
 
 def history(

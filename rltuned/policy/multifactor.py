@@ -10,6 +10,7 @@ Not here: the classic fair share, FairShare=parent, PriorityFavorSmall, Priority
 PriorityFlags.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -20,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Bools, Category, Codes, Floats
+from rltuned.errors import ConfigError
 
 DAY: Final = 86_400.0
 
@@ -40,6 +42,30 @@ class Weights:
     """PriorityMaxAge, seconds: a job that waited this long has the whole weight of the age."""
     half_life: float = 7 * DAY
     """PriorityDecayHalfLife, seconds; 0: usage does not decay."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Weights":
+        """A name of `PRESETS`, or a list as "age=1000,fairshare=100000,max_age=86400,gres/gpu=500": the fields here,
+        and TRES by their names.
+
+        Raises:
+            ConfigError: it is neither; names the part.
+        """
+        if text in PRESETS:
+            return PRESETS[text]
+        found: dict[str, float] = {}
+        for part in text.split(","):
+            name, _, value = part.partition("=")
+            try:
+                found[name] = float(value)
+            except ValueError:
+                found[name] = -1.0
+            if not (name and 0.0 <= found[name] < math.inf):
+                presets = ", ".join(PRESETS)
+                raise ConfigError(f"weights '{text}': '{part}' is no NAME=NUMBER; or give one of {presets}")
+        own = {column.name for column in fields(cls)} - {"tres"}
+        tres = {name: value for name, value in found.items() if name not in own}
+        return cls(**{name: value for name, value in found.items() if name in own}, tres=MappingProxyType(tres))
 
 
 USUAL: Final = Weights(

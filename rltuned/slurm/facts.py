@@ -18,6 +18,7 @@ _HOST = re.compile(r"SlurmctldHost\[([0-9]{1,3})\]\Z")
 _INCLUDE = re.compile(r"include\s+(\S+)\Z", re.IGNORECASE)
 _PINGED: Final = re.compile(r"^Slurmctld\([^)\n]*\) at .* is (?:UP|DOWN)$", re.MULTILINE)
 """The last line of ``scontrol show config``."""
+_PLAIN: Final = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,6})?")
 DEFAULT_PORT: Final = 6817
 _LEVELS: Final = {
     "operator": Privilege.OPERATOR,
@@ -75,12 +76,32 @@ def facts_from(config: Mapping[str, str], runner: Runner, uid: int) -> ClusterFa
         half_life=controller.config_seconds(config.get("PriorityDecayHalfLife", "7-00:00:00")),
         started=_boot_time(config.get("BOOT_TIME", "")),
         priority_flags=tuple(part for part in _plugin(config.get("PriorityFlags", "")).split(",") if part),
+        priority_weights=_weights(config),
         job_submit_plugins=_plugin(notation.text(config.get("JobSubmitPlugins", ""))),
         controllers=tuple(name for name, _ in controllers),
         addresses=tuple(address for _, address in controllers),
         federation=_federation(runner) if accounting else "",
         private_jobs="jobs" in config.get("PrivateData", "").lower().split(","),
     )
+
+
+_WEIGHTS: Final = {
+    "PriorityWeightAge": "age",
+    "PriorityWeightFairShare": "fairshare",
+    "PriorityWeightJobSize": "job_size",
+    "PriorityWeightPartition": "partition",
+    "PriorityWeightQOS": "qos",
+}
+
+
+def _weights(config: Mapping[str, str]) -> dict[str, float]:
+    """As `ClusterFacts.priority_weights`."""
+    pairs = [(name, config.get(key, "")) for key, name in _WEIGHTS.items()]
+    tres = config.get("PriorityWeightTRES", "").split(",")
+    pairs += [(name.lower(), value) for name, _, value in (part.rpartition("=") for part in tres)]
+    found = {name: float(value) for name, value in pairs if _PLAIN.fullmatch(value) and float(value) > 0.0}
+    times = {"max_age": config.get("PriorityMaxAge", ""), "half_life": config.get("PriorityDecayHalfLife", "")}
+    return found | {name: controller.config_seconds(value) for name, value in times.items() if value}
 
 
 def _boot_time(value: str) -> float:

@@ -5,7 +5,7 @@ Two protocols, so that a dry run can be given a reader and nothing else: what is
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from rltuned.cluster.changes import Change, JobStatus, WriteResult
@@ -54,6 +54,9 @@ class ClusterFacts:
     started: float = 0.0
     """When slurmctld started, epoch seconds; 0: unknown. sprio lists a job from the first calculation after that on."""
     priority_flags: tuple[str, ...] = ()
+    priority_weights: Mapping[str, float] = field(default_factory=dict)
+    """Of multifactor, above 0: age, fairshare, job_size, partition, qos and TRES by name; max_age and half_life,
+    seconds (`rltuned.policy.multifactor.Weights`)."""
     job_submit_plugins: str = ""
     """They run on each of our writes, too; "" when none is configured."""
     controllers: tuple[str, ...] = ()

@@ -297,7 +297,7 @@ def test_an_arrival_that_can_never_start_leaves_no_cost_and_so_no_answer(desk):
     assert not np.isfinite(found.cost), "the arrivals are larger than the node that they may have"
     assert SearchTask(RolloutSection(), asked).run(SystemClock()) is None
     assert SearchTask(RolloutSection(min_jobs=0), asked).run(SystemClock()) is not None
-    site = desk()
+    site = desk(time_limit=30.0)
     site.until_warm()
     skipped = site.count(SearchOutcome.SKIPPED)
     assert site.ask(asked) is None

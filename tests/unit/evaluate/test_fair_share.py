@@ -5,11 +5,12 @@ import pytest
 
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Category
-from rltuned.errors import EvaluationError
+from rltuned.errors import ConfigError
 from rltuned.evaluate.executors import LocalExecutor
 from rltuned.evaluate.metrics import over_slurm
 from rltuned.evaluate.run import evaluate, ready
 from rltuned.evaluate.settings import AGAIN, EvaluationSettings
+from rltuned.policy.multifactor import Weights
 from rltuned.workload.jobs import Source, workload
 
 HOUR = 3600.0
@@ -84,5 +85,15 @@ def test_what_accounts_may_borrow_bounds_what_is_moved():
 
 
 def test_weights_that_do_not_exist_are_refused():
-    with pytest.raises(EvaluationError, match="--weights: 'x' is none of usual, fair-share"):
-        EvaluationSettings(trace="t", cluster="1x1", weights="x")
+    for wrong in ("x", "age=", "age=-1", "age=1,=2", "age=inf"):
+        with pytest.raises(ConfigError, match="is no NAME=NUMBER; or give one of usual, fair-share"):
+            EvaluationSettings(trace="t", cluster="1x1", weights=wrong)
+
+
+def test_the_weights_of_a_site_are_a_list_that_the_report_repeats():
+    site = "age=1000,fairshare=100000,max_age=3600,half_life=604800,gres/gpu=500"
+    settings = EvaluationSettings(trace="t", cluster="1x1", weights=site)
+    assert f"--weights {site}" in settings.command
+    weights = Weights.parse(site)
+    assert (weights.age, weights.fairshare, weights.max_age) == (1e3, 1e5, 3600.0)
+    assert weights.tres == {"gres/gpu": 500.0}

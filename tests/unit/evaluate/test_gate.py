@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from unit.evaluate.small import busy_jobs, settings
-from unit.slurm.standin import StandIn
+from unit.slurm.standin import CONFIG, StandIn
 
 from rltuned.cluster.gate_verdict import MODEL, SLURM, parse_verdict
 from rltuned.cluster.shape import parse_shape
@@ -284,7 +284,7 @@ def test_the_gate_says_beforehand_how_long_it_will_take():
         settings = SimpleNamespace(policies=gate.CANDIDATES, rollout=rollout)
         return gate.duration(SimpleNamespace(cases=cases, settings=settings), workers)
 
-    assert said(10, 300, 1).startswith("70 simulations with 1 process: about ")
+    assert said(10, 300, 1).startswith("80 simulations with 1 process: about ")
 
     def minutes(*arguments, **how):
         return int(said(*arguments, **how).partition("about ")[2].split()[0])
@@ -372,6 +372,7 @@ def test_the_live_cluster_is_taken_with_nothing_running_and_with_its_drained_nod
 
 def test_jobs_and_nodes_are_the_sites_own_unless_files_are_named(tmp_path):
     slurm = StandIn(tmp_path / "slurm")
+    slurm.answer("config", CONFIG.replace("SLURM_VERSION", "PriorityWeightAge       = 1\nSLURM_VERSION"))
     row = "8|u|a|gpu|normal|10|10|70|90|20|30|cpu=1,gres/gpu=2|cpu=1,gres/gpu=2|1|COMPLETED"
     slurm.answer("trace", row.replace("|", SEPARATOR) + SEPARATOR + "\n")
     reached = SlurmSection(bin_dir=slurm.bin_dir)
@@ -380,6 +381,7 @@ def test_jobs_and_nodes_are_the_sites_own_unless_files_are_named(tmp_path):
     assert jobs.job_id.tolist() == [8]
     assert (shape.text, shape.gpus, shape.nodes.gpus_alloc.any()) == ("testbed", 6, False)
     assert settled.scheduler == "bf_interval=1", "that of the site"
+    assert settled.weights == "age=1"
     assert (settled.simulated.backfill, settled.simulated.bf_interval) == (Backfill.SLURM, 1.0)
     settled, jobs, shape = gate.site_of(replace(asked, cluster="2x4"), reached, 100.0, [].append)
     assert (len(jobs), shape.gpus, settled.scheduler) == (1, 8, "")
@@ -395,6 +397,20 @@ def test_the_gate_plays_what_the_daemon_is_configured_to_do_unless_told_otherwis
     assert (asked.estimates, asked.model, asked.start.value, asked.gate) == ("limit", "base", "warm", True)
     assert asked.policies == gate.CANDIDATES
     assert gate.as_configured(config, {"estimates": "true", "seed": 3}) == replace(asked, estimates="true", seed=3)
+
+
+@pytest.mark.parametrize(("loses", "metric"), [("rl", "accounts_worse"), ("saf", "service_moved")])
+def test_who_takes_from_accounts_more_than_chance_does_is_not_chosen(loses, metric):
+    found = measured(rl=(90, 0.02), saf=(100, 0.02), sjf=(110, 0.02), multifactor=(200, 0.02))
+    found[gate.AGAIN] = found["multifactor"]
+    for values in found.values():
+        values |= {"accounts_worse": np.full(WINDOWS, 0.1), "service_moved": np.full(WINDOWS, 0.1)}
+    assert (judged(found).chosen, judged(found).fallback) == (MODEL, "saf")
+    found[loses] = found[loses] | {metric: np.full(WINDOWS, 0.2)}
+    verdict = judged(found)
+    assert (verdict.chosen, verdict.fallback) == (("saf", "saf") if loses == "rl" else (MODEL, "sjf"))
+    if loses == "rl":
+        assert "accounts worse: 0.20, by chance 0.10, and 0.05 more is allowed" in verdict.reason
 
 
 def test_settings_that_the_gate_does_not_play_are_named():

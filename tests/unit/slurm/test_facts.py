@@ -201,3 +201,23 @@ def test_private_data_hides_jobs_from_who_has_no_privilege(slurm):
     assert found.private_jobs
     assert not replace(found, privilege=Privilege.OPERATOR).hides_jobs
     assert replace(found, privilege=Privilege.NONE).hides_jobs
+
+
+def test_the_weights_of_multifactor_are_those_that_are_above_0(slurm):
+    lines = {
+        "PriorityWeightAge": "10000",
+        "PriorityWeightQOS": "0",
+        "PriorityWeightFairShare": "100000",
+        "PriorityWeightTRES": "CPU=100,Mem=0,GRES/gpu=1000.5",
+        "PriorityMaxAge": "1-00:00:00",
+        "PriorityDecayHalfLife": "00:21:00",
+    }
+    more = "".join(f"{key:<23} = {value}\n" for key, value in lines.items())
+    assert facts(slurm, CONFIG.replace("SLURM_VERSION", more + "SLURM_VERSION")).priority_weights == {
+        "age": 10_000.0,
+        "fairshare": 100_000.0,
+        "cpu": 100.0,
+        "gres/gpu": 1000.5,
+        "max_age": 86_400.0,
+        "half_life": 1260.0,
+    }
