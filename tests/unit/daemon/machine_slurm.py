@@ -622,7 +622,10 @@ class Commands(Runner):
                 cells = [job.job_id, 0, job.explicit, "", 0, 0, 0, 0, 0, 0, 0]
             else:
                 total = slurm.priority(job)
-                cells = [job.job_id, job.site_factor, total, "cpu=0,mem=0", job.nice, aged, job.multifactor, 0, 0, 0, 0]
+                # The site has decided that this partition comes a little before the others.
+                term = int(job.partition == "left")
+                terms = (job.nice, aged, job.multifactor - term, 0, term, 0, 0)
+                cells = [job.job_id, job.site_factor, total, "cpu=0,mem=0", *terms]
                 listed.append(job.job_id)
             # One row for each partition.
             rows.append(("".join(f"{cell}{SEPARATOR}" for cell in cells) + "\n") * len(job.partition.split(",")))

@@ -159,9 +159,10 @@ class Machine(RuleBasedStateMachine):
         tasks=st.sampled_from(["", "", "", "1-5"]),
         dependent=st.sampled_from([False, False, False, True]),
         gpus=st.sampled_from([1, 1, 2, 4]),
+        account=st.sampled_from(["physics", "physics", "chemistry"]),
         after=SOON,
     )
-    def submit(self, priority, nice, user, partition, qos, tasks, dependent, gpus, after):
+    def submit(self, priority, nice, user, partition, qos, tasks, dependent, gpus, after, account="physics"):
         def act():
             if len(self.world.slurm.jobs) < 16:
                 self.world.slurm.submit(
@@ -173,6 +174,7 @@ class Machine(RuleBasedStateMachine):
                     tasks=tasks,
                     dependent=dependent,
                     gpus=gpus,
+                    account=account,
                 )
 
         self.somebody(after, act)
@@ -191,7 +193,12 @@ class Machine(RuleBasedStateMachine):
 
     @rule(
         which=WHICH,
-        what=st.sampled_from([("time_limit", 60.0), ("time_limit", 90_000.0), ("qos", "high"), ("partition", "left")]),
+        what=st.sampled_from(
+            [
+                *(("time_limit", 60.0), ("time_limit", 90_000.0), ("gpus", 4)),
+                *(("qos", "high"), ("partition", "left"), ("account", "chemistry")),
+            ]
+        ),
         after=SOON,
     )
     def change_request(self, which, what, after):
