@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -17,6 +18,8 @@ GUARDED: Final = ("bsld_mean", "wait_p99")
 """Metrics that may not pay for a shorter mean wait, …"""
 MOST_WORSE: Final = 1.05
 """… and how much of the other policy's value is allowed for each."""
+FAIRNESS: Final = MappingProxyType({"accounts_worse": 0.05, "service_moved": 0.08})
+"""Of a policy over Slurm's own order (`Metrics`): how much more than by chance is allowed."""
 DIGITS: Final = 6
 """Decimals that are kept: a resampled interval has no more, and rounding makes equal runs equal to the last byte."""
 

@@ -12,7 +12,6 @@ only has to pass one of several tests, so each of those is made that much harder
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -24,9 +23,9 @@ from rltuned.cluster.tables import Floats
 from rltuned.config import Config, SlurmSection
 from rltuned.errors import EvaluationError
 from rltuned.evaluate import site
+from rltuned.evaluate.bootstrap import FAIRNESS, GUARDED, LEVEL, MOST_WORSE, RESAMPLES, Comparison, compare, counts
 from rltuned.evaluate.bootstrap import FEWEST as FEWEST_WINDOWS
-from rltuned.evaluate.bootstrap import GUARDED, LEVEL, MOST_WORSE, RESAMPLES, Comparison, compare, counts
-from rltuned.evaluate.metrics import COMPARED, FAIRNESS
+from rltuned.evaluate.metrics import COMPARED
 from rltuned.evaluate.policies import model_path
 from rltuned.evaluate.run import Evaluation, ready
 from rltuned.evaluate.settings import AGAIN, LEARNED, PLAIN, EvaluationSettings, from_options
@@ -42,8 +41,6 @@ OWN: Final = "multifactor"
 RULES: Final = ("saf", "sjf", "unicep", "wfp3", "fifo")
 """The plain rules that a model has to beat, and that are chosen where it does not."""
 CANDIDATES: Final = ("rl", *RULES, OWN, AGAIN)
-FAIR: Final = MappingProxyType({"accounts_worse": 0.05, "service_moved": 0.08})
-"""What a policy may have above chance, which Slurm's own order run twice (`AGAIN`) shows."""
 
 TESTED: Final = "wait_mean"
 
@@ -274,7 +271,7 @@ def judge(measured: Mapping[str, Mapping[str, Floats]], model: str, seed: int) -
 def unfair(measured: Mapping[str, Mapping[str, Floats]], name: str) -> list[str]:
     """Where accounts lose more under a policy than by chance, in words. Nothing where that was not measured."""
     found = []
-    for metric, allowed in FAIR.items():
+    for metric, allowed in FAIRNESS.items():
         own, chance = (_mean(measured.get(of, {}).get(metric, np.array([]))) for of in (name, AGAIN))
         if np.isfinite(own) and np.isfinite(chance) and own > chance + allowed:
             words = metric.replace("_", " ")

@@ -22,9 +22,6 @@ COMPARED: Final = (
 )
 """The metrics that policies are compared by, in the order of reports. Scheduling time is none: it is the machine's."""
 
-FAIRNESS: Final = ("accounts_worse", "service_moved")
-"""Beside them, of each policy over Slurm's own order."""
-
 LEAST_JOBS: Final = 5
 """Jobs of a window that an account must have for its mean wait to say something."""
 

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from rltuned.errors import EvaluationError
-from rltuned.evaluate.bootstrap import LEVEL, RESAMPLES, compare, counts
+from rltuned.evaluate.bootstrap import FAIRNESS, LEVEL, RESAMPLES, compare, counts
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.measure import Outcome
-from rltuned.evaluate.metrics import COMPARED, FAIRNESS, mean_over_windows
+from rltuned.evaluate.metrics import COMPARED, mean_over_windows
 from rltuned.evaluate.settings import PLAIN, EvaluationSettings
 from rltuned.evaluate.state import state_path
 

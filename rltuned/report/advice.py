@@ -4,7 +4,7 @@ import enum
 from collections.abc import Mapping
 from typing import Any, Final
 
-from rltuned.evaluate.bootstrap import FEWEST, GUARDED, MOST_WORSE
+from rltuned.evaluate.bootstrap import FAIRNESS, FEWEST, GUARDED, MOST_WORSE
 
 NEAR: Final = 0.2
 """The replay is near to what happened where its mean wait differs by at most this share, …"""
@@ -93,6 +93,11 @@ def _judge(replay: Mapping[str, Any], without: str, weak: list[str], against: li
         one, name = compared[metric], METRICS[metric]
         if one["ratio"] is not None and one["ratio"] > MOST_WORSE:
             against.append(f"The {name} is {in_words(one)} times that of Slurm's order, and {MOST_WORSE} is allowed.")
+    for metric, allowed in FAIRNESS.items():
+        own, chance = (replay["fairness"][of][metric] for of in ("rltuned", "chance"))
+        if own is not None and chance is not None and own > chance + allowed:
+            name = metric.replace("_", " ")
+            against.append(f"Accounts lose: {name} {own:.0%}, by chance {chance:.0%}; {allowed:.0%} more is allowed.")
     starved = replay["starvation"]
     if starved["rltuned"]["beyond"] > starved["slurm"]["beyond"]:
         against.append(

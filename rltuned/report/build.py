@@ -75,6 +75,7 @@ def _replay(found: "Replay", period: Period, bound: float, *, names: bool) -> di
         "nearness": nearness(found),
         "groups": groups,
         "losses": gains.losses(found) if names else [],
+        "fairness": gains.fairness(found),
         "starvation": gains.starvation(found, bound),
         "series": gains.over_time(found, period.since, period.until, POINTS // 2),
         "predictions": gains.prediction_quality(found.jobs.job_id, found.jobs.run_time, predictions),

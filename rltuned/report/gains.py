@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Bools, Category, Floats, Ints
-from rltuned.evaluate.bootstrap import Comparison
+from rltuned.evaluate.bootstrap import FAIRNESS, Comparison
+from rltuned.evaluate.metrics import over_slurm
+from rltuned.evaluate.settings import AGAIN
 from rltuned.report.replay import SLURM, Replay
 from rltuned.workload.jobs import Workload
 
@@ -91,6 +93,25 @@ def losses(found: Replay) -> list[dict[str, Any]]:
         }
         for row in rows
     ]
+
+
+def fairness(found: Replay) -> dict[str, dict[str, float | None]]:
+    """What accounts lose under rltuned, and by chance (Slurm's order once more): shares, as `rltuned.evaluate` has
+    them. Of users, where all jobs are of one account. None: too few jobs of each, or not simulated.
+    """
+    jobs = found.jobs
+    owners = jobs.account if len(np.unique(jobs.account.codes)) > 1 else jobs.user
+    first = float(jobs.submit_time.min())
+
+    def over(name: str) -> dict[str, float | None]:
+        shares = (np.nan, np.nan)
+        if name in found.start:
+            own, slurm = ((found.start[of] - first, found.end[of] - first) for of in (name, SLURM))
+            gpus, all_jobs = jobs.gpus.astype(np.float64), np.ones(len(jobs), dtype=np.bool_)
+            shares = over_slurm(jobs.submit_time - first, own, slurm, gpus, all_jobs, owners)
+        return {of: round(share, 4) if np.isfinite(share) else None for of, share in zip(FAIRNESS, shares, strict=True)}
+
+    return {"rltuned": over(found.policy), "chance": over(AGAIN)}
 
 
 def starvation(found: Replay, bound: float) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from rltuned.evaluate.measure import simulate_case
 from rltuned.evaluate.metrics import measure
 from rltuned.evaluate.policies import contender
 from rltuned.evaluate.run import ready
-from rltuned.evaluate.settings import PLAIN, EvaluationSettings
+from rltuned.evaluate.settings import AGAIN, PLAIN, EvaluationSettings
 from rltuned.evaluate.windows import Window
 from rltuned.simulate.rankers import compile_kernel
 from rltuned.workers.pool import WorkerPool
@@ -152,7 +152,7 @@ def settings_of(config: Config, logged: str, given: Mapping[str, Any]) -> Evalua
         EvaluationError, ConfigError: as `EvaluationSettings`.
     """
     return gate.as_configured(
-        config, {"policies": f"{replayed_policy(config, logged)},{SLURM}", "gate": False, **given}
+        config, {"policies": f"{replayed_policy(config, logged)},{SLURM},{AGAIN}", "gate": False, **given}
     )
 
 
@@ -219,7 +219,8 @@ def replay(
 
 def _run(task: _Task, progress: Progress = silent) -> Ran:
     compile_kernel()
-    case, kind = task.case, "rltuned" if task.policy != SLURM else "Slurm's order"
+    kinds = {SLURM: "Slurm's order", AGAIN: "Slurm's order once more"}
+    case, kind = task.case, kinds.get(task.policy, "rltuned")
     last = float(case.jobs.submit_time[-1])
 
     def tell(now: float) -> None:

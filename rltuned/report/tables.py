@@ -81,6 +81,7 @@ def tables(report: Mapping[str, Any]) -> Iterator[tuple[str, Table]]:
                 yield f"by {kind}", _group(kind, rows)
         if replay["losses"]:
             yield "losses", _losses(replay["losses"])
+        yield "losses", _fairness(replay["fairness"])
         yield "losses", _starvation(replay["starvation"])
         if replay["predictions"] is not None:
             yield "predictions", _predictions(replay["predictions"])
@@ -194,6 +195,19 @@ def _losses(rows: Sequence[Mapping[str, Any]]) -> Table:
         ],
         "By the two replays. One job's wait is less certain than a mean over many.",
         text=("user", "account", "partition", "QOS"),
+    )
+
+
+def _fairness(found: Mapping[str, Mapping[str, float | None]]) -> Table:
+    def row(name: str, of: Mapping[str, float | None]) -> tuple[str, ...]:
+        return (name, *("–" if share is None else f"{share:.1%}" for share in of.values()))
+
+    return Table(
+        "Between accounts",
+        ("over Slurm's order", "accounts worse off", "GPU time that others got"),
+        [row("rltuned", found["rltuned"]), row("Slurm's order once more (chance)", found["chance"])],
+        "Worse off: of five jobs and more, with a mean wait that is a tenth and five minutes longer. Others got: by "
+        "the time at which 60 % of the jobs have ended.",
     )
 
 

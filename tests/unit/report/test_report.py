@@ -15,11 +15,12 @@ from unit.slurm.standin import StandIn
 from rltuned.commands.main import cli, main
 from rltuned.config import Config, Stage
 from rltuned.daemon.decisions import entries
+from rltuned.evaluate.settings import AGAIN
 from rltuned.report import page, tables
 from rltuned.report.advice import Advice, advise
-from rltuned.report.gains import _held, canary, prediction_quality
+from rltuned.report.gains import _held, canary, fairness, prediction_quality
 from rltuned.report.period import read
-from rltuned.report.replay import replay, settings_of
+from rltuned.report.replay import of_times, replay, settings_of
 from rltuned.slurm.commands import SEPARATOR
 from rltuned.workload.jobs import Source, workload
 from rltuned.workload.readers import read as read_trace
@@ -57,6 +58,25 @@ def test_every_job_of_the_period_is_replayed_and_waits_are_those_of_the_accounti
     assert sum(row["jobs"] for row in sizes) == len(jobs)
     total = sum(row["jobs"] * row["wait_real"] for row in sizes)
     assert total == pytest.approx(jobs.wait_time.sum(), rel=0.01)
+
+
+def test_what_accounts_lose_is_said_beside_what_chance_does(made):
+    said = made[0]["replay"]["fairness"]
+    assert set(said) == {"rltuned", "chance"}
+    assert all(0.0 <= share <= 1.0 for of in said.values() for share in of.values())
+    # One GPU, two accounts with five jobs of 1,000 s each: the first one's go first under Slurm, last under saf.
+    jobs = workload(Source("by hand"), np.arange(10.0), 1000.0, 1, account=["first"] * 5 + ["other"] * 5)
+    order = np.concatenate((np.arange(5) + 5.0, np.arange(5)))
+    starts = {"real": np.arange(10.0), "multifactor": np.arange(10.0), "saf": order, AGAIN: np.arange(10.0)}
+    start = {name: 1000.0 * at + 10.0 for name, at in starts.items()}
+    end = {name: at + 1000.0 for name, at in start.items()}
+    every = np.ones(10, dtype=np.bool_)
+    found = of_times(
+        jobs, start, end, chosen=every, capacity=1.0, zero=5e9, policy="saf", reference="saf", in_period=10, seed=1
+    )
+    told = fairness(found)
+    assert told["chance"] == {"accounts_worse": 0.0, "service_moved": 0.0}
+    assert told["rltuned"] == {"accounts_worse": 0.5, "service_moved": pytest.approx(4 / 6, abs=0.01)}
 
 
 def test_the_policy_of_the_log_is_what_is_replayed_and_it_differs_from_slurms_order(made):
@@ -228,6 +248,10 @@ REPLAY = {
     "nearness": {"near": True, "sentence": "0.98 [0.95, 1.01] times the real mean wait"},
     "means": {"real": {"wait_mean": 3600.0}, "slurm": {"wait_mean": 3600.0}},
     "effect": {"wait_mean": SURE, "bsld_mean": ALIKE, "wait_p99": ALIKE},
+    "fairness": {
+        "rltuned": {"accounts_worse": 0.14, "service_moved": 0.2},
+        "chance": {"accounts_worse": 0.1, "service_moved": 0.15},
+    },
     "starvation": {"bound": 1e6, "slurm": {"beyond": 0}, "rltuned": {"beyond": 0}},
 }
 
@@ -268,6 +292,12 @@ def test_good_evidence_of_a_gain_is_a_go():
             changed(effect={**REPLAY["effect"], "wait_p99": {"ratio": 1.3, "lo": 1.1, "hi": 1.5}}),
             Advice.NO_GO,
             "99th percentile",
+        ),
+        (
+            LOG,
+            changed(fairness={**REPLAY["fairness"], "rltuned": {"accounts_worse": 0.16, "service_moved": None}}),
+            Advice.NO_GO,
+            "Accounts lose: accounts worse 16%, by chance 10%; 5% more is allowed.",
         ),
         (
             LOG,
@@ -377,7 +407,7 @@ def test_beside_slurmctld_it_is_niced_and_says_how_long_it_takes_and_what_is_not
     run(*site.words, "--config", config, "--since", middle, "--json", "-")
     said = capsys.readouterr()
     assert niced == [10]
-    assert "2 simulations with 1 process: about" in said.err
+    assert "3 simulations with 1 process: about" in said.err
     report = json.loads(said.out)
     assert report["missing"] == ["The replay has the defaults of decide.age_bound, where your configuration differs."]
 
