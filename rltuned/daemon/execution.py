@@ -20,6 +20,8 @@ from rltuned.slurm.port import SlurmReader, SlurmWriter
 
 SPREAD: Final = 0.5
 """Share of the interval over which writes are spread when Slurm's RPC limiter does not take them at once."""
+SENT: Final = frozenset({Outcome.APPLIED, Outcome.ALTERED, Outcome.FAILED, Outcome.DENIED})
+"""Outcomes of changes that certainly reached Slurm."""
 _OTHERS_LEAVE: Final = "jobs that left its class are given back first"
 
 
@@ -82,7 +84,8 @@ class Execution:
     def _spread(
         self, changes: Sequence[Change], left_out: set[int], shares: Mapping[int, OverSubscribe], until: float
     ) -> list[Result]:
-        """Write, and under Slurm's RPC limiter go on as the bucket refills, up to a moment.
+        """Write, and under Slurm's RPC limiter go on as the bucket refills, up to a moment. Until a slurmctld has taken
+        a write and changed nothing beside it, one change at a time.
 
         Each batch reads the jobs again right before it writes, so a change by somebody else is seen however late. A
         bucket holds fewer RPCs than a long queue wants, and waiting for the next cycle would let most of it go to
@@ -96,22 +99,24 @@ class Execution:
                 wanted, self.reader, self.writer(), self.journal, budget, clock, shares, left_out, only_one=only_one
             )
 
-        facts = self.slurmctld.facts
-        first = facts is None or self._tried != facts.started
-        results = batch(changes, left_out, only_one=first)
-        if first and facts is not None and any(result.outcome is Outcome.APPLIED for result in results):
-            self._tried = facts.started
-            rest = [result.change for result in results if result.outcome is Outcome.THROTTLED]
-            done = {id(result.change): result for result in batch(rest, left_out)}
-            results = [done.get(id(result.change), result) for result in results]
+        started = 0.0 if self.slurmctld.facts is None else self.slurmctld.facts.started
+        trial, left = self._tried != started, len(changes)
+        results = batch(changes, left_out, only_one=trial)
         while throttled := [result.change for result in results if result.outcome is Outcome.THROTTLED]:
-            now, budget = self.runtime.clock.monotonic(), self.slurmctld.budget
-            wait = budget.wait(int(budget.burst), now)
-            if wait <= 0 or now + wait > until or not self._pause(wait):
+            sent = {result.outcome for result in results} & SENT
+            if trial and sent - {Outcome.APPLIED}:
                 break
+            if trial and len(throttled) < left:
+                trial, left = not sent, len(throttled)
+                self._tried = self._tried if trial else started
+            else:
+                now, budget = self.runtime.clock.monotonic(), self.slurmctld.budget
+                wait = budget.wait(int(budget.burst), now)
+                if wait <= 0 or now + wait > until or not self._pause(wait):
+                    break
             stays = left_out | not_moved(result for result in results if result.outcome is not Outcome.THROTTLED)
             try:
-                done = {id(result.change): result for result in batch(throttled, stays)}
+                done = {id(result.change): result for result in batch(throttled, stays, only_one=trial)}
             except (SlurmError, JournalError) as error:
                 # What went out before is reported; if the trouble lasts, the next cycle's read says so.
                 self.runtime.log.warning(
@@ -144,8 +149,7 @@ class Execution:
                 outcome=outcome.value,
                 message=message,
             )
-        told = {Outcome.APPLIED, Outcome.ALTERED, Outcome.FAILED, Outcome.DENIED}
-        sent = [item for item in results if item.outcome in told]
+        sent = [item for item in results if item.outcome in SENT]
         bad = [item for item in sent if item.outcome is not Outcome.APPLIED]
         if sent and 2 * len(bad) >= len(sent):
             self.permissions.alarm(f"{len(bad)} of {len(sent)} writes failed ({bad[0].message})")

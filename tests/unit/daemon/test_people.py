@@ -105,3 +105,35 @@ def test_a_job_is_ranked_by_the_largest_request_that_it_ever_showed(tmp_path):
     run.slurm.jobs[1].submit_time += 100
     run.ticks(2)
     assert run.slurm.order()[0] == 1
+
+
+def test_a_first_write_that_proves_nothing_is_followed_by_another_one_and_nobody_takes_a_place_that_is_not_free(
+    tmp_path,
+):
+    run = house(tmp_path)
+    sent = []
+
+    def start_the_first(job):
+        if not sent:
+            run.slurm.start(job.job_id)
+        sent.append((run.slurm.reads, job.job_id))
+
+    job_submit(run.slurm, start_the_first)
+    looked = []
+
+    def meddle(_number):
+        looked.append(1)
+        if len(looked) == 3:  # facts, the plan's reading, and that before the first write
+            run.slurm.admin_site_factor(2, -50)
+
+    run.slurm.before_read = meddle
+    report = run.tick()
+    assert {item.outcome for item in report.results} >= {Outcome.GONE, Outcome.FOREIGN, Outcome.APPLIED}
+    outcomes = {item.change.job_id: item.outcome for item in report.results}
+    assert outcomes[sent[0][1]] is Outcome.GONE
+    batches = [reads for reads, _ in sent]
+    assert [batches.count(reads) for reads in dict.fromkeys(batches)][:2] == [1, 1]
+    moved = {job for job, outcome in outcomes.items() if outcome is Outcome.APPLIED}
+    stays = {job for job, outcome in outcomes.items() if outcome is not Outcome.APPLIED}
+    assert moved
+    assert not any(item.change.job_id in moved and stays & set(item.change.rests_on) for item in report.results)
