@@ -82,7 +82,11 @@ class DaemonRestore:
         entries = self.journal.entries
         # A value of ours under somebody's explicit priority would come into force with their release. And what no plan
         # can see, none wants.
-        unplanned = (job for job in self.out(snapshot) if entries[job].applied.foreign or snapshot.is_unread(job))
+        unplanned = (
+            job
+            for job in self.out(snapshot)
+            if entries[job].applied.foreign or snapshot.is_unread(job) or self._may_be_back(job, snapshot)
+        )
         # Only what was last seen on the job counts here, and what lies under somebody's explicit priority moves it
         # nowhere.
         shift = {
@@ -94,6 +98,14 @@ class DaemonRestore:
             raised=tuple(job for job, by in shift.items() if by > 0),
             last=tuple(job for job, by in shift.items() if by < 0),
         )
+
+    def _may_be_back(self, job: int, snapshot: Snapshot) -> bool:
+        """Whether a held job, which was given back, may carry our value again: another slurmctld than the one that took
+        that may have come back without it, and shows nothing of a held job.
+        """
+        entry, facts, row = self.journal.entries[job], self.slurmctld.facts, snapshot.jobs.row_of.get(job)
+        held = row is not None and bool(snapshot.jobs.held[row])
+        return held and not entry.claims and facts is not None and entry.cleared not in {0.0, facts.started or 1.0}
 
     def give_back(self, jobs: Collection[int]) -> tuple[int, bool]:
         """Give back those of the jobs that are due and fit into the budget. How many were, and whether these are all.
