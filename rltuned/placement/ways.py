@@ -4,7 +4,7 @@ A way names concrete nodes only where it shares them. Nodes that it takes whole 
 (a token each): which of them is settled after solving, so equal idle nodes cost one row instead of one each.
 """
 
-import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -37,6 +37,9 @@ IDLE_CLASSES: Final = 32
 """Classes of idle nodes looked at for whole-node ways, the largest first; real clusters have a few."""
 
 _EMPTY: Final[tuple[int, ...]] = ()
+
+_Found = tuple[float, int, list[int], list[int]]
+"""What a search found: its cost, the GPU type, the nodes (or their classes), and the GPUs from each."""
 
 
 class Pattern(NamedTuple):
@@ -219,6 +222,7 @@ class _Enumerator:
         self.size = problem.size[first].tolist()
         self.eligible = problem.eligible[first]
         self.node_gpus = np.maximum(problem.total_gpus.sum(axis=1), 1).astype(np.float64)
+        self.class_gpus = self.node_gpus[classes.first_node].tolist()
         sizes = np.array([len(rows) for rows in classes.nodes])
         largest = np.argsort(-sizes, kind="stable")
         self._idle = largest[problem.idle[classes.first_node[largest]]][:IDLE_CLASSES]
@@ -279,38 +283,33 @@ class _Enumerator:
                 mask = mask & (avail[dimension] >= amount)
         return np.asarray(mask.nonzero()[0], dtype=np.intp)
 
-    def _best(self, c: int, use: Floats, count: int, avail: Floats) -> tuple[float, npt.NDArray[np.intp]] | None:
-        """Best fit: the `count` nodes with the least left, ascending, and how much that is."""
-        nodes = self._fits(c, use, avail)
+    def _best(self, c: int, t: int, avail: Floats) -> _Found | None:
+        """Best fit: the nodes with the least left, where each gives the same, and how much that is."""
+        count = self.nodes[c] if self.equal(c) else 1
+        gpus = self.per_node[c] or self.gpus[c]
+        nodes = self._fits(c, self.use(c, t, gpus), avail)
         if len(nodes) < count:
             return None
         left = best_fit(avail[:, nodes])
-        if count == 1:
-            at = int(np.argmin(left))
-            return float(left[at]), nodes[at : at + 1]
+        if count == 1:  # nearly every call: no whole order is needed
+            at = int(left.argmin())
+            return float(left[at]), t, [int(nodes[at])], [gpus]
         order = np.argsort(left, kind="stable")[:count]
-        return float(left[order].sum()), np.sort(nodes[order])
+        return float(left[order].sum()), t, np.sort(nodes[order]).tolist(), [gpus] * count
 
     def pack(self, c: int, avail: Floats) -> Pattern | None:
         """Best fit next to others; None where it does not fit or must not share."""
         if self.exclusive[c]:
             return None
-        best: tuple[float, int, npt.NDArray[np.intp], list[int]] | None = None
-        for t in self._types[c]:
-            count = self.nodes[c] if self.equal(c) else 1
-            gpus = self.per_node[c] if self.per_node[c] > 0 else self.gpus[c]
-            if self.equal(c) or self.nodes[c] == 1:
-                found = self._best(c, self.use(c, t, gpus), count, avail)
-                if found is not None and (best is None or found[0] < best[0]):
-                    best = (found[0], t, found[1], [gpus] * count)
+        best = None
+        if self.equal(c) or self.nodes[c] == 1:
+            best = _least(self._best(c, t, avail) for t in self._types[c])
         if best is None and not self.equal(c):
-            for t in self._types[c]:
-                split = self._split(c, t, avail)
-                if split is not None and (best is None or len(split[0]) < len(best[2])):
-                    best = (0.0, t, split[0], split[1])
+            best = _least(self._split(c, t, avail) for t in self._types[c])
         if best is None:
             return None
-        return Pattern(c, Kind.PACK, best[1], tuple(best[2].tolist()), tuple(best[3]), _EMPTY, _EMPTY)
+        _, t, nodes, gpus = best
+        return Pattern(c, Kind.PACK, t, tuple(nodes), tuple(gpus), _EMPTY, _EMPTY)
 
     def _most(self, c: int, t: int, free: Floats) -> npt.NDArray[np.int64]:
         """(n,) GPUs that the job could take from each node, its CPUs and memory going along. `free` is (D, n)."""
@@ -322,27 +321,41 @@ class _Enumerator:
         # A node must give one CPU even to the smallest share.
         return np.where((free[self.types + 2] >= self.tmp[c]) & (cpus >= 1), np.maximum(most, 0), 0).astype(np.int64)
 
-    def _split(self, c: int, t: int, avail: Floats) -> tuple[npt.NDArray[np.intp], list[int]] | None:
-        """A total over as few nodes as possible: the fullest shares first, the rest where it fits best."""
+    def _parts(self, c: int, most: Sequence[int] | npt.NDArray[np.int64]) -> list[int] | None:
+        """GPUs from each of the first nodes of an order: as few nodes as possible, the first ones to the full, at least
+        one GPU each; None where the nodes do not suffice.
+
+        Args:
+            c: job class.
+            most: what each node of the order can give.
+        """
+        least, total = self.nodes[c], self.gpus[c]
+        if self.equal(c):
+            return [self.per_node[c]] * least if len(most) >= least else None
+        count = max(int(np.searchsorted(np.cumsum(most), total)) + 1, least)
+        if count > len(most) or least > total:
+            return None
+        rest = total - count
+        gpus = []
+        for limit in most[:count]:
+            more = min(int(limit) - 1, rest)
+            gpus.append(1 + more)
+            rest -= more
+        return gpus
+
+    def _split(self, c: int, t: int, avail: Floats) -> _Found | None:
+        """A total over as few nodes as possible: the fullest shares first, the rest where it fits best; how many."""
         most = np.where(self.eligible[c], self._most(c, t, avail), 0)
         order = np.argsort(-most, kind="stable")
         order = order[most[order] > 0]
-        least, total = self.nodes[c], self.gpus[c]
-        if len(order) < least or least > total:
+        gpus = self._parts(c, most[order])
+        if gpus is None:
             return None
-        reach = np.cumsum(most[order])
-        enough = int(np.searchsorted(reach, total)) + 1
-        if enough > len(order):
-            return None
-        count = max(enough, least)
-        chosen = order[:count]
-        gpus = _fill(most[chosen], total)
-        rest = gpus[-1]
-        fitting = order[count - 1 :][most[order[count - 1 :]] >= rest]
-        last = fitting[np.argmin(most[fitting])]
-        nodes = np.concatenate((chosen[:-1], [last]))
-        by_row = np.argsort(nodes)
-        return nodes[by_row], [gpus[i] for i in by_row]
+        fitting = order[len(gpus) - 1 :]
+        fitting = fitting[most[fitting] >= gpus[-1]]
+        nodes = [*order[: len(gpus) - 1].tolist(), int(fitting[np.argmin(most[fitting])])]
+        by_row = dict(sorted(zip(nodes, gpus, strict=True)))
+        return len(nodes), t, list(by_row), list(by_row.values())
 
     # -- whole nodes
 
@@ -367,46 +380,23 @@ class _Enumerator:
 
     def spread(self, c: int, cluster: _Cluster | None = None) -> Pattern | None:
         """Idle nodes for itself: as few as possible, and those on which least is left unused."""
-        best: tuple[float, Pattern] | None = None
-        for t in self._types[c]:
-            classes = self._whole(c, t, cluster)
-            if self.equal(c):
-                classes.sort(key=lambda found: (self.node_gpus[self.classes.first_node[found[2]]], found[2]))
-                tokens = [n for _, left, n in classes for _ in range(min(left, self.nodes[c]))][: self.nodes[c]]
-                gpus = [self.per_node[c]] * len(tokens)
-                if len(tokens) < self.nodes[c]:
-                    continue
-            else:
-                split = self._split_tokens(c, classes)
-                if split is None:
-                    continue
-                tokens, gpus = split
-            waste = sum(float(self.node_gpus[self.classes.first_node[n]]) for n in tokens)
-            if best is None or waste < best[0]:
-                best = (waste, Pattern(c, Kind.SPREAD, t, _EMPTY, _EMPTY, tuple(tokens), tuple(gpus)))
-        return best[1] if best else None
+        best = _least(self._alone(c, t, cluster) for t in self._types[c])
+        if best is None:
+            return None
+        _, t, tokens, gpus = best
+        return Pattern(c, Kind.SPREAD, t, _EMPTY, _EMPTY, tuple(tokens), tuple(gpus))
 
-    def _split_tokens(self, c: int, classes: list[tuple[int, int, int]]) -> tuple[list[int], list[int]] | None:
-        total, least = self.gpus[c], self.nodes[c]
-        if least > total:
+    def _alone(self, c: int, t: int, cluster: _Cluster | None) -> _Found | None:
+        """Whole nodes of a type, those that can give the most and are the smallest first; and their GPUs."""
+        classes = sorted(self._whole(c, t, cluster), key=lambda found: (-found[0], self.class_gpus[found[2]], found[2]))
+        # More nodes of a class than GPUs, or than nodes, are never taken.
+        enough = max(self.nodes[c], self.gpus[c])
+        order = [(gives, n) for gives, left, n in classes for _ in range(min(left, enough))]
+        gpus = self._parts(c, [gives for gives, _ in order])
+        if gpus is None:
             return None
-        classes = sorted(
-            classes, key=lambda found: (-found[0], self.node_gpus[self.classes.first_node[found[2]]], found[2])
-        )
-        gives: list[int] = []
-        tokens: list[int] = []
-        for gpus, left, n in classes:
-            need = max(least - len(tokens), math.ceil((total - sum(gives)) / gpus))
-            take = min(left, max(need, 0))
-            gives += [gpus] * take
-            tokens += [n] * take
-        if sum(gives) < total or len(tokens) < least:
-            return None
-        if len(tokens) == 1:
-            # One node is enough: the smallest that is.
-            enough = [(self.node_gpus[self.classes.first_node[n]], n) for gpus, _, n in classes if gpus >= total]
-            return [min(enough)[1]], [total]
-        return tokens, _fill(np.array(gives), total)
+        tokens = [n for _, n in order[: len(gpus)]]
+        return sum(self.class_gpus[n] for n in tokens), t, tokens, gpus
 
     def hierarchical(self, c: int, avail: Floats, cluster: _Cluster | None = None) -> Pattern | None:
         """For jobs over several nodes: nodes whose GPUs it uses up first, taken whole, then the rest packed."""
@@ -414,23 +404,13 @@ class _Enumerator:
             return None
         if self.nodes[c] == 1 and self.gpus[c] <= self._largest[c]:
             return None
-        for t in self._types[c]:
-            full = [
-                found for found in self._whole(c, t, cluster)
-                if found[0] == self.node_gpus[self.classes.first_node[found[2]]]
-            ]  # fmt: skip
-            if self.per_node[c] > 0:
-                tokens = [n for _, left, n in full for _ in range(left)][: self.nodes[c]]
-                if len(tokens) == self.nodes[c]:
-                    gpus = (self.per_node[c],) * len(tokens)
-                    return Pattern(c, Kind.HIERARCHICAL, t, _EMPTY, _EMPTY, tuple(tokens), gpus)
-                continue
-            pattern = self._whole_then_rest(c, t, sorted(full, key=lambda f: (-f[0], f[2])), avail)
-            if pattern is not None:
-                return pattern
-        return None
+        found = (self._whole_then_rest(c, t, avail, cluster) for t in self._types[c])
+        return next((pattern for pattern in found if pattern is not None), None)
 
-    def _whole_then_rest(self, c: int, t: int, full: list[tuple[int, int, int]], avail: Floats) -> Pattern | None:
+    def _whole_then_rest(self, c: int, t: int, avail: Floats, cluster: _Cluster | None) -> Pattern | None:
+        full = [found for found in self._whole(c, t, cluster) if found[0] == self.class_gpus[found[2]]]
+        if not self.equal(c):
+            full.sort(key=lambda found: (-found[0], found[2]))
         rest = self.gpus[c]
         tokens: list[int] = []
         gpus: list[int] = []
@@ -440,28 +420,20 @@ class _Enumerator:
             gpus += [gives] * take
             rest -= take * gives
         nodes: tuple[int, ...] = _EMPTY
-        if rest > 0 and tokens:
-            use = self.use(c, t, rest)
+        if rest > 0 and tokens and not self.equal(c):
             # Not on a node that is wholly idle: that would be one more whole node.
-            fits = self._fits(c, use, avail)
+            fits = self._fits(c, self.use(c, t, rest), avail)
             fits = fits[~self.p.idle[fits]]
-            if len(fits) == 0:
-                return None
-            nodes = (int(fits[np.argmin(best_fit(avail[:, fits]))]),)
+            if len(fits):
+                nodes = (int(fits[np.argmin(best_fit(avail[:, fits]))]),)
         if len(tokens) + len(nodes) < max(2, self.nodes[c]) or (rest > 0 and not nodes):
             return None
         return Pattern(c, Kind.HIERARCHICAL, t, nodes, (rest,) if nodes else _EMPTY, tuple(tokens), tuple(gpus))
 
 
-def _fill(most: npt.NDArray[np.int64], total: int) -> list[int]:
-    """Split `total` over all nodes of `most`: at least one each, the first ones to the full."""
-    rest = total - len(most)
-    gpus = []
-    for limit in most.tolist():
-        more = min(limit - 1, rest)
-        gpus.append(1 + more)
-        rest -= more
-    return gpus
+def _least(found: Iterable[_Found | None]) -> _Found | None:
+    """The first of those that cost least."""
+    return min((one for one in found if one is not None), key=lambda one: one[0], default=None)
 
 
 def _greedy(
