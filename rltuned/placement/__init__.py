@@ -4,21 +4,20 @@ The chain is `build` (snapshot and ranking → `PlacementProblem`), then `place`
 nodes and offers each job class a handful of ways; `model` states the integer program over them as matrices; `solve`
 hands it to GLPK within a time limit; `rounding` makes a first whole solution from the relaxation; `mapping` names the
 nodes again. `isolated` says which jobs Slurm is told to isolate. `fragmentation` is the measure of FGD (ATC '23).
-`mapping.verify` proves any placement against the problem. Tests hold all of it against that, and against the same model
-in CVXPY (tests/unit/placement/specification.py). docs/placement.md has the formulation.
+Tests prove every placement against the problem (tests/unit/placement/proof.py), and the model against the same one in
+CVXPY (specification.py). docs/placement.md has the formulation.
 
 Pure functions over values: no clock (the time limit is GLPK's own), no disk, no Slurm, no randomness. The result is
 the same every time unless the time limit strikes, and the outcome says when it did. swiglpk is imported in `solve`
 alone.
 
 What may be changed freely: which ways are offered, the penalties in `ways`, the rounding, GLPK's settings. What must
-stay: `verify` finds nothing wrong, never worse than greedy, never past the limit, and the CVXPY model agrees.
+stay: the proof finds nothing wrong, never worse than greedy, never past the limit, and the CVXPY model agrees.
 """
 
 from rltuned.placement.base import Kind, Placement, PlacementProblem, SolveOutcome, Way
-from rltuned.placement.mapping import verify
 from rltuned.placement.problem import build
-from rltuned.placement.run import greedy, place
+from rltuned.placement.run import place
 from rltuned.placement.steer import isolated
 
 __all__ = [
@@ -28,8 +27,6 @@ __all__ = [
     "SolveOutcome",
     "Way",
     "build",
-    "greedy",
     "isolated",
     "place",
-    "verify",
 ]

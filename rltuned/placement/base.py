@@ -152,13 +152,6 @@ class Way:
     mem: tuple[float, ...]
     whole: tuple[bool, ...] = ()
     """Which of `nodes` the plan keeps free of others: all for SPREAD, the whole ones for HIERARCHICAL."""
-    value: float = 0.0
-    """weight · size"""
-    fragmentation: float = 0.0
-    contention: float = 0.0
-    extra_nodes: float = 0.0
-    isolation: float = 0.0
-    """The four penalties, in the unit of `value` (docs/placement.md)."""
 
 
 @dataclass(frozen=True)
@@ -171,11 +164,6 @@ class Placement:
     objective: float
     bound: float
     """Best possible objective of the model as far as the solver knows."""
-    num_ways: Codes
-    """(K,) distinct kinds that were on offer."""
     message: str = ""
     greedy: bool = False
     """Whether the greedy solution was taken, because the solver found none or none better."""
-    columns: int = 0
-    rows: int = 0
-    """Size of the model."""

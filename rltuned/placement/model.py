@@ -14,8 +14,6 @@ from rltuned.cluster.tables import Bools, Floats
 from rltuned.placement.base import PlacementProblem
 from rltuned.placement.ways import CROWD, CROWDING, WaySet
 
-RowName = tuple[str | int, ...]
-
 
 @dataclass(frozen=True)
 class Model:
@@ -33,11 +31,6 @@ class Model:
     integer: Bools
     """(V,)"""
     patterns: int
-    row_names: tuple[RowName, ...]
-    """("job", class), ("rank", class), ("capacity", node, dimension), ("whole", node class), ("crowd", node,
-    dimension)."""
-    column_names: tuple[RowName, ...]
-    """("x", pattern), ("open", node), ("over", node), ("y", class, k)."""
 
 
 class _Rows:
@@ -48,22 +41,19 @@ class _Rows:
         self.column: list[npt.NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
         self.value: list[Floats] = [np.zeros(0)]
         self.rhs: list[float] = []
-        self.names: list[RowName] = []
 
     def add(
         self,
-        names: Sequence[RowName],
         row: npt.NDArray[np.intp],
         column: npt.NDArray[np.intp],
         value: Floats,
         rhs: Sequence[float],
     ) -> None:
-        """One row per name; `row` counts from 0 within the block."""
+        """One row per limit of `rhs`; `row` counts from 0 within the block."""
         self.row.append(row + len(self.rhs))
         self.column.append(column)
         self.value.append(value)
         self.rhs.extend(rhs)
-        self.names.extend(names)
 
 
 class _Extra:
@@ -71,17 +61,15 @@ class _Extra:
 
     def __init__(self, patterns: int) -> None:
         self._patterns = patterns
-        self.names: list[RowName] = []
         self.objective: list[float] = []
         self.upper: list[float] = []
         self.integer: list[bool] = []
 
-    def add(self, name: RowName, worth: float, most: float, whole: bool) -> int:
-        self.names.append(name)
+    def add(self, worth: float, most: float, whole: bool) -> int:
         self.objective.append(worth)
         self.upper.append(most)
         self.integer.append(whole)
-        return self._patterns + len(self.names) - 1
+        return self._patterns + len(self.objective) - 1
 
 
 def formulate(ways: WaySet) -> Model:
@@ -111,8 +99,6 @@ def formulate(ways: WaySet) -> Model:
         upper=np.concatenate((upper, extra.upper)),
         integer=np.concatenate((np.ones(count, dtype=np.bool_), np.array(extra.integer, dtype=np.bool_))),
         patterns=count,
-        row_names=tuple(rows.names),
-        column_names=(*(("x", j) for j in range(count)), *extra.names),
     )
 
 
@@ -124,7 +110,7 @@ def _job_rows(ways: WaySet, members: Floats, objective: Floats, rows: _Rows, ext
     """
     problem, columns, first = ways.problem, ways.columns, ways.classes.first_job
     c, patterns = columns.job_class, np.arange(len(columns.patterns))
-    rows.add([("job", k) for k in range(len(members))], c, patterns, np.ones(len(c)), members.tolist())
+    rows.add(c, patterns, np.ones(len(c)), members.tolist())
     alone = members[c] == 1
     worth = problem.weight[first] * problem.size[first]
     objective[alone] += worth[c][alone]
@@ -132,10 +118,10 @@ def _job_rows(ways: WaySet, members: Floats, objective: Floats, rows: _Rows, ext
         mine = np.flatnonzero(c == several)
         jobs = ways.classes.jobs[several]
         worths = problem.weight[jobs] * problem.size[jobs[0]]
-        units = [extra.add(("y", several, k), w, 1.0, False) for k, w in enumerate(worths.tolist())]
+        units = [extra.add(worth, 1.0, False) for worth in worths.tolist()]
         cells = np.concatenate((units, mine)).astype(np.intp)
         values = np.concatenate((np.ones(len(units)), -np.ones(len(mine))))
-        rows.add([("rank", several)], np.zeros(len(cells), dtype=np.intp), cells, values, [0.0])
+        rows.add(np.zeros(len(cells), dtype=np.intp), cells, values, [0.0])
 
 
 def _whole_rows(ways: WaySet, members: Floats, upper: Floats, rows: _Rows, extra: _Extra) -> dict[int, int]:
@@ -154,10 +140,10 @@ def _whole_rows(ways: WaySet, members: Floats, upper: Floats, rows: _Rows, extra
         if most.sum() + len(shared) <= size:
             continue
         for node in shared.tolist():
-            opened[node] = extra.add(("open", node), 0.0, 1.0, True)
+            opened[node] = extra.add(0.0, 1.0, True)
         cells = np.array([*mine.tolist(), *(opened[node] for node in shared.tolist())], dtype=np.intp)
         values = np.concatenate((tokens.astype(np.float64), np.ones(len(shared))))
-        rows.add([("whole", n)], np.zeros(len(cells), dtype=np.intp), cells, values, [float(size)])
+        rows.add(np.zeros(len(cells), dtype=np.intp), cells, values, [float(size)])
     return opened
 
 
@@ -206,7 +192,6 @@ def _capacity_rows(ways: WaySet, members: Floats, upper: Floats, opened: dict[in
     kept = keep[row]
     linked &= keep
     rows.add(
-        [("capacity", n, d) for n, d in zip(node[keep].tolist(), dim[keep].tolist(), strict=True)],
         np.concatenate((index[row[kept]], index[linked])),
         np.concatenate((pattern[kept], open_of[node[linked]])),
         np.concatenate((amount[kept] / limit[row[kept]], np.full(int(linked.sum()), -1.0))),
@@ -229,11 +214,10 @@ def _crowd_rows(ways: WaySet, members: Floats, upper: Floats, rows: _Rows, extra
     node = cells[keep] // 2
     size = node_sizes(problem)
     most = float(len(problem))
-    over = {n: extra.add(("over", n), -CROWDING * float(size[n]), most, False) for n in np.unique(node).tolist()}
+    over = {n: extra.add(-CROWDING * float(size[n]), most, False) for n in np.unique(node).tolist()}
     index = np.cumsum(keep) - 1
     kept = keep[row] & (amount > 0)
     rows.add(
-        [("crowd", int(at) // 2, int(at) % 2) for at in cells[keep]],
         np.concatenate((index[row[kept]], np.arange(len(node)))),
         np.concatenate((pattern[kept], [over[n] for n in node.tolist()])).astype(np.intp),
         np.concatenate((amount[kept], np.full(len(node), -1.0))),

@@ -8,7 +8,7 @@ from rltuned.placement.ways import WaySet
 
 
 class _Room:
-    """What is left on the nodes while patterns are taken; the exact rules of `mapping.verify`, in columns' terms."""
+    """What is left on the nodes while patterns are taken: none is taken that the nodes cannot carry out."""
 
     def __init__(self, ways: WaySet) -> None:
         self._columns = ways.columns

@@ -10,7 +10,7 @@ from rltuned.placement.mapping import choose, concrete, worth
 from rltuned.placement.model import formulate
 from rltuned.placement.rounding import round_relaxation
 from rltuned.placement.solve import solve
-from rltuned.placement.ways import enumerate_ways, greedy_ways
+from rltuned.placement.ways import enumerate_ways
 
 
 def place(problem: PlacementProblem, settings: PlacementSection) -> Placement:
@@ -22,11 +22,13 @@ def place(problem: PlacementProblem, settings: PlacementSection) -> Placement:
         PlacementError: the problem is stated wrongly. Never for one that has no solution.
     """
     problem.validate()
-    if (settled := _without_a_choice(problem)) is not None:
-        return settled
+    if len(problem) == 0:
+        return _nothing(SolveOutcome.OPTIMAL, "no jobs to place")
+    if len(problem.free) == 0:
+        return _nothing(SolveOutcome.INFEASIBLE, "no nodes to place jobs on")
     ways = enumerate_ways(problem)
     if not ways.columns.patterns:
-        return _nothing(problem, SolveOutcome.INFEASIBLE, "no job can start now")
+        return _nothing(SolveOutcome.INFEASIBLE, "no job can start now")
     model = formulate(ways)
 
     greedy = np.bincount(ways.greedy[ways.greedy >= 0], minlength=model.patterns).astype(np.int64)
@@ -49,45 +51,10 @@ def place(problem: PlacementProblem, settings: PlacementSection) -> Placement:
         ways=concrete(ways, chosen),
         objective=objective,
         bound=max(solved.bound, objective),
-        num_ways=ways.num_ways,
         message=solved.message,
         greedy=chosen is ways.greedy,
-        columns=len(model.objective),
-        rows=len(model.rhs),
     )
 
 
-def greedy(problem: PlacementProblem) -> Placement:
-    """The fallback alone: jobs in rank order, by best fit. No solver.
-
-    Raises:
-        PlacementError: the problem is stated wrongly.
-    """
-    problem.validate()
-    if (settled := _without_a_choice(problem)) is not None:
-        return settled
-    ways = greedy_ways(problem)
-    objective = worth(ways, ways.greedy)
-    outcome = SolveOutcome.FEASIBLE if ways.columns.patterns else SolveOutcome.INFEASIBLE
-    return Placement(
-        outcome,
-        concrete(ways, ways.greedy),
-        objective,
-        np.inf,
-        ways.num_ways,
-        "greedy, without the solver",
-        greedy=True,
-    )
-
-
-def _without_a_choice(problem: PlacementProblem) -> Placement | None:
-    """The answer to a problem of no jobs or no nodes; None for every other."""
-    if len(problem) == 0:
-        return _nothing(problem, SolveOutcome.OPTIMAL, "no jobs to place")
-    if len(problem.free) == 0:
-        return _nothing(problem, SolveOutcome.INFEASIBLE, "no nodes to place jobs on")
-    return None
-
-
-def _nothing(problem: PlacementProblem, outcome: SolveOutcome, message: str) -> Placement:
-    return Placement(outcome, (), 0.0, 0.0, np.zeros(len(problem), dtype=np.int32), message)
+def _nothing(outcome: SolveOutcome, message: str) -> Placement:
+    return Placement(outcome, (), 0.0, 0.0, message)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Codes, Floats
+from rltuned.cluster.tables import Floats
 from rltuned.placement.base import Kind, PlacementProblem
 from rltuned.placement.fragmentation import Demand, demand_mix
 
@@ -153,8 +153,6 @@ class WaySet:
     columns: Columns
     greedy: npt.NDArray[np.intp]
     """(K,) pattern that the greedy pass in rank order gives each job, −1 none."""
-    num_ways: Codes
-    """(K,) distinct kinds on offer."""
 
 
 def pressure(problem: PlacementProblem) -> Floats:
@@ -436,15 +434,13 @@ def _least(found: Iterable[_Found | None]) -> _Found | None:
     return min((one for one in found if one is not None), key=lambda one: one[0], default=None)
 
 
-def _greedy(
-    finder: _Enumerator, problem: PlacementProblem, classes: Classes, order: npt.NDArray[np.intp]
-) -> list[Pattern | None]:
+def _greedy(finder: _Enumerator, order: Iterable[int]) -> list[Pattern | None]:
     """Place the jobs one after the other by best fit. One pattern (or None) per job."""
-    cluster = _Cluster(problem, classes)
-    full = [False] * len(classes.jobs)
-    result: list[Pattern | None] = [None] * len(problem)
-    for k in order.tolist():
-        c = int(classes.job_of[k])
+    cluster = _Cluster(finder.p, finder.classes)
+    full = [False] * len(finder.nodes)
+    result: list[Pattern | None] = [None] * len(finder.p)
+    for k in order:
+        c = int(finder.classes.job_of[k])
         if full[c]:  # capacity only shrinks during a pass
             continue
         pattern = finder.hierarchical(c, cluster.avail, cluster) or finder.pack(c, cluster.avail)
@@ -457,15 +453,15 @@ def _greedy(
     return result
 
 
-def _alone(finder: _Enumerator, problem: PlacementProblem, classes: Classes) -> list[Pattern]:
+def _alone(finder: _Enumerator) -> list[Pattern | None]:
     """Ways of each class on the cluster as it is, nobody else of the queue being there."""
-    every = range(len(classes.jobs))
+    every = range(len(finder.nodes))
     single = [
         (c, t) for c in every if finder.nodes[c] == 1 and not finder.exclusive[c] for t in finder.types_of(c)
     ]  # fmt: skip
-    free = problem.free.T
-    found: list[Pattern | None] = list(_best_nodes(finder, problem, single))
-    idle = bool(problem.idle.any())
+    free = finder.p.free.T
+    found: list[Pattern | None] = list(_best_nodes(finder, single))
+    idle = bool(finder.p.idle.any())
     for c in every:
         several = finder.nodes[c] > 1
         if several:
@@ -474,14 +470,14 @@ def _alone(finder: _Enumerator, problem: PlacementProblem, classes: Classes) -> 
             found.append(finder.spread(c))
         if idle or several:
             found.append(finder.hierarchical(c, free))
-    return [pattern for pattern in found if pattern is not None]
+    return found
 
 
-def _best_nodes(finder: _Enumerator, problem: PlacementProblem, single: list[tuple[int, int]]) -> list[Pattern]:
+def _best_nodes(finder: _Enumerator, single: list[tuple[int, int]]) -> list[Pattern]:
     """The cheapest nodes for each (job class, GPU type) that needs one node: all classes at once."""
-    if not single or len(problem.free) == 0:
+    if not single:
         return []
-    free = problem.free
+    free = finder.p.free
     offers = max(1, min(ALTERNATIVES, COLUMN_BUDGET // (4 * len(finder.nodes))))
     gpus = [finder.per_node[c] or finder.gpus[c] for c, _ in single]
     uses = np.stack([finder.use(c, t, g) for (c, t), g in zip(single, gpus, strict=True)])
@@ -514,49 +510,23 @@ def enumerate_ways(problem: PlacementProblem) -> WaySet:
     Two greedy passes (rank order; largest job first) make ways that go together; for each class come the best nodes
     on the cluster as it is, spread and hierarchical.
     """
-    classes = classify(problem)
-    finder = _Enumerator(problem, classes, demand_mix(problem))
-    ranked = _greedy(finder, problem, classes, np.arange(len(problem)))
-    largest = _greedy(finder, problem, classes, np.argsort(-problem.size, kind="stable"))
-    return _collect(finder, problem, classes, ranked, [*largest, *_alone(finder, problem, classes)])
-
-
-def greedy_ways(problem: PlacementProblem) -> WaySet:
-    """Only the ways of the greedy pass in rank order."""
-    classes = classify(problem)
-    finder = _Enumerator(problem, classes, demand_mix(problem))
-    return _collect(finder, problem, classes, _greedy(finder, problem, classes, np.arange(len(problem))), [])
-
-
-def _collect(
-    finder: _Enumerator,
-    problem: PlacementProblem,
-    classes: Classes,
-    ranked: list[Pattern | None],
-    others: list[Pattern | None],
-) -> WaySet:
-    index: dict[Pattern, int] = {}
-    for pattern in (*ranked, *others):
-        if pattern is not None:
-            index.setdefault(pattern, len(index))
-    kinds: list[set[Kind]] = [set() for _ in classes.jobs]
-    for pattern in index:
-        kinds[pattern.job_class].add(pattern.kind)
-    columns = _worthwhile(_columns(finder, problem, classes, tuple(index)), finder)
+    finder = _Enumerator(problem, classify(problem), demand_mix(problem))
+    ranked = _greedy(finder, range(len(problem)))
+    largest = _greedy(finder, np.argsort(-problem.size, kind="stable").tolist())
+    patterns = dict.fromkeys(p for p in (*ranked, *largest, *_alone(finder)) if p is not None)
+    columns = _worthwhile(_columns(finder, tuple(patterns)), finder)
     index = {pattern: j for j, pattern in enumerate(columns.patterns)}
     return WaySet(
         problem=problem,
-        classes=classes,
+        classes=finder.classes,
         demand=finder.demand,
         columns=columns,
         greedy=np.array([-1 if p is None else index[p] for p in ranked], dtype=np.intp),
-        num_ways=np.array([len(kinds[c]) for c in classes.job_of], dtype=np.int32),
     )
 
 
-def _columns(
-    finder: _Enumerator, problem: PlacementProblem, classes: Classes, patterns: tuple[Pattern, ...]
-) -> Columns:
+def _columns(finder: _Enumerator, patterns: tuple[Pattern, ...]) -> Columns:
+    problem, classes = finder.p, finder.classes
     count, depth = len(patterns), problem.free.shape[1]
     job_class = np.array([p.job_class for p in patterns], dtype=np.intp)
     part_pattern = np.array([j for j, p in enumerate(patterns) for _ in p.nodes], dtype=np.intp)

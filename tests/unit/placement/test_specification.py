@@ -6,11 +6,12 @@ import os
 import numpy as np
 import pytest
 from unit.placement.instances import random_problem
+from unit.placement.proof import verify
 from unit.placement.specification import Shape, Specification
 
 from rltuned.config import PlacementSection
 from rltuned.placement.base import Placement, SolveOutcome
-from rltuned.placement.mapping import choose, concrete, verify, worth
+from rltuned.placement.mapping import choose, concrete, worth
 from rltuned.placement.model import formulate
 from rltuned.placement.run import place
 from rltuned.placement.solve import solve
@@ -55,7 +56,7 @@ def _try_everything(ways: WaySet) -> float:
             named = concrete(ways, chosen)
         except IndexError:
             continue  # more whole nodes than there are
-        if not verify(problem, Placement(SolveOutcome.OPTIMAL, named, value, value, ways.num_ways)):
+        if not verify(problem, Placement(SolveOutcome.OPTIMAL, named, value, value)):
             best = value
     return best
 

@@ -38,7 +38,7 @@ def _way(job, kind=Kind.PACK, nodes=(0,)):
 
 
 def _placed(*ways):
-    return Placement(SolveOutcome.OPTIMAL, ways, 0.0, 0.0, np.zeros(6, dtype=np.int32))
+    return Placement(SolveOutcome.OPTIMAL, ways, 0.0, 0.0)
 
 
 def test_nothing_is_isolated_on_a_node_that_is_asleep_or_kept_off_the_others_for_it():
