@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Floats
+from rltuned.cluster.tables import Bools, Floats
 from rltuned.placement.base import Kind, PlacementProblem
 from rltuned.placement.fragmentation import Demand, demand_mix
 
@@ -131,16 +131,8 @@ class Columns:
     token_pattern: npt.NDArray[np.intp]
     token_class: npt.NDArray[np.intp]
     """One row per whole node of a pattern."""
-    fragmentation: Floats
-    contention: Floats
-    extra_nodes: Floats
-    isolation: Floats
-    """(P,) penalties."""
-
-    @cached_property
-    def cost(self) -> Floats:
-        """(P,) sum of the penalties."""
-        return self.fragmentation + self.contention + self.extra_nodes + self.isolation
+    cost: Floats
+    """(P,) sum of the penalties: fragmentation, contention, extra nodes, isolation."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +141,6 @@ class WaySet:
 
     problem: PlacementProblem
     classes: Classes
-    demand: Demand
     columns: Columns
     greedy: npt.NDArray[np.intp]
     """(K,) pattern that the greedy pass in rank order gives each job, −1 none."""
@@ -514,18 +505,18 @@ def enumerate_ways(problem: PlacementProblem) -> WaySet:
     ranked = _greedy(finder, range(len(problem)))
     largest = _greedy(finder, np.argsort(-problem.size, kind="stable").tolist())
     patterns = dict.fromkeys(p for p in (*ranked, *largest, *_alone(finder)) if p is not None)
-    columns = _worthwhile(_columns(finder, tuple(patterns)), finder)
+    columns = _columns(finder, tuple(patterns))
     index = {pattern: j for j, pattern in enumerate(columns.patterns)}
     return WaySet(
         problem=problem,
         classes=finder.classes,
-        demand=finder.demand,
         columns=columns,
         greedy=np.array([-1 if p is None else index[p] for p in ranked], dtype=np.intp),
     )
 
 
 def _columns(finder: _Enumerator, patterns: tuple[Pattern, ...]) -> Columns:
+    """The worthwhile ones of the patterns, with what they take and what they cost."""
     problem, classes = finder.p, finder.classes
     count, depth = len(patterns), problem.free.shape[1]
     job_class = np.array([p.job_class for p in patterns], dtype=np.intp)
@@ -564,31 +555,28 @@ def _columns(finder: _Enumerator, patterns: tuple[Pattern, ...]) -> Columns:
     np.add.at(tenants, part_pattern, part_share * finder.pressure[part_node])
     least = problem.nodes[classes.first_job][job_class]
     chosen = np.array([p.kind is Kind.SPREAD and not finder.exclusive[p.job_class] for p in patterns], dtype=np.bool_)
-    return Columns(
-        patterns=patterns,
-        job_class=job_class,
-        part_pattern=part_pattern,
-        part_node=part_node,
-        part_use=part_use,
-        token_pattern=token_pattern,
-        token_class=token_class,
-        fragmentation=FRAGMENTATION * finder.demand.scarcity * growth,
-        contention=CONTENTION * tenants,
-        extra_nodes=EXTRA_NODES * size * (1.0 - least / np.maximum(spots, 1.0)),
-        isolation=np.where(chosen, ISOLATION * size, 0.0),
+    cost = (
+        FRAGMENTATION * finder.demand.scarcity * growth
+        + CONTENTION * tenants
+        + EXTRA_NODES * size * (1.0 - least / np.maximum(spots, 1.0))
+        + np.where(chosen, ISOLATION * size, 0.0)
     )
+    columns = Columns(
+        patterns, job_class, part_pattern, part_node, part_use, token_pattern, token_class, np.asarray(cost)
+    )
+    return _worthwhile(finder, columns, chosen)
 
 
-def _worthwhile(columns: Columns, finder: _Enumerator) -> Columns:
+def _worthwhile(finder: _Enumerator, columns: Columns, chosen: Bools) -> Columns:
     """Leave out spread where sharing is cheaper however crowded the shared node gets by planned jobs.
+
+    `chosen` (P,) are the ways that spread and need not.
 
     What is left out could not be in a better solution unless every shared node is full; the fewer whole-node ways, the
     tighter the relaxation.
     """
-    count = len(columns.patterns)
     shared = np.full(len(finder.nodes), np.inf)
-    joins = columns.isolation == 0
-    np.minimum.at(shared, columns.job_class[joins], columns.cost[joins])
+    np.minimum.at(shared, columns.job_class[~chosen], columns.cost[~chosen])
     # What crowding a job can bring about, itself or by joining: its share of a node, as far as it may lie above CROWD.
     depth = columns.part_use.shape[1]
     totals = np.stack([finder.p.total_cpus, finder.p.total_mem], axis=1)[columns.part_node]
@@ -597,11 +585,11 @@ def _worthwhile(columns: Columns, finder: _Enumerator) -> Columns:
     np.maximum.at(own, columns.job_class[columns.part_pattern], part * finder.node_gpus[columns.part_node])
     most = float(finder.node_gpus.max(initial=1.0))
     risk = CROWDING * np.minimum(own, (1.0 - CROWD) * most)[columns.job_class]
-    keep = (columns.isolation == 0) | (columns.cost < shared[columns.job_class] + risk)
+    keep = ~chosen | (columns.cost < shared[columns.job_class] + risk)
+    if keep.all():
+        return columns
     renumber = np.cumsum(keep) - 1
     parts, tokens = keep[columns.part_pattern], keep[columns.token_pattern]
-    if keep.all() or count == 0:
-        return columns
     return Columns(
         patterns=tuple(p for p, kept in zip(columns.patterns, keep.tolist(), strict=True) if kept),
         job_class=columns.job_class[keep],
@@ -610,8 +598,5 @@ def _worthwhile(columns: Columns, finder: _Enumerator) -> Columns:
         part_use=columns.part_use[parts],
         token_pattern=renumber[columns.token_pattern[tokens]],
         token_class=columns.token_class[tokens],
-        fragmentation=columns.fragmentation[keep],
-        contention=columns.contention[keep],
-        extra_nodes=columns.extra_nodes[keep],
-        isolation=columns.isolation[keep],
+        cost=columns.cost[keep],
     )
