@@ -97,6 +97,22 @@ class PlacementProblem:
         equivalent = np.maximum(np.maximum(self.cpus * per_cpu, self.mem * per_mib), 0.05)
         return np.where(self.gpus > 0, self.gpus, equivalent).astype(np.float64)
 
+    @cached_property
+    def node_sizes(self) -> Floats:
+        """(M,) GPUs of a node; 1 for a node without."""
+        return np.asarray(np.maximum(self.total_gpus.sum(axis=1), 1), dtype=np.float64)
+
+    def share(self, job: int, gpus: int) -> tuple[int, float]:
+        """CPUs and MiB that a job takes from a node which gives it `gpus` GPUs: even where its nodes are equal, else in
+        proportion to the GPUs; CPUs rounded up.
+        """
+        cpus, mem = int(self.cpus[job]), float(self.mem[job])
+        if self.gpus_per_node[job] > 0 or self.gpus[job] == 0:
+            nodes = int(self.nodes[job])
+            return -(-cpus // nodes), mem / nodes
+        total = int(self.gpus[job])
+        return max(1, -(-cpus * gpus // total)), mem * gpus / total
+
     def validate(self) -> None:
         """Check shapes and signs.
 

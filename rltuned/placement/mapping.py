@@ -4,8 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats
-from rltuned.placement.base import PlacementProblem, Way
-from rltuned.placement.model import node_sizes
+from rltuned.placement.base import Way
 from rltuned.placement.ways import CROWD, CROWDING, WaySet
 
 
@@ -32,7 +31,7 @@ def crowding(ways: WaySet, chosen: npt.NDArray[np.intp]) -> Floats:
     share = np.zeros_like(totals)
     np.add.at(share, columns.part_node, columns.part_use[:, depth - 3 : depth - 1] * counts[:, None])
     over = np.maximum((share / totals).max(axis=1, initial=0.0) - CROWD, 0.0)
-    return np.asarray(CROWDING * node_sizes(problem) * over)
+    return np.asarray(CROWDING * problem.node_sizes * over)
 
 
 def worth(ways: WaySet, chosen: npt.NDArray[np.intp]) -> float:
@@ -59,7 +58,7 @@ def concrete(ways: WaySet, chosen: npt.NDArray[np.intp]) -> tuple[Way, ...]:
         spots = [(node, gpus, False) for node, gpus in zip(pattern.nodes, pattern.gpus, strict=True)]
         spots += [(left[n].pop(), gpus, True) for n, gpus in zip(pattern.tokens, pattern.token_gpus, strict=True)]
         spots.sort()
-        shares = [per_node(problem, k, gpus) for _, gpus, _ in spots]
+        shares = [problem.share(k, gpus) for _, gpus, _ in spots]
         result.append(
             Way(
                 job=k,
@@ -73,15 +72,3 @@ def concrete(ways: WaySet, chosen: npt.NDArray[np.intp]) -> tuple[Way, ...]:
             )
         )
     return tuple(result)
-
-
-def per_node(problem: PlacementProblem, job: int, gpus: int) -> tuple[int, float]:
-    """CPUs and MiB that a job takes from a node which gives it `gpus` GPUs: even where its nodes are equal, else in
-    proportion to the GPUs; CPUs rounded up.
-    """
-    cpus, mem = int(problem.cpus[job]), float(problem.mem[job])
-    if problem.gpus_per_node[job] > 0 or problem.gpus[job] == 0:
-        nodes = int(problem.nodes[job])
-        return -(-cpus // nodes), mem / nodes
-    total = int(problem.gpus[job])
-    return max(1, -(-cpus * gpus // total)), mem * gpus / total

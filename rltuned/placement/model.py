@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Bools, Floats
-from rltuned.placement.base import PlacementProblem
 from rltuned.placement.ways import CROWD, CROWDING, WaySet
 
 
@@ -212,7 +211,7 @@ def _crowd_rows(ways: WaySet, members: Floats, upper: Floats, rows: _Rows, extra
     if not keep.any():
         return
     node = cells[keep] // 2
-    size = node_sizes(problem)
+    size = problem.node_sizes
     most = float(len(problem))
     over = {n: extra.add(-CROWDING * float(size[n]), most, False) for n in np.unique(node).tolist()}
     index = np.cumsum(keep) - 1
@@ -223,8 +222,3 @@ def _crowd_rows(ways: WaySet, members: Floats, upper: Floats, rows: _Rows, extra
         np.concatenate((amount[kept], np.full(len(node), -1.0))),
         [CROWD] * len(node),
     )
-
-
-def node_sizes(problem: PlacementProblem) -> Floats:
-    """(M,) GPUs of a node; 1 for a node without."""
-    return np.asarray(np.maximum(problem.total_gpus.sum(axis=1), 1), dtype=np.float64)

@@ -208,10 +208,8 @@ class _Enumerator:
         self.mem = problem.mem[first].tolist()
         self.tmp = problem.tmp[first].tolist()
         self.exclusive = problem.exclusive[first].tolist()
-        self.size = problem.size[first].tolist()
         self.eligible = problem.eligible[first]
-        self.node_gpus = np.maximum(problem.total_gpus.sum(axis=1), 1).astype(np.float64)
-        self.class_gpus = self.node_gpus[classes.first_node].tolist()
+        self.class_gpus = problem.node_sizes[classes.first_node].tolist()
         sizes = np.array([len(rows) for rows in classes.nodes])
         largest = np.argsort(-sizes, kind="stable")
         self._idle = largest[problem.idle[classes.first_node[largest]]][:IDLE_CLASSES]
@@ -221,7 +219,8 @@ class _Enumerator:
             (eligible[:, None] & (problem.total_gpus >= least)).any(axis=0)
             for eligible, least in zip(self.eligible, part.tolist(), strict=True)
         ]
-        self._types = [
+        # GPU types that may serve each class; (−1,) for a job without GPUs.
+        self.types_of = [
             (
                 (-1,)
                 if g == 0
@@ -232,10 +231,6 @@ class _Enumerator:
         # A job that fits on one of its nodes is not spread over several on purpose.
         self._largest = [int(problem.total_gpus[eligible].max(initial=0)) for eligible in self.eligible]
         self._uses: dict[tuple[int, int, int], Floats] = {}
-
-    def types_of(self, c: int) -> tuple[int, ...]:
-        """GPU types that may serve the class; (−1,) for a job without GPUs."""
-        return self._types[c]
 
     def equal(self, c: int) -> bool:
         """Whether every node of the job takes the same: a fixed number per node, no GPUs, or one node's worth."""
@@ -249,18 +244,10 @@ class _Enumerator:
             found = np.zeros(self.types + 3)
             if gpu_type >= 0:
                 found[gpu_type] = gpus
-            if self.equal(c):
-                found[self.types] = -(-self.cpus[c] // self.nodes[c])
-                found[self.types + 1] = self.mem[c] / self.nodes[c]
-            else:
-                found[self.types] = max(1, -(-self.cpus[c] * gpus // self.gpus[c]))
-                found[self.types + 1] = self.mem[c] * gpus / self.gpus[c]
+            found[self.types : self.types + 2] = self.p.share(self.classes.first_job[c], gpus)
             found[self.types + 2] = self.tmp[c]
             self._uses[key] = found
         return found
-
-    def uses(self, pattern: Pattern) -> list[Floats]:
-        return [self.use(pattern.job_class, pattern.gpu_type, gpus) for gpus in pattern.gpus]
 
     # -- shared nodes
 
@@ -292,9 +279,9 @@ class _Enumerator:
             return None
         best = None
         if self.equal(c) or self.nodes[c] == 1:
-            best = _least(self._best(c, t, avail) for t in self._types[c])
+            best = _least(self._best(c, t, avail) for t in self.types_of[c])
         if best is None and not self.equal(c):
-            best = _least(self._split(c, t, avail) for t in self._types[c])
+            best = _least(self._split(c, t, avail) for t in self.types_of[c])
         if best is None:
             return None
         _, t, nodes, gpus = best
@@ -369,7 +356,7 @@ class _Enumerator:
 
     def spread(self, c: int, cluster: _Cluster | None = None) -> Pattern | None:
         """Idle nodes for itself: as few as possible, and those on which least is left unused."""
-        best = _least(self._alone(c, t, cluster) for t in self._types[c])
+        best = _least(self._alone(c, t, cluster) for t in self.types_of[c])
         if best is None:
             return None
         _, t, tokens, gpus = best
@@ -393,7 +380,7 @@ class _Enumerator:
             return None
         if self.nodes[c] == 1 and self.gpus[c] <= self._largest[c]:
             return None
-        found = (self._whole_then_rest(c, t, avail, cluster) for t in self._types[c])
+        found = (self._whole_then_rest(c, t, avail, cluster) for t in self.types_of[c])
         return next((pattern for pattern in found if pattern is not None), None)
 
     def _whole_then_rest(self, c: int, t: int, avail: Floats, cluster: _Cluster | None) -> Pattern | None:
@@ -438,7 +425,7 @@ def _greedy(finder: _Enumerator, order: Iterable[int]) -> list[Pattern | None]:
         if pattern is None and finder.exclusive[c]:
             pattern = finder.spread(c, cluster)
         if pattern is not None:
-            cluster.take(pattern, finder.uses(pattern))
+            cluster.take(pattern, [finder.use(c, pattern.gpu_type, gpus) for gpus in pattern.gpus])
             result[k] = pattern
         full[c] = pattern is None
     return result
@@ -448,7 +435,7 @@ def _alone(finder: _Enumerator) -> list[Pattern | None]:
     """Ways of each class on the cluster as it is, nobody else of the queue being there."""
     every = range(len(finder.nodes))
     single = [
-        (c, t) for c in every if finder.nodes[c] == 1 and not finder.exclusive[c] for t in finder.types_of(c)
+        (c, t) for c in every if finder.nodes[c] == 1 and not finder.exclusive[c] for t in finder.types_of[c]
     ]  # fmt: skip
     free = finder.p.free.T
     found: list[Pattern | None] = list(_best_nodes(finder, single))
@@ -483,7 +470,7 @@ def _best_nodes(finder: _Enumerator, single: list[tuple[int, int]]) -> list[Patt
     flat = short.ravel()
     before = free[flat]
     after = before - np.repeat(uses, count, axis=0)
-    growth = (finder.demand.fragments(after) - finder.demand.fragments(before)) / finder.node_gpus[flat]
+    growth = (finder.demand.fragments(after) - finder.demand.fragments(before)) / finder.p.node_sizes[flat]
     scores = FRAGMENTATION * finder.demand.scarcity * growth + CONTENTION * finder.pressure[flat]
     scores = np.where(fits[np.repeat(np.arange(len(single)), count), flat], scores + 1e-6 * left[flat], np.inf)
     order = np.argsort(scores.reshape(-1, count), axis=1, kind="stable")[:, :offers]
@@ -541,7 +528,7 @@ def _columns(finder: _Enumerator, patterns: tuple[Pattern, ...]) -> Columns:
 
     before = problem.free[part_node]
     fragments = finder.demand.fragments(before - part_use) - finder.demand.fragments(before)
-    fragments /= finder.node_gpus[part_node]
+    fragments /= finder.p.node_sizes[part_node]
     part_share = share(part_pattern, part_use)
     first = classes.first_node[token_class]
     whole = problem.free[first]
@@ -550,7 +537,7 @@ def _columns(finder: _Enumerator, patterns: tuple[Pattern, ...]) -> Columns:
     token_share = share(token_pattern, token_use)
     growth = np.zeros(count)
     np.add.at(growth, part_pattern, part_share * fragments)
-    np.add.at(growth, token_pattern, token_share * rest / finder.node_gpus[first])
+    np.add.at(growth, token_pattern, token_share * rest / finder.p.node_sizes[first])
     tenants = np.zeros(count)
     np.add.at(tenants, part_pattern, part_share * finder.pressure[part_node])
     least = problem.nodes[classes.first_job][job_class]
@@ -582,8 +569,8 @@ def _worthwhile(finder: _Enumerator, columns: Columns, chosen: Bools) -> Columns
     totals = np.stack([finder.p.total_cpus, finder.p.total_mem], axis=1)[columns.part_node]
     part = (columns.part_use[:, depth - 3 : depth - 1] / np.maximum(totals, 1.0)).max(axis=1, initial=0.0)
     own = np.zeros(len(finder.nodes))
-    np.maximum.at(own, columns.job_class[columns.part_pattern], part * finder.node_gpus[columns.part_node])
-    most = float(finder.node_gpus.max(initial=1.0))
+    np.maximum.at(own, columns.job_class[columns.part_pattern], part * finder.p.node_sizes[columns.part_node])
+    most = float(finder.p.node_sizes.max(initial=1.0))
     risk = CROWDING * np.minimum(own, (1.0 - CROWD) * most)[columns.job_class]
     keep = ~chosen | (columns.cost < shared[columns.job_class] + risk)
     if keep.all():

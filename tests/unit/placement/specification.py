@@ -11,7 +11,6 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
-from rltuned.placement.model import node_sizes
 from rltuned.placement.ways import CROWD, CROWDING, WaySet
 
 
@@ -96,7 +95,7 @@ class Specification:
         for n, rows in enumerate(classes.nodes):
             values["member"][n, rows] = 1.0
             values["count"][n] = len(rows)
-        values["crowding"] = CROWDING * node_sizes(problem)
+        values["crowding"] = CROWDING * problem.node_sizes
         for name, value in values.items():
             self._parameters[name].value = value
         self._problem.solve(solver="GLPK_MI")
