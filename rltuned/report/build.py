@@ -88,18 +88,16 @@ def nearness(found: "Replay") -> Mapping[str, Any]:
     compared = found.compared(found.reference, "real")
     wait, used = compared["wait_mean"], compared["utilization"]
     if found.exact:
-        sentence = "reality is a simulation here, the very one."
-        return {"near": True, "of": found.reference, "wait": asdict(wait), "utilization": asdict(used)} | {
-            "sentence": sentence
-        }
-    near = wait.ratio is not None and abs(wait.ratio - 1.0) <= NEAR
-    near = near and all(end is None or abs(end - 1.0) <= CERTAINLY for end in (wait.lo, wait.hi))
-    order = "Slurm's order" if found.reference != found.policy else "rltuned's order"
-    sentence = (
-        f"the replay of {order} has {in_words(asdict(wait))} times the real mean wait, and "
-        f"{in_words(asdict(used))} times the GPUs in use. Near is a wait from {1 - NEAR:g} to {1 + NEAR:g} times the "
-        f"real one, with an interval within {1 - CERTAINLY:g} to {1 + CERTAINLY:g}."
-    )
+        near, sentence = True, "reality is a simulation here, the very one."
+    else:
+        near = wait.ratio is not None and abs(wait.ratio - 1.0) <= NEAR
+        near = near and all(end is None or abs(end - 1.0) <= CERTAINLY for end in (wait.lo, wait.hi))
+        order = "Slurm's order" if found.reference != found.policy else "rltuned's order"
+        sentence = (
+            f"the replay of {order} has {in_words(asdict(wait))} times the real mean wait, and "
+            f"{in_words(asdict(used))} times the GPUs in use. Near is a wait from {1 - NEAR:g} to {1 + NEAR:g} times "
+            f"the real one, with an interval within {1 - CERTAINLY:g} to {1 + CERTAINLY:g}."
+        )
     return {
         "near": near,
         "of": found.reference,

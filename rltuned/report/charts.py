@@ -75,6 +75,7 @@ def _svg(name: str, paint: "Callable[[Axes, bool], None]", *, narrow: bool) -> s
         FigureCanvasSVG(figure)
         axes = figure.add_subplot()
         paint(axes, narrow)
+        axes.grid(axis="y", linewidth=0.6)
         handles, labels = axes.get_legend_handles_labels()
         if handles:
             figure.legend(handles, labels, loc="outside upper left", ncols=1 if narrow else len(labels))
@@ -110,45 +111,32 @@ def _waits(axes: "Axes", groups: Sequence[Mapping[str, Any]], *, narrow: bool) -
     axes.set_xticks(range(len(groups)), names)
     axes.tick_params(axis="x", length=0)
     axes.set_ylabel(f"mean wait, {unit}")
-    axes.grid(axis="y", linewidth=0.6)
 
 
 def _over_time(
     axes: "Axes", log: Mapping[str, Any] | None, replay: Mapping[str, Any] | None, what: str, label: str
 ) -> None:
     zone = datetime.now(UTC).astimezone().tzinfo
-
-    def times(seconds: Sequence[float]) -> Any:
-        return [datetime.fromtimestamp(second, zone) for second in seconds]
-
+    series = (replay or log or {})["series"]
+    times: Any = [datetime.fromtimestamp(second, zone) for second in series["time"]]
     if replay is not None:
-        series = replay["series"]
         for of, name in REPLAYS.items():
-            dashes = (3, 2) if of == "real" else (None, None)
-            axes.plot(
-                times(series["time"]),
-                series[f"{what}_{of}"],
-                color=COLOURS[of],
-                label=name,
-                linewidth=1.6,
-                dashes=dashes,
-                zorder=3 if of == "real" else 2,
-            )
+            values, colour, real = series[f"{what}_{of}"], COLOURS[of], of == "real"
+            dashes = (3, 2) if real else (None, None)
+            axes.plot(times, values, color=colour, label=name, linewidth=1.6, dashes=dashes, zorder=3 if real else 2)
         if what == "gpus":
             axes.axhline(replay["gpus"], color=GRID, linewidth=1.2)
-    elif log is not None:
-        series = log["series"]
+    else:
         values = series["pending" if what == "pending" else "gpus_used"]
-        axes.plot(times(series["time"]), values, color=REAL, label="what the daemon saw", linewidth=1.6)
+        axes.plot(times, values, color=REAL, label="what the daemon saw", linewidth=1.6)
         if what == "gpus":
-            axes.plot(times(series["time"]), series["gpus"], color=GRID, linewidth=1.2)
+            axes.plot(times, series["gpus"], color=GRID, linewidth=1.2)
     axes.set_ylim(bottom=0)
     axes.set_ylabel(label)
     # matplotlib has no types here.
     locator = AutoDateLocator(minticks=3, maxticks=7, tz=zone)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=zone))  # type: ignore[no-untyped-call]
-    axes.grid(axis="y", linewidth=0.6)
 
 
 def _predictions(axes: "Axes", found: Mapping[str, Any]) -> None:
@@ -164,4 +152,3 @@ def _predictions(axes: "Axes", found: Mapping[str, Any]) -> None:
     axes.tick_params(axis="x", length=0)
     axes.set_xlabel("the job really ran so many times")
     axes.set_ylabel("% of the jobs")
-    axes.grid(axis="y", linewidth=0.6)

@@ -48,17 +48,6 @@ class Fault:
 
 
 @dataclass
-class _Point:
-    """Sums over the entries of one stretch of the period."""
-
-    count: int = 0
-    pending: float = 0.0
-    gpus: float = 0.0
-    gpus_used: float = 0.0
-    moved: float = 0.0
-
-
-@dataclass
 class Period:
     """What the log says of [since, until), epoch seconds."""
 
@@ -74,13 +63,8 @@ class Period:
     """Seconds of which the log has cycles."""
     faults: dict[tuple[str, str, str], Fault] = field(default_factory=dict)
     held_back: dict[tuple[str, str, str], Fault] = field(default_factory=dict)
-    planned: int = 0
-    """Cycles with a plan."""
-    pending: int = 0
-    """Sums over the cycles with a plan, as the next three."""
-    managed: int = 0
-    moved: int = 0
-    changes: int = 0
+    sums: Counter[str] = field(default_factory=Counter)
+    """Over the cycles with a plan: of those (`cycles`), and of jobs (`pending`, `managed`, `moved`, `changes`)."""
     most_pending: int = 0
     oldest: float = 0.0
     """Longest wait of a pending job that was seen, seconds."""
@@ -104,7 +88,8 @@ class Period:
     others: set[int] = field(default_factory=set)
     """Jobs that stage canary left alone."""
     predictions: dict[int, Prediction] = field(default_factory=dict)
-    points: dict[int, _Point] = field(default_factory=dict)
+    points: dict[int, Counter[str]] = field(default_factory=dict)
+    """Sums over the entries of each stretch of the period: of those (`count`), and as `series` has them."""
     _last: float = float("-inf")
 
     @property
@@ -143,19 +128,17 @@ class Period:
             self.oldest = max(self.oldest, seen.oldest)
             self.skipped += seen.skipped > 0
             share = (entry.time - self.since) / max(self.until - self.since, 1.0)
-            point = self.points.setdefault(min(max(int(share * POINTS), 0), POINTS - 1), _Point())
-            point.count += 1
-            point.pending += seen.pending
-            point.gpus += seen.gpus
-            point.gpus_used += seen.gpus_used
-            point.moved += entry.wanted.moved if entry.wanted is not None else 0
+            at = min(max(int(share * POINTS), 0), POINTS - 1)
+            moved = entry.wanted.moved if entry.wanted is not None else 0
+            self.points.setdefault(at, Counter()).update(
+                count=1, pending=seen.pending, gpus=seen.gpus, gpus_used=seen.gpus_used, moved=moved
+            )
         if (wanted := entry.wanted) is not None:
             self.policies[wanted.policy] += 1
-            self.planned += 1
-            self.pending += seen.pending if seen is not None else 0
-            self.managed += wanted.managed
-            self.moved += wanted.moved
-            self.changes += wanted.changes
+            pending = seen.pending if seen is not None else 0
+            self.sums.update(
+                cycles=1, pending=pending, managed=wanted.managed, moved=wanted.moved, changes=wanted.changes
+            )
             self.guards.update(wanted.guards)
             self.vetoed.update(wanted.vetoed)
         if entry.decision is not None:
@@ -182,20 +165,22 @@ class Period:
             self.others.update(made.vetoed.get(Veto.CANARY, ()))
 
     def series(self) -> dict[str, list[float]]:
-        """Means over stretches of the period: `time` (its middle, epoch seconds), `pending`, `gpus`, `gpus_used`."""
+        """Means over stretches of the period: `time` (its middle, epoch seconds), `pending`, `gpus`, `gpus_used`,
+        `moved`.
+        """
         step = (self.until - self.since) / POINTS
         rows = sorted(self.points.items())
         return {
             "time": [round(self.since + (at + 0.5) * step, 1) for at, _ in rows],
             **{
-                name: [round(getattr(point, name) / point.count, 2) for _, point in rows]
+                name: [round(point[name] / point["count"], 2) for _, point in rows]
                 for name in ("pending", "gpus", "gpus_used", "moved")
             },
         }
 
     def to_json(self, *, names: bool = True) -> dict[str, Any]:
         """Plain data; sums as means over the cycles with a plan. `names`: with the sentences of faults."""
-        cycles = max(self.planned, 1)
+        cycles = max(self.sums["cycles"], 1)
 
         def mean(total: float) -> float:
             return round(total / cycles, 2)
@@ -207,11 +192,9 @@ class Period:
             "covered": round(min(self.covered / max(self.until - self.since, 1.0), 1.0), 4),
             "decisions": self.decisions,
             "queue": {
-                "pending_mean": mean(self.pending),
+                "pending_mean": mean(self.sums["pending"]),
                 "pending_most": self.most_pending,
-                "managed_mean": mean(self.managed),
-                "moved_mean": mean(self.moved),
-                "changes_mean": mean(self.changes),
+                **{f"{name}_mean": mean(self.sums[name]) for name in ("managed", "moved", "changes")},
                 "oldest": self.oldest,
             },
             "jobs": {

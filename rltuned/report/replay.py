@@ -17,14 +17,14 @@ from rltuned.config import Config
 from rltuned.errors import EvaluationError
 from rltuned.evaluate import gate
 from rltuned.evaluate.bootstrap import LEVEL, Comparison, compare, counts, of_resampled, pooled_quantiles
-from rltuned.evaluate.case import Case
-from rltuned.evaluate.measure import simulate_case
+from rltuned.evaluate.measure import Task, simulate_case
 from rltuned.evaluate.metrics import measure
 from rltuned.evaluate.policies import contender
 from rltuned.evaluate.run import ready
 from rltuned.evaluate.settings import AGAIN, PLAIN, EvaluationSettings
 from rltuned.evaluate.windows import Window
 from rltuned.simulate.rankers import compile_kernel
+from rltuned.simulate.values import SimulationResult
 from rltuned.workers.pool import WorkerPool
 from rltuned.workers.progress import Progress, silent
 from rltuned.workload.jobs import Workload
@@ -40,23 +40,6 @@ SMALLEST_BLOCK: Final = 32
 """Jobs of a block."""
 SLICES: Final = 100
 """Signs of life of one simulation."""
-
-
-@dataclass(frozen=True)
-class Ran:
-    """One policy on the period."""
-
-    policy: str
-    start: Floats
-    """(n,) of the case's jobs, seconds on its clock; NaN: never ran."""
-    end: Floats
-
-
-@dataclass(frozen=True)
-class _Task:
-    case: Case
-    policy: str
-    settings: EvaluationSettings
 
 
 @dataclass(frozen=True)
@@ -79,7 +62,6 @@ class Replay:
     """Of rltuned, as `--policies` names it."""
     reference: str
     """The simulation that should be like reality: under the order that really ruled."""
-    blocks: int
     in_period: int
     """Jobs that were submitted in the period and have ended."""
     gpus: float
@@ -90,6 +72,11 @@ class Replay:
 
     def __len__(self) -> int:
         return len(self.jobs)
+
+    @property
+    def blocks(self) -> int:
+        """How many."""
+        return int(self.block[-1]) + 1
 
     @property
     def names(self) -> dict[str, str]:
@@ -208,47 +195,39 @@ def replay(
         progress("replaying the period's jobs", 0, len(names))
         ran = {}
         with WorkerPool(min(workers, len(names))) as pool:
-            for one in pool.as_completed(_run, [_Task(case, name, settled) for name in names]):
-                ran[one.policy] = one
+            for name, result in pool.as_completed(_run, [Task(case, (name,), settled) for name in names]):
+                ran[name] = result
                 progress("replaying the period's jobs", len(ran), len(names))
     else:
-        ran = {name: _run(_Task(case, name, settled), progress) for name in names}
-    mine = names[0]
-    return _together(case, jobs, ran, mine, mine if wrote else SLURM, there, settled.seed)
+        ran = dict(_run(Task(case, (name,), settled), progress) for name in names)
+    really = case.jobs.submit_time + case.jobs.wait_time
+    return of_times(
+        case.jobs,
+        {REAL: really, **{name: result.start for name, result in ran.items()}},
+        {REAL: really + case.jobs.run_time, **{name: result.end for name, result in ran.items()}},
+        chosen=case.measured,
+        capacity=case.capacity,
+        zero=float(jobs.submit_time[first]) + jobs.source.start,
+        policy=names[0],
+        reference=names[0] if wrote else SLURM,
+        in_period=there,
+        seed=settled.seed,
+    )
 
 
-def _run(task: _Task, progress: Progress = silent) -> Ran:
+def _run(task: Task, progress: Progress = silent) -> tuple[str, SimulationResult]:
     compile_kernel()
     kinds = {SLURM: "Slurm's order", AGAIN: "Slurm's order once more"}
-    case, kind = task.case, kinds.get(task.policy, "rltuned")
+    case, (policy,) = task.case, task.policies
     last = float(case.jobs.submit_time[-1])
 
     def tell(now: float) -> None:
-        progress(f"replaying under {kind}", min(int(SLICES * now / max(last, 1.0)), SLICES), SLICES)
+        what = f"replaying under {kinds.get(policy, 'rltuned')}"
+        progress(what, min(int(SLICES * now / max(last, 1.0)), SLICES), SLICES)
 
     moments = np.linspace(0.0, last, SLICES + 1)[1:]
-    simulation = simulate_case(case, contender(task.policy, task.settings), task.settings, moments.tolist(), tell)
-    result = simulation.result()
-    return Ran(task.policy, result.start, result.end)
-
-
-def _together(
-    case: Case, jobs: Workload, ran: Mapping[str, Ran], policy: str, reference: str, in_period: int, seed: int
-) -> Replay:
-    own = case.jobs
-    really = own.submit_time + own.wait_time
-    return of_times(
-        own,
-        {REAL: really, **{name: one.start for name, one in ran.items()}},
-        {REAL: really + own.run_time, **{name: one.end for name, one in ran.items()}},
-        chosen=case.measured,
-        capacity=case.capacity,
-        zero=float(jobs.submit_time[case.window.start]) + jobs.source.start,
-        policy=policy,
-        reference=reference,
-        in_period=in_period,
-        seed=seed,
-    )
+    simulation = simulate_case(case, contender(policy, task.settings), task.settings, moments.tolist(), tell)
+    return policy, simulation.result()
 
 
 def of_times(
@@ -308,7 +287,6 @@ def of_times(
         measured={name: {metric: np.array(of) for metric, of in by.items()} for name, by in measured.items()},
         policy=policy,
         reference=reference,
-        blocks=len(blocks),
         in_period=in_period,
         gpus=capacity,
         seed=seed,

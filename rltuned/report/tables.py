@@ -145,9 +145,12 @@ def effect(report: Mapping[str, Any]) -> Table:
 
 
 def _value(metric: str, value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:,.1f}" if metric in {"bsld_mean", "utilization"} else duration(value)
+    is_time = metric not in {"bsld_mean", "utilization"}
+    return duration(value) if is_time and value is not None else _or_dash(value, ",.1f")
+
+
+def _or_dash(value: float | None, form: str) -> str:
+    return "–" if value is None else f"{value:{form}}"
 
 
 def _signed(seconds: float) -> str:
@@ -199,13 +202,11 @@ def _losses(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _fairness(found: Mapping[str, Mapping[str, float | None]]) -> Table:
-    def row(name: str, of: Mapping[str, float | None]) -> tuple[str, ...]:
-        return (name, *("–" if share is None else f"{share:.1%}" for share in of.values()))
-
+    names = {"rltuned": "rltuned", "chance": "Slurm's order once more (chance)"}
     return Table(
         "Between accounts",
         ("over Slurm's order", "accounts worse off", "GPU time that others got"),
-        [row("rltuned", found["rltuned"]), row("Slurm's order once more (chance)", found["chance"])],
+        [(name, *(_or_dash(share, ".1%") for share in found[of].values())) for of, name in names.items()],
         "Worse off: of five jobs and more, with a mean wait that is a tenth and five minutes longer. Others got: by "
         "the time at which 60 % of the jobs have ended.",
     )
@@ -220,15 +221,12 @@ def _starvation(found: Mapping[str, Any]) -> Table:
 
 
 def _predictions(found: Mapping[str, Any]) -> Table:
-    def share(value: float | None) -> str:
-        return "–" if value is None else f"{value:.0%}"
-
     return Table(
         "Prediction quality",
         ("of the run time", "within a factor of 2"),
         [
-            ("expected when the policy first saw the job", share(found["within_2_predicted"])),
-            ("time limit", share(found["within_2_limit"])),
+            ("expected when the policy first saw the job", _or_dash(found["within_2_predicted"], ".0%")),
+            ("time limit", _or_dash(found["within_2_limit"], ".0%")),
         ],
         f"{found['jobs']:,} jobs whose expectation the log has and that have ended; for {found['learned']:,} it rested "
         "on finished jobs, for the others on the time limit.",
