@@ -20,14 +20,13 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import numpy as np
-import numpy.typing as npt
 import prometheus_client
 
 from rltuned.cluster.applied import AppliedChanges
 from rltuned.cluster.changes import Outcome
 from rltuned.cluster.ended import EndedJob
 from rltuned.cluster.shape import ClusterShape, from_json
-from rltuned.cluster.tables import Bools, Floats, JobTable, Snapshot
+from rltuned.cluster.tables import Bools, Floats, JobTable, Partition, Snapshot
 from rltuned.config import DEFAULT_MODEL, Config, PlacementApply, Stage, resolve, toml_value
 from rltuned.daemon.apply import Result
 from rltuned.daemon.clock import Clock
@@ -58,8 +57,6 @@ from rltuned.workload.jobs import Estimates, Workload
 from rltuned.workload.shapes import read_shape
 from rltuned.workload.simulated_estimates import EstimateKind, estimate, parse_estimates
 from rltuned.workload.synthetic import generate
-
-Rows = npt.NDArray[np.intp]
 
 CLUSTER: Final[Mapping[str, Any]] = {
     "pools": [
@@ -191,17 +188,21 @@ class _Known:
         """As `RunTimes.ended`: nobody looks back."""
 
 
+def default_partition(shape: ClusterShape) -> Partition:
+    """Where jobs go that name none."""
+    return next(partition for partition in shape.partitions if partition.default)
+
+
 def split(both: Workload, past: int, shape: ClusterShape) -> tuple[Workload, list[EndedJob]]:
     """The jobs of the demonstration, from time 0 on, and what came before them as the accounting remembers it."""
     before, jobs = both.take(slice(0, past)), both.take(slice(past, None))
     zero = float(jobs.submit_time[0])
-    default = next(partition.name for partition in shape.partitions if partition.default)
     ended = [
         EndedJob(
             MAX_ID - row,
             before.user.value(row),
             before.account.value(row),
-            before.partition.value(row) or default,
+            before.partition.value(row) or default_partition(shape).name,
             int(before.gpus[row]),
             float(before.time_limit[row]),
             float(before.run_time[row]),
@@ -271,11 +272,9 @@ class Demo:
     def _estimates(self) -> Estimates:
         """Limits and r. No limit is above MaxTime: Slurm would refuse the job."""
         known = estimate(self.jobs, self.settings.estimates, self.settings.seed)
-        longest = np.array([partition.max_time for partition in self.shape.partitions])
-        index = {partition.name: row for row, partition in enumerate(self.shape.partitions)}
-        default = next(partition.name for partition in self.shape.partitions if partition.default)
-        names = [self.jobs.partition.value(row) or default for row in range(len(self.jobs))]
-        limit = np.minimum(known.time_limit, longest[[index[name] for name in names]])
+        longest = {partition.name: partition.max_time for partition in self.shape.partitions}
+        longest[""] = default_partition(self.shape).max_time
+        limit = np.minimum(known.time_limit, [longest[self.jobs.partition.value(row)] for row in range(len(self.jobs))])
         return Estimates(limit, np.minimum(known.run_time, limit))
 
     def _source(self, known: Estimates) -> "RunTimes | _Known":
@@ -382,7 +381,6 @@ class Demo:
             self._busiest = self._plan, report.results
         if self.proof is None and self._is_worth_proving():
             self.prove()
-            self._start_daemon()
         return report
 
     def _is_worth_proving(self) -> bool:
@@ -396,7 +394,9 @@ class Demo:
         return late and len({left.job_id for left in self.steered.leftovers()}) >= MIXED_UP
 
     def prove(self) -> Proof:
-        """Stop the daemon, run ``rltuned restore``, and compare every pending job with what people alone made of it."""
+        """Stop the daemon, run ``rltuned restore``, and compare every pending job with what people alone made of it;
+        then the daemon starts again.
+        """
         self._stop_daemon()
         slurm = self.steered
         changed = {left.job_id for left in slurm.leftovers()}
@@ -418,6 +418,7 @@ class Demo:
             named=len(named),
             others=len(others),
         )
+        self._start_daemon()
         return self.proof
 
     # --- how things stand
@@ -425,15 +426,11 @@ class Demo:
     def scene(self) -> Scene:
         """Now."""
         submitted = int((self.jobs.submit_time <= self.steered.simulation.now).sum())
-        names = [partition.name for partition in self.shape.partitions]
-        partition = np.maximum(self.steered.simulation.asked.partition, 0)
-        groups: list[tuple[str, Bools, Rows]] = [
-            (name, partition == code, self.shape.partitions[code].nodes.astype(np.intp))
-            for code, name in enumerate(names)
-        ]
-        everything = (np.ones(len(self.jobs), dtype=np.bool_), np.arange(len(self.shape.nodes)))
-        if len(names) > 1:
-            groups.append(("all", *everything))
+        asked = np.maximum(self.steered.simulation.asked.partition, 0)
+        groups = [(part.name, asked == code, part.nodes) for code, part in enumerate(self.shape.partitions)]
+        if len(groups) > 1:
+            every = np.arange(len(self.shape.nodes), dtype=np.int32)
+            groups.append(("all", np.ones(len(self.jobs), dtype=np.bool_), every))
         report = self._report
         return Scene(
             time=self.steered.simulation.now - float(self.jobs.submit_time[0]),
@@ -455,7 +452,7 @@ class Demo:
             ),
         )
 
-    def _side(self, slurm: SimulatedSlurm, members: npt.NDArray[np.bool_]) -> Side:
+    def _side(self, slurm: SimulatedSlurm, members: Bools) -> Side:
         simulation, submit = slurm.simulation, self.jobs.submit_time
         fate, now = simulation.fate, simulation.now
         counts = members & (submit <= now) & (fate != JobFate.CANCELLED) & (fate != JobFate.REJECTED)
@@ -474,9 +471,7 @@ class Demo:
         Only jobs that ran in both clusters are compared; when it was interrupted, those that had started in both.
         """
         seconds = self.steered.simulation.now - float(self.jobs.submit_time[0])
-        if self.proof is None:
-            self.prove()
-            self._start_daemon()
+        proof = self.proof or self.prove()
         scene = self.scene()
         if self._busiest is not None:
             made, results = self._busiest
@@ -496,7 +491,6 @@ class Demo:
             for start, end in ends
         )
         fate = self.steered.simulation.fate
-        proof = self.proof
         return {
             "settings": asdict(self.settings),
             "interrupted": interrupted,
@@ -525,7 +519,7 @@ class Demo:
                 for name in plain
                 if math.isfinite(plain[name]) and math.isfinite(steered[name])
             },
-            "restore": asdict(proof) if proof is not None else None,
+            "restore": asdict(proof),
             "example_job": self._example(),
         }
 

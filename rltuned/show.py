@@ -34,6 +34,11 @@ def duration(seconds: float | None) -> str:
     return f"{seconds / 86_400:.1f} d"
 
 
+def moment(seconds: float) -> str:
+    """Epoch seconds in this host's time zone."""
+    return f"{datetime.fromtimestamp(seconds, UTC).astimezone():%Y-%m-%d %H:%M}"
+
+
 def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]], right: Iterable[str] = ()) -> Table:
     """A table; the columns named in `right` are numbers."""
     result = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
@@ -96,8 +101,8 @@ def _ends(answer: Any) -> str:
 
 def explanation(console: Console, answer: Any) -> None:
     """`decide.explain.Explanation` as a few sentences and a table of features."""
-    moment = datetime.fromtimestamp(answer.time, UTC).astimezone()
-    console.print(f"[bold]Job {answer.job_id}[/bold]: {answer.verdict.value} (decision of {moment:%Y-%m-%d %H:%M:%S})")
+    when = datetime.fromtimestamp(answer.time, UTC).astimezone()
+    console.print(f"[bold]Job {answer.job_id}[/bold]: {answer.verdict.value} (decision of {when:%Y-%m-%d %H:%M:%S})")
     if answer.veto:
         console.print(f"  Why: {plain(answer.veto)}.")
         console.print("  rltuned does not touch it; its place is what Slurm gives it.")
@@ -200,7 +205,7 @@ def start_answer(console: Console, answer: Any, now: float) -> None:
         console.print(f"[bold]Job {answer.job_id}[/bold]: {plain(answer.waits_for)}", soft_wrap=True)
         return
     low, high = answer.start
-    between = f"after {_clock(low)}" if high is None else f"between {_clock(low)} and {_clock(high)}"
+    between = f"after {moment(low)}" if high is None else f"between {moment(low)} and {moment(high)}"
     console.print(
         f"[bold]Job {answer.job_id}[/bold] starts {between} with 80 % ({until(low, high, now)}), "
         f"{_likely(answer, now)}.",
@@ -247,16 +252,12 @@ def _likely(answer: Any, now: float) -> str:
     middle = answer.likely if hasattr(answer, "likely") else answer.middle
     if middle is None:
         return "most likely later than the forecast goes"
-    return f"most likely at {_clock(middle)} (in {duration(max(middle - now, 0.0))})"
+    return f"most likely at {moment(middle)} (in {duration(max(middle - now, 0.0))})"
 
 
 def _rests_on(console: Console, outcomes: int) -> None:
     rest = f"on {outcomes} earlier forecasts" if outcomes else "on no earlier forecast yet: take it as a guess"
     console.print(f"  The interval rests {rest}.")
-
-
-def _clock(moment: float) -> str:
-    return f"{datetime.fromtimestamp(moment, UTC).astimezone():%Y-%m-%d %H:%M}"
 
 
 def model(console: Console, info: Any) -> None:

@@ -57,19 +57,22 @@ def round_relaxation(ways: WaySet, relaxed: Floats) -> npt.NDArray[np.int64]:
     relaxed = np.where(net > 0, relaxed, 0.0)
     liked = np.flatnonzero(relaxed > 1e-6)
     whole = np.floor(relaxed + 1e-6).astype(np.int64)
+
+    def take(j: int, times: int) -> None:
+        """Pattern `j` so many times, as far as there are jobs and room."""
+        c = columns.job_class[j]
+        for _ in range(min(times, int(left[c]))):
+            if not room.take(j):
+                return
+            counts[j] += 1
+            left[c] -= 1
+
     for j in liked[np.lexsort((liked, -net[liked], -whole[liked]))].tolist():
-        for _ in range(min(int(whole[j]), int(left[columns.job_class[j]]))):
-            if room.take(j):
-                counts[j] += 1
-                left[columns.job_class[j]] -= 1
+        take(j, int(whole[j]))
     part = relaxed - whole
     for j in liked[np.lexsort((liked, -net[liked], -np.round(part[liked], 6)))].tolist():
-        if part[j] > 1e-6 and left[columns.job_class[j]] > 0 and room.take(j):
-            counts[j] += 1
-            left[columns.job_class[j]] -= 1
+        take(j, int(part[j] > 1e-6))
     order = np.lexsort((np.arange(len(net)), -net, first))
     for j in order[(left[columns.job_class[order]] > 0) & (net[order] > 0)].tolist():
-        while left[columns.job_class[j]] > 0 and room.take(j):
-            counts[j] += 1
-            left[columns.job_class[j]] -= 1
+        take(j, len(problem))
     return counts

@@ -6,7 +6,8 @@ from html import escape
 from typing import Any, Final
 
 from rltuned.report.advice import Advice
-from rltuned.report.tables import Table, facts, headline, moment, tables
+from rltuned.report.tables import Table, facts, headline, tables
+from rltuned.show import moment
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1c2430; --soft: #5a6675; --grid: #d5dbe3; --band: #f4f6f9;

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from rltuned.decide.explain import GUARD_MEANING
 from rltuned.report.advice import METRICS, Advice, in_words
-from rltuned.show import duration
+from rltuned.show import duration, moment
 
 REPLAYS = {"real": "what happened", "slurm": "Slurm's order, replayed", "rltuned": "rltuned, replayed"}
 """What the same jobs are seen in."""
@@ -36,11 +35,6 @@ class Table:
     text: Sequence[str] = ()
     stacked: bool = False
     """On a narrow screen each row becomes a list: no column may be out of sight."""
-
-
-def moment(seconds: float) -> str:
-    """Epoch seconds in this host's time zone."""
-    return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def headline(report: Mapping[str, Any]) -> str:
