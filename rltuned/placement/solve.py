@@ -28,10 +28,10 @@ class Solved:
     """What GLPK answered."""
 
     outcome: SolveOutcome
-    counts: npt.NDArray[np.int64] | None
+    counts: npt.NDArray[np.int64] | None = None
     """(P,) how often each pattern is used; None without a solution."""
-    objective: float
-    bound: float
+    objective: float = -math.inf
+    bound: float = math.inf
     message: str = ""
 
 
@@ -128,15 +128,9 @@ def _run(lp: Any, model: Model, left: Callable[[], int], gap: float, rounding: R
     simplex.tm_lim = max(int(left() * ROOT_SHARE), 1)
     code = glpk.glp_simplex(lp, simplex)
     if code == glpk.GLP_ETMLIM:
-        return Solved(SolveOutcome.TIMEOUT, None, -math.inf, math.inf, "time limit in the root relaxation")
+        return Solved(SolveOutcome.TIMEOUT, message="time limit in the root relaxation")
     if code != 0 or glpk.glp_get_status(lp) != glpk.GLP_OPT:
-        return Solved(
-            SolveOutcome.ERROR,
-            None,
-            -math.inf,
-            math.inf,
-            f"GLPK simplex: code {code}, status {glpk.glp_get_status(lp)}",
-        )
+        return Solved(SolveOutcome.ERROR, message=f"GLPK simplex: code {code}, status {glpk.glp_get_status(lp)}")
     relaxed = float(glpk.glp_get_obj_val(lp))
     start, value = None, -math.inf
     if rounding is not None:
@@ -145,9 +139,7 @@ def _run(lp: Any, model: Model, left: Callable[[], int], gap: float, rounding: R
             return Solved(SolveOutcome.OPTIMAL, start, value, relaxed)
     limit = left()
     if limit < LEAST_MS:
-        if start is None:
-            return Solved(SolveOutcome.TIMEOUT, None, -math.inf, relaxed, "time limit before a first solution")
-        return Solved(SolveOutcome.FEASIBLE, start, value, relaxed, "time limit; rounded relaxation")
+        return _late(start, value, relaxed, "rounded relaxation")
     branch = glpk.glp_iocp()
     glpk.glp_init_iocp(branch)
     branch.msg_lev = glpk.GLP_MSG_OFF
@@ -169,7 +161,11 @@ def _run(lp: Any, model: Model, left: Callable[[], int], gap: float, rounding: R
     if code == glpk.GLP_EMIPGAP:
         return Solved(SolveOutcome.OPTIMAL, found, objective, min(relaxed, objective + gap * abs(objective)))
     if code == glpk.GLP_ETMLIM:
-        if found is None:
-            return Solved(SolveOutcome.TIMEOUT, None, -math.inf, relaxed, "time limit before a first solution")
-        return Solved(SolveOutcome.FEASIBLE, found, objective, relaxed, "time limit; best solution so far")
+        return _late(found, objective, relaxed, "best solution so far")
     return Solved(SolveOutcome.ERROR, found, objective, relaxed, f"GLPK intopt: code {code}, status {status}")
+
+
+def _late(counts: npt.NDArray[np.int64] | None, objective: float, bound: float, what: str) -> Solved:
+    if counts is None:
+        return Solved(SolveOutcome.TIMEOUT, bound=bound, message="time limit before a first solution")
+    return Solved(SolveOutcome.FEASIBLE, counts, objective, bound, f"time limit; {what}")

@@ -165,7 +165,7 @@ def best_fit(free: Floats) -> Floats:
 
 
 class _Cluster:
-    """Capacity that is left while a greedy pass places jobs. Mutable; lives for one pass."""
+    """Capacity that is left while a greedy pass places jobs: at first all that is free. Mutable; lives for one pass."""
 
     def __init__(self, problem: PlacementProblem, classes: Classes) -> None:
         self.avail = problem.free.T.copy()
@@ -273,15 +273,15 @@ class _Enumerator:
         order = np.argsort(left, kind="stable")[:count]
         return float(left[order].sum()), t, np.sort(nodes[order]).tolist(), [gpus] * count
 
-    def pack(self, c: int, avail: Floats) -> Pattern | None:
+    def pack(self, c: int, cluster: _Cluster) -> Pattern | None:
         """Best fit next to others; None where it does not fit or must not share."""
         if self.exclusive[c]:
             return None
         best = None
         if self.equal(c) or self.nodes[c] == 1:
-            best = _least(self._best(c, t, avail) for t in self.types_of[c])
+            best = _least(self._best(c, t, cluster.avail) for t in self.types_of[c])
         if best is None and not self.equal(c):
-            best = _least(self._split(c, t, avail) for t in self.types_of[c])
+            best = _least(self._split(c, t, cluster.avail) for t in self.types_of[c])
         if best is None:
             return None
         _, t, nodes, gpus = best
@@ -335,7 +335,7 @@ class _Enumerator:
 
     # -- whole nodes
 
-    def _whole(self, c: int, t: int, cluster: _Cluster | None) -> list[tuple[int, int, int]]:
+    def _whole(self, c: int, t: int, cluster: _Cluster) -> list[tuple[int, int, int]]:
         """Idle node classes that can host a part of the job: (GPUs a node can give, nodes left, class)."""
         first = self.classes.first_node[self._idle]
         free = self.p.free[first].T
@@ -349,12 +349,12 @@ class _Enumerator:
         found = []
         for at in np.flatnonzero(hosts).tolist():
             n = int(self._idle[at])
-            left = len(self.classes.nodes[n]) if cluster is None else len(cluster.tokens(n))
+            left = len(cluster.tokens(n))
             if left > 0:
                 found.append((int(gives[at]), left, n))
         return found
 
-    def spread(self, c: int, cluster: _Cluster | None = None) -> Pattern | None:
+    def spread(self, c: int, cluster: _Cluster) -> Pattern | None:
         """Idle nodes for itself: as few as possible, and those on which least is left unused."""
         best = _least(self._alone(c, t, cluster) for t in self.types_of[c])
         if best is None:
@@ -362,7 +362,7 @@ class _Enumerator:
         _, t, tokens, gpus = best
         return Pattern(c, Kind.SPREAD, t, _EMPTY, _EMPTY, tuple(tokens), tuple(gpus))
 
-    def _alone(self, c: int, t: int, cluster: _Cluster | None) -> _Found | None:
+    def _alone(self, c: int, t: int, cluster: _Cluster) -> _Found | None:
         """Whole nodes of a type, those that can give the most and are the smallest first; and their GPUs."""
         classes = sorted(self._whole(c, t, cluster), key=lambda found: (-found[0], self.class_gpus[found[2]], found[2]))
         # More nodes of a class than GPUs, or than nodes, are never taken.
@@ -374,16 +374,16 @@ class _Enumerator:
         tokens = [n for _, n in order[: len(gpus)]]
         return sum(self.class_gpus[n] for n in tokens), t, tokens, gpus
 
-    def hierarchical(self, c: int, avail: Floats, cluster: _Cluster | None = None) -> Pattern | None:
+    def hierarchical(self, c: int, cluster: _Cluster) -> Pattern | None:
         """For jobs over several nodes: nodes whose GPUs it uses up first, taken whole, then the rest packed."""
         if self.exclusive[c] or self.gpus[c] == 0 or (self.nodes[c] == 1 and self.per_node[c] > 0):
             return None
         if self.nodes[c] == 1 and self.gpus[c] <= self._largest[c]:
             return None
-        found = (self._whole_then_rest(c, t, avail, cluster) for t in self.types_of[c])
+        found = (self._whole_then_rest(c, t, cluster) for t in self.types_of[c])
         return next((pattern for pattern in found if pattern is not None), None)
 
-    def _whole_then_rest(self, c: int, t: int, avail: Floats, cluster: _Cluster | None) -> Pattern | None:
+    def _whole_then_rest(self, c: int, t: int, cluster: _Cluster) -> Pattern | None:
         full = [found for found in self._whole(c, t, cluster) if found[0] == self.class_gpus[found[2]]]
         if not self.equal(c):
             full.sort(key=lambda found: (-found[0], found[2]))
@@ -398,10 +398,10 @@ class _Enumerator:
         nodes: tuple[int, ...] = _EMPTY
         if rest > 0 and tokens and not self.equal(c):
             # Not on a node that is wholly idle: that would be one more whole node.
-            fits = self._fits(c, self.use(c, t, rest), avail)
+            fits = self._fits(c, self.use(c, t, rest), cluster.avail)
             fits = fits[~self.p.idle[fits]]
             if len(fits):
-                nodes = (int(fits[np.argmin(best_fit(avail[:, fits]))]),)
+                nodes = (int(fits[np.argmin(best_fit(cluster.avail[:, fits]))]),)
         if len(tokens) + len(nodes) < max(2, self.nodes[c]) or (rest > 0 and not nodes):
             return None
         return Pattern(c, Kind.HIERARCHICAL, t, nodes, (rest,) if nodes else _EMPTY, tuple(tokens), tuple(gpus))
@@ -421,7 +421,7 @@ def _greedy(finder: _Enumerator, order: Iterable[int]) -> list[Pattern | None]:
         c = int(finder.classes.job_of[k])
         if full[c]:  # capacity only shrinks during a pass
             continue
-        pattern = finder.hierarchical(c, cluster.avail, cluster) or finder.pack(c, cluster.avail)
+        pattern = finder.hierarchical(c, cluster) or finder.pack(c, cluster)
         if pattern is None and finder.exclusive[c]:
             pattern = finder.spread(c, cluster)
         if pattern is not None:
@@ -437,17 +437,17 @@ def _alone(finder: _Enumerator) -> list[Pattern | None]:
     single = [
         (c, t) for c in every if finder.nodes[c] == 1 and not finder.exclusive[c] for t in finder.types_of[c]
     ]  # fmt: skip
-    free = finder.p.free.T
+    cluster = _Cluster(finder.p, finder.classes)
     found: list[Pattern | None] = list(_best_nodes(finder, single))
     idle = bool(finder.p.idle.any())
     for c in every:
         several = finder.nodes[c] > 1
         if several:
-            found.append(finder.pack(c, free))
+            found.append(finder.pack(c, cluster))
         if idle:
-            found.append(finder.spread(c))
+            found.append(finder.spread(c, cluster))
         if idle or several:
-            found.append(finder.hierarchical(c, free))
+            found.append(finder.hierarchical(c, cluster))
     return found
 
 
