@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from rltuned.evaluate.bootstrap import FAIRNESS, FEWEST, GUARDED, MOST_WORSE
+from rltuned.report.period import SOUND
 
 NEAR: Final = 0.2
 """The replay is near to what happened where its mean wait differs by at most this share, …"""
@@ -50,11 +51,12 @@ def advise(log: Mapping[str, Any] | None, replay: Mapping[str, Any] | None, mode
     if log is None:
         weak.append("There is no decision log of this period, so nothing is known of how the daemon ran.")
     else:
-        faulty = 1.0 - _share(log["cycles"], ("done", "standby"))
+        cycles = sum(log["cycles"].values())
+        faulty = 1.0 - sum(log["cycles"].get(name, 0) for name in SOUND) / max(cycles, 1)
         if faulty > MOST_FAULTY:
             against.append(f"{faulty:.0%} of the cycles failed or were left out; find the cause first (see Faults).")
         else:
-            good.append(f"The daemon ran soundly: {1 - faulty:.1%} of {sum(log['cycles'].values()):,} cycles.")
+            good.append(f"The daemon ran soundly: {1 - faulty:.1%} of {cycles:,} cycles.")
         if log["covered"] < LEAST_COVERED:
             weak.append(f"The log covers only {log['covered']:.0%} of the period.")
     if replay is None:
@@ -114,8 +116,3 @@ def in_words(compared: Mapping[str, Any]) -> str:
         return f"{compared['ratio']:.2f} (no interval)"
     low, high = ("?" if end is None else f"{end:.2f}" for end in (compared["lo"], compared["hi"]))
     return f"{compared['ratio']:.2f} [{low}, {high}]"
-
-
-def _share(counted: Mapping[str, int], names: tuple[str, ...]) -> float:
-    total = sum(counted.values())
-    return sum(counted.get(name, 0) for name in names) / total if total else 0.0

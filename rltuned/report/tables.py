@@ -160,7 +160,7 @@ def _group(kind: str, rows: Sequence[Mapping[str, Any]]) -> Table:
                 row["name"],
                 f"{row['jobs']:,}",
                 _signed(row["change"]),
-                *(duration(row[f"wait_{of}"]) for of in ("real", "slurm", "rltuned")),
+                *(duration(row[f"wait_{of}"]) for of in REPLAYS),
                 f"{row['sooner']:,}",
                 f"{row['later']:,}",
             )
@@ -181,7 +181,7 @@ def _losses(rows: Sequence[Mapping[str, Any]]) -> Table:
             (
                 *((str(row["job"]), row["user"]) if named else (f"{place}.",)),
                 _signed(row["more"]),
-                *(duration(row[f"wait_{of}"]) for of in ("real", "slurm", "rltuned")),
+                *(duration(row[f"wait_{of}"]) for of in REPLAYS),
                 str(row["gpus"]),
                 duration(row["run_time"]),
                 *((row["account"],) if named else ()),
