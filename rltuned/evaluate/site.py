@@ -57,7 +57,7 @@ def of_slurm(settings: EvaluationSettings, slurm: SlurmSection, now: float) -> t
     """
     shape, facts = own_cluster(slurm, now)
     scheduler = facts.scheduler
-    weights = ",".join(f"{name}={value:g}" for name, value in facts.priority_weights.items())
+    weights = ",".join(f"{name}={value:.15g}" for name, value in facts.priority_weights.items())
     backfill = settings.backfill if scheduler.backfill else Backfill.NONE
     return replace(
         settings,

@@ -372,7 +372,7 @@ def test_the_live_cluster_is_taken_with_nothing_running_and_with_its_drained_nod
 
 def test_jobs_and_nodes_are_the_sites_own_unless_files_are_named(tmp_path):
     slurm = StandIn(tmp_path / "slurm")
-    slurm.answer("config", CONFIG.replace("SLURM_VERSION", "PriorityWeightAge       = 1\nSLURM_VERSION"))
+    slurm.answer("config", CONFIG.replace("SLURM_VERSION", "PriorityWeightAge       = 1234567\nSLURM_VERSION"))
     row = "8|u|a|gpu|normal|10|10|70|90|20|30|cpu=1,gres/gpu=2|cpu=1,gres/gpu=2|1|COMPLETED"
     slurm.answer("trace", row.replace("|", SEPARATOR) + SEPARATOR + "\n")
     reached = SlurmSection(bin_dir=slurm.bin_dir)
@@ -381,7 +381,7 @@ def test_jobs_and_nodes_are_the_sites_own_unless_files_are_named(tmp_path):
     assert jobs.job_id.tolist() == [8]
     assert (shape.text, shape.gpus, shape.nodes.gpus_alloc.any()) == ("testbed", 6, False)
     assert settled.scheduler == "bf_interval=1", "that of the site"
-    assert settled.weights == "age=1"
+    assert settled.weights == "age=1234567", "to the last digit"
     assert (settled.simulated.backfill, settled.simulated.bf_interval) == (Backfill.SLURM, 1.0)
     settled, jobs, shape = gate.site_of(replace(asked, cluster="2x4"), reached, 100.0, [].append)
     assert (len(jobs), shape.gpus, settled.scheduler) == (1, 8, "")
