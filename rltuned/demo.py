@@ -26,7 +26,7 @@ from rltuned.cluster.applied import AppliedChanges
 from rltuned.cluster.changes import Outcome
 from rltuned.cluster.ended import EndedJob
 from rltuned.cluster.shape import ClusterShape, from_json
-from rltuned.cluster.tables import Bools, Floats, JobTable, Partition, Snapshot
+from rltuned.cluster.tables import Bools, Floats, JobTable, Snapshot
 from rltuned.config import DEFAULT_MODEL, Config, PlacementApply, Stage, resolve, toml_value
 from rltuned.daemon.apply import Result
 from rltuned.daemon.clock import Clock
@@ -188,11 +188,6 @@ class _Known:
         """As `RunTimes.ended`: nobody looks back."""
 
 
-def default_partition(shape: ClusterShape) -> Partition:
-    """Where jobs go that name none."""
-    return next(partition for partition in shape.partitions if partition.default)
-
-
 def split(both: Workload, past: int, shape: ClusterShape) -> tuple[Workload, list[EndedJob]]:
     """The jobs of the demonstration, from time 0 on, and what came before them as the accounting remembers it."""
     before, jobs = both.take(slice(0, past)), both.take(slice(past, None))
@@ -202,7 +197,7 @@ def split(both: Workload, past: int, shape: ClusterShape) -> tuple[Workload, lis
             MAX_ID - row,
             before.user.value(row),
             before.account.value(row),
-            before.partition.value(row) or default_partition(shape).name,
+            before.partition.value(row) or shape.default.name,
             int(before.gpus[row]),
             float(before.time_limit[row]),
             float(before.run_time[row]),
@@ -273,7 +268,7 @@ class Demo:
         """Limits and r. No limit is above MaxTime: Slurm would refuse the job."""
         known = estimate(self.jobs, self.settings.estimates, self.settings.seed)
         longest = {partition.name: partition.max_time for partition in self.shape.partitions}
-        longest[""] = default_partition(self.shape).max_time
+        longest[""] = self.shape.default.max_time
         limit = np.minimum(known.time_limit, [longest[self.jobs.partition.value(row)] for row in range(len(self.jobs))])
         return Estimates(limit, np.minimum(known.run_time, limit))
 

@@ -56,31 +56,30 @@ class LargestRequests:
 
     def shown_by(self, jobs: JobTable) -> JobTable:
         """The table in which each pending job asks for the largest that it has shown, this reading included."""
-        at, rows = self._both(jobs)
-        gpus, limit = self.gpus[at], self.time_limit[at]
-        if not ((gpus > jobs.gpus[rows]) | (limit > jobs.time_limit[rows])).any():
+        at, rows = self._larger(jobs)
+        if not len(rows):
             return jobs
-        all_gpus, limits = jobs.gpus.copy(), jobs.time_limit.copy()
-        all_gpus[rows] = np.maximum(gpus, all_gpus[rows])
-        limits[rows] = np.fmax(limit, limits[rows])
-        return replace(jobs, gpus=all_gpus, time_limit=limits)
+        gpus, limits = jobs.gpus.copy(), jobs.time_limit.copy()
+        gpus[rows] = np.maximum(self.gpus[at], gpus[rows])
+        limits[rows] = np.fmax(self.time_limit[at], limits[rows])
+        return replace(jobs, gpus=gpus, time_limit=limits)
 
     def shrunk(self, jobs: JobTable) -> dict[int, Request]:
         """Those that are larger than what the job asks for now, by job id."""
-        at, rows = self._both(jobs)
-        larger = (self.gpus[at] > jobs.gpus[rows]) | (self.time_limit[at] > jobs.time_limit[rows])
-        chosen = at[larger]
+        at, _ = self._larger(jobs)
         columns = (self.job_id, self.submit_time, self.gpus, self.time_limit)
-        return {job: Request(*request) for job, *request in zip(*(of[chosen].tolist() for of in columns), strict=True)}
+        return {job: Request(*request) for job, *request in zip(*(of[at].tolist() for of in columns), strict=True)}
 
-    def _both(self, jobs: JobTable) -> tuple[Rows, Rows]:
-        """Places here, and rows of the table, of the pending jobs that are in both."""
+    def _larger(self, jobs: JobTable) -> tuple[Rows, Rows]:
+        """Places here, and rows of the table, of the pending jobs that ask for less now."""
         rows = jobs.pending
         if not len(self.job_id) or not len(rows):
             return np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.intp)
         at = np.minimum(np.searchsorted(self.job_id, jobs.job_id[rows]), len(self.job_id) - 1)
         same = (self.job_id[at] == jobs.job_id[rows]) & (self.submit_time[at] == jobs.submit_time[rows])
-        return at[same], rows[same]
+        at, rows = at[same], rows[same]
+        larger = (self.gpus[at] > jobs.gpus[rows]) | (self.time_limit[at] > jobs.time_limit[rows])
+        return at[larger], rows[larger]
 
 
 NONE_KNOWN: Final = LargestRequests.of({})

@@ -5,6 +5,15 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self
 
+import numpy as np
+
+from rltuned.cluster.tables import Category
+
+
+def owners(account: Category, user: Category) -> Category:
+    """Whose fair share counts, of each job: its account; its user where all jobs are of one account."""
+    return account if len(np.unique(account.codes)) > 1 else user
+
 
 class Loan(NamedTuple):
     """One raised job."""

@@ -57,8 +57,12 @@ class ClusterShape:
 
     def partition(self, name: str) -> Partition | None:
         """The partition of that name; "" means the default one."""
-        matching: Sequence[Partition] = [p for p in self.partitions if p.name == name or (not name and p.default)]
-        return matching[0] if matching else None
+        return next((part for part in self.partitions if part.name == name), None) if name else self.default
+
+    @property
+    def default(self) -> Partition:
+        """Where jobs go that name none."""
+        return next(partition for partition in self.partitions if partition.default)
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.cluster.borrowed import Borrowed, Loan
-from rltuned.cluster.tables import Bools, Category, Floats, JobState, JobTable, Rows, Snapshot
+from rltuned.cluster.borrowed import Borrowed, Loan, owners
+from rltuned.cluster.tables import Bools, Floats, JobState, JobTable, Rows, Snapshot
 from rltuned.decide.ranks import Order
 
 WEEK: Final = 7 * 86_400.0
@@ -59,11 +59,6 @@ def _row(jobs: JobTable, job: int, loan: Loan) -> int | None:
     return row if row is not None and int(jobs.submit_time[row]) == loan.submit_time else None
 
 
-def owners(jobs: JobTable) -> Category:
-    """Of each job its account; its user where all jobs are of one account."""
-    return jobs.account if len(np.unique(jobs.account.codes)) > 1 else jobs.user
-
-
 def budget_of(snapshot: Snapshot, share: float) -> float:
     """GPU-seconds that each account may owe: an equal part of that share of what the usable GPUs do in a half-life.
 
@@ -71,7 +66,7 @@ def budget_of(snapshot: Snapshot, share: float) -> float:
     """
     nodes = snapshot.nodes
     gpus = float(np.maximum(nodes.gpus.sum(axis=1), 1)[nodes.usable].sum())
-    accounts = max(len(np.unique(owners(snapshot.jobs).codes)), 1)
+    accounts = max(len(np.unique(owners(snapshot.jobs.account, snapshot.jobs.user).codes)), 1)
     return share * gpus * (snapshot.scheduler.half_life or WEEK) / accounts
 
 
@@ -86,7 +81,7 @@ class Purse:
         borrowed: until now.
         share: `decide.borrow`.
         """
-        jobs, accounts = snapshot.jobs, owners(snapshot.jobs)
+        jobs, accounts = snapshot.jobs, owners(snapshot.jobs.account, snapshot.jobs.user)
         self._jobs, self._rows = jobs, rows
         self._names = (*accounts.names, "")
         self._owner = accounts.codes[rows].astype(np.intp)

@@ -16,10 +16,10 @@ import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic import Field as Alias
 
+from rltuned.cluster.borrowed import owners
 from rltuned.cluster.changes import Change, Field, Outcome
 from rltuned.cluster.tables import Floats
 from rltuned.config import PlacementApply, Stage
-from rltuned.decide.borrowing import owners
 from rltuned.decide.plan import Plan
 from rltuned.decide.ranks import ranks_of
 from rltuned.decide.scope import Veto
@@ -372,7 +372,8 @@ def record(
 
 
 def _owed(plan: Plan) -> Numbers:
-    accounts, owed = owners(plan.snapshot.jobs), plan.borrowed.owed
+    jobs = plan.snapshot.jobs
+    accounts, owed = owners(jobs.account, jobs.user), plan.borrowed.owed
     of_code = [round(owed.get(name, 0.0), 1) for name in (*accounts.names, "")]
     return tuple(of_code[code] for code in accounts.codes[plan.rows].tolist())
 

@@ -135,7 +135,8 @@ def plan(
         estimates = np.full(len(snapshot.jobs), np.nan)  # no prediction: the features take the time limit
     managed = managed_jobs(snapshot, config, applied or AppliedChanges())
     snapshot = managed.snapshot
-    asked = replace(snapshot, jobs=managed.applied.largest.shown_by(snapshot.jobs))
+    jobs = managed.applied.largest.shown_by(snapshot.jobs)
+    asked = snapshot if jobs is snapshot.jobs else replace(snapshot, jobs=jobs)
     observation = observe(asked, managed.rows, estimates, config.decide.window, managed.pools, base=managed.base)
     window = managed.positions(observation.rows)
     scores = policy.score(observation)

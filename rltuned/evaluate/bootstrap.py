@@ -1,6 +1,6 @@
 """How sure a difference between two policies is: paired bootstrap over windows (Efron and Tibshirani 1993, ch. 13)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -34,6 +34,20 @@ class Comparison:
     """2.5th percentile at the usual level; None with a single window, or where it has no end."""
     hi: float | None
     """97.5th percentile, likewise."""
+
+
+def beyond_chance(own: Mapping[str, float], chance: Mapping[str, float]) -> list[tuple[str, float, float, float]]:
+    """Where accounts lose more than by chance: what, in words, how much, how much by chance, and the allowance.
+
+    Args:
+        own: by metric of `FAIRNESS`, of a policy; NaN or infinite: not measured.
+        chance: of Slurm's own order run once more.
+    """
+    return [
+        (metric.replace("_", " "), own[metric], chance[metric], allowed)
+        for metric, allowed in FAIRNESS.items()
+        if np.isfinite(own[metric]) and np.isfinite(chance[metric]) and own[metric] > chance[metric] + allowed
+    ]
 
 
 def counts(windows: int, seed: int, resamples: int = RESAMPLES) -> Floats:

@@ -6,6 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
+from rltuned.cluster.borrowed import owners
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Bools, Category, Floats
 from rltuned.estimates.run_time_history import PAST_JOBS
@@ -52,8 +53,8 @@ class Case:
 
     @property
     def accounts(self) -> Category:
-        """Whose fair share counts: accounts, or users where there are not several."""
-        return self.jobs.account if len(np.unique(self.jobs.account.codes)) > 1 else self.jobs.user
+        """Whose fair share counts."""
+        return owners(self.jobs.account, self.jobs.user)
 
     @cached_property
     def asked(self) -> Requests:

@@ -23,7 +23,17 @@ from rltuned.cluster.tables import Floats
 from rltuned.config import Config, SlurmSection
 from rltuned.errors import EvaluationError
 from rltuned.evaluate import site
-from rltuned.evaluate.bootstrap import FAIRNESS, GUARDED, LEVEL, MOST_WORSE, RESAMPLES, Comparison, compare, counts
+from rltuned.evaluate.bootstrap import (
+    FAIRNESS,
+    GUARDED,
+    LEVEL,
+    MOST_WORSE,
+    RESAMPLES,
+    Comparison,
+    beyond_chance,
+    compare,
+    counts,
+)
 from rltuned.evaluate.bootstrap import FEWEST as FEWEST_WINDOWS
 from rltuned.evaluate.metrics import COMPARED
 from rltuned.evaluate.policies import model_path
@@ -270,13 +280,14 @@ def judge(measured: Mapping[str, Mapping[str, Floats]], model: str, seed: int) -
 
 def unfair(measured: Mapping[str, Mapping[str, Floats]], name: str) -> list[str]:
     """Where accounts lose more under a policy than by chance, in words. Nothing where that was not measured."""
-    found = []
-    for metric, allowed in FAIRNESS.items():
-        own, chance = (_mean(measured.get(of, {}).get(metric, np.array([]))) for of in (name, AGAIN))
-        if np.isfinite(own) and np.isfinite(chance) and own > chance + allowed:
-            words = metric.replace("_", " ")
-            found.append(f"{words}: {own:.2f}, by chance {chance:.2f}, and {allowed:g} more is allowed")
-    return found
+    nothing = np.zeros(0)
+    own, chance = (
+        {metric: _mean(measured.get(of, {}).get(metric, nothing)) for metric in FAIRNESS} for of in (name, AGAIN)
+    )
+    return [
+        f"{what}: {share:.2f}, by chance {usual:.2f}, and {allowed:g} more is allowed"
+        for what, share, usual, allowed in beyond_chance(own, chance)
+    ]
 
 
 def lower(compared: Comparison) -> bool:

@@ -1,10 +1,11 @@
 """Go, no go, or undecided: what the evidence of a period says, and why."""
 
 import enum
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from rltuned.evaluate.bootstrap import FAIRNESS, FEWEST, GUARDED, MOST_WORSE
+from rltuned.evaluate.bootstrap import FEWEST, GUARDED, MOST_WORSE, beyond_chance
 from rltuned.report.period import SOUND
 
 NEAR: Final = 0.2
@@ -95,11 +96,14 @@ def _judge(replay: Mapping[str, Any], without: str, weak: list[str], against: li
         one, name = compared[metric], METRICS[metric]
         if one["ratio"] is not None and one["ratio"] > MOST_WORSE:
             against.append(f"The {name} is {in_words(one)} times that of Slurm's order, and {MOST_WORSE} is allowed.")
-    for metric, allowed in FAIRNESS.items():
-        own, chance = (replay["fairness"][of][metric] for of in ("rltuned", "chance"))
-        if own is not None and chance is not None and own > chance + allowed:
-            name = metric.replace("_", " ")
-            against.append(f"Accounts lose: {name} {own:.0%}, by chance {chance:.0%}; {allowed:.0%} more is allowed.")
+    own, chance = (
+        {metric: math.nan if share is None else share for metric, share in replay["fairness"][of].items()}
+        for of in ("rltuned", "chance")
+    )
+    against += [
+        f"Accounts lose: {what} {share:.0%}, by chance {usual:.0%}; {allowed:.0%} more is allowed."
+        for what, share, usual, allowed in beyond_chance(own, chance)
+    ]
     starved = replay["starvation"]
     if starved["rltuned"]["beyond"] > starved["slurm"]["beyond"]:
         against.append(

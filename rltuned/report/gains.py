@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from rltuned.cluster.borrowed import owners
 from rltuned.cluster.tables import Bools, Category, Floats, Ints
 from rltuned.evaluate.bootstrap import FAIRNESS, Comparison
 from rltuned.evaluate.metrics import over_slurm
@@ -100,7 +101,6 @@ def fairness(found: Replay) -> dict[str, dict[str, float | None]]:
     them. Of users, where all jobs are of one account. None: too few jobs of each, or not simulated.
     """
     jobs = found.jobs
-    owners = jobs.account if len(np.unique(jobs.account.codes)) > 1 else jobs.user
     first = float(jobs.submit_time.min())
 
     def over(name: str) -> dict[str, float | None]:
@@ -108,7 +108,7 @@ def fairness(found: Replay) -> dict[str, dict[str, float | None]]:
         if name in found.start:
             own, slurm = ((found.start[of] - first, found.end[of] - first) for of in (name, SLURM))
             gpus, all_jobs = jobs.gpus.astype(np.float64), np.ones(len(jobs), dtype=np.bool_)
-            shares = over_slurm(jobs.submit_time - first, own, slurm, gpus, all_jobs, owners)
+            shares = over_slurm(jobs.submit_time - first, own, slurm, gpus, all_jobs, owners(jobs.account, jobs.user))
         return {of: round(share, 4) if np.isfinite(share) else None for of, share in zip(FAIRNESS, shares, strict=True)}
 
     return {"rltuned": over(found.policy), "chance": over(AGAIN)}
