@@ -100,12 +100,12 @@ class DaemonRestore:
         )
 
     def _may_be_back(self, job: int, snapshot: Snapshot) -> bool:
-        """Whether a held job, which was given back, may carry our value again: another slurmctld than the one that took
-        that may have come back without it, and shows nothing of a held job.
+        """Whether a held job, which was given back, may carry our value again, which Slurm does not show: unless the
+        slurmctld that runs now took that from the held job, one that was killed may have come back without it.
         """
         entry, facts, row = self.journal.entries[job], self.slurmctld.facts, snapshot.jobs.row_of.get(job)
         held = row is not None and bool(snapshot.jobs.held[row])
-        return held and not entry.claims and facts is not None and entry.cleared not in {0.0, facts.started or 1.0}
+        return held and not entry.claims and facts is not None and entry.cleared != (facts.started or 1.0)
 
     def give_back(self, jobs: Collection[int]) -> tuple[int, bool]:
         """Give back those of the jobs that are due and fit into the budget. How many were, and whether these are all.

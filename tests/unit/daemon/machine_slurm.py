@@ -157,6 +157,7 @@ class Cluster(ModelSlurm):
     """Lines that a scontrol still has in its pipe although the daemon that started it was killed."""
     on_update: Callable[[Task, str, bool, Callable[[], None]], None] | None = None
     """Wraps each single update of ours: job, what, whether it gives back, the act itself."""
+    on_start: Callable[[Task], None] = lambda _: None
     _tokens: float = float(LIMITER[0])
     _tokens_at: float = 0.0
 
@@ -227,6 +228,21 @@ class Cluster(ModelSlurm):
             self.happened()
             job.nice = value
 
+    def person_tops(self, job_id: int) -> None:
+        """``scontrol top`` by an operator: nice brings the job before the others of the same kind, which pay for it."""
+        job = self.task(job_id)
+        alike = [
+            other
+            for other in self.tasks()
+            if other.state == "PD" and not other.hold and other.explicit is None and _kind(other) == _kind(job)
+        ]
+        if job in alike and len(alike) > 1:
+            self.happened()
+            gap = max(self.priority(other) for other in alike) - self.priority(job)
+            job.nice -= gap
+            for other in alike:
+                other.nice += gap // (len(alike) - 1) if other is not job else 0
+
     def person_changes_request(self, job_id: int, what: str, value: object) -> None:
         job = self.task(job_id)
         if job.state == "PD":
@@ -246,6 +262,7 @@ class Cluster(ModelSlurm):
         job = self.task(job_id)
         if job.state == "PD" and self.eligible(job) and not job.limited:
             self.happened()
+            self.on_start(job)
             job.state = "R"
 
     def requeue(self, job_id: int) -> None:
@@ -727,6 +744,10 @@ class Commands(Runner):
         before = getattr(self.slurm, "before_batch", None)
         if before is not None:
             before(list(lines))
+
+
+def _kind(job: Task) -> tuple[str, str, str, str]:
+    return job.user, job.account, job.partition, job.qos
 
 
 def _named(line: str) -> str:

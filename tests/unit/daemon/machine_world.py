@@ -68,6 +68,9 @@ longest wait of the breaker (15 minutes), the configured time without a plan, ba
 back."""
 WATCHDOG = 180.0
 """As systemd/rltuned.service has it."""
+WEEK = 604_800.0
+"""Seconds: the half-life of what was borrowed."""
+GPUS = 16
 OUTSIDER = "olga"
 """Opted out."""
 
@@ -84,6 +87,7 @@ NAMES = (
     "journal covers",
     "no defect",
     "foreign only by others",
+    "budget",
 )
 """The invariants."""
 
@@ -219,6 +223,7 @@ class World:
     ignored: frozenset[str] = frozenset()
     outsiders: tuple[str, ...] = (OUTSIDER,)
     """Users that the configuration leaves out."""
+    borrow: float = 0.06
     violations: list[tuple[str, str]] = field(default_factory=list)
     checks: int = 0
     """Invariants checked so far."""
@@ -229,6 +234,7 @@ class World:
         self.slurm = Cluster(self.clock, release=self.release, ageing=self.ageing, limiter=self.limiter)
         self.slurm.step, self.slurm.reading, self.slurm.complain = self.step, lambda: self.stack[-1], self.complain
         self.slurm.on_update, self.slurm.before_batch = self._update, self._before_batch  # type: ignore[attr-defined]
+        self.slurm.on_start = self._started
         self.stack: list[Reading] = [Reading("nobody")]
         self.disk = Disk(self.step, lambda: self.stack[-1].opened)
         self.disk.install()
@@ -244,6 +250,11 @@ class World:
         self.planned_at = float("-inf")
         self.managed: dict[int, str] = {}
         """Class of each job that the last plan manages."""
+        self.borrowing: dict[int, tuple[str, float]] = {}
+        """Whose service each raised job takes from others when it starts in the order of the last plan, and how many
+        GPU-seconds."""
+        self.started: list[tuple[float, str, float]] = []
+        """When such a job started, whose it was, and its GPU-seconds."""
         self.last_bad = self.clock.monotonic()
         """When it was last impossible to give anything back."""
         self.unread: dict[int, float] = {}
@@ -284,7 +295,7 @@ class World:
             cycle=CycleSection(stage=stage, interval=INTERVAL),
             policy=PolicySection(name="sjf"),
             estimates=EstimatesSection(source="limit", cache=False),
-            decide=DecideSection(**{"hysteresis": 0.0} | decide),
+            decide=DecideSection(**{"hysteresis": 0.0, "borrow": self.borrow} | decide),
             scope=ScopeSection(exclude_users=self.outsiders, **canary),
             rollout=RolloutSection(enabled="off"),
             placement=PlacementSection(apply=self.placement),
@@ -441,7 +452,25 @@ class World:
         ids = snapshot.jobs.job_id
         names = made.classes.names
         self.managed = {int(ids[row]): names[of] for row, of in zip(made.rows, made.classes.of, strict=True)}
+        self.borrowing = borrowing(made)
         return made
+
+    def _started(self, job: Task) -> None:
+        """Budget: no account has started raised jobs ahead of other accounts' jobs for more than it may borrow."""
+        if job.marks.get(Field.SITE_FACTOR) != US or job.site_factor <= 0 or job.job_id not in self.borrowing:
+            return
+        self.checks += 1
+        now = self.clock.time()
+        account, seconds = self.borrowing.pop(job.job_id)
+        self.started.append((now, account, seconds))
+        owed = sum(cost * 0.5 ** (max(now - at, 0.0) / WEEK) for at, name, cost in self.started if name == account)
+        accounts = {other.account for other in self.slurm.tasks()}
+        owners = accounts if len(accounts) > 1 else {other.user for other in self.slurm.tasks()}
+        budget = self.borrow * GPUS * WEEK / len(owners)
+        if owed > 1.1 * budget:  # the wall clock may jump
+            self.complain(
+                "budget", f"{account} has borrowed {owed:.0f} GPU-seconds with job {job.job_id} of {budget:.0f}"
+            )
 
     def _deadman(self) -> None:
         self.next_deadman = self.clock.monotonic() + DEADMAN
@@ -501,6 +530,8 @@ class World:
     def _died(self, *, killed: bool, stop_post: bool = True) -> None:
         """The daemon is gone: the kernel closes what it had open, systemd does what the unit says."""
         self.disk.ended(self.run_reading.opened)
+        if killed or self.disk.full or self.disk.readonly:
+            self.started, self.borrowing = [], {}  # nobody may know of the last loans
         self.ended_at = self.clock.monotonic()
         self.daemon = self.journal = None
         self.unlocked = False
@@ -876,6 +907,36 @@ class World:
 def descriptors() -> int:
     """How many this process has open."""
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def borrowing(made: Plan) -> dict[int, tuple[str, float]]:
+    """Account and GPU-seconds of each raised job that passes another account's place when all jobs have their targets.
+
+    The k-th job of an account in the new order is compared with the account's k-th place in Slurm's own: it passes
+    another account if fewer jobs of that one are ahead of it than Slurm alone has ahead of this place.
+    """
+    jobs, found = made.snapshot.jobs, {}
+    ids = jobs.job_id[made.rows].tolist()
+    accounts = [jobs.account.value(row) for row in made.rows]
+    everybody = {jobs.account.value(row) for row in range(len(jobs))}
+    if len(everybody) == 1:
+        accounts = [jobs.user.value(row) for row in made.rows]
+    for members in made.classes.members:
+        order, alone = (
+            sorted(members.tolist(), key=lambda at, of=of: (-int(of[at]), ids[at])) for of in (made.target, made.base)
+        )
+        for place, at in enumerate(order):
+            if made.target[at] <= made.base[at]:
+                continue
+            mine = accounts[at]
+            ahead = [accounts[other] for other in order[:place]]
+            own = [where for where, other in enumerate(alone) if accounts[other] == mine][ahead.count(mine)]
+            passed = [accounts[other] for other in alone[:own]]
+            if any(passed.count(other) > ahead.count(other) for other in set(passed) - {mine}):
+                row = made.rows[at]
+                tasks, gpus = max(int(jobs.array_tasks[row]), 1), max(int(jobs.gpus[row]), 1)
+                found[ids[at]] = mine, float(jobs.time_limit[row]) * gpus * tasks
+    return found
 
 
 def ahead_of_outsiders(slurm: Cluster, managed: dict[int, str], *, alone: bool) -> dict[tuple[int, str], int]:

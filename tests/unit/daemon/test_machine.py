@@ -64,12 +64,16 @@ class Machine(RuleBasedStateMachine):
         limiter=st.booleans(),
         jobs=st.sampled_from([2, 3, 5, 9, 14]),
         stage=STAGES,
+        borrow=st.sampled_from([0.06, 0.06, 0.002]),
     )
-    def begin(self, release, placement, ageing, limiter, jobs, stage):
+    def begin(self, release, placement, ageing, limiter, jobs, stage, borrow=0.06):
         self.directory = tempfile.mkdtemp(dir=MEMORY)
         self.world = World(Path(self.directory), release, placement, ageing=ageing, limiter=limiter, ignored=IGNORED)
+        self.world.borrow = borrow
         for number in range(jobs):
-            self.world.slurm.submit(500 + 733 * number % 1000, time_limit=3600.0 * (number % 3 + 1))
+            account = "physics" if borrow == 0.06 or number % 2 else "chemistry"
+            values = {"time_limit": 3600.0 * (number % 3 + 1), "account": account}
+            self.world.slurm.submit(500 + 733 * number % 1000, **values)
         self.world.pass_time(60.0)
         self.world.start(stage)
         self.world.pass_time(301.0)
@@ -190,6 +194,10 @@ class Machine(RuleBasedStateMachine):
     @rule(which=WHICH, nice=st.sampled_from([0, 50, 500, -70]), after=SOON)
     def change_nice(self, which, nice, after):
         self.to_job(which, after, lambda job: self.world.slurm.person_sets_nice(job, nice))
+
+    @rule(which=WHICH, after=SOON)
+    def top(self, which, after):
+        self.to_job(which, after, self.world.slurm.person_tops)
 
     @rule(
         which=WHICH,

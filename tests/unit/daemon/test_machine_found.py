@@ -342,3 +342,10 @@ def test_a_value_that_the_plan_took_back_is_in_doubt_on_a_job_that_has_an_explic
         play.hours_pass(hours=1)
         play.set_priority(after=0, value=1, which=3)
         play.restore_all()
+
+
+def test_a_value_that_a_killed_slurmctld_brings_back_is_in_doubt_on_a_job_that_is_held_before_it_is_seen():
+    with run(release=(22, 5), jobs=5) as play:
+        play.stopped_for_a_while(after=1, minutes=6)
+        play.slurmctld_killed_and_started(after=0)
+        play.hold(after=0, which=0, who="user")
