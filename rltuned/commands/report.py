@@ -85,6 +85,7 @@ def report(
     """
     from rltuned.daemon import decisions
     from rltuned.daemon.clock import SystemClock
+    from rltuned.daemon.debts import read_debts
     from rltuned.report import build, text
     from rltuned.report.period import read
 
@@ -108,6 +109,11 @@ def report(
         missing.append("The period's jobs were not replayed (--no-replay).")
     if replayed is None and not period.total:
         raise RltunedError("there is nothing to report:\n" + "\n".join(missing))
+    borrowed = None
+    try:
+        borrowed, _ = read_debts(config.state.directory)
+    except RltunedError as error:
+        missing.append(f"What accounts have borrowed is not known: {error}")
     made = build.assemble(
         period,
         replayed,
@@ -117,6 +123,7 @@ def report(
         revision=revision(),
         cluster=about,
         names=names,
+        borrowed=borrowed,
     )
     if html is not None:
         from rltuned.report import page

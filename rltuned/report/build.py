@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from rltuned import __version__
+from rltuned.cluster.borrowed import Borrowed
 from rltuned.report.advice import CERTAINLY, NEAR, advise, in_words
 from rltuned.report.period import POINTS, Period
 
@@ -24,6 +25,7 @@ def assemble(
     revision: str,
     cluster: str,
     names: bool,
+    borrowed: Borrowed | None = None,
 ) -> dict[str, Any]:
     """The report.
 
@@ -35,7 +37,8 @@ def assemble(
         made_at: epoch seconds.
         revision: of the program.
         cluster: what it is about, "" where not known.
-        names: with the table of single jobs that lose, and with sentences of faults.
+        names: with the tables of accounts and of single jobs that lose, and with sentences of faults.
+        borrowed: what accounts have borrowed by now.
     """
     log = period.to_json(names=names) if period.total else None
     replay = None if replayed is None else _replay(replayed, period, bound, names=names)
@@ -52,8 +55,21 @@ def assemble(
         "replayed_as": replayed.policy if replayed is not None and not replayed.exact else policy,
         "log": log,
         "replay": replay,
+        "borrowed": _borrowed(borrowed, period.budget) if names and borrowed is not None else None,
         **advise(log, replay, period.mode.value),
         "missing": missing,
+    }
+
+
+def _borrowed(known: Borrowed, budget: float | None) -> dict[str, Any] | None:
+    """GPU-hours by account, the most first; None where nobody owes any."""
+    owed = sorted(known.owed.items(), key=lambda item: (-item[1], item[0]))
+    if not owed:
+        return None
+    return {
+        "time": known.time,
+        "budget": None if budget is None else round(budget / 3600.0, 2),
+        "accounts": {account: round(seconds / 3600.0, 2) for account, seconds in owed},
     }
 
 

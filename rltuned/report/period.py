@@ -90,6 +90,8 @@ class Period:
     predictions: dict[int, Prediction] = field(default_factory=dict)
     points: dict[int, Counter[str]] = field(default_factory=dict)
     """Sums over the entries of each stretch of the period: of those (`count`), and as `series` has them."""
+    budget: float | None = None
+    """GPU-seconds that each account could borrow, by the last decision; None: none says."""
     _last: float = float("-inf")
 
     @property
@@ -147,6 +149,7 @@ class Period:
     def _look_at(self, made: DecisionRecord) -> None:
         jobs, window = made.jobs, made.window
         self.decisions += 1
+        self.budget = made.budget if made.budget is not None else self.budget
         self.seen.update(jobs.id)
         for job, base, rank, seen in zip(jobs.id, jobs.base_rank, jobs.rank, jobs.seen, strict=True):
             if rank < base:

@@ -79,6 +79,8 @@ def tables(report: Mapping[str, Any]) -> Iterator[tuple[str, Table]]:
         yield "losses", _starvation(replay["starvation"])
         if replay["predictions"] is not None:
             yield "predictions", _predictions(replay["predictions"])
+    if report["borrowed"] is not None:
+        yield "losses", _borrowed(report["borrowed"])
     if log is not None:
         yield "log", _ranks(report["mode"], log)
         if log["results"]:
@@ -203,6 +205,20 @@ def _fairness(found: Mapping[str, Mapping[str, float | None]]) -> Table:
         [(name, *(_or_dash(share, ".1%") for share in found[of].values())) for of, name in names.items()],
         "Worse off: of five jobs and more, with a mean wait that is a tenth and five minutes longer. Others got: by "
         "the time at which 60 % of the jobs have ended.",
+    )
+
+
+def _borrowed(found: Mapping[str, Any]) -> Table:
+    budget = found["budget"]
+    return Table(
+        "Service that accounts have borrowed",
+        ("account", "GPU-hours", "of its budget"),
+        [
+            (account, f"{hours:,.1f}", _or_dash(hours / budget if budget else None, ".0%"))
+            for account, hours in found["accounts"].items()
+        ],
+        f"At {moment(found['time'])}: GPU time of jobs that started ahead of other accounts' jobs. It is forgotten "
+        "with the half-life of Slurm's fair share.",
     )
 
 

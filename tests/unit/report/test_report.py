@@ -12,6 +12,7 @@ import pytest
 from unit.report.site import INTERVAL, make_site, stamp
 from unit.slurm.standin import StandIn
 
+from rltuned.cluster.borrowed import Borrowed
 from rltuned.commands.main import cli, main
 from rltuned.config import Config, Stage
 from rltuned.daemon.decisions import entries
@@ -151,6 +152,27 @@ def test_the_log_alone_gives_a_report_at_once(site, tmp_path, capsys):
     assert "What was seen and wanted" in text
     assert "not replayed (--no-replay)" in text
     assert "chart-queue" in (tmp_path / "r.html").read_text()
+
+
+def test_what_accounts_have_borrowed_is_on_the_page_but_not_without_names(site, tmp_path):
+    state = site.config.parent / "state"
+    owed = Borrowed(site.until, {"physics": 7200.0, "chemistry": 3600.0 * 30})
+    (state / "borrowed.json").write_text(json.dumps(owed.as_dict()))
+    named, nameless = tmp_path / "named.html", tmp_path / "nameless.html"
+    try:
+        for page_of, option in ((named, "--names"), (nameless, "--no-names")):
+            run(*site.words, "--no-replay", "--html", page_of, "--json", tmp_path / "r.json", option)
+            if option == "--names":
+                report = json.loads((tmp_path / "r.json").read_text())
+    finally:
+        (state / "borrowed.json").unlink()
+    assert report["borrowed"]["accounts"] == {"chemistry": 30.0, "physics": 2.0}
+    assert report["borrowed"]["budget"] == pytest.approx(period_of(site).budget / 3600.0, abs=0.01)
+    ((_, table),) = [item for item in tables.tables(report) if "borrowed" in item[1].title]
+    assert [row[:2] for row in table.rows] == [("chemistry", "30.0"), ("physics", "2.0")]
+    assert table.rows[0][2].endswith("%")
+    assert "chemistry" in named.read_text()
+    assert "chemistry" not in nameless.read_text()
 
 
 def test_without_the_extra_it_gives_what_the_log_gives_and_says_what_is_missing(site, tmp_path):
