@@ -49,6 +49,8 @@ SOON = st.sampled_from([0, 0, 0, 1, 2, 3, 5, 8, 13, 21, 34])
 """How many steps of ours later it happens; 0: at once."""
 STAGES = st.sampled_from([Stage.ACTIVE, Stage.ACTIVE, Stage.ACTIVE, Stage.CANARY, Stage.SHADOW, Stage.OBSERVE])
 COPIES = st.sampled_from(["state", "mirror"])
+TROUBLE = precondition(lambda self: not self.calm)
+"""Not in a run in which only jobs come and start: there orders last, and budgets are used up."""
 READS = ("jobs", "status", "site-factors", "nodes", "partitions", "diagnostics", "excluded", "config")
 
 
@@ -56,6 +58,7 @@ class Machine(RuleBasedStateMachine):
     """Rules are what may happen; invariants are DESIGN §1."""
 
     world: World
+    calm = False
 
     @initialize(
         release=st.sampled_from([(22, 5), (24, 11), (26, 5)]),
@@ -65,8 +68,10 @@ class Machine(RuleBasedStateMachine):
         jobs=st.sampled_from([2, 3, 5, 9, 14]),
         stage=STAGES,
         borrow=st.sampled_from([0.06, 0.06, 0.002]),
+        calm=st.sampled_from([False, False, False, True]),
     )
-    def begin(self, release, placement, ageing, limiter, jobs, stage, borrow=0.06):
+    def begin(self, release, placement, ageing, limiter, jobs, stage, borrow=0.06, calm=False):
+        self.calm, stage = calm, Stage.ACTIVE if calm else stage
         self.directory = tempfile.mkdtemp(dir=MEMORY)
         self.world = World(Path(self.directory), release, placement, ageing=ageing, limiter=limiter, ignored=IGNORED)
         self.world.borrow = borrow
@@ -143,10 +148,12 @@ class Machine(RuleBasedStateMachine):
     def more_time_passes(self, minutes):
         self.world.pass_time(60.0 * minutes)
 
+    @TROUBLE
     @rule(hours=st.sampled_from([1, 2, 5]))
     def hours_pass(self, hours):
         self.world.pass_time(3600.0 * hours)
 
+    @TROUBLE
     @rule(seconds=st.sampled_from([-3600.0, -20.0, 20.0, 300.0, 7200.0]))
     def the_wall_clock_jumps(self, seconds):
         self.world.clock.offset += seconds
@@ -183,6 +190,7 @@ class Machine(RuleBasedStateMachine):
 
         self.somebody(after, act)
 
+    @TROUBLE
     @rule(which=WHICH, who=st.sampled_from(["user", "admin"]), after=SOON)
     def hold(self, which, who, after):
         self.to_job(which, after, lambda job: self.world.slurm.person_holds(job, who))
@@ -222,28 +230,34 @@ class Machine(RuleBasedStateMachine):
 
     # --- admins
 
+    @TROUBLE
     @rule(which=WHICH, value=st.sampled_from([1, 1, 777, 100_000]), after=SOON)
     def set_priority(self, which, value, after):
         self.to_job(which, after, lambda job: self.world.slurm.person_sets_priority(job, value))
 
+    @TROUBLE
     @rule(which=WHICH, value=st.sampled_from([-70_001, 13, 70_001]), after=SOON)
     def set_site_factor(self, which, value, after):
         self.to_job(which, after, lambda job: self.world.slurm.person_sets_factor(job, value))
 
+    @TROUBLE
     @rule(which=WHICH, how=st.sampled_from(["requeue", "special"]), after=SOON)
     def requeue_held(self, which, how, after):
         self.to_job(which, after, lambda job: self.world.slurm.requeue_held(job, how))
 
+    @TROUBLE
     @rule(which=WHICH)
     def restore_by_name(self, which):
         job = self.job(which)
         if job is not None:
             self.world.restore_by_name(job)
 
+    @TROUBLE
     @rule()
     def restore_all(self):
         self.world.restore("restore")
 
+    @TROUBLE
     @rule(partition=st.sampled_from(sorted(PARTITIONS)), up=st.booleans())
     def partition_down(self, partition, up):
         self.world.slurm.happened()
@@ -255,10 +269,26 @@ class Machine(RuleBasedStateMachine):
     def start_job(self, which, after):
         self.to_job(which, after, self.world.slurm.start)
 
+    @rule(count=st.integers(1, 4))
+    def front_starts(self, count):
+        """As many jobs start as Slurm finds room for, in the order of priority; others of both accounts come."""
+        slurm = self.world.slurm
+        if slurm.answers:
+            front = sorted(slurm.tasks(), key=lambda job: (-slurm.priority(job), job.job_id))
+            waiting = [job.job_id for job in front if job.state == "PD" and slurm.eligible(job)]
+            for job in waiting[:count]:
+                slurm.start(job)
+            for number in range(min(count, 16 - len(slurm.jobs))):
+                account = "physics" if number % 2 else "chemistry"
+                slurm.submit(500 + 733 * slurm.next_id % 1000, account=account, time_limit=1800.0 * (number + 1))
+        self.world.pass_time(301.0)
+
+    @TROUBLE
     @rule(which=WHICH, after=SOON)
     def requeue(self, which, after):
         self.to_job(which, after, self.world.slurm.requeue)
 
+    @TROUBLE
     @rule(which=WHICH, limited=st.booleans())
     def limit(self, which, limited):
         job = self.job(which)
@@ -266,18 +296,22 @@ class Machine(RuleBasedStateMachine):
             self.world.slurm.happened()
             self.world.slurm.task(job).limited = limited
 
+    @TROUBLE
     @rule(after=SOON)
     def slurmctld_restarted(self, after):
         self.somebody(after, self.world.slurm.restart)
 
+    @TROUBLE
     @rule(after=SOON)
     def slurmctld_killed_and_started(self, after):
         self.somebody(after, self.world.slurm.crash_and_start)
 
+    @TROUBLE
     @rule()
     def slurmctld_loses_its_state(self):
         self.somebody(0, self.world.slurm.lose_state)
 
+    @TROUBLE
     @rule(after=SOON)
     def slurmctld_stops(self, after):
         def act():
@@ -285,6 +319,7 @@ class Machine(RuleBasedStateMachine):
 
         self.somebody(after, act)
 
+    @TROUBLE
     @rule(after=SOON)
     def slurmctld_freezes(self, after):
         def act():
@@ -301,6 +336,7 @@ class Machine(RuleBasedStateMachine):
         else:
             slurm.crash_and_start()
 
+    @TROUBLE
     @rule(
         what=st.sampled_from(
             ["refused", "cut", "lost_answers", "overloaded", "dbd_away", "slow", "very slow", "strange_node", "none"]
@@ -322,11 +358,13 @@ class Machine(RuleBasedStateMachine):
         else:
             self.world.later.append((after, act))
 
+    @TROUBLE
     @rule(which=WHICH, unreadable=st.booleans())
     def strange_row(self, which, unreadable):
         faults = self.world.slurm.faults
         faults.strange_job, faults.unreadable = self.job(which) or 0, unreadable
 
+    @TROUBLE
     @rule(names=st.sets(st.sampled_from(READS), min_size=1, max_size=2), cut=st.booleans())
     def answers_make_no_sense(self, names, cut):
         faults = self.world.slurm.faults
@@ -336,12 +374,14 @@ class Machine(RuleBasedStateMachine):
         else:
             faults.garbled |= names | exclusive
 
+    @TROUBLE
     @rule(level=st.sampled_from([Privilege.NONE, Privilege.NONE, Privilege.OPERATOR, Privilege.ADMIN]))
     def privilege_changes(self, level):
         self.world.slurm.privilege = level
 
     # --- disk
 
+    @TROUBLE
     @rule(copy=COPIES, how=st.sampled_from(["full", "readonly", "fine"]))
     def disk(self, copy, how):
         disk, root = self.world.disk, self.world.root / copy
@@ -350,12 +390,14 @@ class Machine(RuleBasedStateMachine):
         if how != "fine":
             getattr(disk, how).add(root)
 
+    @TROUBLE
     @rule(copy=COPIES, how=st.sampled_from(["gone", "torn", "flipped"]), at=st.floats(0, 1))
     def journal_damaged(self, copy, how, at):
         self.world.damage(copy, how, at)
 
     # --- kernel and systemd
 
+    @TROUBLE
     @precondition(lambda self: self.world.daemon is not None)
     @rule(
         name=st.sampled_from(["daemon", "daemon", "stop-post", "dead-man"]),
@@ -366,6 +408,7 @@ class Machine(RuleBasedStateMachine):
         self.world.plan_kill(name, steps, supervised=supervised)
         self.world.pass_time(301.0)
 
+    @TROUBLE
     @precondition(lambda self: self.world.daemon is not None)
     @rule(steps=st.one_of(st.none(), st.integers(0, 40)))
     def stop(self, steps):
@@ -373,6 +416,7 @@ class Machine(RuleBasedStateMachine):
             self.world.plan_kill("stop-post", steps, supervised=self.world.supervised)
         self.world.stop()
 
+    @TROUBLE
     @precondition(lambda self: self.world.daemon is not None)
     @rule(minutes=st.sampled_from([2, 6, 25, 60]), after=SOON)
     def stopped_for_a_while(self, minutes, after):
@@ -383,6 +427,7 @@ class Machine(RuleBasedStateMachine):
             self.world.later.append((after, lambda: self.world.stop_for(60.0 * minutes)))
         self.world.pass_time(301.0)
 
+    @TROUBLE
     @rule()
     def lock_removed(self):
         self.world.remove_lock()
@@ -396,6 +441,7 @@ class Machine(RuleBasedStateMachine):
     def start(self, stage, dry_run, supervised):
         self.world.start(stage, dry_run=dry_run, supervised=supervised)
 
+    @TROUBLE
     @precondition(lambda self: self.world.daemon is not None)
     @rule(
         stage=STAGES,
