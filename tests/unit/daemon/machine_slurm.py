@@ -78,6 +78,11 @@ class Task(Job):
     """And was told that it was done."""
 
     @property
+    def turn(self) -> tuple[int, int]:
+        """Among jobs of one priority slurmctld takes the earlier submission, then the lower id."""
+        return self.submit_time, self.job_id
+
+    @property
     def compact(self) -> str:
         return _COMPACT.get(self.hold, self.state) if self.state == "PD" else self.state
 

@@ -916,14 +916,15 @@ def borrowing(made: Plan) -> dict[int, tuple[str, float]]:
     another account if fewer jobs of that one are ahead of it than Slurm alone has ahead of this place.
     """
     jobs, found = made.snapshot.jobs, {}
-    ids = jobs.job_id[made.rows].tolist()
+    ids, submit = (column[made.rows].tolist() for column in (jobs.job_id, jobs.submit_time))
     accounts = [jobs.account.value(row) for row in made.rows]
     everybody = {jobs.account.value(row) for row in range(len(jobs))}
     if len(everybody) == 1:
         accounts = [jobs.user.value(row) for row in made.rows]
     for members in made.classes.members:
         order, alone = (
-            sorted(members.tolist(), key=lambda at, of=of: (-int(of[at]), ids[at])) for of in (made.target, made.base)
+            sorted(members.tolist(), key=lambda at, of=of: (-int(of[at]), submit[at], ids[at]))
+            for of in (made.target, made.base)
         )
         for place, at in enumerate(order):
             if made.target[at] <= made.base[at]:
@@ -967,6 +968,6 @@ def ahead_of_outsiders(slurm: Cluster, managed: dict[int, str], *, alone: bool) 
         for other, priority, theirs, other_tier in inside:
             key = (job.job_id, managed[other.job_id])
             counts.setdefault(key, 0)
-            if other_tier == tier and nodes & theirs and (priority, -other.job_id) > (value, -job.job_id):
+            if other_tier == tier and nodes & theirs and (-priority, *other.turn) < (-value, *job.turn):
                 counts[key] += 1
     return counts
