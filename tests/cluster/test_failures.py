@@ -60,6 +60,19 @@ exec /usr/bin/scontrol
 """scontrol that, once, passes the first k lines on, freezes slurmctld, and then sends the rest into the void."""
 
 
+CUTS_LIMITS = """
+function slurm_job_submit(job, partitions, uid)
+    return slurm.SUCCESS
+end
+function slurm_job_modify(job, record, partitions, uid)
+    job.time_limit = 1
+    return slurm.SUCCESS
+end
+return slurm.SUCCESS
+"""
+"""A job_submit plugin that gives every job that is updated a minute."""
+
+
 def kill_after(rltuned: Rltuned, writes: int) -> None:
     """One cycle whose daemon dies by SIGKILL after so many writes."""
     arm(rltuned, "kill", writes)
@@ -97,6 +110,30 @@ def test_after_kill_9_at_the_kth_write_the_next_cycle_goes_on_and_restore_brings
         rltuned.restore()
         assert left_to_slurm(cluster, jobs) == [], f"restore right after {writes} writes"
     assert rltuned.doctor()["leftovers"]["severity"] == "ok"
+
+
+def test_a_plugin_that_changes_what_is_updated_gets_one_job_and_the_rest_is_left_to_slurm(cluster: Cluster):
+    def limits() -> dict[str, str]:
+        return dict(
+            line.split() for line in cluster.run(["squeue", "-h", "-t", "PD", "-o", "%i %l"]).stdout.splitlines()
+        )
+
+    jobs = mixed_jobs(cluster, JOBS)
+    rltuned = installed(cluster)
+    before = limits()
+    cluster.write_file("/etc/slurm/job_submit.lua", CUTS_LIMITS)
+    with cluster.conf(JobSubmitPlugins="lua"):
+        cluster.wait_sprio(jobs)
+        assert "lua" in rltuned.doctor()["job_submit plugins"]["cause"]
+        first = rltuned.cycle()
+        assert first.outcomes["altered"] == 1
+        assert set(first.outcomes) == {"altered", "throttled"}
+        rltuned.cycle()
+        changed = [job for job, limit in limits().items() if limit != before[job]]
+        # Each daemon's first write is of one job: these cycles are two processes.
+        assert 1 <= len(changed) <= 2
+        rltuned.restore()
+        assert [job for job, (factor, _) in terms(cluster).items() if factor != 0] == []
 
 
 def kill_after_it_saved(cluster: Cluster) -> None:
