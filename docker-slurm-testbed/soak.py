@@ -476,6 +476,15 @@ class Soak:
             "user releases": f"runuser -u alice -- scontrol release {job}",
             "user changes nice": f"scontrol update JobId={job} Nice={self.rng.choice([0, 100])}",
             "user cancels": f"scancel {job}",
+            "admin sets a negative nice": f"scontrol update JobId={job} Nice=-100",
+            "admin moves to the top": f"scontrol top {job}",
+            "admin changes the limit": f"scontrol update JobId={job} TimeLimit={self.rng.choice([1, 3000])}",
+            "admin changes the size": f"scontrol update JobId={job} {self.rng.choice(['NumCPUs=4', 'Gres=gpu:2'])}",
+            "admin changes the partition": f"scontrol update JobId={job} Partition={self.rng.choice(['gpu', 'share'])}",
+            "admin changes the QOS": f"scontrol update JobId={job} QOS={self.rng.choice(['normal', 'high'])}",
+            "admin favours a partition": (
+                f"scontrol update PartitionName=share PriorityJobFactor={self.rng.choice([1, 300])}"
+            ),
             "admin requeues": "scontrol requeue $(squeue -h -t R -o %A | head -1)",
             "admin requeues and holds": "scontrol requeuehold $(squeue -h -t R -o %A | tail -1)",
         }
