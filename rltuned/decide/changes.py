@@ -171,19 +171,10 @@ _HANDS_OFF: Final = frozenset({Veto.UNREADABLE, Veto.FOREIGN, Veto.NO_PRIORITY})
 
 
 def to_withdraw(managed: ManagedJobs) -> tuple[int, ...]:
-    """Jobs that carry a site factor of ours but are out of scope now, or ask for something else than what it was lent
-    to.
-    """
+    """Jobs that carry a site factor of ours but are out of scope now."""
     order, codes = tuple(Veto), managed.scope.veto.tolist()
-    jobs = managed.snapshot.jobs
-
-    def leaves(at: int, lent_to: str) -> bool:
-        now = jobs.request.value(int(managed.scope.rows[at]))
-        changed = bool(now and lent_to) and now != lent_to
-        return changed if codes[at] < 0 else order[codes[at]] not in _HANDS_OFF
-
     return tuple(
         record.job_id
-        for at, record in records(managed.applied, jobs, managed.scope.rows)
-        if record.site_factor and not record.foreign and leaves(at, record.request)
+        for at, record in records(managed.applied, managed.snapshot.jobs, managed.scope.rows)
+        if record.site_factor and not record.foreign and codes[at] >= 0 and order[codes[at]] not in _HANDS_OFF
     )

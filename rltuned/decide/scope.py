@@ -36,6 +36,7 @@ class Veto(enum.StrEnum):
     NODE_SETS = "node-sets"
     NEVER_RUNS = "never-runs"
     BLOCKED = "blocked"
+    CHANGED = "changed"
     CANARY = "canary"
 
 
@@ -70,6 +71,7 @@ MEANING: dict[Veto, str] = {
         "it cannot start now, whatever its priority: its reason in squeue is neither Priority nor Resources, its "
         "partition is down, or too few of its nodes are up; it gives its place to nobody"
     ),
+    Veto.CHANGED: "what it asks for has changed: it first gets back the place that Slurm alone gives it",
     Veto.CANARY: "it is not part of the canary",
 }
 
@@ -125,7 +127,7 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, applied: AppliedCh
         veto[where & (veto < 0)] = _CODE[reason]
 
     priority, site, known = jobs.priority[rows], jobs.site_factor[rows], jobs.site_known[rows]
-    ours, foreign = _claims(jobs, rows, applied)
+    ours, foreign, other_request = _claims(jobs, rows, applied)
     if snapshot.unread.jobs:
         apply(Veto.UNREADABLE, np.isin(jobs.job_id[rows], list(snapshot.unread.jobs)))
     apply(Veto.HELD, jobs.held[rows] | (priority == 0))
@@ -153,6 +155,7 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, applied: AppliedCh
     able = (pools.nodes & snapshot.nodes.usable).sum(axis=1)
     short = able[pools.pool_of] < np.maximum(jobs.nodes[rows], 1)
     apply(Veto.BLOCKED, short | ~_waits_for_room(jobs, rows) | _partition_down(snapshot, rows))
+    apply(Veto.CHANGED, other_request)
     if config.cycle.stage is Stage.CANARY:
         apply(Veto.CANARY, ~_canary(jobs, rows, scope))
     theirs = np.where(changed, site, 0)  # what an admin adds is part of what Slurm alone would do
@@ -162,9 +165,12 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, applied: AppliedCh
     return Scope(rows, veto, base, least, tier)
 
 
-def _claims(jobs: JobTable, rows: npt.NDArray[np.intp], applied: AppliedChanges) -> tuple[Ints, Bools]:
-    """What the journal says about these jobs: our site factor (0 where there is none), and whether it is foreign."""
-    site, foreign = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.bool_)
+def _claims(jobs: JobTable, rows: npt.NDArray[np.intp], applied: AppliedChanges) -> tuple[Ints, Bools, Bools]:
+    """What the journal says about these jobs: our site factor (0 where there is none), whether the job is foreign, and
+    whether it asks for something else than the factor was lent to.
+    """
+    site = np.zeros(len(rows), dtype=np.int64)
+    foreign, other_request = np.zeros((2, len(rows)), dtype=np.bool_)
     if applied.by_job:
         position = np.full(len(jobs), -1, dtype=np.intp)
         position[rows] = np.arange(len(rows))
@@ -173,8 +179,10 @@ def _claims(jobs: JobTable, rows: npt.NDArray[np.intp], applied: AppliedChanges)
             row = jobs.row_of.get(job)
             if row is None or places[row] < 0 or int(submit[row]) != record.submit_time:
                 continue
-            site[places[row]], foreign[places[row]] = record.site_factor, record.foreign
-    return site, foreign
+            at, now = places[row], jobs.request.value(row)
+            site[at], foreign[at] = record.site_factor, record.foreign
+            other_request[at] = bool(record.site_factor and now and record.request) and now != record.request
+    return site, foreign, other_request
 
 
 def _allowed(

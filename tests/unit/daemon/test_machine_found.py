@@ -349,3 +349,23 @@ def test_a_value_that_a_killed_slurmctld_brings_back_is_in_doubt_on_a_job_that_i
         play.stopped_for_a_while(after=1, minutes=6)
         play.slurmctld_killed_and_started(after=0)
         play.hold(after=0, which=0, who="user")
+
+
+def test_a_lowered_job_that_asks_for_something_else_takes_its_place_back_and_nobody_else_gets_it():
+    with run(release=(22, 5), jobs=14, ageing=0.01, calm=True) as play:
+        play.release(admin=False, after=0, which=0)
+        for mind in (1, 1):
+            play.the_policy_changes_its_mind(mind=mind)
+        play.start_job(after=0, which=3)
+        play.top(after=0, which=0)
+        play.change_nice(after=0, nice=0, which=0)
+        play.the_policy_changes_its_mind(mind=1)
+        submitted = {"partition": "gpu", "priority": 1290, "qos": "normal", "tasks": "", "user": "alice"}
+        play.submit(**submitted, account="physics", after=0, dependent=False, gpus=1, nice=-20)
+        play.top(after=0, which=3)
+        for mind in (1, 1, 32):
+            play.the_policy_changes_its_mind(mind=mind)
+        for _ in range(2):
+            play.change_nice(after=0, nice=0, which=0)
+        play.change_request(after=0, what=("time_limit", 60.0), which=4)
+        play.the_policy_changes_its_mind(mind=50)
