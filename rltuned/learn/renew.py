@@ -266,7 +266,7 @@ def _kept(work: Path, asked: list[Any]) -> Iterator[None]:
             for path in work.glob("c*.json.state"):
                 path.unlink()
             work.mkdir(parents=True, exist_ok=True)
-            sign.write_text(wanted, encoding="utf-8")
+            write_atomic(sign, wanted.encode())
         yield
     except OSError as error:
         raise EvaluationError(f"{work}: cannot be written: {error.strerror}") from error
