@@ -10,7 +10,7 @@ import numpy as np
 from ab_jobs import GPUS, MULTIFACTOR, sizes, users
 
 from rltuned.evaluate.bootstrap import compare, counts
-from rltuned.evaluate.metrics import busy, measure
+from rltuned.evaluate.window_metrics import busy, measure
 from rltuned.installed import needed
 from rltuned.simulate.values import bounded_slowdown
 

@@ -22,8 +22,8 @@ from rltuned.cluster.tables import Bools, Floats
 from rltuned.config import DEFAULT_MODEL, Config, DecideSection
 from rltuned.errors import EvaluationError, RltunedError
 from rltuned.policy import files
-from rltuned.policy.base import Policy
 from rltuned.policy.heuristics import RULES, by_name
+from rltuned.policy.protocol import Policy
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.rankers import PlanRanker
 from rltuned.simulate.values import Estimates, JobFate, SimulationResult, SimulationSettings

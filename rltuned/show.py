@@ -346,7 +346,7 @@ def workload(console: Console, described: Mapping[str, Any]) -> None:
 
 
 def demo_picture(scene: Any, head: str) -> Group:
-    """How the demonstration stands (`rltuned.demo.Scene`): each partition, with rltuned and without."""
+    """How the demonstration stands (`rltuned.demo_clusters.Scene`): each partition, with rltuned and without."""
     rows = [
         (
             part.name,
@@ -399,7 +399,7 @@ _DEMO_METRICS: Final = (
 
 
 def demo_summary(console: Console, summary: Mapping[str, Any]) -> None:
-    """What came of the demonstration (`rltuned.demo.Demo.summary`)."""
+    """What came of the demonstration (`rltuned.demo_clusters.Demo.summary`)."""
     jobs, cluster = summary["jobs"], summary["cluster"]
     kept, plain_side, steered = [], summary["multifactor"], summary["rltuned"]
     for name, text, is_time in _DEMO_METRICS:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from rltuned.evaluate.settings import LEARNED, PLAIN, STRICT, EvaluationSettings, Placement, Start
+from rltuned.evaluate.evaluation_settings import LEARNED, PLAIN, STRICT, EvaluationSettings, Placement, Start
 from rltuned.evaluate.windows import Split
 from rltuned.simulate.values import Backfill
 from studies.peers import PEERS

@@ -1,6 +1,6 @@
 """What a budget of borrowed service buys where fair share decides (decision 0160), as a table and a picture.
 
-``python -m studies.fair_share TRACES`` measures what docs/results/fair-share.csv does not have yet, and draws
+``python -m studies.fair_share TRACES`` measures what studies/fair_share.csv does not have yet, and draws
 docs/images/fair-share.svg. TRACES is the directory of the published traces.
 """
 
@@ -19,14 +19,14 @@ from matplotlib.figure import Figure
 from rltuned import revision
 from rltuned.cluster.tables import Category
 from rltuned.config import DecideSection
+from rltuned.evaluate.evaluation import evaluate, ready
+from rltuned.evaluate.evaluation_settings import AGAIN, EvaluationSettings, Start
 from rltuned.evaluate.executors import LocalExecutor
-from rltuned.evaluate.run import evaluate, ready
-from rltuned.evaluate.settings import AGAIN, EvaluationSettings, Start
 from rltuned.workload import Workload
 from rltuned.workload.shapes import read_shape
 from studies.traces import read
 
-TABLE: Final = Path("docs/results/fair-share.csv")
+TABLE: Final = Path("studies/fair_share.csv")
 PICTURE: Final = Path("docs/images/fair-share.svg")
 SLURM: Final = "multifactor"
 DEFAULT: Final[float] = DecideSection().borrow

@@ -15,7 +15,7 @@ from typing import Any, Final
 from xml.sax.saxutils import escape
 
 from rltuned.errors import EvaluationError
-from rltuned.evaluate.report import best_plain
+from rltuned.evaluate.evaluation_report import best_plain
 from studies.kept import read_report
 
 STUDY: Final = "philly-4x8-noisy"

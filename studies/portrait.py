@@ -25,9 +25,9 @@ from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import EvaluationError
 from rltuned.observe import FEATURES, Observation, observe
 from rltuned.policy.actor import Actor, rule_level
-from rltuned.policy.base import Policy
 from rltuned.policy.files import load
 from rltuned.policy.heuristics import RULES
+from rltuned.policy.protocol import Policy
 from rltuned.workload.simulated_estimates import written_limit
 
 NODES: Final = 16

@@ -11,10 +11,10 @@ from typing import Any, Final, Protocol
 import rltuned
 from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import EvaluationError
+from rltuned.evaluate.evaluation import evaluate, ready
+from rltuned.evaluate.evaluation_settings import LEARNED, EvaluationSettings
 from rltuned.evaluate.executors import Executor, LocalExecutor
 from rltuned.evaluate.policies import described, model_path
-from rltuned.evaluate.run import evaluate, ready
-from rltuned.evaluate.settings import LEARNED, EvaluationSettings
 from rltuned.evaluate.state import State, state_path
 from rltuned.policy import files
 from rltuned.workers.progress import Progress, silent
@@ -29,7 +29,16 @@ CODE: Final = (
     *(f"{package}/*.py" for package in ("cluster", "observe", "policy", "estimates", "decide", "simulate", "workload")),
     *(
         f"evaluate/{module}.py"
-        for module in ("case", "measure", "metrics", "policies", "report", "run", "settings", "windows")
+        for module in (
+            "case",
+            "evaluation",
+            "evaluation_settings",
+            "measure",
+            "policies",
+            "evaluation_report",
+            "window_metrics",
+            "windows",
+        )
     ),
 )
 """What the numbers come from: a change there makes a result out of date, a change of anything else does not. No study

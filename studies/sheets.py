@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from rltuned.evaluate.bootstrap import Comparison
-from rltuned.evaluate.settings import PLAIN, STRICT
+from rltuned.evaluate.evaluation_settings import PLAIN, STRICT
 from studies import clusters
 from studies.catalogue import GUARD, LONGEST, NETWORK, Part, Study
 from studies.clusters import RealCluster

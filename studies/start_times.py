@@ -26,8 +26,8 @@ from rltuned.estimates.predictions import PredictionError, prediction_error
 from rltuned.estimates.run_time_history import HistoryPredictor, RunTimeHistory, kinds_of
 from rltuned.estimates.run_time_history import past as past_of
 from rltuned.evaluate.case import Case, cases
+from rltuned.evaluate.evaluation_settings import LEARNED
 from rltuned.evaluate.policies import rule_ranker
-from rltuned.evaluate.settings import LEARNED
 from rltuned.evaluate.windows import Window
 from rltuned.forecast.start_forecast import (
     GRAIN,

@@ -11,8 +11,8 @@ import numpy as np
 from rltuned.cluster.tables import Floats
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.bootstrap import Comparison, compare, counts
-from rltuned.evaluate.metrics import COMPARED
-from rltuned.evaluate.settings import LEARNED, PLAIN
+from rltuned.evaluate.evaluation_settings import LEARNED, PLAIN
+from rltuned.evaluate.window_metrics import COMPARED
 from studies.catalogue import LONGEST, Part, Protocol, Study
 from studies.kept import read_report
 from studies.peers import PEERS

@@ -19,7 +19,7 @@ STAGES = {
 @json_option
 def bench(repeats: int, seed: int, *, as_json: bool) -> None:
     """Speed of each stage of the daemon on this machine, on a synthetic queue. Asks no Slurm."""
-    from rltuned import bench as benchmark
+    from rltuned import benchmarks as benchmark
     from rltuned import show
 
     with console(stderr=True).status("") as status:

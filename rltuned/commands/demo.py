@@ -85,7 +85,7 @@ def demo(
         screen.print(loading)
     with screen.status(loading):
         with needed("the demonstration"):
-            from rltuned.demo import Demo, DemoSettings, play
+            from rltuned.demo_clusters import Demo, DemoSettings, play
             from rltuned.report import charts, demonstration, page
             from rltuned.simulate.rankers import compile_kernel
         compile_kernel()

@@ -125,11 +125,11 @@ def evaluate(out: str | None, *, workers: int | None, config_path: Path | None, 
         rltuned evaluate --trace t.csv.gz --cluster 8x8 --policies saf,rl --split test --json r.json
     """
     from rltuned.daemon.clock import SystemClock
-    from rltuned.evaluate import report, site
+    from rltuned.evaluate import evaluation_report, site
+    from rltuned.evaluate.evaluation import evaluate as run_all
+    from rltuned.evaluate.evaluation import prepare
+    from rltuned.evaluate.evaluation_settings import from_options
     from rltuned.evaluate.executors import LocalExecutor
-    from rltuned.evaluate.run import evaluate as run_all
-    from rltuned.evaluate.run import prepare
-    from rltuned.evaluate.settings import from_options
     from rltuned.workers.progress import progress_bar
 
     _one_cluster(options)
@@ -154,11 +154,11 @@ def evaluate(out: str | None, *, workers: int | None, config_path: Path | None, 
         result = run_all(prepare(settings, revision(), progress, shape), executor, path, progress=progress)
     _refuse_empty(result)
     if path is not None:
-        report.write(result, path)
+        evaluation_report.write(result, path)
     if out == "-":
-        click.echo(report.text(result), nl=False)
+        click.echo(evaluation_report.text(result), nl=False)
     else:
-        report.show(console(), report.table(result))
+        evaluation_report.show(console(), evaluation_report.table(result))
 
 
 @click.command()
@@ -214,10 +214,10 @@ def gate(
     """
     from rltuned.cluster.gate_verdict import SLURM
     from rltuned.daemon.clock import SystemClock
+    from rltuned.evaluate import evaluation_report
     from rltuned.evaluate import gate as judged
-    from rltuned.evaluate import report
+    from rltuned.evaluate.evaluation import evaluate as run_all
     from rltuned.evaluate.executors import LocalExecutor
-    from rltuned.evaluate.run import evaluate as run_all
     from rltuned.safe_files import write_atomic
     from rltuned.workers.progress import progress_bar
 
@@ -242,7 +242,7 @@ def gate(
         result = run_all(evaluation, executor, progress=progress)
     made = judged.verdict(result, evaluation.settings, clock.time(), valid_days or judged.VALID_DAYS)
     if report_path is not None:
-        report.write(result, report_path)
+        evaluation_report.write(result, report_path)
     for line in judged.lines(made):
         click.echo(line)
     if verdict_path is not None:

@@ -19,7 +19,6 @@ from rltuned.cluster.tables import Snapshot
 from rltuned.config import Config, Stage
 from rltuned.daemon.auto_policy import AUTO, Standing, remedy, with_rollouts
 from rltuned.daemon.auto_policy import read as read_verdict
-from rltuned.daemon.budget import LEAST_BURST, SHARE, Budget
 from rltuned.daemon.clock import Clock, Moment
 from rltuned.daemon.debts import read_debts
 from rltuned.daemon.heartbeat import Heartbeat, read_heartbeat
@@ -29,6 +28,7 @@ from rltuned.daemon.lock import FILE_NAME as LOCK
 from rltuned.daemon.lock import holder
 from rltuned.daemon.primacy import Primacy, look_once, own_names
 from rltuned.daemon.restore.remains import Remains, remains
+from rltuned.daemon.rpc_budget import LEAST_BURST, SHARE, Budget
 from rltuned.errors import JournalError, RltunedError, SlurmError, SlurmParseError
 from rltuned.installed import how_to_install
 from rltuned.safe_files import give_all_to, user_name

@@ -18,7 +18,6 @@ from rltuned.cluster.tables import Snapshot
 from rltuned.config import Config, PolicySection, Stage
 from rltuned.daemon.apply import Result
 from rltuned.daemon.auto_policy import Auto
-from rltuned.daemon.budget import SNAPSHOT_RPCS
 from rltuned.daemon.claims import Entry
 from rltuned.daemon.clock import Clock
 from rltuned.daemon.cycle_report import CycleOutcome, CycleReport, sentence_of
@@ -39,6 +38,7 @@ from rltuned.daemon.restore import left_alone
 from rltuned.daemon.restore.by_daemon import MOST_NAMED, DaemonRestore
 from rltuned.daemon.restore.retries import Retries
 from rltuned.daemon.rollout_worker import forecasts
+from rltuned.daemon.rpc_budget import SNAPSHOT_RPCS
 from rltuned.daemon.runtime import Runtime
 from rltuned.daemon.slurmctld import Slurmctld
 from rltuned.daemon.start_times import StartTimes

@@ -35,7 +35,7 @@ from rltuned.forecast.start_forecast import (
 )
 from rltuned.forecast.start_request import start_request
 from rltuned.forecast.submissions import Submissions
-from rltuned.policy.base import Policy
+from rltuned.policy.protocol import Policy
 from rltuned.safe_files import write_atomic
 
 FILE_NAME: Final = "start-times.json"

@@ -25,7 +25,7 @@ from rltuned.decide.ranks import ranks_of
 from rltuned.decide.scope import Veto
 from rltuned.errors import RltunedError
 from rltuned.observe import FEATURES
-from rltuned.placement.base import Kind, SolveOutcome
+from rltuned.placement.placement_values import Kind, SolveOutcome
 
 VERSION: Final = 1
 OFF: Final = "off"

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats, Ints, Snapshot
 from rltuned.estimates.predictions import EndedJobs, PredictionError, expected_run_times, prediction_error
-from rltuned.policy.base import Policy
+from rltuned.policy.protocol import Policy
 
 Rows = npt.NDArray[np.intp]
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from rltuned.cluster.tables import Floats, Ints, Rows
 from rltuned.observe.features import known_run_times
-from rltuned.policy.base import Policy
+from rltuned.policy.protocol import Policy
 
 LEAST_ENDED: Final = 20
 """With fewer ended jobs than this, the prediction error is not known."""

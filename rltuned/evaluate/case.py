@@ -10,7 +10,7 @@ from rltuned.cluster.borrowed import owners
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Bools, Category, Floats
 from rltuned.estimates.run_time_history import PAST_JOBS
-from rltuned.evaluate.metrics import Metrics, measure, over_slurm
+from rltuned.evaluate.window_metrics import Metrics, measure, over_slurm
 from rltuned.evaluate.windows import Window
 from rltuned.simulate.requests import Requests, requests
 from rltuned.workload.jobs import Estimates, Workload

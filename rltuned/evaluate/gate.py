@@ -35,10 +35,10 @@ from rltuned.evaluate.bootstrap import (
     counts,
 )
 from rltuned.evaluate.bootstrap import FEWEST as FEWEST_WINDOWS
-from rltuned.evaluate.metrics import COMPARED
+from rltuned.evaluate.evaluation import Evaluation, ready
+from rltuned.evaluate.evaluation_settings import AGAIN, LEARNED, PLAIN, EvaluationSettings, from_options
 from rltuned.evaluate.policies import model_path
-from rltuned.evaluate.run import Evaluation, ready
-from rltuned.evaluate.settings import AGAIN, LEARNED, PLAIN, EvaluationSettings, from_options
+from rltuned.evaluate.window_metrics import COMPARED
 from rltuned.evaluate.windows import Split, Window, bounds
 from rltuned.policy import files
 from rltuned.workers.progress import Progress, minutes, silent
@@ -355,7 +355,7 @@ def checked(settings: EvaluationSettings) -> str:
 
 
 def measurements(report: Mapping[str, Any]) -> dict[str, dict[str, Floats]]:
-    """(W,) values by policy and metric, of a report (`rltuned.evaluate.report.assemble`)."""
+    """(W,) values by policy and metric, of a report (`rltuned.evaluate.evaluation_report.assemble`)."""
     return {
         name: {
             metric: np.array(
@@ -380,7 +380,7 @@ def verdict(
     """The verdict file's content: the choice, what it is about, and the evidence.
 
     Args:
-        report: of the evaluation (`rltuned.evaluate.run.evaluate`) of windows that share no jobs.
+        report: of the evaluation (`rltuned.evaluate.evaluation.evaluate`) of windows that share no jobs.
         settings: of that evaluation.
         made_at: now, epoch seconds.
         valid_days: for how long it may be gone by.

@@ -17,10 +17,10 @@ from rltuned.cluster.gate_verdict import DAY
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Floats
 from rltuned.evaluate.bootstrap import RESAMPLES
+from rltuned.evaluate.evaluation import ready
+from rltuned.evaluate.evaluation_settings import EvaluationSettings, Start
 from rltuned.evaluate.measure import simulate_case
 from rltuned.evaluate.policies import contender
-from rltuned.evaluate.run import ready
-from rltuned.evaluate.settings import EvaluationSettings, Start
 from rltuned.evaluate.windows import Window
 from rltuned.simulate.rankers import compile_kernel
 from rltuned.workload.jobs import Workload

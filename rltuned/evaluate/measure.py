@@ -10,8 +10,8 @@ import numpy as np
 from rltuned.errors import RltunedError
 from rltuned.estimates.run_time_history import HistoryPredictor, past
 from rltuned.evaluate.case import Case
+from rltuned.evaluate.evaluation_settings import AGAIN, EvaluationSettings, Start
 from rltuned.evaluate.policies import Contender, contender
-from rltuned.evaluate.settings import AGAIN, EvaluationSettings, Start
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.rankers import RuleRanker, compile_kernel

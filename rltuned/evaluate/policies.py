@@ -9,12 +9,12 @@ import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats, Ints
 from rltuned.config import Config
-from rltuned.evaluate.settings import AGAIN, LEARNED, PLAIN, STRICT, EvaluationSettings
+from rltuned.evaluate.evaluation_settings import AGAIN, LEARNED, PLAIN, STRICT, EvaluationSettings
 from rltuned.policy import files
 from rltuned.policy.actor import on_means
-from rltuned.policy.base import Policy
 from rltuned.policy.heuristics import by_name
 from rltuned.policy.multifactor import USUAL, Weights
+from rltuned.policy.protocol import Policy
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.priorities import MultifactorPriorities
 from rltuned.simulate.rankers import PlanRanker, RuleRanker

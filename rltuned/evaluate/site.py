@@ -13,7 +13,7 @@ from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Snapshot
 from rltuned.config import SlurmSection
 from rltuned.errors import ShapeError, WorkloadError
-from rltuned.evaluate.settings import EvaluationSettings
+from rltuned.evaluate.evaluation_settings import EvaluationSettings
 from rltuned.simulate.values import Backfill
 from rltuned.slurm.connect import open_reader, runner
 from rltuned.slurm.port import ClusterFacts

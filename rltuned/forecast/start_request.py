@@ -11,7 +11,7 @@ from rltuned.estimates.predictions import EndedJobs
 from rltuned.forecast.start_forecast import Probe, StartRequest
 from rltuned.forecast.submissions import Submissions
 from rltuned.policy.actor import on_means
-from rltuned.policy.base import Policy
+from rltuned.policy.protocol import Policy
 
 _NOT_FOR_ROOM: Final = frozenset(
     {

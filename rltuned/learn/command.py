@@ -10,7 +10,7 @@ from rltuned.errors import ConfigError
 from rltuned.evaluate import site as this_site
 from rltuned.learn.cost import Objective
 from rltuned.learn.curriculum import MIXED, CurriculumSettings, Site
-from rltuned.learn.settings import ITERATIONS_PER_MINUTE, PPOSettings, TrainSettings
+from rltuned.learn.training_settings import ITERATIONS_PER_MINUTE, PPOSettings, TrainSettings
 from rltuned.observe.observation import STATE_COLUMNS
 from rltuned.policy.actor import CORRECTED, Architecture
 from rltuned.policy.heuristics import by_name
@@ -19,7 +19,7 @@ from rltuned.workload import read, read_shape
 from rltuned.workload.simulated_estimates import EstimateKind, parse_estimates
 
 if TYPE_CHECKING:
-    from rltuned.learn.train import Trained
+    from rltuned.learn.training import Trained
 
 BUDGET: Final = 30.0
 """Minutes on 2 cores."""
@@ -144,8 +144,8 @@ def line(
 def run(
     sites: Sequence[Site], asked: TrainSettings, out: Path, *, minutes: float | None, progress: Progress, **how: Any
 ) -> "Trained":
-    """`rltuned.learn.train.train`. `minutes`: where a budget was given, it limits the time, too."""
-    from rltuned.learn.train import train  # noqa: PLC0415 - TensorFlow takes seconds
+    """`rltuned.learn.training.train`. `minutes`: where a budget was given, it limits the time, too."""
+    from rltuned.learn.training import train  # noqa: PLC0415 - TensorFlow takes seconds
 
     return train(sites, asked, out, seconds=60.0 * minutes if minutes else float("inf"), progress=progress, **how)
 

@@ -23,7 +23,7 @@ from rltuned.cluster.tables import Ints, Rows, Singles
 from rltuned.learn.plackett_luce import batch_log_probability
 from rltuned.learn.ragged import begins, contexts, flat_rows
 from rltuned.learn.sampling import Steps
-from rltuned.learn.settings import PPOSettings
+from rltuned.learn.training_settings import PPOSettings
 from rltuned.policy.actor import Actor
 
 # oneDNN sums in another order on each kind of processor, and gains little here.

@@ -21,9 +21,9 @@ from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import EvaluationError, ModelError
 from rltuned.evaluate import gate, live
 from rltuned.evaluate.bootstrap import Comparison, compare, counts
+from rltuned.evaluate.evaluation import evaluate
+from rltuned.evaluate.evaluation_settings import EvaluationSettings
 from rltuned.evaluate.executors import Executor
-from rltuned.evaluate.run import evaluate
-from rltuned.evaluate.settings import EvaluationSettings
 from rltuned.evaluate.windows import Split, bounds
 from rltuned.policy import files
 from rltuned.policy.store import ModelStore, Version

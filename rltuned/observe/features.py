@@ -120,7 +120,7 @@ def num_ways(jobs: JobTable, rows: npt.NDArray[np.intp], pools: Pools, stats: Po
 
     Pack: all on nodes that run something already. Spread: all on idle nodes. Hierarchical: over several nodes, idle
     ones and shared ones together, or, where the job lets Slurm split its GPUs, as many from each as it has
-    (`rltuned.placement.base.Kind`).
+    (`rltuned.placement.placement_values.Kind`).
     """
     pool = pools.pool_of
     count, gpus, per_node, cpus = jobs.nodes[rows], jobs.gpus[rows], jobs.gpus_per_node[rows], jobs.cpus[rows]

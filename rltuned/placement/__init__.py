@@ -15,9 +15,9 @@ What may be changed freely: which ways are offered, the penalties in `ways`, the
 stay: the proof finds nothing wrong, never worse than greedy, never past the limit, and the CVXPY model agrees.
 """
 
-from rltuned.placement.base import Kind, Placement, PlacementProblem, SolveOutcome, Way
+from rltuned.placement.placement_values import Kind, Placement, PlacementProblem, SolveOutcome, Way
+from rltuned.placement.placing import place
 from rltuned.placement.problem import build
-from rltuned.placement.run import place
 from rltuned.placement.steer import isolated
 
 __all__ = [

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats
-from rltuned.placement.base import PlacementProblem
+from rltuned.placement.placement_values import PlacementProblem
 
 MOST_DEMANDS: Final = 8
 """Kinds of request that stand for the queue; more change the expectation little and cost time on every node."""

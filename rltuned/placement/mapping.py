@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats
-from rltuned.placement.base import Way
+from rltuned.placement.placement_values import Way
 from rltuned.placement.ways import CROWD, CROWDING, WaySet
 
 

@@ -6,7 +6,7 @@ import numpy.typing as npt
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.pools import Pools
 from rltuned.cluster.tables import Bools, Floats, JobState, JobTable, Snapshot
-from rltuned.placement.base import PlacementProblem
+from rltuned.placement.placement_values import PlacementProblem
 
 LEAST_WEIGHT = 0.5
 """Weight of the last of many ranks, so that no penalty of a model outweighs starting a job (docs/placement.md)."""

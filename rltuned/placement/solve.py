@@ -12,8 +12,8 @@ import swiglpk as glpk
 
 from rltuned.cluster.tables import Floats
 from rltuned.errors import PlacementError
-from rltuned.placement.base import SolveOutcome
-from rltuned.placement.model import Model
+from rltuned.placement.integer_program import Model
+from rltuned.placement.placement_values import SolveOutcome
 
 GUARD: Final = 0.15
 """Share of the limit kept back: GLPK looks at its clock between nodes of the tree and rounds of cuts, not within."""

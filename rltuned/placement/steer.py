@@ -3,7 +3,7 @@
 import numpy as np
 
 from rltuned.cluster.tables import Bools
-from rltuned.placement.base import Kind, Placement, PlacementProblem
+from rltuned.placement.placement_values import Kind, Placement, PlacementProblem
 
 
 def isolated(placement: Placement, problem: PlacementProblem, asleep: Bools | None = None) -> tuple[int, ...]:

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Bools, Floats
-from rltuned.placement.base import Kind, PlacementProblem
 from rltuned.placement.fragmentation import Demand, demand_mix
+from rltuned.placement.placement_values import Kind, PlacementProblem
 
 FRAGMENTATION: Final = 0.1
 """Most that a way pays, per GPU of the job, for fragmenting its nodes."""

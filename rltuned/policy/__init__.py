@@ -16,7 +16,7 @@ What must not be imported: TensorFlow, a clock, a process, `decide` and everythi
 """
 
 from rltuned.policy.actor import Activation, Actor, Architecture
-from rltuned.policy.base import Policy, Queue
 from rltuned.policy.heuristics import RULES, Rule, by_name
+from rltuned.policy.protocol import Policy, Queue
 
 __all__ = ["RULES", "Activation", "Actor", "Architecture", "Policy", "Queue", "Rule", "by_name"]

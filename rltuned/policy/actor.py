@@ -15,8 +15,8 @@ from rltuned.cluster.tables import Floats
 from rltuned.observe.features import RUN_TIME_HORIZON
 from rltuned.observe.observation import Observation
 from rltuned.observe.supply import CENTURY
-from rltuned.policy.base import Policy, Queue, QueueView
 from rltuned.policy.heuristics import by_name
+from rltuned.policy.protocol import Policy, Queue, QueueView
 
 Weights = Mapping[str, npt.NDArray[np.float32]]
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from rltuned.cluster.tables import Floats
 from rltuned.errors import ConfigError
 from rltuned.observe.observation import Observation
-from rltuned.policy.base import Queue
+from rltuned.policy.protocol import Queue
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Rule:
     """A policy that sorts by one number per job, the smallest first; equal ones by earlier submission.
 
     Its scores are places in that order, negated: jobs that are equal in both share one, so that whoever ranks decides
-    (the plan does, by current priority and job id). Satisfies `rltuned.policy.base.Policy`.
+    (the plan does, by current priority and job id). Satisfies `rltuned.policy.protocol.Policy`.
     """
 
     name: str

@@ -15,7 +15,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 
-from rltuned.report.tables import REPLAYS
+from rltuned.report.report_tables import REPLAYS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,7 +6,7 @@ import numpy as np
 
 from rltuned import revision
 from rltuned.daemon import decisions
-from rltuned.demo import EPOCH, Demo
+from rltuned.demo_clusters import EPOCH, Demo
 from rltuned.report import build, replay
 from rltuned.report.period import read
 

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from rltuned.cluster.borrowed import owners
 from rltuned.cluster.tables import Bools, Category, Floats, Ints
 from rltuned.evaluate.bootstrap import FAIRNESS, Comparison
-from rltuned.evaluate.metrics import over_slurm
-from rltuned.evaluate.settings import AGAIN
+from rltuned.evaluate.evaluation_settings import AGAIN
+from rltuned.evaluate.window_metrics import over_slurm
 from rltuned.report.replay import SLURM, Replay
 from rltuned.workload.jobs import Workload
 

@@ -6,7 +6,7 @@ from html import escape
 from typing import Any, Final
 
 from rltuned.report.advice import Advice
-from rltuned.report.tables import Table, facts, headline, tables
+from rltuned.report.report_tables import Table, facts, headline, tables
 from rltuned.show import moment
 
 _STYLE: Final = """

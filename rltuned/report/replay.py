@@ -17,11 +17,11 @@ from rltuned.config import Config
 from rltuned.errors import EvaluationError
 from rltuned.evaluate import gate
 from rltuned.evaluate.bootstrap import LEVEL, Comparison, compare, counts, of_resampled, pooled_quantiles
+from rltuned.evaluate.evaluation import ready
+from rltuned.evaluate.evaluation_settings import AGAIN, PLAIN, EvaluationSettings
 from rltuned.evaluate.measure import Task, simulate_case
-from rltuned.evaluate.metrics import measure
 from rltuned.evaluate.policies import contender
-from rltuned.evaluate.run import ready
-from rltuned.evaluate.settings import AGAIN, PLAIN, EvaluationSettings
+from rltuned.evaluate.window_metrics import measure
 from rltuned.evaluate.windows import Window
 from rltuned.simulate.rankers import compile_kernel
 from rltuned.simulate.values import SimulationResult

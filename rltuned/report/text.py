@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from rltuned import show
-from rltuned.report.tables import facts, headline, tables
+from rltuned.report.report_tables import facts, headline, tables
 
 WIDTH = 150
 """Columns where it does not go to a terminal."""

@@ -12,7 +12,7 @@ from rltuned.cluster.tables import Bools, Category, Codes, Floats, Ints, JobStat
 from rltuned.errors import RltunedError
 from rltuned.estimates.predictions import RunTimePredictions
 from rltuned.observe import Observation, observe
-from rltuned.policy.base import QueueView
+from rltuned.policy.protocol import QueueView
 from rltuned.simulate import kernel as k
 from rltuned.simulate.initial_state import idle_cluster, plans, setup
 from rltuned.simulate.loop_kernel import REFRESH, advance

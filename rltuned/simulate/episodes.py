@@ -19,7 +19,7 @@ from rltuned.observe.observation import CRITIC_COLUMNS, STATE_COLUMNS
 from rltuned.observe.supply import MOST_GPUS, MOST_MIB
 from rltuned.observe.window import WINDOW
 from rltuned.policy.actor import CORRECTED, RUN_TIME, Activation, Actor, Architecture, untrained
-from rltuned.policy.base import QueueView
+from rltuned.policy.protocol import QueueView
 from rltuned.simulate import episode_kernel as e
 from rltuned.simulate import kernel as k
 from rltuned.simulate.engine import Simulation

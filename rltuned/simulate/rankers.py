@@ -15,8 +15,8 @@ from rltuned.decide import plan
 from rltuned.decide.ranks import ranks_of
 from rltuned.decide.rollout import RolloutSearch
 from rltuned.estimates.predictions import EndedJobs
-from rltuned.policy.base import Policy
 from rltuned.policy.heuristics import Rule, by_name
+from rltuned.policy.protocol import Policy
 from rltuned.simulate.engine import Simulation
 from rltuned.workload.jobs import Estimates, Source, workload
 

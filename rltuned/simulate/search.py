@@ -20,8 +20,8 @@ from rltuned.decide.ranks import ranks_of
 from rltuned.decide.rollout import Gain, RolloutRequest, RolloutResult
 from rltuned.decide.scope import priority_tiers
 from rltuned.errors import RltunedError
-from rltuned.policy.base import QueueView
 from rltuned.policy.heuristics import by_name, places
+from rltuned.policy.protocol import QueueView
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.initial_state import initial_state
 from rltuned.simulate.rankers import RuleRanker, compile_kernel

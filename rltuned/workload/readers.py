@@ -5,7 +5,7 @@ from typing import Final
 
 from rltuned.errors import WorkloadError
 from rltuned.workers.progress import Progress, silent
-from rltuned.workload import tables
+from rltuned.workload import trace_tables
 from rltuned.workload.batch import Collector, shown
 from rltuned.workload.jobs import Source, Workload
 from rltuned.workload.lines import TextFile
@@ -15,8 +15,8 @@ FORMS: Final = {
     "sacct": "sacct -P with its header line",
 }
 """The formats, by the name that `form` takes."""
-_TABLES: Final = {"csv": tables.CSV, "sacct": tables.SACCT}
-_HINTS: Final = {"jobid": tables.SACCT, "jobidraw": tables.SACCT, "submit_time": tables.CSV}
+_TABLES: Final = {"csv": trace_tables.CSV, "sacct": trace_tables.SACCT}
+_HINTS: Final = {"jobid": trace_tables.SACCT, "jobidraw": trace_tables.SACCT, "submit_time": trace_tables.CSV}
 """Columns that tell which format is meant."""
 
 
@@ -51,7 +51,7 @@ def read(
     with TextFile(path, progress) as file:
         chosen = form or sniff(file)
         collector = Collector(file.name, skip_bad=skip_bad, keep_unknown=keep_unknown)
-        tables.read_table(file, _TABLES[chosen], collector)
+        trace_tables.read_table(file, _TABLES[chosen], collector)
         return collector.finish(Source(name=path.name, sha256=file.sha256, form=chosen))
 
 
@@ -64,9 +64,9 @@ def sniff(file: TextFile) -> str:
     text = file.head().decode("utf-8", errors="replace")
     stripped = text.lstrip()
     line = stripped.partition("\n")[0].rstrip("\r")
-    if "|" in line and tables.fits(line, tables.SACCT):
+    if "|" in line and trace_tables.fits(line, trace_tables.SACCT):
         return "sacct"
-    if tables.fits(line, tables.CSV):
+    if trace_tables.fits(line, trace_tables.CSV):
         return "csv"
     if not stripped:
         raise WorkloadError(f"{file.name}: is empty")
@@ -79,6 +79,6 @@ def sniff(file: TextFile) -> str:
         if meant is not None:
             # Says which column is missing.
             number = text[: len(text) - len(stripped)].count("\n") + 1
-            tables.header(line, meant, f"{file.name}:{number}")
+            trace_tables.header(line, meant, f"{file.name}:{number}")
     known = "\n".join(f"  --form {name}: {what}" for name, what in FORMS.items())
     raise WorkloadError(f"{file.name}: {reason}. Known formats:\n{known}")

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from rltuned.evaluate.case import Case
+from rltuned.evaluate.evaluation import Evaluation
+from rltuned.evaluate.evaluation_report import assemble
+from rltuned.evaluate.evaluation_settings import EvaluationSettings
 from rltuned.evaluate.measure import Outcome, evaluate_case
 from rltuned.evaluate.policies import Contender
-from rltuned.evaluate.report import assemble
-from rltuned.evaluate.run import Evaluation
-from rltuned.evaluate.settings import EvaluationSettings
 from rltuned.workers.pool import WorkerPool
 from rltuned.workers.progress import Progress, silent
 from studies.peers.model import Peer, load, weights_sha256

@@ -7,7 +7,7 @@ from typing import Final
 
 from rltuned.errors import WorkloadError
 from rltuned.workers.progress import Progress, silent
-from rltuned.workload import readers, tables
+from rltuned.workload import readers, trace_tables
 from rltuned.workload.batch import Collector
 from rltuned.workload.jobs import Source, Workload
 from rltuned.workload.lines import TextFile
@@ -52,8 +52,10 @@ def read(
             reader: dict[str, Callable[[], None]] = {
                 "swf": lambda: read_swf(file, collector),
                 "philly": lambda: read_philly(file, collector),
-                "helios": lambda: tables.read_table(file, HELIOS, collector),
-                "pai": lambda: tables.read_table(file, pai(_job_table(job_table, collector, skip_bad)), collector),
+                "helios": lambda: trace_tables.read_table(file, HELIOS, collector),
+                "pai": lambda: trace_tables.read_table(
+                    file, pai(_job_table(job_table, collector, skip_bad)), collector
+                ),
             }
             reader[chosen]()
             return collector.finish(Source(name=path.name, sha256=file.sha256, form=chosen))
@@ -83,7 +85,7 @@ def sniff(file: TextFile) -> str | None:
         return "philly"
     if line.startswith(";") or (_SWF_LINE.match(line) and len(line.split()) == len(FIELDS)):
         return "swf"
-    found = next((table.name for table in (HELIOS, pai(None)) if tables.fits(line, table)), None)
+    found = next((table.name for table in (HELIOS, pai(None)) if trace_tables.fits(line, table)), None)
     if found is None and set(PAI_JOBS) <= set(line.lower().split(",")):
         raise WorkloadError(f"{file.name}: this is pai_job_table; give pai_task_table, and this one as its job table")
     return found

@@ -19,7 +19,7 @@ from rltuned.workload.batch import (
     Rows,
 )
 from rltuned.workload.lines import TextFile
-from rltuned.workload.tables import Table, job_ids, lasted, read_table
+from rltuned.workload.trace_tables import Table, job_ids, lasted, read_table
 
 # --- Helios ---------------------------------------------------------------------------------------------------------
 

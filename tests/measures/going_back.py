@@ -12,8 +12,8 @@ import numpy as np
 from unit.evaluate import test_live as world
 
 from rltuned.evaluate import live
+from rltuned.evaluate.evaluation import ready
 from rltuned.evaluate.policies import contender
-from rltuned.evaluate.run import ready
 from rltuned.evaluate.windows import Window
 from rltuned.simulate.engine import Simulation
 

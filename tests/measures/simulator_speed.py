@@ -17,7 +17,7 @@ from functools import partial
 
 import numpy as np
 
-from rltuned.bench import snapshot
+from rltuned.benchmarks import snapshot
 from rltuned.cluster.shape import parse_shape
 from rltuned.config import DEFAULT_MODEL, Config
 from rltuned.forecast.start_forecast import StartRequest, probes_of

@@ -13,7 +13,7 @@ from rltuned import show
 from rltuned.cluster.changes import Outcome
 from rltuned.commands.main import cli
 from rltuned.config import PlacementApply
-from rltuned.demo import INTERVAL, Demo, DemoSettings, play
+from rltuned.demo_clusters import INTERVAL, Demo, DemoSettings, play
 from rltuned.errors import ConfigError, RltunedError
 
 CLUSTER = {

@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from rltuned.cluster.changes import Applied, Field, JobStatus, Outcome
-from rltuned.daemon.budget import STATUS_RPCS, Budget
 from rltuned.daemon.claims import (
     READING_SECONDS,
     SETTLE_SECONDS,
@@ -30,6 +29,7 @@ from rltuned.daemon.claims import (
 from rltuned.daemon.clock import Clock
 from rltuned.daemon.fields import NOT_ELIGIBLE, OVERSUBSCRIBE, SITE_FACTOR, TABLE, Leftover, Steps
 from rltuned.daemon.journal import Journal
+from rltuned.daemon.rpc_budget import STATUS_RPCS, Budget
 from rltuned.errors import JournalError, SlurmDeniedError, SlurmError
 from rltuned.slurm.port import ClusterFacts, SlurmReader, SlurmWriter
 

@@ -9,7 +9,6 @@ from contextlib import ExitStack, suppress
 from typing import Final
 
 from rltuned.config import Config, SlurmSection
-from rltuned.daemon.budget import Budget
 from rltuned.daemon.clock import Clock, Moment, SystemClock
 from rltuned.daemon.heartbeat import DEAD_MAN_PATIENCE, Heartbeat, is_stale, read_heartbeat
 from rltuned.daemon.journal import Journal
@@ -17,6 +16,7 @@ from rltuned.daemon.lock import Lock, holder
 from rltuned.daemon.primacy import look_once, own_names
 from rltuned.daemon.restore import left_alone
 from rltuned.daemon.restore.batches import Progress, RestoreReport, restore
+from rltuned.daemon.rpc_budget import Budget
 from rltuned.errors import JournalError, LockedError, SlurmError
 from rltuned.slurm.connect import open_reader, open_writer
 from rltuned.slurm.port import SlurmReader, SlurmWriter

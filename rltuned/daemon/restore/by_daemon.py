@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from rltuned.cluster.tables import Snapshot
-from rltuned.daemon.budget import STATUS_RPCS
 from rltuned.daemon.fields import Leftover
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.restore.batches import RestoreReport, raised, raised_first, restore
 from rltuned.daemon.restore.retries import Retries
+from rltuned.daemon.rpc_budget import STATUS_RPCS
 from rltuned.daemon.runtime import Runtime
 from rltuned.daemon.slurmctld import Slurmctld
 from rltuned.errors import JournalError

@@ -10,11 +10,11 @@ from unit.daemon.model_slurm import ModelSlurm, VirtualClock
 
 from rltuned.cluster.changes import Change, Field
 from rltuned.daemon.apply import Result, apply
-from rltuned.daemon.budget import Budget
 from rltuned.daemon.claims import SETTLE_SECONDS
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.reconcile import Reconciled, Reconciler, view
 from rltuned.daemon.restore.batches import RestoreReport, restore
+from rltuned.daemon.rpc_budget import Budget
 
 
 def unlimited() -> Budget:

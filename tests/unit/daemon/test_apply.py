@@ -3,9 +3,9 @@ from unit.daemon.support import Bench, files_no_longer_than
 
 from rltuned.cluster.changes import Change, Field, Outcome, OverSubscribe
 from rltuned.daemon.apply import SPARE, apply
-from rltuned.daemon.budget import STATUS_RPCS, Budget
 from rltuned.daemon.claims import SETTLE_SECONDS
 from rltuned.daemon.fields import SITE_FACTOR
+from rltuned.daemon.rpc_budget import STATUS_RPCS, Budget
 from rltuned.errors import JournalError, SlurmUnavailableError
 from rltuned.slurm.port import Privilege
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from unit.daemon.model_slurm import ModelSlurm, VirtualClock
 
 from rltuned.config import WriteSection
-from rltuned.daemon.budget import Budget
+from rltuned.daemon.rpc_budget import Budget
 from rltuned.slurm.port import Privilege
 
 FACTS = ModelSlurm(VirtualClock()).reader().facts()

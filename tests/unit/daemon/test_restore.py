@@ -4,8 +4,8 @@ import pytest
 from unit.daemon.support import Bench, files_no_longer_than
 
 from rltuned.cluster.changes import Change, Field, OverSubscribe
-from rltuned.daemon.budget import Budget
 from rltuned.daemon.restore.remains import remains
+from rltuned.daemon.rpc_budget import Budget
 from rltuned.slurm.port import Privilege
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from rltuned.cluster.shape import parse_shape
+from rltuned.evaluate.evaluation import Evaluation, evaluate, ready
+from rltuned.evaluate.evaluation_settings import EvaluationSettings
 from rltuned.evaluate.executors import LocalExecutor
 from rltuned.evaluate.measure import Outcome, Task
-from rltuned.evaluate.run import Evaluation, evaluate, ready
-from rltuned.evaluate.settings import EvaluationSettings
 from rltuned.workload.jobs import Source, Workload, workload
 
 

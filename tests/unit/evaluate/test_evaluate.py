@@ -11,13 +11,13 @@ from unit.evaluate.small import Recording, busy_jobs, jobs_of, prepared, report,
 
 from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import ConfigError, EvaluationError, ModelError
+from rltuned.evaluate.evaluation import evaluate, ready
+from rltuned.evaluate.evaluation_report import show, table, text
+from rltuned.evaluate.evaluation_settings import DEFAULT_POLICIES, POLICIES, Placement, Start
 from rltuned.evaluate.executors import LocalExecutor
-from rltuned.evaluate.metrics import COMPARED
 from rltuned.evaluate.policies import contender
-from rltuned.evaluate.report import show, table, text
-from rltuned.evaluate.run import evaluate, ready
-from rltuned.evaluate.settings import DEFAULT_POLICIES, POLICIES, Placement, Start
 from rltuned.evaluate.state import state_path
+from rltuned.evaluate.window_metrics import COMPARED
 from rltuned.evaluate.windows import Split
 from rltuned.policy.actor import RUN_TIME
 from rltuned.simulate.values import Backfill

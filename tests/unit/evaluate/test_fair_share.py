@@ -6,10 +6,10 @@ import pytest
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Category
 from rltuned.errors import ConfigError
+from rltuned.evaluate.evaluation import evaluate, ready
+from rltuned.evaluate.evaluation_settings import AGAIN, EvaluationSettings
 from rltuned.evaluate.executors import LocalExecutor
-from rltuned.evaluate.metrics import over_slurm
-from rltuned.evaluate.run import evaluate, ready
-from rltuned.evaluate.settings import AGAIN, EvaluationSettings
+from rltuned.evaluate.window_metrics import over_slurm
 from rltuned.policy.multifactor import Weights
 from rltuned.workload.jobs import Source, workload
 

@@ -18,9 +18,9 @@ from rltuned.config import Config, SlurmSection, resolve
 from rltuned.daemon.host import slurmctld_runs
 from rltuned.errors import EvaluationError, WorkloadError
 from rltuned.evaluate import gate, site
+from rltuned.evaluate.evaluation import evaluate
+from rltuned.evaluate.evaluation_settings import Start
 from rltuned.evaluate.executors import LocalExecutor
-from rltuned.evaluate.run import evaluate
-from rltuned.evaluate.settings import Start
 from rltuned.evaluate.windows import Split
 from rltuned.observe import STATE_COLUMNS
 from rltuned.policy import files

@@ -8,8 +8,8 @@ from unit.evaluate.small import jobs_of, settings
 
 from rltuned.cluster.shape import parse_shape
 from rltuned.evaluate import live
+from rltuned.evaluate.evaluation import ready
 from rltuned.evaluate.policies import contender
-from rltuned.evaluate.run import ready
 from rltuned.evaluate.windows import Window
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Simulation

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rltuned.cluster.tables import Category
-from rltuned.evaluate.metrics import busy, fairness, jain, mean_over_windows, measure
+from rltuned.evaluate.window_metrics import busy, fairness, jain, mean_over_windows, measure
 from rltuned.simulate.values import bounded_slowdown
 
 EVERYBODY = Category.of(["ann", "ann", "bob", ""])

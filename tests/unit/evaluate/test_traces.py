@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from rltuned.evaluate.evaluation import evaluate, prepare
+from rltuned.evaluate.evaluation_settings import EvaluationSettings, Placement
 from rltuned.evaluate.executors import LocalExecutor
-from rltuned.evaluate.run import evaluate, prepare
-from rltuned.evaluate.settings import EvaluationSettings, Placement
 from rltuned.simulate.values import Backfill
 
 FOLDER = Path(os.environ.get("RLTUNED_TEST_TRACES", ""))

@@ -12,7 +12,7 @@ from rltuned.learn import sampling
 from rltuned.learn.advantages import leave_one_out
 from rltuned.learn.cost import FinishedJobs, Objective, cost
 from rltuned.learn.sampling import SamplingTask, Steps, by_rule, episode, finished_jobs, sample_trajectories
-from rltuned.learn.settings import PPOSettings
+from rltuned.learn.training_settings import PPOSettings
 from rltuned.policy.actor import Architecture, untrained
 
 pytestmark = pytest.mark.learn

@@ -16,8 +16,8 @@ from rltuned.cluster.shape import parse_shape
 from rltuned.commands.main import cli
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.bootstrap import Comparison
+from rltuned.evaluate.evaluation_settings import Start
 from rltuned.evaluate.executors import LocalExecutor
-from rltuned.evaluate.settings import Start
 from rltuned.learn import renew
 from rltuned.policy.store import ModelStore
 from rltuned.workload.write import write_csv

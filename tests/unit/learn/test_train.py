@@ -20,7 +20,7 @@ from rltuned.learn.curriculum import CurriculumSettings, Site, candidate, valida
 from rltuned.learn.run_directory import RunDirectory
 from rltuned.learn.sampling import MeasureTask, RecordedQueues, measure_policies
 from rltuned.learn.select import CHANCE
-from rltuned.learn.settings import PPOSettings, TrainSettings
+from rltuned.learn.training_settings import PPOSettings, TrainSettings
 from rltuned.observe.observation import STATE_COLUMNS
 from rltuned.policy import files
 from rltuned.policy.actor import AGEING, RUN_TIME, Architecture
@@ -51,7 +51,7 @@ def site() -> Site:
 def trained(tmp_path_factory):
     """One whole small run, for all who only look at it."""
     pytest.importorskip("tensorflow")
-    from rltuned.learn.train import train
+    from rltuned.learn.training import train
 
     out = tmp_path_factory.mktemp("run")
     return train([site()], SMALL, out, command="rltuned train …", revision="abc"), out
@@ -95,7 +95,7 @@ def test_two_clusters_of_one_trace_are_judged_apart():
     found = {one.group: one.case.shape.text for one in validation_windows(two, 20, 4, 1, "true")}
     assert found == {"by hand on 2x4 true": "2x4", "by hand on 1x4 true": "1x4"}
     other = replace(two[1], jobs=replace(two[1].jobs, source=replace(two[1].jobs.source, sha256="1" * 64)))
-    from rltuned.learn.train import _digests
+    from rltuned.learn.training import _digests
 
     assert _digests([*two, other]) == {"by hand": "0" * 64, "by hand (2)": "1" * 64}
 
@@ -128,7 +128,7 @@ def test_the_coefficients_are_those_that_the_run_times_were_made_with():
 
 def test_how_waiting_counts_is_what_the_validation_windows_say():
     pytest.importorskip("tensorflow")
-    from rltuned.learn.train import _Training
+    from rltuned.learn.training import _Training
 
     coefficients = np.array([0.0, 1.0, 0.0], dtype=np.float32)
     with WorkerPool(1) as pool:
@@ -175,7 +175,7 @@ def test_a_run_leaves_a_model_that_is_accepted_and_everything_that_says_how_it_w
 
 def test_a_run_in_which_nothing_beats_the_rule_leaves_the_rule_without_a_network(tmp_path):
     pytest.importorskip("tensorflow")
-    from rltuned.learn.train import train
+    from rltuned.learn.training import train
 
     result = train([site()], replace(SMALL, iterations=0), tmp_path)
     actor = files.load(str(result.path))
@@ -185,7 +185,7 @@ def test_a_run_in_which_nothing_beats_the_rule_leaves_the_rule_without_a_network
 
 
 def test_a_run_that_was_killed_goes_on_and_ends_with_the_same_weights(trained, tmp_path, monkeypatch):
-    from rltuned.learn import train as module
+    from rltuned.learn import training as module
 
     result, _ = trained
     saved = RunDirectory.save
@@ -211,7 +211,7 @@ def test_a_run_that_was_killed_goes_on_and_ends_with_the_same_weights(trained, t
 
 def test_a_run_that_is_out_of_time_ends_cleanly_with_the_best_so_far(tmp_path):
     pytest.importorskip("tensorflow")
-    from rltuned.learn.train import train
+    from rltuned.learn.training import train
 
     ticks = iter(range(100))
     result = train([site()], replace(SMALL, iterations=50), tmp_path, seconds=3.5, clock=lambda: float(next(ticks)))
@@ -251,7 +251,7 @@ def test_an_error_of_a_training_stands_alone_and_the_directory_can_be_used_again
 
 def test_a_trace_on_which_nobody_waits_teaches_nothing_and_says_so(tmp_path):
     pytest.importorskip("tensorflow")
-    from rltuned.learn.train import train
+    from rltuned.learn.training import train
 
     with pytest.raises(EvaluationError, match="nothing to be learned"):
         train([Site(busy_jobs(200), parse_shape("400x8"))], SMALL, tmp_path)
@@ -342,7 +342,7 @@ def test_a_base_rule_is_corrected_where_its_key_is_a_product_and_else_only_the_u
 @pytest.mark.parametrize("rule", ["sjf", "multifactor"])
 def test_a_model_comes_of_another_base_rule_too(tmp_path, rule):
     pytest.importorskip("tensorflow")
-    from rltuned.learn.train import train
+    from rltuned.learn.training import train
 
     asked = command.settings(name="x", rule=rule, iterations=1)
     small = replace(

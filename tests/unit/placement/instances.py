@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rltuned.placement.base import PlacementProblem
+from rltuned.placement.placement_values import PlacementProblem
 
 
 def random_problem(

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rltuned.placement.base import Kind, Placement, PlacementProblem, Way
+from rltuned.placement.placement_values import Kind, Placement, PlacementProblem, Way
 
 
 def verify(problem: PlacementProblem, placement: Placement) -> tuple[str, ...]:

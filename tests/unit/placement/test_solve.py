@@ -8,9 +8,9 @@ import swiglpk as glpk
 from unit.placement.instances import random_problem
 
 from rltuned.errors import PlacementError
-from rltuned.placement.base import SolveOutcome
+from rltuned.placement.integer_program import Model, formulate
 from rltuned.placement.mapping import choose, worth
-from rltuned.placement.model import Model, formulate
+from rltuned.placement.placement_values import SolveOutcome
 from rltuned.placement.rounding import round_relaxation
 from rltuned.placement.solve import solve
 from rltuned.placement.ways import enumerate_ways

@@ -10,10 +10,10 @@ from unit.placement.proof import verify
 from unit.placement.specification import Shape, Specification
 
 from rltuned.config import PlacementSection
-from rltuned.placement.base import Placement, SolveOutcome
+from rltuned.placement.integer_program import formulate
 from rltuned.placement.mapping import choose, concrete, worth
-from rltuned.placement.model import formulate
-from rltuned.placement.run import place
+from rltuned.placement.placement_values import Placement, SolveOutcome
+from rltuned.placement.placing import place
 from rltuned.placement.solve import solve
 from rltuned.placement.ways import WaySet, enumerate_ways
 

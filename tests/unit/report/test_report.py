@@ -16,8 +16,8 @@ from rltuned.cluster.borrowed import Borrowed
 from rltuned.commands.main import cli, main
 from rltuned.config import Config, Stage
 from rltuned.daemon.decisions import entries
-from rltuned.evaluate.settings import AGAIN
-from rltuned.report import page, tables
+from rltuned.evaluate.evaluation_settings import AGAIN
+from rltuned.report import page, report_tables
 from rltuned.report.advice import Advice, advise
 from rltuned.report.gains import _held, canary, fairness, prediction_quality
 from rltuned.report.period import read
@@ -168,7 +168,7 @@ def test_what_accounts_have_borrowed_is_on_the_page_but_not_without_names(site, 
         (state / "borrowed.json").unlink()
     assert report["borrowed"]["accounts"] == {"chemistry": 30.0, "physics": 2.0}
     assert report["borrowed"]["budget"] == pytest.approx(period_of(site).budget / 3600.0, abs=0.01)
-    ((_, table),) = [item for item in tables.tables(report) if "borrowed" in item[1].title]
+    ((_, table),) = [item for item in report_tables.tables(report) if "borrowed" in item[1].title]
     assert [row[:2] for row in table.rows] == [("chemistry", "30.0"), ("physics", "2.0")]
     assert table.rows[0][2].endswith("%")
     assert "chemistry" in named.read_text()
@@ -391,14 +391,14 @@ def test_in_stage_canary_headings_and_advice_are_not_those_of_shadow(site, made)
     assert period.mode is Stage.CANARY
     text = page.render({**made[0], "mode": period.mode.value, "advice": "go"}, {})
     assert "What rltuned did for a part of the jobs" in text
-    assert "stage active" in tables.headline({"mode": "canary", "advice": "go"})
+    assert "stage active" in report_tables.headline({"mode": "canary", "advice": "go"})
     assert "would have" not in text
 
 
 def test_a_policy_that_is_replayed_as_another_is_said_to_be(made):
-    assert ("policy", "saf") in tables.facts(made[0])
+    assert ("policy", "saf") in report_tables.facts(made[0])
     other = {**made[0], "policy": "multifactor", "replayed_as": "rl"}
-    assert ("policy", "multifactor, replayed as rl") in tables.facts(other)
+    assert ("policy", "multifactor, replayed as rl") in report_tables.facts(other)
 
 
 def test_a_replay_is_warmed_up_by_jobs_that_ended_within_two_weeks_of_the_period(monkeypatch):

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from unit.slurm.standin import RECORDED
 
-from rltuned.bench import Canned
+from rltuned.benchmarks import Canned
 from rltuned.cluster.hostlist import expand
 from rltuned.cluster.tables import Category
 from rltuned.cluster.unread import RowKind

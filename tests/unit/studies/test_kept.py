@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from unit.evaluate.small import report
 
-from rltuned.evaluate.metrics import COMPARED
+from rltuned.evaluate.window_metrics import COMPARED
 from studies import clusters, curves, kept, picture
 from studies.catalogue import studies
 from studies.kept import read_report

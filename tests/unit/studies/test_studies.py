@@ -14,8 +14,8 @@ from unit.policy.conftest import actor_of, observation
 import rltuned
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.bootstrap import Comparison
-from rltuned.evaluate.report import comparisons
-from rltuned.evaluate.settings import AGAIN, POLICIES
+from rltuned.evaluate.evaluation_report import comparisons
+from rltuned.evaluate.evaluation_settings import AGAIN, POLICIES
 from rltuned.policy import files
 from rltuned.policy.actor import rule_level
 from rltuned.policy.manifest import TrainingPart

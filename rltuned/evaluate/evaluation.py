@@ -12,11 +12,11 @@ from rltuned import __version__
 from rltuned.cluster.shape import ClusterShape
 from rltuned.errors import RltunedError
 from rltuned.evaluate.case import Case, cases
+from rltuned.evaluate.evaluation_report import assemble
+from rltuned.evaluate.evaluation_settings import EvaluationSettings
 from rltuned.evaluate.executors import Executor
 from rltuned.evaluate.measure import Outcome, Task
 from rltuned.evaluate.policies import contender, described
-from rltuned.evaluate.report import assemble
-from rltuned.evaluate.settings import EvaluationSettings
 from rltuned.evaluate.state import State, state_path
 from rltuned.evaluate.windows import Window, draw
 from rltuned.workers.progress import Progress, silent

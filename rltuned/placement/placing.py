@@ -5,9 +5,9 @@ import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats
 from rltuned.config import PlacementSection
-from rltuned.placement.base import Placement, PlacementProblem, SolveOutcome
+from rltuned.placement.integer_program import formulate
 from rltuned.placement.mapping import choose, concrete, worth
-from rltuned.placement.model import formulate
+from rltuned.placement.placement_values import Placement, PlacementProblem, SolveOutcome
 from rltuned.placement.rounding import round_relaxation
 from rltuned.placement.solve import solve
 from rltuned.placement.ways import enumerate_ways

@@ -23,8 +23,8 @@ from rltuned.config import DEFAULT_MODEL, Config, PlacementSection
 from rltuned.decide import plan, record
 from rltuned.observe import WINDOW, observe, pool_stats
 from rltuned.placement import build, place
-from rltuned.policy.base import Policy
 from rltuned.policy.files import load
+from rltuned.policy.protocol import Policy
 from rltuned.slurm.commands import JOB_FIELDS, REGISTRY, SEPARATOR, SITE_FIELDS
 from rltuned.slurm.process import Answer, Runner
 from rltuned.slurm.snapshot import read_snapshot
@@ -203,7 +203,7 @@ def rss_mb(pending: int, seed: int) -> float:
     code = (
         "import sys\n"
         "from rltuned.daemon import service\n"
-        "from rltuned import bench\n"
+        "from rltuned import benchmarks as bench\n"
         f"snap = bench.snapshot({pending}, 500, {seed})\n"
         "runner, policy = bench.Canned(bench.answers(snap)), bench.load(bench.DEFAULT_MODEL)\n"
         "del snap\n"

@@ -13,10 +13,10 @@ from rich.table import Table
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.bootstrap import FAIRNESS, LEVEL, RESAMPLES, compare, counts
 from rltuned.evaluate.case import Case
+from rltuned.evaluate.evaluation_settings import PLAIN, EvaluationSettings
 from rltuned.evaluate.measure import Outcome
-from rltuned.evaluate.metrics import COMPARED, mean_over_windows
-from rltuned.evaluate.settings import PLAIN, EvaluationSettings
 from rltuned.evaluate.state import state_path
+from rltuned.evaluate.window_metrics import COMPARED, mean_over_windows
 
 KEPT: Final = (*COMPARED, *FAIRNESS, "seconds")
 """Of each policy, as means over the windows."""

@@ -38,7 +38,7 @@ from rltuned.learn.sampling import (
     sample_trajectories,
 )
 from rltuned.learn.select import CHANCE, Validation, Validator, better
-from rltuned.learn.settings import TrainSettings
+from rltuned.learn.training_settings import TrainSettings
 from rltuned.policy.actor import AGEING, EXTRAS, RUN_TIME, Actor
 from rltuned.policy.files import save
 from rltuned.policy.manifest import TrainingPart

@@ -47,7 +47,7 @@ from rltuned.decide.decision import record
 from rltuned.decide.plan import Plan
 from rltuned.decide.scope import Veto
 from rltuned.estimates.predictions import RunTimePredictions
-from rltuned.evaluate.metrics import measure
+from rltuned.evaluate.window_metrics import measure
 from rltuned.placement import SolveOutcome
 from rltuned.policy import Policy
 from rltuned.simulate.people import draw_interventions
