@@ -58,7 +58,7 @@ class Debts:
         except RltunedError as error:
             log.warning("debts.lost", sentence="What accounts had borrowed is not known any more.", reason=str(error))
 
-    def settle(self, plan: Plan, claims: Mapping[int, Applied], *, keep: bool) -> None:
+    def take_in(self, plan: Plan, claims: Mapping[int, Applied], *, keep: bool) -> None:
         """Note what the order that is in force now borrows: jobs that carry a raise of ours.
 
         Args:

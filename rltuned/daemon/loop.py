@@ -359,7 +359,7 @@ class Daemon:
                     restored, results = self.execution.carry_out(snapshot, made, self._began)
                 except JournalError as error:
                     blocked = str(error)
-        self._debts.settle(made, self.journal.applied().by_job, keep=not self.permissions.dry_run)
+        self._debts.take_in(made, self.journal.applied().by_job, keep=not self.permissions.dry_run)
         if writes:
             stopped = not restored and bool(results) and all(item.outcome is Outcome.THROTTLED for item in results)
             acted = resumes or (not blocked and not shed and not self.permissions.alarms and not stopped)

@@ -20,7 +20,7 @@ from rltuned.decide.ranks import (
     ranks_of,
     slurm_order,
 )
-from rltuned.decide.targets import hand_out, settle
+from rltuned.decide.targets import hand_out, with_hysteresis
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def order_classes(managed: ManagedJobs, window: Rows, scores: Floats, settings: 
         held_behind[members] = np.where(behind >= 0, jobs.job_id[managed.scope.rows[behind]], 0)
         tolerance = int(settings.hysteresis * (base.max() - base.min()))
         free = ours[members] & place.may_keep(current, exact)
-        target[members] = settle(order, exact, current, tie, free, tolerance)
+        target[members] = with_hysteresis(order, exact, current, tie, free, tolerance)
         rank[members], base_rank[members] = ranks_of(order), by_slurm
     return Ordered(base_rank, rank, target, guards, held_behind, raised)
 

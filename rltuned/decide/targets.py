@@ -31,7 +31,7 @@ def hand_out(order: Order, base: Ints, tie: Ints, old: Bools) -> Ints:
     return np.where(old, np.maximum(targets, base), targets)
 
 
-def settle(order: Order, target: Ints, current: Ints, tie: Ints, free: Bools, tolerance: int) -> Ints:
+def with_hysteresis(order: Order, target: Ints, current: Ints, tie: Ints, free: Bools, tolerance: int) -> Ints:
     """Targets after hysteresis: a `free` job keeps the value that it has while that drifts by at most `tolerance`.
 
     Only as long as the class's order stays the planned one: wherever keeping a value would break it, that job and its

@@ -213,7 +213,7 @@ def renew(
         if candidate is not None:
             other_report, other = judged(str(candidate), "candidate")
             over = over_current(other_report, report, settings.seed)
-            why = refused(other, verdict, over)
+            why = not_better(other, verdict, over)
         if other is None or why:
             store.renew(current, gate.text(verdict).encode())
             return Renewal(current.number, False, verdict, other, over, why, given_up)
@@ -236,7 +236,7 @@ def over_current(candidate: Mapping[str, Any], current: Mapping[str, Any], seed:
     return compare(np.array(waits), counts(len(waits[0]), seed))[0][1]
 
 
-def refused(candidate: Mapping[str, Any], current: Mapping[str, Any], over: Comparison) -> str:
+def not_better(candidate: Mapping[str, Any], current: Mapping[str, Any], over: Comparison) -> str:
     """Why a candidate does not come into force; "" where it does.
 
     Args:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.decide.ranks import age_bound, defer, policy_order, ranks_of, slurm_order
-from rltuned.decide.targets import hand_out, settle
+from rltuned.decide.targets import hand_out, with_hysteresis
 
 NOBODY = np.array([False])
 
@@ -107,7 +107,7 @@ def test_hysteresis_keeps_the_order_and_moves_nobody_further_than_its_tolerance(
     base, ids, order, ours = case
     target = hand_out(order, base + 100, ids, NOBODY)
     current = target + np.where(np.arange(len(base)) % 2 == 0, drift, -drift)
-    settled = settle(order, target, current, ids, ours, tolerance)
+    settled = with_hysteresis(order, target, current, ids, ours, tolerance)
     assert (slurm_order(settled, ids) == order).all()
     assert (np.abs(settled - target) <= tolerance).all()
     assert (settled[~ours] == target[~ours]).all()
@@ -134,7 +134,7 @@ def test_hysteresis_gives_way_where_looking_at_the_whole_class_again_and_again_w
     target = hand_out(order, base, ids, np.zeros(len(base), dtype=np.bool_))
     current = target + np.random.default_rng(seed).integers(-10, 11, len(base))
     assert (
-        settle(order, target, current, ids, ours, tolerance)
+        with_hysteresis(order, target, current, ids, ours, tolerance)
         == settle_by_rounds(order, target, current, ids, ours, tolerance)
     ).all()
 
@@ -144,15 +144,17 @@ def test_one_value_that_cannot_stay_may_take_the_whole_class_with_it():
     target = 1000 - 2 * np.arange(n)
     current = target + 10
     current[0] = target[0] - 10
-    assert (settle(np.arange(n), target, current, np.arange(n), np.ones(n, dtype=np.bool_), 20) == target).all()
+    assert (
+        with_hysteresis(np.arange(n), target, current, np.arange(n), np.ones(n, dtype=np.bool_), 20) == target
+    ).all()
 
 
 def test_hysteresis_leaves_a_drifted_class_alone_while_its_order_is_right():
     target, ids = np.array([100, 90, 80]), np.array([1, 2, 3])
     current = np.array([103, 88, 81])
     everybody = np.ones(3, dtype=np.bool_)
-    assert (settle(np.arange(3), target, current, ids, everybody, 5) == current).all()
-    assert (settle(np.arange(3), target, current, ids, everybody, 2) == [100, 88, 81]).all()
+    assert (with_hysteresis(np.arange(3), target, current, ids, everybody, 5) == current).all()
+    assert (with_hysteresis(np.arange(3), target, current, ids, everybody, 2) == [100, 88, 81]).all()
 
 
 @given(classes())

@@ -232,7 +232,7 @@ def test_after_a_rollback_no_candidate_is_made_for_a_week(store, tmp_path):
 )
 def test_what_a_candidate_must_prove(candidate, current, ratio, accepted):
     verdicts = [{"chosen": one, "reason": "Because."} for one in (candidate, current)]
-    assert (renew.refused(*verdicts, Comparison(*ratio)) == "") == accepted
+    assert (renew.not_better(*verdicts, Comparison(*ratio)) == "") == accepted
 
 
 def learnt(tmp_path, jobs, window, *words):
