@@ -227,7 +227,7 @@ def examine(reader: SlurmReader, config: Config, clock: Clock, names: frozenset[
         # All that a cycle reads: what cannot be understood would otherwise show in the daemon's log only.
         snapshot = reader.snapshot(now)
         gpus = int(snapshot.nodes.gpus.sum())
-        findings += [answers(snapshot), *node_sets(snapshot), *gpu_types(snapshot)]
+        findings += [answers(snapshot), *node_sets(snapshot), *gpu_types(snapshot), *old_jobs(snapshot, config)]
         findings += debts(replace(snapshot, scheduler=facts.scheduler), config)
     except SlurmParseError as error:
         findings.append(Finding(Severity.ERROR, "answers", f"no cycle is possible: {error}", _REPORT))
@@ -305,6 +305,17 @@ def node_sets(snapshot: Snapshot) -> list[Finding]:
     cause = f"{left}: the queue asks for more than {MOST_SETS} sets of nodes"
     remedy = "these users' node lists (--exclude, --nodelist) may be a constraint (--constraint) instead"
     return [Finding(Severity.WARNING, "node sets", f"{cause}; most are of {named}", remedy)]
+
+
+def old_jobs(snapshot: Snapshot, config: Config) -> list[Finding]:
+    """Whether most jobs are too old to be moved back, so that there is little to exchange."""
+    jobs, bound = snapshot.jobs, config.decide.age_bound
+    old, pending = int((jobs.eligible_time[jobs.pending] < snapshot.time - bound).sum()), len(jobs.pending)
+    if 2 * old <= pending:
+        return []
+    cause = f"{old} of {pending} pending jobs have waited for over {bound / 86_400.0:g} d and are never moved back"
+    remedy = "nothing, if such waits are rare; else raise decide.age_bound above what most jobs wait"
+    return [Finding(Severity.NOTE, "old jobs", cause, remedy)]
 
 
 def gpu_types(snapshot: Snapshot) -> list[Finding]:
