@@ -40,8 +40,7 @@ from rltuned.learn.sampling import (
 from rltuned.learn.select import CHANCE, Validation, Validator, better
 from rltuned.learn.training_settings import TrainSettings
 from rltuned.policy.actor import AGEING, EXTRAS, RUN_TIME, Actor
-from rltuned.policy.files import save
-from rltuned.policy.manifest import TrainingPart
+from rltuned.policy.files import TrainingPart, save
 from rltuned.workers.pool import WorkerPool
 from rltuned.workers.progress import Progress, silent
 

@@ -3,16 +3,15 @@
 - `base`: the protocols `Policy` and `Queue`. `heuristics`: FIFO … F1, and `by_name`.
 - `multifactor`: the arithmetic of Slurm's own priority, with fair share; what the simulator's Slurm gives every job.
 - `actor`: NumPy inference of the learned ranking; no TensorFlow on the controller host.
-- `manifest`: what a model file must be, bytes in, `Actor` out. `files`: the only place here that opens a file.
-
-A model is two files side by side: NAME.json (the manifest: what it is and how it was made) and NAME.safetensors (the
-weights). Both are data: nothing in them is executed, and docs/decisions/0011 lists what is refused and why.
+- `files`: model files, read with every check and written. `store`: versions of a model, and which one is in force. Only
+  these open a file.
 
 What may be changed freely: a rule's code as long as it stays the right way round (higher score first), the speed of
 the actor. What must stay: scores do not depend on the order of the rows, are finite, and agree with
 `rltuned.learn.network` to 1e-5.
 
-What must not be imported: TensorFlow, a clock, a process, `decide` and everything above; outside `files`, a disk.
+What must not be imported: TensorFlow, a clock, a process, `decide` and everything above; outside `files` and `store`, a
+disk.
 """
 
 from rltuned.policy.actor import Activation, Actor, Architecture

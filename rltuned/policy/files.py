@@ -1,40 +1,129 @@
-"""Model files on disk. With `rltuned.policy.store` the only module of the decision's layers that opens a file."""
+"""Model files: what they must be, and how they are read and written (docs/decisions/0011 says what is refused and why).
+
+A model is two files side by side: NAME.json (the manifest: what it is and how it was made) and NAME.safetensors (the
+weights). Both are data: nothing in them is executed. With `rltuned.policy.store` the only module of the decision's
+layers that opens a file.
+"""
 
 import errno
 import hashlib
+import json
 import os
+import re
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import safetensors.numpy
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError
 
 from rltuned.cluster.tables import Floats
 from rltuned.errors import ModelError
-from rltuned.policy.actor import Actor, Architecture
-from rltuned.policy.manifest import (
-    GOLDEN_TOLERANCE,
-    MAX_MANIFEST_BYTES,
-    MAX_WEIGHTS_BYTES,
-    NAME,
-    Parsed,
-    TrainingPart,
-    parse,
-    parse_manifest,
-    render,
-)
+from rltuned.observe.observation import STATE_COLUMNS
+from rltuned.policy.actor import AGEING, CORRECTED, EXTRAS, Activation, Actor, Architecture
 from rltuned.safe_files import write_atomic
 
+FORMAT_VERSION: Final = 1
+"""Raised when a reader of the old form would misread the new one."""
+GOLDEN_TOLERANCE: Final = 1e-5
+"""Largest difference between the scores that this machine computes and those that the trainer wrote down."""
+MAX_MANIFEST_BYTES: Final = 256 * 1024
+MAX_WEIGHTS_BYTES: Final = 4 * 1024 * 1024
 MODEL_MODE: Final = 0o666
 """Less the umask: models are no secret."""
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class WeightsPart(_Part):
+    """The file beside the manifest."""
+
+    file: str
+    sha256: str
+
+
+class NormaliserPart(_Part):
+    """The network sees (x − mean) / scale."""
+
+    mean: list[float]
+    scale: list[Annotated[float, Field(gt=0)]]
+
+
+class ArchitecturePart(_Part):
+    """`rltuned.policy.actor.Architecture`."""
+
+    inputs: Annotated[int, Field(ge=1, le=256)]
+    hidden: Annotated[list[Annotated[int, Field(ge=1, le=1024)]], Field(max_length=8)]
+    activation: Literal["relu", "tanh"]
+    context: bool
+    residual: str | None
+    bound: Annotated[float, Field(gt=0, le=1)]
+
+
+class TrainingPart(_Part):
+    """How it was made, so that it can be made again."""
+
+    method: str
+    """ "imitation", "ppo"."""
+    data: str
+    """What it was trained on, in words."""
+    traces: dict[str, str]
+    """sha256 of each trace by file name; empty where states were generated."""
+    seed: int
+    revision: str
+    """Git revision of the code, "unknown" outside a checkout."""
+    settings: dict[str, Any]
+
+
+class GoldenPart(_Part):
+    """Rows and the scores that they must get, on every machine."""
+
+    state: Annotated[list[list[float]], Field(min_length=1, max_length=256)]
+    base: list[float] | None
+    """`rule_level` of the residual's rule for each row."""
+    scores: list[float]
+
+
+class Manifest(_Part):
+    """The JSON file of a model."""
+
+    format: Literal["rltuned-model"]
+    format_version: int
+    name: str
+    features: list[str]
+    """Columns of the input, in order: `STATE_COLUMNS`."""
+    normalisers: NormaliserPart
+    architecture: ArchitecturePart
+    weights: WeightsPart
+    training: TrainingPart
+    metrics: dict[str, float]
+    golden: GoldenPart
+
+
+class Model(NamedTuple):
+    """A model that passed every check."""
+
+    path: Path
+    """Of the manifest."""
+    content: tuple[bytes, bytes]
+    """Manifest and weights."""
+    manifest: Manifest
+    actor: Actor
+    golden_error: float
+    """Largest difference to the golden scores."""
 
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """What `rltuned model info` prints."""
+    """What `rltuned model info` prints; see `Manifest`."""
 
     name: str
     path: Path
@@ -65,22 +154,13 @@ class Check:
 
 @dataclass(frozen=True)
 class Verification:
-    """What `rltuned model verify` prints. Exists only for a model that passed; one that did not is a `ModelError`."""
+    """What `rltuned model verify` prints about a model that passed."""
 
     path: Path
     checks: tuple[Check, ...]
 
 
-def model_directory() -> Path:
-    """Where the shipped models are: inside the installed package, or at the root of a checkout."""
-    package = Path(__file__).resolve().parents[1]
-    installed = package / "models"
-    return installed if installed.is_dir() else package.parent / "models"
-
-
-def shipped() -> tuple[str, ...]:
-    """Names of the shipped models."""
-    return tuple(sorted(path.stem for path in model_directory().glob("*.json")))
+# --- reading
 
 
 def manifest_path(name_or_path: str) -> Path:
@@ -89,10 +169,14 @@ def manifest_path(name_or_path: str) -> Path:
     Raises:
         ModelError: neither a name nor an absolute path of a .json file.
     """
-    if NAME.fullmatch(name_or_path):
-        path = model_directory() / f"{name_or_path}.json"
+    if _NAME.fullmatch(name_or_path):
+        package = Path(__file__).resolve().parents[1]
+        installed = package / "models"
+        directory = installed if installed.is_dir() else package.parent / "models"  # of a checkout
+        path = directory / f"{name_or_path}.json"
         if not path.exists():
-            raise ModelError(f"there is no shipped model '{name_or_path}'; there are: {', '.join(shipped()) or 'none'}")
+            shipped = ", ".join(sorted(each.stem for each in directory.glob("*.json"))) or "none"
+            raise ModelError(f"there is no shipped model '{name_or_path}'; there are: {shipped}")
         return path
     path = Path(name_or_path)
     if not path.is_absolute() or path.suffix != ".json":
@@ -102,57 +186,54 @@ def manifest_path(name_or_path: str) -> Path:
     return path
 
 
-def load(name_or_path: str) -> Actor:
-    """The actor of a model, after every check.
+def read(name_or_path: str) -> Model:
+    """A model (`manifest_path`), after every check.
 
     Raises:
         ModelError: the model was refused; the message names file and reason.
     """
     path = manifest_path(name_or_path)
-    return _read_model(path).actor
+    return parse(path, _read(path, MAX_MANIFEST_BYTES))
 
 
-def content(name_or_path: str) -> tuple[bytes, str, bytes]:
-    """The files of a model that `load` would take: manifest, name of the weights' file, weights.
-
-    Raises:
-        ModelError: as `load`.
-    """
-    path = manifest_path(name_or_path)
-    manifest, weights, data = _read_files(path)
-    parse(manifest, data, str(path))
-    return manifest, weights, data
+def load(name_or_path: str) -> Actor:
+    """The actor of a model. Raises as `read`."""
+    return read(name_or_path).actor
 
 
 def info(name_or_path: str) -> ModelInfo:
-    """What a model is and how it was made.
-
-    Raises:
-        ModelError: as `load`; nothing is told about a model that would not be used.
-    """
-    path = manifest_path(name_or_path)
-    parsed = _read_model(path)
-    manifest = parsed.manifest
+    """What a model is and how it was made. Raises as `read`."""
+    path, _, manifest, actor, _ = read(name_or_path)
     return ModelInfo(
         name=manifest.name,
         path=path,
         format_version=manifest.format_version,
         columns=tuple(manifest.features),
-        architecture=parsed.actor.architecture,
-        summary=parsed.actor.summary,
+        architecture=actor.architecture,
+        summary=actor.summary,
         sha256=manifest.weights.sha256,
-        method=manifest.training.method,
-        data=manifest.training.data,
-        traces=manifest.training.traces,
-        seed=manifest.training.seed,
-        revision=manifest.training.revision,
-        settings=manifest.training.settings,
         metrics=manifest.metrics,
+        **manifest.training.model_dump(),
     )
 
 
+def verify(name_or_path: str) -> Verification:
+    """What `read` has checked. Raises as `read`, on the first thing that is wrong."""
+    path, _, manifest, actor, error = read(name_or_path)
+    numbers = actor.architecture.parameters
+    checks = {
+        "files": f"{path.name} and {manifest.weights.file}: regular files below the size limit",
+        "format": f"version {manifest.format_version}",
+        "features": ", ".join(manifest.features),
+        "sha256": manifest.weights.sha256,
+        "weights": f"{numbers} finite float32 numbers in the shapes of the architecture",
+        "golden": f"{len(manifest.golden.scores)} scores within {error:.1e} (limit {GOLDEN_TOLERANCE:g})",
+    }
+    return Verification(path, tuple(Check(*each) for each in checks.items()))
+
+
 def manifest_sha256(name_or_path: str) -> str:
-    """Of the manifest's bytes: pins the whole model, because `load` holds the weights to the sha256 that is in it.
+    """Of the manifest's bytes: pins the whole model, because `read` holds the weights to the sha256 that is in it.
 
     Raises:
         ModelError: there is no such file, or it is none that would be read.
@@ -160,27 +241,143 @@ def manifest_sha256(name_or_path: str) -> str:
     return hashlib.sha256(_read(manifest_path(name_or_path), MAX_MANIFEST_BYTES)).hexdigest()
 
 
-def verify(name_or_path: str) -> Verification:
-    """Check a model as `load` does and say what was checked.
+def _read(path: Path, limit: int) -> bytes:
+    """Content of a regular file of at most `limit` bytes. What was opened is what is checked: no race."""
+    try:
+        # Non-blocking: opening a named pipe must not wait for its writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise ModelError(f"{path}: not a regular file")
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                data = file.read(limit + 1)
+        finally:
+            os.close(descriptor)
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ELOOP:
+            raise ModelError(f"{path}: a symbolic link; give the file itself") from error
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ModelError(f"{path}: cannot be read: {reason}") from error
+    if len(data) > limit:
+        raise ModelError(f"{path}: larger than {limit} bytes")
+    return data
+
+
+# --- what is refused
+
+
+def parse(path: Path, data: bytes, weights_data: bytes | None = None) -> Model:
+    """The model whose manifest is `data`.
+
+    Args:
+        path: of the manifest, named in errors.
+        data: the manifest.
+        weights_data: the weights; None: they are in the file that the manifest names, beside it.
 
     Raises:
-        ModelError: as `load`, on the first thing that is wrong.
+        ModelError: a manifest that is not JSON, not of this form, or of a version, feature list or rule that this
+            release does not know; weights that are not the manifest's by sha256, not readable, not of the
+            architecture's names, shapes and float32, not finite, or that miss the golden scores.
     """
-    path = manifest_path(name_or_path)
-    parsed = _read_model(path)
-    manifest, architecture = parsed.manifest, parsed.actor.architecture
-    checks = (
-        Check("files", f"{path.name} and {manifest.weights.file}: regular files below the size limit"),
-        Check("format", f"version {manifest.format_version}"),
-        Check("features", ", ".join(manifest.features)),
-        Check("sha256", manifest.weights.sha256),
-        Check("weights", f"{architecture.parameters} finite float32 numbers in the shapes of the architecture"),
-        Check(
-            "golden",
-            f"{len(manifest.golden.scores)} scores within {parsed.golden_error:.1e} (limit {GOLDEN_TOLERANCE:g})",
-        ),
-    )
-    return Verification(path, checks)
+    manifest = _manifest(path, data)
+    # The name of the weights was checked to be a plain one, so that they cannot be elsewhere.
+    weights = _read(path.parent / manifest.weights.file, MAX_WEIGHTS_BYTES) if weights_data is None else weights_data
+    beside = f"{path}: weights {manifest.weights.file}"
+    digest = hashlib.sha256(weights).hexdigest()
+    if digest != manifest.weights.sha256:
+        raise ModelError(f"{beside}: sha256 is {digest}, the manifest says {manifest.weights.sha256}")
+    try:
+        tensors = safetensors.numpy.load(weights)
+    except (SafetensorError, AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise ModelError(f"{beside}: not a safetensors file: {error}") from error
+    part = manifest.architecture.model_dump()
+    part |= {"hidden": tuple(part["hidden"]), "activation": Activation(part["activation"])}
+    architecture = Architecture(**part)
+    shapes = _stored(architecture) | {name: shape for name, shape in EXTRAS.items() if name in tensors}
+    if missing := sorted(shapes.keys() - tensors.keys()):
+        raise ModelError(f"{beside}: tensor {missing[0]} is missing")
+    if extra := sorted(tensors.keys() - shapes.keys()):
+        raise ModelError(f"{beside}: tensor {extra[0]} does not belong to the architecture")
+    for name, shape in shapes.items():
+        tensor = tensors[name]
+        if tensor.dtype != np.float32 or tensor.shape != shape:
+            raise ModelError(f"{beside}: tensor {name} is {tensor.dtype} {tensor.shape}, not float32 {shape}")
+        if not np.isfinite(tensor).all():
+            raise ModelError(f"{beside}: tensor {name} has values that are not finite")
+    if (tensors.get(AGEING, np.zeros(1)) < 0.0).any():
+        raise ModelError(f"{beside}: tensor {AGEING} is negative: jobs would fall back while they wait")
+    with np.errstate(over="ignore"):  # too large for float32 is caught with the other non-finite values
+        mean = np.asarray(manifest.normalisers.mean, dtype=np.float32)
+        scale = np.asarray(manifest.normalisers.scale, dtype=np.float32)
+    if not (np.isfinite(mean).all() and np.isfinite(scale).all()):
+        raise ModelError(f"{path}: normalisers do not fit into float32")
+    if not (scale > 0).all():
+        raise ModelError(f"{path}: normalisers: a scale is 0 in float32")
+    actor = Actor(manifest.name, architecture, {**tensors, "input.mean": mean, "input.scale": scale})
+    golden = manifest.golden
+    base = None if golden.base is None else np.asarray(golden.base)
+    with np.errstate(all="ignore"):  # an overflow shows as a missed score
+        scores = actor.score_rows(np.asarray(golden.state, dtype=np.float32), base)
+        miss = float(np.max(np.abs(scores - np.asarray(golden.scores))))
+    if not miss <= GOLDEN_TOLERANCE:  # also when it is NaN
+        raise ModelError(f"{path}: misses its golden scores by {miss:.3g}, more than {GOLDEN_TOLERANCE:g}")
+    return Model(path, (data, weights), manifest, actor, miss)
+
+
+def _manifest(path: Path, data: bytes) -> Manifest:
+    """The manifest in `data`, as far as it can be judged without the weights."""
+    try:
+        tree = json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{path}: not a JSON manifest: {error}") from error
+    version = tree.get("format_version") if isinstance(tree, dict) else None
+    # Before the rest: a later format may differ in anything.
+    if isinstance(version, int) and version != FORMAT_VERSION:
+        raise ModelError(f"{path}: format version {version}; this release reads version {FORMAT_VERSION}")
+    try:
+        manifest = Manifest.model_validate(tree)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "manifest"
+        raise ModelError(f"{path}: {place}: {first['msg']}") from error
+    name, rule, columns = manifest.name, manifest.architecture.residual, list(STATE_COLUMNS)
+    if manifest.features != columns:
+        raise ModelError(
+            f"{path}: made for the features {', '.join(manifest.features)}; this release observes {', '.join(columns)}"
+        )
+    if not _NAME.fullmatch(name):
+        raise ModelError(f"{path}: name {name!r} is not lower-case letters, digits, - and _")
+    if manifest.weights.file != f"{name}.safetensors":
+        raise ModelError(f"{path}: the weights must be {name}.safetensors beside it, not {manifest.weights.file!r}")
+    if rule is not None and rule not in CORRECTED:
+        raise ModelError(f"{path}: corrects the rule '{rule}'; this release can correct {', '.join(CORRECTED)}")
+    golden, inputs = manifest.golden, len(columns)
+    rows = manifest.normalisers.mean, manifest.normalisers.scale, *golden.state
+    if {manifest.architecture.inputs, *map(len, rows)} != {inputs}:
+        raise ModelError(f"{path}: inputs, normalisers and golden rows must all have {inputs} numbers")
+    of_each_row = [golden.scores] if golden.base is None else [golden.scores, golden.base]
+    if set(map(len, of_each_row)) != {len(golden.state)} or (golden.base is None) != (rule is None):
+        raise ModelError(f"{path}: the golden vector needs one score for each row, and a base exactly for a residual")
+    return manifest
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is given twice")
+    return found
+
+
+def _no_number(constant: str) -> Any:
+    raise ValueError(f"{constant} is not a number of JSON")
+
+
+def _stored(architecture: Architecture) -> dict[str, tuple[int, ...]]:
+    """Tensors of the weights file; the normalisers are in the manifest, where people can read them."""
+    return {name: shape for name, shape in architecture.shapes().items() if not name.startswith("input.")}
+
+
+# --- writing
 
 
 def save(
@@ -193,59 +390,57 @@ def save(
 ) -> Path:
     """Write ``<actor.name>.json`` and ``.safetensors`` into `directory`, and give the manifest's path.
 
-    The same values make the same bytes (see `rltuned.policy.manifest.render`). What is written is checked as `load`
-    would, before it replaces anything.
+    The same values make the same bytes. What is written is checked as `read` would, before it replaces anything.
+
+    Args:
+        actor: that is written.
+        directory: made where it is missing.
+        training: how it was made.
+        metrics: how it measured, by name.
+        golden_state: (k, inputs) rows whose scores the manifest is to have.
+        golden_base: (k,) `rule_level` for a residual actor.
 
     Raises:
-        ModelError: the model would be refused, or cannot be written.
+        ModelError: a weight or a metric is not finite, the model would be refused, or it cannot be written.
     """
-    return _write(actor.name, directory, *render(actor, training, metrics, golden_state, golden_base))
-
-
-def _write(name: str, directory: Path, manifest: bytes, weights: bytes) -> Path:
-    path = directory / f"{name}.json"
-    parse(manifest, weights, str(path))
+    path = directory / f"{actor.name}.json"
+    for name, value in (*actor.weights.items(), *metrics.items()):
+        if not np.isfinite(np.asarray(value)).all():
+            raise ModelError(f"model '{actor.name}': {name} is not finite")
+    stored = [*_stored(actor.architecture), *(name for name in EXTRAS if name in actor.weights)]
+    weights = safetensors.numpy.save({name: np.ascontiguousarray(actor.weights[name]) for name in stored})
+    part = asdict(actor.architecture)
+    part |= {"hidden": list(part["hidden"]), "activation": part["activation"].value}
+    manifest = Manifest(
+        format="rltuned-model",
+        format_version=FORMAT_VERSION,
+        name=actor.name,
+        features=list(STATE_COLUMNS),
+        normalisers=NormaliserPart(
+            mean=actor.weights["input.mean"].tolist(), scale=actor.weights["input.scale"].tolist()
+        ),
+        architecture=ArchitecturePart(**part),
+        weights=WeightsPart(file=f"{actor.name}.safetensors", sha256=hashlib.sha256(weights).hexdigest()),
+        training=training,
+        metrics=dict(metrics),
+        golden=GoldenPart(
+            state=golden_state.tolist(),
+            base=None if golden_base is None else golden_base.tolist(),
+            scores=actor.score_rows(golden_state, golden_base).tolist(),
+        ),
+    )
+    data = json_bytes(manifest.model_dump())
+    parse(path, data, weights)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         # Weights first: until the manifest follows, a reader sees a sha256 that does not match, and refuses.
-        write_atomic(directory / f"{name}.safetensors", weights, mode=MODEL_MODE)
-        write_atomic(path, manifest, mode=MODEL_MODE)
+        write_atomic(directory / manifest.weights.file, weights, mode=MODEL_MODE)
+        write_atomic(path, data, mode=MODEL_MODE)
     except OSError as error:
         raise ModelError(f"{path}: cannot be written: {error.strerror}") from error
     return path
 
 
-def _read_model(path: Path) -> Parsed:
-    manifest, _, weights = _read_files(path)
-    return parse(manifest, weights, str(path))
-
-
-def _read_files(path: Path) -> tuple[bytes, str, bytes]:
-    manifest = _read(path, MAX_MANIFEST_BYTES)
-    # The name of the weights was checked to be a plain one, so that they cannot be elsewhere.
-    weights = parse_manifest(manifest, str(path)).weights.file
-    return manifest, weights, _read(path.parent / weights, MAX_WEIGHTS_BYTES)
-
-
-def _read(path: Path, limit: int) -> bytes:
-    """Content of a regular file of at most `limit` bytes. What was opened is what is checked: no race."""
-    try:
-        # Non-blocking: opening a named pipe must not wait for its writer.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and error.errno == errno.ELOOP:
-            raise ModelError(f"{path}: a symbolic link; give the file itself") from error
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ModelError(f"{path}: cannot be read: {reason}") from error
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ModelError(f"{path}: not a regular file")
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            data = file.read(limit + 1)
-    except OSError as error:
-        raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
-    finally:
-        os.close(descriptor)
-    if len(data) > limit:
-        raise ModelError(f"{path}: larger than {limit} bytes")
-    return data
+def json_bytes(value: Any) -> bytes:
+    """JSON for people, with a line for each value."""
+    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()

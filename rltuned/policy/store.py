@@ -9,7 +9,6 @@
 `policy.model` and `policy.verdict` of the configuration name files below `current`.
 """
 
-import contextlib
 import fcntl
 import hashlib
 import json
@@ -17,23 +16,20 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from rltuned.errors import LockedError, ModelError
-from rltuned.policy import files
+from rltuned.policy.files import MODEL_MODE, json_bytes, load, read
 from rltuned.safe_files import write_atomic
 
 CURRENT: Final = "current"
 MODEL_FILE: Final = "model.json"
-VERDICT_FILE: Final = "verdict.json"
 KEPT: Final = 10
 """Versions: the one in force, the one before it, and the newest of the others."""
 _KEPT_USES: Final = 100
-_VERSIONS: Final = "versions"
-_FACTS: Final = "version.json"
 _NUMBER: Final = re.compile(r"\d{4,9}")
 
 
@@ -60,11 +56,10 @@ class Version:
     @property
     def verdict(self) -> Path:
         """The gate's verdict about it, which need not be there."""
-        return self.path / VERDICT_FILE
+        return self.path / "verdict.json"
 
 
-@dataclass(frozen=True)
-class Use:
+class Use(NamedTuple):
     """A version came into force."""
 
     version: int
@@ -84,19 +79,22 @@ def store_of(model: str) -> Path | None:
     return path.parent.parent if inside else None
 
 
-def mark(model: str, verdict: Path) -> tuple[str, tuple[int, ...], tuple[int, ...]] | None:
+def mark(model: str, verdict: Path) -> tuple[int, ...] | None:
     """Changes whenever the store that `model` is in has another version in force, or another verdict about it.
 
     None: `model` is in no store. Opens no file: a cycle may ask each time.
     """
-    root = store_of(model)
-    if root is None:
+    if store_of(model) is None:
         return None
-    try:
-        target = str((root / CURRENT).readlink())
-    except OSError:
-        target = ""
-    return target, _mark(Path(model)), _mark(verdict)
+    found = [number_of(model)]
+    for path in (Path(model), verdict):
+        try:
+            status = path.stat()
+        except OSError:
+            found.append(0)
+        else:
+            found += (status.st_ino, status.st_mtime_ns, status.st_size)
+    return tuple(found)
 
 
 def number_of(model: str) -> int:
@@ -105,11 +103,22 @@ def number_of(model: str) -> int:
     return 0 if root is None else _target(root)
 
 
+def _target(root: Path) -> int:
+    """Number of the version that `current` names; 0: none."""
+    try:
+        name = (root / CURRENT).readlink().name
+    except OSError:
+        return 0
+    return int(name) if _NUMBER.fullmatch(name) else 0
+
+
 class ModelStore:
-    """A store. Who changes it holds its lock (`locked`)."""
+    """A store. Who changes it holds its lock (`locked`). What changes it raises a ModelError where that fails."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._versions = root / "versions"
+        self._uses = root / "uses.json"
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -117,10 +126,9 @@ class ModelStore:
 
         Raises:
             LockedError: somebody else changes it now.
-            ModelError: the store cannot be written.
         """
-        with _writing(self.root):
-            (self.root / _VERSIONS).mkdir(parents=True, exist_ok=True)
+        with self._writing():
+            self._versions.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
         try:
             try:
@@ -133,51 +141,33 @@ class ModelStore:
         finally:
             os.close(descriptor)
 
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            where = error.filename or self.root
+            raise ModelError(f"{where}: the model store cannot be written: {error.strerror}") from error
+
     # --- what is there
 
     def versions(self) -> list[Version]:
         """From old to new; a directory that is no version is left out."""
-        paths: list[Path] = []
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            paths = sorted(path for path in (self.root / _VERSIONS).iterdir() if _NUMBER.fullmatch(path.name))
-        return [version for version in map(_version, paths) if version is not None]
-
-    def current(self) -> Version | None:
-        """The one in force; None: none is."""
-        return self._named(_target(self.root))
-
-    def uses(self) -> list[Use]:
-        """From old to new; the last one is that of `current`."""
-        try:
-            tree = json.loads((self.root / "uses.json").read_bytes())
-            found = [
-                Use(
-                    int(one["version"]),
-                    float(one["since"]),
-                    str(one["why"]),
-                    one["back"] is True,
-                    one["watched"] is True,
+        found = []
+        paths = self._versions.iterdir() if self._versions.is_dir() else ()
+        for path in sorted(path for path in paths if _NUMBER.fullmatch(path.name)):
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                facts = json.loads((path / "version.json").read_bytes())
+                version = Version(
+                    number=int(path.name),
+                    path=path,
+                    made_at=float(facts["made_at"]),
+                    origin=str(facts["origin"]),
+                    manifest_sha256=str(facts["manifest_sha256"]),
+                    learned_until=float(facts["learned_until"]),
                 )
-                for one in tree
-            ]
-        except FileNotFoundError:
-            found = []
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ModelError(f"{self.root / 'uses.json'}: cannot be used: {error}; delete it") from error
-        now = _target(self.root)
-        while found and found[-1].version != now:  # the program ended between the two files
-            found.pop()
+                found.append(version)
         return found
-
-    def before(self) -> Version | None:
-        """The version that was in force before the current one and was not given up for it, with its files."""
-        uses = self.uses()
-        given_up = {uses[at - 1].version for at in range(1, len(uses)) if uses[at].back}
-        now = _target(self.root)
-        for use in reversed(uses):
-            if use.version != now and use.version not in given_up and (found := self._named(use.version)) is not None:
-                return found
-        return None
 
     def version(self, number: int) -> Version:
         """By number.
@@ -194,6 +184,43 @@ class ModelStore:
     def _named(self, number: int) -> Version | None:
         return next((version for version in self.versions() if version.number == number), None)
 
+    def current(self) -> Version | None:
+        """The one in force; None: none is."""
+        return self._named(_target(self.root))
+
+    def uses(self) -> list[Use]:
+        """From old to new; the last one is that of `current`.
+
+        Raises:
+            ModelError: the file cannot be used.
+        """
+        try:
+            found = [
+                Use(
+                    int(one["version"]),
+                    float(one["since"]),
+                    str(one["why"]),
+                    one["back"] is True,
+                    one["watched"] is True,
+                )
+                for one in json.loads(self._uses.read_bytes())
+            ]
+        except FileNotFoundError:
+            found = []
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ModelError(f"{self._uses}: cannot be used: {error}; delete it") from error
+        now = _target(self.root)
+        while found and found[-1].version != now:  # the program ended between the two files
+            found.pop()
+        return found
+
+    def before(self) -> Version | None:
+        """The version that was in force before the current one and was not given up for it, with its files."""
+        uses = self.uses()
+        not_wanted = {uses[at - 1].version for at in range(1, len(uses)) if uses[at].back} | {_target(self.root)}
+        numbers = [use.version for use in reversed(uses) if use.version not in not_wanted]
+        return next((version for version in map(self._named, numbers) if version is not None), None)
+
     # --- changes
 
     def add(
@@ -209,46 +236,37 @@ class ModelStore:
             learned_until: see `Version`.
 
         Raises:
-            ModelError: it was refused, or the store cannot be written.
+            ModelError: it was refused.
         """
-        manifest, weights_name, weights = files.content(model)
+        found = read(model)
+        manifest, weights = found.content
         sha256 = hashlib.sha256(manifest).hexdigest()
-        there = next((version for version in self.versions() if version.manifest_sha256 == sha256), None)
+        versions = self.versions()
+        there = next((version for version in versions if version.manifest_sha256 == sha256), None)
         if there is not None:
             if verdict is not None:
                 self.renew(there, verdict)
             return there
-        number = (
-            max([version.number for version in self.versions()] + [use.version for use in self.uses()], default=0) + 1
-        )
-        path = self.root / _VERSIONS / f"{number:04d}"
+        number = 1 + max([0, *(version.number for version in versions), *(use.version for use in self.uses())])
+        path = self._versions / f"{number:04d}"
         partial = path.with_name(f".{path.name}.partial")
-        facts = {
-            "number": number,
-            "made_at": now,
-            "origin": origin,
-            "manifest_sha256": sha256,
-            "learned_until": learned_until,
-        }
-        with _writing(self.root):
+        version = Version(number, partial, now, origin, sha256, learned_until)
+        facts = {name: value for name, value in vars(version).items() if name != "path"}
+        with self._writing():
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
-            write_atomic(partial / weights_name, weights, mode=files.MODEL_MODE)
-            write_atomic(partial / MODEL_FILE, manifest, mode=files.MODEL_MODE)
+            write_atomic(partial / found.manifest.weights.file, weights, mode=MODEL_MODE)
+            write_atomic(version.model, manifest, mode=MODEL_MODE)
             if verdict is not None:
-                write_atomic(partial / VERDICT_FILE, verdict, mode=files.MODEL_MODE)
-            write_atomic(partial / _FACTS, _json(facts), mode=files.MODEL_MODE)
+                self.renew(version, verdict)
+            write_atomic(partial / "version.json", json_bytes(facts), mode=MODEL_MODE)
             partial.rename(path)
-        return self.version(number)
+        return replace(version, path=path)
 
     def renew(self, version: Version, verdict: bytes) -> None:
-        """Give a version a new verdict.
-
-        Raises:
-            ModelError: the store cannot be written.
-        """
-        with _writing(self.root):
-            write_atomic(version.verdict, verdict, mode=files.MODEL_MODE)
+        """Give a version a new verdict."""
+        with self._writing():
+            write_atomic(version.verdict, verdict, mode=MODEL_MODE)
 
     def use(self, version: Version, now: float, why: str, *, back: bool = False, watched: bool = False) -> None:
         """Bring a version into force, after every check; delete the oldest that are too many.
@@ -261,20 +279,20 @@ class ModelStore:
             watched: it may be given up by itself.
 
         Raises:
-            ModelError: its files are damaged, or the store cannot be written; the old version stays in force.
+            ModelError: its files are damaged; the old version stays in force.
         """
-        files.load(str(version.model))
-        uses = self.uses()
-        with _writing(self.root):
+        load(str(version.model))
+        uses = [*self.uses(), Use(version.number, now, why, back, watched)]
+        with self._writing():
             link = self.root / f".{CURRENT}.partial"
             link.unlink(missing_ok=True)
-            link.symlink_to(Path(_VERSIONS) / version.path.name)
+            link.symlink_to(Path(self._versions.name) / version.path.name)
             link.replace(self.root / CURRENT)
-            uses.append(Use(version.number, now, why, back, watched))
-            write_atomic(
-                self.root / "uses.json", _json([asdict(one) for one in uses[-_KEPT_USES:]]), mode=files.MODEL_MODE
-            )
-            self._prune()
+            write_atomic(self._uses, json_bytes([use._asdict() for use in uses[-_KEPT_USES:]]), mode=MODEL_MODE)
+            wanted = {one.number for one in (self.current(), self.before()) if one is not None}
+            others = [one for one in self.versions() if one.number not in wanted]
+            for one in others[: max(len(others) + len(wanted) - KEPT, 0)]:
+                shutil.rmtree(one.path)
 
     def rollback(self, now: float, why: str) -> Version:
         """Bring the version back that was in force before.
@@ -287,54 +305,3 @@ class ModelStore:
             raise ModelError(f"{self.root}: no version was in force before this one; `rltuned model list` shows them")
         self.use(version, now, why, back=True)
         return version
-
-    def _prune(self) -> None:
-        current, before = self.current(), self.before()
-        wanted = {one.number for one in (current, before) if one is not None}
-        others = [one for one in self.versions() if one.number not in wanted]
-        for one in others[: max(len(others) + len(wanted) - KEPT, 0)]:
-            shutil.rmtree(one.path)
-
-
-def _target(root: Path) -> int:
-    """Number of the version that `current` names; 0: none."""
-    try:
-        name = (root / CURRENT).readlink().name
-    except OSError:
-        return 0
-    return int(name) if _NUMBER.fullmatch(name) else 0
-
-
-def _version(path: Path) -> Version | None:
-    try:
-        facts = json.loads((path / _FACTS).read_bytes())
-        return Version(
-            number=int(path.name),
-            path=path,
-            made_at=float(facts["made_at"]),
-            origin=str(facts["origin"]),
-            manifest_sha256=str(facts["manifest_sha256"]),
-            learned_until=float(facts["learned_until"]),
-        )
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _mark(path: Path) -> tuple[int, ...]:
-    try:
-        status = path.stat()
-    except OSError:
-        return ()
-    return status.st_ino, status.st_mtime_ns, status.st_size
-
-
-def _json(value: Any) -> bytes:
-    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
-
-
-@contextmanager
-def _writing(root: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ModelError(f"{error.filename or root}: the model store cannot be written: {error.strerror}") from error

@@ -25,7 +25,7 @@ from rltuned.evaluate.windows import Split
 from rltuned.observe import STATE_COLUMNS
 from rltuned.policy import files
 from rltuned.policy.actor import Actor, Architecture
-from rltuned.policy.manifest import TrainingPart
+from rltuned.policy.files import TrainingPart
 from rltuned.simulate.values import Backfill
 from rltuned.slurm.commands import SEPARATOR
 from rltuned.slurm.sacct import TraceRows

@@ -7,7 +7,7 @@ from unit.generated_queues import QueueSettings, generate
 from rltuned.observe import STATE_COLUMNS, observe
 from rltuned.policy import files
 from rltuned.policy.actor import Actor, Architecture
-from rltuned.policy.manifest import TrainingPart
+from rltuned.policy.files import TrainingPart
 
 
 def observation(seed=0, **settings):

@@ -15,24 +15,30 @@ from unit.policy.conftest import actor_of, observation
 from rltuned.errors import ModelError
 from rltuned.policy import files
 from rltuned.policy.actor import AGEING, RUN_TIME, rule_level
-from rltuned.policy.manifest import MAX_MANIFEST_BYTES, MAX_WEIGHTS_BYTES, TrainingPart, parse, render
+from rltuned.policy.files import MAX_MANIFEST_BYTES, MAX_WEIGHTS_BYTES, TrainingPart
 
 TRAINING = TrainingPart(method="imitation", data="generated", traces={}, seed=1, revision="abc", settings={"steps": 10})
 
 
-def rendered(**architecture):
-    seen = observation()
-    actor = actor_of(**architecture)
+def save(directory, metrics=None, extras=None, **architecture):
+    """The actor, and the path of its manifest."""
+    seen, actor = observation(), actor_of(**architecture)
+    actor.weights.update(extras or {})
     residual = actor.architecture.residual
     base = None if residual is None else rule_level(residual, seen)[:5]
-    return render(actor, TRAINING, {"tau": 0.5}, seen.state[:5], base)
+    return actor, files.save(actor, directory, TRAINING, metrics or {"tau": 0.5}, seen.state[:5], base)
 
 
 @pytest.fixture
 def model(tmp_path):
     """Path of a good model's manifest."""
-    seen = observation()
-    return files.save(actor_of(), tmp_path, TRAINING, {"tau": 0.5}, seen.state[:5])
+    return save(tmp_path)[1]
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    """Manifest and weights of a good model."""
+    return files.read(str(save(tmp_path_factory.mktemp("good"))[1])).content
 
 
 def rewrite(path: Path, change):
@@ -55,33 +61,28 @@ def replace_weights(path: Path, data: bytes):
     rewrite(path, lambda tree: tree["weights"].update(sha256=hashlib.sha256(data).hexdigest()))
 
 
-@pytest.mark.parametrize("shape", [{}, {"context": True}, {"residual": "saf", "hidden": (4,)}], ids=str)
+EXTRAS = {RUN_TIME: np.array([0.5, 0.25, 0.5], np.float32), AGEING: np.array([0.3], np.float32)}
+
+
+@pytest.mark.parametrize(
+    "shape", [{}, {"context": True}, {"residual": "saf", "hidden": (4,)}, {"extras": EXTRAS}], ids=str
+)
 def test_a_saved_model_scores_as_before(shape, tmp_path):
     seen = observation()
-    actor = actor_of(**shape)
-    residual = actor.architecture.residual
-    base = None if residual is None else rule_level(residual, seen)[:5]
-    path = files.save(actor, tmp_path, TRAINING, {}, seen.state[:5], base)
+    actor, path = save(tmp_path, **shape)
     again = files.load(str(path))
-    assert again.name == "small"
-    assert again.architecture == actor.architecture
+    assert (again.name, again.architecture) == ("small", actor.architecture)
+    assert sorted(again.weights) == sorted(actor.weights)
     assert np.array_equal(again.score(seen), actor.score(seen))
-
-
-def test_run_time_coefficients_and_ageing_are_kept_with_the_weights(tmp_path):
-    seen, actor = observation(), actor_of()
-    actor.weights[RUN_TIME] = np.array([0.5, 0.25, 0.5], dtype=np.float32)
-    actor.weights[AGEING] = np.array([0.3], dtype=np.float32)
-    path = files.save(actor, tmp_path, TRAINING, {}, seen.state[:5])
-    again = files.load(str(path))
-    for name in (RUN_TIME, AGEING):
-        assert np.array_equal(again.weights[name], actor.weights[name])
-    assert np.array_equal(again.score(seen), actor.score(seen))
+    assert np.array_equal(
+        again.expected_run_time(seen.run_time, seen.time_limit), actor.expected_run_time(seen.run_time, seen.time_limit)
+    )
+    assert again.ageing == actor.ageing
 
 
 def test_saving_twice_gives_the_same_bytes_and_leaves_nothing_else(model, tmp_path):
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    files.save(actor_of(), tmp_path, TRAINING, {"tau": 0.5}, observation().state[:5])
+    save(tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     assert set(before) == {"small.json", "small.safetensors"}
 
@@ -285,34 +286,36 @@ def test_an_unwritable_directory_is_a_model_error(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
     with pytest.raises(ModelError, match="cannot be written"):
-        files.save(actor_of(), blocked, TRAINING, {}, observation().state[:5])
+        save(blocked)
 
 
-def test_a_model_that_would_be_refused_is_not_written(tmp_path):
-    actor = actor_of()
-    actor.weights["layer0.bias"][0] = np.nan
-    with pytest.raises(ModelError, match=r"layer0\.bias is not finite"):
-        files.save(actor, tmp_path, TRAINING, {}, np.zeros((1, 8), np.float32))
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"extras": {"layer0.bias": np.full(32, np.nan, np.float32)}}, r"layer0\.bias is not finite"),
+        ({"extras": {AGEING: np.array([-1.0], np.float32)}}, "rule.ageing is negative"),
+        ({"metrics": {"tau": np.inf}}, "tau is not finite"),
+    ],
+)
+def test_a_model_that_would_be_refused_is_not_written(tmp_path, wrong, reason):
+    with pytest.raises(ModelError, match=reason):
+        save(tmp_path, **wrong)
     assert not list(tmp_path.iterdir())
 
 
-GOOD = rendered()
-
-
 @settings(max_examples=300, deadline=None)
-@given(st.data())
-def test_damaged_bytes_are_refused_or_mean_the_same(data):
-    manifest, weights = bytearray(GOOD[0]), bytearray(GOOD[1])
+@given(data=st.data())
+def test_damaged_bytes_are_refused_or_mean_the_same(good, data):
+    manifest, weights = map(bytearray, good)
     which = data.draw(st.sampled_from([manifest, weights]))
     for _ in range(data.draw(st.integers(1, 4))):
         which[data.draw(st.integers(0, len(which) - 1))] = data.draw(st.integers(0, 255))
-    tree = None
     if which is weights:  # past the sha256, into the safetensors reader
-        tree = json.loads(GOOD[0])
+        tree = json.loads(good[0])
         tree["weights"]["sha256"] = hashlib.sha256(weights).hexdigest()
         manifest = bytearray(json.dumps(tree).encode())
     try:
-        parsed = parse(bytes(manifest), bytes(weights), "damaged.json")
+        parsed = files.parse(Path("damaged.json"), bytes(manifest), bytes(weights))
     except ModelError as error:
         assert "damaged.json" in str(error)  # noqa: PT017 - acceptance is the other good outcome
     else:

@@ -18,7 +18,7 @@ from rltuned.evaluate.evaluation_report import comparisons
 from rltuned.evaluate.evaluation_settings import AGAIN, POLICIES
 from rltuned.policy import files
 from rltuned.policy.actor import rule_level
-from rltuned.policy.manifest import TrainingPart
+from rltuned.policy.files import TrainingPart
 from studies.catalogue import (
     NETWORK,
     NOISY,
