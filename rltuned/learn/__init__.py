@@ -3,10 +3,8 @@
 - `train`: from traces to a model file. `command`: what `rltuned train` asks for. `settings`: every number that decides.
 - `curriculum`: which windows are learned from. `beginning`: what training begins with. `ppo`: the algorithm. `select`:
   which checkpoint is kept. `run_directory`: what a run leaves, and goes on from after a kill.
-- `sampling`: what worker processes do. `cost`: the metrics as integrals over time. `advantages`: how much better a
-  decision was. `critic`: what a queue is going to cost.
-- `plackett_luce`: the distribution over orders. `ragged`: queues of different lengths in flat arrays.
-- `network`: the actor in TensorFlow, the twin of `rltuned.policy.actor`.
+- `sampling`: what worker processes do. `cost`: the metrics as integrals over time, and how much better a decision was.
+- `network`: the actor in TensorFlow, the twin of `rltuned.policy.actor`, and the distribution over orders.
 - `renew`: a site's own model and its verdict, renewed (`rltuned learn`).
 
 TensorFlow lives here and nowhere else, and is imported only when something is trained: `rltuned train --help` must not

@@ -7,7 +7,6 @@ import numpy as np
 
 from rltuned.cluster.tables import Singles
 from rltuned.evaluate.case import Case
-from rltuned.learn.sampling import RecordedQueues
 from rltuned.observe import RUN_TIME_HORIZON
 from rltuned.observe.observation import STATE_COLUMNS
 from rltuned.policy.actor import Actor, Architecture, initial_weights
@@ -40,24 +39,18 @@ def run_time_coefficients(cases: Sequence[Case]) -> Singles:
 
 def rule_alone(rule: str, extras: Mapping[str, Singles]) -> Actor:
     """An actor whose network corrects nothing: one of `CORRECTED`, with these tensors of `EXTRAS`."""
-    columns = len(STATE_COLUMNS)
-    nothing = {"layer0.kernel": np.zeros((columns, 1), dtype=np.float32), "layer0.bias": np.zeros(1, dtype=np.float32)}
-    scale = {"input.mean": np.zeros(columns, dtype=np.float32), "input.scale": np.ones(columns, dtype=np.float32)}
-    return Actor("rule", Architecture(inputs=columns, hidden=(), residual=rule), {**nothing, **scale, **extras})
+    architecture = Architecture(inputs=len(STATE_COLUMNS), hidden=(), residual=rule)
+    nothing = {name: np.zeros(shape, dtype=np.float32) for name, shape in architecture.shapes().items()}
+    return Actor("rule", architecture, {**nothing, "input.scale": np.ones(architecture.inputs, np.float32), **extras})
 
 
 def beginner(
-    name: str,
-    architecture: Architecture,
-    recorded: Sequence[RecordedQueues],
-    rng: np.random.Generator,
-    columns: Sequence[str] = STATE_COLUMNS,
+    name: str, architecture: Architecture, state: Singles, rng: np.random.Generator, columns: Sequence[str]
 ) -> Actor:
-    """An actor that is its rule (or, without one, gives all jobs the same score), with the normalisers of these queues.
+    """An actor that is its rule (or, without one, gives all jobs the same score), with the normalisers of these rows.
 
-    `columns`: those of the state that its network sees.
+    `state`: (R, inputs) rows of recorded queues. `columns`: those of the state that its network sees.
     """
-    state = np.concatenate([queues.state for queues in recorded])
     mean, scale = state.mean(axis=0), np.maximum(state.std(axis=0), np.float32(0.05))
     scale = np.where(np.isin(STATE_COLUMNS, columns), scale, _UNSEEN)
     weights = initial_weights(architecture, mean, scale, rng)

@@ -6,8 +6,10 @@ of the base rule's own metric on the same jobs, so that windows of minutes and o
 """
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -49,8 +51,7 @@ class FinishedJobs:
         return float(self.wait.mean())
 
 
-@dataclass(frozen=True)
-class Spans:
+class Spans(NamedTuple):
     """A cost: span i adds `rate` each second from `begin` to `end`, (m,) each."""
 
     begin: Floats
@@ -96,10 +97,7 @@ def cost(objective: Objective, jobs: FinishedJobs, base: FinishedJobs) -> Spans:
                 _slowdown(jobs, 0.25 / (n * base.metric(Objective.BSLD))),
                 _tail(jobs, base, 0.25),
             )
-            return Spans(*(np.concatenate([getattr(part, name) for part in parts]) for name in _SPAN))
-
-
-_SPAN = ("begin", "end", "rate")
+            return Spans(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _wait(jobs: FinishedJobs, rate: float) -> Spans:
@@ -118,3 +116,18 @@ def _tail(jobs: FinishedJobs, base: FinishedJobs, share: float) -> Spans:
     begin = jobs.submit + beyond
     rate = share / (0.01 * len(jobs.submit) * beyond)
     return Spans(begin, np.maximum(jobs.start, begin), np.full(len(begin), rate))
+
+
+def leave_one_out(
+    objective: Objective, trajectories: Sequence[FinishedJobs], base: FinishedJobs, times: Sequence[Floats]
+) -> list[Floats]:
+    """Advantage of each step of each of K trajectories of the same arrivals: the cost-to-go of the others at that time,
+    on average, less that of this one (an input-dependent baseline, Mao et al., ICLR 2019; RLOO).
+
+    `times`: of the steps of each trajectory, seconds.
+    """
+    grid = np.unique(np.concatenate(times))
+    spans = [cost(objective, one, base) for one in trajectories]
+    ahead = np.array([one.total for one in spans])[:, None] - np.stack([one.until(grid) for one in spans])
+    others = (ahead.sum(axis=0) - ahead) / max(len(trajectories) - 1, 1)
+    return [(others[at] - ahead[at])[np.searchsorted(grid, each)] for at, each in enumerate(times)]

@@ -1,4 +1,10 @@
-"""The actor in TensorFlow: the twin of `rltuned.policy.actor.Actor`, which tests hold to 1e-5 of it."""
+"""The actor in TensorFlow: the twin of `rltuned.policy.actor.Actor`, and the distribution over orders of its scores.
+
+The distribution is Plackett's (1975) and Luce's (1959): an order is drawn place by place, without replacement, each of
+those that are left with weight e^(score / temperature). Only the first places are drawn; the rest goes by score.
+`rltuned.simulate.episode_kernel.draw` draws, and gives the log-probability of what it drew. The gradient needs the same
+number in TensorFlow: `batch_log_probability`. Tests hold the two equal.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,8 +25,7 @@ def variables(weights: Mapping[str, Singles]) -> dict[str, Any]:
 def network(weights: Mapping[str, Any], architecture: Architecture, state: Any, context: Any = None) -> Any:
     """(B, W) output of the network for (B, W, inputs) states.
 
-    `context`: (B, inputs) mean of the jobs of each state (`context_of`); needed where the architecture has a context.
-    Rows of padding have an output too, which means nothing.
+    `context`: (B, inputs) mean of the jobs of each state; needed where the architecture has a context.
     """
     value = (state - weights["input.mean"]) / weights["input.scale"]
     for index in range(architecture.layers):
@@ -33,21 +38,38 @@ def network(weights: Mapping[str, Any], architecture: Architecture, state: Any, 
     return value[:, :, 0]
 
 
-def context_of(state: Any, mask: Any) -> Any:
-    """(B, inputs) mean of the jobs' rows of (B, W, inputs) states; (B, W) `mask` is 1.0 for jobs, 0.0 for padding."""
-    count = tf.maximum(tf.reduce_sum(mask, axis=1), 1.0)
-    return tf.reduce_sum(state * mask[:, :, None], axis=1) / count[:, None]
-
-
-def scores(weights: Mapping[str, Any], architecture: Architecture, state: Any, mask: Any, base: Any = None) -> Any:
-    """(B, W) scores; (B, W) `base`: level of the residual's rule (`rltuned.policy.actor.rule_level`)."""
-    return correct(architecture, network(weights, architecture, state, context_of(state, mask)), base)
-
-
-def correct(architecture: Architecture, output: Any, base: Any = None) -> Any:
+def correct(architecture: Architecture, output: Any, base: Any) -> Any:
     """Scores from the network's output, of any shape: the output, or the residual's rule corrected by it."""
-    if architecture.residual is None:
-        return output
-    if base is None:
-        raise ValueError(f"the level of the rule '{architecture.residual}' is missing")
-    return base + architecture.bound * tf.tanh(output)
+    return output if architecture.residual is None else base + architecture.bound * tf.tanh(output)
+
+
+def batch_log_probability(value: Any, segment: Any, picks: Any, queues: Any) -> tuple[Any, Any]:
+    """(B,) log-probability of the picks of B queues, and (B,) entropy of the first place; in TensorFlow.
+
+    Args:
+        value: (R,) scores divided by the temperature.
+        segment: (R,) which queue a row belongs to.
+        picks: (B, heads) row of each place that was drawn, −1: none.
+        queues: B.
+    """
+    top = tf.stop_gradient(tf.math.unsorted_segment_max(value, segment, queues))
+    logit = value - tf.gather(top, segment)
+    weight = tf.exp(logit)
+    drawn = picks >= 0
+    rows = tf.maximum(picks, 0)
+    chosen = tf.where(drawn, tf.gather(logit, rows), -1e9)  # a place that was not drawn adds nothing
+    placed = tf.scatter_nd(
+        tf.boolean_mask(rows, drawn)[:, None], tf.ones_like(tf.boolean_mask(chosen, drawn)), tf.shape(value)
+    )
+    rest = tf.math.unsorted_segment_sum(tf.where(placed > 0, 0.0, weight), segment, queues)
+    # From the last place to the first: what is left to draw from is the rest and the jobs placed from here on.
+    among = tf.math.log(tf.maximum(rest, 1e-30))
+    total = tf.zeros_like(among)
+    for head in range(picks.shape[1] - 1, -1, -1):
+        one = chosen[:, head]
+        high = tf.maximum(among, one)
+        among = high + tf.math.log1p(tf.exp(-tf.abs(among - one)))
+        total += tf.where(drawn[:, head], one - among, 0.0)
+    sum_ = tf.math.unsorted_segment_sum(weight, segment, queues)
+    entropy = tf.math.log(sum_) - tf.math.unsorted_segment_sum(weight * logit, segment, queues) / sum_
+    return total, entropy

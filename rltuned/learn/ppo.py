@@ -2,34 +2,26 @@
 
 Unlike in the paper, an action is a ranking of the queue. The policy is a Plackett–Luce distribution over orders,
 π(a|s) = Π_h e^{s(a_h)/T} / Σ_{j not yet placed} e^{s(j)/T} over the first `heads` places, with the actor's scores s
-(`rltuned.learn.plackett_luce`). With T → 0 it is the order that is served.
+(`rltuned.learn.network`). With T → 0 it is the order that is served.
 
-The scores come from `rltuned.learn.network`, the twin of the served actor. The jobs of all queues of a minibatch are in
-one array, with the number of their queue (`segment`). Queues are short and few are equally long: padding them would be
-most of the work.
+The scores come from the twin of the served actor. The jobs of all queues of a minibatch are in one array, with the
+number of their queue (`segment`). Queues are short and few are equally long: padding them would be most of the work.
 """
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Ints, Rows, Singles
-from rltuned.learn.plackett_luce import batch_log_probability
-from rltuned.learn.ragged import begins, contexts, flat_rows
-from rltuned.learn.sampling import Steps
-from rltuned.learn.training_settings import PPOSettings
-from rltuned.policy.actor import Actor
-
-# oneDNN sums in another order on each kind of processor, and gains little here.
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+from rltuned.cluster.tables import Rows, Singles
 from rltuned.learn import network
 from rltuned.learn.quiet import tf
+from rltuned.learn.sampling import Steps, begins
+from rltuned.learn.training_settings import PPOSettings
+from rltuned.policy.actor import Actor
 
 
 def deterministic() -> None:
@@ -42,8 +34,7 @@ def deterministic() -> None:
         pass  # TensorFlow is in use already, as in tests: operations are deterministic, with as many threads as before
 
 
-@dataclass(frozen=True)
-class IterationStats:
+class IterationStats(NamedTuple):
     """What one iteration did to the policy."""
 
     loss: float
@@ -65,17 +56,14 @@ class PPO:
         self._trained = [weight for weight in self._weights.values() if weight.trainable]
         self._optimizer = tf.keras.optimizers.Adam(settings.learning_rate)
         self._optimizer.build(self._trained)
-        numbers, whole = tf.float32, tf.int32
-        shape = actor.architecture.inputs
-        rows = (
-            tf.TensorSpec((None, shape), numbers),
-            tf.TensorSpec((None, shape), numbers),
-            tf.TensorSpec((None,), numbers),
-        )
-        queue = (tf.TensorSpec((None,), whole), tf.TensorSpec((None, settings.heads), whole), tf.TensorSpec((), whole))
-        column = tf.TensorSpec((None,), numbers)
-        self._old = tf.function(self._log_probability, input_signature=(*rows, *queue))
-        self._step = tf.function(self._improve, input_signature=(*rows, *queue, column, column))
+
+        def spec(kind: Any, *shape: int | None) -> Any:
+            return tf.TensorSpec(shape, kind)
+
+        row, column = spec(tf.float32, None, actor.architecture.inputs), spec(tf.float32, None)
+        batch = row, row, column, spec(tf.int32, None), spec(tf.int32, None, settings.heads), spec(tf.int32)
+        self._old = tf.function(lambda batch: self._distribution(batch)[0], input_signature=(batch,))
+        self._step = tf.function(self._improve, input_signature=(batch, column, column))
 
     # --- state
 
@@ -104,59 +92,41 @@ class PPO:
         """Several epochs over the decisions of an iteration; `left`: share of the training that is still to come."""
         settings = self.settings
         self._optimizer.learning_rate = settings.learning_rate * (0.1 + 0.9 * left)
-        ptr, context = begins(steps.count), contexts(steps.state, steps.count)
-        old = np.concatenate(
-            [
-                self._old(*self._batch(steps, ptr, context, part)).numpy()
-                for part in _parts(np.arange(len(steps.count)), settings.minibatch)
-            ]
-        )
+        old = self.log_probabilities(steps)
         seen: list[tuple[float, ...]] = []
         begun = 0
         for _ in range(settings.epochs):
             begun += 1
             divergences = []
             for part in _parts(rng.permutation(len(steps.count)), settings.minibatch):
-                batch = self._batch(steps, ptr, context, part)
                 advantage = steps.advantage[part]
                 advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-                numbers = self._step(*batch, old[part], advantage.astype(np.float32))
-                seen.append(tuple(float(one) for one in numbers))
+                numbers = self._step(_batch(steps, part), old[part], advantage.astype(np.float32))
+                seen.append(tuple(map(float, numbers)))
                 divergences.append(seen[-1][1])
             if np.mean(divergences) > settings.divergence:
                 break
         loss, divergence, entropy, clipped = np.mean(seen, axis=0)
         return IterationStats(float(loss), float(divergence), float(entropy), float(clipped), begun)
 
-    def _batch(self, steps: Steps, ptr: Ints, context: Singles, part: Rows) -> tuple[Any, ...]:
-        """Some decisions as tensors: rows, mean of their queue, level, queue of each row, picks as rows, queues."""
-        rows = flat_rows(ptr, part)
-        count = steps.count[part]
-        segment = np.repeat(np.arange(len(part)), count)
-        first = begins(count)[:-1]
-        picks = steps.picks[part]
-        picks = np.where(picks >= 0, picks + first[:, None], -1).astype(np.int32)
-        numbers = steps.state[rows], context[part][segment], steps.base[rows]
-        return *numbers, segment.astype(np.int32), picks, np.int32(len(part))
+    def log_probabilities(self, steps: Steps) -> Singles:
+        """(S,) of the picks of these decisions, by the actor as it is now."""
+        parts = _parts(np.arange(len(steps.count)), self.settings.minibatch)
+        return np.concatenate([self._old(_batch(steps, part)).numpy() for part in parts])
 
-    def _log_probability(self, state: Any, context: Any, base: Any, segment: Any, picks: Any, queues: Any) -> Any:
-        return self._distribution(state, context, base, segment, picks, queues)[0]
-
-    def _distribution(
-        self, state: Any, context: Any, base: Any, segment: Any, picks: Any, queues: Any
-    ) -> tuple[Any, Any]:
+    def _distribution(self, batch: tuple[Any, ...]) -> tuple[Any, Any]:
+        """(B,) log-probability of the picks of a `_batch`, and (B,) entropy of the first place."""
+        state, context, base, segment, picks, queues = batch
         # Each row is passed as a state of one job, so that its queue's mean can be passed with it.
         output = network.network(self._weights, self._actor.architecture, state[:, None, :], context)[:, 0]
         score = network.correct(self._actor.architecture, output, base)
-        return batch_log_probability(score / self.settings.temperature, segment, picks, queues)
+        return network.batch_log_probability(score / self.settings.temperature, segment, picks, queues)
 
-    def _improve(
-        self, state: Any, context: Any, base: Any, segment: Any, picks: Any, queues: Any, old: Any, advantage: Any
-    ) -> tuple[Any, ...]:
+    def _improve(self, batch: tuple[Any, ...], old: Any, advantage: Any) -> tuple[Any, ...]:
         """One step of Adam on the clipped objective (equation 7 of the paper) with an entropy bonus (equation 9)."""
         settings = self.settings
         with tf.GradientTape() as tape:
-            new, entropy = self._distribution(state, context, base, segment, picks, queues)
+            new, entropy = self._distribution(batch)
             change = tf.clip_by_value(new - old, -20.0, 20.0)
             ratio = tf.exp(change)
             within = tf.clip_by_value(ratio, 1.0 - settings.clip, 1.0 + settings.clip)
@@ -168,6 +138,14 @@ class PPO:
         divergence = tf.reduce_mean(ratio - 1.0 - change)
         clipped = tf.reduce_mean(tf.cast(tf.abs(ratio - 1.0) > settings.clip, tf.float32))
         return loss, divergence, tf.reduce_mean(entropy), clipped
+
+
+def _batch(steps: Steps, part: Rows) -> tuple[Any, ...]:
+    """Some decisions as tensors: rows, mean of their queue, level, queue of each row, picks as rows, queues."""
+    taken = steps.take(part)
+    segment = np.repeat(np.arange(len(part)), taken.count)
+    picks = np.where(taken.picks >= 0, taken.picks + begins(taken.count)[:-1, None], -1).astype(np.int32)
+    return taken.state, steps.context[part][segment], taken.base, segment.astype(np.int32), picks, np.int32(len(part))
 
 
 def _parts(order: Rows, size: int) -> Sequence[Rows]:

@@ -5,6 +5,8 @@ No TensorFlow here: a worker starts quickly and the network is run in NumPy. Eve
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +14,8 @@ import numpy.typing as npt
 from rltuned.cluster.tables import Floats, Ints, Rows, Singles
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.policies import rule_ranker
-from rltuned.learn.advantages import leave_one_out
-from rltuned.learn.cost import FinishedJobs, Objective, cost
-from rltuned.learn.ragged import flat_rows
+from rltuned.learn.cost import FinishedJobs, cost, leave_one_out
+from rltuned.learn.training_settings import PPOSettings
 from rltuned.policy.actor import Actor
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.episodes import Episode, Trajectory
@@ -39,28 +40,17 @@ def finished_jobs(case: Case, start: Floats, end: Floats) -> FinishedJobs:
     return FinishedJobs(case.jobs.submit_time[ran], start[ran], end[ran])
 
 
-# --- trajectories to learn from
+# --- queues as a policy saw them
 
 
-@dataclass(frozen=True)
-class SamplingTask:
-    """One window, to be simulated K times."""
-
-    case: Case
-    actor: Actor
-    base: str
-    objective: Objective
-    temperature: float
-    heads: int
-    count: int
-    seed: int
-    most_steps: int
-    """Steps of each trajectory that are kept, drawn evenly."""
+def begins(count: Ints) -> Ints:
+    """(S+1,) where each of S queues of so many rows begins, one behind the other; the last entry is their sum."""
+    return np.concatenate(([0], np.cumsum(count))).astype(np.int64)
 
 
 @dataclass(frozen=True)
 class Steps:
-    """What a network learns from: S decisions, R rows."""
+    """What a network learns from: S decisions, and the R rows of their queues, one queue behind the other."""
 
     state: Singles
     base: Singles
@@ -76,9 +66,60 @@ class Steps:
         """One behind the other."""
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__annotations__))
 
+    @cached_property
+    def context(self) -> Singles:
+        """(S, inputs) mean of the rows of each queue, none of which is empty: what a network may see of the others."""
+        totals = np.add.reduceat(self.state, begins(self.count)[:-1], axis=0)
+        return np.asarray(totals / self.count[:, None], dtype=np.float32)
 
-@dataclass(frozen=True)
-class Sampled:
+    def take(self, steps: Rows) -> "Steps":
+        """These decisions, in that order."""
+        count = self.count[steps]
+        first = np.repeat(begins(self.count)[steps] - begins(count)[:-1], count)
+        rows = first + np.arange(int(count.sum()))
+        return Steps(self.state[rows], self.base[rows], count, self.picks[steps], self.advantage[steps])
+
+
+def _kept(trajectory: Trajectory, advantage: Floats, most: int, rng: np.random.Generator) -> Steps:
+    """Of the decisions with two jobs or more, at most so many, drawn evenly."""
+    found = Steps(trajectory.state, trajectory.base, np.diff(trajectory.ptr), trajectory.picks, advantage)
+    steps = np.flatnonzero(found.count > 1)
+    if len(steps) > most:
+        steps = np.sort(rng.choice(steps, most, replace=False))
+    return found.take(steps)
+
+
+class RecordTask(NamedTuple):
+    """A window whose queues are recorded."""
+
+    case: Case
+    actor: Actor
+    temperature: float
+    seed: int
+    most_steps: int
+
+
+def record_queues(task: RecordTask) -> Steps:
+    """Simulate one window and keep some of its queues; their advantages say nothing."""
+    trajectory = episode(task.case).run(task.actor, temperature=task.temperature, heads=4, seed=task.seed, record=True)
+    rng = np.random.default_rng([task.seed, 3])
+    return _kept(trajectory, np.zeros(len(trajectory)), task.most_steps, rng)
+
+
+# --- trajectories to learn from
+
+
+class SamplingTask(NamedTuple):
+    """One window, to be simulated several times."""
+
+    case: Case
+    actor: Actor
+    base: str
+    settings: PPOSettings
+    seed: int
+
+
+class Sampled(NamedTuple):
     """The result of a `SamplingTask`."""
 
     steps: Steps | None
@@ -90,97 +131,50 @@ class Sampled:
 
 def sample_trajectories(task: SamplingTask) -> Sampled:
     """Simulate one window several times, each with another seed."""
-    base = finished_jobs(task.case, *by_rule(task.case, task.base))
+    case, asked = task.case, task.settings
+    base = finished_jobs(case, *by_rule(case, task.base))
     if len(base.submit) < 2:
         return Sampled(None, "empty")
-    window = episode(task.case)
+    window = episode(case)
     trajectories = [
-        window.run(task.actor, temperature=task.temperature, heads=task.heads, seed=task.seed + number, record=True)
-        for number in range(task.count)
+        window.run(task.actor, temperature=asked.temperature, heads=asked.heads, seed=task.seed + number, record=True)
+        for number in range(asked.trajectories)
     ]
-    finished = [finished_jobs(task.case, each.start, each.end) for each in trajectories]
+    finished = [finished_jobs(case, each.start, each.end) for each in trajectories]
     times = [each.time for each in trajectories]
     if any(len(each) == 0 for each in times):
         return Sampled(None, "no decision")
-    totals = [cost(task.objective, one, base).total for one in finished]
-    advantages = leave_one_out(task.objective, finished, base, times)
+    totals = [cost(asked.objective, one, base).total for one in finished]
+    advantages = leave_one_out(asked.objective, finished, base, times)
     if not all(np.isfinite(each).all() for each in (*advantages, np.array(totals))):
         return Sampled(None, "reward is no number")
     rng = np.random.default_rng([task.seed, 2])
-    parts = [
-        _kept_steps(each, advantage, task.most_steps, rng)
-        for each, advantage in zip(trajectories, advantages, strict=True)
-    ]
-    steps = Steps.joined(parts)
+    both = zip(trajectories, advantages, strict=True)
+    steps = Steps.joined([_kept(each, advantage, asked.most_steps, rng) for each, advantage in both])
     if not len(steps.count):
         return Sampled(None, "never two jobs to choose from")
-    reference = cost(task.objective, base, base).total
+    reference = cost(asked.objective, base, base).total
     return Sampled(steps, ratios=tuple(1.0 + total - reference for total in totals))
 
 
-def _kept_steps(trajectory: Trajectory, advantage: Floats, most: int, rng: np.random.Generator) -> Steps:
-    count, steps, rows = _draw_steps(trajectory, most, rng)
-    return Steps(
-        state=trajectory.state[rows],
-        base=trajectory.base[rows],
-        count=count,
-        picks=trajectory.picks[steps],
-        advantage=advantage[steps],
-    )
+# --- measuring
 
 
-def _draw_steps(trajectory: Trajectory, most: int, rng: np.random.Generator) -> tuple[Ints, Rows, Ints]:
-    """Of steps with two jobs or more, at most so many: rows of each, the steps, and their rows one behind the other."""
-    count = np.diff(trajectory.ptr)
-    steps = np.flatnonzero(count > 1)
-    if len(steps) > most:
-        steps = np.sort(rng.choice(steps, most, replace=False))
-    return count[steps], steps, flat_rows(trajectory.ptr, steps)
-
-
-# --- measuring and recording
-
-
-@dataclass(frozen=True)
-class MeasureTask:
-    """A window, and the policies to measure on it, without sampling: plain rules by name, or an actor."""
+class MeasureTask(NamedTuple):
+    """A window, and the policies to measure on it, without sampling: plain rules by name, or actors."""
 
     case: Case
-    rules: tuple[str, ...] = ()
-    actor: Actor | None = None
+    policies: Sequence[str | Actor]
 
 
-def measure_policies(task: MeasureTask) -> dict[str, dict[str, float]]:
-    """Metrics of each policy, as `rltuned.evaluate` measures; the actor's under "actor"."""
-    found = {name: task.case.metrics(*by_rule(task.case, name)).as_dict() for name in task.rules}
-    if task.actor is not None:
-        trajectory = episode(task.case).run(task.actor, temperature=0.0, heads=0, seed=0, record=False)
-        found["actor"] = task.case.metrics(trajectory.start, trajectory.end).as_dict()
+def measure_policies(task: MeasureTask) -> list[dict[str, float]]:
+    """Metrics of each policy, as `rltuned.evaluate` measures."""
+    found = []
+    for policy in task.policies:
+        if isinstance(policy, str):
+            times = by_rule(task.case, policy)
+        else:
+            trajectory = episode(task.case).run(policy, temperature=0.0, heads=0, seed=0, record=False)
+            times = trajectory.start, trajectory.end
+        found.append(task.case.metrics(*times).as_dict())
     return found
-
-
-@dataclass(frozen=True)
-class RecordTask:
-    """A window whose queues are recorded."""
-
-    case: Case
-    actor: Actor
-    temperature: float
-    seed: int
-    most_steps: int
-
-
-@dataclass(frozen=True)
-class RecordedQueues:
-    """Queues as a policy saw them. S queues, R rows."""
-
-    state: Singles
-    base: Singles
-    count: Ints
-
-
-def record_queues(task: RecordTask) -> RecordedQueues:
-    """Simulate one window and keep some of its queues."""
-    trajectory = episode(task.case).run(task.actor, temperature=task.temperature, heads=4, seed=task.seed, record=True)
-    count, _, rows = _draw_steps(trajectory, task.most_steps, np.random.default_rng([task.seed, 3]))
-    return RecordedQueues(trajectory.state[rows], trajectory.base[rows], count)

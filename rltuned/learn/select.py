@@ -4,8 +4,7 @@ They are measured as `rltuned evaluate` measures: without sampling, relative to 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -28,11 +27,8 @@ CHANCE: Final = 0.005
 _METRIC: Final = {Objective.WAIT: "wait_mean", Objective.BSLD: "bsld_mean"}
 _WATCHED: Final = ("wait_mean", "bsld_mean", "wait_p99", "jct_mean", "makespan")
 
-Measured = Mapping[str, float]
 
-
-@dataclass(frozen=True)
-class Validation:
+class Validation(NamedTuple):
     """How good a policy is on the validation windows."""
 
     score: float
@@ -46,48 +42,52 @@ class Validation:
     """The best rule of each group."""
 
 
-def better(one: Validation, than: Validation, margin: float = 0.0) -> bool:
-    """Whether a policy is to be preferred; `margin`: by how much it must be."""
-    return one.score < than.score - margin
-
-
 class Validator:
-    """The validation windows, and the metrics of the plain rules on them."""
+    """The validation windows, and the best plain rule of each group on them."""
 
     def __init__(self, windows: Sequence[ValidationWindow], objective: Objective, pool: WorkerPool) -> None:
         self._windows, self._objective, self._pool = windows, objective, pool
-        self._plain = list(pool.map(measure_policies, [MeasureTask(one.case, RULES) for one in windows]))
-        self._groups = tuple(dict.fromkeys(one.group for one in windows))
-        self.best = {group: min(RULES, key=lambda name: self._mean(group, name, "wait_mean")) for group in self._groups}
-        """The rule with the least mean wait of each group."""
+        plain = self._measure(RULES)
+        self._rules = {
+            group: min(zip(RULES, rules, strict=True), key=lambda one: one[1]["wait_mean"])
+            for group, rules in plain.items()
+        }
+        """The rule with the least mean wait of each group, and its metrics."""
+
+    def _measure(self, policies: Sequence[str | Actor]) -> dict[str, list[dict[str, float]]]:
+        """For each group and each policy, the mean of each metric over the windows in which it is a number."""
+        groups: dict[str, list[list[dict[str, float]]]] = {}
+        found = self._pool.map(measure_policies, [MeasureTask(one.case, policies) for one in self._windows])
+        for window, measured in zip(self._windows, found, strict=True):
+            groups.setdefault(window.group, []).append(measured)
+        return {
+            group: [
+                {name: _mean([one[name] for one in policy]) for name in _WATCHED}
+                for policy in zip(*measured, strict=True)
+            ]
+            for group, measured in groups.items()
+        }
 
     def validate(self, actor: Actor) -> Validation:
         """The actor relative to the best rules."""
-        found = list(self._pool.map(measure_policies, [MeasureTask(one.case, actor=actor) for one in self._windows]))
-        groups = {
-            group: {
-                name: _ratio(self._of(found, group, "actor", name), self._mean(group, self.best[group], name))
-                for name in _WATCHED
-            }
-            for group in self._groups
-        }
+        groups = {}
+        for group, (mine,) in self._measure([actor]).items():
+            theirs = self._rules[group][1]
+            groups[group] = {name: _ratio(mine[name], theirs[name]) for name in _WATCHED}
         score = float(np.mean([self._score(ratios) for ratios in groups.values()]))
         ratios = {name: float(np.mean([ratios[name] for ratios in groups.values()])) for name in _WATCHED}
-        return Validation(score, ratios, groups, self.best)
+        return Validation(score, ratios, groups, {group: rule for group, (rule, _) in self._rules.items()})
 
-    def _score(self, ratios: Measured) -> float:
+    def _score(self, ratios: Mapping[str, float]) -> float:
         beyond = sum(max(ratios[name] - TOLERATED, 0.0) for name in ("bsld_mean", "wait_p99"))
         if self._objective is Objective.MIX:
             return 0.5 * ratios["wait_mean"] + 0.25 * ratios["bsld_mean"] + 0.25 * ratios["wait_p99"] + beyond
         return ratios[_METRIC[self._objective]] + beyond
 
-    def _mean(self, group: str, name: str, metric: str) -> float:
-        return self._of(self._plain, group, name, metric)
 
-    def _of(self, found: Sequence[Mapping[str, Measured]], group: str, name: str, metric: str) -> float:
-        values = [one[name][metric] for one, window in zip(found, self._windows, strict=True) if window.group == group]
-        kept = [value for value in values if np.isfinite(value)]
-        return float(np.mean(kept)) if kept else float("nan")
+def _mean(values: Sequence[float]) -> float:
+    kept = [value for value in values if np.isfinite(value)]
+    return float(np.mean(kept)) if kept else float("nan")
 
 
 def _ratio(mine: float, theirs: float) -> float:

@@ -5,10 +5,10 @@ often the run was killed and resumed: what is random is drawn from the seed and 
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,6 @@ from rltuned.learn.ppo import PPO, deterministic, tensorboard
 from rltuned.learn.run_directory import RunDirectory, draw_curves
 from rltuned.learn.sampling import (
     MeasureTask,
-    RecordedQueues,
     RecordTask,
     SamplingTask,
     Steps,
@@ -37,21 +36,19 @@ from rltuned.learn.sampling import (
     record_queues,
     sample_trajectories,
 )
-from rltuned.learn.select import CHANCE, Validation, Validator, better
+from rltuned.learn.select import CHANCE, Validation, Validator
 from rltuned.learn.training_settings import TrainSettings
 from rltuned.policy.actor import AGEING, EXTRAS, RUN_TIME, Actor
 from rltuned.policy.files import TrainingPart, save
-from rltuned.workers.pool import WorkerPool
+from rltuned.workers.pool import Result, Task, WorkerPool
 from rltuned.workers.progress import Progress, silent
 
 
-@dataclass(frozen=True)
-class Trained:
+class Trained(NamedTuple):
     """The result of a run."""
 
     path: Path
     """Of the manifest."""
-    actor: Actor
     validation: Validation
     """Of the checkpoint that was kept."""
     iteration: int
@@ -67,8 +64,8 @@ class Trained:
             "manifest": str(self.path),
             "iteration": self.iteration,
             "iterations": self.iterations,
-            "skipped": dict(self.skipped),
-            "validation": asdict(self.validation),
+            "skipped": self.skipped,
+            "validation": self.validation._asdict(),
         }
 
 
@@ -84,26 +81,31 @@ class _Training:
         )
         self.validator = Validator(windows, settings.ppo.objective, pool)
 
+    def _map(self, what: str, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
+        """The result of each task, in their order, with progress."""
+        for done, found in enumerate(self.pool.map(function, tasks), 1):
+            yield found
+            self.progress(what, done, len(tasks))
+
     def _with_headroom(self) -> list[int]:
         """Numbers of the candidates that can teach.
 
         Raises:
             EvaluationError: none can.
         """
-        settings, count = self.settings, self.settings.curriculum.candidates
-        tasks = [MeasureTask(self.candidate(index), (settings.base,)) for index in range(count)]
-        kept = []
-        for done, found in enumerate(self.pool.map(measure_policies, tasks), 1):
-            wait = found[settings.base]["wait_mean"]
-            if wait >= settings.curriculum.least_wait:  # not when it is NaN
-                kept.append(done - 1)
-            self.progress("choosing windows", done, count)
+        base, least, count = (
+            self.settings.base,
+            self.settings.curriculum.least_wait,
+            self.settings.curriculum.candidates,
+        )
+        tasks = [MeasureTask(self.candidate(index), (base,)) for index in range(count)]
+        waits = [found["wait_mean"] for (found,) in self._map("choosing windows", measure_policies, tasks)]
+        kept = [index for index, wait in enumerate(waits) if wait >= least]  # not when it is NaN
         self.skipped["no headroom"] = count - len(kept)
         if not kept:
             raise EvaluationError(
-                f"in none of {count} windows does {settings.base} let jobs wait {settings.curriculum.least_wait:g} s "
-                "on average: nothing to be learned from this trace on this cluster; is the cluster larger than the "
-                "trace's own?"
+                f"in none of {count} windows does {base} let jobs wait {least:g} s on average: nothing to be learned "
+                "from this trace on this cluster; is the cluster larger than the trace's own?"
             )
         return kept
 
@@ -120,15 +122,12 @@ class _Training:
             RecordTask(case, plain, RECORDED_TEMPERATURE, settings.seed + number, RECORDED_STEPS)
             for number, case in enumerate(windows)
         ]
-        recorded: list[RecordedQueues] = []
-        for queues in self.pool.map(record_queues, tasks):
-            recorded.append(queues)
-            self.progress("recording queues", len(recorded), len(tasks))
-        recorded = [queues for queues in recorded if len(queues.count)]
-        if not recorded:
+        recorded = [queues.state for queues in self._map("recording queues", record_queues, tasks)]
+        state = np.concatenate(recorded)
+        if not len(state):
             raise EvaluationError("no queue of two jobs in any window: nothing to be learned from this trace")
         rng = np.random.default_rng([settings.seed, 4])
-        rule = beginner(settings.name, settings.architecture, recorded, rng, settings.columns)
+        rule = beginner(settings.name, settings.architecture, state, rng, settings.columns)
         return replace(rule, weights={**rule.weights, **extras})
 
     def rule_of(self, actor: Actor) -> Actor:
@@ -149,36 +148,25 @@ class _Training:
         chosen: dict[str, Singles] = {RUN_TIME: coefficients}
         if self.settings.architecture.residual is None:
             return chosen  # no rule that could age
-        best = None
+        best = float("inf")
         for done, exponent in enumerate(self.settings.ageing, 1):
             tried = {RUN_TIME: coefficients}
             if exponent > 0.0:
                 tried[AGEING] = np.array([exponent], dtype=np.float32)
-            validation = self.validator.validate(self.rule_alone(tried))
-            if best is None or better(validation, best, CHANCE):
-                best, chosen = validation, tried
+            score = self.validator.validate(self.rule_alone(tried)).score
+            if score < best - CHANCE:
+                best, chosen = score, tried
             self.progress("choosing how waiting counts", done, len(self.settings.ageing))
         return chosen
 
     def sample(self, iteration: int, ppo: PPO) -> tuple[Steps | None, float]:
         """The decisions of an iteration, and the mean objective of its trajectories in units of the base rule's."""
-        settings, options = self.settings, self.settings.ppo
+        settings, options, actor = self.settings, self.settings.ppo, ppo.actor
         rng = np.random.default_rng([settings.seed, 5, iteration])
         chosen = rng.choice(self.headroom, options.windows, replace=len(self.headroom) < options.windows)
         seeds = rng.integers(2**31, size=options.windows)
-        actor = ppo.actor
         tasks = [
-            SamplingTask(
-                case=self.candidate(int(index)),
-                actor=actor,
-                base=settings.base,
-                objective=options.objective,
-                temperature=options.temperature,
-                heads=options.heads,
-                count=options.trajectories,
-                seed=int(seed),
-                most_steps=options.most_steps,
-            )
+            SamplingTask(self.candidate(int(index)), actor, settings.base, options, int(seed))
             for index, seed in zip(chosen, seeds, strict=True)
         ]
         parts: list[Steps] = []
@@ -190,6 +178,17 @@ class _Training:
                 parts.append(found.steps)
                 ratios += found.ratios
         return (Steps.joined(parts), float(np.mean(ratios))) if parts else (None, float("nan"))
+
+    def golden(self, actor: Actor) -> tuple[Singles, Floats | None]:
+        """A queue of some training window, for the manifest's golden vector."""
+        plain = self.rule_of(actor)
+        for index in self.headroom:
+            queues = record_queues(RecordTask(self.candidate(index), plain, 0.0, 0, 1_000_000))
+            if len(queues.count):
+                widest = queues.take(np.argmax(queues.count, keepdims=True))
+                base = None if self.settings.architecture.residual is None else widest.base[:16].astype(np.float64)
+                return widest.state[:16], base
+        raise EvaluationError("no queue of two jobs in any window")
 
 
 def train(
@@ -224,23 +223,33 @@ def train(
     """
     began = clock()
     deterministic()
-    directory = RunDirectory(out, _record(sites, settings, revision), resume=resume)
+    asked = {"settings": asdict(settings), "sites": [_described(site) for site in sites], "revision": revision}
+    directory = RunDirectory(out, asked, resume=resume)
     (out / "command").write_text(command + "\n", encoding="utf-8")
     with WorkerPool(processes) as pool, tensorboard(out / "tensorboard") as curves:
         run = _Training(sites, settings, pool, progress)
+
+        def add(line: dict[str, Any]) -> None:
+            directory.add_metrics(line)
+            curves(line["iteration"], {key: value for key, value in line.items() if isinstance(value, float)})
+
+        def checkpoint() -> None:
+            arrays = ppo.state() | {f"best/{name}": value for name, value in best.weights.items()}
+            facts = {"validation": kept._asdict(), "iteration": iteration, "skipped": run.skipped}
+            directory.save(done, arrays, facts)
+
         held = directory.last() if resume else None
         if held is None:
-            actor = run.beginning()
-            validation = run.validator.validate(actor)
-            ppo = PPO(settings.ppo, actor)
-            best, done = actor, 0
-            kept: dict[str, Any] = {"validation": asdict(validation), "iteration": 0}
+            best = run.beginning()
+            kept, iteration, done = run.validator.validate(best), 0, 0
+            ppo = PPO(settings.ppo, best)
             directory.metrics(before=-1)
-            _add(directory, curves, {"iteration": 0, **_flat(validation)})
-            _checkpoint(directory, 0, ppo, best, kept, run.skipped)
+            add({"iteration": 0, **_flat(kept)})
+            checkpoint()
         else:
-            done, arrays, kept = held
-            run.skipped = kept.pop("skipped")
+            done, arrays, facts = held
+            run.skipped = facts["skipped"]
+            kept, iteration = Validation(**facts["validation"]), facts["iteration"]
             actor, best = (Actor(settings.name, settings.architecture, _part(arrays, of)) for of in ("actor/", "best/"))
             ppo = PPO(settings.ppo, actor)
             ppo.restore(arrays)
@@ -253,55 +262,44 @@ def train(
             if steps is not None:
                 rng = np.random.default_rng([settings.seed, 7, done])
                 stats = ppo.update(steps, rng, 1.0 - (done - 1) / last)
-                line |= {"objective": objective, "decisions": len(steps.count), **asdict(stats)}
-            if done % settings.check == 0 or done == last:
+                line |= {"objective": objective, "decisions": len(steps.count), **stats._asdict()}
+            if done % settings.check and done < last:
+                add(line)
+            else:
                 actor = ppo.actor
                 validation = run.validator.validate(actor)
-                line |= _flat(validation)
-                if better(validation, Validation(**kept["validation"]), CHANCE if kept["iteration"] == 0 else 0.0):
-                    best, kept = actor, {"validation": asdict(validation), "iteration": done}
-                _add(directory, curves, line)
-                _checkpoint(directory, done, ppo, best, kept, run.skipped)
-            else:
-                _add(directory, curves, line)
+                if validation.score < kept.score - (CHANCE if iteration == 0 else 0.0):
+                    best, kept, iteration = actor, validation, done
+                add(line | _flat(validation))
+                checkpoint()
             progress("learning", done, last)
         if done < last:
             progress("learning", last, last)
         draw_curves(directory.metrics(), out / "learning.png")
-        validation = Validation(**kept["validation"])
         if best.corrects_nothing:
             best = run.rule_of(best)  # the file says plainly what the model is: a rule with a few numbers, no network
-        golden_state, golden_base = _golden(run, best)
-    path = save(
-        best,
-        out,
-        _training_part(sites, settings, revision, done, kept["iteration"]),
-        _metrics(validation),
-        golden_state,
-        golden_base,
+        golden_state, golden_base = run.golden(best)
+    training = TrainingPart(
+        method="ppo",
+        data=f"the first 70 % of {', '.join(f'{site.jobs.source.name} on {site.shape.text}' for site in sites)}; "
+        f"the next 15 % chose iteration {iteration} of {done}",
+        traces=digests(sites),
+        seed=settings.seed,
+        revision=revision,
+        settings=asdict(settings),
     )
-    return Trained(path, best, validation, kept["iteration"], done, run.skipped)
+    metrics = _flat(kept)
+    for group, ratios in kept.groups.items():
+        metrics |= {f"validation.{group}.{name} / {kept.rules[group]}": value for name, value in ratios.items()}
+    metrics = {name: round(value, 6) for name, value in metrics.items()}
+    path = save(best, out, training, metrics, golden_state, golden_base)
+    return Trained(path, kept, iteration, done, run.skipped)
 
 
-def _record(sites: Sequence[Site], settings: TrainSettings, revision: str) -> dict[str, Any]:
-    """What the run directory says of what was asked."""
-    traces = [
-        {
-            "trace": site.jobs.source.name,
-            "sha256": site.jobs.source.sha256,
-            "jobs": len(site.jobs),
-            "cluster": site.shape.text,
-        }
-        for site in sites
-    ]
-    return {"settings": settings.as_dict(), "sites": traces, "revision": revision}
-
-
-def _checkpoint(
-    directory: RunDirectory, done: int, ppo: PPO, best: Actor, kept: Mapping[str, Any], skipped: Mapping[str, int]
-) -> None:
-    arrays = ppo.state() | {f"best/{name}": value for name, value in best.weights.items()}
-    directory.save(done, arrays, {**kept, "skipped": dict(skipped)})
+def _described(site: Site) -> dict[str, Any]:
+    """What the run directory says of a trace."""
+    source = site.jobs.source
+    return {"trace": source.name, "sha256": source.sha256, "jobs": len(site.jobs), "cluster": site.shape.text}
 
 
 def _part(arrays: Mapping[str, npt.NDArray[Any]], prefix: str) -> dict[str, npt.NDArray[Any]]:
@@ -309,40 +307,13 @@ def _part(arrays: Mapping[str, npt.NDArray[Any]], prefix: str) -> dict[str, npt.
     return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
 
 
-def _add(directory: RunDirectory, curves: Callable[[int, Mapping[str, float]], None], line: dict[str, Any]) -> None:
-    directory.add_metrics(line)
-    curves(line["iteration"], {key: value for key, value in line.items() if isinstance(value, float)})
-
-
 def _flat(validation: Validation) -> dict[str, float]:
-    return {
-        "validation.score": validation.score,
-        **{f"validation.{name}": value for name, value in validation.ratios.items()},
-    }
+    ratios = {f"validation.{name}": value for name, value in validation.ratios.items()}
+    return {"validation.score": validation.score, **ratios}
 
 
-def _metrics(validation: Validation) -> dict[str, float]:
-    """For the manifest."""
-    found = _flat(validation)
-    for group, ratios in validation.groups.items():
-        found |= {f"validation.{group}.{name} / {validation.rules[group]}": value for name, value in ratios.items()}
-    return {name: round(value, 6) for name, value in found.items()}
-
-
-def _training_part(sites: Sequence[Site], settings: TrainSettings, revision: str, done: int, kept: int) -> TrainingPart:
-    return TrainingPart(
-        method="ppo",
-        data=f"the first 70 % of {', '.join(f'{site.jobs.source.name} on {site.shape.text}' for site in sites)}; "
-        f"the next 15 % chose iteration {kept} of {done}",
-        traces=_digests(sites),
-        seed=settings.seed,
-        revision=revision,
-        settings=settings.as_dict(),
-    )
-
-
-def _digests(sites: Sequence[Site]) -> dict[str, str]:
-    """Digest of each file by its name; two files of one name are numbered."""
+def digests(sites: Sequence[Site]) -> dict[str, str]:
+    """sha256 of each trace by its name; two traces of one name are numbered."""
     found: dict[str, str] = {}
     for source in (site.jobs.source for site in sites):
         name, number = source.name, 2
@@ -350,17 +321,3 @@ def _digests(sites: Sequence[Site]) -> dict[str, str]:
             name, number = f"{source.name} ({number})", number + 1
         found[name] = source.sha256
     return found
-
-
-def _golden(run: _Training, actor: Actor) -> tuple[Singles, Floats | None]:
-    """A queue of some training window, for the manifest's golden vector."""
-    plain = run.rule_of(actor)
-    for index in run.headroom:
-        queues = record_queues(RecordTask(run.candidate(index), plain, 0.0, 0, 1_000_000))
-        if len(queues.count):
-            widest = int(np.argmax(queues.count))
-            first = int(queues.count[:widest].sum())
-            rows = slice(first, first + min(int(queues.count[widest]), 16))
-            base = None if run.settings.architecture.residual is None else queues.base[rows].astype(np.float64)
-            return queues.state[rows], base
-    raise EvaluationError("no queue of two jobs in any window")

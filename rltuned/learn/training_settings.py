@@ -1,7 +1,7 @@
 """Everything that decides what training makes: what each number means and where it comes from. Loads no TensorFlow."""
 
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Final
 
 from rltuned.errors import ConfigError
 from rltuned.learn.cost import Objective
@@ -80,11 +80,3 @@ class TrainSettings:
     architecture: Architecture = field(default_factory=lambda: Architecture(residual="saf", context=True))
     curriculum: CurriculumSettings = field(default_factory=CurriculumSettings)
     ppo: PPOSettings = field(default_factory=PPOSettings)
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        found = asdict(self)
-        found["architecture"]["hidden"] = list(self.architecture.hidden)
-        found["curriculum"] = {key: list(v) if isinstance(v, tuple) else v for key, v in found["curriculum"].items()}
-        found["ageing"], found["columns"] = list(self.ageing), list(self.columns)
-        return found

@@ -9,8 +9,7 @@ from unit.learn.windows import busy_jobs, case_of, jobs_of, waiting_at_once
 
 from rltuned.errors import ConfigError
 from rltuned.learn import sampling
-from rltuned.learn.advantages import leave_one_out
-from rltuned.learn.cost import FinishedJobs, Objective, cost
+from rltuned.learn.cost import FinishedJobs, Objective, cost, leave_one_out
 from rltuned.learn.sampling import SamplingTask, Steps, by_rule, episode, finished_jobs, sample_trajectories
 from rltuned.learn.training_settings import PPOSettings
 from rltuned.policy.actor import Architecture, untrained
@@ -20,25 +19,16 @@ pytestmark = pytest.mark.learn
 ARCHITECTURE = Architecture(hidden=(16, 8))
 
 
-def rolled(case, **values):
-    usual = {
-        "case": case,
-        "actor": untrained("a", ARCHITECTURE, 1),
-        "base": "saf",
-        "objective": Objective.WAIT,
-        "temperature": 0.1,
-        "heads": 8,
-        "count": 4,
-        "seed": 3,
-        "most_steps": 64,
-    }
-    return sample_trajectories(SamplingTask(**{**usual, **values}))
+def rolled(case, actor=None, base="saf", seed=3, **values):
+    usual = {"objective": Objective.WAIT, "temperature": 0.1, "trajectories": 4, "most_steps": 64}
+    asked = PPOSettings(**{**usual, **values})
+    return sample_trajectories(SamplingTask(case, actor or untrained("a", ARCHITECTURE, 1), base, asked, seed))
 
 
 def log_probabilities(values, orders):
     """Of drawing the first places of queues, one value for each job and one order for each queue; and entropies."""
     tf = pytest.importorskip("tensorflow")
-    from rltuned.learn.plackett_luce import batch_log_probability
+    from rltuned.learn.network import batch_log_probability
 
     first = np.cumsum([0, *map(len, values)])
     picks = np.full((len(orders), max(map(len, orders))), -1, dtype=np.int32)
@@ -82,11 +72,8 @@ def test_ppo_gives_the_picks_the_probability_that_the_compiled_episode_drew_them
         played = episode(case_of(busy_jobs(), estimates="noisy:1")).run(
             actor, temperature=0.05, heads=4, seed=1, record=True
         )
-        steps = sampling._kept_steps(played, np.zeros(len(played)), 10_000, np.random.default_rng(0))
-        ppo = PPO(PPOSettings(temperature=0.05, heads=4), actor)
-        ptr = np.concatenate(([0], np.cumsum(steps.count)))
-        context = (np.add.reduceat(steps.state, ptr[:-1], axis=0) / steps.count[:, None]).astype(np.float32)
-        got = ppo._old(*ppo._batch(steps, ptr, context, np.arange(len(steps.count)))).numpy()
+        steps = sampling._kept(played, np.zeros(len(played)), 10_000, np.random.default_rng(0))
+        got = PPO(PPOSettings(temperature=0.05, heads=4), actor).log_probabilities(steps)
         assert np.allclose(got, played.logp[np.diff(played.ptr) > 1], atol=1e-3)
 
 
@@ -101,23 +88,6 @@ def test_what_a_run_costs_differs_from_the_base_rules_as_the_metric_does(objecti
     if objective is not Objective.MIX:
         measured = [one.metric(objective) for one in (base, mine)]
         assert spans[1].total - spans[0].total == pytest.approx(measured[1] / measured[0] - 1.0)
-
-
-def test_the_critic_learns_what_a_queue_costs_and_does_not_see_the_order_of_the_jobs():
-    tf = pytest.importorskip("tensorflow")
-    from rltuned.learn.critic import Critic
-
-    rng = np.random.default_rng(2)
-    rows, segment = rng.random((30, 5)).astype(np.float32), np.repeat(np.arange(10), 3).astype(np.int32)
-    target = np.add.reduceat(rows[:, 0], np.arange(0, 30, 3)).astype(np.float32)
-    critic = Critic(rng, rate=1e-2)
-    first = critic.fit(tf.constant(rows), tf.constant(segment), target)
-    for _ in range(200):
-        last = critic.fit(tf.constant(rows), tf.constant(segment), target)
-    assert last < 0.05 * first
-    shuffled = np.concatenate([rng.permutation(rows[at : at + 3]) for at in range(0, 30, 3)])
-    values = [critic.values(tf.constant(each), tf.constant(segment), 10).numpy() for each in (rows, shuffled)]
-    assert values[0] == pytest.approx(values[1], abs=1e-5)
 
 
 def test_leave_one_out_compares_a_play_with_the_others_at_the_same_time():
@@ -167,7 +137,7 @@ def test_ppo_finds_the_shortest_job_first_from_nothing_on_a_queue_where_it_is_op
         iteration += 1
         parts = [
             rolled(waiting_at_once(seed=iteration * 4 + at), actor=ppo.actor, temperature=0.3,
-                   count=8, seed=iteration * 100 + at * 10, base="sjf").steps
+                   trajectories=8, seed=iteration * 100 + at * 10, base="sjf").steps
             for at in range(4)
         ]  # fmt: skip
         ppo.update(Steps.joined(parts), np.random.default_rng(iteration), 1.0 - iteration / 30)

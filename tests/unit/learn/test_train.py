@@ -18,7 +18,7 @@ from rltuned.learn import command
 from rltuned.learn.beginning import beginner, rule_alone, run_time_coefficients
 from rltuned.learn.curriculum import CurriculumSettings, Site, candidate, validation_windows
 from rltuned.learn.run_directory import RunDirectory
-from rltuned.learn.sampling import MeasureTask, RecordedQueues, measure_policies
+from rltuned.learn.sampling import MeasureTask, measure_policies
 from rltuned.learn.select import CHANCE
 from rltuned.learn.training_settings import PPOSettings, TrainSettings
 from rltuned.observe.observation import STATE_COLUMNS
@@ -95,9 +95,9 @@ def test_two_clusters_of_one_trace_are_judged_apart():
     found = {one.group: one.case.shape.text for one in validation_windows(two, 20, 4, 1, "true")}
     assert found == {"by hand on 2x4 true": "2x4", "by hand on 1x4 true": "1x4"}
     other = replace(two[1], jobs=replace(two[1].jobs, source=replace(two[1].jobs.source, sha256="1" * 64)))
-    from rltuned.learn.training import _digests
+    from rltuned.learn.training import digests
 
-    assert _digests([*two, other]) == {"by hand": "0" * 64, "by hand (2)": "1" * 64}
+    assert digests([*two, other]) == {"by hand": "0" * 64, "by hand (2)": "1" * 64}
 
 
 def test_a_stretch_without_limits_is_learned_from_with_drawn_ones():
@@ -302,10 +302,9 @@ def test_the_budget_is_counted_in_iterations():
 def test_a_column_that_the_network_is_not_to_see_moves_no_score():
     rng = np.random.default_rng(3)
     state = rng.random((50, len(STATE_COLUMNS))).astype(np.float32)
-    lesson = RecordedQueues(state, np.zeros(50, dtype=np.float32), np.full(5, 10))
     seen = ("requested_time", "requested_gpus")
     architecture = Architecture(hidden=(8,), context=True)
-    begun = beginner("a", architecture, [lesson], rng, seen)
+    begun = beginner("a", architecture, state, rng, seen)
     random = {name: rng.normal(size=shape).astype(np.float32) for name, shape in architecture.shapes().items()}
     actor = replace(begun, weights={**begun.weights, **{n: w for n, w in random.items() if not n.startswith("input")}})
     for at, column in enumerate(STATE_COLUMNS):
